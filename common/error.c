@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum ps_code ps_fail(struct ps_error *e, enum ps_code code, const char *format, ...)
+{
+    if (e) {
+        va_list args;
+        va_start(args, format);
+        e->code = code;
+        vsnprintf(e->text, sizeof e->text, format, args);
+        va_end(args);
+    }
+    return code;
+}
+
+enum ps_code ps_error_prefix(struct ps_error *e, const char *format, ...)
+{
+    char where[256], what[sizeof e->text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(where, sizeof where, format, args);
+    va_end(args);
+    memcpy(what, e->text, sizeof what);
+    snprintf(e->text, sizeof e->text, "%s: %.*s", where, (int)(sizeof e->text - strlen(where) - 3), what);
+    return e->code;
+}
+
+const char *ps_code_name(enum ps_code code)
+{
+    switch (code) {
+#define X(name, value, exit_code)                                                                                      \
+    case PS_##name:                                                                                                    \
+        return #name;
+        PS_CODE_MAP(X)
+#undef X
+    }
+    return "UNKNOWN";
+}
+
+int ps_code_exit(enum ps_code code)
+{
+    switch (code) {
+#define X(name, value, exit_code)                                                                                      \
+    case PS_##name:                                                                                                    \
+        return exit_code;
+        PS_CODE_MAP(X)
+#undef X
+    }
+    return 70;
+}
+
+// Levenshtein distance of words shorter than 64 bytes; longer ones are never near.
+static int distance(const char *a, const char *b)
+{
+    size_t la = strlen(a), lb = strlen(b);
+    int row[64];
+    if (la >= 64 || lb >= 64)
+        return 64;
+    for (size_t j = 0; j <= lb; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= la; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= lb; j++) {
+            int change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = row[j] + 1 < row[j - 1] + 1 ? row[j] + 1 : row[j - 1] + 1;
+            if (change < row[j])
+                row[j] = change;
+        }
+    }
+    return row[lb];
+}
+
+const char *ps_nearest(const char *word, const char *const *words, int n)
+{
+    const char *best = NULL;
+    int limit = (int)strlen(word) / 3 > 2 ? (int)strlen(word) / 3 : 2;
+    for (int i = 0; i < n; i++) {
+        int d = words[i] ? distance(word, words[i]) : limit + 1;
+        if (d <= limit) {
+            best = words[i];
+            limit = d - 1;
+        }
+    }
+    return best;
+}

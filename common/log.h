@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// One line per event on stderr: "psd[0] W text". Any thread.
+#ifndef PS_COMMON_LOG_H
+#define PS_COMMON_LOG_H
+
+enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
+
+// name is copied; call before threads start. level: messages above it are dropped.
+void ps_log_init(const char *name, enum ps_log_level level);
+void ps_log(enum ps_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define ps_error_log(...) ps_log(PS_LOG_ERROR, __VA_ARGS__)
+#define ps_warn(...) ps_log(PS_LOG_WARNING, __VA_ARGS__)
+#define ps_info(...) ps_log(PS_LOG_INFO, __VA_ARGS__)
+#define ps_debug(...) ps_log(PS_LOG_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/slice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+
+struct bytes {
+    struct ps_owner owner;
+    _Alignas(64) uint8_t data[];
+};
+
+void ps_owner_ref(struct ps_owner *o)
+{
+    atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
+}
+
+void ps_owner_unref(struct ps_owner *o)
+{
+    if (atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
+        o->free(o);
+}
+
+static void bytes_free(struct ps_owner *o)
+{
+    free(o);
+}
+
+struct ps_slice ps_slice_new(size_t len, uint8_t **data)
+{
+    struct bytes *b = ps_alloc_aligned(sizeof *b + len);
+    b->owner.free = bytes_free;
+    atomic_init(&b->owner.refs, 1);
+    *data = b->data;
+    return (struct ps_slice){b->data, len, &b->owner};
+}
+
+struct ps_slice ps_slice_copy(const void *data, size_t len)
+{
+    uint8_t *to;
+    struct ps_slice s = ps_slice_new(len, &to);
+    if (len)
+        memcpy(to, data, len);
+    return s;
+}
+
+struct ps_slice ps_slice_ref(struct ps_slice s)
+{
+    if (s.owner)
+        ps_owner_ref(s.owner);
+    return s;
+}
+
+void ps_slice_unref(struct ps_slice s)
+{
+    if (s.owner)
+        ps_owner_unref(s.owner);
+}
+
+void ps_rope_add(struct ps_rope *r, struct ps_slice s)
+{
+    if (s.len == 0) {
+        ps_slice_unref(s);
+        return;
+    }
+    if (r->n == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 4;
+        r->v = ps_realloc(r->v, r->cap * sizeof *r->v);
+    }
+    r->v[r->n++] = s;
+    r->len += s.len;
+}
+
+void ps_rope_add_range(struct ps_rope *r, const struct ps_rope *from, size_t offset, size_t len)
+{
+    for (size_t i = 0; i < from->n && len; i++) {
+        struct ps_slice s = from->v[i];
+        if (offset >= s.len) {
+            offset -= s.len;
+            continue;
+        }
+        s.data += offset;
+        s.len = s.len - offset < len ? s.len - offset : len;
+        offset = 0;
+        len -= s.len;
+        ps_rope_add(r, ps_slice_ref(s));
+    }
+}
+
+void ps_rope_clear(struct ps_rope *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        ps_slice_unref(r->v[i]);
+    free(r->v);
+    *r = PS_ROPE_EMPTY;
+}
+
+void ps_rope_move(struct ps_rope *to, struct ps_rope *from)
+{
+    if (to->n == 0) {
+        free(to->v);
+        *to = *from;
+    } else {
+        for (size_t i = 0; i < from->n; i++)
+            ps_rope_add(to, from->v[i]);
+        free(from->v);
+    }
+    *from = PS_ROPE_EMPTY;
+}
+
+void ps_rope_copy_out(const struct ps_rope *r, size_t offset, size_t len, void *to)
+{
+    uint8_t *at = to;
+    for (size_t i = 0; i < r->n && len; i++) {
+        const struct ps_slice *s = &r->v[i];
+        if (offset >= s->len) {
+            offset -= s->len;
+            continue;
+        }
+        size_t n = s->len - offset < len ? s->len - offset : len;
+        memcpy(at, s->data + offset, n);
+        at += n;
+        len -= n;
+        offset = 0;
+    }
+}
+
+const uint8_t *ps_rope_peek(const struct ps_rope *r, size_t offset, size_t len, void *scratch)
+{
+    size_t at = offset;
+    for (size_t i = 0; i < r->n; i++) {
+        if (at < r->v[i].len) {
+            if (at + len <= r->v[i].len)
+                return r->v[i].data + at;
+            break;
+        }
+        at -= r->v[i].len;
+    }
+    ps_rope_copy_out(r, offset, len, scratch);
+    return scratch;
+}
