@@ -10,5 +10,5 @@ libcommon_la_SOURCES = \
 	common/placement.h \
 	common/rule.h \
 	common/slice.c common/slice.h \
-	common/wire.h
+	common/wire.c common/wire.h
 libcommon_la_LIBADD = libproto.la $(PROTOBUF_C_LIBS)

@@ -1,1 +1,3 @@
 # tests
+include tests/unit/wire.mk
+include tests/unit/rpc.mk
