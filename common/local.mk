@@ -12,3 +12,5 @@ libcommon_la_SOURCES = \
 	common/slice.c common/slice.h \
 	common/wire.c common/wire.h
 libcommon_la_LIBADD = libproto.la $(PROTOBUF_C_LIBS)
+
+include common/rpc/local.mk

@@ -1,3 +1,2 @@
 # tests
 include tests/unit/wire.mk
-include tests/unit/rpc.mk
