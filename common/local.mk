@@ -9,6 +9,7 @@ libcommon_la_SOURCES = \
 	common/philox.c common/philox.h \
 	common/placement.h \
 	common/rule.h \
+	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
 	common/wire.h
-libcommon_la_LIBADD = libproto.la $(PROTOBUF_C_LIBS)
+libcommon_la_LIBADD = libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS)
