@@ -1,5 +1,4 @@
-check_PROGRAMS += test_safetensors
-TESTS += test_safetensors
-test_safetensors_SOURCES = tests/unit/test_safetensors.c
-test_safetensors_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
-test_safetensors_LDADD = libcommon.la $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_safetensors
+TESTS += tests/unit/test_safetensors
+tests_unit_test_safetensors_SOURCES = tests/unit/test_safetensors.c
+tests_unit_test_safetensors_LDADD = libcommon.la $(CMOCKA_LIBS)
