@@ -499,7 +499,7 @@ static enum ps_code read_document(struct reader *reader, const struct nn_json *r
     const char *word;
     bool trainable = true;
     enum ps_code code = nn_json_object(root, e);
-    if (code == PS_OK && !class_name.value)
+    if (code == PS_OK && !nn_json_given(&class_name))
         code = nn_json_expected(&class_name, e, "\"Sequential\"");
     if (code == PS_OK)
         code = nn_setting_only_word(root, "class_name", "Sequential", e);
