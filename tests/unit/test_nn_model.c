@@ -331,6 +331,8 @@ static const struct {
     {INPUT("5, 5, 1") ", " CONV("'filters': 1, 'kernel_size': 3, 'dilation_rate': [1, 2]"),
      "[1].config.dilation_rate: expected 1 or [1, 1], not [1, 2]"},
     {INPUT("5, 5, 1") ", " CONV("'filters': 2, 'kernel_size': 3, 'groups': 2"), "[1].config.groups: expected 1, not 2"},
+    {INPUT("2147483647, 1, 1") ", " CONV("'filters': 1, 'kernel_size': [2147483647, 1], 'padding': 'same'"),
+     "[1].config: an image of 2147483647 padded for a window of 2147483647: expected at most 2147483647 together"},
     {INPUT("99, 99, 999") ", " CONV("'filters': 999, 'kernel_size': 99"),
      "[1]: kernel of shape (99, 99, 999, 999) has more than 2147483647 elements"},
     {INPUT("5, 5, 1") ", " POOL(", 'pool_size': 17, 'padding': 'same'"),

@@ -87,6 +87,9 @@ static enum ps_code place_window(struct reading *r, struct axis *a, bool same, s
     if (same) {
         a->out = (int)(((int64_t)a->in + a->stride - 1) / a->stride);
         int64_t lack = (int64_t)(a->out - 1) * a->stride + a->k - a->in;
+        if (a->in + lack > NN_MAX_ELEMENTS)
+            return nn_json_fail(r->config, e, "an image of %d padded for a window of %d: expected at most %d together",
+                                a->in, a->k, NN_MAX_ELEMENTS);
         a->pad_first = lack > 0 ? (int)(lack / 2) : 0;
         a->pad_end = lack > 0 ? (int)(lack - lack / 2) : 0;
     } else {
