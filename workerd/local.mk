@@ -1,2 +1,3 @@
 # workerd
 include workerd/nn/model.mk
+include workerd/data/local.mk
