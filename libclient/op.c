@@ -11,16 +11,9 @@
 #include "libclient/call.h"
 #include "libclient/convert.h"
 
-#define NO_PIECE UINT32_MAX
-
 static struct psc_op *of_memory(struct ps_owner *o)
 {
     return (struct psc_op *)((char *)o - offsetof(struct psc_op, memory));
-}
-
-static bool mutates(int method)
-{
-    return method != PARAMSERVER__V1__METHOD__GET && method != PARAMSERVER__V1__METHOD__PULL;
 }
 
 // ---- the end of an operation ------------------------------------------------------------------------------------------
@@ -40,8 +33,14 @@ void psc__op_drop(struct psc_op *op)
 static void op_tell(struct psc__later *later)
 {
     struct psc_op *op = (struct psc_op *)((char *)later - offsetof(struct psc_op, later));
+    psc_client *c = op->client;
     if (op->callback)
         op->callback(op->arg, &op->result);
+    pthread_mutex_lock(&c->lock);
+    TAILQ_REMOVE(&c->ops, op, link);
+    if (TAILQ_EMPTY(&c->ops))
+        pthread_cond_broadcast(&c->idle);
+    pthread_mutex_unlock(&c->lock);
     pthread_mutex_lock(&op->mutex);
     atomic_store(&op->done, true);
     pthread_cond_broadcast(&op->cond);
@@ -52,11 +51,7 @@ static void op_tell(struct psc__later *later)
 // Outcome known, memory free.
 static void op_end(struct psc_op *op)
 {
-    psc_client *c = op->client;
-    TAILQ_REMOVE(&c->ops, op, link);
-    if (TAILQ_EMPTY(&c->ops))
-        pthread_cond_broadcast(&c->idle);
-    psc__run_later(c, &op->later, op_tell);
+    psc__run_later(op->client, &op->later, op_tell);
 }
 
 // The transport has dropped the last reference.
@@ -207,7 +202,7 @@ static void op_start(struct psc__seat *seat)
 {
     struct psc_op *op = (struct psc_op *)((char *)seat - offsetof(struct psc_op, seat));
     struct psc__request *r;
-    if (!mutates(op->method))
+    if (!op->seat.mutates)
         start_reads(op);
     else
         TAILQ_FOREACH(r, &op->requests, of_op)
@@ -222,7 +217,7 @@ static struct psc_op *op_new(psc_client *c, int method, psc_callback callback, v
     pthread_condattr_t monotonic;
     op->client = c;
     op->method = method;
-    op->seat.mutates = mutates(method);
+    op->seat.mutates = method != PARAMSERVER__V1__METHOD__GET && method != PARAMSERVER__V1__METHOD__PULL;
     op->seat.start = op_start;
     op->memory.free = memory_released;
     atomic_init(&op->memory.refs, 1);
@@ -250,7 +245,7 @@ static enum ps_code op_prepare(struct psc_op *op, const psc_tensor *tensors, siz
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: no variables are known: psc_declare or psc_attach comes first",
                        psc__method_name(op->method));
     op->layout = c->layout;
-    return cut_tensors(op, tensors, n, e);
+    return psc__op_cut(op, tensors, n, e);
 }
 
 static void op_begin(struct psc_op *op, const psc_tensor *tensors, size_t n, psc_op **handle)

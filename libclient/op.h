@@ -19,6 +19,8 @@ enum {
     PSC__PIECES_MAX = 4096,  // ranges in one request: bounds its header
 };
 
+#define PSC__NO_PIECE UINT32_MAX
+
 // A range of one partition, and where its bytes are in the caller's memory.
 struct psc__piece {
     uint32_t partition;  // index into the layout's
@@ -66,6 +68,10 @@ struct psc__answer {
     Paramserver__V1__UpdateReply *update;
     Paramserver__V1__ReadReply *read;
 };
+
+// op_cut.c. Validates all tensors, then cuts them: requests, left and pieces are filled. On failure requests may have
+// been made; none is anywhere but in op->requests.
+enum ps_code psc__op_cut(struct psc_op *op, const psc_tensor *tensors, size_t n, struct ps_error *e);
 
 // ---- for queue.c --------------------------------------------------------------------------------------------------
 

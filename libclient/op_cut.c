@@ -20,9 +20,9 @@ static struct psc__request *request_new(struct psc_op *op, struct psc__task *t)
     struct psc__request *r = ps_alloc(sizeof *r);
     r->task = t;
     r->op = op;
-    r->mutates = mutates(op->method);
+    r->mutates = op->seat.mutates;
     r->state = PSC__HELD;
-    r->first_piece = r->last_piece = NO_PIECE;
+    r->first_piece = r->last_piece = PSC__NO_PIECE;
     TAILQ_INSERT_TAIL(&op->requests, r, of_op);
     op->left++;
     return r;
@@ -37,7 +37,7 @@ static void add_piece(struct psc__request *r, const struct psc__piece *piece, ui
     }
     uint32_t i = op->n_pieces++;
     op->pieces[i] = *piece;
-    op->pieces[i].next = NO_PIECE;
+    op->pieces[i].next = PSC__NO_PIECE;
     if (r->n_pieces++)
         op->pieces[r->last_piece].next = i;
     else
@@ -50,9 +50,11 @@ static void add_piece(struct psc__request *r, const struct psc__piece *piece, ui
 static uint64_t fitting(const struct cutter *cut, const struct psc__request *r, const struct psc__variable *v,
                         uint64_t count)
 {
-    uint64_t room = (cut->limit - r->bytes) / v->elem_size;
+    uint64_t room = cut->limit > r->bytes ? (cut->limit - r->bytes) / v->elem_size : 0;
     if (r->n_pieces == PSC__PIECES_MAX)
         return 0;
+    if (r->n_pieces == 0 && room < v->block_elems)
+        room = v->block_elems;
     return room >= count ? count : room / v->block_elems * v->block_elems;
 }
 
@@ -113,7 +115,7 @@ static enum ps_code check_tensor(const struct psc_op *op, const psc_tensor *t, s
     return PS_OK;
 }
 
-static enum ps_code cut_tensors(struct psc_op *op, const psc_tensor *tensors, size_t n, struct ps_error *e)
+enum ps_code psc__op_cut(struct psc_op *op, const psc_tensor *tensors, size_t n, struct ps_error *e)
 {
     psc_client *c = op->client;
     struct cutter cut = {.op = op, .limit = SIZE_MAX};  // get: one request per task, which psd cuts

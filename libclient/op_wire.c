@@ -56,7 +56,7 @@ static void pack_update(struct psc_op *op, const struct psc__request *r, Paramse
 {
     Paramserver__V1__UpdateRequest m = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     struct ps_rope payload = PS_ROPE_EMPTY;
-    for (uint32_t i = r->first_piece; i != NO_PIECE; i = op->pieces[i].next) {
+    for (uint32_t i = r->first_piece; i != PSC__NO_PIECE; i = op->pieces[i].next) {
         const struct psc__piece *piece = &op->pieces[i];
         psc__op_hold(op);
         ps_rope_add(&payload, (struct ps_slice){piece->data, piece->count * variable_of(op, piece)->elem_size,
@@ -124,7 +124,7 @@ struct place {
 static struct place place_at(const struct psc_op *op, const struct psc__request *r, uint64_t offset)
 {
     struct place p = {r->first_piece, 0};
-    while (p.piece != NO_PIECE) {
+    while (p.piece != PSC__NO_PIECE) {
         const struct psc__piece *piece = &op->pieces[p.piece];
         uint64_t bytes = piece->count * variable_of(op, piece)->elem_size;
         if (offset < bytes) {
@@ -144,14 +144,38 @@ static void place_advance(const struct psc_op *op, struct place *p, uint64_t cou
         *p = (struct place){op->pieces[p->piece].next, 0};
 }
 
-// Is t what comes next?
-static bool continues(const struct psc_op *op, const struct place *p, const Paramserver__V1__Tensor *t)
+// How much of t, of which `done` elements are dealt with, lies in the range at p; 0: it is not what comes next.
+// psd joins ranges that touch each other, so a tensor may go on in the next range.
+static uint64_t part_here(const struct psc_op *op, const struct place *p, const Paramserver__V1__Tensor *t,
+                          uint64_t done)
 {
-    if (p->piece == NO_PIECE)
-        return false;
+    if (p->piece == PSC__NO_PIECE)
+        return 0;
     const struct psc__piece *piece = &op->pieces[p->piece];
-    return t->count > 0 && t->first == piece->first + p->at && t->count <= piece->count - p->at &&
-           strcmp(t->variable, variable_of(op, piece)->is.name) == 0;
+    uint64_t left = t->count - done, room = piece->count - p->at;
+    if (t->first + done != piece->first + p->at || strcmp(t->variable, variable_of(op, piece)->is.name) != 0)
+        return 0;
+    return left < room ? left : room;
+}
+
+// Moves *p and *at (in the payload) past t.
+static enum ps_code copy_tensor(const struct psc_op *op, const Paramserver__V1__Tensor *t, struct place *p,
+                                const struct ps_rope *payload, size_t *at, struct ps_error *e)
+{
+    for (uint64_t done = 0, n; done < t->count; done += n) {
+        n = part_here(op, p, t, done);
+        if (n == 0)
+            return ps_fail(e, PS_INTERNAL, "answered with [%" PRIu64 ", +%" PRIu64 ") of '%s', out of turn", t->first,
+                           t->count, t->variable);
+        const struct psc__piece *piece = &op->pieces[p->piece];
+        uint32_t elem_size = variable_of(op, piece)->elem_size;
+        if (n * elem_size > payload->len - *at)
+            return ps_fail(e, PS_INTERNAL, "answered with %zu bytes, fewer than its headers speak of", payload->len);
+        ps_rope_copy_out(payload, *at, n * elem_size, piece->data + p->at * elem_size);
+        *at += n * elem_size;
+        place_advance(op, p, n);
+    }
+    return PS_OK;
 }
 
 static enum ps_code copy_payload(const struct psc_op *op, const struct psc__request *r,
@@ -160,25 +184,14 @@ static enum ps_code copy_payload(const struct psc_op *op, const struct psc__requ
 {
     struct place p = place_at(op, r, r->offset);
     size_t at = 0;
-    for (size_t i = 0; i < m->n_tensors; i++) {
-        const Paramserver__V1__Tensor *t = m->tensors[i];
-        if (!continues(op, &p, t))
-            return ps_fail(e, PS_INTERNAL, "answered with [%" PRIu64 ", +%" PRIu64 ") of '%s', which is not what comes "
-                           "next", t->first, t->count, t->variable);
-        const struct psc__piece *piece = &op->pieces[p.piece];
-        uint32_t elem_size = variable_of(op, piece)->elem_size;
-        size_t bytes = t->count * elem_size;
-        if (bytes > payload->len - at)
-            return ps_fail(e, PS_INTERNAL, "answered with %zu bytes, fewer than its headers speak of", payload->len);
-        ps_rope_copy_out(payload, at, bytes, piece->data + p.at * elem_size);
-        at += bytes;
-        place_advance(op, &p, t->count);
-    }
-    bool complete = p.piece == NO_PIECE;
-    if (at != payload->len || complete != (m->next_offset == 0) || (!complete && m->next_offset != r->offset + at) ||
-        (!complete && at == 0))
-        return ps_fail(e, PS_INTERNAL, "answered %zu bytes at %" PRIu64 ", to go on at %" PRIu64 ", of %zu",
-                       payload->len, r->offset, m->next_offset, r->bytes);
+    for (size_t i = 0; i < m->n_tensors; i++)
+        if (copy_tensor(op, m->tensors[i], &p, payload, &at, e) != PS_OK)
+            return e->code;
+    bool complete = p.piece == PSC__NO_PIECE;
+    uint64_t expected = complete ? 0 : r->offset + at;
+    if (at == 0 || at != payload->len || m->next_offset != expected)
+        return ps_fail(e, PS_INTERNAL, "answered %zu of %zu bytes from %" PRIu64 " on, to be continued at %" PRIu64,
+                       payload->len, r->bytes, r->offset, m->next_offset);
     return PS_OK;
 }
 
@@ -258,19 +271,29 @@ static void accept_update(struct psc_op *op, const Paramserver__V1__UpdateReply 
     }
 }
 
-static void accept_read(struct psc_op *op, const struct psc__request *r, const Paramserver__V1__ReadReply *m)
+static void note_version(struct psc_op *op, const struct psc__piece *piece, uint64_t first, uint64_t count,
+                         uint64_t version)
 {
     struct psc__layout *l = op->layout;
+    uint64_t block, n = psc__layout_blocks(variable_of(op, piece), &l->partitions[piece->partition], first, count,
+                                           &block);
+    for (uint64_t b = 0; b < n; b++)
+        l->versions[block + b] = version;
+}
+
+static void accept_read(struct psc_op *op, const struct psc__request *r, const Paramserver__V1__ReadReply *m)
+{
     struct place p = place_at(op, r, r->offset);
     for (size_t i = 0; i < m->n_tensors; i++) {
         const Paramserver__V1__Tensor *t = m->tensors[i];
-        const struct psc__piece *piece = &op->pieces[p.piece];
-        uint64_t block, n = psc__layout_blocks(variable_of(op, piece), &l->partitions[piece->partition], t->first,
-                                               t->count, &block);
         count_version(op, t->version, m->round);
-        for (uint64_t b = 0; b < n && op->method == PARAMSERVER__V1__METHOD__PULL; b++)
-            l->versions[block + b] = t->version;
-        place_advance(op, &p, t->count);
+        if (op->method != PARAMSERVER__V1__METHOD__PULL)
+            continue;
+        for (uint64_t done = 0, n; done < t->count; done += n) {
+            n = part_here(op, &p, t, done);
+            note_version(op, &op->pieces[p.piece], t->first + done, n, t->version);
+            place_advance(op, &p, n);
+        }
     }
 }
 

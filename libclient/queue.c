@@ -72,7 +72,7 @@ void psc__queue_pump(struct psc__task *t)
 {
     struct psc__queue *q = &t->queue;
     struct psc__request *r;
-    if (q->resting)
+    if (q->resting || t->client->ended.code != PS_OK)
         return;
     while ((r = TAILQ_FIRST(&q->updates)) && may_send_update(t, r))
         request_send(r);
@@ -212,6 +212,11 @@ static void request_failed(struct psc__request *r, enum ps_code code, const char
     } else if (code == PS_ABORTED && r->snapshot) {
         r->offset = r->snapshot = 0;  // psd needed the memory: that read starts again
         put_back(r);
+    } else if (code == PS_ABORTED) {
+        // The job has ended, the task has lost its state, or another process has this worker's place: whichever, this
+        // client must not go on as if nothing had happened.
+        psc__end(t->client, code, PSC__TASK ": %s", PSC__TASK_ARGS(t), text);
+        free(r);
     } else if (code == PS_UNAVAILABLE || code == PS_RESOURCE_EXHAUSTED) {
         put_back(r);
         rest(t, code, text);
