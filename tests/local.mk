@@ -1,1 +1,3 @@
 # tests
+include tests/unit/placement.mk
+include tests/unit/rule.mk
