@@ -159,10 +159,11 @@ static void init_tasks(struct psc_client *c, const struct psc_cluster *cluster)
 enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct psc_options *options,
                                const struct psc_world *world, struct psc_client **client, struct ps_error *e)
 {
-    if (check_options(options, e) != PS_OK) {
+    enum ps_code code = check_options(options, e);
+    if (code != PS_OK) {
         world->shutdown(world->ctx);
         world->destroy(world->ctx);
-        return e->code;
+        return code;
     }
     struct psc_client *c = ps_alloc(sizeof *c);
     c->world = *world;

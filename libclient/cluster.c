@@ -44,9 +44,6 @@ static enum ps_code add_address(struct psc_cluster *c, const char *address, stru
     const char *fault = address_fault(address);
     if (fault)
         return ps_fail(e, PS_INVALID_ARGUMENT, "ps address '%s': %s", address, fault);
-    for (size_t i = 0; i < c->n; i++)
-        if (strcmp(c->addresses[i], address) == 0)
-            return ps_fail(e, PS_INVALID_ARGUMENT, "ps address '%s' is there twice: each task needs its own", address);
     c->addresses = ps_realloc(c->addresses, (c->n + 1) * sizeof *c->addresses);
     c->addresses[c->n++] = ps_strdup(address);
     return PS_OK;
@@ -67,6 +64,14 @@ static enum ps_code need_list(const struct source *s, const char *key, const yam
     return at_line(s, node, e);
 }
 
+static enum ps_code check_new(const struct psc_cluster *c, const char *address, struct ps_error *e)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (strcmp(c->addresses[i], address) == 0)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "ps address '%s' is there twice: each task needs its own", address);
+    return PS_OK;
+}
+
 static enum ps_code read_ps(struct source *s, const yaml_node_t *list, struct psc_cluster *c, struct ps_error *e)
 {
     enum ps_code code = need_list(s, "ps", list, e);
@@ -79,7 +84,8 @@ static enum ps_code read_ps(struct source *s, const yaml_node_t *list, struct ps
             ps_fail(e, PS_INVALID_ARGUMENT, "ps: expected addresses, each host:port or unix:/path");
             return at_line(s, node, e);
         }
-        if (add_address(c, (const char *)node->data.scalar.value, e) != PS_OK)
+        const char *address = (const char *)node->data.scalar.value;
+        if (check_new(c, address, e) != PS_OK || add_address(c, address, e) != PS_OK)
             return at_line(s, node, e);
     }
     if (c->n == 0) {
