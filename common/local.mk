@@ -15,5 +15,5 @@ libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) -lm
 # The update rules are vectorised (which -O2 does for the simplest loops only) and never contracted into fused
 # multiply-adds, so that every machine computes the same bits.
 noinst_LTLIBRARIES += librule.la
-librule_la_SOURCES = common/rule.c common/rule.h
-librule_la_CFLAGS = $(AM_CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off
+librule_la_SOURCES = common/cpu.h common/rule.c common/rule.h
+librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
