@@ -17,3 +17,10 @@ libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) -lm
 noinst_LTLIBRARIES += librule.la
 librule_la_SOURCES = common/cpu.h common/rule.c common/rule.h
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
+
+# What a job file says. Apart from libcommon, so that libpsclient needs no jansson.
+noinst_LTLIBRARIES += libjob.la
+libjob_la_SOURCES = \
+	common/job.c common/job.h \
+	common/yaml.c common/yaml.h
+libjob_la_LIBADD = $(YAML_LIBS) $(JANSSON_LIBS)
