@@ -13,15 +13,19 @@
 #include <string.h>
 #include <strings.h>
 
-// The loops, once per instruction set; the loader picks.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// The loops, once per instruction set; the loader picks. (Not under TSan, which is not ready yet when it does.)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define PER_CPU __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
 #define PER_CPU
 #endif
 
 // Element i of an output depends on elements i of the inputs alone, so that in and out may be the same array.
+#ifdef __clang__
+#define ELEMENTWISE
+#else
 #define ELEMENTWISE _Pragma("GCC ivdep")
+#endif
 
 PER_CPU static void assign_add_loop(size_t n, const float *g, const float *w_in, float *w_out)
 {
