@@ -16,14 +16,14 @@
 // ---------------------------------------------------------------------------------------------------
 
 enum type {
-    CHOICE,  // int: index in words, plus first
-    WORD,    // char *: one of words
-    STRING,  // char *
-    PATH,    // char *: a file or folder
-    COUNT,   // uint64_t, min .. max
-    SMALL,   // int, min .. max
-    FLAG,    // bool
-    METRICS, // bool: a list of words, which for now is one
+    CHOICE,   // int: index in words, plus first
+    WORD,     // char *: one of words
+    STRING,   // char *
+    PATH,     // char *: a file or folder
+    COUNT,    // uint64_t, min .. max
+    SMALL,    // int, min .. max
+    FLAG,     // bool
+    METRICS,  // bool: a list of words, which for now is one
 };
 
 static const char *const data_kinds[] = {"idx", "csv", "npy", "synthetic-digits", NULL};
@@ -31,8 +31,7 @@ static const char *const losses[] = {"sparse_categorical_crossentropy", "mse", N
 static const char *const metrics[] = {"accuracy", NULL};
 static const char *const optimizers[] = {"sgd", "adam", NULL};
 static const char *const strategies[] = {"parameter_server", "one_device", NULL};
-static const char *const strategies_elsewhere[] = {"mirrored", "multi_worker_mirrored", "central_storage",
-                                                   NULL};
+static const char *const strategies_elsewhere[] = {"mirrored", "multi_worker_mirrored", "central_storage", NULL};
 static const char *const updates[] = {"async", "sync", NULL};
 static const char *const updates_elsewhere[] = {"ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
@@ -48,13 +47,13 @@ struct field {
     const char *path;
     enum type type;
     size_t offset;
-    const char *fallback; // as it would stand in a file; NULL: none
+    const char *fallback;  // as it would stand in a file; NULL: none
     const char *const *words;
-    const char *const *elsewhere; // words known from TensorFlow, which get a better sentence
-    int first;                    // CHOICE: value of words[0]
+    const char *const *elsewhere;  // words known from TensorFlow, which get a better sentence
+    int first;                     // CHOICE: value of words[0]
     uint64_t min, max;
-    unsigned kinds;    // kinds of data that have it; 0: all
-    unsigned required; // kinds of data that must have it
+    unsigned kinds;     // kinds of data that have it; 0: all
+    unsigned required;  // kinds of data that must have it
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
@@ -70,8 +69,7 @@ static const struct field fields[] = {
     {"data.y", PATH, AT(data.y), .kinds = NPY, .required = NPY},
     {"data.x_test", PATH, AT(data.x_test), .kinds = NPY},
     {"data.y_test", PATH, AT(data.y_test), .kinds = NPY},
-    {"data.train_examples", COUNT, AT(data.train_examples), "20000", .min = 1, .max = 1 << 30,
-     .kinds = DIGITS},
+    {"data.train_examples", COUNT, AT(data.train_examples), "20000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
     {"data.test_examples", COUNT, AT(data.test_examples), "2000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
     {"data.shuffle", FLAG, AT(shuffle), "true"},
     {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALL},
@@ -144,8 +142,7 @@ static enum ps_code unknown_key(const struct ps_yaml *v, const char *parent, str
     }
     const char *nearest = ps_nearest(v->key, known, n), *in = *parent ? " in " : "";
     if (nearest)
-        return ps_yaml_fail(v, e, "unknown key \"%.60s\"%s%s; did you mean \"%s\"?", v->key, in, parent,
-                            nearest);
+        return ps_yaml_fail(v, e, "unknown key \"%.60s\"%s%s; did you mean \"%s\"?", v->key, in, parent, nearest);
     return ps_yaml_fail(v, e, "unknown key \"%.60s\"%s%s", v->key, in, parent);
 }
 
@@ -190,13 +187,12 @@ static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, 
 {
     for (int i = 0; f->elsewhere && v->kind == PS_YAML_SCALAR && f->elsewhere[i]; i++)
         if (strcmp(v->text, f->elsewhere[i]) == 0)
-            return ps_yaml_fail(v, e, "%s %s is not supported; there are %s and %s", f->path, v->text,
-                                f->words[0], f->words[1]);
+            return ps_yaml_fail(v, e, "%s %s is not supported; there are %s and %s", f->path, v->text, f->words[0],
+                                f->words[1]);
     return ps_yaml_choice(v, f->path, f->words, to, e);
 }
 
-static enum ps_code take_metrics(const struct field *f, const struct ps_yaml *v, bool *accuracy,
-                                 struct ps_error *e)
+static enum ps_code take_metrics(const struct field *f, const struct ps_yaml *v, bool *accuracy, struct ps_error *e)
 {
     int i;
     if (v->kind != PS_YAML_LIST)
@@ -209,8 +205,7 @@ static enum ps_code take_metrics(const struct field *f, const struct ps_yaml *v,
     return PS_OK;
 }
 
-static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, struct ps_job *job,
-                               struct ps_error *e)
+static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, struct ps_job *job, struct ps_error *e)
 {
     void *to = member(job, f);
     const char *text = NULL;
@@ -241,8 +236,7 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
     case PATH:
         code = ps_yaml_string(v, f->path, &text, e);
         if (code == PS_OK && !*text)
-            return ps_yaml_expected(v, f->path, e, "a %s",
-                                    f->type == PATH ? "path" : "string of some length");
+            return ps_yaml_expected(v, f->path, e, "a %s", f->type == PATH ? "path" : "string of some length");
         if (code == PS_OK)
             *(char **)to = f->type == PATH ? resolve(v, text) : ps_strdup(text);
         return code;
@@ -265,8 +259,8 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
     if (f->required == ALL)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing", root->source, f->path);
     if (has_kind(f->required, job))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing, which data.kind %s needs", root->source,
-                       f->path, data_kinds[job->data.kind]);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing, which data.kind %s needs", root->source, f->path,
+                       data_kinds[job->data.kind]);
     return f->fallback && fits ? take_value(f, &fallback, job, e) : PS_OK;
 }
 
@@ -335,8 +329,7 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
 // ------------------------------------------------------------------------------------
 
 // The name goes into file names and onto the wire.
-static enum ps_code take_name(const struct ps_yaml *root, const char *path, struct ps_job *job,
-                              struct ps_error *e)
+static enum ps_code take_name(const struct ps_yaml *root, const char *path, struct ps_job *job, struct ps_error *e)
 {
     const struct ps_yaml *v = ps_yaml_find(root, "name");
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
@@ -350,12 +343,10 @@ static enum ps_code take_name(const struct ps_yaml *root, const char *path, stru
     if (v && !ps_yaml_is_null(v))
         return ps_yaml_expected(v, "name", e, "at most 128 letters, digits, '.', '_' and '-', not '.' first");
     return ps_fail(e, PS_INVALID_ARGUMENT,
-                   "%s: the job has no name, and \"%.60s\", from the file's, cannot be one: set name", path,
-                   job->name);
+                   "%s: the job has no name, and \"%.60s\", from the file's, cannot be one: set name", path, job->name);
 }
 
-static enum ps_code check_partitioner(const struct ps_yaml *root, const struct ps_job *job,
-                                      struct ps_error *e)
+static enum ps_code check_partitioner(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     struct ps_placement_spec spec;
     struct ps_error why = {.code = PS_OK};
@@ -368,8 +359,7 @@ static enum ps_code check_together(const struct ps_yaml *root, const struct ps_j
 {
     bool labels = job->loss == PS_LOSS_SPARSE_XENT;
     if (job->accuracy && !labels)
-        return ps_yaml_fail(ps_yaml_find(root, "metrics"), e,
-                            "accuracy needs class labels; loss mse has none");
+        return ps_yaml_fail(ps_yaml_find(root, "metrics"), e, "accuracy needs class labels; loss mse has none");
     if (job->from_logits && !labels)
         return ps_yaml_fail(ps_yaml_find(root, "loss.from_logits"), e, "loss mse has no from_logits");
     if (!job->data.x_test != !job->data.y_test)
@@ -381,8 +371,7 @@ static enum ps_code check_together(const struct ps_yaml *root, const struct ps_j
 // ---- in and out
 // ---------------------------------------------------------------------------------------------------
 
-static enum ps_code take_all(const struct ps_yaml *root, const char *path, struct ps_job *job,
-                             struct ps_error *e)
+static enum ps_code take_all(const struct ps_yaml *root, const char *path, struct ps_job *job, struct ps_error *e)
 {
     enum ps_code code = PS_OK;
     for (EACH_FIELD(f)) {
@@ -400,8 +389,8 @@ static enum ps_code take_all(const struct ps_yaml *root, const char *path, struc
     return code;
 }
 
-enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets,
-                          size_t n_sets, struct ps_job **job, struct ps_error *e)
+enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets, size_t n_sets,
+                          struct ps_job **job, struct ps_error *e)
 {
     struct ps_yaml *root = NULL;
     struct ps_job *j = ps_alloc(sizeof *j);

@@ -51,12 +51,12 @@ enum ps_update { PS_ASYNC = 1, PS_SYNC = 2 };
 enum ps_on_existing { PS_REFUSE = 0, PS_RESUME = 1, PS_REPLACE = 2 };
 
 struct ps_hyper {
-    const char *name; // static
+    const char *name;  // static
     double value;
 };
 
 struct ps_job_data {
-    int kind; // enum ps_data_kind
+    int kind;  // enum ps_data_kind
     char *path, *test_path;
     char *x, *y, *x_test, *y_test;
     uint64_t train_examples, test_examples;
@@ -68,25 +68,25 @@ struct ps_job {
     char *model, *weights, *output;
     struct ps_job_data data;
     bool shuffle;
-    int loss; // enum ps_loss
+    int loss;  // enum ps_loss
     bool from_logits;
-    bool accuracy; // is among the metrics
+    bool accuracy;  // is among the metrics
 
-    int optimizer;                              // index in job.c's list, for ps_job_json
-    const char *rule;                           // of common/rule.h; static
-    struct ps_hyper hypers[PS_RULE_MAX_HYPERS]; // all that the rule has, in its order
+    int optimizer;                               // index in job.c's list, for ps_job_json
+    const char *rule;                            // of common/rule.h; static
+    struct ps_hyper hypers[PS_RULE_MAX_HYPERS];  // all that the rule has, in its order
     size_t n_hypers;
 
-    int strategy;                  // enum ps_strategy
-    int update;                    // enum ps_update
-    char *placement, *partitioner; // as ps_placement_parse takes them
+    int strategy;                   // enum ps_strategy
+    int update;                     // enum ps_update
+    char *placement, *partitioner;  // as ps_placement_parse takes them
     int min_workers;
 
-    int batch_size, threads; // per replica
+    int batch_size, threads;  // per replica
     uint64_t epochs, steps, seed;
     char *device;
-    int on_existing; // enum ps_on_existing
-    int timeout;     // seconds
+    int on_existing;  // enum ps_on_existing
+    int timeout;      // seconds
     int delay_ms;
 };
 
@@ -96,8 +96,8 @@ struct ps_job {
 enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_sets, struct ps_job **job,
                          struct ps_error *e);
 // The same from memory; path is where the text is said to come from.
-enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets,
-                          size_t n_sets, struct ps_job **job, struct ps_error *e);
+enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets, size_t n_sets,
+                          struct ps_job **job, struct ps_error *e);
 void ps_job_free(struct ps_job *job);
 
 // The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new

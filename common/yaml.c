@@ -44,8 +44,7 @@ bool ps_yaml_is_null(const struct ps_yaml *v)
            (v->text[0] == '\0' || strcmp(v->text, "~") == 0 || strcmp(v->text, "null") == 0);
 }
 
-enum ps_code ps_yaml_expected(const struct ps_yaml *v, const char *what, struct ps_error *e,
-                              const char *format, ...)
+enum ps_code ps_yaml_expected(const struct ps_yaml *v, const char *what, struct ps_error *e, const char *format, ...)
 {
     char expected[256];
     va_list args;
@@ -53,12 +52,11 @@ enum ps_code ps_yaml_expected(const struct ps_yaml *v, const char *what, struct 
     vsnprintf(expected, sizeof expected, format, args);
     va_end(args);
     if (v->kind != PS_YAML_SCALAR)
-        return ps_yaml_fail(v, e, "%s must be %s, not a %s", what, expected,
-                            v->kind == PS_YAML_LIST ? "list" : "map");
+        return ps_yaml_fail(v, e, "%s must be %s, not a %s", what, expected, v->kind == PS_YAML_LIST ? "list" : "map");
     if (ps_yaml_is_null(v))
         return ps_yaml_fail(v, e, "%s must be %s, not empty", what, expected);
-    return ps_yaml_fail(v, e, "%s must be %s, not %s\"%.60s\"", what, expected,
-                        v->quoted ? "the string " : "", v->text);
+    return ps_yaml_fail(v, e, "%s must be %s, not %s\"%.60s\"", what, expected, v->quoted ? "the string " : "",
+                        v->text);
 }
 
 // ---- the tree
@@ -113,9 +111,9 @@ const struct ps_yaml *ps_yaml_find(const struct ps_yaml *root, const char *path)
 
 struct reader {
     yaml_parser_t parser;
-    yaml_event_t event; // the current one
+    yaml_event_t event;  // the current one
     const char *source;
-    bool assigned; // a --set: no lines, and no block collections
+    bool assigned;  // a --set: no lines, and no block collections
     struct ps_error *e;
 };
 
@@ -139,7 +137,7 @@ static bool advance(struct reader *r)
         return true;
     const yaml_parser_t *p = &r->parser;
     size_t line = p->problem_mark.line + 1;
-    if (p->error == YAML_READER_ERROR) // which counts bytes only
+    if (p->error == YAML_READER_ERROR)  // which counts bytes only
         ps_fail(r->e, PS_INVALID_ARGUMENT, "%s at byte %zu", p->problem, p->problem_offset);
     else
         ps_fail(r->e, PS_INVALID_ARGUMENT, "%s%s%s", p->context ? p->context : "", p->context ? ": " : "",
@@ -276,18 +274,17 @@ static struct ps_yaml *read_value(struct reader *r, int depth)
 // A stream of one document or none.
 static struct ps_yaml *read_stream(struct reader *r)
 {
-    if (!advance(r) || !advance(r)) // the start of the stream, then of the document
+    if (!advance(r) || !advance(r))  // the start of the stream, then of the document
         return NULL;
     if (r->event.type == YAML_STREAM_END_EVENT) {
-        struct ps_yaml *v =
-            node_create(r->assigned ? PS_YAML_SCALAR : PS_YAML_MAP, r->source, r->assigned ? 0 : 1);
+        struct ps_yaml *v = node_create(r->assigned ? PS_YAML_SCALAR : PS_YAML_MAP, r->source, r->assigned ? 0 : 1);
         v->text = r->assigned ? ps_strdup("") : NULL;
         return v;
     }
     struct ps_yaml *v = advance(r) ? read_value(r, 1) : NULL;
     if (!v)
         return NULL;
-    if (advance(r) && advance(r)) { // the end of the document, then of the stream
+    if (advance(r) && advance(r)) {  // the end of the document, then of the stream
         if (r->event.type == YAML_STREAM_END_EVENT)
             return v;
         refuse(r, "a second document begins here; there may be one");
@@ -296,8 +293,8 @@ static struct ps_yaml *read_stream(struct reader *r)
     return NULL;
 }
 
-static enum ps_code parse(const char *text, size_t len, const char *source, bool assigned,
-                          struct ps_yaml **root, struct ps_error *e)
+static enum ps_code parse(const char *text, size_t len, const char *source, bool assigned, struct ps_yaml **root,
+                          struct ps_error *e)
 {
     struct reader r = {.source = source, .assigned = assigned, .e = e};
     if (len > PS_YAML_MAX_BYTES)
@@ -314,8 +311,7 @@ static enum ps_code parse(const char *text, size_t len, const char *source, bool
     return PS_OK;
 }
 
-enum ps_code ps_yaml_parse(const char *text, size_t len, const char *name, struct ps_yaml **root,
-                           struct ps_error *e)
+enum ps_code ps_yaml_parse(const char *text, size_t len, const char *name, struct ps_yaml **root, struct ps_error *e)
 {
     return parse(text, len, name, false, root, e);
 }
@@ -325,9 +321,7 @@ enum ps_code ps_yaml_parse(const char *text, size_t len, const char *name, struc
 
 static enum ps_code cannot_read(const char *path, struct ps_error *e)
 {
-    enum ps_code code = errno == ENOENT   ? PS_NOT_FOUND
-                        : errno == EACCES ? PS_PERMISSION_DENIED
-                                          : PS_INVALID_ARGUMENT;
+    enum ps_code code = errno == ENOENT ? PS_NOT_FOUND : errno == EACCES ? PS_PERMISSION_DENIED : PS_INVALID_ARGUMENT;
     return ps_fail(e, code, "cannot read %s: %s", path, strerror(errno));
 }
 
@@ -401,8 +395,7 @@ enum ps_code ps_yaml_set(struct ps_yaml *root, const char *assignment, struct ps
     struct ps_yaml *map = root, *v;
     if (*end != '=' || !is_path(key, len))
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "--set %.100s: must be KEY=VALUE, KEY a dotted path such as optimizer.name",
-                       assignment);
+                       "--set %.100s: must be KEY=VALUE, KEY a dotted path such as optimizer.name", assignment);
     enum ps_code code = parse(end + 1, strlen(end + 1), assignment, true, &v, e);
     if (code != PS_OK)
         return code;
@@ -435,8 +428,7 @@ enum ps_code ps_yaml_string(const struct ps_yaml *v, const char *what, const cha
 enum ps_code ps_yaml_uint(const struct ps_yaml *v, const char *what, uint64_t min, uint64_t max, uint64_t *to,
                           struct ps_error *e)
 {
-    bool digits =
-        v->kind == PS_YAML_SCALAR && !v->quoted && *v->text && !v->text[strspn(v->text, "0123456789")];
+    bool digits = v->kind == PS_YAML_SCALAR && !v->quoted && *v->text && !v->text[strspn(v->text, "0123456789")];
     errno = 0;
     uint64_t n = digits ? strtoull(v->text, NULL, 10) : 0;
     if (!digits || errno || n < min || n > max)
@@ -447,8 +439,7 @@ enum ps_code ps_yaml_uint(const struct ps_yaml *v, const char *what, uint64_t mi
 
 enum ps_code ps_yaml_real(const struct ps_yaml *v, const char *what, double *to, struct ps_error *e)
 {
-    bool plain =
-        v->kind == PS_YAML_SCALAR && !v->quoted && *v->text && !v->text[strspn(v->text, "+-.0123456789eE")];
+    bool plain = v->kind == PS_YAML_SCALAR && !v->quoted && *v->text && !v->text[strspn(v->text, "+-.0123456789eE")];
     char *end = NULL;
     double x = plain ? strtod(v->text, &end) : 0;
     if (!plain || *end || !isfinite(x))
@@ -481,8 +472,7 @@ enum ps_code ps_yaml_choice(const struct ps_yaml *v, const char *what, const cha
         if (at >= sizeof list)
             at = sizeof list - 1;
     }
-    const char *nearest =
-        v->kind == PS_YAML_SCALAR && !ps_yaml_is_null(v) ? ps_nearest(v->text, words, n) : NULL;
+    const char *nearest = v->kind == PS_YAML_SCALAR && !ps_yaml_is_null(v) ? ps_nearest(v->text, words, n) : NULL;
     if (nearest)
         return ps_yaml_fail(v, e, "%s \"%.60s\" is not known; did you mean \"%s\"?", what, v->text, nearest);
     return ps_yaml_expected(v, what, e, "%s", list);

@@ -16,26 +16,25 @@
 
 enum {
     PS_YAML_MAX_BYTES = 1 << 20,
-    PS_YAML_MAX_DEPTH = 16, // of nesting
-    PS_YAML_MAX_KEYS = 256, // in one map
+    PS_YAML_MAX_DEPTH = 16,  // of nesting
+    PS_YAML_MAX_KEYS = 256,  // in one map
 };
 
 enum ps_yaml_kind { PS_YAML_SCALAR, PS_YAML_LIST, PS_YAML_MAP };
 
 struct ps_yaml {
     enum ps_yaml_kind kind;
-    const char *source;    // the file's name, or for what was assigned the assignment itself; not owned
-    int line;              // of the key where there is one, else of the value; 0: assigned
-    char *key;             // in a map, else NULL
-    char *text;            // of a scalar
-    bool quoted;           // a scalar in quotes or a block: a string whatever it looks like
-    struct ps_yaml *first; // what a list or map holds, in order
-    struct ps_yaml *next;  // in the same list or map
+    const char *source;     // the file's name, or for what was assigned the assignment itself; not owned
+    int line;               // of the key where there is one, else of the value; 0: assigned
+    char *key;              // in a map, else NULL
+    char *text;             // of a scalar
+    bool quoted;            // a scalar in quotes or a block: a string whatever it looks like
+    struct ps_yaml *first;  // what a list or map holds, in order
+    struct ps_yaml *next;   // in the same list or map
 };
 
 // text is len bytes; name is what errors call it, and has to outlive the tree. An empty text is an empty map.
-enum ps_code ps_yaml_parse(const char *text, size_t len, const char *name, struct ps_yaml **root,
-                           struct ps_error *e);
+enum ps_code ps_yaml_parse(const char *text, size_t len, const char *name, struct ps_yaml **root, struct ps_error *e);
 // The file at path, which has to outlive the tree. NOT_FOUND and the like: it cannot be read.
 enum ps_code ps_yaml_load(const char *path, struct ps_yaml **root, struct ps_error *e);
 void ps_yaml_free(struct ps_yaml *root);
@@ -57,15 +56,15 @@ bool ps_yaml_is_null(const struct ps_yaml *v);
 enum ps_code ps_yaml_fail(const struct ps_yaml *at, struct ps_error *e, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 // The same with "WHAT must be <formatted>, not <the value>". what: the value's dotted path.
-enum ps_code ps_yaml_expected(const struct ps_yaml *v, const char *what, struct ps_error *e,
-                              const char *format, ...) __attribute__((format(printf, 4, 5)));
+enum ps_code ps_yaml_expected(const struct ps_yaml *v, const char *what, struct ps_error *e, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 // Typed values. Bounds are inclusive.
 enum ps_code ps_yaml_string(const struct ps_yaml *v, const char *what, const char **to, struct ps_error *e);
 enum ps_code ps_yaml_uint(const struct ps_yaml *v, const char *what, uint64_t min, uint64_t max, uint64_t *to,
                           struct ps_error *e);
 enum ps_code ps_yaml_real(const struct ps_yaml *v, const char *what, double *to,
-                          struct ps_error *e); // finite
+                          struct ps_error *e);  // finite
 enum ps_code ps_yaml_bool(const struct ps_yaml *v, const char *what, bool *to, struct ps_error *e);
 // The index of the value among words, which ends with NULL.
 enum ps_code ps_yaml_choice(const struct ps_yaml *v, const char *what, const char *const *words, int *to,

@@ -109,24 +109,23 @@ static void defaults(void **ctx)
 static void everything(void **ctx)
 {
     (void)ctx;
-    struct ps_job *j =
-        parse("model: /abs/m.json\n"
-              "weights: ../w.safetensors\n"
-              "data:\n"
-              "  kind: npy\n"
-              "  x: x.npy\n"
-              "  y: y.npy\n"
-              "  x_test: xt.npy\n"
-              "  y_test: yt.npy\n"
-              "  shuffle: false\n"
-              "loss: {name: sparse_categorical_crossentropy, from_logits: true}\n"
-              "metrics: [accuracy]\n"
-              "optimizer: {name: sgd, learning_rate: 1e-1, momentum: 0.9, nesterov: true}\n"
-              "strategy: {name: one_device, update: sync, placement: round_robin,\n"
-              "           partitioner: 'max_bytes:1MiB', min_workers: 2}\n"
-              "batch_size: 32\nepochs: 3\nsteps: 1000\nseed: 7\nthreads: 2\ndevice: ref\n"
-              "name: run-1\non_existing: replace\ntimeout: 5\ndelay_ms: 20\noutput: out/w.safetensors\n",
-              "d/job.yaml", NULL, 0);
+    struct ps_job *j = parse("model: /abs/m.json\n"
+                             "weights: ../w.safetensors\n"
+                             "data:\n"
+                             "  kind: npy\n"
+                             "  x: x.npy\n"
+                             "  y: y.npy\n"
+                             "  x_test: xt.npy\n"
+                             "  y_test: yt.npy\n"
+                             "  shuffle: false\n"
+                             "loss: {name: sparse_categorical_crossentropy, from_logits: true}\n"
+                             "metrics: [accuracy]\n"
+                             "optimizer: {name: sgd, learning_rate: 1e-1, momentum: 0.9, nesterov: true}\n"
+                             "strategy: {name: one_device, update: sync, placement: round_robin,\n"
+                             "           partitioner: 'max_bytes:1MiB', min_workers: 2}\n"
+                             "batch_size: 32\nepochs: 3\nsteps: 1000\nseed: 7\nthreads: 2\ndevice: ref\n"
+                             "name: run-1\non_existing: replace\ntimeout: 5\ndelay_ms: 20\noutput: out/w.safetensors\n",
+                             "d/job.yaml", NULL, 0);
     assert_string_equal("/abs/m.json", j->model);
     assert_string_equal("d/../w.safetensors", j->weights);
     assert_int_equal(PS_DATA_NPY, j->data.kind);
@@ -176,12 +175,12 @@ static void sgd_is_a_rule_by_its_momentum(void **ctx)
 static void sets_lie_over_the_file(void **ctx)
 {
     (void)ctx;
-    const char *const sets[] = {"data.kind=idx",         "data.path=DIR",      "strategy.update=sync",
+    const char *const sets[] = {"data.kind=idx",         "data.path=some/DIR", "strategy.update=sync",
                                 "optimizer.beta_1=0.5",  "metrics=[accuracy]", "name=one",
                                 "optimizer.beta_1=0.75", "output='w'",         "weights="};
     struct ps_job *j = parse(LEAST "weights: w\n", "dir/job.yaml", sets, sizeof sets / sizeof *sets);
     assert_int_equal(PS_DATA_IDX, j->data.kind);
-    assert_string_equal("DIR", j->data.path); // not beside the file
+    assert_string_equal("some/DIR", j->data.path);  // not beside the file
     assert_string_equal("dir/m.json", j->model);
     assert_int_equal(PS_SYNC, j->update);
     same_real(0.75, hyper(j, "beta_1"));
@@ -220,8 +219,7 @@ static void json_has_what_counts(void **ctx)
     (void)ctx;
     struct ps_job *j = with(LEAST, "strategy.update=sync");
     json_t *root = ps_job_json(j);
-    assert_string_equal("sync",
-                        json_string_value(json_object_get(json_object_get(root, "strategy"), "update")));
+    assert_string_equal("sync", json_string_value(json_object_get(json_object_get(root, "strategy"), "update")));
     assert_int_equal(64, json_integer_value(json_object_get(root, "batch_size")));
     json_t *optimizer = json_object_get(root, "optimizer");
     assert_string_equal("adam", json_string_value(json_object_get(optimizer, "name")));
@@ -245,9 +243,8 @@ static void unknown_keys(void **ctx)
     refuses(LEAST "callbacks: []\n", "job.yaml:5: unknown key \"callbacks\"");
     refuses(LEAST "strategy.update: sync\n", "job.yaml:5: unknown key \"strategy.update\"");
     refuses(LEAST "data.kind: idx\n", "job.yaml:5: unknown key \"data.kind\"");
-    refuses_set(
-        LEAST, "optimizer.beta1=0.5",
-        "--set optimizer.beta1: optimizer adam: rule adam has no \"beta1\"; did you mean \"beta_1\"?");
+    refuses_set(LEAST, "optimizer.beta1=0.5",
+                "--set optimizer.beta1: optimizer adam: rule adam has no \"beta1\"; did you mean \"beta_1\"?");
     refuses_set(LEAST, "strategy.stale=1", "--set strategy.stale: unknown key \"stale\" in strategy");
 }
 
@@ -258,12 +255,10 @@ static void wrong_types(void **ctx)
             "job.yaml:5: batch_size must be a whole number from 1 to 1048576, not \"many\"");
     refuses(LEAST "batch_size: \"64\"\n",
             "job.yaml:5: batch_size must be a whole number from 1 to 1048576, not the string \"64\"");
-    refuses(LEAST "seed: -1\n",
-            "job.yaml:5: seed must be a whole number from 0 to 9223372036854775807, not \"-1\"");
+    refuses(LEAST "seed: -1\n", "job.yaml:5: seed must be a whole number from 0 to 9223372036854775807, not \"-1\"");
     refuses(LEAST "seed: 99999999999999999999\n", "job.yaml:5: seed must be a whole number from 0 to "
                                                   "9223372036854775807, not \"99999999999999999999\"");
-    refuses_set(LEAST, "data.shuffle=yes",
-                "--set data.shuffle: data.shuffle must be true or false, not \"yes\"");
+    refuses_set(LEAST, "data.shuffle=yes", "--set data.shuffle: data.shuffle must be true or false, not \"yes\"");
     refuses_set(LEAST, "name=[a]", "--set name: name must be a string, not a list");
     refuses_set(LEAST, "model=''", "--set model: model must be a path, not the string \"\"");
     refuses_set(LEAST, "strategy=sync", "--set strategy: strategy must be a map, not \"sync\"");
@@ -276,8 +271,7 @@ static void wrong_types(void **ctx)
     refuses_set(LEAST, "optimizer.beta_1=2",
                 "--set optimizer.beta_1: optimizer adam: beta_1 of rule adam is 2; it must "
                 "lie between 0 and 0.999999999");
-    refuses("[1, 2]",
-            "job.yaml:1: a job file must be a map of keys such as model, data and optimizer, not a list");
+    refuses("[1, 2]", "job.yaml:1: a job file must be a map of keys such as model, data and optimizer, not a list");
 }
 
 static void wrong_words(void **ctx)
@@ -314,8 +308,7 @@ static void what_is_missing(void **ctx)
 static void what_does_not_fit_together(void **ctx)
 {
     (void)ctx;
-    refuses_set(LEAST, "data.path=x",
-                "--set data.path: data.path does not go with data.kind synthetic-digits");
+    refuses_set(LEAST, "data.path=x", "--set data.path: data.path does not go with data.kind synthetic-digits");
     refuses_set(LEAST, "data={kind: npy, x: a, y: b, x_test: c}",
                 "--set data: data.x_test and data.y_test go together");
     refuses_set(LEAST "metrics: [accuracy]\n", "loss.name=mse",
@@ -331,10 +324,9 @@ static void names(void **ctx)
     refuses_set(LEAST, "name=a/b",
                 "--set name: name must be at most 128 letters, digits, '.', '_' and '-', not '.' "
                 "first, not \"a/b\"");
-    assert_int_equal(PS_INVALID_ARGUMENT,
-                     ps_job_parse(LEAST, strlen(LEAST), "my job.yaml", NULL, 0, &job, &e));
-    assert_string_equal(
-        "my job.yaml: the job has no name, and \"my job\", from the file's, cannot be one: set name", e.text);
+    assert_int_equal(PS_INVALID_ARGUMENT, ps_job_parse(LEAST, strlen(LEAST), "my job.yaml", NULL, 0, &job, &e));
+    assert_string_equal("my job.yaml: the job has no name, and \"my job\", from the file's, cannot be one: set name",
+                        e.text);
 }
 
 static void bad_sets(void **ctx)
@@ -349,8 +341,7 @@ static void bad_sets(void **ctx)
     }
     refuses_set(LEAST, "model.path=x", "--set model.path: model is not a map");
     refuses_set(LEAST, "data=kind: idx", "--set data: the value must be a scalar, [a, list] or {a: map}");
-    refuses_set(LEAST, "data={kind: idx",
-                "--set data: while parsing a flow mapping: did not find expected ',' or '}'");
+    refuses_set(LEAST, "data={kind: idx", "--set data: while parsing a flow mapping: did not find expected ',' or '}'");
 }
 
 // ---- YAML
@@ -367,9 +358,8 @@ static void yaml_that_is_refused(void **ctx)
     refuses("a: 1\n---\nb: 1\n", "job.yaml:2: a second document begins here; there may be one");
     refuses("a: \"x\\0y\"\n", "job.yaml:1: a value has a NUL byte in it");
     refuses("a: [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]\n", "job.yaml:1: values are nested too deeply");
-    refuses("a: 1\n\tb: 2\n",
-            "job.yaml:2: while scanning a plain scalar: found a tab character that violates "
-            "indentation");
+    refuses("a: 1\n\tb: 2\n", "job.yaml:2: while scanning a plain scalar: found a tab character that violates "
+                              "indentation");
     refuses("a: 1\nb: \xff\n", "job.yaml:1: invalid leading UTF-8 octet at byte 8");
 }
 
@@ -404,9 +394,8 @@ static void files(void **ctx)
 static void examples(void **ctx)
 {
     (void)ctx;
-    static const char *const example[] = {"softmax/job.yaml",     "conv/job.yaml",
-                                          "linear/job.yaml",      "mnist-cnn/sync.yaml",
-                                          "mnist-cnn/async.yaml", "mnist-cnn/one_device.yaml"};
+    static const char *const example[] = {"softmax/job.yaml",    "conv/job.yaml",        "linear/job.yaml",
+                                          "mnist-cnn/sync.yaml", "mnist-cnn/async.yaml", "mnist-cnn/one_device.yaml"};
     const char *top = getenv("top_srcdir");
     for (size_t i = 0; i < sizeof example / sizeof *example; i++) {
         char path[4096];
