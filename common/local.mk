@@ -25,3 +25,5 @@ libjob_la_SOURCES = \
 	common/job.c common/job.h \
 	common/yaml.c common/yaml.h
 libjob_la_LIBADD = $(YAML_LIBS) $(JANSSON_LIBS)
+	common/wire.c common/wire.h
+libcommon_la_LIBADD = libproto.la $(PROTOBUF_C_LIBS)

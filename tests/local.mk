@@ -30,3 +30,6 @@ endif
 
 include tests/lint/local.mk
 include tests/fuzz/local.mk
+# tests
+include tests/unit/wire.mk
+include tests/unit/rpc.mk
