@@ -27,6 +27,7 @@ AM_TESTS_ENVIRONMENT = \
 if HAVE_CMOCKA
 include tests/unit/placement.mk
 include tests/unit/rule.mk
+include tests/unit/client.mk
 endif
 
 include tests/lint/local.mk
