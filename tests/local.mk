@@ -26,6 +26,11 @@ AM_TESTS_ENVIRONMENT = \
 # Automake has no wildcards: one line per subject.
 if HAVE_CMOCKA
 INCLUDES_HERE
+include tests/unit/nn_model.mk
+include tests/unit/placement.mk
+include tests/unit/rule.mk
+include tests/unit/client.mk
+include tests/unit/safetensors.mk
 endif
 
 include tests/lint/local.mk
