@@ -4,7 +4,10 @@
 #ifndef PSCTL_GROUP_H
 #define PSCTL_GROUP_H
 
-// What to start. Each argv is as for child_start.
+enum { GROUP_MAX = 256 }; // of a kind
+
+// What to start. A ps task writes "READY <port>" to descriptor CHILD_READY_FD when it serves. Each argv ends
+// with NULL and begins with the program's path.
 struct group_spec {
     char ***ps;      // [n_ps]
     char ***workers; // [n_workers]

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/dtype.h"
 
@@ -61,11 +62,13 @@ enum ps_code npy_write(const char *path, int dtype, const uint64_t *shape, size_
     fwrite(data, ps_dtype_size(dtype), count, file);
     bool failed = fflush(file) != 0 || ferror(file);
     int error = errno;
+    struct stat st;
+    bool removable = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode) && !to_stdout;
     if (!to_stdout)
         fclose(file);
     if (!failed)
         return PS_OK;
-    if (!to_stdout)
+    if (removable)
         remove(path);
     return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot write %s: %s", to_stdout ? "standard output" : path,
                    strerror(error));
