@@ -17,13 +17,11 @@ const char *ps_dtype_name(int dtype)
     return dtype >= PS_FLOAT32 && dtype <= PS_INT64 ? name[dtype] : "unknown dtype";
 }
 
-enum ps_code ps_shape_count(const uint64_t *shape, size_t rank, int dtype, uint64_t *count,
-                            struct ps_error *e)
+enum ps_code ps_shape_count(const uint64_t *shape, size_t rank, int dtype, uint64_t *count, struct ps_error *e)
 {
     uint64_t n = 1, size = ps_dtype_size(dtype), bytes;
     if (size == 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "dtype %d is not one of float32, float64, int32, int64",
-                       dtype);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "dtype %d is not one of float32, float64, int32, int64", dtype);
     if (rank > PS_MAX_RANK)
         return ps_fail(e, PS_INVALID_ARGUMENT, "rank %zu is above %d", rank, PS_MAX_RANK);
     for (size_t i = 0; i < rank; i++) {

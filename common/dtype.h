@@ -10,15 +10,14 @@
 // Values are those of DType in proto/paramserver.proto.
 enum ps_dtype { PS_FLOAT32 = 1, PS_FLOAT64 = 2, PS_INT32 = 3, PS_INT64 = 4 };
 
-size_t ps_dtype_size(int dtype);      // 0: no such type
-const char *ps_dtype_name(int dtype); // "float32"
+size_t ps_dtype_size(int dtype);         // 0: no such type
+const char *ps_dtype_name(int dtype);    // "float32"
 
 #define PS_MAX_RANK 8
 
-// Elements of a shape; INVALID_ARGUMENT if the product or its bytes do not fit a size_t, a dimension is 0, or
-// the rank exceeds PS_MAX_RANK.
-enum ps_code ps_shape_count(const uint64_t *shape, size_t rank, int dtype, uint64_t *count,
-                            struct ps_error *e);
+// Elements of a shape; INVALID_ARGUMENT if the product or its bytes do not fit a size_t, a dimension is 0, or the rank
+// exceeds PS_MAX_RANK.
+enum ps_code ps_shape_count(const uint64_t *shape, size_t rank, int dtype, uint64_t *count, struct ps_error *e);
 // "(3, 3, 32)", in to; returns to.
 char *ps_shape_text(const uint64_t *shape, size_t rank, char *to, size_t size);
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors: a code, and one sentence for people. The codes are gRPC's canonical ones, so that what a function
-// detects is what the caller on the other host sees.
+// Errors: a code, and one sentence for people. The codes are gRPC's canonical ones, so that what a function detects is
+// what the caller on the other host sees.
 //
-// Who detects an error fills the struct ps_error; callers prefix it with where they were; the top logs it
-// once.
+// Who detects an error fills the struct ps_error; callers prefix it with where they were; the top logs it once.
 #ifndef PS_COMMON_ERROR_H
 #define PS_COMMON_ERROR_H
 
@@ -11,23 +10,23 @@
 #include <stdbool.h>
 
 //    name                 value  exit code (sysexits.h)
-#define PS_CODE_MAP(X)            \
-    X(OK, 0, 0)                   \
-    X(CANCELLED, 1, 75)           \
-    X(UNKNOWN, 2, 70)             \
-    X(INVALID_ARGUMENT, 3, 65)    \
-    X(DEADLINE_EXCEEDED, 4, 75)   \
-    X(NOT_FOUND, 5, 66)           \
-    X(ALREADY_EXISTS, 6, 73)      \
-    X(PERMISSION_DENIED, 7, 77)   \
-    X(RESOURCE_EXHAUSTED, 8, 71)  \
-    X(FAILED_PRECONDITION, 9, 78) \
-    X(ABORTED, 10, 75)            \
-    X(OUT_OF_RANGE, 11, 65)       \
-    X(UNIMPLEMENTED, 12, 69)      \
-    X(INTERNAL, 13, 70)           \
-    X(UNAVAILABLE, 14, 69)        \
-    X(DATA_LOSS, 15, 65)          \
+#define PS_CODE_MAP(X)                                                                                               \
+    X(OK, 0, 0)                                                                                                      \
+    X(CANCELLED, 1, 75)                                                                                              \
+    X(UNKNOWN, 2, 70)                                                                                                \
+    X(INVALID_ARGUMENT, 3, 65)                                                                                       \
+    X(DEADLINE_EXCEEDED, 4, 75)                                                                                      \
+    X(NOT_FOUND, 5, 66)                                                                                              \
+    X(ALREADY_EXISTS, 6, 73)                                                                                         \
+    X(PERMISSION_DENIED, 7, 77)                                                                                      \
+    X(RESOURCE_EXHAUSTED, 8, 71)                                                                                     \
+    X(FAILED_PRECONDITION, 9, 78)                                                                                    \
+    X(ABORTED, 10, 75)                                                                                               \
+    X(OUT_OF_RANGE, 11, 65)                                                                                          \
+    X(UNIMPLEMENTED, 12, 69)                                                                                         \
+    X(INTERNAL, 13, 70)                                                                                              \
+    X(UNAVAILABLE, 14, 69)                                                                                           \
+    X(DATA_LOSS, 15, 65)                                                                                             \
     X(UNAUTHENTICATED, 16, 77)
 
 enum ps_code {
@@ -49,14 +48,13 @@ enum ps_code ps_fail(struct ps_error *e, enum ps_code code, const char *format, 
     __attribute__((format(printf, 3, 4)));
 
 // Puts "<formatted>: " before the text. Returns e->code.
-enum ps_code ps_error_prefix(struct ps_error *e, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+enum ps_code ps_error_prefix(struct ps_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-const char *ps_code_name(enum ps_code code); // "INVALID_ARGUMENT"
-int ps_code_exit(enum ps_code code);         // the exit code of a program that ends with it
+const char *ps_code_name(enum ps_code code);  // "INVALID_ARGUMENT"
+int ps_code_exit(enum ps_code code);          // the exit code of a program that ends with it
 
-// The entry of words[n] nearest to word (edit distance at most 2, or a third of its length), or NULL: for
-// "did you mean". words may hold NULLs.
+// The entry of words[n] nearest to word (edit distance at most 2, or a third of its length), or NULL: for "did you
+// mean". words may hold NULLs.
 const char *ps_nearest(const char *word, const char *const *words, int n);
 
 #endif

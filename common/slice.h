@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refcounted bytes, and ropes of them: how tensors travel from the socket to the update rule and back without
-// a copy.
+// Refcounted bytes, and ropes of them: how tensors travel from the socket to the update rule and back without a copy.
 //
 // A slice holds one reference on its owner. Slices are values: copying the struct copies the pointer, not the
 // reference; ps_slice_ref() takes one more. References may be dropped on any thread.
@@ -12,8 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What keeps bytes alive. Embed it, or let ps_bytes_new() make one. When refs falls to 0, free(owner) is
-// called.
+// What keeps bytes alive. Embed it, or let ps_bytes_new() make one. When refs falls to 0, free(owner) is called.
 struct ps_owner {
     atomic_uint refs;
     void (*free)(struct ps_owner *);
@@ -22,14 +20,14 @@ struct ps_owner {
 struct ps_slice {
     const uint8_t *data;
     size_t len;
-    struct ps_owner *owner; // NULL: bytes that outlive everyone
+    struct ps_owner *owner;  // NULL: bytes that outlive everyone
 };
 
 // A sequence of slices read as one run of bytes.
 struct ps_rope {
     struct ps_slice *v;
     size_t n, cap;
-    size_t len; // bytes in all
+    size_t len;  // bytes in all
 };
 
 void ps_owner_ref(struct ps_owner *o);
@@ -42,10 +40,10 @@ struct ps_slice ps_slice_ref(struct ps_slice s);
 void ps_slice_unref(struct ps_slice s);
 
 #define PS_ROPE_EMPTY ((struct ps_rope){0})
-void ps_rope_add(struct ps_rope *r, struct ps_slice s); // takes over s's reference; drops empty ones
-void ps_rope_add_range(struct ps_rope *r, const struct ps_rope *from, size_t offset, size_t len); // refs
-void ps_rope_clear(struct ps_rope *r);                       // drops all references and the array
-void ps_rope_move(struct ps_rope *to, struct ps_rope *from); // appends; from becomes empty
+void ps_rope_add(struct ps_rope *r, struct ps_slice s);                  // takes over s's reference; drops empty ones
+void ps_rope_add_range(struct ps_rope *r, const struct ps_rope *from, size_t offset, size_t len);  // refs
+void ps_rope_clear(struct ps_rope *r);                                   // drops all references and the array
+void ps_rope_move(struct ps_rope *to, struct ps_rope *from);             // appends; from becomes empty
 void ps_rope_copy_out(const struct ps_rope *r, size_t offset, size_t len, void *to);
 // len bytes at offset where they lie in one slice, else copied into scratch (which has room for len).
 const uint8_t *ps_rope_peek(const struct ps_rope *r, size_t offset, size_t len, void *scratch);

@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What libclient needs of the world: calls to ps tasks, time and timers. libclient/rpc implements it on the
-// gRPC core, tests/sim on a simulated network; nothing else in libclient knows which.
+// What libclient needs of the world: calls to ps tasks, time and timers. libclient/rpc implements it on the gRPC core,
+// tests/sim on a simulated network; nothing else in libclient knows which.
 #ifndef PSC_TRANSPORT_H
 #define PSC_TRANSPORT_H
 
 #include "common/error.h"
 #include "common/slice.h"
 
-// Runs exactly once per call. reply is cleared by the caller of this function after it returns; move what is
-// kept. Codes the transport makes itself: UNAVAILABLE (not connected, connection lost), DEADLINE_EXCEEDED.
+// Runs exactly once per call. reply is cleared by the caller of this function after it returns; move what is kept.
+// Codes the transport makes itself: UNAVAILABLE (not connected, connection lost), DEADLINE_EXCEEDED.
 typedef void (*psc_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_rope *reply);
 
 struct psc_world {
     void *ctx;
-    // Sends request (moved) as `method` (Method of the proto) to a ps task. Calls made one after the other
-    // reach a task in that order as long as the connection holds. reply may run on another thread, and never
-    // before call returns control to a caller that holds its locks: it is never run from inside call.
-    void (*call)(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request,
-                 psc_reply_fn reply, void *arg);
-    uint64_t (*now)(void *ctx); // ns
+    // Sends request (moved) as `method` (Method of the proto) to a ps task. Calls made one after the other reach a
+    // task in that order as long as the connection holds. reply may run on another thread, and never before call
+    // returns control to a caller that holds its locks: it is never run from inside call.
+    void (*call)(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request, psc_reply_fn reply,
+                 void *arg);
+    uint64_t (*now)(void *ctx);  // ns
     // Runs fn once after delay; never from inside.
     void (*after)(void *ctx, uint64_t delay_ns, void (*fn)(void *arg), void *arg);
     uint64_t (*random)(void *ctx);
-    // Ends every call with CANCELLED and every timer without running it; returns when no callback is running
-    // or will.
+    // Ends every call with CANCELLED and every timer without running it; returns when no callback is running or will.
     void (*shutdown)(void *ctx);
     void (*destroy)(void *ctx);
 };
 
-// The client behind psc_connect; takes over *world on success and failure. tests/sim uses these (no thread is
-// made, nothing blocks): psc_client_create, then joined(arg, code, text) once the job is joined.
+// The client behind psc_connect; takes over *world on success and failure. tests/sim uses these (no thread is made,
+// nothing blocks): psc_client_create, then joined(arg, code, text) once the job is joined.
 struct psc_client;
 struct psc_options;
 struct psc_cluster;

@@ -17,8 +17,8 @@ struct nn_model;
 struct nn_replica;
 
 struct nn_param {
-    const char *name;  // Keras 3's variable.path: "sequential/conv2d/kernel"
-    const char *layer; // "conv2d"
+    const char *name;      // Keras 3's variable.path: "sequential/conv2d/kernel"
+    const char *layer;     // "conv2d"
     uint64_t shape[PS_MAX_RANK];
     size_t rank;
     uint64_t count;
@@ -41,48 +41,45 @@ struct nn_batch {
 };
 
 struct nn_result {
-    double loss;  // sum over the batch's rows
-    long correct; // argmax == label (NN_SPARSE_XENT)
+    double loss;    // sum over the batch's rows
+    long correct;   // argmax == label (NN_SPARSE_XENT)
 };
 
-// Keras 3's and Keras 2's Sequential. Errors name the file, the JSON path ("$.config.layers[3].config.units")
-// and what was expected; an unknown layer or activation says which are known.
+// Keras 3's and Keras 2's Sequential. Errors name the file, the JSON path ("$.config.layers[3].config.units") and what
+// was expected; an unknown layer or activation says which are known.
 enum ps_code nn_model_load(const char *path, struct nn_model **model, struct ps_error *e);
 enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e);
 void nn_model_free(struct nn_model *model);
 
 size_t nn_model_params(const struct nn_model *model);
 const struct nn_param *nn_model_param(const struct nn_model *model, size_t i);
-size_t nn_model_inputs(const struct nn_model *model); // elements per example
+size_t nn_model_inputs(const struct nn_model *model);   // elements per example
 size_t nn_model_outputs(const struct nn_model *model);
 // Shape of one example, without the batch dimension.
 const uint64_t *nn_model_input_shape(const struct nn_model *model, size_t *rank);
-// Is the loss computable from the model's output: classes, activation? FAILED_PRECONDITION names what does
-// not fit.
-enum ps_code nn_model_check_loss(const struct nn_model *model, const struct nn_loss *loss,
-                                 struct ps_error *e);
-// Initial value of parameter i by its initializer (GlorotUniform, HeUniform, HeNormal, GlorotNormal,
-// LecunUniform, RandomUniform, RandomNormal, Zeros, Ones, Constant), drawn from (seed, i).
+// Is the loss computable from the model's output: classes, activation? FAILED_PRECONDITION names what does not fit.
+enum ps_code nn_model_check_loss(const struct nn_model *model, const struct nn_loss *loss, struct ps_error *e);
+// Initial value of parameter i by its initializer (GlorotUniform, HeUniform, HeNormal, GlorotNormal, LecunUniform,
+// RandomUniform, RandomNormal, Zeros, Ones, Constant), drawn from (seed, i).
 void nn_model_init_param(const struct nn_model *model, size_t i, uint64_t seed, float *value);
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 
-// Called by nn_replica_train as soon as the gradient of parameter i is final (last layers first), so that it
-// may leave while the backward pass goes on. May be NULL.
+// Called by nn_replica_train as soon as the gradient of parameter i is final (last layers first), so that it may leave
+// while the backward pass goes on. May be NULL.
 typedef void (*nn_grad_ready)(void *arg, size_t i);
 
 // rows: the most a batch will have. device: "cpu" or "ref".
-enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads,
-                               uint64_t seed, const struct nn_loss *loss, struct nn_replica **replica,
-                               struct ps_error *e);
+enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads, uint64_t seed,
+                               const struct nn_loss *loss, struct nn_replica **replica, struct ps_error *e);
 void nn_replica_free(struct nn_replica *r);
-float *nn_replica_param(struct nn_replica *r, size_t i); // 64-byte aligned, the caller reads and writes
-float *nn_replica_grad(struct nn_replica *r, size_t i);  // of the mean loss over the batch's rows
+float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
+float *nn_replica_grad(struct nn_replica *r, size_t i);   // of the mean loss over the batch's rows
 // Forward and backward. A batch of fewer rows than planned is padded inside.
-void nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready,
-                      void *arg, struct nn_result *result);
+void nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready, void *arg,
+                      struct nn_result *result);
 // Forward only, dropout off.
 void nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result);
-const float *nn_replica_output(struct nn_replica *r); // (rows, outputs) of the last call
+const float *nn_replica_output(struct nn_replica *r);     // (rows, outputs) of the last call
 
 #endif
