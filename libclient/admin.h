@@ -11,8 +11,8 @@
 
 struct psc_client;
 
-// Sends request as `method` (Method of the proto) and waits for the answer, at most timeout_ms. Messages that have a
-// Caller bring it (psc__caller_init in client.h fills one). *reply is set on success only; ps_msg_free() frees it.
+// Sends request as `method` (Method of the proto) and waits for the answer, at most timeout_ms. The Caller of data and
+// membership requests is filled in here. *reply is set on success only; ps_msg_free() frees it.
 // Errors are prefixed with the task and its address: "ps:1 (host:7071): ...". Never tries a second time.
 enum ps_code psc__admin_call(struct psc_client *c, uint32_t task, int method, const ProtobufCMessage *request,
                              const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply, int timeout_ms,
