@@ -68,15 +68,11 @@ static void take_vars(struct plan *plan, int slots)
 static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struct ps_error *e)
 {
     struct ps_placement_spec spec;
-    const struct ps_rule *rule = ps_rule_find(job->optimizer);
-    if (!rule)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule %s", job->optimizer);
-    if (ps_placement_parse(job->placement, job->partitioner, &spec, e) ||
+    if (ps_placement_parse(job->strategy.placement, job->strategy.partitioner, &spec, e) ||
         nn_model_load(job->model, &plan->model, e))
         return e->code;
-    take_vars(plan, rule->slots);
-    return ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions,
-                             &plan->n_partitions, e);
+    take_vars(plan, job->optimizer.rule->slots);
+    return ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions, &plan->n_partitions, e);
 }
 
 static void plan_fini(struct plan *plan)
@@ -129,7 +125,7 @@ static struct load load_of_task(const struct plan *plan, uint32_t task)
         if (partition->task != task)
             continue;
         load_add(&load, &plan->vars[partition->var], partition->count);
-        load.variables += partition->var != last; // partitions are in the order of their variables
+        load.variables += partition->var != last;  // partitions are in the order of their variables
         last = partition->var;
     }
     return load;
@@ -188,7 +184,7 @@ int command_plan(struct call *call)
     if (!call_parse(call, options, 3, &exit_code))
         return exit_code;
     plan.tasks = (uint32_t)tasks;
-    if (ps_job_load(call->argv[0], sets.items, sets.n, &job, &e) || make_plan(job, &plan, &e))
+    if (ps_job_load(call->argv[0], sets.items, (size_t)sets.n, &job, &e) || make_plan(job, &plan, &e))
         exit_code = report(&e);
     else
         show(&plan, call->target.json), exit_code = 0;

@@ -16,7 +16,7 @@
 #include "tools/psctl/rundir.h"
 
 struct run {
-    const char *file; // of the job
+    const char *file;  // of the job
     long n_ps, n_workers, min_workers;
     struct cli_list sets;
     const char *summary;
@@ -122,10 +122,9 @@ static void words_free(char ***all)
 static int start(const struct run *run)
 {
     char path[RUNDIR_PATH_MAX], notice[256];
-    char ***ps = words_of_all(run, ps_words, run->n_ps),
-         ***workers = words_of_all(run, worker_words, run->n_workers);
-    snprintf(notice, sizeof notice, "%ld ps tasks, %ld workers; psctl --cluster %s status", run->n_ps,
-             run->n_workers, rundir_cluster_file(&run->dir, path));
+    char ***ps = words_of_all(run, ps_words, run->n_ps), ***workers = words_of_all(run, worker_words, run->n_workers);
+    snprintf(notice, sizeof notice, "%ld ps tasks, %ld workers; psctl --cluster %s status", run->n_ps, run->n_workers,
+             rundir_cluster_file(&run->dir, path));
     const struct group_spec spec = {.ps = ps,
                                     .workers = workers,
                                     .n_ps = (int)run->n_ps,
@@ -141,8 +140,7 @@ static int start(const struct run *run)
 static int start_with_ps(struct run *run)
 {
     struct ps_error e;
-    if (program_find("psd", "PSD", run->psd, sizeof run->psd, &e) ||
-        rundir_create(&run->dir, (int)run->n_ps, &e))
+    if (program_find("psd", "PSD", run->psd, sizeof run->psd, &e) || rundir_create(&run->dir, (int)run->n_ps, &e))
         return report(&e);
     int exit_code = start(run);
     if (run->keep_dir)
@@ -156,17 +154,18 @@ static int start_with_ps(struct run *run)
 static enum ps_code check_job(struct run *run, struct ps_error *e)
 {
     struct ps_job *job;
-    if (ps_job_load(run->file, run->sets.items, run->sets.n, &job, e))
+    if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
         return e->code;
-    if (strcmp(job->strategy, "one_device") == 0)
-        run->n_ps = 0, run->n_workers = 1;
+    if (job->strategy.name == PS_ONE_DEVICE) {
+        run->n_ps = 0;
+        run->n_workers = 1;
+    }
     if (run->min_workers == 0)
-        run->min_workers = job->min_workers ? job->min_workers : 1;
+        run->min_workers = (long)job->strategy.min_workers;
     ps_job_free(job);
     if (run->min_workers > run->n_workers)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "%s needs %ld workers, and there are to be %ld: give --workers", run->file,
-                       run->min_workers, run->n_workers);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s needs %ld workers, and there are to be %ld: give --workers",
+                       run->file, run->min_workers, run->n_workers);
     return PS_OK;
 }
 
