@@ -11,15 +11,15 @@
 #include "tools/psctl/psctl.h"
 
 static const struct command commands[] = {
-    {"run", "JOB", 1, 1, "train a job on this machine: starts psd and workerd, ends with them",
+    {"run", "JOB", 1, 1, "train a job on this machine, psd and all",
      "  --ps N           ps tasks (2)\n"
      "  --workers M      workers (2)\n"
-     "  --min-workers K  go on while this many workers live (the job's min_workers, or 1)\n"
+     "  --min-workers K  go on while so many workers live (default: as the job says)\n"
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --summary FILE   where the chief writes the job's results, as JSON\n"
      "  --keep-dir       leave the directory of sockets and say where it is\n"
-     "JOB is a job's YAML file. A job whose strategy is one_device runs in one workerd,\n"
-     "without psd. The exit code is 0 when the job has finished; see psctl(1).\n",
+     "JOB is a job's YAML file. A job whose strategy is one_device runs in one\n"
+     "workerd, without psd. Exit code 0: the job has finished; others: psctl(1).\n",
      command_run},
     {"plan", "JOB", 1, 1, "what would lie where, before anything is started",
      "  --ps N           ps tasks (2)\n"

@@ -123,8 +123,8 @@ static int start(const struct run *run)
 {
     char path[RUNDIR_PATH_MAX], notice[256];
     char ***ps = words_of_all(run, ps_words, run->n_ps), ***workers = words_of_all(run, worker_words, run->n_workers);
-    snprintf(notice, sizeof notice, "%ld ps tasks, %ld workers; psctl --cluster %s status", run->n_ps, run->n_workers,
-             rundir_cluster_file(&run->dir, path));
+    snprintf(notice, sizeof notice, "ps tasks: %ld, workers: %ld; psctl --cluster %s status shows them", run->n_ps,
+             run->n_workers, rundir_cluster_file(&run->dir, path));
     const struct group_spec spec = {.ps = ps,
                                     .workers = workers,
                                     .n_ps = (int)run->n_ps,
