@@ -87,6 +87,9 @@ static enum ps_code place_window(struct reading *r, struct axis *a, bool same, s
     if (same) {
         a->out = (int)(((int64_t)a->in + a->stride - 1) / a->stride);
         int64_t lack = (int64_t)(a->out - 1) * a->stride + a->k - a->in;
+        if (a->in + lack > NN_MAX_ELEMENTS)
+            return nn_json_fail(r->config, e, "an image of %d padded for a window of %d: expected at most %d together",
+                                a->in, a->k, NN_MAX_ELEMENTS);
         a->pad_first = lack > 0 ? (int)(lack / 2) : 0;
         a->pad_end = lack > 0 ? (int)(lack - lack / 2) : 0;
     } else {
@@ -499,7 +502,7 @@ static enum ps_code read_document(struct reader *reader, const struct nn_json *r
     const char *word;
     bool trainable = true;
     enum ps_code code = nn_json_object(root, e);
-    if (code == PS_OK && !class_name.value)
+    if (code == PS_OK && !nn_json_given(&class_name))
         code = nn_json_expected(&class_name, e, "\"Sequential\"");
     if (code == PS_OK)
         code = nn_setting_only_word(root, "class_name", "Sequential", e);

@@ -101,7 +101,7 @@ enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e)
     if (!json_is_object(at.value))
         return nn_setting_only_word(config, "dtype", "float32", e);
     struct nn_json policy = nn_json_member(&at, "config"), name = nn_json_member(&policy, "name");
-    if (!name.value)
+    if (!nn_json_given(&name))
         return nn_json_expected(&name, e, "the name of a dtype policy");
     return nn_setting_only_word(&policy, "name", "float32", e);
 }
