@@ -18,3 +18,10 @@ libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) 
 noinst_LTLIBRARIES += librule.la
 librule_la_SOURCES = common/rule.c common/rule.h
 librule_la_CFLAGS = $(AM_CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off
+
+# What a job file says. Apart from libcommon, so that libpsclient needs no jansson.
+noinst_LTLIBRARIES += libjob.la
+libjob_la_SOURCES = \
+	common/job.c common/job.h \
+	common/yaml.c common/yaml.h
+libjob_la_LIBADD = $(YAML_LIBS) $(JANSSON_LIBS)
