@@ -211,7 +211,7 @@ void psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec)
     if (c->ended.code != PS_OK && spec->method != PARAMSERVER__V1__METHOD__LEAVE) {
         call->away = true;
         psc__after(c, 0, call_refuse, call);
-    } else if (spec->mutates)
+    } else if (spec->mutates) {
         psc__window_enter(&c->window, &call->seat);
     } else {
         call_send(call);

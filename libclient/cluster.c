@@ -110,23 +110,23 @@ static const struct section {
 
 enum { N_SECTIONS = sizeof sections / sizeof *sections };
 
-static enum ps_code find_section(const struct source *s, const yaml_node_t *key, int *found, struct ps_error *e)
+// Its index, or -1 and the error.
+static int find_section(const struct source *s, const yaml_node_t *key, struct ps_error *e)
 {
     const char *known[N_SECTIONS];
     const char *word = key->type == YAML_SCALAR_NODE ? (const char *)key->data.scalar.value : "(not a word)";
     for (int i = 0; i < N_SECTIONS; i++) {
         known[i] = sections[i].key;
-        if (strcmp(word, sections[i].key) == 0) {
-            *found = i;
-            return PS_OK;
-        }
+        if (strcmp(word, sections[i].key) == 0)
+            return i;
     }
     const char *near = ps_nearest(word, known, N_SECTIONS);
     if (near)
         ps_fail(e, PS_INVALID_ARGUMENT, "unknown key '%s'; did you mean '%s'?", word, near);
     else
         ps_fail(e, PS_INVALID_ARGUMENT, "unknown key '%s'; expected ps or worker", word);
-    return at_line(s, key, e);
+    at_line(s, key, e);
+    return -1;
 }
 
 static enum ps_code read_root(struct source *s, struct psc_cluster *c, struct ps_error *e)
@@ -138,8 +138,8 @@ static enum ps_code read_root(struct source *s, struct psc_cluster *c, struct ps
     const yaml_node_pair_t *end = root->data.mapping.pairs.top;
     for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < end; pair++) {
         const yaml_node_t *key = yaml_document_get_node(&s->document, pair->key);
-        int i;
-        if (find_section(s, key, &i, e) != PS_OK)
+        int i = find_section(s, key, e);
+        if (i < 0)
             return e->code;
         if (seen[i]) {
             ps_fail(e, PS_INVALID_ARGUMENT, "%s is there twice", sections[i].key);
@@ -172,12 +172,14 @@ static enum ps_code parse(const char *text, size_t len, const char *name, struct
     return e->code;
 }
 
-// *text is malloc'd.
-static enum ps_code read_file(const char *path, char **text, size_t *len, struct ps_error *e)
+// malloc'd, or NULL and the error.
+static char *read_file(const char *path, size_t *len, struct ps_error *e)
 {
     FILE *f = fopen(path, "re");
-    if (!f)
-        return ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
+    if (!f) {
+        ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
     char *buffer = ps_alloc(FILE_MAX + 1);
     *len = fread(buffer, 1, FILE_MAX + 1, f);
     if (ferror(f))
@@ -186,10 +188,9 @@ static enum ps_code read_file(const char *path, char **text, size_t *len, struct
         ps_fail(e, PS_INVALID_ARGUMENT, "%s: longer than %d bytes, which no cluster file is", path, FILE_MAX);
     fclose(f);
     if (e->code == PS_OK)
-        *text = buffer;
-    else
-        free(buffer);
-    return e->code;
+        return buffer;
+    free(buffer);
+    return NULL;
 }
 
 // ---- the public functions -----------------------------------------------------------------------------------------
@@ -207,12 +208,11 @@ psc_code psc_cluster_load(const char *path, psc_cluster **cluster, psc_error *er
 {
     struct ps_error e = {.code = PS_OK};
     struct psc_cluster *c = ps_alloc(sizeof *c);
-    char *text;
-    size_t len;
-    if (read_file(path, &text, &len, &e) == PS_OK) {
+    size_t len = 0;
+    char *text = read_file(path, &len, &e);
+    if (text)
         parse(text, len, path, c, &e);
-        free(text);
-    }
+    free(text);
     return give(c, &e, cluster, error);
 }
 

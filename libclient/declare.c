@@ -6,6 +6,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/dtype.h"
 #include "common/placement.h"
 #include "common/rule.h"
 #include "common/wire.h"

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/op.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "common/dtype.h"
 #include "libclient/call.h"
 #include "libclient/convert.h"
 
@@ -88,11 +85,9 @@ static void detach(struct psc__request *r)
         r->op = NULL;
         return;
     }
-    struct psc__task *t = r->task;
     if (r->state == PSC__QUEUED)
         psc__queue_remove(r);
     free(r);
-    psc__queue_pump(t);  // a read may have waited for it
 }
 
 void psc__op_fail(struct psc_op *op, const struct ps_error *e)
@@ -103,6 +98,8 @@ void psc__op_fail(struct psc_op *op, const struct ps_error *e)
     psc__error_out(e, &op->result.error);
     while ((r = TAILQ_FIRST(&op->requests)))
         detach(r);
+    for (uint32_t t = 0; t < op->client->n_tasks; t++)
+        psc__queue_pump(&op->client->tasks[t]);  // reads may have waited for these
     op_finish(op);
 }
 
@@ -173,7 +170,7 @@ static void refuse(struct psc_op *op, const struct ps_error *e)
     psc__after(op->client, 0, tell_refused, op);
 }
 
-// ---- starting -------------------------------------------------------------------------------------------------------
+// ---- requests ---------------------------------------------------------------------------------------------------------
 
 static void admit(struct psc__share *share)
 {
@@ -184,6 +181,21 @@ static void admit(struct psc__share *share)
         psc__queue_add(r);
     }
 }
+
+void psc__op_request_done(struct psc_op *op, struct psc__request *r)
+{
+    struct psc__share *share = op->shares ? &op->shares[r->task->index] : NULL;
+    TAILQ_REMOVE(&op->requests, r, of_op);
+    free(r);
+    if (share) {
+        share->admitted--;
+        admit(share);
+    }
+    if (--op->left == 0)
+        op_finish(op);
+}
+
+// ---- starting -------------------------------------------------------------------------------------------------------
 
 static void start_reads(struct psc_op *op)
 {

@@ -69,8 +69,8 @@ struct psc__answer {
     Paramserver__V1__ReadReply *read;
 };
 
-// op_cut.c. Validates all tensors, then cuts them: requests, left and pieces are filled. On failure requests may have
-// been made; none is anywhere but in op->requests.
+// op_cut.c. Validates the tensors and cuts them: requests, left and pieces are filled. e->code is PS_OK before. On
+// failure some requests may have been made; none is anywhere but in op->requests.
 enum ps_code psc__op_cut(struct psc_op *op, const psc_tensor *tensors, size_t n, struct ps_error *e);
 
 // ---- for queue.c --------------------------------------------------------------------------------------------------

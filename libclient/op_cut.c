@@ -92,45 +92,41 @@ static void cut_partition(struct cutter *cut, const struct psc__variable *v, con
     }
 }
 
-static enum ps_code check_tensor(const struct psc_op *op, const psc_tensor *t, struct psc__variable **found,
-                                 struct ps_error *e)
+// The variable that t is a value of, or NULL and the error.
+static struct psc__variable *check_tensor(const struct psc_op *op, const psc_tensor *t, struct ps_error *e)
 {
     struct psc__layout *l = op->layout;
     struct psc__variable *v = t->name ? psc__layout_find(l, t->name) : NULL;
     if (!v)
-        return psc__layout_no_such(l, t->name ? t->name : "(no name)", e);
-    if (t->dtype != v->is.dtype)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, the tensor is %s", t->name,
-                       ps_dtype_name((int)v->is.dtype), ps_dtype_name((int)t->dtype));
-    if (t->count != v->count)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "variable '%s' has %" PRIu64 " elements, the tensor has %" PRIu64 "; expected the whole of it",
-                       t->name, v->count, t->count);
-    if (!t->data)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the tensor has no data", t->name);
-    if (v->mark == l->marks)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is there twice in one operation", t->name);
-    v->mark = l->marks;
-    *found = v;
-    return PS_OK;
+        psc__layout_no_such(l, t->name ? t->name : "(no name)", e);
+    else if (t->dtype != v->is.dtype)
+        ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, the tensor is %s", t->name,
+                ps_dtype_name((int)v->is.dtype), ps_dtype_name((int)t->dtype));
+    else if (t->count != v->count)
+        ps_fail(e, PS_INVALID_ARGUMENT,
+                "variable '%s' has %" PRIu64 " elements, the tensor has %" PRIu64 "; expected the whole of it", t->name,
+                v->count, t->count);
+    else if (!t->data)
+        ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the tensor has no data", t->name);
+    else if (v->mark == l->marks)
+        ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is there twice in one operation", t->name);
+    else
+        v->mark = l->marks;
+    return e->code == PS_OK ? v : NULL;
 }
 
 enum ps_code psc__op_cut(struct psc_op *op, const psc_tensor *tensors, size_t n, struct ps_error *e)
 {
     psc_client *c = op->client;
     struct cutter cut = {.op = op, .limit = SIZE_MAX};  // get: one request per task, which psd cuts
-    enum ps_code code = PS_OK;
+    struct psc__variable *v;
     if (op->method != PARAMSERVER__V1__METHOD__GET)
         cut.limit = c->chunk_bytes;
-    cut.open = ps_alloc(c->n_tasks * sizeof *cut.open);
+    cut.open = ps_alloc(c->n_tasks * sizeof(struct psc__request *));
     op->layout->marks++;
-    for (size_t i = 0; i < n && code == PS_OK; i++) {
-        struct psc__variable *v;
-        if ((code = check_tensor(op, &tensors[i], &v, e)) != PS_OK)
-            break;
+    for (size_t i = 0; i < n && (v = check_tensor(op, &tensors[i], e)); i++)
         for (uint32_t p = 0; p < v->n_partitions; p++)
             cut_partition(&cut, v, &op->layout->partitions[v->first_partition + p], tensors[i].data);
-    }
     free(cut.open);
-    return code == PS_OK ? code : ps_error_prefix(e, "%s", psc__method_name(op->method));
+    return e->code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", psc__method_name(op->method));
 }

@@ -310,16 +310,3 @@ bool psc__op_accept(struct psc_op *op, struct psc__request *r, const struct psc_
     r->snapshot = a->read->snapshot;
     return r->offset != 0;
 }
-
-void psc__op_request_done(struct psc_op *op, struct psc__request *r)
-{
-    struct psc__share *share = op->shares ? &op->shares[r->task->index] : NULL;
-    TAILQ_REMOVE(&op->requests, r, of_op);
-    free(r);
-    if (share) {
-        share->admitted--;
-        admit(share);
-    }
-    if (--op->left == 0)
-        op_finish(op);
-}
