@@ -33,8 +33,7 @@ void child_describe_end(const struct child *child, char *to, size_t size)
         snprintf(to, size, "%s (pid %d) was killed by signal %d (%s)", child->name, child->pid, child->signal,
                  strsignal(child->signal));
     else
-        snprintf(to, size, "%s (pid %d) exited with code %" PRId64, child->name, child->pid,
-                 child->exit_code);
+        snprintf(to, size, "%s (pid %d) exited with code %" PRId64, child->name, child->pid, child->exit_code);
 }
 
 void child_end(struct child *child, bool kill)
@@ -112,8 +111,7 @@ static void on_read(uv_stream_t *handle, ssize_t n, const uv_buf_t *buf)
 // ---- the start
 // ----------------------------------------------------------------------------------------------------
 
-static uv_stdio_container_t stream_open(struct child *child, struct child_stream *stream, uv_loop_t *loop,
-                                        FILE *to)
+static uv_stdio_container_t stream_open(struct child *child, struct child_stream *stream, uv_loop_t *loop, FILE *to)
 {
     *stream = (struct child_stream){.child = child, .to = to, .line = to ? relay : hear_readiness};
     uv_pipe_init(loop, &stream->pipe, 0);
@@ -156,8 +154,7 @@ enum ps_code child_start(struct child *child, uv_loop_t *loop, char **argv, stru
     int error = uv_spawn(loop, &child->process, &options);
     if (error) {
         close_all(child);
-        return ps_fail(e, PS_UNAVAILABLE, "cannot start %s: %s: %s", child->name, argv[0],
-                       uv_strerror(error));
+        return ps_fail(e, PS_UNAVAILABLE, "cannot start %s: %s: %s", child->name, argv[0], uv_strerror(error));
     }
     child->pid = child->process.pid;
     child->running = true;

@@ -21,30 +21,30 @@ struct child_stream {
     uv_pipe_t pipe;
     struct child *child;
     void (*line)(struct child_stream *stream, const char *text);
-    FILE *to; // of relayed lines
+    FILE *to;  // of relayed lines
     size_t len;
-    char text[CHILD_LINE_MAX]; // the beginning of a line
+    char text[CHILD_LINE_MAX];  // the beginning of a line
 };
 
 struct child {
     // The caller's, set before the start.
-    char name[32];                         // "worker 1"
-    bool terminal;                         // keeps our stdout and stderr; else both are relayed
-    void (*on_ready)(struct child *child); // may be NULL: no descriptor CHILD_READY_FD is given
-    void (*on_end)(struct child *child);   // its output is at its end, too
+    char name[32];                          // "worker 1"
+    bool terminal;                          // keeps our stdout and stderr; else both are relayed
+    void (*on_ready)(struct child *child);  // may be NULL: no descriptor CHILD_READY_FD is given
+    void (*on_end)(struct child *child);    // its output is at its end, too
     void *arg;
 
     // To be read by the caller.
     int pid;
-    bool running; // from the start to on_end
+    bool running;  // from the start to on_end
     bool ready;
-    bool told; // child_end was called: its end is no surprise
+    bool told;  // child_end was called: its end is no surprise
     int64_t exit_code;
-    int signal; // that ended it; 0: none
+    int signal;  // that ended it; 0: none
 
     uv_process_t process;
     struct child_stream out, err, readiness;
-    int open; // handles that are not closed yet
+    int open;  // handles that are not closed yet
 };
 
 // argv ends with NULL, argv[0] is the program's path. On failure on_end is not called, but the loop has to

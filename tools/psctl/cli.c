@@ -88,13 +88,13 @@ static const struct cli_option *find(const struct cli_option *options, size_t n,
     return NULL;
 }
 
-enum cli_result cli_parse(const char *command, int argc, char **argv, const struct cli_option *options,
-                          size_t n, bool stop_at_operand, int *first)
+enum cli_result cli_parse(const char *command, int argc, char **argv, const struct cli_option *options, size_t n,
+                          bool stop_at_operand, int *first)
 {
     struct option longs[CLI_OPTIONS_MAX + 2];
     char letters[2 * CLI_OPTIONS_MAX + 4];
     translate(options, n, stop_at_operand, longs, letters);
-    optind = 0; // glibc: start over
+    optind = 0;  // glibc: start over
     opterr = 0;
     int got;
     while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
@@ -106,7 +106,7 @@ enum cli_result cli_parse(const char *command, int argc, char **argv, const stru
             return CLI_WRONG;
         }
         if (!option) {
-            char letter[3] = {'-', (char)optopt, '\0'}; // optopt: the letter, where it was one
+            char letter[3] = {'-', (char)optopt, '\0'};  // optopt: the letter, where it was one
             unknown_option(command, optopt > 0 && optopt < LONG_BASE ? letter : argv[optind - 1], options, n);
             return CLI_WRONG;
         }
@@ -121,7 +121,6 @@ bool cli_operands(const char *command, int given, int min, int max, const char *
 {
     if (given >= min && given <= max)
         return true;
-    fprintf(stderr, "%s: %s; usage: %s\n", command,
-            given < min ? "something is missing" : "too many arguments", usage);
+    fprintf(stderr, "%s: %s; usage: %s\n", command, given < min ? "something is missing" : "too many arguments", usage);
     return false;
 }

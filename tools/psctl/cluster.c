@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "common/alloc.h"
-#include "common/clock.h"
 #include "common/wire.h"
 #include "libclient/admin.h"
 #include "proto/paramserver.pb-c.h"
@@ -59,8 +58,7 @@ void cluster_close(struct cluster *c)
 }
 
 enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,
-                             const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply,
-                             struct ps_error *e)
+                             const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply, struct ps_error *e)
 {
     return psc__admin_call(c->client, task, method, request, reply_type, reply, CLUSTER_TIMEOUT_MS, e);
 }
@@ -80,8 +78,7 @@ struct question {
 static void *question_run(void *arg)
 {
     struct question *q = arg;
-    cluster_ask_one(q->cluster, q->task, q->method, q->request, q->reply_type, &q->answer->reply,
-                    &q->answer->error);
+    cluster_ask_one(q->cluster, q->task, q->method, q->request, q->reply_type, &q->answer->reply, &q->answer->error);
     return NULL;
 }
 
@@ -92,8 +89,7 @@ void cluster_ask(struct cluster *c, int method, const ProtobufCMessage *request,
     *answers = ps_alloc(c->tasks * sizeof **answers);
     // The last one is asked by this thread, and whichever no thread could be had for.
     for (size_t i = 0; i < c->tasks; i++) {
-        q[i] =
-            (struct question){c, (uint32_t)i, method, request, reply_type, &(*answers)[i], .threaded = false};
+        q[i] = (struct question){c, (uint32_t)i, method, request, reply_type, &(*answers)[i], .threaded = false};
         q[i].threaded = i + 1 < c->tasks && pthread_create(&q[i].thread, NULL, question_run, &q[i]) == 0;
         if (!q[i].threaded)
             question_run(&q[i]);
@@ -128,19 +124,12 @@ const char *cluster_task_state(const struct answer *answer)
 {
     if (answer->reply)
         return "up";
-    return answer->error.code == PS_UNAVAILABLE || answer->error.code == PS_DEADLINE_EXCEEDED ? "unreachable"
-                                                                                              : "error";
+    return answer->error.code == PS_UNAVAILABLE || answer->error.code == PS_DEADLINE_EXCEEDED ? "unreachable" : "error";
 }
 
-void cluster_describe(struct cluster *c, const char *job, struct answer **answers)
+void cluster_describe(struct cluster *c, struct answer **answers)
 {
-    uint64_t id[2] = {ps_random(), ps_random()};
-    Paramserver__V1__Caller caller = PARAMSERVER__V1__CALLER__INIT;
-    caller.protocol = PS_PROTOCOL;
-    caller.job = (char *)job;
-    caller.client = (ProtobufCBinaryData){sizeof id, (uint8_t *)id};
     Paramserver__V1__DescribeRequest request = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
-    request.caller = &caller;
-    cluster_ask(c, PARAMSERVER__V1__METHOD__DESCRIBE, &request.base,
-                &paramserver__v1__describe_reply__descriptor, answers);
+    cluster_ask(c, PARAMSERVER__V1__METHOD__DESCRIBE, &request.base, &paramserver__v1__describe_reply__descriptor,
+                answers);
 }

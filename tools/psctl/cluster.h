@@ -15,7 +15,7 @@ enum { CLUSTER_TIMEOUT_MS = 5000 };
 
 struct cluster {
     psc_cluster *spec;
-    psc_client *client; // an observer
+    psc_client *client;  // an observer
     size_t tasks;
 };
 
@@ -26,8 +26,7 @@ struct answer {
 };
 
 // Contacts nobody yet. job may be NULL.
-enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job,
-                          struct ps_error *e);
+enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e);
 void cluster_close(struct cluster *c);
 
 // Asks every ps task the same at the same time. *answers is [c->tasks].
@@ -45,7 +44,7 @@ int cluster_report(const struct answer *answers, size_t n);
 // "up", "unreachable" or "error".
 const char *cluster_task_state(const struct answer *answer);
 
-// DESCRIBE of a job to every task.
-void cluster_describe(struct cluster *c, const char *job, struct answer **answers);
+// DESCRIBE of the job that the cluster was opened for.
+void cluster_describe(struct cluster *c, struct answer **answers);
 
 #endif

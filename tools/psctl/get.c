@@ -64,7 +64,7 @@ static struct statistics statistics_of(const struct value *v)
             s.not_finite++;
             continue;
         }
-        s.min = fmin(s.min, x); // the other one where one is NAN
+        s.min = fmin(s.min, x);  // the other one where one is NAN
         s.max = fmax(s.max, x);
         sum += x;
         squares += x * x;
@@ -122,8 +122,8 @@ static enum ps_code find(psc_client *client, const char *job, const char *name, 
     const char *near = ps_nearest(name, names, (int)n);
     free(names);
     return near ? ps_fail(e, PS_NOT_FOUND, "job %s has no variable %s, did you mean %s?", job, name, near)
-                : ps_fail(e, PS_NOT_FOUND, "job %s has no variable %s; psctl vars %s lists the %zu it has",
-                          job, name, job, n);
+                : ps_fail(e, PS_NOT_FOUND, "job %s has no variable %s; psctl vars %s lists the %zu it has", job, name,
+                          job, n);
 }
 
 // v->data is malloc'd.
@@ -142,8 +142,8 @@ static enum ps_code read_value(psc_client *client, const char *job, const char *
         return ps_error_prefix(e, "variable %s", name);
     v->data = malloc(v->count * ps_dtype_size(dtype));
     if (!v->data)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the %zu bytes of %s",
-                       v->count * ps_dtype_size(dtype), name);
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the %zu bytes of %s", v->count * ps_dtype_size(dtype),
+                       name);
     psc_get(client, &(psc_tensor){name, v->data, v->count, v->variable->dtype}, 1, NULL, NULL, &op);
     if (psc_wait(op, -1, &result, &error))
         return ps_fail(e, (enum ps_code)error.code, "%s", error.text);
@@ -157,7 +157,7 @@ static int get(struct cluster *c, const struct call *call, const char *output, s
     struct ps_error e = {0};
     struct answer *answers;
     // psc_attach waits for a job that is not there yet: ask first.
-    cluster_describe(c, job, &answers);
+    cluster_describe(c, &answers);
     int exit_code = cluster_report(answers, c->tasks);
     cluster_answers_free(answers, c->tasks);
     if (exit_code)
@@ -166,8 +166,8 @@ static int get(struct cluster *c, const struct call *call, const char *output, s
         return report(&e);
     if (!output || strcmp(output, "-") != 0)
         show(v, call->target.json);
-    if (output && npy_write(output, (int)v->variable->dtype, v->variable->shape, v->variable->rank, v->data,
-                            v->count, &e))
+    if (output &&
+        npy_write(output, (int)v->variable->dtype, v->variable->shape, v->variable->rank, v->data, v->count, &e))
         return report(&e);
     return 0;
 }
@@ -187,6 +187,6 @@ int command_get(struct call *call)
         return report(&e);
     exit_code = get(&c, call, output, &v);
     cluster_close(&c);
-    free(v.data); // an operation that failed may write to it until the client is closed
+    free(v.data);  // an operation that failed may write to it until the client is closed
     return exit_code;
 }

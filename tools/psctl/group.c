@@ -34,7 +34,7 @@ struct group {
     enum phase phase;
     struct child *ps, *workers;
     int failed_workers;
-    int first_failure; // exit code that the first failed worker stands for
+    int first_failure;  // exit code that the first failed worker stands for
     int exit_code;
     uv_loop_t loop;
     uv_signal_t signals[SIGNALS];
@@ -126,7 +126,7 @@ static void on_patience(uv_timer_t *timer)
 static void on_signal(uv_signal_t *handle, int signum)
 {
     struct group *g = handle->data;
-    if (g->phase >= STOPPING) { // told twice: at once
+    if (g->phase >= STOPPING) {  // told twice: at once
         end_all(g->workers, g->spec->n_workers, true);
         end_all(g->ps, g->spec->n_ps, true);
         return;
@@ -194,7 +194,7 @@ static void start_workers(struct group *g)
     for (int i = 0; i < g->spec->n_workers; i++) {
         struct child *worker = &g->workers[i];
         snprintf(worker->name, sizeof worker->name, "worker %d", i);
-        worker->terminal = i == 0; // the chief shows the progress
+        worker->terminal = i == 0;  // the chief shows the progress
         worker->on_end = on_worker_end;
         worker->arg = g;
         if (child_start(worker, &g->loop, g->spec->workers[i], &e)) {
@@ -257,7 +257,7 @@ static void start_ps(struct group *g)
 static void watch_signals(struct group *g)
 {
     static const int signum[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
-    signal(SIGPIPE, SIG_IGN); // who reads our output may go, the children still have to be ended
+    signal(SIGPIPE, SIG_IGN);  // who reads our output may go, the children still have to be ended
     for (int i = 0; i < SIGNALS; i++) {
         uv_signal_init(&g->loop, &g->signals[i]);
         g->signals[i].data = g;

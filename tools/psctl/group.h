@@ -4,16 +4,16 @@
 #ifndef PSCTL_GROUP_H
 #define PSCTL_GROUP_H
 
-enum { GROUP_MAX = 256 }; // of a kind
+enum { GROUP_MAX = 256 };  // of a kind
 
 // What to start. A ps task writes "READY <port>" to descriptor CHILD_READY_FD when it serves. Each argv ends
 // with NULL and begins with the program's path.
 struct group_spec {
-    char ***ps;      // [n_ps]
-    char ***workers; // [n_workers]
+    char ***ps;       // [n_ps]
+    char ***workers;  // [n_workers]
     int n_ps, n_workers;
-    int min_workers;    // the job goes on while at least so many have not failed
-    const char *notice; // said when the workers start; NULL: nothing
+    int min_workers;     // the job goes on while at least so many have not failed
+    const char *notice;  // said when the workers start; NULL: nothing
 };
 
 // Runs the job to its end and returns psctl's exit code:

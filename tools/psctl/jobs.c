@@ -51,11 +51,9 @@ void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
 {
     Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     *jobs = (struct jobs){0};
-    cluster_ask(c, PARAMSERVER__V1__METHOD__STATUS, &request.base, &paramserver__v1__status_reply__descriptor,
-                answers);
+    cluster_ask(c, PARAMSERVER__V1__METHOD__STATUS, &request.base, &paramserver__v1__status_reply__descriptor, answers);
     for (size_t i = 0; i < c->tasks; i++) {
-        const Paramserver__V1__StatusReply *status =
-            (const Paramserver__V1__StatusReply *)(*answers)[i].reply;
+        const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)(*answers)[i].reply;
         for (size_t k = 0; status && k < status->n_jobs; k++)
             add(sum_of(jobs, status->jobs[k]), status->jobs[k]);
     }

@@ -12,8 +12,8 @@
 #include "common/dtype.h"
 
 enum {
-    MAGIC = 10, // "\x93NUMPY", two bytes of version, two of the header's length
-    ALIGN = 64, // of the data in the file
+    MAGIC = 10,  // "\x93NUMPY", two bytes of version, two of the header's length
+    ALIGN = 64,  // of the data in the file
     HEADER_MAX = 512,
 };
 
@@ -38,8 +38,7 @@ static size_t header(int dtype, const uint64_t *shape, size_t rank, char to[HEAD
     len += (size_t)snprintf(to + len, HEADER_MAX - len, "{'descr': '%s', 'fortran_order': False, 'shape': (",
                             descr(dtype));
     for (size_t i = 0; i < rank; i++)
-        len +=
-            (size_t)snprintf(to + len, HEADER_MAX - len, "%" PRIu64 ",%s", shape[i], i + 1 < rank ? " " : "");
+        len += (size_t)snprintf(to + len, HEADER_MAX - len, "%" PRIu64 ",%s", shape[i], i + 1 < rank ? " " : "");
     len += (size_t)snprintf(to + len, HEADER_MAX - len, "), }");
     while ((len + 1) % ALIGN)
         to[len++] = ' ';

@@ -39,7 +39,7 @@ static bool find_near(const char *name, char *to, size_t size)
     snprintf(to, size, "%s/../sbin/%s", dir, name);
     if (is_program(to))
         return true;
-    snprintf(to, size, "%s/%s/%s", dir, name, name); // a build tree, where each program has its directory
+    snprintf(to, size, "%s/%s/%s", dir, name, name);  // a build tree, where each program has its directory
     return is_program(to);
 }
 
@@ -61,11 +61,9 @@ enum ps_code program_find(const char *name, const char *variable, char *to, size
     const char *given = getenv(variable);
     if (given && *given) {
         snprintf(to, size, "%s", given);
-        return is_program(to) ? PS_OK
-                              : ps_fail(e, PS_NOT_FOUND, "$%s is %s, which is no program", variable, given);
+        return is_program(to) ? PS_OK : ps_fail(e, PS_NOT_FOUND, "$%s is %s, which is no program", variable, given);
     }
     if (find_near(name, to, size) || find_on_path(name, to, size))
         return PS_OK;
-    return ps_fail(e, PS_NOT_FOUND, "%s is neither beside psctl nor on PATH; $%s may name it", name,
-                   variable);
+    return ps_fail(e, PS_NOT_FOUND, "%s is neither beside psctl nor on PATH; $%s may name it", name, variable);
 }

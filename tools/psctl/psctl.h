@@ -13,8 +13,8 @@
 
 // Which cluster a command is about, and how it answers. Set by options before or after the command's name.
 struct target {
-    const char *file; // --cluster
-    const char *ps;   // --ps A,B,C
+    const char *file;  // --cluster
+    const char *ps;    // --ps A,B,C
     bool json;
 };
 
@@ -34,11 +34,11 @@ struct call {
 
 struct command {
     const char *name;
-    const char *operands;          // "JOB VARIABLE"
-    int min, max;                  // how many
-    const char *summary;           // one line in the list of commands
-    const char *help;              // the lines under the usage: options, what is shown
-    int (*run)(struct call *call); // returns the exit code
+    const char *operands;           // "JOB VARIABLE"
+    int min, max;                   // how many
+    const char *summary;            // one line in the list of commands
+    const char *help;               // the lines under the usage: options, what is shown
+    int (*run)(struct call *call);  // returns the exit code
 };
 
 int command_run(struct call *call);

@@ -6,7 +6,7 @@
 
 #include "common/error.h"
 
-enum { RUNDIR_MAX = 80, RUNDIR_PATH_MAX = RUNDIR_MAX + 32 }; // a socket's path has room for 107 bytes
+enum { RUNDIR_MAX = 80, RUNDIR_PATH_MAX = RUNDIR_MAX + 32 };  // a socket's path has room for 107 bytes
 
 struct rundir {
     char path[RUNDIR_MAX];

@@ -44,8 +44,7 @@ static struct shard shard_of(const Paramserver__V1__StatusReply *status, const c
     return sum;
 }
 
-static void shard_row(struct table *t, struct cluster *c, size_t task, const struct answer *answer,
-                      const char *only)
+static void shard_row(struct table *t, struct cluster *c, size_t task, const struct answer *answer, const char *only)
 {
     const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)answer->reply;
     struct shard shard = status ? shard_of(status, only) : (struct shard){0};

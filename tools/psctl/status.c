@@ -64,9 +64,7 @@ static void task_row(struct table *t, struct cluster *c, size_t task, const stru
 
 static const char *update_name(int update)
 {
-    return update == PARAMSERVER__V1__UPDATE__SYNC    ? "sync"
-           : update == PARAMSERVER__V1__UPDATE__ASYNC ? "async"
-                                                      : NULL;
+    return update == PARAMSERVER__V1__UPDATE__SYNC ? "sync" : update == PARAMSERVER__V1__UPDATE__ASYNC ? "async" : NULL;
 }
 
 static void job_row(struct table *t, const struct job_sum *job)
@@ -89,8 +87,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->reason));
 }
 
-static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
-                 bool json)
+static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
 {
     struct table tasks, sums;
     table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);

@@ -56,8 +56,8 @@ int command_stop(struct call *call)
         return report(&e);
     Paramserver__V1__StopJobRequest request = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
     request.job = call->argv[0];
-    cluster_ask(&c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base,
-                &paramserver__v1__stop_job_reply__descriptor, &answers);
+    cluster_ask(&c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, &paramserver__v1__stop_job_reply__descriptor,
+                &answers);
     show(&c, answers, call->target.json);
     exit_code = judge(answers, c.tasks);
     cluster_answers_free(answers, c.tasks);

@@ -188,7 +188,7 @@ static void line_cell(struct line *line, const struct table_column *column, int 
 
 void table_print(const struct table *t, FILE *to)
 {
-    int *wide = ps_alloc(t->n_columns * sizeof *wide); // 0: the column is left out
+    int *wide = ps_alloc(t->n_columns * sizeof *wide);  // 0: the column is left out
     struct line head = {.to = to};
     for (size_t c = 0; c < t->n_columns; c++) {
         wide[c] = known(t, c) ? column_width(t, c) : 0;

@@ -10,25 +10,25 @@
 #include <stdio.h>
 
 enum table_type {
-    TABLE_TEXT,  // string
-    TABLE_COUNT, // integer
-    TABLE_REAL,  // number, four digits for people
-    TABLE_BYTES, // number: "1.2 MiB"
-    TABLE_MS,    // integer, milliseconds: "350 ms", "2.5 s", "1 h 02 min"
-    TABLE_SHAPE, // array of integers: "(3, 3, 32)"
-    TABLE_LIST,  // array of numbers: "0,1"
+    TABLE_TEXT,   // string
+    TABLE_COUNT,  // integer
+    TABLE_REAL,   // number, four digits for people
+    TABLE_BYTES,  // number: "1.2 MiB"
+    TABLE_MS,     // integer, milliseconds: "350 ms", "2.5 s", "1 h 02 min"
+    TABLE_SHAPE,  // array of integers: "(3, 3, 32)"
+    TABLE_LIST,   // array of numbers: "0,1"
 };
 
 struct table_column {
-    const char *key;   // in JSON
-    const char *title; // for people
+    const char *key;    // in JSON
+    const char *title;  // for people
     enum table_type type;
 };
 
 struct table {
     const struct table_column *columns;
     size_t n_columns;
-    json_t *rows; // array of rows, each an array of cells
+    json_t *rows;  // array of rows, each an array of cells
 };
 
 // columns must outlive the table.
@@ -50,9 +50,9 @@ void table_print_record(const struct table *t, FILE *to);
 
 // What a command shows: several tables, each under a name.
 struct table_part {
-    const char *name; // key in JSON
+    const char *name;  // key in JSON
     const struct table *table;
-    bool record; // one row, shown as lines; in JSON an object instead of an array of them
+    bool record;  // one row, shown as lines; in JSON an object instead of an array of them
 };
 
 // Writes the parts to `to`. In JSON one part is the document itself, several are the members of an object.

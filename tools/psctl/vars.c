@@ -31,8 +31,8 @@ static const Description *description(const struct answer *answer)
 }
 
 // What the owner of partition i says about it, NULL where it said nothing.
-static const Paramserver__V1__PartitionState *state_of(const struct answer *answers, size_t tasks,
-                                                       uint32_t task, size_t i)
+static const Paramserver__V1__PartitionState *state_of(const struct answer *answers, size_t tasks, uint32_t task,
+                                                       size_t i)
 {
     const Description *owner = task < tasks ? description(&answers[task]) : NULL;
     return owner && i < owner->n_states ? owner->states[i] : NULL;
@@ -56,8 +56,7 @@ static struct whole sum(const Description *d, size_t variable, const struct answ
     return w;
 }
 
-static void variable_row(struct table *t, const Description *d, size_t i, const struct answer *answers,
-                         size_t tasks)
+static void variable_row(struct table *t, const Description *d, size_t i, const struct answer *answers, size_t tasks)
 {
     const Paramserver__V1__Variable *v = d->variables[i];
     struct whole w = sum(d, i, answers, tasks);
@@ -100,7 +99,7 @@ int command_vars(struct call *call)
         return exit_code;
     if (cluster_open(&c, &call->target, call->argv[0], &e))
         return report(&e);
-    cluster_describe(&c, call->argv[0], &answers);
+    cluster_describe(&c, &answers);
     show(answers, c.tasks, call->target.json);
     exit_code = cluster_report(answers, c.tasks);
     cluster_answers_free(answers, c.tasks);
