@@ -24,4 +24,4 @@ psctl_SOURCES = \
 	tools/psctl/stop.c \
 	tools/psctl/vars.c \
 	tools/psctl/workers.c
-psctl_LDADD = libpsctl.la libpsclient.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm
+psctl_LDADD = libpsctl.la libpsclient.la libnnmodel.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm

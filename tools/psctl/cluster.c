@@ -36,7 +36,8 @@ enum ps_code cluster_open(struct cluster *c, const struct target *target, const 
 {
     psc_error error = {0};
     struct cluster opened = {0};
-    psc_options options = {.job = job ? job : "", .rank = -1, .timeout_ms = CLUSTER_TIMEOUT_MS};
+    // A client belongs to a job; where none is asked for, any name does.
+    psc_options options = {.job = job ? job : "psctl", .rank = -1, .timeout_ms = CLUSTER_TIMEOUT_MS};
     psc_code code = target->ps || !target->file
                         ? split_addresses(target->ps ? target->ps : default_address, &opened.spec, &error)
                         : psc_cluster_load(target->file, &opened.spec, &error);
