@@ -26,11 +26,15 @@ AM_TESTS_ENVIRONMENT = \
 # Automake has no wildcards: one line per subject.
 if HAVE_CMOCKA
 INCLUDES_HERE
+include tests/unit/cli.mk
+include tests/unit/group.mk
+include tests/unit/job.mk
 include tests/unit/nn_model.mk
 include tests/unit/placement.mk
 include tests/unit/rule.mk
 include tests/unit/client.mk
 include tests/unit/safetensors.mk
+include tests/unit/table.mk
 endif
 
 include tests/lint/local.mk

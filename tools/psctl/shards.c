@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl shards: what each ps task holds, and how busy it is.
+#include <string.h>
+
+#include "proto/paramserver.pb-c.h"
+#include "tools/psctl/cluster.h"
+#include "tools/psctl/jobs.h"
+#include "tools/psctl/table.h"
+
+static const struct table_column columns[] = {
+    {"task", "ps", TABLE_COUNT},
+    {"address", "address", TABLE_TEXT},
+    {"variables", "variables", TABLE_COUNT},
+    {"partitions", "partitions", TABLE_COUNT},
+    {"bytes", "bytes", TABLE_BYTES},
+    {"updates_per_second", "updates/s", TABLE_REAL},
+    {"bytes_per_second", "bytes/s", TABLE_BYTES},
+    {"waiting", "waiting", TABLE_COUNT},
+    {"resident_bytes", "resident", TABLE_BYTES},
+    {"state", "state", TABLE_TEXT},
+};
+
+// Over one task's jobs, or the one of name `only`.
+struct shard {
+    uint64_t variables, partitions, bytes, waiting;
+    double updates_per_second, bytes_per_second;
+};
+
+static struct shard shard_of(const Paramserver__V1__StatusReply *status, const char *only)
+{
+    struct shard sum = {0};
+    for (size_t i = 0; i < status->n_jobs; i++) {
+        const Paramserver__V1__JobStatus *job = status->jobs[i];
+        if (only && strcmp(job->name, only) != 0)
+            continue;
+        sum.variables += job->variables;
+        sum.partitions += job->partitions;
+        sum.bytes += job->bytes;
+        sum.waiting += job->waiting;
+        sum.updates_per_second += job->updates_per_second;
+        sum.bytes_per_second += job->bytes_per_second;
+    }
+    return sum;
+}
+
+static void shard_row(struct table *t, struct cluster *c, size_t task, const struct answer *answer, const char *only)
+{
+    const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)answer->reply;
+    struct shard shard = status ? shard_of(status, only) : (struct shard){0};
+    table_row(t);
+    table_cell(t, json_integer((json_int_t)task));
+    table_cell(t, table_text(psc_cluster_address(c->spec, task)));
+    table_cell(t, status ? json_integer((json_int_t)shard.variables) : NULL);
+    table_cell(t, status ? json_integer((json_int_t)shard.partitions) : NULL);
+    table_cell(t, status ? json_integer((json_int_t)shard.bytes) : NULL);
+    table_cell(t, status ? json_real(shard.updates_per_second) : NULL);
+    table_cell(t, status ? json_real(shard.bytes_per_second) : NULL);
+    table_cell(t, status ? json_integer((json_int_t)shard.waiting) : NULL);
+    table_cell(t, status ? json_integer((json_int_t)status->resident_bytes) : NULL);
+    table_cell(t, table_text(cluster_task_state(answer)));
+}
+
+static void show(struct cluster *c, const struct answer *answers, const char *only, bool json)
+{
+    struct table t;
+    table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < c->tasks; i++)
+        shard_row(&t, c, i, &answers[i], only);
+    table_show(&(struct table_part){"shards", &t, false}, 1, json, stdout);
+    table_fini(&t);
+}
+
+int command_shards(struct call *call)
+{
+    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
+    struct cluster c;
+    struct answer *answers;
+    struct jobs jobs;
+    struct ps_error e;
+    int exit_code;
+    if (!call_parse(call, options, 3, &exit_code))
+        return exit_code;
+    const char *only = call->argc ? call->argv[0] : NULL;
+    if (cluster_open(&c, &call->target, only, &e))
+        return report(&e);
+    jobs_ask(&c, &answers, &jobs);
+    show(&c, answers, only, call->target.json);
+    exit_code = cluster_report(answers, c.tasks);
+    if (exit_code == 0 && only && !jobs_find(&jobs, only, &e))
+        exit_code = report(&e);
+    jobs_fini(&jobs);
+    cluster_answers_free(answers, c.tasks);
+    cluster_close(&c);
+    return exit_code;
+}
