@@ -42,3 +42,4 @@ include tests/fuzz/local.mk
 # tests
 include tests/unit/wire.mk
 include tests/unit/rpc.mk
+include tests/unit/data.mk
