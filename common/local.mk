@@ -10,7 +10,7 @@ libcommon_la_SOURCES = \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
-	common/wire.h
+	common/wire.c common/wire.h
 libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 
 # The update rules are vectorised (which -O2 does for the simplest loops only) and never contracted into fused
@@ -25,5 +25,5 @@ libjob_la_SOURCES = \
 	common/job.c common/job.h \
 	common/yaml.c common/yaml.h
 libjob_la_LIBADD = $(YAML_LIBS) $(JANSSON_LIBS)
-	common/wire.c common/wire.h
-libcommon_la_LIBADD = libproto.la $(PROTOBUF_C_LIBS)
+
+include common/rpc/local.mk

@@ -3,13 +3,8 @@
 # corpus with a few thousand fixed mutations; `make fuzz` searches with libFuzzer for FUZZ_SECONDS each.
 FUZZ_TARGETS =
 
-# A fuzz target is fuzz_NAME.c with LLVMFuzzerTestOneInput, a folder corpus/NAME, and its line here. `make check`
-# replays each corpus with a few thousand fixed mutations; `make fuzz` searches with libFuzzer for FUZZ_SECONDS each.
-FUZZ_TARGETS = \
-	tests/fuzz/fuzz_job
-
-# What the targets test.
-FUZZ_LIBS = libjob.la libcommon.la
+include tests/fuzz/cluster.mk
+include tests/fuzz/job.mk
 
 FUZZ_SECONDS = 60
 
