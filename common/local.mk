@@ -8,9 +8,10 @@ libcommon_la_SOURCES = \
 	common/log.c common/log.h \
 	common/philox.c common/philox.h \
 	common/placement.c common/placement.h \
+	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
 	common/wire.h
-libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) -lm
+libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 
 # The update rules are vectorised (which -O2 does for the simplest loops only) and never contracted into fused
 # multiply-adds, so that every machine computes the same bits.

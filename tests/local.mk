@@ -26,8 +26,10 @@ AM_TESTS_ENVIRONMENT = \
 # Automake has no wildcards: one line per subject.
 if HAVE_CMOCKA
 include tests/unit/job.mk
+include tests/unit/nn_model.mk
 include tests/unit/placement.mk
 include tests/unit/rule.mk
+include tests/unit/safetensors.mk
 endif
 
 include tests/lint/local.mk

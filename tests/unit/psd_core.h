@@ -36,6 +36,12 @@ static uint64_t test_random(void *ctx)
     return 4711 + atomic_fetch_add(&n, 1);
 }
 
+static uint64_t test_resident(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
 static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
                       void (*done)(void *, enum ps_code), void *arg)
 {
@@ -50,7 +56,7 @@ static struct psd_core *core_new(uint64_t memory)
 {
     struct psd_core *core = NULL;
     struct psd_config config = {.tasks = 1, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
-    struct psd_world world = {.now = test_now, .random = test_random, .send = test_send};
+    struct psd_world world = {.now = test_now, .random = test_random, .resident = test_resident, .send = test_send};
     if (psd_core_create(&config, &world, &core, NULL))
         abort();
     return core;
