@@ -1,36 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job: what is trained, on what, how. Read from a YAML file by one table (in job.c) that holds every key
-// with its type, default and range; read by workerd and psctl.
+// A job: what is trained, on what, how. Read from a YAML file by one table (in job.c) that holds every key with its
+// type, default and range; read by workerd and psctl.
 //
-//     model: model.json                 # required: Keras JSON
-//     weights: init.safetensors         # to start from; default: the model's initializers
+//     model: model.json          # required: Keras JSON
+//     weights: w.safetensors     # to start from; default: the model's initializers
 //     data:
-//       kind: idx                       # required: idx {path: DIR} | csv {path, test_path} | npy {x, y,
-//       x_test, y_test} path: DIR                       #           | synthetic-digits {train_examples:
-//       20000, test_examples: 2000} shuffle: true
-//     loss: {name: mse}                 # required: mse | sparse_categorical_crossentropy {from_logits:
-//     false} metrics: []                       # accuracy optimizer: {name: adam}           # required: sgd,
-//     adam; and Keras's hyperparameters with Keras's defaults strategy:
-//       name: parameter_server          # parameter_server | one_device
-//       update: async                   # async | sync
-//       placement: greedy               # greedy | round_robin
-//       partitioner: none               # none | fixed:N | min_bytes:B | max_bytes:B
-//       min_workers: 1                  # with fewer live ones the job ends
-//     batch_size: 64                    # per replica
+//       kind: idx                # required, and its own keys:
+//                                #   idx {path: DIR}, csv {path, test_path}, npy {x, y, x_test, y_test},
+//                                #   synthetic-digits {train_examples: 20000, test_examples: 2000}
+//       shuffle: true
+//     loss:
+//       name: mse                # required: mse, sparse_categorical_crossentropy
+//       from_logits: false       # not with mse
+//     metrics: []                # accuracy
+//     optimizer: {name: adam}    # required: sgd, adam; and Keras's hyperparameters with Keras's defaults
+//     strategy:
+//       name: parameter_server   # or one_device
+//       update: async            # or sync
+//       placement: greedy        # or round_robin
+//       partitioner: none        # or fixed:N, min_bytes:B, max_bytes:B
+//       min_workers: 1           # with fewer live ones the job ends
+//     batch_size: 64             # per replica
 //     epochs: 1
-//     steps: 0                          # stop after so many; 0: no limit
+//     steps: 0                   # stop after so many; 0: no limit
 //     seed: 0
-//     threads: 1                        # per replica
-//     device: cpu                       # cpu | ref
-//     name: NAME                        # default: the file's name without its suffix
-//     on_existing: refuse               # refuse | resume | replace
-//     timeout: 60                       # seconds, for connecting and joining
-//     delay_ms: 0                       # for tests: each worker sleeps 0 .. delay_ms before it pushes, at
-//     random output: NAME.safetensors          # the final weights
+//     threads: 1                 # per replica
+//     device: cpu                # or ref
+//     name: NAME                 # default: the file's name without its suffix
+//     on_existing: refuse        # or resume, replace
+//     timeout: 60                # seconds, for connecting and joining
+//     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
+//     output: NAME.safetensors   # the final weights
 //
-// Paths are relative to the file they stand in; those that were assigned with --set, and the default of
-// output, to the current directory.
+// Paths are relative to the file they stand in; those that were assigned with --set, and the default of output, to the
+// current directory.
 #ifndef PS_COMMON_JOB_H
 #define PS_COMMON_JOB_H
 
