@@ -13,19 +13,11 @@
 #include <string.h>
 #include <strings.h>
 
-// The loops, once per instruction set; the loader picks.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define PER_CPU __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
-#else
-#define PER_CPU
-#endif
+#include "common/cpu.h"
 
-// Element i of an output depends on elements i of the inputs alone, so that in and out may be the same array.
-#define ELEMENTWISE _Pragma("GCC ivdep")
-
-PER_CPU static void assign_add_loop(size_t n, const float *g, const float *w_in, float *w_out)
+PS_PER_CPU static void assign_add_loop(size_t n, const float *g, const float *w_in, float *w_out)
 {
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++)
         w_out[i] = w_in[i] + g[i];
 }
@@ -38,9 +30,9 @@ static void assign_add_apply(const double *hyper, const struct ps_rule_args *a)
 
 enum { SGD_LEARNING_RATE };
 
-PER_CPU static void sgd_loop(size_t n, const float *g, const float *w_in, float *w_out, float rate)
+PS_PER_CPU static void sgd_loop(size_t n, const float *g, const float *w_in, float *w_out, float rate)
 {
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++)
         w_out[i] = w_in[i] - g[i] * rate;
 }
@@ -52,11 +44,11 @@ static void sgd_apply(const double *hyper, const struct ps_rule_args *a)
 
 enum { MOMENTUM_LEARNING_RATE, MOMENTUM_MOMENTUM, MOMENTUM_NESTEROV };
 
-PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, float momentum)
+PS_PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, float momentum)
 {
     const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0];
     float *w_out = a->w_out, *m_out = a->slot_out[0];
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
         float m = m_in[i] * momentum - g[i] * rate;
         m_out[i] = m;
@@ -64,11 +56,11 @@ PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, floa
     }
 }
 
-PER_CPU static void nesterov_loop(const struct ps_rule_args *a, float rate, float momentum)
+PS_PER_CPU static void nesterov_loop(const struct ps_rule_args *a, float rate, float momentum)
 {
     const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0];
     float *w_out = a->w_out, *m_out = a->slot_out[0];
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
         float step = g[i] * rate;
         float m = m_in[i] * momentum - step;
@@ -89,17 +81,17 @@ static void momentum_apply(const double *hyper, const struct ps_rule_args *a)
 enum { ADAM_LEARNING_RATE, ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON };
 
 struct adam_scalars {
-    float alpha;   // learning rate with both bias corrections
-    float gain_1;  // 1 - beta_1
-    float gain_2;  // 1 - beta_2
+    float alpha;  // learning rate with both bias corrections
+    float gain_1; // 1 - beta_1
+    float gain_2; // 1 - beta_2
     float epsilon;
 };
 
-PER_CPU static void adam_loop(const struct ps_rule_args *a, struct adam_scalars s)
+PS_PER_CPU static void adam_loop(const struct ps_rule_args *a, struct adam_scalars s)
 {
     const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0], *v_in = a->slot_in[1];
     float *w_out = a->w_out, *m_out = a->slot_out[0], *v_out = a->slot_out[1];
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
         float m = m_in[i] + (g[i] - m_in[i]) * s.gain_1;
         float v = v_in[i] + (g[i] * g[i] - v_in[i]) * s.gain_2;
@@ -133,12 +125,14 @@ static void adam_apply(const double *hyper, const struct ps_rule_args *a)
 }
 
 #define RATE_MAX 1e6
-#define BETA_MAX 0.999999999  // below 1: adam divides by 1 - beta^step
-#define EPSILON_MIN 1e-30     // above 0: adam divides 0 by it where a gradient is 0; and a float
+#define BETA_MAX 0.999999999 // below 1: adam divides by 1 - beta^step
+#define EPSILON_MIN 1e-30    // above 0: adam divides 0 by it where a gradient is 0; and a float
 
 static const struct ps_rule rules[] = {
     {.name = "assign_add", .apply = assign_add_apply},
-    {.name = "sgd", .hyper = {[SGD_LEARNING_RATE] = {"learning_rate", 0.01, 0, RATE_MAX, false}}, .apply = sgd_apply},
+    {.name = "sgd",
+     .hyper = {[SGD_LEARNING_RATE] = {"learning_rate", 0.01, 0, RATE_MAX, false}},
+     .apply = sgd_apply},
     {.name = "momentum",
      .slots = 1,
      .slot_name = {"momentum"},
@@ -191,12 +185,13 @@ static enum ps_code unknown_hyper(const struct ps_rule *rule, const char *name, 
         known[i] = rule->hyper[i].name;
     const char *nearest = ps_nearest(name, known, PS_RULE_MAX_HYPERS);
     if (nearest)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"; did you mean \"%s\"?", rule->name, name,
-                       nearest);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"; did you mean \"%s\"?", rule->name,
+                       name, nearest);
     return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"", rule->name, name);
 }
 
-enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value, struct ps_error *e)
+enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value,
+                         struct ps_error *e)
 {
     int i = 0;
     while (i < PS_RULE_MAX_HYPERS && rule->hyper[i].name && strcmp(rule->hyper[i].name, name) != 0)
@@ -205,10 +200,11 @@ enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *
         return unknown_hyper(rule, name, e);
     const struct ps_rule_hyper *h = &rule->hyper[i];
     if (h->flag && value != 0 && value != 1)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must be 0 or 1", name, rule->name, value);
-    if (!(value >= h->min && value <= h->max))  // so that NaN fails
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must lie between %.10g and %.10g", name,
-                       rule->name, value, h->min, h->max);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must be 0 or 1", name, rule->name,
+                       value);
+    if (!(value >= h->min && value <= h->max)) // so that NaN fails
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must lie between %.10g and %.10g",
+                       name, rule->name, value, h->min, h->max);
     hyper[i] = value;
     return PS_OK;
 }

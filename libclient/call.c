@@ -229,7 +229,7 @@ void psc__calls_fail(struct psc_client *c, const struct ps_error *e)
 {
     struct psc__call *call;
     TAILQ_FOREACH(call, &c->calls, link)
-        call_finish(call, e);
+    call_finish(call, e);
 }
 
 void psc__calls_free(struct psc_client *c)

@@ -18,10 +18,10 @@ struct psc__call_spec {
     uint32_t task;
     int method;
     const ProtobufCMessage *message;  // without its Caller, which is added each time it is sent; only read
-    int timeout_ms;      // PSC__NO_LIMIT: waits for other workers, as long as the job is healthy
-    bool once;           // is not repeated
-    bool mutates;        // takes a sequence
-    const char *awaits;  // what is waited for, "for worker 0 to open the job"; NULL: the answer
+    int timeout_ms;                   // PSC__NO_LIMIT: waits for other workers, as long as the job is healthy
+    bool once;                        // is not repeated
+    bool mutates;                     // takes a sequence
+    const char *awaits;               // what is waited for, "for worker 0 to open the job"; NULL: the answer
     psc__call_fn done;
     void *arg;
 };

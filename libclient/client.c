@@ -81,8 +81,8 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation)
 
 const char *psc__method_name(int method)
 {
-    static const char *const names[] = {"call",    "join",     "heartbeat", "leave", "barrier",    "lease",
-                                        "declare", "describe", "put",       "assign_add", "push",  "get",
+    static const char *const names[] = {"call",    "join",     "heartbeat", "leave",      "barrier",    "lease",
+                                        "declare", "describe", "put",       "assign_add", "push",       "get",
                                         "pull",    "status",   "workers",   "stop job",   "set members"};
     return names[method >= 0 && method < (int)(sizeof names / sizeof *names) ? method : 0];
 }
@@ -101,7 +101,8 @@ void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)
     psc__calls_fail(c, &c->ended);
 }
 
-// ---- making one -------------------------------------------------------------------------------------------------------
+// ---- making one
+// -------------------------------------------------------------------------------------------------------
 
 static enum ps_code check_options(const psc_options *o, struct ps_error *e)
 {
@@ -188,7 +189,8 @@ enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct p
     return PS_OK;
 }
 
-// ---- and its end ------------------------------------------------------------------------------------------------------
+// ---- and its end
+// ------------------------------------------------------------------------------------------------------
 
 // Every operation gets its end told, whoever still holds its memory: after the world's shutdown only threads that are
 // about to let go of it.

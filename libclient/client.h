@@ -83,7 +83,7 @@ struct psc_client {
     psc_update update;
     struct psc__window window;
     struct psc__membership member;
-    struct psc__layout *layout;  // NULL: neither declared nor attached; else constant but for the versions
+    struct psc__layout *layout;     // NULL: neither declared nor attached; else constant but for the versions
     TAILQ_HEAD(, psc_op) ops;       // whose end has not been told
     TAILQ_HEAD(, psc__call) calls;  // likewise, or that still wait for a reply or a timer
     struct psc__scratch scratch;

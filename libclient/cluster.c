@@ -134,7 +134,8 @@ static enum ps_code read_root(struct source *s, struct psc_cluster *c, struct ps
     bool seen[N_SECTIONS] = {false};
     const yaml_node_t *root = yaml_document_get_root_node(&s->document);
     if (!root || root->type != YAML_MAPPING_NODE)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s:1: expected a mapping with the key ps: a list of addresses", s->name);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s:1: expected a mapping with the key ps: a list of addresses",
+                       s->name);
     const yaml_node_pair_t *end = root->data.mapping.pairs.top;
     for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < end; pair++) {
         const yaml_node_t *key = yaml_document_get_node(&s->document, pair->key);

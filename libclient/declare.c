@@ -24,8 +24,8 @@ static enum ps_code find_rule(const char *name, const struct ps_rule **rule, str
     if (*rule)
         return PS_OK;
     const char *near = name ? ps_nearest(name, names, n) : NULL;
-    return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule '%s'%s%s%s", name ? name : "", near ? "; did you mean '" : "",
-                   near ? near : "", near ? "'?" : "");
+    return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule '%s'%s%s%s", name ? name : "",
+                   near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 // As placement sees them.
@@ -74,7 +74,8 @@ static enum ps_code plan(const struct psc_client *c, const psc_declaration *d, s
     return code;
 }
 
-// ---- the request ------------------------------------------------------------------------------------------------------
+// ---- the request
+// ------------------------------------------------------------------------------------------------------
 
 // Arrays of a request that is being put together.
 struct draft {
@@ -167,20 +168,21 @@ static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c,
     return request;
 }
 
-// ---- declaring --------------------------------------------------------------------------------------------------------
+// ---- declaring
+// --------------------------------------------------------------------------------------------------------
 
 struct declaring {
     struct psc_client *client;
     struct psc__layout *layout;
     Paramserver__V1__DeclareRequest *request;
     uint64_t deadline;
-    uint32_t left;      // tasks other than 0 that have not answered
+    uint32_t left;  // tasks other than 0 that have not answered
     struct ps_error error;
     struct part {
         struct declaring *of;
         uint32_t task;
         bool resumed;
-    } *parts;
+    } * parts;
     bool *resumed;
     psc__done_fn done;
     void *arg;
@@ -312,7 +314,8 @@ void psc__declare(struct psc_client *c, const psc_declaration *declaration, bool
         declare_at(&d->parts[t]);
 }
 
-// ---- attaching --------------------------------------------------------------------------------------------------------
+// ---- attaching
+// --------------------------------------------------------------------------------------------------------
 
 struct attaching {
     struct psc_client *client;
@@ -336,8 +339,8 @@ static enum ps_code read_layout(const struct psc_client *c, const Paramserver__V
         const Paramserver__V1__Partition *p = r->partitions[i];
         partitions[i] = (struct ps_partition){p->variable, p->first, p->count, p->task};
     }
-    enum ps_code code = psc__layout_create(variables, r->n_variables, partitions, r->n_partitions, r->tasks,
-                                           r->block_bytes, layout, e);
+    enum ps_code code =
+        psc__layout_create(variables, r->n_variables, partitions, r->n_partitions, r->tasks, r->block_bytes, layout, e);
     free(variables);
     free(partitions);
     return code;
@@ -391,7 +394,8 @@ void psc__attach(struct psc_client *c, psc__done_fn done, void *arg)
                                           .arg = a});
 }
 
-// ---- what is declared -------------------------------------------------------------------------------------------------
+// ---- what is declared
+// -------------------------------------------------------------------------------------------------
 
 static const struct psc__layout *layout_of(psc_client *client)
 {

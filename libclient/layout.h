@@ -31,8 +31,8 @@ struct psc__layout {
     size_t n_partitions;
     uint64_t *versions;  // per block
     uint64_t n_blocks;
-    uint64_t marks;      // operations so far
-    uint32_t *index;     // hash table: variable + 1, 0 for empty; mask + 1 entries
+    uint64_t marks;   // operations so far
+    uint32_t *index;  // hash table: variable + 1, 0 for empty; mask + 1 entries
     size_t mask;
 };
 

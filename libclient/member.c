@@ -101,17 +101,18 @@ static void beat(void *arg)
     psc__unlock(c);
 }
 
-// ---- joining ----------------------------------------------------------------------------------------------------------
+// ---- joining
+// ----------------------------------------------------------------------------------------------------------
 
 struct join {
     struct psc_client *client;
     uint64_t deadline;
-    uint32_t left;       // tasks that have not been heard
+    uint32_t left;  // tasks that have not been heard
     struct probe {
         struct join *join;
         struct psc__task *task;
         struct ps_error error;
-    } *probes;
+    } * probes;
     psc__done_fn done;
     void *arg;
 };
@@ -212,8 +213,9 @@ static enum ps_code read_probe(struct psc__task *t, const struct ps_rope *reply,
     psc__saw_generation(t, r->generation);
     psc__unlock(t->client);
     if (r->task != t->index)
-        ps_fail(e, PS_FAILED_PRECONDITION, PSC__TASK " says that it is ps:%u: the cluster is described differently there",
-                PSC__TASK_ARGS(t), r->task);
+        ps_fail(e, PS_FAILED_PRECONDITION,
+                PSC__TASK " says that it is ps:%u: the cluster is described differently there", PSC__TASK_ARGS(t),
+                r->task);
     ps_msg_free(m);
     return e->code;
 }
@@ -359,7 +361,8 @@ void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_
                                           .arg = v});
 }
 
-// ---- leaving ----------------------------------------------------------------------------------------------------------
+// ---- leaving
+// ----------------------------------------------------------------------------------------------------------
 
 static void leave_answered(void *arg, const struct ps_error *e, struct ps_rope *reply)
 {
@@ -389,7 +392,8 @@ void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, voi
         done(arg, &(struct ps_error){.code = PS_OK});
 }
 
-// ---- what is known ----------------------------------------------------------------------------------------------------
+// ---- what is known
+// ----------------------------------------------------------------------------------------------------
 
 void psc_report(psc_client *client, uint64_t step, double images_per_second, double loss)
 {

@@ -93,11 +93,12 @@ void psc__op_request_done(struct psc_op *op, struct psc__request *r);  // frees 
 // The operation ends with *e. Requests that fly are left to land (their op is NULL), the others are freed.
 void psc__op_fail(struct psc_op *op, const struct ps_error *e);
 
-// ---- for client.c and wait.c ------------------------------------------------------------------------------------------
+// ---- for client.c and wait.c
+// ------------------------------------------------------------------------------------------
 
 void psc__ops_fail(struct psc_client *c, const struct ps_error *e);  // all
-void psc__ops_expire(struct psc_client *c);        // those whose deadline passed without anyone's noticing
+void psc__ops_expire(struct psc_client *c);          // those whose deadline passed without anyone's noticing
 void psc__ops_finish_refused(struct psc_client *c);  // after the world's shutdown: those whose timer will not run
-void psc__op_drop(struct psc_op *op);              // one holder; any thread, no lock
+void psc__op_drop(struct psc_op *op);                // one holder; any thread, no lock
 
 #endif

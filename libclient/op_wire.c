@@ -8,7 +8,8 @@
 #include "libclient/call.h"
 #include "libclient/op.h"
 
-// ---- requests ---------------------------------------------------------------------------------------------------------
+// ---- requests
+// ---------------------------------------------------------------------------------------------------------
 
 static const struct psc__variable *variable_of(const struct psc_op *op, const struct psc__piece *piece)
 {
@@ -59,8 +60,8 @@ static void pack_update(struct psc_op *op, const struct psc__request *r, Paramse
     for (uint32_t i = r->first_piece; i != PSC__NO_PIECE; i = op->pieces[i].next) {
         const struct psc__piece *piece = &op->pieces[i];
         psc__op_hold(op);
-        ps_rope_add(&payload, (struct ps_slice){piece->data, piece->count * variable_of(op, piece)->elem_size,
-                                                &op->memory});
+        ps_rope_add(&payload,
+                    (struct ps_slice){piece->data, piece->count * variable_of(op, piece)->elem_size, &op->memory});
     }
     m.caller = caller;
     m.n_tensors = r->n_pieces;
@@ -113,7 +114,8 @@ uint64_t psc__op_started(const struct psc_op *op)
     return op->started;
 }
 
-// ---- replies ------------------------------------------------------------------------------------------------------------
+// ---- replies
+// ------------------------------------------------------------------------------------------------------------
 
 // A place in a request's concatenated ranges.
 struct place {
@@ -179,8 +181,7 @@ static enum ps_code copy_tensor(const struct psc_op *op, const Paramserver__V1__
 }
 
 static enum ps_code copy_payload(const struct psc_op *op, const struct psc__request *r,
-                                 const Paramserver__V1__ReadReply *m, const struct ps_rope *payload,
-                                 struct ps_error *e)
+                                 const Paramserver__V1__ReadReply *m, const struct ps_rope *payload, struct ps_error *e)
 {
     struct place p = place_at(op, r, r->offset);
     size_t at = 0;
@@ -275,8 +276,8 @@ static void note_version(struct psc_op *op, const struct psc__piece *piece, uint
                          uint64_t version)
 {
     struct psc__layout *l = op->layout;
-    uint64_t block, n = psc__layout_blocks(variable_of(op, piece), &l->partitions[piece->partition], first, count,
-                                           &block);
+    uint64_t block,
+        n = psc__layout_blocks(variable_of(op, piece), &l->partitions[piece->partition], first, count, &block);
     for (uint64_t b = 0; b < n; b++)
         l->versions[block + b] = version;
 }

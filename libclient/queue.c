@@ -80,7 +80,8 @@ void psc__queue_pump(struct psc__task *t)
         request_send(r);
 }
 
-// ---- sending again ----------------------------------------------------------------------------------------------------
+// ---- sending again
+// ----------------------------------------------------------------------------------------------------
 
 // When this request's operation has to be given up, if its task stays as it is.
 static uint64_t give_up_at(const struct psc__request *r)
@@ -93,8 +94,8 @@ static struct psc__request *first_expired(const struct psc__requests *list, uint
 {
     struct psc__request *r;
     TAILQ_FOREACH(r, list, link)
-        if (now >= give_up_at(r))
-            return r;
+    if (now >= give_up_at(r))
+        return r;
     return NULL;
 }
 
@@ -139,8 +140,8 @@ static void put_back(struct psc__request *r)
         return;
     }
     TAILQ_FOREACH(later, &q->updates, link)
-        if (later->ticket > r->ticket)
-            break;
+    if (later->ticket > r->ticket)
+        break;
     if (later)
         TAILQ_INSERT_BEFORE(later, r, link);
     else
@@ -160,7 +161,8 @@ static void rest(struct psc__task *t, enum ps_code code, const char *text)
     psc__after(t->client, psc__backoff(t->client, q->attempt++), task_resume, t);
 }
 
-// ---- landing ----------------------------------------------------------------------------------------------------------
+// ---- landing
+// ----------------------------------------------------------------------------------------------------------
 
 static void land(struct psc__request *r)
 {

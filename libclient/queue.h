@@ -30,8 +30,8 @@ struct psc_op;
 struct psc__task;
 
 enum {
-    PSC__UPDATES_FLYING = 16,      // requests of one task (stream)
-    PSC__BYTES_FLYING = 8 << 20,   // payload of these
+    PSC__UPDATES_FLYING = 16,     // requests of one task (stream)
+    PSC__BYTES_FLYING = 8 << 20,  // payload of these
 };
 
 struct psc__request {

@@ -17,16 +17,16 @@ struct psc__seat {
     TAILQ_ENTRY(psc__seat) link;
     bool mutates;
     enum { PSC__SEAT_NONE, PSC__SEAT_WAITS, PSC__SEAT_TAKEN } state;
-    uint64_t sequence;                 // 0: none
+    uint64_t sequence;                  // 0: none
     void (*start)(struct psc__seat *);  // runs once: now, or when the window has moved
 };
 
 struct psc__window {
     TAILQ_HEAD(, psc__seat) waiting;
-    uint64_t last;           // given out
-    uint64_t oldest;         // of those open; last + 1 if none is
-    bool open[PS_WINDOW];    // sequence % PS_WINDOW
-    bool closed;             // the client has ended: nobody is started any more
+    uint64_t last;         // given out
+    uint64_t oldest;       // of those open; last + 1 if none is
+    bool open[PS_WINDOW];  // sequence % PS_WINDOW
+    bool closed;           // the client has ended: nobody is started any more
 };
 
 void psc__window_init(struct psc__window *w);

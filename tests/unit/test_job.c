@@ -175,12 +175,12 @@ static void sgd_is_a_rule_by_its_momentum(void **ctx)
 static void sets_lie_over_the_file(void **ctx)
 {
     (void)ctx;
-    const char *const sets[] = {"data.kind=idx",         "data.path=DIR",      "strategy.update=sync",
+    const char *const sets[] = {"data.kind=idx",         "data.path=some/DIR", "strategy.update=sync",
                                 "optimizer.beta_1=0.5",  "metrics=[accuracy]", "name=one",
                                 "optimizer.beta_1=0.75", "output='w'",         "weights="};
     struct ps_job *j = parse(LEAST "weights: w\n", "dir/job.yaml", sets, sizeof sets / sizeof *sets);
     assert_int_equal(PS_DATA_IDX, j->data.kind);
-    assert_string_equal("DIR", j->data.path);  // not beside the file
+    assert_string_equal("some/DIR", j->data.path);  // not beside the file
     assert_string_equal("dir/m.json", j->model);
     assert_int_equal(PS_SYNC, j->update);
     same_real(0.75, hyper(j, "beta_1"));
