@@ -1,5 +1,5 @@
 # psctl, the one tool for people. Its parts without main are a library, so that unit tests link them.
-bin_PROGRAMS += psctl
+bin_PROGRAMS += tools/psctl/psctl
 dist_man_MANS += tools/psctl.1
 noinst_LTLIBRARIES += libpsctl.la
 libpsctl_la_SOURCES = \
@@ -9,7 +9,7 @@ libpsctl_la_SOURCES = \
 	tools/psctl/npy.c tools/psctl/npy.h \
 	tools/psctl/table.c tools/psctl/table.h
 libpsctl_la_LIBADD = libcommon.la $(JANSSON_LIBS) $(UV_LIBS)
-psctl_SOURCES = \
+tools_psctl_psctl_SOURCES = \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
 	tools/psctl/get.c \
 	tools/psctl/jobs.c tools/psctl/jobs.h \
@@ -24,4 +24,4 @@ psctl_SOURCES = \
 	tools/psctl/stop.c \
 	tools/psctl/vars.c \
 	tools/psctl/workers.c
-psctl_LDADD = libpsctl.la libpsclient.la libnnmodel.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm
+tools_psctl_psctl_LDADD = libpsctl.la libpsclient.la libnnmodel.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm

@@ -27,8 +27,8 @@ struct values {
 struct parsed {
     enum cli_result result;
     struct values v;
-    const char *operand; // the first, NULL: none
-    char said[512];      // on stderr
+    const char *operand;  // the first, NULL: none
+    char said[512];       // on stderr
 };
 
 // Parses one line of words separated by single spaces.
@@ -148,12 +148,9 @@ int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_options_anywhere),
-        cmocka_unit_test(stops_at_the_command),
-        cmocka_unit_test(help_is_known_to_every_command),
-        cmocka_unit_test(says_what_is_wrong),
-        cmocka_unit_test(npy_is_as_numpy_reads_it),
-        cmocka_unit_test(npy_that_cannot_be_written_is_an_error),
+        cmocka_unit_test(takes_options_anywhere),         cmocka_unit_test(stops_at_the_command),
+        cmocka_unit_test(help_is_known_to_every_command), cmocka_unit_test(says_what_is_wrong),
+        cmocka_unit_test(npy_is_as_numpy_reads_it),       cmocka_unit_test(npy_that_cannot_be_written_is_an_error),
     };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ enum { MOST = 4 };
 struct outcome {
     int code;
     double seconds;
-    char output[8192]; // of psctl: what it says on stderr, and what it relays
+    char output[8192];  // of psctl: what it says on stderr, and what it relays
 };
 
 static void make(char *argv[MOST][4], char **list[MOST], char *const scripts[], int n)
@@ -48,8 +48,8 @@ static double now(void)
 
 // Runs a group in a process of its own, so that its output can be read; signum (0: none) is sent to it after
 // delay_ms.
-static struct outcome run(char *const ps[], int n_ps, char *const workers[], int n_workers, int min_workers,
-                          int signum, int delay_ms)
+static struct outcome run(char *const ps[], int n_ps, char *const workers[], int n_workers, int min_workers, int signum,
+                          int delay_ms)
 {
     char *ps_argv[MOST][4], *worker_argv[MOST][4], **ps_list[MOST], **worker_list[MOST];
     make(ps_argv, ps_list, ps, n_ps);
@@ -131,8 +131,7 @@ static void workers_wait_for_every_ps_task(void **state)
 static void a_ps_task_that_dies_ends_the_job(void **state)
 {
     (void)state;
-    char *ps[] = {GOOD_PS, "echo READY 0 >&3; sleep 0.2; kill -9 $$"},
-         *workers[] = {WAITING_WORKER, WAITING_WORKER};
+    char *ps[] = {GOOD_PS, "echo READY 0 >&3; sleep 0.2; kill -9 $$"}, *workers[] = {WAITING_WORKER, WAITING_WORKER};
     struct outcome o = run(ps, 2, workers, 2, 1, 0, 0);
     assert_int_equal(o.code, 69);
     expect_says(&o, "psctl: ps 1 (pid ");
@@ -164,8 +163,7 @@ static void the_job_goes_on_without_a_worker(void **state)
 static void too_few_workers_end_it(void **state)
 {
     (void)state;
-    char *ps[] = {GOOD_PS}, *killed[] = {WAITING_WORKER, "kill -9 $$"},
-         *crashed[] = {WAITING_WORKER, "kill -SEGV $$"};
+    char *ps[] = {GOOD_PS}, *killed[] = {WAITING_WORKER, "kill -9 $$"}, *crashed[] = {WAITING_WORKER, "kill -SEGV $$"};
     char *wrong[] = {WAITING_WORKER, "exit 66"};
     struct outcome o = run(ps, 1, killed, 2, 2, 0, 0);
     assert_int_equal(o.code, 75);

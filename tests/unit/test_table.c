@@ -93,11 +93,11 @@ static void json_has_raw_numbers_and_every_key(void **state)
     fill(&t);
     char *text = shown(&t, false, true);
     json_t *got = json_loads(text, 0, NULL);
-    json_t *want = json_pack(
-        "[{s:s, s:[i,i], s:[i,i], s:i, s:f, s:i, s:i, s:n}, {s:s, s:[], s:[i], s:i, s:n, s:i, s:i, s:n}]",
-        "name", "kernel", "shape", 3, 32, "tasks", 0, 1, "bytes", 1258291, "loss", 0.123456, "version", 7,
-        "silent", 350, "reason", "name", "größe", "shape", "tasks", 1, "bytes", 4, "loss", "version", 1200,
-        "silent", 3723000, "reason");
+    json_t *want =
+        json_pack("[{s:s, s:[i,i], s:[i,i], s:i, s:f, s:i, s:i, s:n}, {s:s, s:[], s:[i], s:i, s:n, s:i, s:i, s:n}]",
+                  "name", "kernel", "shape", 3, 32, "tasks", 0, 1, "bytes", 1258291, "loss", 0.123456, "version", 7,
+                  "silent", 350, "reason", "name", "größe", "shape", "tasks", 1, "bytes", 4, "loss", "version", 1200,
+                  "silent", 3723000, "reason");
     assert_non_null(want);
     assert_true(json_equal(got, want));
     json_decref(want);
@@ -149,7 +149,7 @@ static void units_change_where_they_should(void **state)
     expect_cell(TABLE_BYTES, json_integer(0), "0 B");
     expect_cell(TABLE_BYTES, json_integer(1023), "1023 B");
     expect_cell(TABLE_BYTES, json_integer(1024), "1.0 KiB");
-    expect_cell(TABLE_BYTES, json_integer(1048575), "1.0 MiB"); // not 1024.0 KiB
+    expect_cell(TABLE_BYTES, json_integer(1048575), "1.0 MiB");  // not 1024.0 KiB
     expect_cell(TABLE_BYTES, json_real(1.5e12), "1.4 TiB");
     expect_cell(TABLE_MS, json_integer(999), "999 ms");
     expect_cell(TABLE_MS, json_integer(2550), "2.5 s");

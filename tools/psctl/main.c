@@ -28,7 +28,7 @@ static const struct command commands[] = {
      "JOB is a job's YAML file. Bytes of a task count values and optimizer slots.\n",
      command_plan},
     {"status", "[JOB]", 0, 1, "the ps tasks and the jobs they serve", NULL, command_status},
-    {"shards", "[JOB]", 0, 1, "per ps task: what it holds and how busy it is", NULL, command_shards},
+    {"shards", "[JOB]", 0, 1, "per ps task and job: what it holds, how busy it is", NULL, command_shards},
     {"vars", "JOB", 1, 1, "the variables of a job: shape, where they lie, version", NULL, command_vars},
     {"workers", "JOB", 1, 1, "the workers of a job: state, step, speed, loss", NULL, command_workers},
     {"get", "JOB VARIABLE", 2, 2, "a variable's value: a summary, or all of it as .npy",

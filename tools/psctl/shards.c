@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl shards: what each ps task holds, and how busy it is.
+// psctl shards: what each ps task holds of each job, and how busy it is with it.
 #include <string.h>
 
 #include "proto/paramserver.pb-c.h"
@@ -11,54 +11,52 @@
 static const struct table_column columns[] = {
     {"task", "ps", TABLE_COUNT},
     {"address", "address", TABLE_TEXT},
+    {"state", "state", TABLE_TEXT},
+    {"resident_bytes", "resident", TABLE_BYTES},
+    {"job", "job", TABLE_TEXT},
     {"variables", "variables", TABLE_COUNT},
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
-    {"resident_bytes", "resident", TABLE_BYTES},
-    {"state", "state", TABLE_TEXT},
 };
 
-// Over one task's jobs, or the one of name `only`.
-struct shard {
-    uint64_t variables, partitions, bytes, waiting;
-    double updates_per_second, bytes_per_second;
-};
-
-static struct shard shard_of(const Paramserver__V1__StatusReply *status, const char *only)
-{
-    struct shard sum = {0};
-    for (size_t i = 0; i < status->n_jobs; i++) {
-        const Paramserver__V1__JobStatus *job = status->jobs[i];
-        if (only && strcmp(job->name, only) != 0)
-            continue;
-        sum.variables += job->variables;
-        sum.partitions += job->partitions;
-        sum.bytes += job->bytes;
-        sum.waiting += job->waiting;
-        sum.updates_per_second += job->updates_per_second;
-        sum.bytes_per_second += job->bytes_per_second;
-    }
-    return sum;
-}
-
-static void shard_row(struct table *t, struct cluster *c, size_t task, const struct answer *answer, const char *only)
+static void task_cells(struct table *t, struct cluster *c, size_t task, const struct answer *answer)
 {
     const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)answer->reply;
-    struct shard shard = status ? shard_of(status, only) : (struct shard){0};
     table_row(t);
     table_cell(t, json_integer((json_int_t)task));
     table_cell(t, table_text(psc_cluster_address(c->spec, task)));
-    table_cell(t, status ? json_integer((json_int_t)shard.variables) : NULL);
-    table_cell(t, status ? json_integer((json_int_t)shard.partitions) : NULL);
-    table_cell(t, status ? json_integer((json_int_t)shard.bytes) : NULL);
-    table_cell(t, status ? json_real(shard.updates_per_second) : NULL);
-    table_cell(t, status ? json_real(shard.bytes_per_second) : NULL);
-    table_cell(t, status ? json_integer((json_int_t)shard.waiting) : NULL);
-    table_cell(t, status ? json_integer((json_int_t)status->resident_bytes) : NULL);
     table_cell(t, table_text(cluster_task_state(answer)));
+    table_cell(t, status ? json_integer((json_int_t)status->resident_bytes) : NULL);
+}
+
+static void job_cells(struct table *t, const Paramserver__V1__JobStatus *job)
+{
+    table_cell(t, table_text(job->name));
+    table_cell(t, json_integer(job->variables));
+    table_cell(t, json_integer(job->partitions));
+    table_cell(t, json_integer((json_int_t)job->bytes));
+    table_cell(t, json_real(job->updates_per_second));
+    table_cell(t, json_real(job->bytes_per_second));
+    table_cell(t, json_integer(job->waiting));
+}
+
+// A row per job; one without where the task holds nothing.
+static void task_rows(struct table *t, struct cluster *c, size_t task, const struct answer *answer, const char *only)
+{
+    const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)answer->reply;
+    size_t shown = 0;
+    for (size_t i = 0; status && i < status->n_jobs; i++) {
+        if (only && strcmp(status->jobs[i]->name, only) != 0)
+            continue;
+        task_cells(t, c, task, answer);
+        job_cells(t, status->jobs[i]);
+        shown++;
+    }
+    if (shown == 0)
+        task_cells(t, c, task, answer);
 }
 
 static void show(struct cluster *c, const struct answer *answers, const char *only, bool json)
@@ -66,7 +64,7 @@ static void show(struct cluster *c, const struct answer *answers, const char *on
     struct table t;
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < c->tasks; i++)
-        shard_row(&t, c, i, &answers[i], only);
+        task_rows(&t, c, i, &answers[i], only);
     table_show(&(struct table_part){"shards", &t, false}, 1, json, stdout);
     table_fini(&t);
 }
