@@ -20,11 +20,11 @@ struct ps_placement_spec {
 // A variable as placement sees it: its first dimension is what partitions are cut along (tf.fixed_size_partitioner
 // and kin), a scalar stays whole.
 struct ps_placement_var {
-    const char *name;     // greedy breaks ties by it, so that the order of declaration does not matter
-    uint64_t rows;        // first dimension; 1 for a scalar
-    uint64_t row_count;   // elements per row
-    uint32_t elem_size;   // bytes
-    uint32_t slots;       // further copies of the value that the rule keeps: they count for the load
+    const char *name;    // greedy breaks ties by it, so that the order of declaration does not matter
+    uint64_t rows;       // first dimension; 1 for a scalar
+    uint64_t row_count;  // elements per row
+    uint32_t elem_size;  // bytes
+    uint32_t slots;      // further copies of the value that the rule keeps: they count for the load
 };
 
 struct ps_partition {
@@ -34,11 +34,23 @@ struct ps_partition {
     uint32_t task;
 };
 
-// "round_robin" | "greedy"; "none" | "fixed:N" | "min_bytes:B" | "max_bytes:B" (B with KiB, MiB, GiB suffixes).
+// Partitions of one plan: what a declaration has room for.
+enum { PS_MAX_PARTITIONS = 65536 };
+
+// "round_robin" | "greedy" (NULL: greedy); "none" | "fixed:N" | "min_bytes:B" | "max_bytes:B" (B with KiB, MiB, GiB
+// suffixes; NULL: none). INVALID_ARGUMENT says what there is.
 enum ps_code ps_placement_parse(const char *placement, const char *partitioner, struct ps_placement_spec *spec,
                                 struct ps_error *e);
 
-// *out is malloc'd: partitions in order of (var, first). Every task index is < tasks.
+// Cuts each variable along its rows into contiguous parts that differ by at most one row, the longer ones first:
+//   fixed:N      N parts, or one per row where there are fewer;
+//   min_bytes:B  as many parts as there are tasks, or fewer so that none is smaller than B (one at least);
+//   max_bytes:B  as few parts as keep each <= B, or one per row where a row alone is more.
+// Then places them: round robin over the partitions in order of (var, first), or greedily, the heaviest first (values
+// and slots), each onto the task that has least (the lowest such index).
+//
+// *out is malloc'd: partitions in order of (var, first). Every task index is < tasks. INVALID_ARGUMENT: no tasks, a
+// variable without elements, or bytes beyond 63 bits; RESOURCE_EXHAUSTED: more than PS_MAX_PARTITIONS, or no memory.
 enum ps_code ps_placement_plan(const struct ps_placement_spec *spec, const struct ps_placement_var *vars, size_t n_vars,
                                uint32_t tasks, struct ps_partition **out, size_t *n_out, struct ps_error *e);
 

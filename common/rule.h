@@ -6,6 +6,7 @@
 #ifndef PS_COMMON_RULE_H
 #define PS_COMMON_RULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,11 +35,12 @@ struct ps_rule_hyper {
     const char *name;
     double value;     // the default
     double min, max;  // accepted values, both inclusive
+    bool flag;        // 0 or 1 and nothing between
 };
 
 struct ps_rule {
     const char *name;
-    int slots;                                   // float32 arrays of the variable's size, zero at first
+    int slots;  // float32 arrays of the variable's size, zero at first
     const char *slot_name[PS_RULE_MAX_SLOTS];
     struct ps_rule_hyper hyper[PS_RULE_MAX_HYPERS];  // ends with name NULL
     ps_rule_apply_fn apply;
@@ -48,6 +50,9 @@ struct ps_rule {
 const struct ps_rule *ps_rule_find(const char *name);
 // The i-th rule, NULL past the last.
 const struct ps_rule *ps_rule_at(int i);
+// The rule that a Keras optimizer is ("sgd", "Adam": any case), given its momentum: sgd with one other than 0 is the
+// rule momentum, whose hyperparameters are all that Keras's sgd takes. NULL: no such optimizer.
+const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum);
 // Copies the defaults into hyper[PS_RULE_MAX_HYPERS].
 void ps_rule_defaults(const struct ps_rule *rule, double *hyper);
 // Sets one by name. INVALID_ARGUMENT names the rule, the key (with the nearest known one) or the accepted range.

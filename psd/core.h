@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parameter server without its network: calls in, replies out, time and peers through a vtable. psd/rpc puts gRPC
-// around it, tests/sim a simulated network.
+// The parameter server without its network: calls in, replies out, time and peers through a vtable. psd/rpc
+// puts gRPC around it, tests/sim a simulated network.
 //
-// Receives from: psd/rpc (or tests/sim). Hands to: service. Threads: psd_core_call and psd_core_tick may be called
-// from any number of threads at once; none of them blocks. Replies are made on the thread that made them ready, with
-// no lock held.
+// Receives from: psd/rpc (or tests/sim). Hands to: service. Threads: psd_core_call and psd_core_tick may be
+// called from any number of threads at once; none of them blocks. Replies are made on the thread that made
+// them ready, with no lock held.
 #ifndef PSD_CORE_H
 #define PSD_CORE_H
 
@@ -14,40 +14,40 @@
 
 struct psd_core;
 
-// A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it stays
-// the core's until reply has run, exactly once, perhaps before psd_core_call returns.
+// A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it
+// stays the core's until reply has run, exactly once, perhaps before psd_core_call returns.
 struct psd_call {
-    int method;              // Method of the proto
-    uint64_t deadline;       // ns on psd_world.now's clock; UINT64_MAX: none
-    struct ps_rope request;  // the message; cleared by the core
+    int method;             // Method of the proto
+    uint64_t deadline;      // ns on psd_world.now's clock; UINT64_MAX: none
+    struct ps_rope request; // the message; cleared by the core
     // body is empty unless code is PS_OK; reply moves it or clears it.
     void (*reply)(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body);
 
     // The core's own from here on.
     struct psd_call *next;
     uint64_t parked_since;
-    int refs_;
 };
 
 struct psd_world {
     void *ctx;
-    uint64_t (*now)(void *ctx);     // ns, monotonic
+    uint64_t (*now)(void *ctx); // ns, monotonic
     uint64_t (*random)(void *ctx);
-    // Sends a message to another ps task (control task only: SetMembers). The answer's code comes back through done,
-    // never from inside send.
+    uint64_t (*resident)(void *ctx);  // bytes of this process that are in memory
+    // Sends a message to another ps task (control task only: SetMembers). The answer's code comes back
+    // through done, never from inside send.
     void (*send)(void *ctx, uint32_t task, int method, struct ps_rope *request,
                  void (*done)(void *arg, enum ps_code code), void *arg);
 };
 
 struct psd_config {
-    uint32_t task, tasks;        // this one, and how many ps tasks the cluster has
-    uint64_t memory_bytes;       // for blocks: values, slots, pins, rounds
-    uint32_t heartbeat_ms;       // what workers are told
+    uint32_t task, tasks;  // this one, and how many ps tasks the cluster has
+    uint64_t memory_bytes; // for blocks: values, slots, pins, rounds
+    uint32_t heartbeat_ms; // what workers are told
     uint32_t dead_after_ms;
 };
 
-enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,
-                             struct ps_error *e);
+enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world,
+                             struct psd_core **core, struct ps_error *e);
 void psd_core_call(struct psd_core *core, struct psd_call *call);
 // Deadlines of parked calls, deaths, snapshots' time to live, rates. Call every 50 ms or so.
 void psd_core_tick(struct psd_core *core);

@@ -1,1 +1,11 @@
-# psd
+# libpsdcore: the parameter server without its network; nothing in it knows gRPC.
+noinst_LTLIBRARIES += libpsdcore.la
+libpsdcore_la_SOURCES = \
+	psd/control.c psd/control.h \
+	psd/core.c psd/core.h \
+	psd/round.c psd/round.h \
+	psd/service.h psd/service_admin.c psd/service_data.c psd/service_declare.c psd/service_read.c \
+	psd/shard.c psd/shard.h \
+	psd/storage.c psd/storage.h \
+	psd/update.c psd/update.h
+libpsdcore_la_LIBADD = libcommon.la

@@ -1,2 +1,49 @@
-# tests
+# Every test speaks TAP, whatever it is written in: cmocka programs have no extension, scripts have theirs. A script
+# starts with what it needs from its environment:
+#   top_srcdir, top_builddir   absolute
+#   PYTHON3, CC, NM, CLANG_FORMAT  as configure found them
+#   SANITIZERS                 no, or what the build was configured with
+#   PS_MNIST                   folder of the four MNIST files, if whoever runs make set it
+TEST_EXTENSIONS = .sh .py
+LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
+SH_LOG_DRIVER = $(LOG_DRIVER)
+PY_LOG_DRIVER = $(LOG_DRIVER)
+PY_LOG_COMPILER = $(PYTHON3)
+
+# The gRPC core is not instrumented: what it does between its own threads is not for TSan to judge.
+AM_TESTS_ENVIRONMENT = \
+	top_srcdir='$(abs_top_srcdir)'; export top_srcdir; \
+	top_builddir='$(abs_top_builddir)'; export top_builddir; \
+	PYTHON3='$(PYTHON3)'; export PYTHON3; \
+	CC='$(CC)'; export CC; \
+	NM='$(NM)'; export NM; \
+	CLANG_FORMAT='$(CLANG_FORMAT)'; export CLANG_FORMAT; \
+	SANITIZERS='$(SANITIZERS)'; export SANITIZERS; \
+	ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1; export ASAN_OPTIONS; \
+	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1; export UBSAN_OPTIONS; \
+	TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1; export TSAN_OPTIONS;
+
+# Automake has no wildcards: one line per subject.
+if HAVE_CMOCKA
+include tests/unit/cli.mk
+include tests/unit/client.mk
+include tests/unit/data.mk
+include tests/unit/group.mk
+include tests/unit/job.mk
+include tests/unit/nn_model.mk
+include tests/unit/nn_replica.mk
+include tests/unit/job.mk
+include tests/unit/nn_model.mk
+include tests/unit/placement.mk
+include tests/unit/psd.mk
+include tests/unit/rpc.mk
+include tests/unit/rule.mk
+include tests/unit/safetensors.mk
+include tests/unit/table.mk
 include tests/unit/wire.mk
+include tests/sim/local.mk
+endif
+
+include tests/lint/local.mk
+include tests/fuzz/local.mk
+include tests/it/local.mk

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One pipeline for every call, whichever way it came: decode -> check the caller -> find the job -> the
+// method's own steps -> reply. The methods live in service_data.c (Put, AssignAdd, Push), service_read.c
+// (Get, Pull), service_declare.c (Declare, Describe), control.c (Join, Heartbeat, Leave, Barrier, Lease,
+// SetMembers) and service_admin.c (Status, Workers, StopJob).
+//
+// A method that has to wait parks its call in a list of whatever it waits for; whoever makes it ready takes
+// it out and runs it again from the start. So a method is written as if it never waited.
+//
+// Receives from: rpc, through psd/core.h. Hands to: shard. Threads: any.
+#ifndef PSD_SERVICE_H
+#define PSD_SERVICE_H
+
+#include "psd/core.h"
+#include "psd/round.h"
+#include "psd/shard.h"
+
+struct psd_core {
+    struct psd_config config;
+    struct psd_world world;
+    uint64_t generation;
+    uint64_t started;
+    struct psd_pool pool;
+    atomic_bool draining;
+
+    pthread_mutex_t table; // the job table lock
+    struct psd_job *jobs;
+    struct psd_call *joining; // Joins that wait for their job to be opened
+
+    pthread_mutex_t snapshot_lock;  // a leaf: nothing is locked under it but the pool
+    struct psd_snapshot *snapshots; // oldest first
+    size_t pinned;
+
+    uint64_t rates_at; // psd_core_tick
+    pthread_mutex_t tick_lock;
+};
+
+// One run of a method.
+struct psd_turn {
+    struct psd_core *core;
+    struct psd_call *call;
+    const ProtobufCMessage *request;
+    const Paramserver__V1__Caller *caller; // NULL: the method has none
+    struct psd_job *job;                   // referenced for the turn; NULL: the method finds its own
+    struct ps_rope payload, reply;
+    struct psd_job *gone;   // removed from the table by this turn; a reference to drop
+    struct psd_call *ready; // calls that this turn made ready: they run after it
+    struct ps_error error;
+};
+
+// What a method returns besides a ps_code: the call has been put in a list and may be running elsewhere by
+// now.
+enum { PSD_PARKED = -1 };
+typedef int (*psd_method_fn)(struct psd_turn *t);
+
+int psd_put(struct psd_turn *t);
+int psd_assign_add(struct psd_turn *t);
+int psd_push(struct psd_turn *t);
+int psd_get(struct psd_turn *t);
+int psd_pull(struct psd_turn *t);
+int psd_declare(struct psd_turn *t);
+int psd_describe(struct psd_turn *t);
+int psd_join(struct psd_turn *t);
+int psd_heartbeat(struct psd_turn *t);
+int psd_leave(struct psd_turn *t);
+int psd_barrier(struct psd_turn *t);
+int psd_lease(struct psd_turn *t);
+int psd_set_members(struct psd_turn *t);
+int psd_status(struct psd_turn *t);
+int psd_workers(struct psd_turn *t);
+int psd_stop_job(struct psd_turn *t);
+
+// Packs the reply (and moves payload behind it; may be NULL). Returns PS_OK.
+int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload);
+
+int psd_turn_fail_ended(struct psd_turn *t); // ABORTED, with the reason for which the job has ended
+
+// Lists of parked calls. The lock that guards the list is held.
+// Returns PSD_PARKED, or the error where nothing may wait any more: the task drains, the job has ended.
+int psd_park(struct psd_turn *t, struct psd_call **list);
+// Makes the turn's own call ready to run again at once; returns PSD_PARKED.
+int psd_ready_one(struct psd_turn *t);
+// Moves every call of a list to *ready.
+void psd_ready_all(struct psd_call **ready, struct psd_call **list);
+// Moves those whose deadline has passed to *late.
+void psd_take_late(struct psd_call **list, uint64_t now, struct psd_call **late);
+
+// Jobs. A reference keeps one alive after it was removed from the table.
+struct psd_job *psd_job_find(struct psd_core *core, const char *name); // referenced, or NULL
+void psd_job_unref(struct psd_core *core, struct psd_job *job);
+struct psd_job *psd_job_install(struct psd_core *core, const char *name); // a fresh one; table lock held
+struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);  // table lock held; not referenced
+// Takes it out of the table, drops the table's reference and ends it; what waits in it is moved to *ready.
+// Table lock held, and another reference by the caller.
+void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
+void psd_job_collect(struct psd_job *job, struct psd_call **ready); // everything that waits in it
+
+// The index of the caller in the job's clients, made on first sight. INVALID_ARGUMENT, ABORTED: another
+// identity, an old incarnation.
+enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller,
+                            struct psd_stamp *stamp, struct ps_error *e);
+
+// service_read.c: gives up the oldest snapshots until the pool has room for bytes; false: it has not even so.
+bool psd_make_room(struct psd_core *core, size_t bytes);
+void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_job *of);
+
+// control.c: deaths, changes of membership to the other tasks, and what waits too long.
+void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
+void psd_control_take_late(struct psd_job *job, uint64_t now, struct psd_call **late);
+void psd_control_collect(struct psd_job *job, struct psd_call **ready);
+void psd_control_free(struct psd_control *control);
+bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e);
+void psd_control_describe(struct psd_job *job, const char **state, uint32_t *live, char *reason, size_t size);
+// For whom would this call wait? One phrase.
+void psd_waits_for(struct psd_job *job, const struct psd_call *call, char *text, size_t size);
+
+#endif

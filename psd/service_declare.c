@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Declare and Describe. The chief declares on every task, the control task last: once that has answered, the
+// whole cluster knows the job.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/log.h"
+#include "psd/service.h"
+#include "psd/update.h"
+
+typedef Paramserver__V1__DeclareRequest declare_t;
+
+enum { MAX_WORKERS = 4096, MAX_TASKS = 4096, MAX_VARIABLES = 1 << 20 };
+
+static enum ps_code check_request(struct psd_turn *t, const declare_t *r)
+{
+    const struct psd_config *c = &t->core->config;
+    struct ps_error *e = &t->error;
+    if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SYNC)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update %d is neither ASYNC nor SYNC",
+                       (int)r->update);
+    if (r->workers == 0 || r->workers > MAX_WORKERS)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %" PRIu32 " workers; expected 1 to %d", r->workers,
+                       MAX_WORKERS);
+    if (r->tasks != c->tasks || r->task != c->task)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "declare: meant for ps task %" PRIu32 " of %" PRIu32 ", this is %" PRIu32
+                       " of %" PRIu32 ": the cluster descriptions differ",
+                       r->task, r->tasks, c->task, c->tasks);
+    if (r->n_variables == 0 || r->n_variables > MAX_VARIABLES)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %zu variables; expected 1 to %d", r->n_variables,
+                       MAX_VARIABLES);
+    if (t->caller->worker == 0 || t->caller->worker > r->workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the caller is not a worker of the job");
+    return PS_OK;
+}
+
+// A job that another client has declared goes on with the old values in a new run.
+static int resume(struct psd_turn *t, struct psd_job *job, const declare_t *r)
+{
+    if (job->digest != psd_declaration_digest(r))
+        return ps_fail(
+            &t->error, PS_FAILED_PRECONDITION,
+            "job '%s' exists with other variables, partitions or workers: it can only be resumed as it was",
+            job->name);
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            psd_round_reset(job->partitions[i].round);
+    atomic_store(&job->failed, 0);
+    return PS_OK;
+}
+
+static bool is_mine(const struct psd_job *job, const struct psd_turn *t)
+{
+    return memcmp(job->declared_by, t->caller->client.data, sizeof job->declared_by) == 0;
+}
+
+// What stands under this name already; table lock held. PS_OK with t->job: declare it afresh, *again: it was
+// declared by this client, or resumed.
+static int claim(struct psd_turn *t, const declare_t *r, bool *again)
+{
+    struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
+    if (t->core->config.task == 0 && !psd_control_may_declare(job, t->caller, &t->error))
+        return (int)t->error.code;
+    if (job && job->declaring)
+        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
+    *again = job && atomic_load(&job->declared);
+    if (*again && !is_mine(job, t)) {
+        if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
+            return ps_fail(&t->error, PS_ALREADY_EXISTS,
+                           "job '%s' exists: resume it, replace it, or choose another name", job->name);
+        job->refs++;
+        t->job = job;
+        if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__RESUME) {
+            if (resume(t, job, r))
+                return (int)t->error.code;
+        } else {
+            psd_job_remove(t->core, job, &t->ready);
+            t->gone = job;
+            t->job = job = NULL;
+            *again = false;
+        }
+    }
+    if (!job)
+        job = psd_job_install(t->core, t->caller->job);
+    if (!t->job) {
+        job->refs++;
+        t->job = job;
+    }
+    job->declaring = !*again;
+    memcpy(job->declared_by, t->caller->client.data, sizeof job->declared_by);
+    return PS_OK;
+}
+
+// Blocks are made outside the table lock: that may take seconds, and other jobs go on.
+static int declare(struct psd_turn *t, const declare_t *r)
+{
+    int code = psd_job_declare(t->job, r, t->core->config.task, &t->error);
+    pthread_mutex_lock(&t->core->table);
+    t->job->declaring = false;
+    if (code != PS_OK && t->core->config.task != 0)
+        psd_job_remove(t->core, t->job, &t->ready);
+    psd_ready_all(&t->ready, &t->core->joining);
+    pthread_mutex_unlock(&t->core->table);
+    if (code != PS_OK)
+        return code;
+    pthread_mutex_lock(&t->job->lock);
+    psd_ready_all(&t->ready, &t->job->waiting);
+    pthread_mutex_unlock(&t->job->lock);
+    ps_debug("job '%s': %" PRIu32 " variables, %" PRIu64 " bytes here", t->job->name, t->job->n_variables,
+             t->job->bytes);
+    return PS_OK;
+}
+
+int psd_declare(struct psd_turn *t)
+{
+    const declare_t *r = (const declare_t *)t->request;
+    Paramserver__V1__DeclareReply out = PARAMSERVER__V1__DECLARE_REPLY__INIT;
+    bool again = false;
+    if (check_request(t, r))
+        return (int)t->error.code;
+    pthread_mutex_lock(&t->core->table);
+    int code = claim(t, r, &again);
+    pthread_mutex_unlock(&t->core->table);
+    psd_job_unref(t->core, t->gone);
+    if (code == PS_OK && !again)
+        code = declare(t, r);
+    if (code != PS_OK)
+        return code;
+    out.generation = t->core->generation;
+    out.resumed = again && r->on_existing == PARAMSERVER__V1__ON_EXISTING__RESUME;
+    return psd_turn_reply(t, &out.base, NULL);
+}
+
+// ---- describe
+// -----------------------------------------------------------------------------------------------------
+
+static void describe_partition(const struct psd_partition *p, Paramserver__V1__PartitionState *out)
+{
+    uint64_t updates = 0;
+    for (uint32_t k = 0; k < p->n_blocks; k++) {
+        struct psd_block *b = &p->blocks[k];
+        pthread_mutex_lock(&b->lock);
+        out->bytes += b->page->bytes;
+        updates += b->version;
+        if (k == 0 || b->version < out->version)
+            out->version = b->version;
+        pthread_mutex_unlock(&b->lock);
+    }
+    out->blocks = p->n_blocks;
+    out->updates = p->n_blocks ? updates / p->n_blocks : 0;
+    if (p->round) {
+        pthread_mutex_lock(&p->round->lock);
+        out->round = p->round->closed;
+        pthread_mutex_unlock(&p->round->lock);
+    }
+}
+
+// The reply's sub-messages, in arrays that are freed together.
+struct description {
+    Paramserver__V1__DescribeReply reply;
+    Paramserver__V1__Variable *variables;
+    Paramserver__V1__Partition *partitions;
+    Paramserver__V1__PartitionState *states;
+    Paramserver__V1__Hyper *hypers;
+};
+
+static void describe_partitions(struct description *d, const struct psd_job *job)
+{
+    size_t n = job->n_partitions;
+    d->partitions = ps_alloc(n * sizeof *d->partitions);
+    d->states = ps_alloc(n * sizeof *d->states);
+    d->reply.partitions = ps_alloc(n * sizeof(void *));
+    d->reply.states = ps_alloc(n * sizeof(void *));
+    d->reply.n_partitions = d->reply.n_states = n;
+    for (size_t i = 0; i < n; i++) {
+        const struct psd_partition *p = &job->partitions[i];
+        paramserver__v1__partition__init(d->reply.partitions[i] = &d->partitions[i]);
+        paramserver__v1__partition_state__init(d->reply.states[i] = &d->states[i]);
+        d->partitions[i].variable = p->variable;
+        d->partitions[i].first = p->first;
+        d->partitions[i].count = p->count;
+        d->partitions[i].task = p->task;
+        if (p->blocks)
+            describe_partition(p, &d->states[i]);
+    }
+}
+
+static void describe_variables(struct description *d, const struct psd_job *job)
+{
+    d->variables = ps_alloc(job->n_variables * sizeof *d->variables);
+    d->reply.variables = ps_alloc(job->n_variables * sizeof(void *));
+    d->reply.n_variables = job->n_variables;
+    for (uint32_t i = 0; i < job->n_variables; i++) {
+        struct psd_variable *v = &job->variables[i];
+        paramserver__v1__variable__init(d->reply.variables[i] = &d->variables[i]);
+        d->variables[i].name = v->name;
+        d->variables[i].dtype = (Paramserver__V1__DType)v->dtype;
+        d->variables[i].n_shape = v->rank;
+        d->variables[i].shape = v->shape;
+        d->variables[i].trainable = v->trainable;
+    }
+}
+
+static void describe_hypers(struct description *d, const struct psd_job *job)
+{
+    d->hypers = ps_alloc(PS_RULE_MAX_HYPERS * sizeof *d->hypers);
+    d->reply.hypers = ps_alloc(PS_RULE_MAX_HYPERS * sizeof(void *));
+    for (int i = 0; i < PS_RULE_MAX_HYPERS && job->rule->hyper[i].name; i++) {
+        paramserver__v1__hyper__init(d->reply.hypers[i] = &d->hypers[i]);
+        d->hypers[i].name = (char *)job->rule->hyper[i].name;
+        d->hypers[i].value = job->hyper[i];
+        d->reply.n_hypers++;
+    }
+}
+
+static int describe(struct psd_turn *t)
+{
+    const struct psd_job *job = t->job;
+    struct description d = {.reply = PARAMSERVER__V1__DESCRIBE_REPLY__INIT};
+    d.reply.generation = t->core->generation;
+    d.reply.update = job->update;
+    d.reply.workers = job->workers;
+    d.reply.tasks = job->tasks;
+    d.reply.task = t->core->config.task;
+    d.reply.rule = (char *)job->rule->name;
+    d.reply.block_bytes = PS_BLOCK_BYTES;
+    describe_hypers(&d, job);
+    describe_variables(&d, job);
+    describe_partitions(&d, job);
+    int code = psd_turn_reply(t, &d.reply.base, NULL);
+    void *const arrays[] = {d.variables,       d.partitions,       d.states,       d.hypers,
+                            d.reply.variables, d.reply.partitions, d.reply.states, d.reply.hypers};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        free(arrays[i]);
+    return code;
+}
+
+int psd_describe(struct psd_turn *t)
+{
+    const Paramserver__V1__DescribeRequest *r = (const Paramserver__V1__DescribeRequest *)t->request;
+    int code = PS_OK;
+    if (!t->job) { // waits for the job itself
+        pthread_mutex_lock(&t->core->table);
+        if (!psd_job_lookup(t->core, t->caller->job))
+            code = psd_park(t, &t->core->joining);
+        else
+            code = psd_ready_one(t);
+        pthread_mutex_unlock(&t->core->table);
+        return code;
+    }
+    pthread_mutex_lock(&t->job->lock);
+    if (!atomic_load(&t->job->declared))
+        code = r->wait ? psd_park(t, &t->job->waiting)
+                       : (int)ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                                      "job '%s' is not declared on ps task %" PRIu32 " yet", t->job->name,
+                                      t->core->config.task);
+    pthread_mutex_unlock(&t->job->lock);
+    return code == PS_OK ? describe(t) : code;
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/shard.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "psd/round.h"
+
+#define SLOTS(job, variable) ((variable)->trainable ? (job)->rule->slots : 0)
+
+struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
+{
+    struct psd_job *job = ps_alloc(sizeof *job);
+    pthread_rwlockattr_t attr;
+    job->name = ps_strdup(name);
+    job->pool = pool;
+    job->refs = 1;
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&job->cut, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    return job;
+}
+
+static void undeclare(struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_partition *p = &job->partitions[i];
+        for (uint32_t k = 0; k < p->n_blocks; k++)
+            psd_block_fini(&p->blocks[k]);
+        free(p->blocks);
+        psd_round_destroy(p->round);
+    }
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        free(job->variables[i].name);
+    free(job->partitions);
+    free(job->variables);
+    free(job->buckets);
+    free(job->incarnations);
+    job->partitions = NULL;
+    job->variables = NULL;
+    job->buckets = NULL;
+    job->incarnations = NULL;
+    job->n_partitions = job->n_variables = job->n_buckets = 0;
+    job->bytes = 0;
+}
+
+void psd_job_free(struct psd_job *job)
+{
+    undeclare(job);
+    free(job->clients);
+    pthread_rwlock_destroy(&job->cut);
+    pthread_mutex_destroy(&job->lock);
+    free(job->name);
+    free(job);
+}
+
+// ---- declaration
+// --------------------------------------------------------------------------------------------------
+
+// FNV-1a, 64 bits.
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t len)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+#define HASH_SEED UINT64_C(0xcbf29ce484222325)
+
+uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
+{
+    uint64_t h = HASH_SEED;
+    uint32_t numbers[] = {(uint32_t)r->update, r->workers, r->tasks};
+    h = hash_bytes(h, numbers, sizeof numbers);
+    h = hash_bytes(h, r->rule, strlen(r->rule) + 1);
+    for (size_t i = 0; i < r->n_variables; i++) {
+        const Paramserver__V1__Variable *v = r->variables[i];
+        uint32_t what[] = {(uint32_t)v->dtype, (uint32_t)v->trainable, (uint32_t)v->n_shape};
+        h = hash_bytes(h, v->name, strlen(v->name) + 1);
+        h = hash_bytes(h, what, sizeof what);
+        h = hash_bytes(h, v->shape, v->n_shape * sizeof *v->shape);
+    }
+    for (size_t i = 0; i < r->n_partitions; i++) {
+        const Paramserver__V1__Partition *p = r->partitions[i];
+        uint64_t what[] = {p->variable, p->first, p->count, p->task};
+        h = hash_bytes(h, what, sizeof what);
+    }
+    return h;
+}
+
+static uint32_t bucket_of(const struct psd_job *job, const char *name)
+{
+    return (uint32_t)hash_bytes(HASH_SEED, name, strlen(name)) & (job->n_buckets - 1);
+}
+
+struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name)
+{
+    if (job->n_buckets == 0)
+        return NULL;
+    struct psd_variable *v = job->buckets[bucket_of(job, name)];
+    while (v && strcmp(v->name, name) != 0)
+        v = v->next_in_bucket;
+    return v;
+}
+
+static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__DeclareRequest *r,
+                              struct ps_error *e)
+{
+    job->rule = ps_rule_find(r->rule);
+    if (!job->rule)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: no update rule is named '%.64s'", r->rule);
+    ps_rule_defaults(job->rule, job->hyper);
+    for (size_t i = 0; i < r->n_hypers; i++)
+        if (ps_rule_set(job->rule, job->hyper, r->hypers[i]->name, r->hypers[i]->value, e))
+            return ps_error_prefix(e, "declare");
+    return PS_OK;
+}
+
+static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Variable *from,
+                                  struct ps_error *e)
+{
+    struct psd_variable *v = &job->variables[job->n_variables];
+    if (from->name[0] == '\0' || strlen(from->name) > 255)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable %" PRIu32 " needs a name of 1 to 255 bytes",
+                       job->n_variables);
+    if (psd_job_variable(job, from->name))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable '%s' is declared twice", from->name);
+    if (ps_shape_count(from->shape, from->n_shape, (int)from->dtype, &v->count, e))
+        return ps_error_prefix(e, "declare: variable '%s'", from->name);
+    if (from->trainable && (int)from->dtype != PS_FLOAT32)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "declare: variable '%s' is %s; a trainable one must be float32", from->name,
+                       ps_dtype_name((int)from->dtype));
+    v->name = ps_strdup(from->name);
+    v->dtype = (int)from->dtype;
+    v->trainable = from->trainable;
+    v->rank = from->n_shape;
+    if (v->rank)
+        memcpy(v->shape, from->shape, v->rank * sizeof *v->shape);
+    struct psd_variable **bucket = &job->buckets[bucket_of(job, v->name)];
+    v->next_in_bucket = *bucket;
+    *bucket = v;
+    job->n_variables++;
+    return PS_OK;
+}
+
+static enum ps_code take_variables(struct psd_job *job, const Paramserver__V1__DeclareRequest *r,
+                                   struct ps_error *e)
+{
+    job->n_buckets = 1;
+    while (job->n_buckets < 2 * r->n_variables)
+        job->n_buckets *= 2;
+    job->buckets = ps_alloc(job->n_buckets * sizeof *job->buckets);
+    job->variables = ps_alloc(r->n_variables * sizeof *job->variables);
+    for (size_t i = 0; i < r->n_variables; i++)
+        if (take_variable(job, r->variables[i], e))
+            return e->code;
+    return PS_OK;
+}
+
+// Partitions come in order of (variable, first) and cover every variable.
+static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__DeclareRequest *r,
+                                    struct ps_error *e)
+{
+    size_t at = 0;
+    job->partitions = ps_alloc(r->n_partitions * sizeof *job->partitions);
+    for (uint32_t i = 0; i < job->n_variables; i++) {
+        struct psd_variable *v = &job->variables[i];
+        uint64_t covered = 0;
+        v->first_partition = (uint32_t)at;
+        while (at < r->n_partitions && r->partitions[at]->variable == i) {
+            const Paramserver__V1__Partition *p = r->partitions[at];
+            if (p->first != covered || p->count == 0 || p->count > v->count - covered || p->task >= r->tasks)
+                return ps_fail(
+                    e, PS_INVALID_ARGUMENT,
+                    "declare: partition %zu of variable '%s' is [%" PRIu64 ", +%" PRIu64 ") on task %" PRIu32
+                    "; expected one that begins at %" PRIu64 " on one of %" PRIu32 " tasks",
+                    at - v->first_partition, v->name, p->first, p->count, p->task, covered, r->tasks);
+            job->partitions[at] =
+                (struct psd_partition){.variable = i, .task = p->task, .first = p->first, .count = p->count};
+            covered += p->count;
+            at++;
+        }
+        if (covered != v->count)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "declare: partitions of variable '%s' cover %" PRIu64 " of its %" PRIu64
+                           " elements",
+                           v->name, covered, v->count);
+        v->n_partitions = (uint32_t)(at - v->first_partition);
+        job->n_partitions = (uint32_t)at;
+    }
+    if (at != r->n_partitions)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "declare: partition %zu is out of order or of an unknown variable", at);
+    return PS_OK;
+}
+
+// Bytes that the blocks and, in a sync job, the open round of this task's partitions take.
+static uint64_t bytes_needed(const struct psd_job *job, uint32_t task)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        const struct psd_partition *p = &job->partitions[i];
+        const struct psd_variable *v = &job->variables[p->variable];
+        uint64_t copies = 1 + (uint64_t)SLOTS(job, v);
+        if (job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable)
+            copies += job->workers;
+        if (p->task == task)
+            bytes += copies * p->count * ps_dtype_size(v->dtype);
+    }
+    return bytes;
+}
+
+static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, struct ps_error *e)
+{
+    const struct psd_variable *v = &job->variables[p->variable];
+    size_t size = ps_dtype_size(v->dtype);
+    p->block_count = (uint32_t)(PS_BLOCK_BYTES / size);
+    uint64_t n = (p->count + p->block_count - 1) / p->block_count;
+    p->blocks = ps_alloc(n * sizeof *p->blocks);
+    for (uint64_t k = 0; k < n; k++) {
+        uint64_t left = p->count - k * p->block_count;
+        uint32_t count = left < p->block_count ? (uint32_t)left : p->block_count;
+        if (psd_block_init(&p->blocks[k], job->pool, count, size, SLOTS(job, v), e))
+            return e->code;
+        job->bytes += p->blocks[k].page->bytes;
+        p->n_blocks++;
+    }
+    if (job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable)
+        return psd_round_create(p, job->pool, job->workers, &p->round, e);
+    return PS_OK;
+}
+
+static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_error *e)
+{
+    uint64_t bytes = bytes_needed(job, task);
+    if (!psd_pool_has_room(job->pool, bytes))
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                       "declare: ps task %" PRIu32 " would need %" PRIu64
+                       " bytes for job '%s' and has %zu of %zu left",
+                       task, bytes, job->name, job->pool->limit - psd_pool_used(job->pool), job->pool->limit);
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))
+            return ps_error_prefix(e, "declare");
+    return PS_OK;
+}
+
+enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, uint32_t task,
+                             struct ps_error *e)
+{
+    job->update = r->update;
+    job->workers = r->workers;
+    job->tasks = r->tasks;
+    if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) ||
+        make_shard(job, task, e)) {
+        undeclare(job);
+        return e->code;
+    }
+    job->incarnations = ps_alloc(job->workers * sizeof *job->incarnations);
+    job->digest = psd_declaration_digest(r);
+    atomic_store(&job->declared, true);
+    return PS_OK;
+}
+
+// ---- ranges
+// -------------------------------------------------------------------------------------------------------
+
+static struct psd_piece *new_piece(struct psd_pieces *pieces)
+{
+    if (pieces->n == pieces->cap) {
+        pieces->cap = pieces->cap ? 2 * pieces->cap : 8;
+        pieces->v = ps_realloc(pieces->v, pieces->cap * sizeof *pieces->v);
+    }
+    return &pieces->v[pieces->n++];
+}
+
+void psd_pieces_free(struct psd_pieces *pieces)
+{
+    free(pieces->v);
+    *pieces = (struct psd_pieces){0};
+}
+
+// The blocks of partition p that [first, end) of its variable touches.
+static enum ps_code locate_blocks(struct psd_variable *v, struct psd_partition *p, uint64_t first,
+                                  uint64_t end, bool whole_blocks, struct psd_pieces *pieces,
+                                  struct ps_error *e)
+{
+    while (first < end) {
+        uint64_t at = first - p->first;
+        uint32_t block = (uint32_t)(at / p->block_count), offset = (uint32_t)(at % p->block_count);
+        uint32_t left = p->blocks[block].count - offset;
+        uint32_t count = end - first < left ? (uint32_t)(end - first) : left;
+        if (whole_blocks && count != p->blocks[block].count)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "variable '%s': elements [%" PRIu64 ", %" PRIu64 ") cut block %" PRIu32
+                           " of the partition at %" PRIu64 "; an update covers whole blocks of %" PRIu32
+                           " elements",
+                           v->name, first, end, block, p->first, p->block_count);
+        *new_piece(pieces) = (struct psd_piece){v, p, block, offset, count, first};
+        pieces->bytes += (uint64_t)count * ps_dtype_size(v->dtype);
+        first += count;
+    }
+    return PS_OK;
+}
+
+static enum ps_code check_against(const struct psd_variable *v, const Paramserver__V1__Tensor *t,
+                                  struct ps_error *e)
+{
+    char have[128], got[128];
+    if (t->dtype && (int)t->dtype != v->dtype)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, the request says %s", v->name,
+                       ps_dtype_name(v->dtype), ps_dtype_name((int)t->dtype));
+    if (t->n_shape && (t->n_shape != v->rank || memcmp(t->shape, v->shape, v->rank * sizeof *v->shape) != 0))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' has shape %s, the request says %s", v->name,
+                       ps_shape_text(v->shape, v->rank, have, sizeof have),
+                       ps_shape_text(t->shape, t->n_shape, got, sizeof got));
+    if (t->first > v->count || t->count > v->count - t->first)
+        return ps_fail(e, PS_OUT_OF_RANGE,
+                       "variable '%s' has %" PRIu64 " elements, the request says [%" PRIu64 ", +%" PRIu64 ")",
+                       v->name, v->count, t->first, t->count);
+    return PS_OK;
+}
+
+enum ps_code psd_job_locate(const struct psd_job *job, const Paramserver__V1__Tensor *t, bool whole_blocks,
+                            struct psd_pieces *pieces, struct ps_error *e)
+{
+    struct psd_variable *v = psd_job_variable(job, t->variable);
+    if (!v)
+        return ps_fail(e, PS_NOT_FOUND, "job '%s' has no variable '%.128s'", job->name, t->variable);
+    if (check_against(v, t, e))
+        return e->code;
+    uint64_t first = t->first, end = t->first || t->count ? t->first + t->count : v->count;
+    if (first == end)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the range at %" PRIu64 " is empty", v->name,
+                       first);
+    for (uint32_t i = 0; i < v->n_partitions && first < end; i++) {
+        struct psd_partition *p = &job->partitions[v->first_partition + i];
+        uint64_t stop = p->first + p->count < end ? p->first + p->count : end;
+        if (stop <= first)
+            continue;
+        if (!p->blocks)
+            return ps_fail(e, PS_FAILED_PRECONDITION,
+                           "variable '%s': elements from %" PRIu64 " on lie on ps task %" PRIu32 ", not here",
+                           v->name, first, p->task);
+        if (locate_blocks(v, p, first, stop, whole_blocks, pieces, e))
+            return e->code;
+        first = stop;
+    }
+    return PS_OK;
+}

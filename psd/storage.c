@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/storage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+
+// ---- pool
+// ---------------------------------------------------------------------------------------------------------
+
+void psd_pool_init(struct psd_pool *pool, size_t limit)
+{
+    *pool = (struct psd_pool){.limit = limit};
+    pthread_mutex_init(&pool->lock, NULL);
+}
+
+static void free_kept(struct psd_pool *pool)
+{
+    while (pool->free_pages) {
+        struct psd_page *page = pool->free_pages;
+        pool->free_pages = page->next_free;
+        pool->kept -= page->bytes;
+        free(page);
+    }
+}
+
+void psd_pool_fini(struct psd_pool *pool)
+{
+    free_kept(pool);
+    pthread_mutex_destroy(&pool->lock);
+}
+
+bool psd_pool_has_room(struct psd_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool room = bytes <= pool->limit && pool->used <= pool->limit - bytes;
+    pthread_mutex_unlock(&pool->lock);
+    return room;
+}
+
+size_t psd_pool_used(struct psd_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    size_t used = pool->used;
+    pthread_mutex_unlock(&pool->lock);
+    return used;
+}
+
+static void page_free(struct ps_owner *owner)
+{
+    struct psd_page *page = (struct psd_page *)owner;
+    struct psd_pool *pool = page->pool;
+    pthread_mutex_lock(&pool->lock);
+    pool->used -= page->bytes;
+    bool keep = pool->used + pool->kept + page->bytes <= pool->limit;
+    if (keep) {
+        page->next_free = pool->free_pages;
+        pool->free_pages = page;
+        pool->kept += page->bytes;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (!keep)
+        free(page);
+}
+
+// A kept page of exactly this size. Sizes are few (whole blocks and the ends of partitions), the search is
+// short.
+static struct psd_page *take_kept(struct psd_pool *pool, size_t bytes)
+{
+    for (struct psd_page **at = &pool->free_pages; *at; at = &(*at)->next_free) {
+        struct psd_page *page = *at;
+        if (page->bytes == bytes) {
+            *at = page->next_free;
+            pool->kept -= bytes;
+            return page;
+        }
+    }
+    return NULL;
+}
+
+struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct psd_page *page = take_kept(pool, bytes);
+    if (!page && pool->used + pool->kept + bytes > pool->limit)
+        free_kept(pool);
+    pool->used += bytes;
+    pthread_mutex_unlock(&pool->lock);
+    if (!page)
+        page = aligned_alloc(64, (sizeof *page + bytes + 63) & ~(size_t)63);
+    if (!page) {
+        pthread_mutex_lock(&pool->lock);
+        pool->used -= bytes;
+        pthread_mutex_unlock(&pool->lock);
+        return NULL;
+    }
+    page->owner.free = page_free;
+    atomic_init(&page->owner.refs, 1);
+    page->pool = pool;
+    page->bytes = bytes;
+    return page;
+}
+
+void psd_page_unref(struct psd_page *page)
+{
+    ps_owner_unref(&page->owner);
+}
+
+// ---- marks
+// --------------------------------------------------------------------------------------------------------
+
+static uint64_t *mark_word(struct psd_mark *mark, uint64_t sequence)
+{
+    return &mark->bits[sequence % PS_WINDOW / 64];
+}
+
+void psd_mark_advance(struct psd_mark *mark, uint64_t oldest)
+{
+    if (oldest <= mark->base)
+        return;
+    if (oldest - mark->base >= PS_WINDOW)
+        memset(mark->bits, 0, sizeof mark->bits);
+    else
+        for (uint64_t s = mark->base; s < oldest; s++)
+            *mark_word(mark, s) &= ~(UINT64_C(1) << s % 64);
+    mark->base = oldest;
+}
+
+bool psd_mark_test(const struct psd_mark *mark, uint64_t sequence)
+{
+    if (sequence < mark->base)
+        return true;
+    return sequence - mark->base < PS_WINDOW && mark->bits[sequence % PS_WINDOW / 64] >> sequence % 64 & 1;
+}
+
+void psd_mark_set(struct psd_mark *mark, uint64_t sequence)
+{
+    *mark_word(mark, sequence) |= UINT64_C(1) << sequence % 64;
+}
+
+// ---- blocks
+// -------------------------------------------------------------------------------------------------------
+
+size_t psd_slot_offset(size_t value_bytes, int k)
+{
+    return ((value_bytes + 63) & ~(size_t)63) * (size_t)(k + 1);
+}
+
+size_t psd_page_bytes(size_t value_bytes, int slots)
+{
+    return psd_slot_offset(value_bytes, slots - 1) + value_bytes;
+}
+
+enum ps_code psd_block_init(struct psd_block *b, struct psd_pool *pool, uint32_t count, size_t elem_size,
+                            int slots, struct ps_error *e)
+{
+    size_t bytes = psd_page_bytes(count * elem_size, slots);
+    struct psd_page *page = psd_page_new(pool, bytes);
+    if (!page)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for a block of %zu bytes", bytes);
+    memset(page->data, 0, bytes);
+    *b = (struct psd_block){.page = page, .count = count, .value_bytes = (uint32_t)(count * elem_size)};
+    pthread_mutex_init(&b->lock, NULL);
+    return PS_OK;
+}
+
+void psd_block_fini(struct psd_block *b)
+{
+    psd_page_unref(b->page);
+    free(b->marks);
+    pthread_mutex_destroy(&b->lock);
+}
+
+bool psd_block_pinned(const struct psd_block *b)
+{
+    return atomic_load_explicit(&b->page->owner.refs, memory_order_acquire) > 1;
+}
+
+struct psd_page *psd_block_pin(struct psd_block *b)
+{
+    ps_owner_ref(&b->page->owner);
+    return b->page;
+}
+
+// The mark of a client, made and advanced as needed. Valid until the next call for this block.
+static struct psd_mark *block_mark(struct psd_block *b, uint32_t client, uint64_t oldest)
+{
+    if (client >= b->n_marks) {
+        b->marks = ps_realloc(b->marks, (client + 1) * sizeof *b->marks);
+        memset(b->marks + b->n_marks, 0, (client + 1 - b->n_marks) * sizeof *b->marks);
+        b->n_marks = client + 1;
+    }
+    psd_mark_advance(&b->marks[client], oldest);
+    return &b->marks[client];
+}
+
+bool psd_block_has_stamp(struct psd_block *b, const struct psd_stamp *stamp)
+{
+    return psd_mark_test(block_mark(b, stamp->client, stamp->oldest), stamp->sequence);
+}
+
+bool psd_block_stamp(struct psd_block *b, const struct psd_stamp *stamp)
+{
+    struct psd_mark *mark = block_mark(b, stamp->client, stamp->oldest);
+    if (psd_mark_test(mark, stamp->sequence))
+        return false;
+    psd_mark_set(mark, stamp->sequence);
+    return true;
+}
+
+enum ps_code psd_block_begin(struct psd_block *b, struct psd_page **out, struct ps_error *e)
+{
+    *out = b->page;
+    if (!psd_block_pinned(b))
+        return PS_OK;
+    *out = psd_page_new(b->page->pool, b->page->bytes);
+    if (!*out)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory to copy a pinned block of %zu bytes",
+                       b->page->bytes);
+    return PS_OK;
+}
+
+void psd_block_commit(struct psd_block *b, struct psd_page *out)
+{
+    if (out != b->page) {
+        psd_page_unref(b->page);
+        b->page = out;
+    }
+    b->version++;
+}

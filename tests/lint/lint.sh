@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The house's rules that a machine can see, one TAP point each; what breaks one is listed under it as file:line.
+#
+#   tests/lint/lint.sh [ROOT]      ROOT: $top_srcdir, or else the tree that this script lies in
+set -u -o pipefail
+cd "${1:-${top_srcdir:-$(dirname "$0")/../..}}" || exit 1
+
+# ---- what is looked at --------------------------------------------------------------------------------------------
+
+dirs=()
+for d in common deploy libclient proto psd tests tools workerd; do
+    [[ -d $d ]] && dirs+=("$d")
+done
+((${#dirs[@]})) || { echo "Bail out! no source directory in $PWD"; exit 1; }
+
+# Ours, not what a build in the tree has made nor what tests take as data.
+files() { # NAME-PATTERN ...
+    local pattern
+    for pattern; do
+        find "${dirs[@]}" -type f -name "$pattern" ! -name '*.pb-c.[ch]' ! -path '*/corpus/*' ! -path '*/golden/*'
+    done | sort
+}
+c_files() { files '*.[ch]'; }
+scripts() {
+    files '*.sh' '*.py'
+    find quickstart .ci/run -type f 2>/dev/null
+}
+
+[[ -n $(c_files) ]] || { echo "Bail out! no C source in $PWD"; exit 1; }
+
+# ---- the rules: each prints what breaks it ------------------------------------------------------------------------
+
+formatter=${CLANG_FORMAT:-$(command -v clang-format-14 || command -v clang-format)}
+
+rule_format() {
+    [[ -f .clang-format ]] || { echo ".clang-format: is missing"; return; }
+    c_files | while read -r f; do
+        "$formatter" --style=file "$f" | diff -q "$f" - >/dev/null || echo "$f: not as clang-format writes it (make format)"
+    done
+}
+
+rule_spdx() {
+    { c_files; scripts; files '*.proto'; } | while read -r f; do
+        head -n 2 "$f" | grep -q 'SPDX-License-Identifier: Apache-2\.0$' ||
+            echo "$f:1: no SPDX-License-Identifier in the first two lines"
+    done
+}
+
+# A function's braces stand in the first column, and no other's do.
+rule_length() {
+    c_files | xargs awk '
+        FNR == 1 { start = 0 }
+        /^\{/    { start = FNR }
+        /^\}/    { if (start && FNR - start - 1 > 80)
+                       printf "%s:%d: a function of %d lines, at most 80\n", FILENAME, start, FNR - start - 1
+                   start = 0 }'
+}
+
+# includes_none WHO BUT WHAT: files whose path matches WHO and not BUT include nothing that matches WHAT.
+includes_none() {
+    c_files | grep -E "^($1)" | grep -vE "^($2)" |
+        xargs -r grep -HnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($3)"
+}
+
+# Includes point only down. The programs stand side by side on libclient and common; gRPC is known to the rpc
+# directories and to what starts them.
+rule_includes() {
+    includes_none 'common/' '-' 'psd/|workerd/|libclient/|tools/|tests/'
+    includes_none 'libclient/' '-' 'psd/|workerd/|tools/|tests/'
+    includes_none 'psd/' '-' 'workerd/|libclient/|tools/|tests/'
+    includes_none 'workerd/' '-' 'psd/|tools/|tests/'
+    includes_none 'workerd/nn/' '-' 'workerd/([^n]|n[^n])|libclient/'
+    includes_none 'tools/' '-' 'psd/|tests/'
+    includes_none 'psd/storage' '-' 'psd/(update|round|shard|service|control|core|rpc)'
+    includes_none 'psd/(update|round|shard)' '-' 'psd/(service|control|core|rpc)'
+    includes_none 'psd/' 'psd/(rpc|main)' 'psd/rpc'
+    includes_none 'libclient/' 'libclient/rpc' 'libclient/rpc'
+    includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+/rpc|psd/main' 'grpc/|grpc\.|common/rpc'
+}
+
+# Spelled so that this file does not break it.
+rule_words() {
+    { files '*'; scripts; echo README.md; } | sort -u |
+        xargs grep -HnIwE 'T[O]DO|FIXM[E]|XX[X]' 2>/dev/null
+}
+
+# ---- TAP ----------------------------------------------------------------------------------------------------------
+
+point=0 failed=0
+check() { # RULE WHAT-IT-SAYS
+    local broken
+    point=$((point + 1))
+    broken=$("rule_$1")
+    if [[ -z $broken ]]; then
+        echo "ok $point - $1: $2"
+    else
+        echo "not ok $point - $1: $2"
+        printf '%s\n' "$broken" | sed 's/^/# /'
+        failed=1
+    fi
+}
+
+echo 1..5
+if [[ -n $formatter ]]; then
+    check format "clang-format changes nothing"
+else
+    point=1
+    echo "ok 1 - format # SKIP no clang-format here"
+fi
+check spdx "every source names its license"
+check length "no function is longer than 80 lines"
+check includes "includes point only down, gRPC stays in rpc"
+check words "no unfinished business"
+exit $failed

@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The gates can close: lint.sh and symbols.sh accept a good tree, and reject one in which a single thing is wrong, by
+# the rule it breaks and by no other.
+set -u -o pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cc=${CC:-cc}
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/lint-self-test.XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+point=0 failed=0
+result() { # RC NAME
+    point=$((point + 1))
+    if (($1 == 0)); then
+        echo "ok $point - $2"
+    else
+        echo "not ok $point - $2"
+        sed 's/^/# /' "$tmp/out"
+        failed=1
+    fi
+}
+
+# accepts NAME COMMAND...: it exits 0 and has no "not ok".
+accepts() {
+    local name=$1
+    shift
+    "$@" >"$tmp/out" 2>&1 && ! grep -q '^not ok' "$tmp/out"
+    result $? "$name"
+}
+
+# rejects NAME POINT COMMAND...: it fails, and POINT (an extended regexp) is its only "not ok".
+rejects() {
+    local name=$1 which=$2
+    shift 2
+    ! "$@" >"$tmp/out" 2>&1 && [[ $(grep -c '^not ok' "$tmp/out") == 1 ]] && grep -qE "^not ok [0-9]+ - $which" "$tmp/out"
+    result $? "$name"
+}
+
+bails_out() { # NAME COMMAND...
+    local name=$1
+    shift
+    ! "$@" >"$tmp/out" 2>&1 && grep -q '^Bail out!' "$tmp/out"
+    result $? "$name"
+}
+
+# ---- lint.sh ------------------------------------------------------------------------------------------------------
+
+spdx='// SPDX-License-Identifier: Apache-2.0'
+tree=$tmp/tree
+good_tree() {
+    rm -rf "$tree"
+    mkdir -p "$tree"/{common/rpc,psd/rpc,libclient/rpc,workerd/nn,workerd/data,tests/sim}
+    cp "$here/../../.clang-format" "$tree"
+    printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
+    printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
+    printf '%s\n#include "common/rpc/rpc.h"\n' "$spdx" >"$tree/psd/main.c"
+    printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n' >"$tree/tests/good.sh"
+}
+lint() { "$here/lint.sh" "$tree"; }
+
+# with NAME RULE FILE LINE...: a good tree and this file.
+with() {
+    local name=$1 rule=$2 file=$3
+    shift 3
+    good_tree
+    printf '%s\n' "$@" >"$tree/$file"
+    rejects "$name" "$rule:" lint
+}
+including() { # FILE HEADER
+    with "lint: $1 includes $2" includes "$1" "$spdx" "#include $2"
+}
+lines() { yes '    x++;' | head -n "$1"; }
+
+good_tree
+accepts "lint: a good tree" lint
+printf '%s\n' "$spdx" 'void longest(int x)' '{' "$(lines 80)" '}' >"$tree/common/longest.c"
+accepts "lint: a function of 80 lines" lint
+rm -rf "$tree" && mkdir "$tree"
+bails_out "lint: no source directory" lint
+mkdir "$tree/common"
+bails_out "lint: no source" lint
+
+if [[ -n ${CLANG_FORMAT:-$(command -v clang-format-14 || command -v clang-format)} ]]; then
+    with "lint: wrong indent" format common/bad.c "$spdx" 'int bad(void)' '{' '  return 0;' '}'
+    good_tree
+    rm "$tree/.clang-format"
+    rejects "lint: no .clang-format" format: lint
+fi
+with "lint: C without a license" spdx common/bad.c 'int bad;'
+with "lint: header without a license" spdx common/bad.h 'extern int bad;'
+with "lint: script without a license" spdx tests/bad.sh '#!/bin/sh' 'true'
+with "lint: a license that is another" spdx common/bad.c "$spdx-or-later" 'int bad;'
+with "lint: a function of 81 lines" length common/bad.c "$spdx" 'void bad(int x)' '{' "$(lines 81)" '}'
+with "lint: unfinished in C" words common/bad.c "$spdx" '// T''ODO' 'int bad;'
+with "lint: unfinished in a makefile" words common/local.mk '# FIX''ME: later'
+with "lint: unfinished in a script" words tests/bad.sh '#!/bin/sh' "# ${spdx#// }" '# XX''X'
+
+including common/bad.c '"psd/core.h"'
+including common/bad.c '"workerd/nn/op.h"'
+including common/bad.c '<grpc/grpc.h>'
+including common/bad.c '"common/rpc/rpc.h"'
+including libclient/bad.c '"workerd/job.h"'
+including libclient/bad.c '<grpc/slice.h>'
+including libclient/bad.h '"libclient/rpc/channel.h"'
+including psd/storage.c '"psd/shard.h"'
+including psd/shard.c '"psd/service.h"'
+including psd/round.h '"psd/core.h"'
+including psd/service.c '"psd/rpc/server.h"'
+including psd/service.c '"common/rpc/rpc.h"'
+including psd/bad.c '"libclient/psclient.h"'
+including workerd/bad.c '"psd/core.h"'
+including workerd/bad.c '<grpc/grpc.h>'
+including workerd/nn/bad.c '"workerd/data/data.h"'
+including tests/sim/bad.c '<grpc/grpc.h>'
+
+# ---- symbols.sh ---------------------------------------------------------------------------------------------------
+
+build=$tmp/build
+compile() { # OBJECT SOURCE
+    mkdir -p "$(dirname "$build/$1")" && echo "$2" | $cc -xc -fPIC -c -o "$build/$1" -
+}
+share() { # SOURCE
+    mkdir -p "$build/.libs" && echo "$1" | $cc -xc -fPIC -shared -o "$build/.libs/libpsclient.so" -
+}
+calls_grpc='void grpc_init(void); void f(void); void f(void) { grpc_init(); }'
+good_build() {
+    local dir
+    rm -rf "$build"
+    for dir in common psd libclient workerd tests/sim; do
+        compile "$dir/good.o" 'int good(void); int good(void) { return 0; }'
+    done
+    compile psd/rpc/server.o "$calls_grpc"
+    compile psd/psd-main.o "$calls_grpc"
+    share 'int psc_connect(void); int psc_connect(void) { return 0; }'
+}
+symbols() { "$here/symbols.sh" "$build"; }
+
+good_build
+accepts "symbols: a good build" symbols
+for dir in common psd libclient workerd tests/sim; do
+    good_build
+    compile "$dir/.libs/bad.o" "$calls_grpc"
+    rejects "symbols: $dir needs gRPC" "$dir:" symbols
+    good_build
+    rm "$build/$dir/good.o"
+    rejects "symbols: $dir has no object" "$dir:" symbols
+done
+good_build
+share 'int psc_connect(void); int psc_connect(void) { return 0; } int ps_leak; '
+rejects "symbols: libpsclient.so exports another name" 'libpsclient\.so:' symbols
+good_build
+rm "$build/.libs/libpsclient.so"
+rejects "symbols: no libpsclient.so" 'libpsclient\.so:' symbols
+
+echo "1..$point"
+exit $failed

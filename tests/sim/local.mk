@@ -1,0 +1,6 @@
+# A cluster in one process. Nothing here knows gRPC.
+check_PROGRAMS += tests/sim/test_sim
+TESTS += tests/sim/test_sim
+tests_sim_test_sim_SOURCES = tests/sim/sim.c tests/sim/sim.h tests/sim/test_sim.c tests/sim/worker.c tests/sim/worker.h
+tests_sim_test_sim_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_sim_test_sim_LDADD = libpsdcore.la libpscore.la libcommon.la $(YAML_LIBS) $(CMOCKA_LIBS)

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/philox.h"
+
+struct event {
+    uint64_t at, order;  // events of one time happen in the order in which they were made
+    void (*fn)(void *arg);
+    void *arg;
+    struct client *owner;  // whose death forgets it; NULL: nobody's
+};
+
+// One process on the client's side.
+struct client {
+    struct sim *sim;
+    bool dead;
+    struct connection *connections;  // [ps]
+    LIST_HEAD(, call) waiting;       // calls without an answer
+    struct client *next;
+};
+
+struct connection {
+    uint64_t arrives[2];  // when the last message there, and back, arrives: later ones arrive later
+    uint64_t serial;      // grows with every cut
+};
+
+// A call on its way, in the hands of a psd, or on its way back. It lives until all of these are over.
+struct call {
+    struct psd_call psd;  // first: the psd gives this pointer back
+    struct client *client;
+    uint32_t task;
+    uint64_t serial;      // of the connection it was made on
+    bool answered;        // reply has run, or never will
+    LIST_ENTRY(call) link;
+    int refs;
+    psc_reply_fn reply;
+    void *arg;
+    enum ps_code code;
+    char text[512];
+    struct ps_rope body;
+};
+
+struct sim {
+    uint64_t seed, draws, now, orders, digest;
+    struct sim_faults faults;
+    uint32_t ps;
+    struct psd_core **cores;
+    struct event *heap;
+    size_t n_events, cap_events;
+    struct client *clients;
+    struct client *peers;  // what the psds themselves send goes through this one
+};
+
+// ---- chance and time ----------------------------------------------------------------------------------------------
+
+uint64_t sim_random(struct sim *sim)
+{
+    uint32_t w[4];
+    ps_philox(sim->seed, PS_RANDOM_DELAY, UINT64_MAX, sim->draws++, w);
+    return (uint64_t)w[0] << 32 | w[1];
+}
+
+static bool happens(struct sim *sim, double probability)
+{
+    return probability > 0 && (double)(sim_random(sim) >> 11) * 0x1p-53 < probability;
+}
+
+static uint64_t some_delay(struct sim *sim)
+{
+    return 1000 + (sim->faults.delay ? sim_random(sim) % sim->faults.delay : 0);
+}
+
+static bool before(const struct event *a, const struct event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static void push_event(struct sim *sim, struct event e)
+{
+    if (sim->n_events == sim->cap_events) {
+        sim->cap_events = sim->cap_events ? 2 * sim->cap_events : 64;
+        sim->heap = ps_realloc(sim->heap, sim->cap_events * sizeof *sim->heap);
+    }
+    size_t i = sim->n_events++;
+    for (; i && before(&e, &sim->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        sim->heap[i] = sim->heap[(i - 1) / 2];
+    sim->heap[i] = e;
+}
+
+static struct event pop_event(struct sim *sim)
+{
+    struct event top = sim->heap[0], last = sim->heap[--sim->n_events];
+    size_t i = 0, child;
+    while ((child = 2 * i + 1) < sim->n_events) {
+        if (child + 1 < sim->n_events && before(&sim->heap[child + 1], &sim->heap[child]))
+            child++;
+        if (!before(&sim->heap[child], &last))
+            break;
+        sim->heap[i] = sim->heap[child];
+        i = child;
+    }
+    sim->heap[i] = last;
+    return top;
+}
+
+static void at(struct sim *sim, uint64_t when, struct client *owner, void (*fn)(void *), void *arg)
+{
+    push_event(sim, (struct event){when, sim->orders++, fn, arg, owner});
+}
+
+void sim_after(struct sim *sim, uint64_t delay, void (*fn)(void *), void *arg)
+{
+    at(sim, sim->now + delay, NULL, fn, arg);
+}
+
+uint64_t sim_now(const struct sim *sim)
+{
+    return sim->now;
+}
+
+uint64_t sim_digest(const struct sim *sim)
+{
+    return sim->digest;
+}
+
+static void digest(struct sim *sim, const struct ps_rope *message, uint64_t what)
+{
+    uint64_t h = sim->digest ^ what ^ sim->now;
+    for (size_t i = 0; i < message->n; i++)
+        for (size_t k = 0; k < message->v[i].len; k++)
+            h = (h ^ message->v[i].data[k]) * UINT64_C(0x100000001b3);
+    sim->digest = h * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+static void call_unref(struct call *c)
+{
+    if (--c->refs)
+        return;
+    ps_rope_clear(&c->psd.request);
+    ps_rope_clear(&c->body);
+    free(c);
+}
+
+static void answer(struct call *c, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct ps_rope none = PS_ROPE_EMPTY;
+    if (c->answered || c->client->dead)
+        return;
+    c->answered = true;
+    LIST_REMOVE(c, link);
+    c->reply(c->arg, code, text, body ? body : &none);
+    if (body)
+        ps_rope_clear(body);
+}
+
+static struct connection *connection_of(const struct call *c)
+{
+    return &c->client->connections[c->task];
+}
+
+static bool is_cut(const struct call *c)
+{
+    return c->client->dead || connection_of(c)->serial != c->serial;
+}
+
+// Events hold a reference on their call.
+static void later(struct call *c, uint64_t when, void (*fn)(void *))
+{
+    c->refs++;
+    at(c->client->sim, when, NULL, fn, c);
+}
+
+static void on_lost(void *arg)
+{
+    struct call *c = arg;
+    answer(c, PS_UNAVAILABLE, "connection lost", NULL);
+    call_unref(c);
+}
+
+static void on_timeout(void *arg)
+{
+    struct call *c = arg;
+    answer(c, PS_DEADLINE_EXCEEDED, "deadline exceeded", NULL);
+    call_unref(c);
+}
+
+static void on_answered(void *arg)
+{
+    struct call *c = arg;
+    if (is_cut(c)) {
+        answer(c, PS_UNAVAILABLE, "connection lost", NULL);
+    } else {
+        digest(c->client->sim, &c->body, c->task * 2 + 1);
+        answer(c, c->code, c->text, &c->body);
+    }
+    call_unref(c);
+}
+
+static uint64_t next_arrival(struct call *c, int direction)
+{
+    struct sim *sim = c->client->sim;
+    uint64_t *last = &connection_of(c)->arrives[direction];
+    uint64_t when = sim->now + some_delay(sim);
+    *last = when > *last ? when : *last + 1;
+    return *last;
+}
+
+// The psd's answer sets out on its way back.
+static void psd_replied(struct psd_call *psd, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct call *c = (struct call *)psd;
+    c->code = code;
+    memcpy(c->text, text, strlen(text) < sizeof c->text ? strlen(text) + 1 : sizeof c->text - 1);
+    ps_rope_move(&c->body, body);
+    if (is_cut(c))
+        later(c, c->client->sim->now + some_delay(c->client->sim), on_lost);
+    else
+        later(c, next_arrival(c, 1), on_answered);
+    call_unref(c);
+}
+
+static void on_arrived(void *arg)
+{
+    struct call *c = arg;  // its reference passes to the psd
+    struct sim *sim = c->client->sim;
+    digest(sim, &c->psd.request, c->task * 2);
+    psd_core_call(sim->cores[c->task], &c->psd);
+}
+
+// A request that the network delivers a second time: bytes of its own, and nobody waits for what becomes of it.
+static void repeat(const struct call *c)
+{
+    struct sim *sim = c->client->sim;
+    struct call *copy = ps_alloc(sizeof *copy);
+    *copy = (struct call){.client = c->client, .task = c->task, .answered = true, .refs = 1};
+    copy->psd = (struct psd_call){.method = c->psd.method, .deadline = UINT64_MAX, .reply = psd_replied};
+    uint8_t *bytes;
+    ps_rope_add(&copy->psd.request, ps_slice_new(c->psd.request.len, &bytes));
+    ps_rope_copy_out(&c->psd.request, 0, c->psd.request.len, bytes);
+    at(sim, sim->now + 20 * some_delay(sim), NULL, on_arrived, copy);
+}
+
+// The connection breaks under this call: calls before it may still arrive, this one does or does not, and its answer
+// never comes.
+static void cut(struct call *c)
+{
+    struct sim *sim = c->client->sim;
+    struct connection *conn = connection_of(c);
+    bool arrives = happens(sim, 0.5);
+    if (happens(sim, sim->faults.repeat))
+        repeat(c);
+    conn->serial++;
+    later(c, sim->now + some_delay(sim), on_lost);
+    if (arrives)
+        later(c, next_arrival(c, 0), on_arrived);
+    else
+        ps_rope_clear(&c->psd.request);  // the client's memory is let go of
+    call_unref(c);
+}
+
+static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request,
+                       psc_reply_fn reply, void *arg)
+{
+    struct client *client = ctx;
+    struct sim *sim = client->sim;
+    struct call *c = ps_alloc(sizeof *c);
+    *c = (struct call){.client = client, .task = task, .refs = 1, .reply = reply, .arg = arg};
+    LIST_INSERT_HEAD(&client->waiting, c, link);
+    c->serial = client->connections[task].serial;
+    c->psd = (struct psd_call){.method = method, .deadline = UINT64_MAX, .reply = psd_replied};
+    ps_rope_move(&c->psd.request, request);
+    if (timeout_ms) {
+        c->psd.deadline = sim->now + timeout_ms * PS_MS;
+        later(c, c->psd.deadline + some_delay(sim), on_timeout);
+    }
+    if (happens(sim, sim->faults.cut)) {
+        cut(c);
+        return;
+    }
+    later(c, next_arrival(c, 0), on_arrived);
+    call_unref(c);
+}
+
+// ---- worlds -------------------------------------------------------------------------------------------------------
+
+static uint64_t world_now(void *ctx)
+{
+    return ((struct client *)ctx)->sim->now;
+}
+
+static void world_after(void *ctx, uint64_t delay, void (*fn)(void *), void *arg)
+{
+    struct client *client = ctx;
+    at(client->sim, client->sim->now + delay, client, fn, arg);
+}
+
+static uint64_t world_random(void *ctx)
+{
+    return sim_random(((struct client *)ctx)->sim);
+}
+
+static void world_shutdown(void *ctx)
+{
+    struct client *client = ctx;
+    struct call *c;
+    client->dead = false;  // of one that was killed, too, the calls end now
+    while ((c = LIST_FIRST(&client->waiting)))
+        answer(c, PS_CANCELLED, "shut down", NULL);
+    client->dead = true;
+}
+
+static void world_destroy(void *ctx)
+{
+    (void)ctx;  // the simulation frees it: messages may still be on their way
+}
+
+struct psc_world sim_world(struct sim *sim)
+{
+    struct client *client = ps_alloc(sizeof *client);
+    client->sim = sim;
+    client->connections = ps_alloc(sim->ps * sizeof *client->connections);
+    client->next = sim->clients;
+    sim->clients = client;
+    return (struct psc_world){.ctx = client,
+                              .incarnation = 1 + sim->now,
+                              .call = world_call,
+                              .now = world_now,
+                              .after = world_after,
+                              .random = world_random,
+                              .shutdown = world_shutdown,
+                              .destroy = world_destroy};
+}
+
+void sim_kill(struct sim *sim, const struct psc_world *world)
+{
+    (void)sim;
+    ((struct client *)world->ctx)->dead = true;
+}
+
+// ---- the psds' world ----------------------------------------------------------------------------------------------
+
+static uint64_t psd_now(void *ctx)
+{
+    return ((struct sim *)ctx)->now;
+}
+
+static uint64_t psd_random(void *ctx)
+{
+    return sim_random(ctx);
+}
+
+static uint64_t psd_resident(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
+// What waits for the answer to a message from one psd to another.
+struct peer_call {
+    void (*done)(void *, enum ps_code);
+    void *arg;
+};
+
+static void peer_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct peer_call *p = arg;
+    (void)text;
+    (void)body;
+    p->done(p->arg, code);
+    free(p);
+}
+
+static void psd_send(void *ctx, uint32_t task, int method, struct ps_rope *request, void (*done)(void *, enum ps_code),
+                     void *arg)
+{
+    struct sim *sim = ctx;
+    struct peer_call *p = ps_alloc(sizeof *p);
+    p->done = done;
+    p->arg = arg;
+    world_call(sim->peers, task, method, 1000, request, peer_replied, p);
+}
+
+static void on_tick(void *arg)
+{
+    struct sim *sim = arg;
+    for (uint32_t i = 0; i < sim->ps; i++)
+        psd_core_tick(sim->cores[i]);
+    sim_after(sim, 50 * PS_MS, on_tick, sim);
+}
+
+// ---- the whole ----------------------------------------------------------------------------------------------------
+
+struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faults, uint64_t memory)
+{
+    struct sim *sim = ps_alloc(sizeof *sim);
+    struct psd_world world = {sim, psd_now, psd_random, psd_resident, psd_send};
+    sim->seed = seed;
+    sim->now = PS_SECOND;
+    sim->ps = ps;
+    sim->faults = *faults;
+    sim->cores = ps_alloc(ps * sizeof(struct psd_core *));
+    sim->peers = sim_world(sim).ctx;
+    for (uint32_t i = 0; i < ps; i++) {
+        struct psd_config config = {
+            .task = i, .tasks = ps, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
+        psd_core_create(&config, &world, &sim->cores[i], NULL);
+    }
+    sim_after(sim, 50 * PS_MS, on_tick, sim);
+    return sim;
+}
+
+uint32_t sim_tasks(const struct sim *sim)
+{
+    return sim->ps;
+}
+
+struct psd_core *sim_core(struct sim *sim, uint32_t task)
+{
+    return sim->cores[task];
+}
+
+bool sim_run(struct sim *sim, bool (*done)(void *), void *arg, uint64_t until)
+{
+    while (!done(arg)) {
+        if (sim->n_events == 0 || sim->now > until)
+            return false;
+        struct event e = pop_event(sim);
+        sim->now = e.at;
+        if (!e.owner || !e.owner->dead)
+            e.fn(e.arg);
+    }
+    return true;
+}
+
+// Calls that are on their way end where they are; those that a psd has parked are answered by its draining.
+void sim_destroy(struct sim *sim)
+{
+    for (struct client *c = sim->clients; c; c = c->next)
+        c->dead = c != sim->peers;
+    for (uint32_t i = 0; i < sim->ps; i++)
+        psd_core_drain(sim->cores[i]);
+    while (sim->n_events) {
+        struct event e = pop_event(sim);
+        sim->now = e.at;
+        if (e.fn == on_arrived || e.fn == on_answered || e.fn == on_lost || e.fn == on_timeout)
+            e.fn(e.arg);
+    }
+    for (uint32_t i = 0; i < sim->ps; i++)
+        psd_core_destroy(sim->cores[i]);
+    while (sim->clients) {
+        struct client *c = sim->clients;
+        sim->clients = c->next;
+        free(c->connections);
+        free(c);
+    }
+    free(sim->cores);
+    free(sim->heap);
+    free(sim);
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/loop.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "workerd/job/progress.h"
+
+struct loop {
+    struct wk_run *run;
+    struct wk_feed *feed;
+    struct wk_progress progress;
+    struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
+    int head, n_ahead;
+    uint64_t step;
+    uint64_t cap;                         // of the history
+    bool epoch_over;
+};
+
+static double seconds_since(uint64_t t)
+{
+    return (double)(ps_now() - t) / (double)PS_SECOND;
+}
+
+// ---- batches ------------------------------------------------------------------------------------------------------
+
+// Asks for as many batches as the strategy gives and the feed takes.
+static enum ps_code fill(struct loop *l, uint64_t epoch, struct ps_error *e)
+{
+    while (l->n_ahead < WK_FEED_AHEAD && !l->epoch_over) {
+        struct wk_work work;
+        switch (l->run->strategy->next(l->run->state, epoch, l->n_ahead == 0, &work, e)) {
+        case WK_BATCH:
+            l->ahead[(l->head + l->n_ahead++) % WK_FEED_AHEAD] = work;
+            if (work.rows)
+                wk_feed_request(l->feed, work.epoch, work.first, work.rows);
+            break;
+        case WK_LATER:
+            return PS_OK;
+        case WK_EPOCH_END:
+            l->epoch_over = true;
+            break;
+        case WK_FAILED:
+            return e->code;
+        }
+    }
+    return PS_OK;
+}
+
+static struct wk_work take(struct loop *l)
+{
+    struct wk_work work = l->ahead[l->head];
+    l->head = (l->head + 1) % WK_FEED_AHEAD;
+    l->n_ahead--;
+    return work;
+}
+
+// ---- one step -----------------------------------------------------------------------------------------------------
+
+static void remember(struct loop *l, double loss, double examples)
+{
+    struct wk_history *h = &l->run->history;
+    if (h->steps == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 1024;
+        h->loss = ps_realloc(h->loss, l->cap * sizeof *h->loss);
+        h->examples = ps_realloc(h->examples, l->cap * sizeof *h->examples);
+    }
+    h->loss[h->steps] = loss;
+    h->examples[h->steps] = examples;
+    h->total_examples += examples;
+    h->steps++;
+}
+
+static enum ps_code train(struct loop *l, struct ps_error *e)
+{
+    struct wk_run *run = l->run;
+    struct wk_work work = take(l);
+    struct nn_result result = {0};
+    uint64_t began = ps_now();
+    if (run->strategy->begin_step(run->state, l->step, e))
+        return e->code;
+    if (work.rows)
+        nn_replica_train(run->env.replica, wk_feed_take(l->feed), l->step, NULL, NULL, &result);
+    if (run->strategy->end_step(run->state, l->step, work.rows, e))
+        return e->code;
+    if (l->step++ == 0)
+        run->seconds_to_first_step = seconds_since(run->started);
+    run->train_seconds += seconds_since(began);
+    remember(l, result.loss, work.rows);
+    wk_progress_step(&l->progress, work.rows, result.loss, (double)result.correct);
+    run->strategy->report(run->state, l->step, run->history.total_examples / run->train_seconds,
+                          work.rows ? result.loss / work.rows : 0);
+    return PS_OK;
+}
+
+static bool is_enough(const struct loop *l)
+{
+    uint64_t limit = l->run->env.job->steps;
+    return limit && l->step >= limit;
+}
+
+// ---- evaluation ---------------------------------------------------------------------------------------------------
+
+// The whole test split with the replica's weights.
+static enum ps_code evaluate(struct wk_run *run, struct ps_error *e)
+{
+    uint64_t n = wk_data_test(run->data)->examples, asked = 0;
+    int batch = run->env.job->batch_size;
+    struct nn_result sum = {0};
+    struct wk_feed *feed;
+    run->test_loss = run->test_accuracy = NAN;
+    if (n == 0)
+        return PS_OK;
+    if (wk_feed_create(run->data, true, batch, false, 0, &feed, e))
+        return e->code;
+    for (uint64_t done = 0, ahead = 0; done < n;) {
+        for (; ahead < WK_FEED_AHEAD && asked < n; ahead++) {
+            int rows = n - asked < (uint64_t)batch ? (int)(n - asked) : batch;
+            wk_feed_request(feed, 0, asked, rows);
+            asked += (uint64_t)rows;
+        }
+        struct nn_result part;
+        const struct nn_batch *b = wk_feed_take(feed);
+        nn_replica_evaluate(run->env.replica, b, &part);
+        sum.loss += part.loss;
+        sum.correct += part.correct;
+        done += (uint64_t)b->rows;
+        ahead--;
+    }
+    wk_feed_free(feed);
+    run->test_loss = sum.loss / (double)n;
+    run->test_accuracy = (double)sum.correct / (double)n;
+    return PS_OK;
+}
+
+// ---- epochs -------------------------------------------------------------------------------------------------------
+
+static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error *e)
+{
+    l->epoch_over = false;
+    while (!is_enough(l)) {
+        if (*l->run->stop)
+            return ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, (int)*l->run->stop, l->step);
+        if (fill(l, epoch, e))
+            return ps_error_prefix(e, "step %" PRIu64, l->step);
+        if (l->n_ahead == 0)
+            break;
+        if (train(l, e))
+            return ps_error_prefix(e, "step %" PRIu64, l->step);
+    }
+    return PS_OK;
+}
+
+// What is shown of an epoch that is not the last: the chief looks at the test split with the weights of the moment.
+static enum ps_code end_epoch(struct loop *l, bool last, struct ps_error *e)
+{
+    struct wk_run *run = l->run;
+    bool look = !last && !run->quiet && run->strategy->is_chief(run->state);
+    if (look && (run->strategy->refresh(run->state, e) || evaluate(run, e)))
+        return e->code;
+    if (!last)
+        wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
+    return PS_OK;
+}
+
+static enum ps_code train_all(struct loop *l, struct ps_error *e)
+{
+    const struct ps_job *job = l->run->env.job;
+    for (uint64_t epoch = 0; epoch < job->epochs && !is_enough(l); epoch++) {
+        wk_progress_epoch_begin(&l->progress, epoch);
+        if (train_epoch(l, epoch, e) || end_epoch(l, epoch + 1 == job->epochs || is_enough(l), e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
+static enum ps_code finish(struct loop *l, struct ps_error *e)
+{
+    struct wk_run *run = l->run;
+    if (run->strategy->finish(run->state, &run->history, e))
+        return ps_error_prefix(e, "after the last step");
+    run->chief = run->strategy->is_chief(run->state);
+    if (run->chief && evaluate(run, e))
+        return e->code;
+    wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
+    return PS_OK;
+}
+
+// The number of this worker's steps in an epoch, for the progress bar; async workers share them by who comes first.
+static uint64_t steps_per_epoch(const struct wk_env *env)
+{
+    uint64_t per_step = (uint64_t)env->job->batch_size * (env->workers ? env->workers : 1);
+    return (env->examples + per_step - 1) / per_step;
+}
+
+enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
+{
+    const struct ps_job *job = run->env.job;
+    struct loop l = {.run = run};
+    run->test_loss = run->test_accuracy = NAN;
+    if (wk_feed_create(run->data, false, job->batch_size, job->shuffle, job->seed, &l.feed, e))
+        return e->code;
+    wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env), job->accuracy);
+    enum ps_code code = train_all(&l, e);
+    if (code == PS_OK)
+        code = finish(&l, e);
+    wk_progress_fini(&l.progress);
+    wk_feed_free(l.feed);
+    return code;
+}
+
+void wk_run_free(struct wk_run *run)
+{
+    free(run->history.loss);
+    free(run->history.examples);
+}

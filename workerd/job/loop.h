@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The step loop of one worker: epochs of steps, each a batch, a forward and a backward pass, with the weights before
+// and the gradients after left to the strategy; evaluation by the chief.
+//
+// Receives from: main. Hands to: strategy, data, nn. Threads: one, which owns the replica.
+#ifndef WK_LOOP_H
+#define WK_LOOP_H
+
+#include <signal.h>
+
+#include "workerd/data/data.h"
+#include "workerd/strategy/strategy.h"
+
+struct wk_run {
+    struct wk_env env;
+    const struct wk_strategy *strategy;
+    void *state;
+    struct wk_data *data;
+    bool quiet;                          // no progress on stdout
+    uint64_t started;                    // ns, ps_now(): when whoever started this run did
+    const volatile sig_atomic_t *stop;   // not 0: a signal that asks to stop after the step
+
+    // Results.
+    struct wk_history history;
+    double test_loss, test_accuracy;     // NaN where there is no test split
+    double train_seconds;                // in steps; evaluation and waiting for the end left out
+    double seconds_to_first_step;
+    bool chief;
+};
+
+// CANCELLED: a signal came. Otherwise the first error, whose text names the step.
+enum ps_code wk_loop(struct wk_run *run, struct ps_error *e);
+void wk_run_free(struct wk_run *run);
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a person sees while a job trains: Keras's progress bar on a terminal, one line per epoch elsewhere.
+#ifndef WK_PROGRESS_H
+#define WK_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct wk_progress {
+    bool quiet, terminal, accuracy;
+    uint64_t epochs, steps;          // in all; per epoch
+    uint64_t epoch, step;
+    double examples, loss, correct;  // sums of the epoch
+    uint64_t began, drawn;           // ns
+    bool open;                       // an epoch has begun and not ended
+};
+
+void wk_progress_init(struct wk_progress *p, bool quiet, uint64_t epochs, uint64_t steps, bool accuracy);
+void wk_progress_epoch_begin(struct wk_progress *p, uint64_t epoch);
+// loss: summed over the examples; correct: how many were right.
+void wk_progress_step(struct wk_progress *p, double examples, double loss, double correct);
+// NaN: not evaluated.
+void wk_progress_epoch_end(struct wk_progress *p, double test_loss, double test_accuracy);
+void wk_progress_fini(struct wk_progress *p);  // ends the line of an epoch that did not end
+
+#endif

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/summary.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/safetensors.h"
+
+enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
+{
+    const struct nn_model *model = run->env.model;
+    size_t n = nn_model_params(model);
+    struct ps_safetensor *tensors = ps_alloc(n * sizeof *tensors);
+    for (size_t i = 0; i < n; i++) {
+        const struct nn_param *p = nn_model_param(model, i);
+        tensors[i] = (struct ps_safetensor){.name = p->name, .rank = p->rank, .count = p->count};
+        memcpy(tensors[i].shape, p->shape, sizeof p->shape);
+        tensors[i].data = nn_replica_param(run->env.replica, i);
+    }
+    enum ps_code code = ps_safetensors_write(run->env.job->output, tensors, n, e);
+    free(tensors);
+    return code;
+}
+
+// JSON has no NaN.
+static json_t *number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *mean_losses(const struct wk_history *h)
+{
+    json_t *list = json_array();
+    for (uint64_t k = 0; k < h->steps; k++)
+        json_array_append_new(list, number(h->examples[k] > 0 ? h->loss[k] / h->examples[k] : NAN));
+    return list;
+}
+
+static json_t *summarize(const struct wk_run *run)
+{
+    const struct ps_job *job = run->env.job;
+    char path[PATH_MAX];
+    json_t *s = json_object();
+    json_object_set_new(s, "job", json_string(job->name));
+    json_object_set_new(s, "strategy", json_string(run->strategy->name));
+    json_object_set_new(s, "workers", json_integer(run->env.workers ? run->env.workers : 1));
+    json_object_set_new(s, "ps", json_integer((json_int_t)run->env.n_ps));
+    json_object_set_new(s, "test_accuracy", number(run->test_accuracy));
+    json_object_set_new(s, "test_loss", number(run->test_loss));
+    json_object_set_new(s, "images_per_second", number(run->history.total_examples / run->train_seconds));
+    json_object_set_new(s, "steps", json_integer((json_int_t)run->history.steps));
+    json_object_set_new(s, "seconds", number((double)(ps_now() - run->started) / (double)PS_SECOND));
+    json_object_set_new(s, "seconds_to_first_step", number(run->seconds_to_first_step));
+    json_object_set_new(s, "weights", json_string(realpath(job->output, path) ? path : job->output));
+    json_object_set_new(s, "train_loss", mean_losses(&run->history));
+    return s;
+}
+
+enum ps_code wk_save_summary(const struct wk_run *run, const char *path, struct ps_error *e)
+{
+    json_t *s = summarize(run);
+    int failed = json_dump_file(s, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(s);
+    return failed ? ps_fail(e, PS_NOT_FOUND, "%s: the summary cannot be written", path) : PS_OK;
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a finished job leaves behind: its weights, and one JSON object that says how it went.
+#ifndef WK_SUMMARY_H
+#define WK_SUMMARY_H
+
+#include "workerd/job/loop.h"
+
+// The replica's parameters as a safetensors file at job->output.
+enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e);
+enum ps_code wk_save_summary(const struct wk_run *run, const char *path, struct ps_error *e);
+
+#endif

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// parameter_server: the variables live on the ps tasks. A step pulls them, and pushes its gradients; in sync jobs the
+// pull waits for the round that the last push was part of.
+//
+// Push and the next pull leave together at the end of a step and are waited for at the beginning of the next one.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/philox.h"
+#include "libclient/psclient.h"
+#include "workerd/strategy/strategy.h"
+
+// Sums over all workers of what each step's loss and examples were: float64 (steps, 2), added to once by each worker
+// at the end of its run.
+#define HISTORY "workerd/history"
+
+enum { LEASE_BATCHES = 4 };
+
+struct parameter_server {
+    const struct wk_env *env;
+    bool sync;
+    psc_client *client;
+    size_t n;
+    psc_tensor *weights, *gradients;  // [n]
+    psc_op *push, *pull;              // under way
+    uint64_t round;                   // of the last push
+    uint64_t epoch, global_step;      // sync: position in the epoch, in global batches
+    uint64_t lease_first, lease_left; // async
+};
+
+static enum ps_code take_error(const psc_error *from, struct ps_error *e)
+{
+    e->code = (enum ps_code)from->code;
+    snprintf(e->text, sizeof e->text, "%s", from->text);
+    return e->code;
+}
+
+// ---- open ---------------------------------------------------------------------------------------------------------
+
+static enum ps_code connect_cluster(struct parameter_server *s, struct ps_error *e)
+{
+    const struct ps_job *job = s->env->job;
+    psc_error error;
+    psc_cluster *cluster;
+    psc_options options = {
+        .job = job->name,
+        .rank = (int)s->env->rank,
+        .workers = s->env->workers,
+        .min_workers = s->env->min_workers,
+        .update = s->sync ? PSC_SYNC : PSC_ASYNC,
+        .on_existing = (psc_on_existing)job->on_existing,
+        .timeout_ms = (int)(job->timeout * 1000),
+    };
+    if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
+        return take_error(&error, e);
+    psc_code code = psc_connect(cluster, &options, &s->client, &error);
+    psc_cluster_free(cluster);
+    return code ? take_error(&error, e) : PS_OK;
+}
+
+static psc_variable *list_variables(const struct wk_env *env, const uint64_t *history_shape, size_t *n)
+{
+    size_t params = nn_model_params(env->model);
+    psc_variable *v = ps_alloc((params + 1) * sizeof *v);
+    for (size_t i = 0; i < params; i++) {
+        const struct nn_param *p = nn_model_param(env->model, i);
+        v[i] = (psc_variable){p->name, PSC_FLOAT32, p->shape, p->rank, p->trainable};
+    }
+    v[params] = (psc_variable){HISTORY, PSC_FLOAT64, history_shape, 2, false};
+    *n = params + 1;
+    return v;
+}
+
+static enum ps_code declare(struct parameter_server *s, bool *resumed, struct ps_error *e)
+{
+    const struct ps_job *job = s->env->job;
+    uint64_t shape[2] = {s->env->max_steps, 2};
+    psc_error error;
+    psc_declaration d = {
+        .rule = job->rule, .placement = job->placement, .partitioner = job->partitioner, .n_hypers = job->n_hypers};
+    psc_hyper *hypers = ps_alloc(job->n_hypers * sizeof *hypers);
+    for (size_t i = 0; i < job->n_hypers; i++)
+        hypers[i] = (psc_hyper){job->hypers[i].name, job->hypers[i].value};
+    psc_variable *variables = list_variables(s->env, shape, &d.n_variables);
+    d.variables = variables;
+    d.hypers = hypers;
+    psc_code code = psc_declare(s->client, &d, resumed, &error);
+    free(variables);
+    free(hypers);
+    return code ? take_error(&error, e) : PS_OK;
+}
+
+static psc_tensor history_tensor(const struct parameter_server *s, double *data)
+{
+    return (psc_tensor){HISTORY, data, s->env->max_steps * 2, PSC_FLOAT64};
+}
+
+// The chief's: initial weights (unless the job goes on with old ones) and a clean history.
+static enum ps_code put_initial(struct parameter_server *s, bool resumed, struct ps_error *e)
+{
+    psc_error error;
+    psc_op *op;
+    double *zeros = ps_alloc(s->env->max_steps * 2 * sizeof *zeros);
+    psc_tensor history = history_tensor(s, zeros);
+    psc_put(s->client, &history, 1, NULL, NULL, &op);
+    psc_code code = psc_wait(op, -1, NULL, &error);
+    free(zeros);
+    if (code == PSC_OK && !resumed) {
+        if (wk_init_weights(s->env, e))
+            return e->code;
+        psc_put(s->client, s->weights, s->n, NULL, NULL, &op);
+        code = psc_wait(op, -1, NULL, &error);
+    }
+    return code ? take_error(&error, e) : PS_OK;
+}
+
+static enum ps_code barrier(struct parameter_server *s, const char *name, struct ps_error *e)
+{
+    psc_error error;
+    return psc_barrier(s->client, name, &error) ? take_error(&error, e) : PS_OK;
+}
+
+static enum ps_code agree_on_weights(struct parameter_server *s, struct ps_error *e)
+{
+    psc_error error;
+    bool resumed = false;
+    if (s->env->rank == 0) {
+        if (declare(s, &resumed, e) || put_initial(s, resumed, e))
+            return e->code;
+    } else if (psc_attach(s->client, &error)) {
+        return take_error(&error, e);
+    }
+    return barrier(s, "start", e);
+}
+
+static void parameter_server_close(void *state, const char *reason)
+{
+    struct parameter_server *s = state;
+    if (s->client)
+        psc_close(s->client, reason);
+    free(s->weights);
+    free(s->gradients);
+    free(s);
+}
+
+static enum ps_code parameter_server_open(const struct wk_env *env, void **state, struct ps_error *e)
+{
+    struct parameter_server *s = ps_alloc(sizeof *s);
+    s->env = env;
+    s->sync = env->job->update == PSC_SYNC;
+    s->n = nn_model_params(env->model);
+    s->weights = ps_alloc(s->n * sizeof *s->weights);
+    s->gradients = ps_alloc(s->n * sizeof *s->gradients);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct nn_param *p = nn_model_param(env->model, i);
+        s->weights[i] = (psc_tensor){p->name, nn_replica_param(env->replica, i), p->count, PSC_FLOAT32};
+        s->gradients[i] = (psc_tensor){p->name, nn_replica_grad(env->replica, i), p->count, PSC_FLOAT32};
+    }
+    if (connect_cluster(s, e) || agree_on_weights(s, e)) {
+        parameter_server_close(s, e->text);
+        return e->code;
+    }
+    *state = s;
+    return PS_OK;
+}
+
+// ---- which examples -----------------------------------------------------------------------------------------------
+
+// Global batch s is positions [s G, (s + 1) G) with G = workers * batch size; worker i takes its slice i.
+static enum wk_next next_slice(struct parameter_server *s, uint64_t epoch, bool idle, struct wk_work *work)
+{
+    uint64_t batch = (uint64_t)s->env->job->batch_size, n = s->env->examples;
+    if (epoch != s->epoch) {
+        s->epoch = epoch;
+        s->global_step = 0;
+    }
+    uint64_t global = s->global_step * batch * s->env->workers, first = global + s->env->rank * batch;
+    if (global >= n)
+        return idle ? WK_EPOCH_END : WK_LATER;
+    s->global_step++;
+    work->epoch = epoch;
+    work->first = first < n ? first : n;
+    work->rows = (int)(n - work->first < batch ? n - work->first : batch);
+    return WK_BATCH;
+}
+
+// Ranges are leased from the control task, a few batches at a time; the next one when the last has been pushed.
+static enum wk_next next_leased(struct parameter_server *s, uint64_t epoch, bool idle, struct wk_work *work,
+                                struct ps_error *e)
+{
+    uint64_t batch = (uint64_t)s->env->job->batch_size;
+    psc_error error;
+    if (s->lease_left == 0) {
+        if (!idle)
+            return WK_LATER;
+        if (s->push && psc_wait(s->push, -1, NULL, &error)) {
+            s->push = NULL;
+            take_error(&error, e);
+            return WK_FAILED;
+        }
+        s->push = NULL;
+        if (psc_lease(s->client, epoch, s->env->examples, LEASE_BATCHES * batch, &s->lease_first, &s->lease_left,
+                      &error)) {
+            take_error(&error, e);
+            return WK_FAILED;
+        }
+        if (s->lease_left == 0)
+            return WK_EPOCH_END;
+    }
+    work->epoch = epoch;
+    work->first = s->lease_first;
+    work->rows = (int)(s->lease_left < batch ? s->lease_left : batch);
+    s->lease_first += (uint64_t)work->rows;
+    s->lease_left -= (uint64_t)work->rows;
+    return WK_BATCH;
+}
+
+static enum wk_next parameter_server_next(void *state, uint64_t epoch, bool idle, struct wk_work *work,
+                                          struct ps_error *e)
+{
+    struct parameter_server *s = state;
+    return s->sync ? next_slice(s, epoch, idle, work) : next_leased(s, epoch, idle, work, e);
+}
+
+// ---- steps --------------------------------------------------------------------------------------------------------
+
+static void start_pull(struct parameter_server *s)
+{
+    psc_pull(s->client, s->weights, s->n, s->round, NULL, NULL, &s->pull);
+}
+
+// Waits for what is under way; both are finished, whatever the first one said.
+static enum ps_code settle(struct parameter_server *s, struct ps_error *e)
+{
+    psc_error error[2];
+    psc_code code[2] = {PSC_OK, PSC_OK};
+    psc_op **op[2] = {&s->push, &s->pull};
+    for (int i = 0; i < 2; i++) {
+        if (*op[i])
+            code[i] = psc_wait(*op[i], -1, NULL, &error[i]);
+        *op[i] = NULL;
+    }
+    return code[0] ? take_error(&error[0], e) : code[1] ? take_error(&error[1], e) : PS_OK;
+}
+
+static enum ps_code parameter_server_begin_step(void *state, uint64_t step, struct ps_error *e)
+{
+    struct parameter_server *s = state;
+    if (step == 0)
+        start_pull(s);
+    return settle(s, e);
+}
+
+// For tests and demonstrations: a worker that is late at random.
+static void delay(const struct parameter_server *s, uint64_t step)
+{
+    uint32_t word[4];
+    if (s->env->job->delay_ms <= 0)
+        return;
+    ps_philox(s->env->job->seed, PS_RANDOM_DELAY, s->env->rank, step, word);
+    uint64_t ns = (uint64_t)(ps_uniform(word[0]) * (float)s->env->job->delay_ms * (float)PS_MS);
+    struct timespec t = {(time_t)(ns / PS_SECOND), (long)(ns % PS_SECOND)};
+    nanosleep(&t, NULL);
+}
+
+static enum ps_code parameter_server_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
+{
+    struct parameter_server *s = state;
+    (void)e;
+    if (rows == 0)
+        for (size_t i = 0; i < s->n; i++)
+            memset(s->gradients[i].data, 0, s->gradients[i].count * sizeof(float));
+    delay(s, step);
+    s->round = s->sync ? step + 1 : 0;
+    psc_push(s->client, s->gradients, s->n, s->round, (uint64_t)rows, NULL, NULL, &s->push);
+    start_pull(s);
+    return PS_OK;
+}
+
+static enum ps_code parameter_server_refresh(void *state, struct ps_error *e)
+{
+    struct parameter_server *s = state;
+    if (settle(s, e))
+        return e->code;
+    start_pull(s);
+    return settle(s, e);
+}
+
+// ---- end ----------------------------------------------------------------------------------------------------------
+
+// Row k of the shared table is (sum of losses, examples) of step k.
+static enum ps_code share_history(struct parameter_server *s, const struct wk_history *h, struct ps_error *e)
+{
+    psc_error error;
+    psc_op *op;
+    double *rows = ps_alloc(s->env->max_steps * 2 * sizeof *rows);
+    for (uint64_t k = 0; k < h->steps; k++) {
+        rows[2 * k] = h->loss[k];
+        rows[2 * k + 1] = h->examples[k];
+    }
+    psc_tensor tensor = history_tensor(s, rows);
+    psc_assign_add(s->client, &tensor, 1, NULL, NULL, &op);
+    psc_code code = psc_wait(op, -1, NULL, &error);
+    free(rows);
+    return code ? take_error(&error, e) : PS_OK;
+}
+
+// Sync: losses are those of the global batch. Async: they stay the chief's own, examples are everybody's.
+static enum ps_code gather_history(struct parameter_server *s, struct wk_history *h, struct ps_error *e)
+{
+    psc_error error;
+    psc_op *op;
+    double *rows = ps_alloc(s->env->max_steps * 2 * sizeof *rows);
+    psc_tensor tensor = history_tensor(s, rows);
+    psc_get(s->client, &tensor, 1, NULL, NULL, &op);
+    psc_code code = psc_wait(op, -1, NULL, &error);
+    for (uint64_t k = 0; code == PSC_OK && s->sync && k < h->steps; k++) {
+        h->loss[k] = rows[2 * k];
+        h->examples[k] = rows[2 * k + 1];
+    }
+    h->total_examples = 0;
+    for (uint64_t k = 0; code == PSC_OK && k < s->env->max_steps; k++)
+        h->total_examples += rows[2 * k + 1];
+    free(rows);
+    return code ? take_error(&error, e) : PS_OK;
+}
+
+static bool parameter_server_is_chief(void *state)
+{
+    struct parameter_server *s = state;
+    return psc_is_chief(s->client);
+}
+
+static enum ps_code parameter_server_finish(void *state, struct wk_history *history, struct ps_error *e)
+{
+    struct parameter_server *s = state;
+    if (settle(s, e) || share_history(s, history, e) || barrier(s, "finish", e))
+        return e->code;
+    if (!psc_is_chief(s->client))
+        return PS_OK;
+    if (parameter_server_refresh(s, e))
+        return e->code;
+    return gather_history(s, history, e);
+}
+
+static void parameter_server_report(void *state, uint64_t step, double images_per_second, double loss)
+{
+    struct parameter_server *s = state;
+    psc_report(s->client, step, images_per_second, loss);
+}
+
+const struct wk_strategy wk_parameter_server = {
+    .name = "parameter_server",
+    .open = parameter_server_open,
+    .next = parameter_server_next,
+    .begin_step = parameter_server_begin_step,
+    .end_step = parameter_server_end_step,
+    .refresh = parameter_server_refresh,
+    .finish = parameter_server_finish,
+    .is_chief = parameter_server_is_chief,
+    .report = parameter_server_report,
+    .close = parameter_server_close,
+};

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the variables live and how replicas agree on them: one table of functions per strategy. The step loop
+// (workerd/job/loop.c) does not know which one runs:
+//
+//     open -> [ next -> begin_step -> (forward, backward) -> end_step ]* -> finish -> close
+//
+// Receives from: the step loop. Hands to: libclient, or the rules of common/. Threads: all functions are called by the
+// thread that owns the replica.
+#ifndef WK_STRATEGY_H
+#define WK_STRATEGY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/job.h"
+#include "workerd/nn/model.h"
+
+// What a strategy is made of and works on. Everything in it outlives the strategy.
+struct wk_env {
+    const struct ps_job *job;
+    const struct nn_model *model;
+    struct nn_replica *replica;
+    uint64_t examples;         // in an epoch
+    uint64_t max_steps;        // an upper bound of this job's steps of one worker
+    const char *const *ps;     // addresses of the ps tasks
+    size_t n_ps;
+    uint32_t rank, workers, min_workers;
+};
+
+// The examples of one step: positions [first, first + rows) of an epoch's permutation. rows may be 0: nothing is left
+// for this worker in a step that others still take.
+struct wk_work {
+    uint64_t epoch, first;
+    int rows;
+};
+
+enum wk_next {
+    WK_BATCH,      // *work is set
+    WK_LATER,      // ask again when everything handed out has been trained
+    WK_EPOCH_END,  // the epoch is over for everyone
+    WK_FAILED
+};
+
+// What all workers together have seen, step by step; known to the chief after finish.
+struct wk_history {
+    double *loss;      // [steps] sums over the step's examples
+    double *examples;  // [steps]
+    uint64_t steps;
+    double total_examples;  // of all workers together, all steps
+};
+
+struct wk_strategy {
+    const char *name;
+    // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them).
+    enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
+    // Which examples this worker trains next. idle: all it was given before have been trained.
+    enum wk_next (*next)(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
+    // Weights for the step (from 0) are in the replica when it returns.
+    enum ps_code (*begin_step)(void *state, uint64_t step, struct ps_error *e);
+    // The replica's gradients are the means over `rows` examples.
+    enum ps_code (*end_step)(void *state, uint64_t step, int rows, struct ps_error *e);
+    // The latest weights, for an evaluation between epochs.
+    enum ps_code (*refresh)(void *state, struct ps_error *e);
+    // After the last step: waits for everyone, then the chief has the final weights in its replica, and in *history
+    // (this worker's, on entry) the sums of all.
+    enum ps_code (*finish)(void *state, struct wk_history *history, struct ps_error *e);
+    bool (*is_chief)(void *state);
+    void (*report)(void *state, uint64_t step, double images_per_second, double loss);
+    // reason NULL: done; else why it fails.
+    void (*close)(void *state, const char *reason);
+};
+
+extern const struct wk_strategy wk_one_device, wk_parameter_server;
+
+// Overwrites the replica's parameters with those of a safetensors file: names and shapes must be the model's.
+enum ps_code wk_load_weights(const struct wk_env *env, const char *path, struct ps_error *e);
+
+// Initial values of the replica's parameters: the job's weights file, else the initializers.
+enum ps_code wk_init_weights(const struct wk_env *env, struct ps_error *e);
+
+#endif
