@@ -32,8 +32,6 @@ include tests/unit/group.mk
 include tests/unit/job.mk
 include tests/unit/nn_model.mk
 include tests/unit/nn_replica.mk
-include tests/unit/job.mk
-include tests/unit/nn_model.mk
 include tests/unit/placement.mk
 include tests/unit/psd.mk
 include tests/unit/rpc.mk

@@ -156,12 +156,12 @@ static enum ps_code check_job(struct run *run, struct ps_error *e)
     struct ps_job *job;
     if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
         return e->code;
-    if (job->strategy.name == PS_ONE_DEVICE) {
+    if (job->strategy == PS_STRATEGY_ONE_DEVICE) {
         run->n_ps = 0;
         run->n_workers = 1;
     }
     if (run->min_workers == 0)
-        run->min_workers = (long)job->strategy.min_workers;
+        run->min_workers = (long)job->min_workers;
     ps_job_free(job);
     if (run->min_workers > run->n_workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s needs %ld workers, and there are to be %ld: give --workers",
