@@ -150,6 +150,14 @@ static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_
     pthread_mutex_unlock(&lock);
 }
 
+static bool answered(const struct answer *a)
+{
+    pthread_mutex_lock(&lock);
+    bool done = a->done;
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
 static void await(struct answer *a)
 {
     struct timespec until;
@@ -441,9 +449,7 @@ static void a_parked_call_delays_nobody(void **state)
     ask(p->client, true, PUSH, 0, text("p"), &waiting);
     for (int i = 0; i < 100; i++)
         assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
-    pthread_mutex_lock(&lock);
-    assert_false(waiting.done);
-    pthread_mutex_unlock(&lock);
+    assert_false(answered(&waiting));
     release(&p->core);
     await(&waiting);
     assert_int_equal(waiting.code, PS_OK);
@@ -465,7 +471,7 @@ static void a_stream_is_bounded(void **state)
     }
     assert_in_range(n, PS_STREAM_CALLS, PS_STREAM_CALLS + SLACK);
     for (int i = 0; i < N; i++) {
-        while (!__atomic_load_n(&a[i].done, __ATOMIC_SEQ_CST)) {
+        while (!answered(&a[i])) {
             release(&p->core);
             pause_ms(1);
         }
