@@ -1,1 +1,2 @@
 # workerd
+include workerd/nn/local.mk
