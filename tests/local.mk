@@ -25,6 +25,7 @@ AM_TESTS_ENVIRONMENT = \
 
 # Automake has no wildcards: one line per subject.
 if HAVE_CMOCKA
+include tests/unit/nn_ops.mk
 include tests/unit/placement.mk
 include tests/unit/rule.mk
 endif
