@@ -6,7 +6,7 @@ libcommon_la_SOURCES = \
 	common/dtype.c common/dtype.h \
 	common/error.c common/error.h \
 	common/log.c common/log.h \
-	common/philox.c common/philox.h \
+	common/philox.h \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
@@ -17,4 +17,4 @@ libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) 
 # multiply-adds, so that every machine computes the same bits.
 noinst_LTLIBRARIES += librule.la
 librule_la_SOURCES = common/rule.c common/rule.h
-librule_la_CFLAGS = $(AM_CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic -ffp-contract=off
+librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off

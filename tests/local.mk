@@ -26,6 +26,8 @@ AM_TESTS_ENVIRONMENT = \
 # Automake has no wildcards: one line per subject.
 if HAVE_CMOCKA
 include tests/unit/nn_model.mk
+include tests/unit/nn_ops.mk
+include tests/unit/nn_replica.mk
 include tests/unit/placement.mk
 include tests/unit/rule.mk
 include tests/unit/safetensors.mk

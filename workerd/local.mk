@@ -1,2 +1,3 @@
 # workerd
+include workerd/nn/local.mk
 include workerd/nn/model.mk

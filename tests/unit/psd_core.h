@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A psd core in a test: time that the test sets, and calls that are made and answered in place.
+#ifndef TEST_PSD_CORE_H
+#define TEST_PSD_CORE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/wire.h"
+#include "proto/paramserver.pb-c.h"
+#include "psd/core.h"
+
+struct answer {
+    struct psd_call call;  // first
+    bool answered;
+    enum ps_code code;
+    char text[512];
+    struct ps_rope body;
+};
+
+static uint64_t test_time = 1000000000;
+
+static uint64_t test_now(void *ctx)
+{
+    (void)ctx;
+    return test_time;
+}
+
+static uint64_t test_random(void *ctx)
+{
+    static atomic_ullong n;
+    (void)ctx;
+    return 4711 + atomic_fetch_add(&n, 1);
+}
+
+static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
+                      void (*done)(void *, enum ps_code), void *arg)
+{
+    (void)ctx;
+    (void)task;
+    (void)method;
+    ps_rope_clear(request);
+    done(arg, PS_OK);
+}
+
+static struct psd_core *core_new(uint64_t memory)
+{
+    struct psd_core *core = NULL;
+    struct psd_config config = {.tasks = 1, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
+    struct psd_world world = {.now = test_now, .random = test_random, .send = test_send};
+    if (psd_core_create(&config, &world, &core, NULL))
+        abort();
+    return core;
+}
+
+static void on_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct answer *a = (struct answer *)call;
+    a->code = code;
+    snprintf(a->text, sizeof a->text, "%s", text);
+    ps_rope_move(&a->body, body);
+    a->answered = true;
+}
+
+// Starts a call; payload (may be NULL) is moved. The answer may come now or later.
+static void ask_later(struct psd_core *core, struct answer *a, int method, const ProtobufCMessage *m,
+                      struct ps_rope *payload, uint64_t deadline)
+{
+    *a = (struct answer){.call = {.method = method, .deadline = deadline, .reply = on_reply}};
+    ps_msg_pack(m, payload, &a->call.request);
+    psd_core_call(core, &a->call);
+}
+
+// A call that is answered at once; *reply (may be NULL) is unpacked where the code is PS_OK.
+static struct answer ask(struct psd_core *core, int method, const ProtobufCMessage *m, struct ps_rope *payload,
+                         const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply, struct ps_rope *bytes)
+{
+    struct answer a;
+    struct ps_rope ignored = PS_ROPE_EMPTY;
+    ask_later(core, &a, method, m, payload, UINT64_MAX);
+    if (!a.answered)
+        snprintf(a.text, sizeof a.text, "not answered");
+    if (a.answered && a.code == PS_OK && reply &&
+        ps_msg_unpack(type, &a.body, reply, bytes ? bytes : &ignored, NULL) != PS_OK)
+        snprintf(a.text, sizeof a.text, "the reply cannot be unpacked");
+    ps_rope_clear(&ignored);
+    ps_rope_clear(&a.body);
+    return a;
+}
+
+static struct ps_rope floats(size_t n, float value)
+{
+    struct ps_rope r = PS_ROPE_EMPTY;
+    uint8_t *data;
+    struct ps_slice s = ps_slice_new(n * sizeof(float), &data);
+    for (size_t i = 0; i < n; i++)
+        ((float *)data)[i] = value;
+    ps_rope_add(&r, s);
+    return r;
+}
+
+static Paramserver__V1__Caller caller_of(uint32_t rank, uint64_t sequence)
+{
+    static uint8_t ids[8][16];
+    Paramserver__V1__Caller c = PARAMSERVER__V1__CALLER__INIT;
+    memset(ids[rank], 'a' + (int)rank, 16);
+    c.protocol = PS_PROTOCOL;
+    c.job = (char *)"job";
+    c.client.data = ids[rank];
+    c.client.len = 16;
+    c.incarnation = 1;
+    c.sequence = sequence;
+    c.oldest = sequence;
+    c.worker = rank + 1;
+    return c;
+}
+
+#endif

@@ -1,0 +1,647 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The psd core by itself: what a request may not be, what it changes, what it leaves alone.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "common/clock.h"
+#include "psd/service.h"
+#include "tests/unit/psd_core.h"
+
+#define M(name) PARAMSERVER__V1__METHOD__##name
+#define SYNC PARAMSERVER__V1__UPDATE__SYNC
+#define ASYNC PARAMSERVER__V1__UPDATE__ASYNC
+
+// Job "job" of two workers with variables "a" (3, 5) and "big" of `big` elements, both trainable.
+struct job {
+    struct psd_core *core;
+    uint64_t shape[2], big_shape[1];
+    Paramserver__V1__Variable a, big;
+    Paramserver__V1__Partition pa, pbig;
+    Paramserver__V1__Variable *variables[2];
+    Paramserver__V1__Partition *partitions[2];
+};
+
+static struct answer join(struct psd_core *core, uint32_t rank, Paramserver__V1__Update update)
+{
+    Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    r.caller = &caller;
+    r.address = (char *)"here:1";
+    r.workers = 2;
+    r.update = update;
+    return ask(core, M(JOIN), &r.base, NULL, NULL, NULL, NULL);
+}
+
+static struct answer declare(struct job *j, Paramserver__V1__Update update, const char *rule)
+{
+    Paramserver__V1__DeclareRequest r = PARAMSERVER__V1__DECLARE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    r.caller = &caller;
+    r.update = update;
+    r.workers = 2;
+    r.tasks = 1;
+    r.rule = (char *)rule;
+    r.variables = j->variables;
+    r.partitions = j->partitions;
+    r.n_variables = r.n_partitions = 2;
+    return ask(j->core, M(DECLARE), &r.base, NULL, NULL, NULL, NULL);
+}
+
+static void fill_job(struct job *j, uint64_t big)
+{
+    paramserver__v1__variable__init(&j->a);
+    paramserver__v1__variable__init(&j->big);
+    paramserver__v1__partition__init(&j->pa);
+    paramserver__v1__partition__init(&j->pbig);
+    j->shape[0] = 3;
+    j->shape[1] = 5;
+    j->big_shape[0] = big;
+    j->a.name = (char *)"a";
+    j->a.n_shape = 2;
+    j->a.shape = j->shape;
+    j->big.name = (char *)"big";
+    j->big.n_shape = 1;
+    j->big.shape = j->big_shape;
+    j->a.dtype = j->big.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    j->a.trainable = j->big.trainable = true;
+    j->pa.count = 15;
+    j->pbig.variable = 1;
+    j->pbig.count = big;
+    j->variables[0] = &j->a;
+    j->variables[1] = &j->big;
+    j->partitions[0] = &j->pa;
+    j->partitions[1] = &j->pbig;
+}
+
+static void job_open(struct job *j, Paramserver__V1__Update update, const char *rule, uint64_t big, uint64_t memory)
+{
+    fill_job(j, big);
+    j->core = core_new(memory);
+    assert_int_equal(join(j->core, 0, update).code, PS_OK);
+    assert_int_equal(join(j->core, 1, update).code, PS_OK);
+    struct answer a = declare(j, update, rule);
+    if (a.code)
+        fail_msg("declare: %s", a.text);
+}
+
+// A push (or put, or add) of `count` floats of `value` to elements from `first` on of a variable.
+struct update {
+    Paramserver__V1__UpdateRequest r;
+    Paramserver__V1__Caller caller;
+    Paramserver__V1__Tensor t, *tensors[1];
+    uint64_t shape[2];
+};
+
+static void update_init(struct update *u, uint32_t rank, uint64_t sequence, const char *name, uint64_t first,
+                        uint64_t count)
+{
+    paramserver__v1__update_request__init(&u->r);
+    paramserver__v1__tensor__init(&u->t);
+    u->caller = caller_of(rank, sequence);
+    u->r.caller = &u->caller;
+    u->r.examples = 1;
+    u->t.variable = (char *)name;
+    u->t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    u->t.first = first;
+    u->t.count = count;
+    u->tensors[0] = &u->t;
+    u->r.tensors = u->tensors;
+    u->r.n_tensors = 1;
+}
+
+static struct answer send_update(struct psd_core *core, struct update *u, int method, size_t n, float value,
+                                 Paramserver__V1__UpdateReply **reply)
+{
+    struct ps_rope payload = floats(n, value);
+    return ask(core, method, &u->r.base, &payload, &paramserver__v1__update_reply__descriptor,
+               (ProtobufCMessage **)reply, NULL);
+}
+
+static float read_one(struct psd_core *core, const char *name)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    ProtobufCMessage *reply = NULL;
+    struct ps_rope bytes = PS_ROPE_EMPTY;
+    float value = -1;
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    t.variable = (char *)name;
+    t.count = 1;
+    struct answer a = ask(core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &reply, &bytes);
+    if (a.code)
+        fail_msg("get: %s", a.text);
+    assert_int_equal(bytes.len, sizeof value);
+    ps_rope_copy_out(&bytes, 0, sizeof value, &value);
+    ps_rope_clear(&bytes);
+    ps_msg_free(reply);
+    return value;
+}
+
+// ---- bad input ----------------------------------------------------------------------------------------------------
+
+// One row: how the good push is spoiled, and what is said. It must leave "a" at 0.
+struct bad {
+    const char *what;
+    void (*spoil)(struct update *u);
+    enum ps_code code;
+    const char *text;
+};
+
+#define SPOIL(name, statement)                                                                                         \
+    static void name(struct update *u)                                                                                 \
+    {                                                                                                                  \
+        statement;                                                                                                     \
+    }
+SPOIL(no_caller, u->r.caller = NULL)
+SPOIL(protocol, u->caller.protocol = 2)
+SPOIL(empty_job, u->caller.job = (char *)"")
+SPOIL(other_job, u->caller.job = (char *)"other")
+SPOIL(short_client, u->caller.client.len = 15)
+SPOIL(generation, u->caller.generation = 99)
+SPOIL(no_sequence, u->caller.sequence = 0)
+SPOIL(oldest_above, u->caller.oldest = 9)
+SPOIL(window, u->caller.sequence = 1 + PS_WINDOW)
+SPOIL(rank, u->caller.worker = 7)
+SPOIL(incarnation, u->caller.incarnation = 0)
+SPOIL(identity, u->caller.worker = 2)
+SPOIL(no_tensor, u->r.n_tensors = 0)
+SPOIL(variable, u->t.variable = (char *)"b")
+SPOIL(no_dtype, u->t.dtype = 0)
+SPOIL(dtype, u->t.dtype = PARAMSERVER__V1__DTYPE__FLOAT64)
+SPOIL(unknown_dtype, u->t.dtype = 77)
+SPOIL(shape, u->t.n_shape = 2; u->t.shape = u->shape; u->shape[0] = 5; u->shape[1] = 3)
+SPOIL(rank_of_shape, u->t.n_shape = 1; u->t.shape = u->shape; u->shape[0] = 15)
+SPOIL(past_end, u->t.first = 1)
+SPOIL(overflow, u->t.first = UINT64_MAX)
+SPOIL(part_of_block, u->t.count = 14)
+SPOIL(wrong_payload, u->t.variable = (char *)"big"; u->t.count = 20)
+SPOIL(no_round, u->r.round = 0)
+SPOIL(round_ahead, u->r.round = 3)
+SPOIL(not_a_worker, u->caller.worker = 0; u->caller.client.data = (uint8_t *)"0123456789abcdef")
+
+static const struct bad bad_updates[] = {
+    {"no caller", no_caller, PS_INVALID_ARGUMENT, "names no caller"},
+    {"another protocol", protocol, PS_FAILED_PRECONDITION, "protocol 2"},
+    {"no job name", empty_job, PS_INVALID_ARGUMENT, "name of 1 to 128"},
+    {"unknown job", other_job, PS_NOT_FOUND, "no job 'other'"},
+    {"short client id", short_client, PS_INVALID_ARGUMENT, "15 bytes, expected 16"},
+    {"old generation", generation, PS_ABORTED, "restarted"},
+    {"sequence 0", no_sequence, PS_INVALID_ARGUMENT, "1 <= oldest <= sequence"},
+    {"oldest above sequence", oldest_above, PS_INVALID_ARGUMENT, "1 <= oldest <= sequence"},
+    {"sequence past the window", window, PS_RESOURCE_EXHAUSTED, "at most 256"},
+    {"rank past the workers", rank, PS_INVALID_ARGUMENT, "worker 6"},
+    {"old incarnation", incarnation, PS_ABORTED, "superseded"},
+    {"another identity", identity, PS_INVALID_ARGUMENT, "another worker"},
+    {"no tensor", no_tensor, PS_INVALID_ARGUMENT, "names no tensor"},
+    {"unknown variable", variable, PS_NOT_FOUND, "no variable 'b'"},
+    {"no dtype", no_dtype, PS_INVALID_ARGUMENT, "without a dtype"},
+    {"another dtype", dtype, PS_INVALID_ARGUMENT, "is float32, the request says float64"},
+    {"no such dtype", unknown_dtype, PS_INVALID_ARGUMENT, "unknown dtype"},
+    {"another shape", shape, PS_INVALID_ARGUMENT, "(3, 5), the request says (5, 3)"},
+    {"another rank", rank_of_shape, PS_INVALID_ARGUMENT, "(3, 5), the request says (15,)"},
+    {"range past the end", past_end, PS_OUT_OF_RANGE, "has 15 elements"},
+    {"range that overflows", overflow, PS_OUT_OF_RANGE, "has 15 elements"},
+    {"part of a block", part_of_block, PS_INVALID_ARGUMENT, "whole blocks"},
+    {"payload of another length", wrong_payload, PS_INVALID_ARGUMENT, "80 bytes of payload, 60 came"},
+    {"no round", no_round, PS_INVALID_ARGUMENT, "names its round"},
+    {"a round ahead", round_ahead, PS_FAILED_PRECONDITION, "round 1 is open, the push is for round 3"},
+    {"from no worker", not_a_worker, PS_INVALID_ARGUMENT, "comes from one of its workers"},
+};
+
+static void test_bad_updates(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    // The client is known as worker 0, so that another identity is one.
+    struct update first;
+    update_init(&first, 0, 1, "a", 0, 15);
+    assert_int_equal(send_update(j.core, &first, M(PUT), 15, 0, NULL).code, PS_OK);
+    for (size_t i = 0; i < sizeof bad_updates / sizeof bad_updates[0]; i++) {
+        struct update u;
+        update_init(&u, 0, 2, "a", 0, 15);
+        u.r.round = 1;
+        bad_updates[i].spoil(&u);
+        if (bad_updates[i].spoil == window)
+            u.caller.oldest = 1;
+        struct answer a = send_update(j.core, &u, M(PUSH), 15, 1, NULL);
+        if (a.code != bad_updates[i].code || !strstr(a.text, bad_updates[i].text))
+            fail_msg("%s: %s: %s", bad_updates[i].what, ps_code_name(a.code), a.text);
+        assert_true(read_one(j.core, "a") == 0);
+    }
+    // None of them took part in the round: the two real gradients close it, and are all there is in it.
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct update u;
+        update_init(&u, rank, 2, "a", 0, 15);
+        u.r.round = 1;
+        struct answer a = send_update(j.core, &u, M(PUSH), 15, 100, NULL);
+        if (a.code)
+            fail_msg("worker %u: %s", rank, a.text);
+    }
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
+}
+
+static void test_bad_messages(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (int method = 0; method <= M(SET_MEMBERS) + 1; method++) {
+        struct answer a = {.call = {.method = method, .deadline = UINT64_MAX, .reply = on_reply}};
+        ps_rope_add(&a.call.request, ps_slice_copy("\xff\xff\xff\xff\xff\xff", 6));
+        psd_core_call(j.core, &a.call);
+        assert_true(a.answered && a.code != PS_OK && a.text[0]);
+    }
+    psd_core_destroy(j.core);
+}
+
+struct bad_declaration {
+    const char *what;
+    void (*spoil)(struct job *j);
+    enum ps_code code;
+    const char *text;
+};
+
+#define SPOIL_JOB(name, statement)                                                                                     \
+    static void name(struct job *j)                                                                                    \
+    {                                                                                                                  \
+        statement;                                                                                                     \
+    }
+SPOIL_JOB(zero_dim, j->shape[0] = 0)
+SPOIL_JOB(huge, j->shape[0] = j->shape[1] = UINT64_C(1) << 32)
+SPOIL_JOB(too_big, j->big_shape[0] = j->pbig.count = 1 << 20)
+SPOIL_JOB(twice, j->big.name = (char *)"a")
+SPOIL_JOB(nameless, j->a.name = (char *)"")
+SPOIL_JOB(not_float, j->a.dtype = PARAMSERVER__V1__DTYPE__INT64)
+SPOIL_JOB(hole, j->pa.count = 14)
+SPOIL_JOB(overlap, j->pbig.first = 3)
+SPOIL_JOB(no_task, j->pa.task = 1)
+SPOIL_JOB(stray, j->pbig.variable = 9)
+
+static const struct bad_declaration bad_declarations[] = {
+    {"dimension 0", zero_dim, PS_INVALID_ARGUMENT, "dimension 0 is 0"},
+    {"2^64 elements", huge, PS_INVALID_ARGUMENT, "overflows"},
+    {"more than the memory", too_big, PS_RESOURCE_EXHAUSTED, "would need 4194364 bytes"},
+    {"a name twice", twice, PS_INVALID_ARGUMENT, "declared twice"},
+    {"no name", nameless, PS_INVALID_ARGUMENT, "needs a name"},
+    {"trainable int64", not_float, PS_INVALID_ARGUMENT, "must be float32"},
+    {"a hole", hole, PS_INVALID_ARGUMENT, "cover 14 of its 15"},
+    {"an overlap", overlap, PS_INVALID_ARGUMENT, "begins at 0"},
+    {"a task that is not there", no_task, PS_INVALID_ARGUMENT, "task 1"},
+    {"a partition of no variable", stray, PS_INVALID_ARGUMENT, "cover 0 of its 20"},
+};
+
+// A declaration that is refused leaves the job undeclared and no memory behind: the good one is taken afterwards.
+static void test_bad_declarations(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_declarations / sizeof bad_declarations[0]; i++) {
+        struct job j;
+        fill_job(&j, 20);
+        j.core = core_new(1 << 20);
+        assert_int_equal(join(j.core, 0, ASYNC).code, PS_OK);
+        bad_declarations[i].spoil(&j);
+        struct answer a = declare(&j, ASYNC, "sgd");
+        if (a.code != bad_declarations[i].code || !strstr(a.text, bad_declarations[i].text))
+            fail_msg("%s: %s: %s", bad_declarations[i].what, ps_code_name(a.code), a.text);
+        assert_int_equal(psd_pool_used(&j.core->pool), 0);
+        fill_job(&j, 20);
+        assert_int_equal(declare(&j, ASYNC, "sgd").code, PS_OK);
+        psd_core_destroy(j.core);
+    }
+}
+
+static void test_push_before_declare(void **state)
+{
+    struct update u;
+    struct psd_core *core = core_new(1 << 20);
+    (void)state;
+    assert_int_equal(join(core, 0, ASYNC).code, PS_OK);
+    update_init(&u, 0, 1, "a", 0, 15);
+    struct answer a = send_update(core, &u, M(PUSH), 15, 1, NULL);
+    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(a.text, "not declared"));
+    psd_core_destroy(core);
+}
+
+static void test_names_taken(void **state)
+{
+    struct job j;
+    Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    caller.client.data = (uint8_t *)"another process!";
+    r.caller = &caller;
+    r.workers = 2;
+    r.update = ASYNC;
+    struct answer a = ask(j.core, M(JOIN), &r.base, NULL, NULL, NULL, NULL);
+    assert_int_equal(a.code, PS_ALREADY_EXISTS);
+    assert_non_null(strstr(a.text, "two workers cannot have one rank"));
+    psd_core_destroy(j.core);
+}
+
+// ---- exactly once -------------------------------------------------------------------------------------------------
+
+enum { THREADS = 64, ROUNDS = 20 };
+
+struct racer {
+    struct psd_core *core;
+    pthread_barrier_t *start;
+    atomic_uint *applied;
+    uint64_t sequence;
+};
+
+static void *race(void *arg)
+{
+    struct racer *r = arg;
+    struct update u;
+    Paramserver__V1__UpdateReply *reply = NULL;
+    update_init(&u, 0, r->sequence, "big", 0, 200000);
+    pthread_barrier_wait(r->start);
+    if (send_update(r->core, &u, M(PUSH), 200000, 1, &reply).code == PS_OK)
+        atomic_fetch_add(r->applied, reply->results[0]->blocks - reply->results[0]->duplicates);
+    ps_msg_free(&reply->base);
+    return NULL;
+}
+
+// 64 threads send one push under one sequence: each of its two blocks is changed once.
+static void test_one_sequence(void **state)
+{
+    struct job j;
+    pthread_t thread[THREADS];
+    pthread_barrier_t start;
+    atomic_uint applied = 0;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 200000, 8 << 20);
+    pthread_barrier_init(&start, NULL, THREADS);
+    for (uint64_t k = 1; k <= ROUNDS; k++) {
+        struct racer r = {j.core, &start, &applied, k};
+        for (int i = 0; i < THREADS; i++)
+            assert_int_equal(pthread_create(&thread[i], NULL, race, &r), 0);
+        for (int i = 0; i < THREADS; i++)
+            pthread_join(thread[i], NULL);
+        assert_true(read_one(j.core, "big") == (float)k);
+    }
+    assert_int_equal(atomic_load(&applied), 2 * ROUNDS);
+    pthread_barrier_destroy(&start);
+    psd_core_destroy(j.core);
+}
+
+// The window moves: what is below `oldest` counts as taken, what is above is not confused with it.
+static void test_window(void **state)
+{
+    struct job j;
+    struct update u;
+    float sum = 0;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    for (uint64_t s = 1; s < 2000; s += 1 + s % 7) {
+        for (int again = 0; again < 2; again++) {
+            update_init(&u, 0, s, "a", 0, 15);
+            u.caller.oldest = s > 200 ? s - 200 : 1;
+            assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);
+        }
+        assert_true(read_one(j.core, "a") == ++sum);
+    }
+    update_init(&u, 0, 3, "a", 0, 15);
+    u.caller.oldest = 1;
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);
+    assert_true(read_one(j.core, "a") == sum);
+    psd_core_destroy(j.core);
+}
+
+// ---- rounds -------------------------------------------------------------------------------------------------------
+
+// The second gradient of a worker for one round is refused and does not stand in for the other worker's.
+static void test_two_gradients(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint64_t s = 1; s <= 2; s++) {
+        update_init(&u, 0, s, "a", 0, 15);
+        u.r.round = 1;
+        struct answer a = send_update(j.core, &u, M(PUSH), 15, 100, NULL);
+        assert_int_equal(a.code, s == 1 ? PS_OK : PS_ALREADY_EXISTS);
+        assert_true(read_one(j.core, "a") == 0);
+    }
+    update_init(&u, 1, 1, "a", 0, 15);
+    u.r.round = 1;
+    u.r.examples = 3;
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 200, NULL).code, PS_OK);
+    // 0 - 0.01 * (1 * 100 + 3 * 200) / 4
+    assert_true(read_one(j.core, "a") == -1.75f);
+    psd_core_destroy(j.core);
+}
+
+static void test_silence_is_death(void **state)
+{
+    struct job j;
+    struct update u;
+    struct answer barrier;
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    r.name = (char *)"here";
+    test_time += 2 * PS_SECOND;
+    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
+    update_init(&u, 0, 2, "a", 0, 15);
+    u.r.round = 1;
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 100, NULL).code, PS_OK);
+    psd_core_tick(j.core);
+    assert_false(barrier.answered);
+    assert_true(read_one(j.core, "a") == 0);
+    test_time += 2 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_true(barrier.answered && barrier.code == PS_OK);
+    assert_true(read_one(j.core, "a") == -1);
+    ps_rope_clear(&barrier.body);
+    psd_core_destroy(j.core);
+}
+
+// A call that waits past its deadline says for whom.
+static void test_waits_for_whom(void **state)
+{
+    struct job j;
+    struct answer barrier;
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    r.name = (char *)"here";
+    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, test_time + PS_SECOND);
+    test_time += 2 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_true(barrier.answered);
+    assert_int_equal(barrier.code, PS_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(barrier.text, "waited 2.0 s for the barrier, for worker 1 (live"));
+    psd_core_destroy(j.core);
+}
+
+// ---- snapshots ----------------------------------------------------------------------------------------------------
+
+// A Get of 64 MiB whose reader stalls: pushes to single blocks go on, memory grows by the blocks they touch and no
+// more however often, and the reader gets one version.
+static void test_stalled_reader(void **state)
+{
+    enum { N = 16 << 20 };
+    struct job j;
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    uint64_t done = 0, sequence = 0;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", N, 128 << 20);
+    size_t before = psd_pool_used(&j.core->pool);
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    t.variable = (char *)"big";
+    do {
+        ProtobufCMessage *m = NULL;
+        struct ps_rope bytes = PS_ROPE_EMPTY;
+        struct answer a = ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes);
+        if (a.code)
+            fail_msg("get: %s", a.text);
+        Paramserver__V1__ReadReply *reply = (Paramserver__V1__ReadReply *)m;
+        for (size_t i = 0; i < bytes.len; i += sizeof(float)) {
+            float x, scratch;
+            memcpy(&x, ps_rope_peek(&bytes, i, sizeof x, &scratch), sizeof x);
+            if (x != 0)
+                fail_msg("element %zu is %g", (done + i) / sizeof x, (double)x);
+        }
+        done += bytes.len;
+        r.offset = reply->next_offset;
+        r.snapshot = reply->snapshot;
+        ps_rope_clear(&bytes);
+        ps_msg_free(m);
+        for (int k = 0; k < 16; k++) {
+            struct update u;
+            update_init(&u, 0, ++sequence, "big", (uint64_t)(k % 8 * 13) * (PS_BLOCK_BYTES / 4), PS_BLOCK_BYTES / 4);
+            assert_int_equal(send_update(j.core, &u, M(PUSH), PS_BLOCK_BYTES / 4, 1, NULL).code, PS_OK);
+        }
+        assert_true(psd_pool_used(&j.core->pool) <= before + 8 * PS_BLOCK_BYTES);
+    } while (r.offset);
+    assert_int_equal(done, (uint64_t)N * sizeof(float));
+    assert_true(read_one(j.core, "big") == 32);
+    r.release = true;
+    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_int_equal(psd_pool_used(&j.core->pool), before);
+    psd_core_destroy(j.core);
+}
+
+// Where the memory is needed, the oldest reader starts again.
+static void test_snapshot_revoked(void **state)
+{
+    enum { N = 4 << 20 };
+    struct job j;
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    ProtobufCMessage *m = NULL;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", N, 17 << 20);
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    t.variable = (char *)"big";
+    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, NULL).code, PS_OK);
+    r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
+    r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
+    ps_msg_free(m);
+    for (uint64_t k = 0; k < 8; k++) {
+        struct update u;
+        update_init(&u, 0, k + 1, "big", k * (PS_BLOCK_BYTES / 4), PS_BLOCK_BYTES / 4);
+        assert_int_equal(send_update(j.core, &u, M(PUSH), PS_BLOCK_BYTES / 4, 1, NULL).code, PS_OK);
+    }
+    struct answer a = ask(j.core, M(GET), &r.base, NULL, NULL, NULL, NULL);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "start again"));
+    psd_core_destroy(j.core);
+}
+
+// ---- leases -------------------------------------------------------------------------------------------------------
+
+static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, uint64_t epoch)
+{
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, sequence);
+    r.caller = &caller;
+    r.epoch = epoch;
+    r.examples = 100;
+    r.want = 30;
+    ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+}
+
+static void assert_lease(struct answer *a, uint64_t first, uint64_t count)
+{
+    ProtobufCMessage *m = NULL;
+    struct ps_rope none = PS_ROPE_EMPTY;
+    assert_true(a->answered);
+    assert_int_equal(a->code, PS_OK);
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);
+    assert_int_equal(((Paramserver__V1__LeaseReply *)m)->first, first);
+    assert_int_equal(((Paramserver__V1__LeaseReply *)m)->count, count);
+    ps_msg_free(m);
+    ps_rope_clear(&a->body);
+}
+
+// An epoch is one joint pass: retries get the same range, a dead worker's comes back, who is first waits for the rest.
+static void test_leases(void **state)
+{
+    struct job j;
+    struct answer a, b;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a, 0, 1, 0);
+    assert_lease(&a, 0, 30);
+    lease(j.core, &a, 0, 1, 0);
+    assert_lease(&a, 0, 30);
+    lease(j.core, &b, 1, 1, 0);
+    assert_lease(&b, 30, 30);
+    lease(j.core, &a, 0, 2, 0);
+    assert_lease(&a, 60, 30);
+    lease(j.core, &a, 0, 3, 0);
+    assert_lease(&a, 90, 10);
+    test_time += 2 * PS_SECOND;
+    lease(j.core, &a, 0, 4, 0);
+    assert_false(a.answered);
+    test_time += 2 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_lease(&a, 30, 30);
+    lease(j.core, &a, 0, 5, 0);
+    assert_lease(&a, 0, 0);
+    lease(j.core, &a, 0, 6, 1);
+    assert_lease(&a, 0, 30);
+    psd_core_destroy(j.core);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_updates),      cmocka_unit_test(test_bad_messages),
+        cmocka_unit_test(test_bad_declarations), cmocka_unit_test(test_push_before_declare),
+        cmocka_unit_test(test_names_taken),      cmocka_unit_test(test_one_sequence),
+        cmocka_unit_test(test_window),           cmocka_unit_test(test_two_gradients),
+        cmocka_unit_test(test_silence_is_death), cmocka_unit_test(test_waits_for_whom),
+        cmocka_unit_test(test_stalled_reader),   cmocka_unit_test(test_snapshot_revoked),
+        cmocka_unit_test(test_leases),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
