@@ -6,7 +6,7 @@ libcommon_la_SOURCES = \
 	common/dtype.c common/dtype.h \
 	common/error.c common/error.h \
 	common/log.c common/log.h \
-	common/philox.c common/philox.h \
+	common/philox.h \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
@@ -27,3 +27,5 @@ libjob_la_SOURCES = \
 libjob_la_LIBADD = $(YAML_LIBS) $(JANSSON_LIBS)
 
 include common/rpc/local.mk
+librule_la_SOURCES = common/rule.c common/rule.h
+librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
