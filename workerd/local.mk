@@ -1,5 +1,4 @@
 # workerd: one replica of a job.
-include workerd/nn/local.mk
 include workerd/nn/model.mk
 include workerd/data/local.mk
 
@@ -13,5 +12,5 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/parameter_server.c \
 	workerd/strategy/strategy.h \
 	workerd/strategy/weights.c
-workerd_workerd_LDADD = libwkdata.la libnnmodel.la libnn.la libpsclient.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
+workerd_workerd_LDADD = libwkdata.la libnnmodel.la libnn.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
 dist_man_MANS += workerd/workerd.8

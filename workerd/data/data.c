@@ -106,7 +106,7 @@ enum ps_code wk_part_put_y(struct wk_part *part, uint64_t i, double value, struc
         return PS_OK;
     }
     if (!(value >= 0 && value < INT32_MAX && value == floor(value)))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "label %.9g is not a class number (an integer from 0 to %d)",
+        return ps_fail(e, PS_INVALID_ARGUMENT, "label %.15g is not a class number (an integer from 0 to %d)",
                        value, INT32_MAX - 1);
     part->label[i] = (int32_t)value;
     if (part->split.classes <= part->label[i])

@@ -114,7 +114,7 @@ static enum ps_code parse_header(struct cursor *c, struct wk_npy *npy, struct ps
         if (code != PS_OK)
             return code;
         if (!take(c, ",") && n < ENTRIES - 1)
-            return expected(c, "',' and the next key", e);
+            return expected(c, "',' and the next of 'descr', 'fortran_order' and 'shape'", e);
     }
     if (!take(c, "}"))
         return expected(c, "'}' after the three keys", e);

@@ -1,4 +1,4 @@
-# The model: Keras JSON, shapes, initial values, the replica. Operators come from libnnops.
+# The model: Keras JSON, shapes, initial values, the replica. Operators come from libnn.
 noinst_LTLIBRARIES += libnnmodel.la
 nn_model_sources = \
 	workerd/nn/init.c \
