@@ -17,7 +17,7 @@
 
 #include "common/rpc/client.h"
 #include "common/rpc/cq.h"
-#include "common/rpc/slice.h"
+#include "common/rpc/buffer.h"
 
 struct ps__unary;
 struct ps__client_stream;

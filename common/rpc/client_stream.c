@@ -5,6 +5,7 @@
 //
 //     pending, to_send     -> packed into a message (take)
 //     pending              -> told: its reply, DEADLINE_EXCEEDED, or what ended the stream
+#include <grpc/support/alloc.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <grpc/support/alloc.h>
 #include <stdlib.h>
 
 #include "common/alloc.h"

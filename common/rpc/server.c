@@ -2,6 +2,7 @@
 #include "common/rpc/server.h"
 
 #include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "common/rpc/address.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
-#include "common/rpc/slice.h"
+#include "common/rpc/buffer.h"
 #include "common/wire.h"
 
 // ---- calls --------------------------------------------------------------------------------------------------------

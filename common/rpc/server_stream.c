@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
-#include "common/rpc/slice.h"
+#include "common/rpc/buffer.h"
 #include "common/wire.h"
 
 struct ps__message {

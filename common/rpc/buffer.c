@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/rpc/slice.h"
+#include "common/rpc/buffer.h"
 
 #include <grpc/grpc.h>
 #include <stdlib.h>

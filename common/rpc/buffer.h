@@ -3,8 +3,8 @@
 // Ropes and the gRPC core's byte buffers, turned into each other without copying what is large.
 //
 // Used by server and client. Any thread.
-#ifndef PS_COMMON_RPC_SLICE_H
-#define PS_COMMON_RPC_SLICE_H
+#ifndef PS_COMMON_RPC_BUFFER_H
+#define PS_COMMON_RPC_BUFFER_H
 
 #include <grpc/byte_buffer.h>
 
