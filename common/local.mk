@@ -27,5 +27,3 @@ libjob_la_SOURCES = \
 libjob_la_LIBADD = $(YAML_LIBS) $(JANSSON_LIBS)
 
 include common/rpc/local.mk
-librule_la_SOURCES = common/rule.c common/rule.h
-librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
