@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What psctl shows: alignment, units, JSON. Each case compares whole documents.
-#include <cmocka.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
