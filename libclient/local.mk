@@ -15,3 +15,5 @@ libpscore_la_SOURCES = \
 	libclient/wait.c libclient/wait.h \
 	libclient/window.c libclient/window.h
 libpscore_la_LIBADD = libcommon.la $(YAML_LIBS)
+
+include libclient/rpc/local.mk
