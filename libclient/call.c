@@ -228,8 +228,8 @@ void psc__call(struct psc_client *c, const struct psc__call_spec *spec)
 void psc__calls_fail(struct psc_client *c, const struct ps_error *e)
 {
     struct psc__call *call;
-    TAILQ_FOREACH(call, &c->calls, link)
-    call_finish(call, e);
+    for (call = TAILQ_FIRST(&c->calls); call; call = TAILQ_NEXT(call, link))
+        call_finish(call, e);
 }
 
 void psc__calls_free(struct psc_client *c)

@@ -204,8 +204,8 @@ static void start_reads(struct psc_op *op)
     op->shares = ps_alloc(c->n_tasks * sizeof *op->shares);
     for (uint32_t t = 0; t < c->n_tasks; t++)
         TAILQ_INIT(&op->shares[t].held);
-    TAILQ_FOREACH(r, &op->requests, of_op)
-    TAILQ_INSERT_TAIL(&op->shares[r->task->index].held, r, link);
+    for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
+        TAILQ_INSERT_TAIL(&op->shares[r->task->index].held, r, link);
     for (uint32_t t = 0; t < c->n_tasks; t++)
         admit(&op->shares[t]);
 }
@@ -217,10 +217,10 @@ static void op_start(struct psc__seat *seat)
     if (!op->seat.mutates)
         start_reads(op);
     else
-        TAILQ_FOREACH(r, &op->requests, of_op)
-    psc__queue_add(r);
-    TAILQ_FOREACH(r, &op->requests, of_op)
-    psc__queue_pump(r->task);
+        for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
+            psc__queue_add(r);
+    for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
+        psc__queue_pump(r->task);
 }
 
 static struct psc_op *op_new(psc_client *c, int method, psc_callback callback, void *arg, bool handle)

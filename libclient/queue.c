@@ -92,9 +92,9 @@ static uint64_t give_up_at(const struct psc__request *r)
 static struct psc__request *first_expired(const struct psc__requests *list, uint64_t now)
 {
     struct psc__request *r;
-    TAILQ_FOREACH(r, list, link)
-    if (now >= give_up_at(r))
-        return r;
+    for (r = TAILQ_FIRST(list); r; r = TAILQ_NEXT(r, link))
+        if (now >= give_up_at(r))
+            return r;
     return NULL;
 }
 
@@ -138,9 +138,9 @@ static void put_back(struct psc__request *r)
         TAILQ_INSERT_HEAD(&q->reads, r, link);
         return;
     }
-    TAILQ_FOREACH(later, &q->updates, link)
-    if (later->ticket > r->ticket)
-        break;
+    for (later = TAILQ_FIRST(&q->updates); later; later = TAILQ_NEXT(later, link))
+        if (later->ticket > r->ticket)
+            break;
     if (later)
         TAILQ_INSERT_BEFORE(later, r, link);
     else
