@@ -17,3 +17,4 @@ libpscore_la_SOURCES = \
 libpscore_la_LIBADD = libcommon.la $(YAML_LIBS)
 
 include libclient/rpc/local.mk
+libpscore_la_LIBADD = libpsyaml.la libcommon.la
