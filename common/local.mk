@@ -8,12 +8,22 @@ libcommon_la_SOURCES = \
 	common/log.c common/log.h \
 	common/philox.h \
 	common/placement.c common/placement.h \
+	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
-	common/wire.h
-libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) -lm
+	common/wire.c common/wire.h
+libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 
 # The update rules are vectorised (which -O2 does for the simplest loops only) and never contracted into fused
 # multiply-adds, so that every machine computes the same bits.
 noinst_LTLIBRARIES += librule.la
-librule_la_SOURCES = common/rule.c common/rule.h
+librule_la_SOURCES = common/cpu.h common/rule.c common/rule.h
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
+
+# What a job file says. Apart from libcommon, so that libpsclient needs no jansson.
+noinst_LTLIBRARIES += libjob.la
+libjob_la_SOURCES = \
+	common/job.c common/job.h \
+	common/yaml.c common/yaml.h
+libjob_la_LIBADD = $(YAML_LIBS) $(JANSSON_LIBS)
+
+include common/rpc/local.mk

@@ -38,9 +38,8 @@ static enum ps_code parse_partitioner(const char *text, struct ps_placement_spec
     static const struct {
         const char *prefix;
         enum ps_partitioner partitioner;
-    } kind[] = {{"fixed:", PS_PARTITION_FIXED},
-                {"min_bytes:", PS_PARTITION_MIN_BYTES},
-                {"max_bytes:", PS_PARTITION_MAX_BYTES}};
+    } kind[] = {
+        {"fixed:", PS_PARTITION_FIXED}, {"min_bytes:", PS_PARTITION_MIN_BYTES}, {"max_bytes:", PS_PARTITION_MAX_BYTES}};
     if (strcmp(text, "none") == 0) {
         spec->partitioner = PS_PARTITION_NONE;
         spec->partitioner_arg = 0;
@@ -57,22 +56,20 @@ static enum ps_code parse_partitioner(const char *text, struct ps_placement_spec
         spec->partitioner_arg = amount;
         return PS_OK;
     }
-    return ps_fail(
-        e, PS_INVALID_ARGUMENT,
-        "partitioner \"%s\" is not one of none, fixed:N, min_bytes:B, max_bytes:B (N and B from 1; B with "
-        "KiB, MiB or GiB if wanted)",
-        text);
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "partitioner \"%s\" is not one of none, fixed:N, min_bytes:B, max_bytes:B (N and B from 1; B with "
+                   "KiB, MiB or GiB if wanted)",
+                   text);
 }
 
-enum ps_code ps_placement_parse(const char *placement, const char *partitioner,
-                                struct ps_placement_spec *spec, struct ps_error *e)
+enum ps_code ps_placement_parse(const char *placement, const char *partitioner, struct ps_placement_spec *spec,
+                                struct ps_error *e)
 {
     struct ps_placement_spec s = {.placement = PS_GREEDY};
     if (placement && strcmp(placement, "round_robin") == 0)
         s.placement = PS_ROUND_ROBIN;
     else if (placement && strcmp(placement, "greedy") != 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "placement \"%s\" is not one of round_robin, greedy",
-                       placement);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "placement \"%s\" is not one of round_robin, greedy", placement);
     enum ps_code code = partitioner ? parse_partitioner(partitioner, &s, e) : PS_OK;
     if (code == PS_OK)
         *spec = s;
@@ -88,8 +85,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 // Into how many parts a variable is cut: 1 to its rows.
-static uint64_t parts_of(const struct ps_placement_spec *spec, const struct ps_placement_var *v,
-                         uint32_t tasks)
+static uint64_t parts_of(const struct ps_placement_spec *spec, const struct ps_placement_var *v, uint32_t tasks)
 {
     uint64_t row_bytes = v->row_count * v->elem_size, arg = spec->partitioner_arg;
     switch (spec->partitioner) {
@@ -116,12 +112,10 @@ static enum ps_code check_var(const struct ps_placement_var *v, uint64_t *total,
     uint64_t bytes;
     if (v->rows == 0 || v->row_count == 0 || v->elem_size == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable %s has no elements", v->name);
-    if (__builtin_mul_overflow(v->rows, v->row_count, &bytes) ||
-        __builtin_mul_overflow(bytes, v->elem_size, &bytes) ||
-        __builtin_mul_overflow(bytes, UINT64_C(1) + v->slots, &bytes) ||
-        __builtin_add_overflow(*total, bytes, total) || *total > INT64_MAX)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "the bytes of the variables up to %s overflow 63 bits",
-                       v->name);
+    if (__builtin_mul_overflow(v->rows, v->row_count, &bytes) || __builtin_mul_overflow(bytes, v->elem_size, &bytes) ||
+        __builtin_mul_overflow(bytes, UINT64_C(1) + v->slots, &bytes) || __builtin_add_overflow(*total, bytes, total) ||
+        *total > INT64_MAX)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "the bytes of the variables up to %s overflow 63 bits", v->name);
     return PS_OK;
 }
 
@@ -151,8 +145,8 @@ static size_t cut(const struct ps_placement_var *v, uint32_t index, uint64_t par
     uint64_t row = 0;
     for (uint64_t i = 0; i < parts; i++) {
         uint64_t rows = v->rows / parts + (i < v->rows % parts);
-        to[i] = (struct ps_partition){
-            .var = index, .first = row * v->row_count, .count = rows * v->row_count, .task = 0};
+        to[i] =
+            (struct ps_partition){.var = index, .first = row * v->row_count, .count = rows * v->row_count, .task = 0};
         row += rows;
     }
     return (size_t)parts;
@@ -194,15 +188,14 @@ static uint32_t least_loaded(const uint64_t *load, uint32_t tasks)
     return best;
 }
 
-static enum ps_code place_greedy(const struct ps_placement_var *vars, struct ps_partition *p, size_t n,
-                                 uint32_t tasks, struct ps_error *e)
+static enum ps_code place_greedy(const struct ps_placement_var *vars, struct ps_partition *p, size_t n, uint32_t tasks,
+                                 struct ps_error *e)
 {
     struct weighed *order = calloc(n, sizeof *order);
     uint64_t *load = calloc(tasks, sizeof *load);
     enum ps_code code = PS_OK;
     if (!order || !load) {
-        code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory to place %zu partitions on %" PRIu32 " tasks", n,
-                       tasks);
+        code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory to place %zu partitions on %" PRIu32 " tasks", n, tasks);
         goto out;
     }
     for (size_t i = 0; i < n; i++) {
@@ -221,9 +214,8 @@ out:
     return code;
 }
 
-enum ps_code ps_placement_plan(const struct ps_placement_spec *spec, const struct ps_placement_var *vars,
-                               size_t n_vars, uint32_t tasks, struct ps_partition **out, size_t *n_out,
-                               struct ps_error *e)
+enum ps_code ps_placement_plan(const struct ps_placement_spec *spec, const struct ps_placement_var *vars, size_t n_vars,
+                               uint32_t tasks, struct ps_partition **out, size_t *n_out, struct ps_error *e)
 {
     size_t n = 0, at = 0;
     if (tasks == 0)

@@ -20,11 +20,11 @@ struct ps_placement_spec {
 // A variable as placement sees it: its first dimension is what partitions are cut along (tf.fixed_size_partitioner
 // and kin), a scalar stays whole.
 struct ps_placement_var {
-    const char *name;     // greedy breaks ties by it, so that the order of declaration does not matter
-    uint64_t rows;        // first dimension; 1 for a scalar
-    uint64_t row_count;   // elements per row
-    uint32_t elem_size;   // bytes
-    uint32_t slots;       // further copies of the value that the rule keeps: they count for the load
+    const char *name;    // greedy breaks ties by it, so that the order of declaration does not matter
+    uint64_t rows;       // first dimension; 1 for a scalar
+    uint64_t row_count;  // elements per row
+    uint32_t elem_size;  // bytes
+    uint32_t slots;      // further copies of the value that the rule keeps: they count for the load
 };
 
 struct ps_partition {

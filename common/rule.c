@@ -13,19 +13,11 @@
 #include <string.h>
 #include <strings.h>
 
-// The loops, once per instruction set; the loader picks.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define PER_CPU __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
-#else
-#define PER_CPU
-#endif
+#include "common/cpu.h"
 
-// Element i of an output depends on elements i of the inputs alone, so that in and out may be the same array.
-#define ELEMENTWISE _Pragma("GCC ivdep")
-
-PER_CPU static void assign_add_loop(size_t n, const float *g, const float *w_in, float *w_out)
+PS_PER_CPU static void assign_add_loop(size_t n, const float *g, const float *w_in, float *w_out)
 {
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++)
         w_out[i] = w_in[i] + g[i];
 }
@@ -38,9 +30,9 @@ static void assign_add_apply(const double *hyper, const struct ps_rule_args *a)
 
 enum { SGD_LEARNING_RATE };
 
-PER_CPU static void sgd_loop(size_t n, const float *g, const float *w_in, float *w_out, float rate)
+PS_PER_CPU static void sgd_loop(size_t n, const float *g, const float *w_in, float *w_out, float rate)
 {
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++)
         w_out[i] = w_in[i] - g[i] * rate;
 }
@@ -52,11 +44,11 @@ static void sgd_apply(const double *hyper, const struct ps_rule_args *a)
 
 enum { MOMENTUM_LEARNING_RATE, MOMENTUM_MOMENTUM, MOMENTUM_NESTEROV };
 
-PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, float momentum)
+PS_PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, float momentum)
 {
     const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0];
     float *w_out = a->w_out, *m_out = a->slot_out[0];
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
         float m = m_in[i] * momentum - g[i] * rate;
         m_out[i] = m;
@@ -64,11 +56,11 @@ PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, floa
     }
 }
 
-PER_CPU static void nesterov_loop(const struct ps_rule_args *a, float rate, float momentum)
+PS_PER_CPU static void nesterov_loop(const struct ps_rule_args *a, float rate, float momentum)
 {
     const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0];
     float *w_out = a->w_out, *m_out = a->slot_out[0];
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
         float step = g[i] * rate;
         float m = m_in[i] * momentum - step;
@@ -95,11 +87,11 @@ struct adam_scalars {
     float epsilon;
 };
 
-PER_CPU static void adam_loop(const struct ps_rule_args *a, struct adam_scalars s)
+PS_PER_CPU static void adam_loop(const struct ps_rule_args *a, struct adam_scalars s)
 {
     const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0], *v_in = a->slot_in[1];
     float *w_out = a->w_out, *m_out = a->slot_out[0], *v_out = a->slot_out[1];
-    ELEMENTWISE
+    PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
         float m = m_in[i] + (g[i] - m_in[i]) * s.gain_1;
         float v = v_in[i] + (g[i] * g[i] - v_in[i]) * s.gain_2;

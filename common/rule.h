@@ -40,7 +40,7 @@ struct ps_rule_hyper {
 
 struct ps_rule {
     const char *name;
-    int slots;                                   // float32 arrays of the variable's size, zero at first
+    int slots;  // float32 arrays of the variable's size, zero at first
     const char *slot_name[PS_RULE_MAX_SLOTS];
     struct ps_rule_hyper hyper[PS_RULE_MAX_HYPERS];  // ends with name NULL
     ps_rule_apply_fn apply;

@@ -14,13 +14,16 @@ typedef void (*psc_reply_fn)(void *arg, enum ps_code code, const char *text, str
 
 struct psc_world {
     void *ctx;
+    uint64_t incarnation;  // of a client made in this world; 0: milliseconds of the wall clock at its creation
     // Sends request (moved) as `method` (Method of the proto) to a ps task. Calls made one after the other reach a
     // task in that order as long as the connection holds. reply may run on another thread, and never before call
-    // returns control to a caller that holds its locks: it is never run from inside call.
+    // returns control to a caller that holds its locks: it is never run from inside call. The request's slices are the
+    // user's memory: the transport drops its references when it has done with reading them, holding no lock, and an
+    // operation does not end before that.
     void (*call)(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request, psc_reply_fn reply,
                  void *arg);
     uint64_t (*now)(void *ctx);  // ns
-    // Runs fn once after delay; never from inside.
+    // Runs fn once after delay; never from inside. May be called with locks held, as call may.
     void (*after)(void *ctx, uint64_t delay_ns, void (*fn)(void *arg), void *arg);
     uint64_t (*random)(void *ctx);
     // Ends every call with CANCELLED and every timer without running it; returns when no callback is running or will.
@@ -28,12 +31,13 @@ struct psc_world {
     void (*destroy)(void *ctx);
 };
 
-// The client behind psc_connect; takes over *world on success and failure. tests/sim uses these (no thread is made,
-// nothing blocks): psc_client_create, then joined(arg, code, text) once the job is joined.
+// The client behind psc_connect; takes over *world on success and failure. tests/sim uses it together with the
+// psc__... functions of client.h, which report through callbacks: no thread is made, nothing blocks. Not exported.
 struct psc_client;
 struct psc_options;
 struct psc_cluster;
 enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct psc_options *options,
-                               const struct psc_world *world, struct psc_client **client, struct ps_error *e);
+                               const struct psc_world *world, struct psc_client **client, struct ps_error *e)
+    __attribute__((visibility("hidden")));
 
 #endif

@@ -32,6 +32,7 @@ struct psd_world {
     void *ctx;
     uint64_t (*now)(void *ctx); // ns, monotonic
     uint64_t (*random)(void *ctx);
+    uint64_t (*resident)(void *ctx);  // bytes of this process that are in memory
     // Sends a message to another ps task (control task only: SetMembers). The answer's code comes back
     // through done, never from inside send.
     void (*send)(void *ctx, uint32_t task, int method, struct ps_rope *request,

@@ -2,28 +2,13 @@
 //
 // Status and StopJob: what psctl asks a task.
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "config.h"
 #include "psd/service.h"
-
-// Pages of this process that are in memory: the second number of /proc/self/statm.
-static uint64_t resident_bytes(void)
-{
-    unsigned long long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (f) {
-        if (fscanf(f, "%*u %llu", &pages) != 1)
-            pages = 0;
-        fclose(f);
-    }
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
 
 struct job_status {
     Paramserver__V1__JobStatus out;
@@ -100,7 +85,7 @@ int psd_status(struct psd_turn *t)
     out.version = (char *)PACKAGE_VERSION;
     out.task = core->config.task;
     out.uptime_ms = (core->world.now(core->world.ctx) - core->started) / PS_MS;
-    out.resident_bytes = resident_bytes();
+    out.resident_bytes = core->world.resident(core->world.ctx);
     out.block_bytes = psd_pool_used(&core->pool);
     out.limit_bytes = core->pool.limit;
     pthread_mutex_lock(&core->snapshot_lock);

@@ -25,10 +25,24 @@ AM_TESTS_ENVIRONMENT = \
 
 # Automake has no wildcards: one line per subject.
 if HAVE_CMOCKA
+include tests/unit/cli.mk
+include tests/unit/client.mk
+include tests/unit/data.mk
+include tests/unit/group.mk
+include tests/unit/job.mk
+include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
+include tests/unit/nn_replica.mk
 include tests/unit/placement.mk
+include tests/unit/psd.mk
+include tests/unit/rpc.mk
 include tests/unit/rule.mk
+include tests/unit/safetensors.mk
+include tests/unit/table.mk
+include tests/unit/wire.mk
+include tests/sim/local.mk
 endif
 
 include tests/lint/local.mk
 include tests/fuzz/local.mk
+include tests/it/local.mk

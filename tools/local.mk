@@ -1,1 +1,27 @@
-# tools
+# psctl, the one tool for people. Its parts without main are a library, so that unit tests link them.
+bin_PROGRAMS += tools/psctl/psctl
+dist_man_MANS += tools/psctl.1
+noinst_LTLIBRARIES += libpsctl.la
+libpsctl_la_SOURCES = \
+	tools/psctl/child.c tools/psctl/child.h \
+	tools/psctl/cli.c tools/psctl/cli.h \
+	tools/psctl/group.c tools/psctl/group.h \
+	tools/psctl/npy.c tools/psctl/npy.h \
+	tools/psctl/table.c tools/psctl/table.h
+libpsctl_la_LIBADD = libcommon.la $(JANSSON_LIBS) $(UV_LIBS)
+tools_psctl_psctl_SOURCES = \
+	tools/psctl/cluster.c tools/psctl/cluster.h \
+	tools/psctl/get.c \
+	tools/psctl/jobs.c tools/psctl/jobs.h \
+	tools/psctl/main.c \
+	tools/psctl/plan.c \
+	tools/psctl/program.c tools/psctl/program.h \
+	tools/psctl/psctl.h \
+	tools/psctl/run.c \
+	tools/psctl/rundir.c tools/psctl/rundir.h \
+	tools/psctl/shards.c \
+	tools/psctl/status.c \
+	tools/psctl/stop.c \
+	tools/psctl/vars.c \
+	tools/psctl/workers.c
+tools_psctl_psctl_LDADD = libpsctl.la libpsclient.la libnnmodel.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm

@@ -27,7 +27,7 @@ static const char help[] =
     "  -p, --ps A,B,C           the same, on the command line\n"
     "  -r, --rank I             this worker's rank, from 0; default 0\n"
     "  -w, --workers M          workers of the job; default: the cluster file's, or 1\n"
-    "  -m, --min-workers K      with fewer live workers the job ends; default 1\n"
+    "  -m, --min-workers K      with fewer live workers the job ends; default: the job file's\n"
     "  -S, --summary FILE       where the chief writes how it went (JSON)\n"
     "  -q, --quiet              no progress on standard output\n"
     "  -h, --help               this text\n"
@@ -71,7 +71,7 @@ static struct options parse(int argc, char **argv)
         {"ps", 1, NULL, 'p'},          {"rank", 1, NULL, 'r'},    {"workers", 1, NULL, 'w'},
         {"min-workers", 1, NULL, 'm'}, {"summary", 1, NULL, 'S'}, {"quiet", 0, NULL, 'q'},
         {"help", 0, NULL, 'h'},        {"version", 0, NULL, 'V'}, {NULL, 0, NULL, 0}};
-    struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *)), .min_workers = 1};
+    struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *))};
     int c;
     while ((c = getopt_long(argc, argv, "j:s:c:p:r:w:m:S:qhV", known, NULL)) != -1) {
         switch (c) {
@@ -161,9 +161,18 @@ static enum ps_code find_cluster(struct wk_run *run, const struct options *o, ps
 static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
-    struct wk_data_spec spec = job->data;
-    spec.seed = job->seed;
-    spec.labels = loss->kind == NN_SPARSE_XENT;
+    const struct ps_job_data *d = &job->data;
+    struct wk_data_spec spec = {.kind = (enum wk_data_kind)d->kind,
+                                .path = d->path,
+                                .test_path = d->test_path,
+                                .x = d->x,
+                                .y = d->y,
+                                .x_test = d->x_test,
+                                .y_test = d->y_test,
+                                .train_examples = d->train_examples,
+                                .test_examples = d->test_examples,
+                                .seed = job->seed,
+                                .labels = loss->kind == NN_SPARSE_XENT};
     if (wk_data_open(&spec, &run->data, e) || wk_data_check(run->data, run->env.model, loss, e))
         return e->code;
     run->env.examples = wk_data_train(run->data)->examples;
@@ -186,7 +195,7 @@ static enum ps_code prepare(struct wk_run *run, const struct options *o, psc_clu
     run->env.job = job;
     run->env.rank = (uint32_t)o->rank;
     run->env.workers = o->workers ? (uint32_t)o->workers : 1;
-    run->env.min_workers = (uint32_t)o->min_workers;
+    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
     run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
     if (find_cluster(run, o, cluster, e) || nn_model_load(job->model, model, e) ||
         nn_model_check_loss(*model, &loss, e))
@@ -213,7 +222,7 @@ static enum ps_code work(struct wk_run *run, const struct options *o, struct ps_
     psc_cluster *cluster = NULL;
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
-    enum ps_code code = ps_job_load(o->job, o->sets, o->n_sets, &job, e);
+    enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     if (code == PS_OK)
         code = prepare(run, o, &cluster, job, &model, e);
     if (code == PS_OK)

@@ -1,9 +1,11 @@
-# A fuzz target is fuzz_NAME.c with LLVMFuzzerTestOneInput, a folder corpus/NAME, and its line here. `make check`
-# replays each corpus with a few thousand fixed mutations; `make fuzz` searches with libFuzzer for FUZZ_SECONDS each.
+# A fuzz target is fuzz_NAME.c with LLVMFuzzerTestOneInput, a folder corpus/NAME, and NAME.mk, which adds it to
+# FUZZ_TARGETS and, where it needs more than libcommon, sets its LDADD to that and $(LDADD). `make check` replays each
+# corpus with a few thousand fixed mutations; `make fuzz` searches with libFuzzer for FUZZ_SECONDS each.
 FUZZ_TARGETS =
 
-# What the targets test.
-FUZZ_LIBS = libcommon.la
+include tests/fuzz/cluster.mk
+include tests/fuzz/data.mk
+include tests/fuzz/job.mk
 
 FUZZ_SECONDS = 60
 
@@ -12,8 +14,8 @@ EXTRA_DIST += tests/fuzz/corpus
 CLEANFILES += fuzz_*.input
 
 if FUZZING
-# LDADD is for programs that do not name their own: the targets, each made of the one source that its name implies.
-LDADD = $(FUZZ_LIBS) $(LIBFUZZER)
+# LDADD is for programs that do not name their own: of these, each made of the one source that its name implies.
+LDADD = libcommon.la $(LIBFUZZER)
 
 # New inputs are kept in the build tree, what crashes a target beside them as fuzz_NAME-crash-*.
 fuzz: $(FUZZ_TARGETS)
@@ -27,7 +29,7 @@ fuzz: $(FUZZ_TARGETS)
 else
 check_LTLIBRARIES += tests/fuzz/libreplay.la
 tests_fuzz_libreplay_la_SOURCES = tests/fuzz/replay.c
-LDADD = tests/fuzz/libreplay.la $(FUZZ_LIBS)
+LDADD = tests/fuzz/libreplay.la libcommon.la
 TESTS += $(FUZZ_TARGETS)
 
 # A build of its own, with clang; this one has to lie outside of the source tree.

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -20,6 +21,7 @@ struct client {
     struct sim *sim;
     bool dead;
     struct connection *connections;  // [ps]
+    LIST_HEAD(, call) waiting;       // calls without an answer
     struct client *next;
 };
 
@@ -35,6 +37,7 @@ struct call {
     uint32_t task;
     uint64_t serial;      // of the connection it was made on
     bool answered;        // reply has run, or never will
+    LIST_ENTRY(call) link;
     int refs;
     psc_reply_fn reply;
     void *arg;
@@ -149,11 +152,11 @@ static void call_unref(struct call *c)
 static void answer(struct call *c, enum ps_code code, const char *text, struct ps_rope *body)
 {
     struct ps_rope none = PS_ROPE_EMPTY;
-    if (c->answered)
+    if (c->answered || c->client->dead)
         return;
     c->answered = true;
-    if (!c->client->dead)
-        c->reply(c->arg, code, text, body ? body : &none);
+    LIST_REMOVE(c, link);
+    c->reply(c->arg, code, text, body ? body : &none);
     if (body)
         ps_rope_clear(body);
 }
@@ -232,14 +235,16 @@ static void on_arrived(void *arg)
     psd_core_call(sim->cores[c->task], &c->psd);
 }
 
-// A request that the network delivers a second time. Nobody waits for what becomes of it.
+// A request that the network delivers a second time: bytes of its own, and nobody waits for what becomes of it.
 static void repeat(const struct call *c)
 {
     struct sim *sim = c->client->sim;
     struct call *copy = ps_alloc(sizeof *copy);
     *copy = (struct call){.client = c->client, .task = c->task, .answered = true, .refs = 1};
     copy->psd = (struct psd_call){.method = c->psd.method, .deadline = UINT64_MAX, .reply = psd_replied};
-    ps_rope_add_range(&copy->psd.request, &c->psd.request, 0, c->psd.request.len);
+    uint8_t *bytes;
+    ps_rope_add(&copy->psd.request, ps_slice_new(c->psd.request.len, &bytes));
+    ps_rope_copy_out(&c->psd.request, 0, c->psd.request.len, bytes);
     at(sim, sim->now + 20 * some_delay(sim), NULL, on_arrived, copy);
 }
 
@@ -256,6 +261,8 @@ static void cut(struct call *c)
     later(c, sim->now + some_delay(sim), on_lost);
     if (arrives)
         later(c, next_arrival(c, 0), on_arrived);
+    else
+        ps_rope_clear(&c->psd.request);  // the client's memory is let go of
     call_unref(c);
 }
 
@@ -266,6 +273,7 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
     struct sim *sim = client->sim;
     struct call *c = ps_alloc(sizeof *c);
     *c = (struct call){.client = client, .task = task, .refs = 1, .reply = reply, .arg = arg};
+    LIST_INSERT_HEAD(&client->waiting, c, link);
     c->serial = client->connections[task].serial;
     c->psd = (struct psd_call){.method = method, .deadline = UINT64_MAX, .reply = psd_replied};
     ps_rope_move(&c->psd.request, request);
@@ -301,7 +309,12 @@ static uint64_t world_random(void *ctx)
 
 static void world_shutdown(void *ctx)
 {
-    ((struct client *)ctx)->dead = true;
+    struct client *client = ctx;
+    struct call *c;
+    client->dead = false;  // of one that was killed, too, the calls end now
+    while ((c = LIST_FIRST(&client->waiting)))
+        answer(c, PS_CANCELLED, "shut down", NULL);
+    client->dead = true;
 }
 
 static void world_destroy(void *ctx)
@@ -344,6 +357,12 @@ static uint64_t psd_random(void *ctx)
     return sim_random(ctx);
 }
 
+static uint64_t psd_resident(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
 // What waits for the answer to a message from one psd to another.
 struct peer_call {
     void (*done)(void *, enum ps_code);
@@ -382,7 +401,7 @@ static void on_tick(void *arg)
 struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faults, uint64_t memory)
 {
     struct sim *sim = ps_alloc(sizeof *sim);
-    struct psd_world world = {sim, psd_now, psd_random, psd_send};
+    struct psd_world world = {sim, psd_now, psd_random, psd_resident, psd_send};
     sim->seed = seed;
     sim->now = PS_SECOND;
     sim->ps = ps;

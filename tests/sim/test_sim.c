@@ -309,20 +309,31 @@ static bool push_twice(struct sim_worker *w)
     return true;
 }
 
-// One worker that sends two gradients for a round does not close it: the second is refused, and the others' are waited
-// for.
+// One worker that sends two gradients for a round does not close it: the first counts, the second is refused, and the
+// others' are waited for.
 static void test_two_gradients(void **state)
 {
     struct cluster c = {.job = job_of(PSC_SYNC, "sgd", "none", noise)};
+    float sum[35] = {0}, g[35];
     (void)state;
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        noise(rank, 0, 1, g, 35);
+        for (int k = 0; k < 35; k++)
+            sum[k] += g[k];
+    }
+    for (int k = 0; k < 35; k++)
+        sum[k] += 1000;
     c.job.min_workers = WORKERS;
     c.workers[3].before_push = push_twice;
     cluster_start(&c, 5, PS, &calm);
     cluster_run(&c);
     assert_int_equal(c.workers[3].error.code, PS_ALREADY_EXISTS);
     assert_non_null(strstr(c.workers[3].error.text, "already contributed"));
-    for (uint32_t i = 0; i < 3; i++)
-        assert_true(c.workers[i].step <= 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(c.workers[i].step, 2);  // in round 2, which the third worker's failure ends
+        for (int k = 0; k < 35; k++)
+            assert_true(((float *)c.workers[i].weights[1].data)[k] == -0.1f * (sum[k] / WORKERS));
+    }
     cluster_end(&c);
 }
 

@@ -12,12 +12,19 @@ static size_t n_variables(const struct sim_worker *w)
     return w->job->declaration.n_variables;
 }
 
+static void on_given_up(void *arg, const struct ps_error *e)
+{
+    (void)e;
+    ((struct sim_worker *)arg)->done = true;
+}
+
+// A worker that fails leaves, and says why.
 static bool failed(struct sim_worker *w, const struct ps_error *e)
 {
-    if (e->code == PS_OK)
-        return false;
+    if (e->code == PS_OK || w->error.code != PS_OK)
+        return e->code != PS_OK;
     w->error = *e;
-    w->done = true;
+    psc__leave(w->client, e->text, on_given_up, w);
     return true;
 }
 
@@ -81,7 +88,7 @@ static void step(struct sim_worker *w)
 static void on_step_part(void *arg, const psc_result *r)
 {
     struct sim_worker *w = arg;
-    if (w->done || result_failed(w, r) || --w->pending)
+    if (result_failed(w, r) || w->done || --w->pending)
         return;
     if (w->step < w->job->steps)
         step(w);

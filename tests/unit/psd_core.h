@@ -10,8 +10,8 @@
 
 #include "common/alloc.h"
 #include "common/wire.h"
-#include "proto/paramserver.pb-c.h"
 #include "psd/core.h"
+#include "tests/messages.h"
 
 struct answer {
     struct psd_call call;  // first
@@ -36,6 +36,12 @@ static uint64_t test_random(void *ctx)
     return 4711 + atomic_fetch_add(&n, 1);
 }
 
+static uint64_t test_resident(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
 static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
                       void (*done)(void *, enum ps_code), void *arg)
 {
@@ -50,7 +56,7 @@ static struct psd_core *core_new(uint64_t memory)
 {
     struct psd_core *core = NULL;
     struct psd_config config = {.tasks = 1, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
-    struct psd_world world = {.now = test_now, .random = test_random, .send = test_send};
+    struct psd_world world = {.now = test_now, .random = test_random, .resident = test_resident, .send = test_send};
     if (psd_core_create(&config, &world, &core, NULL))
         abort();
     return core;
@@ -89,33 +95,6 @@ static struct answer ask(struct psd_core *core, int method, const ProtobufCMessa
     ps_rope_clear(&ignored);
     ps_rope_clear(&a.body);
     return a;
-}
-
-static struct ps_rope floats(size_t n, float value)
-{
-    struct ps_rope r = PS_ROPE_EMPTY;
-    uint8_t *data;
-    struct ps_slice s = ps_slice_new(n * sizeof(float), &data);
-    for (size_t i = 0; i < n; i++)
-        ((float *)data)[i] = value;
-    ps_rope_add(&r, s);
-    return r;
-}
-
-static Paramserver__V1__Caller caller_of(uint32_t rank, uint64_t sequence)
-{
-    static uint8_t ids[8][16];
-    Paramserver__V1__Caller c = PARAMSERVER__V1__CALLER__INIT;
-    memset(ids[rank], 'a' + (int)rank, 16);
-    c.protocol = PS_PROTOCOL;
-    c.job = (char *)"job";
-    c.client.data = ids[rank];
-    c.client.len = 16;
-    c.incarnation = 1;
-    c.sequence = sequence;
-    c.oldest = sequence;
-    c.worker = rank + 1;
-    return c;
 }
 
 #endif

@@ -55,8 +55,7 @@ static void round_robin_follows_declaration(void **ctx)
 static void greedy_balances(void **ctx)
 {
     (void)ctx;
-    const struct ps_placement_var vars[] = {var("a", 1, 10), var("b", 1, 70), var("c", 1, 40),
-                                            var("d", 1, 40)};
+    const struct ps_placement_var vars[] = {var("a", 1, 10), var("b", 1, 70), var("c", 1, 40), var("d", 1, 40)};
     assert_plan("0:0+10@0 1:0+70@0 2:0+40@1 3:0+40@1", "greedy", "none", vars, 4, 2);
 }
 
@@ -92,8 +91,8 @@ static void min_bytes_is_a_floor(void **ctx)
     (void)ctx;
     const struct ps_placement_var v = var("v", 5, 10);
     assert_plan("0:0+20@0 0:20+20@1 0:40+10@2", "round_robin", "min_bytes:40", &v, 1,
-                3);                                                             // no more than tasks
-    assert_plan("0:0+30@0 0:30+20@1", "round_robin", "min_bytes:41", &v, 1, 3); // two rows at least
+                3);                                                              // no more than tasks
+    assert_plan("0:0+30@0 0:30+20@1", "round_robin", "min_bytes:41", &v, 1, 3);  // two rows at least
     assert_plan("0:0+50@0", "round_robin", "min_bytes:1KiB", &v, 1, 3);
 }
 
@@ -152,8 +151,7 @@ static void refuses_specs(void **ctx)
     assert_string_equal("placement \"gready\" is not one of round_robin, greedy", e.text);
 }
 
-static void refused(const char *why, const struct ps_placement_var *v, const char *partitioner,
-                    uint32_t tasks)
+static void refused(const char *why, const struct ps_placement_var *v, const char *partitioner, uint32_t tasks)
 {
     struct ps_placement_spec s = spec(NULL, partitioner);
     struct ps_partition *p = NULL;
@@ -169,8 +167,7 @@ static void refuses_variables(void **ctx)
     (void)ctx;
     struct ps_placement_var v = var("v", 1 << 20, 1);
     refused("there is no ps task to place variables on", &v, NULL, 0);
-    refused("variable v would be cut into 1048576 partitions; a job may have 65536 in all", &v, "max_bytes:4",
-            2);
+    refused("variable v would be cut into 1048576 partitions; a job may have 65536 in all", &v, "max_bytes:4", 2);
     v.rows = 0;
     refused("variable v has no elements", &v, NULL, 1);
     v = var("v", UINT64_C(1) << 40, UINT64_C(1) << 40);

@@ -21,11 +21,10 @@ struct state {
 };
 
 // Applies g to n elements from first, from *in to *out, which may be the same.
-static void apply(const struct ps_rule *rule, const double *hyper, uint64_t step, const float *g,
-                  size_t first, size_t n, const struct state *in, struct state *out)
+static void apply(const struct ps_rule *rule, const double *hyper, uint64_t step, const float *g, size_t first,
+                  size_t n, const struct state *in, struct state *out)
 {
-    struct ps_rule_args a = {
-        .n = n, .step = step, .g = g + first, .w_in = in->w + first, .w_out = out->w + first};
+    struct ps_rule_args a = {.n = n, .step = step, .g = g + first, .w_in = in->w + first, .w_out = out->w + first};
     for (int i = 0; i < rule->slots; i++) {
         a.slot_in[i] = in->slot[i] + first;
         a.slot_out[i] = out->slot[i] + first;
@@ -44,14 +43,13 @@ static const struct ps_rule *golden_rule(const struct golden *c, double *hyper)
     return rule;
 }
 
-static void assert_near(const float *expected, const float *got, double tolerance, const struct golden *c,
-                        int step)
+static void assert_near(const float *expected, const float *got, double tolerance, const struct golden *c, int step)
 {
     for (int i = 0; i < GOLDEN_N; i++) {
         double bound = tolerance * fmax(1, fabs((double)expected[i]));
         if (!(fabs((double)got[i] - (double)expected[i]) <= bound))
-            fail_msg("case %d (%s), step %d, element %d: %.9g, Keras has %.9g", (int)(c - golden), c->rule,
-                     step, i, (double)got[i], (double)expected[i]);
+            fail_msg("case %d (%s), step %d, element %d: %.9g, Keras has %.9g", (int)(c - golden), c->rule, step, i,
+                     (double)got[i], (double)expected[i]);
     }
 }
 
@@ -174,8 +172,7 @@ static void refuses_what_makes_no_sense(void **ctx)
     refuses("sgd", "momentum", 0.9, "rule sgd has no \"momentum\"");
     refuses("assign_add", "learning_rate", 1, "rule assign_add has no \"learning_rate\"");
     refuses("sgd", "learning_rate", -1, "learning_rate of rule sgd is -1; it must lie between 0 and 1000000");
-    refuses("sgd", "learning_rate", NAN,
-            "learning_rate of rule sgd is nan; it must lie between 0 and 1000000");
+    refuses("sgd", "learning_rate", NAN, "learning_rate of rule sgd is nan; it must lie between 0 and 1000000");
     refuses("adam", "beta_2", 1, "beta_2 of rule adam is 1; it must lie between 0 and 0.999999999");
     refuses("momentum", "nesterov", 0.5, "nesterov of rule momentum is 0.5; it must be 0 or 1");
 }

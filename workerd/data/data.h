@@ -15,7 +15,7 @@
 #include "common/error.h"
 #include "workerd/nn/model.h"
 
-enum wk_data_kind { WK_IDX, WK_CSV, WK_NPY, WK_DIGITS };
+enum wk_data_kind { WK_IDX, WK_CSV, WK_NPY, WK_DIGITS };  // as enum ps_data_kind of common/job.h
 
 struct wk_data_spec {
     enum wk_data_kind kind;

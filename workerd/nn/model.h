@@ -31,7 +31,7 @@ struct nn_loss {
 };
 
 // What a batch is. x is (rows, input elements), row-major. Labels: label[rows] for NN_SPARSE_XENT, target
-// (rows, output elements) for NN_MSE. example[rows] are global example numbers (for dropout).
+// (rows, output elements) for NN_MSE. example[rows] are global example numbers; NULL where nothing is dropped.
 struct nn_batch {
     int rows;
     const float *x;
@@ -60,13 +60,13 @@ const uint64_t *nn_model_input_shape(const struct nn_model *model, size_t *rank)
 // Is the loss computable from the model's output: classes, activation? FAILED_PRECONDITION names what does not fit.
 enum ps_code nn_model_check_loss(const struct nn_model *model, const struct nn_loss *loss, struct ps_error *e);
 // Initial value of parameter i by its initializer (GlorotUniform, HeUniform, HeNormal, GlorotNormal, LecunUniform,
-// RandomUniform, RandomNormal, Zeros, Ones, Constant), drawn from (seed, i).
+// LecunNormal, RandomUniform, RandomNormal, TruncatedNormal, Zeros, Ones, Constant), drawn from (seed, i).
 void nn_model_init_param(const struct nn_model *model, size_t i, uint64_t seed, float *value);
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 
-// Called by nn_replica_train as soon as the gradient of parameter i is final (last layers first), so that it may leave
-// while the backward pass goes on. May be NULL.
+// Called by nn_replica_train as soon as the gradient of the trainable parameter i is final (last layers first), so that
+// it may leave while the backward pass goes on. May be NULL.
 typedef void (*nn_grad_ready)(void *arg, size_t i);
 
 // rows: the most a batch will have. device: "cpu" or "ref".

@@ -7,6 +7,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include "common/cpu.h"
 #include "workerd/nn/op.h"
 
 struct nn_context {
@@ -21,14 +22,6 @@ struct nn_plan {
     void (*free)(struct nn_plan *plan);
     char info[128];
 };
-
-// Compiled once for every x86-64, for AVX2 and for AVX-512; the dynamic linker takes what the machine has. For static
-// functions only: clang 14 links no others.
-#ifdef __x86_64__
-#define NN_VECTOR __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
-#else
-#define NN_VECTOR
-#endif
 
 // OpenMP, on which oneDNN runs, keeps its number of threads per calling thread: every use of oneDNN begins here.
 void nn_cpu_enter(const struct nn_context *ctx);

@@ -4,13 +4,13 @@
 
 enum { BLOCKS = 64 };  // of four words, drawn at a time
 
-NN_VECTOR static void draw_blocks(uint64_t seed, uint64_t stream, uint64_t first, uint32_t *restrict word)
+PS_PER_CPU static void draw_blocks(uint64_t seed, uint64_t stream, uint64_t first, uint32_t *restrict word)
 {
     for (size_t i = 0; i < BLOCKS; i++)
         ps_philox(seed, PS_RANDOM_DROPOUT, stream, first + i, word + 4 * i);
 }
 
-NN_VECTOR static void keep(size_t n, const uint32_t *word, float rate, const float *x, float *y)
+PS_PER_CPU static void keep(size_t n, const uint32_t *word, float rate, const float *x, float *y)
 {
     float scale = 1 / (1 - rate);
     for (size_t i = 0; i < n; i++) {

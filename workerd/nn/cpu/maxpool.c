@@ -70,7 +70,7 @@ static inline void take_greater(int c, const float *restrict x, uint8_t k, float
     }
 }
 
-NN_VECTOR static void pool_row(const struct nn_maxpool *s, int n, int oy, const float *x, float *y, uint8_t *at)
+PS_PER_CPU static void pool_row(const struct nn_maxpool *s, int n, int oy, const float *x, float *y, uint8_t *at)
 {
     for (int ox = 0; ox < s->ow; ox++, y += s->c, at += s->c) {
         struct window w = window_at(s, n, oy, ox);
@@ -100,7 +100,7 @@ static inline void give_back(int c, const float *restrict dy, const uint8_t *res
         dx[i] += at[i] == k ? dy[i] : 0;
 }
 
-NN_VECTOR static void unpool_row(const struct nn_maxpool *s, int n, int oy, const float *dy, const uint8_t *at,
+PS_PER_CPU static void unpool_row(const struct nn_maxpool *s, int n, int oy, const float *dy, const uint8_t *at,
                                  float *dx)
 {
     for (int ox = 0; ox < s->ow; ox++, dy += s->c, at += s->c) {

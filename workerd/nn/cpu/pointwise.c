@@ -3,13 +3,13 @@
 
 #include "workerd/nn/cpu/cpu.h"
 
-NN_VECTOR static void positive_part(size_t n, const float *x, float *y)
+PS_PER_CPU static void positive_part(size_t n, const float *x, float *y)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = x[i] > 0 ? x[i] : 0;
 }
 
-NN_VECTOR static void keep_where_positive(size_t n, const float *y, const float *dy, float *dx)
+PS_PER_CPU static void keep_where_positive(size_t n, const float *y, const float *dy, float *dx)
 {
     for (size_t i = 0; i < n; i++) {
         float d = dy[i];
@@ -17,14 +17,14 @@ NN_VECTOR static void keep_where_positive(size_t n, const float *y, const float 
     }
 }
 
-NN_VECTOR static void add_to_rows(size_t rows, size_t n, const float *restrict b, float *restrict y)
+PS_PER_CPU static void add_to_rows(size_t rows, size_t n, const float *restrict b, float *restrict y)
 {
     for (size_t r = 0; r < rows; r++, y += n)
         for (size_t i = 0; i < n; i++)
             y[i] += b[i];
 }
 
-NN_VECTOR static void sum_rows(size_t rows, size_t n, const float *restrict y, float *restrict sum)
+PS_PER_CPU static void sum_rows(size_t rows, size_t n, const float *restrict y, float *restrict sum)
 {
     memset(sum, 0, n * sizeof *sum);
     for (size_t r = 0; r < rows; r++, y += n)

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job: what is trained, on what, how. Read from a YAML file by one table (in job.c) that holds every key with its
+// type, default and range; read by workerd and psctl.
+//
+//     model: model.json          # required: Keras JSON
+//     weights: w.safetensors     # to start from; default: the model's initializers
+//     data:
+//       kind: idx                # required, and its own keys:
+//                                #   idx {path: DIR}, csv {path, test_path}, npy {x, y, x_test, y_test},
+//                                #   synthetic-digits {train_examples: 20000, test_examples: 2000}
+//       shuffle: true
+//     loss:
+//       name: mse                # required: mse, sparse_categorical_crossentropy
+//       from_logits: false       # not with mse
+//     metrics: []                # accuracy
+//     optimizer: {name: adam}    # required: sgd, adam; and Keras's hyperparameters with Keras's defaults
+//     strategy:
+//       name: parameter_server   # or one_device
+//       update: async            # or sync
+//       placement: greedy        # or round_robin
+//       partitioner: none        # or fixed:N, min_bytes:B, max_bytes:B
+//       min_workers: 1           # with fewer live ones the job ends
+//     batch_size: 64             # per replica
+//     epochs: 1
+//     steps: 0                   # stop after so many; 0: no limit
+//     seed: 0
+//     threads: 1                 # per replica
+//     device: cpu                # or ref
+//     name: NAME                 # default: the file's name without its suffix
+//     on_existing: refuse        # or resume, replace
+//     timeout: 60                # seconds, for connecting and joining
+//     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
+//     output: NAME.safetensors   # the final weights
+//
+// Paths are relative to the file they stand in; those that were assigned with --set, and the default of output, to the
+// current directory.
+#ifndef PS_COMMON_JOB_H
+#define PS_COMMON_JOB_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/rule.h"
+
+enum ps_data_kind { PS_DATA_IDX, PS_DATA_CSV, PS_DATA_NPY, PS_DATA_DIGITS };
+enum ps_loss { PS_LOSS_SPARSE_XENT, PS_LOSS_MSE };
+enum ps_strategy { PS_STRATEGY_PARAMETER_SERVER, PS_STRATEGY_ONE_DEVICE };
+
+// Values of the two are those of the proto.
+enum ps_update { PS_ASYNC = 1, PS_SYNC = 2 };
+enum ps_on_existing { PS_REFUSE = 0, PS_RESUME = 1, PS_REPLACE = 2 };
+
+struct ps_hyper {
+    const char *name;  // static
+    double value;
+};
+
+struct ps_job_data {
+    int kind;  // enum ps_data_kind
+    char *path, *test_path;
+    char *x, *y, *x_test, *y_test;
+    uint64_t train_examples, test_examples;
+};
+
+// Strings are owned by the job unless said otherwise; those not given are NULL.
+struct ps_job {
+    char *name;
+    char *model, *weights, *output;
+    struct ps_job_data data;
+    bool shuffle;
+    int loss;  // enum ps_loss
+    bool from_logits;
+    bool accuracy;  // is among the metrics
+
+    int optimizer;                               // index in job.c's list, for ps_job_json
+    const char *rule;                            // of common/rule.h; static
+    struct ps_hyper hypers[PS_RULE_MAX_HYPERS];  // all that the rule has, in its order
+    size_t n_hypers;
+
+    int strategy;                   // enum ps_strategy
+    int update;                     // enum ps_update
+    char *placement, *partitioner;  // as ps_placement_parse takes them
+    int min_workers;
+
+    int batch_size, threads;  // per replica
+    uint64_t epochs, steps, seed;
+    char *device;
+    int on_existing;  // enum ps_on_existing
+    int timeout;      // seconds
+    int delay_ms;
+};
+
+// Reads the job file at path with sets ("KEY=VALUE") laid over it in order. INVALID_ARGUMENT: "FILE:LINE:
+// ..." or
+// "--set KEY: ..." and what was expected; NOT_FOUND and the like: the file cannot be read.
+enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_sets, struct ps_job **job,
+                         struct ps_error *e);
+// The same from memory; path is where the text is said to come from.
+enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets, size_t n_sets,
+                          struct ps_job **job, struct ps_error *e);
+void ps_job_free(struct ps_job *job);
+
+// The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new
+// reference.
+json_t *ps_job_json(const struct ps_job *job);
+
+#endif

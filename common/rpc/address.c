@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gRPC core says of a failed bind only that it failed. So each address is bound here first, and let go again, to
+// have the system's reason; should another take it in between, the core's own bind fails, with less of a sentence.
+#include "common/rpc/address.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static enum ps_code refused(const char *address, int error, struct ps_error *e)
+{
+    if (error == EADDRINUSE)
+        return ps_fail(e, PS_ALREADY_EXISTS, "cannot listen on %s: another process listens there", address);
+    return ps_fail(e, error == EACCES ? PS_PERMISSION_DENIED : PS_UNAVAILABLE, "cannot listen on %s: %s", address,
+                   strerror(error));
+}
+
+// ---- unix ---------------------------------------------------------------------------------------------------------
+
+static enum ps_code admit_unix(const char *address, const char *path, struct ps_error *e)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct stat st;
+    if (!*path || strlen(path) >= sizeof to.sun_path)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "'%s': expected unix: and a path of 1 to %zu bytes", address,
+                       sizeof to.sun_path - 1);
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? PS_OK : refused(address, errno, e);
+    if (!S_ISSOCK(st.st_mode))
+        return ps_fail(e, PS_ALREADY_EXISTS, "cannot listen on %s: a file that is no socket lies there", address);
+
+    memcpy(to.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int error = fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) != 0 ? errno : EADDRINUSE;
+    if (fd >= 0)
+        close(fd);
+    if (error == ECONNREFUSED)  // left behind by a process that is gone
+        error = unlink(path) == 0 ? 0 : errno;
+    return error ? refused(address, error, e) : PS_OK;
+}
+
+// ---- host:port ----------------------------------------------------------------------------------------------------
+
+static bool is_loopback(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+static int try_bind(const struct addrinfo *a)  // 0 or errno
+{
+    int on = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // as the core does: connections in TIME_WAIT
+    int error = bind(fd, a->ai_addr, a->ai_addrlen) != 0 ? errno : 0;
+    close(fd);
+    return error;
+}
+
+// Splits "host:port", "[host]:port". False: not that.
+static bool split(const char *address, char *host, size_t size, char *port, size_t port_size)
+{
+    const char *colon = strrchr(address, ':');
+    if (!colon || colon == address || strlen(colon + 1) >= port_size)
+        return false;
+    bool brackets = *address == '[';
+    const char *from = address + brackets, *to = colon - brackets;
+    if ((brackets && *to != ']') || to <= from || (size_t)(to - from) >= size ||
+        (!brackets && memchr(from, ':', (size_t)(to - from))))
+        return false;
+    memcpy(host, from, (size_t)(to - from));
+    host[to - from] = 0;
+    strcpy(port, colon + 1);
+    return *port && strspn(port, "0123456789") == strlen(port) && atoi(port) <= 65535;
+}
+
+static enum ps_code admit_each(const char *address, const struct addrinfo *list, bool insecure, struct ps_error *e)
+{
+    for (const struct addrinfo *a = list; a; a = a->ai_next)
+        if (!insecure && !is_loopback(a->ai_addr))
+            return ps_fail(e, PS_FAILED_PRECONDITION,
+                           "refusing to listen on %s: other hosts could connect, and connections are neither "
+                           "authenticated nor encrypted; use a loopback address or unix:/path, or pass --insecure",
+                           address);
+    // A name may stand for several addresses ("localhost": ::1 and 127.0.0.1): one that works is enough, one that is
+    // taken is not ours.
+    int works = 0, error = 0, taken = 0;
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+        int result = try_bind(a);
+        works += result == 0;
+        taken += result == EADDRINUSE;
+        error = result ? result : error;
+    }
+    if (taken)
+        return refused(address, EADDRINUSE, e);
+    return works ? PS_OK : refused(address, error, e);
+}
+
+enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_error *e)
+{
+    if (strncmp(address, "unix:", 5) == 0)
+        return admit_unix(address, address + 5, e);
+
+    char host[256], port[8];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+    if (!split(address, host, sizeof host, port, sizeof port))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "'%s': expected host:port, [ipv6]:port or unix:/path", address);
+    int error = getaddrinfo(host, port, &hints, &list);
+    if (error)
+        return ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s: %s: %s", address, host, gai_strerror(error));
+    enum ps_code code = admit_each(address, list, insecure, e);
+    freeaddrinfo(list);
+    return code;
+}

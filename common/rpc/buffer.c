@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/buffer.h"
+
+#include <grpc/grpc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+
+// Up to here copying a slice is cheaper than what the core does for each one: a reference count, an entry of its
+// slice buffers, one of writev's.
+enum { SMALL = 2048 };
+
+// ---- releases -----------------------------------------------------------------------------------------------------
+
+static _Thread_local struct ps_releases *collecting;
+
+void ps_releases_begin(struct ps_releases *to)
+{
+    *to = (struct ps_releases){0};
+    collecting = to;
+}
+
+void ps_releases_end(void)
+{
+    collecting = NULL;
+}
+
+void ps_releases_run(struct ps_releases *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        ps_owner_unref(r->v[i]);
+    free(r->v);
+    *r = (struct ps_releases){0};
+}
+
+static void add(struct ps_releases *r, struct ps_owner *owner)
+{
+    if (r->n == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 8;
+        r->v = ps_realloc(r->v, r->cap * sizeof *r->v);
+    }
+    r->v[r->n++] = owner;
+}
+
+void ps_releases_move(struct ps_releases *to, struct ps_releases *from)
+{
+    for (size_t i = 0; i < from->n; i++)
+        add(to, from->v[i]);
+    free(from->v);
+    *from = (struct ps_releases){0};
+}
+
+static void release(void *owner)
+{
+    if (collecting)
+        add(collecting, owner);
+    else
+        ps_owner_unref(owner);
+}
+
+// ---- in -----------------------------------------------------------------------------------------------------------
+
+struct received {
+    struct ps_owner owner;
+    grpc_byte_buffer *buffer;
+};
+
+static void received_free(struct ps_owner *o)
+{
+    struct received *r = (struct received *)o;
+    grpc_byte_buffer_destroy(r->buffer);
+    free(r);
+}
+
+void ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer)
+{
+    grpc_slice_buffer *slices = &buffer->data.raw.slice_buffer;
+    struct received *r = ps_alloc(sizeof *r);
+    r->owner.free = received_free;
+    atomic_init(&r->owner.refs, 1);
+    r->buffer = buffer;
+    for (size_t i = 0; i < slices->count; i++) {
+        grpc_slice *s = &slices->slices[i];  // where it is: short ones hold their bytes themselves
+        struct ps_slice part = {GRPC_SLICE_START_PTR(*s), GRPC_SLICE_LENGTH(*s), &r->owner};
+        ps_rope_add(out, ps_slice_ref(part));
+    }
+    ps_owner_unref(&r->owner);
+}
+
+// ---- out ----------------------------------------------------------------------------------------------------------
+
+// The run of small slices that starts at v[0]: how many, and their bytes.
+static size_t small_run(const struct ps_slice *v, size_t n, size_t *bytes)
+{
+    size_t i = 0;
+    for (*bytes = 0; i < n && v[i].len <= SMALL; i++)
+        *bytes += v[i].len;
+    return i;
+}
+
+static grpc_slice copy_run(const struct ps_slice *v, size_t n, size_t bytes)
+{
+    grpc_slice copy = grpc_slice_malloc(bytes);
+    uint8_t *to = GRPC_SLICE_START_PTR(copy);
+    for (size_t i = 0; i < n; i++) {
+        to = (uint8_t *)memcpy(to, v[i].data, v[i].len) + v[i].len;
+        if (v[i].owner)
+            release(v[i].owner);
+    }
+    return copy;
+}
+
+static grpc_slice wrap(const struct ps_slice *s)
+{
+    if (!s->owner)
+        return grpc_slice_from_static_buffer(s->data, s->len);
+    return grpc_slice_new_with_user_data((void *)s->data, s->len, release, s->owner);
+}
+
+grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in)
+{
+    grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(NULL, 0);
+    for (size_t i = 0, bytes; i < in->n;) {
+        size_t run = small_run(in->v + i, in->n - i, &bytes);
+        grpc_slice s = run ? copy_run(in->v + i, run, bytes) : wrap(&in->v[i]);
+        grpc_slice_buffer_add(&buffer->data.raw.slice_buffer, s);
+        i += run ? run : 1;
+    }
+    free(in->v);
+    *in = PS_ROPE_EMPTY;
+    return buffer;
+}

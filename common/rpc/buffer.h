@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ropes and the gRPC core's byte buffers, turned into each other without copying what is large.
+//
+// Used by server and client. Any thread.
+#ifndef PS_COMMON_RPC_BUFFER_H
+#define PS_COMMON_RPC_BUFFER_H
+
+#include <grpc/byte_buffer.h>
+
+#include "common/slice.h"
+#include "common/wire.h"
+
+// What waits for the stream goes into one message up to here, but always at least one record. Larger ones gain nothing
+// and would leave the cache between the socket's copy and the update rule.
+enum { PS_GATHER_BYTES = 512 << 10, PS_GATHER_RECORDS = 400 };
+
+// Bytes of a record besides its body and text, at most, and what that leaves for the body.
+enum { PS_RECORD_OVERHEAD = 48, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEAD };
+
+// Appends the buffer's bytes to *out; takes over the buffer, which lives until the last of its slices is dropped.
+void ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer);
+
+// A byte buffer that holds references on the large slices of *in and copies of the small ones. *in becomes empty.
+grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in);
+
+// Owners whose references wait to be dropped.
+struct ps_releases {
+    struct ps_owner **v;
+    size_t n, cap;
+};
+
+// The gRPC core may drop slices in any of its functions. Between begin and end, references that this thread would
+// drop through this module collect in *to instead: for a thread that holds locks which an owner's free may want.
+void ps_releases_begin(struct ps_releases *to);
+void ps_releases_end(void);
+void ps_releases_move(struct ps_releases *to, struct ps_releases *from);  // appends; from becomes empty
+void ps_releases_run(struct ps_releases *r);  // drops them and the array
+
+#endif

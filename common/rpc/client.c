@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/client.h"
+
+#include <grpc/grpc_security.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/rpc/client_inside.h"
+#include "common/rpc/method.h"
+
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+char *ps__peer_text(const struct ps__peer *peer, const struct ps__pending *p, enum ps_code code, const char *details)
+{
+    bool ours = !*details || strcmp(details, "Deadline Exceeded") == 0;  // the core's word for it
+    if (code == PS_DEADLINE_EXCEEDED && ours)
+        return ps_printf("%s did not answer %s within %u ms", peer->name, ps_method_name(p->method), p->timeout_ms);
+    if (code == PS_UNAVAILABLE || code == PS_CANCELLED)
+        return ps_printf("%s: %s", peer->name, *details ? details : "connection lost");
+    return ps_strdup(details);
+}
+
+void ps__pending_free(struct ps__pending *p)
+{
+    if (!p)
+        return;
+    ps_rope_clear(&p->request);
+    free(p->text);
+    free(p);
+}
+
+void ps__pending_end_later(struct ps_client *c, struct ps__pending *p, enum ps_code code, char *text)
+{
+    p->code = code;
+    p->text = text;
+    pthread_mutex_lock(&c->lock);
+    TAILQ_INSERT_TAIL(&c->ended, p, link);
+    pthread_mutex_unlock(&c->lock);
+    ps__client_poke(c, 0);
+}
+
+void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
+                    struct ps_rope *request, ps_reply_fn reply, void *arg)
+{
+    struct ps__peer *peer = &c->peers[task];
+    struct ps__pending *p = ps_alloc(sizeof *p);
+    struct ps_releases releases;
+    p->reply = reply;
+    p->arg = arg;
+    p->method = method;
+    p->timeout_ms = timeout_ms;
+    ps_rope_move(&p->request, request);
+
+    ps_releases_begin(&releases);
+    if (p->request.len > PS_BODY_MAX)
+        ps__pending_end_later(c, p, PS_INVALID_ARGUMENT,
+                              ps_printf("%s: a request of %zu bytes, at most %d are accepted", ps_method_name(method),
+                                        p->request.len, PS_BODY_MAX));
+    else if (stream && ps_method_streams(method))
+        ps__stream_call(peer, p);
+    else
+        ps__unary_call(peer, p);
+    ps_releases_end();
+
+    if (releases.n) {
+        pthread_mutex_lock(&c->lock);
+        ps_releases_move(&c->released, &releases);
+        pthread_mutex_unlock(&c->lock);
+        ps__client_poke(c, 0);
+    }
+}
+
+// ---- timers: a binary heap ----------------------------------------------------------------------------------------
+
+static void timer_push(struct ps_client *c, struct ps__timer t)  // locked
+{
+    if (c->n_timers == c->cap_timers) {
+        c->cap_timers = c->cap_timers ? 2 * c->cap_timers : 16;
+        c->timers = ps_realloc(c->timers, c->cap_timers * sizeof *c->timers);
+    }
+    size_t i = c->n_timers++;
+    for (; i && t.at < c->timers[(i - 1) / 2].at; i = (i - 1) / 2)
+        c->timers[i] = c->timers[(i - 1) / 2];
+    c->timers[i] = t;
+}
+
+static struct ps__timer timer_pop(struct ps_client *c)  // locked
+{
+    struct ps__timer first = c->timers[0], last = c->timers[--c->n_timers];
+    size_t i = 0, child;
+    while ((child = 2 * i + 1) < c->n_timers) {
+        if (child + 1 < c->n_timers && c->timers[child + 1].at < c->timers[child].at)
+            child++;
+        if (last.at <= c->timers[child].at)
+            break;
+        c->timers[i] = c->timers[child];
+        i = child;
+    }
+    c->timers[i] = last;
+    return first;
+}
+
+void ps_client_after(struct ps_client *c, uint64_t delay_ns, void (*fn)(void *arg), void *arg)
+{
+    struct ps__timer t = {ps_now() + delay_ns, fn, arg};
+    pthread_mutex_lock(&c->lock);
+    timer_push(c, t);
+    pthread_mutex_unlock(&c->lock);
+    ps__client_poke(c, t.at);
+}
+
+static void run_timers(struct ps_client *c, uint64_t now)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->stopping && c->n_timers && c->timers[0].at <= now) {
+        struct ps__timer t = timer_pop(c);
+        pthread_mutex_unlock(&c->lock);
+        t.fn(t.arg);
+        pthread_mutex_lock(&c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+// ---- the thread ---------------------------------------------------------------------------------------------------
+
+void ps__client_poke(struct ps_client *c, uint64_t at)
+{
+    pthread_mutex_lock(&c->lock);
+    bool ring = at < c->wake && !c->rung && !c->closed;
+    c->rung |= ring;
+    pthread_mutex_unlock(&c->lock);
+    if (ring)
+        ps_cq_batch(&c->cq, c->bell, NULL, 0, &c->on_bell);
+}
+
+static void on_bell(struct ps_event *ev, bool ok)
+{
+    (void)ok;
+    struct ps_client *c = PS_CONTAINER(ev, struct ps_client, on_bell);
+    pthread_mutex_lock(&c->lock);
+    c->rung = false;
+    pthread_mutex_unlock(&c->lock);
+}
+
+// Tells what ended without the core and drops what calls left to drop. True: there was something.
+static bool tell_ended(struct ps_client *c)
+{
+    struct ps__pendings ended = TAILQ_HEAD_INITIALIZER(ended);
+    struct ps_releases released = {0};
+    struct ps_rope none = PS_ROPE_EMPTY;
+    struct ps__pending *p;
+    pthread_mutex_lock(&c->lock);
+    TAILQ_CONCAT(&ended, &c->ended, link);
+    ps_releases_move(&released, &c->released);
+    pthread_mutex_unlock(&c->lock);
+
+    bool some = released.n || !TAILQ_EMPTY(&ended);
+    ps_releases_run(&released);
+    while ((p = TAILQ_FIRST(&ended))) {
+        TAILQ_REMOVE(&ended, p, link);
+        p->reply(p->arg, p->code, p->text, &none);
+        ps__pending_free(p);
+    }
+    return some;
+}
+
+// Cancels what is under way, and closes the queue once nothing is. Then it shuts down by itself.
+static void stop_all(struct ps_client *c)
+{
+    ps__unary_cancel_all(c);
+    ps__streams_cancel_all(c);
+    pthread_mutex_lock(&c->lock);
+    bool close = !c->closed && TAILQ_EMPTY(&c->unaries) && TAILQ_EMPTY(&c->ended);
+    for (size_t i = 0; i < c->n_peers; i++)
+        close &= !c->peers[i].stream;
+    c->closed |= close;
+    pthread_mutex_unlock(&c->lock);
+    if (close)
+        ps_cq_close(&c->cq);
+}
+
+static uint64_t next_due(const struct ps_client *c)  // locked
+{
+    uint64_t next = ps__streams_soonest(c);
+    if (c->n_timers && !c->stopping && c->timers[0].at < next)
+        next = c->timers[0].at;
+    return c->released.n || !TAILQ_EMPTY(&c->ended) ? 0 : next;
+}
+
+// All that is due. Returns when to come back: who adds something that is due sooner, rings.
+static uint64_t run_due(struct ps_client *c)
+{
+    uint64_t now = ps_now();
+    while (tell_ended(c))
+        continue;
+    run_timers(c, now);
+    ps__streams_expire(c, now);
+    pthread_mutex_lock(&c->lock);
+    bool stopping = c->stopping;
+    uint64_t next = c->wake = next_due(c);
+    pthread_mutex_unlock(&c->lock);
+    if (stopping)
+        stop_all(c);
+    return next;
+}
+
+static void *client_thread(void *arg)
+{
+    struct ps_client *c = arg;
+    while (ps_cq_step(&c->cq, run_due(c)) != PS_CQ_SHUTDOWN)
+        continue;
+    return NULL;
+}
+
+// ---- start and end ------------------------------------------------------------------------------------------------
+
+static grpc_arg number(const char *key, int value)
+{
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+}
+
+static grpc_channel *channel_create(const char *address)
+{
+    grpc_arg args[] = {
+        number(GRPC_ARG_ENABLE_HTTP_PROXY, 0),  // set on many clusters, and not meant for this
+        number(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
+        number(GRPC_ARG_ENABLE_RETRIES, 0),  // libclient repeats what may be repeated
+        number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
+        number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+        // An attempt to connect may take 1 s; a task that comes back is found within the next.
+        number(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000),
+        number(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
+        number(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
+        // A task that is stopped still acknowledges TCP: it is missed after 3 s without an answer to a ping.
+        number(GRPC_ARG_KEEPALIVE_TIME_MS, 1000),
+        number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000),
+        number(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
+    };
+    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+    grpc_channel *channel =
+        grpc_channel_create(address, credentials, &(grpc_channel_args){sizeof args / sizeof *args, args});
+    grpc_channel_credentials_release(credentials);
+    return channel;
+}
+
+static grpc_call *call_nowhere(struct ps_client *c)
+{
+    c->nowhere = grpc_lame_client_channel_create("nowhere", GRPC_STATUS_UNAVAILABLE, "never called");
+    return grpc_channel_create_call(c->nowhere, NULL, 0, c->cq.queue, grpc_slice_from_static_string("/"), NULL,
+                                    ps_timespec(UINT64_MAX), NULL);
+}
+
+struct ps_client *ps_client_create(const char *const *addresses, size_t n)
+{
+    struct ps_client *c = ps_alloc(sizeof *c);
+    grpc_init();
+    ps_cq_init(&c->cq);
+    pthread_mutex_init(&c->lock, NULL);
+    TAILQ_INIT(&c->unaries);
+    TAILQ_INIT(&c->ended);
+    c->on_bell.fn = on_bell;
+    c->bell = call_nowhere(c);
+    c->peers = ps_alloc(n * sizeof *c->peers);
+    c->n_peers = n;
+    for (size_t i = 0; i < n; i++) {
+        c->peers[i].client = c;
+        c->peers[i].name = ps_printf("ps:%zu (%s)", i, addresses[i]);
+        c->peers[i].channel = channel_create(addresses[i]);
+    }
+    pthread_create(&c->thread, NULL, client_thread, c);
+    return c;
+}
+
+void ps_client_stop(struct ps_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->stopping = true;
+    pthread_mutex_unlock(&c->lock);
+    ps__client_poke(c, 0);
+    pthread_join(c->thread, NULL);
+    while (tell_ended(c))  // what came in while it ended
+        continue;
+}
+
+void ps_client_destroy(struct ps_client *c)
+{
+    for (size_t i = 0; i < c->n_peers; i++) {
+        grpc_channel_destroy(c->peers[i].channel);
+        free(c->peers[i].name);
+    }
+    grpc_call_unref(c->bell);
+    grpc_channel_destroy(c->nowhere);
+    ps_cq_fini(&c->cq);
+    pthread_mutex_destroy(&c->lock);
+    free(c->peers);
+    free(c->timers);
+    free(c);
+    grpc_shutdown();
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gRPC client: calls to the ps tasks of a cluster, each as a unary call or as a record of one gathered stream per
+// task.
+//
+// Receives from: libclient's world, psd's world. Hands to: the callbacks. Threads: a client has one of its own, which
+// polls and runs all callbacks; functions may be called from any thread. Neither a callback nor a slice's owner is run
+// from inside ps_client_call and ps_client_after: they may be called with locks held that those want.
+//
+// A stream is opened by the first call that needs one, and again by the first one after it was lost. Calls made one
+// after the other over the stream reach the task in that order; when it is lost, every call that is not answered ends
+// with UNAVAILABLE. Whether such a call was executed is not known.
+#ifndef PS_COMMON_RPC_CLIENT_H
+#define PS_COMMON_RPC_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/slice.h"
+
+struct ps_client;
+
+// Runs once per call. reply is empty unless code is PS_OK; what is not moved out of it is cleared afterwards. text: the
+// server's sentence, or one that names the task and its address. Codes made here: UNAVAILABLE, DEADLINE_EXCEEDED,
+// CANCELLED, INVALID_ARGUMENT (a request larger than a message may be).
+typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_rope *reply);
+
+// addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call.
+struct ps_client *ps_client_create(const char *const *addresses, size_t n);
+// Ends every call with CANCELLED and drops the timers; returns when the thread has ended. Not from a callback. Calls
+// that callbacks make meanwhile end the same way.
+void ps_client_stop(struct ps_client *c);
+void ps_client_destroy(struct ps_client *c);  // stopped
+
+// request is moved. timeout_ms 0: none. stream: as a record, where the method may be one.
+void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
+                    struct ps_rope *request, ps_reply_fn reply, void *arg);
+
+// Runs fn after delay_ns, unless the client is stopped before.
+void ps_client_after(struct ps_client *c, uint64_t delay_ns, void (*fn)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the client's files share.
+//
+//     client.c         the thread, timers, start and end
+//     client_unary.c   a unary call
+//     client_stream.c  a task's gathered stream and its records
+//
+// One lock, the client's. No function of the gRPC core, no callback and no release of a slice under it. Calls and
+// streams are freed on the client's thread alone.
+#ifndef PS_COMMON_RPC_CLIENT_INSIDE_H
+#define PS_COMMON_RPC_CLIENT_INSIDE_H
+
+#include <grpc/grpc.h>
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "common/rpc/client.h"
+#include "common/rpc/cq.h"
+#include "common/rpc/buffer.h"
+
+struct ps__unary;
+struct ps__client_stream;
+
+struct ps__peer {
+    struct ps_client *client;
+    char *name;  // "ps:1 (127.0.0.1:7071)", as every error says it
+    grpc_channel *channel;
+    struct ps__client_stream *stream;  // NULL: the next call opens one
+};
+
+// A call until its callback has run. Unary ones are part of a struct ps__unary.
+struct ps__pending {
+    TAILQ_ENTRY(ps__pending) link;  // in its stream's `all`, or the client's `ended`
+    ps_reply_fn reply;
+    void *arg;
+    int method;
+    uint32_t timeout_ms;
+    // Records:
+    TAILQ_ENTRY(ps__pending) to_send;
+    LIST_ENTRY(ps__pending) same_bucket;
+    uint64_t id, deadline;
+    bool queued;  // in to_send
+    struct ps_rope request;
+    // Where it ended without the core:
+    enum ps_code code;
+    char *text;
+};
+
+TAILQ_HEAD(ps__pendings, ps__pending);
+
+struct ps__timer {
+    uint64_t at;
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+struct ps_client {
+    struct ps_cq cq;
+    pthread_t thread;
+    struct ps__peer *peers;
+    size_t n_peers;
+    grpc_channel *nowhere;
+    grpc_call *bell;  // never started: a batch of nothing on it wakes the thread
+    struct ps_event on_bell;
+
+    pthread_mutex_t lock;  // all below
+    bool stopping, closed;
+    uint64_t wake;  // when the thread looks at the clock of its own accord
+    bool rung;      // the bell's event is on its way to it
+    struct ps__timer *timers;  // heap, the next one first
+    size_t n_timers, cap_timers;
+    TAILQ_HEAD(, ps__unary) unaries;
+    struct ps__pendings ended;    // wait for the thread to tell
+    struct ps_releases released;  // likewise
+};
+
+// Has the thread look at the client's state, no later than `at` (0: now). Without the lock.
+void ps__client_poke(struct ps_client *c, uint64_t at);
+
+// Ends a call that the core does not know (any more); the callback runs on the thread. Without the lock. Frees p.
+void ps__pending_end_later(struct ps_client *c, struct ps__pending *p, enum ps_code code, char *text);
+void ps__pending_free(struct ps__pending *p);
+
+// Both take over p and, in it, the request.
+void ps__unary_call(struct ps__peer *peer, struct ps__pending *p);
+void ps__stream_call(struct ps__peer *peer, struct ps__pending *p);
+
+// On the thread, without the lock.
+void ps__unary_cancel_all(struct ps_client *c);
+void ps__streams_cancel_all(struct ps_client *c);
+void ps__streams_expire(struct ps_client *c, uint64_t now);
+
+uint64_t ps__streams_soonest(const struct ps_client *c);  // locked: when to expire next
+
+// The sentence for what the core reports: names the task. malloc'd.
+char *ps__peer_text(const struct ps__peer *peer, const struct ps__pending *p, enum ps_code code, const char *details);
+
+#endif

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A task's gathered stream. Calls wait in to_send while a message is being sent, or while the replies of a message are
+// being told (each may be followed by another call), and go out together.
+//
+//     pending, to_send     -> packed into a message (take)
+//     pending              -> told: its reply, DEADLINE_EXCEEDED, or what ended the stream
+#include <grpc/support/alloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/rpc/client_inside.h"
+#include "common/rpc/method.h"
+
+enum { BUCKETS = 1024 };  // ids are consecutive, so that calls spread evenly
+
+LIST_HEAD(bucket, ps__pending);
+
+struct ps__client_stream {
+    struct ps__peer *peer;
+    grpc_call *grpc;
+    atomic_size_t refs;  // the peer's, and one per operation of the core
+    struct ps_event opened, received, sent, closed;
+    grpc_byte_buffer *incoming, *outgoing;
+    grpc_metadata_array initial, trailing;
+    grpc_status_code status;
+    grpc_slice details;
+
+    // Under the client's lock:
+    bool ready;      // open() has run: operations may be started
+    bool sending;
+    bool corked;     // replies are being told
+    bool over;       // nothing can be sent any more
+    bool cancelled;
+    uint64_t last_id;
+    uint64_t soonest;  // no deadline in `all` is earlier
+    struct ps__pendings all;
+    TAILQ_HEAD(, ps__pending) to_send;
+    struct bucket by_id[BUCKETS];
+};
+
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+static void add(struct ps__client_stream *st, struct ps__pending *p)
+{
+    p->id = ++st->last_id;
+    p->deadline = p->timeout_ms ? ps_now() + p->timeout_ms * PS_MS : UINT64_MAX;
+    if (p->deadline < st->soonest)
+        st->soonest = p->deadline;
+    p->queued = true;
+    TAILQ_INSERT_TAIL(&st->all, p, link);
+    TAILQ_INSERT_TAIL(&st->to_send, p, to_send);
+    LIST_INSERT_HEAD(&st->by_id[p->id % BUCKETS], p, same_bucket);
+}
+
+static void detach(struct ps__client_stream *st, struct ps__pending *p)
+{
+    TAILQ_REMOVE(&st->all, p, link);
+    LIST_REMOVE(p, same_bucket);
+    if (p->queued)
+        TAILQ_REMOVE(&st->to_send, p, to_send);
+    if (TAILQ_EMPTY(&st->all))
+        st->soonest = UINT64_MAX;
+}
+
+static struct ps__pending *find(struct ps__client_stream *st, uint64_t id)
+{
+    struct ps__pending *p;
+    LIST_FOREACH (p, &st->by_id[id % BUCKETS], same_bucket)
+        if (p->id == id)
+            return p;
+    return NULL;
+}
+
+static void tell(struct ps__pending *p, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct ps_rope none = PS_ROPE_EMPTY;
+    p->reply(p->arg, code, text, code == PS_OK ? body : &none);
+    ps__pending_free(p);
+}
+
+static void tell_all(struct ps__client_stream *st, struct ps__pendings *list, enum ps_code code, const char *details)
+{
+    struct ps__pending *p;
+    while ((p = TAILQ_FIRST(list))) {
+        TAILQ_REMOVE(list, p, link);
+        char *text = ps__peer_text(st->peer, p, code, details);
+        tell(p, code, text, NULL);
+        free(text);
+    }
+}
+
+// ---- sending ------------------------------------------------------------------------------------------------------
+
+// Locked. The next message, empty where there is none to be sent now; otherwise it has to go to send().
+static struct ps_rope take(struct ps__client_stream *st)
+{
+    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps__pending *p;
+    size_t n = 0, bytes = 0;
+    if (!st->ready || st->sending || st->corked || st->over)
+        return message;
+    while ((p = TAILQ_FIRST(&st->to_send)) && n < PS_GATHER_RECORDS) {
+        bytes += p->request.len + PS_RECORD_OVERHEAD;
+        if (n++ && bytes > PS_GATHER_BYTES)
+            break;
+        struct ps_record r;
+        r.id = p->id;
+        r.method = (uint32_t)p->method;
+        r.timeout_ms = p->timeout_ms;
+        r.code = 0;
+        r.error[0] = 0;
+        r.body = p->request;
+        p->request = PS_ROPE_EMPTY;
+        ps_record_pack(&r, &message);
+        p->queued = false;
+        TAILQ_REMOVE(&st->to_send, p, to_send);
+    }
+    st->sending = message.len > 0;
+    return message;
+}
+
+static void stream_unref(struct ps__client_stream *st)
+{
+    if (atomic_fetch_sub(&st->refs, 1) != 1)
+        return;
+    grpc_byte_buffer_destroy(st->incoming);
+    grpc_byte_buffer_destroy(st->outgoing);
+    grpc_metadata_array_destroy(&st->initial);
+    grpc_metadata_array_destroy(&st->trailing);
+    grpc_slice_unref(st->details);
+    grpc_call_unref(st->grpc);
+    free(st);
+}
+
+static void start(struct ps__client_stream *st, const grpc_op *ops, size_t n, struct ps_event *ev)
+{
+    atomic_fetch_add(&st->refs, 1);
+    if (!ps_cq_batch(&st->peer->client->cq, st->grpc, ops, n, ev))
+        stream_unref(st);  // the client is closed: everything has been told
+}
+
+static void send(struct ps__client_stream *st, struct ps_rope *message)
+{
+    if (message->len == 0)
+        return;
+    st->outgoing = ps_rope_to_buffer(message);
+    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
+    start(st, &op, 1, &st->sent);
+}
+
+static void on_sent(struct ps_event *ev, bool ok)
+{
+    struct ps__client_stream *st = PS_CONTAINER(ev, struct ps__client_stream, sent);
+    struct ps_client *c = st->peer->client;
+    grpc_byte_buffer_destroy(st->outgoing);
+    st->outgoing = NULL;
+    pthread_mutex_lock(&c->lock);
+    st->sending = false;
+    st->over |= !ok;
+    struct ps_rope message = take(st);
+    pthread_mutex_unlock(&c->lock);
+    send(st, &message);
+    stream_unref(st);
+}
+
+// ---- receiving ----------------------------------------------------------------------------------------------------
+
+static void start_receive(struct ps__client_stream *st)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &st->incoming};
+    start(st, &op, 1, &st->received);
+}
+
+static enum ps_code tell_replies(struct ps__client_stream *st, const struct ps_rope *message, struct ps_error *e)
+{
+    struct ps_client *c = st->peer->client;
+    for (size_t offset = 0; offset < message->len;) {
+        struct ps_record r;
+        enum ps_code code = ps_record_next(message, &offset, &r, e);
+        if (code)
+            return code;
+        pthread_mutex_lock(&c->lock);
+        struct ps__pending *p = find(st, r.id);
+        if (p && !p->queued)
+            detach(st, p);
+        else
+            p = NULL;  // its deadline was sooner
+        pthread_mutex_unlock(&c->lock);
+        if (p)
+            tell(p, (enum ps_code)r.code, r.error, &r.body);
+        ps_rope_clear(&r.body);
+    }
+    return PS_OK;
+}
+
+static void on_received(struct ps_event *ev, bool ok)
+{
+    (void)ok;
+    struct ps__client_stream *st = PS_CONTAINER(ev, struct ps__client_stream, received);
+    struct ps_client *c = st->peer->client;
+    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_error e;
+    if (st->incoming) {
+        ps_rope_from_buffer(&message, st->incoming);
+        st->incoming = NULL;
+        start_receive(st);
+
+        pthread_mutex_lock(&c->lock);
+        st->corked = true;
+        pthread_mutex_unlock(&c->lock);
+        if (tell_replies(st, &message, &e))
+            grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_INTERNAL, e.text, NULL);
+        ps_rope_clear(&message);
+        pthread_mutex_lock(&c->lock);
+        st->corked = false;
+        message = take(st);
+        pthread_mutex_unlock(&c->lock);
+        send(st, &message);
+    }
+    stream_unref(st);
+}
+
+// ---- deadlines ----------------------------------------------------------------------------------------------------
+
+static void collect_late(struct ps__client_stream *st, uint64_t now, struct ps__pendings *late)
+{
+    struct ps__pending *p, *next;
+    uint64_t soonest = UINT64_MAX;
+    for (p = TAILQ_FIRST(&st->all); p; p = next) {
+        next = TAILQ_NEXT(p, link);
+        if (p->deadline <= now) {
+            detach(st, p);
+            TAILQ_INSERT_TAIL(late, p, link);
+        } else if (p->deadline < soonest) {
+            soonest = p->deadline;
+        }
+    }
+    st->soonest = soonest;
+}
+
+void ps__streams_expire(struct ps_client *c, uint64_t now)
+{
+    for (size_t i = 0; i < c->n_peers; i++) {
+        struct ps__pendings late = TAILQ_HEAD_INITIALIZER(late);
+        pthread_mutex_lock(&c->lock);
+        struct ps__client_stream *st = c->peers[i].stream;
+        if (st && st->soonest <= now)
+            collect_late(st, now, &late);
+        pthread_mutex_unlock(&c->lock);
+        if (st)  // the peer lets go of it on this thread alone
+            tell_all(st, &late, PS_DEADLINE_EXCEEDED, "");
+    }
+}
+
+uint64_t ps__streams_soonest(const struct ps_client *c)
+{
+    uint64_t soonest = UINT64_MAX;
+    for (size_t i = 0; i < c->n_peers; i++) {
+        const struct ps__client_stream *st = c->peers[i].stream;
+        if (st && st->soonest < soonest)
+            soonest = st->soonest;
+    }
+    return soonest;
+}
+
+// ---- the stream itself --------------------------------------------------------------------------------------------
+
+// What the calls that waited learn of a stream's end. Errors that would meet them again keep their code.
+static enum ps_code code_of_end(grpc_status_code status, bool stopping)
+{
+    switch (status) {
+    case GRPC_STATUS_INVALID_ARGUMENT:
+    case GRPC_STATUS_RESOURCE_EXHAUSTED:
+    case GRPC_STATUS_UNIMPLEMENTED:
+    case GRPC_STATUS_UNAUTHENTICATED:
+    case GRPC_STATUS_PERMISSION_DENIED:
+        return (enum ps_code)status;
+    default:
+        return stopping ? PS_CANCELLED : PS_UNAVAILABLE;
+    }
+}
+
+static void on_closed(struct ps_event *ev, bool ok)
+{
+    (void)ok;
+    struct ps__client_stream *st = PS_CONTAINER(ev, struct ps__client_stream, closed);
+    struct ps_client *c = st->peer->client;
+    struct ps__pendings lost = TAILQ_HEAD_INITIALIZER(lost);
+    struct ps__pending *p;
+    pthread_mutex_lock(&c->lock);
+    bool stopping = c->stopping;
+    st->over = true;
+    st->peer->stream = NULL;
+    while ((p = TAILQ_FIRST(&st->all))) {
+        detach(st, p);
+        TAILQ_INSERT_TAIL(&lost, p, link);
+    }
+    pthread_mutex_unlock(&c->lock);
+
+    char *details = grpc_slice_to_c_string(st->details);
+    tell_all(st, &lost, code_of_end(st->status, stopping), details);
+    gpr_free(details);
+    stream_unref(st);
+    stream_unref(st);  // the peer's
+}
+
+static void on_opened(struct ps_event *ev, bool ok)
+{
+    (void)ok;  // if not, it is closed
+    stream_unref(PS_CONTAINER(ev, struct ps__client_stream, opened));
+}
+
+static struct ps__client_stream *stream_new(struct ps__peer *peer)
+{
+    struct ps__client_stream *st = ps_alloc(sizeof *st);
+    st->peer = peer;
+    atomic_init(&st->refs, 1);
+    st->opened.fn = on_opened;
+    st->received.fn = on_received;
+    st->sent.fn = on_sent;
+    st->closed.fn = on_closed;
+    st->soonest = UINT64_MAX;
+    TAILQ_INIT(&st->all);
+    TAILQ_INIT(&st->to_send);
+    grpc_metadata_array_init(&st->initial);
+    grpc_metadata_array_init(&st->trailing);
+    st->details = grpc_empty_slice();
+    return st;
+}
+
+// By the call that made the stream; others only add to it meanwhile.
+static void open_stream(struct ps__client_stream *st)
+{
+    struct ps_client *c = st->peer->client;
+    st->grpc = grpc_channel_create_call(st->peer->channel, NULL, 0, c->cq.queue,
+                                        grpc_slice_from_static_string(PS_STREAM_PATH), NULL, ps_timespec(UINT64_MAX),
+                                        NULL);
+    grpc_op ops[] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &st->initial},
+    };
+    grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
+                   .data.recv_status_on_client = {
+                       .trailing_metadata = &st->trailing, .status = &st->status, .status_details = &st->details}};
+    atomic_fetch_add(&st->refs, 1);  // this function's: on_closed may run before it returns
+    start(st, &end, 1, &st->closed);
+    start(st, ops, 2, &st->opened);
+    start_receive(st);
+
+    pthread_mutex_lock(&c->lock);
+    st->ready = true;
+    bool cancel = c->stopping;
+    struct ps_rope message = take(st);
+    pthread_mutex_unlock(&c->lock);
+    send(st, &message);
+    if (cancel)
+        grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
+    stream_unref(st);
+}
+
+void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
+{
+    struct ps_client *c = peer->client;
+    struct ps_rope message = PS_ROPE_EMPTY;
+    pthread_mutex_lock(&c->lock);
+    if (c->stopping) {
+        pthread_mutex_unlock(&c->lock);
+        ps__pending_end_later(c, p, PS_CANCELLED, ps_strdup("the client is closed"));
+        return;
+    }
+    struct ps__client_stream *st = peer->stream;
+    bool fresh = !st;
+    if (fresh)
+        st = peer->stream = stream_new(peer);
+    add(st, p);
+    uint64_t soonest = st->soonest;
+    message = take(st);
+    if (message.len)
+        atomic_fetch_add(&st->refs, 1);
+    pthread_mutex_unlock(&c->lock);
+
+    if (fresh) {
+        open_stream(st);
+    } else if (message.len) {
+        send(st, &message);
+        stream_unref(st);
+    }
+    ps__client_poke(c, soonest);
+}
+
+void ps__streams_cancel_all(struct ps_client *c)
+{
+    for (size_t i = 0; i < c->n_peers; i++) {
+        pthread_mutex_lock(&c->lock);
+        struct ps__client_stream *st = c->peers[i].stream;
+        bool cancel = st && st->ready && !st->cancelled;
+        if (cancel)
+            st->cancelled = true;
+        pthread_mutex_unlock(&c->lock);
+        if (cancel)
+            grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <grpc/support/alloc.h>
+#include <stdlib.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/rpc/client_inside.h"
+#include "common/rpc/method.h"
+
+// One batch from beginning to end.
+struct ps__unary {
+    struct ps__peer *peer;
+    struct ps__pending *pending;
+    TAILQ_ENTRY(ps__unary) link;
+    bool cancelled;
+    grpc_call *grpc;
+    struct ps_event done;
+    grpc_byte_buffer *request, *reply;
+    grpc_metadata_array initial, trailing;
+    grpc_status_code status;
+    grpc_slice details;
+};
+
+static void unary_free(struct ps__unary *u)
+{
+    grpc_byte_buffer_destroy(u->request);
+    grpc_byte_buffer_destroy(u->reply);
+    grpc_metadata_array_destroy(&u->initial);
+    grpc_metadata_array_destroy(&u->trailing);
+    grpc_slice_unref(u->details);
+    grpc_call_unref(u->grpc);
+    ps__pending_free(u->pending);
+    free(u);
+}
+
+// A call that was cut comes as one of these; no server of ours sends them.
+static enum ps_code code_of_end(grpc_status_code status, bool stopping)
+{
+    bool cut = status == GRPC_STATUS_CANCELLED || status == GRPC_STATUS_UNKNOWN;
+    if (cut || status == GRPC_STATUS_UNAVAILABLE)
+        return stopping ? PS_CANCELLED : PS_UNAVAILABLE;
+    return (enum ps_code)status;
+}
+
+static void on_done(struct ps_event *ev, bool ok)
+{
+    (void)ok;
+    struct ps__unary *u = PS_CONTAINER(ev, struct ps__unary, done);
+    struct ps_client *c = u->peer->client;
+    struct ps__pending *p = u->pending;
+    struct ps_rope body = PS_ROPE_EMPTY;
+    char *text = NULL;
+    pthread_mutex_lock(&c->lock);
+    TAILQ_REMOVE(&c->unaries, u, link);
+    bool stopping = c->stopping;
+    pthread_mutex_unlock(&c->lock);
+
+    enum ps_code code = code_of_end(u->status, stopping);
+    if (code) {
+        char *details = grpc_slice_to_c_string(u->details);
+        text = ps__peer_text(u->peer, p, code, details);
+        gpr_free(details);
+    } else if (u->reply) {
+        ps_rope_from_buffer(&body, u->reply);
+        u->reply = NULL;
+    }
+    p->reply(p->arg, code, text ? text : "", &body);
+    ps_rope_clear(&body);
+    free(text);
+    unary_free(u);
+}
+
+static struct ps__unary *unary_new(struct ps__peer *peer, struct ps__pending *p)
+{
+    struct ps__unary *u = ps_alloc(sizeof *u);
+    uint64_t deadline = p->timeout_ms ? ps_now() + p->timeout_ms * PS_MS : UINT64_MAX;
+    grpc_slice path = grpc_slice_from_static_string(ps_method_path(p->method));
+    u->peer = peer;
+    u->pending = p;
+    u->done.fn = on_done;
+    u->grpc = grpc_channel_create_call(peer->channel, NULL, 0, peer->client->cq.queue, path, NULL,
+                                       ps_timespec(deadline), NULL);
+    u->request = ps_rope_to_buffer(&p->request);
+    grpc_metadata_array_init(&u->initial);
+    grpc_metadata_array_init(&u->trailing);
+    u->details = grpc_empty_slice();
+    return u;
+}
+
+static bool unary_start(struct ps__unary *u)
+{
+    grpc_op ops[] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = u->request},
+        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
+        {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &u->initial},
+        {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &u->reply},
+        {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
+         .data.recv_status_on_client = {
+             .trailing_metadata = &u->trailing, .status = &u->status, .status_details = &u->details}},
+    };
+    return ps_cq_batch(&u->peer->client->cq, u->grpc, ops, sizeof ops / sizeof *ops, &u->done);
+}
+
+void ps__unary_call(struct ps__peer *peer, struct ps__pending *p)
+{
+    struct ps_client *c = peer->client;
+    struct ps__unary *u = unary_new(peer, p);
+    pthread_mutex_lock(&c->lock);
+    bool stopping = c->stopping;
+    if (!stopping)
+        TAILQ_INSERT_TAIL(&c->unaries, u, link);
+    pthread_mutex_unlock(&c->lock);
+
+    // While it is in the list the queue stays open.
+    if (!stopping && unary_start(u))
+        return;
+    u->pending = NULL;
+    unary_free(u);
+    ps__pending_end_later(c, p, PS_CANCELLED, ps_strdup("the client is closed"));
+}
+
+static struct ps__unary *next_to_cancel(struct ps_client *c)
+{
+    struct ps__unary *u;
+    pthread_mutex_lock(&c->lock);
+    TAILQ_FOREACH (u, &c->unaries, link)
+        if (!u->cancelled)
+            break;
+    if (u)
+        u->cancelled = true;
+    pthread_mutex_unlock(&c->lock);
+    return u;
+}
+
+void ps__unary_cancel_all(struct ps_client *c)
+{
+    struct ps__unary *u;
+    while ((u = next_to_cancel(c)))
+        grpc_call_cancel_with_status(u->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/cq.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+
+void ps_cq_init(struct ps_cq *cq)
+{
+    cq->queue = grpc_completion_queue_create_for_next(NULL);
+    atomic_init(&cq->ops, 1);
+}
+
+void ps_cq_fini(struct ps_cq *cq)
+{
+    grpc_completion_queue_destroy(cq->queue);
+}
+
+bool ps_cq_begin(struct ps_cq *cq)
+{
+    size_t n = atomic_load(&cq->ops);
+    do {
+        if (n == 0)
+            return false;
+    } while (!atomic_compare_exchange_weak(&cq->ops, &n, n + 1));
+    return true;
+}
+
+static void cq_end(struct ps_cq *cq)
+{
+    if (atomic_fetch_sub(&cq->ops, 1) == 1)
+        grpc_completion_queue_shutdown(cq->queue);
+}
+
+void ps_cq_close(struct ps_cq *cq)
+{
+    cq_end(cq);
+}
+
+bool ps_cq_batch(struct ps_cq *cq, grpc_call *call, const grpc_op *ops, size_t n, struct ps_event *ev)
+{
+    if (!ps_cq_begin(cq))
+        return false;
+    grpc_call_error error = grpc_call_start_batch(call, ops, n, ev, NULL);
+    if (error == GRPC_CALL_OK)
+        return true;
+    ps_error_log("grpc_call_start_batch: %s", grpc_call_error_to_string(error));
+    cq_end(cq);
+    return false;
+}
+
+gpr_timespec ps_timespec(uint64_t ns)
+{
+    if (ns == UINT64_MAX)
+        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    return (gpr_timespec){(int64_t)(ns / PS_SECOND), (int32_t)(ns % PS_SECOND), GPR_CLOCK_MONOTONIC};
+}
+
+enum ps_cq_step ps_cq_step(struct ps_cq *cq, uint64_t until)
+{
+    grpc_event e = grpc_completion_queue_next(cq->queue, ps_timespec(until), NULL);
+    if (e.type == GRPC_QUEUE_TIMEOUT)
+        return PS_CQ_TIMEOUT;
+    if (e.type == GRPC_QUEUE_SHUTDOWN)
+        return PS_CQ_SHUTDOWN;
+    struct ps_event *ev = e.tag;
+    ev->fn(ev, e.success);
+    cq_end(cq);
+    return PS_CQ_EVENT;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/method.h"
+
+#include <string.h>
+
+#include "proto/paramserver.pb-c.h"
+
+#define DATA(name) "/paramserver.v1.ParameterServer/" name
+#define ADMIN(name) "/paramserver.v1.Admin/" name
+
+static const char *const paths[PS_METHODS] = {
+    [PARAMSERVER__V1__METHOD__JOIN] = DATA("Join"),
+    [PARAMSERVER__V1__METHOD__HEARTBEAT] = DATA("Heartbeat"),
+    [PARAMSERVER__V1__METHOD__LEAVE] = DATA("Leave"),
+    [PARAMSERVER__V1__METHOD__BARRIER] = DATA("Barrier"),
+    [PARAMSERVER__V1__METHOD__LEASE] = DATA("Lease"),
+    [PARAMSERVER__V1__METHOD__DECLARE] = DATA("Declare"),
+    [PARAMSERVER__V1__METHOD__DESCRIBE] = DATA("Describe"),
+    [PARAMSERVER__V1__METHOD__PUT] = DATA("Put"),
+    [PARAMSERVER__V1__METHOD__ASSIGN_ADD] = DATA("AssignAdd"),
+    [PARAMSERVER__V1__METHOD__PUSH] = DATA("Push"),
+    [PARAMSERVER__V1__METHOD__GET] = DATA("Get"),
+    [PARAMSERVER__V1__METHOD__PULL] = DATA("Pull"),
+    [PARAMSERVER__V1__METHOD__STATUS] = ADMIN("Status"),
+    [PARAMSERVER__V1__METHOD__WORKERS] = ADMIN("Workers"),
+    [PARAMSERVER__V1__METHOD__STOP_JOB] = ADMIN("StopJob"),
+    [PARAMSERVER__V1__METHOD__SET_MEMBERS] = ADMIN("SetMembers"),
+};
+
+const char *ps_method_path(int method)
+{
+    return method > 0 && method < PS_METHODS ? paths[method] : NULL;
+}
+
+const char *ps_method_name(int method)
+{
+    const char *path = ps_method_path(method);
+    return path ? strrchr(path, '/') + 1 : "?";
+}
+
+bool ps_method_streams(int method)
+{
+    return method >= PARAMSERVER__V1__METHOD__JOIN && method <= PARAMSERVER__V1__METHOD__PULL;
+}

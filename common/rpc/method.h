@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The methods of the contract as gRPC names them: one table for server and client.
+#ifndef PS_COMMON_RPC_METHOD_H
+#define PS_COMMON_RPC_METHOD_H
+
+#include <stdbool.h>
+
+enum { PS_METHODS = 17 };  // values of Method in proto/paramserver.proto; 0 is none
+
+#define PS_STREAM_PATH "/paramserver.v1.ParameterServer/Stream"
+
+const char *ps_method_path(int method);   // "/paramserver.v1.ParameterServer/Push"; NULL: no such method
+const char *ps_method_name(int method);   // "Push"; "?": no such method
+bool ps_method_streams(int method);       // may be a record of the stream
+
+#endif

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/server.h"
+
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/log.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/rpc/address.h"
+#include "common/rpc/method.h"
+#include "common/rpc/server_inside.h"
+#include "common/rpc/buffer.h"
+#include "common/wire.h"
+
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+void *ps__call_alloc(struct ps_server *s, size_t size)
+{
+    const size_t align = _Alignof(max_align_t);
+    size_t own = (size + align - 1) / align * align;
+    struct ps__call *c = ps_alloc(own + s->options.call_bytes);
+    c->server = s;
+    c->call.user = (char *)c + own;
+    return c;
+}
+
+void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct ps__call *c = (struct ps__call *)call;
+    struct ps_rope none = PS_ROPE_EMPTY;
+    body = body ? body : &none;
+    if (code == PS_OK && body->len > PS_BODY_MAX) {
+        code = PS_INTERNAL;
+        text = "the reply is larger than a message may be";
+    }
+    if (code != PS_OK)
+        ps_rope_clear(body);
+    c->reply(c, code, text ? text : "", body);
+}
+
+// Part of the time is left for the way back and for what is late here; of short times, a quarter.
+uint64_t ps__answer_by(uint64_t now, uint64_t deadline)
+{
+    const uint64_t margin = 150 * PS_MS;
+    if (deadline == UINT64_MAX || deadline <= now)
+        return deadline;
+    uint64_t left = deadline - now;
+    return deadline - (left / 4 < margin ? left / 4 : margin);
+}
+
+static void server_unref(struct ps_server *s)
+{
+    if (atomic_fetch_sub(&s->refs, 1) != 1)
+        return;
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s->threads);
+    free(s->ports);
+    free(s);
+    grpc_shutdown();
+}
+
+bool ps__server_enter(struct ps_server *s, struct ps__stream *stream)
+{
+    atomic_fetch_add(&s->refs, 1);
+    pthread_mutex_lock(&s->lock);
+    s->live++;
+    if (stream)
+        TAILQ_INSERT_TAIL(&s->streams, stream, link);
+    bool draining = s->draining;
+    pthread_mutex_unlock(&s->lock);
+    return draining;
+}
+
+void ps__server_leave(struct ps_server *s, struct ps__stream *stream)
+{
+    pthread_mutex_lock(&s->lock);
+    if (stream)
+        TAILQ_REMOVE(&s->streams, stream, link);
+    if (--s->live == 0)
+        pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    server_unref(s);
+}
+
+// ---- what is taken up ---------------------------------------------------------------------------------------------
+
+// One request for a call of one kind, made of the core again as soon as it is met: calls that nobody asked for pile up
+// in the core without bound, those taken up are bounded here.
+struct acceptor {
+    struct ps_event ev;
+    struct ps_server *server;
+    enum { UNARY, STREAM, UNKNOWN } kind;
+    int method;
+    void *registered;
+    grpc_call *call;
+    gpr_timespec deadline;
+    grpc_metadata_array metadata;
+    grpc_byte_buffer *request;
+    grpc_call_details details;  // UNKNOWN
+};
+
+static void acceptor_free(struct acceptor *a)
+{
+    grpc_metadata_array_destroy(&a->metadata);
+    grpc_call_details_destroy(&a->details);
+    free(a);
+}
+
+static void acceptor_arm(struct acceptor *a)
+{
+    struct ps_server *s = a->server;
+    grpc_completion_queue *q = s->cq.queue;
+    grpc_call_error error;
+    if (!ps_cq_begin(&s->cq)) {
+        acceptor_free(a);
+        return;
+    }
+    if (a->kind == UNKNOWN)
+        error = grpc_server_request_call(s->grpc, &a->call, &a->details, &a->metadata, q, q, &a->ev);
+    else
+        error = grpc_server_request_registered_call(s->grpc, a->registered, &a->call, &a->deadline, &a->metadata,
+                                                    a->kind == UNARY ? &a->request : NULL, q, q, &a->ev);
+    if (error)
+        ps_error_log("grpc_server_request_call: %s", grpc_call_error_to_string(error));
+}
+
+static uint64_t deadline_ns(gpr_timespec t)
+{
+    t = gpr_convert_clock_type(t, GPR_CLOCK_MONOTONIC);
+    if (gpr_time_cmp(t, gpr_inf_future(GPR_CLOCK_MONOTONIC)) == 0)
+        return UINT64_MAX;
+    return t.tv_sec < 0 ? 0 : (uint64_t)t.tv_sec * PS_SECOND + (uint64_t)t.tv_nsec;
+}
+
+static void refuse_unknown(struct ps_server *s, grpc_call *call, const grpc_call_details *details)
+{
+    char *path = grpc_slice_to_c_string(details->method);
+    char *text = ps_printf("no method %s here: this is a paramserver.v1 server", path);
+    ps__unary_refuse(s, call, PS_UNIMPLEMENTED, text);
+    free(text);
+    gpr_free(path);
+}
+
+static void on_call(struct ps_event *ev, bool ok)
+{
+    struct acceptor *a = PS_CONTAINER(ev, struct acceptor, ev), met = *a;
+    if (!ok) {  // the server has shut down
+        acceptor_free(a);
+        return;
+    }
+    a->request = NULL;
+    grpc_metadata_array_init(&a->metadata);
+    grpc_call_details_init(&a->details);
+    acceptor_arm(a);
+
+    if (met.kind == UNARY)
+        ps__unary_begin(met.server, met.method, met.call, deadline_ns(met.deadline), met.request);
+    else if (met.kind == STREAM)
+        ps__stream_begin(met.server, met.call);
+    else
+        refuse_unknown(met.server, met.call, &met.details);
+    grpc_metadata_array_destroy(&met.metadata);
+    grpc_call_details_destroy(&met.details);
+}
+
+static void accept_kind(struct ps_server *s, int kind, int method, void *registered)
+{
+    struct acceptor *a = ps_alloc(sizeof *a);
+    a->ev.fn = on_call;
+    a->server = s;
+    a->kind = kind;
+    a->method = method;
+    a->registered = registered;
+    grpc_metadata_array_init(&a->metadata);
+    grpc_call_details_init(&a->details);
+    acceptor_arm(a);
+}
+
+// ---- start --------------------------------------------------------------------------------------------------------
+
+static void *poll_thread(void *arg)
+{
+    struct ps_server *s = arg;
+    while (ps_cq_step(&s->cq, UINT64_MAX) != PS_CQ_SHUTDOWN)
+        continue;
+    return NULL;
+}
+
+static void on_shut(struct ps_event *ev, bool ok)
+{
+    (void)ok;
+    struct ps_server *s = PS_CONTAINER(ev, struct ps_server, shut);
+    pthread_mutex_lock(&s->lock);
+    s->is_shut = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+// What the core itself has to say is of use to those who debug it: what concerns us comes back as a status.
+static void log_grpc(gpr_log_func_args *args)
+{
+    ps_debug("grpc: %s", args->message);
+}
+
+static grpc_arg number(const char *key, int value)
+{
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+}
+
+static grpc_server *server_create(void)
+{
+    grpc_arg args[] = {
+        number(GRPC_ARG_ALLOW_REUSEPORT, 0),
+        number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
+        // A few compressed bytes could become any amount of memory: compressed messages are refused.
+        number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
+        number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, PS_UNARY_CALLS),
+        // Clients ping every second: see client.c. And a client that is gone without a word goes after 30 s.
+        number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
+        number(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
+        number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000),
+        {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
+    };
+    return grpc_server_create(&(grpc_channel_args){sizeof args / sizeof *args, args}, NULL);
+}
+
+static struct ps_server *server_new(const struct ps_server_options *options, size_t n_addresses)
+{
+    struct ps_server *s = ps_alloc(sizeof *s);
+    gpr_set_log_function(log_grpc);
+    grpc_init();
+    s->options = *options;
+    s->shut.fn = on_shut;
+    s->ports = ps_alloc(n_addresses * sizeof *s->ports);
+    atomic_init(&s->refs, 1);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    TAILQ_INIT(&s->streams);
+
+    ps_cq_init(&s->cq);
+    s->grpc = server_create();
+    grpc_server_register_completion_queue(s->grpc, s->cq.queue, NULL);
+    s->n_threads = options->threads > 0 ? options->threads : PS_SERVER_THREADS;
+    s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
+    for (int i = 0; i < s->n_threads; i++)
+        pthread_create(&s->threads[i], NULL, poll_thread, s);
+    return s;
+}
+
+static enum ps_code bind_all(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
+{
+    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
+    enum ps_code code = PS_OK;
+    for (size_t i = 0; i < n && code == PS_OK; i++) {
+        code = ps_address_admit(addresses[i], s->options.insecure, e);
+        if (code)
+            break;
+        int port = grpc_server_add_http2_port(s->grpc, addresses[i], credentials);
+        s->ports[i] = strncmp(addresses[i], "unix:", 5) == 0 ? 0 : port;
+        if (port <= 0)
+            code = ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s", addresses[i]);
+    }
+    grpc_server_credentials_release(credentials);
+    return code;
+}
+
+enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
+                             struct ps_server **server, struct ps_error *e)
+{
+    struct ps_server *s = server_new(options, n);
+    enum ps_code code = bind_all(s, addresses, n, e);
+    if (code) {
+        ps_server_stop(s, 0);
+        ps_server_destroy(s);
+        return code;
+    }
+    void *registered[PS_METHODS], *stream;
+    for (int m = 1; m < PS_METHODS; m++)
+        registered[m] = grpc_server_register_method(s->grpc, ps_method_path(m), NULL,
+                                                    GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+    stream = grpc_server_register_method(s->grpc, PS_STREAM_PATH, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+    grpc_server_start(s->grpc);
+    for (int m = 1; m < PS_METHODS; m++)
+        accept_kind(s, UNARY, m, registered[m]);
+    accept_kind(s, STREAM, 0, stream);
+    accept_kind(s, UNKNOWN, 0, NULL);
+    *server = s;
+    return PS_OK;
+}
+
+int ps_server_port(const struct ps_server *s, size_t i)
+{
+    return s->ports[i];
+}
+
+// ---- end ----------------------------------------------------------------------------------------------------------
+
+static struct ps__stream **live_streams(struct ps_server *s, size_t *n)  // locked; each with a reference
+{
+    struct ps__stream *st, **list = ps_alloc(s->live * sizeof *list);
+    *n = 0;
+    TAILQ_FOREACH (st, &s->streams, link)
+        if (ps__stream_try_ref(st))
+            list[(*n)++] = st;
+    return list;
+}
+
+void ps_server_drain(struct ps_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool first = !s->draining;
+    s->draining = true;
+    size_t n;
+    struct ps__stream **streams = live_streams(s, &n);
+    pthread_mutex_unlock(&s->lock);
+
+    if (first && ps_cq_begin(&s->cq))
+        grpc_server_shutdown_and_notify(s->grpc, s->cq.queue, &s->shut);
+    for (size_t i = 0; i < n; i++) {
+        ps__stream_drain(streams[i]);
+        ps__stream_unref(streams[i]);
+    }
+    free(streams);
+}
+
+static bool wait_idle(struct ps_server *s, uint64_t until)
+{
+    struct timespec t = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
+    int error = 0;
+    pthread_mutex_lock(&s->lock);
+    while (s->live && error == 0)
+        error = pthread_cond_timedwait(&s->changed, &s->lock, &t);
+    bool idle = s->live == 0;
+    pthread_mutex_unlock(&s->lock);
+    return idle;
+}
+
+bool ps_server_stop(struct ps_server *s, uint64_t grace_ns)
+{
+    ps_server_drain(s);
+    bool idle = wait_idle(s, ps_now() + grace_ns);
+    grpc_server_cancel_all_calls(s->grpc);
+    pthread_mutex_lock(&s->lock);
+    while (!s->is_shut)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+
+    ps_cq_close(&s->cq);
+    for (int i = 0; i < s->n_threads; i++)
+        pthread_join(s->threads[i], NULL);
+    grpc_server_destroy(s->grpc);
+    ps_cq_fini(&s->cq);
+    return idle;
+}
+
+void ps_server_destroy(struct ps_server *s)
+{
+    server_unref(s);
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gRPC server: both services of the contract, and the gathered stream.
+//
+// Receives from: the network. Hands to: one callback, for every request of either transport. Threads: its own poll
+// the completion queue and run the callback, which must not block; ps_call_reply may be called from any thread, with
+// no lock held that the release of a slice could want.
+//
+// Requests of one stream are handed over in order, one at a time. A stream with too much unanswered, or too many
+// replies that its client does not read, is not read from until that is gone. Unary calls beyond a bound are answered
+// with RESOURCE_EXHAUSTED. A call whose client is gone stays with the handler until it is answered; the answer is
+// dropped.
+#ifndef PS_COMMON_RPC_SERVER_H
+#define PS_COMMON_RPC_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/slice.h"
+
+enum {
+    PS_STREAM_BYTES = 64 << 20,   // admitted and not answered, or answered and not sent, per stream
+    PS_STREAM_CALLS = 4096,       // likewise; also the most records one message may bring
+    PS_UNARY_BYTES = 256 << 20,   // admitted and not answered, of a server
+    PS_UNARY_CALLS = 4096,
+};
+
+struct ps_server;
+
+// A request. Belongs to the handler until ps_call_reply.
+struct ps_call {
+    int method;              // Method of the proto
+    uint64_t deadline;       // ns on ps_now's clock, when to answer at the latest; UINT64_MAX: none
+    struct ps_rope request;  // the message; to be moved or cleared at any time, cleared with the call at the latest
+    void *user;              // options.call_bytes, zeroed, aligned for anything
+};
+
+struct ps_server_options {
+    bool insecure;           // allow addresses that other hosts can reach
+    int threads;             // that poll; 0: PS_SERVER_THREADS
+    size_t call_bytes;       // room for the handler in each call
+    void (*call)(void *ctx, struct ps_call *call);
+    void *ctx;
+};
+
+enum { PS_SERVER_THREADS = 2 };
+
+// Listens on n addresses: "host:port" (port 0: one that is free), "[ipv6]:port", "unix:/path".
+// INVALID_ARGUMENT, FAILED_PRECONDITION, ALREADY_EXISTS, PERMISSION_DENIED, UNAVAILABLE: an address, and why.
+enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
+                             struct ps_server **server, struct ps_error *e);
+int ps_server_port(const struct ps_server *s, size_t i);  // of the i-th address; 0: a unix socket
+
+// From now on nothing new is taken; each stream ends with UNAVAILABLE as soon as its requests are answered.
+void ps_server_drain(struct ps_server *s);
+// Drains, waits up to grace_ns for the last replies to be sent, cuts what is left and ends the threads. False:
+// something was cut. Calls that the handler still has must be answered all the same.
+bool ps_server_stop(struct ps_server *s, uint64_t grace_ns);
+void ps_server_destroy(struct ps_server *s);  // stopped
+
+// Answers. body is moved, or cleared unless code is PS_OK; may be NULL. text (may be NULL): one sentence.
+void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_rope *body);
+
+#endif

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A gathered stream. Messages are received one after the other; each is taken apart and its records handed over in
+// order, by one thread at a time. The next message is received meanwhile. Answers wait in the outbox while another
+// message is being sent or handed over, so that a burst of requests is answered with few messages.
+//
+// Every function that changes the state ends with unlock_and_advance(): it looks what can be started now.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/rpc/method.h"
+#include "common/rpc/server_inside.h"
+#include "common/rpc/buffer.h"
+#include "common/wire.h"
+
+struct ps__message {
+    STAILQ_ENTRY(ps__message) link;
+    struct ps_rope bytes;
+};
+
+struct ps__record {
+    struct ps__call base;
+    struct ps__stream *stream;
+    TAILQ_ENTRY(ps__record) link;  // of the message it came with, then in the outbox
+    uint64_t id;
+    enum ps_code code;  // the answer
+    char *text;         // NULL: none
+    struct ps_rope body;
+};
+
+// ---- memory -------------------------------------------------------------------------------------------------------
+
+static void stream_ref(struct ps__stream *st)
+{
+    atomic_fetch_add(&st->refs, 1);
+}
+
+bool ps__stream_try_ref(struct ps__stream *st)
+{
+    size_t n = atomic_load(&st->refs);
+    while (n && !atomic_compare_exchange_weak(&st->refs, &n, n + 1))
+        continue;
+    return n != 0;
+}
+
+void ps__stream_unref(struct ps__stream *st)
+{
+    if (atomic_fetch_sub(&st->refs, 1) != 1)
+        return;
+    struct ps_server *s = st->server;
+    if (st->outgoing)
+        grpc_byte_buffer_destroy(st->outgoing);
+    grpc_call_unref(st->grpc);
+    ps__server_leave(s, st);
+    pthread_mutex_destroy(&st->lock);
+    free(st);
+}
+
+static struct ps__message *message_new(grpc_byte_buffer *buffer)
+{
+    struct ps__message *m = ps_alloc(sizeof *m);
+    ps_rope_from_buffer(&m->bytes, buffer);
+    return m;
+}
+
+static void message_free(struct ps__message *m)
+{
+    if (m)
+        ps_rope_clear(&m->bytes);
+    free(m);
+}
+
+static void record_free(struct ps__record *r)
+{
+    ps_rope_clear(&r->base.call.request);
+    ps_rope_clear(&r->body);
+    free(r->text);
+    free(r);
+}
+
+static void records_free(struct ps__records *list)
+{
+    struct ps__record *r;
+    while ((r = TAILQ_FIRST(list))) {
+        TAILQ_REMOVE(list, r, link);
+        record_free(r);
+    }
+}
+
+// ---- what can be started ------------------------------------------------------------------------------------------
+
+static bool may_receive(const struct ps__stream *st)
+{
+    return st->state == PS__OPEN && !st->receiving && st->load_calls < PS_STREAM_CALLS &&
+           st->load_bytes < PS_STREAM_BYTES;
+}
+
+// Moves what the next message takes from the outbox to *out.
+static void take(struct ps__stream *st, struct ps__records *out)
+{
+    struct ps__record *r;
+    size_t n = 0, bytes = 0;
+    if (st->sending || st->corked || st->state >= PS__FAILED)
+        return;
+    while ((r = TAILQ_FIRST(&st->outbox)) && n < PS_GATHER_RECORDS) {
+        bytes += r->base.bytes;
+        if (n++ && bytes > PS_GATHER_BYTES)
+            break;
+        TAILQ_REMOVE(&st->outbox, r, link);
+        TAILQ_INSERT_TAIL(out, r, link);
+        st->load_bytes -= r->base.bytes;
+        st->load_calls--;
+    }
+}
+
+static bool may_end(const struct ps__stream *st)
+{
+    bool answered = !st->handling && STAILQ_EMPTY(&st->inbox) && !st->unanswered && TAILQ_EMPTY(&st->outbox);
+    return !st->status_sent && !st->sending &&
+           (st->state == PS__FAILED || (st->state == PS__ENDING && answered));
+}
+
+static void start_receive(struct ps__stream *st);
+static void start_send(struct ps__stream *st, struct ps__records *records);
+static void start_status(struct ps__stream *st);
+
+// Expects the lock held, and lets go of it. The caller has a reference.
+static void unlock_and_advance(struct ps__stream *st)
+{
+    struct ps__records send = TAILQ_HEAD_INITIALIZER(send), dropped = TAILQ_HEAD_INITIALIZER(dropped);
+    if (st->state >= PS__FAILED)
+        TAILQ_CONCAT(&dropped, &st->outbox, link);
+    take(st, &send);
+    bool receiving = may_receive(st), sending = !TAILQ_EMPTY(&send);
+    st->receiving |= receiving;
+    st->sending |= sending;
+    bool ending = may_end(st);
+    st->status_sent |= ending;
+    pthread_mutex_unlock(&st->lock);
+
+    if (receiving)
+        start_receive(st);
+    if (sending)
+        start_send(st, &send);
+    if (ending)
+        start_status(st);
+    records_free(&dropped);
+}
+
+// A batch with one operation; while it is under way it has a reference.
+static void start(struct ps__stream *st, const grpc_op *op, struct ps_event *ev)
+{
+    stream_ref(st);
+    if (ps_cq_batch(&st->server->cq, st->grpc, op, 1, ev))
+        return;
+    pthread_mutex_lock(&st->lock);
+    st->state = PS__CUT;
+    unlock_and_advance(st);
+    ps__stream_unref(st);
+}
+
+static void start_receive(struct ps__stream *st)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &st->incoming};
+    start(st, &op, &st->received);
+}
+
+static void start_send(struct ps__stream *st, struct ps__records *records)
+{
+    struct ps__record *r;
+    struct ps_rope message = PS_ROPE_EMPTY;
+    TAILQ_FOREACH (r, records, link) {
+        struct ps_record out;
+        out.id = r->id;
+        out.method = 0;
+        out.timeout_ms = 0;
+        out.code = r->code;
+        snprintf(out.error, sizeof out.error, "%s", r->text ? r->text : "");
+        out.body = r->body;
+        r->body = PS_ROPE_EMPTY;
+        ps_record_pack(&out, &message);
+    }
+    records_free(records);
+    st->outgoing = ps_rope_to_buffer(&message);
+    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
+    start(st, &op, &st->sent);
+}
+
+static void start_status(struct ps__stream *st)
+{
+    grpc_slice text = grpc_slice_from_copied_string(st->status.code ? st->status.text : "");
+    grpc_op op = {
+        .op = GRPC_OP_SEND_STATUS_FROM_SERVER,
+        .data.send_status_from_server = {.status = (grpc_status_code)st->status.code, .status_details = &text}};
+    start(st, &op, &st->ended);
+    grpc_slice_unref(text);
+}
+
+static void end_with(struct ps__stream *st, int state, enum ps_code code, const char *text)
+{
+    pthread_mutex_lock(&st->lock);
+    if ((int)st->state < state) {
+        st->state = state;
+        ps_fail(&st->status, code, "%s", text);
+    }
+    unlock_and_advance(st);
+}
+
+void ps__stream_drain(struct ps__stream *st)
+{
+    end_with(st, PS__ENDING, PS_UNAVAILABLE, "the server is shutting down");
+}
+
+// ---- requests -----------------------------------------------------------------------------------------------------
+
+static void record_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct ps__record *r = (struct ps__record *)call;
+    struct ps__stream *st = r->stream;
+    size_t admitted = r->base.bytes;
+    r->code = code;
+    r->text = code ? ps_strdup(text) : NULL;
+    ps_rope_move(&r->body, body);
+    r->base.bytes = r->body.len + PS_RECORD_OVERHEAD + (r->text ? strlen(r->text) : 0);
+    ps_rope_clear(&r->base.call.request);
+
+    pthread_mutex_lock(&st->lock);
+    st->unanswered--;
+    st->load_bytes += r->base.bytes - admitted;
+    TAILQ_INSERT_TAIL(&st->outbox, r, link);  // a stream that has failed drops it
+    unlock_and_advance(st);
+    ps__stream_unref(st);
+}
+
+static struct ps__record *record_new(struct ps__stream *st, struct ps_record *in, size_t bytes, uint64_t now)
+{
+    struct ps__record *r = ps__call_alloc(st->server, sizeof *r);
+    r->base.reply = record_reply;
+    r->base.bytes = bytes;
+    r->base.call.method = (int)in->method;
+    r->base.call.deadline = in->timeout_ms ? ps__answer_by(now, now + in->timeout_ms * PS_MS) : UINT64_MAX;
+    r->base.call.request = in->body;
+    r->stream = st;
+    r->id = in->id;
+    return r;
+}
+
+// All of a message's records, or none.
+static enum ps_code take_apart(struct ps__stream *st, const struct ps_rope *message, struct ps__records *out,
+                               size_t *n, struct ps_error *e)
+{
+    uint64_t now = ps_now();
+    size_t offset = 0;
+    for (*n = 0; offset < message->len; ++*n) {
+        struct ps_record in;
+        size_t start = offset;
+        if (*n == PS_STREAM_CALLS)
+            return ps_fail(e, PS_RESOURCE_EXHAUSTED, "StreamMessage: more than %d records", PS_STREAM_CALLS);
+        enum ps_code code = ps_record_next(message, &offset, &in, e);
+        if (code)
+            return code;
+        struct ps__record *r = record_new(st, &in, offset - start, now);
+        TAILQ_INSERT_TAIL(out, r, link);
+    }
+    return PS_OK;
+}
+
+static void hand_over_record(struct ps__record *r)
+{
+    struct ps_server *s = r->base.server;
+    char text[96];
+    if (ps_method_streams(r->base.call.method)) {
+        s->options.call(s->options.ctx, &r->base.call);
+        return;
+    }
+    snprintf(text, sizeof text, "method %d (%s) is not served on the stream", r->base.call.method,
+             ps_method_name(r->base.call.method));
+    ps_call_reply(&r->base.call, PS_UNIMPLEMENTED, text, NULL);
+}
+
+static void hand_over_message(struct ps__stream *st, const struct ps_rope *message)
+{
+    struct ps__records records = TAILQ_HEAD_INITIALIZER(records);
+    struct ps__record *r;
+    struct ps_error e;
+    size_t n;
+    enum ps_code code = take_apart(st, message, &records, &n, &e);
+    if (code) {
+        records_free(&records);
+        end_with(st, PS__FAILED, code, e.text);
+        return;
+    }
+    atomic_fetch_add(&st->refs, n);
+    pthread_mutex_lock(&st->lock);
+    st->unanswered += n;
+    st->load_calls += n;
+    pthread_mutex_unlock(&st->lock);
+    while ((r = TAILQ_FIRST(&records))) {
+        TAILQ_REMOVE(&records, r, link);
+        hand_over_record(r);
+    }
+}
+
+// By the thread that set st->handling.
+static void hand_over(struct ps__stream *st)
+{
+    struct ps__message *m;
+    pthread_mutex_lock(&st->lock);
+    while ((m = STAILQ_FIRST(&st->inbox))) {
+        bool wanted = st->state < PS__FAILED;
+        STAILQ_REMOVE_HEAD(&st->inbox, link);
+        st->corked = true;
+        pthread_mutex_unlock(&st->lock);
+
+        if (wanted)
+            hand_over_message(st, &m->bytes);
+        message_free(m);
+
+        pthread_mutex_lock(&st->lock);
+        st->corked = false;
+        unlock_and_advance(st);
+        pthread_mutex_lock(&st->lock);
+    }
+    st->handling = false;
+    unlock_and_advance(st);
+}
+
+// ---- events -------------------------------------------------------------------------------------------------------
+
+static void on_received(struct ps_event *ev, bool ok)
+{
+    (void)ok;  // without a message, nothing more comes: said the client, or lost is the connection
+    struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, received);
+    struct ps__message *m = st->incoming ? message_new(st->incoming) : NULL;
+    bool handle = false;
+    st->incoming = NULL;
+
+    pthread_mutex_lock(&st->lock);
+    st->receiving = false;
+    if (!m && st->state == PS__OPEN) {
+        st->state = PS__ENDING;
+    } else if (m && st->state == PS__OPEN) {
+        STAILQ_INSERT_TAIL(&st->inbox, m, link);
+        st->load_bytes += m->bytes.len;
+        handle = !st->handling;
+        st->handling = true;
+        m = NULL;
+    }
+    unlock_and_advance(st);
+    message_free(m);  // came after the end
+    if (handle)
+        hand_over(st);
+    ps__stream_unref(st);
+}
+
+static void on_sent(struct ps_event *ev, bool ok)
+{
+    struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, sent);
+    grpc_byte_buffer_destroy(st->outgoing);
+    st->outgoing = NULL;
+    pthread_mutex_lock(&st->lock);
+    st->sending = false;
+    if (!ok)
+        st->state = PS__CUT;
+    unlock_and_advance(st);
+    ps__stream_unref(st);
+}
+
+static void on_ended(struct ps_event *ev, bool ok)
+{
+    (void)ok;
+    ps__stream_unref(PS_CONTAINER(ev, struct ps__stream, ended));
+}
+
+static void on_closed(struct ps_event *ev, bool ok)
+{
+    (void)ok;
+    struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, closed);
+    pthread_mutex_lock(&st->lock);
+    st->state = PS__CUT;
+    unlock_and_advance(st);
+    ps__stream_unref(st);
+}
+
+void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
+{
+    struct ps__stream *st = ps_alloc(sizeof *st);
+    st->server = s;
+    st->grpc = grpc;
+    st->received.fn = on_received;
+    st->sent.fn = on_sent;
+    st->ended.fn = on_ended;
+    st->closed.fn = on_closed;
+    STAILQ_INIT(&st->inbox);
+    TAILQ_INIT(&st->outbox);
+    pthread_mutex_init(&st->lock, NULL);
+    atomic_init(&st->refs, 2);  // this function's, and that of the operations below until they end the stream
+    bool draining = ps__server_enter(s, st);
+
+    grpc_op ops[] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &st->cancelled},
+    };
+    bool open = ps_cq_batch(&s->cq, grpc, ops, 2, &st->closed);
+    pthread_mutex_lock(&st->lock);
+    if (!open)
+        st->state = PS__CUT;
+    unlock_and_advance(st);
+    if (!open)
+        ps__stream_unref(st);
+    if (draining)
+        ps__stream_drain(st);
+    ps__stream_unref(st);
+}

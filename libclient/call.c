@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libclient/call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/wire.h"
+
+struct psc__call {
+    struct psc__later later;
+    struct psc__seat seat;
+    TAILQ_ENTRY(psc__call) link;
+    struct psc_client *client;
+    struct psc__task *task;
+    int method;
+    const char *awaits;
+    bool once;
+    struct ps_slice message;  // packed; sent each time by reference, behind a fresh Caller
+    uint64_t started, deadline;
+    uint64_t down_since;  // first failure since the last answer of any kind; 0: none
+    uint32_t attempt;
+    bool away;        // a reply or a timer will still come back to it
+    bool over, told;  // its end is decided; done has run
+    struct ps_error error;
+    struct ps_rope reply;
+    psc__call_fn done;
+    void *arg;
+};
+
+static void call_send(struct psc__call *call);
+
+static void call_free(struct psc__call *call)
+{
+    TAILQ_REMOVE(&call->client->calls, call, link);
+    ps_slice_unref(call->message);
+    ps_rope_clear(&call->reply);
+    free(call);
+}
+
+// ---- its end ------------------------------------------------------------------------------------------------------
+
+static void call_tell(struct psc__later *later)
+{
+    struct psc__call *call = (struct psc__call *)((char *)later - offsetof(struct psc__call, later));
+    struct psc_client *c = call->client;
+    call->done(call->arg, &call->error, &call->reply);
+    psc__lock(c);
+    call->told = true;
+    if (!call->away)
+        call_free(call);
+    psc__unlock(c);
+}
+
+static void call_finish(struct psc__call *call, const struct ps_error *e)
+{
+    if (call->over)
+        return;
+    call->over = true;
+    call->error = *e;
+    psc__window_leave(&call->client->window, &call->seat);
+    psc__run_later(call->client, &call->later, call_tell);
+}
+
+static void call_fail(struct psc__call *call, enum ps_code code, const char *text)
+{
+    struct ps_error e;
+    double seconds = (double)(psc__now(call->client) - call->started) / 1e9;
+    if (code == PS_UNAVAILABLE && !call->once)
+        ps_fail(&e, code, PSC__TASK " cannot be reached, tried for %.1f s: %s", PSC__TASK_ARGS(call->task), seconds,
+                text);
+    else if (code == PS_DEADLINE_EXCEEDED)
+        ps_fail(&e, code, PSC__TASK ": waited %.1f s %s: %s", PSC__TASK_ARGS(call->task), seconds,
+                call->awaits ? call->awaits : "for an answer", text);
+    else
+        ps_fail(&e, code, PSC__TASK ": %s", PSC__TASK_ARGS(call->task), text);
+    call_finish(call, &e);
+}
+
+// ---- sending and resending ------------------------------------------------------------------------------------------
+
+// Back from the world. True: its end was decided meanwhile, there is nothing left to do.
+static bool call_landed(struct psc__call *call)
+{
+    bool over = call->over;
+    call->away = false;
+    if (over && call->told)
+        call_free(call);
+    return over;
+}
+
+// A call after the end: its callback still must not run from inside the function that starts it.
+static void call_refuse(void *arg)
+{
+    struct psc__call *call = arg;
+    struct psc_client *c = call->client;
+    psc__lock(c);
+    if (!call_landed(call))
+        call_finish(call, &c->ended);
+    psc__unlock(c);
+}
+
+static void call_again(void *arg)
+{
+    struct psc__call *call = arg;
+    struct psc_client *c = call->client;
+    psc__lock(c);
+    if (!call_landed(call))
+        call_send(call);
+    psc__unlock(c);
+}
+
+static bool may_repeat(struct psc__call *call, enum ps_code code)
+{
+    bool patient = call->deadline == UINT64_MAX;
+    uint64_t now = psc__now(call->client);
+    if (call->once)
+        return false;
+    if (code == PS_DEADLINE_EXCEEDED)
+        return patient;
+    if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
+        return false;
+    if (!call->down_since)
+        call->down_since = now;
+    return now < (patient ? call->down_since + call->client->timeout_ns : call->deadline);
+}
+
+static void call_repeat(struct psc__call *call, enum ps_code code)
+{
+    if (code == PS_DEADLINE_EXCEEDED) {
+        call->down_since = 0;
+        call->attempt = 0;
+        call_send(call);
+        return;
+    }
+    call->away = true;
+    psc__after(call->client, psc__backoff(call->client, call->attempt++), call_again, call);
+}
+
+static void call_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+{
+    struct psc__call *call = arg;
+    struct psc_client *c = call->client;
+    psc__lock(c);
+    if (!call_landed(call)) {
+        if (code == PS_OK) {
+            ps_rope_move(&call->reply, reply);
+            call_finish(call, &(struct ps_error){.code = PS_OK});
+        } else if (may_repeat(call, code)) {
+            call_repeat(call, code);
+        } else {
+            call_fail(call, code, text);
+        }
+    }
+    psc__unlock(c);
+}
+
+static void add_caller(struct psc__call *call, struct ps_rope *request)
+{
+    // Caller is field 1 of every request that has one, and the parts of a message may be joined on the wire: so the
+    // rest is packed once, and each attempt brings what is known by then.
+    Paramserver__V1__Caller caller;
+    Paramserver__V1__BarrierRequest any = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    psc__caller_init(&caller, call->task, call->seat.sequence);
+    any.caller = &caller;
+    ps_msg_pack(&any.base, NULL, request);
+}
+
+static void call_send(struct psc__call *call)
+{
+    struct psc_client *c = call->client;
+    struct ps_rope request = PS_ROPE_EMPTY;
+    if (call->method < PARAMSERVER__V1__METHOD__STATUS)
+        add_caller(call, &request);
+    ps_rope_add(&request, ps_slice_ref(call->message));
+    call->away = true;
+    c->world.call(c->world.ctx, call->task->index, call->method, psc__timeout_ms(c, call->deadline), &request,
+                  call_replied, call);
+}
+
+static void call_start(struct psc__seat *seat)
+{
+    call_send((struct psc__call *)((char *)seat - offsetof(struct psc__call, seat)));
+}
+
+static struct ps_slice pack(const ProtobufCMessage *message)
+{
+    uint8_t *data;
+    struct ps_slice s = ps_slice_new(protobuf_c_message_get_packed_size(message), &data);
+    protobuf_c_message_pack(message, data);
+    return s;
+}
+
+void psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec)
+{
+    struct psc__call *call = ps_alloc(sizeof *call);
+    call->client = c;
+    call->task = &c->tasks[spec->task];
+    call->method = spec->method;
+    call->awaits = spec->awaits;
+    call->once = spec->once;
+    call->done = spec->done;
+    call->arg = spec->arg;
+    call->message = pack(spec->message);
+    call->started = psc__now(c);
+    call->deadline = spec->timeout_ms < 0 ? UINT64_MAX : call->started + (uint64_t)spec->timeout_ms * PS_MS;
+    call->seat.mutates = spec->mutates;
+    call->seat.start = call_start;
+    TAILQ_INSERT_TAIL(&c->calls, call, link);
+    if (c->ended.code != PS_OK && spec->method != PARAMSERVER__V1__METHOD__LEAVE) {
+        call->away = true;
+        psc__after(c, 0, call_refuse, call);
+    } else if (spec->mutates) {
+        psc__window_enter(&c->window, &call->seat);
+    } else {
+        call_send(call);
+    }
+}
+
+void psc__call(struct psc_client *c, const struct psc__call_spec *spec)
+{
+    psc__lock(c);
+    psc__call_locked(c, spec);
+    psc__unlock(c);
+}
+
+void psc__calls_fail(struct psc_client *c, const struct ps_error *e)
+{
+    struct psc__call *call;
+    TAILQ_FOREACH(call, &c->calls, link)
+    call_finish(call, e);
+}
+
+void psc__calls_free(struct psc_client *c)
+{
+    struct psc__call *call;
+    while ((call = TAILQ_FIRST(&c->calls)))
+        call_free(call);
+}
+
+// ---- helpers --------------------------------------------------------------------------------------------------------
+
+enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
+                              const struct ps_rope *reply, ProtobufCMessage **m, struct ps_error *e)
+{
+    struct ps_rope payload = PS_ROPE_EMPTY;
+    enum ps_code code = ps_msg_unpack(type, reply, m, &payload, e);
+    ps_rope_clear(&payload);
+    if (code == PS_OK)
+        return PS_OK;
+    ps_error_prefix(e, PSC__TASK ": answer that is no %s", PSC__TASK_ARGS(t), type->short_name);
+    return e->code = PS_INTERNAL;
+}
+
+uint64_t psc__backoff(struct psc_client *c, uint32_t attempt)
+{
+    uint64_t base = attempt < 5 ? (50 * PS_MS) << attempt : PS_SECOND;
+    return base / 2 + c->world.random(c->world.ctx) % base;
+}
+
+uint32_t psc__timeout_ms(struct psc_client *c, uint64_t deadline)
+{
+    uint64_t now = psc__now(c);
+    if (deadline == UINT64_MAX)
+        return PSC__TRY_MS;
+    return deadline > now + PS_MS ? (uint32_t)((deadline - now) / PS_MS) : 1;
+}

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job's variables: planned by the chief and told to every ps task, the control task last; learned from the control
+// task by everyone else.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/dtype.h"
+#include "common/placement.h"
+#include "common/rule.h"
+#include "common/wire.h"
+#include "libclient/call.h"
+
+// ---- planning -------------------------------------------------------------------------------------------------------
+
+static enum ps_code find_rule(const char *name, const struct ps_rule **rule, struct ps_error *e)
+{
+    const char *names[16];
+    int n = 0;
+    for (const struct ps_rule *r; n < 16 && (r = ps_rule_at(n)); n++)
+        names[n] = r->name;
+    *rule = name ? ps_rule_find(name) : NULL;
+    if (*rule)
+        return PS_OK;
+    const char *near = name ? ps_nearest(name, names, n) : NULL;
+    return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule '%s'%s%s%s", name ? name : "",
+                   near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+// As placement sees them.
+static struct ps_placement_var *placement_vars(const psc_declaration *d, const struct ps_rule *rule)
+{
+    struct ps_placement_var *vars = ps_alloc(d->n_variables * sizeof *vars);
+    for (size_t i = 0; i < d->n_variables; i++) {
+        const psc_variable *v = &d->variables[i];
+        vars[i] = (struct ps_placement_var){.name = v->name, .rows = v->rank ? v->shape[0] : 1, .row_count = 1};
+        for (size_t k = 1; k < v->rank; k++)
+            vars[i].row_count *= v->shape[k];
+        vars[i].elem_size = (uint32_t)ps_dtype_size((int)v->dtype);
+        vars[i].slots = v->trainable ? (uint32_t)rule->slots : 0;
+    }
+    return vars;
+}
+
+static enum ps_code check_variables(const psc_declaration *d, struct ps_error *e)
+{
+    if (d->n_variables == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "there are no variables");
+    for (size_t i = 0; i < d->n_variables; i++) {
+        const psc_variable *v = &d->variables[i];
+        uint64_t count;
+        if (!v->name)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "variable %zu has no name", i);
+        if (ps_shape_count(v->shape, v->rank, (int)v->dtype, &count, e) != PS_OK)
+            return ps_error_prefix(e, "variable '%s'", v->name);
+    }
+    return PS_OK;
+}
+
+// *partitions is malloc'd.
+static enum ps_code plan(const struct psc_client *c, const psc_declaration *d, struct ps_partition **partitions,
+                         size_t *n, struct ps_error *e)
+{
+    struct ps_placement_spec spec;
+    const struct ps_rule *rule;
+    if (check_variables(d, e) != PS_OK || find_rule(d->rule, &rule, e) != PS_OK ||
+        ps_placement_parse(d->placement ? d->placement : "greedy", d->partitioner ? d->partitioner : "none", &spec,
+                           e) != PS_OK)
+        return e->code;
+    struct ps_placement_var *vars = placement_vars(d, rule);
+    enum ps_code code = ps_placement_plan(&spec, vars, d->n_variables, c->n_tasks, partitions, n, e);
+    free(vars);
+    return code;
+}
+
+// ---- the request
+// ------------------------------------------------------------------------------------------------------
+
+// Arrays of a request that is being put together.
+struct draft {
+    Paramserver__V1__DeclareRequest request;
+    Paramserver__V1__Variable *variables;
+    Paramserver__V1__Partition *partitions;
+    Paramserver__V1__Hyper *hypers;
+};
+
+static void draft_variables(struct draft *to, const psc_declaration *d)
+{
+    to->variables = ps_alloc(d->n_variables * sizeof *to->variables);
+    to->request.variables = ps_alloc(d->n_variables * sizeof *to->request.variables);
+    to->request.n_variables = d->n_variables;
+    for (size_t i = 0; i < d->n_variables; i++) {
+        Paramserver__V1__Variable *v = to->request.variables[i] = &to->variables[i];
+        paramserver__v1__variable__init(v);
+        v->name = (char *)d->variables[i].name;
+        v->dtype = (Paramserver__V1__DType)d->variables[i].dtype;
+        v->n_shape = d->variables[i].rank;
+        v->shape = (uint64_t *)d->variables[i].shape;
+        v->trainable = d->variables[i].trainable;
+    }
+}
+
+static void draft_partitions(struct draft *to, const struct ps_partition *partitions, size_t n)
+{
+    to->partitions = ps_alloc(n * sizeof *to->partitions);
+    to->request.partitions = ps_alloc(n * sizeof *to->request.partitions);
+    to->request.n_partitions = n;
+    for (size_t i = 0; i < n; i++) {
+        Paramserver__V1__Partition *p = to->request.partitions[i] = &to->partitions[i];
+        paramserver__v1__partition__init(p);
+        p->variable = partitions[i].var;
+        p->first = partitions[i].first;
+        p->count = partitions[i].count;
+        p->task = partitions[i].task;
+    }
+}
+
+static void draft_hypers(struct draft *to, const psc_declaration *d)
+{
+    to->hypers = ps_alloc(d->n_hypers * sizeof *to->hypers);
+    to->request.hypers = ps_alloc(d->n_hypers * sizeof *to->request.hypers);
+    to->request.n_hypers = d->n_hypers;
+    for (size_t i = 0; i < d->n_hypers; i++) {
+        Paramserver__V1__Hyper *h = to->request.hypers[i] = &to->hypers[i];
+        paramserver__v1__hyper__init(h);
+        h->name = (char *)d->hypers[i].name;
+        h->value = d->hypers[i].value;
+    }
+}
+
+static void draft_free(struct draft *to)
+{
+    free(to->variables);
+    free(to->partitions);
+    free(to->hypers);
+    free(to->request.variables);
+    free(to->request.partitions);
+    free(to->request.hypers);
+}
+
+// A request that stands on its own memory: through the wire's form and back.
+static Paramserver__V1__DeclareRequest *deep_copy(const Paramserver__V1__DeclareRequest *request)
+{
+    uint8_t *data;
+    size_t len = paramserver__v1__declare_request__get_packed_size(request);
+    struct ps_slice s = ps_slice_new(len, &data);
+    paramserver__v1__declare_request__pack(request, data);
+    Paramserver__V1__DeclareRequest *copy = paramserver__v1__declare_request__unpack(NULL, len, data);
+    ps_slice_unref(s);
+    return copy;
+}
+
+static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c, const psc_declaration *d,
+                                                     const struct ps_partition *partitions, size_t n_partitions)
+{
+    struct draft draft = {.request = PARAMSERVER__V1__DECLARE_REQUEST__INIT};
+    draft.request.update = (Paramserver__V1__Update)c->update;
+    draft.request.on_existing = (Paramserver__V1__OnExisting)c->on_existing;
+    draft.request.workers = c->workers;
+    draft.request.tasks = c->n_tasks;
+    draft.request.rule = (char *)d->rule;
+    draft_variables(&draft, d);
+    draft_partitions(&draft, partitions, n_partitions);
+    draft_hypers(&draft, d);
+    Paramserver__V1__DeclareRequest *request = deep_copy(&draft.request);
+    draft_free(&draft);
+    return request;
+}
+
+// ---- declaring
+// --------------------------------------------------------------------------------------------------------
+
+struct declaring {
+    struct psc_client *client;
+    struct psc__layout *layout;
+    Paramserver__V1__DeclareRequest *request;
+    uint64_t deadline;
+    uint32_t left;  // tasks other than 0 that have not answered
+    struct ps_error error;
+    struct part {
+        struct declaring *of;
+        uint32_t task;
+        bool resumed;
+    } * parts;
+    bool *resumed;
+    psc__done_fn done;
+    void *arg;
+};
+
+static void declaring_end(struct declaring *d)
+{
+    if (d->error.code == PS_OK) {
+        psc__lock(d->client);
+        d->client->layout = d->layout;
+        psc__unlock(d->client);
+        if (d->resumed)
+            *d->resumed = d->parts[0].resumed;
+    } else {
+        ps_error_prefix(&d->error, "declare");
+        psc__layout_free(d->layout);
+    }
+    d->done(d->arg, &d->error);
+    if (d->request)
+        paramserver__v1__declare_request__free_unpacked(d->request, NULL);
+    free(d->parts);
+    free(d);
+}
+
+// Values that were kept on one task and not on another are a model that never was.
+static void check_resumed(struct declaring *d)
+{
+    for (uint32_t t = 1; t < d->client->n_tasks; t++)
+        if (d->parts[t].resumed != d->parts[0].resumed) {
+            const struct psc__task *kept = &d->client->tasks[d->parts[t].resumed ? t : 0];
+            const struct psc__task *lost = &d->client->tasks[d->parts[t].resumed ? 0 : t];
+            ps_fail(&d->error, PS_FAILED_PRECONDITION,
+                    "job '%s': " PSC__TASK " has kept its values, " PSC__TASK " has not: replace it", d->client->job,
+                    PSC__TASK_ARGS(kept), PSC__TASK_ARGS(lost));
+            return;
+        }
+}
+
+static void declare_at(struct part *p);
+
+static enum ps_code read_part(struct part *p, const struct ps_rope *reply, struct ps_error *e)
+{
+    struct psc__task *t = &p->of->client->tasks[p->task];
+    ProtobufCMessage *m;
+    if (psc__call_decode(t, &paramserver__v1__declare_reply__descriptor, reply, &m, e) != PS_OK)
+        return e->code;
+    const Paramserver__V1__DeclareReply *r = (Paramserver__V1__DeclareReply *)m;
+    p->resumed = r->resumed;
+    psc__lock(t->client);
+    if (!psc__saw_generation(t, r->generation))
+        *e = t->client->ended;
+    psc__unlock(t->client);
+    ps_msg_free(m);
+    return e->code;
+}
+
+static void part_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct part *p = arg;
+    struct declaring *d = p->of;
+    struct ps_error e = *error;
+    if (e.code == PS_OK)
+        read_part(p, reply, &e);
+    psc__lock(d->client);
+    if (d->error.code == PS_OK)
+        d->error = e;
+    bool last = p->task == 0 || --d->left == 0;
+    psc__unlock(d->client);
+    if (!last)
+        return;
+    if (p->task == 0 && d->error.code == PS_OK)
+        check_resumed(d);
+    if (p->task == 0 || d->error.code != PS_OK)
+        declaring_end(d);
+    else
+        declare_at(&d->parts[0]);
+}
+
+static void declare_at(struct part *p)
+{
+    struct declaring *d = p->of;
+    psc__lock(d->client);
+    d->request->task = p->task;
+    psc__call_locked(d->client, &(struct psc__call_spec){.task = p->task,
+                                                         .method = PARAMSERVER__V1__METHOD__DECLARE,
+                                                         .message = &d->request->base,
+                                                         .timeout_ms = (int)psc__timeout_ms(d->client, d->deadline),
+                                                         .mutates = true,
+                                                         .done = part_answered,
+                                                         .arg = p});
+    psc__unlock(d->client);
+}
+
+static enum ps_code prepare(struct declaring *d, const psc_declaration *from)
+{
+    struct psc_client *c = d->client;
+    struct ps_partition *partitions;
+    size_t n;
+    if (c->layout)
+        return ps_fail(&d->error, PS_FAILED_PRECONDITION, "this client knows the job's variables already");
+    if (plan(c, from, &partitions, &n, &d->error) != PS_OK)
+        return d->error.code;
+    enum ps_code code = psc__layout_create(from->variables, from->n_variables, partitions, n, c->n_tasks,
+                                           PS_BLOCK_BYTES, &d->layout, &d->error);
+    if (code == PS_OK)
+        d->request = make_request(c, from, partitions, n);
+    free(partitions);
+    return code;
+}
+
+void psc__declare(struct psc_client *c, const psc_declaration *declaration, bool *resumed, psc__done_fn done, void *arg)
+{
+    struct declaring *d = ps_alloc(sizeof *d);
+    *d = (struct declaring){.client = c, .resumed = resumed, .done = done, .arg = arg};
+    d->deadline = psc__now(c) + c->timeout_ns;
+    d->left = c->n_tasks - 1;
+    d->parts = ps_alloc(c->n_tasks * sizeof *d->parts);
+    for (uint32_t t = 0; t < c->n_tasks; t++)
+        d->parts[t] = (struct part){.of = d, .task = t};
+    if (prepare(d, declaration) != PS_OK) {
+        declaring_end(d);
+        return;
+    }
+    if (c->n_tasks == 1) {
+        declare_at(&d->parts[0]);
+        return;
+    }
+    for (uint32_t t = 1, n = c->n_tasks; t < n; t++)
+        declare_at(&d->parts[t]);
+}
+
+// ---- attaching
+// --------------------------------------------------------------------------------------------------------
+
+struct attaching {
+    struct psc_client *client;
+    psc__done_fn done;
+    void *arg;
+};
+
+static enum ps_code read_layout(const struct psc_client *c, const Paramserver__V1__DescribeReply *r,
+                                struct psc__layout **layout, struct ps_error *e)
+{
+    if (r->tasks != c->n_tasks)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' was declared on %u ps tasks, the cluster here has %u",
+                       c->job, r->tasks, c->n_tasks);
+    psc_variable *variables = ps_alloc(r->n_variables * sizeof *variables);
+    struct ps_partition *partitions = ps_alloc(r->n_partitions * sizeof *partitions);
+    for (size_t i = 0; i < r->n_variables; i++) {
+        const Paramserver__V1__Variable *v = r->variables[i];
+        variables[i] = (psc_variable){v->name, (psc_dtype)v->dtype, v->shape, v->n_shape, v->trainable};
+    }
+    for (size_t i = 0; i < r->n_partitions; i++) {
+        const Paramserver__V1__Partition *p = r->partitions[i];
+        partitions[i] = (struct ps_partition){p->variable, p->first, p->count, p->task};
+    }
+    enum ps_code code =
+        psc__layout_create(variables, r->n_variables, partitions, r->n_partitions, r->tasks, r->block_bytes, layout, e);
+    free(variables);
+    free(partitions);
+    return code;
+}
+
+static enum ps_code read_description(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
+{
+    ProtobufCMessage *m;
+    struct psc__layout *layout = NULL;
+    if (psc__call_decode(&c->tasks[0], &paramserver__v1__describe_reply__descriptor, reply, &m, e) != PS_OK)
+        return e->code;
+    const Paramserver__V1__DescribeReply *r = (Paramserver__V1__DescribeReply *)m;
+    read_layout(c, r, &layout, e);
+    psc__lock(c);
+    if (!psc__saw_generation(&c->tasks[0], r->generation))
+        *e = c->ended;
+    if (e->code == PS_OK && !c->layout) {
+        c->layout = layout;
+        c->update = (psc_update)r->update;
+        layout = NULL;
+    }
+    psc__unlock(c);
+    psc__layout_free(layout);
+    ps_msg_free(m);
+    return e->code;
+}
+
+static void described(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct attaching *a = arg;
+    struct ps_error e = *error;
+    if (e.code == PS_OK)
+        read_description(a->client, reply, &e);
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "attach");
+    a->done(a->arg, &e);
+    free(a);
+}
+
+void psc__attach(struct psc_client *c, psc__done_fn done, void *arg)
+{
+    struct attaching *a = ps_alloc(sizeof *a);
+    Paramserver__V1__DescribeRequest request = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    *a = (struct attaching){c, done, arg};
+    request.wait = true;
+    psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__DESCRIBE,
+                                          .message = &request.base,
+                                          .timeout_ms = (int)(c->timeout_ns / PS_MS),
+                                          .awaits = "for the chief to declare the variables",
+                                          .done = described,
+                                          .arg = a});
+}
+
+// ---- what is declared
+// -------------------------------------------------------------------------------------------------
+
+static const struct psc__layout *layout_of(psc_client *client)
+{
+    psc__lock(client);
+    const struct psc__layout *l = client->layout;
+    psc__unlock(client);
+    return l;
+}
+
+size_t psc_variables(psc_client *client)
+{
+    const struct psc__layout *l = layout_of(client);
+    return l ? l->n_variables : 0;
+}
+
+const psc_variable *psc_variable_at(psc_client *client, size_t i)
+{
+    const struct psc__layout *l = layout_of(client);
+    return l && i < l->n_variables ? &l->variables[i].is : NULL;
+}
+
+const psc_variable *psc_variable_find(psc_client *client, const char *name)
+{
+    const struct psc__layout *l = layout_of(client);
+    const struct psc__variable *v = l ? psc__layout_find(l, name) : NULL;
+    return v ? &v->is : NULL;
+}

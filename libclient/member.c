@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+// This worker among the members of the job, all at the control task: joining, heartbeats, barriers, leases, leaving.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/wire.h"
+#include "libclient/call.h"
+#include "libclient/convert.h"
+#include "libclient/op.h"
+
+enum { LEAVE_TIMEOUT_MS = 2000 };
+
+static int timeout_ms(const struct psc_client *c)
+{
+    return (int)(c->timeout_ns / PS_MS);
+}
+
+// Locked.
+static void note_members(struct psc_client *c, uint64_t epoch, Paramserver__V1__Member *const *members, size_t n)
+{
+    uint32_t live = 0, chief = UINT32_MAX;
+    for (size_t i = 0; i < n; i++) {
+        if (members[i]->state != PARAMSERVER__V1__MEMBER_STATE__LIVE)
+            continue;
+        live++;
+        if (members[i]->rank < chief)
+            chief = members[i]->rank;
+    }
+    c->member.epoch = epoch;
+    c->member.live = live;
+    c->member.chief = chief;
+}
+
+// ---- heartbeats -----------------------------------------------------------------------------------------------------
+
+static void beat(void *arg);
+
+static bool is_final(enum ps_code code)
+{
+    return code != PS_UNAVAILABLE && code != PS_DEADLINE_EXCEEDED && code != PS_RESOURCE_EXHAUSTED &&
+           code != PS_CANCELLED;
+}
+
+// Locked.
+static void beat_heard(struct psc_client *c, const struct ps_rope *reply)
+{
+    ProtobufCMessage *m;
+    struct ps_error e;
+    if (psc__call_decode(&c->tasks[0], &paramserver__v1__heartbeat_reply__descriptor, reply, &m, &e) != PS_OK) {
+        psc__end(c, e.code, "heartbeat: %s", e.text);
+        return;
+    }
+    const Paramserver__V1__HeartbeatReply *r = (Paramserver__V1__HeartbeatReply *)m;
+    c->member.heard = psc__now(c);
+    if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch != c->member.epoch)
+        note_members(c, r->epoch, r->members, r->n_members);
+    ps_msg_free(m);
+}
+
+static void beat_answered(void *arg, const struct ps_error *e, struct ps_rope *reply)
+{
+    struct psc_client *c = arg;
+    psc__lock(c);
+    uint64_t silent = psc__now(c) - c->member.heard;
+    if (e->code == PS_OK)
+        beat_heard(c, reply);
+    else if (is_final(e->code))
+        psc__end(c, PS_ABORTED, "the job has ended: %s", e->text);
+    else if (silent > 2 * c->member.dead_after_ns)
+        psc__end(c, PS_UNAVAILABLE, PSC__TASK ", the control task, has been silent for %.1f s: %s",
+                 PSC__TASK_ARGS(&c->tasks[0]), (double)silent / 1e9, e->text);
+    psc__ops_expire(c);
+    if (c->ended.code == PS_OK)
+        psc__after(c, c->member.heartbeat_ns, beat, c);
+    psc__unlock(c);
+}
+
+static void beat(void *arg)
+{
+    struct psc_client *c = arg;
+    struct psc__membership *m = &c->member;
+    Paramserver__V1__HeartbeatRequest request = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    psc__lock(c);
+    // Several may be lost before the silence counts as death.
+    uint64_t patience = m->dead_after_ns / 4 > m->heartbeat_ns ? m->dead_after_ns / 4 : m->heartbeat_ns;
+    request.epoch = m->epoch;
+    request.step = m->step;
+    request.images_per_second = m->images_per_second;
+    request.loss = m->loss;
+    psc__call_locked(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__HEARTBEAT,
+                                                 .message = &request.base,
+                                                 .timeout_ms = (int)(patience / PS_MS),
+                                                 .once = true,
+                                                 .done = beat_answered,
+                                                 .arg = c});
+    psc__unlock(c);
+}
+
+// ---- joining
+// ----------------------------------------------------------------------------------------------------------
+
+struct join {
+    struct psc_client *client;
+    uint64_t deadline;
+    uint32_t left;  // tasks that have not been heard
+    struct probe {
+        struct join *join;
+        struct psc__task *task;
+        struct ps_error error;
+    } * probes;
+    psc__done_fn done;
+    void *arg;
+};
+
+static void join_end(struct join *j, const struct ps_error *e)
+{
+    j->done(j->arg, e);
+    free(j->probes);
+    free(j);
+}
+
+static enum ps_code read_join(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
+{
+    ProtobufCMessage *m;
+    if (psc__call_decode(&c->tasks[0], &paramserver__v1__join_reply__descriptor, reply, &m, e) != PS_OK)
+        return e->code;
+    const Paramserver__V1__JoinReply *r = (Paramserver__V1__JoinReply *)m;
+    psc__lock(c);
+    if (r->heartbeat_ms == 0 || r->dead_after_ms < r->heartbeat_ms) {
+        ps_fail(e, PS_INTERNAL, PSC__TASK ": heartbeat_ms %u, dead_after_ms %u", PSC__TASK_ARGS(&c->tasks[0]),
+                r->heartbeat_ms, r->dead_after_ms);
+    } else if (!psc__saw_generation(&c->tasks[0], r->generation)) {
+        *e = c->ended;
+    } else {
+        c->member.joined = true;
+        c->member.run_id = ps_strdup(r->run_id);
+        c->member.heartbeat_ns = r->heartbeat_ms * PS_MS;
+        c->member.dead_after_ns = r->dead_after_ms * PS_MS;
+        c->member.heard = psc__now(c);
+        note_members(c, r->epoch, r->members, r->n_members);
+        psc__after(c, c->member.heartbeat_ns, beat, c);
+    }
+    psc__unlock(c);
+    ps_msg_free(m);
+    return e->code;
+}
+
+static void join_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct join *j = arg;
+    struct ps_error e = *error;
+    if (e.code == PS_OK)
+        read_join(j->client, reply, &e);
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "join as worker %d of job '%s'", j->client->rank, j->client->job);
+    join_end(j, &e);
+}
+
+static void join_send(struct join *j)
+{
+    struct psc_client *c = j->client;
+    Paramserver__V1__JoinRequest request = PARAMSERVER__V1__JOIN_REQUEST__INIT;
+    char host[128] = "", address[160];
+    gethostname(host, sizeof host - 1);
+    snprintf(address, sizeof address, "%s:%d", host, (int)getpid());
+    request.address = address;
+    request.workers = c->workers;
+    request.min_workers = c->min_workers;
+    request.update = (Paramserver__V1__Update)c->update;
+    request.on_existing = (Paramserver__V1__OnExisting)c->on_existing;
+    psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__JOIN,
+                                          .message = &request.base,
+                                          .timeout_ms = (int)psc__timeout_ms(c, j->deadline),
+                                          .awaits = c->rank ? "for worker 0 to open the job" : NULL,
+                                          .done = join_answered,
+                                          .arg = j});
+}
+
+// One sentence for all tasks that were not there; another error than that comes first.
+static enum ps_code probes_error(const struct join *j, struct ps_error *e)
+{
+    char names[400] = "";
+    size_t at = 0;
+    const struct ps_error *last = NULL;
+    for (uint32_t i = 0; i < j->client->n_tasks; i++) {
+        const struct probe *p = &j->probes[i];
+        if (p->error.code == PS_OK)
+            continue;
+        if (p->error.code != PS_UNAVAILABLE && p->error.code != PS_DEADLINE_EXCEEDED)
+            return (*e = p->error).code;
+        last = &p->error;
+        if (at < sizeof names)
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s" PSC__TASK, at ? ", " : "",
+                                   PSC__TASK_ARGS(p->task));
+    }
+    if (!last)
+        return PS_OK;
+    return ps_fail(e, PS_UNAVAILABLE, "no answer within %.1f s from %s", (double)j->client->timeout_ns / 1e9, names);
+}
+
+static enum ps_code read_probe(struct psc__task *t, const struct ps_rope *reply, struct ps_error *e)
+{
+    ProtobufCMessage *m;
+    if (psc__call_decode(t, &paramserver__v1__status_reply__descriptor, reply, &m, e) != PS_OK)
+        return e->code;
+    const Paramserver__V1__StatusReply *r = (Paramserver__V1__StatusReply *)m;
+    psc__lock(t->client);
+    psc__saw_generation(t, r->generation);
+    psc__unlock(t->client);
+    if (r->task != t->index)
+        ps_fail(e, PS_FAILED_PRECONDITION,
+                PSC__TASK " says that it is ps:%u: the cluster is described differently there", PSC__TASK_ARGS(t),
+                r->task);
+    ps_msg_free(m);
+    return e->code;
+}
+
+static void probe_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct probe *p = arg;
+    struct join *j = p->join;
+    struct ps_error e = *error;
+    if (e.code == PS_OK)
+        read_probe(p->task, reply, &e);
+    psc__lock(j->client);
+    p->error = e;
+    bool last = --j->left == 0;
+    psc__unlock(j->client);
+    if (!last)
+        return;
+    e.code = PS_OK;
+    if (probes_error(j, &e) == PS_OK)
+        join_send(j);
+    else
+        join_end(j, &e);
+}
+
+void psc__join(struct psc_client *c, psc__done_fn done, void *arg)
+{
+    if (c->rank < 0) {
+        done(arg, &(struct ps_error){.code = PS_OK});
+        return;
+    }
+    struct join *j = ps_alloc(sizeof *j);
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    request.job = c->job;
+    *j = (struct join){.client = c, .left = c->n_tasks, .done = done, .arg = arg};
+    j->deadline = psc__now(c) + c->timeout_ns;
+    j->probes = ps_alloc(c->n_tasks * sizeof *j->probes);
+    for (uint32_t i = 0; i < c->n_tasks; i++)
+        j->probes[i] = (struct probe){.join = j, .task = &c->tasks[i]};
+    // With the lock: none may be answered, and with the last one all freed, before the loop is through.
+    psc__lock(c);
+    for (uint32_t i = 0; i < c->n_tasks; i++)
+        psc__call_locked(c, &(struct psc__call_spec){.task = i,
+                                                     .method = PARAMSERVER__V1__METHOD__STATUS,
+                                                     .message = &request.base,
+                                                     .timeout_ms = timeout_ms(c),
+                                                     .done = probe_answered,
+                                                     .arg = &j->probes[i]});
+    psc__unlock(c);
+}
+
+// ---- barrier, lease -----------------------------------------------------------------------------------------------
+
+struct visit {
+    struct psc_client *client;
+    uint64_t *first, *count;  // lease
+    psc__done_fn done;
+    void *arg;
+};
+
+static struct visit *visit_new(struct psc_client *c, psc__done_fn done, void *arg)
+{
+    struct visit *v = ps_alloc(sizeof *v);
+    *v = (struct visit){.client = c, .done = done, .arg = arg};
+    return v;
+}
+
+static void visit_end(struct visit *v, const struct ps_error *e)
+{
+    v->done(v->arg, e);
+    free(v);
+}
+
+static void barrier_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct visit *v = arg;
+    struct psc_client *c = v->client;
+    struct ps_error e = *error;
+    ProtobufCMessage *m;
+    if (e.code == PS_OK &&
+        psc__call_decode(&c->tasks[0], &paramserver__v1__barrier_reply__descriptor, reply, &m, &e) == PS_OK) {
+        psc__lock(c);
+        if (!psc__saw_generation(&c->tasks[0], ((Paramserver__V1__BarrierReply *)m)->generation))
+            e = c->ended;
+        psc__unlock(c);
+        ps_msg_free(m);
+    }
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "barrier");
+    visit_end(v, &e);
+}
+
+void psc__barrier(struct psc_client *c, const char *name, psc__done_fn done, void *arg)
+{
+    Paramserver__V1__BarrierRequest request = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    request.name = (char *)name;
+    psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__BARRIER,
+                                          .message = &request.base,
+                                          .timeout_ms = PSC__NO_LIMIT,
+                                          .mutates = true,
+                                          .done = barrier_answered,
+                                          .arg = visit_new(c, done, arg)});
+}
+
+static void lease_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct visit *v = arg;
+    struct psc_client *c = v->client;
+    struct ps_error e = *error;
+    ProtobufCMessage *m;
+    if (e.code == PS_OK &&
+        psc__call_decode(&c->tasks[0], &paramserver__v1__lease_reply__descriptor, reply, &m, &e) == PS_OK) {
+        const Paramserver__V1__LeaseReply *r = (Paramserver__V1__LeaseReply *)m;
+        psc__lock(c);
+        if (!psc__saw_generation(&c->tasks[0], r->generation))
+            e = c->ended;
+        psc__unlock(c);
+        if (e.code == PS_OK) {
+            *v->first = r->first;
+            *v->count = r->count;
+        }
+        ps_msg_free(m);
+    }
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "lease");
+    visit_end(v, &e);
+}
+
+void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t *first,
+                uint64_t *count, psc__done_fn done, void *arg)
+{
+    Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    struct visit *v = visit_new(c, done, arg);
+    v->first = first;
+    v->count = count;
+    request.epoch = epoch;
+    request.examples = examples;
+    request.want = want;
+    psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__LEASE,
+                                          .message = &request.base,
+                                          .timeout_ms = PSC__NO_LIMIT,
+                                          .mutates = true,
+                                          .done = lease_answered,
+                                          .arg = v});
+}
+
+// ---- leaving
+// ----------------------------------------------------------------------------------------------------------
+
+static void leave_answered(void *arg, const struct ps_error *e, struct ps_rope *reply)
+{
+    (void)reply;
+    visit_end(arg, e);
+}
+
+void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
+{
+    Paramserver__V1__LeaveRequest request = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+    psc__lock(c);
+    // A control task that has been given up as silent need not be waited for once more.
+    bool tell = c->member.joined && c->ended.code != PS_UNAVAILABLE;
+    psc__end(c, PS_CANCELLED, "the client was closed");
+    if (tell) {
+        request.failed = reason != NULL;
+        if (reason)
+            request.reason = (char *)reason;
+        psc__call_locked(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__LEAVE,
+                                                     .message = &request.base,
+                                                     .timeout_ms = LEAVE_TIMEOUT_MS,
+                                                     .done = leave_answered,
+                                                     .arg = visit_new(c, done, arg)});
+    }
+    psc__unlock(c);
+    if (!tell)
+        done(arg, &(struct ps_error){.code = PS_OK});
+}
+
+// ---- what is known
+// ----------------------------------------------------------------------------------------------------
+
+void psc_report(psc_client *client, uint64_t step, double images_per_second, double loss)
+{
+    psc__lock(client);
+    client->member.step = step;
+    client->member.images_per_second = images_per_second;
+    client->member.loss = loss;
+    psc__unlock(client);
+}
+
+psc_code psc_health(psc_client *client, psc_error *error)
+{
+    psc__lock(client);
+    psc_code code = psc__error_out(&client->ended, error);
+    psc__unlock(client);
+    return code;
+}
+
+bool psc_is_chief(psc_client *client)
+{
+    psc__lock(client);
+    bool chief = client->member.joined && client->member.chief == (uint32_t)client->rank;
+    psc__unlock(client);
+    return chief;
+}
+
+uint32_t psc_live_workers(psc_client *client)
+{
+    psc__lock(client);
+    uint32_t live = client->member.live;
+    psc__unlock(client);
+    return live;
+}
+
+const char *psc_run_id(psc_client *client)
+{
+    return client->member.run_id ? client->member.run_id : "";
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libclient/queue.h"
+
+#include <stdlib.h>
+
+#include "libclient/call.h"
+#include "libclient/client.h"
+#include "libclient/op.h"
+
+static void request_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *reply);
+
+void psc__queue_init(struct psc__queue *q)
+{
+    TAILQ_INIT(&q->updates);
+    TAILQ_INIT(&q->reads);
+}
+
+void psc__queue_add(struct psc__request *r)
+{
+    struct psc__queue *q = &r->task->queue;
+    r->ticket = r->mutates ? ++q->last_ticket : q->last_ticket;
+    r->state = PSC__QUEUED;
+    TAILQ_INSERT_TAIL(r->mutates ? &q->updates : &q->reads, r, link);
+}
+
+void psc__queue_remove(struct psc__request *r)
+{
+    struct psc__queue *q = &r->task->queue;
+    TAILQ_REMOVE(r->mutates ? &q->updates : &q->reads, r, link);
+}
+
+// ---- sending --------------------------------------------------------------------------------------------------------
+
+static bool may_send_update(const struct psc__task *t, const struct psc__request *r)
+{
+    const struct psc__queue *q = &t->queue;
+    if (q->draining)
+        return false;
+    if (q->updates_flying == 0)
+        return true;
+    return !t->client->unary && q->updates_flying < PSC__UPDATES_FLYING &&
+           q->bytes_flying + r->bytes <= PSC__BYTES_FLYING;
+}
+
+static bool may_send_read(const struct psc__task *t, const struct psc__request *r)
+{
+    const struct psc__queue *q = &t->queue;
+    const struct psc__request *unsent = TAILQ_FIRST(&q->updates);
+    if (q->draining || (unsent && unsent->ticket <= r->ticket))
+        return false;
+    return !t->client->unary || q->updates_flying == 0 || q->flying_ticket > r->ticket;
+}
+
+static void request_send(struct psc__request *r)
+{
+    struct psc__queue *q = &r->task->queue;
+    struct psc_client *c = r->task->client;
+    struct ps_rope message = PS_ROPE_EMPTY;
+    psc__queue_remove(r);
+    r->state = PSC__FLYING;
+    if (r->mutates) {
+        q->updates_flying++;
+        q->bytes_flying += r->bytes;
+        q->flying_ticket = r->ticket;
+    }
+    psc__op_pack(r->op, r, &message);
+    c->world.call(c->world.ctx, r->task->index, psc__op_method(r->op), psc__op_timeout_ms(r->op), &message,
+                  request_replied, r);
+}
+
+void psc__queue_pump(struct psc__task *t)
+{
+    struct psc__queue *q = &t->queue;
+    struct psc__request *r;
+    if (q->resting || t->client->ended.code != PS_OK)
+        return;
+    while ((r = TAILQ_FIRST(&q->updates)) && may_send_update(t, r))
+        request_send(r);
+    while ((r = TAILQ_FIRST(&q->reads)) && may_send_read(t, r))
+        request_send(r);
+}
+
+// ---- sending again
+// ----------------------------------------------------------------------------------------------------
+
+// When this request's operation has to be given up, if its task stays as it is.
+static uint64_t give_up_at(const struct psc__request *r)
+{
+    uint64_t deadline = psc__op_deadline(r->op);
+    return deadline != UINT64_MAX ? deadline : r->task->queue.down_since + r->task->client->timeout_ns;
+}
+
+static struct psc__request *first_expired(const struct psc__requests *list, uint64_t now)
+{
+    struct psc__request *r;
+    TAILQ_FOREACH(r, list, link)
+    if (now >= give_up_at(r))
+        return r;
+    return NULL;
+}
+
+static void give_up(struct psc__request *r)
+{
+    struct psc__task *t = r->task;
+    struct ps_error e;
+    uint64_t since = psc__op_started(r->op) > t->queue.down_since ? psc__op_started(r->op) : t->queue.down_since;
+    double seconds = (double)(psc__now(t->client) - since) / 1e9;
+    const char *method = psc__method_name(psc__op_method(r->op));
+    if (t->queue.why.code == PS_UNAVAILABLE)
+        ps_fail(&e, PS_UNAVAILABLE, "%s: " PSC__TASK " cannot be reached, tried for %.1f s: %s", method,
+                PSC__TASK_ARGS(t), seconds, t->queue.why.text);
+    else
+        ps_fail(&e, t->queue.why.code, "%s: " PSC__TASK " refused for %.1f s: %s", method, PSC__TASK_ARGS(t), seconds,
+                t->queue.why.text);
+    psc__op_fail(r->op, &e);
+}
+
+// The rest is over.
+static void task_resume(void *arg)
+{
+    struct psc__task *t = arg;
+    struct psc__queue *q = &t->queue;
+    struct psc__request *r;
+    psc__lock(t->client);
+    q->resting = false;
+    uint64_t now = psc__now(t->client);
+    while ((r = first_expired(&q->updates, now)) || (r = first_expired(&q->reads, now)))
+        give_up(r);
+    psc__queue_pump(t);
+    psc__unlock(t->client);
+}
+
+static void put_back(struct psc__request *r)
+{
+    struct psc__queue *q = &r->task->queue;
+    struct psc__request *later;
+    r->state = PSC__QUEUED;
+    if (!r->mutates) {
+        TAILQ_INSERT_HEAD(&q->reads, r, link);
+        return;
+    }
+    TAILQ_FOREACH(later, &q->updates, link)
+    if (later->ticket > r->ticket)
+        break;
+    if (later)
+        TAILQ_INSERT_BEFORE(later, r, link);
+    else
+        TAILQ_INSERT_TAIL(&q->updates, r, link);
+}
+
+static void rest(struct psc__task *t, enum ps_code code, const char *text)
+{
+    struct psc__queue *q = &t->queue;
+    if (!q->down_since)
+        q->down_since = psc__now(t->client);
+    q->draining = q->updates_flying > 0;
+    ps_fail(&q->why, code, "%s", text);
+    if (q->resting)
+        return;
+    q->resting = true;
+    psc__after(t->client, psc__backoff(t->client, q->attempt++), task_resume, t);
+}
+
+// ---- landing
+// ----------------------------------------------------------------------------------------------------------
+
+static void land(struct psc__request *r)
+{
+    struct psc__queue *q = &r->task->queue;
+    r->state = PSC__LANDED;
+    if (!r->mutates)
+        return;
+    q->bytes_flying -= r->bytes;
+    if (--q->updates_flying == 0)
+        q->draining = false;
+}
+
+static void answered(struct psc__task *t)
+{
+    t->queue.attempt = 0;
+    t->queue.down_since = 0;
+}
+
+// Called with the lock held and returns with it held; lets go of it in between, while bytes are copied.
+static void request_accept(struct psc__request *r, const struct ps_rope *reply)
+{
+    struct psc_op *op = r->op;
+    struct psc_client *c = r->task->client;
+    struct psc__answer answer;
+    struct ps_error e;
+    psc__op_hold(op);
+    psc__unlock(c);
+    enum ps_code code = psc__op_read_reply(op, r, reply, &answer, &e);
+    psc__lock(c);
+    if (r->op && code != PS_OK) {
+        psc__op_fail(op, &e);
+    } else if (r->op && psc__op_accept(op, r, &answer)) {
+        put_back(r);
+        r = NULL;
+    } else if (r->op) {
+        psc__op_request_done(op, r);
+        r = NULL;
+    }
+    free(r);
+    psc__op_unhold(op);
+    psc__answer_free(&answer);
+}
+
+static void request_failed(struct psc__request *r, enum ps_code code, const char *text)
+{
+    struct psc__task *t = r->task;
+    if (code == PS_DEADLINE_EXCEEDED && psc__op_deadline(r->op) == UINT64_MAX) {
+        put_back(r);  // waits for a round: others live, so it goes on
+    } else if (code == PS_ABORTED && r->snapshot) {
+        r->offset = r->snapshot = 0;  // psd needed the memory: that read starts again
+        put_back(r);
+    } else if (code == PS_ABORTED) {
+        // The job has ended, the task has lost its state, or another process has this worker's place: whichever, this
+        // client must not go on as if nothing had happened.
+        psc__end(t->client, code, PSC__TASK ": %s", PSC__TASK_ARGS(t), text);
+        free(r);
+    } else if (code == PS_UNAVAILABLE || code == PS_RESOURCE_EXHAUSTED) {
+        put_back(r);
+        rest(t, code, text);
+        if (psc__now(t->client) >= give_up_at(r))
+            give_up(r);
+    } else {
+        struct ps_error e;
+        ps_fail(&e, code, "%s: " PSC__TASK ": %s", psc__method_name(psc__op_method(r->op)), PSC__TASK_ARGS(t), text);
+        psc__op_fail(r->op, &e);
+        free(r);
+    }
+}
+
+static void request_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+{
+    struct psc__request *r = arg;
+    struct psc__task *t = r->task;
+    psc__lock(t->client);
+    land(r);
+    if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
+        answered(t);
+    if (!r->op)
+        free(r);
+    else if (code == PS_OK)
+        request_accept(r, reply);
+    else
+        request_failed(r, code, text);
+    psc__queue_pump(t);
+    psc__unlock(t->client);
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libclient/client.h"
+#include "libclient/cluster.h"
+#include "libclient/convert.h"
+#include "libclient/rpc/world.h"
+#include "libclient/wait.h"
+
+psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error)
+{
+    struct psc__waiter w;
+    struct psc_world world;
+    psc_client *c;
+    struct ps_error e = {.code = PS_OK};
+    if (psc_world_rpc_create((const char *const *)cluster->addresses, cluster->n, options->transport, &world, &e) !=
+            PS_OK ||
+        psc_client_create(cluster, options, &world, &c, &e) != PS_OK)
+        return psc__error_out(&e, error);
+    psc__waiter_init(&w);
+    psc__join(c, psc__waiter_wake, &w);
+    if (psc__waiter_wait(&w) == PS_OK)
+        *client = c;
+    else
+        psc__client_free(c);
+    return psc__error_out(&w.error, error);
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions that wait: each starts something, sleeps, and takes the outcome.
+#include "libclient/wait.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "libclient/convert.h"
+#include "libclient/op.h"
+
+void psc__waiter_init(struct psc__waiter *w)
+{
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->cond, NULL);
+    w->done = false;
+    w->error.code = PS_OK;
+}
+
+void psc__waiter_wake(void *waiter, const struct ps_error *e)
+{
+    struct psc__waiter *w = waiter;
+    pthread_mutex_lock(&w->lock);
+    w->error = *e;
+    w->done = true;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+enum ps_code psc__waiter_wait(struct psc__waiter *w)
+{
+    pthread_mutex_lock(&w->lock);
+    while (!w->done)
+        pthread_cond_wait(&w->cond, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    pthread_cond_destroy(&w->cond);
+    pthread_mutex_destroy(&w->lock);
+    return w->error.code;
+}
+
+psc_code psc_declare(psc_client *client, const psc_declaration *declaration, bool *resumed, psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__declare(client, declaration, resumed, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
+psc_code psc_attach(psc_client *client, psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__attach(client, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
+psc_code psc_barrier(psc_client *client, const char *name, psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__barrier(client, name, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
+psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t *first,
+                   uint64_t *count, psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__lease(client, epoch, examples, want, first, count, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
+void psc_close(psc_client *client, const char *reason)
+{
+    struct psc__waiter w;
+    if (!client)
+        return;
+    psc__waiter_init(&w);
+    psc__leave(client, reason, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    psc__client_free(client);
+}
+
+// ---- operations -----------------------------------------------------------------------------------------------------
+
+static struct timespec time_in(int timeout_ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += timeout_ms / 1000;
+    t.tv_nsec += timeout_ms % 1000 * 1000000L;
+    if (t.tv_nsec >= 1000000000L) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000L;
+    }
+    return t;
+}
+
+static bool wait_done(psc_op *op, int timeout_ms)
+{
+    int timed_out = 0;
+    struct timespec until = time_in(timeout_ms < 0 ? 0 : timeout_ms);
+    pthread_mutex_lock(&op->mutex);
+    while (!atomic_load(&op->done) && !timed_out) {
+        if (timeout_ms < 0)
+            pthread_cond_wait(&op->cond, &op->mutex);
+        else
+            timed_out = pthread_cond_timedwait(&op->cond, &op->mutex, &until);
+    }
+    pthread_mutex_unlock(&op->mutex);
+    return !timed_out || atomic_load(&op->done);
+}
+
+psc_code psc_wait(psc_op *op, int timeout_ms, psc_result *result, psc_error *error)
+{
+    if (!wait_done(op, timeout_ms)) {
+        struct ps_error e;
+        ps_fail(&e, PS_DEADLINE_EXCEEDED, "%s: still under way after %d ms", psc__method_name(op->method), timeout_ms);
+        return psc__error_out(&e, error);
+    }
+    psc_code code = op->result.error.code;
+    if (result)
+        *result = op->result;
+    if (error)
+        *error = op->result.error;
+    psc__op_drop(op);
+    return code;
+}
+
+bool psc_done(const psc_op *op)
+{
+    return atomic_load(&op->done);
+}

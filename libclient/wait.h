@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread that waits for a psc__done_fn.
+#ifndef PSC_WAIT_H
+#define PSC_WAIT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "common/error.h"
+
+struct psc__waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+    struct ps_error error;
+};
+
+void psc__waiter_init(struct psc__waiter *w);
+void psc__waiter_wake(void *waiter, const struct ps_error *e);  // a psc__done_fn
+enum ps_code psc__waiter_wait(struct psc__waiter *w);           // then w is gone but for its error
+
+#endif

@@ -1,0 +1,2 @@
+FUZZ_TARGETS += tests/fuzz/fuzz_cluster
+tests_fuzz_fuzz_cluster_LDADD = libpscore.la $(LDADD)

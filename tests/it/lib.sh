@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the tests of real daemons share. TAP on stdout, everything else on stderr; a scratch folder that goes away.
+set -u
+psctl=$top_builddir/tools/psctl/psctl
+psd=$top_builddir/psd/psd
+workerd=$top_builddir/workerd/workerd
+examples=$top_srcdir/deploy/examples
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/ps-it.XXXXXX")
+n=0
+children=()
+
+finish() {
+    for pid in "${children[@]:-}"; do [ -n "$pid" ] && kill -KILL "$pid" 2>/dev/null; done
+    rm -rf "$scratch"
+    echo "1..$n"
+}
+trap finish EXIT
+
+# ok DESCRIPTION COMMAND ...: a test point. What COMMAND says is shown where it fails.
+ok() {
+    local what=$1
+    shift
+    n=$((n + 1))
+    if "$@" >"$scratch/out" 2>&1; then
+        echo "ok $n - $what"
+    else
+        echo "not ok $n - $what"
+        echo "# failed: $*"
+        sed 's/^/# /' "$scratch/out" | tail -n 30
+    fi
+}
+
+# fails_with CODE TEXT COMMAND ...: exits with CODE and says TEXT.
+fails_with() {
+    local code=$1 text=$2 got=0
+    shift 2
+    timeout 60 "$@" >"$scratch/said" 2>&1 || got=$?
+    cat "$scratch/said"
+    echo "exit $got, expected $code"
+    [ "$got" = "$code" ] && grep -qF -- "$text" "$scratch/said"
+}
+
+# value SUMMARY KEY: a number of a summary.
+value() { sed -nE "s/.*\"$2\": *([-0-9.e]+).*/\1/p" "$1" | head -n 1; }
+
+# at_least A B
+at_least() { awk -v a="${1:-nan}" -v b="$2" 'BEGIN { print a, ">=", b; exit !(a + 0 >= b + 0) }'; }
+
+# start_psd NAME OPTION ...: a psd on unix:$scratch/NAME, its pid in $psd_pid, serving when this returns.
+start_psd() {
+    local name=$1 ready
+    shift
+    mkfifo "$scratch/$name.ready"
+    "$psd" --listen "unix:$scratch/$name" --ready-fd 3 "$@" 3>"$scratch/$name.ready" 2>"$scratch/$name.log" &
+    psd_pid=$!
+    children+=("$psd_pid")
+    read -r ready <"$scratch/$name.ready"
+    case $ready in READY*) ;; *) echo "# psd $name: $(cat "$scratch/$name.log")"; return 1 ;; esac
+}
+
+# A quick job: few synthetic digits, the softmax model.
+quick=(--set data.train_examples=1280 --set data.test_examples=256 --set epochs=2)

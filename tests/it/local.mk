@@ -1,0 +1,15 @@
+# Real daemons. Scripts find the programs under $top_builddir.
+check_PROGRAMS += tests/it/max_diff
+tests_it_max_diff_SOURCES = tests/it/max_diff.c
+tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
+
+TESTS += tests/it/install.sh tests/it/run.sh
+EXTRA_DIST += tests/it/install.sh tests/it/lib.sh tests/it/run.sh
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/it/exactly_once
+tests_it_exactly_once_SOURCES = tests/it/exactly_once.c tests/it/proxy.c tests/it/proxy.h tests/messages.h
+tests_it_exactly_once_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)
+TESTS += tests/it/exactly_once.sh
+endif
+EXTRA_DIST += tests/it/exactly_once.sh

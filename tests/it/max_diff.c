@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// max_diff A B LIMIT: the greatest max|a - b| / max|a| over the variables of two safetensors files. Fails above LIMIT.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/safetensors.h"
+
+int main(int argc, char **argv)
+{
+    struct ps_safetensors *a = NULL, *b = NULL;
+    struct ps_error e;
+    double worst = 0;
+    if (argc != 4 || ps_safetensors_read(argv[1], &a, &e) || ps_safetensors_read(argv[2], &b, &e)) {
+        fprintf(stderr, "max_diff: %s\n", argc == 4 ? e.text : "usage: max_diff A B LIMIT");
+        return 2;
+    }
+    for (size_t i = 0; i < a->n; i++) {
+        const struct ps_safetensor *x = &a->tensor[i], *y = ps_safetensors_find(b, x->name);
+        double diff = 0, scale = 0;
+        if (!y || y->count != x->count) {
+            fprintf(stderr, "max_diff: '%s' is not in both\n", x->name);
+            return 1;
+        }
+        for (uint64_t k = 0; k < x->count; k++) {
+            diff = fmax(diff, fabs((double)x->data[k] - (double)y->data[k]));
+            scale = fmax(scale, fabs((double)x->data[k]));
+        }
+        printf("%s %.3g\n", x->name, scale > 0 ? diff / scale : diff);
+        worst = fmax(worst, scale > 0 ? diff / scale : diff);
+    }
+    ps_safetensors_free(a);
+    ps_safetensors_free(b);
+    return !(worst <= atof(argv[3]));
+}

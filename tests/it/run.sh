@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Jobs from the outside: psctl run, what it leaves, what it says when something is wrong.
+. "$top_srcdir/tests/it/lib.sh"
+cd "$scratch" || exit 1
+
+trains() { # SUMMARY ACCURACY ARGUMENT ...
+    local summary=$1 accuracy=$2
+    shift 2
+    timeout 120 "$psctl" run --summary "$summary" "$@" && at_least "$(value "$summary" test_accuracy)" "$accuracy"
+}
+
+ok "one_device trains" trains one.json 0.7 "$examples/softmax/job.yaml" "${quick[@]}" \
+    --set strategy.name=one_device --set epochs=6 --set output=one.safetensors
+ok "async with 2 ps and 2 workers trains" trains async.json 0.7 --ps 2 --workers 2 "$examples/softmax/job.yaml" \
+    "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=async --set epochs=6 --set output=async.safetensors
+ok "sync with 3 ps and 2 workers trains" trains sync.json 0.7 --ps 3 --workers 2 "$examples/softmax/job.yaml" \
+    "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=sync --set epochs=12 --set output=sync.safetensors
+ok "linear regression from CSV trains" trains linear.json 0 "$examples/linear/job.yaml" --set output=linear.safetensors
+ok "its loss falls below 0.01" awk -v x="$(value linear.json test_loss)" 'BEGIN { print x; exit !(x < 0.01) }'
+
+# Sync with 4 delayed workers on 3 psd: the same bytes on every run and for every number of psd.
+sync_run() { # OUTPUT PS
+    timeout 120 "$psctl" run --ps "$2" --workers 4 "$examples/conv/job.yaml" --set strategy.name=parameter_server \
+        --set strategy.update=sync --set data.train_examples=1280 --set data.test_examples=64 --set epochs=1 \
+        --set batch_size=32 --set delay_ms=50 --set strategy.partitioner=fixed:3 --set output="$1"
+}
+ok "sync on 3 psd, delayed at random" sync_run a.safetensors 3
+ok "and again" sync_run b.safetensors 3
+ok "and on 1 psd" sync_run c.safetensors 1
+ok "two runs: identical bytes" cmp a.safetensors b.safetensors
+ok "3 psd and 1: identical bytes" cmp a.safetensors c.safetensors
+
+# Sync with 2 workers of 32 is one_device with 64.
+plain=(--set data.train_examples=6400 --set data.test_examples=64 --set epochs=1 --set steps=100
+    --set optimizer.name=sgd --set optimizer.learning_rate=0.05)
+same_as_one_device() {
+    timeout 120 "$psctl" run --ps 2 --workers 2 "$examples/conv/job.yaml" "${plain[@]}" --set batch_size=32 \
+        --set strategy.name=parameter_server --set strategy.update=sync --set output=two.safetensors &&
+        timeout 120 "$psctl" run "$examples/conv/job.yaml" "${plain[@]}" --set batch_size=64 \
+            --set strategy.name=one_device --set output=one64.safetensors &&
+        "$top_builddir/tests/it/max_diff" two.safetensors one64.safetensors 1e-5
+}
+ok "2 workers of 32 equal one device with 64 within 1e-5 after 100 steps" same_as_one_device
+
+# Started quickly: psctl run to the end of the first step.
+ok "the first step ends within 2 s of psctl run" awk -v x="$(value async.json seconds_to_first_step)" \
+    'BEGIN { print x; exit !(x > 0 && x < 2) }'
+
+# What is wrong is said in one sentence, with the right exit code.
+bad() { # CODE TEXT ARGUMENT ...
+    local code=$1 text=$2
+    shift 2
+    fails_with "$code" "$text" "$psctl" run --ps 1 --workers 1 "$@"
+}
+sed 's/^optimizer:/optimiser:/' "$examples/softmax/job.yaml" >typo.yaml
+cp "$examples/softmax/model.json" .
+ok "an unknown key" bad 65 'did you mean "optimizer"?' typo.yaml
+ok "an unknown key of --set" bad 65 'did you mean' "$examples/softmax/job.yaml" --set optimizer.learning_rat=1
+ok "a job file that is not there" bad 66 "nothing.yaml" nothing.yaml
+ok "a model file that is not there" bad 66 "nothing.json" "$examples/softmax/job.yaml" --set model=nothing.json
+echo '{"class_name": "Sequential", "config": {"layers": [{"class_name": "Dens"}]}}' >bad.json
+ok "a model with an unknown layer" bad 65 'bad.json' "$examples/softmax/job.yaml" --set model=bad.json
+ok "data that is not there" bad 66 "nowhere" "$examples/softmax/job.yaml" --set data.kind=idx --set data.path=nowhere
+ok "a strategy that is not there" bad 65 "mirrored" "$examples/softmax/job.yaml" --set strategy.name=mirrored
+
+# psd by itself.
+ok "a public address needs --insecure" fails_with 78 "--insecure" "$psd" --listen 0.0.0.0:0
+start_psd taken || exit 1
+ok "an address in use" fails_with 73 "taken" "$psd" --listen "unix:$scratch/taken"
+ok "a ps task that cannot be reached" fails_with 69 "unix:$scratch/nobody" "$workerd" --job "$examples/softmax/job.yaml" \
+    --set strategy.name=parameter_server --set timeout=1 --ps "unix:$scratch/nobody"
+ok "psctl status" "$psctl" --ps "unix:$scratch/taken" status
+ok "psctl status --json" "$psctl" --ps "unix:$scratch/taken" --json status
+drains() { kill -TERM "$psd_pid" && wait "$psd_pid"; }
+ok "SIGTERM: exit 0" drains
+
+# A job on a standing psd: its name is taken afterwards, until it is resumed, replaced or stopped.
+start_psd standing || exit 1
+on_standing() {
+    timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=parameter_server \
+        --set strategy.update=sync --set name=job --set output=standing.safetensors --ps "unix:$scratch/standing" --quiet "$@"
+}
+psctl_standing() { "$psctl" --ps "unix:$scratch/standing" "$@"; }
+ok "a job on a standing psd" on_standing
+ok "its name is taken" fails_with 73 "replace it" on_standing
+ok "resumed" on_standing --set on_existing=resume
+ok "replaced" on_standing --set on_existing=replace
+says() { # TEXT COMMAND ...
+    local text=$1
+    shift
+    "$@" | tee /dev/stderr | grep -qF -- "$text"
+}
+ok "psctl vars names the variables" says kernel psctl_standing vars job
+ok "psctl shards" says job psctl_standing shards
+ok "psctl workers" says left psctl_standing workers job
+ok "psctl get writes npy" psctl_standing get job sequential/dense/kernel -o kernel.npy
+ok "the file is npy" says NUMPY head -c 6 kernel.npy
+ok "psctl stop" psctl_standing stop job
+ok "the name is free again" on_standing

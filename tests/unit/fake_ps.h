@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A world for libclient's tests: a few ps tasks in memory, a network that fails when told to, and a clock that moves
+// when nothing else is left to do. It keeps to the contract, in the least code: values are float32, updates add, a
+// block takes a sequence once, and every arrival is written down.
+#ifndef TESTS_FAKE_PS_H
+#define TESTS_FAKE_PS_H
+
+#include <stdatomic.h>
+
+#include "libclient/transport.h"
+
+enum { FAKE_TASKS = 3, FAKE_VARIABLES = 8, FAKE_ARRIVALS = 8192 };
+
+// What happens to a request on its way.
+enum fake_fate {
+    FAKE_DELIVER,
+    FAKE_CUT_BEFORE,  // the connection breaks: this request and those behind it are lost, and all answers on their way
+    FAKE_CUT_AFTER,   // likewise, but this request has taken effect
+    FAKE_REFUSE,      // RESOURCE_EXHAUSTED
+    FAKE_ABORT,       // ABORTED
+    FAKE_GARBAGE,     // an answer that is none
+    FAKE_LOSE,        // never arrives, is never answered: its deadline ends it
+};
+
+struct fake_arrival {
+    uint32_t task;
+    int method;
+    uint64_t sequence, first, round, version, snapshot;
+    size_t bytes;  // of payload
+    size_t tensors;
+    bool duplicate;  // changed nothing
+};
+
+struct fake;
+
+// Decides the fate of the n-th request (from 0, over all tasks) as it arrives.
+typedef enum fake_fate (*fake_fate_fn)(struct fake *f, uint32_t task, int method, uint64_t n);
+
+struct fake {
+    // Set by the test.
+    bool unary;         // requests overtake each other, and only the one call is cut
+    bool shuffle;       // answers overtake each other
+    fake_fate_fn fate;  // NULL: all is well
+    uint64_t param;     // for fate
+    bool answers_to_wrong_task;
+    bool silent;                      // heartbeats are lost
+    bool end_job;                     // heartbeats are answered with ABORTED
+    uint64_t round;                   // closed; a Pull of a later one is parked until it is and fake_wake is called
+    bool barrier_open;                // likewise
+    size_t reply_bytes;               // a Get's answer holds at most so much; 0: all
+    bool hold_memory;                 // keeps the slices of updates until fake_release_memory
+    uint64_t generation[FAKE_TASKS];  // as made by fake_world
+
+    // Seen by the test.
+    struct fake_arrival arrivals[FAKE_ARRIVALS];
+    size_t n_arrivals;
+    _Atomic uint64_t now;
+    uint64_t arrived;
+    int leaves, heartbeats;
+
+    struct fake_inside *in;
+};
+
+struct psc_world fake_world(struct fake *f);  // f zeroed before; the first call initializes it
+// Runs until *done is not 0. False: nothing is left to happen, or `seconds` of the fake's time have passed.
+bool fake_run(struct fake *f, atomic_int *done, double seconds);
+void fake_idle(struct fake *f, double seconds);  // runs that long
+void fake_wake(struct fake *f);
+void fake_release_memory(struct fake *f);
+uint32_t fake_owner(struct fake *f, const char *variable, uint64_t element);
+float fake_value(struct fake *f, const char *variable, uint64_t element);  // at its owner
+void fake_free(struct fake *f);
+
+#endif

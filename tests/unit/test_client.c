@@ -1,0 +1,1019 @@
+// SPDX-License-Identifier: Apache-2.0
+// libclient over a world in memory: what is sent, in which order, how often, and what becomes of it when the network
+// does what networks do.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "libclient/admin.h"
+#include "libclient/client.h"
+#include "tests/unit/fake_ps.h"
+
+enum {
+    BLOCK = PS_BLOCK_BYTES / sizeof(float),
+    BIG = 4 * FAKE_TASKS * BLOCK - 7,  // of the variable that is cut over all tasks: four blocks each, the last shorter
+    SMALL = 10,
+};
+
+static const uint64_t big_shape[] = {BIG}, small_shape[] = {SMALL};
+static const psc_variable variables[] = {
+    {.name = "dense/kernel", .dtype = PSC_FLOAT32, .shape = big_shape, .rank = 1, .trainable = true},
+    {.name = "dense/bias", .dtype = PSC_FLOAT32, .shape = small_shape, .rank = 1, .trainable = true},
+    {.name = "output/bias", .dtype = PSC_FLOAT32, .shape = small_shape, .rank = 1, .trainable = true},
+    {.name = "step", .dtype = PSC_FLOAT32, .rank = 0, .trainable = false},
+};
+enum { N_VARIABLES = sizeof variables / sizeof *variables };
+
+// One worker over one fake, and the memory of its tensors.
+struct bench {
+    struct fake fake;
+    psc_client *client;
+    float *big, small[2][SMALL], scalar;
+    psc_tensor tensors[N_VARIABLES];
+};
+
+struct outcome {
+    atomic_int done;
+    struct ps_error error;
+    psc_result result;
+};
+
+static void on_done(void *arg, const struct ps_error *e)
+{
+    struct outcome *o = arg;
+    o->error = *e;
+    atomic_fetch_add(&o->done, 1);
+}
+
+static void on_result(void *arg, const psc_result *r)
+{
+    struct outcome *o = arg;
+    o->result = *r;
+    atomic_fetch_add(&o->done, 1);
+}
+
+// ---- the bench ----------------------------------------------------------------------------------------------------
+
+static struct bench *bench_new(psc_transport transport)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    b->fake.unary = transport == PSC_UNARY;
+    b->big = calloc(BIG, sizeof *b->big);
+    float *data[] = {b->big, b->small[0], b->small[1], &b->scalar};
+    uint64_t count[] = {BIG, SMALL, SMALL, 1};
+    for (size_t i = 0; i < N_VARIABLES; i++)
+        b->tensors[i] = (psc_tensor){variables[i].name, data[i], count[i], PSC_FLOAT32};
+    return b;
+}
+
+static void bench_create(struct bench *b, psc_options options)
+{
+    static const char *const addresses[] = {"a:1", "b:2", "c:3"};
+    psc_cluster *cluster;
+    struct psc_world world = fake_world(&b->fake);
+    assert_int_equal(psc_cluster_create(addresses, FAKE_TASKS, &cluster, NULL), PSC_OK);
+    options.job = "test";
+    assert_int_equal(psc_client_create(cluster, &options, &world, &b->client, NULL), PS_OK);
+    psc_cluster_free(cluster);
+}
+
+static psc_options worker_options(const struct bench *b)
+{
+    return (psc_options){
+        .workers = 2, .update = PSC_ASYNC, .transport = b->fake.unary ? PSC_UNARY : PSC_STREAM, .timeout_ms = 20000};
+}
+
+static struct ps_error bench_join(struct bench *b)
+{
+    struct outcome o = {0};
+    psc__join(b->client, on_done, &o);
+    assert_true(fake_run(&b->fake, &o.done, 100));
+    return o.error;
+}
+
+static struct ps_error bench_declare(struct bench *b)
+{
+    static const psc_declaration declaration = {.variables = variables,
+                                                .n_variables = N_VARIABLES,
+                                                .rule = "sgd",
+                                                .placement = "round_robin",
+                                                .partitioner = "max_bytes:2MiB"};
+    struct outcome o = {0};
+    psc__declare(b->client, &declaration, NULL, on_done, &o);
+    assert_true(fake_run(&b->fake, &o.done, 100));
+    return o.error;
+}
+
+// Connected, joined, declared, and nothing of it in the list of arrivals.
+static struct bench *bench_ready(psc_transport transport)
+{
+    struct bench *b = bench_new(transport);
+    bench_create(b, worker_options(b));
+    assert_int_equal(bench_join(b).code, PS_OK);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    b->fake.n_arrivals = 0;
+    b->fake.arrived = 0;
+    return b;
+}
+
+static void bench_free(struct bench *b)
+{
+    if (b->client)
+        psc__client_free(b->client);
+    fake_free(&b->fake);
+    free(b->big);
+    free(b);
+}
+
+static psc_result finish(struct bench *b, struct outcome *o)
+{
+    assert_true(fake_run(&b->fake, &o->done, 200));
+    assert_int_equal(atomic_load(&o->done), 1);
+    return o->result;
+}
+
+static psc_result push(struct bench *b, size_t first, size_t n)
+{
+    struct outcome o = {0};
+    psc_push(b->client, b->tensors + first, n, 0, 1, on_result, &o, NULL);
+    return finish(b, &o);
+}
+
+static psc_result pull(struct bench *b, size_t first, size_t n)
+{
+    struct outcome o = {0};
+    psc_pull(b->client, b->tensors + first, n, 0, on_result, &o, NULL);
+    return finish(b, &o);
+}
+
+static void fill(float *to, uint64_t n, float scale)
+{
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = scale * (float)(i % 1000);
+}
+
+// ---- joining, declaring, attaching --------------------------------------------------------------------------------
+
+static void test_join_and_declare(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    assert_true(psc_is_chief(b->client));
+    assert_int_equal(psc_live_workers(b->client), 1);
+    assert_string_equal(psc_run_id(b->client), "run-1");
+    assert_int_equal(psc_variables(b->client), N_VARIABLES);
+    assert_string_equal(psc_variable_at(b->client, 1)->name, "dense/bias");
+    assert_null(psc_variable_at(b->client, N_VARIABLES));
+    assert_int_equal(psc_variable_find(b->client, "dense/kernel")->shape[0], BIG);
+    assert_null(psc_variable_find(b->client, "dense/kernels"));
+    assert_int_equal(bench_declare(b).code, PS_FAILED_PRECONDITION);
+    bench_free(b);
+}
+
+static enum fake_fate two_are_down(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)f, (void)method, (void)n;
+    return task ? FAKE_CUT_BEFORE : FAKE_DELIVER;
+}
+
+static void test_join_names_all_that_are_down(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    b->fake.fate = two_are_down;
+    bench_create(b, worker_options(b));
+    struct ps_error e = bench_join(b);
+    assert_int_equal(e.code, PS_UNAVAILABLE);
+    assert_string_equal(e.text, "no answer within 20.0 s from ps:1 (b:2), ps:2 (c:3)");
+    bench_free(b);
+}
+
+static void test_join_knows_its_tasks(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    b->fake.answers_to_wrong_task = true;
+    bench_create(b, worker_options(b));
+    struct ps_error e = bench_join(b);
+    assert_int_equal(e.code, PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "ps:1 (b:2) says that it is ps:0"));
+    bench_free(b);
+}
+
+// Another client in the world of b.
+static psc_client *second_client(struct bench *b, psc_options options)
+{
+    psc_client *first = b->client;
+    bench_create(b, options);
+    psc_client *second = b->client;
+    b->client = first;
+    return second;
+}
+
+static void test_attach(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    struct outcome o = {0}, got = {0};
+    bench_create(b, worker_options(b));
+    assert_int_equal(bench_join(b).code, PS_OK);
+    psc_client *observer = second_client(b, (psc_options){.rank = -1});
+    psc__attach(observer, on_done, &o);  // waits for the declaration
+    fake_idle(&b->fake, 3);
+    assert_int_equal(atomic_load(&o.done), 0);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    fake_wake(&b->fake);
+    assert_true(fake_run(&b->fake, &o.done, 100));
+    assert_int_equal(o.error.code, PS_OK);
+    assert_int_equal(psc_variables(observer), N_VARIABLES);
+
+    fill(b->big, BIG, 1);
+    assert_int_equal(push(b, 0, 1).error.code, PSC_OK);
+    memset(b->big, 0, BIG * sizeof *b->big);
+    psc_get(observer, b->tensors, 1, on_result, &got, NULL);
+    assert_int_equal(finish(b, &got).error.code, PSC_OK);
+    for (uint64_t i = 0; i < BIG; i += 997)
+        assert_true(b->big[i] == (float)(i % 1000));
+    psc__client_free(b->client);
+    b->client = observer;  // the fake's shutdown is for all of its clients
+    bench_free(b);
+}
+
+static void test_attach_gives_up(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    struct outcome o = {0};
+    bench_create(b, worker_options(b));
+    assert_int_equal(bench_join(b).code, PS_OK);
+    psc__attach(b->client, on_done, &o);
+    assert_true(fake_run(&b->fake, &o.done, 100));
+    assert_int_equal(o.error.code, PS_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(o.error.text, "for the chief to declare the variables"));
+    bench_free(b);
+}
+
+static void test_declaration_is_checked(void **state)
+{
+    (void)state;
+    struct {
+        psc_declaration declaration;
+        const char *text;
+    } bad[] = {
+        {{.rule = "sgd"}, "declare: there are no variables"},
+        {{.variables = variables, .n_variables = 1, .rule = "adan"}, "did you mean 'adam'?"},
+        {{.variables = variables, .n_variables = 1, .rule = "sgd", .placement = "greed"}, "greed"},
+        {{.variables = (psc_variable[]){variables[1], variables[1]}, .n_variables = 2, .rule = "sgd"}, "twice"},
+        {{.variables = &(psc_variable){.name = "x", .dtype = 9}, .n_variables = 1, .rule = "sgd"}, "dtype 9"},
+    };
+    struct bench *b = bench_new(PSC_STREAM);
+    bench_create(b, worker_options(b));
+    assert_int_equal(bench_join(b).code, PS_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct outcome o = {0};
+        psc__declare(b->client, &bad[i].declaration, NULL, on_done, &o);
+        assert_true(fake_run(&b->fake, &o.done, 10));
+        assert_int_equal(o.error.code, PS_INVALID_ARGUMENT);
+        assert_non_null(strstr(o.error.text, bad[i].text));
+    }
+    bench_free(b);
+}
+
+static void test_options_are_checked(void **state)
+{
+    (void)state;
+    const psc_options bad[] = {
+        {.rank = 0, .workers = 1, .update = PSC_ASYNC},
+        {.job = "j", .rank = -2},
+        {.job = "j", .rank = 2, .workers = 2, .update = PSC_ASYNC},
+        {.job = "j", .rank = 0, .workers = 2},
+        {.job = "j", .rank = 0, .workers = 2, .min_workers = 3, .update = PSC_SYNC},
+        {.job = "j", .rank = -1, .timeout_ms = -1},
+        {.job = "j", .rank = -1, .chunk_bytes = PS_CHUNK_MAX + 1},
+    };
+    const char *address = "a:1";
+    psc_cluster *cluster;
+    assert_int_equal(psc_cluster_create(&address, 1, &cluster, NULL), PSC_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct fake f = {0};
+        struct psc_world world = fake_world(&f);
+        psc_client *client = NULL;
+        struct ps_error e;
+        assert_int_equal(psc_client_create(cluster, &bad[i], &world, &client, &e), PS_INVALID_ARGUMENT);
+        assert_null(client);
+        fake_free(&f);
+    }
+    psc_cluster_free(cluster);
+}
+
+// ---- values -------------------------------------------------------------------------------------------------------
+
+static void round_trip(psc_transport transport)
+{
+    struct bench *b = bench_ready(transport);
+    struct outcome o = {0};
+    b->fake.shuffle = true;
+    fill(b->big, BIG, 2);
+    fill(b->small[0], SMALL, 3);
+    fill(b->small[1], SMALL, 4);
+    b->scalar = 5;
+    psc_put(b->client, b->tensors, N_VARIABLES, on_result, &o, NULL);
+    psc_result r = finish(b, &o);
+    assert_int_equal(r.error.code, PSC_OK);
+    assert_int_equal(r.applied, 4 * FAKE_TASKS + 3);
+    assert_int_equal(r.version, 1);
+    assert_int_equal(r.duplicates, 0);
+    for (uint64_t i = 0; i < BIG; i += 101)
+        assert_true(fake_value(&b->fake, "dense/kernel", i) == 2 * (float)(i % 1000));
+
+    memset(b->big, 0, BIG * sizeof *b->big);
+    b->small[1][3] = b->scalar = 0;
+    r = pull(b, 0, N_VARIABLES);
+    assert_int_equal(r.error.code, PSC_OK);
+    assert_int_equal(r.version, 1);
+    for (uint64_t i = 0; i < BIG; i++)
+        assert_true(b->big[i] == 2 * (float)(i % 1000));
+    assert_true(b->small[1][3] == 12 && b->scalar == 5);
+    bench_free(b);
+}
+
+static void test_round_trip_stream(void **state)
+{
+    (void)state;
+    round_trip(PSC_STREAM);
+}
+
+static void test_round_trip_unary(void **state)
+{
+    (void)state;
+    round_trip(PSC_UNARY);
+}
+
+static void test_requests_are_cut_to_chunks(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    assert_int_equal(push(b, 0, N_VARIABLES).error.code, PSC_OK);
+    size_t bytes = 0, tensors = 0;
+    for (size_t i = 0; i < b->fake.n_arrivals; i++) {
+        const struct fake_arrival *a = &b->fake.arrivals[i];
+        assert_true(a->bytes <= PS_BLOCK_BYTES);
+        assert_int_equal(a->sequence, b->fake.arrivals[0].sequence);
+        bytes += a->bytes;
+        tensors += a->tensors;
+    }
+    assert_int_equal(bytes, (BIG + 2 * SMALL + 1) * sizeof(float));
+    assert_int_equal(tensors, 4 * FAKE_TASKS + 3);
+    // Round robin after three partitions: a small variable for each task, beside its last block where that has room.
+    assert_true(b->fake.n_arrivals <= 4 * FAKE_TASKS + 2);
+    bench_free(b);
+}
+
+static void test_larger_chunks_carry_whole_blocks(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    psc_options options = worker_options(b);
+    options.chunk_bytes = 3 * PS_BLOCK_BYTES + 100;
+    bench_create(b, options);
+    assert_int_equal(bench_join(b).code, PS_OK);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    b->fake.n_arrivals = 0;
+    assert_int_equal(push(b, 0, 1).error.code, PSC_OK);
+    assert_int_equal(b->fake.n_arrivals, 2 * FAKE_TASKS);  // 3 + 1 blocks each
+    size_t full = 0;
+    for (size_t i = 0; i < b->fake.n_arrivals; i++)
+        full += b->fake.arrivals[i].bytes == 3 * PS_BLOCK_BYTES;
+    assert_int_equal(full, FAKE_TASKS);
+    bench_free(b);
+}
+
+static void test_versions_come_from_the_last_pull(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    push(b, 1, 1);
+    push(b, 1, 1);
+    assert_int_equal(pull(b, 1, 1).version, 2);
+    b->fake.n_arrivals = 0;
+    assert_int_equal(push(b, 1, 1).staleness, 0);
+    assert_int_equal(push(b, 1, 1).staleness, 1);
+    assert_int_equal(b->fake.arrivals[0].version, 2);
+    assert_int_equal(b->fake.arrivals[1].version, 2);
+    bench_free(b);
+}
+
+// ---- exactly once -------------------------------------------------------------------------------------------------
+
+static enum fake_fate cut_one(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)method;
+    if (n != f->param / 2)
+        return FAKE_DELIVER;
+    return f->param % 2 ? FAKE_CUT_AFTER : FAKE_CUT_BEFORE;
+}
+
+// Updates that had not been seen arrive at each task in the order of their sequences.
+static void assert_in_order(const struct fake *f)
+{
+    uint64_t last[FAKE_TASKS] = {0};
+    for (size_t i = 0; i < f->n_arrivals; i++) {
+        const struct fake_arrival *a = &f->arrivals[i];
+        if (!a->sequence || a->duplicate)
+            continue;
+        assert_true(a->sequence >= last[a->task]);
+        last[a->task] = a->sequence;
+    }
+}
+
+// Three pushes at once, and the param-th request is cut. Returns how many requests arrived.
+static uint64_t push_through_cut(psc_transport transport, uint64_t param)
+{
+    struct bench *b = bench_ready(transport);
+    struct outcome o[3] = {0};
+    b->fake.shuffle = true;
+    b->fake.fate = cut_one;
+    b->fake.param = param;
+    fill(b->big, BIG, 1);
+    b->scalar = 1;
+    for (int i = 0; i < 3; i++)
+        psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &o[i], NULL);
+    for (int i = 0; i < 3; i++) {
+        assert_true(fake_run(&b->fake, &o[i].done, 200));
+        assert_int_equal(o[i].result.error.code, PSC_OK);
+        assert_int_equal(o[i].result.applied + o[i].result.duplicates, 4 * FAKE_TASKS + 3);
+    }
+    for (uint64_t i = 0; i < BIG; i += 1009)
+        assert_true(fake_value(&b->fake, "dense/kernel", i) == 3 * (float)(i % 1000));
+    assert_in_order(&b->fake);
+    uint64_t arrived = b->fake.arrived;
+    bench_free(b);
+    return arrived;
+}
+
+static void sweep(psc_transport transport)
+{
+    uint64_t requests = push_through_cut(transport, UINT64_MAX);
+    for (uint64_t param = 0; param < 2 * requests; param += 1 + param / 8)
+        push_through_cut(transport, param);
+}
+
+static void test_cuts_are_swept_stream(void **state)
+{
+    (void)state;
+    sweep(PSC_STREAM);
+}
+
+static void test_cuts_are_swept_unary(void **state)
+{
+    (void)state;
+    sweep(PSC_UNARY);
+}
+
+static void no_overtaking(psc_transport transport)
+{
+    struct bench *b = bench_ready(transport);
+    b->fake.shuffle = true;
+    b->fake.fate = cut_one;
+    b->fake.param = 2 * 5 + 1;
+    b->scalar = 1;
+    float seen[20];
+    struct outcome o[20] = {0}, pushed = {0};
+    for (int i = 0; i < 20; i++) {
+        psc_tensor to = {"step", &seen[i], 1, PSC_FLOAT32};
+        psc_assign_add(b->client, &b->tensors[3], 1, on_result, &pushed, NULL);
+        psc_pull(b->client, &to, 1, 0, on_result, &o[i], NULL);
+    }
+    for (int i = 0; i < 20; i++) {
+        assert_true(fake_run(&b->fake, &o[i].done, 200));
+        assert_int_equal(o[i].result.error.code, PSC_OK);
+        assert_true(seen[i] >= (float)(i + 1));
+    }
+    assert_in_order(&b->fake);
+    bench_free(b);
+}
+
+static void test_no_read_overtakes_an_update_stream(void **state)
+{
+    (void)state;
+    no_overtaking(PSC_STREAM);
+}
+
+static void test_no_read_overtakes_an_update_unary(void **state)
+{
+    (void)state;
+    no_overtaking(PSC_UNARY);
+}
+
+static enum fake_fate task_is_down(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)method, (void)n;
+    return task == 1 && f->param ? FAKE_CUT_BEFORE : FAKE_DELIVER;
+}
+
+static void test_window(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome first = {0}, *rest = calloc(600, sizeof *rest);
+    b->fake.fate = task_is_down;
+    b->fake.param = 1;
+    psc_push(b->client, b->tensors, 1, 0, 1, on_result, &first, NULL);  // needs all tasks, of which one is down
+    for (int i = 0; i < 600; i++)
+        psc_push(b->client, b->tensors + 3, 1, 0, 1, on_result, &rest[i], NULL);
+    fake_idle(&b->fake, 2);
+    uint64_t highest = 0, lowest = UINT64_MAX;
+    for (size_t i = 0; i < b->fake.n_arrivals; i++) {
+        uint64_t s = b->fake.arrivals[i].sequence;
+        highest = s > highest ? s : highest;
+        lowest = s < lowest ? s : lowest;
+    }
+    assert_int_equal(highest, lowest + PS_WINDOW - 1);
+    b->fake.param = 0;
+    assert_true(fake_run(&b->fake, &rest[599].done, 100));
+    assert_int_equal(atomic_load(&first.done), 1);
+    for (int i = 0; i < 600; i++)
+        assert_int_equal(rest[i].result.error.code, PSC_OK);
+    assert_in_order(&b->fake);
+    free(rest);
+    bench_free(b);
+}
+
+// ---- trouble ------------------------------------------------------------------------------------------------------
+
+static void test_unreachable_until_the_deadline(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0};
+    b->fake.fate = task_is_down;
+    b->fake.param = 1;
+    uint64_t start = b->fake.now;
+    psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &o, NULL);
+    psc_result r = finish(b, &o);
+    assert_int_equal(r.error.code, PSC_UNAVAILABLE);
+    assert_non_null(strstr(r.error.text, "push: ps:1 (b:2) cannot be reached, tried for 2"));
+    assert_in_range((b->fake.now - start) / PS_MS, 20000, 22000);
+    b->fake.param = 0;
+    b->fake.n_arrivals = 0;
+    assert_int_equal(push(b, 0, N_VARIABLES).error.code, PSC_OK);  // and it goes on
+    bench_free(b);
+}
+
+static enum fake_fate lose_pushes(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)f, (void)n;
+    return task == 2 && method == PARAMSERVER__V1__METHOD__PUSH ? FAKE_LOSE : FAKE_DELIVER;
+}
+
+static void test_no_answer_until_the_deadline(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    b->fake.fate = lose_pushes;
+    psc_result r = push(b, 0, N_VARIABLES);
+    assert_int_equal(r.error.code, PSC_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(r.error.text, "ps:2 (c:3)"));
+    bench_free(b);
+}
+
+static enum fake_fate refuse_some(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task;
+    return method == PARAMSERVER__V1__METHOD__PUSH && n < f->param ? FAKE_REFUSE : FAKE_DELIVER;
+}
+
+static void test_refused_is_tried_again(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    b->fake.fate = refuse_some;
+    b->fake.param = 40;
+    b->scalar = 1;
+    assert_int_equal(push(b, 0, N_VARIABLES).error.code, PSC_OK);
+    b->fake.param = UINT64_MAX;
+    psc_result r = push(b, 0, N_VARIABLES);
+    assert_int_equal(r.error.code, PSC_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(r.error.text, "no memory"));
+    bench_free(b);
+}
+
+static enum fake_fate garble(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    return (uint64_t)method == f->param ? FAKE_GARBAGE : FAKE_DELIVER;
+}
+
+static void test_answers_that_are_none(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    b->fake.fate = garble;
+    b->fake.param = PARAMSERVER__V1__METHOD__PUSH;
+    assert_int_equal(push(b, 0, N_VARIABLES).error.code, PSC_INTERNAL);
+    b->fake.param = PARAMSERVER__V1__METHOD__PULL;
+    psc_result r = pull(b, 0, N_VARIABLES);
+    assert_int_equal(r.error.code, PSC_INTERNAL);
+    assert_non_null(strstr(r.error.text, "pull: ps:"));
+    bench_free(b);
+}
+
+static void test_lost_state_ends_the_client(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    psc_error e;
+    b->fake.generation[1] = 7;
+    psc_result r = push(b, 0, N_VARIABLES);
+    assert_int_equal(r.error.code, PSC_ABORTED);
+    assert_string_equal(r.error.text, "ps:1 (b:2) has restarted and lost its state (generation 7, was 101)");
+    assert_int_equal(psc_health(b->client, &e), PSC_ABORTED);
+    assert_string_equal(e.text, r.error.text);
+    assert_string_equal(push(b, 3, 1).error.text, r.error.text);  // whichever task it is for
+    struct outcome o = {0};
+    psc__barrier(b->client, "b", on_done, &o);
+    assert_true(fake_run(&b->fake, &o.done, 1));
+    assert_int_equal(o.error.code, PS_ABORTED);
+    bench_free(b);
+}
+
+static enum fake_fate abort_one(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)method;
+    return n == f->param ? FAKE_ABORT : FAKE_DELIVER;
+}
+
+static void test_aborted_ends_the_client(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    b->fake.fate = abort_one;
+    b->fake.param = 3;
+    psc_result r = push(b, 0, N_VARIABLES);
+    assert_int_equal(r.error.code, PSC_ABORTED);
+    assert_non_null(strstr(r.error.text, "the job has ended"));
+    assert_int_equal(psc_health(b->client, NULL), PSC_ABORTED);
+    bench_free(b);
+}
+
+static void test_tensors_are_checked(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    float x[SMALL];
+    struct {
+        psc_tensor tensors[2];
+        psc_code code;
+        const char *text;
+    } bad[] = {
+        {{{"dense/bias", x, SMALL, PSC_FLOAT32}, {"dense/biass", x, SMALL, PSC_FLOAT32}},
+         PSC_NOT_FOUND,
+         "did you mean 'dense/bias'?"},
+        {{{"dense/bias", x, SMALL, PSC_FLOAT32}, {"output/bias", x, SMALL, PSC_INT32}},
+         PSC_INVALID_ARGUMENT,
+         "is float32, the tensor is int32"},
+        {{{"dense/bias", x, SMALL, PSC_FLOAT32}, {"output/bias", x, SMALL - 1, PSC_FLOAT32}},
+         PSC_INVALID_ARGUMENT,
+         "has 10 elements, the tensor has 9"},
+        {{{"dense/bias", x, SMALL, PSC_FLOAT32}, {"output/bias", NULL, SMALL, PSC_FLOAT32}},
+         PSC_INVALID_ARGUMENT,
+         "no data"},
+        {{{"dense/bias", x, SMALL, PSC_FLOAT32}, {"dense/bias", x, SMALL, PSC_FLOAT32}}, PSC_INVALID_ARGUMENT, "twice"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct outcome o = {0};
+        psc_push(b->client, bad[i].tensors, 2, 0, 1, on_result, &o, NULL);
+        assert_int_equal(atomic_load(&o.done), 0);  // never from inside
+        assert_int_equal(finish(b, &o).error.code, bad[i].code);
+        assert_non_null(strstr(o.result.error.text, bad[i].text));
+    }
+    for (size_t i = 0; i < b->fake.n_arrivals; i++)
+        assert_int_equal(b->fake.arrivals[i].sequence, 0);
+    struct outcome o = {0};
+    psc_push(b->client, NULL, 0, 0, 1, on_result, &o, NULL);
+    assert_int_equal(finish(b, &o).error.code, PSC_OK);
+    bench_free(b);
+}
+
+static void test_operations_need_a_declaration(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    bench_create(b, worker_options(b));
+    assert_int_equal(push(b, 3, 1).error.code, PSC_FAILED_PRECONDITION);
+    bench_free(b);
+}
+
+// ---- waiting ------------------------------------------------------------------------------------------------------
+
+static void test_a_waiting_pull_blocks_nobody(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0};
+    psc_pull(b->client, b->tensors, N_VARIABLES, 1, on_result, &o, NULL);
+    fake_idle(&b->fake, 1);
+    b->scalar = 1;
+    assert_int_equal(push(b, 3, 1).error.code, PSC_OK);
+    fake_idle(&b->fake, 100);  // longer than any deadline of its own
+    assert_int_equal(atomic_load(&o.done), 0);
+    b->fake.round = 1;
+    fake_wake(&b->fake);
+    psc_result r = finish(b, &o);
+    assert_int_equal(r.error.code, PSC_OK);
+    assert_int_equal(r.round, 1);
+    bench_free(b);
+}
+
+static void test_barrier_and_lease(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0}, leased = {0};
+    psc__barrier(b->client, "start", on_done, &o);
+    fake_idle(&b->fake, 100);
+    assert_int_equal(atomic_load(&o.done), 0);
+    b->fake.barrier_open = true;
+    fake_wake(&b->fake);
+    assert_true(fake_run(&b->fake, &o.done, 10));
+    assert_int_equal(o.error.code, PS_OK);
+    uint64_t first = 0, count = 0;
+    psc__lease(b->client, 2, 5000, 64, &first, &count, on_done, &leased);
+    assert_true(fake_run(&b->fake, &leased.done, 10));
+    assert_int_equal(first, 2000);
+    assert_int_equal(count, 64);
+    bench_free(b);
+}
+
+static void test_the_job_ends_while_waiting(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0}, pulled = {0};
+    psc__barrier(b->client, "end", on_done, &o);
+    psc_pull(b->client, b->tensors, 1, 1, on_result, &pulled, NULL);
+    fake_idle(&b->fake, 2);
+    b->fake.end_job = true;
+    assert_true(fake_run(&b->fake, &o.done, 10));
+    assert_true(fake_run(&b->fake, &pulled.done, 10));
+    assert_int_equal(o.error.code, PS_ABORTED);
+    assert_non_null(strstr(o.error.text, "worker 1 is dead"));
+    assert_int_equal(pulled.result.error.code, PSC_ABORTED);
+    bench_free(b);
+}
+
+static void test_silence_ends_the_job(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0};
+    psc_error e;
+    b->fake.silent = true;
+    uint64_t start = b->fake.now;
+    psc_pull(b->client, b->tensors, 1, 1, on_result, &o, NULL);
+    assert_int_equal(finish(b, &o).error.code, PSC_UNAVAILABLE);
+    assert_in_range((b->fake.now - start) / PS_MS, 4000, 8000);
+    assert_int_equal(psc_health(b->client, &e), PSC_UNAVAILABLE);
+    assert_non_null(strstr(e.text, "ps:0 (a:1), the control task, has been silent"));
+    bench_free(b);
+}
+
+static void test_heartbeats_go_on(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    psc_error e;
+    int before = b->fake.heartbeats;
+    fake_idle(&b->fake, 60);
+    assert_in_range(b->fake.heartbeats - before, 110, 121);
+    assert_int_equal(psc_health(b->client, &e), PSC_OK);
+    assert_string_equal(e.text, "");
+    bench_free(b);
+}
+
+// ---- reads that go on ---------------------------------------------------------------------------------------------
+
+static enum fake_fate abort_continuation(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    if (method != PARAMSERVER__V1__METHOD__GET || !f->param || --f->param)
+        return FAKE_DELIVER;
+    return FAKE_ABORT;
+}
+
+static void test_get_goes_on(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0}, again = {0};
+    fill(b->big, BIG, 1);
+    push(b, 0, N_VARIABLES);
+    b->fake.n_arrivals = 0;
+    b->fake.reply_bytes = PS_BLOCK_BYTES;
+    memset(b->big, 0, BIG * sizeof *b->big);
+    psc_get(b->client, b->tensors, N_VARIABLES, on_result, &o, NULL);
+    assert_int_equal(finish(b, &o).error.code, PSC_OK);
+    for (uint64_t i = 0; i < BIG; i++)
+        assert_true(b->big[i] == (float)(i % 1000));
+    size_t from_snapshot = 0;
+    for (size_t i = 0; i < b->fake.n_arrivals; i++)
+        from_snapshot += b->fake.arrivals[i].snapshot == 99;
+    assert_true(from_snapshot >= 3 * FAKE_TASKS);
+
+    b->fake.fate = abort_continuation;  // psd takes the snapshot back
+    b->fake.param = 7;
+    memset(b->big, 0, BIG * sizeof *b->big);
+    psc_get(b->client, b->tensors, N_VARIABLES, on_result, &again, NULL);
+    assert_int_equal(finish(b, &again).error.code, PSC_OK);
+    assert_int_equal(b->fake.param, 0);
+    for (uint64_t i = 0; i < BIG; i++)
+        assert_true(b->big[i] == (float)(i % 1000));
+    bench_free(b);
+}
+
+// ---- memory, the end ------------------------------------------------------------------------------------------------
+
+static void test_memory_is_kept_until_the_transport_lets_go(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0};
+    b->fake.hold_memory = true;
+    psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &o, NULL);
+    fake_idle(&b->fake, 5);
+    assert_int_equal(atomic_load(&o.done), 0);
+    fake_release_memory(&b->fake);
+    assert_int_equal(atomic_load(&o.done), 1);
+    assert_int_equal(o.result.error.code, PSC_OK);
+    bench_free(b);
+}
+
+static void test_leaving_ends_what_is_under_way(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome pushed = {0}, pulled = {0}, barrier = {0}, late = {0}, left = {0};
+    psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &pushed, NULL);
+    psc_pull(b->client, b->tensors, 1, 1, on_result, &pulled, NULL);
+    psc__barrier(b->client, "end", on_done, &barrier);
+    psc__leave(b->client, NULL, on_done, &left);
+    assert_int_equal(pushed.result.error.code, PSC_CANCELLED);
+    assert_int_equal(pulled.result.error.code, PSC_CANCELLED);
+    assert_int_equal(barrier.error.code, PS_CANCELLED);
+    assert_true(fake_run(&b->fake, &left.done, 10));
+    assert_int_equal(left.error.code, PS_OK);
+    assert_int_equal(b->fake.leaves, 1);
+    psc_push(b->client, b->tensors, 1, 0, 1, on_result, &late, NULL);
+    psc__client_free(b->client);
+    b->client = NULL;
+    assert_int_equal(late.result.error.code, PSC_CANCELLED);
+    bench_free(b);
+}
+
+static void test_dying_with_everything_under_way(void **state)
+{
+    (void)state;
+    for (double seconds = 0; seconds < 0.03; seconds += 0.0007) {
+        struct bench *b = bench_ready(PSC_STREAM);
+        struct outcome o = {0};
+        b->fake.shuffle = true;
+        for (int i = 0; i < 5; i++) {
+            psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &o, NULL);
+            psc_pull(b->client, b->tensors, N_VARIABLES, 0, on_result, &o, NULL);
+        }
+        psc__barrier(b->client, "end", on_done, &o);
+        fake_idle(&b->fake, seconds);
+        psc__client_free(b->client);
+        b->client = NULL;
+        assert_int_equal(atomic_load(&o.done), 11);
+        bench_free(b);
+    }
+}
+
+// ---- threads ------------------------------------------------------------------------------------------------------
+
+struct clockwork {
+    struct fake *fake;
+    atomic_int stop;
+};
+
+static void *run_world(void *arg)
+{
+    struct clockwork *w = arg;
+    while (!atomic_load(&w->stop)) {
+        fake_run(w->fake, &w->stop, 0.01);
+        w->fake->now += PS_MS;
+        usleep(50);
+    }
+    return NULL;
+}
+
+static void *push_many(void *arg)
+{
+    psc_client *client = arg;
+    float one = 1;
+    psc_tensor t = {"step", &one, 1, PSC_FLOAT32};
+    for (int i = 0; i < 200; i++) {
+        psc_op *op;
+        psc_assign_add(client, &t, 1, NULL, NULL, &op);
+        if (psc_wait(op, -1, NULL, NULL) != PSC_OK)
+            return arg;
+    }
+    return NULL;
+}
+
+static void test_threads_wait(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct clockwork w = {.fake = &b->fake};
+    pthread_t clock, pushers[4];
+    psc_result r;
+    psc_error e;
+    psc_op *op;
+    pthread_create(&clock, NULL, run_world, &w);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&pushers[i], NULL, push_many, b->client);
+    for (int i = 0; i < 4; i++) {
+        void *failed;
+        pthread_join(pushers[i], &failed);
+        assert_null(failed);
+    }
+    psc_get(b->client, b->tensors + 3, 1, NULL, NULL, &op);
+    assert_int_equal(psc_wait(op, -1, &r, &e), PSC_OK);
+    assert_true(b->scalar == 800);
+    psc_pull(b->client, b->tensors + 3, 1, 1, NULL, NULL, &op);  // of a round that does not close
+    assert_false(psc_done(op));
+    assert_int_equal(psc_wait(op, 20, &r, &e), PSC_DEADLINE_EXCEEDED);
+    uint64_t first, count;
+    assert_int_equal(psc_lease(b->client, 1, 100, 10, &first, &count, &e), PSC_OK);
+    Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    struct ps_error why;
+    assert_int_equal(psc__admin_call(b->client, 2, PARAMSERVER__V1__METHOD__STATUS, &status.base,
+                                     &paramserver__v1__status_reply__descriptor, &reply, 1000, &why),
+                     PS_OK);
+    assert_int_equal(((Paramserver__V1__StatusReply *)reply)->task, 2);
+    ps_msg_free(reply);
+    psc_close(b->client, NULL);
+    b->client = NULL;
+    assert_int_equal(psc_wait(op, -1, &r, &e), PSC_CANCELLED);
+    assert_int_equal(b->fake.leaves, 1);
+    atomic_store(&w.stop, 1);
+    pthread_join(clock, NULL);
+    bench_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_join_and_declare),
+        cmocka_unit_test(test_join_names_all_that_are_down),
+        cmocka_unit_test(test_join_knows_its_tasks),
+        cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_attach_gives_up),
+        cmocka_unit_test(test_declaration_is_checked),
+        cmocka_unit_test(test_options_are_checked),
+        cmocka_unit_test(test_round_trip_stream),
+        cmocka_unit_test(test_round_trip_unary),
+        cmocka_unit_test(test_requests_are_cut_to_chunks),
+        cmocka_unit_test(test_larger_chunks_carry_whole_blocks),
+        cmocka_unit_test(test_versions_come_from_the_last_pull),
+        cmocka_unit_test(test_cuts_are_swept_stream),
+        cmocka_unit_test(test_cuts_are_swept_unary),
+        cmocka_unit_test(test_no_read_overtakes_an_update_stream),
+        cmocka_unit_test(test_no_read_overtakes_an_update_unary),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_unreachable_until_the_deadline),
+        cmocka_unit_test(test_no_answer_until_the_deadline),
+        cmocka_unit_test(test_refused_is_tried_again),
+        cmocka_unit_test(test_answers_that_are_none),
+        cmocka_unit_test(test_lost_state_ends_the_client),
+        cmocka_unit_test(test_aborted_ends_the_client),
+        cmocka_unit_test(test_tensors_are_checked),
+        cmocka_unit_test(test_operations_need_a_declaration),
+        cmocka_unit_test(test_a_waiting_pull_blocks_nobody),
+        cmocka_unit_test(test_barrier_and_lease),
+        cmocka_unit_test(test_the_job_ends_while_waiting),
+        cmocka_unit_test(test_silence_ends_the_job),
+        cmocka_unit_test(test_heartbeats_go_on),
+        cmocka_unit_test(test_get_goes_on),
+        cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
+        cmocka_unit_test(test_leaving_ends_what_is_under_way),
+        cmocka_unit_test(test_dying_with_everything_under_way),
+        cmocka_unit_test(test_threads_wait),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

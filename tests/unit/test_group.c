@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl run's keeping of processes, with small shell programs in the roles of psd and workerd: which end of
+// which child leads to which exit code, and that nobody is left running.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/psctl/group.h"
+
+enum { MOST = 4 };
+
+// A psd that is ready at once and ends with 0 when told to; `exec` and the trap of a waiting shell keep it
+// one process.
+#define GOOD_PS "trap 'kill $!; exit 0' TERM; echo READY 0 >&3; sleep 60 & wait"
+#define WAITING_WORKER "trap 'kill $!; exit 0' TERM; sleep 60 & wait"
+
+struct outcome {
+    int code;
+    double seconds;
+    char output[8192];  // of psctl: what it says on stderr, and what it relays
+};
+
+static void make(char *argv[MOST][4], char **list[MOST], char *const scripts[], int n)
+{
+    for (int i = 0; i < n; i++) {
+        char *one[4] = {"/bin/sh", "-c", scripts[i], NULL};
+        memcpy(argv[i], one, sizeof one);
+        list[i] = argv[i];
+    }
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// Runs a group in a process of its own, so that its output can be read; signum (0: none) is sent to it after
+// delay_ms.
+static struct outcome run(char *const ps[], int n_ps, char *const workers[], int n_workers, int min_workers, int signum,
+                          int delay_ms)
+{
+    char *ps_argv[MOST][4], *worker_argv[MOST][4], **ps_list[MOST], **worker_list[MOST];
+    make(ps_argv, ps_list, ps, n_ps);
+    make(worker_argv, worker_list, workers, n_workers);
+    const struct group_spec spec = {ps_list, worker_list, n_ps, n_workers, min_workers, NULL};
+    struct outcome o = {0};
+    int out[2], status;
+    double start = now();
+    assert_int_equal(pipe(out), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(out[1], STDOUT_FILENO);
+        dup2(out[1], STDERR_FILENO);
+        close(out[0]);
+        close(out[1]);
+        _exit(group_run(&spec));
+    }
+    close(out[1]);
+    usleep((unsigned)delay_ms * 1000);
+    if (signum)
+        kill(pid, signum);
+    // The pipe ends when the last process that inherited it has: a child left behind would be waited for
+    // here.
+    size_t len = 0;
+    for (ssize_t n; (n = read(out[0], o.output + len, sizeof o.output - 1 - len)) > 0;)
+        len += (size_t)n;
+    close(out[0]);
+    waitpid(pid, &status, 0);
+    o.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    o.seconds = now() - start;
+    return o;
+}
+
+static void expect_says(const struct outcome *o, const char *part)
+{
+    if (!strstr(o->output, part))
+        print_error("expected \"%s\" in:\n%s", part, o->output);
+    assert_non_null(strstr(o->output, part));
+}
+
+static void a_job_that_finishes_is_0(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS, GOOD_PS}, *workers[] = {"echo chief", "echo second; echo reason >&2"};
+    struct outcome o = run(ps, 2, workers, 2, 1, 0, 0);
+    assert_int_equal(o.code, 0);
+    expect_says(&o, "chief\n");
+    expect_says(&o, "worker 1: second\n");
+    expect_says(&o, "worker 1: reason\n");
+    assert_null(strstr(o.output, "psctl:"));
+    assert_true(o.seconds < 2);
+}
+
+static void one_worker_without_ps_tasks(void **state)
+{
+    (void)state;
+    char *workers[] = {"exit 65"};
+    struct outcome o = run(NULL, 0, workers, 1, 1, 0, 0);
+    assert_int_equal(o.code, 65);
+    expect_says(&o, "psctl: worker 0 (pid ");
+    expect_says(&o, ") exited with code 65\n");
+}
+
+static void workers_wait_for_every_ps_task(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS, "sleep 0.3; touch \"$TMPDIR/late\"; " GOOD_PS};
+    char *workers[] = {"test -e \"$TMPDIR/late\""};
+    char dir[] = "/tmp/test_group-XXXXXX", late[64];
+    assert_non_null(mkdtemp(dir));
+    setenv("TMPDIR", dir, 1);
+    struct outcome o = run(ps, 2, workers, 1, 1, 0, 0);
+    snprintf(late, sizeof late, "%s/late", dir);
+    unlink(late);
+    rmdir(dir);
+    assert_int_equal(o.code, 0);
+}
+
+static void a_ps_task_that_dies_ends_the_job(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS, "echo READY 0 >&3; sleep 0.2; kill -9 $$"}, *workers[] = {WAITING_WORKER, WAITING_WORKER};
+    struct outcome o = run(ps, 2, workers, 2, 1, 0, 0);
+    assert_int_equal(o.code, 69);
+    expect_says(&o, "psctl: ps 1 (pid ");
+    expect_says(&o, "was killed by signal 9 (Killed)");
+    assert_true(o.seconds < 5);
+}
+
+static void a_ps_task_that_cannot_start_says_why(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS, "echo 'address in use' >&2; exit 71"}, *workers[] = {WAITING_WORKER};
+    struct outcome o = run(ps, 2, workers, 1, 1, 0, 0);
+    assert_int_equal(o.code, 69);
+    expect_says(&o, "ps 1: address in use\n");
+    expect_says(&o, ") exited with code 71; ");
+}
+
+static void the_job_goes_on_without_a_worker(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS}, *workers[] = {"sleep 0.4", "kill -9 $$"};
+    struct outcome o = run(ps, 1, workers, 2, 1, 0, 0);
+    assert_int_equal(o.code, 0);
+    expect_says(&o, "psctl: worker 1 (pid ");
+    expect_says(&o, "was killed by signal 9 (Killed)\n");
+    expect_says(&o, "psctl: the job goes on with 1 of 2 workers\n");
+}
+
+static void too_few_workers_end_it(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS}, *killed[] = {WAITING_WORKER, "kill -9 $$"}, *crashed[] = {WAITING_WORKER, "kill -SEGV $$"};
+    char *wrong[] = {WAITING_WORKER, "exit 66"};
+    struct outcome o = run(ps, 1, killed, 2, 2, 0, 0);
+    assert_int_equal(o.code, 75);
+    expect_says(&o, "psctl: the job needs 2 of its 2 workers: stopping\n");
+    assert_true(o.seconds < 5);
+    assert_int_equal(run(ps, 1, crashed, 2, 2, 0, 0).code, 70);
+    assert_int_equal(run(ps, 1, wrong, 2, 2, 0, 0).code, 66);
+}
+
+static void a_signal_ends_workers_then_ps_tasks(void **state)
+{
+    (void)state;
+    char *ps[] = {GOOD_PS}, *workers[] = {WAITING_WORKER, WAITING_WORKER};
+    struct outcome o = run(ps, 1, workers, 2, 1, SIGTERM, 300);
+    assert_int_equal(o.code, 128 + SIGTERM);
+    assert_true(o.seconds < 5);
+    assert_null(strstr(o.output, "pid"));
+    assert_int_equal(run(ps, 1, workers, 2, 1, SIGINT, 300).code, 128 + SIGINT);
+}
+
+static void a_ps_task_that_ends_badly_is_named(void **state)
+{
+    (void)state;
+    char *ps[] = {"trap 'kill $!; exit 3' TERM; echo READY 0 >&3; sleep 60 & wait"}, *workers[] = {"true"};
+    struct outcome o = run(ps, 1, workers, 1, 1, 0, 0);
+    assert_int_equal(o.code, 69);
+    expect_says(&o, "exited with code 3 when it was told to end\n");
+}
+
+static void long_lines_are_cut_and_the_last_one_needs_no_newline(void **state)
+{
+    (void)state;
+    char *workers[] = {"true", "printf '%05000d\\nlast' 7"};
+    struct outcome o = run(NULL, 0, workers, 2, 1, 0, 0);
+    assert_int_equal(o.code, 0);
+    expect_says(&o, "worker 1: last\n");
+}
+
+int main(void)
+{
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_that_finishes_is_0),
+        cmocka_unit_test(one_worker_without_ps_tasks),
+        cmocka_unit_test(workers_wait_for_every_ps_task),
+        cmocka_unit_test(a_ps_task_that_dies_ends_the_job),
+        cmocka_unit_test(a_ps_task_that_cannot_start_says_why),
+        cmocka_unit_test(the_job_goes_on_without_a_worker),
+        cmocka_unit_test(too_few_workers_end_it),
+        cmocka_unit_test(a_signal_ends_workers_then_ps_tasks),
+        cmocka_unit_test(a_ps_task_that_ends_badly_is_named),
+        cmocka_unit_test(long_lines_are_cut_and_the_last_one_needs_no_newline),
+    };
+    return cmocka_run_group_tests_name("group", tests, NULL, NULL);
+}

@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/nn: reading Keras models, their shapes and parameters, what is refused and in which words, initial values.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/alloc.h"
+#include "workerd/nn/model.h"
+
+static const char *source(const char *path)
+{
+    static char full[512];
+    const char *top = getenv("top_srcdir");
+    snprintf(full, sizeof full, "%s/%s", top ? top : ".", path);
+    return full;
+}
+
+static struct nn_model *load(const char *path)
+{
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    if (nn_model_load(source(path), &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    return m;
+}
+
+static struct nn_model *parse(const char *json)
+{
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    if (nn_model_parse(json, "test", &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    return m;
+}
+
+static uint64_t parameters(const struct nn_model *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < nn_model_params(m); i++)
+        n += nn_model_param(m, i)->count;
+    return n;
+}
+
+// ---- what is read ----
+
+static void check_cnn(const struct nn_model *m)
+{
+    static const struct {
+        const char *name, *shape;
+        uint64_t count;
+    } expected[] = {
+        {"sequential/conv2d/kernel", "(3, 3, 1, 32)", 288},      {"sequential/conv2d/bias", "(32,)", 32},
+        {"sequential/conv2d_1/kernel", "(3, 3, 32, 64)", 18432}, {"sequential/conv2d_1/bias", "(64,)", 64},
+        {"sequential/dense/kernel", "(1600, 64)", 102400},       {"sequential/dense/bias", "(64,)", 64},
+        {"sequential/dense_1/kernel", "(64, 10)", 640},          {"sequential/dense_1/bias", "(10,)", 10},
+    };
+    assert_int_equal(nn_model_params(m), 8);
+    for (size_t i = 0; i < 8; i++) {
+        const struct nn_param *p = nn_model_param(m, i);
+        char shape[64];
+        assert_string_equal(p->name, expected[i].name);
+        assert_string_equal(ps_shape_text(p->shape, p->rank, shape, sizeof shape), expected[i].shape);
+        assert_int_equal(p->count, expected[i].count);
+        assert_true(p->trainable);
+    }
+    assert_string_equal(nn_model_param(m, 2)->layer, "conv2d_1");
+    assert_int_equal(parameters(m), 121930);
+    assert_int_equal(nn_model_inputs(m), 784);
+    assert_int_equal(nn_model_outputs(m), 10);
+    size_t rank;
+    const uint64_t *shape = nn_model_input_shape(m, &rank);
+    assert_int_equal(rank, 3);
+    assert_true(shape[0] == 28 && shape[1] == 28 && shape[2] == 1);
+}
+
+static void keras3_and_keras2(void **state)
+{
+    (void)state;
+    struct nn_model *keras3 = load("tests/golden/cnn_keras3.json"), *keras2 = load("tests/golden/cnn_keras2.json");
+    check_cnn(keras3);
+    check_cnn(keras2);
+    nn_model_free(keras3);
+    nn_model_free(keras2);
+}
+
+static void examples(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        uint64_t inputs, outputs, parameters;
+    } expected[] = {
+        {"deploy/examples/softmax/model.json", 784, 10, 7850},
+        {"deploy/examples/conv/model.json", 784, 10, 320 + 346176 + 650},
+        {"deploy/examples/mnist-cnn/model.json", 784, 10, 320 + 18496 + 102464 + 650},
+        {"deploy/examples/linear/model.json", 4, 1, 5},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        struct nn_model *m = load(expected[i].path);
+        assert_int_equal(nn_model_inputs(m), expected[i].inputs);
+        assert_int_equal(nn_model_outputs(m), expected[i].outputs);
+        assert_int_equal(parameters(m), expected[i].parameters);
+        nn_model_free(m);
+    }
+}
+
+static void summary(void **state)
+{
+    (void)state;
+    struct nn_model *m = load("deploy/examples/mnist-cnn/model.json");
+    char *text = nn_model_summary(m);
+    static const char *const lines[] = {
+        "Model: \"sequential\"",
+        "conv2d_1 (Conv2D)                    (None, 11, 11, 64)             18,496\n",
+        "max_pooling2d_1 (MaxPooling2D)       (None, 5, 5, 64)                    0\n",
+        "flatten (Flatten)                    (None, 1600)                        0\n",
+        "Total parameters: 121,930 (trainable: 121,930)\n",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        if (!strstr(text, lines[i]))
+            fail_msg("no \"%s\" in\n%s", lines[i], text);
+    free(text);
+    nn_model_free(m);
+}
+
+// Documents by hand, with what Keras would leave to its defaults left out. ' stands for ".
+static char *quoted(const char *text)
+{
+    char *s = ps_strdup(text);
+    for (char *c = s; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    return s;
+}
+
+static char *document(const char *layers)
+{
+    char *text = ps_printf("{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': [%s]}}", layers);
+    char *json = quoted(text);
+    free(text);
+    return json;
+}
+
+static struct nn_model *parse_layers(const char *layers)
+{
+    char *json = document(layers);
+    struct nn_model *m = parse(json);
+    free(json);
+    return m;
+}
+
+#define LAYER(class, config) "{'class_name': '" class "', 'config': {" config "}}"
+#define INPUT(shape) LAYER("InputLayer", "'name': 'in', 'batch_shape': [null, " shape "]")
+#define DENSE(config) LAYER("Dense", "'name': 'd', " config)
+#define CONV(config) LAYER("Conv2D", "'name': 'c', " config)
+#define POOL(config) LAYER("MaxPooling2D", "'name': 'p'" config)
+
+// (height, width) of what a convolution or pool gives, through the parameters of a dense layer above it.
+static void check_window(const char *layer, uint64_t elements)
+{
+    char *layers =
+        ps_printf("%s, %s, " LAYER("Flatten", "'name': 'f'") ", " DENSE("'units': 1"), INPUT("9, 8, 2"), layer);
+    struct nn_model *m = parse_layers(layers);
+    assert_int_equal(nn_model_param(m, nn_model_params(m) - 2)->count, elements);
+    nn_model_free(m);
+    free(layers);
+}
+
+static void windows(void **state)
+{
+    (void)state;
+    check_window(CONV("'filters': 4, 'kernel_size': 3"), 7 * 6 * 4);
+    check_window(CONV("'filters': 4, 'kernel_size': [2, 3], 'strides': [1, 2]"), 8 * 3 * 4);
+    check_window(CONV("'filters': 4, 'kernel_size': 3, 'padding': 'same', 'strides': 2"), 5 * 4 * 4);
+    check_window(CONV("'filters': 1, 'kernel_size': [9, 8]"), 1);
+    check_window(CONV("'filters': 1, 'kernel_size': [30, 40], 'padding': 'same'"), 9 * 8);
+    check_window(POOL(""), 4 * 4 * 2);
+    check_window(POOL(", 'padding': 'same'"), 5 * 4 * 2);
+    check_window(POOL(", 'pool_size': 3, 'strides': 1"), 7 * 6 * 2);
+    check_window(POOL(", 'pool_size': [2, 3], 'strides': null"), 4 * 2 * 2);
+}
+
+static void defaults_and_details(void **state)
+{
+    (void)state;
+    // A dense layer acts on the last axis; no bias; frozen; Keras 2's implied input.
+    struct nn_model *m = parse_layers(LAYER(
+        "Dense", "'name': 'd', 'units': 4, 'use_bias': false, 'trainable': false, 'batch_input_shape': [null, 5, 3]"));
+    assert_int_equal(nn_model_inputs(m), 15);
+    assert_int_equal(nn_model_outputs(m), 20);
+    assert_int_equal(nn_model_params(m), 1);
+    assert_string_equal(nn_model_param(m, 0)->name, "net/d/kernel");
+    assert_int_equal(nn_model_param(m, 0)->count, 12);
+    assert_false(nn_model_param(m, 0)->trainable);
+    nn_model_free(m);
+    m = parse_layers(INPUT("6") ", " LAYER("ReLU", "'name': 'r', 'negative_slope': 0.0") ", " LAYER(
+        "Softmax", "'name': 's', 'axis': 1") ", " LAYER("Dropout", "'name': 'x', 'rate': 0.25, 'seed': 3"));
+    assert_int_equal(nn_model_params(m), 0);
+    assert_int_equal(nn_model_outputs(m), 6);
+    nn_model_free(m);
+}
+
+// ---- what is refused ----
+
+// says: the words after "test: ".
+static void check_refused(const char *json, const char *says)
+{
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    char *expected = quoted(says);
+    enum ps_code code = nn_model_parse(json, "test", &m, &e);
+    if (code != PS_INVALID_ARGUMENT || m)
+        fail_msg("was read, but expected: %s", expected);
+    if (strncmp(e.text, "test: ", 6) != 0 || strncmp(e.text + 6, expected, strlen(expected)) != 0)
+        fail_msg("expected: %s\nfound:    %s", expected, e.text);
+    free(expected);
+}
+
+static void bad_documents(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
+        {"", "line 1, column 0: expected JSON"},
+        {"{'class_name': 'Sequential',\n 'config'", "line 2, column"},
+        {"{'a': 1, 'a': 2}", "line 1, column "},
+        {"[]", "$: expected an object, not an array of 0"},
+        {"{}", "$.class_name: expected 'Sequential', which is missing"},
+        {"{'class_name': null}", "$.class_name: expected 'Sequential', not null"},
+        {"{'class_name': 'Functional'}", "$.class_name: expected 'Sequential', not 'Functional'"},
+        {"{'class_name': 'Sequential'}", "$.config: expected an object, which is missing"},
+        {"{'class_name': 'Sequential', 'config': {}}", "$.config.name: expected a string, which is missing"},
+        {"{'class_name': 'Sequential', 'config': {'name': 'a/b'}}",
+         "$.config.name: expected a name of 1 to 128 bytes without '/' and control characters, not 'a/b'"},
+        {"{'class_name': 'Sequential', 'config': {'name': 'a\\u001b[1m'}}",
+         "$.config.name: expected a name of 1 to 128 bytes without '/' and control characters, not 'a\\u001B[1m'"},
+        {"{'class_name': 'Sequential', 'config': {'name': 'n'}}",
+         "$.config.layers: expected an array, which is missing"},
+        {"{'class_name': 'Sequential', 'config': {'name': 'n', 'layers': []}}",
+         "$.config.layers: expected 1 to 10000 layers, not an array of 0"},
+        {"{'class_name': 'Sequential', 'config': {'name': 'n', 'dtype': 'mixed_float16', 'layers': []}}",
+         "$.config.dtype: expected 'float32', not 'mixed_float16'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *json = quoted(cases[i].json);
+        check_refused(json, cases[i].says);
+        free(json);
+    }
+}
+
+#define NAMED(config) "'name': 'l', " config
+static const struct {
+    const char *layers, *says;  // the words after "$.config.layers"
+} bad_layers[] = {
+    {"1", "[0]: expected an object, not 1"},
+    {"{}", "[0].class_name: expected a string, which is missing"},
+    {"{'class_name': 'Dense'}", "[0].config: expected an object, which is missing"},
+    {LAYER("Conv3D", ""),
+     "[0].class_name: expected one of InputLayer, Dense, Conv2D, MaxPooling2D, Flatten, Activation, Dropout, ReLU, "
+     "Softmax (did you mean Conv2D?), not 'Conv3D'"},
+    {LAYER("LSTM", ""),
+     "[0].class_name: expected one of InputLayer, Dense, Conv2D, MaxPooling2D, Flatten, Activation, Dropout, ReLU, "
+     "Softmax, not 'LSTM'"},
+    {DENSE("'units': 1"), "[0]: expected an InputLayer with a batch_shape as the first layer, or a batch_input_shape"},
+    {LAYER("InputLayer", NAMED("'batch_shape': 3")), "[0].config.batch_shape: expected an array, not 3"},
+    {LAYER("InputLayer", "'name': 'i'"), "[0].config.batch_shape: expected an array, which is missing"},
+    {LAYER("InputLayer", NAMED("'batch_shape': [null]")),
+     "[0].config.batch_shape: expected null for the batch and 1 to 8 dimensions, not an array of 1"},
+    {INPUT("null"), "[0].config.batch_shape[1]: expected a whole number from 1 to 2147483647, not null"},
+    {INPUT("65536, 65536"), "[0]: an output of shape (65536, 65536) has more than 2147483647 elements"},
+    {LAYER("InputLayer", NAMED("'batch_shape': [null, 1], 'dtype': 'uint8'")),
+     "[0].config.dtype: expected 'float32', not 'uint8'"},
+    {LAYER("InputLayer", NAMED("'batch_shape': [null, 1], 'sparse': true")),
+     "[0].config.sparse: expected null: this setting is not supported"},
+    {INPUT("3") ", " LAYER("InputLayer", NAMED("'batch_shape': [null, 1]")),
+     "[1]: expected InputLayer as the first layer only"},
+    {INPUT("3") ", " LAYER("Dense", "'units': 1"), "[1].config.name: expected a string, which is missing"},
+    {INPUT("3") ", " LAYER("Dense", "'name': 'in', 'units': 1"),
+     "[1].config.name: expected a name that no other layer has, not 'in'"},
+    {INPUT("3") ", " DENSE("'units': 1, 'trainable': 'no'"), "[1].config.trainable: expected true or false, not 'no'"},
+    {INPUT("3") ", " DENSE("'dtype': {'class_name': 'DTypePolicy', 'config': {'name': 'bfloat16'}}"),
+     "[1].config.dtype.config.name: expected 'float32', not 'bfloat16'"},
+    {INPUT("3") ", " DENSE("'dtype': {'config': {'name': null}}"),
+     "[1].config.dtype.config.name: expected the name of a dtype policy, not null"},
+    {INPUT("3") ", " DENSE("'dtype': {}"), "[1].config.dtype.config.name: expected the name of a dtype policy"},
+    {INPUT("3") ", " DENSE("'units': 0"), "[1].config.units: expected a whole number from 1 to 2147483647, not 0"},
+    {INPUT("3") ", " DENSE("'units': -3"), "[1].config.units: expected a whole number from 1 to 2147483647, not -3"},
+    {INPUT("3") ", " DENSE("'units': 2.0"), "[1].config.units: expected a whole number from 1 to 2147483647, not 2.0"},
+    {INPUT("3") ", " DENSE("'unit': 3"), "[1].config: 'unit' is not known; did you mean 'units'?"},
+    {INPUT("3") ", " DENSE("'units': 3, 'momentum': 3"),
+     "[1].config: 'momentum' is not supported; expected only units"},
+    {INPUT("3") ", " DENSE("'units': 3, 'kernel_regularizer': {'class_name': 'L2'}"),
+     "[1].config.kernel_regularizer: expected null: this setting is not supported"},
+    {INPUT("3") ", " DENSE("'units': 3, 'activation': 'rleu'"),
+     "[1].config.activation: expected linear, relu or softmax (did you mean relu?), not 'rleu'"},
+    {INPUT("3") ", " DENSE("'units': 3, 'activation': 'tanh'"),
+     "[1].config.activation: expected linear, relu or softmax, not 'tanh'"},
+    {INPUT("3") ", " DENSE("'units': 3, 'activation': {}"),
+     "[1].config.activation: expected the name of an activation"},
+    {INPUT("3") ", " DENSE("'units': 3, 'use_bias': 1"), "[1].config.use_bias: expected true or false, not 1"},
+    {INPUT("65536") ", " DENSE("'units': 65536"), "[1]: kernel of shape (65536, 65536) has more than 2147483647"},
+    {INPUT("9, 3") ", " DENSE("'units': 2147483647"), "[1]: an output of shape (9, 2147483647) has more than"},
+    {INPUT("3") ", " DENSE("'units': 3, 'kernel_initializer': 'zeroes'"),
+     "[1].config.kernel_initializer: expected an initializer that is known (did you mean Zeros?), not 'zeroes'"},
+    {INPUT("3") ", " DENSE("'units': 3, 'kernel_initializer': {'class_name': 'Orthogonal'}"),
+     "[1].config.kernel_initializer.class_name: expected one of GlorotUniform, GlorotNormal,"},
+    {INPUT("3") ", " DENSE("'units': 3, 'bias_initializer': {'class_name': 'RandomNormal', 'config': {'stddev': -1}}"),
+     "[1].config.bias_initializer.config.stddev: expected a number from 0 to 1e+30, not -1"},
+    {INPUT("3") ", " DENSE("'units': 3, 'bias_initializer': {'class_name': 'Constant', 'config': {'vale': 1}}"),
+     "[1].config.bias_initializer.config: 'vale' is not known; did you mean 'value'?"},
+    {INPUT("5, 5") ", " CONV("'filters': 1, 'kernel_size': 3"),
+     "[1]: Conv2D expected an input of shape (height, width, channels), but 'in' gives (5, 5)"},
+    {INPUT("5, 5, 1") ", " CONV("'kernel_size': 3"), "[1].config.filters: expected a whole number from 1 to"},
+    {INPUT("5, 5, 1") ", " CONV("'filters': 1"), "[1].config.kernel_size: expected a whole number or two of them"},
+    {INPUT("5, 5, 1") ", " CONV("'filters': 1, 'kernel_size': [3, 0]"), "[1].config.kernel_size[1]: expected a whole"},
+    {INPUT("5, 5, 1") ", " CONV("'filters': 1, 'kernel_size': [3, 3, 3]"), "[1].config.kernel_size: expected a whole"},
+    {INPUT("5, 5, 1") ", " CONV("'filters': 1, 'kernel_size': [3, 7]"),
+     "[1].config: a window of 7 does not fit the input (5, 5, 1): expected a smaller one, or padding 'same'"},
+    {INPUT("5, 5, 1") ", " CONV("'filters': 1, 'kernel_size': 3, 'padding': 'full'"),
+     "[1].config.padding: expected 'valid' or 'same', not 'full'"},
+    {INPUT("5, 5, 1") ", " CONV("'filters': 1, 'kernel_size': 3, 'data_format': 'channels_first'"),
+     "[1].config.data_format: expected 'channels_last', not 'channels_first'"},
+    {INPUT("5, 5, 1") ", " CONV("'filters': 1, 'kernel_size': 3, 'dilation_rate': [1, 2]"),
+     "[1].config.dilation_rate: expected 1 or [1, 1], not [1, 2]"},
+    {INPUT("5, 5, 1") ", " CONV("'filters': 2, 'kernel_size': 3, 'groups': 2"), "[1].config.groups: expected 1, not 2"},
+    {INPUT("2147483647, 1, 1") ", " CONV("'filters': 1, 'kernel_size': [2147483647, 1], 'padding': 'same'"),
+     "[1].config: an image of 2147483647 padded for a window of 2147483647: expected at most 2147483647 together"},
+    {INPUT("99, 99, 999") ", " CONV("'filters': 999, 'kernel_size': 99"),
+     "[1]: kernel of shape (99, 99, 999, 999) has more than 2147483647 elements"},
+    {INPUT("5, 5, 1") ", " POOL(", 'pool_size': 17, 'padding': 'same'"),
+     "[1].config.pool_size: expected at most 256 cells, not 17 x 17"},
+    {INPUT("5, 5, 1") ", " POOL(", 'strides': 0"), "[1].config.strides: expected a whole number from 1"},
+    {INPUT("5, 5, 1") ", " LAYER("Flatten", NAMED("'data_format': 'channels_first'")),
+     "[1].config.data_format: expected 'channels_last', not 'channels_first'"},
+    {INPUT("5") ", " LAYER("Activation", "'name': 'a'"), "[1].config.activation: expected the name of an activation"},
+    {INPUT("5") ", " LAYER("Dropout", NAMED("'rate': 1")),
+     "[1].config.rate: expected a number from 0 to below 1, not 1"},
+    {INPUT("5") ", " LAYER("Dropout", NAMED("'rate': 0.999999999")),
+     "[1].config.rate: expected a number from 0 to below 1"},
+    {INPUT("5") ", " LAYER("Dropout", NAMED("'rate': -0.5")),
+     "[1].config.rate: expected a number from 0 to 1, not -0.5"},
+    {INPUT("5") ", " LAYER("Dropout", NAMED("'rate': 0.5, 'noise_shape': [1]")),
+     "[1].config.noise_shape: expected null: this setting is not supported"},
+    {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': 6")), "[1].config.max_value: expected null, not 6"},
+    {INPUT("5") ", " LAYER("ReLU", NAMED("'negative_slope': 0.1")), "[1].config.negative_slope: expected 0, not 0.1"},
+    {INPUT("5, 5") ", " LAYER("Softmax", NAMED("'axis': 1")),
+     "[1].config.axis: expected the last axis: -1 or 2, not 1"},
+};
+
+static void bad_layer(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_layers / sizeof bad_layers[0]; i++) {
+        char *json = document(bad_layers[i].layers), *says = ps_printf("$.config.layers%s", bad_layers[i].says);
+        check_refused(json, says);
+        free(says);
+        free(json);
+    }
+}
+
+static void hostile_sizes(void **state)
+{
+    (void)state;
+    size_t n = 100000;
+    char *deep = ps_alloc(n + 1);
+    memset(deep, '[', n);
+    check_refused(deep, "line 1, column");
+    free(deep);
+    char *many = ps_alloc(20003 + 1);
+    memset(many, ',', 20003);
+    for (size_t i = 0; i <= 20002; i += 2)
+        many[i] = '1';
+    char *json = document(many);
+    check_refused(json, "$.config.layers: expected 1 to 10000 layers, not an array of 10002");
+    free(json);
+    free(many);
+}
+
+static void long_texts_are_cut(void **state)
+{
+    (void)state;
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    char *file = ps_alloc(4001), *word = ps_alloc(4001);
+    memset(file, 'f', 4000);
+    memset(word, 'w', 4000);
+    char *json = ps_printf("{\"class_name\": \"%s\"}", word);
+    assert_int_equal(nn_model_parse(json, file, &m, &e), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.text, "fff: $.class_name: expected \"Sequential\", not \"www"));
+    assert_string_equal(e.text + strlen(e.text) - 6, "www...");
+    free(json);
+    free(file);
+    free(word);
+}
+
+static void bad_files(void **state)
+{
+    (void)state;
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    assert_int_equal(nn_model_load("/no/such/model.json", &m, &e), PS_NOT_FOUND);
+    assert_string_equal(e.text, "/no/such/model.json: No such file or directory");
+    assert_int_equal(nn_model_load("/tmp", &m, &e), PS_INVALID_ARGUMENT);
+    assert_int_equal(nn_model_load("/dev/zero", &m, &e), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.text, "/dev/zero: expected a file of at most"));
+}
+
+// ---- the loss ----
+
+static void check_loss(const char *layers, const struct nn_loss loss, const char *says)
+{
+    struct nn_model *m = parse_layers(layers);
+    struct ps_error e = {0};
+    enum ps_code code = nn_model_check_loss(m, &loss, &e);
+    assert_int_equal(code, says ? PS_FAILED_PRECONDITION : PS_OK);
+    if (says && !strstr(e.text, says))
+        fail_msg("no \"%s\" in \"%s\"", says, e.text);
+    nn_model_free(m);
+}
+
+static void losses(void **state)
+{
+    (void)state;
+    const struct nn_loss logits = {NN_SPARSE_XENT, true}, probabilities = {NN_SPARSE_XENT, false},
+                         mse = {NN_MSE, false};
+    const char *plain = INPUT("4") ", " DENSE("'units': 3");
+    const char *softmax = INPUT("4") ", " DENSE("'units': 3, 'activation': 'softmax'");
+    const char *layer = INPUT("4") ", " LAYER("Softmax", "'name': 's'") ", " LAYER("Flatten", "'name': 'f'");
+    check_loss(plain, logits, NULL);
+    check_loss(softmax, probabilities, NULL);
+    check_loss(layer, probabilities, NULL);
+    check_loss(plain, mse, NULL);
+    check_loss(plain, probabilities,
+               "layer \"d\" gives logits, but the loss expects probabilities: set from_logits to true");
+    check_loss(softmax, logits, "layer \"d\" ends in a softmax, but the loss expects logits: set from_logits to false");
+    check_loss(layer, logits, "layer \"s\" ends in a softmax");
+    check_loss(INPUT("4") ", " DENSE("'units': 1"), logits, "2 or more classes, but layer \"d\" gives (1,)");
+    check_loss(INPUT("4, 5") ", " DENSE("'units': 3"), logits, "shape (classes,)");
+    check_loss(INPUT("4, 5") ", " DENSE("'units': 3"), mse, NULL);
+}
+
+// ---- initial values ----
+
+struct moments {
+    double min, max, mean, deviation;
+};
+
+static struct moments measure(const float *v, size_t n)
+{
+    struct moments m = {.min = INFINITY, .max = -INFINITY};
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        m.min = fmin(m.min, (double)v[i]);
+        m.max = fmax(m.max, (double)v[i]);
+        sum += (double)v[i];
+        squares += (double)v[i] * (double)v[i];
+    }
+    m.mean = sum / (double)n;
+    m.deviation = sqrt(squares / (double)n - m.mean * m.mean);
+    return m;
+}
+
+// 40,000 values of a (200, 200) kernel.
+static struct moments drawn(const char *initializer)
+{
+    char *layers = ps_printf(INPUT("200") ", {'class_name': 'Dense', 'config': {'name': 'd', 'units': 200, "
+                                          "'kernel_initializer': %s}}",
+                             initializer);
+    struct nn_model *m = parse_layers(layers);
+    float *v = ps_alloc(40000 * sizeof *v);
+    nn_model_init_param(m, 0, 5, v);
+    struct moments found = measure(v, 40000);
+    free(v);
+    nn_model_free(m);
+    free(layers);
+    return found;
+}
+
+static void check_near(double found, double expected, double tolerance)
+{
+    if (!(fabs(found - expected) <= tolerance))
+        fail_msg("%g, expected %g within %g", found, expected, tolerance);
+}
+
+static void check_uniform(const char *initializer, double from, double to)
+{
+    struct moments m = drawn(initializer);
+    double width = to - from;
+    assert_true(m.min >= from - 1e-6 && m.max <= to + 1e-6);
+    check_near(m.min, from, width * 1e-3);
+    check_near(m.max, to, width * 1e-3);
+    check_near(m.mean, (from + to) / 2, width * 0.01);
+    check_near(m.deviation, width / sqrt(12), width * 0.01);
+}
+
+// limit: standard deviations beyond which nothing lies, and near which something does.
+static void check_normal(const char *initializer, double mean, double deviation, double sigma, double limit)
+{
+    struct moments m = drawn(initializer);
+    check_near(m.mean, mean, deviation * 0.02);
+    check_near(m.deviation, deviation, deviation * 0.02);
+    assert_true(m.max - mean <= limit * sigma && mean - m.min <= limit * sigma);
+    assert_true(m.max - mean >= 0.99 * fmin(limit, 3) * sigma && mean - m.min >= 0.99 * fmin(limit, 3) * sigma);
+}
+
+static void initializers(void **state)
+{
+    (void)state;
+    // fan in 200, fan out 200
+    check_uniform("null", -sqrt(6.0 / 400), sqrt(6.0 / 400));
+    check_uniform("'glorot_uniform'", -sqrt(6.0 / 400), sqrt(6.0 / 400));
+    check_uniform("{'class_name': 'HeUniform', 'config': {'seed': 4}}", -sqrt(6.0 / 200), sqrt(6.0 / 200));
+    check_uniform("{'class_name': 'LecunUniform'}", -sqrt(3.0 / 200), sqrt(3.0 / 200));
+    check_uniform("{'class_name': 'RandomUniform'}", -0.05, 0.05);
+    check_uniform("{'class_name': 'RandomUniform', 'config': {'minval': 1, 'maxval': 4}}", 1, 4);
+    check_normal("'random_normal'", 0, 0.05, 0.05, 6);
+    check_normal("{'class_name': 'RandomNormal', 'config': {'mean': 3, 'stddev': 0.5}}", 3, 0.5, 0.5, 6);
+    check_normal("'he_normal'", 0, 0.1, 0.1 / 0.87962566, 2);
+    check_normal("'glorot_normal'", 0, sqrt(1.0 / 200), sqrt(1.0 / 200) / 0.87962566, 2);
+    check_normal("'lecun_normal'", 0, sqrt(1.0 / 200), sqrt(1.0 / 200) / 0.87962566, 2);
+    check_normal("'truncated_normal'", 0, 0.05 * 0.87962566, 0.05, 2);
+    assert_true(drawn("'zeros'").min == 0 && drawn("'zeros'").max == 0);
+    assert_true(drawn("'ones'").min == 1 && drawn("'ones'").max == 1);
+    struct moments constant = drawn("{'class_name': 'Constant', 'config': {'value': -0.5}}");
+    assert_true(constant.min == -0.5 && constant.max == -0.5);
+}
+
+// A convolution's fans count its receptive field, and draws repeat: by seed and by parameter.
+static void fans_and_seeds(void **state)
+{
+    (void)state;
+    struct nn_model *m = load("tests/golden/cnn_keras3.json");
+    size_t n = 18432;
+    float *a = ps_alloc(n * sizeof *a), *b = ps_alloc(n * sizeof *b);
+    nn_model_init_param(m, 2, 1, a);
+    double limit = sqrt(6.0 / (3 * 3 * 32 + 3 * 3 * 64));
+    check_near(measure(a, n).max, limit, limit * 0.01);
+    assert_true(measure(a, n).max <= limit * 1.000001);
+    nn_model_init_param(m, 2, 1, b);
+    assert_memory_equal(a, b, n * sizeof *a);
+    nn_model_init_param(m, 2, 2, b);
+    assert_memory_not_equal(a, b, n * sizeof *a);
+    nn_model_init_param(m, 3, 1, a);
+    assert_true(a[0] == 0 && a[63] == 0);
+    free(a);
+    free(b);
+    nn_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keras3_and_keras2),
+        cmocka_unit_test(examples),
+        cmocka_unit_test(summary),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(defaults_and_details),
+        cmocka_unit_test(bad_documents),
+        cmocka_unit_test(bad_layer),
+        cmocka_unit_test(hostile_sizes),
+        cmocka_unit_test(long_texts_are_cut),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(losses),
+        cmocka_unit_test(initializers),
+        cmocka_unit_test(fans_and_seeds),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/nn: a whole network in training, against Keras's numbers, against finite differences and against itself.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/alloc.h"
+#include "common/philox.h"
+#include "common/safetensors.h"
+#include "workerd/nn/model.h"
+
+static const struct nn_loss logits = {NN_SPARSE_XENT, true}, mse = {NN_MSE, false};
+static const char *const devices[] = {"ref", "cpu"};
+
+static const char *source(const char *path)
+{
+    static char full[512];
+    const char *top = getenv("top_srcdir");
+    snprintf(full, sizeof full, "%s/%s", top ? top : ".", path);
+    return full;
+}
+
+static struct nn_model *load(const char *path)
+{
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    if (nn_model_load(source(path), &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    return m;
+}
+
+// Layers by hand, above an input of this batch shape; ' stands for ".
+static struct nn_model *parse(const char *shape, const char *layers)
+{
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    char *json =
+        ps_printf("{'class_name': 'Sequential', 'config': {'name': 'net', 'layers': [{'class_name': 'InputLayer', "
+                  "'config': {'name': 'in', 'batch_shape': [null, %s]}}, %s]}}",
+                  shape, layers);
+    for (char *c = json; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    if (nn_model_parse(json, "test", &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    free(json);
+    return m;
+}
+
+static struct nn_replica *replicate(const struct nn_model *m, const char *device, int rows, const struct nn_loss *loss)
+{
+    struct ps_error e = {0};
+    struct nn_replica *r = NULL;
+    if (nn_replica_create(m, device, rows, 1, 77, loss, &r, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    return r;
+}
+
+static void init_params(const struct nn_model *m, struct nn_replica *r)
+{
+    for (size_t i = 0; i < nn_model_params(m); i++)
+        nn_model_init_param(m, i, 3, nn_replica_param(r, i));
+}
+
+static void descend(const struct nn_model *m, struct nn_replica *r, float rate)
+{
+    for (size_t i = 0; i < nn_model_params(m); i++)
+        for (uint64_t j = 0; j < nn_model_param(m, i)->count; j++)
+            nn_replica_param(r, i)[j] -= rate * nn_replica_grad(r, i)[j];
+}
+
+static void check_close(const char *what, const float *found, const float *expected, size_t n, double tolerance)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)found[i] - (double)expected[i]) <= tolerance))
+            fail_msg("%s[%zu]: %.9g, expected %.9g", what, i, (double)found[i], (double)expected[i]);
+}
+
+// n numbers in [-1, 1) that are the same every time.
+static void fill(float *x, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t word[4];
+        ps_philox(seed, PS_RANDOM_INIT, 1, i, word);
+        x[i] = 2 * ps_uniform(word[0]) - 1;
+    }
+}
+
+// ---- against Keras ----
+
+// Points into itself: stays where it was opened.
+struct golden {
+    struct nn_model *model;
+    struct ps_safetensors *tensors;
+    float *x;
+    int32_t label[5];
+    struct nn_batch batch;
+};
+
+static const struct ps_safetensor *tensor(const struct golden *g, const char *prefix, const char *name)
+{
+    char full[128];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    const struct ps_safetensor *t = ps_safetensors_find(g->tensors, full);
+    if (!t)
+        fail_msg("no tensor %s", full);
+    return t;
+}
+
+static void open_golden(struct golden *g)
+{
+    g->model = load("tests/golden/tiny_conv.json");
+    struct ps_error e = {0};
+    if (ps_safetensors_read(source("tests/golden/tiny_conv.safetensors"), &g->tensors, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    const struct ps_safetensor *x = tensor(g, "", "x");
+    assert_int_equal(x->count, 5 * nn_model_inputs(g->model));
+    g->x = ps_alloc(x->count * sizeof *g->x);
+    memcpy(g->x, x->data, x->count * sizeof *g->x);
+    for (int i = 0; i < 5; i++)
+        g->label[i] = (int32_t)tensor(g, "", "label")->data[i];
+    g->batch = (struct nn_batch){.rows = 5, .x = g->x, .label = g->label};
+}
+
+static void close_golden(struct golden *g)
+{
+    free(g->x);
+    ps_safetensors_free(g->tensors);
+    nn_model_free(g->model);
+}
+
+static void set_golden_params(const struct golden *g, struct nn_replica *r)
+{
+    for (size_t i = 0; i < nn_model_params(g->model); i++) {
+        const struct nn_param *p = nn_model_param(g->model, i);
+        const struct ps_safetensor *t = tensor(g, "", p->name);
+        assert_int_equal(t->rank, p->rank);
+        assert_memory_equal(t->shape, p->shape, p->rank * sizeof *p->shape);
+        memcpy(nn_replica_param(r, i), t->data, p->count * sizeof(float));
+    }
+}
+
+static void check_golden_params(const struct golden *g, struct nn_replica *r, const char *prefix, bool gradients)
+{
+    for (size_t i = 0; i < nn_model_params(g->model); i++) {
+        const struct nn_param *p = nn_model_param(g->model, i);
+        check_close(p->name, gradients ? nn_replica_grad(r, i) : nn_replica_param(r, i),
+                    tensor(g, prefix, p->name)->data, p->count, 2e-6);
+    }
+}
+
+static void five_steps_as_keras(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        struct golden g;
+        open_golden(&g);
+        struct nn_replica *r = replicate(g.model, devices[d], 5, &logits);
+        struct nn_result result;
+        set_golden_params(&g, r);
+        for (uint64_t step = 0; step < 5; step++) {
+            nn_replica_train(r, &g.batch, step, NULL, NULL, &result);
+            float mean = (float)(result.loss / 5);
+            check_close("loss", &mean, &tensor(&g, "", "losses")->data[step], 1, 2e-6);
+            if (step == 0)
+                check_golden_params(&g, r, "gradient/", true);
+            descend(g.model, r, 0.1f);
+        }
+        check_golden_params(&g, r, "after/", false);
+        nn_replica_free(r);
+        close_golden(&g);
+    }
+}
+
+// ---- against finite differences ----
+
+static double loss_at(struct nn_replica *r, const struct nn_batch *b)
+{
+    struct nn_result result;
+    nn_replica_train(r, b, 9, NULL, NULL, &result);
+    return result.loss / b->rows;
+}
+
+// d loss / d parameter, every parameter, by the central difference. Float32 and kinks allow no more than a loose bound
+// on each, and a tight one on nearly all.
+static void check_gradients(const struct nn_model *m, const struct nn_loss *loss, const struct nn_batch *b)
+{
+    const float h = 2e-3f;
+    struct nn_replica *r = replicate(m, "ref", b->rows, loss);
+    size_t all = 0, off = 0;
+    init_params(m, r);
+    loss_at(r, b);
+    for (size_t i = 0; i < nn_model_params(m); i++) {
+        size_t n = nn_model_param(m, i)->count;
+        float *grad = ps_alloc(n * sizeof *grad), *p = nn_replica_param(r, i);
+        loss_at(r, b);
+        memcpy(grad, nn_replica_grad(r, i), n * sizeof *grad);
+        for (size_t j = 0; j < n; j++) {
+            float was = p[j];
+            p[j] = was + h;
+            double above = loss_at(r, b);
+            p[j] = was - h;
+            double slope = (above - loss_at(r, b)) / (2 * (double)h), error = fabs(slope - (double)grad[j]);
+            p[j] = was;
+            if (error > 0.05)
+                fail_msg("%s[%zu]: %g, expected %g", nn_model_param(m, i)->name, j, (double)grad[j], slope);
+            off += error > 2e-3;
+            all++;
+        }
+        free(grad);
+    }
+    if (off * 50 > all)
+        fail_msg("%zu of %zu gradients are not the slope of the loss", off, all);
+    nn_replica_free(r);
+}
+
+#define LAYER(class, config) "{'class_name': '" class "', 'config': {" config "}}"
+#define DENSE(name, config) LAYER("Dense", "'name': '" name "', 'bias_initializer': 'random_normal', " config)
+
+static const char deep_layers[] = LAYER(
+    "Conv2D",
+    "'name': 'c', 'filters': 3, 'kernel_size': 3, 'padding': 'same', 'bias_initializer': "
+    "'random_normal'") ", " LAYER("MaxPooling2D",
+                                  "'name': 'p'") ", " LAYER("ReLU",
+                                                            "'name': 'r'") ", " LAYER("Dropout",
+                                                                                      "'name': 'x', 'rate': "
+                                                                                      "0.25") ", " DENSE("e",
+                                                                                                         "'un"
+                                                                                                         "its"
+                                                                                                         "': "
+                                                                                                         "4, "
+                                                                                                         "'ac"
+                                                                                                         "tiv"
+                                                                                                         "ati"
+                                                                                                         "on'"
+                                                                                                         ": "
+                                                                                                         "'so"
+                                                                                                         "ftm"
+                                                                                                         "ax"
+                                                                                                         "'") ","
+                                                                                                              " " LAYER("Flatten", "'name': 'f'") ", " DENSE(
+                                                                                                                  "d",
+                                                                                                                  "'uni"
+                                                                                                                  "ts':"
+                                                                                                                  " 5, "
+                                                                                                                  "'act"
+                                                                                                                  "ivat"
+                                                                                                                  "ion'"
+                                                                                                                  ": "
+                                                                                                                  "'rel"
+                                                                                                                  "u'") ", " DENSE("o",
+                                                                                                                                   "'units': 3");
+
+static void gradients_are_slopes(void **state)
+{
+    (void)state;
+    const int32_t label[4] = {0, 2, 1, 2};
+    const uint64_t example[4] = {11, 5, 900, 3};
+    float x[4 * 50], target[4 * 3];
+    fill(x, 4 * 50, 1);
+    fill(target, 4 * 3, 2);
+    struct nn_model *m = parse("5, 5, 2", deep_layers);
+    check_gradients(m, &logits, &(struct nn_batch){.rows = 4, .x = x, .label = label, .example = example});
+    check_gradients(m, &mse, &(struct nn_batch){.rows = 4, .x = x, .target = target, .example = example});
+    nn_model_free(m);
+    m = parse("50", DENSE("d", "'units': 3, 'activation': 'softmax'"));
+    const struct nn_loss probabilities = {NN_SPARSE_XENT, false};
+    check_gradients(m, &probabilities, &(struct nn_batch){.rows = 4, .x = x, .label = label});
+    nn_model_free(m);
+}
+
+// ---- against itself ----
+
+static void padded_batch_counts_nothing(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        struct golden g;
+        open_golden(&g);
+        struct nn_replica *exact = replicate(g.model, devices[d], 3, &logits);
+        struct nn_replica *padded = replicate(g.model, devices[d], 5, &logits);
+        struct nn_result a, b;
+        set_golden_params(&g, exact);
+        set_golden_params(&g, padded);
+        g.x[3 * nn_model_inputs(g.model)] = INFINITY;  // a fourth row, to be left behind by nothing
+        g.batch.rows = 4;
+        nn_replica_train(padded, &g.batch, 0, NULL, NULL, &b);
+        g.batch.rows = 3;
+        nn_replica_train(exact, &g.batch, 0, NULL, NULL, &a);
+        nn_replica_train(padded, &g.batch, 0, NULL, NULL, &b);
+        assert_true(fabs(a.loss - b.loss) < 1e-5 && a.loss > 0);
+        assert_int_equal(a.correct, b.correct);
+        for (size_t i = 0; i < nn_model_params(g.model); i++)
+            check_close(nn_model_param(g.model, i)->name, nn_replica_grad(padded, i), nn_replica_grad(exact, i),
+                        nn_model_param(g.model, i)->count, 1e-6);
+        nn_replica_evaluate(padded, &g.batch, &b);
+        assert_true(fabs(a.loss - b.loss) < 1e-5);
+        check_close("output", nn_replica_output(padded), nn_replica_output(exact), 9, 1e-5);
+        nn_replica_free(exact);
+        nn_replica_free(padded);
+        close_golden(&g);
+    }
+}
+
+static void empty_batch_changes_nothing(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        struct golden g;
+        open_golden(&g);
+        struct nn_replica *r = replicate(g.model, devices[d], 5, &logits);
+        struct nn_result result = {1, 1};
+        set_golden_params(&g, r);
+        nn_replica_train(r, &g.batch, 0, NULL, NULL, &result);
+        nn_replica_train(r, &(struct nn_batch){0}, 0, NULL, NULL, &result);
+        assert_true(result.loss == 0 && result.correct == 0);
+        for (size_t i = 0; i < nn_model_params(g.model); i++)
+            for (uint64_t j = 0; j < nn_model_param(g.model, i)->count; j++)
+                assert_true(nn_replica_grad(r, i)[j] == 0);
+        nn_replica_free(r);
+        close_golden(&g);
+    }
+}
+
+// Dropout depends on (seed, layer, step, example), not on the row nor on the batch's size, and evaluation drops
+// nothing.
+static void dropout_repeats(void **state)
+{
+    (void)state;
+    const char *layers = LAYER("Dropout", "'name': 'x', 'rate': 0.5") ", " LAYER("Dropout", "'name': 'y', 'rate': 0");
+    struct nn_model *m = parse("64", layers);
+    struct nn_replica *r = replicate(m, "cpu", 4, &mse);
+    const uint64_t example[4] = {7, 8, 1000000007, 1}, turned[2] = {1000000007, 7};
+    float x[4 * 64], target[4 * 64] = {0}, first[4 * 64];
+    struct nn_result result;
+    for (int i = 0; i < 4 * 64; i++)
+        x[i] = 1;
+    nn_replica_train(r, &(struct nn_batch){4, x, NULL, target, example}, 6, NULL, NULL, &result);
+    memcpy(first, nn_replica_output(r), sizeof first);
+    int kept = 0;
+    for (int i = 0; i < 4 * 64; i++) {
+        assert_true(first[i] == 0 || first[i] == 2);
+        kept += first[i] == 2;
+    }
+    assert_in_range(kept, 96, 160);
+    assert_memory_not_equal(first, first + 64, 64 * sizeof(float));
+    nn_replica_train(r, &(struct nn_batch){2, x, NULL, target, turned}, 6, NULL, NULL, &result);
+    assert_memory_equal(nn_replica_output(r), first + 2 * 64, 64 * sizeof(float));
+    assert_memory_equal(nn_replica_output(r) + 64, first, 64 * sizeof(float));
+    nn_replica_train(r, &(struct nn_batch){4, x, NULL, target, example}, 7, NULL, NULL, &result);
+    assert_memory_not_equal(nn_replica_output(r), first, sizeof first);
+    nn_replica_evaluate(r, &(struct nn_batch){4, x, NULL, target, example}, &result);
+    assert_memory_equal(nn_replica_output(r), x, sizeof x);
+    nn_replica_free(r);
+    nn_model_free(m);
+}
+
+struct order {
+    size_t param[8], n;
+    struct nn_replica *r;
+    float seen[8];  // the first element of each gradient when it was reported
+};
+
+static void note_ready(void *arg, size_t i)
+{
+    struct order *o = arg;
+    o->seen[o->n] = nn_replica_grad(o->r, i)[0];
+    o->param[o->n++] = i;
+}
+
+static void gradients_are_reported_when_final(void **state)
+{
+    (void)state;
+    struct golden g;
+    open_golden(&g);
+    struct nn_replica *r = replicate(g.model, "cpu", 5, &logits);
+    struct order o = {.r = r};
+    struct nn_result result;
+    set_golden_params(&g, r);
+    nn_replica_train(r, &g.batch, 0, note_ready, &o, &result);
+    assert_int_equal(o.n, 8);
+    for (size_t k = 0; k < 8; k++) {
+        assert_int_equal(o.param[k], 7 - k);
+        assert_true(o.seen[k] == nn_replica_grad(r, 7 - k)[0]);
+    }
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal((uintptr_t)nn_replica_param(r, i) % 64, 0);
+        assert_int_equal((uintptr_t)nn_replica_grad(r, i) % 64, 0);
+    }
+    nn_replica_free(r);
+    close_golden(&g);
+}
+
+static void frozen_layers_are_not_reported(void **state)
+{
+    (void)state;
+    struct nn_model *m = parse("4", DENSE("a", "'units': 4, 'trainable': false") ", " DENSE(
+                                        "b", "'units': 4") ", " DENSE("c", "'units': 2, 'trainable': false"));
+    struct nn_replica *r = replicate(m, "ref", 1, &mse);
+    struct order o = {.r = r};
+    struct nn_result result;
+    const float x[4] = {1, 2, 3, 4}, target[2] = {5, 6};
+    init_params(m, r);
+    nn_replica_train(r, &(struct nn_batch){1, x, NULL, target, NULL}, 0, note_ready, &o, &result);
+    assert_int_equal(o.n, 2);
+    assert_true(o.param[0] == 3 && o.param[1] == 2);
+    nn_replica_free(r);
+    nn_model_free(m);
+}
+
+// Four points of two classes that no straight line parts.
+static void training_reduces_the_loss(void **state)
+{
+    (void)state;
+    const float x[8] = {0, 0, 0, 1, 1, 0, 1, 1};
+    const int32_t label[4] = {0, 1, 1, 0};
+    for (int d = 0; d < 2; d++) {
+        struct nn_model *m = parse("2", DENSE("h", "'units': 16, 'activation': 'relu'") ", " DENSE("o", "'units': 2"));
+        struct nn_replica *r = replicate(m, devices[d], 4, &logits);
+        struct nn_batch b = {.rows = 4, .x = x, .label = label};
+        struct nn_result first, last;
+        init_params(m, r);
+        nn_replica_evaluate(r, &b, &first);
+        for (uint64_t step = 0; step < 500; step++) {
+            nn_replica_train(r, &b, step, NULL, NULL, &last);
+            descend(m, r, 0.3f);
+        }
+        nn_replica_evaluate(r, &b, &last);
+        assert_true(first.loss > 1);
+        assert_true(last.loss < 0.2);
+        assert_int_equal(last.correct, 4);
+        nn_replica_free(r);
+        nn_model_free(m);
+    }
+}
+
+static void check_refused(const struct nn_model *m, const char *device, int rows, const struct nn_loss *loss,
+                          enum ps_code code, const char *says)
+{
+    struct ps_error e = {0};
+    struct nn_replica *r = NULL;
+    assert_int_equal(nn_replica_create(m, device, rows, 1, 0, loss, &r, &e), code);
+    assert_null(r);
+    if (!strstr(e.text, says))
+        fail_msg("no \"%s\" in \"%s\"", says, e.text);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    const struct nn_loss probabilities = {NN_SPARSE_XENT, false};
+    struct nn_model *m = parse("30000", DENSE("o", "'units': 2"));
+    check_refused(m, "gpu", 1, &logits, PS_INVALID_ARGUMENT,
+                  "device \"gpu\" is not known: expected \"cpu\" or \"ref\"");
+    check_refused(m, "cpu", 0, &logits, PS_INVALID_ARGUMENT, "expected a batch of 1 or more rows, not 0");
+    check_refused(m, "cpu", 100000, &logits, PS_INVALID_ARGUMENT, "layer \"in\" gives more than 2147483647 elements");
+    check_refused(m, "cpu", 1, &probabilities, PS_FAILED_PRECONDITION, "set from_logits to true");
+    nn_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(five_steps_as_keras),
+        cmocka_unit_test(gradients_are_slopes),
+        cmocka_unit_test(padded_batch_counts_nothing),
+        cmocka_unit_test(empty_batch_changes_nothing),
+        cmocka_unit_test(dropout_repeats),
+        cmocka_unit_test(gradients_are_reported_when_final),
+        cmocka_unit_test(frozen_layers_are_not_reported),
+        cmocka_unit_test(training_reduces_the_loss),
+        cmocka_unit_test(refuses),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// common/safetensors: what is written comes back, the bytes are determined, and no file is believed.
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/alloc.h"
+#include "common/safetensors.h"
+
+static char folder[] = "/tmp/test_safetensors.XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+// Nothing but the two files that the tests name may be left: a temporary one is a leak.
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(in_folder("a"));
+    unlink(in_folder("b"));
+    return rmdir(folder);
+}
+
+static size_t read_bytes(const char *path, char *to, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    size_t n = fread(to, 1, size, f);
+    fclose(f);
+    return n;
+}
+
+static const float kernel[6] = {1, -2, 3.5f, 1e-40f, -0.0f, 1e30f}, bias[3] = {7, 8, 9}, step[1] = {42};
+static const struct ps_safetensor three[] = {
+    {.name = "net/dense/kernel", .shape = {2, 3}, .rank = 2, .data = kernel},
+    {.name = "net/dense/bias", .shape = {3}, .rank = 1, .data = bias},
+    {.name = "step", .rank = 0, .data = step},
+};
+
+static void round_trip(void **state)
+{
+    (void)state;
+    struct ps_error e = {0};
+    struct ps_safetensors *s = NULL;
+    assert_int_equal(ps_safetensors_write(in_folder("a"), three, 3, &e), PS_OK);
+    assert_int_equal(ps_safetensors_read(in_folder("a"), &s, &e), PS_OK);
+    assert_int_equal(s->n, 3);
+    for (int i = 0; i < 3; i++) {
+        const struct ps_safetensor *t = ps_safetensors_find(s, three[i].name);
+        assert_non_null(t);
+        assert_int_equal(t->rank, three[i].rank);
+        assert_memory_equal(t->shape, three[i].shape, sizeof t->shape);
+        assert_memory_equal(t->data, three[i].data, t->count * sizeof(float));
+    }
+    assert_int_equal(ps_safetensors_find(s, "step")->count, 1);
+    assert_null(ps_safetensors_find(s, "net/dense"));
+    ps_safetensors_free(s);
+}
+
+static void bytes_are_determined(void **state)
+{
+    (void)state;
+    const struct ps_safetensor turned[] = {three[2], three[0], three[1]};
+    struct ps_error e = {0};
+    char a[1024], b[1024];
+    assert_int_equal(ps_safetensors_write(in_folder("a"), three, 3, &e), PS_OK);
+    assert_int_equal(ps_safetensors_write(in_folder("b"), turned, 3, &e), PS_OK);
+    size_t n = read_bytes(in_folder("a"), a, sizeof a);
+    assert_int_equal(read_bytes(in_folder("b"), b, sizeof b), n);
+    assert_memory_equal(a, b, n);
+    uint64_t header;
+    memcpy(&header, a, sizeof header);
+    assert_int_equal(header % 8, 0);
+    assert_int_equal(n, 8 + header + 10 * sizeof(float));
+    const char *expected = "{\"net/dense/bias\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+                           "\"net/dense/kernel\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[12,36]},"
+                           "\"step\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[36,40]}}";
+    assert_memory_equal(a + 8, expected, strlen(expected));
+}
+
+static void nothing_is_a_file_too(void **state)
+{
+    (void)state;
+    struct ps_error e = {0};
+    struct ps_safetensors *s = NULL;
+    assert_int_equal(ps_safetensors_write(in_folder("a"), NULL, 0, &e), PS_OK);
+    assert_int_equal(ps_safetensors_read(in_folder("a"), &s, &e), PS_OK);
+    assert_int_equal(s->n, 0);
+    ps_safetensors_free(s);
+}
+
+static void large_tensor(void **state)
+{
+    (void)state;
+    size_t n = 300001;
+    float *data = ps_alloc(n * sizeof *data);
+    for (size_t i = 0; i < n; i++)
+        data[i] = (float)i * 0.5f;
+    struct ps_safetensor t = {.name = "large", .shape = {n}, .rank = 1, .data = data};
+    struct ps_error e = {0};
+    struct ps_safetensors *s = NULL;
+    assert_int_equal(ps_safetensors_write(in_folder("a"), &t, 1, &e), PS_OK);
+    assert_int_equal(ps_safetensors_read(in_folder("a"), &s, &e), PS_OK);
+    assert_int_equal(s->tensor[0].count, n);
+    assert_int_equal((uintptr_t)s->tensor[0].data % 64, 0);
+    assert_memory_equal(s->tensor[0].data, data, n * sizeof *data);
+    ps_safetensors_free(s);
+    free(data);
+}
+
+static void refuses_to_write(void **state)
+{
+    (void)state;
+    const struct ps_safetensor twice[] = {three[0], three[0]};
+    const struct ps_safetensor reserved = {.name = "__metadata__", .shape = {1}, .rank = 1, .data = step};
+    const struct ps_safetensor empty = {.name = "none", .shape = {0}, .rank = 1, .data = step};
+    const struct ps_safetensor latin = {.name = "caf\xe9", .shape = {1}, .rank = 1, .data = step};
+    const struct {
+        const struct ps_safetensor *t;
+        size_t n;
+        const char *says;
+    } cases[] = {
+        {twice, 2, "tensor \"net/dense/kernel\": expected a name that is not taken"},
+        {&reserved, 1, "tensor \"__metadata__\": expected a name that is not taken"},
+        {&empty, 1, "tensor \"none\": dimension 0 is 0"},
+        {&latin, 1, "tensor 0: expected a name in UTF-8"},
+    };
+    assert_int_equal(ps_safetensors_write(in_folder("a"), three, 3, NULL), PS_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ps_error e = {0};
+        assert_int_equal(ps_safetensors_write(in_folder("a"), cases[i].t, cases[i].n, &e), PS_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.text, cases[i].says));
+    }
+    struct ps_error e = {0};
+    struct ps_safetensors *s = NULL;
+    assert_int_equal(ps_safetensors_read(in_folder("a"), &s, &e), PS_OK);  // what was there still is
+    assert_int_equal(s->n, 3);
+    ps_safetensors_free(s);
+    assert_int_equal(ps_safetensors_write(in_folder("no/such"), three, 3, &e), PS_UNAVAILABLE);
+    assert_non_null(strstr(e.text, "no/such"));
+    assert_int_equal(ps_safetensors_write(folder, three, 3, &e), PS_UNAVAILABLE);  // a folder is in the way
+    assert_non_null(strstr(e.text, "renaming into place"));
+    DIR *d = opendir("/tmp");
+    for (struct dirent *entry; (entry = readdir(d));)
+        if (strncmp(entry->d_name, folder + 5, strlen(folder + 5)) == 0)
+            assert_string_equal(entry->d_name, folder + 5);
+    closedir(d);
+}
+
+// A file of this header (with its true length before it unless given) and as many bytes of data.
+static void make_file(const char *header, uint64_t length, size_t data)
+{
+    FILE *f = fopen(in_folder("b"), "w");
+    assert_non_null(f);
+    fwrite(&length, sizeof length, 1, f);
+    fputs(header, f);
+    for (size_t i = 0; i < data; i++)
+        fputc('\1', f);
+    fclose(f);
+}
+
+static void check_refused(const char *says)
+{
+    struct ps_error e = {0};
+    struct ps_safetensors *s = NULL;
+    enum ps_code code = ps_safetensors_read(in_folder("b"), &s, &e);
+    if (code == PS_OK)
+        fail_msg("was read, but expected: %s", says);
+    assert_null(s);
+    assert_int_equal(code, e.code);
+    if (!strstr(e.text, says) || strncmp(e.text, in_folder("b"), strlen(in_folder("b"))) != 0)
+        fail_msg("\"%s\" does not name the file or does not say \"%s\"", e.text, says);
+}
+
+#define TENSOR(shape, from, to) "{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]}"
+
+static void corrupt_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        size_t data;
+        const char *says;
+    } cases[] = {
+        {"{\"a\":1", 0, "the header is not JSON"},
+        {"{\"a\":1,\"a\":1}", 0, "the header is not JSON: duplicate"},
+        {"[]", 0, "expected the header to be a JSON object"},
+        {"{\"a\":1}", 0, "tensor \"a\": expected a dtype"},
+        {"{\"a\":{\"dtype\":\"F16\"}}", 0, "tensor \"a\": expected dtype F32, not F16"},
+        {"{\"a\":{\"dtype\":\"F32\"}}", 0, "tensor \"a\": expected a shape of at most 8 dimensions"},
+        {"{\"a\":" TENSOR("[1,1,1,1,1,1,1,1,1]", "0", "4") "}", 4, "expected a shape of at most 8 dimensions"},
+        {"{\"a\":" TENSOR("[0]", "0", "0") "}", 0, "expected dimension 0 to be a whole number of 1 or more"},
+        {"{\"a\":" TENSOR("[2,-1]", "0", "0") "}", 0, "expected dimension 1 to be"},
+        {"{\"a\":" TENSOR("[1.5]", "0", "4") "}", 4, "expected dimension 0 to be"},
+        {"{\"a\":" TENSOR("[4294967296,4294967296]", "0", "0") "}", 0, "tensor \"a\": the product"},
+        {"{\"a\":" TENSOR("[4611686018427387904]", "0", "0") "}", 0, "tensor \"a\": 4611686018427387904 elements"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "tensor \"a\": expected data_offsets"},
+        {"{\"a\":" TENSOR("[1]", "-4", "0") "}", 4, "expected data_offsets [begin, end]"},
+        {"{\"a\":" TENSOR("[1]", "4", "0") "}", 4, "expected data_offsets [begin, end]"},
+        {"{\"a\":" TENSOR("[1]", "0", "\"4\"") "}", 4, "expected data_offsets [begin, end]"},
+        {"{\"a\":" TENSOR("[2]", "0", "4") "}", 4, "data_offsets span 4 bytes, but shape (2,) of float32 takes 8"},
+        {"{\"a\":" TENSOR("[2]", "0", "8") "}", 4, "tensor \"a\": data ends at byte 8, but the file has only 4"},
+        {"{\"a\":" TENSOR("[2]", "0", "8") ",\"b\":" TENSOR("[2]", "4", "12") "}", 12,
+         "tensor \"b\": begins at byte 4, inside \"a\", which ends at 8"},
+        {"{\"a\":" TENSOR("[1]", "0", "4") ",\"b\":" TENSOR("[1]", "8", "12") "}", 12,
+         "tensor \"b\": begins at byte 8, but expected it at 4: a hole"},
+        {"{\"a\":" TENSOR("[1]", "0", "4") "}", 7, "3 bytes after the last tensor belong to none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        make_file(cases[i].header, strlen(cases[i].header), cases[i].data);
+        check_refused(cases[i].says);
+    }
+}
+
+static void corrupt_lengths(void **state)
+{
+    (void)state;
+    make_file("{}", 3, 0);
+    check_refused("the header should have 3 bytes, but the file ends after 2");
+    make_file("{}", 100000001, 0);
+    check_refused("expected a safetensors header of at most 100000000 bytes");
+    make_file("{}", UINT64_MAX, 0);
+    check_refused("expected a safetensors header of at most");
+    make_file("{}", 0, 0);
+    check_refused("the header is not JSON");
+    assert_int_equal(truncate(in_folder("b"), 7), 0);
+    check_refused("expected 8 bytes of header length, but the file has 7");
+    unlink(in_folder("b"));
+    check_refused("No such file");
+}
+
+// Cut anywhere, the file is refused; with any bit turned over, it is read or refused, and never more.
+static void cuts_and_flips(void **state)
+{
+    (void)state;
+    char bytes[1024];
+    assert_int_equal(ps_safetensors_write(in_folder("a"), three, 3, NULL), PS_OK);
+    size_t n = read_bytes(in_folder("a"), bytes, sizeof bytes);
+    for (size_t cut = 0; cut < n; cut++) {
+        FILE *f = fopen(in_folder("b"), "w");
+        fwrite(bytes, 1, cut, f);
+        fclose(f);
+        check_refused("");
+    }
+    for (size_t bit = 0; bit < (n - 40) * 8; bit++) {
+        struct ps_safetensors *s = NULL;
+        bytes[bit / 8] ^= (char)(1 << bit % 8);
+        FILE *f = fopen(in_folder("b"), "w");
+        fwrite(bytes, 1, n, f);
+        fclose(f);
+        bytes[bit / 8] ^= (char)(1 << bit % 8);
+        if (ps_safetensors_read(in_folder("b"), &s, NULL) == PS_OK)
+            ps_safetensors_free(s);
+    }
+}
+
+// As other writers make them: metadata, no padding, tensors in any order.
+static void foreign_file(void **state)
+{
+    (void)state;
+    const char *header =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"z\":" TENSOR("[1]", "8", "12") ",\"a\":" TENSOR("[2]", "0", "8") "}";
+    struct ps_error e = {0};
+    struct ps_safetensors *s = NULL;
+    make_file(header, strlen(header), 12);
+    assert_int_equal(ps_safetensors_read(in_folder("b"), &s, &e), PS_OK);
+    assert_int_equal(s->n, 2);
+    assert_string_equal(s->tensor[0].name, "a");
+    assert_ptr_equal(s->tensor[1].data, s->tensor[0].data + 2);
+    ps_safetensors_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(bytes_are_determined),
+        cmocka_unit_test(nothing_is_a_file_too),
+        cmocka_unit_test(large_tensor),
+        cmocka_unit_test(refuses_to_write),
+        cmocka_unit_test(corrupt_headers),
+        cmocka_unit_test(corrupt_lengths),
+        cmocka_unit_test(cuts_and_flips),
+        cmocka_unit_test(foreign_file),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What psctl shows: alignment, units, JSON. Each case compares whole documents.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/psctl/table.h"
+
+static const struct table_column columns[] = {
+    {"name", "variable", TABLE_TEXT}, {"shape", "shape", TABLE_SHAPE},  {"tasks", "ps", TABLE_LIST},
+    {"bytes", "bytes", TABLE_BYTES},  {"loss", "loss", TABLE_REAL},     {"version", "version", TABLE_COUNT},
+    {"silent", "silent", TABLE_MS},   {"reason", "reason", TABLE_TEXT},
+};
+enum { COLUMNS = sizeof columns / sizeof columns[0] };
+
+static json_t *pair(int a, int b)
+{
+    return json_pack("[i, i]", a, b);
+}
+
+static void fill(struct table *t)
+{
+    table_init(t, columns, COLUMNS);
+    table_row(t);
+    table_cell(t, table_text("kernel"));
+    table_cell(t, pair(3, 32));
+    table_cell(t, pair(0, 1));
+    table_cell(t, json_integer(1258291));
+    table_cell(t, json_real(0.123456));
+    table_cell(t, json_integer(7));
+    table_cell(t, json_integer(350));
+    table_row(t);
+    table_cell(t, table_text("größe"));
+    table_cell(t, json_array());
+    table_cell(t, json_pack("[i]", 1));
+    table_cell(t, json_integer(4));
+    table_cell(t, json_real(NAN));
+    table_cell(t, json_integer(1200));
+    table_cell(t, json_integer(3723000));
+}
+
+// What show writes into a file, as a string to be freed.
+static char *shown(const struct table *t, bool record, bool json)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    table_show(&(struct table_part){"t", t, record}, 1, json, file);
+    fclose(file);
+    return text;
+}
+
+static void aligns_columns_and_leaves_out_unknown_ones(void **state)
+{
+    (void)state;
+    struct table t;
+    fill(&t);
+    char *text = shown(&t, false, false);
+    assert_string_equal(text, "variable  shape    ps     bytes    loss  version      silent\n"
+                              "kernel    (3, 32)  0,1  1.2 MiB  0.1235        7      350 ms\n"
+                              "größe     ()       1        4 B       -     1200  1 h 02 min\n");
+    free(text);
+    table_fini(&t);
+}
+
+static void shows_a_record_as_lines(void **state)
+{
+    (void)state;
+    struct table t;
+    fill(&t);
+    char *text = shown(&t, true, false);
+    assert_string_equal(text, "variable  kernel\n"
+                              "shape     (3, 32)\n"
+                              "ps        0,1\n"
+                              "bytes     1.2 MiB\n"
+                              "loss      0.1235\n"
+                              "version   7\n"
+                              "silent    350 ms\n");
+    free(text);
+    table_fini(&t);
+}
+
+static void json_has_raw_numbers_and_every_key(void **state)
+{
+    (void)state;
+    struct table t;
+    fill(&t);
+    char *text = shown(&t, false, true);
+    json_t *got = json_loads(text, 0, NULL);
+    json_t *want =
+        json_pack("[{s:s, s:[i,i], s:[i,i], s:i, s:f, s:i, s:i, s:n}, {s:s, s:[], s:[i], s:i, s:n, s:i, s:i, s:n}]",
+                  "name", "kernel", "shape", 3, 32, "tasks", 0, 1, "bytes", 1258291, "loss", 0.123456, "version", 7,
+                  "silent", 350, "reason", "name", "größe", "shape", "tasks", 1, "bytes", 4, "loss", "version", 1200,
+                  "silent", 3723000, "reason");
+    assert_non_null(want);
+    assert_true(json_equal(got, want));
+    json_decref(want);
+    json_decref(got);
+    free(text);
+    table_fini(&t);
+}
+
+static void several_parts_are_members_of_an_object(void **state)
+{
+    (void)state;
+    struct table t, none;
+    char *text = NULL;
+    size_t size = 0;
+    fill(&t);
+    table_init(&none, columns, COLUMNS);
+    const struct table_part parts[] = {{"empty", &none, false}, {"all", &t, false}, {"one", &t, true}};
+    FILE *file = open_memstream(&text, &size);
+    table_show(parts, 3, true, file);
+    fclose(file);
+    json_t *got = json_loads(text, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(got, "empty")), 0);
+    assert_int_equal(json_array_size(json_object_get(got, "all")), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(got, "one"), "version")), 7);
+    json_decref(got);
+    free(text);
+    table_fini(&none);
+    table_fini(&t);
+}
+
+static void expect_cell(enum table_type type, json_t *value, const char *want)
+{
+    const struct table_column column = {"x", "x", type};
+    struct table t;
+    table_init(&t, &column, 1);
+    table_row(&t);
+    table_cell(&t, value);
+    char line[128];
+    snprintf(line, sizeof line, "x  %s\n", want);
+    char *text = shown(&t, true, false);
+    assert_string_equal(text, line);
+    free(text);
+    table_fini(&t);
+}
+
+static void units_change_where_they_should(void **state)
+{
+    (void)state;
+    expect_cell(TABLE_BYTES, json_integer(0), "0 B");
+    expect_cell(TABLE_BYTES, json_integer(1023), "1023 B");
+    expect_cell(TABLE_BYTES, json_integer(1024), "1.0 KiB");
+    expect_cell(TABLE_BYTES, json_integer(1048575), "1.0 MiB");  // not 1024.0 KiB
+    expect_cell(TABLE_BYTES, json_real(1.5e12), "1.4 TiB");
+    expect_cell(TABLE_MS, json_integer(999), "999 ms");
+    expect_cell(TABLE_MS, json_integer(2550), "2.5 s");
+    expect_cell(TABLE_MS, json_integer(61000), "1 min 01 s");
+    expect_cell(TABLE_REAL, json_integer(12345678), "12345678");
+    expect_cell(TABLE_REAL, json_real(1234567), "1.235e+06");
+}
+
+static void text_from_the_wire_does_not_steer_the_terminal(void **state)
+{
+    (void)state;
+    expect_cell(TABLE_TEXT, json_string("a\033[2Jb\nc"), "a?[2Jb?c");
+}
+
+static void a_long_list_is_cut_not_overrun(void **state)
+{
+    (void)state;
+    json_t *list = json_array();
+    for (int i = 0; i < 1000; i++)
+        json_array_append_new(list, json_integer(100000 + i));
+    const struct table_column column = {"x", "x", TABLE_LIST};
+    struct table t;
+    table_init(&t, &column, 1);
+    table_row(&t);
+    table_cell(&t, list);
+    char *text = shown(&t, false, false);
+    assert_true(strlen(text) < 600);
+    free(text);
+    table_fini(&t);
+}
+
+int main(void)
+{
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(aligns_columns_and_leaves_out_unknown_ones),
+        cmocka_unit_test(shows_a_record_as_lines),
+        cmocka_unit_test(json_has_raw_numbers_and_every_key),
+        cmocka_unit_test(several_parts_are_members_of_an_object),
+        cmocka_unit_test(units_change_where_they_should),
+        cmocka_unit_test(text_from_the_wire_does_not_steer_the_terminal),
+        cmocka_unit_test(a_long_list_is_cut_not_overrun),
+    };
+    return cmocka_run_group_tests_name("table", tests, NULL, NULL);
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages and records between bytes and structs. Ropes are cut at every place there is, since slices may end anywhere.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/wire.h"
+#include "proto/paramserver.pb-c.h"
+
+#define UPDATE_REQUEST (&paramserver__v1__update_request__descriptor)
+#define UPDATE_REPLY (&paramserver__v1__update_reply__descriptor)
+
+static struct ps_slice bytes(const void *data, size_t len)
+{
+    return (struct ps_slice){data, len, NULL};
+}
+
+static struct ps_rope rope_of(const void *data, size_t len)
+{
+    struct ps_rope r = PS_ROPE_EMPTY;
+    ps_rope_add(&r, bytes(data, len));
+    return r;
+}
+
+// The same bytes in two slices; cut 0: in slices of one byte.
+static struct ps_rope cut_rope(const uint8_t *data, size_t len, size_t cut)
+{
+    struct ps_rope r = PS_ROPE_EMPTY;
+    if (cut) {
+        ps_rope_add(&r, bytes(data, cut));
+        ps_rope_add(&r, bytes(data + cut, len - cut));
+        return r;
+    }
+    for (size_t i = 0; i < len; i++)
+        ps_rope_add(&r, bytes(data + i, 1));
+    return r;
+}
+
+static uint8_t *flatten(struct ps_rope *r, size_t *len)
+{
+    uint8_t *flat = malloc(r->len ? r->len : 1);
+    *len = r->len;
+    ps_rope_copy_out(r, 0, r->len, flat);
+    ps_rope_clear(r);
+    return flat;
+}
+
+static enum ps_code unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t len)
+{
+    struct ps_rope in = rope_of(data, len), payload = PS_ROPE_EMPTY;
+    ProtobufCMessage *m = NULL;
+    struct ps_error e = {0};
+    enum ps_code code = ps_msg_unpack(type, &in, &m, &payload, &e);
+    assert_true((code == PS_OK) == (m != NULL));
+    assert_true((code == PS_OK) == (e.text[0] == 0));
+    ps_msg_free(m);
+    ps_rope_clear(&payload);
+    ps_rope_clear(&in);
+    return code;
+}
+
+// ---- messages -----------------------------------------------------------------------------------------------------
+
+static const char PAYLOAD[] = "the tensors' bytes, long enough that their length takes two bytes as a varint: "
+                              "the tensors' bytes, long enough that their length takes two bytes as a varint";
+
+static uint8_t *packed_request(size_t *len)
+{
+    uint64_t shape[] = {300, 7};
+    Paramserver__V1__Caller caller = PARAMSERVER__V1__CALLER__INIT;
+    Paramserver__V1__Tensor tensor = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&tensor};
+    Paramserver__V1__UpdateRequest m = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
+    struct ps_rope payload = rope_of(PAYLOAD, sizeof PAYLOAD), out = PS_ROPE_EMPTY;
+    caller.job = "mnist";
+    caller.sequence = UINT64_MAX;
+    tensor.variable = "dense/kernel";
+    tensor.shape = shape;
+    tensor.n_shape = 2;
+    m.caller = &caller;
+    m.tensors = tensors;
+    m.n_tensors = 1;
+    m.round = 1000;
+    ps_msg_pack(&m.base, &payload, &out);
+    assert_int_equal(payload.len, 0);
+    return flatten(&out, len);
+}
+
+static void check_request(const struct ps_rope *in)
+{
+    ProtobufCMessage *m;
+    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_error e;
+    char got[sizeof PAYLOAD];
+    assert_int_equal(ps_msg_unpack(UPDATE_REQUEST, in, &m, &payload, &e), PS_OK);
+    const Paramserver__V1__UpdateRequest *r = (Paramserver__V1__UpdateRequest *)m;
+    assert_string_equal(r->caller->job, "mnist");
+    assert_true(r->caller->sequence == UINT64_MAX);
+    assert_string_equal(r->tensors[0]->variable, "dense/kernel");
+    assert_int_equal(r->tensors[0]->shape[0], 300);
+    assert_int_equal(r->round, 1000);
+    assert_int_equal(r->payload.len, 0);
+    assert_int_equal(payload.len, sizeof PAYLOAD);
+    ps_rope_copy_out(&payload, 0, sizeof PAYLOAD, got);
+    assert_memory_equal(got, PAYLOAD, sizeof PAYLOAD);
+    ps_msg_free(m);
+    ps_rope_clear(&payload);
+}
+
+static void message_survives_any_cut(void **state)
+{
+    (void)state;
+    size_t len;
+    uint8_t *flat = packed_request(&len);
+    for (size_t cut = 0; cut < len; cut++) {
+        struct ps_rope in = cut_rope(flat, len, cut);
+        check_request(&in);
+        ps_rope_clear(&in);
+    }
+    free(flat);
+}
+
+static void payload_is_not_copied(void **state)
+{
+    (void)state;
+    size_t len;
+    uint8_t *flat = packed_request(&len);
+    struct ps_rope in = rope_of(flat, len), payload = PS_ROPE_EMPTY;
+    ProtobufCMessage *m;
+    assert_int_equal(ps_msg_unpack(UPDATE_REQUEST, &in, &m, &payload, NULL), PS_OK);
+    assert_int_equal(payload.n, 1);
+    assert_ptr_equal(payload.v[0].data, flat + len - sizeof PAYLOAD);
+    ps_msg_free(m);
+    ps_rope_clear(&payload);
+    ps_rope_clear(&in);
+    free(flat);
+}
+
+static void packed_message_is_protobuf(void **state)
+{
+    (void)state;
+    size_t len;
+    uint8_t *flat = packed_request(&len);
+    Paramserver__V1__UpdateRequest *r = paramserver__v1__update_request__unpack(NULL, len, flat);
+    assert_non_null(r);
+    assert_int_equal(r->payload.len, sizeof PAYLOAD);
+    assert_memory_equal(r->payload.data, PAYLOAD, sizeof PAYLOAD);
+    paramserver__v1__update_request__free_unpacked(r, NULL);
+    free(flat);
+}
+
+static void empty_message(void **state)
+{
+    (void)state;
+    assert_int_equal(unpack(UPDATE_REQUEST, "", 0), PS_OK);
+    assert_int_equal(unpack(UPDATE_REQUEST, "\x7a\x00", 2), PS_OK);  // a payload of no bytes
+}
+
+static void truncated_message_is_refused(void **state)
+{
+    (void)state;
+    size_t len;
+    uint8_t *flat = packed_request(&len);
+    for (size_t n = len - sizeof PAYLOAD - 1; n < len; n++)  // inside the payload's length, and the payload
+        assert_int_equal(unpack(UPDATE_REQUEST, flat, n), PS_INVALID_ARGUMENT);
+    for (size_t n = 0; n < len; n++)
+        unpack(UPDATE_REQUEST, flat, n);
+    free(flat);
+}
+
+static void malformed_message_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what, *data;
+        size_t len;
+    } bad[] = {
+        {"payload before another field", "\x7a\x01x\x18\x05", 5},
+        {"two payloads", "\x7a\x01x\x7a\x01y", 6},
+        {"payload that is a varint", "\x78\x05", 2},
+        {"length past the end", "\x12\x05x", 3},
+        {"group", "\x13\x14", 2},
+        {"wire type 7", "\x1f\x01", 2},
+        {"field 0", "\x00\x01", 2},
+        {"varint of 11 bytes", "\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12},
+        {"tag alone", "\x18", 1},
+        {"nested message that is none", "\x0a\x01\xff", 3},
+        {"fixed64 cut short", "\xa1\x01\x01\x02", 4},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (unpack(UPDATE_REQUEST, bad[i].data, bad[i].len) != PS_INVALID_ARGUMENT)
+            fail_msg("accepted: %s", bad[i].what);
+}
+
+// Unknown fields of every type, as a later version of the contract may send.
+static void unknown_fields_are_skipped(void **state)
+{
+    (void)state;
+    assert_int_equal(unpack(UPDATE_REQUEST, "\xa0\x01\x07\xa2\x01\x01x\xa5\x01" "1234" "\xa1\x01" "12345678", 23), PS_OK);
+}
+
+static void bounds_hold(void **state)
+{
+    (void)state;
+    uint8_t *big = calloc(1, PS_MESSAGE_MAX + 1);
+    assert_int_equal(unpack(UPDATE_REQUEST, big, PS_MESSAGE_MAX + 1), PS_RESOURCE_EXHAUSTED);
+
+    // 2-byte results become some 70 bytes of heap each.
+    for (size_t i = 0; i < PS_HEADER_MAX; i += 2)
+        memcpy(big + i, "\x12", 2);
+    assert_int_equal(unpack(UPDATE_REPLY, big, PS_HEADER_MAX), PS_RESOURCE_EXHAUSTED);
+    assert_int_equal(unpack(UPDATE_REPLY, big, 100000), PS_OK);
+    for (size_t i = 0; i < PS_HEADER_MAX + 2; i += 2)
+        memcpy(big + i, "\x12", 2);
+    assert_int_equal(unpack(UPDATE_REPLY, big, PS_HEADER_MAX + 2), PS_RESOURCE_EXHAUSTED);
+    free(big);
+}
+
+// ---- records ------------------------------------------------------------------------------------------------------
+
+static void set_error(struct ps_record *r, const char *text)
+{
+    strcpy(r->error, text);
+}
+
+// Three records: a request, a reply with an error, one with nothing at all.
+static uint8_t *packed_records(size_t *len)
+{
+    struct ps_rope out = PS_ROPE_EMPTY;
+    struct ps_record *r = calloc(1, sizeof *r);
+    r->id = 1ull << 40;
+    r->method = 10;
+    r->timeout_ms = 60000;
+    r->body = rope_of(PAYLOAD, sizeof PAYLOAD);
+    ps_record_pack(r, &out);
+    assert_int_equal(r->body.len, 0);
+    memset(r, 0, sizeof *r);
+    r->id = 2;
+    r->code = PS_NOT_FOUND;
+    set_error(r, "no such variable");
+    ps_record_pack(r, &out);
+    memset(r, 0, sizeof *r);
+    ps_record_pack(r, &out);
+    free(r);
+    return flatten(&out, len);
+}
+
+static void check_records(const struct ps_rope *in)
+{
+    struct ps_record r;
+    size_t offset = 0;
+    char got[sizeof PAYLOAD];
+    assert_int_equal(ps_record_next(in, &offset, &r, NULL), PS_OK);
+    assert_true(r.id == 1ull << 40);
+    assert_int_equal(r.method, 10);
+    assert_int_equal(r.timeout_ms, 60000);
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.error, "");
+    assert_int_equal(r.body.len, sizeof PAYLOAD);
+    ps_rope_copy_out(&r.body, 0, sizeof PAYLOAD, got);
+    assert_memory_equal(got, PAYLOAD, sizeof PAYLOAD);
+    ps_rope_clear(&r.body);
+
+    assert_int_equal(ps_record_next(in, &offset, &r, NULL), PS_OK);
+    assert_int_equal(r.id, 2);
+    assert_int_equal(r.method, 0);
+    assert_int_equal(r.code, PS_NOT_FOUND);
+    assert_string_equal(r.error, "no such variable");
+    assert_int_equal(r.body.len, 0);
+
+    assert_int_equal(ps_record_next(in, &offset, &r, NULL), PS_OK);
+    assert_int_equal(r.id, 0);
+    assert_string_equal(r.error, "");
+    assert_int_equal(offset, in->len);
+}
+
+static void records_survive_any_cut(void **state)
+{
+    (void)state;
+    size_t len;
+    uint8_t *flat = packed_records(&len);
+    for (size_t cut = 0; cut < len; cut++) {
+        struct ps_rope in = cut_rope(flat, len, cut);
+        check_records(&in);
+        ps_rope_clear(&in);
+    }
+    free(flat);
+}
+
+static void packed_records_are_protobuf(void **state)
+{
+    (void)state;
+    size_t len;
+    uint8_t *flat = packed_records(&len);
+    Paramserver__V1__StreamMessage *m = paramserver__v1__stream_message__unpack(NULL, len, flat);
+    assert_non_null(m);
+    assert_int_equal(m->n_records, 3);
+    assert_int_equal(m->records[0]->timeout_ms, 60000);
+    assert_int_equal(m->records[0]->body.len, sizeof PAYLOAD);
+    assert_string_equal(m->records[1]->error, "no such variable");
+    assert_int_equal(m->records[1]->code, PS_NOT_FOUND);
+
+    uint8_t *again = malloc(len);
+    assert_int_equal(paramserver__v1__stream_message__get_packed_size(m), len);
+    paramserver__v1__stream_message__pack(m, again);
+    assert_memory_equal(again, flat, len);
+    paramserver__v1__stream_message__free_unpacked(m, NULL);
+    free(again);
+    free(flat);
+}
+
+static enum ps_code next(const char *data, size_t len, struct ps_record *r)
+{
+    struct ps_rope in = rope_of(data, len);
+    struct ps_error e;
+    size_t offset = 0;
+    enum ps_code code = ps_record_next(&in, &offset, r, &e);
+    ps_rope_clear(&in);
+    return code;
+}
+
+static void malformed_record_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what, *data;
+        size_t len;
+    } bad[] = {
+        {"another field", "\x12\x00", 2},
+        {"record that is a varint", "\x08\x01", 2},
+        {"record past the end", "\x0a\x05\x08\x01", 4},
+        {"body before another field", "\x0a\x05\x7a\x01x\x08\x01", 7},
+        {"body past the record", "\x0a\x03\x7a\x02x" "y", 6},
+        {"id that is bytes", "\x0a\x03\x0a\x01x", 5},
+        {"error that is a varint", "\x0a\x02\x28\x01", 4},
+        {"varint past the record", "\x0a\x02\x08\x80\x01", 5},
+    };
+    struct ps_record r;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (next(bad[i].data, bad[i].len, &r) != PS_INVALID_ARGUMENT)
+            fail_msg("accepted: %s", bad[i].what);
+    assert_int_equal(next("\x0a\x06\x08\x07\xa2\x06\x01x", 8, &r), PS_OK);  // with an unknown field
+    assert_int_equal(r.id, 7);
+}
+
+static void long_error_is_cut(void **state)
+{
+    (void)state;
+    char data[706] = "\x0a\xbf\x05\x2a\xbc\x05";  // a record of 703 bytes, an error of 700
+    struct ps_record r;
+    memset(data + 6, 'e', 700);
+    assert_int_equal(next(data, sizeof data, &r), PS_OK);
+    assert_int_equal(strlen(r.error), sizeof r.error - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(message_survives_any_cut),
+        cmocka_unit_test(payload_is_not_copied),
+        cmocka_unit_test(packed_message_is_protobuf),
+        cmocka_unit_test(empty_message),
+        cmocka_unit_test(truncated_message_is_refused),
+        cmocka_unit_test(malformed_message_is_refused),
+        cmocka_unit_test(unknown_fields_are_skipped),
+        cmocka_unit_test(bounds_hold),
+        cmocka_unit_test(records_survive_any_cut),
+        cmocka_unit_test(packed_records_are_protobuf),
+        cmocka_unit_test(malformed_record_is_refused),
+        cmocka_unit_test(long_error_is_cut),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

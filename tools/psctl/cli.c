@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psctl/cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/error.h"
+
+enum { LONG_BASE = 256, HELP = LONG_BASE + CLI_OPTIONS_MAX };
+
+// What getopt_long wants: long options whose value is LONG_BASE + index, and the letters, led by the
+// character that decides about operands and by ":" (a missing value is told from an unknown option).
+static void translate(const struct cli_option *options, size_t n, bool stop_at_operand, struct option *longs,
+                      char *letters)
+{
+    if (stop_at_operand)
+        *letters++ = '+';
+    *letters++ = ':';
+    *letters++ = 'h';
+    for (size_t i = 0; i < n; i++) {
+        int value = options[i].flag ? no_argument : required_argument;
+        longs[i] = (struct option){options[i].name, value, NULL, LONG_BASE + (int)i};
+        if (options[i].letter)
+            *letters++ = options[i].letter;
+        if (options[i].letter && value == required_argument)
+            *letters++ = ':';
+    }
+    *letters = '\0';
+    longs[n] = (struct option){"help", no_argument, NULL, HELP};
+    longs[n + 1] = (struct option){0};
+}
+
+static void unknown_option(const char *command, const char *given, const struct cli_option *options, size_t n)
+{
+    const char *names[CLI_OPTIONS_MAX + 1] = {"help"};
+    for (size_t i = 0; i < n; i++)
+        names[i + 1] = options[i].name;
+    char word[64];
+    snprintf(word, sizeof word, "%s", given + strspn(given, "-"));
+    word[strcspn(word, "=")] = '\0';
+    const char *near = strlen(word) > 1 ? ps_nearest(word, names, (int)n + 1) : NULL;
+    fprintf(stderr, "%s: unknown option %s", command, given);
+    if (near)
+        fprintf(stderr, ", did you mean --%s?\n", near);
+    else
+        fprintf(stderr, "; %s --help lists the known ones\n", command);
+}
+
+static bool store_number(const char *command, const struct cli_option *option, const char *value)
+{
+    char *end;
+    errno = 0;
+    long number = strtol(value, &end, 10);
+    if (end == value || *end || errno || number < option->min || number > option->max) {
+        fprintf(stderr, "%s: --%s is %s, expected a number from %ld to %ld\n", command, option->name, value,
+                option->min, option->max);
+        return false;
+    }
+    *option->number = number;
+    return true;
+}
+
+static bool store(const char *command, const struct cli_option *option, const char *value, int argc)
+{
+    if (option->flag) {
+        *option->flag = true;
+    } else if (option->text) {
+        *option->text = value;
+    } else if (option->list) {
+        if (!option->list->items)
+            option->list->items = ps_alloc((size_t)argc * sizeof *option->list->items);
+        option->list->items[option->list->n++] = value;
+    } else {
+        return store_number(command, option, value);
+    }
+    return true;
+}
+
+static const struct cli_option *find(const struct cli_option *options, size_t n, int got)
+{
+    for (size_t i = 0; i < n; i++)
+        if (got == LONG_BASE + (int)i || (options[i].letter && got == options[i].letter))
+            return &options[i];
+    return NULL;
+}
+
+enum cli_result cli_parse(const char *command, int argc, char **argv, const struct cli_option *options, size_t n,
+                          bool stop_at_operand, int *first)
+{
+    struct option longs[CLI_OPTIONS_MAX + 2];
+    char letters[2 * CLI_OPTIONS_MAX + 4];
+    translate(options, n, stop_at_operand, longs, letters);
+    optind = 0;  // glibc: start over
+    opterr = 0;
+    int got;
+    while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
+        const struct cli_option *option = find(options, n, got);
+        if (got == HELP || got == 'h')
+            return CLI_HELP;
+        if (got == ':') {
+            fprintf(stderr, "%s: %s needs a value\n", command, argv[optind - 1]);
+            return CLI_WRONG;
+        }
+        if (!option) {
+            char letter[3] = {'-', (char)optopt, '\0'};  // optopt: the letter, where it was one
+            unknown_option(command, optopt > 0 && optopt < LONG_BASE ? letter : argv[optind - 1], options, n);
+            return CLI_WRONG;
+        }
+        if (!store(command, option, optarg, argc))
+            return CLI_WRONG;
+    }
+    *first = optind;
+    return CLI_OK;
+}
+
+bool cli_operands(const char *command, int given, int min, int max, const char *usage)
+{
+    if (given >= min && given <= max)
+        return true;
+    fprintf(stderr, "%s: %s; usage: %s\n", command, given < min ? "something is missing" : "too many arguments", usage);
+    return false;
+}

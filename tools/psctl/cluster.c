@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psctl/cluster.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/wire.h"
+#include "libclient/admin.h"
+#include "proto/paramserver.pb-c.h"
+
+static const char default_address[] = "127.0.0.1:7070";
+
+static enum ps_code from_psc(const psc_error *from, struct ps_error *e)
+{
+    return ps_fail(e, (enum ps_code)from->code, "%s", from->text);
+}
+
+// "A,B,C"
+static psc_code split_addresses(const char *list, psc_cluster **spec, psc_error *error)
+{
+    char *copy = ps_strdup(list), *rest = copy;
+    const char **address = ps_alloc((strlen(list) + 1) * sizeof *address);
+    size_t n = 0;
+    for (char *one; (one = strsep(&rest, ","));)
+        address[n++] = one;
+    psc_code code = psc_cluster_create(address, n, spec, error);
+    free(address);
+    free(copy);
+    return code;
+}
+
+enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e)
+{
+    psc_error error = {0};
+    struct cluster opened = {0};
+    // A client belongs to a job; where none is asked for, any name does.
+    psc_options options = {.job = job ? job : "psctl", .rank = -1, .timeout_ms = CLUSTER_TIMEOUT_MS};
+    psc_code code = target->ps || !target->file
+                        ? split_addresses(target->ps ? target->ps : default_address, &opened.spec, &error)
+                        : psc_cluster_load(target->file, &opened.spec, &error);
+    if (code)
+        return from_psc(&error, e);
+    if (psc_connect(opened.spec, &options, &opened.client, &error)) {
+        psc_cluster_free(opened.spec);
+        return from_psc(&error, e);
+    }
+    opened.tasks = psc_cluster_tasks(opened.spec);
+    *c = opened;
+    return PS_OK;
+}
+
+void cluster_close(struct cluster *c)
+{
+    psc_close(c->client, NULL);
+    psc_cluster_free(c->spec);
+}
+
+enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,
+                             const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply, struct ps_error *e)
+{
+    return psc__admin_call(c->client, task, method, request, reply_type, reply, CLUSTER_TIMEOUT_MS, e);
+}
+
+// One thread per task, so that a task that does not answer delays no other's answer.
+struct question {
+    struct cluster *cluster;
+    uint32_t task;
+    int method;
+    const ProtobufCMessage *request;
+    const ProtobufCMessageDescriptor *reply_type;
+    struct answer *answer;
+    pthread_t thread;
+    bool threaded;
+};
+
+static void *question_run(void *arg)
+{
+    struct question *q = arg;
+    cluster_ask_one(q->cluster, q->task, q->method, q->request, q->reply_type, &q->answer->reply, &q->answer->error);
+    return NULL;
+}
+
+void cluster_ask(struct cluster *c, int method, const ProtobufCMessage *request,
+                 const ProtobufCMessageDescriptor *reply_type, struct answer **answers)
+{
+    struct question *q = ps_alloc(c->tasks * sizeof *q);
+    *answers = ps_alloc(c->tasks * sizeof **answers);
+    // The last one is asked by this thread, and whichever no thread could be had for.
+    for (size_t i = 0; i < c->tasks; i++) {
+        q[i] = (struct question){c, (uint32_t)i, method, request, reply_type, &(*answers)[i], .threaded = false};
+        q[i].threaded = i + 1 < c->tasks && pthread_create(&q[i].thread, NULL, question_run, &q[i]) == 0;
+        if (!q[i].threaded)
+            question_run(&q[i]);
+    }
+    for (size_t i = 0; i < c->tasks; i++)
+        if (q[i].threaded)
+            pthread_join(q[i].thread, NULL);
+    free(q);
+}
+
+void cluster_answers_free(struct answer *answers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (answers[i].reply)
+            ps_msg_free(answers[i].reply);
+    free(answers);
+}
+
+int cluster_report(const struct answer *answers, size_t n)
+{
+    int exit_code = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (answers[i].reply)
+            continue;
+        int code = report(&answers[i].error);
+        exit_code = exit_code ? exit_code : code;
+    }
+    return exit_code;
+}
+
+const char *cluster_task_state(const struct answer *answer)
+{
+    if (answer->reply)
+        return "up";
+    return answer->error.code == PS_UNAVAILABLE || answer->error.code == PS_DEADLINE_EXCEEDED ? "unreachable" : "error";
+}
+
+void cluster_describe(struct cluster *c, struct answer **answers)
+{
+    Paramserver__V1__DescribeRequest request = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    cluster_ask(c, PARAMSERVER__V1__METHOD__DESCRIBE, &request.base, &paramserver__v1__describe_reply__descriptor,
+                answers);
+}

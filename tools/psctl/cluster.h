@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Questions to a running cluster's ps tasks.
+#ifndef PSCTL_CLUSTER_H
+#define PSCTL_CLUSTER_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stddef.h>
+
+#include "common/error.h"
+#include "libclient/psclient.h"
+#include "tools/psctl/psctl.h"
+
+enum { CLUSTER_TIMEOUT_MS = 5000 };
+
+struct cluster {
+    psc_cluster *spec;
+    psc_client *client;  // an observer
+    size_t tasks;
+};
+
+// What one task answered. reply is NULL where it did not: error says why.
+struct answer {
+    ProtobufCMessage *reply;
+    struct ps_error error;
+};
+
+// Contacts nobody yet. job may be NULL.
+enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e);
+void cluster_close(struct cluster *c);
+
+// Asks every ps task the same at the same time. *answers is [c->tasks].
+void cluster_ask(struct cluster *c, int method, const ProtobufCMessage *request,
+                 const ProtobufCMessageDescriptor *reply_type, struct answer **answers);
+enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,
+                             const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply,
+                             struct ps_error *e);
+void cluster_answers_free(struct answer *answers, size_t n);
+
+// Names on stderr every task that did not answer. Returns the exit code of the first error, 0 where there is
+// none.
+int cluster_report(const struct answer *answers, size_t n);
+
+// "up", "unreachable" or "error".
+const char *cluster_task_state(const struct answer *answer);
+
+// DESCRIBE of the job that the cluster was opened for.
+void cluster_describe(struct cluster *c, struct answer **answers);
+
+#endif

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//                 all ready              workers ended
+//   STARTING --------------> TRAINING ----------------> CLOSING --> all ended
+//       |                        |                         ^
+//       +---- failure, signal ---+--> STOPPING ------------+
+//
+// STARTING: ps tasks run and are waited for. TRAINING: workers run. STOPPING: workers were told to end.
+// CLOSING: ps tasks were told to end. Nothing is polled: every step is taken by an event of the loop.
+#include "tools/psctl/group.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "tools/psctl/child.h"
+
+enum {
+    READY_MS = 10000,
+    // From being told to end until SIGKILL. Together they stay below the 30 s that batch systems and service
+    // managers grant psctl itself.
+    WORKER_END_MS = 20000,
+    PS_END_MS = 5000,
+    SIGNALS = 3,
+};
+
+enum phase { STARTING, TRAINING, STOPPING, CLOSING };
+
+struct group {
+    const struct group_spec *spec;
+    enum phase phase;
+    struct child *ps, *workers;
+    int failed_workers;
+    int first_failure;  // exit code that the first failed worker stands for
+    int exit_code;
+    uv_loop_t loop;
+    uv_signal_t signals[SIGNALS];
+    uv_timer_t patience;
+};
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    child_say(stderr, "psctl", text);
+}
+
+static int running(const struct child *children, int n)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        count += children[i].running;
+    return count;
+}
+
+static void end_all(struct child *children, int n, bool kill)
+{
+    for (int i = 0; i < n; i++)
+        child_end(&children[i], kill);
+}
+
+// ---- the end
+// ------------------------------------------------------------------------------------------------------
+
+static void on_patience(uv_timer_t *timer);
+
+static void finish_if_ended(struct group *g)
+{
+    if (running(g->ps, g->spec->n_ps) || running(g->workers, g->spec->n_workers) ||
+        uv_is_closing((uv_handle_t *)&g->patience))
+        return;
+    uv_close((uv_handle_t *)&g->patience, NULL);
+    for (int i = 0; i < SIGNALS; i++)
+        uv_close((uv_handle_t *)&g->signals[i], NULL);
+}
+
+static void close_ps(struct group *g)
+{
+    g->phase = CLOSING;
+    end_all(g->ps, g->spec->n_ps, false);
+    uv_timer_start(&g->patience, on_patience, PS_END_MS, 0);
+    finish_if_ended(g);
+}
+
+// Ends the job early. The first call decides the exit code.
+static void stop(struct group *g, int exit_code)
+{
+    if (g->exit_code == 0)
+        g->exit_code = exit_code;
+    if (g->phase >= STOPPING)
+        return;
+    g->phase = STOPPING;
+    end_all(g->workers, g->spec->n_workers, false);
+    uv_timer_start(&g->patience, on_patience, WORKER_END_MS, 0);
+    if (running(g->workers, g->spec->n_workers) == 0)
+        close_ps(g);
+}
+
+static void name_unready(const struct group *g)
+{
+    for (int i = 0; i < g->spec->n_ps; i++)
+        if (g->ps[i].running && !g->ps[i].ready)
+            say("%s (pid %d) was not ready within %d s", g->ps[i].name, g->ps[i].pid, READY_MS / 1000);
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    struct group *g = timer->data;
+    if (g->phase == STARTING) {
+        name_unready(g);
+        stop(g, ps_code_exit(PS_UNAVAILABLE));
+    } else if (g->phase == STOPPING) {
+        end_all(g->workers, g->spec->n_workers, true);
+    } else {
+        end_all(g->ps, g->spec->n_ps, true);
+    }
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    struct group *g = handle->data;
+    if (g->phase >= STOPPING) {  // told twice: at once
+        end_all(g->workers, g->spec->n_workers, true);
+        end_all(g->ps, g->spec->n_ps, true);
+        return;
+    }
+    say("%s: stopping the job", strsignal(signum));
+    stop(g, 128 + signum);
+}
+
+// ---- workers
+// ------------------------------------------------------------------------------------------------------
+
+static int code_of_worker(const struct child *child)
+{
+    switch (child->signal) {
+    case 0:
+        return (int)child->exit_code;
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGABRT:
+    case SIGFPE:
+    case SIGILL:
+        return ps_code_exit(PS_INTERNAL);
+    default:
+        return ps_code_exit(PS_ABORTED);
+    }
+}
+
+static void lose_worker(struct group *g, const struct child *child)
+{
+    const struct group_spec *spec = g->spec;
+    int live = running(g->workers, spec->n_workers);
+    if (g->failed_workers++ == 0)
+        g->first_failure = code_of_worker(child);
+    if (spec->n_workers - g->failed_workers < spec->min_workers) {
+        if (live > 0)
+            say("the job needs %d of its %d workers: stopping", spec->min_workers, spec->n_workers);
+        stop(g, g->first_failure);
+    } else if (live > 0) {
+        say("the job goes on with %d of %d workers", live, spec->n_workers);
+    }
+}
+
+static void on_worker_end(struct child *child)
+{
+    struct group *g = child->arg;
+    char text[256];
+    bool failed = child->signal || child->exit_code;
+    child_describe_end(child, text, sizeof text);
+    if (failed && (!child->told || (child->signal && child->signal != SIGTERM)))
+        say("%s", text);
+    if (failed && !child->told)
+        lose_worker(g, child);
+    if (running(g->workers, g->spec->n_workers) == 0 && g->phase < CLOSING)
+        close_ps(g);
+    finish_if_ended(g);
+}
+
+static void start_workers(struct group *g)
+{
+    struct ps_error e;
+    g->phase = TRAINING;
+    uv_timer_stop(&g->patience);
+    if (g->spec->notice)
+        say("%s", g->spec->notice);
+    for (int i = 0; i < g->spec->n_workers; i++) {
+        struct child *worker = &g->workers[i];
+        snprintf(worker->name, sizeof worker->name, "worker %d", i);
+        worker->terminal = i == 0;  // the chief shows the progress
+        worker->on_end = on_worker_end;
+        worker->arg = g;
+        if (child_start(worker, &g->loop, g->spec->workers[i], &e)) {
+            say("%s", e.text);
+            stop(g, ps_code_exit(e.code));
+            return;
+        }
+    }
+}
+
+// ---- ps tasks
+// -----------------------------------------------------------------------------------------------------
+
+static void on_ps_ready(struct child *child)
+{
+    struct group *g = child->arg;
+    for (int i = 0; i < g->spec->n_ps; i++)
+        if (!g->ps[i].ready)
+            return;
+    if (g->phase == STARTING)
+        start_workers(g);
+}
+
+static void on_ps_end(struct child *child)
+{
+    struct group *g = child->arg;
+    char text[256];
+    child_describe_end(child, text, sizeof text);
+    if (!child->told) {
+        say("%s; without it the job cannot go on", text);
+        stop(g, ps_code_exit(PS_UNAVAILABLE));
+    } else if (child->signal || child->exit_code) {
+        say("%s when it was told to end", text);
+        g->exit_code = g->exit_code ? g->exit_code : ps_code_exit(PS_UNAVAILABLE);
+    }
+    finish_if_ended(g);
+}
+
+static void start_ps(struct group *g)
+{
+    struct ps_error e;
+    uv_timer_start(&g->patience, on_patience, READY_MS, 0);
+    for (int i = 0; i < g->spec->n_ps; i++) {
+        struct child *ps = &g->ps[i];
+        snprintf(ps->name, sizeof ps->name, "ps %d", i);
+        ps->on_ready = on_ps_ready;
+        ps->on_end = on_ps_end;
+        ps->arg = g;
+        if (child_start(ps, &g->loop, g->spec->ps[i], &e)) {
+            say("%s", e.text);
+            stop(g, ps_code_exit(e.code));
+            return;
+        }
+    }
+}
+
+// ---- the whole
+// ----------------------------------------------------------------------------------------------------
+
+static void watch_signals(struct group *g)
+{
+    static const int signum[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+    signal(SIGPIPE, SIG_IGN);  // who reads our output may go, the children still have to be ended
+    for (int i = 0; i < SIGNALS; i++) {
+        uv_signal_init(&g->loop, &g->signals[i]);
+        g->signals[i].data = g;
+        uv_signal_start(&g->signals[i], on_signal, signum[i]);
+    }
+}
+
+int group_run(const struct group_spec *spec)
+{
+    struct group g = {.spec = spec,
+                      .ps = ps_alloc((size_t)spec->n_ps * sizeof *g.ps + 1),
+                      .workers = ps_alloc((size_t)spec->n_workers * sizeof *g.workers)};
+    uv_loop_init(&g.loop);
+    uv_timer_init(&g.loop, &g.patience);
+    g.patience.data = &g;
+    watch_signals(&g);
+    if (spec->n_ps > 0)
+        start_ps(&g);
+    else
+        start_workers(&g);
+    uv_run(&g.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&g.loop);
+    free(g.workers);
+    free(g.ps);
+    return g.exit_code;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The processes of one job on this machine: ps tasks, then workers, watched until all have ended.
+#ifndef PSCTL_GROUP_H
+#define PSCTL_GROUP_H
+
+enum { GROUP_MAX = 256 };  // of a kind
+
+// What to start. A ps task writes "READY <port>" to descriptor CHILD_READY_FD when it serves. Each argv ends
+// with NULL and begins with the program's path.
+struct group_spec {
+    char ***ps;       // [n_ps]
+    char ***workers;  // [n_workers]
+    int n_ps, n_workers;
+    int min_workers;     // the job goes on while at least so many have not failed
+    const char *notice;  // said when the workers start; NULL: nothing
+};
+
+// Runs the job to its end and returns psctl's exit code:
+//   0       at least min_workers workers ended with 0, and every ps task did
+//   69      a ps task could not be started or ended before the workers
+//   70, 75  too few workers are left, and the first to fail was ended by a signal: 70 where that speaks of a
+//   defect
+//           (SIGSEGV, SIGABRT, ...), else 75
+//   128+n   signal n (SIGINT, SIGTERM, SIGHUP) told psctl to stop
+//   else    the code of the first worker that failed
+int group_run(const struct group_spec *spec);
+
+#endif

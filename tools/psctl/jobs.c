@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psctl/jobs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "proto/paramserver.pb-c.h"
+
+static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatus *job)
+{
+    for (size_t i = 0; i < jobs->n; i++)
+        if (strcmp(jobs->v[i].name, job->name) == 0)
+            return &jobs->v[i];
+    jobs->v = ps_realloc(jobs->v, (jobs->n + 1) * sizeof *jobs->v);
+    jobs->v[jobs->n] = (struct job_sum){.name = job->name,
+                                        .run_id = job->run_id,
+                                        .state = job->state,
+                                        .reason = job->reason,
+                                        .update = (int)job->update,
+                                        .round = UINT64_MAX};
+    return &jobs->v[jobs->n++];
+}
+
+static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job)
+{
+    // The tasks are in order, so the state is the control task's; a reason that only another knows is worth
+    // showing.
+    if (sum->reason[0] == '\0' && job->reason[0] != '\0') {
+        sum->reason = job->reason;
+        sum->state = job->state;
+    }
+    if (sum->run_id[0] == '\0')
+        sum->run_id = job->run_id;
+    if (job->live_workers > sum->live_workers)
+        sum->live_workers = job->live_workers;
+    if (job->partitions > 0 && job->round < sum->round)
+        sum->round = job->round;
+    sum->partitions += job->partitions;
+    sum->bytes += job->bytes;
+    sum->updates += job->updates;
+    sum->waiting += job->waiting;
+    sum->duplicates += job->duplicates;
+    sum->stale += job->stale;
+    sum->updates_per_second += job->updates_per_second;
+    sum->bytes_per_second += job->bytes_per_second;
+}
+
+void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
+{
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    *jobs = (struct jobs){0};
+    cluster_ask(c, PARAMSERVER__V1__METHOD__STATUS, &request.base, &paramserver__v1__status_reply__descriptor, answers);
+    for (size_t i = 0; i < c->tasks; i++) {
+        const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)(*answers)[i].reply;
+        for (size_t k = 0; status && k < status->n_jobs; k++)
+            add(sum_of(jobs, status->jobs[k]), status->jobs[k]);
+    }
+    for (size_t i = 0; i < jobs->n; i++)
+        if (jobs->v[i].round == UINT64_MAX)
+            jobs->v[i].round = 0;
+}
+
+void jobs_fini(struct jobs *jobs)
+{
+    free(jobs->v);
+}
+
+const struct job_sum *jobs_find(const struct jobs *jobs, const char *name, struct ps_error *e)
+{
+    char known[256] = "";
+    size_t len = 0;
+    for (size_t i = 0; i < jobs->n; i++) {
+        if (strcmp(jobs->v[i].name, name) == 0)
+            return &jobs->v[i];
+        if (len < sizeof known)
+            len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", jobs->v[i].name);
+    }
+    ps_fail(e, PS_NOT_FOUND, "no job %s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
+    return NULL;
+}

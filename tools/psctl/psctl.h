@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What psctl's commands share. main.c owns the table of commands; each command is one function in a file of
+// its own.
+#ifndef PSCTL_PSCTL_H
+#define PSCTL_PSCTL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/error.h"
+#include "tools/psctl/cli.h"
+
+// Which cluster a command is about, and how it answers. Set by options before or after the command's name.
+struct target {
+    const char *file;  // --cluster
+    const char *ps;    // --ps A,B,C
+    bool json;
+};
+
+#define TARGET_OPTIONS(t)                                                      \
+    {.name = "cluster", .text = &(t)->file}, {.name = "ps", .text = &(t)->ps}, \
+    {                                                                          \
+        .name = "json", .flag = &(t)->json                                     \
+    }
+
+// One call of psctl. argv[0] is the command's name.
+struct call {
+    const struct command *command;
+    int argc;
+    char **argv;
+    struct target target;
+};
+
+struct command {
+    const char *name;
+    const char *operands;           // "JOB VARIABLE"
+    int min, max;                   // how many
+    const char *summary;            // one line in the list of commands
+    const char *help;               // the lines under the usage: options, what is shown
+    int (*run)(struct call *call);  // returns the exit code
+};
+
+int command_run(struct call *call);
+int command_plan(struct call *call);
+int command_status(struct call *call);
+int command_shards(struct call *call);
+int command_vars(struct call *call);
+int command_workers(struct call *call);
+int command_get(struct call *call);
+int command_stop(struct call *call);
+
+// Parses a command's options and checks the number of its operands, which become call->argv[0 .. argc - 1].
+// Where it returns false the command is over with *exit_code: help was asked for, or the command line is
+// wrong.
+bool call_parse(struct call *call, const struct cli_option *options, size_t n, int *exit_code);
+
+// "psctl: text" on stderr; returns the exit code that belongs to the error.
+int report(const struct ps_error *e);
+
+#endif

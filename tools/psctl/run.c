@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl run: a whole job on this machine. Checks the job, makes a place for the sockets, writes the command
+// lines of every process, and leaves the rest to the group.
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/job.h"
+#include "tools/psctl/child.h"
+#include "tools/psctl/group.h"
+#include "tools/psctl/program.h"
+#include "tools/psctl/psctl.h"
+#include "tools/psctl/rundir.h"
+
+struct run {
+    const char *file;  // of the job
+    long n_ps, n_workers, min_workers;
+    struct cli_list sets;
+    const char *summary;
+    bool keep_dir;
+
+    char psd[PATH_MAX], workerd[PATH_MAX];
+    struct rundir dir;
+};
+
+// ---- command lines
+// ------------------------------------------------------------------------------------------------
+
+// A growing argv; its words are its own.
+struct words {
+    char **v;
+    int n;
+};
+
+static void add(struct words *w, const char *word)
+{
+    w->v = ps_realloc(w->v, (size_t)(w->n + 2) * sizeof *w->v);
+    w->v[w->n++] = ps_strdup(word);
+    w->v[w->n] = NULL;
+}
+
+static void add_option(struct words *w, const char *name, const char *value)
+{
+    add(w, name);
+    add(w, value);
+}
+
+static void add_number(struct words *w, const char *name, long value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%ld", value);
+    add_option(w, name, text);
+}
+
+static char *peers(const struct run *run)
+{
+    char *list = ps_strdup(""), address[RUNDIR_PATH_MAX];
+    for (int i = 0; i < run->n_ps; i++) {
+        char *longer = ps_printf("%s%s%s", list, i ? "," : "", rundir_address(&run->dir, i, address));
+        free(list);
+        list = longer;
+    }
+    return list;
+}
+
+static char **ps_words(const struct run *run, int task)
+{
+    struct words w = {0};
+    char address[RUNDIR_PATH_MAX], *list = peers(run);
+    add(&w, run->psd);
+    add_option(&w, "--listen", rundir_address(&run->dir, task, address));
+    add_number(&w, "--task", task);
+    add_option(&w, "--peers", list);
+    add_number(&w, "--ready-fd", CHILD_READY_FD);
+    free(list);
+    return w.v;
+}
+
+static char **worker_words(const struct run *run, int rank)
+{
+    struct words w = {0};
+    char path[RUNDIR_PATH_MAX];
+    add(&w, run->workerd);
+    add_option(&w, "--job", run->file);
+    for (int i = 0; i < run->sets.n; i++)
+        add_option(&w, "--set", run->sets.items[i]);
+    if (run->n_ps > 0) {
+        add_option(&w, "--cluster", rundir_cluster_file(&run->dir, path));
+        add_number(&w, "--rank", rank);
+        add_number(&w, "--workers", run->n_workers);
+        add_number(&w, "--min-workers", run->min_workers);
+    }
+    if (run->summary)
+        add_option(&w, "--summary", run->summary);
+    return w.v;
+}
+
+static char ***words_of_all(const struct run *run, char **(*words)(const struct run *run, int i), long n)
+{
+    char ***all = ps_alloc((size_t)(n + 1) * sizeof *all);
+    for (int i = 0; i < n; i++)
+        all[i] = words(run, i);
+    return all;
+}
+
+static void words_free(char ***all)
+{
+    for (char ***one = all; *one; one++) {
+        for (char **word = *one; *word; word++)
+            free(*word);
+        free(*one);
+    }
+    free(all);
+}
+
+// ---- the run
+// ------------------------------------------------------------------------------------------------------
+
+static int start(const struct run *run)
+{
+    char path[RUNDIR_PATH_MAX], notice[256];
+    char ***ps = words_of_all(run, ps_words, run->n_ps), ***workers = words_of_all(run, worker_words, run->n_workers);
+    snprintf(notice, sizeof notice, "ps tasks: %ld, workers: %ld; psctl --cluster %s status shows them", run->n_ps,
+             run->n_workers, rundir_cluster_file(&run->dir, path));
+    const struct group_spec spec = {.ps = ps,
+                                    .workers = workers,
+                                    .n_ps = (int)run->n_ps,
+                                    .n_workers = (int)run->n_workers,
+                                    .min_workers = (int)run->min_workers,
+                                    .notice = run->n_ps ? notice : NULL};
+    int exit_code = group_run(&spec);
+    words_free(workers);
+    words_free(ps);
+    return exit_code;
+}
+
+static int start_with_ps(struct run *run)
+{
+    struct ps_error e;
+    if (program_find("psd", "PSD", run->psd, sizeof run->psd, &e) || rundir_create(&run->dir, (int)run->n_ps, &e))
+        return report(&e);
+    int exit_code = start(run);
+    if (run->keep_dir)
+        fprintf(stderr, "psctl: kept %s\n", run->dir.path);
+    else
+        rundir_remove(&run->dir);
+    return exit_code;
+}
+
+// What the job's file says, before anything starts.
+static enum ps_code check_job(struct run *run, struct ps_error *e)
+{
+    struct ps_job *job;
+    if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
+        return e->code;
+    if (job->strategy == PS_STRATEGY_ONE_DEVICE) {
+        run->n_ps = 0;
+        run->n_workers = 1;
+    }
+    if (run->min_workers == 0)
+        run->min_workers = (long)job->min_workers;
+    ps_job_free(job);
+    if (run->min_workers > run->n_workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s needs %ld workers, and there are to be %ld: give --workers",
+                       run->file, run->min_workers, run->n_workers);
+    return PS_OK;
+}
+
+int command_run(struct call *call)
+{
+    struct run run = {.n_ps = 2, .n_workers = 2};
+    const struct cli_option options[] = {
+        {.name = "ps", .number = &run.n_ps, .min = 1, .max = GROUP_MAX},
+        {.name = "workers", .number = &run.n_workers, .min = 1, .max = GROUP_MAX},
+        {.name = "min-workers", .number = &run.min_workers, .min = 1, .max = GROUP_MAX},
+        {.name = "set", .list = &run.sets},
+        {.name = "summary", .text = &run.summary},
+        {.name = "keep-dir", .flag = &run.keep_dir}};
+    struct ps_error e;
+    int exit_code;
+    if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
+        return exit_code;
+    run.file = call->argv[0];
+    if (check_job(&run, &e) || program_find("workerd", "WORKERD", run.workerd, sizeof run.workerd, &e))
+        exit_code = report(&e);
+    else
+        exit_code = run.n_ps > 0 ? start_with_ps(&run) : start(&run);
+    free(run.sets.items);
+    return exit_code;
+}

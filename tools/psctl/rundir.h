@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The private directory of one run: the ps tasks' sockets, and the cluster file that names them.
+#ifndef PSCTL_RUNDIR_H
+#define PSCTL_RUNDIR_H
+
+#include "common/error.h"
+
+enum { RUNDIR_MAX = 80, RUNDIR_PATH_MAX = RUNDIR_MAX + 32 };  // a socket's path has room for 107 bytes
+
+struct rundir {
+    char path[RUNDIR_MAX];
+    int n_ps;
+};
+
+// Makes it under $XDG_RUNTIME_DIR where that is short enough, else under /tmp, and writes cluster.yaml.
+enum ps_code rundir_create(struct rundir *dir, int n_ps, struct ps_error *e);
+void rundir_remove(const struct rundir *dir);
+
+// "unix:/run/user/1000/psctl-Ab12Cd/ps0", in to[RUNDIR_PATH_MAX]; returns to.
+char *rundir_address(const struct rundir *dir, int task, char *to);
+char *rundir_cluster_file(const struct rundir *dir, char *to);
+
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl status: every ps task, and every job summed over the tasks.
+#include <string.h>
+
+#include "proto/paramserver.pb-c.h"
+#include "tools/psctl/cluster.h"
+#include "tools/psctl/jobs.h"
+#include "tools/psctl/table.h"
+
+static const struct table_column task_columns[] = {
+    {"task", "ps", TABLE_COUNT},
+    {"address", "address", TABLE_TEXT},
+    {"state", "state", TABLE_TEXT},
+    {"version", "version", TABLE_TEXT},
+    {"uptime_ms", "up for", TABLE_MS},
+    {"jobs", "jobs", TABLE_COUNT},
+    {"resident_bytes", "resident", TABLE_BYTES},
+    {"block_bytes", "blocks", TABLE_BYTES},
+    {"pinned_bytes", "pinned", TABLE_BYTES},
+    {"limit_bytes", "limit", TABLE_BYTES},
+};
+
+static const struct table_column job_columns[] = {
+    {"name", "job", TABLE_TEXT},
+    {"state", "state", TABLE_TEXT},
+    {"update", "update", TABLE_TEXT},
+    {"workers", "workers", TABLE_COUNT},
+    {"partitions", "partitions", TABLE_COUNT},
+    {"bytes", "bytes", TABLE_BYTES},
+    {"round", "round", TABLE_COUNT},
+    {"updates", "updates", TABLE_COUNT},
+    {"updates_per_second", "updates/s", TABLE_REAL},
+    {"bytes_per_second", "bytes/s", TABLE_BYTES},
+    {"waiting", "waiting", TABLE_COUNT},
+    {"duplicates", "duplicates", TABLE_COUNT},
+    {"stale", "stale", TABLE_COUNT},
+    {"run_id", "run", TABLE_TEXT},
+    {"reason", "reason", TABLE_TEXT},
+};
+
+static json_t *limit(uint64_t bytes)
+{
+    return bytes ? json_integer((json_int_t)bytes) : NULL;
+}
+
+static void task_row(struct table *t, struct cluster *c, size_t task, const struct answer *answer)
+{
+    const Paramserver__V1__StatusReply *s = (const Paramserver__V1__StatusReply *)answer->reply;
+    table_row(t);
+    table_cell(t, json_integer((json_int_t)task));
+    table_cell(t, table_text(psc_cluster_address(c->spec, task)));
+    table_cell(t, table_text(cluster_task_state(answer)));
+    if (!s)
+        return;
+    table_cell(t, table_text(s->version));
+    table_cell(t, json_integer((json_int_t)s->uptime_ms));
+    table_cell(t, json_integer((json_int_t)s->n_jobs));
+    table_cell(t, json_integer((json_int_t)s->resident_bytes));
+    table_cell(t, json_integer((json_int_t)s->block_bytes));
+    table_cell(t, json_integer((json_int_t)s->pinned_bytes));
+    table_cell(t, limit(s->limit_bytes));
+}
+
+static const char *update_name(int update)
+{
+    return update == PARAMSERVER__V1__UPDATE__SYNC ? "sync" : update == PARAMSERVER__V1__UPDATE__ASYNC ? "async" : NULL;
+}
+
+static void job_row(struct table *t, const struct job_sum *job)
+{
+    table_row(t);
+    table_cell(t, table_text(job->name));
+    table_cell(t, table_text(job->state));
+    table_cell(t, table_text(update_name(job->update)));
+    table_cell(t, json_integer(job->live_workers));
+    table_cell(t, json_integer((json_int_t)job->partitions));
+    table_cell(t, json_integer((json_int_t)job->bytes));
+    table_cell(t, job->update == PARAMSERVER__V1__UPDATE__SYNC ? json_integer((json_int_t)job->round) : NULL);
+    table_cell(t, json_integer((json_int_t)job->updates));
+    table_cell(t, json_real(job->updates_per_second));
+    table_cell(t, json_real(job->bytes_per_second));
+    table_cell(t, json_integer((json_int_t)job->waiting));
+    table_cell(t, json_integer((json_int_t)job->duplicates));
+    table_cell(t, json_integer((json_int_t)job->stale));
+    table_cell(t, table_text(job->run_id));
+    table_cell(t, table_text(job->reason));
+}
+
+static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
+{
+    struct table tasks, sums;
+    table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
+    table_init(&sums, job_columns, sizeof job_columns / sizeof job_columns[0]);
+    for (size_t i = 0; i < c->tasks; i++)
+        task_row(&tasks, c, i, &answers[i]);
+    for (size_t i = 0; i < jobs->n; i++)
+        if (!only || strcmp(jobs->v[i].name, only) == 0)
+            job_row(&sums, &jobs->v[i]);
+    const struct table_part parts[] = {{"tasks", &tasks, false}, {"jobs", &sums, false}};
+    table_show(parts, 2, json, stdout);
+    table_fini(&sums);
+    table_fini(&tasks);
+}
+
+int command_status(struct call *call)
+{
+    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
+    struct cluster c;
+    struct answer *answers;
+    struct jobs jobs;
+    struct ps_error e;
+    int exit_code;
+    if (!call_parse(call, options, 3, &exit_code))
+        return exit_code;
+    const char *only = call->argc ? call->argv[0] : NULL;
+    if (cluster_open(&c, &call->target, only, &e))
+        return report(&e);
+    jobs_ask(&c, &answers, &jobs);
+    show(&c, answers, &jobs, only, call->target.json);
+    exit_code = cluster_report(answers, c.tasks);
+    if (exit_code == 0 && only && !jobs_find(&jobs, only, &e))
+        exit_code = report(&e);
+    jobs_fini(&jobs);
+    cluster_answers_free(answers, c.tasks);
+    cluster_close(&c);
+    return exit_code;
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl stop: every ps task forgets a job. Its workers learn of it with their next call.
+#include "proto/paramserver.pb-c.h"
+#include "tools/psctl/cluster.h"
+#include "tools/psctl/table.h"
+
+static const struct table_column columns[] = {
+    {"task", "ps", TABLE_COUNT},
+    {"address", "address", TABLE_TEXT},
+    {"result", "result", TABLE_TEXT},
+};
+
+static const char *result(const struct answer *answer)
+{
+    if (answer->reply)
+        return "stopped";
+    return answer->error.code == PS_NOT_FOUND ? "no such job" : cluster_task_state(answer);
+}
+
+static void show(struct cluster *c, const struct answer *answers, bool json)
+{
+    struct table t;
+    table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    for (size_t i = 0; i < c->tasks; i++) {
+        table_row(&t);
+        table_cell(&t, json_integer((json_int_t)i));
+        table_cell(&t, table_text(psc_cluster_address(c->spec, i)));
+        table_cell(&t, table_text(result(&answers[i])));
+    }
+    table_show(&(struct table_part){"tasks", &t, false}, 1, json, stdout);
+    table_fini(&t);
+}
+
+// A job that only some tasks know is stopped all the same: it may have been half stopped before.
+static int judge(const struct answer *answers, size_t n)
+{
+    size_t stopped = 0, unknown = 0;
+    for (size_t i = 0; i < n; i++) {
+        stopped += answers[i].reply != NULL;
+        unknown += !answers[i].reply && answers[i].error.code == PS_NOT_FOUND;
+    }
+    return stopped && stopped + unknown == n ? 0 : cluster_report(answers, n);
+}
+
+int command_stop(struct call *call)
+{
+    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
+    struct cluster c;
+    struct answer *answers;
+    struct ps_error e;
+    int exit_code;
+    if (!call_parse(call, options, 3, &exit_code))
+        return exit_code;
+    if (cluster_open(&c, &call->target, call->argv[0], &e))
+        return report(&e);
+    Paramserver__V1__StopJobRequest request = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    request.job = call->argv[0];
+    cluster_ask(&c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, &paramserver__v1__stop_job_reply__descriptor,
+                &answers);
+    show(&c, answers, call->target.json);
+    exit_code = judge(answers, c.tasks);
+    cluster_answers_free(answers, c.tasks);
+    cluster_close(&c);
+    return exit_code;
+}

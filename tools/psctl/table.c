@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psctl/table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+
+enum { CELL_MAX = 512 };
+
+void table_init(struct table *t, const struct table_column *columns, size_t n_columns)
+{
+    *t = (struct table){.columns = columns, .n_columns = n_columns, .rows = json_array()};
+}
+
+void table_fini(struct table *t)
+{
+    json_decref(t->rows);
+    t->rows = NULL;
+}
+
+void table_row(struct table *t)
+{
+    json_array_append_new(t->rows, json_array());
+}
+
+void table_cell(struct table *t, json_t *value)
+{
+    json_t *row = json_array_get(t->rows, json_array_size(t->rows) - 1);
+    json_array_append_new(row, value ? value : json_null());
+}
+
+json_t *table_text(const char *text)
+{
+    return text && *text ? json_string(text) : NULL;
+}
+
+// ---- one cell as text
+// ---------------------------------------------------------------------------------------------
+
+static void bytes_text(double bytes, char *to, size_t size)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t u = 0;
+    // 1023.95 would be rounded to 1024.0 of a unit: it is 1.0 of the next.
+    while (fabs(bytes) >= (u ? 1023.95 : 1023.5) && u + 1 < sizeof unit / sizeof unit[0]) {
+        bytes /= 1024;
+        u++;
+    }
+    snprintf(to, size, "%.*f %s", u ? 1 : 0, bytes, unit[u]);
+}
+
+static void ms_text(int64_t ms, char *to, size_t size)
+{
+    int64_t minutes = ms / 60000;
+    if (ms < 1000)
+        snprintf(to, size, "%" PRId64 " ms", ms);
+    else if (minutes == 0)
+        snprintf(to, size, "%" PRId64 ".%" PRId64 " s", ms / 1000, ms % 1000 / 100);
+    else if (minutes < 60)
+        snprintf(to, size, "%" PRId64 " min %02" PRId64 " s", minutes, ms / 1000 % 60);
+    else
+        snprintf(to, size, "%" PRId64 " h %02" PRId64 " min", minutes / 60, minutes % 60);
+}
+
+static void number_text(const json_t *value, char *to, size_t size)
+{
+    if (json_is_integer(value))
+        snprintf(to, size, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else
+        snprintf(to, size, "%.4g", json_number_value(value));
+}
+
+static void numbers_text(const json_t *array, const char *separator, char *to, size_t size)
+{
+    size_t i, len = 0;
+    json_t *value;
+    *to = '\0';
+    json_array_foreach(array, i, value)
+    {
+        char number[32];
+        number_text(value, number, sizeof number);
+        if (len < size)
+            len += (size_t)snprintf(to + len, size - len, "%s%s", i ? separator : "", number);
+    }
+}
+
+// Text may come from the wire: what would steer a terminal is not passed on to one.
+static void plain_text(const char *from, char *to, size_t size)
+{
+    size_t i;
+    for (i = 0; from[i] && i + 1 < size; i++)
+        to[i] = (unsigned char)from[i] < ' ' || from[i] == 0x7f ? '?' : from[i];
+    to[i] = '\0';
+}
+
+static void cell_text(const struct table_column *column, const json_t *value, char to[CELL_MAX])
+{
+    char list[CELL_MAX - 8];
+    if (!value || json_is_null(value)) {
+        strcpy(to, "-");
+        return;
+    }
+    switch (column->type) {
+    case TABLE_TEXT:
+        plain_text(json_string_value(value), to, CELL_MAX);
+        break;
+    case TABLE_COUNT:
+    case TABLE_REAL:
+        number_text(value, to, CELL_MAX);
+        break;
+    case TABLE_BYTES:
+        bytes_text(json_number_value(value), to, CELL_MAX);
+        break;
+    case TABLE_MS:
+        ms_text(json_integer_value(value), to, CELL_MAX);
+        break;
+    case TABLE_SHAPE:
+        numbers_text(value, ", ", list, sizeof list);
+        snprintf(to, CELL_MAX, "(%s)", list);
+        break;
+    case TABLE_LIST:
+        numbers_text(value, ",", to, CELL_MAX);
+        break;
+    }
+}
+
+// ---- text
+// ---------------------------------------------------------------------------------------------------------
+
+// Columns a UTF-8 string takes, one per code point.
+static int width(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+static bool known(const struct table *t, size_t column)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(t->rows, i, row)
+    {
+        const json_t *value = json_array_get(row, column);
+        if (value && !json_is_null(value))
+            return true;
+    }
+    return false;
+}
+
+static int column_width(const struct table *t, size_t column)
+{
+    char text[CELL_MAX];
+    int widest = width(t->columns[column].title);
+    size_t i;
+    json_t *row;
+    json_array_foreach(t->rows, i, row)
+    {
+        cell_text(&t->columns[column], json_array_get(row, column), text);
+        if (width(text) > widest)
+            widest = width(text);
+    }
+    return widest;
+}
+
+static bool to_the_right(enum table_type type)
+{
+    return type == TABLE_COUNT || type == TABLE_REAL || type == TABLE_BYTES || type == TABLE_MS;
+}
+
+// Holds back the spaces after a cell until another follows, so that no line ends in one.
+struct line {
+    FILE *to;
+    int pad;
+};
+
+static void line_cell(struct line *line, const struct table_column *column, int wide, const char *text)
+{
+    int room = wide - width(text);
+    bool right = to_the_right(column->type);
+    fprintf(line->to, "%*s%s", line->pad + (right ? room : 0), "", text);
+    line->pad = 2 + (right ? 0 : room);
+}
+
+void table_print(const struct table *t, FILE *to)
+{
+    int *wide = ps_alloc(t->n_columns * sizeof *wide);  // 0: the column is left out
+    struct line head = {.to = to};
+    for (size_t c = 0; c < t->n_columns; c++) {
+        wide[c] = known(t, c) ? column_width(t, c) : 0;
+        if (wide[c])
+            line_cell(&head, &t->columns[c], wide[c], t->columns[c].title);
+    }
+    if (json_array_size(t->rows))
+        putc('\n', to);
+    size_t i;
+    json_t *row;
+    json_array_foreach(t->rows, i, row)
+    {
+        struct line line = {.to = to};
+        char text[CELL_MAX];
+        for (size_t c = 0; c < t->n_columns; c++) {
+            cell_text(&t->columns[c], json_array_get(row, c), text);
+            if (wide[c])
+                line_cell(&line, &t->columns[c], wide[c], text);
+        }
+        putc('\n', to);
+    }
+    free(wide);
+}
+
+void table_print_record(const struct table *t, FILE *to)
+{
+    int widest = 0;
+    for (size_t c = 0; c < t->n_columns; c++)
+        if (known(t, c) && width(t->columns[c].title) > widest)
+            widest = width(t->columns[c].title);
+    for (size_t c = 0; c < t->n_columns; c++) {
+        char text[CELL_MAX];
+        cell_text(&t->columns[c], json_array_get(json_array_get(t->rows, 0), c), text);
+        if (known(t, c))
+            fprintf(to, "%s%*s  %s\n", t->columns[c].title, widest - width(t->columns[c].title), "", text);
+    }
+}
+
+// ---- JSON
+// ---------------------------------------------------------------------------------------------------------
+
+static json_t *row_object(const struct table *t, const json_t *row)
+{
+    json_t *object = json_object();
+    for (size_t c = 0; c < t->n_columns; c++) {
+        json_t *value = json_array_get(row, c);
+        json_object_set_new(object, t->columns[c].key, value ? json_incref(value) : json_null());
+    }
+    return object;
+}
+
+static json_t *part_json(const struct table_part *part)
+{
+    const struct table *t = part->table;
+    if (part->record)
+        return row_object(t, json_array_get(t->rows, 0));
+    json_t *array = json_array();
+    size_t i;
+    json_t *row;
+    json_array_foreach(t->rows, i, row) json_array_append_new(array, row_object(t, row));
+    return array;
+}
+
+static void show_json(const struct table_part *parts, size_t n, FILE *to)
+{
+    json_t *document;
+    if (n == 1) {
+        document = part_json(parts);
+    } else {
+        document = json_object();
+        for (size_t i = 0; i < n; i++)
+            json_object_set_new(document, parts[i].name, part_json(&parts[i]));
+    }
+    json_dumpf(document, to, JSON_INDENT(2));
+    putc('\n', to);
+    json_decref(document);
+}
+
+void table_show(const struct table_part *parts, size_t n, bool json, FILE *to)
+{
+    if (json) {
+        show_json(parts, n, to);
+        return;
+    }
+    bool shown = false;
+    for (size_t i = 0; i < n; i++) {
+        if (json_array_size(parts[i].table->rows) == 0)
+            continue;
+        if (shown)
+            putc('\n', to);
+        shown = true;
+        (parts[i].record ? table_print_record : table_print)(parts[i].table, to);
+    }
+}

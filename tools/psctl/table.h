@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Facts as rows under typed columns, shown either to people (aligned text, human units) or to programs (JSON,
+// raw numbers). A command fills tables and says nothing of how they look.
+#ifndef PSCTL_TABLE_H
+#define PSCTL_TABLE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum table_type {
+    TABLE_TEXT,   // string
+    TABLE_COUNT,  // integer
+    TABLE_REAL,   // number, four digits for people
+    TABLE_BYTES,  // number: "1.2 MiB"
+    TABLE_MS,     // integer, milliseconds: "350 ms", "2.5 s", "1 h 02 min"
+    TABLE_SHAPE,  // array of integers: "(3, 3, 32)"
+    TABLE_LIST,   // array of numbers: "0,1"
+};
+
+struct table_column {
+    const char *key;    // in JSON
+    const char *title;  // for people
+    enum table_type type;
+};
+
+struct table {
+    const struct table_column *columns;
+    size_t n_columns;
+    json_t *rows;  // array of rows, each an array of cells
+};
+
+// columns must outlive the table.
+void table_init(struct table *t, const struct table_column *columns, size_t n_columns);
+void table_fini(struct table *t);
+
+void table_row(struct table *t);
+// The next cell of the last row; takes over value. NULL (which is what json_real makes of a NaN) stands for
+// "not known": "-" for people, null in JSON. Cells that are never added are not known either.
+void table_cell(struct table *t, json_t *value);
+
+// A text cell: NULL and "" are not known.
+json_t *table_text(const char *text);
+
+// Aligned text. Numbers stand to the right; a column that no row knows is left out.
+void table_print(const struct table *t, FILE *to);
+// The first row as "title  value" lines.
+void table_print_record(const struct table *t, FILE *to);
+
+// What a command shows: several tables, each under a name.
+struct table_part {
+    const char *name;  // key in JSON
+    const struct table *table;
+    bool record;  // one row, shown as lines; in JSON an object instead of an array of them
+};
+
+// Writes the parts to `to`. In JSON one part is the document itself, several are the members of an object.
+void table_show(const struct table_part *parts, size_t n, bool json, FILE *to);
+
+#endif

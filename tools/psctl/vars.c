@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl vars: a job's variables, where they lie and how far they are.
+#include <stdlib.h>
+
+#include "common/alloc.h"
+#include "common/dtype.h"
+#include "proto/paramserver.pb-c.h"
+#include "tools/psctl/cluster.h"
+#include "tools/psctl/table.h"
+
+typedef Paramserver__V1__DescribeReply Description;
+
+static const struct table_column columns[] = {
+    {"name", "variable", TABLE_TEXT}, {"dtype", "dtype", TABLE_TEXT},
+    {"shape", "shape", TABLE_SHAPE},  {"trainable", "trainable", TABLE_TEXT},
+    {"tasks", "ps", TABLE_LIST},      {"partitions", "partitions", TABLE_COUNT},
+    {"bytes", "bytes", TABLE_BYTES},  {"version", "version", TABLE_COUNT},
+};
+
+// One variable, summed over its partitions. `complete`: all their owners answered.
+struct whole {
+    json_t *tasks;
+    uint64_t partitions, bytes, version;
+    bool complete;
+};
+
+static const Description *description(const struct answer *answer)
+{
+    return (const Description *)answer->reply;
+}
+
+// What the owner of partition i says about it, NULL where it said nothing.
+static const Paramserver__V1__PartitionState *state_of(const struct answer *answers, size_t tasks, uint32_t task,
+                                                       size_t i)
+{
+    const Description *owner = task < tasks ? description(&answers[task]) : NULL;
+    return owner && i < owner->n_states ? owner->states[i] : NULL;
+}
+
+static struct whole sum(const Description *d, size_t variable, const struct answer *answers, size_t tasks)
+{
+    struct whole w = {.tasks = json_array(), .version = UINT64_MAX, .complete = true};
+    for (size_t i = 0; i < d->n_partitions; i++) {
+        const Paramserver__V1__Partition *p = d->partitions[i];
+        if (p->variable != variable)
+            continue;
+        const Paramserver__V1__PartitionState *state = state_of(answers, tasks, p->task, i);
+        json_array_append_new(w.tasks, json_integer(p->task));
+        w.partitions++;
+        w.complete = w.complete && state;
+        w.bytes += state ? state->bytes : 0;
+        if (state && state->version < w.version)
+            w.version = state->version;
+    }
+    return w;
+}
+
+static void variable_row(struct table *t, const Description *d, size_t i, const struct answer *answers, size_t tasks)
+{
+    const Paramserver__V1__Variable *v = d->variables[i];
+    struct whole w = sum(d, i, answers, tasks);
+    json_t *shape = json_array();
+    for (size_t k = 0; k < v->n_shape; k++)
+        json_array_append_new(shape, json_integer((json_int_t)v->shape[k]));
+    table_row(t);
+    table_cell(t, table_text(v->name));
+    table_cell(t, table_text(ps_dtype_name((int)v->dtype)));
+    table_cell(t, shape);
+    table_cell(t, table_text(v->trainable ? "yes" : "no"));
+    table_cell(t, w.tasks);
+    table_cell(t, json_integer((json_int_t)w.partitions));
+    table_cell(t, w.complete ? json_integer((json_int_t)w.bytes) : NULL);
+    table_cell(t, w.complete && w.partitions ? json_integer((json_int_t)w.version) : NULL);
+}
+
+static void show(const struct answer *answers, size_t tasks, bool json)
+{
+    struct table t;
+    table_init(&t, columns, sizeof columns / sizeof columns[0]);
+    size_t first = 0;
+    while (first < tasks && !answers[first].reply)
+        first++;
+    const Description *d = first < tasks ? description(&answers[first]) : NULL;
+    for (size_t i = 0; d && i < d->n_variables; i++)
+        variable_row(&t, d, i, answers, tasks);
+    table_show(&(struct table_part){"variables", &t, false}, 1, json, stdout);
+    table_fini(&t);
+}
+
+int command_vars(struct call *call)
+{
+    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
+    struct cluster c;
+    struct answer *answers;
+    struct ps_error e;
+    int exit_code;
+    if (!call_parse(call, options, 3, &exit_code))
+        return exit_code;
+    if (cluster_open(&c, &call->target, call->argv[0], &e))
+        return report(&e);
+    cluster_describe(&c, &answers);
+    show(answers, c.tasks, call->target.json);
+    exit_code = cluster_report(answers, c.tasks);
+    cluster_answers_free(answers, c.tasks);
+    cluster_close(&c);
+    return exit_code;
+}

@@ -1,0 +1,15 @@
+# Data sets and batches. No contraction: what digits.c draws must not depend on the processor having fused
+# multiply-add.
+noinst_LTLIBRARIES += libwkdata.la
+libwkdata_la_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
+libwkdata_la_SOURCES = \
+	workerd/data/check.c \
+	workerd/data/csv.c \
+	workerd/data/data.c workerd/data/data.h workerd/data/data_internal.h \
+	workerd/data/digits.c \
+	workerd/data/feed.c \
+	workerd/data/file.c \
+	workerd/data/idx.c \
+	workerd/data/npy.c \
+	workerd/data/shuffle.c
+libwkdata_la_LIBADD = libcommon.la $(ZLIB_LIBS) -lm

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Initializers: read from Keras's JSON, drawn from Philox. Names, defaults and formulas are Keras's
+// (keras.initializers); the random numbers are our own.
+#include <math.h>
+#include <string.h>
+
+#include "common/philox.h"
+#include "workerd/nn/layer.h"
+
+enum fan { FAN_NONE, FAN_IN, FAN_AVG };
+
+// A row of what Keras knows. With a fan, the variance is scale / fan; without, key[] names what config says.
+static const struct init_class {
+    const char *name, *function;  // "GlorotUniform", "glorot_uniform"
+    enum nn_init_kind kind;
+    enum fan fan;
+    double scale;
+    const char *key[2];
+    double value[2];  // their defaults
+} classes[] = {
+    {"GlorotUniform", "glorot_uniform", NN_INIT_UNIFORM, FAN_AVG, 1, {0}, {0}},
+    {"GlorotNormal", "glorot_normal", NN_INIT_TRUNCATED, FAN_AVG, 1, {0}, {0}},
+    {"HeUniform", "he_uniform", NN_INIT_UNIFORM, FAN_IN, 2, {0}, {0}},
+    {"HeNormal", "he_normal", NN_INIT_TRUNCATED, FAN_IN, 2, {0}, {0}},
+    {"LecunUniform", "lecun_uniform", NN_INIT_UNIFORM, FAN_IN, 1, {0}, {0}},
+    {"LecunNormal", "lecun_normal", NN_INIT_TRUNCATED, FAN_IN, 1, {0}, {0}},
+    {"RandomUniform", "random_uniform", NN_INIT_UNIFORM, FAN_NONE, 0, {"minval", "maxval"}, {-0.05, 0.05}},
+    {"RandomNormal", "random_normal", NN_INIT_NORMAL, FAN_NONE, 0, {"mean", "stddev"}, {0, 0.05}},
+    {"TruncatedNormal", "truncated_normal", NN_INIT_TRUNCATED, FAN_NONE, 0, {"mean", "stddev"}, {0, 0.05}},
+    {"Zeros", "zeros", NN_INIT_CONSTANT, FAN_NONE, 0, {0}, {0}},
+    {"Ones", "ones", NN_INIT_CONSTANT, FAN_NONE, 0, {0}, {1}},
+    {"Constant", "constant", NN_INIT_CONSTANT, FAN_NONE, 0, {"value"}, {0}},
+};
+enum { CLASSES = sizeof classes / sizeof classes[0] };
+
+static const struct init_class *find_class(const char *name)
+{
+    for (int i = 0; i < CLASSES; i++)
+        if (strcmp(name, classes[i].name) == 0 || strcmp(name, classes[i].function) == 0)
+            return &classes[i];
+    return NULL;
+}
+
+static enum ps_code unknown_class(const struct nn_json *at, const char *name, struct ps_error *e)
+{
+    const char *known[CLASSES + 1] = {0};
+    char list[224];
+    for (int i = 0; i < CLASSES; i++)
+        known[i] = classes[i].name;
+    const char *near = ps_nearest(name, known, CLASSES);
+    if (near)
+        return nn_json_expected(at, e, "an initializer that is known (did you mean %s?)", near);
+    return nn_json_expected(at, e, "one of %s", nn_json_list(known, list, sizeof list));
+}
+
+static enum ps_code read_config(const struct nn_json *config, const struct init_class *class, double value[2],
+                                struct ps_error *e)
+{
+    const char *known[4] = {"seed", class->key[0], class->key[1], NULL};
+    if (!nn_json_given(config))
+        return PS_OK;
+    enum ps_code code = nn_json_object(config, e);
+    if (code == PS_OK)
+        code = nn_json_only(config, known, e);
+    for (int i = 0; code == PS_OK && i < 2 && class->key[i]; i++) {
+        struct nn_json number = nn_json_member(config, class->key[i]);
+        double min = strcmp(class->key[i], "stddev") == 0 ? 0 : -1e30;
+        if (nn_json_given(&number))
+            code = nn_json_real(&number, min, 1e30, &value[i], e);
+    }
+    return code;
+}
+
+// Keras's compute_fans: a kernel is (receptive field..., in, out).
+static double fan_of(enum fan fan, const uint64_t *shape, size_t rank)
+{
+    double field = 1, in = rank ? (double)shape[0] : 1, out = in;
+    if (rank >= 2) {
+        for (size_t i = 0; i + 2 < rank; i++)
+            field *= (double)shape[i];
+        in = field * (double)shape[rank - 2];
+        out = field * (double)shape[rank - 1];
+    }
+    return fan == FAN_IN ? in : (in + out) / 2;
+}
+
+static struct nn_init scaled(const struct init_class *class, const uint64_t *shape, size_t rank)
+{
+    double variance = class->scale / fan_of(class->fan, shape, rank);
+    if (class->kind == NN_INIT_UNIFORM) {
+        double limit = sqrt(3 * variance);
+        return (struct nn_init){NN_INIT_UNIFORM, -limit, limit};
+    }
+    // 0.8796... is the standard deviation of a unit normal cut at two: the cut one is to have the variance asked for.
+    return (struct nn_init){NN_INIT_TRUNCATED, 0, sqrt(variance) / 0.87962566103423978};
+}
+
+enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const uint64_t *shape, size_t rank,
+                          struct nn_init *init, struct ps_error *e)
+{
+    struct nn_json class_name = nn_json_member(at, "class_name"), config = nn_json_member(at, "config");
+    const struct nn_json *named = json_is_object(at->value) ? &class_name : at;
+    const char *name = fallback;
+    enum ps_code code = nn_json_given(at) ? nn_json_string(named, &name, e) : PS_OK;
+    if (code != PS_OK)
+        return code;
+    const struct init_class *class = find_class(name);
+    if (!class)
+        return unknown_class(named, name, e);
+    double value[2] = {class->value[0], class->value[1]};
+    code = read_config(&config, class, value, e);
+    if (code == PS_OK)
+        *init = class->fan == FAN_NONE ? (struct nn_init){class->kind, value[0], value[1]} : scaled(class, shape, rank);
+    return code;
+}
+
+// Four values at a time: one block of Philox. Element i is value i % 4 of group i / 4.
+
+static void uniform4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
+{
+    uint32_t word[4];
+    ps_philox(seed, PS_RANDOM_INIT, index, group, word);
+    for (int i = 0; i < 4; i++)
+        z[i] = (double)ps_uniform(word[i]);
+}
+
+// Box and Muller, 1958: two normals from two uniforms, the first in (0, 1].
+static void normal4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
+{
+    double u[4];
+    uniform4(seed, index, group, u);
+    for (int i = 0; i < 4; i += 2) {
+        double radius = sqrt(-2 * log(1 - u[i])), angle = 2 * M_PI * u[i + 1];
+        z[i] = radius * cos(angle);
+        z[i + 1] = radius * sin(angle);
+    }
+}
+
+// As Keras: drawn again until within two standard deviations. The attempt is counted above the bits of the group.
+static void truncated4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
+{
+    unsigned missing = 0xf;
+    for (uint64_t attempt = 0; missing; attempt++) {
+        double draw[4];
+        normal4(seed, index, attempt << 48 | group, draw);
+        for (int i = 0; i < 4; i++) {
+            if (missing & 1u << i && fabs(draw[i]) <= 2) {
+                z[i] = draw[i];
+                missing &= ~(1u << i);
+            }
+        }
+    }
+}
+
+void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uint64_t count, float *value)
+{
+    for (uint64_t first = 0; first < count; first += 4) {
+        double z[4] = {0}, scale = init->b;
+        if (init->kind == NN_INIT_UNIFORM) {
+            uniform4(seed, index, first / 4, z);
+            scale = init->b - init->a;
+        } else if (init->kind == NN_INIT_NORMAL) {
+            normal4(seed, index, first / 4, z);
+        } else if (init->kind == NN_INIT_TRUNCATED) {
+            truncated4(seed, index, first / 4, z);
+        }
+        for (uint64_t i = 0; i < 4 && first + i < count; i++)
+            value[first + i] = (float)(init->a + scale * z[i]);
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/nn/setting.h"
+
+#include <string.h>
+
+enum { MAX_NAME = 128 };
+
+enum ps_code nn_setting_bool(const struct nn_json *config, const char *key, bool *v, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(config, key);
+    return at.value ? nn_json_bool(&at, v, e) : PS_OK;
+}
+
+// A setting that must be the one word we have.
+enum ps_code nn_setting_only_word(const struct nn_json *config, const char *key, const char *word, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(config, key);
+    if (nn_json_given(&at) && (!json_is_string(at.value) || strcmp(json_string_value(at.value), word) != 0))
+        return nn_json_expected(&at, e, "\"%s\"", word);
+    return PS_OK;
+}
+
+// A setting that must be the one number we have.
+enum ps_code nn_setting_only_number(const struct nn_json *config, const char *key, double number, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(config, key);
+    if (nn_json_given(&at) && (!json_is_number(at.value) || json_number_value(at.value) != number))
+        return nn_json_expected(&at, e, "%g", number);
+    return PS_OK;
+}
+
+enum ps_code nn_setting_size(const struct nn_json *at, int *v, struct ps_error *e)
+{
+    int64_t i;
+    enum ps_code code = nn_json_int(at, 1, NN_MAX_ELEMENTS, &i, e);
+    if (code == PS_OK)
+        *v = (int)i;
+    return code;
+}
+
+// (height, width): [3, 3], or 3 for both.
+enum ps_code nn_setting_pair(const struct nn_json *at, int v[2], struct ps_error *e)
+{
+    if (json_is_integer(at->value)) {
+        enum ps_code code = nn_setting_size(at, &v[0], e);
+        if (code == PS_OK)
+            v[1] = v[0];
+        return code;
+    }
+    if (json_array_size(at->value) != 2)
+        return nn_json_expected(at, e, "a whole number or two of them: [height, width]");
+    struct nn_json height = nn_json_element(at, 0), width = nn_json_element(at, 1);
+    enum ps_code code = nn_setting_size(&height, &v[0], e);
+    return code == PS_OK ? nn_setting_size(&width, &v[1], e) : code;
+}
+
+enum ps_code nn_setting_optional_pair(const struct nn_json *config, const char *key, int v[2], struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(config, key);
+    return nn_json_given(&at) ? nn_setting_pair(&at, v, e) : PS_OK;
+}
+
+enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(config, "padding");
+    const char *word = "valid";
+    enum ps_code code = at.value ? nn_json_string(&at, &word, e) : PS_OK;
+    if (code != PS_OK)
+        return code;
+    *same = strcmp(word, "same") == 0;
+    if (!*same && strcmp(word, "valid") != 0)
+        return nn_json_expected(&at, e, "\"valid\" or \"same\"");
+    return PS_OK;
+}
+
+enum ps_code nn_setting_function(const struct nn_json *at, enum nn_function *f, struct ps_error *e)
+{
+    static const char *const known[] = {
+        [NN_F_LINEAR] = "linear", [NN_F_RELU] = "relu", [NN_F_SOFTMAX] = "softmax", NULL};
+    const char *word = "linear";
+    if (nn_json_given(at) && !json_is_string(at->value))
+        return nn_json_expected(at, e, "the name of an activation (linear, relu, softmax)");
+    if (nn_json_given(at))
+        word = json_string_value(at->value);
+    for (int i = 0; known[i]; i++) {
+        if (strcmp(word, known[i]) == 0) {
+            *f = (enum nn_function)i;
+            return PS_OK;
+        }
+    }
+    const char *near = ps_nearest(word, known, 3);
+    if (near)
+        return nn_json_expected(at, e, "linear, relu or softmax (did you mean %s?)", near);
+    return nn_json_expected(at, e, "linear, relu or softmax");
+}
+
+// A word, or Keras 3's DTypePolicy object (Policy in Keras 2) with the word in config.name.
+enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(config, "dtype");
+    if (!json_is_object(at.value))
+        return nn_setting_only_word(config, "dtype", "float32", e);
+    struct nn_json policy = nn_json_member(&at, "config"), name = nn_json_member(&policy, "name");
+    if (!nn_json_given(&name))
+        return nn_json_expected(&name, e, "the name of a dtype policy");
+    return nn_setting_only_word(&policy, "name", "float32", e);
+}
+
+// Names become parts of variable names, paths and log lines.
+enum ps_code nn_setting_name(const struct nn_json *at, const char **v, struct ps_error *e)
+{
+    const char *s;
+    enum ps_code code = nn_json_string(at, &s, e);
+    if (code != PS_OK)
+        return code;
+    size_t n = strlen(s);
+    bool good = n > 0 && n <= MAX_NAME;
+    for (size_t i = 0; good && i < n; i++)
+        good = s[i] != '/' && (unsigned char)s[i] >= ' ' && s[i] != 0x7f;
+    if (!good)
+        return nn_json_expected(at, e, "a name of 1 to %d bytes without \"/\" and control characters", MAX_NAME);
+    *v = s;
+    return PS_OK;
+}

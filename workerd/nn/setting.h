@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The settings that several of Keras's layers share, read and checked. Those that take config and key leave their
+// output as it is where the setting is absent (or null, where null is no value): the caller has put the default there.
+#ifndef NN_SETTING_H
+#define NN_SETTING_H
+
+#include "workerd/nn/layer.h"
+
+enum ps_code nn_setting_bool(const struct nn_json *config, const char *key, bool *v, struct ps_error *e);
+// A setting of which we have one value only.
+enum ps_code nn_setting_only_word(const struct nn_json *config, const char *key, const char *word, struct ps_error *e);
+enum ps_code nn_setting_only_number(const struct nn_json *config, const char *key, double number, struct ps_error *e);
+enum ps_code nn_setting_size(const struct nn_json *at, int *v, struct ps_error *e);  // 1 or more
+// (height, width): [3, 3], or 3 for both.
+enum ps_code nn_setting_pair(const struct nn_json *at, int v[2], struct ps_error *e);
+enum ps_code nn_setting_optional_pair(const struct nn_json *config, const char *key, int v[2], struct ps_error *e);
+enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct ps_error *e);  // "valid" or "same"
+enum ps_code nn_setting_function(const struct nn_json *at, enum nn_function *f, struct ps_error *e);
+enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e);  // float32
+// Of a model or a layer: it becomes part of variable names, paths and log lines. *v is the document's.
+enum ps_code nn_setting_name(const struct nn_json *at, const char **v, struct ps_error *e);
+
+#endif
