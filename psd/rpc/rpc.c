@@ -79,20 +79,6 @@ static uint64_t world_now(void *ctx)
     return ps_now();
 }
 
-// The second number of /proc/self/statm, in pages.
-static uint64_t world_resident(void *ctx)
-{
-    unsigned long long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-    (void)ctx;
-    if (f) {
-        if (fscanf(f, "%*u %llu", &pages) != 1)
-            pages = 0;
-        fclose(f);
-    }
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static uint64_t world_random(void *ctx)
 {
     (void)ctx;
@@ -121,7 +107,6 @@ struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
         .ctx = r,
         .now = world_now,
         .random = world_random,
-        .resident = world_resident,
         .resident = world_resident,
         .send = world_send,
     };
