@@ -23,7 +23,7 @@ static const struct nn_conv2d conv2d_shapes[] = {
     {64, 13, 13, 32, 3, 3, 1, 1, 0, 0, 0, 0, 11, 11, 64, NN_RELU, 1},  // MNIST, second
     {2, 28, 28, 1, 5, 5, 1, 1, 2, 2, 2, 2, 28, 28, 6, NN_LINEAR, 1},   // same
     {3, 7, 6, 3, 3, 3, 1, 1, 1, 1, 1, 1, 7, 6, 5, NN_RELU, 0},         // odd channels
-    {2, 9, 8, 2, 2, 2, 1, 1, 0, 0, 1, 1, 9, 8, 3, NN_LINEAR, 0},       // same, an even kernel
+    {2, 9, 8, 2, 2, 1, 1, 1, 0, 0, 1, 0, 9, 8, 3, NN_LINEAR, 0},       // same: padded below only
     {2, 16, 15, 16, 3, 3, 2, 2, 0, 1, 1, 1, 8, 8, 32, NN_RELU, 1},     // same, strides 2
     {2, 8, 7, 4, 3, 2, 2, 3, 0, 0, 0, 0, 3, 2, 17, NN_RELU, 1},        // valid, uneven strides
     {1, 6, 6, 64, 1, 1, 1, 1, 0, 0, 0, 0, 6, 6, 10, NN_RELU, 1},       // 1x1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and the losses on the host. They see the last layer only, some hundred numbers of a batch: the
-// reference and the CPU share them. What each does is said in struct nn_ops.
+// Softmax and the losses on the host. They see the last layer only, some hundred numbers of a batch: the reference and
+// the CPU share them. What each does is said in struct nn_ops.
 #ifndef NN_LOSS_H
 #define NN_LOSS_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each operator means, in loops as plain as they can be. Sums are kept in double: this is what the fast
-// tables are measured against. Compiled a second time for the tests with nn_real = double.
+// What each operator means, in loops as plain as they can be. Sums are kept in double: this is what the fast tables are
+// measured against. Compiled a second time for the tests with nn_real = double.
 #include <stdlib.h>
 #include <string.h>
 

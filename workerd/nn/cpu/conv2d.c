@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution on oneDNN. Images stay NHWC, where every one of its fast implementations feels at home; the
-// weights go into the layout that each direction asks for, and out of it, at every step: they are small.
+// Convolution on oneDNN. Images stay NHWC, where every one of its fast implementations feels at home; the weights go
+// into the layout that each direction asks for, and out of it, at every step: they are small.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,7 @@ struct direction {
     dnnl_memory_t scratch;
 };
 
-// src, dst, kernel and bias have no memory of their own: each call lends them its arguments, values or
-// gradients.
+// src, dst, kernel and bias have no memory of their own: each call lends them its arguments, values or gradients.
 struct conv2d {
     struct nn_plan plan;
     struct nn_conv2d shape;
@@ -30,7 +29,8 @@ struct conv2d {
 
 // What the three directions are made from.
 struct description {
-    dnnl_memory_desc_t src, dst, kernel, any_kernel, bias;
+    dnnl_memory_desc_t src, dst, kernel, any_kernel, bias_desc;
+    const dnnl_memory_desc_t *bias;  // &bias_desc, or NULL without one
     dnnl_dims_t strides, pad_begin, pad_end;
     dnnl_primitive_attr_t plain, fused;  // fused: with the activation
 };
@@ -71,67 +71,75 @@ static dnnl_status_t describe_tensors(const struct nn_conv2d *s, struct descript
     memcpy(d->strides, (dnnl_dims_t){s->sh, s->sw}, sizeof d->strides);
     memcpy(d->pad_begin, (dnnl_dims_t){s->pad_top, s->pad_left}, sizeof d->pad_begin);
     memcpy(d->pad_end, (dnnl_dims_t){s->pad_bottom, s->pad_right}, sizeof d->pad_end);
-    dnnl_status_t e = dnnl_memory_desc_init_by_tag(&d->src, 4, src, dnnl_f32, dnnl_nhwc);
-    if (!e)
-        e = dnnl_memory_desc_init_by_tag(&d->dst, 4, dst, dnnl_f32, dnnl_nhwc);
-    if (!e)
-        e = dnnl_memory_desc_init_by_tag(&d->kernel, 4, kernel, dnnl_f32, dnnl_hwio);
-    if (!e)
-        e = dnnl_memory_desc_init_by_tag(&d->any_kernel, 4, kernel, dnnl_f32, dnnl_format_tag_any);
-    if (!e && s->bias)
-        e = dnnl_memory_desc_init_by_tag(&d->bias, 1, bias, dnnl_f32, dnnl_x);
-    return e;
+    d->bias = s->bias ? &d->bias_desc : NULL;
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&d->src, 4, src, dnnl_f32, dnnl_nhwc);
+    if (!status)
+        status = dnnl_memory_desc_init_by_tag(&d->dst, 4, dst, dnnl_f32, dnnl_nhwc);
+    if (!status)
+        status = dnnl_memory_desc_init_by_tag(&d->kernel, 4, kernel, dnnl_f32, dnnl_hwio);
+    if (!status)
+        status = dnnl_memory_desc_init_by_tag(&d->any_kernel, 4, kernel, dnnl_f32, dnnl_format_tag_any);
+    if (!status)
+        status = dnnl_memory_desc_init_by_tag(&d->bias_desc, 1, bias, dnnl_f32, dnnl_x);
+    return status;
+}
+
+static dnnl_status_t fuse_relu(dnnl_primitive_attr_t attr)
+{
+    dnnl_post_ops_t after;
+    dnnl_status_t status = dnnl_post_ops_create(&after);
+    if (status)
+        return status;
+    status = dnnl_post_ops_append_eltwise(after, 1, dnnl_eltwise_relu, 0, 0);
+    if (!status)
+        status = dnnl_primitive_attr_set_post_ops(attr, after);
+    dnnl_post_ops_destroy(after);
+    return status;
 }
 
 // Scratch memory is the plan's own: oneDNN's is shared by all primitives of the thread that made them.
 static dnnl_status_t describe_attributes(const struct nn_conv2d *s, struct description *d)
 {
-    dnnl_post_ops_t after = NULL;
-    dnnl_status_t e = dnnl_primitive_attr_create(&d->plain);
-    if (!e)
-        e = dnnl_primitive_attr_set_scratchpad_mode(d->plain, dnnl_scratchpad_mode_user);
-    if (!e)
-        e = dnnl_primitive_attr_clone(&d->fused, d->plain);
-    if (!e && s->act == NN_RELU) {
-        e = dnnl_post_ops_create(&after);
-        if (!e)
-            e = dnnl_post_ops_append_eltwise(after, 1, dnnl_eltwise_relu, 0, 0);
-        if (!e)
-            e = dnnl_primitive_attr_set_post_ops(d->fused, after);
-        dnnl_post_ops_destroy(after);
-    }
-    return e;
+    dnnl_status_t status = dnnl_primitive_attr_create(&d->plain);
+    if (!status)
+        status = dnnl_primitive_attr_set_scratchpad_mode(d->plain, dnnl_scratchpad_mode_user);
+    if (!status)
+        status = dnnl_primitive_attr_clone(&d->fused, d->plain);
+    if (!status && s->act == NN_RELU)
+        status = fuse_relu(d->fused);
+    return status;
 }
 
 static dnnl_status_t make_repack(dnnl_engine_t engine, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
                                  dnnl_primitive_t *repack)
 {
     dnnl_primitive_desc_t desc;
-    dnnl_status_t e = dnnl_reorder_primitive_desc_create(&desc, from, engine, to, engine, NULL);
-    if (e)
-        return e;
-    e = dnnl_primitive_create(repack, desc);
+    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&desc, from, engine, to, engine, NULL);
+    if (status)
+        return status;
+    status = dnnl_primitive_create(repack, desc);
     dnnl_primitive_desc_destroy(desc);
-    return e;
+    return status;
 }
 
-// weights: which of the descriptor's memories holds them.
-static dnnl_status_t make_direction(dnnl_engine_t engine, const struct description *d, const_dnnl_op_desc_t op,
-                                    const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint,
-                                    dnnl_query_t weights, struct direction *dir)
+// weights: which of the primitive's memories holds them.
+static dnnl_status_t make_direction(struct conv2d *c, const struct description *d, const_dnnl_op_desc_t op,
+                                    const_dnnl_primitive_attr_t attr, dnnl_query_t weights, struct direction *dir)
 {
-    dnnl_status_t e = dnnl_primitive_desc_create(&dir->desc, op, attr, engine, hint);
-    if (e)
-        return e;
+    dnnl_engine_t engine = c->plan.ctx->engine;
+    // The gradients are told which forward pass they belong to; that one itself has none before it.
+    dnnl_status_t status = dnnl_primitive_desc_create(&dir->desc, op, attr, engine, c->forward.desc);
+    if (status)
+        return status;
     const dnnl_memory_desc_t *packed = dnnl_primitive_desc_query_md(dir->desc, weights, 0);
     const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(dir->desc, dnnl_query_scratchpad_md, 0);
-    e = dnnl_primitive_create(&dir->run, dir->desc);
-    if (!e)
-        e = dnnl_memory_create(&dir->packed, packed, engine, DNNL_MEMORY_ALLOCATE);
-    if (!e)
-        e = dnnl_memory_create(&dir->scratch, scratch, engine, DNNL_MEMORY_ALLOCATE);
-    if (e)
-        return e;
+    status = dnnl_primitive_create(&dir->run, dir->desc);
+    if (!status)
+        status = dnnl_memory_create(&dir->packed, packed, engine, DNNL_MEMORY_ALLOCATE);
+    if (!status)
+        status = dnnl_memory_create(&dir->scratch, scratch, engine, DNNL_MEMORY_ALLOCATE);
+    if (status)
+        return status;
     return weights == dnnl_query_diff_weights_md ? make_repack(engine, packed, &d->kernel, &dir->repack)
                                                  : make_repack(engine, &d->kernel, packed, &dir->repack);
 }
@@ -139,43 +147,55 @@ static dnnl_status_t make_direction(dnnl_engine_t engine, const struct descripti
 static dnnl_status_t make_forward(struct conv2d *c, const struct description *d)
 {
     dnnl_convolution_desc_t op;
-    dnnl_status_t e = dnnl_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &d->src,
-                                                         &d->any_kernel, c->shape.bias ? &d->bias : NULL, &d->dst,
-                                                         d->strides, d->pad_begin, d->pad_end);
-    return e ? e : make_direction(c->plan.ctx->engine, d, &op, d->fused, NULL, dnnl_query_weights_md, &c->forward);
+    dnnl_status_t status =
+        dnnl_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &d->src, &d->any_kernel,
+                                           d->bias, &d->dst, d->strides, d->pad_begin, d->pad_end);
+    return status ? status : make_direction(c, d, &op, d->fused, dnnl_query_weights_md, &c->forward);
 }
 
 static dnnl_status_t make_data(struct conv2d *c, const struct description *d)
 {
     dnnl_convolution_desc_t op;
-    dnnl_status_t e = dnnl_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &d->src, &d->any_kernel,
-                                                               &d->dst, d->strides, d->pad_begin, d->pad_end);
-    return e ? e
-             : make_direction(c->plan.ctx->engine, d, &op, d->plain, c->forward.desc, dnnl_query_weights_md, &c->data);
+    dnnl_status_t status = dnnl_convolution_backward_data_desc_init(
+        &op, dnnl_convolution_direct, &d->src, &d->any_kernel, &d->dst, d->strides, d->pad_begin, d->pad_end);
+    return status ? status : make_direction(c, d, &op, d->plain, dnnl_query_weights_md, &c->data);
 }
 
 static dnnl_status_t make_weights(struct conv2d *c, const struct description *d)
 {
     dnnl_convolution_desc_t op;
-    dnnl_status_t e = dnnl_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, &d->src, &d->any_kernel,
-                                                                  c->shape.bias ? &d->bias : NULL, &d->dst, d->strides,
-                                                                  d->pad_begin, d->pad_end);
-    return e ? e
-             : make_direction(c->plan.ctx->engine, d, &op, d->plain, c->forward.desc, dnnl_query_diff_weights_md,
-                              &c->weights);
+    dnnl_status_t status = dnnl_convolution_backward_weights_desc_init(
+        &op, dnnl_convolution_direct, &d->src, &d->any_kernel, d->bias, &d->dst, d->strides, d->pad_begin, d->pad_end);
+    return status ? status : make_direction(c, d, &op, d->plain, dnnl_query_diff_weights_md, &c->weights);
 }
 
 static dnnl_status_t make_memories(struct conv2d *c, const struct description *d)
 {
     dnnl_engine_t engine = c->plan.ctx->engine;
-    dnnl_status_t e = dnnl_memory_create(&c->src, &d->src, engine, DNNL_MEMORY_NONE);
-    if (!e)
-        e = dnnl_memory_create(&c->dst, &d->dst, engine, DNNL_MEMORY_NONE);
-    if (!e)
-        e = dnnl_memory_create(&c->kernel, &d->kernel, engine, DNNL_MEMORY_NONE);
-    if (!e && c->shape.bias)
-        e = dnnl_memory_create(&c->bias, &d->bias, engine, DNNL_MEMORY_NONE);
-    return e;
+    dnnl_status_t status = dnnl_memory_create(&c->src, &d->src, engine, DNNL_MEMORY_NONE);
+    if (!status)
+        status = dnnl_memory_create(&c->dst, &d->dst, engine, DNNL_MEMORY_NONE);
+    if (!status)
+        status = dnnl_memory_create(&c->kernel, &d->kernel, engine, DNNL_MEMORY_NONE);
+    if (!status && d->bias)
+        status = dnnl_memory_create(&c->bias, d->bias, engine, DNNL_MEMORY_NONE);
+    return status;
+}
+
+static dnnl_status_t make_all(struct conv2d *c, struct description *d)
+{
+    dnnl_status_t status = describe_tensors(&c->shape, d);
+    if (!status)
+        status = describe_attributes(&c->shape, d);
+    if (!status)
+        status = make_memories(c, d);
+    if (!status)
+        status = make_forward(c, d);
+    if (!status)
+        status = make_data(c, d);
+    if (!status)
+        status = make_weights(c, d);
+    return status;
 }
 
 static const char *implementation(const struct direction *d)
@@ -185,7 +205,7 @@ static const char *implementation(const struct direction *d)
     return name;
 }
 
-// A reference implementation is right but a hundred times slower: no processor since 2013 should get one.
+// A reference implementation is right but a hundred times slower. It is not seen where there is AVX2.
 static void note_implementations(struct conv2d *c)
 {
     snprintf(c->plan.info, sizeof c->plan.info, "fwd=%s bwd_d=%s bwd_w=%s", implementation(&c->forward),
@@ -207,17 +227,7 @@ enum ps_code nn_cpu_conv2d_plan(struct nn_context *ctx, const struct nn_conv2d *
     c->plan.free = conv2d_free;
     c->shape = *s;
     struct description d = {0};
-    dnnl_status_t status = describe_tensors(s, &d);
-    if (!status)
-        status = describe_attributes(s, &d);
-    if (!status)
-        status = make_memories(c, &d);
-    if (!status)
-        status = make_forward(c, &d);
-    if (!status)
-        status = make_data(c, &d);
-    if (!status)
-        status = make_weights(c, &d);
+    dnnl_status_t status = make_all(c, &d);
     description_fini(&d);
     if (status) {
         conv2d_free(&c->plan);

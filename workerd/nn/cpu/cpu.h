@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CPU's operators: oneDNN for the convolutions and the matrix products, plain vectorised C for what lies
-// between. One file per operator; ops.c holds the table.
+// The CPU's operators: oneDNN for the convolutions and the matrix products, plain vectorised C for what lies between.
+// One file per operator; ops.c holds the table.
 #ifndef NN_CPU_H
 #define NN_CPU_H
 
@@ -23,13 +23,12 @@ struct nn_plan {
     char info[128];
 };
 
-// OpenMP, on which oneDNN runs, keeps its number of threads per calling thread: every use of oneDNN begins
-// here.
+// OpenMP, on which oneDNN runs, keeps its number of threads per calling thread: every use of oneDNN begins here.
 void nn_cpu_enter(const struct nn_context *ctx);
 // Fills e from oneDNN's status.
 enum ps_code nn_cpu_fail(struct ps_error *e, dnnl_status_t status, const char *what);
-// For what the plan prepared: only want of memory inside oneDNN can stop it now, and that ends the process as
-// in ps_alloc.
+// For what the plan prepared: only want of memory inside oneDNN can stop it now, and that ends the process as in
+// ps_alloc.
 void nn_cpu_must(dnnl_status_t status, const char *what);
 
 enum ps_code nn_cpu_conv2d_plan(struct nn_context *ctx, const struct nn_conv2d *s, struct nn_plan **plan,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A dense layer is three matrix products. They go to oneDNN's sgemm, which takes Keras's layout as it is: a
-// primitive would pack the weights anew at every step.
+// A dense layer is three matrix products. They go to oneDNN's sgemm, which takes Keras's layout as it is: a primitive
+// would pack the weights anew at every step.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -19,8 +19,8 @@ PS_PER_CPU static void keep(size_t n, const uint32_t *word, float rate, const fl
     }
 }
 
-// The elements of one example: `first` is the number of x[0] among all examples' elements, and need not be the first
-// of a block.
+// The elements of one example: `first` is the number of x[0] among all examples' elements, and need not be the first of
+// a block.
 static void dropout_row(size_t per, uint64_t first, float rate, uint64_t seed, uint64_t stream, const float *x,
                         float *y)
 {

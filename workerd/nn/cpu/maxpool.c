@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Max-pooling over NHWC, all channels of a pixel at once. oneDNN's own takes four times as long in this
-// layout.
+// Max-pooling over NHWC, all channels of a pixel at once. oneDNN's own takes four times as long in this layout.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +12,8 @@ struct maxpool {
     struct nn_maxpool shape;
 };
 
-// The part of a window that lies inside the image: cells [y0, y1) x [x0, x1) of it, and pixel (0, 0) of the
-// window, which may itself lie outside.
+// The part of a window that lies inside the image: cells [y0, y1) x [x0, x1) of it, and pixel (0, 0) of the window,
+// which may itself lie outside.
 struct window {
     int y0, y1, x0, x1;
     ptrdiff_t origin;
@@ -102,7 +101,7 @@ static inline void give_back(int c, const float *restrict dy, const uint8_t *res
 }
 
 PS_PER_CPU static void unpool_row(const struct nn_maxpool *s, int n, int oy, const float *dy, const uint8_t *at,
-                                 float *dx)
+                                  float *dx)
 {
     for (int ox = 0; ox < s->ow; ox++, dy += s->c, at += s->c) {
         struct window w = window_at(s, n, oy, ox);
