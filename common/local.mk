@@ -6,9 +6,8 @@ libcommon_la_SOURCES = \
 	common/dtype.c common/dtype.h \
 	common/error.c common/error.h \
 	common/log.c common/log.h \
-	common/philox.h \
 	common/notify.c common/notify.h \
-	common/philox.c common/philox.h \
+	common/philox.h \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
