@@ -13,3 +13,4 @@ tests_it_exactly_once_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)
 TESTS += tests/it/exactly_once.sh
 endif
 EXTRA_DIST += tests/it/exactly_once.sh
+EXTRA_DIST += tests/bench/train.sh
