@@ -71,6 +71,7 @@ static char **ps_words(const struct run *run, int task)
     struct words w = {0};
     char address[RUNDIR_PATH_MAX], *list = peers(run);
     add(&w, run->psd);
+    add(&w, "--quiet");
     add_option(&w, "--listen", rundir_address(&run->dir, task, address));
     add_number(&w, "--task", task);
     add_option(&w, "--peers", list);
