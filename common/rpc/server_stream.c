@@ -92,9 +92,10 @@ static void records_free(struct ps__records *list)
 
 // ---- what can be started ------------------------------------------------------------------------------------------
 
+// At most one message waits besides the one that is handed over: how many records it brings is not known yet.
 static bool may_receive(const struct ps__stream *st)
 {
-    return st->state == PS__OPEN && !st->receiving && st->load_calls < PS_STREAM_CALLS &&
+    return st->state == PS__OPEN && !st->receiving && STAILQ_EMPTY(&st->inbox) && st->load_calls < PS_STREAM_CALLS &&
            st->load_bytes < PS_STREAM_BYTES;
 }
 
