@@ -7,7 +7,7 @@ libcommon_la_SOURCES = \
 	common/error.c common/error.h \
 	common/log.c common/log.h \
 	common/notify.c common/notify.h \
-	common/philox.c common/philox.h \
+	common/philox.h \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
@@ -20,11 +20,12 @@ noinst_LTLIBRARIES += librule.la
 librule_la_SOURCES = common/cpu.h common/rule.c common/rule.h
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 
-# What a job file says. Apart from libcommon, so that libpsclient needs no jansson.
-noinst_LTLIBRARIES += libjob.la
-libjob_la_SOURCES = \
-	common/job.c common/job.h \
-	common/yaml.c common/yaml.h
-libjob_la_LIBADD = $(YAML_LIBS) $(JANSSON_LIBS)
+# YAML with its lines: for libclient and for what a job file says, which are apart so that libpsclient has no more in it
+# than it needs.
+noinst_LTLIBRARIES += libpsyaml.la libjob.la
+libpsyaml_la_SOURCES = common/yaml.c common/yaml.h
+libpsyaml_la_LIBADD = $(YAML_LIBS)
+libjob_la_SOURCES = common/job.c common/job.h
+libjob_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
 include common/rpc/local.mk

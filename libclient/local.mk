@@ -14,6 +14,7 @@ libpscore_la_SOURCES = \
 	libclient/transport.h \
 	libclient/wait.c libclient/wait.h \
 	libclient/window.c libclient/window.h
-libpscore_la_LIBADD = libcommon.la $(YAML_LIBS)
+libpscore_la_LIBADD = libpsyaml.la libcommon.la
 
 include libclient/rpc/local.mk
+dist_man_MANS += libclient/psclient.3

@@ -13,8 +13,7 @@ static struct psc_op *of_memory(struct ps_owner *o)
     return (struct psc_op *)((char *)o - offsetof(struct psc_op, memory));
 }
 
-// ---- the end of an operation
-// ------------------------------------------------------------------------------------------
+// ---- the end of an operation ---------------------------------------------------------------------------------------
 
 void psc__op_drop(struct psc_op *op)
 {
@@ -131,8 +130,7 @@ void psc__ops_expire(struct psc_client *c)
     }
 }
 
-// ---- an operation that ends before it begins
-// -------------------------------------------------------------------------
+// ---- an operation that ends before it begins -----------------------------------------------------------------------
 
 static void finish_refused(struct psc_op *op)
 {
@@ -172,8 +170,7 @@ static void refuse(struct psc_op *op, const struct ps_error *e)
     psc__after(op->client, 0, tell_refused, op);
 }
 
-// ---- requests
-// ---------------------------------------------------------------------------------------------------------
+// ---- requests ------------------------------------------------------------------------------------------------------
 
 static void admit(struct psc__share *share)
 {
@@ -198,7 +195,7 @@ void psc__op_request_done(struct psc_op *op, struct psc__request *r)
         op_finish(op);
 }
 
-// ---- starting -------------------------------------------------------------------------------------------------------
+// ---- starting ------------------------------------------------------------------------------------------------------
 
 static void start_reads(struct psc_op *op)
 {
@@ -207,8 +204,8 @@ static void start_reads(struct psc_op *op)
     op->shares = ps_alloc(c->n_tasks * sizeof *op->shares);
     for (uint32_t t = 0; t < c->n_tasks; t++)
         TAILQ_INIT(&op->shares[t].held);
-    TAILQ_FOREACH(r, &op->requests, of_op)
-    TAILQ_INSERT_TAIL(&op->shares[r->task->index].held, r, link);
+    for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
+        TAILQ_INSERT_TAIL(&op->shares[r->task->index].held, r, link);
     for (uint32_t t = 0; t < c->n_tasks; t++)
         admit(&op->shares[t]);
 }
@@ -220,10 +217,10 @@ static void op_start(struct psc__seat *seat)
     if (!op->seat.mutates)
         start_reads(op);
     else
-        TAILQ_FOREACH(r, &op->requests, of_op)
-    psc__queue_add(r);
-    TAILQ_FOREACH(r, &op->requests, of_op)
-    psc__queue_pump(r->task);
+        for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
+            psc__queue_add(r);
+    for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
+        psc__queue_pump(r->task);
 }
 
 static struct psc_op *op_new(psc_client *c, int method, psc_callback callback, void *arg, bool handle)

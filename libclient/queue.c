@@ -29,7 +29,7 @@ void psc__queue_remove(struct psc__request *r)
     TAILQ_REMOVE(r->mutates ? &q->updates : &q->reads, r, link);
 }
 
-// ---- sending --------------------------------------------------------------------------------------------------------
+// ---- sending -------------------------------------------------------------------------------------------------------
 
 static bool may_send_update(const struct psc__task *t, const struct psc__request *r)
 {
@@ -80,8 +80,7 @@ void psc__queue_pump(struct psc__task *t)
         request_send(r);
 }
 
-// ---- sending again
-// ----------------------------------------------------------------------------------------------------
+// ---- sending again -------------------------------------------------------------------------------------------------
 
 // When this request's operation has to be given up, if its task stays as it is.
 static uint64_t give_up_at(const struct psc__request *r)
@@ -93,9 +92,9 @@ static uint64_t give_up_at(const struct psc__request *r)
 static struct psc__request *first_expired(const struct psc__requests *list, uint64_t now)
 {
     struct psc__request *r;
-    TAILQ_FOREACH(r, list, link)
-    if (now >= give_up_at(r))
-        return r;
+    for (r = TAILQ_FIRST(list); r; r = TAILQ_NEXT(r, link))
+        if (now >= give_up_at(r))
+            return r;
     return NULL;
 }
 
@@ -139,9 +138,9 @@ static void put_back(struct psc__request *r)
         TAILQ_INSERT_HEAD(&q->reads, r, link);
         return;
     }
-    TAILQ_FOREACH(later, &q->updates, link)
-    if (later->ticket > r->ticket)
-        break;
+    for (later = TAILQ_FIRST(&q->updates); later; later = TAILQ_NEXT(later, link))
+        if (later->ticket > r->ticket)
+            break;
     if (later)
         TAILQ_INSERT_BEFORE(later, r, link);
     else
@@ -161,8 +160,7 @@ static void rest(struct psc__task *t, enum ps_code code, const char *text)
     psc__after(t->client, psc__backoff(t->client, q->attempt++), task_resume, t);
 }
 
-// ---- landing
-// ----------------------------------------------------------------------------------------------------------
+// ---- landing -------------------------------------------------------------------------------------------------------
 
 static void land(struct psc__request *r)
 {

@@ -56,6 +56,7 @@ struct task {
 
 struct fake_inside {
     pthread_mutex_t lock;  // of the events: calls come from any thread
+    pthread_mutex_t turn;  // held while an event happens
     struct event *events;
     size_t n, cap;
     uint64_t orders, draws;
@@ -65,7 +66,7 @@ struct fake_inside {
     Paramserver__V1__DeclareRequest *declared;
 };
 
-// ---- events -------------------------------------------------------------------------------------------------------
+// ---- events --------------------------------------------------------------------------------------------------------
 
 static uint64_t draw(struct fake *f)
 {
@@ -109,9 +110,15 @@ bool fake_run(struct fake *f, atomic_int *done, double seconds)
 {
     uint64_t until = f->now + (uint64_t)(seconds * 1e9);
     struct event e;
-    while (!atomic_load(done) && take_event(f, until, &e)) {
-        f->now = e.at > f->now ? e.at : f->now;
-        e.fn(e.arg);
+    bool happened = true;
+    while (happened && !atomic_load(done)) {
+        pthread_mutex_lock(&f->in->turn);
+        happened = take_event(f, until, &e);
+        if (happened) {
+            f->now = e.at > f->now ? e.at : f->now;
+            e.fn(e.arg);
+        }
+        pthread_mutex_unlock(&f->in->turn);
     }
     return atomic_load(done);
 }
@@ -124,7 +131,7 @@ void fake_idle(struct fake *f, double seconds)
     f->now = until;
 }
 
-// ---- answers ------------------------------------------------------------------------------------------------------
+// ---- answers -------------------------------------------------------------------------------------------------------
 
 static void tell(void *arg)
 {
@@ -180,7 +187,7 @@ static void park(struct call *c)
     add_event(c->f, c->deadline, look_at_parked, c->f, NULL);
 }
 
-// ---- tensors ------------------------------------------------------------------------------------------------------
+// ---- tensors -------------------------------------------------------------------------------------------------------
 
 static struct variable *find(struct fake *f, uint32_t task, const char *name)
 {
@@ -323,7 +330,7 @@ static void read(struct call *c, const Paramserver__V1__ReadRequest *r)
     answer_with(c, &out.base, &payload);
 }
 
-// ---- the other calls ----------------------------------------------------------------------------------------------
+// ---- the other calls -----------------------------------------------------------------------------------------------
 
 static void declare(struct call *c, const Paramserver__V1__DeclareRequest *r)
 {
@@ -521,7 +528,7 @@ void fake_wake(struct fake *f)
     }
 }
 
-// ---- the network --------------------------------------------------------------------------------------------------
+// ---- the network ---------------------------------------------------------------------------------------------------
 
 static void cut(struct call *c, bool executes)
 {
@@ -605,7 +612,7 @@ void fake_release_memory(struct fake *f)
     ps_rope_clear(&held);
 }
 
-// ---- the world ----------------------------------------------------------------------------------------------------
+// ---- the world -----------------------------------------------------------------------------------------------------
 
 static uint64_t world_now(void *ctx)
 {
@@ -628,6 +635,7 @@ static void world_shutdown(void *ctx)
     struct fake *f = ctx;
     struct event e;
     struct call *c;
+    pthread_mutex_lock(&f->in->turn);
     while ((c = TAILQ_FIRST(&f->in->parked))) {
         TAILQ_REMOVE(&f->in->parked, c, link);
         answer(c, PS_CANCELLED, "shut down");
@@ -637,6 +645,7 @@ static void world_shutdown(void *ctx)
             e.call->code = PS_CANCELLED;
             tell(e.call);
         }
+    pthread_mutex_unlock(&f->in->turn);
 }
 
 static void world_destroy(void *ctx)
@@ -649,6 +658,7 @@ struct psc_world fake_world(struct fake *f)
     if (!f->in) {
         f->in = ps_alloc(sizeof *f->in);
         pthread_mutex_init(&f->in->lock, NULL);
+        pthread_mutex_init(&f->in->turn, NULL);
         TAILQ_INIT(&f->in->parked);
         f->now = PS_SECOND;
         for (uint32_t t = 0; t < FAKE_TASKS; t++)
@@ -676,6 +686,7 @@ void fake_free(struct fake *f)
     if (f->in->declared)
         paramserver__v1__declare_request__free_unpacked(f->in->declared, NULL);
     free(f->in->events);
+    pthread_mutex_destroy(&f->in->turn);
     pthread_mutex_destroy(&f->in->lock);
     free(f->in);
 }

@@ -54,7 +54,8 @@ struct fake {
     // Seen by the test.
     struct fake_arrival arrivals[FAKE_ARRIVALS];
     size_t n_arrivals;
-    uint64_t now, arrived;
+    _Atomic uint64_t now;
+    uint64_t arrived;
     int leaves, heartbeats;
 
     struct fake_inside *in;

@@ -63,7 +63,7 @@ static void on_result(void *arg, const psc_result *r)
     atomic_fetch_add(&o->done, 1);
 }
 
-// ---- the bench ----------------------------------------------------------------------------------------------------
+// ---- the bench -----------------------------------------------------------------------------------------------------
 
 static struct bench *bench_new(psc_transport transport)
 {
@@ -163,7 +163,7 @@ static void fill(float *to, uint64_t n, float scale)
         to[i] = scale * (float)(i % 1000);
 }
 
-// ---- joining, declaring, attaching --------------------------------------------------------------------------------
+// ---- joining, declaring, attaching ---------------------------------------------------------------------------------
 
 static void test_join_and_declare(void **state)
 {
@@ -317,7 +317,7 @@ static void test_options_are_checked(void **state)
     psc_cluster_free(cluster);
 }
 
-// ---- values -------------------------------------------------------------------------------------------------------
+// ---- values --------------------------------------------------------------------------------------------------------
 
 static void round_trip(psc_transport transport)
 {
@@ -414,7 +414,7 @@ static void test_versions_come_from_the_last_pull(void **state)
     bench_free(b);
 }
 
-// ---- exactly once -------------------------------------------------------------------------------------------------
+// ---- exactly once --------------------------------------------------------------------------------------------------
 
 static enum fake_fate cut_one(struct fake *f, uint32_t task, int method, uint64_t n)
 {
@@ -550,7 +550,7 @@ static void test_window(void **state)
     bench_free(b);
 }
 
-// ---- trouble ------------------------------------------------------------------------------------------------------
+// ---- trouble -------------------------------------------------------------------------------------------------------
 
 static void test_unreachable_until_the_deadline(void **state)
 {
@@ -715,7 +715,7 @@ static void test_operations_need_a_declaration(void **state)
     bench_free(b);
 }
 
-// ---- waiting ------------------------------------------------------------------------------------------------------
+// ---- waiting -------------------------------------------------------------------------------------------------------
 
 static void test_a_waiting_pull_blocks_nobody(void **state)
 {
@@ -802,7 +802,7 @@ static void test_heartbeats_go_on(void **state)
     bench_free(b);
 }
 
-// ---- reads that go on ---------------------------------------------------------------------------------------------
+// ---- reads that go on ----------------------------------------------------------------------------------------------
 
 static enum fake_fate abort_continuation(struct fake *f, uint32_t task, int method, uint64_t n)
 {
@@ -842,7 +842,7 @@ static void test_get_goes_on(void **state)
     bench_free(b);
 }
 
-// ---- memory, the end ------------------------------------------------------------------------------------------------
+// ---- memory, the end -----------------------------------------------------------------------------------------------
 
 static void test_memory_is_kept_until_the_transport_lets_go(void **state)
 {
@@ -901,7 +901,7 @@ static void test_dying_with_everything_under_way(void **state)
     }
 }
 
-// ---- threads ------------------------------------------------------------------------------------------------------
+// ---- threads -------------------------------------------------------------------------------------------------------
 
 struct clockwork {
     struct fake *fake;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training loop of one's own on libpsclient: linear regression, y = w . x + b, with its own loss and gradient. Any
+// number of workers train together, asynchronously; the update rule runs in the parameter servers.
+//
+//     custom-loop CLUSTER.yaml JOB RANK WORKERS
+#include <psclient.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FEATURES = 4, BATCH = 32, STEPS = 400 };
+
+static const float true_w[FEATURES] = {1.5f, -2.0f, 0.5f, 3.0f};
+static const float true_b = 0.25f;
+
+static void need(psc_code code, const psc_error *e)
+{
+    if (code == PSC_OK)
+        return;
+    fprintf(stderr, "custom-loop: %s\n", e->text);
+    exit(1);
+}
+
+// The mean squared error of a batch drawn at random, and its gradient.
+static float loss_and_gradient(unsigned *seed, const float *w, float b, float *dw, float *db)
+{
+    float loss = *db = 0;
+    for (int k = 0; k < FEATURES; k++)
+        dw[k] = 0;
+    for (int i = 0; i < BATCH; i++) {
+        float x[FEATURES], error = b - true_b;
+        for (int k = 0; k < FEATURES; k++) {
+            x[k] = 2.0f * (float)rand_r(seed) / (float)RAND_MAX - 1.0f;
+            error += (w[k] - true_w[k]) * x[k];
+        }
+        loss += error * error / BATCH;
+        *db += 2 * error / BATCH;
+        for (int k = 0; k < FEATURES; k++)
+            dw[k] += 2 * error * x[k] / BATCH;
+    }
+    return loss;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5) {
+        fprintf(stderr, "usage: custom-loop CLUSTER.yaml JOB RANK WORKERS\n");
+        return 64;
+    }
+    psc_error e;
+    psc_cluster *cluster;
+    psc_client *client;
+    psc_op *op;
+    unsigned seed = (unsigned)atoi(argv[3]);
+    float w[FEATURES] = {0}, b = 0, dw[FEATURES], db, loss = 0;
+
+    psc_options options = {
+        .job = argv[2], .rank = atoi(argv[3]), .workers = (uint32_t)atoi(argv[4]), .update = PSC_ASYNC};
+    need(psc_cluster_load(argv[1], &cluster, &e), &e);
+    need(psc_connect(cluster, &options, &client, &e), &e);
+
+    psc_tensor weights[] = {{"w", w, FEATURES, PSC_FLOAT32}, {"b", &b, 1, PSC_FLOAT32}};
+    psc_tensor gradients[] = {{"w", dw, FEATURES, PSC_FLOAT32}, {"b", &db, 1, PSC_FLOAT32}};
+    if (psc_is_chief(client)) {
+        const uint64_t shape[] = {FEATURES};
+        const psc_variable variables[] = {{"w", PSC_FLOAT32, shape, 1, true}, {"b", PSC_FLOAT32, NULL, 0, true}};
+        const psc_hyper rate = {"learning_rate", 0.1};
+        const psc_declaration declaration = {
+            .variables = variables, .n_variables = 2, .rule = "sgd", .hypers = &rate, .n_hypers = 1};
+        need(psc_declare(client, &declaration, NULL, &e), &e);
+        psc_put(client, weights, 2, NULL, NULL, &op);
+        need(psc_wait(op, -1, NULL, &e), &e);
+    } else {
+        need(psc_attach(client, &e), &e);
+    }
+    need(psc_barrier(client, "start", &e), &e);  // nobody pulls before the chief has put
+
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        psc_pull(client, weights, 2, 0, NULL, NULL, &op);
+        need(psc_wait(op, -1, NULL, &e), &e);
+        loss = loss_and_gradient(&seed, w, b, dw, &db);
+        psc_push(client, gradients, 2, 0, BATCH, NULL, NULL, &op);
+        need(psc_wait(op, -1, NULL, &e), &e);
+        psc_report(client, step, 0, loss);
+    }
+    need(psc_barrier(client, "end", &e), &e);
+    psc_get(client, weights, 2, NULL, NULL, &op);
+    need(psc_wait(op, -1, NULL, &e), &e);
+    printf("loss %.6f, w = (%.3f, %.3f, %.3f, %.3f), b = %.3f\n", loss, w[0], w[1], w[2], w[3], b);
+    psc_close(client, NULL);
+    psc_cluster_free(cluster);
+    return 0;
+}
