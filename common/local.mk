@@ -6,6 +6,7 @@ libcommon_la_SOURCES = \
 	common/dtype.c common/dtype.h \
 	common/error.c common/error.h \
 	common/log.c common/log.h \
+	common/notify.c common/notify.h \
 	common/philox.c common/philox.h \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \

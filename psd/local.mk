@@ -9,3 +9,5 @@ libpsdcore_la_SOURCES = \
 	psd/storage.c psd/storage.h \
 	psd/update.c psd/update.h
 libpsdcore_la_LIBADD = libcommon.la
+
+include psd/rpc/local.mk

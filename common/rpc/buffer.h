@@ -35,6 +35,6 @@ struct ps_releases {
 void ps_releases_begin(struct ps_releases *to);
 void ps_releases_end(void);
 void ps_releases_move(struct ps_releases *to, struct ps_releases *from);  // appends; from becomes empty
-void ps_releases_run(struct ps_releases *r);  // drops them and the array
+void ps_releases_run(struct ps_releases *r);                              // drops them and the array
 
 #endif

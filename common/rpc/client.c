@@ -12,14 +12,20 @@
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
-char *ps__peer_text(const struct ps__peer *peer, const struct ps__pending *p, enum ps_code code, const char *details)
+// The core's own sentences end with the cause: "failed to connect to all addresses; last error: ...: Connection refused".
+static const char *cause(const char *details)
+{
+    for (const char *colon; (colon = strstr(details, ": "));)
+        details = colon + 2;
+    return *details ? details : "connection lost";
+}
+
+char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *details)
 {
     bool ours = !*details || strcmp(details, "Deadline Exceeded") == 0;  // the core's word for it
     if (code == PS_DEADLINE_EXCEEDED && ours)
-        return ps_printf("%s did not answer %s within %u ms", peer->name, ps_method_name(p->method), p->timeout_ms);
-    if (code == PS_UNAVAILABLE || code == PS_CANCELLED)
-        return ps_printf("%s: %s", peer->name, *details ? details : "connection lost");
-    return ps_strdup(details);
+        return ps_printf("no answer to %s within %u ms", ps_method_name(p->method), p->timeout_ms);
+    return ps_strdup(code == PS_UNAVAILABLE ? cause(details) : details);
 }
 
 void ps__pending_free(struct ps__pending *p)
@@ -267,7 +273,6 @@ struct ps_client *ps_client_create(const char *const *addresses, size_t n)
     c->n_peers = n;
     for (size_t i = 0; i < n; i++) {
         c->peers[i].client = c;
-        c->peers[i].name = ps_printf("ps:%zu (%s)", i, addresses[i]);
         c->peers[i].channel = channel_create(addresses[i]);
     }
     pthread_create(&c->thread, NULL, client_thread, c);
@@ -287,10 +292,8 @@ void ps_client_stop(struct ps_client *c)
 
 void ps_client_destroy(struct ps_client *c)
 {
-    for (size_t i = 0; i < c->n_peers; i++) {
+    for (size_t i = 0; i < c->n_peers; i++)
         grpc_channel_destroy(c->peers[i].channel);
-        free(c->peers[i].name);
-    }
     grpc_call_unref(c->bell);
     grpc_channel_destroy(c->nowhere);
     ps_cq_fini(&c->cq);

@@ -23,8 +23,8 @@
 struct ps_client;
 
 // Runs once per call. reply is empty unless code is PS_OK; what is not moved out of it is cleared afterwards. text: the
-// server's sentence, or one that names the task and its address. Codes made here: UNAVAILABLE, DEADLINE_EXCEEDED,
-// CANCELLED, INVALID_ARGUMENT (a request larger than a message may be).
+// server's sentence, or what became of the connection; which task it was is the caller's to say. Codes made here:
+// UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, INVALID_ARGUMENT (a request larger than a message may be).
 typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_rope *reply);
 
 // addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call.

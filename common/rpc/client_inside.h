@@ -15,16 +15,15 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
+#include "common/rpc/buffer.h"
 #include "common/rpc/client.h"
 #include "common/rpc/cq.h"
-#include "common/rpc/buffer.h"
 
 struct ps__unary;
 struct ps__client_stream;
 
 struct ps__peer {
     struct ps_client *client;
-    char *name;  // "ps:1 (127.0.0.1:7071)", as every error says it
     grpc_channel *channel;
     struct ps__client_stream *stream;  // NULL: the next call opens one
 };
@@ -66,8 +65,8 @@ struct ps_client {
 
     pthread_mutex_t lock;  // all below
     bool stopping, closed;
-    uint64_t wake;  // when the thread looks at the clock of its own accord
-    bool rung;      // the bell's event is on its way to it
+    uint64_t wake;             // when the thread looks at the clock of its own accord
+    bool rung;                 // the bell's event is on its way to it
     struct ps__timer *timers;  // heap, the next one first
     size_t n_timers, cap_timers;
     TAILQ_HEAD(, ps__unary) unaries;
@@ -93,7 +92,7 @@ void ps__streams_expire(struct ps_client *c, uint64_t now);
 
 uint64_t ps__streams_soonest(const struct ps_client *c);  // locked: when to expire next
 
-// The sentence for what the core reports: names the task. malloc'd.
-char *ps__peer_text(const struct ps__peer *peer, const struct ps__pending *p, enum ps_code code, const char *details);
+// The sentence for what the core reports: the server's, or what became of the connection. malloc'd.
+char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *details);
 
 #endif

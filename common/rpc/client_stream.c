@@ -29,10 +29,10 @@ struct ps__client_stream {
     grpc_slice details;
 
     // Under the client's lock:
-    bool ready;      // open() has run: operations may be started
+    bool ready;  // open() has run: operations may be started
     bool sending;
-    bool corked;     // replies are being told
-    bool over;       // nothing can be sent any more
+    bool corked;  // replies are being told
+    bool over;    // nothing can be sent any more
     bool cancelled;
     uint64_t last_id;
     uint64_t soonest;  // no deadline in `all` is earlier
@@ -68,9 +68,9 @@ static void detach(struct ps__client_stream *st, struct ps__pending *p)
 static struct ps__pending *find(struct ps__client_stream *st, uint64_t id)
 {
     struct ps__pending *p;
-    LIST_FOREACH (p, &st->by_id[id % BUCKETS], same_bucket)
-        if (p->id == id)
-            return p;
+    LIST_FOREACH(p, &st->by_id[id % BUCKETS], same_bucket)
+    if (p->id == id)
+        return p;
     return NULL;
 }
 
@@ -81,12 +81,12 @@ static void tell(struct ps__pending *p, enum ps_code code, const char *text, str
     ps__pending_free(p);
 }
 
-static void tell_all(struct ps__client_stream *st, struct ps__pendings *list, enum ps_code code, const char *details)
+static void tell_all(struct ps__pendings *list, enum ps_code code, const char *details)
 {
     struct ps__pending *p;
     while ((p = TAILQ_FIRST(list))) {
         TAILQ_REMOVE(list, p, link);
-        char *text = ps__peer_text(st->peer, p, code, details);
+        char *text = ps__call_text(p, code, details);
         tell(p, code, text, NULL);
         free(text);
     }
@@ -250,8 +250,7 @@ void ps__streams_expire(struct ps_client *c, uint64_t now)
         if (st && st->soonest <= now)
             collect_late(st, now, &late);
         pthread_mutex_unlock(&c->lock);
-        if (st)  // the peer lets go of it on this thread alone
-            tell_all(st, &late, PS_DEADLINE_EXCEEDED, "");
+        tell_all(&late, PS_DEADLINE_EXCEEDED, "");
     }
 }
 
@@ -301,7 +300,7 @@ static void on_closed(struct ps_event *ev, bool ok)
     pthread_mutex_unlock(&c->lock);
 
     char *details = grpc_slice_to_c_string(st->details);
-    tell_all(st, &lost, code_of_end(st->status, stopping), details);
+    tell_all(&lost, code_of_end(st->status, stopping), details);
     gpr_free(details);
     stream_unref(st);
     stream_unref(st);  // the peer's
@@ -335,9 +334,9 @@ static struct ps__client_stream *stream_new(struct ps__peer *peer)
 static void open_stream(struct ps__client_stream *st)
 {
     struct ps_client *c = st->peer->client;
-    st->grpc = grpc_channel_create_call(st->peer->channel, NULL, 0, c->cq.queue,
-                                        grpc_slice_from_static_string(PS_STREAM_PATH), NULL, ps_timespec(UINT64_MAX),
-                                        NULL);
+    st->grpc =
+        grpc_channel_create_call(st->peer->channel, NULL, 0, c->cq.queue, grpc_slice_from_static_string(PS_STREAM_PATH),
+                                 NULL, ps_timespec(UINT64_MAX), NULL);
     grpc_op ops[] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA},
         {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &st->initial},

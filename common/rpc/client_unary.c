@@ -58,7 +58,7 @@ static void on_done(struct ps_event *ev, bool ok)
     enum ps_code code = code_of_end(u->status, stopping);
     if (code) {
         char *details = grpc_slice_to_c_string(u->details);
-        text = ps__peer_text(u->peer, p, code, details);
+        text = ps__call_text(p, code, details);
         gpr_free(details);
     } else if (u->reply) {
         ps_rope_from_buffer(&body, u->reply);
@@ -96,8 +96,9 @@ static bool unary_start(struct ps__unary *u)
         {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &u->initial},
         {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &u->reply},
         {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
-         .data.recv_status_on_client = {
-             .trailing_metadata = &u->trailing, .status = &u->status, .status_details = &u->details}},
+         .data.recv_status_on_client = {.trailing_metadata = &u->trailing,
+                                        .status = &u->status,
+                                        .status_details = &u->details}},
     };
     return ps_cq_batch(&u->peer->client->cq, u->grpc, ops, sizeof ops / sizeof *ops, &u->done);
 }
@@ -124,9 +125,9 @@ static struct ps__unary *next_to_cancel(struct ps_client *c)
 {
     struct ps__unary *u;
     pthread_mutex_lock(&c->lock);
-    TAILQ_FOREACH (u, &c->unaries, link)
-        if (!u->cancelled)
-            break;
+    TAILQ_FOREACH(u, &c->unaries, link)
+    if (!u->cancelled)
+        break;
     if (u)
         u->cancelled = true;
     pthread_mutex_unlock(&c->lock);

@@ -18,7 +18,7 @@ struct ps_event {
     void (*fn)(struct ps_event *ev, bool ok);
 };
 
-#define PS_CONTAINER(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define PS_CONTAINER(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 struct ps_cq {
     grpc_completion_queue *queue;

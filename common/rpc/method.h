@@ -10,8 +10,8 @@ enum { PS_METHODS = 17 };  // values of Method in proto/paramserver.proto; 0 is 
 
 #define PS_STREAM_PATH "/paramserver.v1.ParameterServer/Stream"
 
-const char *ps_method_path(int method);   // "/paramserver.v1.ParameterServer/Push"; NULL: no such method
-const char *ps_method_name(int method);   // "Push"; "?": no such method
-bool ps_method_streams(int method);       // may be a record of the stream
+const char *ps_method_path(int method);  // "/paramserver.v1.ParameterServer/Push"; NULL: no such method
+const char *ps_method_name(int method);  // "Push"; "?": no such method
+bool ps_method_streams(int method);      // may be a record of the stream
 
 #endif

@@ -12,9 +12,9 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/rpc/address.h"
+#include "common/rpc/buffer.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
-#include "common/rpc/buffer.h"
 #include "common/wire.h"
 
 // ---- calls --------------------------------------------------------------------------------------------------------
@@ -287,8 +287,8 @@ enum ps_code ps_server_start(const char *const *addresses, size_t n, const struc
     }
     void *registered[PS_METHODS], *stream;
     for (int m = 1; m < PS_METHODS; m++)
-        registered[m] = grpc_server_register_method(s->grpc, ps_method_path(m), NULL,
-                                                    GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+        registered[m] =
+            grpc_server_register_method(s->grpc, ps_method_path(m), NULL, GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
     stream = grpc_server_register_method(s->grpc, PS_STREAM_PATH, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
     grpc_server_start(s->grpc);
     for (int m = 1; m < PS_METHODS; m++)
@@ -310,9 +310,9 @@ static struct ps__stream **live_streams(struct ps_server *s, size_t *n)  // lock
 {
     struct ps__stream *st, **list = ps_alloc(s->live * sizeof *list);
     *n = 0;
-    TAILQ_FOREACH (st, &s->streams, link)
-        if (ps__stream_try_ref(st))
-            list[(*n)++] = st;
+    TAILQ_FOREACH(st, &s->streams, link)
+    if (ps__stream_try_ref(st))
+        list[(*n)++] = st;
     return list;
 }
 

@@ -21,9 +21,9 @@
 #include "common/slice.h"
 
 enum {
-    PS_STREAM_BYTES = 64 << 20,   // admitted and not answered, or answered and not sent, per stream
-    PS_STREAM_CALLS = 4096,       // likewise; also the most records one message may bring
-    PS_UNARY_BYTES = 256 << 20,   // admitted and not answered, of a server
+    PS_STREAM_BYTES = 64 << 20,  // admitted and not answered, or answered and not sent, per stream
+    PS_STREAM_CALLS = 4096,      // likewise; also the most records one message may bring
+    PS_UNARY_BYTES = 256 << 20,  // admitted and not answered, of a server
     PS_UNARY_CALLS = 4096,
 };
 
@@ -38,9 +38,9 @@ struct ps_call {
 };
 
 struct ps_server_options {
-    bool insecure;           // allow addresses that other hosts can reach
-    int threads;             // that poll; 0: PS_SERVER_THREADS
-    size_t call_bytes;       // room for the handler in each call
+    bool insecure;      // allow addresses that other hosts can reach
+    int threads;        // that poll; 0: PS_SERVER_THREADS
+    size_t call_bytes;  // room for the handler in each call
     void (*call)(void *ctx, struct ps_call *call);
     void *ctx;
 };

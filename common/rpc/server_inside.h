@@ -67,14 +67,14 @@ struct ps__stream {
 
     pthread_mutex_t lock;  // all below
     enum { PS__OPEN, PS__ENDING, PS__FAILED, PS__CUT } state;
-    struct ps_error status;      // what it ends with
-    bool receiving, sending;     // an operation of the core is under way
+    struct ps_error status;   // what it ends with
+    bool receiving, sending;  // an operation of the core is under way
     bool status_sent;
-    bool handling;               // some thread hands over requests: others leave theirs in the inbox
-    bool corked;                 // that thread makes replies faster than they need to be sent
-    struct ps__messages inbox;   // received, not handed over
-    struct ps__records outbox;   // answered, not sent
-    size_t unanswered;           // records
+    bool handling;                  // some thread hands over requests: others leave theirs in the inbox
+    bool corked;                    // that thread makes replies faster than they need to be sent
+    struct ps__messages inbox;      // received, not handed over
+    struct ps__records outbox;      // answered, not sent
+    size_t unanswered;              // records
     size_t load_calls, load_bytes;  // inbox, unanswered and outbox
 };
 

@@ -11,9 +11,9 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/rpc/buffer.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
-#include "common/rpc/buffer.h"
 #include "common/wire.h"
 
 struct ps__message {
@@ -92,9 +92,10 @@ static void records_free(struct ps__records *list)
 
 // ---- what can be started ------------------------------------------------------------------------------------------
 
+// At most one message waits besides the one that is handed over: how many records it brings is not known yet.
 static bool may_receive(const struct ps__stream *st)
 {
-    return st->state == PS__OPEN && !st->receiving && st->load_calls < PS_STREAM_CALLS &&
+    return st->state == PS__OPEN && !st->receiving && STAILQ_EMPTY(&st->inbox) && st->load_calls < PS_STREAM_CALLS &&
            st->load_bytes < PS_STREAM_BYTES;
 }
 
@@ -119,8 +120,7 @@ static void take(struct ps__stream *st, struct ps__records *out)
 static bool may_end(const struct ps__stream *st)
 {
     bool answered = !st->handling && STAILQ_EMPTY(&st->inbox) && !st->unanswered && TAILQ_EMPTY(&st->outbox);
-    return !st->status_sent && !st->sending &&
-           (st->state == PS__FAILED || (st->state == PS__ENDING && answered));
+    return !st->status_sent && !st->sending && (st->state == PS__FAILED || (st->state == PS__ENDING && answered));
 }
 
 static void start_receive(struct ps__stream *st);
@@ -172,7 +172,8 @@ static void start_send(struct ps__stream *st, struct ps__records *records)
 {
     struct ps__record *r;
     struct ps_rope message = PS_ROPE_EMPTY;
-    TAILQ_FOREACH (r, records, link) {
+    TAILQ_FOREACH(r, records, link)
+    {
         struct ps_record out;
         out.id = r->id;
         out.method = 0;
@@ -249,8 +250,8 @@ static struct ps__record *record_new(struct ps__stream *st, struct ps_record *in
 }
 
 // All of a message's records, or none.
-static enum ps_code take_apart(struct ps__stream *st, const struct ps_rope *message, struct ps__records *out,
-                               size_t *n, struct ps_error *e)
+static enum ps_code take_apart(struct ps__stream *st, const struct ps_rope *message, struct ps__records *out, size_t *n,
+                               struct ps_error *e)
 {
     uint64_t now = ps_now();
     size_t offset = 0;

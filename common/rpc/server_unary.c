@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/rpc/buffer.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
-#include "common/rpc/buffer.h"
 #include "common/wire.h"
 
 struct unary {

@@ -5,3 +5,11 @@ tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
 
 TESTS += tests/it/run.sh
 EXTRA_DIST += tests/it/lib.sh tests/it/run.sh
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/it/exactly_once
+tests_it_exactly_once_SOURCES = tests/it/exactly_once.c tests/it/proxy.c tests/it/proxy.h tests/messages.h
+tests_it_exactly_once_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)
+TESTS += tests/it/exactly_once.sh
+endif
+EXTRA_DIST += tests/it/exactly_once.sh

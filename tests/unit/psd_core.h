@@ -10,8 +10,8 @@
 
 #include "common/alloc.h"
 #include "common/wire.h"
-#include "proto/paramserver.pb-c.h"
 #include "psd/core.h"
+#include "tests/messages.h"
 
 struct answer {
     struct psd_call call;  // first
@@ -95,33 +95,6 @@ static struct answer ask(struct psd_core *core, int method, const ProtobufCMessa
     ps_rope_clear(&ignored);
     ps_rope_clear(&a.body);
     return a;
-}
-
-static struct ps_rope floats(size_t n, float value)
-{
-    struct ps_rope r = PS_ROPE_EMPTY;
-    uint8_t *data;
-    struct ps_slice s = ps_slice_new(n * sizeof(float), &data);
-    for (size_t i = 0; i < n; i++)
-        ((float *)data)[i] = value;
-    ps_rope_add(&r, s);
-    return r;
-}
-
-static Paramserver__V1__Caller caller_of(uint32_t rank, uint64_t sequence)
-{
-    static uint8_t ids[8][16];
-    Paramserver__V1__Caller c = PARAMSERVER__V1__CALLER__INIT;
-    memset(ids[rank], 'a' + (int)rank, 16);
-    c.protocol = PS_PROTOCOL;
-    c.job = (char *)"job";
-    c.client.data = ids[rank];
-    c.client.len = 16;
-    c.incarnation = 1;
-    c.sequence = sequence;
-    c.oldest = sequence;
-    c.worker = rank + 1;
-    return c;
 }
 
 #endif

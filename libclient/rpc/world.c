@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libclient/rpc/world.h"
+
+#include <stdlib.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/rpc/client.h"
+
+struct rpc_world {
+    struct ps_client *client;
+    bool stream;
+};
+
+static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request,
+                       psc_reply_fn reply, void *arg)
+{
+    struct rpc_world *w = ctx;
+    ps_client_call(w->client, task, method, w->stream, timeout_ms, request, reply, arg);
+}
+
+static uint64_t world_now(void *ctx)
+{
+    (void)ctx;
+    return ps_now();
+}
+
+static void world_after(void *ctx, uint64_t delay_ns, void (*fn)(void *arg), void *arg)
+{
+    struct rpc_world *w = ctx;
+    ps_client_after(w->client, delay_ns, fn, arg);
+}
+
+static uint64_t world_random(void *ctx)
+{
+    (void)ctx;
+    return ps_random();
+}
+
+static void world_shutdown(void *ctx)
+{
+    struct rpc_world *w = ctx;
+    ps_client_stop(w->client);
+}
+
+static void world_destroy(void *ctx)
+{
+    struct rpc_world *w = ctx;
+    ps_client_destroy(w->client);
+    free(w);
+}
+
+enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum psc_transport transport,
+                                  struct psc_world *world, struct ps_error *e)
+{
+    if (transport != PSC_STREAM && transport != PSC_UNARY)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "transport %d: expected PSC_STREAM or PSC_UNARY", (int)transport);
+    struct rpc_world *w = ps_alloc(sizeof *w);
+    w->client = ps_client_create(addresses, n);
+    w->stream = transport == PSC_STREAM;
+    *world = (struct psc_world){
+        .ctx = w,
+        .call = world_call,
+        .now = world_now,
+        .after = world_after,
+        .random = world_random,
+        .shutdown = world_shutdown,
+        .destroy = world_destroy,
+    };
+    return PS_OK;
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psd: one ps task. Everything is started in order and ended in reverse; in between the loop waits for signals and
+// gives the core its ticks, while the server's threads do the work.
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/notify.h"
+#include "config.h"
+#include "psd/core.h"
+#include "psd/options.h"
+#include "psd/rpc/rpc.h"
+
+enum { TICK_MS = 50 };
+
+// What SIGTERM leaves for the last replies: within Slurm's KillWait of 30 s.
+static const uint64_t grace_ns = 20 * PS_SECOND;
+
+// ---- the loop -----------------------------------------------------------------------------------------------------
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    ps_info("signal %d: stopping", number);
+    uv_stop(handle->loop);
+}
+
+static void on_tick(uv_timer_t *handle)
+{
+    psd_core_tick(handle->data);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    uv_close(handle, NULL);
+}
+
+// Returns once SIGTERM or SIGINT has come.
+static void run_loop(struct psd_core *core)
+{
+    uv_loop_t loop;
+    uv_signal_t term, interrupt;
+    uv_timer_t tick;
+    uv_loop_init(&loop);
+    uv_signal_init(&loop, &term);
+    uv_signal_init(&loop, &interrupt);
+    uv_timer_init(&loop, &tick);
+    tick.data = core;
+    uv_signal_start(&term, on_signal, SIGTERM);
+    uv_signal_start(&interrupt, on_signal, SIGINT);
+    uv_timer_start(&tick, on_tick, TICK_MS, TICK_MS);
+    uv_run(&loop, UV_RUN_DEFAULT);
+
+    uv_walk(&loop, close_handle, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+}
+
+// ---- start --------------------------------------------------------------------------------------------------------
+
+static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
+{
+    for (size_t i = 0; i < o->n_listen; i++) {
+        int port = psd_rpc_port(rpc, i);
+        if (port)
+            ps_info("listening on %s, port %d", o->listen[i], port);
+        else
+            ps_info("listening on %s", o->listen[i]);
+    }
+    if (o->ready_fd >= 0) {
+        dprintf(o->ready_fd, "READY %d\n", psd_rpc_port(rpc, 0));
+        close(o->ready_fd);
+    }
+    ps_notify("READY=1");
+}
+
+static enum ps_code serve(const struct psd_options *o, struct psd_rpc *rpc, struct psd_core *core, struct ps_error *e)
+{
+    const struct psd_rpc_listen listen = {o->listen, o->n_listen, o->insecure, o->threads};
+    if (psd_rpc_start(rpc, core, &listen, e))
+        return e->code;
+    say_ready(o, rpc);
+    run_loop(core);
+
+    ps_notify("STOPPING=1");
+    psd_rpc_drain(rpc);
+    psd_core_drain(core);
+    return PS_OK;
+}
+
+static enum ps_code run(const struct psd_options *o, struct ps_error *e)
+{
+    const struct psd_config config = {
+        .task = o->task,
+        .tasks = (uint32_t)o->n_peers,
+        .memory_bytes = o->memory,
+        .heartbeat_ms = o->heartbeat_ms,
+        .dead_after_ms = o->dead_after_ms,
+    };
+    struct psd_core *core = NULL;
+    struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers);
+    enum ps_code code = psd_core_create(&config, psd_rpc_world(rpc), &core, e);
+    if (code == PS_OK)
+        code = serve(o, rpc, core, e);
+    if (!psd_rpc_stop(rpc, grace_ns))
+        ps_warn("some replies could not be sent within %d s", (int)(grace_ns / PS_SECOND));
+    if (core)
+        psd_core_destroy(core);
+    psd_rpc_destroy(rpc);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct psd_options options;
+    struct ps_error e;
+    char name[32];
+    ps_alloc_tune();
+    ps_log_init("psd", PS_LOG_INFO);
+    enum ps_code code = psd_options_parse(argc, argv, &options, &e);
+    if (code == PS_OK) {
+        snprintf(name, sizeof name, "psd[%u]", options.task);
+        ps_log_init(name, options.verbose ? PS_LOG_DEBUG : PS_LOG_INFO);
+        signal(SIGPIPE, SIG_IGN);
+        code = run(&options, &e);
+        if (code == PS_OK)
+            ps_info("stopped");
+    }
+    if (code)
+        ps_error_log("%s", e.text);
+    psd_options_free(&options);
+    return ps_code_exit(code);
+}

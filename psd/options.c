@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/options.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/alloc.h"
+#include "config.h"
+#include "libclient/psclient.h"
+
+static const char help[] = "Usage: psd [OPTION...]\n"
+                           "A parameter server: one ps task of a cluster, for any number of jobs.\n"
+                           "\n"
+                           "  -l, --listen ADDRESS     host:port or unix:/path; may be repeated. Default: the\n"
+                           "                           task's own in --cluster or --peers, or 127.0.0.1:7070\n"
+                           "      --insecure           listen where other hosts can connect, without TLS\n"
+                           "  -t, --task I             this task's index, from 0\n"
+                           "  -c, --cluster FILE       the cluster file: addresses of all ps tasks\n"
+                           "  -p, --peers A,B,C        the same, on the command line\n"
+                           "  -m, --memory BYTES       for tensors (K, M, G, T: KiB, MiB, ...); default: 3/4 of\n"
+                           "                           the machine's\n"
+                           "      --threads N          that serve; default 2\n"
+                           "      --heartbeat-ms N     how often workers report; default 500\n"
+                           "      --dead-after-ms N    silence that counts as death; default 5000\n"
+                           "      --ready-fd N         write \"READY PORT\" to this descriptor when serving\n"
+                           "  -v, --verbose            say more on standard error\n"
+                           "  -h, --help               this text\n"
+                           "  -V, --version            the version\n"
+                           "\n"
+                           "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
+                           "69 address not usable; 73 address in use; 77 not permitted; 78 needs --insecure.\n";
+
+enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, READY_FD };
+
+static const struct option known[] = {{"listen", 1, NULL, 'l'},
+                                      {"insecure", 0, NULL, INSECURE},
+                                      {"task", 1, NULL, 't'},
+                                      {"cluster", 1, NULL, 'c'},
+                                      {"peers", 1, NULL, 'p'},
+                                      {"memory", 1, NULL, 'm'},
+                                      {"threads", 1, NULL, THREADS},
+                                      {"heartbeat-ms", 1, NULL, HEARTBEAT},
+                                      {"dead-after-ms", 1, NULL, DEAD_AFTER},
+                                      {"verbose", 0, NULL, 'v'},
+                                      {"ready-fd", 1, NULL, READY_FD},
+                                      {"help", 0, NULL, 'h'},
+                                      {"version", 0, NULL, 'V'},
+                                      {NULL, 0, NULL, 0}};
+
+static void usage(const char *option, const char *text, const char *expected)
+{
+    fprintf(stderr, "psd: --%s %s: expected %s\n", option, text, expected);
+    exit(PS_EXIT_USAGE);
+}
+
+static long number(const char *option, const char *text, long min, long max)
+{
+    char *end, expected[64];
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < min || n > max) {
+        snprintf(expected, sizeof expected, "a number from %ld to %ld", min, max);
+        usage(option, text, expected);
+    }
+    return n;
+}
+
+static uint64_t bytes(const char *option, const char *text)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    unsigned long long n = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (*text < '0' || *text > '9' || n == 0 || end[unit != NULL] || n > UINT64_MAX >> shift)
+        usage(option, text, "a number of bytes such as 512M or 8G");
+    return (uint64_t)n << shift;
+}
+
+static void push(const char ***list, size_t *n, const char *text)
+{
+    *list = ps_realloc(*list, (*n + 1) * sizeof **list);
+    (*list)[(*n)++] = ps_strdup(text);
+}
+
+static void push_all(const char ***list, size_t *n, char *text)
+{
+    for (char *at = text, *one; (one = strtok_r(at, ",", &at));)
+        push(list, n, one);
+}
+
+static enum ps_code load_cluster(struct psd_options *o, const char *path, struct ps_error *e)
+{
+    psc_cluster *cluster;
+    psc_error error;
+    if (psc_cluster_load(path, &cluster, &error))
+        return ps_fail(e, (enum ps_code)error.code, "%s", error.text);
+    for (size_t i = 0; i < psc_cluster_tasks(cluster); i++)
+        push(&o->peers, &o->n_peers, psc_cluster_address(cluster, i));
+    psc_cluster_free(cluster);
+    return PS_OK;
+}
+
+static void take(struct psd_options *o, int option, const char **cluster)
+{
+    switch (option) {
+    case 'l':
+        push(&o->listen, &o->n_listen, optarg);
+        break;
+    case INSECURE:
+        o->insecure = true;
+        break;
+    case 't':
+        o->task = (uint32_t)number("task", optarg, 0, 4095);
+        break;
+    case 'c':
+        *cluster = optarg;
+        break;
+    case 'p':
+        push_all(&o->peers, &o->n_peers, optarg);
+        break;
+    case 'm':
+        o->memory = bytes("memory", optarg);
+        break;
+    case THREADS:
+        o->threads = (int)number("threads", optarg, 1, 256);
+        break;
+    case HEARTBEAT:
+        o->heartbeat_ms = (uint32_t)number("heartbeat-ms", optarg, 10, 3600000);
+        break;
+    case DEAD_AFTER:
+        o->dead_after_ms = (uint32_t)number("dead-after-ms", optarg, 20, 3600000);
+        break;
+    case READY_FD:
+        o->ready_fd = (int)number("ready-fd", optarg, 0, 65535);
+        break;
+    case 'v':
+        o->verbose = true;
+        break;
+    case 'h':
+        fputs(help, stdout);
+        exit(0);
+    case 'V':
+        puts("psd " PACKAGE_VERSION);
+        exit(0);
+    default:
+        fputs("psd: see psd --help\n", stderr);
+        exit(PS_EXIT_USAGE);
+    }
+}
+
+// What belongs together, and what was not said.
+static void complete(struct psd_options *o)
+{
+    if (o->n_peers && o->task >= o->n_peers) {
+        fprintf(stderr, "psd: --task %u: there are %zu ps tasks, the first is 0\n", o->task, o->n_peers);
+        exit(PS_EXIT_USAGE);
+    }
+    if (!o->n_peers && o->task) {
+        fprintf(stderr, "psd: --task %u: the others are needed too: --cluster FILE or --peers A,B,C\n", o->task);
+        exit(PS_EXIT_USAGE);
+    }
+    if (o->dead_after_ms < 2 * o->heartbeat_ms) {
+        fprintf(stderr, "psd: --dead-after-ms %u: expected at least twice --heartbeat-ms %u\n", o->dead_after_ms,
+                o->heartbeat_ms);
+        exit(PS_EXIT_USAGE);
+    }
+    if (!o->n_listen)
+        push(&o->listen, &o->n_listen, o->n_peers ? o->peers[o->task] : "127.0.0.1:7070");
+    if (!o->n_peers)
+        push(&o->peers, &o->n_peers, o->listen[0]);
+    if (!o->memory)
+        o->memory = (uint64_t)sysconf(_SC_PHYS_PAGES) / 4 * 3 * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, struct ps_error *e)
+{
+    const char *cluster = NULL;
+    int option;
+    *o = (struct psd_options){.ready_fd = -1, .heartbeat_ms = 500, .dead_after_ms = 5000};
+    while ((option = getopt_long(argc, argv, "l:t:c:p:m:vhV", known, NULL)) != -1)
+        take(o, option, &cluster);
+    if (optind < argc) {
+        fprintf(stderr, "psd: %s: arguments other than options are not taken; see psd --help\n", argv[optind]);
+        exit(PS_EXIT_USAGE);
+    }
+    if (cluster && o->n_peers) {
+        fputs("psd: --cluster and --peers say the same: give one of them\n", stderr);
+        exit(PS_EXIT_USAGE);
+    }
+    if (cluster && load_cluster(o, cluster, e))
+        return e->code;
+    complete(o);
+    return PS_OK;
+}
+
+static void list_free(const char **list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free((char *)list[i]);
+    free(list);
+}
+
+void psd_options_free(struct psd_options *o)
+{
+    list_free(o->listen, o->n_listen);
+    list_free(o->peers, o->n_peers);
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psd's command line.
+#ifndef PSD_OPTIONS_H
+#define PSD_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+struct psd_options {
+    const char **listen;  // "host:port" or "unix:/path"
+    size_t n_listen;
+    const char **peers;  // the addresses of all ps tasks
+    size_t n_peers;
+    uint32_t task;  // index into peers
+    bool insecure;
+    bool verbose;
+    uint64_t memory;  // bytes
+    int threads;
+    int ready_fd;  // -1: none
+    uint32_t heartbeat_ms, dead_after_ms;
+};
+
+// Parses argv and fills in the defaults. --help and --version print and exit with 0; a command line that is wrong is
+// said on stderr and exits with PS_EXIT_USAGE. Errors: the cluster file's.
+enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, struct ps_error *e);
+void psd_options_free(struct psd_options *o);
+
+#endif

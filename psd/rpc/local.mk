@@ -1,0 +1,8 @@
+# psd: the core with gRPC around it.
+sbin_PROGRAMS += psd/psd
+dist_man_MANS += psd/psd.8
+psd_psd_SOURCES = \
+	psd/main.c \
+	psd/options.c psd/options.h \
+	psd/rpc/rpc.c psd/rpc/rpc.h
+psd_psd_LDADD = libpsdcore.la libpscore.la libpsrpc.la libcommon.la $(UV_LIBS) $(GRPC_LIBS) -lm

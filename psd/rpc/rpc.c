@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/rpc/rpc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/rpc/client.h"
+#include "common/rpc/server.h"
+
+struct psd_rpc {
+    struct psd_world world;
+    struct ps_client *peers;
+    struct ps_server *server;  // NULL: not started
+    struct psd_core *core;
+};
+
+// ---- calls in -----------------------------------------------------------------------------------------------------
+
+// The handler's part of a server's call.
+struct inbound {
+    struct psd_call call;
+    struct ps_call *from;
+};
+
+static void inbound_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct inbound *in = (struct inbound *)call;
+    ps_call_reply(in->from, code, text, body);
+}
+
+static void on_call(void *ctx, struct ps_call *from)
+{
+    struct psd_rpc *r = ctx;
+    struct inbound *in = from->user;
+    in->from = from;
+    in->call.method = from->method;
+    in->call.deadline = from->deadline;
+    in->call.reply = inbound_reply;
+    ps_rope_move(&in->call.request, &from->request);
+    psd_core_call(r->core, &in->call);
+}
+
+// ---- the core's world ---------------------------------------------------------------------------------------------
+
+enum { SEND_TIMEOUT_MS = 5000 };
+
+struct outbound {
+    void (*done)(void *arg, enum ps_code code);
+    void *arg;
+    uint32_t task;
+};
+
+static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+{
+    struct outbound *out = arg;
+    (void)reply;
+    if (code)
+        ps_debug("ps:%u: %s: %s", out->task, ps_code_name(code), text);
+    out->done(out->arg, code);
+    free(out);
+}
+
+static void world_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
+                       void (*done)(void *arg, enum ps_code code), void *arg)
+{
+    struct psd_rpc *r = ctx;
+    struct outbound *out = ps_alloc(sizeof *out);
+    *out = (struct outbound){done, arg, task};
+    ps_client_call(r->peers, task, method, false, SEND_TIMEOUT_MS, request, on_reply, out);
+}
+
+static uint64_t world_now(void *ctx)
+{
+    (void)ctx;
+    return ps_now();
+}
+
+static uint64_t world_random(void *ctx)
+{
+    (void)ctx;
+    return ps_random();
+}
+
+static uint64_t world_resident(void *ctx)
+{
+    unsigned long pages = 0;
+    (void)ctx;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f || fscanf(f, "%*s %lu", &pages) != 1)
+        pages = 0;
+    if (f)
+        fclose(f);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+// ---- start and end ------------------------------------------------------------------------------------------------
+
+struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
+{
+    struct psd_rpc *r = ps_alloc(sizeof *r);
+    r->peers = ps_client_create(peers, n);
+    r->world = (struct psd_world){
+        .ctx = r,
+        .now = world_now,
+        .random = world_random,
+        .resident = world_resident,
+        .send = world_send,
+    };
+    return r;
+}
+
+const struct psd_world *psd_rpc_world(struct psd_rpc *r)
+{
+    return &r->world;
+}
+
+enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struct psd_rpc_listen *listen,
+                           struct ps_error *e)
+{
+    const struct ps_server_options options = {
+        .insecure = listen->insecure,
+        .threads = listen->threads,
+        .call_bytes = sizeof(struct inbound),
+        .call = on_call,
+        .ctx = r,
+    };
+    r->core = core;
+    return ps_server_start(listen->addresses, listen->n, &options, &r->server, e);
+}
+
+int psd_rpc_port(const struct psd_rpc *r, size_t i)
+{
+    return ps_server_port(r->server, i);
+}
+
+void psd_rpc_drain(struct psd_rpc *r)
+{
+    ps_server_drain(r->server);
+}
+
+bool psd_rpc_stop(struct psd_rpc *r, uint64_t grace_ns)
+{
+    bool all = !r->server || ps_server_stop(r->server, grace_ns);
+    ps_client_stop(r->peers);
+    return all;
+}
+
+void psd_rpc_destroy(struct psd_rpc *r)
+{
+    if (r->server)
+        ps_server_destroy(r->server);
+    ps_client_destroy(r->peers);
+    free(r);
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Against a live psd, over unary calls and the gathered stream: one push under one sequence takes effect once, whether
+// 64 threads send it or its connection is cut at every byte of a request, or of an answer, and it is sent again. And a
+// Get of 256 MB whose reader stalls keeps its version while pushes to single blocks go on, at little memory.
+//
+//     exactly_once PSD-SOCKET      serving, with room for 600 MB
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/rpc/client.h"
+#include "tests/it/proxy.h"
+#include "tests/messages.h"
+
+enum { N = 15, BIG = 64 << 20, THREADS = 64 };
+#define M(name) PARAMSERVER__V1__METHOD__##name
+
+static char psd_address[128], proxy_address[128];
+static struct proxy *proxy;
+static struct ps_client *direct;
+static uint64_t sequence;
+static float expected;
+
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+struct waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+    enum ps_code code;
+    char text[512];
+    struct ps_rope reply;
+};
+
+static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+{
+    struct waiter *w = arg;
+    pthread_mutex_lock(&w->lock);
+    w->code = code;
+    snprintf(w->text, sizeof w->text, "%s", text);
+    ps_rope_move(&w->reply, reply);
+    w->done = true;
+    pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+// *reply (may be NULL) is unpacked where the code is PS_OK, *bytes gets its payload.
+static enum ps_code call(struct ps_client *client, int method, bool stream, const ProtobufCMessage *m,
+                         struct ps_rope *payload, const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply,
+                         struct ps_rope *bytes)
+{
+    struct waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+    struct ps_rope request = PS_ROPE_EMPTY, ignored = PS_ROPE_EMPTY;
+    ps_msg_pack(m, payload, &request);
+    ps_client_call(client, 0, method, stream, 30000, &request, on_reply, &w);
+    pthread_mutex_lock(&w.lock);
+    while (!w.done)
+        pthread_cond_wait(&w.cond, &w.lock);
+    pthread_mutex_unlock(&w.lock);
+    if (w.code == PS_OK && reply)
+        w.code = ps_msg_unpack(type, &w.reply, reply, bytes ? bytes : &ignored, NULL);
+    if (w.code != PS_OK && w.code != PS_UNAVAILABLE)
+        print_message("# %s: %s\n", ps_code_name(w.code), w.text);
+    ps_rope_clear(&ignored);
+    ps_rope_clear(&w.reply);
+    return w.code;
+}
+
+static enum ps_code push(struct ps_client *client, bool stream, const char *name, uint64_t first, uint64_t count,
+                         uint64_t seq)
+{
+    Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    Paramserver__V1__Caller caller = caller_of(0, seq);
+    struct ps_rope payload = floats(count, 1);
+    r.caller = &caller;
+    r.n_tensors = 1;
+    r.tensors = tensors;
+    t.variable = (char *)name;
+    t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    t.first = first;
+    t.count = count;
+    return call(client, M(PUSH), stream, &r.base, &payload, NULL, NULL, NULL);
+}
+
+static float value_of(const char *name)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    ProtobufCMessage *reply = NULL;
+    struct ps_rope bytes = PS_ROPE_EMPTY;
+    float value = -1;
+    r.caller = &caller;
+    r.n_tensors = 1;
+    r.tensors = tensors;
+    t.variable = (char *)name;
+    t.count = 1;
+    assert_int_equal(
+        call(direct, M(GET), false, &r.base, NULL, &paramserver__v1__read_reply__descriptor, &reply, &bytes), PS_OK);
+    ps_rope_copy_out(&bytes, 0, sizeof value, &value);
+    ps_rope_clear(&bytes);
+    ps_msg_free(reply);
+    return value;
+}
+
+// ---- set-up -------------------------------------------------------------------------------------------------------
+
+static void join(void)
+{
+    Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    r.caller = &caller;
+    r.address = (char *)"test";
+    r.workers = 1;
+    r.update = PARAMSERVER__V1__UPDATE__ASYNC;
+    assert_int_equal(call(direct, M(JOIN), false, &r.base, NULL, NULL, NULL, NULL), PS_OK);
+}
+
+static void declare(void)
+{
+    uint64_t small_shape[] = {N}, big_shape[] = {BIG};
+    Paramserver__V1__Variable small = PARAMSERVER__V1__VARIABLE__INIT, big = PARAMSERVER__V1__VARIABLE__INIT;
+    Paramserver__V1__Partition p = PARAMSERVER__V1__PARTITION__INIT, q = PARAMSERVER__V1__PARTITION__INIT;
+    Paramserver__V1__Variable *variables[] = {&small, &big};
+    Paramserver__V1__Partition *partitions[] = {&p, &q};
+    Paramserver__V1__DeclareRequest r = PARAMSERVER__V1__DECLARE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    small.name = (char *)"small";
+    big.name = (char *)"big";
+    small.shape = small_shape;
+    big.shape = big_shape;
+    small.n_shape = big.n_shape = 1;
+    small.dtype = big.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    small.trainable = big.trainable = true;
+    p.count = N;
+    q.variable = 1;
+    q.count = BIG;
+    r.caller = &caller;
+    r.update = PARAMSERVER__V1__UPDATE__ASYNC;
+    r.workers = r.tasks = 1;
+    r.rule = (char *)"assign_add";
+    r.n_variables = r.n_partitions = 2;
+    r.variables = variables;
+    r.partitions = partitions;
+    assert_int_equal(call(direct, M(DECLARE), false, &r.base, NULL, NULL, NULL, NULL), PS_OK);
+}
+
+// The control task must go on hearing of the worker, or it is dead after 3 s.
+static void heartbeat(void)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    r.caller = &caller;
+    assert_int_equal(call(direct, M(HEARTBEAT), false, &r.base, NULL, NULL, NULL, NULL), PS_OK);
+}
+
+static struct ps_client *client_of(const char *address)
+{
+    return ps_client_create(&address, 1);
+}
+
+static void end_client(struct ps_client *client)
+{
+    ps_client_stop(client);
+    ps_client_destroy(client);
+}
+
+// ---- tests --------------------------------------------------------------------------------------------------------
+
+struct racer {
+    bool stream;
+    uint64_t seq;
+    enum ps_code code;
+};
+
+static void *race(void *arg)
+{
+    struct racer *r = arg;
+    r->code = push(direct, r->stream, "small", 0, N, r->seq);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    pthread_t thread[THREADS];
+    struct racer racer[THREADS];
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        sequence++;
+        for (int i = 0; i < THREADS; i++) {
+            racer[i] = (struct racer){.stream = i % 2, .seq = sequence};
+            assert_int_equal(pthread_create(&thread[i], NULL, race, &racer[i]), 0);
+        }
+        for (int i = 0; i < THREADS; i++) {
+            pthread_join(thread[i], NULL);
+            assert_int_equal(racer[i].code, PS_OK);
+        }
+        assert_true(value_of("small") == ++expected);
+    }
+}
+
+// Bytes that a whole push takes in a direction, from the first of the connection on.
+static uint64_t measure(int direction, bool stream)
+{
+    struct ps_client *client = client_of(proxy_address);
+    proxy_passed(proxy, direction);
+    assert_int_equal(push(client, stream, "small", 0, N, ++sequence), PS_OK);
+    expected++;
+    end_client(client);
+    return proxy_passed(proxy, direction);
+}
+
+static void cut_everywhere(int direction, bool stream)
+{
+    uint64_t all = measure(direction, stream), answered = 0;
+    for (uint64_t bytes = 1; bytes <= all; bytes++) {
+        proxy_cut_after(proxy, direction, bytes);
+        struct ps_client *client = client_of(proxy_address);
+        answered += push(client, stream, "small", 0, N, ++sequence) == PS_OK;
+        end_client(client);
+        assert_int_equal(push(direct, !stream, "small", 0, N, sequence), PS_OK);
+        float found = value_of("small");
+        if (found != ++expected)
+            fail_msg("cut after %" PRIu64 " bytes: %g, expected %g", bytes, (double)found, (double)expected);
+        if (bytes % 50 == 0)
+            heartbeat();
+    }
+    proxy_cut_after(proxy, direction, UINT64_MAX);
+    print_message("# %s, %s: cut at each of %" PRIu64 " bytes, %" PRIu64 " answered all the same\n",
+                  stream ? "stream" : "unary", direction == PROXY_UP ? "request" : "answer", all, answered);
+    assert_true(answered < all / 2);
+}
+
+static void test_cut_unary_request(void **state)
+{
+    (void)state;
+    cut_everywhere(PROXY_UP, false);
+}
+
+static void test_cut_unary_answer(void **state)
+{
+    (void)state;
+    cut_everywhere(PROXY_DOWN, false);
+}
+
+static void test_cut_stream_request(void **state)
+{
+    (void)state;
+    cut_everywhere(PROXY_UP, true);
+}
+
+static void test_cut_stream_answer(void **state)
+{
+    (void)state;
+    cut_everywhere(PROXY_DOWN, true);
+}
+
+static uint64_t resident(void)
+{
+    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    assert_int_equal(
+        call(direct, M(STATUS), false, &r.base, NULL, &paramserver__v1__status_reply__descriptor, &reply, NULL), PS_OK);
+    uint64_t bytes = ((Paramserver__V1__StatusReply *)reply)->resident_bytes;
+    ps_msg_free(reply);
+    return bytes;
+}
+
+static void push_blocks(float *sum)
+{
+    enum { BLOCK = PS_BLOCK_BYTES / 4 };
+    for (uint64_t k = 0; k < 16; k++)
+        assert_int_equal(push(direct, true, "big", k % 8 * 61 * BLOCK, BLOCK, ++sequence), PS_OK);
+    *sum += 2;
+}
+
+// The reader takes a message, stalls while others push, takes the next one.
+static void test_stalled_reader(void **state)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    float before = 0, after = 0;
+    uint64_t done = 0, grown = 0;
+    (void)state;
+    push_blocks(&before);
+    uint64_t least = resident();
+    r.caller = &caller;
+    r.n_tensors = 1;
+    r.tensors = tensors;
+    t.variable = (char *)"big";
+    after = before;
+    do {
+        ProtobufCMessage *m = NULL;
+        struct ps_rope bytes = PS_ROPE_EMPTY;
+        assert_int_equal(
+            call(direct, M(GET), false, &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes), PS_OK);
+        for (size_t i = 0; i < bytes.len; i += sizeof(float)) {
+            float x, scratch;
+            uint64_t block = (done + i) / PS_BLOCK_BYTES;
+            memcpy(&x, ps_rope_peek(&bytes, i, sizeof x, &scratch), sizeof x);
+            if (x != (block % 61 == 0 && block < 8 * 61 ? before : 0))
+                fail_msg("element %" PRIu64 " is %g", (done + i) / 4, (double)x);
+        }
+        done += bytes.len;
+        r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
+        r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
+        ps_rope_clear(&bytes);
+        ps_msg_free(m);
+        push_blocks(&after);
+        heartbeat();
+        uint64_t now = resident();
+        grown = now > least + grown ? now - least : grown;
+    } while (r.offset);
+    print_message("# resident memory grew by %.1f MB\n", (double)grown / 1e6);
+    assert_int_equal(done, (uint64_t)BIG * sizeof(float));
+    assert_true(value_of("big") == after);
+    assert_true(grown < 16000000);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    direct = client_of(psd_address);
+    join();
+    declare();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    end_client(direct);
+    proxy_stop(proxy);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    char listen_path[100];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads),           cmocka_unit_test(test_cut_unary_request),
+        cmocka_unit_test(test_cut_unary_answer),  cmocka_unit_test(test_cut_stream_request),
+        cmocka_unit_test(test_cut_stream_answer), cmocka_unit_test(test_stalled_reader),
+    };
+    if (argc != 2) {
+        fprintf(stderr, "usage: exactly_once PSD-SOCKET\n");
+        return PS_EXIT_USAGE;
+    }
+    ps_alloc_tune();
+    snprintf(listen_path, sizeof listen_path, "%s.proxy", argv[1]);
+    snprintf(psd_address, sizeof psd_address, "unix:%s", argv[1]);
+    snprintf(proxy_address, sizeof proxy_address, "unix:%s", listen_path);
+    proxy = proxy_start(listen_path, argv[1]);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parts of requests, for tests that speak the protocol themselves.
+#ifndef TEST_MESSAGES_H
+#define TEST_MESSAGES_H
+
+#include <string.h>
+
+#include "common/wire.h"
+#include "proto/paramserver.pb-c.h"
+
+// A payload of n equal numbers.
+static inline struct ps_rope floats(size_t n, float value)
+{
+    struct ps_rope r = PS_ROPE_EMPTY;
+    uint8_t *data;
+    struct ps_slice s = ps_slice_new(n * sizeof(float), &data);
+    for (size_t i = 0; i < n; i++)
+        ((float *)data)[i] = value;
+    ps_rope_add(&r, s);
+    return r;
+}
+
+// The caller of a request by worker `rank` (below 8) of job "job".
+static inline Paramserver__V1__Caller caller_of(uint32_t rank, uint64_t sequence)
+{
+    static uint8_t ids[8][16];
+    Paramserver__V1__Caller c = PARAMSERVER__V1__CALLER__INIT;
+    memset(ids[rank], 'a' + (int)rank, 16);
+    c.protocol = PS_PROTOCOL;
+    c.job = (char *)"job";
+    c.client.data = ids[rank];
+    c.client.len = 16;
+    c.incarnation = 1;
+    c.sequence = sequence;
+    c.oldest = sequence;
+    c.worker = rank + 1;
+    return c;
+}
+
+#endif
