@@ -7,7 +7,7 @@ libcommon_la_SOURCES = \
 	common/error.c common/error.h \
 	common/log.c common/log.h \
 	common/notify.c common/notify.h \
-	common/philox.c common/philox.h \
+	common/philox.h \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \

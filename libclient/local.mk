@@ -15,6 +15,6 @@ libpscore_la_SOURCES = \
 	libclient/wait.c libclient/wait.h \
 	libclient/window.c libclient/window.h
 libpscore_la_LIBADD = libpsyaml.la libcommon.la
-dist_man_MANS += libclient/psclient.3
 
 include libclient/rpc/local.mk
+dist_man_MANS += libclient/psclient.3

@@ -125,7 +125,7 @@ int main(int argc, char **argv)
     enum ps_code code = psd_options_parse(argc, argv, &options, &e);
     if (code == PS_OK) {
         snprintf(name, sizeof name, "psd[%u]", options.task);
-        ps_log_init(name, options.verbose ? PS_LOG_DEBUG : PS_LOG_INFO);
+        ps_log_init(name, options.log_level);
         signal(SIGPIPE, SIG_IGN);
         code = run(&options, &e);
         if (code == PS_OK)

@@ -27,6 +27,7 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "      --dead-after-ms N    silence that counts as death; default 5000\n"
                            "      --ready-fd N         write \"READY PORT\" to this descriptor when serving\n"
                            "  -v, --verbose            say more on standard error\n"
+                           "  -q, --quiet              say only what is wrong\n"
                            "  -h, --help               this text\n"
                            "  -V, --version            the version\n"
                            "\n"
@@ -45,6 +46,7 @@ static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"heartbeat-ms", 1, NULL, HEARTBEAT},
                                       {"dead-after-ms", 1, NULL, DEAD_AFTER},
                                       {"verbose", 0, NULL, 'v'},
+                                      {"quiet", 0, NULL, 'q'},
                                       {"ready-fd", 1, NULL, READY_FD},
                                       {"help", 0, NULL, 'h'},
                                       {"version", 0, NULL, 'V'},
@@ -137,7 +139,10 @@ static void take(struct psd_options *o, int option, const char **cluster)
         o->ready_fd = (int)number("ready-fd", optarg, 0, 65535);
         break;
     case 'v':
-        o->verbose = true;
+        o->log_level = PS_LOG_DEBUG;
+        break;
+    case 'q':
+        o->log_level = PS_LOG_WARNING;
         break;
     case 'h':
         fputs(help, stdout);
@@ -179,8 +184,8 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
 {
     const char *cluster = NULL;
     int option;
-    *o = (struct psd_options){.ready_fd = -1, .heartbeat_ms = 500, .dead_after_ms = 5000};
-    while ((option = getopt_long(argc, argv, "l:t:c:p:m:vhV", known, NULL)) != -1)
+    *o = (struct psd_options){.log_level = PS_LOG_INFO, .ready_fd = -1, .heartbeat_ms = 500, .dead_after_ms = 5000};
+    while ((option = getopt_long(argc, argv, "l:t:c:p:m:vqhV", known, NULL)) != -1)
         take(o, option, &cluster);
     if (optind < argc) {
         fprintf(stderr, "psd: %s: arguments other than options are not taken; see psd --help\n", argv[optind]);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/log.h"
 
 struct psd_options {
     const char **listen;  // "host:port" or "unix:/path"
@@ -17,7 +18,7 @@ struct psd_options {
     size_t n_peers;
     uint32_t task;  // index into peers
     bool insecure;
-    bool verbose;
+    enum ps_log_level log_level;
     uint64_t memory;  // bytes
     int threads;
     int ready_fd;  // -1: none

@@ -31,6 +31,7 @@ include tests/unit/data.mk
 include tests/unit/group.mk
 include tests/unit/job.mk
 include tests/unit/nn_model.mk
+include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/placement.mk
 include tests/unit/psd.mk

@@ -4,6 +4,7 @@
 FUZZ_TARGETS =
 
 include tests/fuzz/cluster.mk
+include tests/fuzz/data.mk
 include tests/fuzz/job.mk
 
 FUZZ_SECONDS = 60

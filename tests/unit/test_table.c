@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What psctl shows: alignment, units, JSON. Each case compares whole documents.
-#include <cmocka.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,7 +156,8 @@ static void units_change_where_they_should(void **state)
     expect_cell(TABLE_MS, json_integer(2550), "2.5 s");
     expect_cell(TABLE_MS, json_integer(61000), "1 min 01 s");
     expect_cell(TABLE_REAL, json_integer(12345678), "12345678");
-    expect_cell(TABLE_REAL, json_real(1234567), "1.235e+06");
+    expect_cell(TABLE_REAL, json_real(31234.5), "31234");
+    expect_cell(TABLE_REAL, json_real(-1e12), "-1e+12");
 }
 
 static void text_from_the_wire_does_not_steer_the_terminal(void **state)

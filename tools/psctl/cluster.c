@@ -112,11 +112,14 @@ void cluster_answers_free(struct answer *answers, size_t n)
 int cluster_report(const struct answer *answers, size_t n)
 {
     int exit_code = 0;
+    bool missing = false;
     for (size_t i = 0; i < n; i++) {
-        if (answers[i].reply)
+        const struct ps_error *e = &answers[i].error;
+        if (answers[i].reply || (missing && e->code == PS_NOT_FOUND))
             continue;
-        int code = report(&answers[i].error);
+        int code = report(e);
         exit_code = exit_code ? exit_code : code;
+        missing = missing || e->code == PS_NOT_FOUND;
     }
     return exit_code;
 }

@@ -37,7 +37,7 @@ enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const
                              struct ps_error *e);
 void cluster_answers_free(struct answer *answers, size_t n);
 
-// Names on stderr every task that did not answer. Returns the exit code of the first error, 0 where there is
+// Names on stderr every task that did not answer; that a job is not there is said once. Returns the exit code of the first error, 0 where there is
 // none.
 int cluster_report(const struct answer *answers, size_t n);
 

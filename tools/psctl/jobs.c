@@ -35,7 +35,8 @@ static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job)
         sum->run_id = job->run_id;
     if (job->live_workers > sum->live_workers)
         sum->live_workers = job->live_workers;
-    if (job->partitions > 0 && job->round < sum->round)
+    // 0 also where a task holds nothing that takes part in rounds.
+    if (job->round > 0 && job->round < sum->round)
         sum->round = job->round;
     sum->partitions += job->partitions;
     sum->bytes += job->bytes;

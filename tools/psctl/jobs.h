@@ -14,7 +14,7 @@ struct job_sum {
     int update;
     uint32_t live_workers;
     uint64_t partitions, bytes, updates, waiting, duplicates, stale;
-    uint64_t round;  // the least of the tasks'
+    uint64_t round;  // the least of those that tasks have closed
     double updates_per_second, bytes_per_second;
 };
 

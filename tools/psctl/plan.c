@@ -68,8 +68,7 @@ static void take_vars(struct plan *plan, int slots)
 static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struct ps_error *e)
 {
     struct ps_placement_spec spec;
-    if (ps_placement_parse(job->placement, job->partitioner, &spec, e) ||
-        nn_model_load(job->model, &plan->model, e))
+    if (ps_placement_parse(job->placement, job->partitioner, &spec, e) || nn_model_load(job->model, &plan->model, e))
         return e->code;
     take_vars(plan, ps_rule_find(job->rule)->slots);
     return ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions, &plan->n_partitions, e);

@@ -67,10 +67,11 @@ static void ms_text(int64_t ms, char *to, size_t size)
 
 static void number_text(const json_t *value, char *to, size_t size)
 {
+    double real = json_number_value(value);
     if (json_is_integer(value))
         snprintf(to, size, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else
-        snprintf(to, size, "%.4g", json_number_value(value));
+        snprintf(to, size, fabs(real) >= 1000 && fabs(real) < 1e9 ? "%.0f" : "%.4g", real);
 }
 
 static void numbers_text(const json_t *array, const char *separator, char *to, size_t size)

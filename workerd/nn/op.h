@@ -85,12 +85,18 @@ struct nn_ops {
     void (*dropout)(int rows, int per, const uint64_t *example, float rate, uint64_t seed, uint32_t layer, uint32_t step,
                     const nn_real *x, nn_real *y);
 
-    // Losses: the first `valid` of `rows` count, the rest are padding and get dx = 0. loss[i] per example; dx is the
-    // gradient of the mean over `valid`. NULL dx: no gradient.
+    // Losses: the first `valid` of `rows` count, the rest are padding and get dx = 0. loss[i] per example, valid of
+    // them; dx is the gradient of the mean over `valid`. NULL dx: no gradient. Labels are in [0, classes): whoever read
+    // them has looked.
     void (*sparse_xent)(int rows, int valid, int classes, int from_logits, const nn_real *x, const int32_t *label,
                         nn_real *loss, nn_real *dx);  // Keras: probabilities are clipped to [1e-7, 1 - 1e-7]
     void (*mse)(int rows, int valid, int per, const nn_real *x, const nn_real *target, nn_real *loss, nn_real *dx);
 };
+
+// Every plan of a table begins with these: INVALID_ARGUMENT says which size does not follow from the others.
+enum ps_code nn_conv2d_check(const struct nn_conv2d *s, struct ps_error *e);
+enum ps_code nn_dense_check(const struct nn_dense *s, struct ps_error *e);
+enum ps_code nn_maxpool_check(const struct nn_maxpool *s, struct ps_error *e);
 
 extern const struct nn_ops nn_ref_ops;
 extern const struct nn_ops nn_cpu_ops;

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// npy files: whatever the bytes, an error or elements that all lie in the buffer.
+#include <stdlib.h>
+
+#include "workerd/data/data_internal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    struct ps_error e;
+    struct wk_npy npy;
+    if (wk_npy_parse(bytes, size, &npy, &e) != PS_OK)
+        return 0;
+    if (npy.elements + npy.count * npy.width != bytes + size)
+        abort();
+    for (uint64_t i = 0; i < npy.count; i++)
+        (void)wk_npy_element(&npy, i);
+    return 0;
+}

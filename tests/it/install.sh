@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What `make install` leaves is enough for a program of one's own: the example of a custom training loop is built
+# against it with pkg-config and trains on a live psd.
+. "$top_srcdir/tests/it/lib.sh"
+root=$scratch/root
+
+installs() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$top_builddir" install DESTDIR="$root"; }
+ok "make install" installs
+pc=$(find "$root" -name psclient.pc | head -n 1)
+ok "psclient.pc is installed" test -n "$pc"
+for what in sbin/psd sbin/workerd bin/psctl include/psclient.h man8/psd.8 man8/workerd.8 man1/psctl.1 man3/psclient.3 \
+    examples/mnist-cnn/async.yaml; do
+    ok "$what is installed" test -n "$(find "$root" -path "*/$what" | head -n 1)"
+done
+
+sanitize=()
+[ "$SANITIZERS" = no ] || sanitize=("-fsanitize=$SANITIZERS")
+builds() {
+    local flags
+    flags=$(PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$root pkg-config --cflags --libs psclient) || return 1
+    # shellcheck disable=SC2086
+    ${CC:-cc} -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror "${sanitize[@]}" -o "$scratch/custom-loop" \
+        "$examples/custom-loop/main.c" $flags -lm
+}
+ok "the custom loop builds against the installed library" builds
+
+start_psd psd || exit 1
+libdir=$(dirname "$(find "$root" -name libpsclient.so | head -n 1)")
+echo "ps: [\"unix:$scratch/psd\"]" >"$scratch/cluster.yaml"
+trains() { LD_LIBRARY_PATH=$libdir timeout 60 "$scratch/custom-loop" "$scratch/cluster.yaml" line 0 1; }
+ok "and trains on a live psd" trains

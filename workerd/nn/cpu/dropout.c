@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/philox.h"
+#include "workerd/nn/cpu/cpu.h"
+
+enum { BLOCKS = 64 };  // of four words, drawn at a time
+
+PS_PER_CPU static void draw_blocks(uint64_t seed, uint64_t stream, uint64_t first, uint32_t *restrict word)
+{
+    for (size_t i = 0; i < BLOCKS; i++)
+        ps_philox(seed, PS_RANDOM_DROPOUT, stream, first + i, word + 4 * i);
+}
+
+PS_PER_CPU static void keep(size_t n, const uint32_t *word, float rate, const float *x, float *y)
+{
+    float scale = 1 / (1 - rate);
+    for (size_t i = 0; i < n; i++) {
+        float v = x[i] * scale;
+        y[i] = ps_uniform(word[i]) >= rate ? v : 0;
+    }
+}
+
+// The elements of one example: `first` is the number of x[0] among all examples' elements, and need not be the first of
+// a block.
+static void dropout_row(size_t per, uint64_t first, float rate, uint64_t seed, uint64_t stream, const float *x,
+                        float *y)
+{
+    uint32_t word[4 * BLOCKS];
+    for (size_t j = 0, n; j < per; j += n) {
+        uint64_t element = first + j;
+        size_t skip = element % 4;
+        n = per - j < 4 * BLOCKS - skip ? per - j : 4 * BLOCKS - skip;
+        draw_blocks(seed, stream, element / 4, word);
+        keep(n, word + skip, rate, x + j, y + j);
+    }
+}
+
+void nn_cpu_dropout(int rows, int per, const uint64_t *example, float rate, uint64_t seed, uint32_t layer,
+                    uint32_t step, const float *x, float *y)
+{
+    uint64_t stream = (uint64_t)layer << 32 | step;
+    for (int r = 0; r < rows; r++, x += per, y += per)
+        dropout_row((size_t)per, example[r] * (uint64_t)per, rate, seed, stream, x, y);
+}
