@@ -115,6 +115,8 @@ static grpc_slice wrap(const struct ps_slice *s)
 {
     if (!s->owner)
         return grpc_slice_from_static_buffer(s->data, s->len);
+    // As in cq.c: the core may drop it on another thread, and how it synchronises a race detector does not see.
+    atomic_fetch_add(&s->owner->refs, 0);
     return grpc_slice_new_with_user_data((void *)s->data, s->len, release, s->owner);
 }
 

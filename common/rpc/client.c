@@ -262,7 +262,6 @@ static grpc_call *call_nowhere(struct ps_client *c)
 struct ps_client *ps_client_create(const char *const *addresses, size_t n)
 {
     struct ps_client *c = ps_alloc(sizeof *c);
-    grpc_init();
     ps_cq_init(&c->cq);
     pthread_mutex_init(&c->lock, NULL);
     TAILQ_INIT(&c->unaries);
@@ -301,5 +300,4 @@ void ps_client_destroy(struct ps_client *c)
     free(c->peers);
     free(c->timers);
     free(c);
-    grpc_shutdown();
 }
