@@ -285,14 +285,15 @@ void ps_client_stop(struct ps_client *c)
     pthread_mutex_unlock(&c->lock);
     ps__client_poke(c, 0);
     pthread_join(c->thread, NULL);
+    for (size_t i = 0; i < c->n_peers; i++)
+        grpc_channel_destroy(c->peers[i].channel);
     while (tell_ended(c))  // what came in while it ended
         continue;
+    ps_loans_wait(&c->loans);
 }
 
 void ps_client_destroy(struct ps_client *c)
 {
-    for (size_t i = 0; i < c->n_peers; i++)
-        grpc_channel_destroy(c->peers[i].channel);
     grpc_call_unref(c->bell);
     grpc_channel_destroy(c->nowhere);
     ps_cq_fini(&c->cq);

@@ -359,6 +359,7 @@ bool ps_server_stop(struct ps_server *s, uint64_t grace_ns)
         pthread_join(s->threads[i], NULL);
     grpc_server_destroy(s->grpc);
     ps_cq_fini(&s->cq);
+    ps_loans_wait(&s->loans);
     return idle;
 }
 

@@ -419,7 +419,7 @@ static void owners_are_let_go_outside_of_calls(void **state)
     }
     close_client(p->client);
     p->client = NULL;
-    assert_int_equal(freed, N);
+    assert_int_equal(__atomic_load_n(&freed, __ATOMIC_SEQ_CST), N);
     free(a);
 }
 
