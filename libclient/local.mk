@@ -17,3 +17,4 @@ libpscore_la_SOURCES = \
 libpscore_la_LIBADD = libpsyaml.la libcommon.la
 
 include libclient/rpc/local.mk
+dist_man_MANS += libclient/psclient.3

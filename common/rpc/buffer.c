@@ -4,6 +4,7 @@
 #include <grpc/grpc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/alloc.h"
 
@@ -111,19 +112,46 @@ static grpc_slice copy_run(const struct ps_slice *v, size_t n, size_t bytes)
     return copy;
 }
 
-static grpc_slice wrap(const struct ps_slice *s)
+struct loan {
+    struct ps_owner *owner;
+    struct ps_loans *loans;
+};
+
+// As in cq.c: the core synchronises the thread that drops a slice with the one that lent it, a race detector sees this.
+static atomic_uint lent;
+
+static void give_back(void *arg)
+{
+    atomic_load(&lent);
+    struct loan loan = *(struct loan *)arg;
+    free(arg);
+    release(loan.owner);
+    atomic_fetch_sub(&loan.loans->out, 1);
+}
+
+static grpc_slice lend(const struct ps_slice *s, struct ps_loans *loans)
 {
     if (!s->owner)
         return grpc_slice_from_static_buffer(s->data, s->len);
-    return grpc_slice_new_with_user_data((void *)s->data, s->len, release, s->owner);
+    struct loan *loan = ps_alloc(sizeof *loan);
+    *loan = (struct loan){s->owner, loans};
+    atomic_fetch_add(&loans->out, 1);
+    atomic_fetch_add(&lent, 1);
+    return grpc_slice_new_with_user_data((void *)s->data, s->len, give_back, loan);
 }
 
-grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in)
+void ps_loans_wait(struct ps_loans *loans)
+{
+    while (atomic_load(&loans->out))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in, struct ps_loans *loans)
 {
     grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(NULL, 0);
     for (size_t i = 0, bytes; i < in->n;) {
         size_t run = small_run(in->v + i, in->n - i, &bytes);
-        grpc_slice s = run ? copy_run(in->v + i, run, bytes) : wrap(&in->v[i]);
+        grpc_slice s = run ? copy_run(in->v + i, run, bytes) : lend(&in->v[i], loans);
         grpc_slice_buffer_add(&buffer->data.raw.slice_buffer, s);
         i += run ? run : 1;
     }

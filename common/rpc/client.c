@@ -262,7 +262,6 @@ static grpc_call *call_nowhere(struct ps_client *c)
 struct ps_client *ps_client_create(const char *const *addresses, size_t n)
 {
     struct ps_client *c = ps_alloc(sizeof *c);
-    grpc_init();
     ps_cq_init(&c->cq);
     pthread_mutex_init(&c->lock, NULL);
     TAILQ_INIT(&c->unaries);
@@ -286,14 +285,15 @@ void ps_client_stop(struct ps_client *c)
     pthread_mutex_unlock(&c->lock);
     ps__client_poke(c, 0);
     pthread_join(c->thread, NULL);
+    for (size_t i = 0; i < c->n_peers; i++)
+        grpc_channel_destroy(c->peers[i].channel);
     while (tell_ended(c))  // what came in while it ended
         continue;
+    ps_loans_wait(&c->loans);
 }
 
 void ps_client_destroy(struct ps_client *c)
 {
-    for (size_t i = 0; i < c->n_peers; i++)
-        grpc_channel_destroy(c->peers[i].channel);
     grpc_call_unref(c->bell);
     grpc_channel_destroy(c->nowhere);
     ps_cq_fini(&c->cq);
@@ -301,5 +301,4 @@ void ps_client_destroy(struct ps_client *c)
     free(c->peers);
     free(c->timers);
     free(c);
-    grpc_shutdown();
 }

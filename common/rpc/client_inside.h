@@ -56,6 +56,7 @@ struct ps__timer {
 
 struct ps_client {
     struct ps_cq cq;
+    struct ps_loans loans;
     pthread_t thread;
     struct ps__peer *peers;
     size_t n_peers;

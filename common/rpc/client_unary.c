@@ -80,7 +80,7 @@ static struct ps__unary *unary_new(struct ps__peer *peer, struct ps__pending *p)
     u->done.fn = on_done;
     u->grpc = grpc_channel_create_call(peer->channel, NULL, 0, peer->client->cq.queue, path, NULL,
                                        ps_timespec(deadline), NULL);
-    u->request = ps_rope_to_buffer(&p->request);
+    u->request = ps_rope_to_buffer(&p->request, &peer->client->loans);
     grpc_metadata_array_init(&u->initial);
     grpc_metadata_array_init(&u->trailing);
     u->details = grpc_empty_slice();

@@ -62,7 +62,6 @@ static void server_unref(struct ps_server *s)
     free(s->threads);
     free(s->ports);
     free(s);
-    grpc_shutdown();
 }
 
 bool ps__server_enter(struct ps_server *s, struct ps__stream *stream)
@@ -235,7 +234,7 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
 {
     struct ps_server *s = ps_alloc(sizeof *s);
     gpr_set_log_function(log_grpc);
-    grpc_init();
+    ps_cq_init(&s->cq);
     s->options = *options;
     s->shut.fn = on_shut;
     s->ports = ps_alloc(n_addresses * sizeof *s->ports);
@@ -248,7 +247,6 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     pthread_condattr_destroy(&clock);
     TAILQ_INIT(&s->streams);
 
-    ps_cq_init(&s->cq);
     s->grpc = server_create();
     grpc_server_register_completion_queue(s->grpc, s->cq.queue, NULL);
     s->n_threads = options->threads > 0 ? options->threads : PS_SERVER_THREADS;
@@ -361,6 +359,7 @@ bool ps_server_stop(struct ps_server *s, uint64_t grace_ns)
         pthread_join(s->threads[i], NULL);
     grpc_server_destroy(s->grpc);
     ps_cq_fini(&s->cq);
+    ps_loans_wait(&s->loans);
     return idle;
 }
 

@@ -55,8 +55,8 @@ int ps_server_port(const struct ps_server *s, size_t i);  // of the i-th address
 
 // From now on nothing new is taken; each stream ends with UNAVAILABLE as soon as its requests are answered.
 void ps_server_drain(struct ps_server *s);
-// Drains, waits up to grace_ns for the last replies to be sent, cuts what is left and ends the threads. False:
-// something was cut. Calls that the handler still has must be answered all the same.
+// Drains, waits up to grace_ns for the last replies to be sent, cuts what is left and ends the threads. No reply's slice
+// is in use then. False: something was cut. Calls that the handler still has must be answered all the same.
 bool ps_server_stop(struct ps_server *s, uint64_t grace_ns);
 void ps_server_destroy(struct ps_server *s);  // stopped
 

@@ -92,9 +92,10 @@ static void records_free(struct ps__records *list)
 
 // ---- what can be started ------------------------------------------------------------------------------------------
 
+// At most one message waits besides the one that is handed over: how many records it brings is not known yet.
 static bool may_receive(const struct ps__stream *st)
 {
-    return st->state == PS__OPEN && !st->receiving && st->load_calls < PS_STREAM_CALLS &&
+    return st->state == PS__OPEN && !st->receiving && STAILQ_EMPTY(&st->inbox) && st->load_calls < PS_STREAM_CALLS &&
            st->load_bytes < PS_STREAM_BYTES;
 }
 
@@ -184,7 +185,7 @@ static void start_send(struct ps__stream *st, struct ps__records *records)
         ps_record_pack(&out, &message);
     }
     records_free(records);
-    st->outgoing = ps_rope_to_buffer(&message);
+    st->outgoing = ps_rope_to_buffer(&message, &st->server->loans);
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
     start(st, &op, &st->sent);
 }

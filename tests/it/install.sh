@@ -27,5 +27,6 @@ ok "the custom loop builds against the installed library" builds
 
 start_psd psd || exit 1
 libdir=$(dirname "$(find "$root" -name libpsclient.so | head -n 1)")
-trains() { LD_LIBRARY_PATH=$libdir timeout 60 "$scratch/custom-loop" "unix:$scratch/psd"; }
+echo "ps: [\"unix:$scratch/psd\"]" >"$scratch/cluster.yaml"
+trains() { LD_LIBRARY_PATH=$libdir timeout 60 "$scratch/custom-loop" "$scratch/cluster.yaml" line 0 1; }
 ok "and trains on a live psd" trains

@@ -68,7 +68,7 @@ includes_none() {
 rule_includes() {
     includes_none 'common/' '-' 'psd/|workerd/|libclient/|tools/|tests/'
     includes_none 'libclient/' '-' 'psd/|workerd/|tools/|tests/'
-    includes_none 'psd/' '-' 'workerd/|libclient/|tools/|tests/'
+    includes_none 'psd/' 'psd/options' 'workerd/|libclient/|tools/|tests/'
     includes_none 'workerd/' '-' 'psd/|tools/|tests/'
     includes_none 'workerd/nn/' '-' 'workerd/([^n]|n[^n])|libclient/'
     includes_none 'tools/' '-' 'psd/|tests/'

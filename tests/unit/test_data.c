@@ -491,7 +491,15 @@ static void npy_bad_preamble(void **state)
     }
 }
 
-// Digits.
+// Digits. They are drawn when first needed.
+
+static void draw_all(const struct wk_data *data)
+{
+    for (uint64_t i = 0; i < wk_data_train(data)->examples; i++)
+        wk_part_need(&data->train, i);
+    for (uint64_t i = 0; i < wk_data_test(data)->examples; i++)
+        wk_part_need(&data->test, i);
+}
 
 static void digits_are_the_same_bytes_everywhere(void **state)
 {
@@ -501,6 +509,7 @@ static void digits_are_the_same_bytes_everywhere(void **state)
     struct wk_data *data = open_good(&spec);
     assert_int_equal(wk_data_train(data)->inputs, 784);
     assert_int_equal(wk_data_train(data)->classes, 10);
+    draw_all(data);
     assert_int_equal(crc32(0, data->train.bytes, 500 * 784), 0xc1394654);
     assert_int_equal(crc32(0, data->test.bytes, 50 * 784), 0x6f4099b3);
     assert_int_equal(crc32(0, (const uint8_t *)data->train.label, 500 * 4), 0x798b5984);
@@ -513,6 +522,7 @@ static void digits_depend_on_seed_and_example_alone(void **state)
     (void)state;
     struct wk_data *data = open_good(
         &(struct wk_data_spec){.kind = WK_DIGITS, .train_examples = 3, .test_examples = 1, .seed = 9});
+    draw_all(data);
     wk_digit_draw(9, 2, a);
     assert_memory_equal(a, data->train.bytes + 2 * WK_DIGIT_PIXELS, WK_DIGIT_PIXELS);
     wk_digit_draw(8, 2, b);
@@ -529,6 +539,7 @@ static void digits_default_sizes_and_balance(void **state)
     struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_DIGITS, .labels = true});
     assert_int_equal(wk_data_train(data)->examples, 20000);
     assert_int_equal(wk_data_test(data)->examples, 2000);
+    draw_all(data);
     for (int i = 0; i < 20000; i++)
         count[data->train.label[i]]++;
     for (int i = 0; i < 10; i++)

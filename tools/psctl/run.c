@@ -3,11 +3,13 @@
 // psctl run: a whole job on this machine. Checks the job, makes a place for the sockets, writes the command
 // lines of every process, and leaves the rest to the group.
 #include <limits.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/alloc.h"
+#include "common/clock.h"
 #include "common/job.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/group.h"
@@ -170,6 +172,14 @@ static enum ps_code check_job(struct run *run, struct ps_error *e)
     return PS_OK;
 }
 
+// What workerd counts seconds_to_first_step from.
+static void note_start(void)
+{
+    char ns[24];
+    snprintf(ns, sizeof ns, "%" PRIu64, ps_now());
+    setenv("PS_STARTED_NS", ns, 1);
+}
+
 int command_run(struct call *call)
 {
     struct run run = {.n_ps = 2, .n_workers = 2};
@@ -184,6 +194,7 @@ int command_run(struct call *call)
     int exit_code;
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
+    note_start();
     run.file = call->argv[0];
     if (check_job(&run, &e) || program_find("workerd", "WORKERD", run.workerd, sizeof run.workerd, &e))
         exit_code = report(&e);

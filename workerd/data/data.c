@@ -64,8 +64,15 @@ static enum ps_code check_alike(const struct wk_split *train, const struct wk_sp
     return PS_OK;
 }
 
+void wk_part_need(const struct wk_part *part, uint64_t example)
+{
+    if (part->drawing)
+        wk_drawing_need(part, example);
+}
+
 void wk_part_fini(struct wk_part *part)
 {
+    wk_drawing_free(part->drawing);
     free(part->bytes);
     free(part->floats);
     free(part->label);

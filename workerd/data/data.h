@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training and test data: read (or drawn) once, kept in memory in its own small type, turned into float batches by a
-// prefetching thread.
+// Training and test data: read once (or drawn when first needed), kept in memory in its own small type, turned into
+// float batches by a prefetching thread.
 //
 // wk_data is immutable once opened and may be shared by threads. wk_feed belongs to one thread at a time.
 #ifndef WK_DATA_H

@@ -15,7 +15,14 @@ struct wk_part {
     float *floats;  // (examples, inputs), where bytes is NULL
     int32_t *label; // (examples,); or NULL
     float *target;  // (examples, targets), where label is NULL
+    struct wk_drawing *drawing; // digits: what is not drawn yet; else NULL
 };
+
+// An example's x and y are in memory when this returns. Any thread.
+void wk_part_need(const struct wk_part *part, uint64_t example);
+// digits.c: draws an example unless it has been.
+void wk_drawing_need(const struct wk_part *part, uint64_t example);
+void wk_drawing_free(struct wk_drawing *drawing); // may be NULL
 
 struct wk_data {
     struct wk_part train, test;

@@ -6,7 +6,11 @@
 // multiply-add), so that a seed gives the same bytes on every machine.
 #include <inttypes.h>
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 
+#include "common/alloc.h"
 #include "common/philox.h"
 #include "workerd/data/data_internal.h"
 
@@ -230,27 +234,60 @@ int32_t wk_digit_draw(uint64_t seed, uint64_t example, uint8_t pixels[PIXELS])
     return label;
 }
 
-static enum ps_code draw_part(const struct wk_data_spec *spec, uint64_t first, uint64_t examples,
-                              struct wk_part *part, struct ps_error *e)
+// ---- drawn when first needed ----------------------------------------------------------------------------------------
+
+// A job's first step does not wait for the last example: each is drawn by the thread that needs it first.
+enum { BLANK, BEING_DRAWN, DRAWN };
+
+struct wk_drawing {
+    uint64_t seed, first;  // number of the part's example 0
+    atomic_uchar state[];  // [examples]
+};
+
+void wk_drawing_need(const struct wk_part *part, uint64_t example)
+{
+    struct wk_drawing *d = part->drawing;
+    unsigned char blank = BLANK;
+    if (atomic_load_explicit(&d->state[example], memory_order_acquire) == DRAWN)
+        return;
+    if (atomic_compare_exchange_strong(&d->state[example], &blank, BEING_DRAWN)) {
+        int32_t label = wk_digit_draw(d->seed, d->first + example, part->bytes + example * PIXELS);
+        if (part->label)
+            part->label[example] = label;
+        else
+            part->target[example] = (float)label;
+        atomic_store_explicit(&d->state[example], DRAWN, memory_order_release);
+    }
+    while (atomic_load_explicit(&d->state[example], memory_order_acquire) != DRAWN)
+        sched_yield();
+}
+
+void wk_drawing_free(struct wk_drawing *drawing)
+{
+    free(drawing);
+}
+
+static enum ps_code plan_part(const struct wk_data_spec *spec, uint64_t first, uint64_t examples, struct wk_part *part,
+                              struct ps_error *e)
 {
     part->split = (struct wk_split){.examples = examples, .shape = {SIDE, SIDE}, .rank = 2, .inputs = PIXELS};
     if (examples > FIRST_TEST)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "synthetic-digits: %" PRIu64 " examples, expected at most %" PRIu64, examples,
-                       FIRST_TEST);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "synthetic-digits: %" PRIu64 " examples, expected at most %" PRIu64,
+                       examples, FIRST_TEST);
     part->bytes = wk_array(examples, PIXELS, 1, e);
-    if (!part->bytes)
+    if (!part->bytes || wk_part_alloc_y(part, spec->labels, 1, e))
         return PS_RESOURCE_EXHAUSTED;
-    enum ps_code code = wk_part_alloc_y(part, spec->labels, 1, e);
-    for (uint64_t i = 0; i < examples && code == PS_OK; i++)
-        code = wk_part_put_y(part, i, wk_digit_draw(spec->seed, first + i, part->bytes + i * PIXELS), e);
-    return code;
+    part->split.classes = spec->labels ? 10 : 0;
+    part->drawing = ps_alloc(sizeof *part->drawing + examples);
+    part->drawing->seed = spec->seed;
+    part->drawing->first = first;
+    return PS_OK;
 }
 
 enum ps_code wk_digits_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e)
 {
     uint64_t train = spec->train_examples ? spec->train_examples : TRAIN_EXAMPLES;
     uint64_t test = spec->test_examples ? spec->test_examples : TEST_EXAMPLES;
-    enum ps_code code = draw_part(spec, 0, train, &data->train, e);
-    return code == PS_OK ? draw_part(spec, FIRST_TEST, test, &data->test, e) : code;
+    enum ps_code code = plan_part(spec, 0, train, &data->train, e);
+    return code == PS_OK ? plan_part(spec, FIRST_TEST, test, &data->test, e) : code;
 }

@@ -75,6 +75,7 @@ static void fill(const struct wk_feed *feed, struct request request, struct buff
         uint64_t at = request.first + (uint64_t)row;
         uint64_t example = feed->shuffle ? wk_shuffle(feed->seed, request.epoch, split->examples, at) : at;
         b->example[row] = example;
+        wk_part_need(feed->part, example);
         gather_x(feed, example, b->x + (size_t)row * split->inputs);
         gather_y(feed->part, example, b, row);
     }

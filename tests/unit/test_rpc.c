@@ -1,0 +1,930 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gRPC server and client against each other, in one process, over unix sockets and loopback. The server's handler
+// is a little core: what it does with a request is the request's first byte.
+//
+//     e   echo            f   fail with NOT_FOUND           p   park until release() answers with an echo
+//     n   a number follows (4 bytes): must be the next one of its stream
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/rpc/client.h"
+#include "common/rpc/method.h"
+#include "common/rpc/server.h"
+#include "common/wire.h"
+#include "proto/paramserver.pb-c.h"
+
+enum { PUSH = PARAMSERVER__V1__METHOD__PUSH, STATUS = PARAMSERVER__V1__METHOD__STATUS, WAIT_S = 20 };
+
+// ---- the little core ----------------------------------------------------------------------------------------------
+
+struct user {
+    struct user *next;
+    struct ps_call *call;
+};
+
+struct core {
+    pthread_mutex_t lock;
+    struct user *parked;
+    size_t n_parked, n_calls;
+    uint32_t next_number;
+    bool out_of_order;
+    uint64_t deadline;  // of the last call
+};
+
+static void echo(struct ps_call *call)
+{
+    struct ps_rope body = PS_ROPE_EMPTY;
+    ps_rope_move(&body, &call->request);
+    ps_call_reply(call, PS_OK, NULL, &body);
+}
+
+static void park(struct core *core, struct ps_call *call)
+{
+    struct user *u = call->user;
+    u->call = call;
+    u->next = core->parked;
+    core->parked = u;
+    core->n_parked++;
+}
+
+static void on_call(void *ctx, struct ps_call *call)
+{
+    struct core *core = ctx;
+    uint8_t head[5] = {'e'};
+    uint32_t number;
+    ps_rope_copy_out(&call->request, 0, sizeof head, head);
+    memcpy(&number, head + 1, sizeof number);
+    pthread_mutex_lock(&core->lock);
+    core->n_calls++;
+    core->deadline = call->deadline;
+    if (head[0] == 'n')
+        core->out_of_order |= number != core->next_number++;
+    if (head[0] == 'p')
+        park(core, call);
+    pthread_mutex_unlock(&core->lock);
+    if (head[0] == 'f')
+        ps_call_reply(call, PS_NOT_FOUND, "no variable 'w' in job 'j'", NULL);
+    else if (head[0] != 'p')
+        echo(call);
+}
+
+static void release(struct core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    struct user *u = core->parked;
+    core->parked = NULL;
+    core->n_parked = 0;
+    pthread_mutex_unlock(&core->lock);
+    while (u) {
+        struct ps_call *call = u->call;
+        u = u->next;  // it goes with its call
+        echo(call);
+    }
+}
+
+// As it is now; for its numbers.
+static struct core look(struct core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    struct core copy = *core;
+    pthread_mutex_unlock(&core->lock);
+    return copy;
+}
+
+static size_t parked(struct core *core)
+{
+    return look(core).n_parked;
+}
+
+static void pause_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static void await_parked(struct core *core, size_t n)
+{
+    uint64_t until = ps_now() + WAIT_S * PS_SECOND;
+    while (parked(core) < n && ps_now() < until)
+        pause_ms(1);
+    assert_int_equal(parked(core), n);
+}
+
+// ---- answers ------------------------------------------------------------------------------------------------------
+
+struct answer {
+    bool done;
+    enum ps_code code;
+    char text[512];
+    struct ps_rope body;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static _Thread_local bool inside_call;
+
+static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+{
+    struct answer *a = arg;
+    assert_false(inside_call);
+    pthread_mutex_lock(&lock);
+    assert_false(a->done);
+    a->code = code;
+    snprintf(a->text, sizeof a->text, "%s", text);
+    ps_rope_move(&a->body, reply);
+    a->done = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static bool answered(const struct answer *a)
+{
+    pthread_mutex_lock(&lock);
+    bool done = a->done;
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+static void await(struct answer *a)
+{
+    struct timespec until;
+    int error = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += WAIT_S;
+    pthread_mutex_lock(&lock);
+    while (!a->done && error == 0)
+        error = pthread_cond_timedwait(&changed, &lock, &until);
+    pthread_mutex_unlock(&lock);
+    assert_true(a->done);
+}
+
+static void ask(struct ps_client *c, bool stream, int method, uint32_t timeout_ms, struct ps_slice request,
+                struct answer *a)
+{
+    struct ps_rope rope = PS_ROPE_EMPTY;
+    memset(a, 0, sizeof *a);
+    ps_rope_add(&rope, request);
+    inside_call = true;
+    ps_client_call(c, 0, method, stream, timeout_ms, &rope, on_answer, a);
+    inside_call = false;
+    assert_int_equal(rope.len, 0);
+}
+
+static struct ps_slice text(const char *s)
+{
+    return (struct ps_slice){(const uint8_t *)s, strlen(s), NULL};
+}
+
+static enum ps_code ask_and_await(struct ps_client *c, bool stream, uint32_t timeout_ms, const char *request,
+                                  struct answer *a)
+{
+    ask(c, stream, PUSH, timeout_ms, text(request), a);
+    await(a);
+    ps_rope_clear(&a->body);
+    return a->code;
+}
+
+// ---- a server and a client of it ------------------------------------------------------------------------------------
+
+struct pair {
+    char directory[32], address[64];
+    struct core core;
+    struct ps_server *server;
+    struct ps_client *client;
+};
+
+static void serve(struct pair *p, int threads)
+{
+    const struct ps_server_options options = {
+        .threads = threads, .call_bytes = sizeof(struct user), .call = on_call, .ctx = &p->core};
+    const char *address = p->address;
+    struct ps_error e;
+    if (ps_server_start(&address, 1, &options, &p->server, &e))
+        fail_msg("%s", e.text);
+}
+
+static struct ps_client *connect_to(const char *address)
+{
+    return ps_client_create(&address, 1);
+}
+
+static int setup(void **state)
+{
+    struct pair *p = calloc(1, sizeof *p);
+    strcpy(p->directory, "/tmp/test_rpc.XXXXXX");
+    if (!mkdtemp(p->directory))
+        return -1;
+    snprintf(p->address, sizeof p->address, "unix:%s/socket", p->directory);
+    pthread_mutex_init(&p->core.lock, NULL);
+    serve(p, 2);
+    p->client = connect_to(p->address);
+    *state = p;
+    return 0;
+}
+
+static void close_client(struct ps_client *c)
+{
+    ps_client_stop(c);
+    ps_client_destroy(c);
+}
+
+static void close_server(struct pair *p)
+{
+    release(&p->core);
+    assert_true(ps_server_stop(p->server, 5 * PS_SECOND));
+    ps_server_destroy(p->server);
+    p->server = NULL;
+}
+
+static int teardown(void **state)
+{
+    struct pair *p = *state;
+    if (p->client)
+        close_client(p->client);
+    if (p->server)
+        close_server(p);
+    pthread_mutex_destroy(&p->core.lock);
+    char command[64];
+    snprintf(command, sizeof command, "%s/socket", p->directory);
+    unlink(command);
+    rmdir(p->directory);
+    free(p);
+    return 0;
+}
+
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+static void methods_are_the_contract(void **state)
+{
+    (void)state;
+    const ProtobufCServiceDescriptor *services[] = {&paramserver__v1__parameter_server__descriptor,
+                                                    &paramserver__v1__admin__descriptor};
+    size_t found = 0;
+    for (size_t s = 0; s < 2; s++)
+        for (unsigned i = 0; i < services[s]->n_methods; i++) {
+            char path[128];
+            snprintf(path, sizeof path, "/%s/%s", services[s]->name, services[s]->methods[i].name);
+            bool known = strcmp(path, PS_STREAM_PATH) == 0;
+            for (int m = 1; m < PS_METHODS; m++)
+                known |= strcmp(path, ps_method_path(m)) == 0;
+            if (!known)
+                fail_msg("%s is missing", path);
+            found++;
+        }
+    assert_int_equal(found, PS_METHODS);  // 16 and the stream
+    assert_int_equal(paramserver__v1__method__descriptor.n_values, PS_METHODS);
+    assert_null(ps_method_path(0));
+    assert_null(ps_method_path(PS_METHODS));
+}
+
+static void check_echo(struct ps_client *c, bool stream, size_t len)
+{
+    struct answer a;
+    uint8_t *data, *got = malloc(len + 1);
+    struct ps_slice request = ps_slice_new(len, &data);
+    for (size_t i = 0; i < len; i++)
+        data[i] = (uint8_t)(i ? i * 2654435761u >> 7 : 'e');
+    ask(c, stream, PUSH, 10000, ps_slice_ref(request), &a);
+    await(&a);
+    if (a.code)
+        fail_msg("%zu bytes: %s", len, a.text);
+    assert_int_equal(a.body.len, len);
+    ps_rope_copy_out(&a.body, 0, len, got);
+    assert_memory_equal(got, data, len);
+    ps_rope_clear(&a.body);
+    ps_slice_unref(request);
+    free(got);
+}
+
+static void echoes_every_size(void **state)
+{
+    struct pair *p = *state;
+    static const size_t sizes[] = {0, 1, 23, 24, 2048, 2049, 65536, PS_BLOCK_BYTES, PS_CHUNK_MAX + 4096};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_echo(p->client, false, sizes[i]);
+        check_echo(p->client, true, sizes[i]);
+    }
+}
+
+static void errors_arrive(void **state)
+{
+    struct pair *p = *state;
+    for (int stream = 0; stream < 2; stream++) {
+        struct answer a;
+        assert_int_equal(ask_and_await(p->client, stream, 10000, "f", &a), PS_NOT_FOUND);
+        assert_string_equal(a.text, "no variable 'w' in job 'j'");
+    }
+}
+
+static void admin_calls_are_unary(void **state)
+{
+    struct pair *p = *state;
+    struct answer a;
+    ask(p->client, true, STATUS, 10000, text("e"), &a);
+    await(&a);
+    assert_int_equal(a.code, PS_OK);
+    ps_rope_clear(&a.body);
+}
+
+static void too_large_a_request_is_refused(void **state)
+{
+    struct pair *p = *state;
+    for (int stream = 0; stream < 2; stream++) {
+        struct answer a;
+        uint8_t *data;
+        struct ps_slice request = ps_slice_new(PS_MESSAGE_MAX, &data);
+        memset(data, 'e', PS_MESSAGE_MAX);
+        ask(p->client, stream, PUSH, 10000, request, &a);
+        await(&a);
+        assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    }
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
+}
+
+// Requests of one stream are taken up in order, by however many threads; replies find their calls.
+static void stream_keeps_order(void **state)
+{
+    enum { N = 20000 };
+    struct pair *p = *state;
+    struct answer *a = calloc(N, sizeof *a);
+    close_server(p);
+    serve(p, 4);
+    for (uint32_t i = 0; i < N; i++) {
+        uint8_t *data;
+        struct ps_slice request = ps_slice_new(i % 100 ? 40 : 30000, &data);
+        memset(data, 0, request.len);
+        data[0] = 'n';
+        memcpy(data + 1, &i, sizeof i);
+        ask(p->client, true, PUSH, 0, request, &a[i]);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t number;
+        await(&a[i]);
+        if (a[i].code)
+            fail_msg("%u: %s", i, a[i].text);
+        ps_rope_copy_out(&a[i].body, 1, sizeof number, &number);
+        assert_int_equal(number, i);
+        ps_rope_clear(&a[i].body);
+    }
+    assert_false(look(&p->core).out_of_order);
+    assert_int_equal(look(&p->core).n_calls, N);
+    free(a);
+}
+
+// The owner of a request's bytes may want a lock that the caller holds: it must not be told from inside the call.
+struct guarded {
+    struct ps_owner owner;
+    uint8_t bytes[100000];
+};
+
+static size_t freed;
+
+static void guarded_free(struct ps_owner *o)
+{
+    assert_false(inside_call);
+    __atomic_fetch_add(&freed, 1, __ATOMIC_SEQ_CST);
+    free(o);
+}
+
+static void owners_are_let_go_outside_of_calls(void **state)
+{
+    enum { N = 300 };
+    struct pair *p = *state;
+    struct answer *a = calloc(N, sizeof *a);
+    freed = 0;
+    for (int i = 0; i < N; i++) {
+        struct guarded *g = calloc(1, sizeof *g);
+        g->owner.refs = 1;
+        g->owner.free = guarded_free;
+        ask(p->client, i % 3, PUSH, 10000, (struct ps_slice){g->bytes, i % 2 ? sizeof g->bytes : 100, &g->owner},
+            &a[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        await(&a[i]);
+        assert_int_equal(a[i].code, PS_OK);
+        ps_rope_clear(&a[i].body);
+    }
+    close_client(p->client);
+    p->client = NULL;
+    assert_int_equal(__atomic_load_n(&freed, __ATOMIC_SEQ_CST), N);
+    free(a);
+}
+
+// ---- deadlines and waiting ------------------------------------------------------------------------------------------
+
+static void deadlines_hold(void **state)
+{
+    struct pair *p = *state;
+    for (int stream = 0; stream < 2; stream++) {
+        struct answer a;
+        uint64_t before = ps_now();
+        assert_int_equal(ask_and_await(p->client, stream, 200, "p", &a), PS_DEADLINE_EXCEEDED);
+        uint64_t took = ps_now() - before;
+        assert_in_range(took, 190 * PS_MS, 2000 * PS_MS);
+        assert_string_equal(a.text, "no answer to Push within 200 ms");
+        // The handler was told to answer a little before.
+        assert_in_range(look(&p->core).deadline, before, before + 199 * PS_MS);
+        release(&p->core);  // too late: dropped
+    }
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
+}
+
+static void a_parked_call_delays_nobody(void **state)
+{
+    struct pair *p = *state;
+    struct answer waiting;
+    ask(p->client, true, PUSH, 0, text("p"), &waiting);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
+    assert_false(answered(&waiting));
+    release(&p->core);
+    await(&waiting);
+    assert_int_equal(waiting.code, PS_OK);
+    ps_rope_clear(&waiting.body);
+}
+
+// What one stream may have unanswered is bounded; the rest comes once that is answered.
+static void a_stream_is_bounded(void **state)
+{
+    enum { N = 6000, SLACK = 3 * 400 };  // the messages under way
+    struct pair *p = *state;
+    struct answer *a = calloc(N, sizeof *a);
+    for (int i = 0; i < N; i++)
+        ask(p->client, true, PUSH, 0, text("p"), &a[i]);
+    size_t before = 0, n;
+    while ((n = parked(&p->core)) < PS_STREAM_CALLS || n != before) {
+        before = n;
+        pause_ms(100);
+    }
+    assert_in_range(n, PS_STREAM_CALLS, PS_STREAM_CALLS + SLACK);
+    for (int i = 0; i < N; i++) {
+        while (!answered(&a[i])) {
+            release(&p->core);
+            pause_ms(1);
+        }
+        await(&a[i]);
+        assert_int_equal(a[i].code, PS_OK);
+        ps_rope_clear(&a[i].body);
+    }
+    free(a);
+}
+
+static void unary_calls_are_bounded(void **state)
+{
+    enum { EACH = PS_UNARY_CALLS / 2 + 50 };
+    struct pair *p = *state;
+    struct ps_client *clients[] = {p->client, connect_to(p->address)};
+    struct answer *a = calloc(2 * EACH, sizeof *a);
+    int refused = 0;
+    for (int i = 0; i < 2 * EACH; i++)
+        ask(clients[i % 2], false, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, PS_UNARY_CALLS);
+    pause_ms(300);
+    release(&p->core);
+    for (int i = 0; i < 2 * EACH; i++) {
+        await(&a[i]);
+        refused += a[i].code == PS_RESOURCE_EXHAUSTED;
+        ps_rope_clear(&a[i].body);
+    }
+    assert_int_equal(refused, 100);
+    close_client(clients[1]);
+    free(a);
+}
+
+// ---- ends ---------------------------------------------------------------------------------------------------------
+
+static void nobody_there_is_said_soon(void **state)
+{
+    struct pair *p = *state;
+    close_server(p);
+    for (int stream = 0; stream < 2; stream++) {
+        struct answer a;
+        uint64_t before = ps_now();
+        assert_int_equal(ask_and_await(p->client, stream, 10000, "e", &a), PS_UNAVAILABLE);
+        assert_in_range(ps_now() - before, 0, 2 * PS_SECOND);
+        assert_true(strlen(a.text) > 0);
+    }
+}
+
+static void a_server_that_returns_is_found(void **state)
+{
+    struct pair *p = *state;
+    struct answer a;
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &a), PS_OK);
+    close_server(p);
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &a), PS_UNAVAILABLE);
+    serve(p, 2);
+    uint64_t until = ps_now() + 5 * PS_SECOND;
+    for (int stream = 0; stream < 2; stream++) {
+        while (ask_and_await(p->client, stream, 10000, "e", &a) == PS_UNAVAILABLE && ps_now() < until)
+            pause_ms(20);
+        assert_int_equal(a.code, PS_OK);
+    }
+}
+
+static void a_cut_ends_what_waits(void **state)
+{
+    struct pair *p = *state;
+    struct answer a[4];
+    for (int i = 0; i < 4; i++)
+        ask(p->client, i % 2, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, 4);
+    assert_false(ps_server_stop(p->server, 50 * PS_MS));
+    for (int i = 0; i < 4; i++) {
+        await(&a[i]);
+        assert_int_equal(a[i].code, PS_UNAVAILABLE);
+    }
+    release(&p->core);  // the handler's calls have outlived the server's connections
+    ps_server_destroy(p->server);
+    p->server = NULL;
+}
+
+static void calls_outlive_the_server(void **state)
+{
+    struct pair *p = *state;
+    struct answer a[2];
+    for (int i = 0; i < 2; i++)
+        ask(p->client, i, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, 2);
+    assert_false(ps_server_stop(p->server, 0));
+    ps_server_destroy(p->server);
+    p->server = NULL;
+    release(&p->core);
+    await(&a[0]);
+    await(&a[1]);
+}
+
+static void a_client_that_leaves_is_forgotten(void **state)
+{
+    struct pair *p = *state;
+    struct ps_client *other = connect_to(p->address);
+    struct answer a[2];
+    for (int i = 0; i < 2; i++)
+        ask(other, i, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, 2);
+    close_client(other);
+    for (int i = 0; i < 2; i++) {
+        assert_true(a[i].done);
+        assert_int_equal(a[i].code, PS_CANCELLED);
+    }
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
+    close_server(p);  // which answers them, to nobody
+}
+
+static void drained_server_answers_what_it_has(void **state)
+{
+    struct pair *p = *state;
+    struct answer a[2], late;
+    for (int i = 0; i < 2; i++)
+        ask(p->client, i, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, 2);
+    ps_server_drain(p->server);
+    assert_int_equal(ask_and_await(p->client, false, 10000, "e", &late), PS_UNAVAILABLE);
+    release(&p->core);
+    for (int i = 0; i < 2; i++) {
+        await(&a[i]);
+        assert_int_equal(a[i].code, PS_OK);
+        ps_rope_clear(&a[i].body);
+    }
+    assert_true(ps_server_stop(p->server, 5 * PS_SECOND));
+    ps_server_destroy(p->server);
+    p->server = NULL;
+}
+
+struct chain {
+    struct ps_client *client;
+    int calls;
+    struct answer last;
+};
+
+static void call_again(void *arg, enum ps_code code, const char *what, struct ps_rope *reply)
+{
+    struct chain *chain = arg;
+    struct ps_rope request = PS_ROPE_EMPTY;
+    (void)what;
+    (void)reply;
+    assert_int_equal(code, PS_CANCELLED);
+    if (chain->calls++ < 3)
+        ps_client_call(chain->client, 0, PUSH, chain->calls % 2, 0, &request, call_again, chain);
+    else
+        ps_client_call(chain->client, 0, PUSH, true, 0, &request, on_answer, &chain->last);
+}
+
+static void calls_made_while_stopping_end(void **state)
+{
+    struct pair *p = *state;
+    struct chain chain = {.client = p->client};
+    struct ps_rope request = PS_ROPE_EMPTY;
+    ps_rope_add(&request, text("p"));
+    ps_client_call(p->client, 0, PUSH, true, 0, &request, call_again, &chain);
+    await_parked(&p->core, 1);
+    close_client(p->client);
+    p->client = NULL;
+    assert_int_equal(chain.calls, 4);
+    assert_true(chain.last.done);
+    assert_int_equal(chain.last.code, PS_CANCELLED);
+}
+
+// ---- timers -------------------------------------------------------------------------------------------------------
+
+struct order {
+    int n, seen[8];
+    struct answer last;
+};
+
+static struct order order;
+
+static void note(void *arg)
+{
+    order.seen[order.n++] = (int)(intptr_t)arg;
+    if (order.n == 8)
+        on_answer(&order.last, PS_OK, "", &(struct ps_rope){0});
+}
+
+static void never(void *arg)
+{
+    (void)arg;
+    abort();
+}
+
+static void timers_run_in_order(void **state)
+{
+    static const int delays[8] = {50, 10, 80, 30, 20, 70, 60, 40};
+    struct pair *p = *state;
+    memset(&order, 0, sizeof order);
+    uint64_t before = ps_now();
+    ps_client_after(p->client, 3600 * PS_SECOND, never, NULL);
+    for (int i = 0; i < 8; i++)
+        ps_client_after(p->client, (uint64_t)delays[i] * PS_MS, note, (void *)(intptr_t)delays[i]);
+    await(&order.last);
+    assert_in_range(ps_now() - before, 80 * PS_MS, 2000 * PS_MS);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(order.seen[i], 10 * (i + 1));
+}
+
+// ---- addresses ----------------------------------------------------------------------------------------------------
+
+static enum ps_code try_address(const char *address, bool insecure, struct ps_error *e)
+{
+    const struct ps_server_options options = {.insecure = insecure, .call = on_call};
+    struct ps_server *s;
+    enum ps_code code = ps_server_start(&address, 1, &options, &s, e);
+    if (code == PS_OK) {
+        assert_true((strncmp(address, "unix:", 5) == 0) == (ps_server_port(s, 0) == 0));
+        ps_server_stop(s, 0);
+        ps_server_destroy(s);
+    }
+    return code;
+}
+
+static void only_loopback_without_insecure(void **state)
+{
+    struct ps_error e;
+    (void)state;
+    assert_int_equal(try_address("127.0.0.1:0", false, &e), PS_OK);
+    assert_int_equal(try_address("127.1.2.3:0", false, &e), PS_OK);
+    assert_int_equal(try_address("localhost:0", false, &e), PS_OK);
+    assert_int_equal(try_address("0.0.0.0:0", false, &e), PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "0.0.0.0:0"));
+    assert_non_null(strstr(e.text, "--insecure"));
+    assert_int_equal(try_address("[::]:0", false, &e), PS_FAILED_PRECONDITION);
+    assert_int_equal(try_address("192.0.2.1:0", false, &e), PS_FAILED_PRECONDITION);
+    assert_int_equal(try_address("0.0.0.0:0", true, &e), PS_OK);
+    assert_int_equal(try_address("192.0.2.1:0", true, &e), PS_UNAVAILABLE);  // not an address of this host
+}
+
+static void bad_addresses_are_refused(void **state)
+{
+    static const char *const bad[] = {"",        "nonsense",   ":7070",  "127.0.0.1", "127.0.0.1:",     "127.0.0.1:x",
+                                      "host:-1", "host:70000", "[::1:7", "::1:7",     "ipv4:1.2.3.4:5", "unix:"};
+    struct ps_error e;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (try_address(bad[i], true, &e) != PS_INVALID_ARGUMENT)
+            fail_msg("accepted: '%s'", bad[i]);
+}
+
+static void an_address_in_use_is_named(void **state)
+{
+    struct pair *p = *state;
+    const struct ps_server_options options = {.call = on_call};
+    const char *any = "127.0.0.1:0";
+    char taken[32];
+    struct ps_server *s;
+    struct ps_error e;
+    assert_int_equal(try_address(p->address, false, &e), PS_ALREADY_EXISTS);
+    assert_non_null(strstr(e.text, p->address));
+    assert_int_equal(ps_server_start(&any, 1, &options, &s, &e), PS_OK);
+    snprintf(taken, sizeof taken, "127.0.0.1:%d", ps_server_port(s, 0));
+    assert_int_equal(try_address(taken, false, &e), PS_ALREADY_EXISTS);
+    assert_non_null(strstr(e.text, taken));
+    ps_server_stop(s, 0);
+    ps_server_destroy(s);
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);  // was not disturbed
+}
+
+static void a_stale_socket_is_replaced(void **state)
+{
+    struct pair *p = *state;
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct ps_error e;
+    close_server(p);
+    strcpy(to.sun_path, p->address + strlen("unix:"));
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
+    close(fd);
+    assert_int_equal(try_address(p->address, false, &e), PS_OK);
+
+    FILE *f = fopen(to.sun_path, "w");  // what is no socket is left alone
+    fclose(f);
+    assert_int_equal(try_address(p->address, false, &e), PS_ALREADY_EXISTS);
+    struct stat st;
+    assert_int_equal(stat(to.sun_path, &st), 0);
+}
+
+// ---- what does not speak our language -------------------------------------------------------------------------------
+
+// Enough of HTTP/2 to send any bytes as a message, and to find the status in what comes back: the gRPC core writes
+// headers as they are.
+struct raw {
+    int fd;
+    uint8_t out[70000];
+    size_t n;
+};
+
+static void put(struct raw *r, const void *data, size_t len)
+{
+    memcpy(r->out + r->n, data, len);
+    r->n += len;
+}
+
+static void put_frame(struct raw *r, uint8_t type, uint8_t flags, uint8_t stream, const void *data, size_t len)
+{
+    const uint8_t head[9] = {(uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len, type, flags, 0, 0, 0, stream};
+    put(r, head, sizeof head);
+    put(r, data, len);
+}
+
+static size_t put_header(uint8_t *to, const char *name, const char *value)
+{
+    size_t n = strlen(name), v = strlen(value);
+    to[0] = 0;  // literal, not indexed
+    to[1] = (uint8_t)n;
+    memcpy(to + 2, name, n);
+    to[2 + n] = (uint8_t)v;
+    memcpy(to + 3 + n, value, v);
+    return 3 + n + v;
+}
+
+static void raw_open(struct raw *r, const struct pair *p, const char *path, const char *encoding)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    uint8_t headers[512];
+    size_t n = 0;
+    r->n = 0;
+    strcpy(to.sun_path, p->address + strlen("unix:"));
+    r->fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(connect(r->fd, (struct sockaddr *)&to, sizeof to), 0);
+    put(r, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+    put_frame(r, 4, 0, 0, "", 0);
+    n += put_header(headers + n, ":method", "POST");
+    n += put_header(headers + n, ":scheme", "http");
+    n += put_header(headers + n, ":path", path);
+    n += put_header(headers + n, ":authority", "test");
+    n += put_header(headers + n, "te", "trailers");
+    n += put_header(headers + n, "content-type", "application/grpc");
+    n += put_header(headers + n, "grpc-encoding", encoding);
+    put_frame(r, 1, 4, 1, headers, n);
+}
+
+static void raw_message(struct raw *r, bool compressed, const void *data, size_t len)
+{
+    uint8_t message[20000] = {compressed, 0, 0, (uint8_t)(len >> 8), (uint8_t)len};
+    memcpy(message + 5, data, len);
+    put_frame(r, 0, 0, 1, message, len + 5);
+}
+
+// Sends what was put together; the status that comes back, and its text.
+static int raw_status(struct raw *r, char *what, size_t size)
+{
+    uint8_t in[65536];
+    size_t n = 0;
+    ssize_t got;
+    int status = -1;
+    struct timeval patience = {WAIT_S, 0};
+    setsockopt(r->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    assert_int_equal(send(r->fd, r->out, r->n, 0), r->n);
+    *what = 0;
+    while (status < 0 && (got = recv(r->fd, in + n, sizeof in - n, 0)) > 0) {
+        n += (size_t)got;
+        uint8_t *at = memmem(in, n, "grpc-status", 11), *message = memmem(in, n, "grpc-message", 12);
+        if (at && at + 12 + at[11] <= in + n)
+            status = atoi((char *)memcpy((char[8]){0}, at + 12, at[11] < 7 ? at[11] : 7));
+        if (message)
+            snprintf(what, size, "%.*s", message[12] & 0x7f, message + 13);
+    }
+    close(r->fd);
+    return status;
+}
+
+static void malformed_messages_end_their_stream(void **state)
+{
+    struct pair *p = *state;
+    static const struct {
+        const char *data;
+        size_t len;
+    } bad[] = {{"garbage", 7}, {"\x12\x01x", 3}, {"\x0a\x05x", 3}, {"\x0a\x05\x7a\x01x\x08\x01", 7}, {"\xff", 1}};
+    char what[256];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct raw r;
+        raw_open(&r, p, PS_STREAM_PATH, "identity");
+        raw_message(&r, false, bad[i].data, bad[i].len);
+        assert_int_equal(raw_status(&r, what, sizeof what), PS_INVALID_ARGUMENT);
+        assert_non_null(strstr(what, "not a record"));
+    }
+    assert_int_equal(look(&p->core).n_calls, 0);
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
+}
+
+static void a_message_of_too_many_records_ends_its_stream(void **state)
+{
+    struct pair *p = *state;
+    uint8_t data[2 * (PS_STREAM_CALLS + 1)];
+    char what[256];
+    struct raw r;
+    for (size_t i = 0; i < sizeof data; i += 2)
+        memcpy(data + i, "\x0a\x00", 2);
+    raw_open(&r, p, PS_STREAM_PATH, "identity");
+    raw_message(&r, false, data, sizeof data);
+    assert_int_equal(raw_status(&r, what, sizeof what), PS_RESOURCE_EXHAUSTED);
+    assert_int_equal(look(&p->core).n_calls, 0);
+}
+
+static void compressed_messages_are_refused(void **state)
+{
+    struct pair *p = *state;
+    char what[256];
+    struct raw r;
+    raw_open(&r, p, PS_STREAM_PATH, "gzip");
+    raw_message(&r, true, "\x1f\x8b\x08\x00", 4);
+    assert_int_equal(raw_status(&r, what, sizeof what), PS_UNIMPLEMENTED);
+}
+
+static void unknown_methods_are_unimplemented(void **state)
+{
+    struct pair *p = *state;
+    char what[256];
+    struct raw r;
+    raw_open(&r, p, "/some.other.Service/Method", "identity");
+    assert_int_equal(raw_status(&r, what, sizeof what), PS_UNIMPLEMENTED);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(methods_are_the_contract),
+        TEST(echoes_every_size),
+        TEST(errors_arrive),
+        TEST(admin_calls_are_unary),
+        TEST(too_large_a_request_is_refused),
+        TEST(stream_keeps_order),
+        TEST(owners_are_let_go_outside_of_calls),
+        TEST(deadlines_hold),
+        TEST(a_parked_call_delays_nobody),
+        TEST(a_stream_is_bounded),
+        TEST(unary_calls_are_bounded),
+        TEST(nobody_there_is_said_soon),
+        TEST(a_server_that_returns_is_found),
+        TEST(a_cut_ends_what_waits),
+        TEST(calls_outlive_the_server),
+        TEST(a_client_that_leaves_is_forgotten),
+        TEST(drained_server_answers_what_it_has),
+        TEST(calls_made_while_stopping_end),
+        TEST(timers_run_in_order),
+        cmocka_unit_test(only_loopback_without_insecure),
+        cmocka_unit_test(bad_addresses_are_refused),
+        TEST(an_address_in_use_is_named),
+        TEST(a_stale_socket_is_replaced),
+        TEST(malformed_messages_end_their_stream),
+        TEST(a_message_of_too_many_records_ends_its_stream),
+        TEST(compressed_messages_are_refused),
+        TEST(unknown_methods_are_unimplemented),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
