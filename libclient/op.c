@@ -210,15 +210,21 @@ static void start_reads(struct psc_op *op)
         admit(&op->shares[t]);
 }
 
+static void start_updates(struct psc_op *op)
+{
+    struct psc__request *r;
+    for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
+        psc__queue_add(r);
+}
+
 static void op_start(struct psc__seat *seat)
 {
     struct psc_op *op = (struct psc_op *)((char *)seat - offsetof(struct psc_op, seat));
     struct psc__request *r;
-    if (!op->seat.mutates)
-        start_reads(op);
+    if (op->seat.mutates)
+        start_updates(op);
     else
-        for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
-            psc__queue_add(r);
+        start_reads(op);
     for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
         psc__queue_pump(r->task);
 }

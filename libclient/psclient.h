@@ -91,6 +91,7 @@ typedef struct psc_options {
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error);
 
 // Leaves the job (reason NULL: done; else: failed, and why), finishes what is under way with CANCELLED, frees.
+// Handles of operations that are not waited for yet stay valid, for psc_wait alone.
 void psc_close(psc_client *client, const char *reason);
 
 // Numbers shown by psctl workers, sent with the next heartbeat.

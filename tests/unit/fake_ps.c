@@ -51,7 +51,8 @@ struct variable {
 struct task {
     struct variable variables[FAKE_VARIABLES];
     size_t n;
-    uint64_t serial;
+    uint64_t serial;  // of the connection
+    uint64_t oldest;  // sequences below it are forgotten, and counted as seen
 };
 
 struct fake_inside {
@@ -71,7 +72,7 @@ struct fake_inside {
 static uint64_t draw(struct fake *f)
 {
     uint32_t w[4];
-    ps_philox(7, PS_RANDOM_DELAY, 0, f->in->draws++, w);
+    ps_philox(f->seed, PS_RANDOM_DELAY, 0, f->in->draws++, w);
     return (uint64_t)w[0] << 32 | w[1];
 }
 
@@ -157,7 +158,7 @@ static void answer_at(struct call *c, uint64_t at, enum ps_code code, const char
 
 static void answer(struct call *c, enum ps_code code, const char *text)
 {
-    uint64_t extra = c->f->shuffle ? draw(c->f) % (20 * TRAVEL) : 0;
+    uint64_t extra = c->f->shuffle ? draw(c->f) % (200 * TRAVEL) : 0;
     answer_at(c, c->f->now + TRAVEL + extra, code, text);
 }
 
@@ -244,8 +245,9 @@ static void update_tensor(struct call *c, const Paramserver__V1__UpdateRequest *
     for (uint64_t i = t->first; i < end; i = next) {
         uint32_t b = block_of(v, i, end, &next);
         out->blocks++;
-        out->duplicates += v->seen[b][r->caller->sequence];
-        if (!v->seen[b][r->caller->sequence])
+        bool seen = r->caller->sequence < c->f->in->tasks[c->task].oldest || v->seen[b][r->caller->sequence];
+        out->duplicates += seen;
+        if (!seen)
             update_block(v, c, b, i, next, from + (i - t->first));
         v->seen[b][r->caller->sequence] = true;
         if (v->version[b] < out->version)
@@ -262,6 +264,7 @@ static void note(struct call *c, const Paramserver__V1__Caller *caller, Paramser
     a.task = c->task;
     a.method = c->method;
     a.sequence = caller->sequence;
+    a.oldest = caller->oldest;
     a.tensors = n;
     a.first = n ? tensors[0]->first : 0;
     a.version = n ? tensors[0]->version : 0;
@@ -273,8 +276,10 @@ static void update(struct call *c, const Paramserver__V1__UpdateRequest *r, cons
 {
     Paramserver__V1__UpdateReply out = PARAMSERVER__V1__UPDATE_REPLY__INIT;
     Paramserver__V1__TensorResult results[FAKE_VARIABLES], *pointers[FAKE_VARIABLES];
+    struct task *t = &c->f->in->tasks[c->task];
     float *from = ps_alloc(payload->len);
     size_t at = 0;
+    t->oldest = r->caller->oldest > t->oldest ? r->caller->oldest : t->oldest;
     ps_rope_copy_out(payload, 0, payload->len, from);
     out.generation = c->f->generation[c->task];
     out.n_results = r->n_tensors;

@@ -25,7 +25,7 @@ enum fake_fate {
 struct fake_arrival {
     uint32_t task;
     int method;
-    uint64_t sequence, first, round, version, snapshot;
+    uint64_t sequence, oldest, first, round, version, snapshot;
     size_t bytes;  // of payload
     size_t tensors;
     bool duplicate;  // changed nothing
@@ -38,6 +38,7 @@ typedef enum fake_fate (*fake_fate_fn)(struct fake *f, uint32_t task, int method
 
 struct fake {
     // Set by the test.
+    uint64_t seed;      // of what takes how long
     bool unary;         // requests overtake each other, and only the one call is cut
     bool shuffle;       // answers overtake each other
     fake_fate_fn fate;  // NULL: all is well

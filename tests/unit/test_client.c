@@ -481,21 +481,24 @@ static void test_cuts_are_swept_unary(void **state)
     sweep(PSC_UNARY);
 }
 
-static void no_overtaking(psc_transport transport)
+// Updates and reads of one variable, taking turns; which request is cut, and who is how late, follows from the seed.
+static void no_overtaking(psc_transport transport, uint64_t seed)
 {
     struct bench *b = bench_ready(transport);
+    const int turns = 1 + (int)seed % 8;
     b->fake.shuffle = true;
     b->fake.fate = cut_one;
-    b->fake.param = 2 * 5 + 1;
+    b->fake.param = seed % (uint64_t)(4 * turns);
+    b->fake.seed = seed;
     b->scalar = 1;
-    float seen[20];
-    struct outcome o[20] = {0}, pushed = {0};
-    for (int i = 0; i < 20; i++) {
+    float seen[8];
+    struct outcome o[8] = {0}, pushed = {0};
+    for (int i = 0; i < turns; i++) {
         psc_tensor to = {"step", &seen[i], 1, PSC_FLOAT32};
         psc_assign_add(b->client, &b->tensors[3], 1, on_result, &pushed, NULL);
         psc_pull(b->client, &to, 1, 0, on_result, &o[i], NULL);
     }
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < turns; i++) {
         assert_true(fake_run(&b->fake, &o[i].done, 200));
         assert_int_equal(o[i].result.error.code, PSC_OK);
         assert_true(seen[i] >= (float)(i + 1));
@@ -507,13 +510,15 @@ static void no_overtaking(psc_transport transport)
 static void test_no_read_overtakes_an_update_stream(void **state)
 {
     (void)state;
-    no_overtaking(PSC_STREAM);
+    for (uint64_t seed = 0; seed < 120; seed++)
+        no_overtaking(PSC_STREAM, seed);
 }
 
 static void test_no_read_overtakes_an_update_unary(void **state)
 {
     (void)state;
-    no_overtaking(PSC_UNARY);
+    for (uint64_t seed = 0; seed < 120; seed++)
+        no_overtaking(PSC_UNARY, seed);
 }
 
 static enum fake_fate task_is_down(struct fake *f, uint32_t task, int method, uint64_t n)
@@ -539,6 +544,8 @@ static void test_window(void **state)
         highest = s > highest ? s : highest;
         lowest = s < lowest ? s : lowest;
     }
+    for (size_t i = 0; i < b->fake.n_arrivals; i++)
+        assert_int_equal(b->fake.arrivals[i].oldest, lowest);
     assert_int_equal(highest, lowest + PS_WINDOW - 1);
     b->fake.param = 0;
     assert_true(fake_run(&b->fake, &rest[599].done, 100));
@@ -547,6 +554,22 @@ static void test_window(void **state)
         assert_int_equal(rest[i].result.error.code, PSC_OK);
     assert_in_order(&b->fake);
     free(rest);
+    bench_free(b);
+}
+
+static void test_waiting_for_the_window_has_a_deadline(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome barrier = {0}, *o = calloc(PS_WINDOW, sizeof *o);
+    psc__barrier(b->client, "b", on_done, &barrier);  // holds its sequence
+    for (int i = 0; i < PS_WINDOW; i++)
+        psc_push(b->client, b->tensors + 3, 1, 0, 1, on_result, &o[i], NULL);
+    assert_true(fake_run(&b->fake, &o[PS_WINDOW - 1].done, 30));
+    assert_int_equal(o[PS_WINDOW - 1].result.error.code, PSC_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(o[PS_WINDOW - 1].result.error.text, "256 earlier operations are still open"));
+    assert_int_equal(o[PS_WINDOW - 2].result.error.code, PSC_OK);
+    free(o);
     bench_free(b);
 }
 
@@ -995,6 +1018,7 @@ int main(void)
         cmocka_unit_test(test_no_read_overtakes_an_update_stream),
         cmocka_unit_test(test_no_read_overtakes_an_update_unary),
         cmocka_unit_test(test_window),
+        cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
         cmocka_unit_test(test_unreachable_until_the_deadline),
         cmocka_unit_test(test_no_answer_until_the_deadline),
         cmocka_unit_test(test_refused_is_tried_again),

@@ -2,8 +2,8 @@
 //
 // psctl run: a whole job on this machine. Checks the job, makes a place for the sockets, writes the command
 // lines of every process, and leaves the rest to the group.
-#include <limits.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -142,8 +142,14 @@ static enum ps_code agree_on_weights(struct parameter_server *s, struct ps_error
 static void parameter_server_close(void *state, const char *reason)
 {
     struct parameter_server *s = state;
+    psc_error ignored;
     if (s->client)
         psc_close(s->client, reason);
+    // What was under way when the job failed has ended with the client; its handles are still ours.
+    if (s->push)
+        psc_wait(s->push, -1, NULL, &ignored);
+    if (s->pull)
+        psc_wait(s->pull, -1, NULL, &ignored);
     free(s->weights);
     free(s->gradients);
     free(s);
