@@ -200,7 +200,13 @@ static void malformed_message_is_refused(void **state)
 static void unknown_fields_are_skipped(void **state)
 {
     (void)state;
-    assert_int_equal(unpack(UPDATE_REQUEST, "\xa0\x01\x07\xa2\x01\x01x\xa5\x01" "1234" "\xa1\x01" "12345678", 23), PS_OK);
+    assert_int_equal(unpack(UPDATE_REQUEST,
+                            "\xa0\x01\x07\xa2\x01\x01x\xa5\x01"
+                            "1234"
+                            "\xa1\x01"
+                            "12345678",
+                            23),
+                     PS_OK);
 }
 
 static void bounds_hold(void **state)
@@ -334,7 +340,10 @@ static void malformed_record_is_refused(void **state)
         {"record that is a varint", "\x08\x01", 2},
         {"record past the end", "\x0a\x05\x08\x01", 4},
         {"body before another field", "\x0a\x05\x7a\x01x\x08\x01", 7},
-        {"body past the record", "\x0a\x03\x7a\x02x" "y", 6},
+        {"body past the record",
+         "\x0a\x03\x7a\x02x"
+         "y",
+         6},
         {"id that is bytes", "\x0a\x03\x0a\x01x", 5},
         {"error that is a varint", "\x0a\x02\x28\x01", 4},
         {"varint past the record", "\x0a\x02\x08\x80\x01", 5},
@@ -360,18 +369,12 @@ static void long_error_is_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(message_survives_any_cut),
-        cmocka_unit_test(payload_is_not_copied),
-        cmocka_unit_test(packed_message_is_protobuf),
-        cmocka_unit_test(empty_message),
-        cmocka_unit_test(truncated_message_is_refused),
-        cmocka_unit_test(malformed_message_is_refused),
-        cmocka_unit_test(unknown_fields_are_skipped),
-        cmocka_unit_test(bounds_hold),
-        cmocka_unit_test(records_survive_any_cut),
-        cmocka_unit_test(packed_records_are_protobuf),
-        cmocka_unit_test(malformed_record_is_refused),
-        cmocka_unit_test(long_error_is_cut),
+        cmocka_unit_test(message_survives_any_cut),     cmocka_unit_test(payload_is_not_copied),
+        cmocka_unit_test(packed_message_is_protobuf),   cmocka_unit_test(empty_message),
+        cmocka_unit_test(truncated_message_is_refused), cmocka_unit_test(malformed_message_is_refused),
+        cmocka_unit_test(unknown_fields_are_skipped),   cmocka_unit_test(bounds_hold),
+        cmocka_unit_test(records_survive_any_cut),      cmocka_unit_test(packed_records_are_protobuf),
+        cmocka_unit_test(malformed_record_is_refused),  cmocka_unit_test(long_error_is_cut),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
