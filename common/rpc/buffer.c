@@ -12,6 +12,9 @@
 // slice buffers, one of writev's.
 enum { SMALL = 2048 };
 
+// How long the core may take to drop slices once all is closed; they are dropped within a few ms, or never.
+enum { SETTLE_MS = 1000 };
+
 // ---- releases -----------------------------------------------------------------------------------------------------
 
 static _Thread_local struct ps_releases *collecting;
@@ -125,7 +128,8 @@ static void give_back(void *arg)
     atomic_load(&lent);
     struct loan loan = *(struct loan *)arg;
     free(arg);
-    release(loan.owner);
+    if (!atomic_load(&loan.loans->abandoned))
+        release(loan.owner);
     atomic_fetch_sub(&loan.loans->out, 1);
 }
 
@@ -140,10 +144,13 @@ static grpc_slice lend(const struct ps_slice *s, struct ps_loans *loans)
     return grpc_slice_new_with_user_data((void *)s->data, s->len, give_back, loan);
 }
 
-void ps_loans_wait(struct ps_loans *loans)
+bool ps_loans_settle(struct ps_loans *loans)
 {
-    while (atomic_load(&loans->out))
+    for (int ms = 0; atomic_load(&loans->out) && ms < SETTLE_MS; ms++)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
+    bool settled = !atomic_load(&loans->out);
+    atomic_store(&loans->abandoned, !settled);
+    return settled;
 }
 
 grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in, struct ps_loans *loans)

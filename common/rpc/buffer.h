@@ -25,13 +25,15 @@ void ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer);
 // a thread of its own.
 struct ps_loans {
     atomic_size_t out;
+    atomic_bool abandoned;
 };
 
 // A byte buffer that holds references on the large slices of *in, counted in *loans, and copies of the small ones.
 // *in becomes empty.
 grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in, struct ps_loans *loans);
-// Returns when the core has dropped all. What they were sent on must be closed, or may never be done with them.
-void ps_loans_wait(struct ps_loans *loans);
+// Waits until the core has dropped all; what they were sent on must be closed. False: it still holds some (of a unix
+// socket whose other end neither reads nor closes). Their owners are then never told, and *loans must live on.
+bool ps_loans_settle(struct ps_loans *loans);
 
 // Owners whose references wait to be dropped.
 struct ps_releases {

@@ -244,7 +244,7 @@ static void close_client(struct ps_client *c)
 static void close_server(struct pair *p)
 {
     release(&p->core);
-    assert_true(ps_server_stop(p->server, 5 * PS_SECOND));
+    assert_int_equal(ps_server_stop(p->server, 5 * PS_SECOND), PS_STOP_DONE);
     ps_server_destroy(p->server);
     p->server = NULL;
 }
@@ -542,7 +542,7 @@ static void a_cut_ends_what_waits(void **state)
     for (int i = 0; i < 4; i++)
         ask(p->client, i % 2, PUSH, 0, text("p"), &a[i]);
     await_parked(&p->core, 4);
-    assert_false(ps_server_stop(p->server, 50 * PS_MS));
+    assert_int_equal(ps_server_stop(p->server, 50 * PS_MS), PS_STOP_CUT);
     for (int i = 0; i < 4; i++) {
         await(&a[i]);
         assert_int_equal(a[i].code, PS_UNAVAILABLE);
@@ -559,7 +559,7 @@ static void calls_outlive_the_server(void **state)
     for (int i = 0; i < 2; i++)
         ask(p->client, i, PUSH, 0, text("p"), &a[i]);
     await_parked(&p->core, 2);
-    assert_false(ps_server_stop(p->server, 0));
+    assert_int_equal(ps_server_stop(p->server, 0), PS_STOP_CUT);
     ps_server_destroy(p->server);
     p->server = NULL;
     release(&p->core);
@@ -599,7 +599,7 @@ static void drained_server_answers_what_it_has(void **state)
         assert_int_equal(a[i].code, PS_OK);
         ps_rope_clear(&a[i].body);
     }
-    assert_true(ps_server_stop(p->server, 5 * PS_SECOND));
+    assert_int_equal(ps_server_stop(p->server, 5 * PS_SECOND), PS_STOP_DONE);
     ps_server_destroy(p->server);
     p->server = NULL;
 }
@@ -817,6 +817,42 @@ static void raw_message(struct raw *r, bool compressed, const void *data, size_t
     put_frame(r, 0, 0, 1, message, len + 5);
 }
 
+// A client that has the server write as much as it likes, and reads none of it.
+static void a_client_that_does_not_read(void **state)
+{
+    static const uint8_t window[] = {0, 4, 0x7f, 0xff, 0xff, 0xff}, more[] = {0x7f, 0, 0, 0};
+    struct pair *p = *state;
+    struct ps_rope message = PS_ROPE_EMPTY;
+    uint8_t data[16000], *body = calloc(1, 3900);
+    struct raw r;
+    body[0] = 'e';
+    for (int i = 0; i < 4; i++) {
+        struct ps_record record = {.id = 1, .method = PUSH};
+        ps_rope_add(&record.body, (struct ps_slice){body, 3900, NULL});
+        ps_record_pack(&record, &message);
+    }
+    size_t len = message.len;
+    ps_rope_copy_out(&message, 0, len, data);
+    ps_rope_clear(&message);
+
+    raw_open(&r, p, PS_STREAM_PATH, "identity");
+    put_frame(&r, 4, 0, 0, window, sizeof window);
+    put_frame(&r, 8, 0, 0, more, sizeof more);
+    for (int i = 0; i < 100; i++) {
+        raw_message(&r, false, data, len);
+        if (send(r.fd, r.out, r.n, MSG_DONTWAIT) != (ssize_t)r.n)
+            break;
+        r.n = 0;
+        pause_ms(2);
+    }
+    assert_in_range(look(&p->core).n_calls, 50, 400);
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
+    assert_int_equal(ps_server_stop(p->server, 100 * PS_MS), PS_STOP_STUCK);
+    close(r.fd);
+    close_server(p);
+    free(body);
+}
+
 // Sends what was put together; the status that comes back, and its text.
 static int raw_status(struct raw *r, char *what, size_t size)
 {
@@ -920,6 +956,7 @@ int main(void)
         cmocka_unit_test(bad_addresses_are_refused),
         TEST(an_address_in_use_is_named),
         TEST(a_stale_socket_is_replaced),
+        TEST(a_client_that_does_not_read),
         TEST(malformed_messages_end_their_stream),
         TEST(a_message_of_too_many_records_ends_its_stream),
         TEST(compressed_messages_are_refused),
