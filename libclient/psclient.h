@@ -184,10 +184,10 @@ void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t 
 void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback, void *arg,
               psc_op **op);
 
-// Waits for op and frees it (with DEADLINE_EXCEEDED it stays, and may be waited for again). timeout_ms < 0: as long
-// as the operation's own deadline. result may be NULL.
-psc_code psc_wait(psc_op *op, int timeout_ms, psc_result *result, psc_error *error);
-bool psc_done(const psc_op *op);
+// Waits for op, as long as its own deadline, and frees it. result may be NULL.
+psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error);
+// Has op ended? Waits at most timeout_ms for that; 0: looks. Frees nothing.
+bool psc_done(psc_op *op, int timeout_ms);
 
 // Returns when every live worker of the job is in a barrier of this name. No limit but their lives.
 psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);

@@ -193,6 +193,7 @@ static enum ps_code prepare(struct wk_run *run, const struct options *o, psc_clu
 {
     struct nn_loss loss = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
     run->env.job = job;
+    run->env.stop = run->stop;
     run->env.rank = (uint32_t)o->rank;
     run->env.workers = o->workers ? (uint32_t)o->workers : 1;
     run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);

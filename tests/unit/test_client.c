@@ -950,7 +950,7 @@ static void *push_many(void *arg)
     for (int i = 0; i < 200; i++) {
         psc_op *op;
         psc_assign_add(client, &t, 1, NULL, NULL, &op);
-        if (psc_wait(op, -1, NULL, NULL) != PSC_OK)
+        if (psc_wait(op, NULL, NULL) != PSC_OK)
             return arg;
     }
     return NULL;
@@ -974,11 +974,11 @@ static void test_threads_wait(void **state)
         assert_null(failed);
     }
     psc_get(b->client, b->tensors + 3, 1, NULL, NULL, &op);
-    assert_int_equal(psc_wait(op, -1, &r, &e), PSC_OK);
+    assert_int_equal(psc_wait(op, &r, &e), PSC_OK);
     assert_true(b->scalar == 800);
     psc_pull(b->client, b->tensors + 3, 1, 1, NULL, NULL, &op);  // of a round that does not close
-    assert_false(psc_done(op));
-    assert_int_equal(psc_wait(op, 20, &r, &e), PSC_DEADLINE_EXCEEDED);
+    assert_false(psc_done(op, 0));
+    assert_false(psc_done(op, 20));
     uint64_t first, count;
     assert_int_equal(psc_lease(b->client, 1, 100, 10, &first, &count, &e), PSC_OK);
     Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
@@ -991,7 +991,7 @@ static void test_threads_wait(void **state)
     ps_msg_free(reply);
     psc_close(b->client, NULL);
     b->client = NULL;
-    assert_int_equal(psc_wait(op, -1, &r, &e), PSC_CANCELLED);
+    assert_int_equal(psc_wait(op, &r, &e), PSC_CANCELLED);
     assert_int_equal(b->fake.leaves, 1);
     atomic_store(&w.stop, 1);
     pthread_join(clock, NULL);

@@ -10,6 +10,7 @@
 #ifndef WK_STRATEGY_H
 #define WK_STRATEGY_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,6 +28,7 @@ struct wk_env {
     const char *const *ps;     // addresses of the ps tasks
     size_t n_ps;
     uint32_t rank, workers, min_workers;
+    const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
 };
 
 // The examples of one step: positions [first, first + rows) of an epoch's permutation. rows may be 0: nothing is left
