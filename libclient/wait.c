@@ -85,7 +85,7 @@ void psc_close(psc_client *client, const char *reason)
     psc__client_free(client);
 }
 
-// ---- operations ----------------------------------------------------------------------------------------------------
+// ---- operations ---------------------------------------------------------------------------------------------------
 
 static struct timespec time_in(int timeout_ms)
 {

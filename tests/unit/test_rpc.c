@@ -199,7 +199,7 @@ static enum ps_code ask_and_await(struct ps_client *c, bool stream, uint32_t tim
     return a->code;
 }
 
-// ---- a server and a client of it ------------------------------------------------------------------------------------
+// ---- a server and a client of it ----------------------------------------------------------------------------------
 
 struct pair {
     char directory[32], address[64];
@@ -425,7 +425,7 @@ static void owners_are_let_go_outside_of_calls(void **state)
     free(a);
 }
 
-// ---- deadlines and waiting ------------------------------------------------------------------------------------------
+// ---- deadlines and waiting ----------------------------------------------------------------------------------------
 
 static void deadlines_hold(void **state)
 {
@@ -757,7 +757,7 @@ static void a_stale_socket_is_replaced(void **state)
     assert_int_equal(stat(to.sun_path, &st), 0);
 }
 
-// ---- what does not speak our language -------------------------------------------------------------------------------
+// ---- what does not speak our language -----------------------------------------------------------------------------
 
 // Enough of HTTP/2 to send any bytes as a message, and to find the status in what comes back: the gRPC core writes
 // headers as they are.

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// ---- the end
-// ------------------------------------------------------------------------------------------------------
+// ---- the end ------------------------------------------------------------------------------------------------------
 
 // A child leads a session, and so a process group: signals go to all of it, which matters where the program is a
 // wrapper around another. It has ended when its process is gone and every pipe is read to its end.
@@ -45,8 +44,7 @@ void child_end(struct child *child, int signum)
         kill(-child->pid, signum);
 }
 
-// ---- its output
-// ---------------------------------------------------------------------------------------------------
+// ---- its output ---------------------------------------------------------------------------------------------------
 
 void child_say(FILE *to, const char *name, const char *text)
 {
@@ -110,8 +108,7 @@ static void on_read(uv_stream_t *handle, ssize_t n, const uv_buf_t *buf)
     uv_close((uv_handle_t *)handle, on_closed);
 }
 
-// ---- the start
-// ----------------------------------------------------------------------------------------------------
+// ---- the start ----------------------------------------------------------------------------------------------------
 
 static uv_stdio_container_t stream_open(struct child *child, struct child_stream *stream, uv_loop_t *loop, FILE *to)
 {

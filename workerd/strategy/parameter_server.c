@@ -27,11 +27,11 @@ struct parameter_server {
     bool sync;
     psc_client *client;
     size_t n;
-    psc_tensor *weights, *gradients;  // [n]
-    psc_op *push, *pull;              // under way
-    uint64_t round;                   // of the last push
-    uint64_t epoch, global_step;      // sync: position in the epoch, in global batches
-    uint64_t lease_first, lease_left; // async
+    psc_tensor *weights, *gradients;   // [n]
+    psc_op *push, *pull;               // under way
+    uint64_t round;                    // of the last push
+    uint64_t epoch, global_step;       // sync: position in the epoch, in global batches
+    uint64_t lease_first, lease_left;  // async
 };
 
 static enum ps_code take_error(const psc_error *from, struct ps_error *e)
