@@ -209,11 +209,16 @@ static void add_payload(struct ps_rope *payload, const struct pinned *p)
                 (struct ps_slice){p->page->data + p->offset * size, p->count * size, &p->page->owner});
 }
 
-// How many pieces from `from` on fit one message; at least one (a block is smaller than a message).
+// Bytes of a reply's own fields and of a tensor's besides its name, at most.
+enum { REPLY_OVERHEAD = 128, TENSOR_OVERHEAD = 64 };
+
+// How many pieces from `from` on fit one message, with their headers: many gRPC clients take no more than 4 MiB unless
+// told to. At least one (a block is smaller than a message).
 static size_t fit(const struct psd_piece *v, size_t from, size_t n)
 {
-    size_t bytes = 0, i = from;
+    size_t bytes = REPLY_OVERHEAD, i = from;
     while (i < n) {
+        bytes += TENSOR_OVERHEAD + strlen(v[i].variable->name);
         bytes += v[i].count * ps_dtype_size(v[i].variable->dtype);
         if (bytes > PS_CHUNK_MAX && i > from)
             break;
