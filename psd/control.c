@@ -9,6 +9,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "psd/update.h"
 
 #define EXPECTED PARAMSERVER__V1__MEMBER_STATE__EXPECTED
@@ -314,6 +315,7 @@ static int admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
         *m = (struct psd_member){.state = LIVE, .incarnation = t->caller->incarnation};
         memcpy(m->client, t->caller->client.data, 16);
         snprintf(m->address, sizeof m->address, "%s", r->address);
+        ps_utf8_repair(m->address);
         c->epoch++;
     }
     m->last_seen = now_of(t->core);
@@ -414,6 +416,7 @@ int psd_leave(struct psd_turn *t)
     if (m) {
         m->state = r->failed ? DEAD : LEFT;
         snprintf(m->reason, sizeof m->reason, "%s%.120s", r->failed ? "failed: " : "", r->reason);
+        ps_utf8_repair(m->reason);
     }
     pthread_mutex_unlock(&t->job->lock);
     if (!m && !again)
