@@ -181,7 +181,7 @@ static struct psd_snapshot *pin_all(struct psd_turn *t, const struct psd_pieces 
 // ---- send
 // ---------------------------------------------------------------------------------------------------------
 
-// Adjacent pieces of one variable become one tensor of the reply.
+// Adjacent pieces of one variable become one tensor of the reply, which has room for one per piece.
 static void add_tensor(Paramserver__V1__ReadReply *out, const struct pinned *p)
 {
     Paramserver__V1__Tensor *last = out->n_tensors ? out->tensors[out->n_tensors - 1] : NULL;
@@ -197,7 +197,6 @@ static void add_tensor(Paramserver__V1__ReadReply *out, const struct pinned *p)
     tensor->first = p->first;
     tensor->count = p->count;
     tensor->version = p->version;
-    out->tensors = ps_realloc(out->tensors, (out->n_tensors + 1) * sizeof *out->tensors);
     out->tensors[out->n_tensors++] = tensor;
 }
 
@@ -231,6 +230,7 @@ static int send_pieces(struct psd_turn *t, const struct pinned *pieces, size_t n
                        Paramserver__V1__ReadReply *out)
 {
     struct ps_rope payload = PS_ROPE_EMPTY;
+    out->tensors = ps_alloc(n * sizeof *out->tensors);
     for (size_t i = 0; i < n; i++) {
         add_tensor(out, &pieces[i]);
         add_payload(&payload, &pieces[i]);
