@@ -11,6 +11,7 @@ libcommon_la_SOURCES = \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \
 	common/slice.c common/slice.h \
+	common/utf8.c common/utf8.h \
 	common/wire.c common/wire.h
 libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 

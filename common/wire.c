@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/utf8.h"
+
 enum wire_type { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
 
 enum { VARINT_MAX = 10 };
@@ -145,6 +147,34 @@ static void budget_free(void *data, void *p)
     free(p);
 }
 
+static bool strings_are_utf8(const ProtobufCMessage *m);
+
+// A field's value, or one of them: a string, or a message with strings of its own. NULL: there is none.
+static bool value_is_utf8(ProtobufCType type, const void *value)
+{
+    if (type == PROTOBUF_C_TYPE_STRING)
+        return ps_utf8_valid(value);
+    return !value || strings_are_utf8(value);
+}
+
+// protobuf-c does not look. Messages of ours nest one level deep.
+static bool strings_are_utf8(const ProtobufCMessage *m)
+{
+    for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+        if (f->type != PROTOBUF_C_TYPE_STRING && f->type != PROTOBUF_C_TYPE_MESSAGE)
+            continue;
+        bool repeated = f->label == PROTOBUF_C_LABEL_REPEATED;
+        const void *member = (const char *)m + f->offset;
+        const void *const *values = repeated ? *(const void *const *const *)member : member;
+        size_t n = repeated ? *(const size_t *)(const void *)((const char *)m + f->quantifier_offset) : 1;
+        for (size_t k = 0; k < n; k++)
+            if (!value_is_utf8(f->type, values[k]))
+                return false;
+    }
+    return true;
+}
+
 static enum ps_code decode(const ProtobufCMessageDescriptor *type, const struct ps_rope *in, size_t len,
                            ProtobufCMessage **out, struct ps_error *e)
 {
@@ -163,6 +193,10 @@ static enum ps_code decode(const ProtobufCMessageDescriptor *type, const struct 
                        PS_DECODE_MAX >> 20);
     if (!m)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: malformed header of %zu bytes", type->short_name, len);
+    if (!strings_are_utf8(m)) {
+        ps_msg_free(m);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: a text that is not UTF-8", type->short_name);
+    }
     *out = m;
     return PS_OK;
 }

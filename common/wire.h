@@ -17,14 +17,15 @@ enum {
     PS_HEADER_MAX = 4 << 20,        // bytes of a message without its payload
     PS_DECODE_MAX = 32 << 20,       // heap that one decoded header may take
     PS_MESSAGE_MAX = 8 << 20,       // bytes of a whole message
-    PS_CHUNK_MAX = 4 << 20,         // bytes of payload in one message
+    PS_CHUNK_MAX = 4 << 20,         // bytes of payload in a request; of a whole reply to a read
     PS_BLOCK_BYTES = 512 << 10,     // bytes of values in a block
     PS_WINDOW = 256,                // open sequences of one client
 };
 
 // Decodes a message; *payload (cleared first) gets references to the bytes of field 15, which must come last.
 // The header is decoded with an allocator that refuses to pass PS_DECODE_MAX. Free with ps_msg_free().
-// INVALID_ARGUMENT: not this message, or a payload that is not the last field. RESOURCE_EXHAUSTED: over a bound.
+// INVALID_ARGUMENT: not this message, a payload that is not the last field, or a string that is not UTF-8.
+// RESOURCE_EXHAUSTED: over a bound.
 enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct ps_rope *in, ProtobufCMessage **out,
                            struct ps_rope *payload, struct ps_error *e);
 void ps_msg_free(ProtobufCMessage *m);

@@ -9,6 +9,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "psd/update.h"
 
 #define EXPECTED PARAMSERVER__V1__MEMBER_STATE__EXPECTED
@@ -163,7 +164,7 @@ static struct psd_range take_range(struct psd_epoch *d, uint64_t want)
 // ------------------------------------------------------------------------------------------------------
 
 // Whom sync rounds wait for: everyone who has neither left nor died. Job unlocked.
-static void reform_rounds(struct psd_job *job, const bool *members, uint32_t departed,
+static void reform_rounds(struct psd_job *job, const bool *members, uint32_t n, uint32_t departed,
                           struct psd_call **ready)
 {
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++) {
@@ -175,7 +176,7 @@ static void reform_rounds(struct psd_job *job, const bool *members, uint32_t dep
                     "'s gradient still counts in the open round of '%s' (its partition at %" PRIu64 ")",
                     job->name, departed, job->variables[job->partitions[i].variable].name,
                     job->partitions[i].first);
-        struct psd_call *woken = psd_round_set_members(job, round, members);
+        struct psd_call *woken = psd_round_set_members(job, round, members, n);
         psd_ready_all(ready, &woken);
     }
 }
@@ -209,13 +210,14 @@ static void member_departed(struct psd_job *job, uint32_t worker, struct psd_cal
     else if (m->state == DEAD && !atomic_load(&job->declared))
         snprintf(reason, sizeof reason, "worker %" PRIu32 " %.120s before the job was declared", worker,
                  m->reason);
-    for (uint32_t i = 0; i < c->workers; i++)
+    uint32_t workers = c->workers;
+    for (uint32_t i = 0; i < workers; i++)
         members[i] = c->members[i].state == LIVE || c->members[i].state == EXPECTED;
     pthread_mutex_unlock(&job->lock);
     if (reason[0])
         end_job(job, reason, ready);
     else
-        reform_rounds(job, members, worker, ready);
+        reform_rounds(job, members, workers, worker, ready);
     free(members);
 }
 
@@ -313,6 +315,7 @@ static int admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
         *m = (struct psd_member){.state = LIVE, .incarnation = t->caller->incarnation};
         memcpy(m->client, t->caller->client.data, 16);
         snprintf(m->address, sizeof m->address, "%s", r->address);
+        ps_utf8_repair(m->address);
         c->epoch++;
     }
     m->last_seen = now_of(t->core);
@@ -413,6 +416,7 @@ int psd_leave(struct psd_turn *t)
     if (m) {
         m->state = r->failed ? DEAD : LEFT;
         snprintf(m->reason, sizeof m->reason, "%s%.120s", r->failed ? "failed: " : "", r->reason);
+        ps_utf8_repair(m->reason);
     }
     pthread_mutex_unlock(&t->job->lock);
     if (!m && !again)
@@ -554,7 +558,7 @@ int psd_set_members(struct psd_turn *t)
     if (r->failure[0])
         end_job(t->job, r->failure, &t->ready);
     else
-        reform_rounds(t->job, members, UINT32_MAX, &t->ready);
+        reform_rounds(t->job, members, t->job->workers, UINT32_MAX, &t->ready);
     free(members);
     out.generation = t->core->generation;
     return psd_turn_reply(t, &out.base, NULL);
@@ -693,8 +697,9 @@ void psd_control_take_late(struct psd_job *job, uint64_t now, struct psd_call **
 // ---- what others ask
 // ----------------------------------------------------------------------------------------------
 
-bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e)
+bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
+    const Paramserver__V1__Caller *caller = r->caller;
     if (!job || !job->control) {
         ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is not open: its chief joins before it declares",
                 caller->job);
@@ -706,12 +711,16 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Caller 
     while (chief < c->workers && c->members[chief].state != LIVE)
         chief++;
     bool may = chief < c->workers && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
+    bool same = c->workers == r->workers && c->update == r->update;
     pthread_mutex_unlock(&job->lock);
-    if (!may)
+    if (may && !same)
+        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared with %" PRIu32 " workers and update %d, not as it was opened",
+                caller->job, r->workers, (int)r->update);
+    else if (!may)
         ps_fail(e, PS_FAILED_PRECONDITION,
                 "job '%s' is declared by its chief, the live worker of lowest rank (%" PRIu32 ")",
                 caller->job, chief);
-    return may;
+    return may && same;
 }
 
 void psd_control_describe(struct psd_job *job, const char **state, uint32_t *live, char *reason, size_t size)

@@ -189,10 +189,11 @@ struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *roun
     return ready;
 }
 
-struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const bool *members)
+struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const bool *members, uint32_t n)
 {
     pthread_mutex_lock(&round->lock);
-    memcpy(round->member, members, round->workers * sizeof *members);
+    for (uint32_t rank = 0; rank < round->workers; rank++)
+        round->member[rank] = rank < n && members[rank];
     pthread_mutex_unlock(&round->lock);
     return psd_round_try_close(job, round);
 }

@@ -48,8 +48,9 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
 // Applies and opens the next round if all members' gradients are in. Returns the calls this makes ready (a
 // list by call->next).
 struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *round);
-// From now on members[rank] says whom to wait for. A departed worker's gradient counts if it is in whole.
-struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const bool *members);
+// From now on members[rank] says whom to wait for; ranks from n on are none. A departed worker's gradient counts if it
+// is in whole.
+struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const bool *members, uint32_t n);
 // Has rank a gradient in the open round that is whole (1), in part (-1), not at all (0)?
 int psd_round_has(struct psd_round *round, uint32_t rank);
 // Starts over for a new run on the old values: round 1, all workers members.

@@ -110,7 +110,7 @@ void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, 
 void psd_control_take_late(struct psd_job *job, uint64_t now, struct psd_call **late);
 void psd_control_collect(struct psd_job *job, struct psd_call **ready);
 void psd_control_free(struct psd_control *control);
-bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e);
+bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);
 void psd_control_describe(struct psd_job *job, const char **state, uint32_t *live, char *reason, size_t size);
 // For whom would this call wait? One phrase.
 void psd_waits_for(struct psd_job *job, const struct psd_call *call, char *text, size_t size);

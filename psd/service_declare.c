@@ -63,7 +63,7 @@ static bool is_mine(const struct psd_job *job, const struct psd_turn *t)
 static int claim(struct psd_turn *t, const declare_t *r, bool *again)
 {
     struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
-    if (t->core->config.task == 0 && !psd_control_may_declare(job, t->caller, &t->error))
+    if (t->core->config.task == 0 && !psd_control_may_declare(job, r, &t->error))
         return (int)t->error.code;
     if (job && job->declaring)
         return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);

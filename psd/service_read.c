@@ -181,7 +181,7 @@ static struct psd_snapshot *pin_all(struct psd_turn *t, const struct psd_pieces 
 // ---- send
 // ---------------------------------------------------------------------------------------------------------
 
-// Adjacent pieces of one variable become one tensor of the reply.
+// Adjacent pieces of one variable become one tensor of the reply, which has room for one per piece.
 static void add_tensor(Paramserver__V1__ReadReply *out, const struct pinned *p)
 {
     Paramserver__V1__Tensor *last = out->n_tensors ? out->tensors[out->n_tensors - 1] : NULL;
@@ -197,7 +197,6 @@ static void add_tensor(Paramserver__V1__ReadReply *out, const struct pinned *p)
     tensor->first = p->first;
     tensor->count = p->count;
     tensor->version = p->version;
-    out->tensors = ps_realloc(out->tensors, (out->n_tensors + 1) * sizeof *out->tensors);
     out->tensors[out->n_tensors++] = tensor;
 }
 
@@ -209,11 +208,16 @@ static void add_payload(struct ps_rope *payload, const struct pinned *p)
                 (struct ps_slice){p->page->data + p->offset * size, p->count * size, &p->page->owner});
 }
 
-// How many pieces from `from` on fit one message; at least one (a block is smaller than a message).
+// Bytes of a reply's own fields and of a tensor's besides its name, at most.
+enum { REPLY_OVERHEAD = 128, TENSOR_OVERHEAD = 64 };
+
+// How many pieces from `from` on fit one message, with their headers: many gRPC clients take no more than 4 MiB unless
+// told to. At least one (a block is smaller than a message).
 static size_t fit(const struct psd_piece *v, size_t from, size_t n)
 {
-    size_t bytes = 0, i = from;
+    size_t bytes = REPLY_OVERHEAD, i = from;
     while (i < n) {
+        bytes += TENSOR_OVERHEAD + strlen(v[i].variable->name);
         bytes += v[i].count * ps_dtype_size(v[i].variable->dtype);
         if (bytes > PS_CHUNK_MAX && i > from)
             break;
@@ -226,6 +230,7 @@ static int send_pieces(struct psd_turn *t, const struct pinned *pieces, size_t n
                        Paramserver__V1__ReadReply *out)
 {
     struct ps_rope payload = PS_ROPE_EMPTY;
+    out->tensors = ps_alloc(n * sizeof *out->tensors);
     for (size_t i = 0; i < n; i++) {
         add_tensor(out, &pieces[i]);
         add_payload(&payload, &pieces[i]);

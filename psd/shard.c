@@ -200,20 +200,22 @@ static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__
     return PS_OK;
 }
 
-// Bytes that the blocks and, in a sync job, the open round of this task's partitions take.
-static uint64_t bytes_needed(const struct psd_job *job, uint32_t task)
+// Bytes that the blocks and, in a sync job, the open round of this task's partitions take; SIZE_MAX: more than can be
+// counted.
+static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
-    uint64_t bytes = 0;
+    size_t total = 0, bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++) {
         const struct psd_partition *p = &job->partitions[i];
         const struct psd_variable *v = &job->variables[p->variable];
         uint64_t copies = 1 + (uint64_t)SLOTS(job, v);
         if (job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable)
             copies += job->workers;
-        if (p->task == task)
-            bytes += copies * p->count * ps_dtype_size(v->dtype);
+        if (p->task == task && (__builtin_mul_overflow(p->count * ps_dtype_size(v->dtype), copies, &bytes) ||
+                                __builtin_add_overflow(total, bytes, &total)))
+            return SIZE_MAX;
     }
-    return bytes;
+    return total;
 }
 
 static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, struct ps_error *e)
@@ -238,11 +240,10 @@ static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, st
 
 static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_error *e)
 {
-    uint64_t bytes = bytes_needed(job, task);
+    size_t bytes = bytes_needed(job, task);
     if (!psd_pool_has_room(job->pool, bytes))
         return ps_fail(e, PS_RESOURCE_EXHAUSTED,
-                       "declare: ps task %" PRIu32 " would need %" PRIu64
-                       " bytes for job '%s' and has %zu of %zu left",
+                       "declare: ps task %" PRIu32 " would need %zu bytes for job '%s' and has %zu of %zu left",
                        task, bytes, job->name, job->pool->limit - psd_pool_used(job->pool), job->pool->limit);
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))

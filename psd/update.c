@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/utf8.h"
+
 void psd_job_fail(struct psd_job *job, const char *reason)
 {
     int no = 0;
     if (atomic_compare_exchange_strong(&job->failed, &no, 1)) {
         snprintf(job->failure, sizeof job->failure, "%s", reason);
+        ps_utf8_repair(job->failure);
         atomic_store(&job->failed, 2);
     }
 }

@@ -13,4 +13,9 @@ tests_it_exactly_once_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)
 TESTS += tests/it/exactly_once.sh
 endif
 EXTRA_DIST += tests/it/exactly_once.sh
+
+if HAVE_PYTHON3
+TESTS += tests/it/python_client.py
+endif
+EXTRA_DIST += tests/it/python_client.py
 EXTRA_DIST += tests/bench/train.sh

@@ -196,6 +196,28 @@ static void malformed_message_is_refused(void **state)
             fail_msg("accepted: %s", bad[i].what);
 }
 
+static void strings_are_utf8(void **state)
+{
+    static const char *const good[] = {
+        "", "n", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\x80",         "n\xc3",         "\xc0\xaf",         "\xe0\x9f\xbf",
+                                      "\xed\xa0\x80", "\xe2\x82 \x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80"};
+    Paramserver__V1__Tensor tensor = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&tensor};
+    Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
+    uint8_t packed[64];
+    (void)state;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        tensor.variable = (char *)good[i];
+        assert_int_equal(unpack(UPDATE_REQUEST, packed, protobuf_c_message_pack(&r.base, packed)), PS_OK);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tensor.variable = (char *)bad[i];
+        assert_int_equal(unpack(UPDATE_REQUEST, packed, protobuf_c_message_pack(&r.base, packed)), PS_INVALID_ARGUMENT);
+    }
+}
+
 // Unknown fields of every type, as a later version of the contract may send.
 static void unknown_fields_are_skipped(void **state)
 {
@@ -369,12 +391,19 @@ static void long_error_is_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(message_survives_any_cut),     cmocka_unit_test(payload_is_not_copied),
-        cmocka_unit_test(packed_message_is_protobuf),   cmocka_unit_test(empty_message),
-        cmocka_unit_test(truncated_message_is_refused), cmocka_unit_test(malformed_message_is_refused),
-        cmocka_unit_test(unknown_fields_are_skipped),   cmocka_unit_test(bounds_hold),
-        cmocka_unit_test(records_survive_any_cut),      cmocka_unit_test(packed_records_are_protobuf),
-        cmocka_unit_test(malformed_record_is_refused),  cmocka_unit_test(long_error_is_cut),
+        cmocka_unit_test(message_survives_any_cut),
+        cmocka_unit_test(payload_is_not_copied),
+        cmocka_unit_test(packed_message_is_protobuf),
+        cmocka_unit_test(empty_message),
+        cmocka_unit_test(truncated_message_is_refused),
+        cmocka_unit_test(malformed_message_is_refused),
+        cmocka_unit_test(strings_are_utf8),
+        cmocka_unit_test(unknown_fields_are_skipped),
+        cmocka_unit_test(bounds_hold),
+        cmocka_unit_test(records_survive_any_cut),
+        cmocka_unit_test(packed_records_are_protobuf),
+        cmocka_unit_test(malformed_record_is_refused),
+        cmocka_unit_test(long_error_is_cut),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
