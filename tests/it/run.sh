@@ -75,13 +75,15 @@ ok "psctl status --json" "$psctl" --ps "unix:$scratch/taken" --json status
 drains() { kill -TERM "$psd_pid" && wait "$psd_pid"; }
 ok "SIGTERM: exit 0" drains
 
-# A job on a standing psd: its name is taken afterwards, until it is resumed, replaced or stopped.
-start_psd standing || exit 1
+# A job on two standing psds: its name is taken afterwards, until it is resumed, replaced or stopped.
+peers=unix:$scratch/standing0,unix:$scratch/standing1
+start_psd standing0 --task 0 --peers "$peers" || exit 1
+start_psd standing1 --task 1 --peers "$peers" || exit 1
 on_standing() {
     timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=parameter_server \
-        --set strategy.update=sync --set name=job --set output=standing.safetensors --ps "unix:$scratch/standing" --quiet "$@"
+        --set strategy.update=sync --set name=job --set output=standing.safetensors --ps "$peers" --quiet "$@"
 }
-psctl_standing() { "$psctl" --ps "unix:$scratch/standing" "$@"; }
+psctl_standing() { "$psctl" --ps "$peers" "$@"; }
 ok "a job on a standing psd" on_standing
 ok "its name is taken" fails_with 73 "replace it" on_standing
 ok "resumed" on_standing --set on_existing=resume
@@ -94,6 +96,7 @@ says() { # TEXT COMMAND ...
     grep -qF -- "$text" said
 }
 ok "psctl vars names the variables" says kernel psctl_standing vars job
+ok "psctl status sums the job over the tasks" says done psctl_standing status job
 ok "psctl shards" says job psctl_standing shards
 ok "psctl workers" says left psctl_standing workers job
 ok "psctl get writes npy" psctl_standing get job sequential/dense/kernel -o kernel.npy

@@ -12,7 +12,7 @@ static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatu
 {
     for (size_t i = 0; i < jobs->n; i++)
         if (strcmp(jobs->v[i].name, job->name) == 0)
-            return PS_OK;
+            return &jobs->v[i];
     jobs->v = ps_realloc(jobs->v, (jobs->n + 1) * sizeof *jobs->v);
     jobs->v[jobs->n] = (struct job_sum){.name = job->name,
                                         .run_id = job->run_id,
