@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-void *ps_alloc(size_t size);             // zeroed
-void *ps_alloc_aligned(size_t size);     // 64-byte aligned, not zeroed
+void *ps_alloc(size_t size);          // zeroed
+void *ps_alloc_aligned(size_t size);  // 64-byte aligned, not zeroed
 void *ps_realloc(void *p, size_t size);
 char *ps_strdup(const char *s);
 char *ps_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));

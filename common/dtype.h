@@ -10,8 +10,8 @@
 // Values are those of DType in proto/paramserver.proto.
 enum ps_dtype { PS_FLOAT32 = 1, PS_FLOAT64 = 2, PS_INT32 = 3, PS_INT64 = 4 };
 
-size_t ps_dtype_size(int dtype);         // 0: no such type
-const char *ps_dtype_name(int dtype);    // "float32"
+size_t ps_dtype_size(int dtype);       // 0: no such type
+const char *ps_dtype_name(int dtype);  // "float32"
 
 #define PS_MAX_RANK 8
 

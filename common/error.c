@@ -35,8 +35,8 @@ enum ps_code ps_error_prefix(struct ps_error *e, const char *format, ...)
 const char *ps_code_name(enum ps_code code)
 {
     switch (code) {
-#define X(name, value, exit_code)                                                                                      \
-    case PS_##name:                                                                                                    \
+#define X(name, value, exit_code) \
+    case PS_##name:               \
         return #name;
         PS_CODE_MAP(X)
 #undef X
@@ -47,8 +47,8 @@ const char *ps_code_name(enum ps_code code)
 int ps_code_exit(enum ps_code code)
 {
     switch (code) {
-#define X(name, value, exit_code)                                                                                      \
-    case PS_##name:                                                                                                    \
+#define X(name, value, exit_code) \
+    case PS_##name:               \
         return exit_code;
         PS_CODE_MAP(X)
 #undef X

@@ -10,23 +10,23 @@
 #include <stdbool.h>
 
 //    name                 value  exit code (sysexits.h)
-#define PS_CODE_MAP(X)                                                                                               \
-    X(OK, 0, 0)                                                                                                      \
-    X(CANCELLED, 1, 75)                                                                                              \
-    X(UNKNOWN, 2, 70)                                                                                                \
-    X(INVALID_ARGUMENT, 3, 65)                                                                                       \
-    X(DEADLINE_EXCEEDED, 4, 75)                                                                                      \
-    X(NOT_FOUND, 5, 66)                                                                                              \
-    X(ALREADY_EXISTS, 6, 73)                                                                                         \
-    X(PERMISSION_DENIED, 7, 77)                                                                                      \
-    X(RESOURCE_EXHAUSTED, 8, 71)                                                                                     \
-    X(FAILED_PRECONDITION, 9, 78)                                                                                    \
-    X(ABORTED, 10, 75)                                                                                               \
-    X(OUT_OF_RANGE, 11, 65)                                                                                          \
-    X(UNIMPLEMENTED, 12, 69)                                                                                         \
-    X(INTERNAL, 13, 70)                                                                                              \
-    X(UNAVAILABLE, 14, 69)                                                                                           \
-    X(DATA_LOSS, 15, 65)                                                                                             \
+#define PS_CODE_MAP(X)            \
+    X(OK, 0, 0)                   \
+    X(CANCELLED, 1, 75)           \
+    X(UNKNOWN, 2, 70)             \
+    X(INVALID_ARGUMENT, 3, 65)    \
+    X(DEADLINE_EXCEEDED, 4, 75)   \
+    X(NOT_FOUND, 5, 66)           \
+    X(ALREADY_EXISTS, 6, 73)      \
+    X(PERMISSION_DENIED, 7, 77)   \
+    X(RESOURCE_EXHAUSTED, 8, 71)  \
+    X(FAILED_PRECONDITION, 9, 78) \
+    X(ABORTED, 10, 75)            \
+    X(OUT_OF_RANGE, 11, 65)       \
+    X(UNIMPLEMENTED, 12, 69)      \
+    X(INTERNAL, 13, 70)           \
+    X(UNAVAILABLE, 14, 69)        \
+    X(DATA_LOSS, 15, 65)          \
     X(UNAUTHENTICATED, 16, 77)
 
 enum ps_code {

@@ -12,8 +12,7 @@
 #include "common/placement.h"
 #include "common/yaml.h"
 
-// ---- the fields
-// ---------------------------------------------------------------------------------------------------
+// ---- the fields ---------------------------------------------------------------------------------------------------
 
 enum type {
     CHOICE,   // int: index in words, plus first
@@ -110,8 +109,7 @@ static bool has_kind(unsigned kinds, const struct ps_job *job)
     return kinds >> job->data.kind & 1;
 }
 
-// ---- unknown keys
-// -------------------------------------------------------------------------------------------------
+// ---- unknown keys -------------------------------------------------------------------------------------------------
 
 // optimizer holds what its rule takes besides its fields; take_hypers looks at those.
 static bool is_open(const char *path)
@@ -171,8 +169,7 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
     return PS_OK;
 }
 
-// ---- values
-// -------------------------------------------------------------------------------------------------------
+// ---- values -------------------------------------------------------------------------------------------------------
 
 // path as it is, or where it is relative and stands in a file, beside that file.
 static char *resolve(const struct ps_yaml *v, const char *path)
@@ -264,8 +261,7 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
     return f->fallback && fits ? take_value(f, &fallback, job, e) : PS_OK;
 }
 
-// ---- the optimizer
-// ------------------------------------------------------------------------------------------------
+// ---- the optimizer ------------------------------------------------------------------------------------------------
 
 // A hyperparameter is a number, or true or false.
 static enum ps_code hyper_value(const struct ps_yaml *v, const char *path, double *value, struct ps_error *e)
@@ -325,8 +321,7 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     return PS_OK;
 }
 
-// ---- what no field knows alone
-// ------------------------------------------------------------------------------------
+// ---- what no field knows alone ------------------------------------------------------------------------------------
 
 // The name goes into file names and onto the wire.
 static enum ps_code take_name(const struct ps_yaml *root, const char *path, struct ps_job *job, struct ps_error *e)
@@ -368,8 +363,7 @@ static enum ps_code check_together(const struct ps_yaml *root, const struct ps_j
     return check_partitioner(root, job, e);
 }
 
-// ---- in and out
-// ---------------------------------------------------------------------------------------------------
+// ---- in and out ---------------------------------------------------------------------------------------------------
 
 static enum ps_code take_all(const struct ps_yaml *root, const char *path, struct ps_job *job, struct ps_error *e)
 {

@@ -94,8 +94,7 @@ struct ps_job {
     int delay_ms;
 };
 
-// Reads the job file at path with sets ("KEY=VALUE") laid over it in order. INVALID_ARGUMENT: "FILE:LINE:
-// ..." or
+// Reads the job file at path with sets ("KEY=VALUE") laid over it in order. INVALID_ARGUMENT: "FILE:LINE: ..." or
 // "--set KEY: ..." and what was expected; NOT_FOUND and the like: the file cannot be read.
 enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_sets, struct ps_job **job,
                          struct ps_error *e);
@@ -104,8 +103,7 @@ enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const 
                           struct ps_job **job, struct ps_error *e);
 void ps_job_free(struct ps_job *job);
 
-// The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new
-// reference.
+// The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new reference.
 json_t *ps_job_json(const struct ps_job *job);
 
 #endif

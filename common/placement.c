@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- the spec
-// -----------------------------------------------------------------------------------------------------
+// ---- the spec -----------------------------------------------------------------------------------------------------
 
 // A whole number with an optional binary suffix; false: neither, or 0, or beyond 64 bits.
 static bool parse_amount(const char *text, bool bytes, uint64_t *amount)
@@ -76,8 +75,7 @@ enum ps_code ps_placement_parse(const char *placement, const char *partitioner, 
     return code;
 }
 
-// ---- cutting
-// ------------------------------------------------------------------------------------------------------
+// ---- cutting ------------------------------------------------------------------------------------------------------
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -152,8 +150,7 @@ static size_t cut(const struct ps_placement_var *v, uint32_t index, uint64_t par
     return (size_t)parts;
 }
 
-// ---- placing
-// ------------------------------------------------------------------------------------------------------
+// ---- placing ------------------------------------------------------------------------------------------------------
 
 static void place_round_robin(struct ps_partition *p, size_t n, uint32_t tasks)
 {

@@ -81,9 +81,9 @@ static void momentum_apply(const double *hyper, const struct ps_rule_args *a)
 enum { ADAM_LEARNING_RATE, ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON };
 
 struct adam_scalars {
-    float alpha;  // learning rate with both bias corrections
-    float gain_1; // 1 - beta_1
-    float gain_2; // 1 - beta_2
+    float alpha;   // learning rate with both bias corrections
+    float gain_1;  // 1 - beta_1
+    float gain_2;  // 1 - beta_2
     float epsilon;
 };
 
@@ -125,14 +125,12 @@ static void adam_apply(const double *hyper, const struct ps_rule_args *a)
 }
 
 #define RATE_MAX 1e6
-#define BETA_MAX 0.999999999 // below 1: adam divides by 1 - beta^step
-#define EPSILON_MIN 1e-30    // above 0: adam divides 0 by it where a gradient is 0; and a float
+#define BETA_MAX 0.999999999  // below 1: adam divides by 1 - beta^step
+#define EPSILON_MIN 1e-30     // above 0: adam divides 0 by it where a gradient is 0; and a float
 
 static const struct ps_rule rules[] = {
     {.name = "assign_add", .apply = assign_add_apply},
-    {.name = "sgd",
-     .hyper = {[SGD_LEARNING_RATE] = {"learning_rate", 0.01, 0, RATE_MAX, false}},
-     .apply = sgd_apply},
+    {.name = "sgd", .hyper = {[SGD_LEARNING_RATE] = {"learning_rate", 0.01, 0, RATE_MAX, false}}, .apply = sgd_apply},
     {.name = "momentum",
      .slots = 1,
      .slot_name = {"momentum"},
@@ -185,13 +183,12 @@ static enum ps_code unknown_hyper(const struct ps_rule *rule, const char *name, 
         known[i] = rule->hyper[i].name;
     const char *nearest = ps_nearest(name, known, PS_RULE_MAX_HYPERS);
     if (nearest)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"; did you mean \"%s\"?", rule->name,
-                       name, nearest);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"; did you mean \"%s\"?", rule->name, name,
+                       nearest);
     return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"", rule->name, name);
 }
 
-enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value,
-                         struct ps_error *e)
+enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value, struct ps_error *e)
 {
     int i = 0;
     while (i < PS_RULE_MAX_HYPERS && rule->hyper[i].name && strcmp(rule->hyper[i].name, name) != 0)
@@ -200,11 +197,10 @@ enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *
         return unknown_hyper(rule, name, e);
     const struct ps_rule_hyper *h = &rule->hyper[i];
     if (h->flag && value != 0 && value != 1)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must be 0 or 1", name, rule->name,
-                       value);
-    if (!(value >= h->min && value <= h->max)) // so that NaN fails
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must lie between %.10g and %.10g",
-                       name, rule->name, value, h->min, h->max);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must be 0 or 1", name, rule->name, value);
+    if (!(value >= h->min && value <= h->max))  // so that NaN fails
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must lie between %.10g and %.10g", name,
+                       rule->name, value, h->min, h->max);
     hyper[i] = value;
     return PS_OK;
 }

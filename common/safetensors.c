@@ -22,7 +22,7 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "float32 data is little-endian i
 
 enum { MAX_HEADER = 100000000, PREFIX = 8 };  // bytes; the limit is the format's own
 
-// ---- reading ----
+// ---- reading ------------------------------------------------------------------------------------------------------
 
 static enum ps_code read_fully(int fd, const char *path, void *to, size_t n, struct ps_error *e)
 {
@@ -289,7 +289,7 @@ const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, 
     return NULL;
 }
 
-// ---- writing ----
+// ---- writing ------------------------------------------------------------------------------------------------------
 
 static int by_name(const void *a, const void *b)
 {

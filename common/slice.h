@@ -40,10 +40,10 @@ struct ps_slice ps_slice_ref(struct ps_slice s);
 void ps_slice_unref(struct ps_slice s);
 
 #define PS_ROPE_EMPTY ((struct ps_rope){0})
-void ps_rope_add(struct ps_rope *r, struct ps_slice s);                  // takes over s's reference; drops empty ones
+void ps_rope_add(struct ps_rope *r, struct ps_slice s);  // takes over s's reference; drops empty ones
 void ps_rope_add_range(struct ps_rope *r, const struct ps_rope *from, size_t offset, size_t len);  // refs
-void ps_rope_clear(struct ps_rope *r);                                   // drops all references and the array
-void ps_rope_move(struct ps_rope *to, struct ps_rope *from);             // appends; from becomes empty
+void ps_rope_clear(struct ps_rope *r);                        // drops all references and the array
+void ps_rope_move(struct ps_rope *to, struct ps_rope *from);  // appends; from becomes empty
 void ps_rope_copy_out(const struct ps_rope *r, size_t offset, size_t len, void *to);
 // len bytes at offset where they lie in one slice, else copied into scratch (which has room for len).
 const uint8_t *ps_rope_peek(const struct ps_rope *r, size_t offset, size_t len, void *scratch);

@@ -14,8 +14,7 @@
 
 #include "common/alloc.h"
 
-// ---- errors
-// -------------------------------------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------------------------
 
 // Puts where it was before the text of an error that has just been made.
 static enum ps_code locate(const char *source, int line, struct ps_error *e)
@@ -59,8 +58,7 @@ enum ps_code ps_yaml_expected(const struct ps_yaml *v, const char *what, struct 
                         v->text);
 }
 
-// ---- the tree
-// -----------------------------------------------------------------------------------------------------
+// ---- the tree -----------------------------------------------------------------------------------------------------
 
 static struct ps_yaml *node_create(enum ps_yaml_kind kind, const char *source, int line)
 {
@@ -106,8 +104,7 @@ const struct ps_yaml *ps_yaml_find(const struct ps_yaml *root, const char *path)
     return NULL;
 }
 
-// ---- reading
-// ------------------------------------------------------------------------------------------------------
+// ---- reading ------------------------------------------------------------------------------------------------------
 
 struct reader {
     yaml_parser_t parser;
@@ -316,8 +313,7 @@ enum ps_code ps_yaml_parse(const char *text, size_t len, const char *name, struc
     return parse(text, len, name, false, root, e);
 }
 
-// ---- files
-// --------------------------------------------------------------------------------------------------------
+// ---- files --------------------------------------------------------------------------------------------------------
 
 static enum ps_code cannot_read(const char *path, struct ps_error *e)
 {
@@ -361,8 +357,7 @@ enum ps_code ps_yaml_load(const char *path, struct ps_yaml **root, struct ps_err
     return code;
 }
 
-// ---- assignments
-// --------------------------------------------------------------------------------------------------
+// ---- assignments --------------------------------------------------------------------------------------------------
 
 // Is KEY (len bytes) words with single dots between them, and not too many?
 static bool is_path(const char *key, size_t len)
@@ -414,8 +409,7 @@ enum ps_code ps_yaml_set(struct ps_yaml *root, const char *assignment, struct ps
     return PS_OK;
 }
 
-// ---- typed values
-// -------------------------------------------------------------------------------------------------
+// ---- typed values -------------------------------------------------------------------------------------------------
 
 enum ps_code ps_yaml_string(const struct ps_yaml *v, const char *what, const char **to, struct ps_error *e)
 {

@@ -39,7 +39,7 @@ static void call_free(struct psc__call *call)
     free(call);
 }
 
-// ---- its end -------------------------------------------------------------------------------------------------------
+// ---- its end ------------------------------------------------------------------------------------------------------
 
 static void call_tell(struct psc__later *later)
 {
@@ -78,7 +78,7 @@ static void call_fail(struct psc__call *call, enum ps_code code, const char *tex
     call_finish(call, &e);
 }
 
-// ---- sending and resending -----------------------------------------------------------------------------------------
+// ---- sending and resending ----------------------------------------------------------------------------------------
 
 // Back from the world. True: its end was decided meanwhile, there is nothing left to do.
 static bool call_landed(struct psc__call *call)
@@ -239,7 +239,7 @@ void psc__calls_free(struct psc_client *c)
         call_free(call);
 }
 
-// ---- helpers -------------------------------------------------------------------------------------------------------
+// ---- helpers ------------------------------------------------------------------------------------------------------
 
 enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
                               const struct ps_rope *reply, ProtobufCMessage **m, struct ps_error *e)

@@ -15,7 +15,7 @@
 
 enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10 };
 
-// ---- the lock, time ------------------------------------------------------------------------------------------------
+// ---- the lock, time -----------------------------------------------------------------------------------------------
 
 void psc__lock(struct psc_client *c)
 {
@@ -50,7 +50,7 @@ void psc__after(struct psc_client *c, uint64_t delay_ns, void (*fn)(void *), voi
     c->world.after(c->world.ctx, delay_ns, fn, arg);
 }
 
-// ---- what all requests share ---------------------------------------------------------------------------------------
+// ---- what all requests share --------------------------------------------------------------------------------------
 
 void psc__caller_init(Paramserver__V1__Caller *caller, const struct psc__task *t, uint64_t sequence)
 {
@@ -101,7 +101,7 @@ void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)
     psc__calls_fail(c, &c->ended);
 }
 
-// ---- making one ----------------------------------------------------------------------------------------------------
+// ---- making one ---------------------------------------------------------------------------------------------------
 
 static enum ps_code check_options(const psc_options *o, struct ps_error *e)
 {
@@ -188,7 +188,7 @@ enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct p
     return PS_OK;
 }
 
-// ---- and its end ---------------------------------------------------------------------------------------------------
+// ---- and its end --------------------------------------------------------------------------------------------------
 
 // Every operation gets its end told, whoever still holds its memory: after the world's shutdown only threads that are
 // about to let go of it.

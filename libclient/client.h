@@ -89,7 +89,7 @@ struct psc_client {
     struct psc__scratch scratch;
 };
 
-// ---- starting things -----------------------------------------------------------------------------------------------
+// ---- starting things ----------------------------------------------------------------------------------------------
 
 // Runs once, without the lock. e->code PS_OK: done, and what out pointers were given is set.
 typedef void (*psc__done_fn)(void *arg, const struct ps_error *e);
@@ -108,7 +108,7 @@ void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, voi
 // Shuts the world down and frees everything. Not from a callback. Without psc__leave before: as if it had died.
 void psc__client_free(struct psc_client *c);
 
-// ---- shared by the files of this directory -------------------------------------------------------------------------
+// ---- shared by the files of this directory ------------------------------------------------------------------------
 
 void psc__lock(struct psc_client *c);
 void psc__unlock(struct psc_client *c);  // and runs what is on `later`

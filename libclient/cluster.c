@@ -41,7 +41,7 @@ static void add_address(struct psc_cluster *c, const char *address)
     c->addresses[c->n++] = ps_strdup(address);
 }
 
-// ---- YAML ----------------------------------------------------------------------------------------------------------
+// ---- YAML ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code read_ps(const struct ps_yaml *list, struct psc_cluster *c, struct ps_error *e)
 {
@@ -95,7 +95,7 @@ static enum ps_code read_cluster(const struct ps_yaml *root, struct psc_cluster 
     return code;
 }
 
-// ---- the public functions ------------------------------------------------------------------------------------------
+// ---- the public functions -----------------------------------------------------------------------------------------
 
 static psc_code give(struct psc_cluster *c, const struct ps_error *e, psc_cluster **cluster, psc_error *error)
 {

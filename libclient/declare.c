@@ -12,7 +12,7 @@
 #include "common/wire.h"
 #include "libclient/call.h"
 
-// ---- planning ------------------------------------------------------------------------------------------------------
+// ---- planning -----------------------------------------------------------------------------------------------------
 
 static enum ps_code find_rule(const char *name, const struct ps_rule **rule, struct ps_error *e)
 {
@@ -74,7 +74,7 @@ static enum ps_code plan(const struct psc_client *c, const psc_declaration *d, s
     return code;
 }
 
-// ---- the request ---------------------------------------------------------------------------------------------------
+// ---- the request --------------------------------------------------------------------------------------------------
 
 // Arrays of a request that is being put together.
 struct draft {
@@ -167,7 +167,7 @@ static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c,
     return request;
 }
 
-// ---- declaring -----------------------------------------------------------------------------------------------------
+// ---- declaring ----------------------------------------------------------------------------------------------------
 
 struct declaring {
     struct psc_client *client;
@@ -312,7 +312,7 @@ void psc__declare(struct psc_client *c, const psc_declaration *declaration, bool
         declare_at(&d->parts[t]);
 }
 
-// ---- attaching -----------------------------------------------------------------------------------------------------
+// ---- attaching ----------------------------------------------------------------------------------------------------
 
 struct attaching {
     struct psc_client *client;
@@ -391,7 +391,7 @@ void psc__attach(struct psc_client *c, psc__done_fn done, void *arg)
                                           .arg = a});
 }
 
-// ---- what is declared ----------------------------------------------------------------------------------------------
+// ---- what is declared ---------------------------------------------------------------------------------------------
 
 static const struct psc__layout *layout_of(psc_client *client)
 {

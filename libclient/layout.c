@@ -8,7 +8,7 @@
 #include "common/dtype.h"
 #include "common/wire.h"
 
-// ---- names ---------------------------------------------------------------------------------------------------------
+// ---- names --------------------------------------------------------------------------------------------------------
 
 static uint64_t hash(const char *name)  // FNV-1a
 {
@@ -45,7 +45,7 @@ enum ps_code psc__layout_no_such(const struct psc__layout *l, const char *name, 
     return ps_fail(e, PS_NOT_FOUND, "no variable '%s' among the %zu declared", name, l->n_variables);
 }
 
-// ---- making it -----------------------------------------------------------------------------------------------------
+// ---- making it ----------------------------------------------------------------------------------------------------
 
 static enum ps_code add_variable(struct psc__layout *l, const psc_variable *from, uint64_t block_bytes,
                                  struct ps_error *e)

@@ -36,7 +36,7 @@ static void note_members(struct psc_client *c, uint64_t epoch, Paramserver__V1__
     c->member.chief = chief;
 }
 
-// ---- heartbeats ----------------------------------------------------------------------------------------------------
+// ---- heartbeats ---------------------------------------------------------------------------------------------------
 
 static void beat(void *arg);
 
@@ -101,7 +101,7 @@ static void beat(void *arg)
     psc__unlock(c);
 }
 
-// ---- joining -------------------------------------------------------------------------------------------------------
+// ---- joining ------------------------------------------------------------------------------------------------------
 
 struct join {
     struct psc_client *client;
@@ -265,7 +265,7 @@ void psc__join(struct psc_client *c, psc__done_fn done, void *arg)
     psc__unlock(c);
 }
 
-// ---- barrier, lease ------------------------------------------------------------------------------------------------
+// ---- barrier, lease -----------------------------------------------------------------------------------------------
 
 struct visit {
     struct psc_client *client;
@@ -360,7 +360,7 @@ void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_
                                           .arg = v});
 }
 
-// ---- leaving -------------------------------------------------------------------------------------------------------
+// ---- leaving ------------------------------------------------------------------------------------------------------
 
 static void leave_answered(void *arg, const struct ps_error *e, struct ps_rope *reply)
 {
@@ -390,7 +390,7 @@ void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, voi
         done(arg, &(struct ps_error){.code = PS_OK});
 }
 
-// ---- what is known -------------------------------------------------------------------------------------------------
+// ---- what is known ------------------------------------------------------------------------------------------------
 
 void psc_report(psc_client *client, uint64_t step, double images_per_second, double loss)
 {

@@ -13,7 +13,7 @@ static struct psc_op *of_memory(struct ps_owner *o)
     return (struct psc_op *)((char *)o - offsetof(struct psc_op, memory));
 }
 
-// ---- the end of an operation ---------------------------------------------------------------------------------------
+// ---- the end of an operation --------------------------------------------------------------------------------------
 
 void psc__op_drop(struct psc_op *op)
 {
@@ -130,7 +130,7 @@ void psc__ops_expire(struct psc_client *c)
     }
 }
 
-// ---- an operation that ends before it begins -----------------------------------------------------------------------
+// ---- an operation that ends before it begins ----------------------------------------------------------------------
 
 static void finish_refused(struct psc_op *op)
 {
@@ -170,7 +170,7 @@ static void refuse(struct psc_op *op, const struct ps_error *e)
     psc__after(op->client, 0, tell_refused, op);
 }
 
-// ---- requests ------------------------------------------------------------------------------------------------------
+// ---- requests -----------------------------------------------------------------------------------------------------
 
 static void admit(struct psc__share *share)
 {
@@ -195,7 +195,7 @@ void psc__op_request_done(struct psc_op *op, struct psc__request *r)
         op_finish(op);
 }
 
-// ---- starting ------------------------------------------------------------------------------------------------------
+// ---- starting -----------------------------------------------------------------------------------------------------
 
 static void start_reads(struct psc_op *op)
 {

@@ -73,7 +73,7 @@ struct psc__answer {
 // failure some requests may have been made; none is anywhere but in op->requests.
 enum ps_code psc__op_cut(struct psc_op *op, const psc_tensor *tensors, size_t n, struct ps_error *e);
 
-// ---- for queue.c ---------------------------------------------------------------------------------------------------
+// ---- for queue.c --------------------------------------------------------------------------------------------------
 
 void psc__op_pack(struct psc_op *op, const struct psc__request *r, struct ps_rope *to);
 int psc__op_method(const struct psc_op *op);
@@ -93,7 +93,7 @@ void psc__op_request_done(struct psc_op *op, struct psc__request *r);  // frees 
 // The operation ends with *e. Requests that fly are left to land (their op is NULL), the others are freed.
 void psc__op_fail(struct psc_op *op, const struct ps_error *e);
 
-// ---- for client.c and wait.c ---------------------------------------------------------------------------------------
+// ---- for client.c and wait.c --------------------------------------------------------------------------------------
 
 void psc__ops_fail(struct psc_client *c, const struct ps_error *e);  // all
 void psc__ops_expire(struct psc_client *c);          // those whose deadline passed without anyone's noticing

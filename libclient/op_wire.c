@@ -8,7 +8,7 @@
 #include "libclient/call.h"
 #include "libclient/op.h"
 
-// ---- requests ------------------------------------------------------------------------------------------------------
+// ---- requests -----------------------------------------------------------------------------------------------------
 
 static const struct psc__variable *variable_of(const struct psc_op *op, const struct psc__piece *piece)
 {
@@ -113,7 +113,7 @@ uint64_t psc__op_started(const struct psc_op *op)
     return op->started;
 }
 
-// ---- replies -------------------------------------------------------------------------------------------------------
+// ---- replies ------------------------------------------------------------------------------------------------------
 
 // A place in a request's concatenated ranges.
 struct place {

@@ -28,10 +28,10 @@ typedef enum psc_code {
     PSC_OK = 0,
     PSC_CANCELLED = 1,
     PSC_UNKNOWN = 2,
-    PSC_INVALID_ARGUMENT = 3,     // wrong name, shape, dtype, value
-    PSC_DEADLINE_EXCEEDED = 4,    // the text says for whom it waited
-    PSC_NOT_FOUND = 5,            // no such job, variable, file
-    PSC_ALREADY_EXISTS = 6,       // job name taken; rank taken by a live worker
+    PSC_INVALID_ARGUMENT = 3,   // wrong name, shape, dtype, value
+    PSC_DEADLINE_EXCEEDED = 4,  // the text says for whom it waited
+    PSC_NOT_FOUND = 5,          // no such job, variable, file
+    PSC_ALREADY_EXISTS = 6,     // job name taken; rank taken by a live worker
     PSC_PERMISSION_DENIED = 7,
     PSC_RESOURCE_EXHAUSTED = 8,
     PSC_FAILED_PRECONDITION = 9,  // e.g. push before declare
@@ -39,7 +39,7 @@ typedef enum psc_code {
     PSC_OUT_OF_RANGE = 11,
     PSC_UNIMPLEMENTED = 12,
     PSC_INTERNAL = 13,
-    PSC_UNAVAILABLE = 14,         // a ps task cannot be reached; the text names it and its address
+    PSC_UNAVAILABLE = 14,  // a ps task cannot be reached; the text names it and its address
     PSC_DATA_LOSS = 15,
     PSC_UNAUTHENTICATED = 16
 } psc_code;
@@ -64,8 +64,8 @@ typedef struct psc_cluster psc_cluster;
 psc_code psc_cluster_load(const char *path, psc_cluster **cluster, psc_error *error);
 psc_code psc_cluster_parse(const char *yaml, const char *name, psc_cluster **cluster, psc_error *error);
 psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **cluster, psc_error *error);
-size_t psc_cluster_tasks(const psc_cluster *cluster);                    // ps tasks
-size_t psc_cluster_workers(const psc_cluster *cluster);                  // 0: not said
+size_t psc_cluster_tasks(const psc_cluster *cluster);    // ps tasks
+size_t psc_cluster_workers(const psc_cluster *cluster);  // 0: not said
 const char *psc_cluster_address(const psc_cluster *cluster, size_t task);
 void psc_cluster_free(psc_cluster *cluster);
 
@@ -74,16 +74,16 @@ void psc_cluster_free(psc_cluster *cluster);
 typedef struct psc_client psc_client;
 
 typedef struct psc_options {
-    const char *job;          // required
-    int rank;                 // of this worker, from 0; -1: an observer, which takes no part in membership
-    uint32_t workers;         // of the job; required where rank >= 0
-    uint32_t min_workers;     // with fewer live ones the job ends; 0: 1
-    psc_update update;        // required where rank >= 0
+    const char *job;       // required
+    int rank;              // of this worker, from 0; -1: an observer, which takes no part in membership
+    uint32_t workers;      // of the job; required where rank >= 0
+    uint32_t min_workers;  // with fewer live ones the job ends; 0: 1
+    psc_update update;     // required where rank >= 0
     psc_on_existing on_existing;
     psc_transport transport;
-    int timeout_ms;           // for connecting and joining, and default of every operation; 0: 60,000; waits for a
-                              // round or a barrier have no limit of their own as long as those waited for live
-    size_t chunk_bytes;       // payload per request; 0: 512 KiB; at most 4 MiB
+    int timeout_ms;      // for connecting and joining, and default of every operation; 0: 60,000; waits for a
+                         // round or a barrier have no limit of their own as long as those waited for live
+    size_t chunk_bytes;  // payload per request; 0: 512 KiB; at most 4 MiB
 } psc_options;
 
 // Connects to every ps task (UNAVAILABLE names those that do not answer) and, where rank >= 0, joins the job: rank 0
@@ -91,6 +91,7 @@ typedef struct psc_options {
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error);
 
 // Leaves the job (reason NULL: done; else: failed, and why), finishes what is under way with CANCELLED, frees.
+// Handles of operations that are not waited for yet stay valid, for psc_wait alone.
 void psc_close(psc_client *client, const char *reason);
 
 // Numbers shown by psctl workers, sent with the next heartbeat.
@@ -115,7 +116,7 @@ typedef struct psc_variable {
 } psc_variable;
 
 typedef struct psc_hyper {
-    const char *name;       // Keras's: learning_rate, momentum, nesterov, beta_1, beta_2, epsilon
+    const char *name;  // Keras's: learning_rate, momentum, nesterov, beta_1, beta_2, epsilon
     double value;
 } psc_hyper;
 
@@ -147,8 +148,8 @@ const psc_variable *psc_variable_find(psc_client *client, const char *name);
 // The whole of a variable's value or gradient: dtype and count are checked against the declaration.
 typedef struct psc_tensor {
     const char *name;
-    void *data;        // row-major; written by reads only
-    uint64_t count;    // elements
+    void *data;      // row-major; written by reads only
+    uint64_t count;  // elements
     psc_dtype dtype;
 } psc_tensor;
 
@@ -183,10 +184,10 @@ void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t 
 void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback, void *arg,
               psc_op **op);
 
-// Waits for op and frees it (with DEADLINE_EXCEEDED it stays, and may be waited for again). timeout_ms < 0: as long
-// as the operation's own deadline. result may be NULL.
-psc_code psc_wait(psc_op *op, int timeout_ms, psc_result *result, psc_error *error);
-bool psc_done(const psc_op *op);
+// Waits for op, as long as its own deadline, and frees it. result may be NULL.
+psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error);
+// Has op ended? Waits at most timeout_ms for that; 0: looks. Frees nothing.
+bool psc_done(psc_op *op, int timeout_ms);
 
 // Returns when every live worker of the job is in a barrier of this name. No limit but their lives.
 psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);

@@ -29,7 +29,7 @@ void psc__queue_remove(struct psc__request *r)
     TAILQ_REMOVE(r->mutates ? &q->updates : &q->reads, r, link);
 }
 
-// ---- sending -------------------------------------------------------------------------------------------------------
+// ---- sending ------------------------------------------------------------------------------------------------------
 
 static bool may_send_update(const struct psc__task *t, const struct psc__request *r)
 {
@@ -80,7 +80,7 @@ void psc__queue_pump(struct psc__task *t)
         request_send(r);
 }
 
-// ---- sending again -------------------------------------------------------------------------------------------------
+// ---- sending again ------------------------------------------------------------------------------------------------
 
 // When this request's operation has to be given up, if its task stays as it is.
 static uint64_t give_up_at(const struct psc__request *r)
@@ -160,7 +160,7 @@ static void rest(struct psc__task *t, enum ps_code code, const char *text)
     psc__after(t->client, psc__backoff(t->client, q->attempt++), task_resume, t);
 }
 
-// ---- landing -------------------------------------------------------------------------------------------------------
+// ---- landing ------------------------------------------------------------------------------------------------------
 
 static void land(struct psc__request *r)
 {

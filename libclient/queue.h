@@ -30,7 +30,7 @@ struct psc_op;
 struct psc__task;
 
 enum {
-    PSC__UPDATES_FLYING = 16,     // requests of one task (stream)
+    PSC__UPDATES_FLYING = 256,    // requests of one task (stream): few would keep small ones from gathering
     PSC__BYTES_FLYING = 8 << 20,  // payload of these
 };
 

@@ -85,7 +85,7 @@ void psc_close(psc_client *client, const char *reason)
     psc__client_free(client);
 }
 
-// ---- operations ----------------------------------------------------------------------------------------------------
+// ---- operations ---------------------------------------------------------------------------------------------------
 
 static struct timespec time_in(int timeout_ms)
 {
@@ -100,28 +100,23 @@ static struct timespec time_in(int timeout_ms)
     return t;
 }
 
-static bool wait_done(psc_op *op, int timeout_ms)
+bool psc_done(psc_op *op, int timeout_ms)
 {
-    int timed_out = 0;
-    struct timespec until = time_in(timeout_ms < 0 ? 0 : timeout_ms);
+    int timed_out = timeout_ms <= 0;
+    struct timespec until = time_in(timeout_ms);
     pthread_mutex_lock(&op->mutex);
-    while (!atomic_load(&op->done) && !timed_out) {
-        if (timeout_ms < 0)
-            pthread_cond_wait(&op->cond, &op->mutex);
-        else
-            timed_out = pthread_cond_timedwait(&op->cond, &op->mutex, &until);
-    }
+    while (!atomic_load(&op->done) && !timed_out)
+        timed_out = pthread_cond_timedwait(&op->cond, &op->mutex, &until);
     pthread_mutex_unlock(&op->mutex);
-    return !timed_out || atomic_load(&op->done);
+    return atomic_load(&op->done);
 }
 
-psc_code psc_wait(psc_op *op, int timeout_ms, psc_result *result, psc_error *error)
+psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
 {
-    if (!wait_done(op, timeout_ms)) {
-        struct ps_error e;
-        ps_fail(&e, PS_DEADLINE_EXCEEDED, "%s: still under way after %d ms", psc__method_name(op->method), timeout_ms);
-        return psc__error_out(&e, error);
-    }
+    pthread_mutex_lock(&op->mutex);
+    while (!atomic_load(&op->done))
+        pthread_cond_wait(&op->cond, &op->mutex);
+    pthread_mutex_unlock(&op->mutex);
     psc_code code = op->result.error.code;
     if (result)
         *result = op->result;
@@ -129,9 +124,4 @@ psc_code psc_wait(psc_op *op, int timeout_ms, psc_result *result, psc_error *err
         *error = op->result.error;
     psc__op_drop(op);
     return code;
-}
-
-bool psc_done(const psc_op *op)
-{
-    return atomic_load(&op->done);
 }

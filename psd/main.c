@@ -108,7 +108,7 @@ static enum ps_code run(const struct psd_options *o, struct ps_error *e)
     if (code == PS_OK)
         code = serve(o, rpc, core, e);
     if (!psd_rpc_stop(rpc, grace_ns))
-        ps_warn("some replies could not be sent within %d s", (int)(grace_ns / PS_SECOND));
+        return code;
     if (core)
         psd_core_destroy(core);
     psd_rpc_destroy(rpc);

@@ -91,6 +91,7 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
         t->job = job;
     }
     job->declaring = !*again;
+    job->resumed = *again && (job->resumed || !is_mine(job, t));
     memcpy(job->declared_by, t->caller->client.data, sizeof job->declared_by);
     return PS_OK;
 }
@@ -131,7 +132,7 @@ int psd_declare(struct psd_turn *t)
     if (code != PS_OK)
         return code;
     out.generation = t->core->generation;
-    out.resumed = again && r->on_existing == PARAMSERVER__V1__ON_EXISTING__RESUME;
+    out.resumed = t->job->resumed;
     return psd_turn_reply(t, &out.base, NULL);
 }
 

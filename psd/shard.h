@@ -62,6 +62,7 @@ struct psd_job {
     atomic_bool declared;
     bool declaring;          // guarded by the core's job table lock, as is
     uint8_t declared_by[16]; // the client id of the chief that did, or resumed
+    bool resumed;                          // that declaration went on with old values
     Paramserver__V1__Update update;
     uint32_t workers, tasks;
     const struct ps_rule *rule; // of trainable variables

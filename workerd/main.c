@@ -17,25 +17,24 @@
 #include "workerd/job/loop.h"
 #include "workerd/job/summary.h"
 
-static const char help[] =
-    "Usage: workerd --job FILE [OPTION...]\n"
-    "Trains one replica of a job.\n"
-    "\n"
-    "  -j, --job FILE           the job file (YAML)\n"
-    "  -s, --set KEY=VALUE      overrides a key of the job file; may be repeated\n"
-    "  -c, --cluster FILE       the cluster file: addresses of the ps tasks, workers\n"
-    "  -p, --ps A,B,C           the same, on the command line\n"
-    "  -r, --rank I             this worker's rank, from 0; default 0\n"
-    "  -w, --workers M          workers of the job; default: the cluster file's, or 1\n"
-    "  -m, --min-workers K      with fewer live workers the job ends; default: the job file's\n"
-    "  -S, --summary FILE       where the chief writes how it went (JSON)\n"
-    "  -q, --quiet              no progress on standard output\n"
-    "  -h, --help               this text\n"
-    "  -V, --version            the version\n"
-    "\n"
-    "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
-    "reached; 73 job or rank taken; 75 the job has ended early; 78 configuration;\n"
-    "128 + N stopped by signal N.\n";
+static const char help[] = "Usage: workerd --job FILE [OPTION...]\n"
+                           "Trains one replica of a job.\n"
+                           "\n"
+                           "  -j, --job FILE           the job file (YAML)\n"
+                           "  -s, --set KEY=VALUE      overrides a key of the job file; may be repeated\n"
+                           "  -c, --cluster FILE       the cluster file: addresses of the ps tasks, workers\n"
+                           "  -p, --ps A,B,C           the same, on the command line\n"
+                           "  -r, --rank I             this worker's rank, from 0; default 0\n"
+                           "  -w, --workers M          workers of the job; default: the cluster file's, or 1\n"
+                           "  -m, --min-workers K      with fewer live workers the job ends; default: the job file's\n"
+                           "  -S, --summary FILE       where the chief writes how it went (JSON)\n"
+                           "  -q, --quiet              no progress on standard output\n"
+                           "  -h, --help               this text\n"
+                           "  -V, --version            the version\n"
+                           "\n"
+                           "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
+                           "reached; 73 job or rank taken; 75 the job has ended early; 78 configuration;\n"
+                           "128 + N stopped by signal N.\n";
 
 struct options {
     const char *job, *cluster, *summary;
@@ -67,10 +66,9 @@ static long number_of(const char *option, const char *text, long least)
 static struct options parse(int argc, char **argv)
 {
     static const struct option known[] = {
-        {"job", 1, NULL, 'j'},         {"set", 1, NULL, 's'},     {"cluster", 1, NULL, 'c'},
-        {"ps", 1, NULL, 'p'},          {"rank", 1, NULL, 'r'},    {"workers", 1, NULL, 'w'},
-        {"min-workers", 1, NULL, 'm'}, {"summary", 1, NULL, 'S'}, {"quiet", 0, NULL, 'q'},
-        {"help", 0, NULL, 'h'},        {"version", 0, NULL, 'V'}, {NULL, 0, NULL, 0}};
+        {"job", 1, NULL, 'j'},   {"set", 1, NULL, 's'},     {"cluster", 1, NULL, 'c'},     {"ps", 1, NULL, 'p'},
+        {"rank", 1, NULL, 'r'},  {"workers", 1, NULL, 'w'}, {"min-workers", 1, NULL, 'm'}, {"summary", 1, NULL, 'S'},
+        {"quiet", 0, NULL, 'q'}, {"help", 0, NULL, 'h'},    {"version", 0, NULL, 'V'},     {NULL, 0, NULL, 0}};
     struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *))};
     int c;
     while ((c = getopt_long(argc, argv, "j:s:c:p:r:w:m:S:qhV", known, NULL)) != -1) {
@@ -121,12 +119,10 @@ static struct options parse(int argc, char **argv)
     return o;
 }
 
-// ---- what the run stands on, in order
-// -----------------------------------------------------------------------------
+// ---- what the run stands on, in order -----------------------------------------------------------------------------
 
 // The ps tasks' addresses, from --ps or --cluster, into run->env.
-static enum ps_code find_cluster(struct wk_run *run, const struct options *o, psc_cluster **cluster,
-                                 struct ps_error *e)
+static enum ps_code find_cluster(struct wk_run *run, const struct options *o, psc_cluster **cluster, struct ps_error *e)
 {
     psc_error error;
     const char **ps = NULL;
@@ -153,8 +149,8 @@ static enum ps_code find_cluster(struct wk_run *run, const struct options *o, ps
     run->env.ps = ps;
     if (run->env.rank >= run->env.workers)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "--rank %" PRIu32 " of %" PRIu32 " workers: expected one below the number",
-                       run->env.rank, run->env.workers);
+                       "--rank %" PRIu32 " of %" PRIu32 " workers: expected one below the number", run->env.rank,
+                       run->env.workers);
     return PS_OK;
 }
 
@@ -188,11 +184,12 @@ static uint64_t max_steps(const struct wk_env *env)
     return job->steps && job->steps < all ? job->steps : all;
 }
 
-static enum ps_code prepare(struct wk_run *run, const struct options *o, psc_cluster **cluster,
-                            struct ps_job *job, struct nn_model **model, struct ps_error *e)
+static enum ps_code prepare(struct wk_run *run, const struct options *o, psc_cluster **cluster, struct ps_job *job,
+                            struct nn_model **model, struct ps_error *e)
 {
     struct nn_loss loss = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
     run->env.job = job;
+    run->env.stop = run->stop;
     run->env.rank = (uint32_t)o->rank;
     run->env.workers = o->workers ? (uint32_t)o->workers : 1;
     run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
@@ -201,8 +198,8 @@ static enum ps_code prepare(struct wk_run *run, const struct options *o, psc_clu
         nn_model_check_loss(*model, &loss, e))
         return e->code;
     run->env.model = *model;
-    if (open_data(run, &loss, e) || nn_replica_create(*model, job->device, job->batch_size, job->threads,
-                                                      job->seed, &loss, &run->env.replica, e))
+    if (open_data(run, &loss, e) ||
+        nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, &loss, &run->env.replica, e))
         return e->code;
     run->env.max_steps = max_steps(&run->env);
     return run->strategy->open(&run->env, &run->state, e);

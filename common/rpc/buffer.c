@@ -4,12 +4,16 @@
 #include <grpc/grpc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/alloc.h"
 
 // Up to here copying a slice is cheaper than what the core does for each one: a reference count, an entry of its
 // slice buffers, one of writev's.
 enum { SMALL = 2048 };
+
+// How long the core may take to drop slices once all is closed; they are dropped within a few ms, or never.
+enum { SETTLE_MS = 1000 };
 
 // ---- releases -----------------------------------------------------------------------------------------------------
 
@@ -111,21 +115,50 @@ static grpc_slice copy_run(const struct ps_slice *v, size_t n, size_t bytes)
     return copy;
 }
 
-static grpc_slice wrap(const struct ps_slice *s)
+struct loan {
+    struct ps_owner *owner;
+    struct ps_loans *loans;
+};
+
+// As in cq.c: the core synchronises the thread that drops a slice with the one that lent it, a race detector sees this.
+static atomic_uint lent;
+
+static void give_back(void *arg)
+{
+    atomic_load(&lent);
+    struct loan loan = *(struct loan *)arg;
+    free(arg);
+    if (!atomic_load(&loan.loans->abandoned))
+        release(loan.owner);
+    atomic_fetch_sub(&loan.loans->out, 1);
+}
+
+static grpc_slice lend(const struct ps_slice *s, struct ps_loans *loans)
 {
     if (!s->owner)
         return grpc_slice_from_static_buffer(s->data, s->len);
-    // As in cq.c: the core may drop it on another thread, and how it synchronises a race detector does not see.
-    atomic_fetch_add(&s->owner->refs, 0);
-    return grpc_slice_new_with_user_data((void *)s->data, s->len, release, s->owner);
+    struct loan *loan = ps_alloc(sizeof *loan);
+    *loan = (struct loan){s->owner, loans};
+    atomic_fetch_add(&loans->out, 1);
+    atomic_fetch_add(&lent, 1);
+    return grpc_slice_new_with_user_data((void *)s->data, s->len, give_back, loan);
 }
 
-grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in)
+bool ps_loans_settle(struct ps_loans *loans)
+{
+    for (int ms = 0; atomic_load(&loans->out) && ms < SETTLE_MS; ms++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    bool settled = !atomic_load(&loans->out);
+    atomic_store(&loans->abandoned, !settled);
+    return settled;
+}
+
+grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in, struct ps_loans *loans)
 {
     grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(NULL, 0);
     for (size_t i = 0, bytes; i < in->n;) {
         size_t run = small_run(in->v + i, in->n - i, &bytes);
-        grpc_slice s = run ? copy_run(in->v + i, run, bytes) : wrap(&in->v[i]);
+        grpc_slice s = run ? copy_run(in->v + i, run, bytes) : lend(&in->v[i], loans);
         grpc_slice_buffer_add(&buffer->data.raw.slice_buffer, s);
         i += run ? run : 1;
     }

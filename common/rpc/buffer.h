@@ -21,8 +21,19 @@ enum { PS_RECORD_OVERHEAD = 48, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEA
 // Appends the buffer's bytes to *out; takes over the buffer, which lives until the last of its slices is dropped.
 void ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer);
 
-// A byte buffer that holds references on the large slices of *in and copies of the small ones. *in becomes empty.
-grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in);
+// Slices that the core has references on. It may hold them longer than the calls they were sent with, and drop them on
+// a thread of its own.
+struct ps_loans {
+    atomic_size_t out;
+    atomic_bool abandoned;
+};
+
+// A byte buffer that holds references on the large slices of *in, counted in *loans, and copies of the small ones.
+// *in becomes empty.
+grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in, struct ps_loans *loans);
+// Waits until the core has dropped all; what they were sent on must be closed. False: it still holds some (of a unix
+// socket whose other end neither reads nor closes). Their owners are then never told, and *loans must live on.
+bool ps_loans_settle(struct ps_loans *loans);
 
 // Owners whose references wait to be dropped.
 struct ps_releases {

@@ -212,11 +212,21 @@ static uint64_t run_due(struct ps_client *c)
     return next;
 }
 
+// Once all calls have been told, what may be left are messages stuck in the socket of a peer that neither reads nor
+// goes. TCP gives up on it after the keepalive's 2 s, a unix socket does not: the client is then left as it is.
 static void *client_thread(void *arg)
 {
+    const uint64_t patience = 3 * PS_SECOND;
     struct ps_client *c = arg;
-    while (ps_cq_step(&c->cq, run_due(c)) != PS_CQ_SHUTDOWN)
-        continue;
+    uint64_t give_up = UINT64_MAX;
+    enum ps_cq_step step;
+    do {
+        uint64_t next = run_due(c);
+        if (c->closed && give_up == UINT64_MAX)
+            give_up = ps_now() + patience;
+        step = ps_cq_step(&c->cq, next < give_up ? next : give_up);
+        c->stuck = step == PS_CQ_TIMEOUT && ps_now() >= give_up;
+    } while (step != PS_CQ_SHUTDOWN && !c->stuck);
     return NULL;
 }
 
@@ -285,14 +295,17 @@ void ps_client_stop(struct ps_client *c)
     pthread_mutex_unlock(&c->lock);
     ps__client_poke(c, 0);
     pthread_join(c->thread, NULL);
+    for (size_t i = 0; i < c->n_peers; i++)
+        grpc_channel_destroy(c->peers[i].channel);
     while (tell_ended(c))  // what came in while it ended
         continue;
+    c->stuck |= !ps_loans_settle(&c->loans);
 }
 
 void ps_client_destroy(struct ps_client *c)
 {
-    for (size_t i = 0; i < c->n_peers; i++)
-        grpc_channel_destroy(c->peers[i].channel);
+    if (c->stuck)
+        return;  // the core will still write to it
     grpc_call_unref(c->bell);
     grpc_channel_destroy(c->nowhere);
     ps_cq_fini(&c->cq);

@@ -29,8 +29,10 @@ typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, stru
 
 // addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call.
 struct ps_client *ps_client_create(const char *const *addresses, size_t n);
-// Ends every call with CANCELLED and drops the timers; returns when the thread has ended. Not from a callback. Calls
-// that callbacks make meanwhile end the same way.
+// Ends every call with CANCELLED and drops the timers; returns when the thread has ended and no request's slice is in
+// use any more. (Some seconds later at most: with a peer that has stopped, the core keeps slices whose owners are never
+// told, and the client is not freed.) Not from a callback. Calls that callbacks make meanwhile end the same way. None
+// may be made afterwards.
 void ps_client_stop(struct ps_client *c);
 void ps_client_destroy(struct ps_client *c);  // stopped
 

@@ -56,7 +56,9 @@ struct ps__timer {
 
 struct ps_client {
     struct ps_cq cq;
+    struct ps_loans loans;
     pthread_t thread;
+    bool stuck;  // the thread's; read after it has ended
     struct ps__peer *peers;
     size_t n_peers;
     grpc_channel *nowhere;

@@ -146,7 +146,7 @@ static void send(struct ps__client_stream *st, struct ps_rope *message)
 {
     if (message->len == 0)
         return;
-    st->outgoing = ps_rope_to_buffer(message);
+    st->outgoing = ps_rope_to_buffer(message, &st->peer->client->loans);
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
     start(st, &op, 1, &st->sent);
 }

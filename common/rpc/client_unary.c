@@ -7,14 +7,15 @@
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
-// One batch from beginning to end.
+// Two batches: what is sent may still be stuck in the socket when the outcome is known.
 struct ps__unary {
     struct ps__peer *peer;
     struct ps__pending *pending;
     TAILQ_ENTRY(ps__unary) link;
     bool cancelled;
     grpc_call *grpc;
-    struct ps_event done;
+    atomic_uint batches;  // that are not done
+    struct ps_event sent, done;
     grpc_byte_buffer *request, *reply;
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
@@ -29,8 +30,13 @@ static void unary_free(struct ps__unary *u)
     grpc_metadata_array_destroy(&u->trailing);
     grpc_slice_unref(u->details);
     grpc_call_unref(u->grpc);
-    ps__pending_free(u->pending);
     free(u);
+}
+
+static void unary_unref(struct ps__unary *u)
+{
+    if (atomic_fetch_sub(&u->batches, 1) == 1)
+        unary_free(u);
 }
 
 // A call that was cut comes as one of these; no server of ours sends them.
@@ -40,6 +46,12 @@ static enum ps_code code_of_end(grpc_status_code status, bool stopping)
     if (cut || status == GRPC_STATUS_UNAVAILABLE)
         return stopping ? PS_CANCELLED : PS_UNAVAILABLE;
     return (enum ps_code)status;
+}
+
+static void on_sent(struct ps_event *ev, bool ok)
+{
+    (void)ok;
+    unary_unref(PS_CONTAINER(ev, struct ps__unary, sent));
 }
 
 static void on_done(struct ps_event *ev, bool ok)
@@ -67,7 +79,8 @@ static void on_done(struct ps_event *ev, bool ok)
     p->reply(p->arg, code, text ? text : "", &body);
     ps_rope_clear(&body);
     free(text);
-    unary_free(u);
+    ps__pending_free(p);
+    unary_unref(u);
 }
 
 static struct ps__unary *unary_new(struct ps__peer *peer, struct ps__pending *p)
@@ -77,22 +90,27 @@ static struct ps__unary *unary_new(struct ps__peer *peer, struct ps__pending *p)
     grpc_slice path = grpc_slice_from_static_string(ps_method_path(p->method));
     u->peer = peer;
     u->pending = p;
+    atomic_init(&u->batches, 2);
+    u->sent.fn = on_sent;
     u->done.fn = on_done;
     u->grpc = grpc_channel_create_call(peer->channel, NULL, 0, peer->client->cq.queue, path, NULL,
                                        ps_timespec(deadline), NULL);
-    u->request = ps_rope_to_buffer(&p->request);
+    u->request = ps_rope_to_buffer(&p->request, &peer->client->loans);
     grpc_metadata_array_init(&u->initial);
     grpc_metadata_array_init(&u->trailing);
     u->details = grpc_empty_slice();
     return u;
 }
 
-static bool unary_start(struct ps__unary *u)
+static void unary_start(struct ps__unary *u)
 {
-    grpc_op ops[] = {
+    struct ps_cq *cq = &u->peer->client->cq;
+    grpc_op send[] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA},
         {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = u->request},
         {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
+    };
+    grpc_op receive[] = {
         {.op = GRPC_OP_RECV_INITIAL_METADATA, .data.recv_initial_metadata.recv_initial_metadata = &u->initial},
         {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &u->reply},
         {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
@@ -100,7 +118,8 @@ static bool unary_start(struct ps__unary *u)
                                         .status = &u->status,
                                         .status_details = &u->details}},
     };
-    return ps_cq_batch(&u->peer->client->cq, u->grpc, ops, sizeof ops / sizeof *ops, &u->done);
+    ps_cq_batch(cq, u->grpc, send, sizeof send / sizeof *send, &u->sent);
+    ps_cq_batch(cq, u->grpc, receive, sizeof receive / sizeof *receive, &u->done);
 }
 
 void ps__unary_call(struct ps__peer *peer, struct ps__pending *p)
@@ -113,10 +132,10 @@ void ps__unary_call(struct ps__peer *peer, struct ps__pending *p)
         TAILQ_INSERT_TAIL(&c->unaries, u, link);
     pthread_mutex_unlock(&c->lock);
 
-    // While it is in the list the queue stays open.
-    if (!stopping && unary_start(u))
+    if (!stopping) {  // while it is in the list the queue stays open
+        unary_start(u);
         return;
-    u->pending = NULL;
+    }
     unary_free(u);
     ps__pending_end_later(c, p, PS_CANCELLED, ps_strdup("the client is closed"));
 }

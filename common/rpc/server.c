@@ -332,34 +332,44 @@ void ps_server_drain(struct ps_server *s)
     free(streams);
 }
 
-static bool wait_idle(struct ps_server *s, uint64_t until)
+static bool no_call_is_left(const struct ps_server *s)
+{
+    return s->live == 0;
+}
+
+static bool no_connection_is_left(const struct ps_server *s)
+{
+    return s->is_shut;
+}
+
+static bool wait_until(struct ps_server *s, bool (*reached)(const struct ps_server *s), uint64_t until)
 {
     struct timespec t = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
     int error = 0;
     pthread_mutex_lock(&s->lock);
-    while (s->live && error == 0)
+    while (!reached(s) && error == 0)
         error = pthread_cond_timedwait(&s->changed, &s->lock, &t);
-    bool idle = s->live == 0;
+    bool is = reached(s);
     pthread_mutex_unlock(&s->lock);
-    return idle;
+    return is;
 }
 
-bool ps_server_stop(struct ps_server *s, uint64_t grace_ns)
+enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
 {
+    const uint64_t patience = 2 * PS_SECOND;
     ps_server_drain(s);
-    bool idle = wait_idle(s, ps_now() + grace_ns);
+    bool answered = wait_until(s, no_call_is_left, ps_now() + grace_ns);
     grpc_server_cancel_all_calls(s->grpc);
-    pthread_mutex_lock(&s->lock);
-    while (!s->is_shut)
-        pthread_cond_wait(&s->changed, &s->lock);
-    pthread_mutex_unlock(&s->lock);
+    if (!wait_until(s, no_connection_is_left, ps_now() + patience))
+        return PS_STOP_STUCK;  // the core closes no connection that it still writes to
 
     ps_cq_close(&s->cq);
     for (int i = 0; i < s->n_threads; i++)
         pthread_join(s->threads[i], NULL);
     grpc_server_destroy(s->grpc);
     ps_cq_fini(&s->cq);
-    return idle;
+    ps_loans_settle(&s->loans);
+    return answered ? PS_STOP_DONE : PS_STOP_CUT;
 }
 
 void ps_server_destroy(struct ps_server *s)

@@ -55,10 +55,16 @@ int ps_server_port(const struct ps_server *s, size_t i);  // of the i-th address
 
 // From now on nothing new is taken; each stream ends with UNAVAILABLE as soon as its requests are answered.
 void ps_server_drain(struct ps_server *s);
-// Drains, waits up to grace_ns for the last replies to be sent, cuts what is left and ends the threads. False:
-// something was cut. Calls that the handler still has must be answered all the same.
-bool ps_server_stop(struct ps_server *s, uint64_t grace_ns);
-void ps_server_destroy(struct ps_server *s);  // stopped
+enum ps_stop {
+    PS_STOP_DONE,
+    PS_STOP_CUT,    // some calls were not answered, or their answers not sent, in time
+    PS_STOP_STUCK,  // a client neither reads nor goes: the server lives on. Stop it again, or leave it and exit.
+};
+
+// Drains, waits up to grace_ns for the last replies to be sent, cuts what is left and ends the threads; no reply's slice
+// is in use then. Calls that the handler still has must be answered all the same.
+enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns);
+void ps_server_destroy(struct ps_server *s);  // stopped, not stuck
 
 // Answers. body is moved, or cleared unless code is PS_OK; may be NULL. text (may be NULL): one sentence.
 void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_rope *body);

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
+#include "common/rpc/buffer.h"
 #include "common/rpc/cq.h"
 #include "common/rpc/server.h"
 
@@ -28,6 +29,7 @@ STAILQ_HEAD(ps__messages, ps__message);
 struct ps_server {
     struct ps_server_options options;
     struct ps_cq cq;
+    struct ps_loans loans;
     grpc_server *grpc;
     pthread_t *threads;
     int n_threads;

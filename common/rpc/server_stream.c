@@ -185,7 +185,7 @@ static void start_send(struct ps__stream *st, struct ps__records *records)
         ps_record_pack(&out, &message);
     }
     records_free(records);
-    st->outgoing = ps_rope_to_buffer(&message);
+    st->outgoing = ps_rope_to_buffer(&message, &st->server->loans);
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
     start(st, &op, &st->sent);
 }

@@ -52,7 +52,7 @@ static void unary_reply(struct ps__call *call, enum ps_code code, const char *te
     };
     size_t n = 3;
     if (code == PS_OK) {
-        u->message = ps_rope_to_buffer(body);
+        u->message = ps_rope_to_buffer(body, &u->base.server->loans);
         ops[n++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = u->message};
     }
     if (!ps_cq_batch(&u->base.server->cq, u->grpc, ops, n, &u->answered))

@@ -144,9 +144,11 @@ void psd_rpc_drain(struct psd_rpc *r)
 
 bool psd_rpc_stop(struct psd_rpc *r, uint64_t grace_ns)
 {
-    bool all = !r->server || ps_server_stop(r->server, grace_ns);
+    enum ps_stop stop = r->server ? ps_server_stop(r->server, grace_ns) : PS_STOP_DONE;
+    if (stop != PS_STOP_DONE)
+        ps_warn("some calls were cut: their answers could not be sent in time");
     ps_client_stop(r->peers);
-    return all;
+    return stop != PS_STOP_STUCK;
 }
 
 void psd_rpc_destroy(struct psd_rpc *r)

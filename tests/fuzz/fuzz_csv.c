@@ -14,8 +14,7 @@ static void check(const struct wk_part *part)
         if (!isfinite(part->floats[i]))
             abort();
     for (uint64_t i = 0; i < part->split.examples; i++)
-        if (part->label ? part->label[i] < 0 || part->label[i] >= part->split.classes
-                        : !isfinite(part->target[i]))
+        if (part->label ? part->label[i] < 0 || part->label[i] >= part->split.classes : !isfinite(part->target[i]))
             abort();
 }
 

@@ -100,3 +100,50 @@ ok "psctl get writes npy" psctl_standing get job sequential/dense/kernel -o kern
 ok "the file is npy" says NUMPY head -c 6 kernel.npy
 ok "psctl stop" psctl_standing stop job
 ok "the name is free again" on_standing
+
+# Deaths. A long job is started, and a part of it killed once it trains.
+long_job() { # UPDATE ARGUMENT ...
+    local update=$1
+    shift
+    exec "$psctl" run --ps 2 --workers 2 "$examples/softmax/job.yaml" --set strategy.name=parameter_server \
+        --set strategy.update="$update" --set data.train_examples=640 --set data.test_examples=64 --set epochs="${epochs:-400}" \
+        --set delay_ms=20 --set output=long.safetensors "$@"
+}
+kill_part() { # PATTERN CODE TEXT UPDATE ARGUMENT ...
+    local pattern=$1 code=$2 text=$3 got=0 pid part
+    shift 3
+    (long_job "$@") >long.log 2>&1 &
+    pid=$!
+    children+=("$pid")
+    for _ in $(seq 100); do
+        sleep 0.1
+        grep -q "^Epoch 2" long.log && part=$(pgrep -P "$pid" -f -- "$pattern") && break
+    done
+    kill -KILL "$part"
+    wait "$pid" || got=$?
+    tail -n 12 long.log
+    echo "exit $got, expected $code"
+    [ "$got" = "$code" ] && grep -qF -- "$text" long.log
+}
+epochs=20
+ok "async: a worker is killed, the others finish" kill_part '--rank 1' 0 "worker 1" async
+ok "sync: a worker is killed, the others finish" kill_part '--rank 1' 0 "worker 1" sync
+epochs=400
+ok "with fewer than --min-workers the job ends" kill_part '--rank 1' 75 "worker 1" sync --min-workers 2
+ok "a psd is killed: the job ends, and says so" kill_part '--task 1' 69 "ps 1" async
+interrupted() {
+    local got=0
+    (long_job async) >long.log 2>&1 &
+    local pid=$!
+    children+=("$pid")
+    for _ in $(seq 100); do
+        sleep 0.1
+        grep -q "^Epoch 2" long.log && break
+    done
+    kill -TERM "$pid"
+    wait "$pid" || got=$?
+    tail -n 5 long.log
+    echo "exit $got"
+    [ "$got" = 143 ] && ! pgrep -P "$pid" >/dev/null
+}
+ok "SIGTERM ends psctl run and all it started" interrupted

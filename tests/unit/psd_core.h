@@ -42,8 +42,8 @@ static uint64_t test_resident(void *ctx)
     return 0;
 }
 
-static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
-                      void (*done)(void *, enum ps_code), void *arg)
+static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request, void (*done)(void *, enum ps_code),
+                      void *arg)
 {
     (void)ctx;
     (void)task;

@@ -107,6 +107,7 @@ static void says_what_is_wrong(void **state)
     expect_wrong("-q", "psctl x: unknown option -q; psctl x --help lists the known ones\n");
     expect_wrong("--set", "psctl x: --set needs a value\n");
     expect_wrong("--ps 0", "psctl x: --ps is 0, expected a number from 1 to 64\n");
+    expect_wrong("--ps 65", "psctl x: --ps is 65, expected a number from 1 to 64\n");
     expect_wrong("--ps 3x", "psctl x: --ps is 3x, expected a number from 1 to 64\n");
     expect_wrong("--ps 99999999999999999999",
                  "psctl x: --ps is 99999999999999999999, expected a number from 1 to 64\n");

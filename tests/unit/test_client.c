@@ -63,7 +63,7 @@ static void on_result(void *arg, const psc_result *r)
     atomic_fetch_add(&o->done, 1);
 }
 
-// ---- the bench -----------------------------------------------------------------------------------------------------
+// ---- the bench ----------------------------------------------------------------------------------------------------
 
 static struct bench *bench_new(psc_transport transport)
 {
@@ -163,7 +163,7 @@ static void fill(float *to, uint64_t n, float scale)
         to[i] = scale * (float)(i % 1000);
 }
 
-// ---- joining, declaring, attaching ---------------------------------------------------------------------------------
+// ---- joining, declaring, attaching --------------------------------------------------------------------------------
 
 static void test_join_and_declare(void **state)
 {
@@ -317,7 +317,7 @@ static void test_options_are_checked(void **state)
     psc_cluster_free(cluster);
 }
 
-// ---- values --------------------------------------------------------------------------------------------------------
+// ---- values -------------------------------------------------------------------------------------------------------
 
 static void round_trip(psc_transport transport)
 {
@@ -414,7 +414,7 @@ static void test_versions_come_from_the_last_pull(void **state)
     bench_free(b);
 }
 
-// ---- exactly once --------------------------------------------------------------------------------------------------
+// ---- exactly once -------------------------------------------------------------------------------------------------
 
 static enum fake_fate cut_one(struct fake *f, uint32_t task, int method, uint64_t n)
 {
@@ -573,7 +573,7 @@ static void test_waiting_for_the_window_has_a_deadline(void **state)
     bench_free(b);
 }
 
-// ---- trouble -------------------------------------------------------------------------------------------------------
+// ---- trouble ------------------------------------------------------------------------------------------------------
 
 static void test_unreachable_until_the_deadline(void **state)
 {
@@ -738,7 +738,7 @@ static void test_operations_need_a_declaration(void **state)
     bench_free(b);
 }
 
-// ---- waiting -------------------------------------------------------------------------------------------------------
+// ---- waiting ------------------------------------------------------------------------------------------------------
 
 static void test_a_waiting_pull_blocks_nobody(void **state)
 {
@@ -825,7 +825,7 @@ static void test_heartbeats_go_on(void **state)
     bench_free(b);
 }
 
-// ---- reads that go on ----------------------------------------------------------------------------------------------
+// ---- reads that go on ---------------------------------------------------------------------------------------------
 
 static enum fake_fate abort_continuation(struct fake *f, uint32_t task, int method, uint64_t n)
 {
@@ -865,7 +865,7 @@ static void test_get_goes_on(void **state)
     bench_free(b);
 }
 
-// ---- memory, the end -----------------------------------------------------------------------------------------------
+// ---- memory, the end ----------------------------------------------------------------------------------------------
 
 static void test_memory_is_kept_until_the_transport_lets_go(void **state)
 {
@@ -924,7 +924,7 @@ static void test_dying_with_everything_under_way(void **state)
     }
 }
 
-// ---- threads -------------------------------------------------------------------------------------------------------
+// ---- threads ------------------------------------------------------------------------------------------------------
 
 struct clockwork {
     struct fake *fake;
@@ -950,7 +950,7 @@ static void *push_many(void *arg)
     for (int i = 0; i < 200; i++) {
         psc_op *op;
         psc_assign_add(client, &t, 1, NULL, NULL, &op);
-        if (psc_wait(op, -1, NULL, NULL) != PSC_OK)
+        if (psc_wait(op, NULL, NULL) != PSC_OK)
             return arg;
     }
     return NULL;
@@ -974,11 +974,11 @@ static void test_threads_wait(void **state)
         assert_null(failed);
     }
     psc_get(b->client, b->tensors + 3, 1, NULL, NULL, &op);
-    assert_int_equal(psc_wait(op, -1, &r, &e), PSC_OK);
+    assert_int_equal(psc_wait(op, &r, &e), PSC_OK);
     assert_true(b->scalar == 800);
     psc_pull(b->client, b->tensors + 3, 1, 1, NULL, NULL, &op);  // of a round that does not close
-    assert_false(psc_done(op));
-    assert_int_equal(psc_wait(op, 20, &r, &e), PSC_DEADLINE_EXCEEDED);
+    assert_false(psc_done(op, 0));
+    assert_false(psc_done(op, 20));
     uint64_t first, count;
     assert_int_equal(psc_lease(b->client, 1, 100, 10, &first, &count, &e), PSC_OK);
     Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
@@ -991,7 +991,7 @@ static void test_threads_wait(void **state)
     ps_msg_free(reply);
     psc_close(b->client, NULL);
     b->client = NULL;
-    assert_int_equal(psc_wait(op, -1, &r, &e), PSC_CANCELLED);
+    assert_int_equal(psc_wait(op, &r, &e), PSC_CANCELLED);
     assert_int_equal(b->fake.leaves, 1);
     atomic_store(&w.stop, 1);
     pthread_join(clock, NULL);

@@ -113,8 +113,7 @@ static void put_idx(const char *folder, char mark, const char *suffix)
 
 static void check_idx(const char *folder, bool as_labels)
 {
-    struct wk_data *data =
-        open_good(&(struct wk_data_spec){.kind = WK_IDX, .path = folder, .labels = as_labels});
+    struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_IDX, .path = folder, .labels = as_labels});
     const struct wk_part *part[] = {&data->train, &data->test};
     for (int i = 0; i < 2; i++) {
         const struct wk_split *split = i ? wk_data_test(data) : wk_data_train(data);
@@ -178,22 +177,18 @@ static void idx_bad_files(void **state)
         {"train-images-idx3-ubyte", "\0\0\x0d\x03\0\0\0\x01\0\0\0\x01\0\0\0\x01z", 17,
          "0x00000d03, expected 0x00000803"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\0\0\0\0\x01z", 17, "dimension 1 is 0"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16,
-         "overflow"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\xff\xff\xff\0\xff\xff\xff\0\0\0\x01", 16,
-         "ends after 16 bytes"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16, "overflow"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\xff\xff\xff\0\xff\xff\xff\0\0\0\x01", 16, "ends after 16 bytes"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02xyz", 19,
          "expected 20 for shape (2, 1, 2)"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01xyz", 19,
-         "bytes follow the 18"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01xyz", 19, "bytes follow the 18"},
         {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x03xyz", 11, "3 labels, expected 2"},
         {"t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01xyz", 11, "bytes follow the 9"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_idx(*state, '-', "");
         free(put(*state, bad[i].name, bad[i].bytes, bad[i].size));
-        open_bad(&(struct wk_data_spec){.kind = WK_IDX, .path = *state, .labels = true}, bad[i].name,
-                 bad[i].message);
+        open_bad(&(struct wk_data_spec){.kind = WK_IDX, .path = *state, .labels = true}, bad[i].name, bad[i].message);
     }
 }
 
@@ -321,16 +316,15 @@ static void csv_field_longer_than_a_number(void **state)
     char text[200];
     snprintf(text, sizeof text, "1,2\n%0100d,3\n", 1);
     char *path = put(*state, "train.csv", text, strlen(text));
-    open_bad(&(struct wk_data_spec){.kind = WK_CSV, .path = path}, "line 2, field 1",
-             "expected a finite number");
+    open_bad(&(struct wk_data_spec){.kind = WK_CSV, .path = path}, "line 2, field 1", "expected a finite number");
     free(path);
 }
 
 // npy.
 
 // A file of version 1 (2, 3: 32-bit length) with this dict and these elements.
-static char *put_npy(const char *folder, const char *name, int version, const char *dict,
-                     const void *elements, size_t size)
+static char *put_npy(const char *folder, const char *name, int version, const char *dict, const void *elements,
+                     size_t size)
 {
     uint8_t file[512] = "\x93NUMPY";
     size_t length = strlen(dict), start = version == 1 ? 10 : 12;
@@ -359,12 +353,11 @@ static void npy_bytes_and_labels_of_every_type(void **state)
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", (float[]){3, 1}, 8},
         {"{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}", (double[]){3, 1}, 16},
     };
-    char *x = put_npy(*state, "x.npy", 2, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 1)}",
-                      "\0\1\2\xff", 4);
+    char *x =
+        put_npy(*state, "x.npy", 2, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 1)}", "\0\1\2\xff", 4);
     for (size_t i = 0; i < sizeof y / sizeof *y; i++) {
         char *path = put_npy(*state, "y.npy", (int)i % 3 + 1, y[i].dict, y[i].elements, y[i].size);
-        struct wk_data *data =
-            open_good(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = path, .labels = true});
+        struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = path, .labels = true});
         assert_int_equal(wk_data_train(data)->examples, 2);
         assert_int_equal(wk_data_train(data)->rank, 2);
         assert_int_equal(wk_data_train(data)->inputs, 2);
@@ -387,8 +380,7 @@ static void npy_negative_targets_of_every_type(void **state)
         {"|i1", (int8_t[]){-3, -1}, 2},   {"<i2", (int16_t[]){-3, -1}, 4}, {"<i4", (int32_t[]){-3, -1}, 8},
         {"<i8", (int64_t[]){-3, -1}, 16}, {"<f4", (float[]){-3, -1}, 8},   {"<f8", (double[]){-3, -1}, 16},
     };
-    char *x =
-        put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1)}", "x", 1);
+    char *x = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1)}", "x", 1);
     for (size_t i = 0; i < sizeof y / sizeof *y; i++) {
         char *dict = ps_printf("{'descr': '%s', 'fortran_order': False, 'shape': (1, 2)}", y[i].descr);
         char *path = put_npy(*state, "y.npy", 3, dict, y[i].elements, y[i].size);
@@ -409,8 +401,8 @@ static void npy_float_x_and_test_data(void **state)
     char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\5", 1);
     char *test = put_npy(*state, "xt.npy.gz", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}",
                          (float[]){3, 4}, 8);
-    struct wk_data *data = open_good(
-        &(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .x_test = test, .y_test = y, .labels = true});
+    struct wk_data *data =
+        open_good(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .x_test = test, .y_test = y, .labels = true});
     assert_memory_equal(data->train.floats, ((float[]){.1f, -2}), 8);
     assert_memory_equal(data->test.floats, ((float[]){3, 4}), 8);
     assert_int_equal(data->test.label[0], 5);
@@ -427,8 +419,7 @@ static const struct {
 } bad_npy[] = {
     {0, "", "expected '{'"},
     {0, "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2)}", "fortran_order of False"},
-    {0, "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 1)}",
-     "byte 10 of the header dict: expected a descr"},
+    {0, "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 1)}", "byte 10 of the header dict: expected a descr"},
     {0, "{'descr': '>f4', 'fortran_order': False, 'shape': (1, 1)}", "expected a descr"},
     {0, "{'descr': '|u1', 'shape': (2, 2)}", "the next of 'descr', 'fortran_order' and 'shape'"},
     {0, "{'descr': '|u1', 'descr': '|u1', 'shape': (2, 2)}", "each once"},
@@ -458,8 +449,7 @@ static const struct {
 
 static void npy_bad_files(void **state)
 {
-    char *good =
-        put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 1)}", "xy", 2);
+    char *good = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 1)}", "xy", 2);
     for (size_t i = 0; i < sizeof bad_npy / sizeof *bad_npy; i++) {
         char *bad = put_npy(*state, "bad.npy", 1, bad_npy[i].dict, "\xff\xff\xff\xff", 4);
         struct wk_data_spec spec = {
@@ -520,8 +510,8 @@ static void digits_depend_on_seed_and_example_alone(void **state)
 {
     uint8_t a[WK_DIGIT_PIXELS], b[WK_DIGIT_PIXELS];
     (void)state;
-    struct wk_data *data = open_good(
-        &(struct wk_data_spec){.kind = WK_DIGITS, .train_examples = 3, .test_examples = 1, .seed = 9});
+    struct wk_data *data =
+        open_good(&(struct wk_data_spec){.kind = WK_DIGITS, .train_examples = 3, .test_examples = 1, .seed = 9});
     draw_all(data);
     wk_digit_draw(9, 2, a);
     assert_memory_equal(a, data->train.bytes + 2 * WK_DIGIT_PIXELS, WK_DIGIT_PIXELS);
@@ -543,15 +533,14 @@ static void digits_default_sizes_and_balance(void **state)
     for (int i = 0; i < 20000; i++)
         count[data->train.label[i]]++;
     for (int i = 0; i < 10; i++)
-        assert_in_range(count[i], 1830, 2170); // 2,000, four standard deviations of 42
+        assert_in_range(count[i], 1830, 2170);  // 2,000, four standard deviations of 42
     wk_data_free(data);
 }
 
 static void digits_too_many(void **state)
 {
     (void)state;
-    open_bad(&(struct wk_data_spec){.kind = WK_DIGITS, .train_examples = UINT64_MAX}, "at most 4294967296",
-             NULL);
+    open_bad(&(struct wk_data_spec){.kind = WK_DIGITS, .train_examples = UINT64_MAX}, "at most 4294967296", NULL);
 }
 
 // Shuffle.
@@ -601,7 +590,7 @@ static void shuffle_of_few_is_fair(void **state)
         for (uint64_t i = 0; i < 3; i++)
             count[i][wk_shuffle(7, epoch, 3, i)]++;
     for (int i = 0; i < 9; i++)
-        assert_in_range(count[i / 3][i % 3], 870, 1130); // five standard deviations of 26
+        assert_in_range(count[i / 3][i % 3], 870, 1130);  // five standard deviations of 26
 }
 
 static void shuffle_of_very_many(void **state)
@@ -619,11 +608,8 @@ enum { FEED_EXAMPLES = 50, ROWS = 8, PER_EPOCH = (FEED_EXAMPLES + ROWS - 1) / RO
 
 static struct wk_data *feed_digits(bool as_labels)
 {
-    return open_good(&(struct wk_data_spec){.kind = WK_DIGITS,
-                                            .train_examples = FEED_EXAMPLES,
-                                            .test_examples = 7,
-                                            .seed = 3,
-                                            .labels = as_labels});
+    return open_good(&(struct wk_data_spec){
+        .kind = WK_DIGITS, .train_examples = FEED_EXAMPLES, .test_examples = 7, .seed = 3, .labels = as_labels});
 }
 
 static struct wk_feed *feed_of(const struct wk_data *data, bool test, int rows, bool shuffle)
@@ -682,8 +668,7 @@ static void check_feed(bool as_labels, bool shuffle)
         if (asked < BATCHES)
             request_batch(feed, asked++);
         usleep(2000);
-        check_batch(b, &data->train, shuffle, (uint64_t)(taken / PER_EPOCH), batch_first(taken),
-                    batch_rows(taken));
+        check_batch(b, &data->train, shuffle, (uint64_t)(taken / PER_EPOCH), batch_first(taken), batch_rows(taken));
     }
     wk_feed_free(feed);
     wk_data_free(data);
@@ -782,10 +767,7 @@ static void check_names_what_does_not_fit(void **state)
          {{32, 32, 3}, 3, 3072, 10},
          {.kind = NN_SPARSE_XENT},
          "(28, 28) (784 elements), the model's input is (32, 32, 3)"},
-        {1,
-         {{784}, 1, 784, 9},
-         {.kind = NN_SPARSE_XENT},
-         "label of the data is 9, but the model has 9 outputs"},
+        {1, {{784}, 1, 784, 9}, {.kind = NN_SPARSE_XENT}, "label of the data is 9, but the model has 9 outputs"},
         {0, {{784}, 1, 784, 10}, {.kind = NN_SPARSE_XENT}, "was read as targets"},
         {1, {{784}, 1, 784, 1}, {.kind = NN_MSE}, "was read as class numbers"},
         {0, {{784}, 1, 784, 10}, {.kind = NN_MSE}, "1 elements, the model 10 outputs"},

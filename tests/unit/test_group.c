@@ -20,10 +20,9 @@
 
 enum { MOST = 4 };
 
-// A psd that is ready at once and ends with 0 when told to; `exec` and the trap of a waiting shell keep it
-// one process.
-#define GOOD_PS "trap 'kill $!; exit 0' TERM; echo READY 0 >&3; sleep 60 & wait"
-#define WAITING_WORKER "trap 'kill $!; exit 0' TERM; sleep 60 & wait"
+// A waiting shell takes its trap at once. The sleep is a process that only signals to the whole group reach.
+#define GOOD_PS "trap 'exit 0' TERM; echo READY 0 >&3; sleep 60 & wait"
+#define WAITING_WORKER "trap 'exit 0' TERM; sleep 60 & wait"
 
 struct outcome {
     int code;
@@ -161,6 +160,15 @@ static void the_job_goes_on_without_a_worker(void **state)
     expect_says(&o, "psctl: the job goes on with 1 of 2 workers\n");
 }
 
+static void what_a_worker_leaves_behind_ends_too(void **state)
+{
+    (void)state;
+    char *workers[] = {"true", "sleep 60 & exit 0"};
+    struct outcome o = run(NULL, 0, workers, 2, 1, 0, 0);
+    assert_int_equal(o.code, 0);
+    assert_true(o.seconds < 5);
+}
+
 static void too_few_workers_end_it(void **state)
 {
     (void)state;
@@ -188,7 +196,7 @@ static void a_signal_ends_workers_then_ps_tasks(void **state)
 static void a_ps_task_that_ends_badly_is_named(void **state)
 {
     (void)state;
-    char *ps[] = {"trap 'kill $!; exit 3' TERM; echo READY 0 >&3; sleep 60 & wait"}, *workers[] = {"true"};
+    char *ps[] = {"trap 'exit 3' TERM; echo READY 0 >&3; sleep 60 & wait"}, *workers[] = {"true"};
     struct outcome o = run(ps, 1, workers, 1, 1, 0, 0);
     assert_int_equal(o.code, 69);
     expect_says(&o, "exited with code 3 when it was told to end\n");
@@ -213,6 +221,7 @@ int main(void)
         cmocka_unit_test(a_ps_task_that_dies_ends_the_job),
         cmocka_unit_test(a_ps_task_that_cannot_start_says_why),
         cmocka_unit_test(the_job_goes_on_without_a_worker),
+        cmocka_unit_test(what_a_worker_leaves_behind_ends_too),
         cmocka_unit_test(too_few_workers_end_it),
         cmocka_unit_test(a_signal_ends_workers_then_ps_tasks),
         cmocka_unit_test(a_ps_task_that_ends_badly_is_named),

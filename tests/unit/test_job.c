@@ -19,8 +19,7 @@
     "loss: {name: sparse_categorical_crossentropy}\n" \
     "optimizer: {name: adam}\n"
 
-// ---- helpers
-// ------------------------------------------------------------------------------------------------------
+// ---- helpers ------------------------------------------------------------------------------------------------------
 
 static struct ps_job *parse(const char *text, const char *path, const char *const *sets, size_t n_sets)
 {
@@ -70,8 +69,7 @@ static void same_real(double expected, double got)
         fail_msg("%.17g is not %.17g", got, expected);
 }
 
-// ---- what is taken
-// ------------------------------------------------------------------------------------------------
+// ---- what is taken ------------------------------------------------------------------------------------------------
 
 static void defaults(void **ctx)
 {
@@ -230,8 +228,7 @@ static void json_has_what_counts(void **ctx)
     ps_job_free(j);
 }
 
-// ---- what is refused
-// ----------------------------------------------------------------------------------------------
+// ---- what is refused ----------------------------------------------------------------------------------------------
 
 static void unknown_keys(void **ctx)
 {
@@ -344,8 +341,7 @@ static void bad_sets(void **ctx)
     refuses_set(LEAST, "data={kind: idx", "--set data: while parsing a flow mapping: did not find expected ',' or '}'");
 }
 
-// ---- YAML
-// ---------------------------------------------------------------------------------------------------------
+// ---- YAML ---------------------------------------------------------------------------------------------------------
 
 static void yaml_that_is_refused(void **ctx)
 {

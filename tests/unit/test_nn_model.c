@@ -49,7 +49,7 @@ static uint64_t parameters(const struct nn_model *m)
     return n;
 }
 
-// ---- what is read ----
+// ---- what is read -------------------------------------------------------------------------------------------------
 
 static void check_cnn(const struct nn_model *m)
 {
@@ -207,7 +207,7 @@ static void defaults_and_details(void **state)
     nn_model_free(m);
 }
 
-// ---- what is refused ----
+// ---- what is refused ----------------------------------------------------------------------------------------------
 
 // says: the words after "test: ".
 static void check_refused(const char *json, const char *says)
@@ -413,7 +413,7 @@ static void bad_files(void **state)
     assert_non_null(strstr(e.text, "/dev/zero: expected a file of at most"));
 }
 
-// ---- the loss ----
+// ---- the loss -----------------------------------------------------------------------------------------------------
 
 static void check_loss(const char *layers, const struct nn_loss loss, const char *says)
 {
@@ -447,7 +447,7 @@ static void losses(void **state)
     check_loss(INPUT("4, 5") ", " DENSE("'units': 3"), mse, NULL);
 }
 
-// ---- initial values ----
+// ---- initial values -----------------------------------------------------------------------------------------------
 
 struct moments {
     double min, max, mean, deviation;

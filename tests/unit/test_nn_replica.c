@@ -93,7 +93,7 @@ static void fill(float *x, size_t n, uint64_t seed)
     }
 }
 
-// ---- against Keras ----
+// ---- against Keras ------------------------------------------------------------------------------------------------
 
 // Points into itself: stays where it was opened.
 struct golden {
@@ -179,7 +179,7 @@ static void five_steps_as_keras(void **state)
     }
 }
 
-// ---- against finite differences ----
+// ---- against finite differences -----------------------------------------------------------------------------------
 
 static double loss_at(struct nn_replica *r, const struct nn_batch *b)
 {
@@ -276,7 +276,7 @@ static void gradients_are_slopes(void **state)
     nn_model_free(m);
 }
 
-// ---- against itself ----
+// ---- against itself -----------------------------------------------------------------------------------------------
 
 static void padded_batch_counts_nothing(void **state)
 {

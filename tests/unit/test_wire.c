@@ -222,7 +222,13 @@ static void strings_are_utf8(void **state)
 static void unknown_fields_are_skipped(void **state)
 {
     (void)state;
-    assert_int_equal(unpack(UPDATE_REQUEST, "\xa0\x01\x07\xa2\x01\x01x\xa5\x01" "1234" "\xa1\x01" "12345678", 23), PS_OK);
+    assert_int_equal(unpack(UPDATE_REQUEST,
+                            "\xa0\x01\x07\xa2\x01\x01x\xa5\x01"
+                            "1234"
+                            "\xa1\x01"
+                            "12345678",
+                            23),
+                     PS_OK);
 }
 
 static void bounds_hold(void **state)
@@ -356,7 +362,10 @@ static void malformed_record_is_refused(void **state)
         {"record that is a varint", "\x08\x01", 2},
         {"record past the end", "\x0a\x05\x08\x01", 4},
         {"body before another field", "\x0a\x05\x7a\x01x\x08\x01", 7},
-        {"body past the record", "\x0a\x03\x7a\x02x" "y", 6},
+        {"body past the record",
+         "\x0a\x03\x7a\x02x"
+         "y",
+         6},
         {"id that is bytes", "\x0a\x03\x0a\x01x", 5},
         {"error that is a varint", "\x0a\x02\x28\x01", 4},
         {"varint past the record", "\x0a\x02\x08\x80\x01", 5},

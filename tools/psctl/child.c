@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-// ---- the end
-// ------------------------------------------------------------------------------------------------------
+// ---- the end ------------------------------------------------------------------------------------------------------
 
-// A child has ended when the process is gone and every pipe is read to its end.
+// A child leads a session, and so a process group: signals go to all of it, which matters where the program is a
+// wrapper around another. It has ended when its process is gone and every pipe is read to its end.
 static void on_closed(uv_handle_t *handle)
 {
     struct child *child = handle->data;
@@ -24,6 +24,7 @@ static void on_exit_of(uv_process_t *process, int64_t exit_code, int signal)
     struct child *child = process->data;
     child->exit_code = exit_code;
     child->signal = signal;
+    kill(-child->pid, SIGKILL);  // whom it left behind holds our pipes
     uv_close((uv_handle_t *)process, on_closed);
 }
 
@@ -36,15 +37,14 @@ void child_describe_end(const struct child *child, char *to, size_t size)
         snprintf(to, size, "%s (pid %d) exited with code %" PRId64, child->name, child->pid, child->exit_code);
 }
 
-void child_end(struct child *child, bool kill)
+void child_end(struct child *child, int signum)
 {
     child->told = true;
     if (child->running && !uv_is_closing((uv_handle_t *)&child->process))
-        uv_process_kill(&child->process, kill ? SIGKILL : SIGTERM);
+        kill(-child->pid, signum);
 }
 
-// ---- its output
-// ---------------------------------------------------------------------------------------------------
+// ---- its output ---------------------------------------------------------------------------------------------------
 
 void child_say(FILE *to, const char *name, const char *text)
 {
@@ -108,8 +108,7 @@ static void on_read(uv_stream_t *handle, ssize_t n, const uv_buf_t *buf)
     uv_close((uv_handle_t *)handle, on_closed);
 }
 
-// ---- the start
-// ----------------------------------------------------------------------------------------------------
+// ---- the start ----------------------------------------------------------------------------------------------------
 
 static uv_stdio_container_t stream_open(struct child *child, struct child_stream *stream, uv_loop_t *loop, FILE *to)
 {

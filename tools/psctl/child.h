@@ -51,8 +51,8 @@ struct child {
 // run once more before the child's memory may go.
 enum ps_code child_start(struct child *child, uv_loop_t *loop, char **argv, struct ps_error *e);
 
-// SIGTERM, or with `kill` SIGKILL, where it is still running.
-void child_end(struct child *child, bool kill);
+// Sends SIGTERM or SIGKILL where it is still running.
+void child_end(struct child *child, int signum);
 
 // "<name>: <text>" as a line of its own, also where a progress bar is under way on the terminal.
 void child_say(FILE *to, const char *name, const char *text);

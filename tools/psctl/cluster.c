@@ -137,3 +137,18 @@ void cluster_describe(struct cluster *c, struct answer **answers)
     cluster_ask(c, PARAMSERVER__V1__METHOD__DESCRIBE, &request.base, &paramserver__v1__describe_reply__descriptor,
                 answers);
 }
+
+int cluster_command(struct call *call, int (*body)(struct cluster *c, struct call *call))
+{
+    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
+    struct cluster c;
+    struct ps_error e;
+    int exit_code;
+    if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
+        return exit_code;
+    if (cluster_open(&c, &call->target, call->argc ? call->argv[0] : NULL, &e))
+        return report(&e);
+    exit_code = body(&c, call);
+    cluster_close(&c);
+    return exit_code;
+}

@@ -37,12 +37,16 @@ enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const
                              struct ps_error *e);
 void cluster_answers_free(struct answer *answers, size_t n);
 
-// Names on stderr every task that did not answer; that a job is not there is said once. Returns the exit code of the first error, 0 where there is
-// none.
+// Names on stderr every task that did not answer; that a job is not there is said once. Returns the exit code of the
+// first error, 0 where there is none.
 int cluster_report(const struct answer *answers, size_t n);
 
 // "up", "unreachable" or "error".
 const char *cluster_task_state(const struct answer *answer);
+
+// Runs body, between opening and closing, on the cluster that the command line names; the job is its first argument,
+// where it has one. Returns the exit code.
+int cluster_command(struct call *call, int (*body)(struct cluster *c, struct call *call));
 
 // DESCRIBE of the job that the cluster was opened for.
 void cluster_describe(struct cluster *c, struct answer **answers);

@@ -145,7 +145,7 @@ static enum ps_code read_value(psc_client *client, const char *job, const char *
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the %zu bytes of %s", v->count * ps_dtype_size(dtype),
                        name);
     psc_get(client, &(psc_tensor){name, v->data, v->count, v->variable->dtype}, 1, NULL, NULL, &op);
-    if (psc_wait(op, -1, &result, &error))
+    if (psc_wait(op, &result, &error))
         return ps_fail(e, (enum ps_code)error.code, "%s", error.text);
     v->version = result.version;
     return PS_OK;

@@ -60,14 +60,13 @@ static int running(const struct child *children, int n)
     return count;
 }
 
-static void end_all(struct child *children, int n, bool kill)
+static void end_all(struct child *children, int n, int signum)
 {
     for (int i = 0; i < n; i++)
-        child_end(&children[i], kill);
+        child_end(&children[i], signum);
 }
 
-// ---- the end
-// ------------------------------------------------------------------------------------------------------
+// ---- the end ------------------------------------------------------------------------------------------------------
 
 static void on_patience(uv_timer_t *timer);
 
@@ -84,7 +83,7 @@ static void finish_if_ended(struct group *g)
 static void close_ps(struct group *g)
 {
     g->phase = CLOSING;
-    end_all(g->ps, g->spec->n_ps, false);
+    end_all(g->ps, g->spec->n_ps, SIGTERM);
     uv_timer_start(&g->patience, on_patience, PS_END_MS, 0);
     finish_if_ended(g);
 }
@@ -97,7 +96,7 @@ static void stop(struct group *g, int exit_code)
     if (g->phase >= STOPPING)
         return;
     g->phase = STOPPING;
-    end_all(g->workers, g->spec->n_workers, false);
+    end_all(g->workers, g->spec->n_workers, SIGTERM);
     uv_timer_start(&g->patience, on_patience, WORKER_END_MS, 0);
     if (running(g->workers, g->spec->n_workers) == 0)
         close_ps(g);
@@ -117,9 +116,9 @@ static void on_patience(uv_timer_t *timer)
         name_unready(g);
         stop(g, ps_code_exit(PS_UNAVAILABLE));
     } else if (g->phase == STOPPING) {
-        end_all(g->workers, g->spec->n_workers, true);
+        end_all(g->workers, g->spec->n_workers, SIGKILL);
     } else {
-        end_all(g->ps, g->spec->n_ps, true);
+        end_all(g->ps, g->spec->n_ps, SIGKILL);
     }
 }
 
@@ -127,16 +126,15 @@ static void on_signal(uv_signal_t *handle, int signum)
 {
     struct group *g = handle->data;
     if (g->phase >= STOPPING) {  // told twice: at once
-        end_all(g->workers, g->spec->n_workers, true);
-        end_all(g->ps, g->spec->n_ps, true);
+        end_all(g->workers, g->spec->n_workers, SIGKILL);
+        end_all(g->ps, g->spec->n_ps, SIGKILL);
         return;
     }
     say("%s: stopping the job", strsignal(signum));
     stop(g, 128 + signum);
 }
 
-// ---- workers
-// ------------------------------------------------------------------------------------------------------
+// ---- workers ------------------------------------------------------------------------------------------------------
 
 static int code_of_worker(const struct child *child)
 {
@@ -205,8 +203,7 @@ static void start_workers(struct group *g)
     }
 }
 
-// ---- ps tasks
-// -----------------------------------------------------------------------------------------------------
+// ---- ps tasks -----------------------------------------------------------------------------------------------------
 
 static void on_ps_ready(struct child *child)
 {
@@ -251,8 +248,7 @@ static void start_ps(struct group *g)
     }
 }
 
-// ---- the whole
-// ----------------------------------------------------------------------------------------------------
+// ---- the whole ----------------------------------------------------------------------------------------------------
 
 static void watch_signals(struct group *g)
 {

@@ -12,7 +12,7 @@ static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatu
 {
     for (size_t i = 0; i < jobs->n; i++)
         if (strcmp(jobs->v[i].name, job->name) == 0)
-            return &jobs->v[i];
+            return PS_OK;
     jobs->v = ps_realloc(jobs->v, (jobs->n + 1) * sizeof *jobs->v);
     jobs->v[jobs->n] = (struct job_sum){.name = job->name,
                                         .run_id = job->run_id,
@@ -48,7 +48,7 @@ static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job)
     sum->bytes_per_second += job->bytes_per_second;
 }
 
-void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
+static void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
 {
     Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     *jobs = (struct jobs){0};
@@ -63,21 +63,31 @@ void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
             jobs->v[i].round = 0;
 }
 
-void jobs_fini(struct jobs *jobs)
-{
-    free(jobs->v);
-}
-
-const struct job_sum *jobs_find(const struct jobs *jobs, const char *name, struct ps_error *e)
+static enum ps_code find(const struct jobs *jobs, const char *name, struct ps_error *e)
 {
     char known[256] = "";
     size_t len = 0;
     for (size_t i = 0; i < jobs->n; i++) {
         if (strcmp(jobs->v[i].name, name) == 0)
-            return &jobs->v[i];
+            return PS_OK;
         if (len < sizeof known)
             len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", jobs->v[i].name);
     }
-    ps_fail(e, PS_NOT_FOUND, "no job %s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
-    return NULL;
+    return ps_fail(e, PS_NOT_FOUND, "no job %s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
+}
+
+int jobs_show(struct cluster *c, struct call *call, jobs_show_fn show)
+{
+    const char *only = call->argc ? call->argv[0] : NULL;
+    struct answer *answers;
+    struct jobs jobs;
+    struct ps_error e;
+    jobs_ask(c, &answers, &jobs);
+    show(c, answers, &jobs, only, call->target.json);
+    int exit_code = cluster_report(answers, c->tasks);
+    if (exit_code == 0 && only && find(&jobs, only, &e))
+        exit_code = report(&e);
+    free(jobs.v);
+    cluster_answers_free(answers, c->tasks);
+    return exit_code;
 }

@@ -4,6 +4,7 @@
 #ifndef PSCTL_JOBS_H
 #define PSCTL_JOBS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tools/psctl/cluster.h"
@@ -23,11 +24,11 @@ struct jobs {
     size_t n;
 };
 
-// Asks every task for its status; *answers are StatusReply.
-void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs);
-void jobs_fini(struct jobs *jobs);
-
-// NOT_FOUND names the jobs there are.
-const struct job_sum *jobs_find(const struct jobs *jobs, const char *name, struct ps_error *e);
+// Shows what tasks (answers are StatusReply) and jobs are. only: of one job; NULL: all.
+typedef void (*jobs_show_fn)(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
+                             bool json);
+// Asks every task for its status and shows it. Returns the exit code: that of a task which did not answer, or of a job
+// which nobody knows.
+int jobs_show(struct cluster *c, struct call *call, jobs_show_fn show);
 
 #endif

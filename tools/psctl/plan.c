@@ -47,8 +47,7 @@ struct load {
     uint64_t variables, partitions, bytes, slot_bytes;
 };
 
-// ---- the plan
-// -----------------------------------------------------------------------------------------------------
+// ---- the plan -----------------------------------------------------------------------------------------------------
 
 static void take_vars(struct plan *plan, int slots)
 {
@@ -82,8 +81,7 @@ static void plan_fini(struct plan *plan)
         nn_model_free(plan->model);
 }
 
-// ---- what it says
-// -------------------------------------------------------------------------------------------------
+// ---- what it says -------------------------------------------------------------------------------------------------
 
 static void load_add(struct load *load, const struct ps_placement_var *var, uint64_t count)
 {

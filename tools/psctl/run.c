@@ -2,8 +2,8 @@
 //
 // psctl run: a whole job on this machine. Checks the job, makes a place for the sockets, writes the command
 // lines of every process, and leaves the rest to the group.
-#include <limits.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +28,7 @@ struct run {
     struct rundir dir;
 };
 
-// ---- command lines
-// ------------------------------------------------------------------------------------------------
+// ---- command lines ------------------------------------------------------------------------------------------------
 
 // A growing argv; its words are its own.
 struct words {
@@ -119,8 +118,7 @@ static void words_free(char ***all)
     free(all);
 }
 
-// ---- the run
-// ------------------------------------------------------------------------------------------------------
+// ---- the run ------------------------------------------------------------------------------------------------------
 
 static int start(const struct run *run)
 {

@@ -59,9 +59,10 @@ static void task_rows(struct table *t, struct cluster *c, size_t task, const str
         task_cells(t, c, task, answer);
 }
 
-static void show(struct cluster *c, const struct answer *answers, const char *only, bool json)
+static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
 {
     struct table t;
+    (void)jobs;
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < c->tasks; i++)
         task_rows(&t, c, i, &answers[i], only);
@@ -69,26 +70,12 @@ static void show(struct cluster *c, const struct answer *answers, const char *on
     table_fini(&t);
 }
 
+static int ask(struct cluster *c, struct call *call)
+{
+    return jobs_show(c, call, show);
+}
+
 int command_shards(struct call *call)
 {
-    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
-    struct cluster c;
-    struct answer *answers;
-    struct jobs jobs;
-    struct ps_error e;
-    int exit_code;
-    if (!call_parse(call, options, 3, &exit_code))
-        return exit_code;
-    const char *only = call->argc ? call->argv[0] : NULL;
-    if (cluster_open(&c, &call->target, only, &e))
-        return report(&e);
-    jobs_ask(&c, &answers, &jobs);
-    show(&c, answers, only, call->target.json);
-    exit_code = cluster_report(answers, c.tasks);
-    if (exit_code == 0 && only && !jobs_find(&jobs, only, &e))
-        exit_code = report(&e);
-    jobs_fini(&jobs);
-    cluster_answers_free(answers, c.tasks);
-    cluster_close(&c);
-    return exit_code;
+    return cluster_command(call, ask);
 }

@@ -103,26 +103,12 @@ static void show(struct cluster *c, const struct answer *answers, const struct j
     table_fini(&tasks);
 }
 
+static int ask(struct cluster *c, struct call *call)
+{
+    return jobs_show(c, call, show);
+}
+
 int command_status(struct call *call)
 {
-    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
-    struct cluster c;
-    struct answer *answers;
-    struct jobs jobs;
-    struct ps_error e;
-    int exit_code;
-    if (!call_parse(call, options, 3, &exit_code))
-        return exit_code;
-    const char *only = call->argc ? call->argv[0] : NULL;
-    if (cluster_open(&c, &call->target, only, &e))
-        return report(&e);
-    jobs_ask(&c, &answers, &jobs);
-    show(&c, answers, &jobs, only, call->target.json);
-    exit_code = cluster_report(answers, c.tasks);
-    if (exit_code == 0 && only && !jobs_find(&jobs, only, &e))
-        exit_code = report(&e);
-    jobs_fini(&jobs);
-    cluster_answers_free(answers, c.tasks);
-    cluster_close(&c);
-    return exit_code;
+    return cluster_command(call, ask);
 }

@@ -43,24 +43,20 @@ static int judge(const struct answer *answers, size_t n)
     return stopped && stopped + unknown == n ? 0 : cluster_report(answers, n);
 }
 
+static int ask(struct cluster *c, struct call *call)
+{
+    Paramserver__V1__StopJobRequest request = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    struct answer *answers;
+    request.job = call->argv[0];
+    cluster_ask(c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, &paramserver__v1__stop_job_reply__descriptor,
+                &answers);
+    show(c, answers, call->target.json);
+    int exit_code = judge(answers, c->tasks);
+    cluster_answers_free(answers, c->tasks);
+    return exit_code;
+}
+
 int command_stop(struct call *call)
 {
-    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
-    struct cluster c;
-    struct answer *answers;
-    struct ps_error e;
-    int exit_code;
-    if (!call_parse(call, options, 3, &exit_code))
-        return exit_code;
-    if (cluster_open(&c, &call->target, call->argv[0], &e))
-        return report(&e);
-    Paramserver__V1__StopJobRequest request = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
-    request.job = call->argv[0];
-    cluster_ask(&c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, &paramserver__v1__stop_job_reply__descriptor,
-                &answers);
-    show(&c, answers, call->target.json);
-    exit_code = judge(answers, c.tasks);
-    cluster_answers_free(answers, c.tasks);
-    cluster_close(&c);
-    return exit_code;
+    return cluster_command(call, ask);
 }

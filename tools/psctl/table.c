@@ -37,8 +37,7 @@ json_t *table_text(const char *text)
     return text && *text ? json_string(text) : NULL;
 }
 
-// ---- one cell as text
-// ---------------------------------------------------------------------------------------------
+// ---- one cell as text ---------------------------------------------------------------------------------------------
 
 static void bytes_text(double bytes, char *to, size_t size)
 {
@@ -128,8 +127,7 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
     }
 }
 
-// ---- text
-// ---------------------------------------------------------------------------------------------------------
+// ---- text ---------------------------------------------------------------------------------------------------------
 
 // Columns a UTF-8 string takes, one per code point.
 static int width(const char *text)
@@ -228,8 +226,7 @@ void table_print_record(const struct table *t, FILE *to)
     }
 }
 
-// ---- JSON
-// ---------------------------------------------------------------------------------------------------------
+// ---- JSON ---------------------------------------------------------------------------------------------------------
 
 static json_t *row_object(const struct table *t, const json_t *row)
 {

@@ -88,21 +88,17 @@ static void show(const struct answer *answers, size_t tasks, bool json)
     table_fini(&t);
 }
 
+static int ask(struct cluster *c, struct call *call)
+{
+    struct answer *answers;
+    cluster_describe(c, &answers);
+    show(answers, c->tasks, call->target.json);
+    int exit_code = cluster_report(answers, c->tasks);
+    cluster_answers_free(answers, c->tasks);
+    return exit_code;
+}
+
 int command_vars(struct call *call)
 {
-    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
-    struct cluster c;
-    struct answer *answers;
-    struct ps_error e;
-    int exit_code;
-    if (!call_parse(call, options, 3, &exit_code))
-        return exit_code;
-    if (cluster_open(&c, &call->target, call->argv[0], &e))
-        return report(&e);
-    cluster_describe(&c, &answers);
-    show(answers, c.tasks, call->target.json);
-    exit_code = cluster_report(answers, c.tasks);
-    cluster_answers_free(answers, c.tasks);
-    cluster_close(&c);
-    return exit_code;
+    return cluster_command(call, ask);
 }

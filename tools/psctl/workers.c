@@ -57,27 +57,21 @@ static void show(const Paramserver__V1__WorkersReply *reply, bool json)
     table_fini(&t);
 }
 
-int command_workers(struct call *call)
+static int ask(struct cluster *c, struct call *call)
 {
-    const struct cli_option options[] = {TARGET_OPTIONS(&call->target)};
-    struct cluster c;
+    Paramserver__V1__WorkersRequest request = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
     struct ps_error e;
     ProtobufCMessage *reply;
-    int exit_code;
-    if (!call_parse(call, options, 3, &exit_code))
-        return exit_code;
-    if (cluster_open(&c, &call->target, call->argv[0], &e))
-        return report(&e);
-    Paramserver__V1__WorkersRequest request = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
     request.job = call->argv[0];
-    if (cluster_ask_one(&c, 0, PARAMSERVER__V1__METHOD__WORKERS, &request.base,
-                        &paramserver__v1__workers_reply__descriptor, &reply, &e)) {
-        exit_code = report(&e);
-    } else {
-        show((const Paramserver__V1__WorkersReply *)reply, call->target.json);
-        ps_msg_free(reply);
-        exit_code = 0;
-    }
-    cluster_close(&c);
-    return exit_code;
+    if (cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__WORKERS, &request.base,
+                        &paramserver__v1__workers_reply__descriptor, &reply, &e))
+        return report(&e);
+    show((const Paramserver__V1__WorkersReply *)reply, call->target.json);
+    ps_msg_free(reply);
+    return 0;
+}
+
+int command_workers(struct call *call)
+{
+    return cluster_command(call, ask);
 }

@@ -67,8 +67,7 @@ static bool is_header(struct text line)
     return header;
 }
 
-static enum ps_code parse_field(struct text field, uint64_t line, size_t number, double *value,
-                                struct ps_error *e)
+static enum ps_code parse_field(struct text field, uint64_t line, size_t number, double *value, struct ps_error *e)
 {
     char text[64];
     bool is = is_number(field, value);
@@ -76,15 +75,14 @@ static enum ps_code parse_field(struct text field, uint64_t line, size_t number,
         return PS_OK;
     field_text(field, text);
     if (!*text)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu is empty, expected a number",
-                       line, number);
-    return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu is \"%s\", expected a finite number",
-                   line, number, text);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu is empty, expected a number", line, number);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu is \"%s\", expected a finite number", line,
+                   number, text);
 }
 
 struct layout {
     bool header;
-    uint64_t rows; // lines of numbers
+    uint64_t rows;  // lines of numbers
     size_t columns;
 };
 
@@ -100,14 +98,12 @@ static enum ps_code measure(struct text text, struct layout *layout, struct ps_e
         if (n == 1)
             layout->columns = columns;
         if (columns != layout->columns)
-            return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "line %" PRIu64 " has %zu fields, expected %zu as on line 1", n, columns,
-                           layout->columns);
+            return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 " has %zu fields, expected %zu as on line 1", n,
+                           columns, layout->columns);
         layout->rows += n > 1 || !layout->header;
     }
     if (layout->columns < 2)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "line 1 has one field, expected inputs and then a label or target");
+        return ps_fail(e, PS_INVALID_ARGUMENT, "line 1 has one field, expected inputs and then a label or target");
     if (layout->rows == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "only a header line, expected at least one line of numbers");
     return PS_OK;
@@ -132,8 +128,7 @@ static enum ps_code parse_line(struct text line, uint64_t number, uint64_t row, 
     return PS_OK;
 }
 
-enum ps_code wk_csv_parse(const char *bytes, size_t size, bool labels, struct wk_part *part,
-                          struct ps_error *e)
+enum ps_code wk_csv_parse(const char *bytes, size_t size, bool labels, struct wk_part *part, struct ps_error *e)
 {
     struct text text = {bytes, size}, line;
     struct layout layout;

@@ -10,8 +10,7 @@
 #include "common/alloc.h"
 #include "workerd/data/data_internal.h"
 
-static enum ps_code check_alike(const struct wk_split *train, const struct wk_split *test,
-                                struct ps_error *e);
+static enum ps_code check_alike(const struct wk_split *train, const struct wk_split *test, struct ps_error *e);
 
 enum ps_code wk_data_open(const struct wk_data_spec *spec, struct wk_data **data, struct ps_error *e)
 {
@@ -51,16 +50,13 @@ const struct wk_split *wk_data_test(const struct wk_data *data)
 static enum ps_code check_alike(const struct wk_split *train, const struct wk_split *test, struct ps_error *e)
 {
     char a[128], b[128];
-    if (train->rank != test->rank ||
-        memcmp(train->shape, test->shape, train->rank * sizeof *train->shape) != 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "a test example has shape %s, expected %s as in the training data",
+    if (train->rank != test->rank || memcmp(train->shape, test->shape, train->rank * sizeof *train->shape) != 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "a test example has shape %s, expected %s as in the training data",
                        ps_shape_text(test->shape, test->rank, b, sizeof b),
                        ps_shape_text(train->shape, train->rank, a, sizeof a));
     if (train->targets != test->targets)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "a test target has %zu elements, expected %zu as in the training data", test->targets,
-                       train->targets);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "a test target has %zu elements, expected %zu as in the training data",
+                       test->targets, train->targets);
     return PS_OK;
 }
 
@@ -86,8 +82,8 @@ void *wk_array(uint64_t rows, uint64_t columns, size_t element, struct ps_error 
     if (!__builtin_mul_overflow(rows, columns, &size) && !__builtin_mul_overflow(size, element, &size))
         p = malloc(size);
     if (!p)
-        ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %" PRIu64 " times %" PRIu64 " elements of %zu bytes",
-                rows, columns, element);
+        ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %" PRIu64 " times %" PRIu64 " elements of %zu bytes", rows,
+                columns, element);
     return p;
 }
 
@@ -113,8 +109,8 @@ enum ps_code wk_part_put_y(struct wk_part *part, uint64_t i, double value, struc
         return PS_OK;
     }
     if (!(value >= 0 && value < INT32_MAX && value == floor(value)))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "label %.15g is not a class number (an integer from 0 to %d)",
-                       value, INT32_MAX - 1);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "label %.15g is not a class number (an integer from 0 to %d)", value,
+                       INT32_MAX - 1);
     part->label[i] = (int32_t)value;
     if (part->split.classes <= part->label[i])
         part->split.classes = part->label[i] + 1;

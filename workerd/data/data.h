@@ -19,12 +19,12 @@ enum wk_data_kind { WK_IDX, WK_CSV, WK_NPY, WK_DIGITS };  // as enum ps_data_kin
 
 struct wk_data_spec {
     enum wk_data_kind kind;
-    const char *path;                                // idx: folder; csv: train file
-    const char *test_path;                           // csv: test file, or NULL: none
-    const char *x, *y, *x_test, *y_test;             // npy
-    uint64_t train_examples, test_examples;          // synthetic-digits; 0: 20,000 and 2,000
+    const char *path;                        // idx: folder; csv: train file
+    const char *test_path;                   // csv: test file, or NULL: none
+    const char *x, *y, *x_test, *y_test;     // npy
+    uint64_t train_examples, test_examples;  // synthetic-digits; 0: 20,000 and 2,000
     uint64_t seed;
-    bool labels;   // y are class numbers (int32), else targets (float)
+    bool labels;  // y are class numbers (int32), else targets (float)
 };
 
 struct wk_data;
@@ -34,9 +34,9 @@ struct wk_split {
     uint64_t examples;
     uint64_t shape[PS_MAX_RANK];  // of one example: (28, 28) for IDX images
     size_t rank;
-    size_t inputs;                // elements per example
-    size_t targets;               // elements per target; 1 for labels
-    int32_t classes;              // labels: 1 + the greatest
+    size_t inputs;    // elements per example
+    size_t targets;   // elements per target; 1 for labels
+    int32_t classes;  // labels: 1 + the greatest
 };
 
 // idx: the four MNIST files, each plain or .gz, uint8 scaled to [0, 1]. csv: optional header line, last column is the

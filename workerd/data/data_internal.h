@@ -11,18 +11,18 @@
 // A split in memory. Examples stay in the type they came in: images of bytes take a quarter of their floats.
 struct wk_part {
     struct wk_split split;
-    uint8_t *bytes; // (examples, inputs), of which 1/255 is meant; or NULL
-    float *floats;  // (examples, inputs), where bytes is NULL
-    int32_t *label; // (examples,); or NULL
-    float *target;  // (examples, targets), where label is NULL
-    struct wk_drawing *drawing; // digits: what is not drawn yet; else NULL
+    uint8_t *bytes;              // (examples, inputs), of which 1/255 is meant; or NULL
+    float *floats;               // (examples, inputs), where bytes is NULL
+    int32_t *label;              // (examples,); or NULL
+    float *target;               // (examples, targets), where label is NULL
+    struct wk_drawing *drawing;  // digits: what is not drawn yet; else NULL
 };
 
 // An example's x and y are in memory when this returns. Any thread.
 void wk_part_need(const struct wk_part *part, uint64_t example);
 // digits.c: draws an example unless it has been.
 void wk_drawing_need(const struct wk_part *part, uint64_t example);
-void wk_drawing_free(struct wk_drawing *drawing); // may be NULL
+void wk_drawing_free(struct wk_drawing *drawing);  // may be NULL
 
 struct wk_data {
     struct wk_part train, test;
@@ -36,39 +36,35 @@ enum ps_code wk_part_alloc_y(struct wk_part *part, bool labels, size_t targets, 
 enum ps_code wk_part_put_y(struct wk_part *part, uint64_t i, double value, struct ps_error *e);
 
 // The first limit bytes of a file, plain or gzip; malloc'd. The error names the path.
-enum ps_code wk_file_read(const char *path, uint64_t limit, uint8_t **bytes, size_t *size,
-                          struct ps_error *e);
+enum ps_code wk_file_read(const char *path, uint64_t limit, uint8_t **bytes, size_t *size, struct ps_error *e);
 
 // IDX: magic (0, 0, type, rank), the dimensions as big-endian 32 bits, the elements. Only unsigned bytes
 // (type 8).
 struct wk_idx {
     uint64_t shape[PS_MAX_RANK];
     size_t rank;
-    size_t header;           // bytes before the elements
-    uint64_t count;          // elements
-    const uint8_t *elements; // in the buffer parsed
+    size_t header;            // bytes before the elements
+    uint64_t count;           // elements
+    const uint8_t *elements;  // in the buffer parsed
 };
 size_t wk_idx_header_size(size_t rank);
 // The header alone, from at least wk_idx_header_size(rank) bytes; elements is not set.
-enum ps_code wk_idx_header(const uint8_t *bytes, size_t size, size_t rank, struct wk_idx *idx,
-                           struct ps_error *e);
+enum ps_code wk_idx_header(const uint8_t *bytes, size_t size, size_t rank, struct wk_idx *idx, struct ps_error *e);
 // A whole file: neither short nor with bytes to spare.
-enum ps_code wk_idx_parse(const uint8_t *bytes, size_t size, size_t rank, struct wk_idx *idx,
-                          struct ps_error *e);
+enum ps_code wk_idx_parse(const uint8_t *bytes, size_t size, size_t rank, struct wk_idx *idx, struct ps_error *e);
 
 // CSV: a line per example, fields with commas between them, the last is y; no quotes. The first line is a
 // header if one of its fields is no number. On error the part may hold memory, which wk_part_fini frees.
-enum ps_code wk_csv_parse(const char *text, size_t size, bool labels, struct wk_part *part,
-                          struct ps_error *e);
+enum ps_code wk_csv_parse(const char *text, size_t size, bool labels, struct wk_part *part, struct ps_error *e);
 
 // npy: the format of numpy.save, versions 1 to 3, little-endian and in C order.
 struct wk_npy {
-    char kind;    // 'u', 'i' or 'f'
-    size_t width; // bytes per element: 1, 2, 4, 8
+    char kind;     // 'u', 'i' or 'f'
+    size_t width;  // bytes per element: 1, 2, 4, 8
     uint64_t shape[PS_MAX_RANK];
     size_t rank;
     uint64_t count;
-    const uint8_t *elements; // in the buffer parsed, of any alignment
+    const uint8_t *elements;  // in the buffer parsed, of any alignment
 };
 enum ps_code wk_npy_parse(const uint8_t *bytes, size_t size, struct wk_npy *npy, struct ps_error *e);
 double wk_npy_element(const struct wk_npy *npy, uint64_t i);

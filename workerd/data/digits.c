@@ -16,7 +16,7 @@
 
 enum { SIDE = WK_DIGIT_SIDE, PIXELS = WK_DIGIT_PIXELS };
 enum { TRAIN_EXAMPLES = 20000, TEST_EXAMPLES = 2000 };
-#define FIRST_TEST (UINT64_C(1) << 32) // number of the first test example; training examples are below
+#define FIRST_TEST (UINT64_C(1) << 32)  // number of the first test example; training examples are below
 
 // A pen stroke through its points, in hundredths of a square, x to the right and y down: straight lines from
 // point to point, or a smooth curve.
@@ -107,12 +107,12 @@ static int pick(struct stream *s, int n)
 
 // How one example is written, and the square of each pixel's distance to the pen's path so far.
 struct sheet {
-    float xx, xy, yx, yy; // hundredths, centred, to pixels
-    struct point centre;  // pixels
-    float jitter;         // of a point, hundredths
-    float radius;         // of the pen, pixels
-    float ink;            // grey of a full stroke
-    float noise;          // greatest change of a pixel
+    float xx, xy, yx, yy;  // hundredths, centred, to pixels
+    struct point centre;   // pixels
+    float jitter;          // of a point, hundredths
+    float radius;          // of the pen, pixels
+    float ink;             // grey of a full stroke
+    float noise;           // greatest change of a pixel
     float distance[PIXELS];
 };
 
@@ -120,7 +120,7 @@ struct sheet {
 // rational in t.
 static void choose_style(struct stream *s, struct sheet *sheet)
 {
-    float width = between(s, 0.13f, 0.21f), height = between(s, 0.16f, 0.22f); // pixels per hundredth
+    float width = between(s, 0.13f, 0.21f), height = between(s, 0.16f, 0.22f);  // pixels per hundredth
     float shear = between(s, -0.35f, 0.2f), t = between(s, -0.14f, 0.14f);
     float cosine = (1 - t * t) / (1 + t * t), sine = 2 * t / (1 + t * t);
     sheet->xx = cosine * width;
@@ -234,7 +234,7 @@ int32_t wk_digit_draw(uint64_t seed, uint64_t example, uint8_t pixels[PIXELS])
     return label;
 }
 
-// ---- drawn when first needed ----------------------------------------------------------------------------------------
+// ---- drawn when first needed --------------------------------------------------------------------------------------
 
 // A job's first step does not wait for the last example: each is drawn by the thread that needs it first.
 enum { BLANK, BEING_DRAWN, DRAWN };

@@ -21,26 +21,26 @@ struct request {
 };
 
 struct buffer {
-    struct nn_batch batch; // its pointers are those below
-    float *x;              // (rows, inputs)
-    int32_t *label;        // (rows,); or NULL
-    float *target;         // (rows, targets); or NULL
-    uint64_t *example;     // (rows,)
+    struct nn_batch batch;  // its pointers are those below
+    float *x;               // (rows, inputs)
+    int32_t *label;         // (rows,); or NULL
+    float *target;          // (rows, targets); or NULL
+    uint64_t *example;      // (rows,)
 };
 
 enum { BUFFERS = WK_FEED_AHEAD + 1 };
 
 struct wk_feed {
-    const struct wk_part *part; // borrowed
-    int rows;                   // most per batch
+    const struct wk_part *part;  // borrowed
+    int rows;                    // most per batch
     bool shuffle;
     uint64_t seed;
-    float scale[256]; // a byte's value
+    float scale[256];  // a byte's value
 
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t work;  // requested grew, or stop
-    pthread_cond_t ready; // made grew
+    pthread_cond_t work;   // requested grew, or stop
+    pthread_cond_t ready;  // made grew
     uint64_t requested, made, taken;
     bool stop;
     struct request request[WK_FEED_AHEAD];
@@ -104,8 +104,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-static enum ps_code buffer_init(struct buffer *b, const struct wk_part *part, uint64_t rows,
-                                struct ps_error *e)
+static enum ps_code buffer_init(struct buffer *b, const struct wk_part *part, uint64_t rows, struct ps_error *e)
 {
     b->x = wk_array(rows, part->split.inputs, sizeof *b->x, e);
     b->example = wk_array(rows, 1, sizeof *b->example, e);

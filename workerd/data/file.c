@@ -30,12 +30,11 @@ static enum ps_code read_all(gzFile file, const char *path, uint64_t limit, uint
         got = gzread(file, *bytes + *size, (unsigned)least(capacity - *size, MOST_PER_READ));
         *size += got > 0 ? (size_t)got : 0;
     }
-    const char *text = gzerror(file, &problem); // has the path before it
+    const char *text = gzerror(file, &problem);  // has the path before it
     if (got < 0)
         return ps_fail(e, problem == Z_ERRNO ? PS_FAILED_PRECONDITION : PS_DATA_LOSS, "%s", text);
     if (got == 0 && problem == Z_BUF_ERROR)
-        return ps_fail(e, PS_DATA_LOSS, "%s: the gzip stream breaks off after %zu bytes of data", path,
-                       *size);
+        return ps_fail(e, PS_DATA_LOSS, "%s: the gzip stream breaks off after %zu bytes of data", path, *size);
     return PS_OK;
 }
 

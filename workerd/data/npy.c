@@ -54,8 +54,7 @@ static enum ps_code parse_descr(struct cursor *c, struct wk_npy *npy, struct ps_
             npy->width = (size_t)(known[i][3] - '0');
             return PS_OK;
         }
-    return expected(c, "a descr of '|u1', '|i1', '<u2', '<i2', '<u4', '<i4', '<u8', '<i8', '<f4' or '<f8'",
-                    e);
+    return expected(c, "a descr of '|u1', '|i1', '<u2', '<i2', '<u4', '<i4', '<u8', '<i8', '<f4' or '<f8'", e);
 }
 
 static enum ps_code parse_order(struct cursor *c, struct wk_npy *npy, struct ps_error *e)
@@ -126,8 +125,7 @@ static enum ps_code parse_header(struct cursor *c, struct wk_npy *npy, struct ps
 static enum ps_code find_header(const uint8_t *bytes, size_t size, struct cursor *c, struct ps_error *e)
 {
     if (size < LENGTH || memcmp(bytes, magic, sizeof magic) != 0)
-        return ps_fail(e, PS_DATA_LOSS,
-                       "the file does not begin with \\x93NUMPY: expected a file of numpy.save");
+        return ps_fail(e, PS_DATA_LOSS, "the file does not begin with \\x93NUMPY: expected a file of numpy.save");
     int version = bytes[VERSION];
     if (version < 1 || version > 3)
         return ps_fail(e, PS_DATA_LOSS, "version %d of the npy format, expected 1, 2 or 3", version);
@@ -135,9 +133,8 @@ static enum ps_code find_header(const uint8_t *bytes, size_t size, struct cursor
     for (size_t i = 0; i < width && LENGTH + i < size; i++)
         length |= (size_t)bytes[LENGTH + i] << (8 * i);
     if (size < start || size - start < length)
-        return ps_fail(e, PS_DATA_LOSS,
-                       "the file ends after %zu bytes, inside its header (expected %zu and more)", size,
-                       start + length);
+        return ps_fail(e, PS_DATA_LOSS, "the file ends after %zu bytes, inside its header (expected %zu and more)",
+                       size, start + length);
     c->start = c->at = (const char *)bytes + start;
     c->end = c->start + length;
     return PS_OK;
@@ -159,10 +156,9 @@ enum ps_code wk_npy_parse(const uint8_t *bytes, size_t size, struct wk_npy *npy,
     npy->elements = (const uint8_t *)c.end;
     size_t have = size - (size_t)(npy->elements - bytes);
     if (have != npy->count * npy->width)
-        return ps_fail(e, PS_DATA_LOSS,
-                       "%zu bytes follow the header, expected %" PRIu64 " for shape %s of %c%zu", have,
-                       npy->count * npy->width, ps_shape_text(npy->shape, npy->rank, shape, sizeof shape),
-                       npy->kind, npy->width);
+        return ps_fail(e, PS_DATA_LOSS, "%zu bytes follow the header, expected %" PRIu64 " for shape %s of %c%zu", have,
+                       npy->count * npy->width, ps_shape_text(npy->shape, npy->rank, shape, sizeof shape), npy->kind,
+                       npy->width);
     return PS_OK;
 }
 
@@ -224,13 +220,12 @@ static enum ps_code take_floats(struct wk_part *part, const struct wk_npy *npy, 
 }
 
 // Bytes stay bytes: the elements move to the front of the file's buffer, which then is the part's.
-static enum ps_code take_x(struct wk_part *part, const struct wk_npy *npy, uint8_t **bytes,
-                           struct ps_error *e)
+static enum ps_code take_x(struct wk_part *part, const struct wk_npy *npy, uint8_t **bytes, struct ps_error *e)
 {
     struct wk_split *split = &part->split;
     if (npy->rank < 2)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "x has rank %zu, expected the examples and at least one dimension more", npy->rank);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "x has rank %zu, expected the examples and at least one dimension more",
+                       npy->rank);
     split->examples = npy->shape[0];
     split->rank = npy->rank - 1;
     memcpy(split->shape, npy->shape + 1, split->rank * sizeof *split->shape);
@@ -238,8 +233,8 @@ static enum ps_code take_x(struct wk_part *part, const struct wk_npy *npy, uint8
     if (npy->kind == 'f')
         return take_floats(part, npy, e);
     if (npy->kind == 'i' || npy->width != 1)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "x is of type %c%zu, expected uint8, float32 or float64",
-                       npy->kind, npy->width);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "x is of type %c%zu, expected uint8, float32 or float64", npy->kind,
+                       npy->width);
     part->bytes = memmove(*bytes, npy->elements, npy->count);
     *bytes = NULL;
     return PS_OK;
@@ -252,8 +247,8 @@ static enum ps_code take_y(struct wk_part *part, bool labels, const struct wk_np
         return ps_fail(e, PS_INVALID_ARGUMENT, "y has %" PRIu64 " rows, expected %" PRIu64 " as x has",
                        npy->rank ? npy->shape[0] : 1, n);
     if (labels && npy->count != n)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "y has %" PRIu64 " elements per example, expected one class number", npy->count / n);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "y has %" PRIu64 " elements per example, expected one class number",
+                       npy->count / n);
     enum ps_code code = wk_part_alloc_y(part, labels, npy->count / n, e);
     for (uint64_t i = 0; i < npy->count && code == PS_OK; i++)
         if ((code = wk_part_put_y(part, i, wk_npy_element(npy, i), e)) != PS_OK)

@@ -16,7 +16,7 @@ struct loop {
     struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
     int head, n_ahead;
     uint64_t step;
-    uint64_t cap;                         // of the history
+    uint64_t cap;  // of the history
     bool epoch_over;
 };
 

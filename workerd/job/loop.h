@@ -17,14 +17,14 @@ struct wk_run {
     const struct wk_strategy *strategy;
     void *state;
     struct wk_data *data;
-    bool quiet;                          // no progress on stdout
-    uint64_t started;                    // ns, ps_now(): when whoever started this run did
-    const volatile sig_atomic_t *stop;   // not 0: a signal that asks to stop after the step
+    bool quiet;                         // no progress on stdout
+    uint64_t started;                   // ns, ps_now(): when whoever started this run did
+    const volatile sig_atomic_t *stop;  // not 0: a signal that asks to stop after the step
 
     // Results.
     struct wk_history history;
-    double test_loss, test_accuracy;     // NaN where there is no test split
-    double train_seconds;                // in steps; evaluation and waiting for the end left out
+    double test_loss, test_accuracy;  // NaN where there is no test split
+    double train_seconds;             // in steps; evaluation and waiting for the end left out
     double seconds_to_first_step;
     bool chief;
 };

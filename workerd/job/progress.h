@@ -9,7 +9,7 @@
 
 struct wk_progress {
     bool quiet, terminal, accuracy;
-    uint64_t epochs, steps;          // in all; per epoch
+    uint64_t epochs, steps;  // in all; per epoch
     uint64_t epoch, step;
     double examples, loss, correct;  // sums of the epoch
     uint64_t began, drawn;           // ns

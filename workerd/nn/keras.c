@@ -31,7 +31,7 @@ struct reading {
     struct nn_layer *out;
 };
 
-// ---- shapes ----
+// ---- shapes -------------------------------------------------------------------------------------------------------
 
 static enum ps_code elements(const struct nn_json *at, const char *what, const uint64_t *shape, size_t rank,
                              uint64_t *count, struct ps_error *e)
@@ -115,7 +115,7 @@ static enum ps_code place_windows(struct reading *r, const int window[2], const 
     return code;
 }
 
-// ---- parameters ----
+// ---- parameters ---------------------------------------------------------------------------------------------------
 
 static enum ps_code add_variable(struct reading *r, const char *what, const char *fallback, const uint64_t *shape,
                                  size_t rank, int *index, struct ps_error *e)
@@ -151,7 +151,7 @@ static enum ps_code add_kernel_bias(struct reading *r, const uint64_t *shape, si
     return code;
 }
 
-// ---- layers ----
+// ---- layers -------------------------------------------------------------------------------------------------------
 
 // A batch shape: [null, 28, 28, 1]. The batch's size is the job's, whatever stands first.
 static enum ps_code read_batch_shape(struct reading *r, const struct nn_json *at, struct ps_error *e)
@@ -475,7 +475,7 @@ static enum ps_code read_layer(struct reader *reader, const struct nn_json *at, 
     return class->read(&r, e);
 }
 
-// ---- the document ----
+// ---- the document -------------------------------------------------------------------------------------------------
 
 static enum ps_code read_layers(struct reader *reader, const struct nn_json *layers, bool trainable, struct ps_error *e)
 {

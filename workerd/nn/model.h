@@ -17,8 +17,8 @@ struct nn_model;
 struct nn_replica;
 
 struct nn_param {
-    const char *name;      // Keras 3's variable.path: "sequential/conv2d/kernel"
-    const char *layer;     // "conv2d"
+    const char *name;   // Keras 3's variable.path: "sequential/conv2d/kernel"
+    const char *layer;  // "conv2d"
     uint64_t shape[PS_MAX_RANK];
     size_t rank;
     uint64_t count;
@@ -41,8 +41,8 @@ struct nn_batch {
 };
 
 struct nn_result {
-    double loss;    // sum over the batch's rows
-    long correct;   // argmax == label (NN_SPARSE_XENT)
+    double loss;   // sum over the batch's rows
+    long correct;  // argmax == label (NN_SPARSE_XENT)
 };
 
 // Keras 3's and Keras 2's Sequential. Errors name the file, the JSON path ("$.config.layers[3].config.units") and what
@@ -53,7 +53,7 @@ void nn_model_free(struct nn_model *model);
 
 size_t nn_model_params(const struct nn_model *model);
 const struct nn_param *nn_model_param(const struct nn_model *model, size_t i);
-size_t nn_model_inputs(const struct nn_model *model);   // elements per example
+size_t nn_model_inputs(const struct nn_model *model);  // elements per example
 size_t nn_model_outputs(const struct nn_model *model);
 // Shape of one example, without the batch dimension.
 const uint64_t *nn_model_input_shape(const struct nn_model *model, size_t *rank);
@@ -80,6 +80,6 @@ void nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t s
                       struct nn_result *result);
 // Forward only, dropout off.
 void nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result);
-const float *nn_replica_output(struct nn_replica *r);     // (rows, outputs) of the last call
+const float *nn_replica_output(struct nn_replica *r);  // (rows, outputs) of the last call
 
 #endif

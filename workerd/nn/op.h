@@ -24,24 +24,24 @@ typedef NN_REAL nn_real;
 enum nn_activation { NN_LINEAR, NN_RELU };  // fused into conv2d and dense; softmax is an operator of its own
 
 struct nn_conv2d {
-    int n, h, w, c;            // x (n, h, w, c)
-    int kh, kw, sh, sw;        // kernel (kh, kw, c, oc), strides
+    int n, h, w, c;      // x (n, h, w, c)
+    int kh, kw, sh, sw;  // kernel (kh, kw, c, oc), strides
     int pad_top, pad_left, pad_bottom, pad_right;
-    int oh, ow, oc;            // y (n, oh, ow, oc)
+    int oh, ow, oc;  // y (n, oh, ow, oc)
     enum nn_activation act;
-    int bias;                  // 0: b and db are NULL
+    int bias;  // 0: b and db are NULL
 };
 
 struct nn_dense {
-    int n, in, out;            // x (n, in), w (in, out), y (n, out)
+    int n, in, out;  // x (n, in), w (in, out), y (n, out)
     enum nn_activation act;
     int bias;
 };
 
 struct nn_maxpool {
     int n, h, w, c;
-    int ph, pw, sh, sw;        // window, strides
-    int pad_top, pad_left;     // 'same' padding; cells outside count as -infinity
+    int ph, pw, sh, sw;     // window, strides
+    int pad_top, pad_left;  // 'same' padding; cells outside count as -infinity
     int oh, ow;
 };
 
@@ -82,8 +82,8 @@ struct nn_ops {
     void (*softmax_backward)(int rows, int classes, const nn_real *y, const nn_real *dy, nn_real *dx);
     // y = x * mask / (1 - rate); the mask is drawn from Philox(seed, PS_RANDOM_DROPOUT, layer << 32 | step,
     // (example[i] * per + j) / 4), word (.. % 4); kept where uniform >= rate. Backward is the same call on dy.
-    void (*dropout)(int rows, int per, const uint64_t *example, float rate, uint64_t seed, uint32_t layer, uint32_t step,
-                    const nn_real *x, nn_real *y);
+    void (*dropout)(int rows, int per, const uint64_t *example, float rate, uint64_t seed, uint32_t layer,
+                    uint32_t step, const nn_real *x, nn_real *y);
 
     // Losses: the first `valid` of `rows` count, the rest are padding and get dx = 0. loss[i] per example, valid of
     // them; dx is the gradient of the mean over `valid`. NULL dx: no gradient. Labels are in [0, classes): whoever read

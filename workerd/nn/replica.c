@@ -56,7 +56,7 @@ struct nn_replica {
     const float *input, *output;
 };
 
-// ---- operators ----
+// ---- operators ----------------------------------------------------------------------------------------------------
 
 static const float *weights(float **of, int index)
 {
@@ -176,7 +176,7 @@ static const struct node_type relu_type = {NULL, relu_forward, relu_backward};
 static const struct node_type softmax_type = {NULL, softmax_forward, softmax_backward};
 static const struct node_type dropout_type = {NULL, dropout_forward, dropout_backward};
 
-// ---- lowering ----
+// ---- lowering -----------------------------------------------------------------------------------------------------
 
 static void add_node(struct nn_replica *r, const struct nn_layer *l, const struct node_type *type)
 {
@@ -253,7 +253,7 @@ static enum ps_code check_rows(const struct nn_model *m, int rows, struct ps_err
     return PS_OK;
 }
 
-// ---- memory ----
+// ---- memory -------------------------------------------------------------------------------------------------------
 
 // Hands out 64-byte aligned parts of one block; without a block it only counts.
 struct arena {
@@ -304,7 +304,7 @@ static enum ps_code get_memory(struct nn_replica *r, struct ps_error *e)
     return PS_OK;
 }
 
-// ---- create and free ----
+// ---- create and free ----------------------------------------------------------------------------------------------
 
 static enum ps_code find_ops(const char *device, const struct nn_ops **ops, struct ps_error *e)
 {
@@ -388,7 +388,7 @@ const float *nn_replica_output(struct nn_replica *r)
     return r->output;
 }
 
-// ---- a step ----
+// ---- a step -------------------------------------------------------------------------------------------------------
 
 // Rows that a batch lacks are zeros: they are computed like the others and count for nothing.
 static void take_batch(struct nn_replica *r, const struct nn_batch *b, uint64_t step)

@@ -27,11 +27,11 @@ struct parameter_server {
     bool sync;
     psc_client *client;
     size_t n;
-    psc_tensor *weights, *gradients;  // [n]
-    psc_op *push, *pull;              // under way
-    uint64_t round;                   // of the last push
-    uint64_t epoch, global_step;      // sync: position in the epoch, in global batches
-    uint64_t lease_first, lease_left; // async
+    psc_tensor *weights, *gradients;   // [n]
+    psc_op *push, *pull;               // under way
+    uint64_t round;                    // of the last push
+    uint64_t epoch, global_step;       // sync: position in the epoch, in global batches
+    uint64_t lease_first, lease_left;  // async
 };
 
 static enum ps_code take_error(const psc_error *from, struct ps_error *e)
@@ -109,13 +109,13 @@ static enum ps_code put_initial(struct parameter_server *s, bool resumed, struct
     double *zeros = ps_alloc(s->env->max_steps * 2 * sizeof *zeros);
     psc_tensor history = history_tensor(s, zeros);
     psc_put(s->client, &history, 1, NULL, NULL, &op);
-    psc_code code = psc_wait(op, -1, NULL, &error);
+    psc_code code = psc_wait(op, NULL, &error);
     free(zeros);
     if (code == PSC_OK && !resumed) {
         if (wk_init_weights(s->env, e))
             return e->code;
         psc_put(s->client, s->weights, s->n, NULL, NULL, &op);
-        code = psc_wait(op, -1, NULL, &error);
+        code = psc_wait(op, NULL, &error);
     }
     return code ? take_error(&error, e) : PS_OK;
 }
@@ -142,8 +142,14 @@ static enum ps_code agree_on_weights(struct parameter_server *s, struct ps_error
 static void parameter_server_close(void *state, const char *reason)
 {
     struct parameter_server *s = state;
+    psc_error ignored;
     if (s->client)
         psc_close(s->client, reason);
+    // What was under way when the job failed has ended with the client; its handles are still ours.
+    if (s->push)
+        psc_wait(s->push, NULL, &ignored);
+    if (s->pull)
+        psc_wait(s->pull, NULL, &ignored);
     free(s->weights);
     free(s->gradients);
     free(s);
@@ -168,6 +174,26 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     }
     *state = s;
     return PS_OK;
+}
+
+// Waits for one of the operations under way. A signal ends the waiting, not the operation: that ends with the client.
+static enum ps_code settle_one(struct parameter_server *s, psc_op **op, struct ps_error *e)
+{
+    enum { LOOK_MS = 200 };
+    psc_error error;
+    if (!*op)
+        return PS_OK;
+    while (!psc_done(*op, LOOK_MS))
+        if (*s->env->stop)
+            return ps_fail(e, PS_CANCELLED, "stopped by signal %d", (int)*s->env->stop);
+    psc_code code = psc_wait(*op, NULL, &error);
+    *op = NULL;
+    return code ? take_error(&error, e) : PS_OK;
+}
+
+static enum ps_code settle(struct parameter_server *s, struct ps_error *e)
+{
+    return settle_one(s, &s->push, e) || settle_one(s, &s->pull, e) ? e->code : PS_OK;
 }
 
 // ---- which examples -----------------------------------------------------------------------------------------------
@@ -199,12 +225,8 @@ static enum wk_next next_leased(struct parameter_server *s, uint64_t epoch, bool
     if (s->lease_left == 0) {
         if (!idle)
             return WK_LATER;
-        if (s->push && psc_wait(s->push, -1, NULL, &error)) {
-            s->push = NULL;
-            take_error(&error, e);
+        if (settle_one(s, &s->push, e))
             return WK_FAILED;
-        }
-        s->push = NULL;
         if (psc_lease(s->client, epoch, s->env->examples, LEASE_BATCHES * batch, &s->lease_first, &s->lease_left,
                       &error)) {
             take_error(&error, e);
@@ -233,20 +255,6 @@ static enum wk_next parameter_server_next(void *state, uint64_t epoch, bool idle
 static void start_pull(struct parameter_server *s)
 {
     psc_pull(s->client, s->weights, s->n, s->round, NULL, NULL, &s->pull);
-}
-
-// Waits for what is under way; both are finished, whatever the first one said.
-static enum ps_code settle(struct parameter_server *s, struct ps_error *e)
-{
-    psc_error error[2];
-    psc_code code[2] = {PSC_OK, PSC_OK};
-    psc_op **op[2] = {&s->push, &s->pull};
-    for (int i = 0; i < 2; i++) {
-        if (*op[i])
-            code[i] = psc_wait(*op[i], -1, NULL, &error[i]);
-        *op[i] = NULL;
-    }
-    return code[0] ? take_error(&error[0], e) : code[1] ? take_error(&error[1], e) : PS_OK;
 }
 
 static enum ps_code parameter_server_begin_step(void *state, uint64_t step, struct ps_error *e)
@@ -306,7 +314,7 @@ static enum ps_code share_history(struct parameter_server *s, const struct wk_hi
     }
     psc_tensor tensor = history_tensor(s, rows);
     psc_assign_add(s->client, &tensor, 1, NULL, NULL, &op);
-    psc_code code = psc_wait(op, -1, NULL, &error);
+    psc_code code = psc_wait(op, NULL, &error);
     free(rows);
     return code ? take_error(&error, e) : PS_OK;
 }
@@ -319,7 +327,7 @@ static enum ps_code gather_history(struct parameter_server *s, struct wk_history
     double *rows = ps_alloc(s->env->max_steps * 2 * sizeof *rows);
     psc_tensor tensor = history_tensor(s, rows);
     psc_get(s->client, &tensor, 1, NULL, NULL, &op);
-    psc_code code = psc_wait(op, -1, NULL, &error);
+    psc_code code = psc_wait(op, NULL, &error);
     for (uint64_t k = 0; code == PSC_OK && s->sync && k < h->steps; k++) {
         h->loss[k] = rows[2 * k];
         h->examples[k] = rows[2 * k + 1];

@@ -10,6 +10,7 @@
 #ifndef WK_STRATEGY_H
 #define WK_STRATEGY_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,11 +23,12 @@ struct wk_env {
     const struct ps_job *job;
     const struct nn_model *model;
     struct nn_replica *replica;
-    uint64_t examples;         // in an epoch
-    uint64_t max_steps;        // an upper bound of this job's steps of one worker
-    const char *const *ps;     // addresses of the ps tasks
+    uint64_t examples;      // in an epoch
+    uint64_t max_steps;     // an upper bound of this job's steps of one worker
+    const char *const *ps;  // addresses of the ps tasks
     size_t n_ps;
     uint32_t rank, workers, min_workers;
+    const volatile sig_atomic_t *stop;  // not 0: a signal asks to stop; long waits look at it
 };
 
 // The examples of one step: positions [first, first + rows) of an epoch's permutation. rows may be 0: nothing is left

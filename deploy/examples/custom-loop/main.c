@@ -68,7 +68,7 @@ int main(int argc, char **argv)
             .variables = variables, .n_variables = 2, .rule = "sgd", .hypers = &rate, .n_hypers = 1};
         need(psc_declare(client, &declaration, NULL, &e), &e);
         psc_put(client, weights, 2, NULL, NULL, &op);
-        need(psc_wait(op, -1, NULL, &e), &e);
+        need(psc_wait(op, NULL, &e), &e);
     } else {
         need(psc_attach(client, &e), &e);
     }
@@ -76,15 +76,15 @@ int main(int argc, char **argv)
 
     for (uint64_t step = 1; step <= STEPS; step++) {
         psc_pull(client, weights, 2, 0, NULL, NULL, &op);
-        need(psc_wait(op, -1, NULL, &e), &e);
+        need(psc_wait(op, NULL, &e), &e);
         loss = loss_and_gradient(&seed, w, b, dw, &db);
         psc_push(client, gradients, 2, 0, BATCH, NULL, NULL, &op);
-        need(psc_wait(op, -1, NULL, &e), &e);
+        need(psc_wait(op, NULL, &e), &e);
         psc_report(client, step, 0, loss);
     }
     need(psc_barrier(client, "end", &e), &e);
     psc_get(client, weights, 2, NULL, NULL, &op);
-    need(psc_wait(op, -1, NULL, &e), &e);
+    need(psc_wait(op, NULL, &e), &e);
     printf("loss %.6f, w = (%.3f, %.3f, %.3f, %.3f), b = %.3f\n", loss, w[0], w[1], w[2], w[3], b);
     psc_close(client, NULL);
     psc_cluster_free(cluster);
