@@ -86,7 +86,7 @@ on_standing() {
 psctl_standing() { "$psctl" --ps "$peers" "$@"; }
 ok "a job on a standing psd" on_standing
 ok "its name is taken" fails_with 73 "replace it" on_standing
-ok "resumed" on_standing --set on_existing=resume
+ok "resumed, with other epochs" on_standing --set on_existing=resume --set epochs=3
 ok "replaced" on_standing --set on_existing=replace
 says() { # TEXT COMMAND ...
     local text=$1
