@@ -112,6 +112,20 @@ long_job() { # UPDATE ARGUMENT ...
         --set strategy.update="$update" --set data.train_examples=640 --set data.test_examples=64 --set epochs="${epochs:-400}" \
         --set delay_ms=20 --set output=long.safetensors "$@"
 }
+processes_with() { # TEXT: those whose command line has it
+    local c
+    for c in /proc/[0-9]*; do
+        { tr '\0' ' ' <"$c/cmdline" | grep -qF -- "$1"; } 2>/dev/null && echo "${c#/proc/}"
+    done
+    return 0
+}
+child_of() { # PID TEXT
+    local c
+    for c in $(processes_with "$2"); do
+        grep -qs "^PPid:[[:space:]]*$1\$" "/proc/$c/status" && echo "$c"
+    done
+    return 0
+}
 kill_part() { # PATTERN CODE TEXT UPDATE ARGUMENT ...
     local pattern=$1 code=$2 text=$3 got=0 pid part
     shift 3
@@ -120,7 +134,7 @@ kill_part() { # PATTERN CODE TEXT UPDATE ARGUMENT ...
     children+=("$pid")
     for _ in $(seq 100); do
         sleep 0.1
-        grep -q "^Epoch 2" long.log && part=$(pgrep -P "$pid" -f -- "$pattern") && break
+        grep -q "^Epoch 2" long.log && part=$(child_of "$pid" "$pattern") && break
     done
     kill -KILL "$part"
     wait "$pid" || got=$?
@@ -147,6 +161,6 @@ interrupted() {
     wait "$pid" || got=$?
     tail -n 5 long.log
     echo "exit $got"
-    [ "$got" = 143 ] && ! pgrep -P "$pid" >/dev/null
+    [ "$got" = 143 ] && [ -z "$(processes_with "$(sed -n 's/.*--cluster \(.*\)\/cluster.yaml.*/\1/p' long.log)")" ]
 }
 ok "SIGTERM ends psctl run and all it started" interrupted
