@@ -30,3 +30,10 @@ libdir=$(dirname "$(find "$root" -name libpsclient.so | head -n 1)")
 echo "ps: [\"unix:$scratch/psd\"]" >"$scratch/cluster.yaml"
 trains() { LD_LIBRARY_PATH=$libdir timeout 60 "$scratch/custom-loop" "$scratch/cluster.yaml" line 0 1; }
 ok "and trains on a live psd" trains
+
+bin=$(dirname "$(find "$root" -path '*/bin/psctl' | head -n 1)")
+installed_trains() {
+    LD_LIBRARY_PATH=$libdir timeout 60 "$bin/psctl" run --ps 1 --workers 1 "$(find "$root" -path '*/examples/softmax/job.yaml')" \
+        "${quick[@]}" --set output="$scratch/installed.safetensors"
+}
+ok "the installed psctl finds psd and workerd, and trains" installed_trains
