@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `make install` leaves is enough for a program of one's own: the example of a custom training loop is built
 # against it with pkg-config and trains on a live psd.
-. "$top_srcdir/tests/it/lib.sh"
+. "$top_srcdir/tests/it/lib.sh" || exit 1
 root=$scratch/root
 
 installs() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$top_builddir" install DESTDIR="$root"; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Jobs from the outside: psctl run, what it leaves, what it says when something is wrong.
-. "$top_srcdir/tests/it/lib.sh"
+. "$top_srcdir/tests/it/lib.sh" || exit 1
 cd "$scratch" || exit 1
 
 trains() { # SUMMARY ACCURACY ARGUMENT ...
