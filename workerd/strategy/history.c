@@ -2,12 +2,10 @@
 #include "workerd/strategy/history.h"
 
 #include <stdio.h>
-#include <string.h>
 
-enum { ROWS = 4096, COLUMNS = 2 };  // a row is (sum of losses, examples), of a step or of all
+#include "workerd/strategy/variables.h"
 
-static const uint64_t shape[] = {ROWS, COLUMNS};
-const psc_variable wk_history_variable = {"workerd/history", PSC_FLOAT64, shape, 2, false};
+enum { ROWS = WK_HISTORY_ROWS, COLUMNS = WK_HISTORY_COLUMNS };
 
 typedef double rows_t[ROWS][COLUMNS];
 typedef void (*start_fn)(psc_client *, const psc_tensor *, size_t, psc_callback, void *, psc_op **);

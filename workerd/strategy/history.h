@@ -9,8 +9,8 @@
 #include "libclient/psclient.h"
 #include "workerd/strategy/strategy.h"
 
-// The variable, to be declared with the model's own.
-extern const psc_variable wk_history_variable;
+// wk_history_variable's shape. A row is (sum of losses, examples), of a step or of all.
+enum { WK_HISTORY_ROWS = 4096, WK_HISTORY_COLUMNS = 2 };
 
 // The chief's, before anyone trains: rows left behind by a run that was cut short.
 enum ps_code wk_history_clear(psc_client *client, struct ps_error *e);

@@ -13,6 +13,7 @@
 #include "common/philox.h"
 #include "libclient/psclient.h"
 #include "workerd/strategy/history.h"
+#include "workerd/strategy/variables.h"
 
 enum { LEASE_BATCHES = 4 };
 
@@ -51,19 +52,6 @@ static enum ps_code connect_cluster(struct parameter_server *s, struct ps_error 
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-static psc_variable *list_variables(const struct wk_env *env, size_t *n)
-{
-    size_t params = nn_model_params(env->model);
-    psc_variable *v = ps_alloc((params + 1) * sizeof *v);
-    for (size_t i = 0; i < params; i++) {
-        const struct nn_param *p = nn_model_param(env->model, i);
-        v[i] = (psc_variable){p->name, PSC_FLOAT32, p->shape, p->rank, p->trainable};
-    }
-    v[params] = wk_history_variable;
-    *n = params + 1;
-    return v;
-}
-
 static enum ps_code declare(struct parameter_server *s, bool *resumed, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
@@ -73,7 +61,7 @@ static enum ps_code declare(struct parameter_server *s, bool *resumed, struct ps
     psc_hyper *hypers = ps_alloc(job->n_hypers * sizeof *hypers);
     for (size_t i = 0; i < job->n_hypers; i++)
         hypers[i] = (psc_hyper){job->hypers[i].name, job->hypers[i].value};
-    psc_variable *variables = list_variables(s->env, &d.n_variables);
+    psc_variable *variables = wk_variables(s->env->model, &d.n_variables);
     d.variables = variables;
     d.hypers = hypers;
     psc_code code = psc_declare(s->client, &d, resumed, &error);
