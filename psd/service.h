@@ -24,15 +24,15 @@ struct psd_core {
     struct psd_pool pool;
     atomic_bool draining;
 
-    pthread_mutex_t table; // the job table lock
+    pthread_mutex_t table;  // the job table lock
     struct psd_job *jobs;
-    struct psd_call *joining; // Joins that wait for their job to be opened
+    struct psd_call *joining;  // Joins that wait for their job to be opened
 
-    pthread_mutex_t snapshot_lock;  // a leaf: nothing is locked under it but the pool
-    struct psd_snapshot *snapshots; // oldest first
+    pthread_mutex_t snapshot_lock;   // a leaf: nothing is locked under it but the pool
+    struct psd_snapshot *snapshots;  // oldest first
     size_t pinned;
 
-    uint64_t rates_at; // psd_core_tick
+    uint64_t rates_at;  // psd_core_tick
     pthread_mutex_t tick_lock;
 };
 
@@ -41,11 +41,11 @@ struct psd_turn {
     struct psd_core *core;
     struct psd_call *call;
     const ProtobufCMessage *request;
-    const Paramserver__V1__Caller *caller; // NULL: the method has none
-    struct psd_job *job;                   // referenced for the turn; NULL: the method finds its own
+    const Paramserver__V1__Caller *caller;  // NULL: the method has none
+    struct psd_job *job;                    // referenced for the turn; NULL: the method finds its own
     struct ps_rope payload, reply;
-    struct psd_job *gone;   // removed from the table by this turn; a reference to drop
-    struct psd_call *ready; // calls that this turn made ready: they run after it
+    struct psd_job *gone;    // removed from the table by this turn; a reference to drop
+    struct psd_call *ready;  // calls that this turn made ready: they run after it
     struct ps_error error;
 };
 
@@ -74,7 +74,7 @@ int psd_stop_job(struct psd_turn *t);
 // Packs the reply (and moves payload behind it; may be NULL). Returns PS_OK.
 int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload);
 
-int psd_turn_fail_ended(struct psd_turn *t); // ABORTED, with the reason for which the job has ended
+int psd_turn_fail_ended(struct psd_turn *t);  // ABORTED, with the reason for which the job has ended
 
 // Lists of parked calls. The lock that guards the list is held.
 // Returns PSD_PARKED, or the error where nothing may wait any more: the task drains, the job has ended.
@@ -87,19 +87,19 @@ void psd_ready_all(struct psd_call **ready, struct psd_call **list);
 void psd_take_late(struct psd_call **list, uint64_t now, struct psd_call **late);
 
 // Jobs. A reference keeps one alive after it was removed from the table.
-struct psd_job *psd_job_find(struct psd_core *core, const char *name); // referenced, or NULL
+struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // referenced, or NULL
 void psd_job_unref(struct psd_core *core, struct psd_job *job);
-struct psd_job *psd_job_install(struct psd_core *core, const char *name); // a fresh one; table lock held
-struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);  // table lock held; not referenced
+struct psd_job *psd_job_install(struct psd_core *core, const char *name);  // a fresh one; table lock held
+struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);   // table lock held; not referenced
 // Takes it out of the table, drops the table's reference and ends it; what waits in it is moved to *ready.
 // Table lock held, and another reference by the caller.
 void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
-void psd_job_collect(struct psd_job *job, struct psd_call **ready); // everything that waits in it
+void psd_job_collect(struct psd_job *job, struct psd_call **ready);  // everything that waits in it
 
 // The index of the caller in the job's clients, made on first sight. INVALID_ARGUMENT, ABORTED: another
 // identity, an old incarnation.
-enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller,
-                            struct psd_stamp *stamp, struct ps_error *e);
+enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_stamp *stamp,
+                            struct ps_error *e);
 
 // service_read.c: gives up the oldest snapshots until the pool has room for bytes; false: it has not even so.
 bool psd_make_room(struct psd_core *core, size_t bytes);

@@ -156,10 +156,10 @@ struct bad {
     const char *text;
 };
 
-#define SPOIL(name, statement)                                                                                         \
-    static void name(struct update *u)                                                                                 \
-    {                                                                                                                  \
-        statement;                                                                                                     \
+#define SPOIL(name, statement)         \
+    static void name(struct update *u) \
+    {                                  \
+        statement;                     \
     }
 SPOIL(no_caller, u->r.caller = NULL)
 SPOIL(protocol, u->caller.protocol = 2)
@@ -272,10 +272,10 @@ struct bad_declaration {
     const char *text;
 };
 
-#define SPOIL_JOB(name, statement)                                                                                     \
-    static void name(struct job *j)                                                                                    \
-    {                                                                                                                  \
-        statement;                                                                                                     \
+#define SPOIL_JOB(name, statement)  \
+    static void name(struct job *j) \
+    {                               \
+        statement;                  \
     }
 SPOIL_JOB(zero_dim, j->shape[0] = 0)
 SPOIL_JOB(huge, j->shape[0] = j->shape[1] = UINT64_C(1) << 32)
@@ -560,7 +560,8 @@ static void test_snapshot_revoked(void **state)
     r.tensors = tensors;
     r.n_tensors = 1;
     t.variable = (char *)"big";
-    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, NULL).code, PS_OK);
+    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, NULL).code,
+                     PS_OK);
     r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
     r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
     ps_msg_free(m);
