@@ -233,7 +233,7 @@ static void cut_everywhere(int direction, bool stream)
         float found = value_of("small");
         if (found != ++expected)
             fail_msg("cut after %" PRIu64 " bytes: %g, expected %g", bytes, (double)found, (double)expected);
-        if (bytes % 50 == 0)
+        if (bytes % 10 == 0)
             heartbeat();
     }
     proxy_cut_after(proxy, direction, UINT64_MAX);
