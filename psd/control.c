@@ -427,12 +427,20 @@ int psd_leave(struct psd_turn *t)
     return psd_turn_reply(t, &out.base, NULL);
 }
 
-// Is somebody in a barrier of another name? Then the two would wait for each other for ever.
+// A message of a call that its caller has given up, or a late copy: it must not undo what came after it.
+static int fail_superseded(struct psd_turn *t, const char *what, uint64_t newest)
+{
+    return ps_fail(&t->error, PS_ABORTED,
+                   "%s: sequence %" PRIu64 " is superseded: worker %" PRIu32 " has asked again under %" PRIu64, what,
+                   t->caller->sequence, t->caller->worker - 1, newest);
+}
+
+// Is somebody else in a barrier of another name? Then the two would wait for each other for ever.
 static enum ps_code check_barrier(struct psd_turn *t, const char *name)
 {
     const struct psd_control *c = t->job->control;
     for (uint32_t i = 0; i < c->workers; i++)
-        if (c->members[i].state == LIVE && is_in_barrier(&c->members[i]) &&
+        if (i != t->caller->worker - 1 && c->members[i].state == LIVE && is_in_barrier(&c->members[i]) &&
             strncmp(c->members[i].barrier_name, name, sizeof c->members[i].barrier_name - 1) != 0)
             return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                            "barrier '%.80s': worker %" PRIu32
@@ -453,6 +461,8 @@ static int pass_barrier(struct psd_turn *t, const char *name)
                        "barrier: expected a sequence, so that a retry is known as one");
     if (sequence <= m->barrier_passed)
         return PS_OK;
+    if (sequence < m->barrier_entered)
+        return fail_superseded(t, "barrier", m->barrier_entered);
     if (check_barrier(t, name))
         return (int)t->error.code;
     m->barrier_entered = sequence;
@@ -501,6 +511,8 @@ static int take_lease(struct psd_turn *t, const Paramserver__V1__LeaseRequest *r
     if (!m || check_lease(t, r))
         return (int)t->error.code;
     d = &t->job->control->data;
+    if (t->caller->sequence < m->lease_sequence)
+        return fail_superseded(t, "lease", m->lease_sequence);
     if (t->caller->sequence == m->lease_sequence && m->lease.count) {
         *range = m->lease;
         return PS_OK;

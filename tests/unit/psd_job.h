@@ -164,4 +164,16 @@ static inline float read_one(struct psd_core *core, const char *name)
     return value;
 }
 
+// reason NULL: it is done; else it has failed.
+static inline struct answer leave(struct psd_core *core, uint32_t rank, const char *reason)
+{
+    Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    r.caller = &caller;
+    r.failed = reason != NULL;
+    if (reason)
+        r.reason = (char *)reason;
+    return ask(core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL);
+}
+
 #endif

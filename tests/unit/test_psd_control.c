@@ -63,6 +63,60 @@ static void test_waits_for_whom(void **state)
     psd_core_destroy(j.core);
 }
 
+// ---- barriers -----------------------------------------------------------------------------------------------------
+
+static void barrier(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, const char *name,
+                    uint64_t deadline)
+{
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, sequence);
+    r.caller = &caller;
+    r.name = (char *)name;
+    ask_later(core, a, M(BARRIER), &r.base, NULL, deadline);
+}
+
+static void assert_passed(struct answer *a)
+{
+    assert_true(a->answered);
+    assert_int_equal(a->code, PS_OK);
+    ps_rope_clear(&a->body);
+}
+
+// A copy of a barrier's message that arrives when its caller is in a later barrier does not take it out of that.
+static void test_late_barrier(void **state)
+{
+    struct job j;
+    struct answer first, copy, second, other;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    barrier(j.core, &first, 0, 5, "one", test_time + PS_SECOND);
+    test_time += 2 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_int_equal(first.code, PS_DEADLINE_EXCEEDED);
+    barrier(j.core, &second, 0, 6, "two", UINT64_MAX);
+    assert_false(second.answered);
+    barrier(j.core, &copy, 0, 5, "one", UINT64_MAX);
+    assert_int_equal(copy.code, PS_ABORTED);
+    barrier(j.core, &other, 1, 1, "two", UINT64_MAX);
+    assert_passed(&second);
+    assert_passed(&other);
+    psd_core_destroy(j.core);
+}
+
+// A member that leaves does not hold up those who wait.
+static void test_leave_opens_barrier(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    barrier(j.core, &a, 0, 1, "here", UINT64_MAX);
+    assert_false(a.answered);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    assert_passed(&a);
+    psd_core_destroy(j.core);
+}
+
 // ---- leases -------------------------------------------------------------------------------------------------------
 
 static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, uint64_t epoch)
@@ -119,12 +173,30 @@ static void test_leases(void **state)
     psd_core_destroy(j.core);
 }
 
+// A copy of a lease's message that arrives after the next lease takes nothing and reports nothing as done.
+static void test_late_lease(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a, 0, 1, 0);
+    assert_lease(&a, 0, 30);
+    lease(j.core, &a, 0, 2, 0);
+    assert_lease(&a, 30, 30);
+    lease(j.core, &a, 0, 1, 0);
+    assert_int_equal(a.code, PS_ABORTED);
+    lease(j.core, &a, 0, 2, 0);
+    assert_lease(&a, 30, 30);
+    psd_core_destroy(j.core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silence_is_death),
-        cmocka_unit_test(test_waits_for_whom),
-        cmocka_unit_test(test_leases),
+        cmocka_unit_test(test_silence_is_death), cmocka_unit_test(test_waits_for_whom),
+        cmocka_unit_test(test_late_barrier),     cmocka_unit_test(test_leave_opens_barrier),
+        cmocka_unit_test(test_leases),           cmocka_unit_test(test_late_lease),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
