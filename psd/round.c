@@ -189,11 +189,14 @@ struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *roun
     return ready;
 }
 
-struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const bool *members, uint32_t n)
+struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster)
 {
     pthread_mutex_lock(&round->lock);
-    for (uint32_t rank = 0; rank < round->workers; rank++)
-        round->member[rank] = rank < n && members[rank];
+    if (roster->epoch >= round->epoch) {
+        round->epoch = roster->epoch;
+        for (uint32_t rank = 0; rank < round->workers; rank++)
+            round->member[rank] = rank < roster->n && roster->takes_part[rank];
+    }
     pthread_mutex_unlock(&round->lock);
     return psd_round_try_close(job, round);
 }
@@ -216,5 +219,6 @@ void psd_round_reset(struct psd_round *round)
         round->member[rank] = true;
     }
     round->closed = 0;
+    round->epoch = 0;
     pthread_mutex_unlock(&round->lock);
 }

@@ -112,14 +112,14 @@ int psd_stop_job(struct psd_turn *t)
     struct psd_job *job = psd_job_lookup(t->core, r->job);
     if (job) {
         job->refs++;
-        t->job = job;
+        t->gone = job;
         psd_job_remove(t->core, job, &t->ready);
     }
     pthread_mutex_unlock(&t->core->table);
     if (!job)
         return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'",
                        t->core->config.task, r->job);
-    psd_expire_snapshots(t->core, 0, job);
+    psd_drop_gone(t);
     out.generation = t->core->generation;
     return psd_turn_reply(t, &out.base, NULL);
 }

@@ -78,6 +78,10 @@ uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
     uint32_t numbers[] = {(uint32_t)r->update, r->workers, r->tasks};
     h = hash_bytes(h, numbers, sizeof numbers);
     h = hash_bytes(h, r->rule, strlen(r->rule) + 1);
+    for (size_t i = 0; i < r->n_hypers; i++) {
+        h = hash_bytes(h, r->hypers[i]->name, strlen(r->hypers[i]->name) + 1);
+        h = hash_bytes(h, &r->hypers[i]->value, sizeof r->hypers[i]->value);
+    }
     for (size_t i = 0; i < r->n_variables; i++) {
         const Paramserver__V1__Variable *v = r->variables[i];
         uint32_t what[] = {(uint32_t)v->dtype, (uint32_t)v->trainable, (uint32_t)v->n_shape};

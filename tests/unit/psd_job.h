@@ -43,6 +43,25 @@ static inline struct answer join(struct psd_core *core, uint32_t rank, Paramserv
     return ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
 }
 
+// The same rank in another process: a later one.
+static inline void another_process(Paramserver__V1__Caller *caller)
+{
+    static uint8_t ids[8][16];
+    memset(ids[caller->worker - 1], 'A' + (int)caller->worker, 16);
+    caller->client.data = ids[caller->worker - 1];
+    caller->incarnation = 2;
+}
+
+static inline struct answer join_again(struct psd_core *core, uint32_t rank, Paramserver__V1__Update update,
+                                       Paramserver__V1__OnExisting on_existing)
+{
+    struct joining x;
+    join_init(&x, rank, update);
+    another_process(&x.caller);
+    x.r.on_existing = on_existing;
+    return ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+}
+
 struct declaring {
     Paramserver__V1__DeclareRequest r;
     Paramserver__V1__Caller caller;
