@@ -116,13 +116,14 @@ static bool is_complete(const struct psd_round *round)
     return any;
 }
 
-// Elements [at, at + n) of a block's mean gradient: sum(n_i g_i) / sum(n_i), in rank order.
+// Elements [at, at + n) of a block's mean gradient: sum(n_i g_i) / sum(n_i), in rank order. A mean over no example is
+// no number, so one with n_i = 0 is not even multiplied.
 static void mean_gradient(const struct psd_round *round, uint32_t block, size_t at, size_t n, float total,
                           float *mean)
 {
     memset(mean, 0, n * sizeof *mean);
     for (uint32_t rank = 0; rank < round->workers; rank++) {
-        if (!is_whole(round, rank))
+        if (!is_whole(round, rank) || round->contributions[rank].examples == 0)
             continue;
         const float weight = (float)round->contributions[rank].examples;
         const float *g = (const float *)round->contributions[rank].pages[block]->data + at;
