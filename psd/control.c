@@ -760,6 +760,19 @@ void psd_control_collect(struct psd_job *job, struct psd_call **ready)
     for_each_list(job, collect, ready);
 }
 
+static void count_calls(struct psd_call **list, void *arg)
+{
+    for (const struct psd_call *call = *list; call; call = call->next)
+        ++*(uint32_t *)arg;
+}
+
+uint32_t psd_control_waiting(struct psd_job *job)
+{
+    uint32_t n = 0;
+    for_each_list(job, count_calls, &n);
+    return n;
+}
+
 struct late {
     uint64_t now;
     struct psd_call **calls;

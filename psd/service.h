@@ -30,7 +30,7 @@ struct psd_core {
 
     pthread_mutex_t snapshot_lock;  // a leaf: nothing is locked under it but the pool
     struct psd_snapshot *snapshots; // oldest first
-    size_t pinned;
+    size_t n_snapshots, pinned;     // pinned: bytes
 
     uint64_t rates_at; // psd_core_tick
     pthread_mutex_t tick_lock;
@@ -101,18 +101,19 @@ void psd_drop_gone(struct psd_turn *t);
 void psd_job_collect(struct psd_job *job, struct psd_call **ready); // everything that waits in it
 
 // The index of the caller in the job's clients, made on first sight. INVALID_ARGUMENT, ABORTED: another
-// identity, an old incarnation.
+// identity, an old incarnation. RESOURCE_EXHAUSTED: too many clients.
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller,
                             struct psd_stamp *stamp, struct ps_error *e);
 
-// service_read.c: gives up the oldest snapshots until the pool has room for bytes; false: it has not even so.
-bool psd_make_room(struct psd_core *core, size_t bytes);
+// service_read.c: gives up the oldest snapshot; false: there is none.
+bool psd_drop_oldest_snapshot(struct psd_core *core);
 void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_job *of);
 
 // control.c: deaths, changes of membership to the other tasks, and what waits too long.
 void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
 void psd_control_take_late(struct psd_job *job, uint64_t now, struct psd_call **late);
 void psd_control_collect(struct psd_job *job, struct psd_call **ready);
+uint32_t psd_control_waiting(struct psd_job *job); // calls in barriers and for leases
 void psd_control_free(struct psd_control *control);
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);
 // Has the chief of this run declared the job here, at the control task, and with that everywhere?

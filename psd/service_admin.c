@@ -52,10 +52,13 @@ static void describe_job(struct psd_job *job, struct job_status *s)
         out->bytes = job->bytes;
         count_partitions(job, out);
     }
+    out->waiting += psd_control_waiting(job);
     out->updates = atomic_load(&job->updates);
     out->duplicates = atomic_load(&job->duplicates);
     out->stale = atomic_load(&job->stale);
     pthread_mutex_lock(&job->lock);
+    for (const struct psd_call *call = job->waiting; call; call = call->next)
+        out->waiting++;
     out->updates_per_second = job->updates_per_second;
     out->bytes_per_second = job->bytes_per_second;
     pthread_mutex_unlock(&job->lock);

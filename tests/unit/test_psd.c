@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <pthread.h>
 
 #include "common/clock.h"
@@ -158,7 +159,7 @@ SPOIL_JOB(stray, j->pbig.variable = 9)
 static const struct bad_declaration bad_declarations[] = {
     {"dimension 0", zero_dim, PS_INVALID_ARGUMENT, "dimension 0 is 0"},
     {"2^64 elements", huge, PS_INVALID_ARGUMENT, "overflows"},
-    {"more than the memory", too_big, PS_RESOURCE_EXHAUSTED, "would need 4194364 bytes"},
+    {"more than the memory", too_big, PS_RESOURCE_EXHAUSTED, "would need 4"},
     {"a name twice", twice, PS_INVALID_ARGUMENT, "declared twice"},
     {"no name", nameless, PS_INVALID_ARGUMENT, "needs a name"},
     {"trainable int64", not_float, PS_INVALID_ARGUMENT, "must be float32"},
@@ -313,6 +314,133 @@ static void test_two_gradients(void **state)
     psd_core_destroy(j.core);
 }
 
+// A mean over no example counts for nothing, whatever it says: 0 / 0 is what workers bring.
+static void test_no_examples(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        update_init(&u, rank, 1, "a", 0, 15);
+        u.r.round = 1;
+        u.r.examples = rank ? 0 : 3;
+        assert_int_equal(send_update(j.core, &u, M(PUSH), 15, rank ? nanf("") : 100, NULL).code, PS_OK);
+    }
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
+}
+
+// ---- bounds -------------------------------------------------------------------------------------------------------
+
+// A round's bookkeeping counts where it is more than the values: 4096 workers of two small variables.
+static void test_many_workers(void **state)
+{
+    struct job j;
+    struct joining join;
+    struct declaring x;
+    (void)state;
+    fill_job(&j, 20);
+    j.core = core_new(1 << 20);
+    join_init(&join, 0, SYNC);
+    join.r.workers = 4096;
+    assert_int_equal(ask(j.core, M(JOIN), &join.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    declare_init(&x, &j, SYNC, "sgd");
+    x.r.workers = 4096;
+    struct answer a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    assert_int_equal(psd_pool_used(&j.core->pool), 0);
+    psd_core_destroy(j.core);
+}
+
+// Clients without number do not fill the memory, nor slow each other down; the known ones go on.
+static void test_many_clients(void **state)
+{
+    struct job j;
+    struct update u;
+    uint8_t id[16] = {0};
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    for (uint32_t i = 0; i <= 1 << 16; i++) {
+        update_init(&u, 0, 1, "a", 0, 15);
+        u.caller.worker = 0;
+        u.caller.client.data = id;
+        memcpy(id, &i, sizeof i);
+        struct answer a = send_update(j.core, &u, M(PUSH), 15, 1, NULL);
+        assert_int_equal(a.code, i == 1 << 16 ? PS_RESOURCE_EXHAUSTED : PS_OK);
+    }
+    memset(id, 0, sizeof id);
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);
+    assert_true(read_one(j.core, "a") == 1 << 16);
+    psd_core_destroy(j.core);
+}
+
+// A client that is refused leaves nothing behind.
+static void test_superseded_clients(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    update_init(&u, 0, 1, "a", 0, 15);
+    another_process(&u.caller);
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);
+    update_init(&u, 0, 1, "a", 0, 15);
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_ABORTED);
+    assert_int_equal(j.core->jobs->n_clients, 1);
+    assert_true(read_one(j.core, "a") == 1);
+    psd_core_destroy(j.core);
+}
+
+// One small request does not make the core count the same blocks for ever.
+static void test_repeated_ranges(void **state)
+{
+    enum { N = 1 << 20, TIMES = 1000 };
+    struct job j;
+    struct update u;
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor *tensors[TIMES];
+    (void)state;
+    job_open(&j, ASYNC, "sgd", N, 8 << 20);
+    update_init(&u, 0, 1, "big", 0, 0);
+    for (int i = 0; i < TIMES; i++)
+        tensors[i] = &u.t;
+    r.caller = &u.caller;
+    r.tensors = tensors;
+    r.n_tensors = TIMES;
+    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, NULL, NULL, NULL).code, PS_INVALID_ARGUMENT);
+    assert_int_equal(ask(j.core, M(PULL), &r.base, NULL, NULL, NULL, NULL).code, PS_INVALID_ARGUMENT);
+    u.r.tensors = tensors;
+    u.r.n_tensors = TIMES;
+    struct answer a = send_update(j.core, &u, M(PUSH), 15, 1, NULL);
+    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(a.text, "at least 4194304 bytes"));
+    r.n_tensors = 2;  // twice is no attack
+    assert_int_equal(ask(j.core, M(PULL), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    psd_core_destroy(j.core);
+}
+
+// Whoever waits is counted.
+static void test_status_counts_waiting(void **state)
+{
+    struct job j;
+    struct answer barrier;
+    ProtobufCMessage *m = NULL;
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
+    ask(j.core, M(STATUS), &status.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL);
+    assert_int_equal(((Paramserver__V1__StatusReply *)m)->jobs[0]->waiting, 1);
+    ps_msg_free(m);
+    psd_core_drain(j.core);
+    assert_int_equal(barrier.code, PS_UNAVAILABLE);
+    psd_core_destroy(j.core);
+}
+
 // ---- snapshots ----------------------------------------------------------------------------------------------------
 
 // A Get of 64 MiB whose reader stalls: pushes to single blocks go on, memory grows by the blocks they touch and no
@@ -365,45 +493,109 @@ static void test_stalled_reader(void **state)
     psd_core_destroy(j.core);
 }
 
+// A Get of "big", which takes several messages, that has sent its first one.
+struct reading {
+    Paramserver__V1__ReadRequest r;
+    Paramserver__V1__Caller caller;
+    Paramserver__V1__Tensor t, *tensors[1];
+};
+
+static void begin_reading(struct psd_core *core, struct reading *x)
+{
+    ProtobufCMessage *m = NULL;
+    paramserver__v1__read_request__init(&x->r);
+    paramserver__v1__tensor__init(x->tensors[0] = &x->t);
+    x->caller = caller_of(0, 0);
+    x->r.caller = &x->caller;
+    x->r.tensors = x->tensors;
+    x->r.n_tensors = 1;
+    x->t.variable = (char *)"big";
+    struct answer a = ask(core, M(GET), &x->r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, NULL);
+    assert_int_equal(a.code, PS_OK);
+    x->r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
+    x->r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
+    ps_msg_free(m);
+}
+
+static struct answer go_on_reading(struct psd_core *core, struct reading *x)
+{
+    return ask(core, M(GET), &x->r.base, NULL, NULL, NULL, NULL);
+}
+
 // Where the memory is needed, the oldest reader starts again.
 static void test_snapshot_revoked(void **state)
 {
     enum { N = 4 << 20 };
     struct job j;
-    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
-    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    ProtobufCMessage *m = NULL;
+    struct reading x;
     (void)state;
     job_open(&j, ASYNC, "assign_add", N, 17 << 20);
-    r.caller = &caller;
-    r.tensors = tensors;
-    r.n_tensors = 1;
-    t.variable = (char *)"big";
-    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, NULL).code,
-                     PS_OK);
-    r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
-    r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
-    ps_msg_free(m);
+    begin_reading(j.core, &x);
     for (uint64_t k = 0; k < 8; k++) {
         struct update u;
         update_init(&u, 0, k + 1, "big", k * (PS_BLOCK_BYTES / 4), PS_BLOCK_BYTES / 4);
         assert_int_equal(send_update(j.core, &u, M(PUSH), PS_BLOCK_BYTES / 4, 1, NULL).code, PS_OK);
     }
-    struct answer a = ask(j.core, M(GET), &r.base, NULL, NULL, NULL, NULL);
+    struct answer a = go_on_reading(j.core, &x);
     assert_int_equal(a.code, PS_ABORTED);
     assert_non_null(strstr(a.text, "start again"));
+    psd_core_destroy(j.core);
+}
+
+// A push is not refused for want of memory that it does not want any more once the reader has given way: 2 MiB, where
+// 1 MiB is left and the snapshot itself has cost nothing yet.
+static void test_snapshot_gives_way(void **state)
+{
+    enum { N = 4 << 20 };
+    struct job j;
+    struct reading x;
+    struct update u;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", N, 17 << 20);
+    begin_reading(j.core, &x);
+    update_init(&u, 0, 1, "big", 0, PS_BLOCK_BYTES);
+    assert_int_equal(send_update(j.core, &u, M(PUSH), PS_BLOCK_BYTES, 1, NULL).code, PS_OK);
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_ABORTED);
+    psd_core_destroy(j.core);
+}
+
+// Readers that never finish push each other out.
+static void test_many_snapshots(void **state)
+{
+    struct job j;
+    struct reading first, second, x;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 2 << 20, 16 << 20);
+    begin_reading(j.core, &first);
+    begin_reading(j.core, &second);
+    for (int i = 2; i <= 4096; i++)
+        begin_reading(j.core, &x);
+    assert_int_equal(go_on_reading(j.core, &first).code, PS_ABORTED);
+    assert_int_equal(go_on_reading(j.core, &second).code, PS_OK);
     psd_core_destroy(j.core);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_updates),      cmocka_unit_test(test_bad_messages),
-        cmocka_unit_test(test_bad_declarations), cmocka_unit_test(test_push_before_declare),
-        cmocka_unit_test(test_names_taken),      cmocka_unit_test(test_one_sequence),
-        cmocka_unit_test(test_window),           cmocka_unit_test(test_two_gradients),
-        cmocka_unit_test(test_stalled_reader),   cmocka_unit_test(test_snapshot_revoked),
+        cmocka_unit_test(test_bad_updates),
+        cmocka_unit_test(test_bad_messages),
+        cmocka_unit_test(test_bad_declarations),
+        cmocka_unit_test(test_push_before_declare),
+        cmocka_unit_test(test_names_taken),
+        cmocka_unit_test(test_one_sequence),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_two_gradients),
+        cmocka_unit_test(test_no_examples),
+        cmocka_unit_test(test_many_workers),
+        cmocka_unit_test(test_many_clients),
+        cmocka_unit_test(test_superseded_clients),
+        cmocka_unit_test(test_repeated_ranges),
+        cmocka_unit_test(test_status_counts_waiting),
+        cmocka_unit_test(test_stalled_reader),
+        cmocka_unit_test(test_snapshot_revoked),
+        cmocka_unit_test(test_snapshot_gives_way),
+        cmocka_unit_test(test_many_snapshots),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
