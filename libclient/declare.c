@@ -159,6 +159,8 @@ static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c,
     draft.request.workers = c->workers;
     draft.request.tasks = c->n_tasks;
     draft.request.rule = (char *)d->rule;
+    if (c->member.run_id)
+        draft.request.run_id = c->member.run_id;
     draft_variables(&draft, d);
     draft_partitions(&draft, partitions, n_partitions);
     draft_hypers(&draft, d);

@@ -157,8 +157,17 @@ static struct psd_range take_range(struct psd_epoch *d, uint64_t want)
 
 // ---- changes ------------------------------------------------------------------------------------------------------
 
-// Whom sync rounds wait for: everyone who has neither left nor died. Job unlocked.
-static void reform_rounds(struct psd_job *job, const bool *members, uint32_t n, uint32_t departed,
+// Whom sync rounds wait for: everyone who has neither left nor died. Job locked.
+static struct psd_roster roster_of(const struct psd_control *c)
+{
+    struct psd_roster roster = {c->epoch, c->workers, ps_alloc(c->workers * sizeof *roster.takes_part)};
+    for (uint32_t i = 0; i < c->workers; i++)
+        roster.takes_part[i] = c->members[i].state == LIVE || c->members[i].state == EXPECTED;
+    return roster;
+}
+
+// Job unlocked: closing a round takes its time. departed: a rank, or UINT32_MAX.
+static void reform_rounds(struct psd_job *job, const struct psd_roster *roster, uint32_t departed,
                           struct psd_call **ready)
 {
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++) {
@@ -169,50 +178,64 @@ static void reform_rounds(struct psd_job *job, const bool *members, uint32_t n, 
             ps_warn("job '%s': worker %" PRIu32
                     "'s gradient still counts in the open round of '%s' (its partition at %" PRIu64 ")",
                     job->name, departed, job->variables[job->partitions[i].variable].name, job->partitions[i].first);
-        struct psd_call *woken = psd_round_set_members(job, round, members, n);
+        struct psd_call *woken = psd_round_set_members(job, round, roster);
         psd_ready_all(ready, &woken);
     }
 }
 
-static void end_job(struct psd_job *job, const char *reason, struct psd_call **ready)
+// Does the death of this member end the job? Job locked.
+static void judge_death(struct psd_job *job, uint32_t worker)
 {
-    psd_job_fail(job, reason);
-    ps_warn("job '%s' has ended: %s", job->name, job->failure);
-    psd_job_collect(job, ready);
+    const struct psd_control *c = job->control;
+    const char *why = c->members[worker].reason;
+    uint32_t remain = count_state(c, LIVE) + count_state(c, EXPECTED);
+    char reason[256] = "";
+    if (remain < c->min_workers)
+        snprintf(reason, sizeof reason, "worker %" PRIu32 " %.120s, and %" PRIu32 " of at least %" PRIu32 " remain",
+                 worker, why, remain, c->min_workers);
+    else if (!c->declared)
+        snprintf(reason, sizeof reason, "worker %" PRIu32 " %.120s before the job was declared", worker, why);
+    if (reason[0])
+        psd_job_fail(job, reason);
 }
 
-// After a member has left or died; job unlocked. `worker` is its rank.
-static void member_departed(struct psd_job *job, uint32_t worker, struct psd_call **ready)
+// A member leaves or dies: its lease comes back, no barrier waits for it, too few may remain. Job locked, from the
+// change of its state on: nobody sees one without the other. settle_departure follows, unlocked.
+static struct psd_roster depart(struct psd_job *job, uint32_t worker, Paramserver__V1__MemberState state,
+                                struct psd_call **ready)
 {
     struct psd_control *c = job->control;
-    bool *members = ps_alloc(c->workers * sizeof *members);
-    char reason[256] = "";
-    pthread_mutex_lock(&job->lock);
     struct psd_member *m = &c->members[worker];
-    uint32_t live = count_state(c, LIVE), expected = count_state(c, EXPECTED);
+    m->state = state;
     c->epoch++;
     c->departed = true;
     psd_ready_all(ready, &m->in_barrier);
     psd_ready_all(ready, &m->for_lease);
     return_lease(c, m, ready);
     try_barrier(c, ready);
-    if (m->state == DEAD && live + expected < c->min_workers)
-        snprintf(reason, sizeof reason, "worker %" PRIu32 " %.120s, and %" PRIu32 " of at least %" PRIu32 " remain",
-                 worker, m->reason, live + expected, c->min_workers);
-    else if (m->state == DEAD && !atomic_load(&job->declared))
-        snprintf(reason, sizeof reason, "worker %" PRIu32 " %.120s before the job was declared", worker, m->reason);
-    uint32_t workers = c->workers;
-    for (uint32_t i = 0; i < workers; i++)
-        members[i] = c->members[i].state == LIVE || c->members[i].state == EXPECTED;
-    pthread_mutex_unlock(&job->lock);
-    if (reason[0])
-        end_job(job, reason, ready);
+    if (state == DEAD)
+        judge_death(job, worker);
+    return roster_of(c);
+}
+
+static void settle_departure(struct psd_job *job, uint32_t worker, struct psd_roster *roster, struct psd_call **ready)
+{
+    if (atomic_load(&job->failed) == 2)
+        psd_job_collect(job, ready);
     else
-        reform_rounds(job, members, workers, worker, ready);
-    free(members);
+        reform_rounds(job, roster, worker, ready);
+    free(roster->takes_part);
 }
 
 // ---- Join ---------------------------------------------------------------------------------------------------------
+
+enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e)
+{
+    if (what != PARAMSERVER__V1__ON_EXISTING__REFUSE && what != PARAMSERVER__V1__ON_EXISTING__RESUME &&
+        what != PARAMSERVER__V1__ON_EXISTING__REPLACE)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "on_existing %d is none of REFUSE, RESUME, REPLACE", (int)what);
+    return PS_OK;
+}
 
 static enum ps_code check_join(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
 {
@@ -225,6 +248,8 @@ static enum ps_code check_join(struct psd_turn *t, const Paramserver__V1__JoinRe
                        t->caller->worker, r->workers, r->workers > 4096 ? "4096" : "their number");
     if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SYNC)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: update %d is neither ASYNC nor SYNC", (int)r->update);
+    if (psd_check_on_existing(r->on_existing, e))
+        return ps_error_prefix(e, "join");
     if (r->min_workers > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: at least %" PRIu32 " of %" PRIu32 " workers", r->min_workers,
                        r->workers);
@@ -234,8 +259,11 @@ static enum ps_code check_join(struct psd_turn *t, const Paramserver__V1__JoinRe
 static void new_run(struct psd_turn *t, struct psd_job *job, const Paramserver__V1__JoinRequest *r)
 {
     pthread_mutex_lock(&job->lock);
+    uint64_t epoch = job->control ? job->control->epoch : 0;
     psd_control_free(job->control);
     job->control = control_new(r, t->core->config.tasks);
+    job->control->epoch = epoch;
+    atomic_store(&job->failed, 0);
     snprintf(job->run_id, sizeof job->run_id, "%016" PRIx64, t->core->world.random(t->core->world.ctx));
     pthread_mutex_unlock(&job->lock);
     psd_ready_all(&t->ready, &t->core->joining);
@@ -258,13 +286,14 @@ static int open_job(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
                        atomic_load(&job->failed) == 2 ? "failed" : "done");
     if ((!job || over) && !first)
         return psd_park(t, &t->core->joining);
+    if (job && over && job->declaring)
+        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
     if (job && over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
         job->refs++;
         t->gone = job;
         psd_job_remove(t->core, job, &t->ready);
         job = NULL;
     } else if (job && over) {
-        atomic_store(&job->failed, 0);
         new_run(t, job, r);
     }
     if (!job) {
@@ -319,7 +348,7 @@ int psd_join(struct psd_turn *t)
     pthread_mutex_lock(&t->core->table);
     int code = open_job(t, r);
     pthread_mutex_unlock(&t->core->table);
-    psd_job_unref(t->core, t->gone);
+    psd_drop_gone(t);
     if (code != PS_OK)
         return code;
     pthread_mutex_lock(&t->job->lock);
@@ -399,26 +428,35 @@ int psd_leave(struct psd_turn *t)
                  memcmp(c->members[t->caller->worker - 1].client, t->caller->client.data, 16) == 0;
     bool again = known && c->members[t->caller->worker - 1].state != LIVE;
     struct psd_member *m = again ? NULL : live_member(t);
+    struct psd_roster roster;
     if (m) {
-        m->state = r->failed ? DEAD : LEFT;
         snprintf(m->reason, sizeof m->reason, "%s%.120s", r->failed ? "failed: " : "", r->reason);
         ps_utf8_repair(m->reason);
+        roster = depart(t->job, t->caller->worker - 1, r->failed ? DEAD : LEFT, &t->ready);
     }
     pthread_mutex_unlock(&t->job->lock);
     if (!m && !again)
         return (int)t->error.code;
     if (m)
-        member_departed(t->job, t->caller->worker - 1, &t->ready);
+        settle_departure(t->job, t->caller->worker - 1, &roster, &t->ready);
     out.generation = t->core->generation;
     return psd_turn_reply(t, &out.base, NULL);
 }
 
-// Is somebody in a barrier of another name? Then the two would wait for each other for ever.
+// A message of a call that its caller has given up, or a late copy: it must not undo what came after it.
+static int fail_superseded(struct psd_turn *t, const char *what, uint64_t newest)
+{
+    return ps_fail(&t->error, PS_ABORTED,
+                   "%s: sequence %" PRIu64 " is superseded: worker %" PRIu32 " has asked again under %" PRIu64, what,
+                   t->caller->sequence, t->caller->worker - 1, newest);
+}
+
+// Is somebody else in a barrier of another name? Then the two would wait for each other for ever.
 static enum ps_code check_barrier(struct psd_turn *t, const char *name)
 {
     const struct psd_control *c = t->job->control;
     for (uint32_t i = 0; i < c->workers; i++)
-        if (c->members[i].state == LIVE && is_in_barrier(&c->members[i]) &&
+        if (i != t->caller->worker - 1 && c->members[i].state == LIVE && is_in_barrier(&c->members[i]) &&
             strncmp(c->members[i].barrier_name, name, sizeof c->members[i].barrier_name - 1) != 0)
             return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                            "barrier '%.80s': worker %" PRIu32 " waits in barrier '%s': they would wait for each other",
@@ -437,6 +475,8 @@ static int pass_barrier(struct psd_turn *t, const char *name)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "barrier: expected a sequence, so that a retry is known as one");
     if (sequence <= m->barrier_passed)
         return PS_OK;
+    if (sequence < m->barrier_entered)
+        return fail_superseded(t, "barrier", m->barrier_entered);
     if (check_barrier(t, name))
         return (int)t->error.code;
     m->barrier_entered = sequence;
@@ -484,6 +524,8 @@ static int take_lease(struct psd_turn *t, const Paramserver__V1__LeaseRequest *r
     if (!m || check_lease(t, r))
         return (int)t->error.code;
     d = &t->job->control->data;
+    if (t->caller->sequence < m->lease_sequence)
+        return fail_superseded(t, "lease", m->lease_sequence);
     if (t->caller->sequence == m->lease_sequence && m->lease.count) {
         *range = m->lease;
         return PS_OK;
@@ -523,25 +565,65 @@ int psd_lease(struct psd_turn *t)
 
 // ---- the other tasks ----------------------------------------------------------------------------------------------
 
-int psd_set_members(struct psd_turn *t)
+// The roster in a message, which names every rank once.
+static enum ps_code read_roster(struct psd_turn *t, const Paramserver__V1__SetMembersRequest *r,
+                                struct psd_roster *roster)
 {
-    const Paramserver__V1__SetMembersRequest *r = (const Paramserver__V1__SetMembersRequest *)t->request;
-    Paramserver__V1__SetMembersReply out = PARAMSERVER__V1__SET_MEMBERS_REPLY__INIT;
+    bool *seen = ps_alloc(t->job->workers * sizeof *seen);
+    enum ps_code code = PS_OK;
+    *roster = (struct psd_roster){r->epoch, t->job->workers, ps_alloc(t->job->workers * sizeof *roster->takes_part)};
+    for (size_t i = 0; i < r->n_members && code == PS_OK; i++) {
+        const Paramserver__V1__Member *m = r->members[i];
+        if (m->rank >= t->job->workers || seen[m->rank])
+            code = ps_fail(&t->error, PS_INVALID_ARGUMENT,
+                           "set members: rank %" PRIu32 " is there twice, or is none of %" PRIu32, m->rank,
+                           t->job->workers);
+        else
+            seen[m->rank] = true;
+        if (code == PS_OK)
+            roster->takes_part[m->rank] = m->state == LIVE || m->state == EXPECTED;
+    }
+    if (code == PS_OK && r->n_members != t->job->workers)
+        code = ps_fail(&t->error, PS_INVALID_ARGUMENT, "set members: %zu of %" PRIu32 " members are named",
+                       r->n_members, t->job->workers);
+    free(seen);
+    return code;
+}
+
+// The job, if it is here and in the run that is meant: what is said of an earlier run must not reach this one.
+static enum ps_code check_run(struct psd_turn *t, const Paramserver__V1__SetMembersRequest *r)
+{
     t->job = psd_job_find(t->core, r->job);
     if (!t->job || !atomic_load(&t->job->declared))
         return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
                        r->job);
     if (t->core->config.task == 0)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "members are kept here, at the control task");
-    bool *members = ps_alloc(t->job->workers * sizeof *members);
-    for (size_t i = 0; i < r->n_members; i++)
-        if (r->members[i]->rank < t->job->workers)
-            members[r->members[i]->rank] = r->members[i]->state == LIVE || r->members[i]->state == EXPECTED;
-    if (r->failure[0])
-        end_job(t->job, r->failure, &t->ready);
-    else
-        reform_rounds(t->job, members, t->job->workers, UINT32_MAX, &t->ready);
-    free(members);
+    pthread_mutex_lock(&t->job->lock);
+    bool same = t->job->run_id[0] == '\0' || strcmp(t->job->run_id, r->run_id) == 0;
+    pthread_mutex_unlock(&t->job->lock);
+    if (!same)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is in another run here than '%.32s'", t->job->name,
+                       r->run_id);
+    return PS_OK;
+}
+
+int psd_set_members(struct psd_turn *t)
+{
+    const Paramserver__V1__SetMembersRequest *r = (const Paramserver__V1__SetMembersRequest *)t->request;
+    Paramserver__V1__SetMembersReply out = PARAMSERVER__V1__SET_MEMBERS_REPLY__INIT;
+    struct psd_roster roster = {0};
+    if (check_run(t, r) == PS_OK && read_roster(t, r, &roster) == PS_OK) {
+        if (r->failure[0]) {
+            psd_job_fail(t->job, r->failure);
+            psd_job_collect(t->job, &t->ready);
+        } else {
+            reform_rounds(t->job, &roster, UINT32_MAX, &t->ready);
+        }
+    }
+    free(roster.takes_part);
+    if (t->error.code)
+        return (int)t->error.code;
     out.generation = t->core->generation;
     return psd_turn_reply(t, &out.base, NULL);
 }
@@ -579,6 +661,7 @@ static void tell(struct psd_core *core, struct psd_job *job, uint32_t task, uint
     *x = (struct telling){core, job, job->control, task, job->control->epoch};
     job->control->telling[task] = true;
     request.job = job->name;
+    request.run_id = job->run_id;
     request.epoch = job->control->epoch;
     request.n_members = list.n;
     request.members = list.pointers;
@@ -593,16 +676,17 @@ static bool must_tell(struct psd_job *job, uint32_t task)
 {
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
-    bool must = c && c->departed && atomic_load(&job->declared) && c->told[task] < c->epoch && !c->telling[task];
+    bool must = c && c->departed && c->declared && c->told[task] < c->epoch && !c->telling[task];
     pthread_mutex_unlock(&job->lock);
     return must;
 }
 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
-// The rank of a live member that has been silent for too long; UINT32_MAX: none.
-static uint32_t find_silent(struct psd_job *job, uint64_t now, uint64_t limit)
+// Declares one live member dead that has been silent for too long. False: there is none.
+static bool bury_silent(struct psd_job *job, uint64_t now, uint64_t limit, struct psd_call **ready)
 {
+    struct psd_roster roster = {0};
     uint32_t found = UINT32_MAX;
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
@@ -610,22 +694,23 @@ static uint32_t find_silent(struct psd_job *job, uint64_t now, uint64_t limit)
         struct psd_member *m = &c->members[i];
         if (m->state != LIVE || now < m->last_seen + limit)
             continue;
-        m->state = DEAD;
         snprintf(m->reason, sizeof m->reason, "sent no heartbeat for %.1f s", (double)(now - m->last_seen) / 1e9);
         ps_warn("job '%s': worker %" PRIu32 " (%s) is dead: it %s", job->name, i, m->address, m->reason);
+        roster = depart(job, i, DEAD, ready);
         found = i;
     }
     pthread_mutex_unlock(&job->lock);
-    return found;
+    if (found != UINT32_MAX)
+        settle_departure(job, found, &roster, ready);
+    return found != UINT32_MAX;
 }
 
 void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    uint32_t silent;
     if (core->config.task != 0)
         return;
-    while ((silent = find_silent(job, now, core->config.dead_after_ms * PS_MS)) != UINT32_MAX)
-        member_departed(job, silent, ready);
+    while (bury_silent(job, now, core->config.dead_after_ms * PS_MS, ready))
+        continue;
     for (uint32_t task = 1; task < core->config.tasks; task++) {
         if (!must_tell(job, task))
             continue;
@@ -655,6 +740,19 @@ static void collect(struct psd_call **list, void *arg)
 void psd_control_collect(struct psd_job *job, struct psd_call **ready)
 {
     for_each_list(job, collect, ready);
+}
+
+static void count_calls(struct psd_call **list, void *arg)
+{
+    for (const struct psd_call *call = *list; call; call = call->next)
+        ++*(uint32_t *)arg;
+}
+
+uint32_t psd_control_waiting(struct psd_job *job)
+{
+    uint32_t n = 0;
+    for_each_list(job, count_calls, &n);
+    return n;
 }
 
 struct late {
@@ -700,6 +798,24 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
     return may && same;
 }
 
+bool psd_control_declared(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool declared = job->control && job->control->declared;
+    pthread_mutex_unlock(&job->lock);
+    return declared;
+}
+
+void psd_control_set_declared(struct psd_job *job, struct psd_call **ready)
+{
+    pthread_mutex_lock(&job->lock);
+    job->control->declared = true;
+    struct psd_roster roster = roster_of(job->control);
+    pthread_mutex_unlock(&job->lock);
+    reform_rounds(job, &roster, UINT32_MAX, ready);
+    free(roster.takes_part);
+}
+
 void psd_control_describe(struct psd_job *job, const char **state, uint32_t *live, char *reason, size_t size)
 {
     pthread_mutex_lock(&job->lock);
@@ -708,7 +824,7 @@ void psd_control_describe(struct psd_job *job, const char **state, uint32_t *liv
     if (atomic_load(&job->failed) == 2) {
         *state = "failed";
         snprintf(reason, size, "%s", job->failure);
-    } else if (!atomic_load(&job->declared)) {
+    } else if (!atomic_load(&job->declared) || (job->control && !job->control->declared)) {
         *state = "opening";
     } else {
         *state = job->control && is_over(job) ? "done" : "running";

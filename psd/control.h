@@ -50,7 +50,8 @@ struct psd_epoch {
 struct psd_control {
     Paramserver__V1__Update update;
     uint32_t workers, min_workers;
-    uint64_t epoch;              // of the membership
+    uint64_t epoch;              // of the membership; goes on from one run of a job to the next
+    bool declared;               // by the chief of this run: the other tasks know it
     struct psd_member *members;  // [workers]
     struct psd_epoch data;
     bool departed;   // someone has left or died: the other tasks must know

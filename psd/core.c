@@ -108,12 +108,23 @@ void psd_job_collect(struct psd_job *job, struct psd_call **ready)
 void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
     struct psd_job **at = &core->jobs;
-    while (*at != job)
+    while (*at && *at != job)
         at = &(*at)->next;
+    if (!*at)
+        return;
     *at = job->next;
     psd_job_fail(job, "it was stopped or replaced");
     psd_job_collect(job, ready);
     job->refs--;
+}
+
+void psd_drop_gone(struct psd_turn *t)
+{
+    if (!t->gone)
+        return;
+    psd_expire_snapshots(t->core, 0, t->gone);
+    psd_job_unref(t->core, t->gone);
+    t->gone = NULL;
 }
 
 int psd_turn_fail_ended(struct psd_turn *t)
@@ -206,6 +217,8 @@ static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, s
     }
     psd_control_take_late(job, now, &late);
     answer_late(job, late, now);
+    if (atomic_load(&job->failed) == 2)
+        psd_job_collect(job, ready);
 }
 
 static void tick_rates(struct psd_job *job, double seconds)

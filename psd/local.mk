@@ -1,6 +1,7 @@
 # libpsdcore: the parameter server without its network; nothing in it knows gRPC.
 noinst_LTLIBRARIES += libpsdcore.la
 libpsdcore_la_SOURCES = \
+	psd/clients.c \
 	psd/control.c psd/control.h \
 	psd/core.c psd/core.h \
 	psd/round.c psd/round.h \

@@ -113,12 +113,13 @@ static bool is_complete(const struct psd_round *round)
     return any;
 }
 
-// Elements [at, at + n) of a block's mean gradient: sum(n_i g_i) / sum(n_i), in rank order.
+// Elements [at, at + n) of a block's mean gradient: sum(n_i g_i) / sum(n_i), in rank order. A mean over no example is
+// no number, so one with n_i = 0 is not even multiplied.
 static void mean_gradient(const struct psd_round *round, uint32_t block, size_t at, size_t n, float total, float *mean)
 {
     memset(mean, 0, n * sizeof *mean);
     for (uint32_t rank = 0; rank < round->workers; rank++) {
-        if (!is_whole(round, rank))
+        if (!is_whole(round, rank) || round->contributions[rank].examples == 0)
             continue;
         const float weight = (float)round->contributions[rank].examples;
         const float *g = (const float *)round->contributions[rank].pages[block]->data + at;
@@ -185,11 +186,14 @@ struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *roun
     return ready;
 }
 
-struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const bool *members, uint32_t n)
+struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster)
 {
     pthread_mutex_lock(&round->lock);
-    for (uint32_t rank = 0; rank < round->workers; rank++)
-        round->member[rank] = rank < n && members[rank];
+    if (roster->epoch >= round->epoch) {
+        round->epoch = roster->epoch;
+        for (uint32_t rank = 0; rank < round->workers; rank++)
+            round->member[rank] = rank < roster->n && roster->takes_part[rank];
+    }
     pthread_mutex_unlock(&round->lock);
     return psd_round_try_close(job, round);
 }
@@ -212,5 +216,6 @@ void psd_round_reset(struct psd_round *round)
         round->member[rank] = true;
     }
     round->closed = 0;
+    round->epoch = 0;
     pthread_mutex_unlock(&round->lock);
 }

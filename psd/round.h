@@ -21,11 +21,19 @@ struct psd_contribution {
     bool *in;                 // [n_blocks]
 };
 
+// Who takes part, at one epoch of the membership.
+struct psd_roster {
+    uint64_t epoch;
+    uint32_t n;        // ranks from n on take no part
+    bool *takes_part;  // [n]
+};
+
 struct psd_round {
     pthread_mutex_t lock;
     uint64_t closed;  // the last round that was applied; closed + 1 is open
     uint32_t workers;
     bool *member;                            // [workers] of the open round
+    uint64_t epoch;                          // of the membership that says so
     struct psd_contribution *contributions;  // [workers]
     struct psd_call *waiting;                // Pulls for a round that has not closed
     struct psd_partition *partition;
@@ -48,9 +56,9 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
 // Applies and opens the next round if all members' gradients are in. Returns the calls this makes ready (a
 // list by call->next).
 struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *round);
-// From now on members[rank] says whom to wait for; ranks from n on are none. A departed worker's gradient counts if it
-// is in whole.
-struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const bool *members, uint32_t n);
+// From now on the roster says whom to wait for, unless a later one has said so: rosters may overtake each other. A
+// departed worker's gradient counts if it is in whole.
+struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster);
 // Has rank a gradient in the open round that is whole (1), in part (-1), not at all (0)?
 int psd_round_has(struct psd_round *round, uint32_t rank);
 // Starts over for a new run on the old values: round 1, all workers members.

@@ -30,7 +30,7 @@ struct psd_core {
 
     pthread_mutex_t snapshot_lock;   // a leaf: nothing is locked under it but the pool
     struct psd_snapshot *snapshots;  // oldest first
-    size_t pinned;
+    size_t n_snapshots, pinned;      // pinned: bytes
 
     uint64_t rates_at;  // psd_core_tick
     pthread_mutex_t tick_lock;
@@ -74,6 +74,8 @@ int psd_stop_job(struct psd_turn *t);
 // Packs the reply (and moves payload behind it; may be NULL). Returns PS_OK.
 int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload);
 
+enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);
+
 int psd_turn_fail_ended(struct psd_turn *t);  // ABORTED, with the reason for which the job has ended
 
 // Lists of parked calls. The lock that guards the list is held.
@@ -91,26 +93,33 @@ struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // refer
 void psd_job_unref(struct psd_core *core, struct psd_job *job);
 struct psd_job *psd_job_install(struct psd_core *core, const char *name);  // a fresh one; table lock held
 struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);   // table lock held; not referenced
-// Takes it out of the table, drops the table's reference and ends it; what waits in it is moved to *ready.
-// Table lock held, and another reference by the caller.
+// Takes it out of the table, unless somebody has, drops the table's reference and ends it; what waits in it is moved to
+// *ready. Table lock held, and another reference by the caller.
 void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
+// Forgets t->gone (may be NULL), whose snapshots would keep its blocks; no lock held.
+void psd_drop_gone(struct psd_turn *t);
 void psd_job_collect(struct psd_job *job, struct psd_call **ready);  // everything that waits in it
 
 // The index of the caller in the job's clients, made on first sight. INVALID_ARGUMENT, ABORTED: another
-// identity, an old incarnation.
+// identity, an old incarnation. RESOURCE_EXHAUSTED: too many clients.
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_stamp *stamp,
                             struct ps_error *e);
 
-// service_read.c: gives up the oldest snapshots until the pool has room for bytes; false: it has not even so.
-bool psd_make_room(struct psd_core *core, size_t bytes);
+// service_read.c: gives up the oldest snapshot; false: there is none.
+bool psd_drop_oldest_snapshot(struct psd_core *core);
 void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_job *of);
 
 // control.c: deaths, changes of membership to the other tasks, and what waits too long.
 void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
 void psd_control_take_late(struct psd_job *job, uint64_t now, struct psd_call **late);
 void psd_control_collect(struct psd_job *job, struct psd_call **ready);
+uint32_t psd_control_waiting(struct psd_job *job);  // calls in barriers and for leases
 void psd_control_free(struct psd_control *control);
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);
+// Has the chief of this run declared the job here, at the control task, and with that everywhere?
+bool psd_control_declared(struct psd_job *job);
+// It has: fresh rounds hear of those who have departed since the run began.
+void psd_control_set_declared(struct psd_job *job, struct psd_call **ready);
 void psd_control_describe(struct psd_job *job, const char **state, uint32_t *live, char *reason, size_t size);
 // For whom would this call wait? One phrase.
 void psd_waits_for(struct psd_job *job, const struct psd_call *call, char *text, size_t size);

@@ -52,10 +52,13 @@ static void describe_job(struct psd_job *job, struct job_status *s)
         out->bytes = job->bytes;
         count_partitions(job, out);
     }
+    out->waiting += psd_control_waiting(job);
     out->updates = atomic_load(&job->updates);
     out->duplicates = atomic_load(&job->duplicates);
     out->stale = atomic_load(&job->stale);
     pthread_mutex_lock(&job->lock);
+    for (const struct psd_call *call = job->waiting; call; call = call->next)
+        out->waiting++;
     out->updates_per_second = job->updates_per_second;
     out->bytes_per_second = job->bytes_per_second;
     pthread_mutex_unlock(&job->lock);
@@ -112,14 +115,14 @@ int psd_stop_job(struct psd_turn *t)
     struct psd_job *job = psd_job_lookup(t->core, r->job);
     if (job) {
         job->refs++;
-        t->job = job;
+        t->gone = job;
         psd_job_remove(t->core, job, &t->ready);
     }
     pthread_mutex_unlock(&t->core->table);
     if (!job)
         return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
                        r->job);
-    psd_expire_snapshots(t->core, 0, job);
+    psd_drop_gone(t);
     out.generation = t->core->generation;
     return psd_turn_reply(t, &out.base, NULL);
 }

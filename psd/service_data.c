@@ -22,42 +22,6 @@ struct update {
     bool push;
 };
 
-enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_stamp *stamp,
-                            struct ps_error *e)
-{
-    enum ps_code code = PS_OK;
-    uint32_t i = 0;
-    pthread_mutex_lock(&job->lock);
-    while (i < job->n_clients && memcmp(job->clients[i].id, caller->client.data, 16) != 0)
-        i++;
-    if (i == job->n_clients) {
-        if (i == job->cap_clients) {
-            job->cap_clients = i ? 2 * i : 8;
-            job->clients = ps_realloc(job->clients, job->cap_clients * sizeof *job->clients);
-        }
-        job->clients[i] = (struct psd_client){.worker = caller->worker, .incarnation = caller->incarnation};
-        memcpy(job->clients[i].id, caller->client.data, 16);
-        job->n_clients++;
-    }
-    struct psd_client *c = &job->clients[i];
-    uint64_t *newest = caller->worker ? &job->incarnations[caller->worker - 1] : &c->incarnation;
-    if (c->worker != caller->worker)
-        code = ps_fail(e, PS_INVALID_ARGUMENT, "this client id belongs to another worker (rank + 1 = %" PRIu32 ")",
-                       c->worker);
-    else if (caller->incarnation < *newest)
-        code =
-            ps_fail(e, PS_ABORTED, "incarnation %" PRIu64 " is superseded: the same worker has been here as %" PRIu64,
-                    caller->incarnation, *newest);
-    if (code == PS_OK) {
-        *newest = caller->incarnation;
-        if (caller->oldest > c->oldest)
-            c->oldest = caller->oldest;
-        *stamp = (struct psd_stamp){i, caller->sequence, c->oldest};
-    }
-    pthread_mutex_unlock(&job->lock);
-    return code;
-}
-
 // ---- check --------------------------------------------------------------------------------------------------------
 
 static enum ps_code check_sequence(struct psd_turn *t)
@@ -89,14 +53,16 @@ static enum ps_code locate(struct update *u)
         const Paramserver__V1__Tensor *tensor = u->request->tensors[i];
         if (psd_job_locate(u->t->job, tensor, true, &u->pieces, e))
             return e->code;
+        if (u->pieces.bytes > u->t->payload.len)
+            break;
         if (!tensor->dtype)
             return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%.128s': the request brings values without a dtype",
                            tensor->variable);
         u->ends[i] = u->pieces.n;
     }
     if (u->pieces.bytes != u->t->payload.len)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "the tensors need %" PRIu64 " bytes of payload, %zu came",
-                       u->pieces.bytes, u->t->payload.len);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "the tensors need %s%" PRIu64 " bytes of payload, %zu came",
+                       u->pieces.bytes > u->t->payload.len ? "at least " : "", u->pieces.bytes, u->t->payload.len);
     return PS_OK;
 }
 
@@ -134,20 +100,28 @@ static enum ps_code check_rounds(struct update *u)
     return PS_OK;
 }
 
-// Blocks that a reader has pinned are about to be copied.
-static enum ps_code check_room(struct update *u)
+// Bytes of the blocks that a reader has pinned: they are about to be copied, now or when the round closes.
+static size_t bytes_to_copy(struct update *u)
 {
-    size_t need = 0;
+    size_t bytes = 0;
     for (size_t i = 0; i < u->pieces.n; i++) {
         struct psd_block *b = psd_piece_block(&u->pieces.v[i]);
         pthread_mutex_lock(&b->lock);
-        need += psd_block_pinned(b) ? b->page->bytes : 0;
+        bytes += psd_block_pinned(b) ? b->page->bytes : 0;
         pthread_mutex_unlock(&b->lock);
     }
-    if (need && !psd_make_room(u->t->core, need))
-        return ps_fail(&u->t->error, PS_RESOURCE_EXHAUSTED,
-                       "%zu bytes for blocks that readers hold do not fit the limit of %zu", need,
-                       u->t->core->pool.limit);
+    return bytes;
+}
+
+// Where the pool is full, snapshots give way one by one: each may free memory, or leave blocks that need no copy.
+static enum ps_code check_room(struct update *u)
+{
+    size_t need;
+    while ((need = bytes_to_copy(u)) && !psd_pool_has_room(&u->t->core->pool, need))
+        if (!psd_drop_oldest_snapshot(u->t->core))
+            return ps_fail(&u->t->error, PS_RESOURCE_EXHAUSTED,
+                           "%zu bytes for blocks that readers hold do not fit the limit of %zu", need,
+                           u->t->core->pool.limit);
     return PS_OK;
 }
 

@@ -3,6 +3,7 @@
 // Declare and Describe. The chief declares on every task, the control task last: once that has answered, the
 // whole cluster knows the job.
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,10 @@ static enum ps_code check_request(struct psd_turn *t, const declare_t *r)
     struct ps_error *e = &t->error;
     if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SYNC)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update %d is neither ASYNC nor SYNC", (int)r->update);
+    if (psd_check_on_existing(r->on_existing, e))
+        return ps_error_prefix(e, "declare");
+    if (strlen(r->run_id) >= sizeof t->job->run_id)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: a run id has at most %zu bytes", sizeof t->job->run_id - 1);
     if (r->workers == 0 || r->workers > MAX_WORKERS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %" PRIu32 " workers; expected 1 to %d", r->workers,
                        MAX_WORKERS);
@@ -37,23 +42,65 @@ static enum ps_code check_request(struct psd_turn *t, const declare_t *r)
     return PS_OK;
 }
 
-// A job that another client has declared goes on with the old values in a new run.
-static int resume(struct psd_turn *t, struct psd_job *job, const declare_t *r)
-{
-    if (job->digest != psd_declaration_digest(r))
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "job '%s' exists with other variables, partitions or workers: it can only be resumed as it was",
-                       job->name);
-    for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_round_reset(job->partitions[i].round);
-    atomic_store(&job->failed, 0);
-    return PS_OK;
-}
-
 static bool is_mine(const struct psd_job *job, const struct psd_turn *t)
 {
     return memcmp(job->declared_by, t->caller->client.data, sizeof job->declared_by) == 0;
+}
+
+// Has the job been declared here in the run that the request is of?
+static bool is_this_run(const struct psd_turn *t, struct psd_job *job, const declare_t *r)
+{
+    if (t->core->config.task == 0)
+        return psd_control_declared(job);
+    return r->run_id[0] && strcmp(job->run_id, r->run_id) == 0;
+}
+
+// May a declaration go ahead where the job has been declared already? Table lock held.
+static int check_existing(struct psd_turn *t, struct psd_job *job, const declare_t *r)
+{
+    bool same = job->digest == psd_declaration_digest(r);
+    if (is_mine(job, t) && same)
+        return PS_OK;
+    if (is_mine(job, t) || is_this_run(t, job, r))
+        return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' has been declared in this run already%s", job->name,
+                       same ? ", by another chief" : ", otherwise");
+    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
+        return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' exists: resume it, replace it, or choose another name",
+                       job->name);
+    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__RESUME && !same)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "job '%s' exists with other variables, partitions, workers or hyperparameters: it can only be "
+                       "resumed as it was",
+                       job->name);
+    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE && t->core->config.task == 0)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "job '%s' was joined to be resumed: it would have been replaced when its chief joined",
+                       job->name);
+    return PS_OK;
+}
+
+// Goes on with the old values in a new run, which the control task has begun when it was joined.
+static void resume(const struct psd_core *core, struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            psd_round_reset(job->partitions[i].round);
+    if (core->config.task != 0)
+        atomic_store(&job->failed, 0);
+}
+
+// Tasks other than 0 know the run by its declaration; task 0, where it was opened, must know it already.
+static int take_run(struct psd_turn *t, struct psd_job *job, const declare_t *r)
+{
+    int code = PS_OK;
+    pthread_mutex_lock(&job->lock);
+    if (t->core->config.task != 0)
+        snprintf(job->run_id, sizeof job->run_id, "%s", r->run_id);
+    else if (r->run_id[0] && strcmp(job->run_id, r->run_id) != 0)
+        code = (int)ps_fail(&t->error, PS_ABORTED, "job '%s' is in run %s, the declaration is for run %.32s", job->name,
+                            job->run_id, r->run_id);
+    pthread_mutex_unlock(&job->lock);
+    return code;
 }
 
 // What stands under this name already; table lock held. PS_OK with t->job: declare it afresh, *again: it was
@@ -66,30 +113,28 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
     if (job && job->declaring)
         return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
     *again = job && atomic_load(&job->declared);
-    if (*again && !is_mine(job, t)) {
-        if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
-            return ps_fail(&t->error, PS_ALREADY_EXISTS,
-                           "job '%s' exists: resume it, replace it, or choose another name", job->name);
+    if (*again && check_existing(t, job, r))
+        return (int)t->error.code;
+    if (*again && !is_mine(job, t) && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
         job->refs++;
-        t->job = job;
-        if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__RESUME) {
-            if (resume(t, job, r))
-                return (int)t->error.code;
-        } else {
-            psd_job_remove(t->core, job, &t->ready);
-            t->gone = job;
-            t->job = job = NULL;
-            *again = false;
-        }
+        t->gone = job;
+        psd_job_remove(t->core, job, &t->ready);
+        job = NULL;
+        *again = false;
     }
     if (!job)
         job = psd_job_install(t->core, t->caller->job);
-    if (!t->job) {
-        job->refs++;
-        t->job = job;
+    job->refs++;
+    t->job = job;
+    if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)
+        return psd_turn_fail_ended(t);
+    if (take_run(t, job, r))
+        return (int)t->error.code;
+    if (*again && !is_mine(job, t)) {
+        resume(t->core, job);
+        job->resumed = true;
     }
     job->declaring = !*again;
-    job->resumed = *again && (job->resumed || !is_mine(job, t));
     memcpy(job->declared_by, t->caller->client.data, sizeof job->declared_by);
     return PS_OK;
 }
@@ -98,6 +143,8 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
 static int declare(struct psd_turn *t, const declare_t *r)
 {
     int code = psd_job_declare(t->job, r, t->core->config.task, &t->error);
+    if (code == PS_OK && t->core->config.task == 0)
+        psd_control_set_declared(t->job, &t->ready);
     pthread_mutex_lock(&t->core->table);
     t->job->declaring = false;
     if (code != PS_OK && t->core->config.task != 0)
@@ -111,7 +158,7 @@ static int declare(struct psd_turn *t, const declare_t *r)
     pthread_mutex_unlock(&t->job->lock);
     ps_debug("job '%s': %" PRIu32 " variables, %" PRIu64 " bytes here", t->job->name, t->job->n_variables,
              t->job->bytes);
-    return PS_OK;
+    return atomic_load(&t->job->failed) == 2 ? psd_turn_fail_ended(t) : PS_OK;
 }
 
 int psd_declare(struct psd_turn *t)
@@ -124,9 +171,11 @@ int psd_declare(struct psd_turn *t)
     pthread_mutex_lock(&t->core->table);
     int code = claim(t, r, &again);
     pthread_mutex_unlock(&t->core->table);
-    psd_job_unref(t->core, t->gone);
+    psd_drop_gone(t);
     if (code == PS_OK && !again)
         code = declare(t, r);
+    else if (code == PS_OK && t->core->config.task == 0)
+        psd_control_set_declared(t->job, &t->ready);
     if (code != PS_OK)
         return code;
     out.generation = t->core->generation;

@@ -15,6 +15,9 @@
 
 #define SNAPSHOT_TTL (60 * PS_SECOND)
 
+// Snapshots that are kept at once: as many as a job may have workers. Readers that never finish would keep more.
+enum { MAX_SNAPSHOTS = 4096 };
+
 // A piece that has been pinned: what to send does not need the block any more.
 struct pinned {
     char *name;  // of the variable; lives as long as the job, which the snapshot references
@@ -63,8 +66,10 @@ static struct psd_snapshot *take_snapshot(struct psd_core *core,
     while (*at && !wanted(*at, arg))
         at = &(*at)->next;
     s = *at;
-    if (s)
+    if (s) {
         *at = s->next;
+        core->n_snapshots--;
+    }
     pthread_mutex_unlock(&core->snapshot_lock);
     return s;
 }
@@ -84,7 +89,13 @@ static struct psd_snapshot *find_snapshot(struct psd_core *core, uint64_t id)
     return s;
 }
 
-// Adds a snapshot to the list, which takes a reference of its own.
+static bool is_oldest(const struct psd_snapshot *s, const void *arg)
+{
+    (void)arg;
+    return s != NULL;
+}
+
+// Adds a snapshot to the list, which takes a reference of its own. Where there are too many, the oldest is given up.
 static void keep_snapshot(struct psd_core *core, struct psd_snapshot *s)
 {
     s->expires = core->world.now(core->world.ctx) + SNAPSHOT_TTL;
@@ -94,13 +105,10 @@ static void keep_snapshot(struct psd_core *core, struct psd_snapshot *s)
         at = &(*at)->next;
     *at = s;
     s->refs++;
+    bool too_many = ++core->n_snapshots > MAX_SNAPSHOTS;
     pthread_mutex_unlock(&core->snapshot_lock);
-}
-
-static bool is_oldest(const struct psd_snapshot *s, const void *arg)
-{
-    (void)arg;
-    return s != NULL;
+    if (too_many)
+        psd_drop_oldest_snapshot(core);
 }
 
 struct expiry {
@@ -119,15 +127,12 @@ static bool has_id(const struct psd_snapshot *s, const void *arg)
     return s->id == *(const uint64_t *)arg;
 }
 
-bool psd_make_room(struct psd_core *core, size_t bytes)
+bool psd_drop_oldest_snapshot(struct psd_core *core)
 {
-    while (!psd_pool_has_room(&core->pool, bytes)) {
-        struct psd_snapshot *s = take_snapshot(core, is_oldest, NULL);
-        if (!s)
-            return false;
+    struct psd_snapshot *s = take_snapshot(core, is_oldest, NULL);
+    if (s)
         snapshot_unref(core, s);
-    }
-    return true;
+    return s != NULL;
 }
 
 void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_job *of)
@@ -250,6 +255,11 @@ static enum ps_code locate(struct psd_turn *t, const Paramserver__V1__ReadReques
     for (size_t i = 0; i < r->n_tensors; i++)
         if (psd_job_locate(t->job, r->tensors[i], false, pieces, &t->error))
             return t->error.code;
+        else if (pieces->bytes > t->job->bytes + PS_CHUNK_MAX)
+            return ps_fail(&t->error, PS_INVALID_ARGUMENT,
+                           "the request asks for the same elements again and again: job '%s' has %" PRIu64
+                           " bytes here",
+                           t->job->name, t->job->bytes);
     return PS_OK;
 }
 

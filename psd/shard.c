@@ -51,6 +51,7 @@ static void undeclare(struct psd_job *job)
 void psd_job_free(struct psd_job *job)
 {
     undeclare(job);
+    free(job->client_buckets);
     free(job->clients);
     pthread_rwlock_destroy(&job->cut);
     pthread_mutex_destroy(&job->lock);
@@ -77,6 +78,10 @@ uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
     uint32_t numbers[] = {(uint32_t)r->update, r->workers, r->tasks};
     h = hash_bytes(h, numbers, sizeof numbers);
     h = hash_bytes(h, r->rule, strlen(r->rule) + 1);
+    for (size_t i = 0; i < r->n_hypers; i++) {
+        h = hash_bytes(h, r->hypers[i]->name, strlen(r->hypers[i]->name) + 1);
+        h = hash_bytes(h, &r->hypers[i]->value, sizeof r->hypers[i]->value);
+    }
     for (size_t i = 0; i < r->n_variables; i++) {
         const Paramserver__V1__Variable *v = r->variables[i];
         uint32_t what[] = {(uint32_t)v->dtype, (uint32_t)v->trainable, (uint32_t)v->n_shape};
@@ -191,21 +196,40 @@ static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__
     return PS_OK;
 }
 
-// Bytes that the blocks and, in a sync job, the open round of this task's partitions take; SIZE_MAX: more than can be
-// counted.
+static uint64_t count_blocks(const struct psd_partition *p, size_t elem_size)
+{
+    uint64_t per_block = PS_BLOCK_BYTES / elem_size;
+    return p->count / per_block + (p->count % per_block != 0);
+}
+
+// What a page takes besides its data: its head, and what malloc adds to align it.
+enum { PAGE_OVERHEAD = sizeof(struct psd_page) + 64 };
+
+// Bytes that the blocks of a partition and, in a sync job, its open round take, with all that is kept about them: with
+// many workers and small variables that is most of it. False: more than can be counted.
+static bool partition_bytes(const struct psd_job *job, const struct psd_partition *p, size_t *bytes)
+{
+    const struct psd_variable *v = &job->variables[p->variable];
+    size_t size = ps_dtype_size(v->dtype), values, kept;
+    size_t copies = 1 + (size_t)SLOTS(job, v), per_block = sizeof(struct psd_block) + PAGE_OVERHEAD, once = 0;
+    if (job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable) {
+        copies += job->workers;
+        per_block += job->workers * (PAGE_OVERHEAD + sizeof(struct psd_page *) + sizeof(bool));
+        once = sizeof(struct psd_round) + job->workers * (sizeof(struct psd_contribution) + 64);
+    }
+    return !__builtin_mul_overflow(p->count * size, copies, &values) &&
+           !__builtin_mul_overflow(count_blocks(p, size), per_block, &kept) &&
+           !__builtin_add_overflow(values, kept, bytes) && !__builtin_add_overflow(*bytes, once, bytes);
+}
+
+// Of all of this task's partitions; SIZE_MAX: more than can be counted.
 static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
     size_t total = 0, bytes;
-    for (uint32_t i = 0; i < job->n_partitions; i++) {
-        const struct psd_partition *p = &job->partitions[i];
-        const struct psd_variable *v = &job->variables[p->variable];
-        uint64_t copies = 1 + (uint64_t)SLOTS(job, v);
-        if (job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable)
-            copies += job->workers;
-        if (p->task == task && (__builtin_mul_overflow(p->count * ps_dtype_size(v->dtype), copies, &bytes) ||
-                                __builtin_add_overflow(total, bytes, &total)))
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].task == task &&
+            (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))
             return SIZE_MAX;
-    }
     return total;
 }
 
@@ -214,7 +238,7 @@ static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, st
     const struct psd_variable *v = &job->variables[p->variable];
     size_t size = ps_dtype_size(v->dtype);
     p->block_count = (uint32_t)(PS_BLOCK_BYTES / size);
-    uint64_t n = (p->count + p->block_count - 1) / p->block_count;
+    uint64_t n = count_blocks(p, size);
     p->blocks = ps_alloc(n * sizeof *p->blocks);
     for (uint64_t k = 0; k < n; k++) {
         uint64_t left = p->count - k * p->block_count;

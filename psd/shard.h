@@ -45,6 +45,7 @@ struct psd_client {
     uint32_t worker;  // rank + 1, or 0
     uint64_t incarnation;
     uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
+    uint32_t next;    // in its bucket: index + 1, 0: none
 };
 
 struct psd_job {
@@ -78,8 +79,9 @@ struct psd_job {
     struct psd_pool *pool;
 
     struct psd_client *clients;
-    uint32_t n_clients, cap_clients;
-    uint64_t *incarnations;  // [workers]: the highest seen
+    uint32_t n_clients, cap_clients;  // a power of two
+    uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
+    uint64_t *incarnations;           // [workers]: the highest seen
 
     char failure[256];  // why the job has ended; written once, before failed becomes 2
     atomic_int failed;  // 0 no, 1 being written, 2 yes
@@ -92,7 +94,6 @@ struct psd_job {
     atomic_ullong updates, bytes_moved, duplicates, stale;
     uint64_t last_updates, last_bytes;
     double updates_per_second, bytes_per_second;
-    atomic_uint parked;
 };
 
 struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);

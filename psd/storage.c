@@ -184,9 +184,10 @@ struct psd_page *psd_block_pin(struct psd_block *b)
 static struct psd_mark *block_mark(struct psd_block *b, uint32_t client, uint64_t oldest)
 {
     if (client >= b->n_marks) {
-        b->marks = ps_realloc(b->marks, (client + 1) * sizeof *b->marks);
-        memset(b->marks + b->n_marks, 0, (client + 1 - b->n_marks) * sizeof *b->marks);
-        b->n_marks = client + 1;
+        uint32_t n = client + 1 + client / 4;
+        b->marks = ps_realloc(b->marks, n * sizeof *b->marks);
+        memset(b->marks + b->n_marks, 0, (n - b->n_marks) * sizeof *b->marks);
+        b->n_marks = n;
     }
     psd_mark_advance(&b->marks[client], oldest);
     return &b->marks[client];

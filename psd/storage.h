@@ -10,7 +10,7 @@
 // is held only to apply or to pin, never across I/O. A page is immutable while it has more than one
 // reference: references are added under the block's lock only.
 //
-// Lock order in psd, outermost first: core's job table, job, job's cut, partition, block, pool. Replies are
+// Lock order in psd, outermost first: core's job table, job, partition, job's cut, block, pool. Replies are
 // made with none held.
 #ifndef PSD_STORAGE_H
 #define PSD_STORAGE_H

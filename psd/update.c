@@ -4,16 +4,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "common/utf8.h"
 
-void psd_job_fail(struct psd_job *job, const char *reason)
+bool psd_job_fail(struct psd_job *job, const char *reason)
 {
     int no = 0;
-    if (atomic_compare_exchange_strong(&job->failed, &no, 1)) {
-        snprintf(job->failure, sizeof job->failure, "%s", reason);
-        ps_utf8_repair(job->failure);
-        atomic_store(&job->failed, 2);
-    }
+    if (!atomic_compare_exchange_strong(&job->failed, &no, 1))
+        return false;
+    snprintf(job->failure, sizeof job->failure, "%s", reason);
+    ps_utf8_repair(job->failure);
+    atomic_store(&job->failed, 2);
+    ps_warn("job '%s' has ended: %s", job->name, job->failure);
+    return true;
 }
 
 void psd_update_rule(const struct psd_job *job, const struct psd_block *b, struct psd_page *out, size_t at, size_t n,

@@ -19,7 +19,8 @@ void psd_update_add(int dtype, const struct psd_block *b, struct psd_page *out, 
                     size_t offset);
 void psd_update_put(const struct psd_block *b, struct psd_page *out, const struct ps_rope *payload, size_t offset);
 
-// Ends the job: sets its failure text unless it has one.
-void psd_job_fail(struct psd_job *job, const char *reason);
+// Ends the job: sets its failure text unless it has one (false). What waits in it is collected at the next tick at the
+// latest.
+bool psd_job_fail(struct psd_job *job, const char *reason);
 
 #endif

@@ -1,5 +1,12 @@
-check_PROGRAMS += tests/unit/test_psd
-TESTS += tests/unit/test_psd
-tests_unit_test_psd_SOURCES = tests/unit/test_psd.c tests/messages.h tests/unit/psd_core.h
+check_PROGRAMS += tests/unit/test_psd tests/unit/test_psd_control
+TESTS += tests/unit/test_psd tests/unit/test_psd_control
+
+psd_job_sources = tests/messages.h tests/unit/psd_core.h tests/unit/psd_job.h
+
+tests_unit_test_psd_SOURCES = tests/unit/test_psd.c $(psd_job_sources)
 tests_unit_test_psd_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_psd_LDADD = libpsdcore.la libcommon.la $(CMOCKA_LIBS)
+
+tests_unit_test_psd_control_SOURCES = tests/unit/test_psd_control.c $(psd_job_sources)
+tests_unit_test_psd_control_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_psd_control_LDADD = libpsdcore.la libcommon.la $(CMOCKA_LIBS)

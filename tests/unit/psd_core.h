@@ -52,14 +52,20 @@ static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *requ
     done(arg, PS_OK);
 }
 
-static struct psd_core *core_new(uint64_t memory)
+static inline struct psd_core *core_new_task(uint32_t task, uint32_t tasks, uint64_t memory)
 {
     struct psd_core *core = NULL;
-    struct psd_config config = {.tasks = 1, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
+    struct psd_config config = {
+        .task = task, .tasks = tasks, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
     struct psd_world world = {.now = test_now, .random = test_random, .resident = test_resident, .send = test_send};
     if (psd_core_create(&config, &world, &core, NULL))
         abort();
     return core;
+}
+
+static inline struct psd_core *core_new(uint64_t memory)
+{
+    return core_new_task(0, 1, memory);
 }
 
 static void on_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)

@@ -7,144 +7,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <pthread.h>
 
 #include "common/clock.h"
 #include "psd/service.h"
-#include "tests/unit/psd_core.h"
-
-#define M(name) PARAMSERVER__V1__METHOD__##name
-#define SYNC PARAMSERVER__V1__UPDATE__SYNC
-#define ASYNC PARAMSERVER__V1__UPDATE__ASYNC
-
-// Job "job" of two workers with variables "a" (3, 5) and "big" of `big` elements, both trainable.
-struct job {
-    struct psd_core *core;
-    uint64_t shape[2], big_shape[1];
-    Paramserver__V1__Variable a, big;
-    Paramserver__V1__Partition pa, pbig;
-    Paramserver__V1__Variable *variables[2];
-    Paramserver__V1__Partition *partitions[2];
-};
-
-static struct answer join(struct psd_core *core, uint32_t rank, Paramserver__V1__Update update)
-{
-    Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(rank, 0);
-    r.caller = &caller;
-    r.address = (char *)"here:1";
-    r.workers = 2;
-    r.update = update;
-    return ask(core, M(JOIN), &r.base, NULL, NULL, NULL, NULL);
-}
-
-static struct answer declare(struct job *j, Paramserver__V1__Update update, const char *rule)
-{
-    Paramserver__V1__DeclareRequest r = PARAMSERVER__V1__DECLARE_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
-    r.caller = &caller;
-    r.update = update;
-    r.workers = 2;
-    r.tasks = 1;
-    r.rule = (char *)rule;
-    r.variables = j->variables;
-    r.partitions = j->partitions;
-    r.n_variables = r.n_partitions = 2;
-    return ask(j->core, M(DECLARE), &r.base, NULL, NULL, NULL, NULL);
-}
-
-static void fill_job(struct job *j, uint64_t big)
-{
-    paramserver__v1__variable__init(&j->a);
-    paramserver__v1__variable__init(&j->big);
-    paramserver__v1__partition__init(&j->pa);
-    paramserver__v1__partition__init(&j->pbig);
-    j->shape[0] = 3;
-    j->shape[1] = 5;
-    j->big_shape[0] = big;
-    j->a.name = (char *)"a";
-    j->a.n_shape = 2;
-    j->a.shape = j->shape;
-    j->big.name = (char *)"big";
-    j->big.n_shape = 1;
-    j->big.shape = j->big_shape;
-    j->a.dtype = j->big.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
-    j->a.trainable = j->big.trainable = true;
-    j->pa.count = 15;
-    j->pbig.variable = 1;
-    j->pbig.count = big;
-    j->variables[0] = &j->a;
-    j->variables[1] = &j->big;
-    j->partitions[0] = &j->pa;
-    j->partitions[1] = &j->pbig;
-}
-
-static void job_open(struct job *j, Paramserver__V1__Update update, const char *rule, uint64_t big, uint64_t memory)
-{
-    fill_job(j, big);
-    j->core = core_new(memory);
-    assert_int_equal(join(j->core, 0, update).code, PS_OK);
-    assert_int_equal(join(j->core, 1, update).code, PS_OK);
-    struct answer a = declare(j, update, rule);
-    if (a.code)
-        fail_msg("declare: %s", a.text);
-}
-
-// A push (or put, or add) of `count` floats of `value` to elements from `first` on of a variable.
-struct update {
-    Paramserver__V1__UpdateRequest r;
-    Paramserver__V1__Caller caller;
-    Paramserver__V1__Tensor t, *tensors[1];
-    uint64_t shape[2];
-};
-
-static void update_init(struct update *u, uint32_t rank, uint64_t sequence, const char *name, uint64_t first,
-                        uint64_t count)
-{
-    paramserver__v1__update_request__init(&u->r);
-    paramserver__v1__tensor__init(&u->t);
-    u->caller = caller_of(rank, sequence);
-    u->r.caller = &u->caller;
-    u->r.examples = 1;
-    u->t.variable = (char *)name;
-    u->t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
-    u->t.first = first;
-    u->t.count = count;
-    u->tensors[0] = &u->t;
-    u->r.tensors = u->tensors;
-    u->r.n_tensors = 1;
-}
-
-static struct answer send_update(struct psd_core *core, struct update *u, int method, size_t n, float value,
-                                 Paramserver__V1__UpdateReply **reply)
-{
-    struct ps_rope payload = floats(n, value);
-    return ask(core, method, &u->r.base, &payload, &paramserver__v1__update_reply__descriptor,
-               (ProtobufCMessage **)reply, NULL);
-}
-
-static float read_one(struct psd_core *core, const char *name)
-{
-    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
-    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    ProtobufCMessage *reply = NULL;
-    struct ps_rope bytes = PS_ROPE_EMPTY;
-    float value = -1;
-    r.caller = &caller;
-    r.tensors = tensors;
-    r.n_tensors = 1;
-    t.variable = (char *)name;
-    t.count = 1;
-    struct answer a = ask(core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &reply, &bytes);
-    if (a.code)
-        fail_msg("get: %s", a.text);
-    assert_int_equal(bytes.len, sizeof value);
-    ps_rope_copy_out(&bytes, 0, sizeof value, &value);
-    ps_rope_clear(&bytes);
-    ps_msg_free(reply);
-    return value;
-}
+#include "tests/unit/psd_job.h"
 
 // ---- bad input ----------------------------------------------------------------------------------------------------
 
@@ -291,7 +159,7 @@ SPOIL_JOB(stray, j->pbig.variable = 9)
 static const struct bad_declaration bad_declarations[] = {
     {"dimension 0", zero_dim, PS_INVALID_ARGUMENT, "dimension 0 is 0"},
     {"2^64 elements", huge, PS_INVALID_ARGUMENT, "overflows"},
-    {"more than the memory", too_big, PS_RESOURCE_EXHAUSTED, "would need 4194364 bytes"},
+    {"more than the memory", too_big, PS_RESOURCE_EXHAUSTED, "would need 4"},
     {"a name twice", twice, PS_INVALID_ARGUMENT, "declared twice"},
     {"no name", nameless, PS_INVALID_ARGUMENT, "needs a name"},
     {"trainable int64", not_float, PS_INVALID_ARGUMENT, "must be float32"},
@@ -446,50 +314,130 @@ static void test_two_gradients(void **state)
     psd_core_destroy(j.core);
 }
 
-static void test_silence_is_death(void **state)
+// A mean over no example counts for nothing, whatever it says: 0 / 0 is what workers bring.
+static void test_no_examples(void **state)
 {
     struct job j;
     struct update u;
-    struct answer barrier;
-    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 1);
     (void)state;
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
-    r.caller = &caller;
-    r.name = (char *)"here";
-    test_time += 2 * PS_SECOND;
-    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
-    update_init(&u, 0, 2, "a", 0, 15);
-    u.r.round = 1;
-    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 100, NULL).code, PS_OK);
-    psd_core_tick(j.core);
-    assert_false(barrier.answered);
-    assert_true(read_one(j.core, "a") == 0);
-    test_time += 2 * PS_SECOND;
-    psd_core_tick(j.core);
-    assert_true(barrier.answered && barrier.code == PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        update_init(&u, rank, 1, "a", 0, 15);
+        u.r.round = 1;
+        u.r.examples = rank ? 0 : 3;
+        assert_int_equal(send_update(j.core, &u, M(PUSH), 15, rank ? nanf("") : 100, NULL).code, PS_OK);
+    }
     assert_true(read_one(j.core, "a") == -1);
-    ps_rope_clear(&barrier.body);
     psd_core_destroy(j.core);
 }
 
-// A call that waits past its deadline says for whom.
-static void test_waits_for_whom(void **state)
+// ---- bounds -------------------------------------------------------------------------------------------------------
+
+// A round's bookkeeping counts where it is more than the values: 4096 workers of two small variables.
+static void test_many_workers(void **state)
+{
+    struct job j;
+    struct joining join;
+    struct declaring x;
+    (void)state;
+    fill_job(&j, 20);
+    j.core = core_new(1 << 20);
+    join_init(&join, 0, SYNC);
+    join.r.workers = 4096;
+    assert_int_equal(ask(j.core, M(JOIN), &join.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    declare_init(&x, &j, SYNC, "sgd");
+    x.r.workers = 4096;
+    struct answer a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    assert_int_equal(psd_pool_used(&j.core->pool), 0);
+    psd_core_destroy(j.core);
+}
+
+// Clients without number do not fill the memory, nor slow each other down; the known ones go on.
+static void test_many_clients(void **state)
+{
+    struct job j;
+    struct update u;
+    uint8_t id[16] = {0};
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    for (uint32_t i = 0; i <= 1 << 16; i++) {
+        update_init(&u, 0, 1, "a", 0, 15);
+        u.caller.worker = 0;
+        u.caller.client.data = id;
+        memcpy(id, &i, sizeof i);
+        struct answer a = send_update(j.core, &u, M(PUSH), 15, 1, NULL);
+        assert_int_equal(a.code, i == 1 << 16 ? PS_RESOURCE_EXHAUSTED : PS_OK);
+    }
+    memset(id, 0, sizeof id);
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);
+    assert_true(read_one(j.core, "a") == 1 << 16);
+    psd_core_destroy(j.core);
+}
+
+// A client that is refused leaves nothing behind.
+static void test_superseded_clients(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    update_init(&u, 0, 1, "a", 0, 15);
+    another_process(&u.caller);
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);
+    update_init(&u, 0, 1, "a", 0, 15);
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_ABORTED);
+    assert_int_equal(j.core->jobs->n_clients, 1);
+    assert_true(read_one(j.core, "a") == 1);
+    psd_core_destroy(j.core);
+}
+
+// One small request does not make the core count the same blocks for ever.
+static void test_repeated_ranges(void **state)
+{
+    enum { N = 1 << 20, TIMES = 1000 };
+    struct job j;
+    struct update u;
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor *tensors[TIMES];
+    (void)state;
+    job_open(&j, ASYNC, "sgd", N, 8 << 20);
+    update_init(&u, 0, 1, "big", 0, 0);
+    for (int i = 0; i < TIMES; i++)
+        tensors[i] = &u.t;
+    r.caller = &u.caller;
+    r.tensors = tensors;
+    r.n_tensors = TIMES;
+    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, NULL, NULL, NULL).code, PS_INVALID_ARGUMENT);
+    assert_int_equal(ask(j.core, M(PULL), &r.base, NULL, NULL, NULL, NULL).code, PS_INVALID_ARGUMENT);
+    u.r.tensors = tensors;
+    u.r.n_tensors = TIMES;
+    struct answer a = send_update(j.core, &u, M(PUSH), 15, 1, NULL);
+    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(a.text, "at least 4194304 bytes"));
+    r.n_tensors = 2;  // twice is no attack
+    assert_int_equal(ask(j.core, M(PULL), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    psd_core_destroy(j.core);
+}
+
+// Whoever waits is counted.
+static void test_status_counts_waiting(void **state)
 {
     struct job j;
     struct answer barrier;
+    ProtobufCMessage *m = NULL;
     Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 1);
     (void)state;
-    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     r.caller = &caller;
-    r.name = (char *)"here";
-    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, test_time + PS_SECOND);
-    test_time += 2 * PS_SECOND;
-    psd_core_tick(j.core);
-    assert_true(barrier.answered);
-    assert_int_equal(barrier.code, PS_DEADLINE_EXCEEDED);
-    assert_non_null(strstr(barrier.text, "waited 2.0 s for the barrier, for worker 1 (live"));
+    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
+    ask(j.core, M(STATUS), &status.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL);
+    assert_int_equal(((Paramserver__V1__StatusReply *)m)->jobs[0]->waiting, 1);
+    ps_msg_free(m);
+    psd_core_drain(j.core);
+    assert_int_equal(barrier.code, PS_UNAVAILABLE);
     psd_core_destroy(j.core);
 }
 
@@ -545,103 +493,109 @@ static void test_stalled_reader(void **state)
     psd_core_destroy(j.core);
 }
 
+// A Get of "big", which takes several messages, that has sent its first one.
+struct reading {
+    Paramserver__V1__ReadRequest r;
+    Paramserver__V1__Caller caller;
+    Paramserver__V1__Tensor t, *tensors[1];
+};
+
+static void begin_reading(struct psd_core *core, struct reading *x)
+{
+    ProtobufCMessage *m = NULL;
+    paramserver__v1__read_request__init(&x->r);
+    paramserver__v1__tensor__init(x->tensors[0] = &x->t);
+    x->caller = caller_of(0, 0);
+    x->r.caller = &x->caller;
+    x->r.tensors = x->tensors;
+    x->r.n_tensors = 1;
+    x->t.variable = (char *)"big";
+    struct answer a = ask(core, M(GET), &x->r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, NULL);
+    assert_int_equal(a.code, PS_OK);
+    x->r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
+    x->r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
+    ps_msg_free(m);
+}
+
+static struct answer go_on_reading(struct psd_core *core, struct reading *x)
+{
+    return ask(core, M(GET), &x->r.base, NULL, NULL, NULL, NULL);
+}
+
 // Where the memory is needed, the oldest reader starts again.
 static void test_snapshot_revoked(void **state)
 {
     enum { N = 4 << 20 };
     struct job j;
-    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
-    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    ProtobufCMessage *m = NULL;
+    struct reading x;
     (void)state;
     job_open(&j, ASYNC, "assign_add", N, 17 << 20);
-    r.caller = &caller;
-    r.tensors = tensors;
-    r.n_tensors = 1;
-    t.variable = (char *)"big";
-    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, NULL).code,
-                     PS_OK);
-    r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
-    r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
-    ps_msg_free(m);
+    begin_reading(j.core, &x);
     for (uint64_t k = 0; k < 8; k++) {
         struct update u;
         update_init(&u, 0, k + 1, "big", k * (PS_BLOCK_BYTES / 4), PS_BLOCK_BYTES / 4);
         assert_int_equal(send_update(j.core, &u, M(PUSH), PS_BLOCK_BYTES / 4, 1, NULL).code, PS_OK);
     }
-    struct answer a = ask(j.core, M(GET), &r.base, NULL, NULL, NULL, NULL);
+    struct answer a = go_on_reading(j.core, &x);
     assert_int_equal(a.code, PS_ABORTED);
     assert_non_null(strstr(a.text, "start again"));
     psd_core_destroy(j.core);
 }
 
-// ---- leases -------------------------------------------------------------------------------------------------------
-
-static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, uint64_t epoch)
+// A push is not refused for want of memory that it does not want any more once the reader has given way: 2 MiB, where
+// 1 MiB is left and the snapshot itself has cost nothing yet.
+static void test_snapshot_gives_way(void **state)
 {
-    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(rank, sequence);
-    r.caller = &caller;
-    r.epoch = epoch;
-    r.examples = 100;
-    r.want = 30;
-    ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+    enum { N = 4 << 20 };
+    struct job j;
+    struct reading x;
+    struct update u;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", N, 17 << 20);
+    begin_reading(j.core, &x);
+    update_init(&u, 0, 1, "big", 0, PS_BLOCK_BYTES);
+    assert_int_equal(send_update(j.core, &u, M(PUSH), PS_BLOCK_BYTES, 1, NULL).code, PS_OK);
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_ABORTED);
+    psd_core_destroy(j.core);
 }
 
-static void assert_lease(struct answer *a, uint64_t first, uint64_t count)
-{
-    ProtobufCMessage *m = NULL;
-    struct ps_rope none = PS_ROPE_EMPTY;
-    assert_true(a->answered);
-    assert_int_equal(a->code, PS_OK);
-    assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);
-    assert_int_equal(((Paramserver__V1__LeaseReply *)m)->first, first);
-    assert_int_equal(((Paramserver__V1__LeaseReply *)m)->count, count);
-    ps_msg_free(m);
-    ps_rope_clear(&a->body);
-}
-
-// An epoch is one joint pass: retries get the same range, a dead worker's comes back, who is first waits for the rest.
-static void test_leases(void **state)
+// Readers that never finish push each other out.
+static void test_many_snapshots(void **state)
 {
     struct job j;
-    struct answer a, b;
+    struct reading first, second, x;
     (void)state;
-    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    lease(j.core, &a, 0, 1, 0);
-    assert_lease(&a, 0, 30);
-    lease(j.core, &a, 0, 1, 0);
-    assert_lease(&a, 0, 30);
-    lease(j.core, &b, 1, 1, 0);
-    assert_lease(&b, 30, 30);
-    lease(j.core, &a, 0, 2, 0);
-    assert_lease(&a, 60, 30);
-    lease(j.core, &a, 0, 3, 0);
-    assert_lease(&a, 90, 10);
-    test_time += 2 * PS_SECOND;
-    lease(j.core, &a, 0, 4, 0);
-    assert_false(a.answered);
-    test_time += 2 * PS_SECOND;
-    psd_core_tick(j.core);
-    assert_lease(&a, 30, 30);
-    lease(j.core, &a, 0, 5, 0);
-    assert_lease(&a, 0, 0);
-    lease(j.core, &a, 0, 6, 1);
-    assert_lease(&a, 0, 30);
+    job_open(&j, ASYNC, "assign_add", 2 << 20, 16 << 20);
+    begin_reading(j.core, &first);
+    begin_reading(j.core, &second);
+    for (int i = 2; i <= 4096; i++)
+        begin_reading(j.core, &x);
+    assert_int_equal(go_on_reading(j.core, &first).code, PS_ABORTED);
+    assert_int_equal(go_on_reading(j.core, &second).code, PS_OK);
     psd_core_destroy(j.core);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_updates),      cmocka_unit_test(test_bad_messages),
-        cmocka_unit_test(test_bad_declarations), cmocka_unit_test(test_push_before_declare),
-        cmocka_unit_test(test_names_taken),      cmocka_unit_test(test_one_sequence),
-        cmocka_unit_test(test_window),           cmocka_unit_test(test_two_gradients),
-        cmocka_unit_test(test_silence_is_death), cmocka_unit_test(test_waits_for_whom),
-        cmocka_unit_test(test_stalled_reader),   cmocka_unit_test(test_snapshot_revoked),
-        cmocka_unit_test(test_leases),
+        cmocka_unit_test(test_bad_updates),
+        cmocka_unit_test(test_bad_messages),
+        cmocka_unit_test(test_bad_declarations),
+        cmocka_unit_test(test_push_before_declare),
+        cmocka_unit_test(test_names_taken),
+        cmocka_unit_test(test_one_sequence),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_two_gradients),
+        cmocka_unit_test(test_no_examples),
+        cmocka_unit_test(test_many_workers),
+        cmocka_unit_test(test_many_clients),
+        cmocka_unit_test(test_superseded_clients),
+        cmocka_unit_test(test_repeated_ranges),
+        cmocka_unit_test(test_status_counts_waiting),
+        cmocka_unit_test(test_stalled_reader),
+        cmocka_unit_test(test_snapshot_revoked),
+        cmocka_unit_test(test_snapshot_gives_way),
+        cmocka_unit_test(test_many_snapshots),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control task and the rounds that follow its membership: who is waited for, what comes back, what a late message
+// may not undo.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "common/clock.h"
+#include "psd/service.h"
+#include "psd/update.h"
+#include "tests/unit/psd_job.h"
+
+// ---- who is waited for --------------------------------------------------------------------------------------------
+
+static void test_silence_is_death(void **state)
+{
+    struct job j;
+    struct update u;
+    struct answer barrier;
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    r.name = (char *)"here";
+    test_time += 2 * PS_SECOND;
+    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
+    update_init(&u, 0, 2, "a", 0, 15);
+    u.r.round = 1;
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 100, NULL).code, PS_OK);
+    psd_core_tick(j.core);
+    assert_false(barrier.answered);
+    assert_true(read_one(j.core, "a") == 0);
+    test_time += 2 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_true(barrier.answered && barrier.code == PS_OK);
+    assert_true(read_one(j.core, "a") == -1);
+    ps_rope_clear(&barrier.body);
+    psd_core_destroy(j.core);
+}
+
+// A call that waits past its deadline says for whom.
+static void test_waits_for_whom(void **state)
+{
+    struct job j;
+    struct answer barrier;
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    r.name = (char *)"here";
+    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, test_time + PS_SECOND);
+    test_time += 2 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_true(barrier.answered);
+    assert_int_equal(barrier.code, PS_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(barrier.text, "waited 2.0 s for the barrier, for worker 1 (live"));
+    psd_core_destroy(j.core);
+}
+
+// A push of 100 to every element of "a", which sgd turns into -1.
+static struct answer push_a(struct psd_core *core, uint32_t rank, bool again)
+{
+    struct update u;
+    update_init(&u, rank, 1, "a", 0, 15);
+    u.r.round = 1;
+    if (again)
+        another_process(&u.caller);
+    return send_update(core, &u, M(PUSH), 15, 100, NULL);
+}
+
+// Who has left before there were rounds is not waited for in them.
+static void test_left_before_declare(void **state)
+{
+    struct job j;
+    (void)state;
+    fill_job(&j, 20);
+    j.core = core_new(1 << 20);
+    assert_int_equal(join(j.core, 0, SYNC).code, PS_OK);
+    assert_int_equal(join(j.core, 1, SYNC).code, PS_OK);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    assert_int_equal(declare(&j, SYNC, "sgd").code, PS_OK);
+    assert_int_equal(push_a(j.core, 0, false).code, PS_OK);
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
+}
+
+static struct answer declare_again(struct job *j, Paramserver__V1__OnExisting on_existing, double learning_rate)
+{
+    struct declaring x;
+    Paramserver__V1__Hyper hyper = PARAMSERVER__V1__HYPER__INIT, *hypers[] = {&hyper};
+    declare_init(&x, j, SYNC, "sgd");
+    another_process(&x.caller);
+    x.r.on_existing = on_existing;
+    hyper.name = (char *)"learning_rate";
+    hyper.value = learning_rate;
+    x.r.hypers = hypers;
+    x.r.n_hypers = learning_rate != 0;
+    return ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+}
+
+// A sync job whose two workers have left, and that two others resume.
+static void job_resume(struct job *j)
+{
+    job_open(j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j->core, rank, NULL).code, PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join_again(j->core, rank, SYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+}
+
+static struct answer leave_again(struct psd_core *core, uint32_t rank, bool failed)
+{
+    Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    another_process(&caller);
+    r.caller = &caller;
+    r.failed = failed;
+    return ask(core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL);
+}
+
+// A resumed job begins when its chief has declared it again: who left before that is not waited for, whose death came
+// before that ends it.
+static void test_departure_before_resume(void **state)
+{
+    struct job j;
+    (void)state;
+    job_resume(&j);
+    assert_int_equal(leave_again(j.core, 1, false).code, PS_OK);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    assert_int_equal(push_a(j.core, 0, true).code, PS_OK);
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
+
+    job_resume(&j);
+    assert_int_equal(leave_again(j.core, 1, true).code, PS_OK);
+    struct answer a = declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "before the job was declared"));
+    psd_core_destroy(j.core);
+}
+
+// What is resumed is what was there, its hyperparameters included; and what a run has declared stays.
+static void test_declared_once(void **state)
+{
+    struct job j;
+    (void)state;
+    job_resume(&j);
+    struct answer a = declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0.5);
+    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(a.text, "only be resumed as it was"));
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__REPLACE, 0).code, PS_FAILED_PRECONDITION);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0.5).code, PS_ALREADY_EXISTS);
+    psd_core_destroy(j.core);
+}
+
+// The next chief cannot throw away what the first one has declared.
+static void test_next_chief(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 0, "of old age").code, PS_OK);
+    for (int what = PARAMSERVER__V1__ON_EXISTING__REFUSE; what <= PARAMSERVER__V1__ON_EXISTING__REPLACE; what++) {
+        struct declaring x;
+        declare_init(&x, &j, SYNC, "sgd");
+        x.caller = caller_of(1, 0);
+        x.r.on_existing = (Paramserver__V1__OnExisting)what;
+        struct answer a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+        assert_int_equal(a.code, PS_ALREADY_EXISTS);
+    }
+    assert_int_equal(push_a(j.core, 1, false).code, PS_OK);
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
+}
+
+// A reader's snapshot does not keep a job's memory once the job is replaced.
+static void test_replace_frees(void **state)
+{
+    enum { N = 2 << 20 };
+    struct job j;
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    (void)state;
+    job_open(&j, ASYNC, "sgd", N, 12 << 20);
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    t.variable = (char *)"big";
+    assert_int_equal(ask(j.core, M(GET), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    assert_int_equal(join_again(j.core, 0, SYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE).code, PS_OK);
+    assert_int_equal(psd_pool_used(&j.core->pool), 0);
+    psd_core_destroy(j.core);
+}
+
+// A job that has ended by whatever means keeps nobody waiting, and is taken out of the table once.
+static void test_ended_by_any_means(void **state)
+{
+    struct job j;
+    struct answer waits;
+    struct psd_call *ready = NULL;
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    ask_later(j.core, &waits, M(BARRIER), &r.base, NULL, UINT64_MAX);
+    struct psd_job *job = psd_job_find(j.core, "job");
+    psd_job_fail(job, "its time had come");
+    psd_core_tick(j.core);
+    assert_true(waits.answered);
+    assert_int_equal(waits.code, PS_ABORTED);
+    assert_non_null(strstr(waits.text, "its time had come"));
+    pthread_mutex_lock(&j.core->table);
+    psd_job_remove(j.core, job, &ready);
+    psd_job_remove(j.core, job, &ready);
+    pthread_mutex_unlock(&j.core->table);
+    assert_int_equal(job->refs, 1);
+    psd_job_unref(j.core, job);
+    psd_core_destroy(j.core);
+}
+
+// ---- what the other tasks hear ------------------------------------------------------------------------------------
+
+// Task 1 of 2, which holds all of a sync job in run "run-1".
+static void job_open_at_1(struct job *j)
+{
+    struct declaring x;
+    fill_job(j, 20);
+    j->pa.task = j->pbig.task = 1;
+    j->core = core_new_task(1, 2, 1 << 20);
+    declare_init(&x, j, SYNC, "sgd");
+    x.r.run_id = (char *)"run-1";
+    assert_int_equal(ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+struct roster {
+    Paramserver__V1__SetMembersRequest r;
+    Paramserver__V1__Member members[3], *pointers[3];
+};
+
+// Worker 0 lives, worker 1 as said.
+static void roster_init(struct roster *x, uint64_t epoch, Paramserver__V1__MemberState state)
+{
+    paramserver__v1__set_members_request__init(&x->r);
+    for (uint32_t i = 0; i < 3; i++) {
+        paramserver__v1__member__init(x->pointers[i] = &x->members[i]);
+        x->members[i].rank = i;
+        x->members[i].state = i == 1 ? state : PARAMSERVER__V1__MEMBER_STATE__LIVE;
+    }
+    x->r.job = (char *)"job";
+    x->r.run_id = (char *)"run-1";
+    x->r.epoch = epoch;
+    x->r.members = x->pointers;
+    x->r.n_members = 2;
+}
+
+static struct answer tell(struct psd_core *core, struct roster *x)
+{
+    return ask(core, M(SET_MEMBERS), &x->r.base, NULL, NULL, NULL, NULL);
+}
+
+// A message about the membership that a later one has overtaken does not bring a dead worker back.
+static void test_overtaken_members(void **state)
+{
+    struct job j;
+    struct roster x;
+    (void)state;
+    job_open_at_1(&j);
+    roster_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    roster_init(&x, 1, PARAMSERVER__V1__MEMBER_STATE__LIVE);
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_int_equal(push_a(j.core, 0, false).code, PS_OK);
+    assert_true(read_one(j.core, "a") == -1);
+    struct answer a = push_a(j.core, 1, false);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "not a member"));
+    psd_core_destroy(j.core);
+}
+
+// What ended one run does not end the next.
+static void test_members_of_another_run(void **state)
+{
+    struct job j;
+    struct roster x;
+    (void)state;
+    job_open_at_1(&j);
+    roster_init(&x, 9, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    x.r.run_id = (char *)"run-0";
+    x.r.failure = (char *)"everyone was dead";
+    assert_int_equal(tell(j.core, &x).code, PS_FAILED_PRECONDITION);
+    assert_int_equal(push_a(j.core, 0, false).code, PS_OK);
+    x.r.run_id = (char *)"run-1";
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    struct answer a = push_a(j.core, 1, false);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "everyone was dead"));
+    psd_core_destroy(j.core);
+}
+
+// A roster names every rank once.
+static void test_bad_rosters(void **state)
+{
+    struct job j;
+    struct roster x;
+    (void)state;
+    job_open_at_1(&j);
+    for (int i = 0; i < 4; i++) {
+        roster_init(&x, 1, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+        x.members[1].rank = i == 0 ? 0 : i == 1 ? 2 : 1;
+        x.r.n_members = i == 2 ? 3 : i == 3 ? 1 : 2;
+        assert_int_equal(tell(j.core, &x).code, PS_INVALID_ARGUMENT);
+    }
+    assert_int_equal(push_a(j.core, 0, false).code, PS_OK);
+    assert_true(read_one(j.core, "a") == 0);
+    psd_core_destroy(j.core);
+}
+
+// ---- barriers -----------------------------------------------------------------------------------------------------
+
+static void barrier(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, const char *name,
+                    uint64_t deadline)
+{
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, sequence);
+    r.caller = &caller;
+    r.name = (char *)name;
+    ask_later(core, a, M(BARRIER), &r.base, NULL, deadline);
+}
+
+static void assert_passed(struct answer *a)
+{
+    assert_true(a->answered);
+    assert_int_equal(a->code, PS_OK);
+    ps_rope_clear(&a->body);
+}
+
+// A copy of a barrier's message that arrives when its caller is in a later barrier does not take it out of that.
+static void test_late_barrier(void **state)
+{
+    struct job j;
+    struct answer first, copy, second, other;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    barrier(j.core, &first, 0, 5, "one", test_time + PS_SECOND);
+    test_time += 2 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_int_equal(first.code, PS_DEADLINE_EXCEEDED);
+    barrier(j.core, &second, 0, 6, "two", UINT64_MAX);
+    assert_false(second.answered);
+    barrier(j.core, &copy, 0, 5, "one", UINT64_MAX);
+    assert_int_equal(copy.code, PS_ABORTED);
+    barrier(j.core, &other, 1, 1, "two", UINT64_MAX);
+    assert_passed(&second);
+    assert_passed(&other);
+    psd_core_destroy(j.core);
+}
+
+// A member that leaves does not hold up those who wait.
+static void test_leave_opens_barrier(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    barrier(j.core, &a, 0, 1, "here", UINT64_MAX);
+    assert_false(a.answered);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    assert_passed(&a);
+    psd_core_destroy(j.core);
+}
+
+// ---- leases -------------------------------------------------------------------------------------------------------
+
+static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, uint64_t epoch)
+{
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, sequence);
+    r.caller = &caller;
+    r.epoch = epoch;
+    r.examples = 100;
+    r.want = 30;
+    ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+}
+
+static void assert_lease(struct answer *a, uint64_t first, uint64_t count)
+{
+    ProtobufCMessage *m = NULL;
+    struct ps_rope none = PS_ROPE_EMPTY;
+    assert_true(a->answered);
+    assert_int_equal(a->code, PS_OK);
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);
+    assert_int_equal(((Paramserver__V1__LeaseReply *)m)->first, first);
+    assert_int_equal(((Paramserver__V1__LeaseReply *)m)->count, count);
+    ps_msg_free(m);
+    ps_rope_clear(&a->body);
+}
+
+// An epoch is one joint pass: retries get the same range, a dead worker's comes back, who is first waits for the rest.
+static void test_leases(void **state)
+{
+    struct job j;
+    struct answer a, b;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a, 0, 1, 0);
+    assert_lease(&a, 0, 30);
+    lease(j.core, &a, 0, 1, 0);
+    assert_lease(&a, 0, 30);
+    lease(j.core, &b, 1, 1, 0);
+    assert_lease(&b, 30, 30);
+    lease(j.core, &a, 0, 2, 0);
+    assert_lease(&a, 60, 30);
+    lease(j.core, &a, 0, 3, 0);
+    assert_lease(&a, 90, 10);
+    test_time += 2 * PS_SECOND;
+    lease(j.core, &a, 0, 4, 0);
+    assert_false(a.answered);
+    test_time += 2 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_lease(&a, 30, 30);
+    lease(j.core, &a, 0, 5, 0);
+    assert_lease(&a, 0, 0);
+    lease(j.core, &a, 0, 6, 1);
+    assert_lease(&a, 0, 30);
+    psd_core_destroy(j.core);
+}
+
+// A copy of a lease's message that arrives after the next lease takes nothing and reports nothing as done.
+static void test_late_lease(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a, 0, 1, 0);
+    assert_lease(&a, 0, 30);
+    lease(j.core, &a, 0, 2, 0);
+    assert_lease(&a, 30, 30);
+    lease(j.core, &a, 0, 1, 0);
+    assert_int_equal(a.code, PS_ABORTED);
+    lease(j.core, &a, 0, 2, 0);
+    assert_lease(&a, 30, 30);
+    psd_core_destroy(j.core);
+}
+
+static void *leaves(void *core)
+{
+    leave(core, 1, "of haste");
+    return NULL;
+}
+
+// A worker that comes back at the very moment at which it goes: its range still comes back too.
+static void test_lease_of_one_who_returns(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 300; k++) {
+        struct job j;
+        struct answer a, b;
+        pthread_t thread;
+        job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+        lease(j.core, &b, 1, 1, 0);
+        assert_lease(&b, 0, 30);
+        assert_int_equal(pthread_create(&thread, NULL, leaves, j.core), 0);
+        while (join_again(j.core, 1, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE).code)
+            continue;
+        pthread_join(thread, NULL);
+        for (uint64_t s = 1; s <= 4; s++) {
+            lease(j.core, &a, 0, s, 0);
+            assert_true(a.answered);
+            ps_rope_clear(&a.body);
+        }
+        lease(j.core, &a, 0, 5, 0);
+        assert_lease(&a, 0, 0);
+        psd_core_destroy(j.core);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_silence_is_death),    cmocka_unit_test(test_waits_for_whom),
+        cmocka_unit_test(test_left_before_declare), cmocka_unit_test(test_departure_before_resume),
+        cmocka_unit_test(test_declared_once),       cmocka_unit_test(test_next_chief),
+        cmocka_unit_test(test_replace_frees),       cmocka_unit_test(test_ended_by_any_means),
+        cmocka_unit_test(test_overtaken_members),   cmocka_unit_test(test_members_of_another_run),
+        cmocka_unit_test(test_bad_rosters),         cmocka_unit_test(test_late_barrier),
+        cmocka_unit_test(test_leave_opens_barrier), cmocka_unit_test(test_leases),
+        cmocka_unit_test(test_late_lease),          cmocka_unit_test(test_lease_of_one_who_returns),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
