@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "common/clock.h"
 #include "psd/service.h"
@@ -314,6 +315,97 @@ static void test_two_gradients(void **state)
     psd_core_destroy(j.core);
 }
 
+// A call that is waited for on its own thread.
+struct waited {
+    struct psd_call call;  // first
+    sem_t answered;
+    enum ps_code code;
+};
+
+static void wake_waited(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct waited *w = (struct waited *)call;
+    (void)text;
+    w->code = code;
+    ps_rope_clear(body);
+    sem_post(&w->answered);
+}
+
+static enum ps_code ask_and_wait(struct psd_core *core, int method, const ProtobufCMessage *m, struct ps_rope *payload)
+{
+    struct waited w = {.call = {.method = method, .deadline = UINT64_MAX, .reply = wake_waited}};
+    sem_init(&w.answered, 0, 0);
+    ps_msg_pack(m, payload, &w.call.request);
+    psd_core_call(core, &w.call);
+    sem_wait(&w.answered);
+    sem_destroy(&w.answered);
+    return w.code;
+}
+
+enum { SYNC_ROUNDS = 40, SYNC_BIG = 200000 };
+
+struct sync_worker {
+    struct psd_core *core;
+    uint32_t rank;
+    enum ps_code code;  // of the first call that failed
+};
+
+// A round of both variables: push them in one request, wait for them in one.
+static enum ps_code take_round(const struct sync_worker *w, uint64_t k)
+{
+    struct update u;
+    Paramserver__V1__ReadRequest read = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor big = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&u.t, &big};
+    struct ps_rope payload = floats(15 + SYNC_BIG, 100);
+    update_init(&u, w->rank, k, "a", 0, 0);
+    big.variable = (char *)"big";
+    big.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    u.r.tensors = tensors;
+    u.r.n_tensors = 2;
+    u.r.round = k;
+    enum ps_code code = ask_and_wait(w->core, M(PUSH), &u.r.base, &payload);
+    read.caller = &u.caller;
+    read.tensors = tensors;
+    read.n_tensors = 2;
+    read.round = k;
+    return code ? code : ask_and_wait(w->core, M(PULL), &read.base, NULL);
+}
+
+static void *run_sync_worker(void *arg)
+{
+    struct sync_worker *w = arg;
+    for (uint64_t k = 1; k <= SYNC_ROUNDS && w->code == PS_OK; k++)
+        w->code = take_round(w, k);
+    return NULL;
+}
+
+// Two workers go round by round on threads of their own, while others read, ask for the status and let time pass.
+static void test_threads(void **state)
+{
+    struct job j;
+    pthread_t thread[2];
+    struct sync_worker workers[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", SYNC_BIG, 8 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        workers[rank] = (struct sync_worker){j.core, rank, PS_OK};
+        assert_int_equal(pthread_create(&thread[rank], NULL, run_sync_worker, &workers[rank]), 0);
+    }
+    for (int i = 0; i < 200; i++) {
+        Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+        assert_int_equal(ask(j.core, M(STATUS), &status.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        float x = read_one(j.core, "big");
+        assert_true(x == (float)(int)x && x <= 0 && x >= -SYNC_ROUNDS);
+        psd_core_tick(j.core);
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        pthread_join(thread[rank], NULL);
+        assert_int_equal(workers[rank].code, PS_OK);
+    }
+    assert_true(read_one(j.core, "a") == -SYNC_ROUNDS && read_one(j.core, "big") == -SYNC_ROUNDS);
+    psd_core_destroy(j.core);
+}
+
 // A mean over no example counts for nothing, whatever it says: 0 / 0 is what workers bring.
 static void test_no_examples(void **state)
 {
@@ -586,6 +678,7 @@ int main(void)
         cmocka_unit_test(test_one_sequence),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_two_gradients),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_examples),
         cmocka_unit_test(test_many_workers),
         cmocka_unit_test(test_many_clients),
