@@ -42,14 +42,23 @@ static uint64_t test_resident(void *ctx)
     return 0;
 }
 
+// What the core has sent to other tasks: how often, the last message, and what it hears back.
+static struct test_sent {
+    int n;
+    struct ps_rope last;
+    enum ps_code code;
+} test_sent;
+
 static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request, void (*done)(void *, enum ps_code),
                       void *arg)
 {
     (void)ctx;
     (void)task;
     (void)method;
-    ps_rope_clear(request);
-    done(arg, PS_OK);
+    test_sent.n++;
+    ps_rope_clear(&test_sent.last);
+    ps_rope_move(&test_sent.last, request);
+    done(arg, test_sent.code);
 }
 
 static inline struct psd_core *core_new_task(uint32_t task, uint32_t tasks, uint64_t memory)

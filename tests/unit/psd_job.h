@@ -183,6 +183,19 @@ static inline float read_one(struct psd_core *core, const char *name)
     return value;
 }
 
+// An update that is taken; its only tensor's result.
+static inline Paramserver__V1__TensorResult update_ok(struct psd_core *core, struct update *u, int method, size_t n,
+                                                      float value)
+{
+    Paramserver__V1__UpdateReply *reply = NULL;
+    struct answer a = send_update(core, u, method, n, value, &reply);
+    if (a.code)
+        fail_msg("update: %s", a.text);
+    Paramserver__V1__TensorResult result = *reply->results[0];
+    ps_msg_free(&reply->base);
+    return result;
+}
+
 // reason NULL: it is done; else it has failed.
 static inline struct answer leave(struct psd_core *core, uint32_t rank, const char *reason)
 {

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "common/clock.h"
 #include "psd/service.h"
@@ -130,6 +131,27 @@ static void test_bad_messages(void **state)
         psd_core_call(j.core, &a.call);
         assert_true(a.answered && a.code != PS_OK && a.text[0]);
     }
+    psd_core_destroy(j.core);
+}
+
+// A request of one good and one bad tensor changes nothing, and takes no sequence.
+static void test_all_or_nothing(void **state)
+{
+    struct job j;
+    struct update u;
+    Paramserver__V1__Tensor bad = PARAMSERVER__V1__TENSOR__INIT;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    update_init(&u, 0, 1, "a", 0, 15);
+    Paramserver__V1__Tensor *tensors[] = {&u.t, &bad};
+    bad.variable = (char *)"b";
+    u.r.tensors = tensors;
+    u.r.n_tensors = 2;
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 35, 1, NULL).code, PS_NOT_FOUND);
+    assert_true(read_one(j.core, "a") == 0);
+    u.r.n_tensors = 1;
+    assert_int_equal(update_ok(j.core, &u, M(PUSH), 15, 1).outcome, PARAMSERVER__V1__OUTCOME__APPLIED);
+    assert_true(read_one(j.core, "a") == 1);
     psd_core_destroy(j.core);
 }
 
@@ -289,6 +311,22 @@ static void test_window(void **state)
     psd_core_destroy(j.core);
 }
 
+// A copy of a request that its client has given up, as another block has heard, is not applied where it comes first.
+static void test_given_up(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    update_init(&u, 0, 5, "big", 0, 20);
+    update_ok(j.core, &u, M(PUSH), 20, 1);
+    update_init(&u, 0, 3, "a", 0, 15);
+    u.caller.oldest = 1;
+    assert_int_equal(update_ok(j.core, &u, M(PUSH), 15, 1).outcome, PARAMSERVER__V1__OUTCOME__DUPLICATE);
+    assert_true(read_one(j.core, "a") == 0);
+    psd_core_destroy(j.core);
+}
+
 // ---- rounds -------------------------------------------------------------------------------------------------------
 
 // The second gradient of a worker for one round is refused and does not stand in for the other worker's.
@@ -311,6 +349,159 @@ static void test_two_gradients(void **state)
     assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 200, NULL).code, PS_OK);
     // 0 - 0.01 * (1 * 100 + 3 * 200) / 4
     assert_true(read_one(j.core, "a") == -1.75f);
+    psd_core_destroy(j.core);
+}
+
+static Paramserver__V1__Outcome push_round(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round,
+                                           uint64_t first, uint64_t count)
+{
+    struct update u;
+    update_init(&u, rank, sequence, "big", first, count);
+    u.r.round = round;
+    return update_ok(core, &u, M(PUSH), count, 100).outcome;
+}
+
+// A gradient for a round that is closed is dropped, again and again, and does not stand in the next one.
+static void test_stale(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push_round(j.core, rank, 1, 1, 0, 20), PARAMSERVER__V1__OUTCOME__QUEUED);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(push_round(j.core, 0, 2, 1, 0, 20), PARAMSERVER__V1__OUTCOME__STALE);
+    assert_int_equal(push_round(j.core, 0, 1, 1, 0, 20), PARAMSERVER__V1__OUTCOME__DUPLICATE);
+    assert_int_equal(push_round(j.core, 1, 2, 2, 0, 20), PARAMSERVER__V1__OUTCOME__QUEUED);
+    assert_true(read_one(j.core, "big") == -1);
+    assert_int_equal(push_round(j.core, 0, 3, 2, 0, 20), PARAMSERVER__V1__OUTCOME__QUEUED);
+    assert_true(read_one(j.core, "big") == -2);
+    psd_core_destroy(j.core);
+}
+
+// A gradient that is in by one of two blocks neither closes the round nor, once its worker has left, counts in it.
+static void test_part_of_a_gradient(void **state)
+{
+    enum { BLOCK = PS_BLOCK_BYTES / sizeof(float), N = 200000 };
+    struct job j;
+    struct update u;
+    (void)state;
+    job_open(&j, SYNC, "sgd", N, 8 << 20);
+    update_init(&u, 1, 1, "big", 0, BLOCK);
+    u.r.round = 1;
+    update_ok(j.core, &u, M(PUSH), BLOCK, 900);
+    push_round(j.core, 0, 1, 1, 0, N);
+    assert_true(read_one(j.core, "big") == 0);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    assert_true(read_one(j.core, "big") == -1);
+    psd_core_destroy(j.core);
+}
+
+// A rule that counts its steps counts rounds as it counts pushes.
+static void test_steps(void **state)
+{
+    struct job j;
+    float value[2];
+    (void)state;
+    for (int sync = 0; sync < 2; sync++) {
+        job_open(&j, sync ? SYNC : ASYNC, "adam", 20, 1 << 20);
+        for (uint64_t k = 1; k <= 3; k++)
+            for (uint32_t rank = 0; rank < (sync ? 2 : 1); rank++)
+                push_round(j.core, rank, k, k, 0, 20);
+        value[sync] = read_one(j.core, "big");
+        psd_core_destroy(j.core);
+    }
+    assert_true(value[0] == value[1]);
+}
+
+// A call that is waited for on its own thread.
+struct waited {
+    struct psd_call call;  // first
+    sem_t answered;
+    enum ps_code code;
+};
+
+static void wake_waited(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct waited *w = (struct waited *)call;
+    (void)text;
+    w->code = code;
+    ps_rope_clear(body);
+    sem_post(&w->answered);
+}
+
+static enum ps_code ask_and_wait(struct psd_core *core, int method, const ProtobufCMessage *m, struct ps_rope *payload)
+{
+    struct waited w = {.call = {.method = method, .deadline = UINT64_MAX, .reply = wake_waited}};
+    sem_init(&w.answered, 0, 0);
+    ps_msg_pack(m, payload, &w.call.request);
+    psd_core_call(core, &w.call);
+    sem_wait(&w.answered);
+    sem_destroy(&w.answered);
+    return w.code;
+}
+
+enum { SYNC_ROUNDS = 40, SYNC_BIG = 200000 };
+
+struct sync_worker {
+    struct psd_core *core;
+    uint32_t rank;
+    enum ps_code code;  // of the first call that failed
+};
+
+// A round of both variables: push them in one request, wait for them in one.
+static enum ps_code take_round(const struct sync_worker *w, uint64_t k)
+{
+    struct update u;
+    Paramserver__V1__ReadRequest read = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor big = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&u.t, &big};
+    struct ps_rope payload = floats(15 + SYNC_BIG, 100);
+    update_init(&u, w->rank, k, "a", 0, 0);
+    big.variable = (char *)"big";
+    big.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    u.r.tensors = tensors;
+    u.r.n_tensors = 2;
+    u.r.round = k;
+    enum ps_code code = ask_and_wait(w->core, M(PUSH), &u.r.base, &payload);
+    read.caller = &u.caller;
+    read.tensors = tensors;
+    read.n_tensors = 2;
+    read.round = k;
+    return code ? code : ask_and_wait(w->core, M(PULL), &read.base, NULL);
+}
+
+static void *run_sync_worker(void *arg)
+{
+    struct sync_worker *w = arg;
+    for (uint64_t k = 1; k <= SYNC_ROUNDS && w->code == PS_OK; k++)
+        w->code = take_round(w, k);
+    return NULL;
+}
+
+// Two workers go round by round on threads of their own, while others read, ask for the status and let time pass.
+static void test_threads(void **state)
+{
+    struct job j;
+    pthread_t thread[2];
+    struct sync_worker workers[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", SYNC_BIG, 8 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        workers[rank] = (struct sync_worker){j.core, rank, PS_OK};
+        assert_int_equal(pthread_create(&thread[rank], NULL, run_sync_worker, &workers[rank]), 0);
+    }
+    for (int i = 0; i < 200; i++) {
+        Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+        assert_int_equal(ask(j.core, M(STATUS), &status.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        float x = read_one(j.core, "big");
+        assert_true(x == (float)(int)x && x <= 0 && x >= -SYNC_ROUNDS);
+        psd_core_tick(j.core);
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        pthread_join(thread[rank], NULL);
+        assert_int_equal(workers[rank].code, PS_OK);
+    }
+    assert_true(read_one(j.core, "a") == -SYNC_ROUNDS && read_one(j.core, "big") == -SYNC_ROUNDS);
     psd_core_destroy(j.core);
 }
 
@@ -500,9 +691,8 @@ struct reading {
     Paramserver__V1__Tensor t, *tensors[1];
 };
 
-static void begin_reading(struct psd_core *core, struct reading *x)
+static void reading_init(struct reading *x)
 {
-    ProtobufCMessage *m = NULL;
     paramserver__v1__read_request__init(&x->r);
     paramserver__v1__tensor__init(x->tensors[0] = &x->t);
     x->caller = caller_of(0, 0);
@@ -510,6 +700,12 @@ static void begin_reading(struct psd_core *core, struct reading *x)
     x->r.tensors = x->tensors;
     x->r.n_tensors = 1;
     x->t.variable = (char *)"big";
+}
+
+static void begin_reading(struct psd_core *core, struct reading *x)
+{
+    ProtobufCMessage *m = NULL;
+    reading_init(x);
     struct answer a = ask(core, M(GET), &x->r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, NULL);
     assert_int_equal(a.code, PS_OK);
     x->r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
@@ -575,17 +771,90 @@ static void test_many_snapshots(void **state)
     psd_core_destroy(j.core);
 }
 
+// What a block keeps besides its values survives a Put that finds it pinned.
+static void test_slots_survive(void **state)
+{
+    enum { N = 2 << 20, BLOCK = PS_BLOCK_BYTES / sizeof(float) };
+    float value[2];
+    (void)state;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        struct job j;
+        struct reading x;
+        struct update u;
+        job_open(&j, ASYNC, "adam", N, 64 << 20);
+        update_init(&u, 0, 1, "big", 0, BLOCK);
+        update_ok(j.core, &u, M(PUSH), BLOCK, 1);
+        if (pinned)
+            begin_reading(j.core, &x);
+        update_init(&u, 0, 2, "big", 0, BLOCK);
+        update_ok(j.core, &u, M(PUT), BLOCK, 5);
+        update_init(&u, 0, 3, "big", 0, BLOCK);
+        update_ok(j.core, &u, M(PUSH), BLOCK, -3);
+        value[pinned] = read_one(j.core, "big");
+        psd_core_destroy(j.core);
+    }
+    assert_true(value[0] == value[1]);
+}
+
+static const uint64_t instant_blocks = 6;
+
+static void *push_all_blocks(void *arg)
+{
+    const uint64_t count = instant_blocks * PS_BLOCK_BYTES / sizeof(float);
+    for (uint64_t k = 1; k <= 100; k++) {
+        struct update u;
+        update_init(&u, 0, k, "big", 0, count);
+        send_update(arg, &u, M(PUSH), count, 1, NULL);
+    }
+    return NULL;
+}
+
+// A Get lies between two updates of blocks: of a push under way it has seen the first blocks and not the last ones.
+static void test_one_instant(void **state)
+{
+    const size_t block = PS_BLOCK_BYTES / sizeof(float);
+    struct job j;
+    pthread_t thread;
+    float last = 0;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", instant_blocks * block, 64 << 20);
+    assert_int_equal(pthread_create(&thread, NULL, push_all_blocks, j.core), 0);
+    while (last < 100) {
+        struct reading x;
+        struct ps_rope bytes = PS_ROPE_EMPTY;
+        ProtobufCMessage *m = NULL;
+        float value[6];
+        reading_init(&x);
+        ask(j.core, M(GET), &x.r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes);
+        for (size_t i = 0; i < instant_blocks; i++)
+            ps_rope_copy_out(&bytes, i * PS_BLOCK_BYTES, sizeof(float), &value[i]);
+        for (size_t i = 1; i < instant_blocks; i++)
+            assert_true(value[i] <= value[i - 1] && value[i] >= value[0] - 1);
+        last = value[instant_blocks - 1];
+        ps_rope_clear(&bytes);
+        ps_msg_free(m);
+    }
+    pthread_join(thread, NULL);
+    psd_core_destroy(j.core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_updates),
         cmocka_unit_test(test_bad_messages),
+        cmocka_unit_test(test_all_or_nothing),
         cmocka_unit_test(test_bad_declarations),
         cmocka_unit_test(test_push_before_declare),
         cmocka_unit_test(test_names_taken),
         cmocka_unit_test(test_one_sequence),
         cmocka_unit_test(test_window),
+        cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_two_gradients),
+        cmocka_unit_test(test_stale),
+        cmocka_unit_test(test_part_of_a_gradient),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_examples),
         cmocka_unit_test(test_many_workers),
         cmocka_unit_test(test_many_clients),
@@ -596,6 +865,8 @@ int main(void)
         cmocka_unit_test(test_snapshot_revoked),
         cmocka_unit_test(test_snapshot_gives_way),
         cmocka_unit_test(test_many_snapshots),
+        cmocka_unit_test(test_slots_survive),
+        cmocka_unit_test(test_one_instant),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

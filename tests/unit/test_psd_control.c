@@ -231,6 +231,57 @@ static void test_ended_by_any_means(void **state)
     psd_core_destroy(j.core);
 }
 
+// A resumed job begins with round 1 again, on the old values.
+static void test_resumed_rounds(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push_a(j.core, rank, false).code, PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join_again(j.core, rank, SYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push_a(j.core, rank, true).code, PS_OK);
+    assert_true(read_one(j.core, "a") == -2);
+    psd_core_destroy(j.core);
+}
+
+// ---- who is who ---------------------------------------------------------------------------------------------------
+
+static struct answer heartbeat(struct psd_core *core, uint32_t rank, bool again)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    if (again)
+        another_process(&caller);
+    r.caller = &caller;
+    return ask(core, M(HEARTBEAT), &r.base, NULL, NULL, NULL, NULL);
+}
+
+// A dead worker comes back as a later process, and to an async job only; a copy of its old Join does not revive it.
+static void test_coming_back(void **state)
+{
+    const Paramserver__V1__Update updates[] = {ASYNC, SYNC};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct job j;
+        job_open(&j, updates[i], "sgd", 20, 1 << 20);
+        assert_int_equal(heartbeat(j.core, 1, false).code, PS_OK);
+        assert_int_equal(heartbeat(j.core, 1, true).code, PS_ABORTED);
+        assert_int_equal(leave(j.core, 1, "of old age").code, PS_OK);
+        assert_int_equal(heartbeat(j.core, 1, false).code, PS_ABORTED);
+        assert_int_equal(join(j.core, 1, updates[i]).code, PS_FAILED_PRECONDITION);
+        assert_int_equal(join_again(j.core, 1, updates[i], PARAMSERVER__V1__ON_EXISTING__REFUSE).code,
+                         i ? PS_FAILED_PRECONDITION : PS_OK);
+        assert_int_equal(heartbeat(j.core, 1, true).code, i ? PS_ABORTED : PS_OK);
+        psd_core_destroy(j.core);
+    }
+}
+
 // ---- what the other tasks hear ------------------------------------------------------------------------------------
 
 // Task 1 of 2, which holds all of a sync job in run "run-1".
@@ -287,6 +338,43 @@ static void test_overtaken_members(void **state)
     struct answer a = push_a(j.core, 1, false);
     assert_int_equal(a.code, PS_ABORTED);
     assert_non_null(strstr(a.text, "not a member"));
+    psd_core_destroy(j.core);
+}
+
+// The other tasks are told of a departure until they have understood, and then no more.
+static void test_told_until_heard(void **state)
+{
+    struct job j;
+    ProtobufCMessage *m;
+    struct ps_rope none = PS_ROPE_EMPTY;
+    (void)state;
+    fill_job(&j, 20);
+    j.core = core_new_task(0, 2, 1 << 20);
+    test_sent.n = 0;
+    test_sent.code = PS_UNAVAILABLE;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join(j.core, rank, SYNC).code, PS_OK);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    psd_core_tick(j.core);
+    assert_int_equal(test_sent.n, 0);  // nobody knows the job yet
+    assert_int_equal(declare(&j, SYNC, "sgd").code, PS_OK);
+    for (int k = 1; k <= 3; k++) {
+        psd_core_tick(j.core);
+        assert_int_equal(test_sent.n, k);
+    }
+    test_sent.code = PS_OK;
+    for (int k = 0; k < 3; k++)
+        psd_core_tick(j.core);
+    assert_int_equal(test_sent.n, 4);
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__set_members_request__descriptor, &test_sent.last, &m, &none, NULL),
+                     PS_OK);
+    const Paramserver__V1__SetMembersRequest *r = (Paramserver__V1__SetMembersRequest *)m;
+    assert_string_equal(r->run_id, j.core->jobs->run_id);
+    assert_int_equal(r->n_members, 2);
+    assert_int_equal(r->members[0]->state, PARAMSERVER__V1__MEMBER_STATE__LIVE);
+    assert_int_equal(r->members[1]->state, PARAMSERVER__V1__MEMBER_STATE__LEFT);
+    ps_msg_free(m);
+    ps_rope_clear(&test_sent.last);
     psd_core_destroy(j.core);
 }
 
@@ -491,14 +579,25 @@ static void test_lease_of_one_who_returns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silence_is_death),    cmocka_unit_test(test_waits_for_whom),
-        cmocka_unit_test(test_left_before_declare), cmocka_unit_test(test_departure_before_resume),
-        cmocka_unit_test(test_declared_once),       cmocka_unit_test(test_next_chief),
-        cmocka_unit_test(test_replace_frees),       cmocka_unit_test(test_ended_by_any_means),
-        cmocka_unit_test(test_overtaken_members),   cmocka_unit_test(test_members_of_another_run),
-        cmocka_unit_test(test_bad_rosters),         cmocka_unit_test(test_late_barrier),
-        cmocka_unit_test(test_leave_opens_barrier), cmocka_unit_test(test_leases),
-        cmocka_unit_test(test_late_lease),          cmocka_unit_test(test_lease_of_one_who_returns),
+        cmocka_unit_test(test_silence_is_death),
+        cmocka_unit_test(test_waits_for_whom),
+        cmocka_unit_test(test_left_before_declare),
+        cmocka_unit_test(test_departure_before_resume),
+        cmocka_unit_test(test_declared_once),
+        cmocka_unit_test(test_next_chief),
+        cmocka_unit_test(test_replace_frees),
+        cmocka_unit_test(test_ended_by_any_means),
+        cmocka_unit_test(test_resumed_rounds),
+        cmocka_unit_test(test_coming_back),
+        cmocka_unit_test(test_overtaken_members),
+        cmocka_unit_test(test_told_until_heard),
+        cmocka_unit_test(test_members_of_another_run),
+        cmocka_unit_test(test_bad_rosters),
+        cmocka_unit_test(test_late_barrier),
+        cmocka_unit_test(test_leave_opens_barrier),
+        cmocka_unit_test(test_leases),
+        cmocka_unit_test(test_late_lease),
+        cmocka_unit_test(test_lease_of_one_who_returns),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
