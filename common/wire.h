@@ -14,12 +14,12 @@
 enum {
     PS_PROTOCOL = 1,
     PS_PAYLOAD_FIELD = 15,
-    PS_HEADER_MAX = 4 << 20,        // bytes of a message without its payload
-    PS_DECODE_MAX = 32 << 20,       // heap that one decoded header may take
-    PS_MESSAGE_MAX = 8 << 20,       // bytes of a whole message
-    PS_CHUNK_MAX = 4 << 20,         // bytes of payload in a request; of a whole reply to a read
-    PS_BLOCK_BYTES = 512 << 10,     // bytes of values in a block
-    PS_WINDOW = 256,                // open sequences of one client
+    PS_HEADER_MAX = 4 << 20,     // bytes of a message without its payload
+    PS_DECODE_MAX = 32 << 20,    // heap that one decoded header may take
+    PS_MESSAGE_MAX = 8 << 20,    // bytes of a whole message
+    PS_CHUNK_MAX = 4 << 20,      // bytes of payload in a request; of a whole reply to a read
+    PS_BLOCK_BYTES = 512 << 10,  // bytes of values in a block
+    PS_WINDOW = 256,             // open sequences of one client
 };
 
 // Decodes a message; *payload (cleared first) gets references to the bytes of field 15, which must come last.

@@ -58,8 +58,7 @@ static uint32_t count_state(const struct psd_control *c, Paramserver__V1__Member
 
 static bool is_over(const struct psd_job *job)
 {
-    return atomic_load(&job->failed) == 2 ||
-           (!count_state(job->control, LIVE) && !count_state(job->control, EXPECTED));
+    return atomic_load(&job->failed) == 2 || (!count_state(job->control, LIVE) && !count_state(job->control, EXPECTED));
 }
 
 // A name that is 'LIVE' etc. for people.
@@ -68,8 +67,7 @@ static const char *state_name(Paramserver__V1__MemberState state)
     return state == EXPECTED ? "not joined yet" : state == LIVE ? "live" : state == LEFT ? "left" : "dead";
 }
 
-// ---- membership on the wire
-// ---------------------------------------------------------------------------------------
+// ---- membership on the wire ---------------------------------------------------------------------------------------
 
 struct member_list {
     Paramserver__V1__Member *members, **pointers;
@@ -78,8 +76,8 @@ struct member_list {
 
 static struct member_list list_members(const struct psd_control *c, uint64_t now)
 {
-    struct member_list list = {ps_alloc(c->workers * sizeof *list.members),
-                               ps_alloc(c->workers * sizeof(void *)), c->workers};
+    struct member_list list = {ps_alloc(c->workers * sizeof *list.members), ps_alloc(c->workers * sizeof(void *)),
+                               c->workers};
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct psd_member *m = &c->members[i];
         Paramserver__V1__Member *out = list.pointers[i] = &list.members[i];
@@ -103,8 +101,7 @@ static void free_members(struct member_list *list)
     free(list->pointers);
 }
 
-// ---- barriers
-// -----------------------------------------------------------------------------------------------------
+// ---- barriers -----------------------------------------------------------------------------------------------------
 
 static bool is_in_barrier(const struct psd_member *m)
 {
@@ -115,8 +112,7 @@ static bool is_in_barrier(const struct psd_member *m)
 static void try_barrier(struct psd_control *c, struct psd_call **ready)
 {
     for (uint32_t i = 0; i < c->workers; i++)
-        if (c->members[i].state == EXPECTED ||
-            (c->members[i].state == LIVE && !is_in_barrier(&c->members[i])))
+        if (c->members[i].state == EXPECTED || (c->members[i].state == LIVE && !is_in_barrier(&c->members[i])))
             return;
     for (uint32_t i = 0; i < c->workers; i++) {
         c->members[i].barrier_passed = c->members[i].barrier_entered;
@@ -124,8 +120,7 @@ static void try_barrier(struct psd_control *c, struct psd_call **ready)
     }
 }
 
-// ---- leases
-// -------------------------------------------------------------------------------------------------------
+// ---- leases -------------------------------------------------------------------------------------------------------
 
 static void wake_leases(struct psd_control *c, struct psd_call **ready)
 {
@@ -160,8 +155,7 @@ static struct psd_range take_range(struct psd_epoch *d, uint64_t want)
     return r;
 }
 
-// ---- changes
-// ------------------------------------------------------------------------------------------------------
+// ---- changes ------------------------------------------------------------------------------------------------------
 
 // Whom sync rounds wait for: everyone who has neither left nor died. Job locked.
 static struct psd_roster roster_of(const struct psd_control *c)
@@ -183,8 +177,7 @@ static void reform_rounds(struct psd_job *job, const struct psd_roster *roster, 
         if (departed < job->workers && psd_round_has(round, departed) > 0)
             ps_warn("job '%s': worker %" PRIu32
                     "'s gradient still counts in the open round of '%s' (its partition at %" PRIu64 ")",
-                    job->name, departed, job->variables[job->partitions[i].variable].name,
-                    job->partitions[i].first);
+                    job->name, departed, job->variables[job->partitions[i].variable].name, job->partitions[i].first);
         struct psd_call *woken = psd_round_set_members(job, round, roster);
         psd_ready_all(ready, &woken);
     }
@@ -234,8 +227,7 @@ static void settle_departure(struct psd_job *job, uint32_t worker, struct psd_ro
     free(roster->takes_part);
 }
 
-// ---- Join
-// ---------------------------------------------------------------------------------------------------------
+// ---- Join ---------------------------------------------------------------------------------------------------------
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e)
 {
@@ -252,16 +244,15 @@ static enum ps_code check_join(struct psd_turn *t, const Paramserver__V1__JoinRe
         return ps_fail(e, PS_FAILED_PRECONDITION, "join: this is ps task %" PRIu32 ", members join at task 0",
                        t->core->config.task);
     if (r->workers == 0 || r->workers > 4096 || t->caller->worker == 0 || t->caller->worker > r->workers)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "join: rank + 1 = %" PRIu32 " of %" PRIu32 " workers: expected 1 to %s",
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: rank + 1 = %" PRIu32 " of %" PRIu32 " workers: expected 1 to %s",
                        t->caller->worker, r->workers, r->workers > 4096 ? "4096" : "their number");
     if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SYNC)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: update %d is neither ASYNC nor SYNC", (int)r->update);
     if (psd_check_on_existing(r->on_existing, e))
         return ps_error_prefix(e, "join");
     if (r->min_workers > r->workers)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "join: at least %" PRIu32 " of %" PRIu32 " workers",
-                       r->min_workers, r->workers);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: at least %" PRIu32 " of %" PRIu32 " workers", r->min_workers,
+                       r->workers);
     return PS_OK;
 }
 
@@ -321,8 +312,8 @@ static int admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
     struct psd_member *m;
     if (c->workers != r->workers || c->update != r->update)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "job '%s' was opened with %" PRIu32
-                       " workers and update %d, this worker brings %" PRIu32 " and %d",
+                       "job '%s' was opened with %" PRIu32 " workers and update %d, this worker brings %" PRIu32
+                       " and %d",
                        t->job->name, c->workers, (int)c->update, r->workers, (int)r->update);
     m = &c->members[t->caller->worker - 1];
     bool same = memcmp(m->client, t->caller->client.data, 16) == 0;
@@ -333,8 +324,7 @@ static int admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
     if (m->state == LEFT || m->state == DEAD) {
         if (c->update == PARAMSERVER__V1__UPDATE__SYNC || t->caller->incarnation <= m->incarnation)
             return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                           "worker %" PRIu32
-                           " of job '%s' %s: it can come back to an async job only, with a higher "
+                           "worker %" PRIu32 " of job '%s' %s: it can come back to an async job only, with a higher "
                            "incarnation",
                            t->caller->worker - 1, t->job->name, m->state == LEFT ? "has left" : "is dead");
     }
@@ -379,8 +369,7 @@ int psd_join(struct psd_turn *t)
     return code;
 }
 
-// ---- members' other calls
-// -----------------------------------------------------------------------------------------
+// ---- members' other calls -----------------------------------------------------------------------------------------
 
 // Job locked. The caller as a live member, or NULL with the error.
 static struct psd_member *live_member(struct psd_turn *t)
@@ -396,9 +385,8 @@ static struct psd_member *live_member(struct psd_turn *t)
     }
     if (m->state != LIVE || memcmp(m->client, t->caller->client.data, 16) != 0 ||
         m->incarnation != t->caller->incarnation) {
-        ps_fail(&t->error, PS_ABORTED, "worker %" PRIu32 " of job '%s' is %s%s%s", t->caller->worker - 1,
-                t->job->name, m->state == LIVE ? "another process now" : state_name(m->state),
-                m->reason[0] ? ": " : "", m->reason);
+        ps_fail(&t->error, PS_ABORTED, "worker %" PRIu32 " of job '%s' is %s%s%s", t->caller->worker - 1, t->job->name,
+                m->state == LIVE ? "another process now" : state_name(m->state), m->reason[0] ? ": " : "", m->reason);
         return NULL;
     }
     m->last_seen = now_of(t->core);
@@ -471,8 +459,7 @@ static enum ps_code check_barrier(struct psd_turn *t, const char *name)
         if (i != t->caller->worker - 1 && c->members[i].state == LIVE && is_in_barrier(&c->members[i]) &&
             strncmp(c->members[i].barrier_name, name, sizeof c->members[i].barrier_name - 1) != 0)
             return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                           "barrier '%.80s': worker %" PRIu32
-                           " waits in barrier '%s': they would wait for each other",
+                           "barrier '%.80s': worker %" PRIu32 " waits in barrier '%s': they would wait for each other",
                            name, i, c->members[i].barrier_name);
     return PS_OK;
 }
@@ -485,8 +472,7 @@ static int pass_barrier(struct psd_turn *t, const char *name)
     if (!m)
         return (int)t->error.code;
     if (sequence == 0)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT,
-                       "barrier: expected a sequence, so that a retry is known as one");
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "barrier: expected a sequence, so that a retry is known as one");
     if (sequence <= m->barrier_passed)
         return PS_OK;
     if (sequence < m->barrier_entered)
@@ -526,8 +512,7 @@ static enum ps_code check_lease(struct psd_turn *t, const Paramserver__V1__Lease
                        d->examples, r->examples);
     if (r->epoch > d->number + 1 || (r->epoch == d->number + 1 && !finished))
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "lease: epoch %" PRIu64 " is not over, %" PRIu64 " was asked for", d->number,
-                       r->epoch);
+                       "lease: epoch %" PRIu64 " is not over, %" PRIu64 " was asked for", d->number, r->epoch);
     return PS_OK;
 }
 
@@ -578,8 +563,7 @@ int psd_lease(struct psd_turn *t)
     return code == PS_OK ? psd_turn_reply(t, &out.base, NULL) : code;
 }
 
-// ---- the other tasks
-// ----------------------------------------------------------------------------------------------
+// ---- the other tasks ----------------------------------------------------------------------------------------------
 
 // The roster in a message, which names every rank once.
 static enum ps_code read_roster(struct psd_turn *t, const Paramserver__V1__SetMembersRequest *r,
@@ -600,8 +584,8 @@ static enum ps_code read_roster(struct psd_turn *t, const Paramserver__V1__SetMe
             roster->takes_part[m->rank] = m->state == LIVE || m->state == EXPECTED;
     }
     if (code == PS_OK && r->n_members != t->job->workers)
-        code = ps_fail(&t->error, PS_INVALID_ARGUMENT, "set members: %zu of %" PRIu32 " members are named", r->n_members,
-                       t->job->workers);
+        code = ps_fail(&t->error, PS_INVALID_ARGUMENT, "set members: %zu of %" PRIu32 " members are named",
+                       r->n_members, t->job->workers);
     free(seen);
     return code;
 }
@@ -697,8 +681,7 @@ static bool must_tell(struct psd_job *job, uint32_t task)
     return must;
 }
 
-// ---- time
-// ---------------------------------------------------------------------------------------------------------
+// ---- time ---------------------------------------------------------------------------------------------------------
 
 // Declares one live member dead that has been silent for too long. False: there is none.
 static bool bury_silent(struct psd_job *job, uint64_t now, uint64_t limit, struct psd_call **ready)
@@ -711,8 +694,7 @@ static bool bury_silent(struct psd_job *job, uint64_t now, uint64_t limit, struc
         struct psd_member *m = &c->members[i];
         if (m->state != LIVE || now < m->last_seen + limit)
             continue;
-        snprintf(m->reason, sizeof m->reason, "sent no heartbeat for %.1f s",
-                 (double)(now - m->last_seen) / 1e9);
+        snprintf(m->reason, sizeof m->reason, "sent no heartbeat for %.1f s", (double)(now - m->last_seen) / 1e9);
         ps_warn("job '%s': worker %" PRIu32 " (%s) is dead: it %s", job->name, i, m->address, m->reason);
         roster = depart(job, i, DEAD, ready);
         found = i;
@@ -789,15 +771,13 @@ void psd_control_take_late(struct psd_job *job, uint64_t now, struct psd_call **
     for_each_list(job, take_late, &(struct late){now, late});
 }
 
-// ---- what others ask
-// ----------------------------------------------------------------------------------------------
+// ---- what others ask ----------------------------------------------------------------------------------------------
 
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
     const Paramserver__V1__Caller *caller = r->caller;
     if (!job || !job->control) {
-        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is not open: its chief joins before it declares",
-                caller->job);
+        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is not open: its chief joins before it declares", caller->job);
         return false;
     }
     pthread_mutex_lock(&job->lock);
@@ -809,12 +789,12 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
     bool same = c->workers == r->workers && c->update == r->update;
     pthread_mutex_unlock(&job->lock);
     if (may && !same)
-        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared with %" PRIu32 " workers and update %d, not as it was opened",
-                caller->job, r->workers, (int)r->update);
+        ps_fail(e, PS_FAILED_PRECONDITION,
+                "job '%s' is declared with %" PRIu32 " workers and update %d, not as it was opened", caller->job,
+                r->workers, (int)r->update);
     else if (!may)
         ps_fail(e, PS_FAILED_PRECONDITION,
-                "job '%s' is declared by its chief, the live worker of lowest rank (%" PRIu32 ")",
-                caller->job, chief);
+                "job '%s' is declared by its chief, the live worker of lowest rank (%" PRIu32 ")", caller->job, chief);
     return may && same;
 }
 
@@ -861,8 +841,8 @@ static void name_members(const struct psd_control *c, bool (*wanted)(const struc
     for (uint32_t i = 0; i < c->workers && at < size; i++) {
         const struct psd_member *m = &c->members[i];
         if (wanted(m))
-            at += (size_t)snprintf(text + at, size - at, "%sworker %" PRIu32 " (%s, step %" PRIu64 ")",
-                                   at ? ", " : "", i, state_name(m->state), m->step);
+            at += (size_t)snprintf(text + at, size - at, "%sworker %" PRIu32 " (%s, step %" PRIu64 ")", at ? ", " : "",
+                                   i, state_name(m->state), m->step);
     }
 }
 
@@ -910,8 +890,8 @@ int psd_workers(struct psd_turn *t)
     Paramserver__V1__WorkersReply out = PARAMSERVER__V1__WORKERS_REPLY__INIT;
     t->job = psd_job_find(t->core, r->job);
     if (!t->job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'",
-                       t->core->config.task, r->job);
+        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
+                       r->job);
     pthread_mutex_lock(&t->job->lock);
     bool here = t->job->control != NULL;
     if (here) {
@@ -924,6 +904,6 @@ int psd_workers(struct psd_turn *t)
     }
     pthread_mutex_unlock(&t->job->lock);
     return here ? PS_OK
-                : (int)ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                               "workers are known at ps task 0, this is %" PRIu32, t->core->config.task);
+                : (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "workers are known at ps task 0, this is %" PRIu32,
+                               t->core->config.task);
 }

@@ -12,13 +12,12 @@
 #include "psd/service.h"
 #include "psd/update.h"
 
-enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world,
-                             struct psd_core **out, struct ps_error *e)
+enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
+                             struct ps_error *e)
 {
     if (config->tasks == 0 || config->task >= config->tasks)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "ps task %" PRIu32 " of %" PRIu32 ": expected one below the number", config->task,
-                       config->tasks);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "ps task %" PRIu32 " of %" PRIu32 ": expected one below the number",
+                       config->task, config->tasks);
     struct psd_core *core = ps_alloc(sizeof *core);
     core->config = *config;
     core->world = *world;
@@ -49,8 +48,7 @@ void psd_core_destroy(struct psd_core *core)
     free(core);
 }
 
-// ---- job table
-// ----------------------------------------------------------------------------------------------------
+// ---- job table ----------------------------------------------------------------------------------------------------
 
 struct psd_job *psd_job_lookup(struct psd_core *core, const char *name)
 {
@@ -134,14 +132,12 @@ int psd_turn_fail_ended(struct psd_turn *t)
     return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
 }
 
-// ---- parked calls
-// -------------------------------------------------------------------------------------------------
+// ---- parked calls -------------------------------------------------------------------------------------------------
 
 int psd_park(struct psd_turn *t, struct psd_call **list)
 {
     if (atomic_load(&t->core->draining))
-        return ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down",
-                       t->core->config.task);
+        return ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", t->core->config.task);
     if (t->job && atomic_load(&t->job->failed) == 2)
         return psd_turn_fail_ended(t);
     if (t->call->parked_since == 0)
@@ -182,8 +178,7 @@ void psd_take_late(struct psd_call **list, uint64_t now, struct psd_call **late)
     }
 }
 
-// ---- time
-// ---------------------------------------------------------------------------------------------------------
+// ---- time ---------------------------------------------------------------------------------------------------------
 
 static void answer(struct psd_call *call, enum ps_code code, const char *text)
 {
@@ -199,8 +194,8 @@ static void answer_late(struct psd_job *job, struct psd_call *late, uint64_t now
         char whom[256], text[384];
         late = call->next;
         psd_waits_for(job, call, whom, sizeof whom);
-        snprintf(text, sizeof text, "waited %.1f s for %s",
-                 (double)(now - call->parked_since) / (double)PS_SECOND, whom);
+        snprintf(text, sizeof text, "waited %.1f s for %s", (double)(now - call->parked_since) / (double)PS_SECOND,
+                 whom);
         answer(call, PS_DEADLINE_EXCEEDED, text);
     }
 }
@@ -238,8 +233,7 @@ static void tick_rates(struct psd_job *job, double seconds)
 }
 
 // Runs fn on every job of the moment, each referenced while it runs.
-static void for_each_job(struct psd_core *core, void (*fn)(struct psd_core *, struct psd_job *, void *),
-                         void *arg)
+static void for_each_job(struct psd_core *core, void (*fn)(struct psd_core *, struct psd_job *, void *), void *arg)
 {
     size_t n = 0;
     pthread_mutex_lock(&core->table);
@@ -261,7 +255,7 @@ static void for_each_job(struct psd_core *core, void (*fn)(struct psd_core *, st
 
 struct tick {
     uint64_t now;
-    double seconds; // since the last rates; 0: not yet due
+    double seconds;  // since the last rates; 0: not yet due
     struct psd_call *ready;
 };
 
@@ -308,11 +302,10 @@ void psd_core_drain(struct psd_core *core)
     pthread_mutex_lock(&core->table);
     psd_ready_all(&all, &core->joining);
     pthread_mutex_unlock(&core->table);
-    run_all(core, all); // each wants to park again, and is told
+    run_all(core, all);  // each wants to park again, and is told
 }
 
-// ---- calls
-// --------------------------------------------------------------------------------------------------------
+// ---- calls --------------------------------------------------------------------------------------------------------
 
 #define WITH_CALLER 1
 #define WITH_JOB 2
@@ -324,25 +317,24 @@ static const struct method {
     psd_method_fn run;
     int needs;
 } methods[] = {
-#define METHOD(NAME, type, fn, needs) \
-    [PARAMSERVER__V1__METHOD__##NAME] = {#NAME, &type##__descriptor, fn, needs},
-    METHOD(JOIN, paramserver__v1__join_request, psd_join, WITH_CALLER)
-        METHOD(HEARTBEAT, paramserver__v1__heartbeat_request, psd_heartbeat, WITH_CALLER | WITH_JOB) METHOD(
-            LEAVE, paramserver__v1__leave_request, psd_leave, WITH_CALLER | WITH_JOB)
-            METHOD(BARRIER, paramserver__v1__barrier_request, psd_barrier, WITH_CALLER | WITH_JOB) METHOD(
-                LEASE, paramserver__v1__lease_request, psd_lease, WITH_CALLER | WITH_JOB)
-                METHOD(DECLARE, paramserver__v1__declare_request, psd_declare, WITH_CALLER) METHOD(
-                    DESCRIBE, paramserver__v1__describe_request, psd_describe, WITH_CALLER | WITH_JOB)
-                    METHOD(PUT, paramserver__v1__update_request, psd_put, WITH_CALLER | WITH_JOB) METHOD(
-                        ASSIGN_ADD, paramserver__v1__update_request, psd_assign_add, WITH_CALLER | WITH_JOB)
-                        METHOD(PUSH, paramserver__v1__update_request, psd_push, WITH_CALLER | WITH_JOB)
-                            METHOD(GET, paramserver__v1__read_request, psd_get, WITH_CALLER | WITH_JOB)
-                                METHOD(PULL, paramserver__v1__read_request, psd_pull, WITH_CALLER | WITH_JOB)
-                                    METHOD(STATUS, paramserver__v1__status_request, psd_status, 0) METHOD(
-                                        WORKERS, paramserver__v1__workers_request, psd_workers, 0)
-                                        METHOD(STOP_JOB, paramserver__v1__stop_job_request, psd_stop_job, 0)
-                                            METHOD(SET_MEMBERS, paramserver__v1__set_members_request,
-                                                   psd_set_members, 0)
+#define METHOD(NAME, type, fn, needs) [PARAMSERVER__V1__METHOD__##NAME] = {#NAME, &type##__descriptor, fn, needs},
+    METHOD(JOIN, paramserver__v1__join_request, psd_join,
+           WITH_CALLER) METHOD(HEARTBEAT, paramserver__v1__heartbeat_request, psd_heartbeat, WITH_CALLER | WITH_JOB)
+        METHOD(LEAVE, paramserver__v1__leave_request, psd_leave, WITH_CALLER | WITH_JOB)
+            METHOD(BARRIER, paramserver__v1__barrier_request, psd_barrier, WITH_CALLER | WITH_JOB)
+                METHOD(LEASE, paramserver__v1__lease_request, psd_lease, WITH_CALLER | WITH_JOB)
+                    METHOD(DECLARE, paramserver__v1__declare_request, psd_declare, WITH_CALLER)
+                        METHOD(DESCRIBE, paramserver__v1__describe_request, psd_describe, WITH_CALLER | WITH_JOB)
+                            METHOD(PUT, paramserver__v1__update_request, psd_put, WITH_CALLER | WITH_JOB) METHOD(
+                                ASSIGN_ADD, paramserver__v1__update_request, psd_assign_add, WITH_CALLER | WITH_JOB)
+                                METHOD(PUSH, paramserver__v1__update_request, psd_push, WITH_CALLER | WITH_JOB)
+                                    METHOD(GET, paramserver__v1__read_request, psd_get, WITH_CALLER | WITH_JOB)
+                                        METHOD(PULL, paramserver__v1__read_request, psd_pull, WITH_CALLER | WITH_JOB)
+                                            METHOD(STATUS, paramserver__v1__status_request, psd_status, 0)
+                                                METHOD(WORKERS, paramserver__v1__workers_request, psd_workers, 0)
+                                                    METHOD(STOP_JOB, paramserver__v1__stop_job_request, psd_stop_job, 0)
+                                                        METHOD(SET_MEMBERS, paramserver__v1__set_members_request,
+                                                               psd_set_members, 0)
 #undef METHOD
 };
 
@@ -355,14 +347,13 @@ static enum ps_code check_caller(struct psd_turn *t, const struct method *m)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the request names no caller", m->name);
     t->caller = c;
     if (c->protocol != PS_PROTOCOL)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "%s: protocol %" PRIu32 " is not spoken here; this is %d", m->name, c->protocol,
-                       PS_PROTOCOL);
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "%s: protocol %" PRIu32 " is not spoken here; this is %d",
+                       m->name, c->protocol, PS_PROTOCOL);
     if (c->job[0] == '\0' || strlen(c->job) > 128)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the job needs a name of 1 to 128 bytes", m->name);
     if (c->client.len != 16)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the client id has %zu bytes, expected 16",
-                       m->name, c->client.len);
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the client id has %zu bytes, expected 16", m->name,
+                       c->client.len);
     if (c->generation && c->generation != t->core->generation)
         return ps_fail(&t->error, PS_ABORTED,
                        "ps task %" PRIu32 " is in generation %016" PRIx64 ", the caller knew %016" PRIx64
@@ -375,12 +366,11 @@ static enum ps_code find_job(struct psd_turn *t, const struct method *m)
 {
     t->job = psd_job_find(t->core, t->caller->job);
     if (!t->job && m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait)
-        return PS_OK; // it waits for the job itself
+        return PS_OK;  // it waits for the job itself
     if (!t->job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%s': declare it first",
-                       m->name, t->core->config.task, t->caller->job);
-    if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe &&
-        m->run != psd_leave)
+        return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%s': declare it first", m->name,
+                       t->core->config.task, t->caller->job);
+    if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
         return (enum ps_code)psd_turn_fail_ended(t);
     return PS_OK;
 }
@@ -390,10 +380,9 @@ static int take_turn(struct psd_turn *t)
 {
     int code;
     ProtobufCMessage *request = NULL;
-    const struct method *m =
-        t->call->method > 0 && t->call->method < (int)(sizeof methods / sizeof methods[0])
-            ? &methods[t->call->method]
-            : NULL;
+    const struct method *m = t->call->method > 0 && t->call->method < (int)(sizeof methods / sizeof methods[0])
+                                 ? &methods[t->call->method]
+                                 : NULL;
     if (!m)
         return ps_fail(&t->error, PS_UNIMPLEMENTED, "there is no method %d", t->call->method);
     code = (int)ps_msg_unpack(m->type, &t->call->request, &request, &t->payload, &t->error);

@@ -17,9 +17,9 @@ struct psd_core;
 // A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it
 // stays the core's until reply has run, exactly once, perhaps before psd_core_call returns.
 struct psd_call {
-    int method;             // Method of the proto
-    uint64_t deadline;      // ns on psd_world.now's clock; UINT64_MAX: none
-    struct ps_rope request; // the message; cleared by the core
+    int method;              // Method of the proto
+    uint64_t deadline;       // ns on psd_world.now's clock; UINT64_MAX: none
+    struct ps_rope request;  // the message; cleared by the core
     // body is empty unless code is PS_OK; reply moves it or clears it.
     void (*reply)(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body);
 
@@ -30,7 +30,7 @@ struct psd_call {
 
 struct psd_world {
     void *ctx;
-    uint64_t (*now)(void *ctx); // ns, monotonic
+    uint64_t (*now)(void *ctx);  // ns, monotonic
     uint64_t (*random)(void *ctx);
     uint64_t (*resident)(void *ctx);  // bytes of this process that are in memory
     // Sends a message to another ps task (control task only: SetMembers). The answer's code comes back
@@ -40,14 +40,14 @@ struct psd_world {
 };
 
 struct psd_config {
-    uint32_t task, tasks;  // this one, and how many ps tasks the cluster has
-    uint64_t memory_bytes; // for blocks: values, slots, pins, rounds
-    uint32_t heartbeat_ms; // what workers are told
+    uint32_t task, tasks;   // this one, and how many ps tasks the cluster has
+    uint64_t memory_bytes;  // for blocks: values, slots, pins, rounds
+    uint32_t heartbeat_ms;  // what workers are told
     uint32_t dead_after_ms;
 };
 
-enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world,
-                             struct psd_core **core, struct ps_error *e);
+enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,
+                             struct ps_error *e);
 void psd_core_call(struct psd_core *core, struct psd_call *call);
 // Deadlines of parked calls, deaths, snapshots' time to live, rates. Call every 50 ms or so.
 void psd_core_tick(struct psd_core *core);

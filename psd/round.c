@@ -8,8 +8,8 @@
 #include "common/alloc.h"
 #include "psd/update.h"
 
-enum ps_code psd_round_create(struct psd_partition *p, struct psd_pool *pool, uint32_t workers,
-                              struct psd_round **out, struct ps_error *e)
+enum ps_code psd_round_create(struct psd_partition *p, struct psd_pool *pool, uint32_t workers, struct psd_round **out,
+                              struct ps_error *e)
 {
     struct psd_round *round = ps_alloc(sizeof *round);
     pthread_mutex_init(&round->lock, NULL);
@@ -26,8 +26,7 @@ enum ps_code psd_round_create(struct psd_partition *p, struct psd_pool *pool, ui
         for (uint32_t k = 0; k < p->n_blocks; k++) {
             c->pages[k] = psd_page_new(pool, p->blocks[k].value_bytes);
             if (!c->pages[k])
-                return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the gradients of %" PRIu32 " workers",
-                               workers);
+                return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the gradients of %" PRIu32 " workers", workers);
         }
     }
     return PS_OK;
@@ -62,21 +61,19 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
                        "variable '%s': round %" PRIu64 " is open, the push is for round %" PRIu64, variable,
                        round->closed + 1, number);
     else if (!round->member[rank])
-        code = ps_fail(e, PS_ABORTED,
-                       "variable '%s': worker %" PRIu32 " is not a member of round %" PRIu64 " any more",
+        code = ps_fail(e, PS_ABORTED, "variable '%s': worker %" PRIu32 " is not a member of round %" PRIu64 " any more",
                        variable, rank, round->closed + 1);
     else if (number == round->closed + 1 && round->contributions[rank].in[block])
-        code =
-            ps_fail(e, PS_ALREADY_EXISTS,
-                    "variable '%s': worker %" PRIu32 " has already contributed a gradient to round %" PRIu64,
-                    variable, rank, number);
+        code = ps_fail(e, PS_ALREADY_EXISTS,
+                       "variable '%s': worker %" PRIu32 " has already contributed a gradient to round %" PRIu64,
+                       variable, rank, number);
     pthread_mutex_unlock(&round->lock);
     return code;
 }
 
-Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number,
-                                       uint64_t examples, uint32_t block, const struct psd_stamp *stamp,
-                                       const struct ps_rope *payload, size_t offset)
+Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
+                                       uint32_t block, const struct psd_stamp *stamp, const struct ps_rope *payload,
+                                       size_t offset)
 {
     Paramserver__V1__Outcome outcome = PARAMSERVER__V1__OUTCOME__QUEUED;
     pthread_mutex_lock(&round->lock);
@@ -118,8 +115,7 @@ static bool is_complete(const struct psd_round *round)
 
 // Elements [at, at + n) of a block's mean gradient: sum(n_i g_i) / sum(n_i), in rank order. A mean over no example is
 // no number, so one with n_i = 0 is not even multiplied.
-static void mean_gradient(const struct psd_round *round, uint32_t block, size_t at, size_t n, float total,
-                          float *mean)
+static void mean_gradient(const struct psd_round *round, uint32_t block, size_t at, size_t n, float total, float *mean)
 {
     memset(mean, 0, n * sizeof *mean);
     for (uint32_t rank = 0; rank < round->workers; rank++) {

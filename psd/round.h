@@ -16,33 +16,33 @@
 
 struct psd_contribution {
     uint64_t examples;
-    uint32_t blocks;         // of the partition that are in
-    struct psd_page **pages; // [n_blocks] its gradient
-    bool *in;                // [n_blocks]
+    uint32_t blocks;          // of the partition that are in
+    struct psd_page **pages;  // [n_blocks] its gradient
+    bool *in;                 // [n_blocks]
 };
 
 // Who takes part, at one epoch of the membership.
 struct psd_roster {
     uint64_t epoch;
-    uint32_t n;       // ranks from n on take no part
-    bool *takes_part; // [n]
+    uint32_t n;        // ranks from n on take no part
+    bool *takes_part;  // [n]
 };
 
 struct psd_round {
     pthread_mutex_t lock;
-    uint64_t closed; // the last round that was applied; closed + 1 is open
+    uint64_t closed;  // the last round that was applied; closed + 1 is open
     uint32_t workers;
-    bool *member;                           // [workers] of the open round
-    uint64_t epoch;                         // of the membership that says so
-    struct psd_contribution *contributions; // [workers]
-    struct psd_call *waiting;               // Pulls for a round that has not closed
+    bool *member;                            // [workers] of the open round
+    uint64_t epoch;                          // of the membership that says so
+    struct psd_contribution *contributions;  // [workers]
+    struct psd_call *waiting;                // Pulls for a round that has not closed
     struct psd_partition *partition;
 };
 
 // All workers are members at first. RESOURCE_EXHAUSTED: no memory.
 enum ps_code psd_round_create(struct psd_partition *p, struct psd_pool *pool, uint32_t workers,
                               struct psd_round **round, struct ps_error *e);
-void psd_round_destroy(struct psd_round *round); // may be NULL
+void psd_round_destroy(struct psd_round *round);  // may be NULL
 
 // May rank contribute to round number? Outcome STALE (closed already) or QUEUED with PS_OK;
 // FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in.
@@ -50,9 +50,9 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
                              uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
 // Adds one block of a gradient unless the block has the stamp already, or finds it stale or (a second
 // gradient that raced past the check) duplicate.
-Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number,
-                                       uint64_t examples, uint32_t block, const struct psd_stamp *stamp,
-                                       const struct ps_rope *payload, size_t offset);
+Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
+                                       uint32_t block, const struct psd_stamp *stamp, const struct ps_rope *payload,
+                                       size_t offset);
 // Applies and opens the next round if all members' gradients are in. Returns the calls this makes ready (a
 // list by call->next).
 struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *round);

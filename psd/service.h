@@ -24,15 +24,15 @@ struct psd_core {
     struct psd_pool pool;
     atomic_bool draining;
 
-    pthread_mutex_t table; // the job table lock
+    pthread_mutex_t table;  // the job table lock
     struct psd_job *jobs;
-    struct psd_call *joining; // Joins that wait for their job to be opened
+    struct psd_call *joining;  // Joins that wait for their job to be opened
 
-    pthread_mutex_t snapshot_lock;  // a leaf: nothing is locked under it but the pool
-    struct psd_snapshot *snapshots; // oldest first
-    size_t n_snapshots, pinned;     // pinned: bytes
+    pthread_mutex_t snapshot_lock;   // a leaf: nothing is locked under it but the pool
+    struct psd_snapshot *snapshots;  // oldest first
+    size_t n_snapshots, pinned;      // pinned: bytes
 
-    uint64_t rates_at; // psd_core_tick
+    uint64_t rates_at;  // psd_core_tick
     pthread_mutex_t tick_lock;
 };
 
@@ -41,11 +41,11 @@ struct psd_turn {
     struct psd_core *core;
     struct psd_call *call;
     const ProtobufCMessage *request;
-    const Paramserver__V1__Caller *caller; // NULL: the method has none
-    struct psd_job *job;                   // referenced for the turn; NULL: the method finds its own
+    const Paramserver__V1__Caller *caller;  // NULL: the method has none
+    struct psd_job *job;                    // referenced for the turn; NULL: the method finds its own
     struct ps_rope payload, reply;
-    struct psd_job *gone;   // removed from the table by this turn; a reference to drop
-    struct psd_call *ready; // calls that this turn made ready: they run after it
+    struct psd_job *gone;    // removed from the table by this turn; a reference to drop
+    struct psd_call *ready;  // calls that this turn made ready: they run after it
     struct ps_error error;
 };
 
@@ -76,7 +76,7 @@ int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);
 
-int psd_turn_fail_ended(struct psd_turn *t); // ABORTED, with the reason for which the job has ended
+int psd_turn_fail_ended(struct psd_turn *t);  // ABORTED, with the reason for which the job has ended
 
 // Lists of parked calls. The lock that guards the list is held.
 // Returns PSD_PARKED, or the error where nothing may wait any more: the task drains, the job has ended.
@@ -89,21 +89,21 @@ void psd_ready_all(struct psd_call **ready, struct psd_call **list);
 void psd_take_late(struct psd_call **list, uint64_t now, struct psd_call **late);
 
 // Jobs. A reference keeps one alive after it was removed from the table.
-struct psd_job *psd_job_find(struct psd_core *core, const char *name); // referenced, or NULL
+struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // referenced, or NULL
 void psd_job_unref(struct psd_core *core, struct psd_job *job);
-struct psd_job *psd_job_install(struct psd_core *core, const char *name); // a fresh one; table lock held
-struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);  // table lock held; not referenced
+struct psd_job *psd_job_install(struct psd_core *core, const char *name);  // a fresh one; table lock held
+struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);   // table lock held; not referenced
 // Takes it out of the table, unless somebody has, drops the table's reference and ends it; what waits in it is moved to
 // *ready. Table lock held, and another reference by the caller.
 void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
 // Forgets t->gone (may be NULL), whose snapshots would keep its blocks; no lock held.
 void psd_drop_gone(struct psd_turn *t);
-void psd_job_collect(struct psd_job *job, struct psd_call **ready); // everything that waits in it
+void psd_job_collect(struct psd_job *job, struct psd_call **ready);  // everything that waits in it
 
 // The index of the caller in the job's clients, made on first sight. INVALID_ARGUMENT, ABORTED: another
 // identity, an old incarnation. RESOURCE_EXHAUSTED: too many clients.
-enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller,
-                            struct psd_stamp *stamp, struct ps_error *e);
+enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_stamp *stamp,
+                            struct ps_error *e);
 
 // service_read.c: gives up the oldest snapshot; false: there is none.
 bool psd_drop_oldest_snapshot(struct psd_core *core);
@@ -113,7 +113,7 @@ void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_
 void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
 void psd_control_take_late(struct psd_job *job, uint64_t now, struct psd_call **late);
 void psd_control_collect(struct psd_job *job, struct psd_call **ready);
-uint32_t psd_control_waiting(struct psd_job *job); // calls in barriers and for leases
+uint32_t psd_control_waiting(struct psd_job *job);  // calls in barriers and for leases
 void psd_control_free(struct psd_control *control);
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);
 // Has the chief of this run declared the job here, at the control task, and with that everywhere?

@@ -120,8 +120,8 @@ int psd_stop_job(struct psd_turn *t)
     }
     pthread_mutex_unlock(&t->core->table);
     if (!job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'",
-                       t->core->config.task, r->job);
+        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
+                       r->job);
     psd_drop_gone(t);
     out.generation = t->core->generation;
     return psd_turn_reply(t, &out.base, NULL);

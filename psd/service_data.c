@@ -17,29 +17,27 @@ struct update {
     const Paramserver__V1__UpdateRequest *request;
     struct psd_stamp stamp;
     struct psd_pieces pieces;
-    size_t *ends; // [n_tensors] pieces.v index past the tensor's last
+    size_t *ends;  // [n_tensors] pieces.v index past the tensor's last
     result_t *results;
     bool push;
 };
 
-// ---- check
-// --------------------------------------------------------------------------------------------------------
+// ---- check --------------------------------------------------------------------------------------------------------
 
 static enum ps_code check_sequence(struct psd_turn *t)
 {
     const Paramserver__V1__Caller *c = t->caller;
     if (c->sequence == 0 || c->oldest == 0 || c->oldest > c->sequence)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT,
-                       "sequence %" PRIu64 " with oldest %" PRIu64 ": expected 1 <= oldest <= sequence",
-                       c->sequence, c->oldest);
+                       "sequence %" PRIu64 " with oldest %" PRIu64 ": expected 1 <= oldest <= sequence", c->sequence,
+                       c->oldest);
     if (c->sequence - c->oldest >= PS_WINDOW)
         return ps_fail(&t->error, PS_RESOURCE_EXHAUSTED,
-                       "sequence %" PRIu64 " with oldest %" PRIu64 ": at most %d may be open at once",
-                       c->sequence, c->oldest, PS_WINDOW);
+                       "sequence %" PRIu64 " with oldest %" PRIu64 ": at most %d may be open at once", c->sequence,
+                       c->oldest, PS_WINDOW);
     if (!atomic_load(&t->job->declared))
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "job '%s' is not declared on ps task %" PRIu32 " yet", t->job->name,
-                       t->core->config.task);
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
+                       t->job->name, t->core->config.task);
     if (c->worker > t->job->workers)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "worker %" PRIu32 " of job '%s', which has %" PRIu32,
                        c->worker - 1, t->job->name, t->job->workers);
@@ -58,8 +56,8 @@ static enum ps_code locate(struct update *u)
         if (u->pieces.bytes > u->t->payload.len)
             break;
         if (!tensor->dtype)
-            return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "variable '%.128s': the request brings values without a dtype", tensor->variable);
+            return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%.128s': the request brings values without a dtype",
+                           tensor->variable);
         u->ends[i] = u->pieces.n;
     }
     if (u->pieces.bytes != u->t->payload.len)
@@ -92,12 +90,11 @@ static enum ps_code check_rounds(struct update *u)
         if (!round || has_stamp(u, psd_piece_block(p)))
             continue;
         if (t->caller->worker == 0)
-            return ps_fail(&t->error, PS_INVALID_ARGUMENT,
-                           "a push to a sync job comes from one of its workers");
+            return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job comes from one of its workers");
         if (u->request->round == 0)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
-        if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, p->block,
-                            &outcome, &t->error))
+        if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, p->block, &outcome,
+                            &t->error))
             return t->error.code;
     }
     return PS_OK;
@@ -128,16 +125,14 @@ static enum ps_code check_room(struct update *u)
     return PS_OK;
 }
 
-// ---- apply
-// --------------------------------------------------------------------------------------------------------
+// ---- apply --------------------------------------------------------------------------------------------------------
 
 // Block locked, cut held, stamp not seen before.
-static void change_block(struct update *u, const struct psd_piece *p, struct psd_block *b,
-                         struct psd_page *out, size_t offset)
+static void change_block(struct update *u, const struct psd_piece *p, struct psd_block *b, struct psd_page *out,
+                         size_t offset)
 {
     const struct ps_rope *payload = &u->t->payload;
-    bool add =
-        u->t->call->method == PARAMSERVER__V1__METHOD__ASSIGN_ADD || (u->push && !p->variable->trainable);
+    bool add = u->t->call->method == PARAMSERVER__V1__METHOD__ASSIGN_ADD || (u->push && !p->variable->trainable);
     if (add)
         psd_update_add(p->variable->dtype, b, out, payload, offset);
     else if (u->push)
@@ -178,8 +173,8 @@ static Paramserver__V1__Outcome apply_in_round(struct update *u, const struct ps
                                                struct psd_round *round, result_t *r)
 {
     r->round = u->request->round;
-    return psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
-                         &u->stamp, &u->t->payload, offset);
+    return psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block, &u->stamp,
+                         &u->t->payload, offset);
 }
 
 // One tensor's pieces. Its outcome is the one that says most: applied or queued before stale before
@@ -195,8 +190,8 @@ static enum ps_code apply_tensor(struct update *u, size_t i, size_t *piece, size
     for (; *piece < u->ends[i]; ++*piece) {
         const struct psd_piece *p = &u->pieces.v[*piece];
         struct psd_round *round = round_of(u, p);
-        Paramserver__V1__Outcome outcome = round ? apply_in_round(u, p, *offset, round, r)
-                                                 : apply_now(u, p, *offset, u->request->tensors[i], r);
+        Paramserver__V1__Outcome outcome =
+            round ? apply_in_round(u, p, *offset, round, r) : apply_now(u, p, *offset, u->request->tensors[i], r);
         if (outcome == PARAMSERVER__V1__OUTCOME__OUTCOME_NONE)
             return u->t->error.code;
         if (rank[outcome] > rank[r->outcome])
@@ -232,8 +227,7 @@ static enum ps_code apply(struct update *u)
     return PS_OK;
 }
 
-// ---- reply
-// --------------------------------------------------------------------------------------------------------
+// ---- reply --------------------------------------------------------------------------------------------------------
 
 static void count(struct update *u)
 {
@@ -241,8 +235,7 @@ static void count(struct update *u)
     bool changed = false, stale = false;
     for (size_t i = 0; i < u->request->n_tensors; i++) {
         Paramserver__V1__Outcome outcome = u->results[i].outcome;
-        changed |=
-            outcome == PARAMSERVER__V1__OUTCOME__APPLIED || outcome == PARAMSERVER__V1__OUTCOME__QUEUED;
+        changed |= outcome == PARAMSERVER__V1__OUTCOME__APPLIED || outcome == PARAMSERVER__V1__OUTCOME__QUEUED;
         stale |= outcome == PARAMSERVER__V1__OUTCOME__STALE;
     }
     atomic_fetch_add(changed ? &job->updates : stale ? &job->stale : &job->duplicates, 1);

@@ -21,20 +21,18 @@ static enum ps_code check_request(struct psd_turn *t, const declare_t *r)
     const struct psd_config *c = &t->core->config;
     struct ps_error *e = &t->error;
     if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SYNC)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update %d is neither ASYNC nor SYNC",
-                       (int)r->update);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update %d is neither ASYNC nor SYNC", (int)r->update);
     if (psd_check_on_existing(r->on_existing, e))
         return ps_error_prefix(e, "declare");
     if (strlen(r->run_id) >= sizeof t->job->run_id)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: a run id has at most %zu bytes",
-                       sizeof t->job->run_id - 1);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: a run id has at most %zu bytes", sizeof t->job->run_id - 1);
     if (r->workers == 0 || r->workers > MAX_WORKERS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %" PRIu32 " workers; expected 1 to %d", r->workers,
                        MAX_WORKERS);
     if (r->tasks != c->tasks || r->task != c->task)
         return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "declare: meant for ps task %" PRIu32 " of %" PRIu32 ", this is %" PRIu32
-                       " of %" PRIu32 ": the cluster descriptions differ",
+                       "declare: meant for ps task %" PRIu32 " of %" PRIu32 ", this is %" PRIu32 " of %" PRIu32
+                       ": the cluster descriptions differ",
                        r->task, r->tasks, c->task, c->tasks);
     if (r->n_variables == 0 || r->n_variables > MAX_VARIABLES)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %zu variables; expected 1 to %d", r->n_variables,
@@ -76,7 +74,8 @@ static int check_existing(struct psd_turn *t, struct psd_job *job, const declare
                        job->name);
     if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE && t->core->config.task == 0)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "job '%s' was joined to be resumed: it would have been replaced when its chief joined", job->name);
+                       "job '%s' was joined to be resumed: it would have been replaced when its chief joined",
+                       job->name);
     return PS_OK;
 }
 
@@ -184,8 +183,7 @@ int psd_declare(struct psd_turn *t)
     return psd_turn_reply(t, &out.base, NULL);
 }
 
-// ---- describe
-// -----------------------------------------------------------------------------------------------------
+// ---- describe -----------------------------------------------------------------------------------------------------
 
 static void describe_partition(const struct psd_partition *p, Paramserver__V1__PartitionState *out)
 {
@@ -292,7 +290,7 @@ int psd_describe(struct psd_turn *t)
 {
     const Paramserver__V1__DescribeRequest *r = (const Paramserver__V1__DescribeRequest *)t->request;
     int code = PS_OK;
-    if (!t->job) { // waits for the job itself
+    if (!t->job) {  // waits for the job itself
         pthread_mutex_lock(&t->core->table);
         if (!psd_job_lookup(t->core, t->caller->job))
             code = psd_park(t, &t->core->joining);

@@ -20,7 +20,7 @@ enum { MAX_SNAPSHOTS = 4096 };
 
 // A piece that has been pinned: what to send does not need the block any more.
 struct pinned {
-    char *name; // of the variable; lives as long as the job, which the snapshot references
+    char *name;  // of the variable; lives as long as the job, which the snapshot references
     int dtype;
     uint64_t first;
     uint32_t offset, count;
@@ -34,13 +34,12 @@ struct psd_snapshot {
     struct pinned *pieces;
     size_t n;
     uint64_t bytes, page_bytes;
-    uint64_t expires; // this and the rest: guarded by the core's snapshot lock
+    uint64_t expires;  // this and the rest: guarded by the core's snapshot lock
     int refs;
     struct psd_snapshot *next;
 };
 
-// ---- snapshots
-// ----------------------------------------------------------------------------------------------------
+// ---- snapshots ----------------------------------------------------------------------------------------------------
 
 static void snapshot_unref(struct psd_core *core, struct psd_snapshot *s)
 {
@@ -60,8 +59,7 @@ static void snapshot_unref(struct psd_core *core, struct psd_snapshot *s)
 
 // Takes the first snapshot for which wanted() holds out of the list, with the list's reference.
 static struct psd_snapshot *take_snapshot(struct psd_core *core,
-                                          bool (*wanted)(const struct psd_snapshot *, const void *),
-                                          const void *arg)
+                                          bool (*wanted)(const struct psd_snapshot *, const void *), const void *arg)
 {
     pthread_mutex_lock(&core->snapshot_lock);
     struct psd_snapshot **at = &core->snapshots, *s;
@@ -145,8 +143,7 @@ void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_
         snapshot_unref(core, s);
 }
 
-// ---- pin
-// ----------------------------------------------------------------------------------------------------------
+// ---- pin ----------------------------------------------------------------------------------------------------------
 
 static struct pinned pin(const struct psd_piece *p)
 {
@@ -183,8 +180,7 @@ static struct psd_snapshot *pin_all(struct psd_turn *t, const struct psd_pieces 
     return s;
 }
 
-// ---- send
-// ---------------------------------------------------------------------------------------------------------
+// ---- send ---------------------------------------------------------------------------------------------------------
 
 // Adjacent pieces of one variable become one tensor of the reply, which has room for one per piece.
 static void add_tensor(Paramserver__V1__ReadReply *out, const struct pinned *p)
@@ -209,8 +205,7 @@ static void add_payload(struct ps_rope *payload, const struct pinned *p)
 {
     size_t size = ps_dtype_size(p->dtype);
     ps_owner_ref(&p->page->owner);
-    ps_rope_add(payload,
-                (struct ps_slice){p->page->data + p->offset * size, p->count * size, &p->page->owner});
+    ps_rope_add(payload, (struct ps_slice){p->page->data + p->offset * size, p->count * size, &p->page->owner});
 }
 
 // Bytes of a reply's own fields and of a tensor's besides its name, at most.
@@ -231,8 +226,7 @@ static size_t fit(const struct psd_piece *v, size_t from, size_t n)
     return i - from;
 }
 
-static int send_pieces(struct psd_turn *t, const struct pinned *pieces, size_t n,
-                       Paramserver__V1__ReadReply *out)
+static int send_pieces(struct psd_turn *t, const struct pinned *pieces, size_t n, Paramserver__V1__ReadReply *out)
 {
     struct ps_rope payload = PS_ROPE_EMPTY;
     out->tensors = ps_alloc(n * sizeof *out->tensors);
@@ -249,16 +243,13 @@ static int send_pieces(struct psd_turn *t, const struct pinned *pieces, size_t n
     return PS_OK;
 }
 
-// ---- the two methods
-// ----------------------------------------------------------------------------------------------
+// ---- the two methods ----------------------------------------------------------------------------------------------
 
-static enum ps_code locate(struct psd_turn *t, const Paramserver__V1__ReadRequest *r,
-                           struct psd_pieces *pieces)
+static enum ps_code locate(struct psd_turn *t, const Paramserver__V1__ReadRequest *r, struct psd_pieces *pieces)
 {
     if (!atomic_load(&t->job->declared))
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "job '%s' is not declared on ps task %" PRIu32 " yet", t->job->name,
-                       t->core->config.task);
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
+                       t->job->name, t->core->config.task);
     if (r->n_tensors == 0)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the request names no tensor");
     for (size_t i = 0; i < r->n_tensors; i++)
@@ -280,8 +271,8 @@ static enum ps_code seek(struct psd_turn *t, const struct psd_pieces *pieces, ui
         bytes += pieces->v[*at].count * ps_dtype_size(pieces->v[*at].variable->dtype);
     if (bytes != offset || *at == pieces->n)
         return ps_fail(&t->error, PS_OUT_OF_RANGE,
-                       "offset %" PRIu64 " of %" PRIu64 " bytes: expected a next_offset of an earlier reply",
-                       offset, pieces->bytes);
+                       "offset %" PRIu64 " of %" PRIu64 " bytes: expected a next_offset of an earlier reply", offset,
+                       pieces->bytes);
     return PS_OK;
 }
 
@@ -311,8 +302,7 @@ static enum ps_code snapshot_for(struct psd_turn *t, const Paramserver__V1__Read
     return PS_OK;
 }
 
-static int get_from(struct psd_turn *t, const Paramserver__V1__ReadRequest *r,
-                    const struct psd_pieces *pieces)
+static int get_from(struct psd_turn *t, const Paramserver__V1__ReadRequest *r, const struct psd_pieces *pieces)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
     struct psd_snapshot *s = NULL;
@@ -349,8 +339,7 @@ int psd_get(struct psd_turn *t)
 }
 
 // The first round that is not closed yet takes the call; *closed gets the least round of those that are.
-static int wait_for_round(struct psd_turn *t, const struct psd_pieces *pieces, uint64_t wanted,
-                          uint64_t *closed)
+static int wait_for_round(struct psd_turn *t, const struct psd_pieces *pieces, uint64_t wanted, uint64_t *closed)
 {
     struct psd_round *last = NULL;
     *closed = UINT64_MAX;
@@ -374,8 +363,8 @@ static int wait_for_round(struct psd_turn *t, const struct psd_pieces *pieces, u
     return PS_OK;
 }
 
-static int pull_from(struct psd_turn *t, const Paramserver__V1__ReadRequest *r,
-                     const struct psd_pieces *pieces, uint64_t closed)
+static int pull_from(struct psd_turn *t, const Paramserver__V1__ReadRequest *r, const struct psd_pieces *pieces,
+                     uint64_t closed)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
     size_t at;

@@ -59,8 +59,7 @@ void psd_job_free(struct psd_job *job)
     free(job);
 }
 
-// ---- declaration
-// --------------------------------------------------------------------------------------------------
+// ---- declaration --------------------------------------------------------------------------------------------------
 
 // FNV-1a, 64 bits.
 static uint64_t hash_bytes(uint64_t h, const void *data, size_t len)
@@ -113,8 +112,7 @@ struct psd_variable *psd_job_variable(const struct psd_job *job, const char *nam
     return v;
 }
 
-static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__DeclareRequest *r,
-                              struct ps_error *e)
+static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
     job->rule = ps_rule_find(r->rule);
     if (!job->rule)
@@ -126,8 +124,7 @@ static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__Declar
     return PS_OK;
 }
 
-static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Variable *from,
-                                  struct ps_error *e)
+static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Variable *from, struct ps_error *e)
 {
     struct psd_variable *v = &job->variables[job->n_variables];
     if (from->name[0] == '\0' || strlen(from->name) > 255)
@@ -138,9 +135,8 @@ static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Va
     if (ps_shape_count(from->shape, from->n_shape, (int)from->dtype, &v->count, e))
         return ps_error_prefix(e, "declare: variable '%s'", from->name);
     if (from->trainable && (int)from->dtype != PS_FLOAT32)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "declare: variable '%s' is %s; a trainable one must be float32", from->name,
-                       ps_dtype_name((int)from->dtype));
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable '%s' is %s; a trainable one must be float32",
+                       from->name, ps_dtype_name((int)from->dtype));
     v->name = ps_strdup(from->name);
     v->dtype = (int)from->dtype;
     v->trainable = from->trainable;
@@ -154,8 +150,7 @@ static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Va
     return PS_OK;
 }
 
-static enum ps_code take_variables(struct psd_job *job, const Paramserver__V1__DeclareRequest *r,
-                                   struct ps_error *e)
+static enum ps_code take_variables(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
     job->n_buckets = 1;
     while (job->n_buckets < 2 * r->n_variables)
@@ -169,8 +164,7 @@ static enum ps_code take_variables(struct psd_job *job, const Paramserver__V1__D
 }
 
 // Partitions come in order of (variable, first) and cover every variable.
-static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__DeclareRequest *r,
-                                    struct ps_error *e)
+static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
     size_t at = 0;
     job->partitions = ps_alloc(r->n_partitions * sizeof *job->partitions);
@@ -181,11 +175,10 @@ static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__
         while (at < r->n_partitions && r->partitions[at]->variable == i) {
             const Paramserver__V1__Partition *p = r->partitions[at];
             if (p->first != covered || p->count == 0 || p->count > v->count - covered || p->task >= r->tasks)
-                return ps_fail(
-                    e, PS_INVALID_ARGUMENT,
-                    "declare: partition %zu of variable '%s' is [%" PRIu64 ", +%" PRIu64 ") on task %" PRIu32
-                    "; expected one that begins at %" PRIu64 " on one of %" PRIu32 " tasks",
-                    at - v->first_partition, v->name, p->first, p->count, p->task, covered, r->tasks);
+                return ps_fail(e, PS_INVALID_ARGUMENT,
+                               "declare: partition %zu of variable '%s' is [%" PRIu64 ", +%" PRIu64 ") on task %" PRIu32
+                               "; expected one that begins at %" PRIu64 " on one of %" PRIu32 " tasks",
+                               at - v->first_partition, v->name, p->first, p->count, p->task, covered, r->tasks);
             job->partitions[at] =
                 (struct psd_partition){.variable = i, .task = p->task, .first = p->first, .count = p->count};
             covered += p->count;
@@ -193,15 +186,13 @@ static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__
         }
         if (covered != v->count)
             return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "declare: partitions of variable '%s' cover %" PRIu64 " of its %" PRIu64
-                           " elements",
+                           "declare: partitions of variable '%s' cover %" PRIu64 " of its %" PRIu64 " elements",
                            v->name, covered, v->count);
         v->n_partitions = (uint32_t)(at - v->first_partition);
         job->n_partitions = (uint32_t)at;
     }
     if (at != r->n_partitions)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "declare: partition %zu is out of order or of an unknown variable", at);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: partition %zu is out of order or of an unknown variable", at);
     return PS_OK;
 }
 
@@ -236,8 +227,8 @@ static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
     size_t total = 0, bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (job->partitions[i].task == task && (!partition_bytes(job, &job->partitions[i], &bytes) ||
-                                                __builtin_add_overflow(total, bytes, &total)))
+        if (job->partitions[i].task == task &&
+            (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))
             return SIZE_MAX;
     return total;
 }
@@ -267,8 +258,8 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
     size_t bytes = bytes_needed(job, task);
     if (!psd_pool_has_room(job->pool, bytes))
         return ps_fail(e, PS_RESOURCE_EXHAUSTED,
-                       "declare: ps task %" PRIu32 " would need %zu bytes for job '%s' and has %zu of %zu left",
-                       task, bytes, job->name, job->pool->limit - psd_pool_used(job->pool), job->pool->limit);
+                       "declare: ps task %" PRIu32 " would need %zu bytes for job '%s' and has %zu of %zu left", task,
+                       bytes, job->name, job->pool->limit - psd_pool_used(job->pool), job->pool->limit);
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))
             return ps_error_prefix(e, "declare");
@@ -281,8 +272,7 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
     job->update = r->update;
     job->workers = r->workers;
     job->tasks = r->tasks;
-    if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) ||
-        make_shard(job, task, e)) {
+    if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) || make_shard(job, task, e)) {
         undeclare(job);
         return e->code;
     }
@@ -292,8 +282,7 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
     return PS_OK;
 }
 
-// ---- ranges
-// -------------------------------------------------------------------------------------------------------
+// ---- ranges -------------------------------------------------------------------------------------------------------
 
 static struct psd_piece *new_piece(struct psd_pieces *pieces)
 {
@@ -311,9 +300,8 @@ void psd_pieces_free(struct psd_pieces *pieces)
 }
 
 // The blocks of partition p that [first, end) of its variable touches.
-static enum ps_code locate_blocks(struct psd_variable *v, struct psd_partition *p, uint64_t first,
-                                  uint64_t end, bool whole_blocks, struct psd_pieces *pieces,
-                                  struct ps_error *e)
+static enum ps_code locate_blocks(struct psd_variable *v, struct psd_partition *p, uint64_t first, uint64_t end,
+                                  bool whole_blocks, struct psd_pieces *pieces, struct ps_error *e)
 {
     while (first < end) {
         uint64_t at = first - p->first;
@@ -323,8 +311,7 @@ static enum ps_code locate_blocks(struct psd_variable *v, struct psd_partition *
         if (whole_blocks && count != p->blocks[block].count)
             return ps_fail(e, PS_INVALID_ARGUMENT,
                            "variable '%s': elements [%" PRIu64 ", %" PRIu64 ") cut block %" PRIu32
-                           " of the partition at %" PRIu64 "; an update covers whole blocks of %" PRIu32
-                           " elements",
+                           " of the partition at %" PRIu64 "; an update covers whole blocks of %" PRIu32 " elements",
                            v->name, first, end, block, p->first, p->block_count);
         *new_piece(pieces) = (struct psd_piece){v, p, block, offset, count, first};
         pieces->bytes += (uint64_t)count * ps_dtype_size(v->dtype);
@@ -333,8 +320,7 @@ static enum ps_code locate_blocks(struct psd_variable *v, struct psd_partition *
     return PS_OK;
 }
 
-static enum ps_code check_against(const struct psd_variable *v, const Paramserver__V1__Tensor *t,
-                                  struct ps_error *e)
+static enum ps_code check_against(const struct psd_variable *v, const Paramserver__V1__Tensor *t, struct ps_error *e)
 {
     char have[128], got[128];
     if (t->dtype && (int)t->dtype != v->dtype)
@@ -346,8 +332,8 @@ static enum ps_code check_against(const struct psd_variable *v, const Paramserve
                        ps_shape_text(t->shape, t->n_shape, got, sizeof got));
     if (t->first > v->count || t->count > v->count - t->first)
         return ps_fail(e, PS_OUT_OF_RANGE,
-                       "variable '%s' has %" PRIu64 " elements, the request says [%" PRIu64 ", +%" PRIu64 ")",
-                       v->name, v->count, t->first, t->count);
+                       "variable '%s' has %" PRIu64 " elements, the request says [%" PRIu64 ", +%" PRIu64 ")", v->name,
+                       v->count, t->first, t->count);
     return PS_OK;
 }
 
@@ -361,8 +347,7 @@ enum ps_code psd_job_locate(const struct psd_job *job, const Paramserver__V1__Te
         return e->code;
     uint64_t first = t->first, end = t->first || t->count ? t->first + t->count : v->count;
     if (first == end)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the range at %" PRIu64 " is empty", v->name,
-                       first);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the range at %" PRIu64 " is empty", v->name, first);
     for (uint32_t i = 0; i < v->n_partitions && first < end; i++) {
         struct psd_partition *p = &job->partitions[v->first_partition + i];
         uint64_t stop = p->first + p->count < end ? p->first + p->count : end;
@@ -370,8 +355,8 @@ enum ps_code psd_job_locate(const struct psd_job *job, const Paramserver__V1__Te
             continue;
         if (!p->blocks)
             return ps_fail(e, PS_FAILED_PRECONDITION,
-                           "variable '%s': elements from %" PRIu64 " on lie on ps task %" PRIu32 ", not here",
-                           v->name, first, p->task);
+                           "variable '%s': elements from %" PRIu64 " on lie on ps task %" PRIu32 ", not here", v->name,
+                           first, p->task);
         if (locate_blocks(v, p, first, stop, whole_blocks, pieces, e))
             return e->code;
         first = stop;

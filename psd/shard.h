@@ -18,14 +18,14 @@ struct psd_call;
 struct psd_round;
 
 struct psd_partition {
-    uint32_t variable; // index into the job's variables
+    uint32_t variable;  // index into the job's variables
     uint32_t task;
-    uint64_t first, count; // elements of the variable
+    uint64_t first, count;  // elements of the variable
     // Of partitions on this task only:
     uint32_t n_blocks;
-    uint32_t block_count; // elements of every block but the last
+    uint32_t block_count;  // elements of every block but the last
     struct psd_block *blocks;
-    struct psd_round *round; // sync and trainable, else NULL
+    struct psd_round *round;  // sync and trainable, else NULL
 };
 
 struct psd_variable {
@@ -42,53 +42,53 @@ struct psd_variable {
 // What is known of a client that has changed something.
 struct psd_client {
     uint8_t id[16];
-    uint32_t worker; // rank + 1, or 0
+    uint32_t worker;  // rank + 1, or 0
     uint64_t incarnation;
-    uint64_t oldest; // the greatest `oldest` it has sent; guarded by the job's lock
-    uint32_t next;   // in its bucket: index + 1, 0: none
+    uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
+    uint32_t next;    // in its bucket: index + 1, 0: none
 };
 
 struct psd_job {
     char *name;
     char run_id[24];
-    int refs;             // guarded by the core's job table lock
-    struct psd_job *next; // in that table
+    int refs;              // guarded by the core's job table lock
+    struct psd_job *next;  // in that table
 
-    pthread_mutex_t lock; // guards what has no remark of its own
+    pthread_mutex_t lock;  // guards what has no remark of its own
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
     // updates.
     pthread_rwlock_t cut;
 
     // The declaration.
     atomic_bool declared;
-    bool declaring;          // guarded by the core's job table lock, as is
-    uint8_t declared_by[16]; // the client id of the chief that did, or resumed
-    bool resumed;                          // that declaration went on with old values
+    bool declaring;           // guarded by the core's job table lock, as is
+    uint8_t declared_by[16];  // the client id of the chief that did, or resumed
+    bool resumed;             // that declaration went on with old values
     Paramserver__V1__Update update;
     uint32_t workers, tasks;
-    const struct ps_rule *rule; // of trainable variables
+    const struct ps_rule *rule;  // of trainable variables
     double hyper[PS_RULE_MAX_HYPERS];
     struct psd_variable *variables;
     uint32_t n_variables;
-    struct psd_variable **buckets; // by hash of the name
-    uint32_t n_buckets;            // a power of two
+    struct psd_variable **buckets;  // by hash of the name
+    uint32_t n_buckets;             // a power of two
     struct psd_partition *partitions;
     uint32_t n_partitions;
-    uint64_t digest; // of the declaration: the same one may be sent again
-    uint64_t bytes;  // of pages of this task's blocks
+    uint64_t digest;  // of the declaration: the same one may be sent again
+    uint64_t bytes;   // of pages of this task's blocks
     struct psd_pool *pool;
 
     struct psd_client *clients;
-    uint32_t n_clients, cap_clients; // a power of two
-    uint32_t *client_buckets;        // [cap_clients] by hash of the id: index + 1
-    uint64_t *incarnations; // [workers]: the highest seen
+    uint32_t n_clients, cap_clients;  // a power of two
+    uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
+    uint64_t *incarnations;           // [workers]: the highest seen
 
-    char failure[256]; // why the job has ended; written once, before failed becomes 2
-    atomic_int failed; // 0 no, 1 being written, 2 yes
+    char failure[256];  // why the job has ended; written once, before failed becomes 2
+    atomic_int failed;  // 0 no, 1 being written, 2 yes
 
     // Membership, kept by the control task (psd/control.c); NULL elsewhere until the first SetMembers.
     struct psd_control *control;
-    struct psd_call *waiting; // Describe(wait)
+    struct psd_call *waiting;  // Describe(wait)
 
     // Counted since the start, and per second over the last second (by psd_core_tick).
     atomic_ullong updates, bytes_moved, duplicates, stale;
@@ -102,8 +102,8 @@ void psd_job_free(struct psd_job *job);
 // Fills the declaration of a fresh job and makes the blocks of this task's partitions. On failure the job is
 // as before. INVALID_ARGUMENT names the variable or partition that is wrong; RESOURCE_EXHAUSTED says what is
 // missing.
-enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *request,
-                             uint32_t task, struct ps_error *e);
+enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *request, uint32_t task,
+                             struct ps_error *e);
 uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *request);
 
 struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name);
@@ -113,8 +113,8 @@ struct psd_piece {
     struct psd_variable *variable;
     struct psd_partition *partition;
     uint32_t block;
-    uint32_t offset, count; // elements inside the block
-    uint64_t first;         // element of the variable
+    uint32_t offset, count;  // elements inside the block
+    uint64_t first;          // element of the variable
 };
 
 struct psd_pieces {
@@ -126,8 +126,8 @@ struct psd_pieces {
 // Appends the pieces of a tensor's range, which must lie on this task (NOT_FOUND, OUT_OF_RANGE,
 // FAILED_PRECONDITION say what was asked and what is here). whole_blocks: as an update must be
 // (INVALID_ARGUMENT).
-enum ps_code psd_job_locate(const struct psd_job *job, const Paramserver__V1__Tensor *tensor,
-                            bool whole_blocks, struct psd_pieces *pieces, struct ps_error *e);
+enum ps_code psd_job_locate(const struct psd_job *job, const Paramserver__V1__Tensor *tensor, bool whole_blocks,
+                            struct psd_pieces *pieces, struct ps_error *e);
 void psd_pieces_free(struct psd_pieces *pieces);
 
 static inline struct psd_block *psd_piece_block(const struct psd_piece *p)

@@ -6,8 +6,7 @@
 
 #include "common/alloc.h"
 
-// ---- pool
-// ---------------------------------------------------------------------------------------------------------
+// ---- pool ---------------------------------------------------------------------------------------------------------
 
 void psd_pool_init(struct psd_pool *pool, size_t limit)
 {
@@ -107,8 +106,7 @@ void psd_page_unref(struct psd_page *page)
     ps_owner_unref(&page->owner);
 }
 
-// ---- marks
-// --------------------------------------------------------------------------------------------------------
+// ---- marks --------------------------------------------------------------------------------------------------------
 
 static uint64_t *mark_word(struct psd_mark *mark, uint64_t sequence)
 {
@@ -139,8 +137,7 @@ void psd_mark_set(struct psd_mark *mark, uint64_t sequence)
     *mark_word(mark, sequence) |= UINT64_C(1) << sequence % 64;
 }
 
-// ---- blocks
-// -------------------------------------------------------------------------------------------------------
+// ---- blocks -------------------------------------------------------------------------------------------------------
 
 size_t psd_slot_offset(size_t value_bytes, int k)
 {
@@ -152,8 +149,8 @@ size_t psd_page_bytes(size_t value_bytes, int slots)
     return psd_slot_offset(value_bytes, slots - 1) + value_bytes;
 }
 
-enum ps_code psd_block_init(struct psd_block *b, struct psd_pool *pool, uint32_t count, size_t elem_size,
-                            int slots, struct ps_error *e)
+enum ps_code psd_block_init(struct psd_block *b, struct psd_pool *pool, uint32_t count, size_t elem_size, int slots,
+                            struct ps_error *e)
 {
     size_t bytes = psd_page_bytes(count * elem_size, slots);
     struct psd_page *page = psd_page_new(pool, bytes);
@@ -217,8 +214,7 @@ enum ps_code psd_block_begin(struct psd_block *b, struct psd_page **out, struct 
         return PS_OK;
     *out = psd_page_new(b->page->pool, b->page->bytes);
     if (!*out)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory to copy a pinned block of %zu bytes",
-                       b->page->bytes);
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory to copy a pinned block of %zu bytes", b->page->bytes);
     return PS_OK;
 }
 

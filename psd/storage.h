@@ -21,8 +21,7 @@
 #include "common/slice.h"
 #include "common/wire.h"
 
-// ---- pool
-// ---------------------------------------------------------------------------------------------------------
+// ---- pool ---------------------------------------------------------------------------------------------------------
 
 struct psd_page {
     struct ps_owner owner;
@@ -37,11 +36,11 @@ struct psd_page {
 struct psd_pool {
     pthread_mutex_t lock;
     struct psd_page *free_pages;
-    size_t used, kept, limit; // bytes: in pages given out, in free pages, at most in both
+    size_t used, kept, limit;  // bytes: in pages given out, in free pages, at most in both
 };
 
 void psd_pool_init(struct psd_pool *pool, size_t limit);
-void psd_pool_fini(struct psd_pool *pool); // all pages must have come back
+void psd_pool_fini(struct psd_pool *pool);  // all pages must have come back
 bool psd_pool_has_room(struct psd_pool *pool, size_t bytes);
 size_t psd_pool_used(struct psd_pool *pool);
 // Not zeroed. Goes past the limit rather than fail (psd_pool_has_room is asked before a request begins to
@@ -49,8 +48,7 @@ size_t psd_pool_used(struct psd_pool *pool);
 struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes);
 void psd_page_unref(struct psd_page *page);
 
-// ---- marks
-// --------------------------------------------------------------------------------------------------------
+// ---- marks --------------------------------------------------------------------------------------------------------
 
 // Which sequences of one client a block has taken: all below base, and those whose bit (sequence % PS_WINDOW)
 // is set.
@@ -61,7 +59,7 @@ struct psd_mark {
 
 // What a mutating request is known by.
 struct psd_stamp {
-    uint32_t client; // index in the job
+    uint32_t client;  // index in the job
     uint64_t sequence, oldest;
 };
 
@@ -69,17 +67,16 @@ void psd_mark_advance(struct psd_mark *mark, uint64_t oldest);
 bool psd_mark_test(const struct psd_mark *mark, uint64_t sequence);
 void psd_mark_set(struct psd_mark *mark, uint64_t sequence);
 
-// ---- blocks
-// -------------------------------------------------------------------------------------------------------
+// ---- blocks -------------------------------------------------------------------------------------------------------
 
 struct psd_block {
     pthread_mutex_t lock;
     struct psd_page *page;
-    uint32_t count; // elements
+    uint32_t count;  // elements
     uint32_t value_bytes;
-    uint64_t version; // updates of any kind
-    uint64_t steps;   // applications of the rule
-    uint32_t n_marks; // marks[client's index in the job]
+    uint64_t version;  // updates of any kind
+    uint64_t steps;    // applications of the rule
+    uint32_t n_marks;  // marks[client's index in the job]
     struct psd_mark *marks;
 };
 
@@ -88,8 +85,8 @@ size_t psd_page_bytes(size_t value_bytes, int slots);
 size_t psd_slot_offset(size_t value_bytes, int k);
 
 // Zero-filled. RESOURCE_EXHAUSTED: malloc has nothing left.
-enum ps_code psd_block_init(struct psd_block *b, struct psd_pool *pool, uint32_t count, size_t elem_size,
-                            int slots, struct ps_error *e);
+enum ps_code psd_block_init(struct psd_block *b, struct psd_pool *pool, uint32_t count, size_t elem_size, int slots,
+                            struct ps_error *e);
 void psd_block_fini(struct psd_block *b);
 
 // All of these: the block's lock is held.

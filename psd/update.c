@@ -19,8 +19,8 @@ bool psd_job_fail(struct psd_job *job, const char *reason)
     return true;
 }
 
-void psd_update_rule(const struct psd_job *job, const struct psd_block *b, struct psd_page *out, size_t at,
-                     size_t n, const float *g)
+void psd_update_rule(const struct psd_job *job, const struct psd_block *b, struct psd_page *out, size_t at, size_t n,
+                     const float *g)
 {
     struct ps_rule_args a = {.n = n, .step = b->steps + 1, .g = g};
     a.w_in = (const float *)b->page->data + at;
@@ -37,10 +37,10 @@ void psd_update_rule(const struct psd_job *job, const struct psd_block *b, struc
 // aligned, else a copy of a few KiB. Slices of the network may begin and end anywhere.
 struct run {
     const struct ps_rope *payload;
-    size_t offset, left; // bytes
+    size_t offset, left;  // bytes
     size_t elem;
     const void *data;
-    size_t n; // elements
+    size_t n;  // elements
     _Alignas(64) uint8_t scratch[16 << 10];
 };
 
@@ -94,8 +94,7 @@ static void copy_slots(const struct psd_block *b, struct psd_page *out)
 void psd_update_add(int dtype, const struct psd_block *b, struct psd_page *out, const struct ps_rope *payload,
                     size_t offset)
 {
-    struct run r = {
-        .payload = payload, .offset = offset, .left = b->value_bytes, .elem = ps_dtype_size(dtype)};
+    struct run r = {.payload = payload, .offset = offset, .left = b->value_bytes, .elem = ps_dtype_size(dtype)};
     for (size_t at = 0; next_run(&r); at += r.n) {
         switch (dtype) {
         case PS_FLOAT32:
@@ -115,8 +114,7 @@ void psd_update_add(int dtype, const struct psd_block *b, struct psd_page *out, 
     copy_slots(b, out);
 }
 
-void psd_update_put(const struct psd_block *b, struct psd_page *out, const struct ps_rope *payload,
-                    size_t offset)
+void psd_update_put(const struct psd_block *b, struct psd_page *out, const struct ps_rope *payload, size_t offset)
 {
     ps_rope_copy_out(payload, offset, b->value_bytes, out->data);
     copy_slots(b, out);

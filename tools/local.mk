@@ -24,4 +24,4 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/stop.c \
 	tools/psctl/vars.c \
 	tools/psctl/workers.c
-tools_psctl_psctl_LDADD = libpsctl.la libpscrpc.la libnnmodel.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm
+tools_psctl_psctl_LDADD = libpsctl.la libpscrpc.la libwkvariables.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm

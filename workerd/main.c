@@ -175,15 +175,6 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
     return PS_OK;
 }
 
-// An upper bound of one worker's steps. Async leases may end in a short batch each, hence the room.
-static uint64_t max_steps(const struct wk_env *env)
-{
-    const struct ps_job *job = env->job;
-    uint64_t per_epoch = env->examples / (uint64_t)job->batch_size + 1 + env->workers;
-    uint64_t all = per_epoch * job->epochs;
-    return job->steps && job->steps < all ? job->steps : all;
-}
-
 static enum ps_code prepare(struct wk_run *run, const struct options *o, psc_cluster **cluster, struct ps_job *job,
                             struct nn_model **model, struct ps_error *e)
 {
@@ -201,7 +192,6 @@ static enum ps_code prepare(struct wk_run *run, const struct options *o, psc_clu
     if (open_data(run, &loss, e) ||
         nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, &loss, &run->env.replica, e))
         return e->code;
-    run->env.max_steps = max_steps(&run->env);
     return run->strategy->open(&run->env, &run->state, e);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-. "$top_srcdir/tests/it/lib.sh"
+. "$top_srcdir/tests/it/lib.sh" || exit 1
 trap 'kill -KILL "$psd_pid" 2>/dev/null; rm -rf "$scratch"' EXIT
 start_psd psd --memory 600M || exit 1
 "$top_builddir/tests/it/exactly_once" "$scratch/psd"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What `make install` leaves is enough for a program of one's own: the example of a custom training loop is built
 # against it with pkg-config and trains on a live psd.
-. "$top_srcdir/tests/it/lib.sh"
+. "$top_srcdir/tests/it/lib.sh" || exit 1
 root=$scratch/root
 
 installs() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$top_builddir" install DESTDIR="$root"; }
@@ -30,3 +30,10 @@ libdir=$(dirname "$(find "$root" -name libpsclient.so | head -n 1)")
 echo "ps: [\"unix:$scratch/psd\"]" >"$scratch/cluster.yaml"
 trains() { LD_LIBRARY_PATH=$libdir timeout 60 "$scratch/custom-loop" "$scratch/cluster.yaml" line 0 1; }
 ok "and trains on a live psd" trains
+
+bin=$(dirname "$(find "$root" -path '*/bin/psctl' | head -n 1)")
+installed_trains() {
+    LD_LIBRARY_PATH=$libdir timeout 60 "$bin/psctl" run --ps 1 --workers 1 "$(find "$root" -path '*/examples/softmax/job.yaml')" \
+        "${quick[@]}" --set output="$scratch/installed.safetensors"
+}
+ok "the installed psctl finds psd and workerd, and trains" installed_trains

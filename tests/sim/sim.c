@@ -35,8 +35,8 @@ struct call {
     struct psd_call psd;  // first: the psd gives this pointer back
     struct client *client;
     uint32_t task;
-    uint64_t serial;      // of the connection it was made on
-    bool answered;        // reply has run, or never will
+    uint64_t serial;  // of the connection it was made on
+    bool answered;    // reply has run, or never will
     LIST_ENTRY(call) link;
     int refs;
     psc_reply_fn reply;

@@ -15,9 +15,9 @@
 struct sim;
 
 struct sim_faults {
-    double cut;       // probability that a message finds its connection cut
-    double repeat;    // that a request of a cut connection arrives a second time, later
-    uint64_t delay;   // ns, at most, each way
+    double cut;      // probability that a message finds its connection cut
+    double repeat;   // that a request of a cut connection arrives a second time, later
+    uint64_t delay;  // ns, at most, each way
 };
 
 struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faults, uint64_t memory);

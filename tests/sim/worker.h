@@ -27,10 +27,10 @@ struct sim_worker {
     struct psc_world world;
     struct psc_client *client;
     uint64_t step;
-    int pending;                    // operations of this step under way
+    int pending;  // operations of this step under way
     psc_tensor weights[SIM_MAX_VARIABLES], gradients[SIM_MAX_VARIABLES];
-    bool done;                      // has left, or failed, or was killed
-    struct ps_error error;          // why it failed
+    bool done;              // has left, or failed, or was killed
+    struct ps_error error;  // why it failed
     uint64_t applied, queued, stale, duplicates, staleness;
     bool (*before_push)(struct sim_worker *w);  // may be NULL; false: the worker dies here
 };

@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "common/alloc.h"
+#include "common/dtype.h"
 #include "common/job.h"
 #include "common/placement.h"
 #include "common/rule.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/table.h"
-#include "workerd/nn/model.h"
+#include "workerd/strategy/variables.h"
 
 static const struct table_column variable_columns[] = {
     {"name", "variable", TABLE_TEXT}, {"dtype", "dtype", TABLE_TEXT},
@@ -35,7 +36,8 @@ static const struct table_column total_columns[] = {
 
 struct plan {
     struct nn_model *model;
-    struct ps_placement_var *vars;
+    psc_variable *variables;
+    struct ps_placement_var *vars;  // the same, as placement sees them
     size_t n_vars;
     struct ps_partition *partitions;
     size_t n_partitions;
@@ -51,16 +53,18 @@ struct load {
 
 static void take_vars(struct plan *plan, int slots)
 {
-    plan->n_vars = nn_model_params(plan->model);
+    plan->variables = wk_variables(plan->model, &plan->n_vars);
     plan->vars = ps_alloc(plan->n_vars * sizeof *plan->vars);
     for (size_t i = 0; i < plan->n_vars; i++) {
-        const struct nn_param *param = nn_model_param(plan->model, i);
-        uint64_t rows = param->rank ? param->shape[0] : 1;
-        plan->vars[i] = (struct ps_placement_var){.name = param->name,
+        const psc_variable *v = &plan->variables[i];
+        uint64_t rows = v->rank ? v->shape[0] : 1, row_count = 1;
+        for (size_t k = 1; k < v->rank; k++)
+            row_count *= v->shape[k];
+        plan->vars[i] = (struct ps_placement_var){.name = v->name,
                                                   .rows = rows,
-                                                  .row_count = param->count / rows,
-                                                  .elem_size = sizeof(float),
-                                                  .slots = param->trainable ? (uint32_t)slots : 0};
+                                                  .row_count = row_count,
+                                                  .elem_size = (uint32_t)ps_dtype_size((int)v->dtype),
+                                                  .slots = v->trainable ? (uint32_t)slots : 0};
     }
 }
 
@@ -77,6 +81,7 @@ static void plan_fini(struct plan *plan)
 {
     free(plan->partitions);
     free(plan->vars);
+    free(plan->variables);
     if (plan->model)
         nn_model_free(plan->model);
 }
@@ -92,21 +97,21 @@ static void load_add(struct load *load, const struct ps_placement_var *var, uint
 
 static void variable_row(struct table *t, const struct plan *plan, size_t i)
 {
-    const struct nn_param *param = nn_model_param(plan->model, i);
+    const psc_variable *v = &plan->variables[i];
     struct load load = {0};
     json_t *shape = json_array(), *tasks = json_array();
-    for (size_t k = 0; k < param->rank; k++)
-        json_array_append_new(shape, json_integer((json_int_t)param->shape[k]));
+    for (size_t k = 0; k < v->rank; k++)
+        json_array_append_new(shape, json_integer((json_int_t)v->shape[k]));
     for (size_t p = 0; p < plan->n_partitions; p++)
         if (plan->partitions[p].var == i) {
             load_add(&load, &plan->vars[i], plan->partitions[p].count);
             json_array_append_new(tasks, json_integer(plan->partitions[p].task));
         }
     table_row(t);
-    table_cell(t, table_text(param->name));
-    table_cell(t, table_text(ps_dtype_name(PS_FLOAT32)));
+    table_cell(t, table_text(v->name));
+    table_cell(t, table_text(ps_dtype_name((int)v->dtype)));
     table_cell(t, shape);
-    table_cell(t, table_text(param->trainable ? "yes" : "no"));
+    table_cell(t, table_text(v->trainable ? "yes" : "no"));
     table_cell(t, tasks);
     table_cell(t, json_integer((json_int_t)load.partitions));
     table_cell(t, json_integer((json_int_t)load.bytes));

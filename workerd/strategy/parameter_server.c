@@ -4,8 +4,6 @@
 // pull waits for the round that the last push was part of.
 //
 // Push and the next pull leave together at the end of a step and are waited for at the beginning of the next one.
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,11 +12,8 @@
 #include "common/clock.h"
 #include "common/philox.h"
 #include "libclient/psclient.h"
-#include "workerd/strategy/strategy.h"
-
-// Sums over all workers of what each step's loss and examples were: float64 (steps, 2), added to once by each worker
-// at the end of its run.
-#define HISTORY "workerd/history"
+#include "workerd/strategy/history.h"
+#include "workerd/strategy/variables.h"
 
 enum { LEASE_BATCHES = 4 };
 
@@ -33,13 +28,6 @@ struct parameter_server {
     uint64_t epoch, global_step;       // sync: position in the epoch, in global batches
     uint64_t lease_first, lease_left;  // async
 };
-
-static enum ps_code take_error(const psc_error *from, struct ps_error *e)
-{
-    e->code = (enum ps_code)from->code;
-    snprintf(e->text, sizeof e->text, "%s", from->text);
-    return e->code;
-}
 
 // ---- open ---------------------------------------------------------------------------------------------------------
 
@@ -58,72 +46,49 @@ static enum ps_code connect_cluster(struct parameter_server *s, struct ps_error 
         .timeout_ms = (int)(job->timeout * 1000),
     };
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
-        return take_error(&error, e);
+        return wk_take_error(&error, e);
     psc_code code = psc_connect(cluster, &options, &s->client, &error);
     psc_cluster_free(cluster);
-    return code ? take_error(&error, e) : PS_OK;
-}
-
-static psc_variable *list_variables(const struct wk_env *env, const uint64_t *history_shape, size_t *n)
-{
-    size_t params = nn_model_params(env->model);
-    psc_variable *v = ps_alloc((params + 1) * sizeof *v);
-    for (size_t i = 0; i < params; i++) {
-        const struct nn_param *p = nn_model_param(env->model, i);
-        v[i] = (psc_variable){p->name, PSC_FLOAT32, p->shape, p->rank, p->trainable};
-    }
-    v[params] = (psc_variable){HISTORY, PSC_FLOAT64, history_shape, 2, false};
-    *n = params + 1;
-    return v;
+    return code ? wk_take_error(&error, e) : PS_OK;
 }
 
 static enum ps_code declare(struct parameter_server *s, bool *resumed, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
-    uint64_t shape[2] = {s->env->max_steps, 2};
     psc_error error;
     psc_declaration d = {
         .rule = job->rule, .placement = job->placement, .partitioner = job->partitioner, .n_hypers = job->n_hypers};
     psc_hyper *hypers = ps_alloc(job->n_hypers * sizeof *hypers);
     for (size_t i = 0; i < job->n_hypers; i++)
         hypers[i] = (psc_hyper){job->hypers[i].name, job->hypers[i].value};
-    psc_variable *variables = list_variables(s->env, shape, &d.n_variables);
+    psc_variable *variables = wk_variables(s->env->model, &d.n_variables);
     d.variables = variables;
     d.hypers = hypers;
     psc_code code = psc_declare(s->client, &d, resumed, &error);
     free(variables);
     free(hypers);
-    return code ? take_error(&error, e) : PS_OK;
+    return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-static psc_tensor history_tensor(const struct parameter_server *s, double *data)
-{
-    return (psc_tensor){HISTORY, data, s->env->max_steps * 2, PSC_FLOAT64};
-}
-
-// The chief's: initial weights (unless the job goes on with old ones) and a clean history.
+// The chief's: initial weights, unless the job goes on with old ones.
 static enum ps_code put_initial(struct parameter_server *s, bool resumed, struct ps_error *e)
 {
     psc_error error;
     psc_op *op;
-    double *zeros = ps_alloc(s->env->max_steps * 2 * sizeof *zeros);
-    psc_tensor history = history_tensor(s, zeros);
-    psc_put(s->client, &history, 1, NULL, NULL, &op);
-    psc_code code = psc_wait(op, NULL, &error);
-    free(zeros);
-    if (code == PSC_OK && !resumed) {
-        if (wk_init_weights(s->env, e))
-            return e->code;
-        psc_put(s->client, s->weights, s->n, NULL, NULL, &op);
-        code = psc_wait(op, NULL, &error);
-    }
-    return code ? take_error(&error, e) : PS_OK;
+    if (wk_history_clear(s->client, e))
+        return e->code;
+    if (resumed)
+        return PS_OK;
+    if (wk_init_weights(s->env, e))
+        return e->code;
+    psc_put(s->client, s->weights, s->n, NULL, NULL, &op);
+    return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
 static enum ps_code barrier(struct parameter_server *s, const char *name, struct ps_error *e)
 {
     psc_error error;
-    return psc_barrier(s->client, name, &error) ? take_error(&error, e) : PS_OK;
+    return psc_barrier(s->client, name, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
 static enum ps_code agree_on_weights(struct parameter_server *s, struct ps_error *e)
@@ -134,7 +99,7 @@ static enum ps_code agree_on_weights(struct parameter_server *s, struct ps_error
         if (declare(s, &resumed, e) || put_initial(s, resumed, e))
             return e->code;
     } else if (psc_attach(s->client, &error)) {
-        return take_error(&error, e);
+        return wk_take_error(&error, e);
     }
     return barrier(s, "start", e);
 }
@@ -188,7 +153,7 @@ static enum ps_code settle_one(struct parameter_server *s, psc_op **op, struct p
             return ps_fail(e, PS_CANCELLED, "stopped by signal %d", (int)*s->env->stop);
     psc_code code = psc_wait(*op, NULL, &error);
     *op = NULL;
-    return code ? take_error(&error, e) : PS_OK;
+    return code ? wk_take_error(&error, e) : PS_OK;
 }
 
 static enum ps_code settle(struct parameter_server *s, struct ps_error *e)
@@ -229,7 +194,7 @@ static enum wk_next next_leased(struct parameter_server *s, uint64_t epoch, bool
             return WK_FAILED;
         if (psc_lease(s->client, epoch, s->env->examples, LEASE_BATCHES * batch, &s->lease_first, &s->lease_left,
                       &error)) {
-            take_error(&error, e);
+            wk_take_error(&error, e);
             return WK_FAILED;
         }
         if (s->lease_left == 0)
@@ -302,43 +267,6 @@ static enum ps_code parameter_server_refresh(void *state, struct ps_error *e)
 
 // ---- end ----------------------------------------------------------------------------------------------------------
 
-// Row k of the shared table is (sum of losses, examples) of step k.
-static enum ps_code share_history(struct parameter_server *s, const struct wk_history *h, struct ps_error *e)
-{
-    psc_error error;
-    psc_op *op;
-    double *rows = ps_alloc(s->env->max_steps * 2 * sizeof *rows);
-    for (uint64_t k = 0; k < h->steps; k++) {
-        rows[2 * k] = h->loss[k];
-        rows[2 * k + 1] = h->examples[k];
-    }
-    psc_tensor tensor = history_tensor(s, rows);
-    psc_assign_add(s->client, &tensor, 1, NULL, NULL, &op);
-    psc_code code = psc_wait(op, NULL, &error);
-    free(rows);
-    return code ? take_error(&error, e) : PS_OK;
-}
-
-// Sync: losses are those of the global batch. Async: they stay the chief's own, examples are everybody's.
-static enum ps_code gather_history(struct parameter_server *s, struct wk_history *h, struct ps_error *e)
-{
-    psc_error error;
-    psc_op *op;
-    double *rows = ps_alloc(s->env->max_steps * 2 * sizeof *rows);
-    psc_tensor tensor = history_tensor(s, rows);
-    psc_get(s->client, &tensor, 1, NULL, NULL, &op);
-    psc_code code = psc_wait(op, NULL, &error);
-    for (uint64_t k = 0; code == PSC_OK && s->sync && k < h->steps; k++) {
-        h->loss[k] = rows[2 * k];
-        h->examples[k] = rows[2 * k + 1];
-    }
-    h->total_examples = 0;
-    for (uint64_t k = 0; code == PSC_OK && k < s->env->max_steps; k++)
-        h->total_examples += rows[2 * k + 1];
-    free(rows);
-    return code ? take_error(&error, e) : PS_OK;
-}
-
 static bool parameter_server_is_chief(void *state)
 {
     struct parameter_server *s = state;
@@ -348,13 +276,9 @@ static bool parameter_server_is_chief(void *state)
 static enum ps_code parameter_server_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
     struct parameter_server *s = state;
-    if (settle(s, e) || share_history(s, history, e) || barrier(s, "finish", e))
+    if (settle(s, e) || wk_history_join(s->client, s->sync, history, e) || barrier(s, "finish", e))
         return e->code;
-    if (!psc_is_chief(s->client))
-        return PS_OK;
-    if (parameter_server_refresh(s, e))
-        return e->code;
-    return gather_history(s, history, e);
+    return psc_is_chief(s->client) ? parameter_server_refresh(s, e) : PS_OK;
 }
 
 static void parameter_server_report(void *state, uint64_t step, double images_per_second, double loss)

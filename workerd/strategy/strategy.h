@@ -24,7 +24,6 @@ struct wk_env {
     const struct nn_model *model;
     struct nn_replica *replica;
     uint64_t examples;      // in an epoch
-    uint64_t max_steps;     // an upper bound of this job's steps of one worker
     const char *const *ps;  // addresses of the ps tasks
     size_t n_ps;
     uint32_t rank, workers, min_workers;
