@@ -252,12 +252,13 @@ static void test_resumed_rounds(void **state)
 
 // ---- who is who ---------------------------------------------------------------------------------------------------
 
-static struct answer heartbeat(struct psd_core *core, uint32_t rank, bool again)
+static struct answer heartbeat(struct psd_core *core, uint32_t rank, bool again, uint64_t incarnation)
 {
     Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(rank, 0);
     if (again)
         another_process(&caller);
+    caller.incarnation = incarnation;
     r.caller = &caller;
     return ask(core, M(HEARTBEAT), &r.base, NULL, NULL, NULL, NULL);
 }
@@ -270,14 +271,15 @@ static void test_coming_back(void **state)
     for (int i = 0; i < 2; i++) {
         struct job j;
         job_open(&j, updates[i], "sgd", 20, 1 << 20);
-        assert_int_equal(heartbeat(j.core, 1, false).code, PS_OK);
-        assert_int_equal(heartbeat(j.core, 1, true).code, PS_ABORTED);
+        assert_int_equal(heartbeat(j.core, 1, false, 1).code, PS_OK);
+        assert_int_equal(heartbeat(j.core, 1, true, 1).code, PS_ABORTED);
+        assert_int_equal(heartbeat(j.core, 1, false, 2).code, PS_ABORTED);
         assert_int_equal(leave(j.core, 1, "of old age").code, PS_OK);
-        assert_int_equal(heartbeat(j.core, 1, false).code, PS_ABORTED);
+        assert_int_equal(heartbeat(j.core, 1, false, 1).code, PS_ABORTED);
         assert_int_equal(join(j.core, 1, updates[i]).code, PS_FAILED_PRECONDITION);
         assert_int_equal(join_again(j.core, 1, updates[i], PARAMSERVER__V1__ON_EXISTING__REFUSE).code,
                          i ? PS_FAILED_PRECONDITION : PS_OK);
-        assert_int_equal(heartbeat(j.core, 1, true).code, i ? PS_ABORTED : PS_OK);
+        assert_int_equal(heartbeat(j.core, 1, true, 2).code, i ? PS_ABORTED : PS_OK);
         psd_core_destroy(j.core);
     }
 }
