@@ -174,7 +174,7 @@ static void reform_rounds(struct psd_job *job, const struct psd_roster *roster, 
         struct psd_round *round = job->partitions[i].round;
         if (!round)
             continue;
-        if (departed < job->workers && psd_round_has(round, departed) > 0)
+        if (departed < job->workers && psd_round_has_gradient(round, departed))
             ps_warn("job '%s': worker %" PRIu32
                     "'s gradient still counts in the open round of '%s' (its partition at %" PRIu64 ")",
                     job->name, departed, job->variables[job->partitions[i].variable].name, job->partitions[i].first);

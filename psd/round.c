@@ -97,6 +97,16 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
     return outcome;
 }
 
+// The round's lock is held.
+static void forget_gradients(struct psd_round *round)
+{
+    for (uint32_t rank = 0; rank < round->workers; rank++) {
+        struct psd_contribution *c = &round->contributions[rank];
+        memset(c->in, 0, round->partition->n_blocks * sizeof *c->in);
+        c->blocks = 0;
+    }
+}
+
 static bool is_whole(const struct psd_round *round, uint32_t rank)
 {
     return round->contributions[rank].blocks == round->partition->n_blocks;
@@ -165,11 +175,7 @@ static void apply(struct psd_job *job, struct psd_round *round)
             examples += round->contributions[rank].examples;
     for (uint32_t k = 0; examples && k < round->partition->n_blocks; k++)
         apply_block(job, round, k, (float)examples);
-    for (uint32_t rank = 0; rank < round->workers; rank++) {
-        struct psd_contribution *c = &round->contributions[rank];
-        memset(c->in, 0, round->partition->n_blocks * sizeof *c->in);
-        c->blocks = 0;
-    }
+    forget_gradients(round);
     round->closed++;
 }
 
@@ -198,10 +204,10 @@ struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *ro
     return psd_round_try_close(job, round);
 }
 
-int psd_round_has(struct psd_round *round, uint32_t rank)
+bool psd_round_has_gradient(struct psd_round *round, uint32_t rank)
 {
     pthread_mutex_lock(&round->lock);
-    int has = is_whole(round, rank) ? 1 : round->contributions[rank].blocks ? -1 : 0;
+    bool has = is_whole(round, rank);
     pthread_mutex_unlock(&round->lock);
     return has;
 }
@@ -209,12 +215,9 @@ int psd_round_has(struct psd_round *round, uint32_t rank)
 void psd_round_reset(struct psd_round *round)
 {
     pthread_mutex_lock(&round->lock);
-    for (uint32_t rank = 0; rank < round->workers; rank++) {
-        struct psd_contribution *c = &round->contributions[rank];
-        memset(c->in, 0, round->partition->n_blocks * sizeof *c->in);
-        c->blocks = 0;
+    forget_gradients(round);
+    for (uint32_t rank = 0; rank < round->workers; rank++)
         round->member[rank] = true;
-    }
     round->closed = 0;
     round->epoch = 0;
     pthread_mutex_unlock(&round->lock);

@@ -59,8 +59,8 @@ struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *roun
 // From now on the roster says whom to wait for, unless a later one has said so: rosters may overtake each other. A
 // departed worker's gradient counts if it is in whole.
 struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster);
-// Has rank a gradient in the open round that is whole (1), in part (-1), not at all (0)?
-int psd_round_has(struct psd_round *round, uint32_t rank);
+// Is the whole gradient of rank in the open round?
+bool psd_round_has_gradient(struct psd_round *round, uint32_t rank);
 // Starts over for a new run on the old values: round 1, all workers members.
 void psd_round_reset(struct psd_round *round);
 

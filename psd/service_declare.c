@@ -14,7 +14,7 @@
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
-enum { MAX_WORKERS = 4096, MAX_TASKS = 4096, MAX_VARIABLES = 1 << 20 };
+enum { MAX_WORKERS = 4096, MAX_VARIABLES = 1 << 20 };
 
 static enum ps_code check_request(struct psd_turn *t, const declare_t *r)
 {

@@ -13,24 +13,8 @@
 #include <cmocka.h>
 
 #include "common/alloc.h"
+#include "tests/unit/nn_files.h"
 #include "workerd/nn/model.h"
-
-static const char *source(const char *path)
-{
-    static char full[512];
-    const char *top = getenv("top_srcdir");
-    snprintf(full, sizeof full, "%s/%s", top ? top : ".", path);
-    return full;
-}
-
-static struct nn_model *load(const char *path)
-{
-    struct ps_error e = {0};
-    struct nn_model *m = NULL;
-    if (nn_model_load(source(path), &m, &e) != PS_OK)
-        fail_msg("%s", e.text);
-    return m;
-}
 
 static struct nn_model *parse(const char *json)
 {
