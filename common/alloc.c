@@ -18,6 +18,31 @@ static void *checked(void *p, size_t size)
     return p;
 }
 
+void *ps_try_alloc(size_t size)
+{
+    return calloc(1, size ? size : 1);
+}
+
+void *ps_try_alloc_array(size_t n, size_t size)
+{
+    return calloc(n ? n : 1, size ? size : 1);
+}
+
+void *ps_try_realloc(void *p, size_t size)
+{
+    return realloc(p, size ? size : 1);
+}
+
+char *ps_try_strdup(const char *s)
+{
+    return strdup(s);
+}
+
+enum ps_code ps_no_memory(struct ps_error *e, const char *what)
+{
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %s", what);
+}
+
 void *ps_alloc(size_t size)
 {
     return checked(calloc(1, size ? size : 1), size);

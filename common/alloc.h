@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for control structures. These are small and bounded by what was admitted; where there is none left, the
-// process says so and aborts. Memory whose size a user decides (blocks, rounds, tensors, decoded messages) is asked
-// for with malloc's own functions or a pool, and its absence is an error like any other.
+// Memory. psd and libclient, and what they use of common/, ask with the ps_try_ functions: there NULL is an error like
+// any other, which ends one request and nothing else. The programs around them (start-up, workerd, psctl) may use
+// those without try, which say so and abort.
 #ifndef PS_COMMON_ALLOC_H
 #define PS_COMMON_ALLOC_H
 
 #include <stddef.h>
+
+#include "common/error.h"
+
+void *ps_try_alloc(size_t size);                  // zeroed; NULL: no memory
+void *ps_try_alloc_array(size_t n, size_t size);  // likewise; also where n * size overflows
+void *ps_try_realloc(void *p, size_t size);       // NULL: no memory, p is as it was
+char *ps_try_strdup(const char *s);
+// RESOURCE_EXHAUSTED "no memory for <what>".
+enum ps_code ps_no_memory(struct ps_error *e, const char *what);
 
 void *ps_alloc(size_t size);          // zeroed
 void *ps_alloc_aligned(size_t size);  // 64-byte aligned, not zeroed

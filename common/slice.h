@@ -27,18 +27,21 @@ struct ps_slice {
 struct ps_rope {
     struct ps_slice *v;
     size_t n, cap;
-    size_t len;  // bytes in all
+    size_t len;   // bytes in all
+    bool broken;  // an addition found no memory and was dropped: this is not what was meant. Cleared by ps_rope_clear
 };
 
 void ps_owner_ref(struct ps_owner *o);
 void ps_owner_unref(struct ps_owner *o);
 
-// A fresh buffer of len bytes that the caller fills through *data before sharing it. Aborts if memory is out.
+// A fresh buffer of len bytes that the caller fills through *data before sharing it. *data NULL: no memory.
 struct ps_slice ps_slice_new(size_t len, uint8_t **data);
 struct ps_slice ps_slice_copy(const void *data, size_t len);
 struct ps_slice ps_slice_ref(struct ps_slice s);
 void ps_slice_unref(struct ps_slice s);
 
+// What adds to a rope does not fail at once: where there is no memory for it the rope is `broken`, which whoever sends
+// or reads it looks at. A rope that is moved or packed into another breaks that one.
 #define PS_ROPE_EMPTY ((struct ps_rope){0})
 void ps_rope_add(struct ps_rope *r, struct ps_slice s);  // takes over s's reference; drops empty ones
 void ps_rope_add_range(struct ps_rope *r, const struct ps_rope *from, size_t offset, size_t len);  // refs

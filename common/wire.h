@@ -31,6 +31,7 @@ enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct 
 void ps_msg_free(ProtobufCMessage *m);
 
 // Appends the message to *out: the header in one fresh slice, then the payload's own slices (moved; may be NULL).
+// Where there is no memory *out is broken.
 void ps_msg_pack(const ProtobufCMessage *m, struct ps_rope *payload, struct ps_rope *out);
 
 // One record of the gathered stream (message Record). body holds references.

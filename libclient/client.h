@@ -101,8 +101,8 @@ void psc__join(struct psc_client *c, psc__done_fn done, void *arg);
 void psc__declare(struct psc_client *c, const psc_declaration *d, bool *resumed, psc__done_fn done, void *arg);
 void psc__attach(struct psc_client *c, psc__done_fn done, void *arg);
 void psc__barrier(struct psc_client *c, const char *name, psc__done_fn done, void *arg);
-void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t *first,
-                uint64_t *count, psc__done_fn done, void *arg);
+void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
+                psc_share *share, psc__done_fn done, void *arg);
 // Ends all operations with CANCELLED, then tells the control task. Nothing may be started afterwards.
 void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg);
 // Shuts the world down and frees everything. Not from a callback. Without psc__leave before: as if it had died.

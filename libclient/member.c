@@ -269,7 +269,7 @@ void psc__join(struct psc_client *c, psc__done_fn done, void *arg)
 
 struct visit {
     struct psc_client *client;
-    uint64_t *first, *count;  // lease
+    psc_share *share;  // lease
     psc__done_fn done;
     void *arg;
 };
@@ -331,10 +331,8 @@ static void lease_answered(void *arg, const struct ps_error *error, struct ps_ro
         if (!psc__saw_generation(&c->tasks[0], r->generation))
             e = c->ended;
         psc__unlock(c);
-        if (e.code == PS_OK) {
-            *v->first = r->first;
-            *v->count = r->count;
-        }
+        if (e.code == PS_OK)
+            *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round};
         ps_msg_free(m);
     }
     if (e.code != PS_OK)
@@ -342,16 +340,16 @@ static void lease_answered(void *arg, const struct ps_error *error, struct ps_ro
     visit_end(v, &e);
 }
 
-void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t *first,
-                uint64_t *count, psc__done_fn done, void *arg)
+void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
+                psc_share *share, psc__done_fn done, void *arg)
 {
     Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
     struct visit *v = visit_new(c, done, arg);
-    v->first = first;
-    v->count = count;
+    v->share = share;
     request.epoch = epoch;
     request.examples = examples;
     request.want = want;
+    request.round = round;
     psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__LEASE,
                                           .message = &request.base,
                                           .timeout_ms = PSC__NO_LIMIT,

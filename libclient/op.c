@@ -297,12 +297,12 @@ void psc_assign_add(psc_client *client, const psc_tensor *tensors, size_t n, psc
     op_begin(op_new(client, PARAMSERVER__V1__METHOD__ASSIGN_ADD, callback, arg, op), tensors, n, op);
 }
 
-void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, uint64_t examples,
+void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op)
 {
     struct psc_op *push = op_new(client, PARAMSERVER__V1__METHOD__PUSH, callback, arg, op);
-    push->round = round;
-    push->examples = examples;
+    push->round = options->round;
+    push->examples = options->examples;
     op_begin(push, tensors, n, op);
 }
 

@@ -49,8 +49,19 @@ typedef struct psc_error {
     char text[512];
 } psc_error;
 
-typedef enum psc_dtype { PSC_FLOAT32 = 1, PSC_FLOAT64 = 2, PSC_INT32 = 3, PSC_INT64 = 4 } psc_dtype;
-typedef enum psc_update { PSC_ASYNC = 1, PSC_SYNC = 2 } psc_update;
+typedef enum psc_dtype {
+    PSC_FLOAT32 = 1,
+    PSC_FLOAT64 = 2,
+    PSC_INT32 = 3,
+    PSC_INT64 = 4,
+    // Put and get only:
+    PSC_BFLOAT16 = 5,
+    PSC_FLOAT16 = 6,
+    PSC_UINT8 = 7,
+    PSC_STRING = 8  // byte strings: a tensor's data is an array of psc_string
+} psc_dtype;
+
+typedef enum psc_update { PSC_ASYNC = 1, PSC_SYNC = 2, PSC_SSP = 3 } psc_update;
 typedef enum psc_on_existing { PSC_REFUSE = 0, PSC_RESUME = 1, PSC_REPLACE = 2 } psc_on_existing;
 typedef enum psc_transport { PSC_STREAM = 0, PSC_UNARY = 1 } psc_transport;
 
@@ -61,9 +72,19 @@ typedef enum psc_transport { PSC_STREAM = 0, PSC_UNARY = 1 } psc_transport;
 //     worker: [node1, node2]           # optional: anything; only their number counts
 typedef struct psc_cluster psc_cluster;
 
+// In TF_CONFIG (TensorFlow's, JSON), as the cluster is described there: {"cluster": {"ps": [...], "worker": [...],
+// "chief": [...]}, "task": {"type": "worker", "index": 1}}. A chief is the worker of rank 0, the others follow; an
+// evaluator takes no part.
 psc_code psc_cluster_load(const char *path, psc_cluster **cluster, psc_error *error);
 psc_code psc_cluster_parse(const char *yaml, const char *name, psc_cluster **cluster, psc_error *error);
 psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **cluster, psc_error *error);
+psc_code psc_cluster_parse_tf_config(const char *json, psc_cluster **cluster, psc_error *error);
+// The one this process is told of: the file named by `path` where it is not NULL, else the environment's TF_CONFIG.
+// NOT_FOUND: neither.
+psc_code psc_cluster_find(const char *path, psc_cluster **cluster, psc_error *error);
+typedef enum psc_task_type { PSC_TASK_NONE, PSC_TASK_PS, PSC_TASK_WORKER, PSC_TASK_EVALUATOR } psc_task_type;
+// What this process is in it, as TF_CONFIG says; *index (may be NULL): of the ps task, or the worker's rank.
+psc_task_type psc_cluster_task(const psc_cluster *cluster, size_t *index);
 size_t psc_cluster_tasks(const psc_cluster *cluster);    // ps tasks
 size_t psc_cluster_workers(const psc_cluster *cluster);  // 0: not said
 const char *psc_cluster_address(const psc_cluster *cluster, size_t task);
@@ -84,6 +105,8 @@ typedef struct psc_options {
     int timeout_ms;      // for connecting and joining, and default of every operation; 0: 60,000; waits for a
                          // round or a barrier have no limit of their own as long as those waited for live
     size_t chunk_bytes;  // payload per request; 0: 512 KiB; at most 4 MiB
+    uint32_t staleness;  // PSC_SSP: steps that a worker may be ahead of the slowest
+    int join_within_ms;  // who has not joined the job by then is not waited for; 0: 60,000
 } psc_options;
 
 // Connects to every ps task (UNAVAILABLE names those that do not answer) and, where rank >= 0, joins the job: rank 0
@@ -103,6 +126,12 @@ psc_code psc_health(psc_client *client, psc_error *error);
 // The live worker of lowest rank is the chief.
 bool psc_is_chief(psc_client *client);
 uint32_t psc_live_workers(psc_client *client);
+// Has this worker come to a job that had begun without it? Then it enters no barrier before its first psc_lease, which
+// it asks for from psc_data_epoch on.
+bool psc_is_late(psc_client *client);
+uint64_t psc_data_epoch(psc_client *client);
+// Has an administrator asked this worker to leave (psctl drain)? It finishes its step and calls psc_close.
+bool psc_is_draining(psc_client *client);
 const char *psc_run_id(psc_client *client);
 
 // ---- variables ----------------------------------------------------------------------------------------------------
@@ -113,12 +142,32 @@ typedef struct psc_variable {
     const uint64_t *shape;  // rank dimensions
     size_t rank;            // 0: a scalar
     bool trainable;         // false: takes part in no round, changes by put and assign_add only
+    const char *rule;       // of this variable alone (it then takes part in rounds); NULL: the job's if trainable
+    const struct psc_hyper *hypers;  // of this rule
+    size_t n_hypers;
 } psc_variable;
 
 typedef struct psc_hyper {
-    const char *name;  // Keras's: learning_rate, momentum, nesterov, beta_1, beta_2, epsilon
+    const char
+        *name;  // Keras's: learning_rate, momentum, nesterov, beta_1, beta_2, epsilon, weight_decay, clipnorm, ...
     double value;
 } psc_hyper;
+
+// A learning rate that follows the step, evaluated by the ps tasks. Keras's schedules (keras.optimizers.schedules:
+// PiecewiseConstantDecay, ExponentialDecay, CosineDecay), with their formulas; warm-up is linear and comes first.
+typedef struct psc_schedule {
+    const char *kind;  // constant, piecewise, exponential, cosine
+    double initial;    // not piecewise
+    uint64_t decay_steps;
+    double decay_rate;           // exponential
+    bool staircase;              // exponential
+    double alpha;                // cosine: the least rate as a fraction of the initial one
+    const uint64_t *boundaries;  // piecewise: [n_boundaries]
+    const double *values;        // [n_boundaries + 1]
+    size_t n_boundaries;
+    uint64_t warmup_steps;
+    double warmup_initial;
+} psc_schedule;
 
 typedef struct psc_declaration {
     const psc_variable *variables;
@@ -126,8 +175,10 @@ typedef struct psc_declaration {
     const char *rule;         // sgd, momentum, adam, assign_add
     const psc_hyper *hypers;  // those not named have Keras's defaults
     size_t n_hypers;
-    const char *placement;    // "round_robin", "greedy"; NULL: greedy
-    const char *partitioner;  // "none", "fixed:N", "min_bytes:B", "max_bytes:B"; NULL: none
+    const char *placement;           // "round_robin", "greedy"; NULL: greedy
+    const char *partitioner;         // "none", "fixed:N", "min_bytes:B", "max_bytes:B"; NULL: none
+    const psc_schedule *schedule;    // of learning_rate; NULL: none
+    uint32_t replicas_to_aggregate;  // sync: gradients that close a round, the others being backup; 0: all
 } psc_declaration;
 
 // Declares the job's variables on all ps tasks; by the chief alone. *resumed (may be NULL): their values were kept
@@ -145,13 +196,22 @@ const psc_variable *psc_variable_find(psc_client *client, const char *name);
 
 // ---- operations ---------------------------------------------------------------------------------------------------
 
-// The whole of a variable's value or gradient: dtype and count are checked against the declaration.
+// A variable's value or gradient: dtype and count are checked against the declaration.
 typedef struct psc_tensor {
     const char *name;
     void *data;      // row-major; written by reads only
     uint64_t count;  // elements
     psc_dtype dtype;
+    bool part;       // data is elements [first, first + count) (rows, where first and count are multiples of a row's
+    uint64_t first;  // elements); else the whole variable. A push in a sync job is of whole variables
 } psc_tensor;
+
+// An element of a PSC_STRING tensor. A read sets data to memory that psc_strings_free frees.
+typedef struct psc_string {
+    void *data;
+    size_t len;
+} psc_string;
+void psc_strings_free(psc_string *strings, uint64_t count);
 
 typedef struct psc_result {
     psc_error error;      // code PSC_OK: all of it took effect (or had, before a retry)
@@ -162,6 +222,10 @@ typedef struct psc_result {
     uint32_t queued;      //         counted in a round
     uint32_t stale;       //         dropped: their round was closed already
     uint32_t duplicates;  //         had this update already
+    uint64_t open_round;  // sync push: the least round that the next push can be for
+    uint64_t last_round;  // sync get: the greatest round found. Equal to round: one state of the whole model
+    uint64_t nonfinite;   // push: elements that were NaN or infinite
+    uint32_t unchanged;   // psc_get_newer: tensors that were left as they were
 } psc_result;
 
 typedef struct psc_op psc_op;
@@ -174,11 +238,34 @@ void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callba
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 void psc_assign_add(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
                     psc_op **op);
+void psc_assign_sub(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
+                    psc_op **op);
 
-// A gradient: the mean over `examples` examples. In a sync job it is for `round` (1 for the first step); async: 0.
-// Staleness is measured against the versions that this client's last pull of the same blocks met.
-void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, uint64_t examples,
+// What a reader has seen of a job's variables.
+typedef struct psc_seen psc_seen;
+psc_code psc_seen_create(psc_client *client, psc_seen **seen, psc_error *error);
+void psc_seen_free(psc_seen *seen);
+// A psc_get of those tensors, whole ones, that have changed since they were got with the same `seen`; the others' data
+// is left alone. One operation per seen at a time.
+void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors, size_t n, psc_callback callback,
+                   void *arg, psc_op **op);
+
+typedef struct psc_push_options {
+    uint64_t round;         // sync: the round it is for (1 for the first step); else 0
+    uint64_t examples;      // behind the mean gradient; 0 counts for nothing in a round
+    bool atomic;            // takes effect on all variables of a ps task at once; not in sync jobs
+    bool refuse_nonfinite;  // a gradient with a NaN or an infinity is refused with INVALID_ARGUMENT
+} psc_push_options;
+
+// A gradient, the mean over options->examples examples. Staleness is measured against the versions that this client's
+// last pull of the same blocks met.
+void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op);
+
+// A push, and the values after it into `into` (same variables and ranges, in order); sync: those after the round. Takes
+// a round trip where a push and a pull take two.
+void psc_push_pull(psc_client *client, const psc_tensor *tensors, const psc_tensor *into, size_t n,
+                   const psc_push_options *options, psc_callback callback, void *arg, psc_op **op);
 
 // Weights for a step. Sync: waits until `round` has closed (0 before the first step).
 void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback, void *arg,
@@ -192,10 +279,43 @@ bool psc_done(psc_op *op, int timeout_ms);
 // Returns when every live worker of the job is in a barrier of this name. No limit but their lives.
 psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);
 
-// Async data sharding: the next range of an epoch's permutation, at most `want` of `examples`. Asking reports the last
-// range as done. *count = 0: the epoch is done by all.
-psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t *first,
-                   uint64_t *count, psc_error *error);
+// Batches of an epoch's permutation: [first + k * stride, + count) for k = 0 ... steps - 1, each cut off at end, where
+// one may be empty. count 0: the epoch is done by all.
+typedef struct psc_share {
+    uint64_t first, count, stride, end, steps;
+    uint64_t round;  // sync: the first batch is for the round after this one
+} psc_share;
+
+// Data sharding: what this worker trains next of an epoch's `examples`. Asking reports the last share as done. async,
+// ssp: one batch of at most `want`. sync: its part of the epoch in batches of `want`, when all live workers ask; then
+// its part of what dead workers have left; `round` is the last that this worker knows to be closed.
+psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
+                   psc_share *share, psc_error *error);
+
+// ssp: this worker has finished `step` steps. wait: returns when it is at most `staleness` steps ahead of the slowest
+// live worker. *clock, *slowest (may be NULL): its own clock and the slowest's, then.
+psc_code psc_clock(psc_client *client, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc_error *error);
+
+// ---- among workers ------------------------------------------------------------------------------------------------
+
+// Every live worker of the job calls these in the same order; they wait for each other as in a barrier. Computed in
+// rank order by the control task: the same bits for everyone. Of any size.
+typedef enum psc_reduce_op { PSC_SUM = 1, PSC_MEAN = 2, PSC_MIN = 3, PSC_MAX = 4 } psc_reduce_op;
+// data: count elements of float32, float64, int32 or int64; replaced by the result. *workers (may be NULL): how many
+// took part.
+psc_code psc_reduce(psc_client *client, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
+                    uint32_t *workers, psc_error *error);
+// Every worker brings `bytes` bytes, of a number of its own; *all gets them one after the other in rank order, and
+// sizes[r] (r < workers of the job; may be NULL) how many came from rank r. Free *all with free().
+psc_code psc_all_gather(psc_client *client, const char *name, const void *data, uint64_t bytes, void **all,
+                        uint64_t *all_bytes, uint64_t *sizes, psc_error *error);
+// The root's bytes to everyone. ABORTED: the root is not in the job any more.
+psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void *data, uint64_t bytes,
+                       psc_error *error);
+
+// Changes a hyperparameter of the job's rule on all ps tasks. sync: in round *round (0: the next that is possible),
+// which is then the one it will be in.
+psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error);
 
 #ifdef __cplusplus
 }

@@ -64,12 +64,12 @@ psc_code psc_barrier(psc_client *client, const char *name, psc_error *error)
     return psc__error_out(&w.error, error);
 }
 
-psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t *first,
-                   uint64_t *count, psc_error *error)
+psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
+                   psc_share *share, psc_error *error)
 {
     struct psc__waiter w;
     psc__waiter_init(&w);
-    psc__lease(client, epoch, examples, want, first, count, psc__waiter_wake, &w);
+    psc__lease(client, epoch, examples, want, round, share, psc__waiter_wake, &w);
     psc__waiter_wait(&w);
     return psc__error_out(&w.error, error);
 }

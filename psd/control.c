@@ -178,8 +178,7 @@ static void reform_rounds(struct psd_job *job, const struct psd_roster *roster, 
             ps_warn("job '%s': worker %" PRIu32
                     "'s gradient still counts in the open round of '%s' (its partition at %" PRIu64 ")",
                     job->name, departed, job->variables[job->partitions[i].variable].name, job->partitions[i].first);
-        struct psd_call *woken = psd_round_set_members(job, round, roster);
-        psd_ready_all(ready, &woken);
+        psd_round_set_members(job, round, roster, ready);
     }
 }
 
@@ -637,9 +636,10 @@ struct telling {
     uint64_t epoch;
 };
 
-static void told(void *arg, enum ps_code code)
+static void told(void *arg, enum ps_code code, const struct ps_rope *reply)
 {
     struct telling *x = arg;
+    (void)reply;
     pthread_mutex_lock(&x->job->lock);
     if (x->job->control == x->control) {
         x->control->telling[x->task] = false;
@@ -722,7 +722,7 @@ void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, 
 }
 
 // Runs fn over every list of parked calls that control keeps.
-static void for_each_list(struct psd_job *job, void (*fn)(struct psd_call **list, void *arg), void *arg)
+static void for_each_list(struct psd_job *job, void (*fn)(struct psd_waiters *list, void *arg), void *arg)
 {
     pthread_mutex_lock(&job->lock);
     for (uint32_t i = 0; job->control && i < job->control->workers; i++) {
@@ -732,7 +732,7 @@ static void for_each_list(struct psd_job *job, void (*fn)(struct psd_call **list
     pthread_mutex_unlock(&job->lock);
 }
 
-static void collect(struct psd_call **list, void *arg)
+static void collect(struct psd_waiters *list, void *arg)
 {
     psd_ready_all(arg, list);
 }
@@ -742,10 +742,9 @@ void psd_control_collect(struct psd_job *job, struct psd_call **ready)
     for_each_list(job, collect, ready);
 }
 
-static void count_calls(struct psd_call **list, void *arg)
+static void count_calls(struct psd_waiters *list, void *arg)
 {
-    for (const struct psd_call *call = *list; call; call = call->next)
-        ++*(uint32_t *)arg;
+    *(uint32_t *)arg += list->n;
 }
 
 uint32_t psd_control_waiting(struct psd_job *job)
@@ -760,7 +759,7 @@ struct late {
     struct psd_call **calls;
 };
 
-static void take_late(struct psd_call **list, void *arg)
+static void take_late(struct psd_waiters *list, void *arg)
 {
     struct late *late = arg;
     psd_take_late(list, late->now, late->calls);

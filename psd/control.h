@@ -31,11 +31,11 @@ struct psd_member {
     // through.
     uint64_t barrier_entered, barrier_passed;
     char barrier_name[80];
-    struct psd_call *in_barrier;  // its parked calls: more than one where it has sent again
+    struct psd_waiters in_barrier;  // its parked calls: more than one where it has sent again
 
-    struct psd_call *for_lease;  // as above
-    struct psd_range lease;      // count 0: none
-    uint64_t lease_sequence;     // under which it was given
+    struct psd_waiters for_lease;  // as above
+    struct psd_range lease;        // count 0: none
+    uint64_t lease_sequence;       // under which it was given
 };
 
 // One joint pass over the data.

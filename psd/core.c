@@ -134,7 +134,7 @@ int psd_turn_fail_ended(struct psd_turn *t)
 
 // ---- parked calls -------------------------------------------------------------------------------------------------
 
-int psd_park(struct psd_turn *t, struct psd_call **list)
+int psd_park(struct psd_turn *t, struct psd_waiters *list)
 {
     if (atomic_load(&t->core->draining))
         return ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", t->core->config.task);
@@ -142,8 +142,7 @@ int psd_park(struct psd_turn *t, struct psd_call **list)
         return psd_turn_fail_ended(t);
     if (t->call->parked_since == 0)
         t->call->parked_since = t->core->world.now(t->core->world.ctx);
-    t->call->next = *list;
-    *list = t->call;
+    psd_waiters_add(list, t->call);
     return PSD_PARKED;
 }
 
@@ -152,30 +151,6 @@ int psd_ready_one(struct psd_turn *t)
     t->call->next = t->ready;
     t->ready = t->call;
     return PSD_PARKED;
-}
-
-void psd_ready_all(struct psd_call **ready, struct psd_call **list)
-{
-    while (*list) {
-        struct psd_call *call = *list;
-        *list = call->next;
-        call->next = *ready;
-        *ready = call;
-    }
-}
-
-void psd_take_late(struct psd_call **list, uint64_t now, struct psd_call **late)
-{
-    while (*list) {
-        struct psd_call *call = *list;
-        if (call->deadline > now) {
-            list = &call->next;
-            continue;
-        }
-        *list = call->next;
-        call->next = *late;
-        *late = call;
-    }
 }
 
 // ---- time ---------------------------------------------------------------------------------------------------------
@@ -317,24 +292,33 @@ static const struct method {
     psd_method_fn run;
     int needs;
 } methods[] = {
-#define METHOD(NAME, type, fn, needs) [PARAMSERVER__V1__METHOD__##NAME] = {#NAME, &type##__descriptor, fn, needs},
-    METHOD(JOIN, paramserver__v1__join_request, psd_join,
-           WITH_CALLER) METHOD(HEARTBEAT, paramserver__v1__heartbeat_request, psd_heartbeat, WITH_CALLER | WITH_JOB)
-        METHOD(LEAVE, paramserver__v1__leave_request, psd_leave, WITH_CALLER | WITH_JOB)
-            METHOD(BARRIER, paramserver__v1__barrier_request, psd_barrier, WITH_CALLER | WITH_JOB)
-                METHOD(LEASE, paramserver__v1__lease_request, psd_lease, WITH_CALLER | WITH_JOB)
-                    METHOD(DECLARE, paramserver__v1__declare_request, psd_declare, WITH_CALLER)
-                        METHOD(DESCRIBE, paramserver__v1__describe_request, psd_describe, WITH_CALLER | WITH_JOB)
-                            METHOD(PUT, paramserver__v1__update_request, psd_put, WITH_CALLER | WITH_JOB) METHOD(
-                                ASSIGN_ADD, paramserver__v1__update_request, psd_assign_add, WITH_CALLER | WITH_JOB)
-                                METHOD(PUSH, paramserver__v1__update_request, psd_push, WITH_CALLER | WITH_JOB)
-                                    METHOD(GET, paramserver__v1__read_request, psd_get, WITH_CALLER | WITH_JOB)
-                                        METHOD(PULL, paramserver__v1__read_request, psd_pull, WITH_CALLER | WITH_JOB)
-                                            METHOD(STATUS, paramserver__v1__status_request, psd_status, 0)
-                                                METHOD(WORKERS, paramserver__v1__workers_request, psd_workers, 0)
-                                                    METHOD(STOP_JOB, paramserver__v1__stop_job_request, psd_stop_job, 0)
-                                                        METHOD(SET_MEMBERS, paramserver__v1__set_members_request,
-                                                               psd_set_members, 0)
+#define METHOD(NAME, type, fn, needs) \
+    [PARAMSERVER__V1__METHOD__##NAME] = {#NAME, &paramserver__v1__##type##_request__descriptor, fn, needs}
+    METHOD(JOIN, join, psd_join, WITH_CALLER),
+    METHOD(HEARTBEAT, heartbeat, psd_heartbeat, WITH_CALLER | WITH_JOB),
+    METHOD(LEAVE, leave, psd_leave, WITH_CALLER | WITH_JOB),
+    METHOD(BARRIER, barrier, psd_barrier, WITH_CALLER | WITH_JOB),
+    METHOD(LEASE, lease, psd_lease, WITH_CALLER | WITH_JOB),
+    METHOD(DECLARE, declare, psd_declare, WITH_CALLER),
+    METHOD(DESCRIBE, describe, psd_describe, WITH_CALLER | WITH_JOB),
+    METHOD(PUT, update, psd_put, WITH_CALLER | WITH_JOB),
+    METHOD(ASSIGN_ADD, update, psd_assign_add, WITH_CALLER | WITH_JOB),
+    METHOD(PUSH, update, psd_push, WITH_CALLER | WITH_JOB),
+    METHOD(GET, read, psd_get, WITH_CALLER | WITH_JOB),
+    METHOD(PULL, read, psd_pull, WITH_CALLER | WITH_JOB),
+    METHOD(STATUS, status, psd_status, 0),
+    METHOD(WORKERS, workers, psd_workers, 0),
+    METHOD(STOP_JOB, stop_job, psd_stop_job, 0),
+    METHOD(SET_MEMBERS, set_members, psd_set_members, 0),
+    METHOD(ASSIGN_SUB, update, psd_assign_sub, WITH_CALLER | WITH_JOB),
+    METHOD(PUSH_PULL, update, psd_push_pull, WITH_CALLER | WITH_JOB),
+    METHOD(REDUCE, reduce, psd_reduce, WITH_CALLER | WITH_JOB),
+    METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB),
+    METHOD(WAITS, waits, psd_waits, 0),
+    METHOD(SET_HYPER, set_hyper, psd_set_hyper, 0),
+    METHOD(DRAIN, drain, psd_drain, 0),
+    METHOD(PREPARE_HYPER, prepare_hyper, psd_prepare_hyper, 0),
+    METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),
 #undef METHOD
 };
 
@@ -410,7 +394,7 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
         call->reply(call, (enum ps_code)code, code ? t.error.text : "", &t.reply);
         ps_rope_clear(&t.reply);
     }
-    psd_ready_all(ready, &t.ready);
+    psd_move_calls(ready, &t.ready);
 }
 
 static void run_all(struct psd_core *core, struct psd_call *ready)

@@ -9,34 +9,19 @@
 #ifndef PSD_CORE_H
 #define PSD_CORE_H
 
-#include "common/error.h"
-#include "common/slice.h"
+#include "psd/call.h"
 
 struct psd_core;
-
-// A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it
-// stays the core's until reply has run, exactly once, perhaps before psd_core_call returns.
-struct psd_call {
-    int method;              // Method of the proto
-    uint64_t deadline;       // ns on psd_world.now's clock; UINT64_MAX: none
-    struct ps_rope request;  // the message; cleared by the core
-    // body is empty unless code is PS_OK; reply moves it or clears it.
-    void (*reply)(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body);
-
-    // The core's own from here on.
-    struct psd_call *next;
-    uint64_t parked_since;
-};
 
 struct psd_world {
     void *ctx;
     uint64_t (*now)(void *ctx);  // ns, monotonic
     uint64_t (*random)(void *ctx);
     uint64_t (*resident)(void *ctx);  // bytes of this process that are in memory
-    // Sends a message to another ps task (control task only: SetMembers). The answer's code comes back
-    // through done, never from inside send.
+    // Sends a message of the Peer service to another ps task. Its answer comes back through done, never from inside
+    // send; reply is empty unless code is PS_OK, and done's only while it runs.
     void (*send)(void *ctx, uint32_t task, int method, struct ps_rope *request,
-                 void (*done)(void *arg, enum ps_code code), void *arg);
+                 void (*done)(void *arg, enum ps_code code, const struct ps_rope *reply), void *arg);
 };
 
 struct psd_config {

@@ -1,6 +1,7 @@
 # libpsdcore: the parameter server without its network; nothing in it knows gRPC.
 noinst_LTLIBRARIES += libpsdcore.la
 libpsdcore_la_SOURCES = \
+	psd/call.c psd/call.h \
 	psd/clients.c \
 	psd/control.c psd/control.h \
 	psd/core.c psd/core.h \
@@ -8,6 +9,8 @@ libpsdcore_la_SOURCES = \
 	psd/service.h psd/service_admin.c psd/service_data.c psd/service_declare.c psd/service_read.c \
 	psd/shard.c psd/shard.h \
 	psd/storage.c psd/storage.h \
+	psd/step.c psd/step.h \
+	psd/unfinished.c \
 	psd/update.c psd/update.h
 libpsdcore_la_LIBADD = libcommon.la
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/alloc.h"
+#include "psd/step.h"
 #include "psd/update.h"
 
 enum ps_code psd_round_create(struct psd_partition *p, struct psd_pool *pool, uint32_t workers, struct psd_round **out,
@@ -148,14 +149,16 @@ static void apply_block(struct psd_job *job, const struct psd_round *round, uint
     struct psd_block *b = &round->partition->blocks[k];
     float mean[RUN];
     struct psd_page *out;
+    struct psd_step step;
     struct ps_error e;
     pthread_rwlock_rdlock(&job->cut);
     pthread_mutex_lock(&b->lock);
     if (psd_block_begin(b, &out, &e) == PS_OK) {
+        psd_step_init(&step, job, &job->variables[round->partition->variable], b, round->closed + 1);
         for (size_t at = 0; at < b->count; at += RUN) {
             size_t n = b->count - at < RUN ? b->count - at : RUN;
             mean_gradient(round, k, at, n, total, mean);
-            psd_update_rule(job, b, out, at, n, mean);
+            psd_step_apply(&step, b, out, at, n, mean);
         }
         b->steps++;
         psd_block_commit(b, out);
@@ -179,20 +182,18 @@ static void apply(struct psd_job *job, struct psd_round *round)
     round->closed++;
 }
 
-struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *round)
+void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
 {
-    struct psd_call *ready = NULL;
     pthread_mutex_lock(&round->lock);
     if (is_complete(round)) {
         apply(job, round);
-        ready = round->waiting;
-        round->waiting = NULL;
+        psd_ready_all(ready, &round->waiting);
     }
     pthread_mutex_unlock(&round->lock);
-    return ready;
 }
 
-struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster)
+void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster,
+                           struct psd_call **ready)
 {
     pthread_mutex_lock(&round->lock);
     if (roster->epoch >= round->epoch) {
@@ -201,7 +202,7 @@ struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *ro
             round->member[rank] = rank < roster->n && roster->takes_part[rank];
     }
     pthread_mutex_unlock(&round->lock);
-    return psd_round_try_close(job, round);
+    psd_round_try_close(job, round, ready);
 }
 
 bool psd_round_has_gradient(struct psd_round *round, uint32_t rank)

@@ -35,7 +35,7 @@ struct psd_round {
     bool *member;                            // [workers] of the open round
     uint64_t epoch;                          // of the membership that says so
     struct psd_contribution *contributions;  // [workers]
-    struct psd_call *waiting;                // Pulls for a round that has not closed
+    struct psd_waiters waiting;              // Pulls for a round that has not closed
     struct psd_partition *partition;
 };
 
@@ -53,12 +53,12 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
                                        uint32_t block, const struct psd_stamp *stamp, const struct ps_rope *payload,
                                        size_t offset);
-// Applies and opens the next round if all members' gradients are in. Returns the calls this makes ready (a
-// list by call->next).
-struct psd_call *psd_round_try_close(struct psd_job *job, struct psd_round *round);
+// Applies and opens the next round if all members' gradients are in. Calls that this makes ready are moved to *ready.
+void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready);
 // From now on the roster says whom to wait for, unless a later one has said so: rosters may overtake each other. A
 // departed worker's gradient counts if it is in whole.
-struct psd_call *psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster);
+void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster,
+                           struct psd_call **ready);
 // Is the whole gradient of rank in the open round?
 bool psd_round_has_gradient(struct psd_round *round, uint32_t rank);
 // Starts over for a new run on the old values: round 1, all workers members.

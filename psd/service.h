@@ -26,7 +26,7 @@ struct psd_core {
 
     pthread_mutex_t table;  // the job table lock
     struct psd_job *jobs;
-    struct psd_call *joining;  // Joins that wait for their job to be opened
+    struct psd_waiters joining;  // Joins that wait for their job to be opened
 
     pthread_mutex_t snapshot_lock;   // a leaf: nothing is locked under it but the pool
     struct psd_snapshot *snapshots;  // oldest first
@@ -67,6 +67,15 @@ int psd_leave(struct psd_turn *t);
 int psd_barrier(struct psd_turn *t);
 int psd_lease(struct psd_turn *t);
 int psd_set_members(struct psd_turn *t);
+int psd_assign_sub(struct psd_turn *t);
+int psd_push_pull(struct psd_turn *t);
+int psd_reduce(struct psd_turn *t);
+int psd_clock(struct psd_turn *t);
+int psd_waits(struct psd_turn *t);
+int psd_set_hyper(struct psd_turn *t);
+int psd_prepare_hyper(struct psd_turn *t);
+int psd_sum_squares(struct psd_turn *t);
+int psd_drain(struct psd_turn *t);
 int psd_status(struct psd_turn *t);
 int psd_workers(struct psd_turn *t);
 int psd_stop_job(struct psd_turn *t);
@@ -80,13 +89,9 @@ int psd_turn_fail_ended(struct psd_turn *t);  // ABORTED, with the reason for wh
 
 // Lists of parked calls. The lock that guards the list is held.
 // Returns PSD_PARKED, or the error where nothing may wait any more: the task drains, the job has ended.
-int psd_park(struct psd_turn *t, struct psd_call **list);
+int psd_park(struct psd_turn *t, struct psd_waiters *list);
 // Makes the turn's own call ready to run again at once; returns PSD_PARKED.
 int psd_ready_one(struct psd_turn *t);
-// Moves every call of a list to *ready.
-void psd_ready_all(struct psd_call **ready, struct psd_call **list);
-// Moves those whose deadline has passed to *late.
-void psd_take_late(struct psd_call **list, uint64_t now, struct psd_call **late);
 
 // Jobs. A reference keeps one alive after it was removed from the table.
 struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // referenced, or NULL

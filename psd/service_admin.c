@@ -29,8 +29,7 @@ static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *ou
         if (p->round) {
             pthread_mutex_lock(&p->round->lock);
             round = p->round->closed < round ? p->round->closed : round;
-            for (struct psd_call *call = p->round->waiting; call; call = call->next)
-                out->waiting++;
+            out->waiting += p->round->waiting.n;
             pthread_mutex_unlock(&p->round->lock);
         }
     }
@@ -57,8 +56,7 @@ static void describe_job(struct psd_job *job, struct job_status *s)
     out->duplicates = atomic_load(&job->duplicates);
     out->stale = atomic_load(&job->stale);
     pthread_mutex_lock(&job->lock);
-    for (const struct psd_call *call = job->waiting; call; call = call->next)
-        out->waiting++;
+    out->waiting += job->waiting.n;
     out->updates_per_second = job->updates_per_second;
     out->bytes_per_second = job->bytes_per_second;
     pthread_mutex_unlock(&job->lock);

@@ -136,7 +136,7 @@ static void change_block(struct update *u, const struct psd_piece *p, struct psd
     if (add)
         psd_update_add(p->variable->dtype, b, out, payload, offset);
     else if (u->push)
-        psd_update_push(u->t->job, b, out, payload, offset);
+        psd_update_push(u->t->job, p->variable, b, out, payload, offset);
     else
         psd_update_put(b, out, payload, offset);
 }
@@ -209,10 +209,8 @@ static void close_rounds(struct update *u)
     struct psd_round *last = NULL;
     for (size_t i = 0; i < u->pieces.n; i++) {
         struct psd_round *round = round_of(u, &u->pieces.v[i]);
-        if (round && round != last) {
-            struct psd_call *ready = psd_round_try_close(u->t->job, round);
-            psd_ready_all(&u->t->ready, &ready);
-        }
+        if (round && round != last)
+            psd_round_try_close(u->t->job, round, &u->t->ready);
         last = round;
     }
 }

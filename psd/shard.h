@@ -12,9 +12,9 @@
 
 #include "common/dtype.h"
 #include "proto/paramserver.pb-c.h"
+#include "psd/call.h"
 #include "psd/storage.h"
 
-struct psd_call;
 struct psd_round;
 
 struct psd_partition {
@@ -88,7 +88,7 @@ struct psd_job {
 
     // Membership, kept by the control task (psd/control.c); NULL elsewhere until the first SetMembers.
     struct psd_control *control;
-    struct psd_call *waiting;  // Describe(wait)
+    struct psd_waiters waiting;  // Describe(wait)
 
     // Counted since the start, and per second over the last second (by psd_core_tick).
     atomic_ullong updates, bytes_moved, duplicates, stale;

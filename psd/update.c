@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/utf8.h"
+#include "psd/step.h"
 
 bool psd_job_fail(struct psd_job *job, const char *reason)
 {
@@ -17,20 +18,6 @@ bool psd_job_fail(struct psd_job *job, const char *reason)
     atomic_store(&job->failed, 2);
     ps_warn("job '%s' has ended: %s", job->name, job->failure);
     return true;
-}
-
-void psd_update_rule(const struct psd_job *job, const struct psd_block *b, struct psd_page *out, size_t at, size_t n,
-                     const float *g)
-{
-    struct ps_rule_args a = {.n = n, .step = b->steps + 1, .g = g};
-    a.w_in = (const float *)b->page->data + at;
-    a.w_out = (float *)out->data + at;
-    for (int k = 0; k < job->rule->slots; k++) {
-        size_t offset = psd_slot_offset(b->value_bytes, k);
-        a.slot_in[k] = (const float *)(b->page->data + offset) + at;
-        a.slot_out[k] = (float *)(out->data + offset) + at;
-    }
-    job->rule->apply(job->hyper, &a);
 }
 
 // Walks payload bytes in runs of whole, aligned elements: the received bytes themselves where they are
@@ -66,12 +53,14 @@ static bool next_run(struct run *r)
     return true;
 }
 
-void psd_update_push(const struct psd_job *job, struct psd_block *b, struct psd_page *out,
+void psd_update_push(const struct psd_job *job, const struct psd_variable *v, struct psd_block *b, struct psd_page *out,
                      const struct ps_rope *payload, size_t offset)
 {
+    struct psd_step step;
     struct run r = {.payload = payload, .offset = offset, .left = b->value_bytes, .elem = sizeof(float)};
+    psd_step_init(&step, job, v, b, 0);
     for (size_t at = 0; next_run(&r); at += r.n)
-        psd_update_rule(job, b, out, at, r.n, r.data);
+        psd_step_apply(&step, b, out, at, r.n, r.data);
     b->steps++;
 }
 

@@ -9,11 +9,8 @@
 
 #include "psd/shard.h"
 
-// Elements [at, at + n) by the job's rule. g: n floats.
-void psd_update_rule(const struct psd_job *job, const struct psd_block *b, struct psd_page *out, size_t at, size_t n,
-                     const float *g);
 // The whole block from payload bytes at offset; counts a step of the rule.
-void psd_update_push(const struct psd_job *job, struct psd_block *b, struct psd_page *out,
+void psd_update_push(const struct psd_job *job, const struct psd_variable *v, struct psd_block *b, struct psd_page *out,
                      const struct ps_rope *payload, size_t offset);
 void psd_update_add(int dtype, const struct psd_block *b, struct psd_page *out, const struct ps_rope *payload,
                     size_t offset);

@@ -7,6 +7,7 @@
 
 #define DATA(name) "/paramserver.v1.ParameterServer/" name
 #define ADMIN(name) "/paramserver.v1.Admin/" name
+#define PEER(name) "/paramserver.v1.Peer/" name
 
 static const char *const paths[PS_METHODS] = {
     [PARAMSERVER__V1__METHOD__JOIN] = DATA("Join"),
@@ -24,7 +25,16 @@ static const char *const paths[PS_METHODS] = {
     [PARAMSERVER__V1__METHOD__STATUS] = ADMIN("Status"),
     [PARAMSERVER__V1__METHOD__WORKERS] = ADMIN("Workers"),
     [PARAMSERVER__V1__METHOD__STOP_JOB] = ADMIN("StopJob"),
-    [PARAMSERVER__V1__METHOD__SET_MEMBERS] = ADMIN("SetMembers"),
+    [PARAMSERVER__V1__METHOD__SET_MEMBERS] = PEER("SetMembers"),
+    [PARAMSERVER__V1__METHOD__ASSIGN_SUB] = DATA("AssignSub"),
+    [PARAMSERVER__V1__METHOD__PUSH_PULL] = DATA("PushPull"),
+    [PARAMSERVER__V1__METHOD__REDUCE] = DATA("Reduce"),
+    [PARAMSERVER__V1__METHOD__CLOCK] = DATA("Clock"),
+    [PARAMSERVER__V1__METHOD__WAITS] = ADMIN("Waits"),
+    [PARAMSERVER__V1__METHOD__SET_HYPER] = ADMIN("SetHyper"),
+    [PARAMSERVER__V1__METHOD__DRAIN] = ADMIN("Drain"),
+    [PARAMSERVER__V1__METHOD__PREPARE_HYPER] = PEER("PrepareHyper"),
+    [PARAMSERVER__V1__METHOD__SUM_SQUARES] = PEER("SumSquares"),
 };
 
 const char *ps_method_path(int method)
@@ -40,5 +50,6 @@ const char *ps_method_name(int method)
 
 bool ps_method_streams(int method)
 {
-    return method >= PARAMSERVER__V1__METHOD__JOIN && method <= PARAMSERVER__V1__METHOD__PULL;
+    const char *path = ps_method_path(method);
+    return path && strncmp(path, DATA(""), strlen(DATA(""))) == 0;
 }

@@ -49,7 +49,7 @@ static void on_call(void *ctx, struct ps_call *from)
 enum { SEND_TIMEOUT_MS = 5000 };
 
 struct outbound {
-    void (*done)(void *arg, enum ps_code code);
+    void (*done)(void *arg, enum ps_code code, const struct ps_rope *reply);
     void *arg;
     uint32_t task;
 };
@@ -57,15 +57,14 @@ struct outbound {
 static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
 {
     struct outbound *out = arg;
-    (void)reply;
     if (code)
         ps_debug("ps:%u: %s: %s", out->task, ps_code_name(code), text);
-    out->done(out->arg, code);
+    out->done(out->arg, code, reply);
     free(out);
 }
 
 static void world_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
-                       void (*done)(void *arg, enum ps_code code), void *arg)
+                       void (*done)(void *arg, enum ps_code code, const struct ps_rope *reply), void *arg)
 {
     struct psd_rpc *r = ctx;
     struct outbound *out = ps_alloc(sizeof *out);

@@ -365,7 +365,7 @@ static uint64_t psd_resident(void *ctx)
 
 // What waits for the answer to a message from one psd to another.
 struct peer_call {
-    void (*done)(void *, enum ps_code);
+    void (*done)(void *, enum ps_code, const struct ps_rope *);
     void *arg;
 };
 
@@ -373,13 +373,12 @@ static void peer_replied(void *arg, enum ps_code code, const char *text, struct 
 {
     struct peer_call *p = arg;
     (void)text;
-    (void)body;
-    p->done(p->arg, code);
+    p->done(p->arg, code, body);
     free(p);
 }
 
-static void psd_send(void *ctx, uint32_t task, int method, struct ps_rope *request, void (*done)(void *, enum ps_code),
-                     void *arg)
+static void psd_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
+                     void (*done)(void *, enum ps_code, const struct ps_rope *), void *arg)
 {
     struct sim *sim = ctx;
     struct peer_call *p = ps_alloc(sizeof *p);

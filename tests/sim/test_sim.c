@@ -305,7 +305,7 @@ static bool push_twice(struct sim_worker *w)
     for (int i = 0; i < 35; i++)
         g[i] = 1000;
     // A second gradient for the round, ahead of the real one, which is then refused: whichever is first counts, once.
-    psc_push(w->client, &t, 1, w->step + 1, 1, NULL, NULL, NULL);
+    psc_push(w->client, &t, 1, &(psc_push_options){.round = w->step + 1, .examples = 1}, NULL, NULL, NULL);
     return true;
 }
 

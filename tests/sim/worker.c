@@ -81,7 +81,8 @@ static void step(struct sim_worker *w)
         w->job->gradient(w->rank, w->step, v, w->gradients[v].data, w->gradients[v].count);
     w->step++;
     w->pending = 2;
-    psc_push(w->client, w->gradients, n_variables(w), round_of(w, w->step), 1, on_push, w, NULL);
+    psc_push(w->client, w->gradients, n_variables(w), &(psc_push_options){.round = round_of(w, w->step), .examples = 1},
+             on_push, w, NULL);
     psc_pull(w->client, w->weights, n_variables(w), round_of(w, w->step), on_step_part, w, NULL);
 }
 

@@ -146,7 +146,7 @@ static psc_result finish(struct bench *b, struct outcome *o)
 static psc_result push(struct bench *b, size_t first, size_t n)
 {
     struct outcome o = {0};
-    psc_push(b->client, b->tensors + first, n, 0, 1, on_result, &o, NULL);
+    psc_push(b->client, b->tensors + first, n, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
     return finish(b, &o);
 }
 
@@ -448,7 +448,7 @@ static uint64_t push_through_cut(psc_transport transport, uint64_t param)
     fill(b->big, BIG, 1);
     b->scalar = 1;
     for (int i = 0; i < 3; i++)
-        psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &o[i], NULL);
+        psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
     for (int i = 0; i < 3; i++) {
         assert_true(fake_run(&b->fake, &o[i].done, 200));
         assert_int_equal(o[i].result.error.code, PSC_OK);
@@ -534,9 +534,10 @@ static void test_window(void **state)
     struct outcome first = {0}, *rest = calloc(600, sizeof *rest);
     b->fake.fate = task_is_down;
     b->fake.param = 1;
-    psc_push(b->client, b->tensors, 1, 0, 1, on_result, &first, NULL);  // needs all tasks, of which one is down
+    psc_push(b->client, b->tensors, 1, &(psc_push_options){.examples = 1}, on_result, &first,
+             NULL);  // needs all tasks, of which one is down
     for (int i = 0; i < 600; i++)
-        psc_push(b->client, b->tensors + 3, 1, 0, 1, on_result, &rest[i], NULL);
+        psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, on_result, &rest[i], NULL);
     fake_idle(&b->fake, 2);
     uint64_t highest = 0, lowest = UINT64_MAX;
     for (size_t i = 0; i < b->fake.n_arrivals; i++) {
@@ -564,7 +565,7 @@ static void test_waiting_for_the_window_has_a_deadline(void **state)
     struct outcome barrier = {0}, *o = calloc(PS_WINDOW, sizeof *o);
     psc__barrier(b->client, "b", on_done, &barrier);  // holds its sequence
     for (int i = 0; i < PS_WINDOW; i++)
-        psc_push(b->client, b->tensors + 3, 1, 0, 1, on_result, &o[i], NULL);
+        psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
     assert_true(fake_run(&b->fake, &o[PS_WINDOW - 1].done, 30));
     assert_int_equal(o[PS_WINDOW - 1].result.error.code, PSC_DEADLINE_EXCEEDED);
     assert_non_null(strstr(o[PS_WINDOW - 1].result.error.text, "256 earlier operations are still open"));
@@ -583,7 +584,7 @@ static void test_unreachable_until_the_deadline(void **state)
     b->fake.fate = task_is_down;
     b->fake.param = 1;
     uint64_t start = b->fake.now;
-    psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &o, NULL);
+    psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
     psc_result r = finish(b, &o);
     assert_int_equal(r.error.code, PSC_UNAVAILABLE);
     assert_non_null(strstr(r.error.text, "push: ps:1 (b:2) cannot be reached, tried for 2"));
@@ -716,7 +717,7 @@ static void test_tensors_are_checked(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct outcome o = {0};
-        psc_push(b->client, bad[i].tensors, 2, 0, 1, on_result, &o, NULL);
+        psc_push(b->client, bad[i].tensors, 2, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
         assert_int_equal(atomic_load(&o.done), 0);  // never from inside
         assert_int_equal(finish(b, &o).error.code, bad[i].code);
         assert_non_null(strstr(o.result.error.text, bad[i].text));
@@ -724,7 +725,7 @@ static void test_tensors_are_checked(void **state)
     for (size_t i = 0; i < b->fake.n_arrivals; i++)
         assert_int_equal(b->fake.arrivals[i].sequence, 0);
     struct outcome o = {0};
-    psc_push(b->client, NULL, 0, 0, 1, on_result, &o, NULL);
+    psc_push(b->client, NULL, 0, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
     assert_int_equal(finish(b, &o).error.code, PSC_OK);
     bench_free(b);
 }
@@ -771,11 +772,11 @@ static void test_barrier_and_lease(void **state)
     fake_wake(&b->fake);
     assert_true(fake_run(&b->fake, &o.done, 10));
     assert_int_equal(o.error.code, PS_OK);
-    uint64_t first = 0, count = 0;
-    psc__lease(b->client, 2, 5000, 64, &first, &count, on_done, &leased);
+    psc_share share;
+    psc__lease(b->client, 2, 5000, 64, 0, &share, on_done, &leased);
     assert_true(fake_run(&b->fake, &leased.done, 10));
-    assert_int_equal(first, 2000);
-    assert_int_equal(count, 64);
+    assert_int_equal(share.first, 2000);
+    assert_int_equal(share.count, 64);
     bench_free(b);
 }
 
@@ -873,7 +874,7 @@ static void test_memory_is_kept_until_the_transport_lets_go(void **state)
     struct bench *b = bench_ready(PSC_STREAM);
     struct outcome o = {0};
     b->fake.hold_memory = true;
-    psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &o, NULL);
+    psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
     fake_idle(&b->fake, 5);
     assert_int_equal(atomic_load(&o.done), 0);
     fake_release_memory(&b->fake);
@@ -887,7 +888,7 @@ static void test_leaving_ends_what_is_under_way(void **state)
     (void)state;
     struct bench *b = bench_ready(PSC_STREAM);
     struct outcome pushed = {0}, pulled = {0}, barrier = {0}, late = {0}, left = {0};
-    psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &pushed, NULL);
+    psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &pushed, NULL);
     psc_pull(b->client, b->tensors, 1, 1, on_result, &pulled, NULL);
     psc__barrier(b->client, "end", on_done, &barrier);
     psc__leave(b->client, NULL, on_done, &left);
@@ -897,7 +898,7 @@ static void test_leaving_ends_what_is_under_way(void **state)
     assert_true(fake_run(&b->fake, &left.done, 10));
     assert_int_equal(left.error.code, PS_OK);
     assert_int_equal(b->fake.leaves, 1);
-    psc_push(b->client, b->tensors, 1, 0, 1, on_result, &late, NULL);
+    psc_push(b->client, b->tensors, 1, &(psc_push_options){.examples = 1}, on_result, &late, NULL);
     psc__client_free(b->client);
     b->client = NULL;
     assert_int_equal(late.result.error.code, PSC_CANCELLED);
@@ -912,7 +913,7 @@ static void test_dying_with_everything_under_way(void **state)
         struct outcome o = {0};
         b->fake.shuffle = true;
         for (int i = 0; i < 5; i++) {
-            psc_push(b->client, b->tensors, N_VARIABLES, 0, 1, on_result, &o, NULL);
+            psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
             psc_pull(b->client, b->tensors, N_VARIABLES, 0, on_result, &o, NULL);
         }
         psc__barrier(b->client, "end", on_done, &o);
@@ -979,8 +980,8 @@ static void test_threads_wait(void **state)
     psc_pull(b->client, b->tensors + 3, 1, 1, NULL, NULL, &op);  // of a round that does not close
     assert_false(psc_done(op, 0));
     assert_false(psc_done(op, 20));
-    uint64_t first, count;
-    assert_int_equal(psc_lease(b->client, 1, 100, 10, &first, &count, &e), PSC_OK);
+    psc_share share;
+    assert_int_equal(psc_lease(b->client, 1, 100, 10, 0, &share, &e), PSC_OK);
     Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     ProtobufCMessage *reply;
     struct ps_error why;

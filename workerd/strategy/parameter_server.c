@@ -192,11 +192,13 @@ static enum wk_next next_leased(struct parameter_server *s, uint64_t epoch, bool
             return WK_LATER;
         if (settle_one(s, &s->push, e))
             return WK_FAILED;
-        if (psc_lease(s->client, epoch, s->env->examples, LEASE_BATCHES * batch, &s->lease_first, &s->lease_left,
-                      &error)) {
+        psc_share share;
+        if (psc_lease(s->client, epoch, s->env->examples, LEASE_BATCHES * batch, 0, &share, &error)) {
             wk_take_error(&error, e);
             return WK_FAILED;
         }
+        s->lease_first = share.first;
+        s->lease_left = share.count;
         if (s->lease_left == 0)
             return WK_EPOCH_END;
     }
@@ -251,7 +253,8 @@ static enum ps_code parameter_server_end_step(void *state, uint64_t step, int ro
             memset(s->gradients[i].data, 0, s->gradients[i].count * sizeof(float));
     delay(s, step);
     s->round = s->sync ? step + 1 : 0;
-    psc_push(s->client, s->gradients, s->n, s->round, (uint64_t)rows, NULL, NULL, &s->push);
+    psc_push(s->client, s->gradients, s->n, &(psc_push_options){.round = s->round, .examples = (uint64_t)rows}, NULL,
+             NULL, &s->push);
     start_pull(s);
     return PS_OK;
 }

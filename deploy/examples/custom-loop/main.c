@@ -58,11 +58,16 @@ int main(int argc, char **argv)
     need(psc_cluster_load(argv[1], &cluster, &e), &e);
     need(psc_connect(cluster, &options, &client, &e), &e);
 
-    psc_tensor weights[] = {{"w", w, FEATURES, PSC_FLOAT32}, {"b", &b, 1, PSC_FLOAT32}};
-    psc_tensor gradients[] = {{"w", dw, FEATURES, PSC_FLOAT32}, {"b", &db, 1, PSC_FLOAT32}};
+    psc_tensor weights[] = {{.name = "w", .data = w, .count = FEATURES, .dtype = PSC_FLOAT32},
+                            {.name = "b", .data = &b, .count = 1, .dtype = PSC_FLOAT32}};
+    psc_tensor gradients[] = {{.name = "w", .data = dw, .count = FEATURES, .dtype = PSC_FLOAT32},
+                              {.name = "b", .data = &db, .count = 1, .dtype = PSC_FLOAT32}};
     if (psc_is_chief(client)) {
         const uint64_t shape[] = {FEATURES};
-        const psc_variable variables[] = {{"w", PSC_FLOAT32, shape, 1, true}, {"b", PSC_FLOAT32, NULL, 0, true}};
+        const psc_variable variables[] = {
+            {.name = "w", .dtype = PSC_FLOAT32, .shape = shape, .rank = 1, .trainable = true},
+            {.name = "b", .dtype = PSC_FLOAT32, .trainable = true},
+        };
         const psc_hyper rate = {"learning_rate", 0.1};
         const psc_declaration declaration = {
             .variables = variables, .n_variables = 2, .rule = "sgd", .hypers = &rate, .n_hypers = 1};
@@ -78,7 +83,7 @@ int main(int argc, char **argv)
         psc_pull(client, weights, 2, 0, NULL, NULL, &op);
         need(psc_wait(op, NULL, &e), &e);
         loss = loss_and_gradient(&seed, w, b, dw, &db);
-        psc_push(client, gradients, 2, 0, BATCH, NULL, NULL, &op);
+        psc_push(client, gradients, 2, &(psc_push_options){.examples = BATCH}, NULL, NULL, &op);
         need(psc_wait(op, NULL, &e), &e);
         psc_report(client, step, 0, loss);
     }

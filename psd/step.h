@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One application of a variable's rule to one block: which rule, with which hyperparameters of the moment.
+//
+// Receives from: update, round. Hands to: the rules of common/. Threads: any; the block's lock is held.
+#ifndef PSD_STEP_H
+#define PSD_STEP_H
+
+#include "psd/shard.h"
+
+struct psd_step {
+    const struct ps_rule *rule;
+    double hyper[PS_RULE_MAX_HYPERS];
+    uint64_t step;  // Keras's iterations + 1
+};
+
+// round: the one that is being applied; 0: none.
+void psd_step_init(struct psd_step *s, const struct psd_job *job, const struct psd_variable *v,
+                   const struct psd_block *b, uint64_t round);
+// Elements [at, at + n) of the block, into out. g: n floats. psd_block.steps is counted by the caller, once.
+void psd_step_apply(const struct psd_step *s, const struct psd_block *b, struct psd_page *out, size_t at, size_t n,
+                    const float *g);
+
+#endif
