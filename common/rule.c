@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/cpu.h"
 #include "common/elementary.h"
@@ -460,21 +461,25 @@ const struct ps_rule *ps_rule_find(const char *name)
     return NULL;
 }
 
-static const struct ps_optimizer optimizers[] = {
-    {"sgd", "nesterov", {"sgd", "momentum", "sgd", "nesterov"}},
-    {"adam", NULL, {"adam", "adam"}},
-    {"adamw", NULL, {"adamw", "adamw"}},
-    {"rmsprop", "centered", {"rmsprop", "rmsprop_momentum", "rmsprop_centered", "rmsprop_centered"}},
-    {"adagrad", NULL, {"adagrad", "adagrad"}},
-    {"adadelta", NULL, {"adadelta", "adadelta"}},
-    {"ftrl", NULL, {"ftrl", "ftrl"}},
+// Keras's optimizers whose rule is not the one of the same name.
+static const struct {
+    const char *name;
+    const char *rule[2][2];  // [flag][with a momentum]
+} families[] = {
+    {"sgd", {{"sgd", "momentum"}, {"sgd", "nesterov"}}},
+    {"rmsprop", {{"rmsprop", "rmsprop_momentum"}, {"rmsprop_centered", "rmsprop_centered"}}},
 };
+static const char *const alone[] = {"adagrad", "adadelta", "adam", "adamw", "ftrl"};
 
-enum { N_OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
-
-const struct ps_optimizer *ps_optimizer_at(int i)
+const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum, bool flag)
 {
-    return i >= 0 && i < N_OPTIMIZERS ? &optimizers[i] : NULL;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (strcasecmp(keras_name, families[i].name) == 0)
+            return ps_rule_find(families[i].rule[flag][momentum != 0]);
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (strcasecmp(keras_name, alone[i]) == 0)
+            return ps_rule_find(alone[i]);
+    return NULL;
 }
 
 // ---- hyperparameters ----------------------------------------------------------------------------------------------

@@ -84,14 +84,10 @@ double ps_sum_squares(const float *g, size_t n);
 // min(1, limit / norm). NaN where the sum is not finite, as in Keras's global_clipnorm; 1 where limit is 0.
 float ps_clip_factor(double sum_squares, double limit);
 
-// A Keras optimizer: one rule, or several that differ in their slots.
-struct ps_optimizer {
-    const char *name;     // keras.optimizers.get's: "sgd", "rmsprop", ...
-    const char *flag;     // its argument that is no hyperparameter but picks another rule; NULL: none
-    const char *rule[4];  // with momentum = 0, without; with the flag and momentum = 0, without
-};
-
-// The i-th, NULL past the last. rule[1] has all hyperparameters.
-const struct ps_optimizer *ps_optimizer_at(int i);
+// The rule that a Keras optimizer is ("sgd", "Adam": any case). Of those that differ in their slots it is the one with
+// the fewest that will do: sgd, momentum, nesterov (flag: sgd's `nesterov`); rmsprop, rmsprop_momentum,
+// rmsprop_centered (flag: rmsprop's `centered`). With a momentum and without the flag it has all hyperparameters that
+// any of them has. NULL: no such optimizer.
+const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum, bool flag);
 
 #endif
