@@ -147,10 +147,30 @@ static void table_is_consistent(void **ctx)
 static void optimizers_are_rules(void **ctx)
 {
     (void)ctx;
-    assert_string_equal("sgd", ps_rule_for_optimizer("sgd", 0)->name);
-    assert_string_equal("momentum", ps_rule_for_optimizer("SGD", 0.9)->name);
-    assert_string_equal("adam", ps_rule_for_optimizer("Adam", 0)->name);
-    assert_null(ps_rule_for_optimizer("momentum", 0.9));
+    static const struct {
+        const char *optimizer;
+        double momentum;
+        bool flag;
+        const char *rule;
+    } row[] = {
+        {"sgd", 0, false, "sgd"},
+        {"SGD", 0.9, false, "momentum"},
+        {"sgd", 0, true, "sgd"},
+        {"sgd", 0.9, true, "nesterov"},
+        {"RMSprop", 0, false, "rmsprop"},
+        {"rmsprop", 0.9, false, "rmsprop_momentum"},
+        {"rmsprop", 0, true, "rmsprop_centered"},
+        {"rmsprop", 0.9, true, "rmsprop_centered"},
+        {"Adam", 0, false, "adam"},
+        {"AdamW", 0, false, "adamw"},
+        {"adagrad", 0, false, "adagrad"},
+        {"adadelta", 0, false, "adadelta"},
+        {"ftrl", 0, false, "ftrl"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        assert_string_equal(row[i].rule, ps_rule_for_optimizer(row[i].optimizer, row[i].momentum, row[i].flag)->name);
+    assert_null(ps_rule_for_optimizer("momentum", 0.9, false));
+    assert_null(ps_rule_for_optimizer("assign_add", 0, false));
 }
 
 static void refuses(const char *rule, const char *name, double value, const char *why)
