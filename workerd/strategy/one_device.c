@@ -14,7 +14,7 @@ struct one_device {
     double hyper[PS_RULE_MAX_HYPERS];
     float **slots;  // [params * rule->slots], NULL where a parameter is not trainable
     float *factor;  // [params] what clipping by norm multiplies the gradients by
-    uint64_t epoch, at;
+    uint64_t epoch, at, steps;
 };
 
 static void one_device_close(void *state, const char *reason)
@@ -68,6 +68,12 @@ static enum ps_code one_device_open(const struct wk_env *env, void **state, stru
     return PS_OK;
 }
 
+static uint64_t one_device_first_epoch(void *state)
+{
+    (void)state;
+    return 0;
+}
+
 static enum wk_next one_device_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
 {
     struct one_device *s = state;
@@ -81,6 +87,7 @@ static enum wk_next one_device_next(void *state, uint64_t epoch, bool idle, stru
     if (left == 0)
         return idle ? WK_EPOCH_END : WK_LATER;
     work->epoch = epoch;
+    work->step = s->steps++;
     work->first = s->at;
     work->rows = left < (uint64_t)s->env->job->batch_size ? (int)left : s->env->job->batch_size;
     s->at += (uint64_t)work->rows;
@@ -173,6 +180,7 @@ static void one_device_report(void *state, uint64_t step, double images_per_seco
 const struct wk_strategy wk_one_device = {
     .name = "one_device",
     .open = one_device_open,
+    .first_epoch = one_device_first_epoch,
     .next = one_device_next,
     .begin_step = one_device_begin_step,
     .end_step = one_device_end_step,
