@@ -38,6 +38,7 @@ include tests/unit/psd.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
 include tests/unit/safetensors.mk
+include tests/unit/schedule.mk
 include tests/unit/table.mk
 include tests/unit/wire.mk
 include tests/sim/local.mk
