@@ -33,6 +33,7 @@ include tests/unit/job.mk
 include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
+include tests/unit/one_device.mk
 include tests/unit/placement.mk
 include tests/unit/psd.mk
 include tests/unit/rpc.mk
