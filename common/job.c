@@ -261,36 +261,42 @@ static enum ps_code take_metrics(const struct field *f, const struct ps_yaml *v,
     return PS_OK;
 }
 
-static size_t length(const struct ps_yaml *list)
+// A list of least .. most numbers.
+static enum ps_code check_list(const struct field *f, const struct ps_yaml *v, size_t least, size_t most,
+                               struct ps_error *e)
 {
     size_t n = 0;
-    for (const struct ps_yaml *item = list->first; item; item = item->next)
+    if (v->kind != PS_YAML_LIST)
+        return ps_yaml_expected(v, f->path, e, "a list of numbers");
+    for (const struct ps_yaml *item = v->first; item; item = item->next)
         n++;
-    return n;
+    if (n >= least && n <= most)
+        return PS_OK;
+    if (least == most)
+        return ps_yaml_fail(v, e, "%s has %zu numbers; it must have %zu, one more than boundaries", f->path, n, most);
+    return ps_yaml_fail(v, e, "%s has %zu numbers; it must have %zu to %zu", f->path, n, least, most);
 }
 
 static enum ps_code take_boundaries(const struct field *f, const struct ps_yaml *v, struct ps_schedule *to,
                                     struct ps_error *e)
 {
-    size_t n = length(v), i = 0;
-    if (v->kind != PS_YAML_LIST || n == 0 || n > PS_SCHEDULE_MAX_BOUNDARIES)
-        return ps_yaml_expected(v, f->path, e, "a list of 1 to %d whole numbers", PS_SCHEDULE_MAX_BOUNDARIES);
+    if (check_list(f, v, 1, PS_SCHEDULE_MAX_BOUNDARIES, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
     for (const struct ps_yaml *item = v->first; item; item = item->next)
-        if (ps_yaml_uint(item, f->path, f->min, f->max, &to->boundary[i++], e) != PS_OK)
+        if (ps_yaml_uint(item, f->path, f->min, f->max, &to->boundary[to->n_boundaries++], e) != PS_OK)
             return PS_INVALID_ARGUMENT;
-    to->n_boundaries = n;
     return PS_OK;
 }
 
-// After the boundaries.
+// After the boundaries, of which there is one less.
 static enum ps_code take_values(const struct field *f, const struct ps_yaml *v, struct ps_schedule *to,
                                 struct ps_error *e)
 {
-    size_t n = length(v), i = 0;
-    if (v->kind != PS_YAML_LIST || n != to->n_boundaries + 1)
-        return ps_yaml_expected(v, f->path, e, "a list of %zu numbers, one more than boundaries", to->n_boundaries + 1);
+    double *value = to->value;
+    if (check_list(f, v, to->n_boundaries + 1, to->n_boundaries + 1, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
     for (const struct ps_yaml *item = v->first; item; item = item->next)
-        if (ps_yaml_real(item, f->path, &to->value[i++], e) != PS_OK)
+        if (ps_yaml_real(item, f->path, value++, e) != PS_OK)
             return PS_INVALID_ARGUMENT;
     return PS_OK;
 }
