@@ -49,16 +49,17 @@ static struct test_sent {
     enum ps_code code;
 } test_sent;
 
-static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request, void (*done)(void *, enum ps_code),
-                      void *arg)
+static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
+                      void (*done)(void *, enum ps_code, const struct ps_rope *), void *arg)
 {
+    const struct ps_rope nothing = PS_ROPE_EMPTY;
     (void)ctx;
     (void)task;
     (void)method;
     test_sent.n++;
     ps_rope_clear(&test_sent.last);
     ps_rope_move(&test_sent.last, request);
-    done(arg, test_sent.code);
+    done(arg, test_sent.code, &nothing);
 }
 
 static inline struct psd_core *core_new_task(uint32_t task, uint32_t tasks, uint64_t memory)
