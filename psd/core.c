@@ -89,6 +89,12 @@ struct psd_job *psd_job_install(struct psd_core *core, const char *name)
     return job;
 }
 
+static bool collect(struct psd_waiters *list, void *ready)
+{
+    psd_ready_all(ready, list);
+    return false;
+}
+
 void psd_job_collect(struct psd_job *job, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
@@ -102,6 +108,9 @@ void psd_job_collect(struct psd_job *job, struct psd_call **ready)
             pthread_mutex_unlock(&round->lock);
         }
     }
+    char what[256], whom[256];
+    psd_tuning_walk(job, collect, ready, what, whom, sizeof what);
+    psd_norms_walk(job, collect, ready, what, whom, sizeof what);
     psd_control_collect(job, ready);
 }
 
@@ -175,6 +184,29 @@ static void answer_late(struct psd_job *job, struct psd_call *late, uint64_t now
     }
 }
 
+struct late {
+    uint64_t now;
+    struct psd_call *calls;
+};
+
+static bool take_late(struct psd_waiters *list, void *arg)
+{
+    struct late *late = arg;
+    psd_take_late(list, late->now, &late->calls);
+    return late->calls != NULL;
+}
+
+static void tick_changes(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    struct late late = {.now = now};
+    char what[256], whom[256];
+    psd_tuning_tick(core, job, now, ready);
+    psd_norms_send(core, job, ready);
+    psd_tuning_walk(job, take_late, &late, what, whom, sizeof what);
+    psd_norms_walk(job, take_late, &late, what, whom, sizeof what);
+    answer_late(job, late.calls, now);
+}
+
 static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     struct psd_call *late = NULL;
@@ -192,6 +224,7 @@ static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, s
     }
     psd_control_take_late(job, now, &late);
     answer_late(job, late, now);
+    tick_changes(core, job, now, ready);
     if (atomic_load(&job->failed) == 2)
         psd_job_collect(job, ready);
 }
@@ -242,8 +275,6 @@ static void tick_one(struct psd_core *core, struct psd_job *job, void *arg)
         tick_rates(job, tick->seconds);
 }
 
-static void run_all(struct psd_core *core, struct psd_call *ready);
-
 void psd_core_tick(struct psd_core *core)
 {
     struct tick tick = {.now = core->world.now(core->world.ctx)};
@@ -260,7 +291,7 @@ void psd_core_tick(struct psd_core *core)
     pthread_mutex_unlock(&core->table);
     answer_late(NULL, late, tick.now);
     psd_expire_snapshots(core, tick.now, NULL);
-    run_all(core, tick.ready);
+    psd_run_ready(core, tick.ready);
 }
 
 static void drain_one(struct psd_core *core, struct psd_job *job, void *arg)
@@ -277,7 +308,7 @@ void psd_core_drain(struct psd_core *core)
     pthread_mutex_lock(&core->table);
     psd_ready_all(&all, &core->joining);
     pthread_mutex_unlock(&core->table);
-    run_all(core, all);  // each wants to park again, and is told
+    psd_run_ready(core, all);  // each wants to park again, and is told
 }
 
 // ---- calls --------------------------------------------------------------------------------------------------------
@@ -397,7 +428,7 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
     psd_move_calls(ready, &t.ready);
 }
 
-static void run_all(struct psd_core *core, struct psd_call *ready)
+void psd_run_ready(struct psd_core *core, struct psd_call *ready)
 {
     while (ready) {
         struct psd_call *call = ready;
@@ -410,7 +441,7 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
 {
     call->next = NULL;
     call->parked_since = 0;
-    run_all(core, call);
+    psd_run_ready(core, call);
 }
 
 int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload)

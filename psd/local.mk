@@ -5,6 +5,8 @@ libpsdcore_la_SOURCES = \
 	psd/clients.c \
 	psd/control.c psd/control.h \
 	psd/core.c psd/core.h \
+	psd/hyper.c psd/hyper.h \
+	psd/norms.c psd/norms.h \
 	psd/round.c psd/round.h \
 	psd/service.h psd/service_admin.c psd/service_data.c psd/service_declare.c psd/service_read.c \
 	psd/shard.c psd/shard.h \

@@ -132,7 +132,7 @@ static void change_block(struct update *u, const struct psd_piece *p, struct psd
                          size_t offset)
 {
     const struct ps_rope *payload = &u->t->payload;
-    bool add = u->t->call->method == PARAMSERVER__V1__METHOD__ASSIGN_ADD || (u->push && !p->variable->trainable);
+    bool add = u->t->call->method == PARAMSERVER__V1__METHOD__ASSIGN_ADD || (u->push && !p->variable->rule);
     if (add)
         psd_update_add(p->variable->dtype, b, out, payload, offset);
     else if (u->push)
@@ -172,9 +172,13 @@ static Paramserver__V1__Outcome apply_now(struct update *u, const struct psd_pie
 static Paramserver__V1__Outcome apply_in_round(struct update *u, const struct psd_piece *p, size_t offset,
                                                struct psd_round *round, result_t *r)
 {
-    r->round = u->request->round;
-    return psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block, &u->stamp,
-                         &u->t->payload, offset);
+    Paramserver__V1__Outcome outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round,
+                                                     u->request->examples, p->block, &u->stamp, &u->t->payload, offset);
+    if (outcome == PARAMSERVER__V1__OUTCOME__QUEUED || r->round == 0)
+        r->round = u->request->round;
+    if (outcome == PARAMSERVER__V1__OUTCOME__STALE && r->outcome != PARAMSERVER__V1__OUTCOME__QUEUED)
+        r->round = psd_round_open(round);
+    return outcome;
 }
 
 // One tensor's pieces. Its outcome is the one that says most: applied or queued before stale before
@@ -213,6 +217,7 @@ static void close_rounds(struct update *u)
             psd_round_try_close(u->t->job, round, &u->t->ready);
         last = round;
     }
+    psd_norms_send(u->t->core, u->t->job, &u->t->ready);
 }
 
 static enum ps_code apply(struct update *u)
