@@ -132,9 +132,11 @@ void psd_reflection_destroy(struct psd_reflection *r)
 static const char *after(const char *name, const char *part)
 {
     size_t n = strlen(part);
-    if (strncmp(name, part, n) != 0 || (name[n] && name[n] != '.'))
+    if (strncmp(name, part, n) != 0)
         return NULL;
-    return name[n] ? name + n + 1 : name + n;
+    if (name[n] == '.' && name[n + 1])
+        return name + n + 1;
+    return name[n] ? NULL : name + n;
 }
 
 static bool any_is(named_t *const *v, size_t n, const char *name)
