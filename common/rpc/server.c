@@ -355,11 +355,6 @@ static bool no_call_is_left(const struct ps_server *s)
     return s->live == s->n_served;
 }
 
-static bool no_service_is_left(const struct ps_server *s)
-{
-    return s->live == 0;
-}
-
 static bool no_connection_is_left(const struct ps_server *s)
 {
     return s->is_shut;
@@ -379,10 +374,11 @@ static bool wait_until(struct ps_server *s, bool (*reached)(const struct ps_serv
 
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
 {
-    const uint64_t patience = 2 * PS_SECOND, moment = 300 * PS_MS;
+    const uint64_t patience = 2 * PS_SECOND, moment = 500 * PS_MS;
     ps_server_drain(s);
     bool answered = wait_until(s, no_call_is_left, ps_now() + grace_ns);
-    wait_until(s, no_service_is_left, ps_now() + (grace_ns < moment ? grace_ns : moment));
+    // Clients go by themselves once they have read what there is; one that writes to a closed connection reads no more.
+    wait_until(s, no_connection_is_left, ps_now() + (grace_ns < moment ? grace_ns : moment));
     grpc_server_cancel_all_calls(s->grpc);
     if (!wait_until(s, no_connection_is_left, ps_now() + patience))
         return PS_STOP_STUCK;  // the core closes no connection that it still writes to

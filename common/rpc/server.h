@@ -81,8 +81,9 @@ enum ps_stop {
     PS_STOP_STUCK,  // a client neither reads nor goes: the server lives on. Stop it again, or leave it and exit.
 };
 
-// Drains, waits up to grace_ns for the last replies to be sent (a moment for those beside the contract), cuts what is left and ends the threads; no reply's slice
-// is in use then. Calls that the handler still has must be answered all the same.
+// Drains, waits up to grace_ns for the last replies to be sent and then a moment for the clients to read them and go,
+// cuts what is left and ends the threads; no reply's slice is in use then. Calls that the handler still has must be
+// answered all the same.
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns);
 void ps_server_destroy(struct ps_server *s);  // stopped, not stuck
 
