@@ -61,6 +61,7 @@ static void server_unref(struct ps_server *s)
     pthread_mutex_destroy(&s->lock);
     free(s->threads);
     free(s->ports);
+    free(s->services);
     free(s);
 }
 
@@ -81,7 +82,7 @@ void ps__server_leave(struct ps_server *s, struct ps__stream *stream)
     pthread_mutex_lock(&s->lock);
     if (stream)
         TAILQ_REMOVE(&s->streams, stream, link);
-    if (--s->live == 0)
+    if (--s->live == s->n_served)
         pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     server_unref(s);
@@ -94,8 +95,8 @@ void ps__server_leave(struct ps_server *s, struct ps__stream *stream)
 struct acceptor {
     struct ps_event ev;
     struct ps_server *server;
-    enum { UNARY, STREAM, UNKNOWN } kind;
-    int method;
+    enum { UNARY, STREAM, SERVICE, UNKNOWN } kind;
+    int method;  // of the contract, or beside it
     void *registered;
     grpc_call *call;
     gpr_timespec deadline;
@@ -162,6 +163,8 @@ static void on_call(struct ps_event *ev, bool ok)
         ps__unary_begin(met.server, met.method, met.call, deadline_ns(met.deadline), met.request);
     else if (met.kind == STREAM)
         ps__stream_begin(met.server, met.call);
+    else if (met.kind == SERVICE)
+        ps__service_begin(met.server, &met.server->services[met.method], met.call);
     else
         refuse_unknown(met.server, met.call, &met.details);
     grpc_metadata_array_destroy(&met.metadata);
@@ -246,6 +249,10 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     pthread_cond_init(&s->changed, &clock);
     pthread_condattr_destroy(&clock);
     TAILQ_INIT(&s->streams);
+    TAILQ_INIT(&s->served);
+    s->services = ps_alloc(options->n_methods * sizeof *s->services);
+    for (size_t i = 0; i < options->n_methods; i++)
+        s->services[i].method = &options->methods[i];
 
     s->grpc = server_create();
     grpc_server_register_completion_queue(s->grpc, s->cq.queue, NULL);
@@ -273,6 +280,13 @@ static enum ps_code bind_all(struct ps_server *s, const char *const *addresses, 
     return code;
 }
 
+static void serve_beside(struct ps_server *s)
+{
+    for (size_t i = 0; i < s->options.n_methods; i++)
+        s->services[i].registered =
+            grpc_server_register_method(s->grpc, s->options.methods[i].path, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+}
+
 enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
                              struct ps_server **server, struct ps_error *e)
 {
@@ -288,10 +302,13 @@ enum ps_code ps_server_start(const char *const *addresses, size_t n, const struc
         registered[m] =
             grpc_server_register_method(s->grpc, ps_method_path(m), NULL, GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
     stream = grpc_server_register_method(s->grpc, PS_STREAM_PATH, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+    serve_beside(s);
     grpc_server_start(s->grpc);
     for (int m = 1; m < PS_METHODS; m++)
         accept_kind(s, UNARY, m, registered[m]);
     accept_kind(s, STREAM, 0, stream);
+    for (size_t i = 0; i < s->options.n_methods; i++)
+        accept_kind(s, SERVICE, (int)i, s->services[i].registered);
     accept_kind(s, UNKNOWN, 0, NULL);
     *server = s;
     return PS_OK;
@@ -330,11 +347,12 @@ void ps_server_drain(struct ps_server *s)
         ps__stream_unref(streams[i]);
     }
     free(streams);
+    ps__services_drain(s);
 }
 
 static bool no_call_is_left(const struct ps_server *s)
 {
-    return s->live == 0;
+    return s->live == s->n_served;
 }
 
 static bool no_connection_is_left(const struct ps_server *s)
@@ -356,9 +374,11 @@ static bool wait_until(struct ps_server *s, bool (*reached)(const struct ps_serv
 
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
 {
-    const uint64_t patience = 2 * PS_SECOND;
+    const uint64_t patience = 2 * PS_SECOND, moment = 500 * PS_MS;
     ps_server_drain(s);
     bool answered = wait_until(s, no_call_is_left, ps_now() + grace_ns);
+    // Clients go by themselves once they have read what there is; one that writes to a closed connection reads no more.
+    wait_until(s, no_connection_is_left, ps_now() + (grace_ns < moment ? grace_ns : moment));
     grpc_server_cancel_all_calls(s->grpc);
     if (!wait_until(s, no_connection_is_left, ps_now() + patience))
         return PS_STOP_STUCK;  // the core closes no connection that it still writes to

@@ -5,8 +5,9 @@
 //     server.c         addresses, threads, start and end; what is taken up
 //     server_unary.c   a unary call
 //     server_stream.c  a gathered stream and its records
+//     server_service.c a call beside the contract
 //
-// Locks: the server's, and one per stream; never both at once, and no function of the gRPC core is called with either
+// Locks: the server's, and one per stream and call of a service; never both at once, and no function of the gRPC core is called with either
 // held: it may drop slices, whose owners may do anything.
 #ifndef PS_COMMON_RPC_SERVER_INSIDE_H
 #define PS_COMMON_RPC_SERVER_INSIDE_H
@@ -20,11 +21,19 @@
 #include "common/rpc/server.h"
 
 struct ps__stream;
+struct ps__served;
 struct ps__record;
 struct ps__message;
 
 TAILQ_HEAD(ps__records, ps__record);
 STAILQ_HEAD(ps__messages, ps__message);
+
+// A method beside the contract.
+struct ps__service {
+    const struct ps_service_method *method;
+    void *registered;     // with the core
+    atomic_size_t calls;  // open
+};
 
 struct ps_server {
     struct ps_server_options options;
@@ -35,14 +44,17 @@ struct ps_server {
     int n_threads;
     int *ports;
     struct ps_event shut;  // the core's: no call and no connection is left
-    atomic_size_t refs;    // the owner's, and one per unary call and stream
+    atomic_size_t refs;    // the owner's, and one per unary call, stream and call of a service
     atomic_size_t unary_calls, unary_bytes;
+    struct ps__service *services;  // options.n_methods
 
     pthread_mutex_t lock;
     pthread_cond_t changed;  // live or is_shut
-    size_t live;             // unary calls and streams
+    size_t live;             // unary calls, streams and
+    size_t n_served;         // calls of services
     bool draining, is_shut;
     TAILQ_HEAD(, ps__stream) streams;
+    TAILQ_HEAD(, ps__served) served;
 };
 
 // A call as the server knows it: the first member of each kind of call, which the handler's part follows in memory.
@@ -95,9 +107,11 @@ uint64_t ps__answer_by(uint64_t now, uint64_t deadline);
 void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline, grpc_byte_buffer *request);
 void ps__unary_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text);
 void ps__stream_begin(struct ps_server *s, grpc_call *grpc);
+void ps__service_begin(struct ps_server *s, struct ps__service *service, grpc_call *grpc);
 
 bool ps__stream_try_ref(struct ps__stream *st);  // under the server's lock; false: it is being freed
 void ps__stream_unref(struct ps__stream *st);
 void ps__stream_drain(struct ps__stream *st);
+void ps__services_drain(struct ps_server *s);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,12 +12,17 @@
 #include "common/log.h"
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
+#include "psd/rpc/health.h"
+#include "psd/rpc/reflection.h"
 
 struct psd_rpc {
     struct psd_world world;
     struct ps_client *peers;
     struct ps_server *server;  // NULL: not started
     struct psd_core *core;
+    struct psd_health health;
+    struct psd_reflection *reflection;  // NULL: not started
+    struct ps_service_method standard[4];
 };
 
 // ---- calls in -----------------------------------------------------------------------------------------------------
@@ -111,6 +117,7 @@ struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
 {
     struct psd_rpc *r = ps_alloc(sizeof *r);
     r->peers = ps_client_create(peers, n);
+    psd_health_init(&r->health);
     r->world = (struct psd_world){
         .ctx = r,
         .now = world_now,
@@ -127,6 +134,24 @@ const struct psd_world *psd_rpc_world(struct psd_rpc *r)
     return &r->world;
 }
 
+// The services that every gRPC server has.
+static enum ps_code prepare_standard(struct psd_rpc *r, struct ps_error *e)
+{
+    const struct ps_service_method methods[] = {
+        {"/grpc.health.v1.Health/Check", PS_SERVICE_UNARY, psd_health_check, &r->health},
+        {"/grpc.health.v1.Health/Watch", PS_SERVICE_WATCH, psd_health_watch, &r->health},
+        {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", PS_SERVICE_EACH, psd_reflection_answer, NULL},
+        {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", PS_SERVICE_EACH, psd_reflection_answer,
+         NULL},
+    };
+    enum ps_code code = psd_reflection_create(&r->reflection, e);
+    if (code)
+        return code;
+    memcpy(r->standard, methods, sizeof methods);
+    r->standard[2].ctx = r->standard[3].ctx = r->reflection;
+    return PS_OK;
+}
+
 enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struct psd_rpc_listen *listen,
                            struct ps_error *e)
 {
@@ -136,7 +161,11 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
         .call_bytes = sizeof(struct inbound),
         .call = on_call,
         .ctx = r,
+        .methods = r->standard,
+        .n_methods = sizeof r->standard / sizeof *r->standard,
     };
+    if (prepare_standard(r, e))
+        return e->code;
     r->core = core;
     return ps_server_start(listen->addresses, listen->n, &options, &r->server, e);
 }
@@ -148,6 +177,8 @@ int psd_rpc_port(const struct psd_rpc *r, size_t i)
 
 void psd_rpc_drain(struct psd_rpc *r)
 {
+    psd_health_stop(&r->health);
+    ps_server_changed(r->server);
     ps_server_drain(r->server);
 }
 
@@ -164,6 +195,7 @@ void psd_rpc_destroy(struct psd_rpc *r)
 {
     if (r->server)
         ps_server_destroy(r->server);
+    psd_reflection_destroy(r->reflection);
     ps_client_destroy(r->peers);
     free(r);
 }

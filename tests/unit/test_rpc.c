@@ -7,6 +7,7 @@
 //     n   a number follows (4 bytes): must be the next one of its stream
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,6 +200,35 @@ static enum ps_code ask_and_await(struct ps_client *c, bool stream, uint32_t tim
     return a->code;
 }
 
+// ---- a method beside the contract ---------------------------------------------------------------------------------
+
+#define WATCH_PATH "/test.Test/Watch"
+
+// What is watched: a number, which is told as "state N".
+static struct {
+    atomic_int state, answers;
+} watched;
+
+static enum ps_code tell_state(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "state %d", atomic_load(&watched.state));
+    assert_ptr_equal(ctx, &watched);
+    atomic_fetch_add(&watched.answers, 1);
+    if (request->len != 3)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "who asks?");
+    ps_rope_add(reply, ps_slice_copy(text, (size_t)n));
+    return PS_OK;
+}
+
+static const struct ps_service_method watch_method = {WATCH_PATH, PS_SERVICE_WATCH, tell_state, &watched};
+
+static void set_state(struct ps_server *s, int state)
+{
+    atomic_store(&watched.state, state);
+    ps_server_changed(s);
+}
+
 // ---- a server and a client of it ----------------------------------------------------------------------------------
 
 struct pair {
@@ -210,8 +240,12 @@ struct pair {
 
 static void serve(struct pair *p, int threads)
 {
-    const struct ps_server_options options = {
-        .threads = threads, .call_bytes = sizeof(struct user), .call = on_call, .ctx = &p->core};
+    const struct ps_server_options options = {.threads = threads,
+                                              .call_bytes = sizeof(struct user),
+                                              .call = on_call,
+                                              .ctx = &p->core,
+                                              .methods = &watch_method,
+                                              .n_methods = 1};
     const char *address = p->address;
     struct ps_error e;
     if (ps_server_start(&address, 1, &options, &p->server, &e))
@@ -931,6 +965,137 @@ static void unknown_methods_are_unimplemented(void **state)
     assert_int_equal(raw_status(&r, what, sizeof what), PS_UNIMPLEMENTED);
 }
 
+// ---- watching -----------------------------------------------------------------------------------------------------
+
+static void raw_send(struct raw *r)
+{
+    assert_int_equal(send(r->fd, r->out, r->n, 0), r->n);
+    r->n = 0;
+}
+
+// A watch under way, whose client lets the server send so many bytes.
+static void raw_watch(struct raw *r, const struct pair *p, uint8_t window)
+{
+    const uint8_t settings[] = {0, 4, 0, 0, 0, window};
+    raw_open(r, p, WATCH_PATH, "identity");
+    put_frame(r, 4, 0, 0, settings, sizeof settings);
+    raw_message(r, false, "who", 3);
+    raw_send(r);
+}
+
+// Reads until one of two texts comes; true: it is the first.
+static bool raw_await(struct raw *r, const char *text, const char *other)
+{
+    static uint8_t in[1 << 20];
+    size_t n = 0;
+    ssize_t got;
+    struct timeval patience = {WAIT_S, 0};
+    setsockopt(r->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    while (n < sizeof in && (got = recv(r->fd, in + n, sizeof in - n, 0)) > 0) {
+        n += (size_t)got;
+        if (memmem(in, n, other, strlen(other)))
+            return false;
+        if (memmem(in, n, text, strlen(text)))
+            return true;
+    }
+    fail_msg("neither '%s' nor '%s' has come", text, other);
+    return false;
+}
+
+static void await_answers(int n)
+{
+    uint64_t until = ps_now() + WAIT_S * PS_SECOND;
+    while (atomic_load(&watched.answers) < n && ps_now() < until)
+        pause_ms(1);
+    assert_true(atomic_load(&watched.answers) >= n);
+}
+
+static void a_watch_tells_every_change_once(void **state)
+{
+    struct pair *p = *state;
+    struct raw r;
+    char text[32];
+    atomic_store(&watched.state, 100);
+    raw_watch(&r, p, 255);
+    assert_true(raw_await(&r, "state 100", "state 101"));
+    for (int i = 101; i < 110; i++) {
+        ps_server_changed(p->server);  // nothing has: what comes next is the next state
+        set_state(p->server, i);
+        snprintf(text, sizeof text, "state %d", i);
+        assert_true(raw_await(&r, text, "state 100"));
+    }
+    ps_server_drain(p->server);
+    assert_true(raw_await(&r, "shutting down", "state"));
+    close(r.fd);
+}
+
+// Changes that a watcher does not take are not kept for it: it gets the last one.
+static void a_watcher_that_does_not_read_misses_changes(void **state)
+{
+    enum { CHANGES = 10000, WINDOW = 5 + 7 };  // of bytes: the first message
+    static const uint8_t more[] = {0, 0, 0, 100};
+    struct pair *p = *state;
+    struct raw r;
+    atomic_store(&watched.state, 0);
+    atomic_store(&watched.answers, 0);
+    raw_watch(&r, p, WINDOW);
+    assert_true(raw_await(&r, "state 0", "state 1"));
+    for (int i = 1; i <= CHANGES; i++)
+        set_state(p->server, 5000000 + i);
+    pause_ms(50);
+    assert_in_range(atomic_load(&watched.answers), 2, 10);
+    put_frame(&r, 8, 0, 1, more, sizeof more);
+    raw_send(&r);
+    assert_true(raw_await(&r, "state 5010000", "state 5005"));
+    close(r.fd);
+}
+
+// It is not waited for either.
+static void a_watcher_that_does_not_read_delays_no_end(void **state)
+{
+    struct pair *p = *state;
+    struct raw r;
+    atomic_store(&watched.answers, 0);
+    raw_watch(&r, p, 0);
+    await_answers(1);
+    uint64_t before = ps_now();
+    assert_int_equal(ps_server_stop(p->server, 10 * PS_SECOND), PS_STOP_DONE);
+    assert_in_range(ps_now() - before, 0, PS_SECOND);
+    ps_server_destroy(p->server);
+    p->server = NULL;
+    close(r.fd);
+}
+
+static void watchers_come_and_go_while_all_changes(void **state)
+{
+    struct pair *p = *state;
+    for (int i = 0; i < 300; i++) {
+        struct raw r;
+        raw_watch(&r, p, 255);
+        set_state(p->server, i);
+        if (i % 3)
+            raw_await(&r, "state", "nothing else");
+        set_state(p->server, i + 1);
+        close(r.fd);
+    }
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
+}
+
+static void a_bad_watch_is_refused(void **state)
+{
+    struct pair *p = *state;
+    char what[256];
+    struct raw r;
+    raw_open(&r, p, WATCH_PATH, "identity");
+    raw_message(&r, false, "nobody", 6);
+    assert_int_equal(raw_status(&r, what, sizeof what), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(what, "who asks?"));
+    uint8_t large[PS_SERVICE_REQUEST_MAX + 1] = {0};
+    raw_open(&r, p, WATCH_PATH, "identity");
+    raw_message(&r, false, large, sizeof large);
+    assert_int_equal(raw_status(&r, what, sizeof what), PS_RESOURCE_EXHAUSTED);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -964,6 +1129,11 @@ int main(void)
         TEST(a_message_of_too_many_records_ends_its_stream),
         TEST(compressed_messages_are_refused),
         TEST(unknown_methods_are_unimplemented),
+        TEST(a_watch_tells_every_change_once),
+        TEST(a_watcher_that_does_not_read_misses_changes),
+        TEST(a_watcher_that_does_not_read_delays_no_end),
+        TEST(watchers_come_and_go_while_all_changes),
+        TEST(a_bad_watch_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
