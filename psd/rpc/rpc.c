@@ -96,6 +96,12 @@ static uint64_t world_resident(void *ctx)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+static uint64_t world_queued(void *ctx)
+{
+    const struct psd_rpc *r = ctx;
+    return r->server ? ps_server_queued(r->server) : 0;
+}
+
 // ---- start and end ------------------------------------------------------------------------------------------------
 
 struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
@@ -107,6 +113,7 @@ struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
         .now = world_now,
         .random = world_random,
         .resident = world_resident,
+        .queued = world_queued,
         .send = world_send,
     };
     return r;
@@ -123,6 +130,7 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
     const struct ps_server_options options = {
         .insecure = listen->insecure,
         .threads = listen->threads,
+        .bytes = listen->bytes,
         .call_bytes = sizeof(struct inbound),
         .call = on_call,
         .ctx = r,

@@ -363,6 +363,12 @@ static uint64_t psd_resident(void *ctx)
     return 0;
 }
 
+static uint64_t psd_queued(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
 // What waits for the answer to a message from one psd to another.
 struct peer_call {
     void (*done)(void *, enum ps_code, const struct ps_rope *);
@@ -400,7 +406,7 @@ static void on_tick(void *arg)
 struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faults, uint64_t memory)
 {
     struct sim *sim = ps_alloc(sizeof *sim);
-    struct psd_world world = {sim, psd_now, psd_random, psd_resident, psd_send};
+    struct psd_world world = {sim, psd_now, psd_random, psd_resident, psd_queued, psd_send};
     sim->seed = seed;
     sim->now = PS_SECOND;
     sim->ps = ps;
