@@ -18,8 +18,8 @@
 
 enum { TICK_MS = 50 };
 
-// What SIGTERM leaves for the last replies: within Slurm's KillWait of 30 s.
-static const uint64_t grace_ns = 20 * PS_SECOND;
+// What SIGTERM leaves for the last replies; a client that does not read must not keep the others from their next psd.
+static const uint64_t grace_ns = 2 * PS_SECOND;
 
 // How --memory is divided: an eighth for requests and answers in flight, a little for the process itself, and what is
 // left for blocks.

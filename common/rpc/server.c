@@ -227,7 +227,7 @@ static void *poll_thread(void *arg)
 {
     struct ps_server *s = arg;
     while (ps_cq_step(&s->cq, ps_now() + look_ns) != PS_CQ_SHUTDOWN)
-        ps__room_admit(&s->room);
+        ps__room_work(&s->room);
     return NULL;
 }
 
@@ -252,7 +252,14 @@ static grpc_arg number(const char *key, int value)
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
-static grpc_server *server_create(grpc_resource_quota *quota)
+// One connection may have an eighth of the unary calls that fit; further ones wait at their client.
+static int calls_of_a_connection(size_t bytes)
+{
+    size_t n = bytes / 4 / PS__UNARY_BYTES / 8;
+    return n < 16 ? 16 : n < PS_SERVER_CALLS / 8 ? (int)n : PS_SERVER_CALLS / 8;
+}
+
+static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
 {
     grpc_arg args[] = {
         number(GRPC_ARG_ALLOW_REUSEPORT, 0),
@@ -260,7 +267,7 @@ static grpc_server *server_create(grpc_resource_quota *quota)
         // A few compressed bytes could become any amount of memory: compressed messages are refused.
         number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
         number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, PS_SERVER_CALLS),
+        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, calls_of_a_connection(bytes)),
         // Clients ping every second: see client.c. And a client that is gone without a word goes after 30 s.
         number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
         number(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
@@ -293,7 +300,7 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     ps__room_init(&s->room, options->bytes ? options->bytes : PS_SERVER_BYTES);
     s->quota = grpc_resource_quota_create("server");
     grpc_resource_quota_resize(s->quota, 2 * s->room.bytes);
-    s->grpc = server_create(s->quota);
+    s->grpc = server_create(s->quota, s->room.bytes);
     grpc_server_register_completion_queue(s->grpc, s->cq.queue, NULL);
     s->n_threads = options->threads > 0 ? options->threads : PS_SERVER_THREADS;
     s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
@@ -404,7 +411,7 @@ static bool wait_until(struct ps_server *s, bool (*reached)(const struct ps_serv
 
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
 {
-    const uint64_t patience = 2 * PS_SECOND;
+    const uint64_t patience = PS_SECOND;
     ps_server_drain(s);
     bool answered = wait_until(s, no_call_is_left, ps_now() + grace_ns);
     grpc_server_cancel_all_calls(s->grpc);

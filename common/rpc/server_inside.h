@@ -40,6 +40,14 @@ struct ps__receiver {
 
 TAILQ_HEAD(ps__receivers, ps__receiver);
 
+// What sends answers that have room.
+struct ps__sender {
+    TAILQ_ENTRY(ps__sender) link;
+    grpc_call *call;
+    uint64_t since;
+    bool cut;
+};
+
 // The budget, and what is taken of it:
 //
 //     requests     half, for received messages, as long as anyone has a slice of them; together with what is expected
@@ -53,9 +61,10 @@ struct ps__room {
     atomic_size_t n_waiting;
     pthread_mutex_t lock;  // all below, and the receivers in it
     struct ps__receivers waiting, receiving;
-    size_t expected;  // of those that receive
-    int beyond;       // that receive without room
-    bool open;        // the server ends: nobody waits any more
+    TAILQ_HEAD(, ps__sender) sending;  // the longest first
+    size_t expected;                   // of those that receive
+    int beyond;                        // that receive without room
+    bool open;                         // the server ends: nobody waits any more
 };
 
 // Bytes of a call beside its request: ours and the core's.
@@ -69,13 +78,17 @@ bool ps__room_take_calls(struct ps__room *room, size_t n, size_t bytes);
 void ps__room_return_calls(struct ps__room *room, size_t n, size_t bytes);
 bool ps__room_has_calls(const struct ps__room *room);
 bool ps__room_has_answers(const struct ps__room *room);
-bool ps__room_is_full(const struct ps__room *room);  // of requests beyond any waiting, or of answers
+bool ps__room_is_full(const struct ps__room *room);  // of requests, beyond any waiting
+// Between begin and end the core sends `call` what was counted as answers. Where there is no room for others' and it
+// takes long, the call is cancelled.
+void ps__room_begin_send(struct ps__room *room, struct ps__sender *s, grpc_call *call);
+void ps__room_end_send(struct ps__room *room, struct ps__sender *s);
 // May r, which has `own` bytes of requests, receive a message of about `expected`? True: it begins at once; false:
 // r->go follows on a thread that polls. Either way ps__room_received follows.
 bool ps__room_ask(struct ps__room *room, struct ps__receiver *r, size_t own, size_t expected);
 void ps__room_received(struct ps__room *room, struct ps__receiver *r);
-void ps__room_admit(struct ps__room *room);  // on a thread that polls, after each event and every now and then
-void ps__room_open(struct ps__room *room);   // lets everyone in
+void ps__room_work(struct ps__room *room);  // on a thread that polls, after each event and every now and then
+void ps__room_open(struct ps__room *room);  // lets everyone in
 
 struct ps_server {
     struct ps_server_options options;
@@ -119,6 +132,7 @@ struct ps__stream {
     atomic_size_t refs;  // one per operation of the core and per record that is not answered
     struct ps_event received, sent, closed, ended;
     struct ps__receiver receiver;
+    struct ps__sender sender;
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
     atomic_size_t answer_bytes;  // outbox, and being sent; changed under the lock

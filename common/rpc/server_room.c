@@ -12,6 +12,9 @@
 // Silence that lifts a charge.
 static const uint64_t idle_ns = PS_SECOND;
 
+// How long a client may leave its answers unread while others have no room for theirs.
+static const uint64_t deaf_ns = 10 * PS_SECOND;
+
 // Who may not wait for room is let in beyond it, so many at a time.
 enum { BEYOND = 4 };
 
@@ -21,6 +24,7 @@ void ps__room_init(struct ps__room *room, size_t bytes)
     pthread_mutex_init(&room->lock, NULL);
     TAILQ_INIT(&room->waiting);
     TAILQ_INIT(&room->receiving);
+    TAILQ_INIT(&room->sending);
 }
 
 void ps__room_fini(struct ps__room *room)
@@ -52,7 +56,7 @@ bool ps__room_has_answers(const struct ps__room *room)
 
 bool ps__room_is_full(const struct ps__room *room)
 {
-    return atomic_load(&room->requests) > room->bytes / 4 * 3 || !ps__room_has_answers(room);
+    return atomic_load(&room->requests) > room->bytes / 4 * 3;
 }
 
 size_t ps__room_used(const struct ps__room *room)
@@ -135,13 +139,11 @@ static struct ps__receiver *next(struct ps__room *room)  // locked
     return r;
 }
 
-void ps__room_admit(struct ps__room *room)
+static void admit(struct ps__room *room)
 {
     struct ps__receivers go = TAILQ_HEAD_INITIALIZER(go);
     struct ps__receiver *r;
     uint64_t now = ps_now();
-    if (!atomic_load(&room->n_waiting))
-        return;
     pthread_mutex_lock(&room->lock);
     lift_idle(room, now);
     while ((r = next(room))) {
@@ -155,6 +157,63 @@ void ps__room_admit(struct ps__room *room)
         TAILQ_REMOVE(&go, r, also);
         r->go(r);
     }
+}
+
+// ---- sending ------------------------------------------------------------------------------------------------------
+
+void ps__room_begin_send(struct ps__room *room, struct ps__sender *s, grpc_call *call)
+{
+    s->call = call;
+    s->since = ps_now();
+    s->cut = false;
+    pthread_mutex_lock(&room->lock);
+    TAILQ_INSERT_TAIL(&room->sending, s, link);
+    pthread_mutex_unlock(&room->lock);
+}
+
+void ps__room_end_send(struct ps__room *room, struct ps__sender *s)
+{
+    pthread_mutex_lock(&room->lock);
+    TAILQ_REMOVE(&room->sending, s, link);
+    pthread_mutex_unlock(&room->lock);
+}
+
+// The longest that is not cut, and has taken too long; referenced.
+static grpc_call *next_deaf(struct ps__room *room, uint64_t now)
+{
+    struct ps__sender *s;
+    grpc_call *call = NULL;
+    pthread_mutex_lock(&room->lock);
+    TAILQ_FOREACH(s, &room->sending, link)
+    if (!s->cut)
+        break;
+    if (s && now - s->since >= deaf_ns) {
+        s->cut = true;
+        call = s->call;
+        grpc_call_ref(call);  // counts, and nothing else: under the lock
+    }
+    pthread_mutex_unlock(&room->lock);
+    return call;
+}
+
+static void cut_deaf(struct ps__room *room)
+{
+    grpc_call *call;
+    uint64_t now = ps_now();
+    while (!ps__room_has_answers(room) && (call = next_deaf(room, now))) {
+        grpc_call_cancel_with_status(call, GRPC_STATUS_ABORTED, "answers were not read while others waited", NULL);
+        grpc_call_unref(call);
+    }
+}
+
+// -------------------------------------------------------------------------------------------------------------------
+
+void ps__room_work(struct ps__room *room)
+{
+    if (atomic_load(&room->n_waiting))
+        admit(room);
+    if (!ps__room_has_answers(room))
+        cut_deaf(room);
 }
 
 void ps__room_open(struct ps__room *room)

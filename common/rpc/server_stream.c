@@ -203,7 +203,7 @@ static bool start(struct ps__stream *st, const grpc_op *op, struct ps_event *ev)
     return false;
 }
 
-// There is room: by the stream's own question, or by ps__room_admit, for which it keeps a reference.
+// There is room: by the stream's own question, or by ps__room_work, for which it keeps a reference.
 static void receive(struct ps__stream *st)
 {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &st->incoming};
@@ -260,7 +260,9 @@ static void start_send(struct ps__stream *st, struct ps__records *records)
         return;
     }
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
-    start(st, &op, &st->sent);
+    ps__room_begin_send(&st->server->room, &st->sender, st->grpc);
+    if (!start(st, &op, &st->sent))
+        ps__room_end_send(&st->server->room, &st->sender);
 }
 
 static void start_status(struct ps__stream *st)
@@ -477,6 +479,7 @@ static void on_received(struct ps_event *ev, bool ok)
 static void on_sent(struct ps_event *ev, bool ok)
 {
     struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, sent);
+    ps__room_end_send(&st->server->room, &st->sender);
     grpc_byte_buffer_destroy(st->outgoing);
     st->outgoing = NULL;
     pthread_mutex_lock(&st->lock);

@@ -17,6 +17,7 @@ struct unary {
     grpc_byte_buffer *message;  // the answer
     struct ps_event received, answered;
     struct ps__receiver receiver;
+    struct ps__sender sender;
     int cancelled;
 };
 
@@ -38,14 +39,23 @@ static void unary_free(struct unary *u)
 static void on_answered(struct ps_event *ev, bool ok)
 {
     (void)ok;  // a client that is gone does not hear it
-    unary_free(PS_CONTAINER(ev, struct unary, answered));
+    struct unary *u = PS_CONTAINER(ev, struct unary, answered);
+    ps__room_end_send(&u->base.server->room, &u->sender);
+    unary_free(u);
 }
+
+// Small answers are sent whatever others leave unread.
+enum { LARGE_ANSWER = 64 << 10 };
 
 static void unary_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_rope *body)
 {
     struct unary *u = (struct unary *)call;
     struct ps_server *s = u->base.server;
-    if (code == PS_OK && !(u->message = ps_rope_to_buffer(body, &s->loans))) {
+    if (code == PS_OK && body->len > LARGE_ANSWER && !ps__room_has_answers(&s->room)) {
+        code = PS_RESOURCE_EXHAUSTED;
+        text = "too many answers wait here for clients that do not read them";
+        ps_rope_clear(body);
+    } else if (code == PS_OK && !(u->message = ps_rope_to_buffer(body, &s->loans))) {
         code = PS_RESOURCE_EXHAUSTED;
         text = "no memory for the reply";
     }
@@ -62,8 +72,11 @@ static void unary_reply(struct ps__call *call, enum ps_code code, const char *te
     size_t n = 3;
     if (u->message)
         ops[n++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = u->message};
-    if (!ps_cq_batch(&s->cq, u->grpc, ops, n, &u->answered))
+    ps__room_begin_send(&s->room, &u->sender, u->grpc);
+    if (!ps_cq_batch(&s->cq, u->grpc, ops, n, &u->answered)) {
+        ps__room_end_send(&s->room, &u->sender);
         unary_free(u);
+    }
     grpc_slice_unref(details);
 }
 
@@ -134,8 +147,8 @@ void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t 
         return;
     }
     char text[160];
-    snprintf(text, sizeof text, "%s: more than %zu MiB of requests and answers wait here, or more than %d calls",
-             ps_method_name(method), s->room.bytes >> 21, PS_SERVER_CALLS);
+    snprintf(text, sizeof text, "%s: more requests wait here than there is room for: %zu MiB, %d calls",
+             ps_method_name(method), s->room.bytes >> 20, PS_SERVER_CALLS);
     ps_call_reply(call, PS_RESOURCE_EXHAUSTED, text, NULL);
 }
 

@@ -99,7 +99,7 @@ static void join(struct ps_client *c, uint32_t rank, bool sync)
 
 static int declare(struct ps_client *c, bool sync)
 {
-    uint64_t shape[] = {sync ? BLOCK : (uint64_t)MIB << 18}, small_shape[] = {SMALL};
+    uint64_t shape[] = {(uint64_t)MIB << 18}, small_shape[] = {SMALL};
     Paramserver__V1__Variable v = PARAMSERVER__V1__VARIABLE__INIT, small = v, *variables[] = {&v, &small};
     Paramserver__V1__Partition p = PARAMSERVER__V1__PARTITION__INIT, q = p, *partitions[] = {&p, &q};
     Paramserver__V1__DeclareRequest r = PARAMSERVER__V1__DECLARE_REQUEST__INIT;
@@ -271,7 +271,7 @@ static void on_pulled(void *arg, enum ps_code code, const char *text, struct ps_
     atomic_fetch_add(&answered, 1);
 }
 
-static void read_request(struct ps_rope *request, uint64_t first, uint64_t count, uint64_t round)
+static void read_request(struct ps_rope *request, const char *name, uint64_t first, uint64_t count, uint64_t round)
 {
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
@@ -280,7 +280,7 @@ static void read_request(struct ps_rope *request, uint64_t first, uint64_t count
     r.n_tensors = 1;
     r.tensors = tensors;
     r.round = round;
-    t.variable = (char *)"w";
+    t.variable = (char *)name;
     t.first = first;
     t.count = count;
     ps_msg_pack(&r.base, NULL, request);
@@ -306,15 +306,15 @@ static void close_round(struct ps_client *c)
         Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
         Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
         Paramserver__V1__Caller caller = caller_of(rank, 1);
-        struct ps_rope payload = floats(BLOCK, 1);
+        struct ps_rope payload = floats(SMALL, 1);
         r.caller = &caller;
         r.n_tensors = 1;
         r.tensors = tensors;
         r.round = 1;
         r.examples = 1;
-        t.variable = (char *)"w";
+        t.variable = (char *)"small";
         t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
-        t.count = BLOCK;
+        t.count = SMALL;
         call_only(c, M(PUSH), &r.base, &payload);
     }
 }
@@ -328,7 +328,7 @@ static int park(const char *address, size_t n)
         c[i] = ps_client_create(&address, 1);
     for (size_t i = 0; i < n; i++) {
         struct ps_rope request = PS_ROPE_EMPTY;
-        read_request(&request, 0, 16, 1);
+        read_request(&request, "small", 0, 16, 1);
         ps_client_call(c[i % 10 ? i % STREAMS : STREAMS], 0, M(PULL), i % 10, 0, &request, on_pulled, NULL);
     }
     while (waiting(c[0]) < n && !atomic_load(&answered))
@@ -368,7 +368,7 @@ static int deaf(const char *address, size_t reads, size_t kib)
     for (size_t i = 0; i < reads; i++)
         for (uint64_t first = 0; first + chunk <= (uint64_t)MIB << 18; first += chunk) {
             struct ps_rope request = PS_ROPE_EMPTY;
-            read_request(&request, first, chunk, 0);
+            read_request(&request, "w", first, chunk, 0);
             ps_client_call(p.client, 0, M(PULL), i % 2 == 0, 0, &request, on_pulled, NULL);
         }
     for (size_t i = 0; kib && i < PS_WINDOW - 1; i++) {
