@@ -112,7 +112,7 @@ static int declare(struct ps_client *c, bool sync)
     small.shape = small_shape;
     v.n_shape = small.n_shape = 1;
     v.dtype = small.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
-    v.trainable = true;
+    v.trainable = small.trainable = true;
     p.count = shape[0];
     q.variable = 1;
     q.count = SMALL;
