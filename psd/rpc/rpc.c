@@ -111,6 +111,12 @@ static uint64_t world_wall(void *ctx)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+static uint64_t world_queued(void *ctx)
+{
+    const struct psd_rpc *r = ctx;
+    return r->server ? ps_server_queued(r->server) : 0;
+}
+
 // ---- start and end ------------------------------------------------------------------------------------------------
 
 struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
@@ -124,6 +130,7 @@ struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
         .random = world_random,
         .resident = world_resident,
         .wall = world_wall,
+        .queued = world_queued,
         .send = world_send,
     };
     return r;
@@ -158,6 +165,7 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
     const struct ps_server_options options = {
         .insecure = listen->insecure,
         .threads = listen->threads,
+        .bytes = listen->bytes,
         .call_bytes = sizeof(struct inbound),
         .call = on_call,
         .ctx = r,

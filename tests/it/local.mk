@@ -3,6 +3,12 @@ check_PROGRAMS += tests/it/max_diff
 tests_it_max_diff_SOURCES = tests/it/max_diff.c
 tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
 
+check_PROGRAMS += tests/it/load
+tests_it_load_SOURCES = tests/it/load.c tests/messages.h
+tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
+TESTS += tests/it/load.sh tests/it/bind.sh
+EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
+
 TESTS += tests/it/install.sh tests/it/run.sh tests/it/tf_config.sh
 EXTRA_DIST += tests/it/install.sh tests/it/lib.sh tests/it/run.sh tests/it/tf_config.sh
 

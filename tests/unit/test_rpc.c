@@ -236,11 +236,13 @@ struct pair {
     struct core core;
     struct ps_server *server;
     struct ps_client *client;
+    size_t bytes;  // the server's budget
 };
 
 static void serve(struct pair *p, int threads)
 {
     const struct ps_server_options options = {.threads = threads,
+                                              .bytes = p->bytes,
                                               .call_bytes = sizeof(struct user),
                                               .call = on_call,
                                               .ctx = &p->core,
@@ -283,6 +285,15 @@ static void close_server(struct pair *p)
     assert_int_equal(ps_server_stop(p->server, 5 * PS_SECOND), PS_STOP_DONE);
     ps_server_destroy(p->server);
     p->server = NULL;
+}
+
+// Nothing is in flight any more.
+static void await_idle(struct pair *p)
+{
+    uint64_t until = ps_now() + WAIT_S * PS_SECOND;
+    while (ps_server_queued(p->server) && ps_now() < until)
+        pause_ms(1);
+    assert_int_equal(ps_server_queued(p->server), 0);
 }
 
 static int teardown(void **state)
@@ -493,20 +504,53 @@ static void a_parked_call_delays_nobody(void **state)
     ps_rope_clear(&waiting.body);
 }
 
-// What one stream may have unanswered is bounded; the rest comes once that is answered.
-static void a_stream_is_bounded(void **state)
+// Parked calls are cheap: many more fit than a client may need, over one stream and as unary calls.
+static void many_calls_park(void **state)
 {
-    enum { N = 6000, SLACK = 3 * 400 };  // the messages under way
+    enum { N = 10000 };
     struct pair *p = *state;
     struct answer *a = calloc(N, sizeof *a);
     for (int i = 0; i < N; i++)
+        ask(p->client, i % 10, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, N);
+    assert_in_range(ps_server_queued(p->server), N, 64 << 20);
+    release(&p->core);
+    for (int i = 0; i < N; i++) {
+        await(&a[i]);
+        assert_int_equal(a[i].code, PS_OK);
+        ps_rope_clear(&a[i].body);
+    }
+    await_idle(p);
+    free(a);
+}
+
+static void restart(struct pair *p, size_t bytes)
+{
+    close_server(p);
+    p->bytes = bytes;
+    serve(p, 2);
+}
+
+// What the calls of all clients take is bounded. A stream with many waits until some are answered, one with few does
+// not; unary calls are refused.
+static void calls_are_bounded(void **state)
+{
+    enum { BUDGET = 16 << 20, FIT = BUDGET / 4 / 1024, N = FIT + 2000, SLACK = 3 * 400 };  // messages under way
+    struct pair *p = *state;
+    struct answer *a = calloc(N, sizeof *a), b;
+    restart(p, BUDGET);
+    struct ps_client *other = connect_to(p->address);
+    for (int i = 0; i < N; i++)
         ask(p->client, true, PUSH, 0, text("p"), &a[i]);
     size_t before = 0, n;
-    while ((n = parked(&p->core)) < PS_STREAM_CALLS || n != before) {
+    while ((n = parked(&p->core)) < FIT || n != before) {
         before = n;
         pause_ms(100);
     }
-    assert_in_range(n, PS_STREAM_CALLS, PS_STREAM_CALLS + SLACK);
+    assert_in_range(n, FIT, FIT + SLACK);
+    assert_int_equal(ask_and_await(other, false, 10000, "e", &b), PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(b.text, "wait here"));
+    assert_int_equal(ask_and_await(other, true, 10000, "e", &b), PS_OK);
     for (int i = 0; i < N; i++) {
         while (!answered(&a[i])) {
             release(&p->core);
@@ -516,29 +560,76 @@ static void a_stream_is_bounded(void **state)
         assert_int_equal(a[i].code, PS_OK);
         ps_rope_clear(&a[i].body);
     }
+    close_client(other);
+    await_idle(p);
     free(a);
 }
 
-static void unary_calls_are_bounded(void **state)
+static struct ps_slice bytes_of(char what, size_t len)
 {
-    enum { EACH = PS_UNARY_CALLS / 2 + 50 };
+    uint8_t *data;
+    struct ps_slice s = ps_slice_new(len, &data);
+    memset(data, what, len);
+    return s;
+}
+
+// Requests of all clients together stay below the budget: who has none here yet is let in all the same, one message at a
+// time, and everyone is answered in the end.
+static void requests_are_bounded(void **state)
+{
+    enum { BUDGET = 64 << 20, CLIENTS = 24, EACH = 8, LEN = 2 << 20 };
     struct pair *p = *state;
-    struct ps_client *clients[] = {p->client, connect_to(p->address)};
-    struct answer *a = calloc(2 * EACH, sizeof *a);
-    int refused = 0;
-    for (int i = 0; i < 2 * EACH; i++)
-        ask(clients[i % 2], false, PUSH, 0, text("p"), &a[i]);
-    await_parked(&p->core, PS_UNARY_CALLS);
-    pause_ms(300);
-    release(&p->core);
-    for (int i = 0; i < 2 * EACH; i++) {
-        await(&a[i]);
-        refused += a[i].code == PS_RESOURCE_EXHAUSTED;
+    struct ps_client *c[CLIENTS];
+    struct answer *a = calloc(CLIENTS * EACH, sizeof *a);
+    size_t most = 0;
+    restart(p, BUDGET);
+    for (int i = 0; i < CLIENTS; i++)
+        c[i] = connect_to(p->address);
+    for (int i = 0; i < CLIENTS * EACH; i++)
+        ask(c[i % CLIENTS], true, PUSH, 0, bytes_of('p', LEN), &a[i]);
+    for (int i = 0; i < 50; i++) {
+        size_t now = ps_server_queued(p->server);
+        most = now > most ? now : most;
+        pause_ms(10);
+    }
+    for (int i = 0; i < CLIENTS * EACH; i++)
+        while (!answered(&a[i])) {
+            release(&p->core);
+            pause_ms(1);
+        }
+    print_message("# at most %zu of %d MiB were in flight\n", most >> 20, BUDGET >> 20);
+    assert_in_range(most, BUDGET / 2, BUDGET);
+    for (int i = 0; i < CLIENTS * EACH; i++) {
+        if (a[i].code)
+            fail_msg("%d: %s: %s", i, ps_code_name(a[i].code), a[i].text);
+        assert_int_equal(a[i].body.len, LEN);
         ps_rope_clear(&a[i].body);
     }
-    assert_int_equal(refused, 100);
-    close_client(clients[1]);
+    for (int i = 0; i < CLIENTS; i++)
+        close_client(c[i]);
+    await_idle(p);
     free(a);
+}
+
+static void streams_are_bounded(void **state)
+{
+    enum { N = 8 };
+    struct pair *p = *state;
+    struct ps_client *c[N + 1];
+    struct answer a;
+    restart(p, N * PS_STREAM_SHARE);
+    for (int i = 0; i <= N; i++) {
+        c[i] = connect_to(p->address);
+        assert_int_equal(ask_and_await(c[i], true, 10000, "e", &a), i < N ? PS_OK : PS_RESOURCE_EXHAUSTED);
+    }
+    assert_non_null(strstr(a.text, "8 streams are open"));
+    close_client(c[0]);
+    uint64_t until = ps_now() + 5 * PS_SECOND;
+    while (ask_and_await(c[N], true, 10000, "e", &a) && ps_now() < until)
+        pause_ms(10);
+    assert_int_equal(a.code, PS_OK);
+    for (int i = 1; i <= N; i++)
+        close_client(c[i]);
 }
 
 // ---- ends ---------------------------------------------------------------------------------------------------------
@@ -935,7 +1026,7 @@ static void malformed_messages_end_their_stream(void **state)
 static void a_message_of_too_many_records_ends_its_stream(void **state)
 {
     struct pair *p = *state;
-    uint8_t data[2 * (PS_STREAM_CALLS + 1)];
+    uint8_t data[2 * (PS_MESSAGE_RECORDS + 1)];
     char what[256];
     struct raw r;
     for (size_t i = 0; i < sizeof data; i += 2)
@@ -1110,8 +1201,10 @@ int main(void)
         TEST(owners_are_let_go_outside_of_calls),
         TEST(deadlines_hold),
         TEST(a_parked_call_delays_nobody),
-        TEST(a_stream_is_bounded),
-        TEST(unary_calls_are_bounded),
+        TEST(many_calls_park),
+        TEST(calls_are_bounded),
+        TEST(requests_are_bounded),
+        TEST(streams_are_bounded),
         TEST(nobody_there_is_said_soon),
         TEST(a_server_that_returns_is_found),
         TEST(a_cut_ends_what_waits),
