@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "psd/service.h"
 #include "psd/update.h"
+#include "psd/waits.h"
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
                              struct ps_error *e)
@@ -89,20 +90,15 @@ struct psd_job *psd_job_install(struct psd_core *core, const char *name)
     return job;
 }
 
+static bool collect(struct psd_waiters *list, void *ready)
+{
+    psd_ready_all(ready, list);
+    return false;
+}
+
 void psd_job_collect(struct psd_job *job, struct psd_call **ready)
 {
-    pthread_mutex_lock(&job->lock);
-    psd_ready_all(ready, &job->waiting);
-    pthread_mutex_unlock(&job->lock);
-    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++) {
-        struct psd_round *round = job->partitions[i].round;
-        if (round) {
-            pthread_mutex_lock(&round->lock);
-            psd_ready_all(ready, &round->waiting);
-            pthread_mutex_unlock(&round->lock);
-        }
-    }
-    psd_control_collect(job, ready);
+    psd_waits_walk(NULL, job, &(struct psd_look){collect, NULL, ready});
 }
 
 void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
@@ -142,6 +138,10 @@ int psd_park(struct psd_turn *t, struct psd_waiters *list)
         return psd_turn_fail_ended(t);
     if (t->call->parked_since == 0)
         t->call->parked_since = t->core->world.now(t->core->world.ctx);
+    if (t->caller) {
+        t->call->worker = t->caller->worker;
+        memcpy(t->call->client, t->caller->client.data, sizeof t->call->client);
+    }
     psd_waiters_add(list, t->call);
     return PSD_PARKED;
 }
@@ -155,47 +155,6 @@ int psd_ready_one(struct psd_turn *t)
 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
-static void answer(struct psd_call *call, enum ps_code code, const char *text)
-{
-    struct ps_rope nothing = PS_ROPE_EMPTY;
-    ps_rope_clear(&call->request);
-    call->reply(call, code, text, &nothing);
-}
-
-static void answer_late(struct psd_job *job, struct psd_call *late, uint64_t now)
-{
-    while (late) {
-        struct psd_call *call = late;
-        char whom[256], text[384];
-        late = call->next;
-        psd_waits_for(job, call, whom, sizeof whom);
-        snprintf(text, sizeof text, "waited %.1f s for %s", (double)(now - call->parked_since) / (double)PS_SECOND,
-                 whom);
-        answer(call, PS_DEADLINE_EXCEEDED, text);
-    }
-}
-
-static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
-{
-    struct psd_call *late = NULL;
-    psd_control_tick(core, job, now, ready);
-    pthread_mutex_lock(&job->lock);
-    psd_take_late(&job->waiting, now, &late);
-    pthread_mutex_unlock(&job->lock);
-    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++) {
-        struct psd_round *round = job->partitions[i].round;
-        if (round) {
-            pthread_mutex_lock(&round->lock);
-            psd_take_late(&round->waiting, now, &late);
-            pthread_mutex_unlock(&round->lock);
-        }
-    }
-    psd_control_take_late(job, now, &late);
-    answer_late(job, late, now);
-    if (atomic_load(&job->failed) == 2)
-        psd_job_collect(job, ready);
-}
-
 static void tick_rates(struct psd_job *job, double seconds)
 {
     uint64_t updates = atomic_load(&job->updates), bytes = atomic_load(&job->bytes_moved);
@@ -207,77 +166,93 @@ static void tick_rates(struct psd_job *job, double seconds)
     pthread_mutex_unlock(&job->lock);
 }
 
-// Runs fn on every job of the moment, each referenced while it runs.
-static void for_each_job(struct psd_core *core, void (*fn)(struct psd_core *, struct psd_job *, void *), void *arg)
+enum ps_code psd_jobs_hold(struct psd_core *core, const char *name, struct psd_jobs *jobs, struct ps_error *e)
 {
     size_t n = 0;
+    *jobs = (struct psd_jobs){0};
     pthread_mutex_lock(&core->table);
     for (struct psd_job *job = core->jobs; job; job = job->next)
         n++;
-    struct psd_job **jobs = ps_alloc(n * sizeof(struct psd_job *));
-    n = 0;
-    for (struct psd_job *job = core->jobs; job; job = job->next) {
+    jobs->v = ps_try_alloc_array(n, sizeof(struct psd_job *));
+    for (struct psd_job *job = jobs->v ? core->jobs : NULL; job; job = job->next) {
+        if (name[0] && strcmp(name, job->name) != 0)
+            continue;
         job->refs++;
-        jobs[n++] = job;
+        jobs->v[jobs->n++] = job;
     }
     pthread_mutex_unlock(&core->table);
-    for (size_t i = 0; i < n; i++) {
-        fn(core, jobs[i], arg);
-        psd_job_unref(core, jobs[i]);
+    if (!jobs->v)
+        return ps_no_memory(e, "a list of jobs");
+    if (name[0] && jobs->n == 0) {
+        psd_jobs_release(core, jobs);
+        return ps_fail(e, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", core->config.task, name);
     }
-    free(jobs);
+    return PS_OK;
 }
 
-struct tick {
-    uint64_t now;
-    double seconds;  // since the last rates; 0: not yet due
-    struct psd_call *ready;
-};
-
-static void tick_one(struct psd_core *core, struct psd_job *job, void *arg)
+void psd_jobs_release(struct psd_core *core, struct psd_jobs *jobs)
 {
-    struct tick *tick = arg;
-    tick_job(core, job, tick->now, &tick->ready);
-    if (tick->seconds > 0)
-        tick_rates(job, tick->seconds);
+    for (size_t i = 0; i < jobs->n; i++)
+        psd_job_unref(core, jobs->v[i]);
+    free(jobs->v);
+    *jobs = (struct psd_jobs){0};
 }
 
-static void run_all(struct psd_core *core, struct psd_call *ready);
+static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    psd_control_tick(core, job, now, ready);
+    psd_waits_end_late(core, job, now);
+    if (atomic_load(&job->failed) == 2)
+        psd_job_collect(job, ready);
+}
+
+// What is done every second. Tick lock held.
+static void tick_second(struct psd_core *core, const struct psd_jobs *jobs, uint64_t now)
+{
+    if (now - core->rates_at < PS_SECOND)
+        return;
+    for (size_t i = 0; i < jobs->n; i++) {
+        tick_rates(jobs->v[i], (double)(now - core->rates_at) / (double)PS_SECOND);
+        psd_waits_log_stalls(core, jobs->v[i], now);
+    }
+    psd_waits_log_stalls(core, NULL, now);
+    core->rates_at = now;
+}
+
+// Ticks that come late mean that this process was stopped or had no processor: nobody was heard meanwhile.
+enum { LATE_TICK_MS = 500 };
 
 void psd_core_tick(struct psd_core *core)
 {
-    struct tick tick = {.now = core->world.now(core->world.ctx)};
-    struct psd_call *late = NULL;
+    uint64_t now = core->world.now(core->world.ctx);
+    struct psd_call *ready = NULL;
+    struct psd_jobs jobs;
     pthread_mutex_lock(&core->tick_lock);
-    if (tick.now - core->rates_at >= PS_SECOND) {
-        tick.seconds = (double)(tick.now - core->rates_at) / (double)PS_SECOND;
-        core->rates_at = tick.now;
+    core->slept = core->ticked_at && now - core->ticked_at > LATE_TICK_MS * PS_MS ? now - core->ticked_at : 0;
+    core->ticked_at = now;
+    if (psd_jobs_hold(core, "", &jobs, NULL) == PS_OK) {
+        for (size_t i = 0; i < jobs.n; i++)
+            tick_job(core, jobs.v[i], now, &ready);
+        tick_second(core, &jobs, now);
+        psd_jobs_release(core, &jobs);
     }
-    for_each_job(core, tick_one, &tick);
     pthread_mutex_unlock(&core->tick_lock);
-    pthread_mutex_lock(&core->table);
-    psd_take_late(&core->joining, tick.now, &late);
-    pthread_mutex_unlock(&core->table);
-    answer_late(NULL, late, tick.now);
-    psd_expire_snapshots(core, tick.now, NULL);
-    run_all(core, tick.ready);
+    psd_waits_end_late(core, NULL, now);
+    psd_expire_snapshots(core, now, NULL);
+    psd_run_ready(core, ready);
 }
 
-static void drain_one(struct psd_core *core, struct psd_job *job, void *arg)
-{
-    (void)core;
-    psd_job_collect(job, arg);
-}
-
+// Everything that is parked wants to park again, and is told.
 void psd_core_drain(struct psd_core *core)
 {
     struct psd_call *all = NULL;
     atomic_store(&core->draining, true);
-    for_each_job(core, drain_one, &all);
     pthread_mutex_lock(&core->table);
+    for (struct psd_job *job = core->jobs; job; job = job->next)
+        psd_job_collect(job, &all);
     psd_ready_all(&all, &core->joining);
     pthread_mutex_unlock(&core->table);
-    run_all(core, all);  // each wants to park again, and is told
+    psd_run_ready(core, all);
 }
 
 // ---- calls --------------------------------------------------------------------------------------------------------
@@ -397,7 +372,7 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
     psd_move_calls(ready, &t.ready);
 }
 
-static void run_all(struct psd_core *core, struct psd_call *ready)
+void psd_run_ready(struct psd_core *core, struct psd_call *ready)
 {
     while (ready) {
         struct psd_call *call = ready;
@@ -410,7 +385,10 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
 {
     call->next = NULL;
     call->parked_since = 0;
-    run_all(core, call);
+    call->stall_told = false;
+    call->worker = 0;
+    memset(call->client, 0, sizeof call->client);
+    psd_run_ready(core, call);
 }
 
 int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload)

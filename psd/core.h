@@ -18,6 +18,8 @@ struct psd_world {
     uint64_t (*now)(void *ctx);  // ns, monotonic
     uint64_t (*random)(void *ctx);
     uint64_t (*resident)(void *ctx);  // bytes of this process that are in memory
+    uint64_t (*wall)(void *ctx);      // ms since 1970; may be NULL, as the next
+    uint64_t (*queued)(void *ctx);    // bytes of requests taken in and not answered, and of answers not sent
     // Sends a message of the Peer service to another ps task. Its answer comes back through done, never from inside
     // send; reply is empty unless code is PS_OK, and done's only while it runs.
     void (*send)(void *ctx, uint32_t task, int method, struct ps_rope *request,
@@ -29,6 +31,8 @@ struct psd_config {
     uint64_t memory_bytes;  // for blocks: values, slots, pins, rounds
     uint32_t heartbeat_ms;  // what workers are told
     uint32_t dead_after_ms;
+    uint32_t stall_ms;      // a call parked for longer is logged; 0: never
+    uint64_t cluster_hash;  // of the ps tasks' addresses, for those who compare
 };
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,

@@ -3,15 +3,19 @@ noinst_LTLIBRARIES += libpsdcore.la
 libpsdcore_la_SOURCES = \
 	psd/call.c psd/call.h \
 	psd/clients.c \
+	psd/clock.c \
 	psd/control.c psd/control.h \
 	psd/core.c psd/core.h \
+	psd/lease.c psd/meeting.c psd/member.c \
+	psd/roster.c \
 	psd/round.c psd/round.h \
 	psd/service.h psd/service_admin.c psd/service_data.c psd/service_declare.c psd/service_read.c \
 	psd/shard.c psd/shard.h \
 	psd/storage.c psd/storage.h \
 	psd/step.c psd/step.h \
 	psd/unfinished.c \
-	psd/update.c psd/update.h
+	psd/update.c psd/update.h \
+	psd/waits.c psd/waits.h
 libpsdcore_la_LIBADD = libcommon.la
 
 include psd/rpc/local.mk

@@ -213,6 +213,11 @@ bool psd_round_has_gradient(struct psd_round *round, uint32_t rank)
     return has;
 }
 
+bool psd_round_misses(const struct psd_round *round, uint32_t rank)
+{
+    return round->member[rank] && !is_whole(round, rank);
+}
+
 void psd_round_reset(struct psd_round *round)
 {
     pthread_mutex_lock(&round->lock);

@@ -61,6 +61,11 @@ void psd_round_set_members(struct psd_job *job, struct psd_round *round, const s
                            struct psd_call **ready);
 // Is the whole gradient of rank in the open round?
 bool psd_round_has_gradient(struct psd_round *round, uint32_t rank);
+// Does the open round wait for this worker's gradient? The round's lock is held.
+bool psd_round_misses(const struct psd_round *round, uint32_t rank);
+// For each rank (arrays [workers of the job], zeroed): the last round in which its whole gradient counts in some
+// partition of this task, and in all of them.
+void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counted_in_all);
 // Starts over for a new run on the old values: round 1, all workers members.
 void psd_round_reset(struct psd_round *round);
 

@@ -2,8 +2,8 @@
 //
 // One pipeline for every call, whichever way it came: decode -> check the caller -> find the job -> the
 // method's own steps -> reply. The methods live in service_data.c (Put, AssignAdd, Push), service_read.c
-// (Get, Pull), service_declare.c (Declare, Describe), control.c (Join, Heartbeat, Leave, Barrier, Lease,
-// SetMembers) and service_admin.c (Status, Workers, StopJob).
+// (Get, Pull), service_declare.c (Declare, Describe), around psd/control.h (what a job's workers ask of the control task),
+// waits.c (Waits) and service_admin.c (Status, Drain, StopJob).
 //
 // A method that has to wait parks its call in a list of whatever it waits for; whoever makes it ready takes
 // it out and runs it again from the start. So a method is written as if it never waited.
@@ -22,7 +22,8 @@ struct psd_core {
     uint64_t generation;
     uint64_t started;
     struct psd_pool pool;
-    atomic_bool draining;
+    atomic_bool draining;      // shuts down
+    atomic_bool refuses_jobs;  // was asked to drain: takes no new ones
 
     pthread_mutex_t table;  // the job table lock
     struct psd_job *jobs;
@@ -32,7 +33,8 @@ struct psd_core {
     struct psd_snapshot *snapshots;  // oldest first
     size_t n_snapshots, pinned;      // pinned: bytes
 
-    uint64_t rates_at;  // psd_core_tick
+    uint64_t rates_at, ticked_at;  // psd_core_tick
+    uint64_t slept;                // ns for which this process did not run, as the last tick found
     pthread_mutex_t tick_lock;
 };
 
@@ -114,19 +116,30 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
 bool psd_drop_oldest_snapshot(struct psd_core *core);
 void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_job *of);
 
-// control.c: deaths, changes of membership to the other tasks, and what waits too long.
+// All jobs of the moment, or the one of this name; each referenced. NOT_FOUND; RESOURCE_EXHAUSTED.
+struct psd_jobs {
+    struct psd_job **v;
+    size_t n;
+};
+enum ps_code psd_jobs_hold(struct psd_core *core, const char *name, struct psd_jobs *jobs, struct ps_error *e);
+void psd_jobs_release(struct psd_core *core, struct psd_jobs *jobs);
+
+// Runs calls that became ready outside of any turn. No lock is held.
+void psd_run_ready(struct psd_core *core, struct psd_call *ready);
+
+// UNAVAILABLE where this task takes no new jobs.
+enum ps_code psd_refuse_when_draining(struct psd_turn *t);
+
+// control.c, the control task's; see psd/control.h.
 void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
-void psd_control_take_late(struct psd_job *job, uint64_t now, struct psd_call **late);
-void psd_control_collect(struct psd_job *job, struct psd_call **ready);
-uint32_t psd_control_waiting(struct psd_job *job);  // calls in barriers and for leases
 void psd_control_free(struct psd_control *control);
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);
 // Has the chief of this run declared the job here, at the control task, and with that everywhere?
 bool psd_control_declared(struct psd_job *job);
-// It has: fresh rounds hear of those who have departed since the run began.
-void psd_control_set_declared(struct psd_job *job, struct psd_call **ready);
-void psd_control_describe(struct psd_job *job, const char **state, uint32_t *live, char *reason, size_t size);
-// For whom would this call wait? One phrase.
-void psd_waits_for(struct psd_job *job, const struct psd_call *call, char *text, size_t size);
+void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
+// Job locked. Has it failed, or have all left?
+bool psd_control_is_over(const struct psd_job *job);
+// State, reason, live workers, epoch.
+void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size);
 
 #endif

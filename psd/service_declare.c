@@ -144,7 +144,7 @@ static int declare(struct psd_turn *t, const declare_t *r)
 {
     int code = psd_job_declare(t->job, r, t->core->config.task, &t->error);
     if (code == PS_OK && t->core->config.task == 0)
-        psd_control_set_declared(t->job, &t->ready);
+        psd_control_set_declared(t->core, t->job, &t->ready);
     pthread_mutex_lock(&t->core->table);
     t->job->declaring = false;
     if (code != PS_OK && t->core->config.task != 0)
@@ -175,7 +175,7 @@ int psd_declare(struct psd_turn *t)
     if (code == PS_OK && !again)
         code = declare(t, r);
     else if (code == PS_OK && t->core->config.task == 0)
-        psd_control_set_declared(t->job, &t->ready);
+        psd_control_set_declared(t->core, t->job, &t->ready);
     if (code != PS_OK)
         return code;
     out.generation = t->core->generation;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/alloc.h"
@@ -96,6 +97,14 @@ static uint64_t world_resident(void *ctx)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+static uint64_t world_wall(void *ctx)
+{
+    struct timespec t;
+    (void)ctx;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
 // ---- start and end ------------------------------------------------------------------------------------------------
 
 struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
@@ -107,6 +116,7 @@ struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
         .now = world_now,
         .random = world_random,
         .resident = world_resident,
+        .wall = world_wall,
         .send = world_send,
     };
     return r;

@@ -400,7 +400,8 @@ static void on_tick(void *arg)
 struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faults, uint64_t memory)
 {
     struct sim *sim = ps_alloc(sizeof *sim);
-    struct psd_world world = {sim, psd_now, psd_random, psd_resident, psd_send};
+    struct psd_world world = {
+        .ctx = sim, .now = psd_now, .random = psd_random, .resident = psd_resident, .send = psd_send};
     sim->seed = seed;
     sim->now = PS_SECOND;
     sim->ps = ps;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/alloc.h"
+#include "common/clock.h"
 #include "common/wire.h"
 #include "psd/core.h"
 #include "tests/messages.h"
@@ -49,16 +50,17 @@ static struct test_sent {
     enum ps_code code;
 } test_sent;
 
-static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request, void (*done)(void *, enum ps_code),
-                      void *arg)
+static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
+                      void (*done)(void *, enum ps_code, const struct ps_rope *), void *arg)
 {
+    const struct ps_rope nothing = PS_ROPE_EMPTY;
     (void)ctx;
     (void)task;
     (void)method;
     test_sent.n++;
     ps_rope_clear(&test_sent.last);
     ps_rope_move(&test_sent.last, request);
-    done(arg, test_sent.code);
+    done(arg, test_sent.code, &nothing);
 }
 
 static inline struct psd_core *core_new_task(uint32_t task, uint32_t tasks, uint64_t memory)
@@ -75,6 +77,15 @@ static inline struct psd_core *core_new_task(uint32_t task, uint32_t tasks, uint
 static inline struct psd_core *core_new(uint64_t memory)
 {
     return core_new_task(0, 1, memory);
+}
+
+// Time passes, with the ticks that belong to it.
+static inline void core_run(struct psd_core *core, uint64_t ns)
+{
+    for (uint64_t end = test_time + ns; test_time < end;) {
+        test_time += end - test_time < 50 * PS_MS ? end - test_time : 50 * PS_MS;
+        psd_core_tick(core);
+    }
 }
 
 static void on_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)

@@ -1,0 +1,774 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a job's workers do at the control task: meet, rest, share the epoch's examples, keep ssp's clock, come late, are
+// asked to leave; and how all that is told.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "psd/control.h"
+#include "tests/unit/psd_job.h"
+
+#define SSP PARAMSERVER__V1__UPDATE__SSP
+#define OP(name) PARAMSERVER__V1__REDUCE_OP__##name
+
+static bool is_done(const struct answer *a, enum ps_code code)
+{
+    return a->answered && a->code == code;
+}
+
+static void drop(struct answer *a)
+{
+    ps_rope_clear(&a->body);
+}
+
+// ---- meetings -----------------------------------------------------------------------------------------------------
+
+static void enter(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, const char *name)
+{
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, sequence);
+    r.caller = &caller;
+    r.name = (char *)name;
+    ask_later(core, a, M(BARRIER), &r.base, NULL, UINT64_MAX);
+}
+
+struct reducing {
+    Paramserver__V1__ReduceRequest r;
+    Paramserver__V1__Caller caller;
+};
+
+static void reduce_init(struct reducing *x, uint32_t rank, uint64_t sequence, Paramserver__V1__ReduceOp op,
+                        Paramserver__V1__DType dtype, uint64_t count)
+{
+    paramserver__v1__reduce_request__init(&x->r);
+    x->caller = caller_of(rank, sequence);
+    x->r.caller = &x->caller;
+    x->r.name = (char *)"all";
+    x->r.op = op;
+    x->r.dtype = dtype;
+    x->r.count = count;
+}
+
+static void bring(struct psd_core *core, struct answer *a, struct reducing *x, const void *data, size_t bytes)
+{
+    struct ps_rope payload = PS_ROPE_EMPTY;
+    ps_rope_add(&payload, ps_slice_copy(data, bytes));
+    ask_later(core, a, M(REDUCE), &x->r.base, &payload, UINT64_MAX);
+}
+
+// The bytes of a reduction's answer.
+static size_t result_of(struct answer *a, void *to, size_t size)
+{
+    ProtobufCMessage *m;
+    struct ps_rope payload = PS_ROPE_EMPTY;
+    assert_true(is_done(a, PS_OK));
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__reduce_reply__descriptor, &a->body, &m, &payload, NULL), PS_OK);
+    size_t n = payload.len;
+    assert_true(n <= size);
+    ps_rope_copy_out(&payload, 0, n, to);
+    ps_rope_clear(&payload);
+    ps_msg_free(m);
+    drop(a);
+    return n;
+}
+
+#define DTYPE(name) PARAMSERVER__V1__DTYPE__##name
+
+// Both bring two elements; what each operation makes of them.
+static void test_reductions(void **state)
+{
+    static const struct {
+        Paramserver__V1__ReduceOp op;
+        double sum[2];
+    } rows[] = {{OP(SUM), {8, -3}}, {OP(MEAN), {4, -1.5}}, {OP(MIN), {3, -5}}, {OP(MAX), {5, 2}}};
+    struct job j;
+    uint64_t sequence = 1;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++, sequence++) {
+        struct reducing x[2];
+        struct answer a[2];
+        const float mine[2][2] = {{3, 2}, {5, -5}};
+        float result[2];
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            reduce_init(&x[rank], rank, sequence, rows[i].op, DTYPE(FLOAT32), 2);
+            bring(j.core, &a[rank], &x[rank], mine[rank], sizeof mine[rank]);
+            assert_int_equal(a[0].answered, rank);
+        }
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(result_of(&a[k], result, sizeof result), sizeof result);
+            assert_true(result[0] == (float)rows[i].sum[0] && result[1] == (float)rows[i].sum[1]);
+        }
+        bring(j.core, &a[0], &x[0], mine[0], sizeof mine[0]);  // a copy gets the same
+        result_of(&a[0], result, sizeof result);
+        assert_true(result[0] == (float)rows[i].sum[0]);
+    }
+    struct reducing x[2];
+    struct answer a[2];
+    const int64_t whole[2] = {7, -10};
+    int64_t mean;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reduce_init(&x[rank], rank, sequence, OP(MEAN), DTYPE(INT64), 1);
+        bring(j.core, &a[rank], &x[rank], &whole[rank], sizeof whole[rank]);
+    }
+    for (int k = 0; k < 2; k++) {
+        result_of(&a[k], &mean, sizeof mean);
+        assert_int_equal(mean, -1);
+    }
+    psd_core_destroy(j.core);
+}
+
+static void test_not_a_number_shows(void **state)
+{
+    struct job j;
+    struct reducing x;
+    struct answer a[2];
+    const float nan_[] = {NAN}, one[] = {1};
+    float result;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (uint64_t s = 1; s <= 2; s++) {
+        reduce_init(&x, 0, s, s == 1 ? OP(MIN) : OP(MAX), DTYPE(FLOAT32), 1);
+        bring(j.core, &a[0], &x, s == 1 ? nan_ : one, 4);
+        reduce_init(&x, 1, s, s == 1 ? OP(MIN) : OP(MAX), DTYPE(FLOAT32), 1);
+        bring(j.core, &a[1], &x, s == 1 ? one : nan_, 4);
+        result_of(&a[0], &result, sizeof result);
+        assert_true(isnan(result));
+        drop(&a[1]);
+    }
+    psd_core_destroy(j.core);
+}
+
+static void test_gather_and_broadcast(void **state)
+{
+    struct job j;
+    struct reducing x;
+    struct answer a[2];
+    char all[16] = "";
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    reduce_init(&x, 1, 1, OP(GATHER), DTYPE(UINT8), 3);
+    bring(j.core, &a[1], &x, "cde", 3);
+    reduce_init(&x, 0, 1, OP(GATHER), DTYPE(UINT8), 2);
+    bring(j.core, &a[0], &x, "ab", 2);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(result_of(&a[k], all, sizeof all), 5);
+        assert_memory_equal(all, "abcde", 5);
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reduce_init(&x, rank, 2, OP(BROADCAST), DTYPE(UINT8), rank ? 4 : 0);
+        x.r.root = 1;
+        bring(j.core, &a[rank], &x, "root", rank ? 4 : 0);
+    }
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(result_of(&a[k], all, sizeof all), 4);
+        assert_memory_equal(all, "root", 4);
+    }
+    // The root leaves: there is nobody to have it from.
+    reduce_init(&x, 0, 3, OP(BROADCAST), DTYPE(UINT8), 0);
+    x.r.root = 1;
+    bring(j.core, &a[0], &x, "", 0);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    assert_true(is_done(&a[0], PS_ABORTED));
+    assert_non_null(strstr(a[0].text, "worker 1, whose value it is, is left"));
+    psd_core_destroy(j.core);
+}
+
+static void test_bad_reductions(void **state)
+{
+    static const struct {
+        int op, dtype;
+        uint64_t count, sequence;
+        size_t bytes;
+        const char *text;
+    } rows[] = {
+        {0, PS_FLOAT32, 1, 1, 4, "there is no operation 0"},
+        {7, PS_FLOAT32, 1, 1, 4, "there is no operation 7"},
+        {1, 0, 1, 1, 4, "dtype 0 cannot be reduced"},
+        {1, 7, 4, 1, 4, "dtype 7 cannot be reduced"},
+        {1, PS_FLOAT32, 2, 1, 4, "2 elements of 4 bytes were announced, 4 bytes came"},
+        {1, PS_FLOAT32, UINT64_MAX / 2, 1, 4, "4 bytes came"},
+        {1, PS_FLOAT32, 1, 0, 4, "expected a sequence"},
+        {1, PS_FLOAT32, (4 << 20) / 4 + 1, 1, (4 << 20) + 4, "at most 4194304 at once"},
+    };
+    struct job j;
+    char *zeros = calloc(1, (4 << 20) + 4);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct reducing x;
+        struct answer a;
+        reduce_init(&x, 0, rows[i].sequence, (Paramserver__V1__ReduceOp)rows[i].op,
+                    (Paramserver__V1__DType)rows[i].dtype, rows[i].count);
+        bring(j.core, &a, &x, zeros, rows[i].bytes);
+        if (!is_done(&a, PS_INVALID_ARGUMENT) || !strstr(a.text, rows[i].text))
+            fail_msg("row %zu: %d %s", i, (int)a.code, a.text);
+    }
+    // Who brings something else than those who wait would wait for ever.
+    struct reducing x;
+    struct answer waits, other;
+    reduce_init(&x, 0, 1, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &waits, &x, zeros, 4);
+    reduce_init(&x, 1, 1, OP(SUM), DTYPE(FLOAT32), 2);
+    bring(j.core, &other, &x, zeros, 8);
+    assert_true(is_done(&other, PS_FAILED_PRECONDITION));
+    assert_non_null(strstr(other.text, "they would wait for each other"));
+    enter(j.core, &other, 1, 1, "all");
+    assert_true(is_done(&other, PS_FAILED_PRECONDITION));
+    assert_false(waits.answered);
+    psd_core_drain(j.core);
+    assert_true(is_done(&waits, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+    free(zeros);
+}
+
+// ---- rest ---------------------------------------------------------------------------------------------------------
+
+static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round)
+{
+    struct update u;
+    update_init(&u, rank, sequence, "a", 0, 15);
+    u.r.round = round;
+    enum ps_code code = send_update(core, &u, M(PUSH), 15, 100, NULL).code;
+    update_init(&u, rank, sequence, "big", 0, 20);
+    u.r.round = round;
+    return code ? code : send_update(core, &u, M(PUSH), 20, 100, NULL).code;
+}
+
+// Worker 1 has 3 batches, worker 0 has 5. Both end together, and then both take part again.
+static void test_unequal_batches(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint64_t round = 1; round <= 3; round++)
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(push(j.core, rank, round, round), PS_OK);
+    enter(j.core, &a[1], 1, 10, "epoch");
+    assert_int_equal(push(j.core, 0, 4, 4), PS_OK);
+    assert_true(read_one(j.core, "a") == -3);
+    core_run(j.core, 200 * PS_MS);
+    assert_true(read_one(j.core, "a") == -4);
+    assert_int_equal(push(j.core, 0, 5, 5), PS_OK);
+    assert_true(read_one(j.core, "a") == -5);
+    assert_false(a[1].answered);
+    assert_int_equal(push(j.core, 1, 11, 6), PS_ABORTED);  // it rests
+    enter(j.core, &a[0], 0, 10, "epoch");
+    assert_true(is_done(&a[0], PS_OK) && is_done(&a[1], PS_OK));
+    assert_int_equal(push(j.core, 0, 11, 6), PS_OK);
+    assert_true(read_one(j.core, "a") == -5);
+    assert_int_equal(push(j.core, 1, 12, 6), PS_OK);
+    assert_true(read_one(j.core, "a") == -6);
+    drop(&a[0]);
+    drop(&a[1]);
+    psd_core_destroy(j.core);
+}
+
+// With two tasks: nobody goes on before the other task knows that all take part again.
+static void test_all_know_before_all_go_on(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    fill_job(&j, 20);
+    j.core = core_new_task(0, 2, 1 << 20);
+    test_sent.code = PS_OK;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join(j.core, rank, SYNC).code, PS_OK);
+    assert_int_equal(declare(&j, SYNC, "sgd").code, PS_OK);
+    enter(j.core, &a[1], 1, 1, "epoch");
+    core_run(j.core, 200 * PS_MS);
+    assert_true(test_sent.n > 0);  // it rests
+    test_sent.code = PS_UNAVAILABLE;
+    enter(j.core, &a[0], 0, 1, "epoch");
+    core_run(j.core, 200 * PS_MS);
+    assert_false(a[0].answered || a[1].answered);
+    test_sent.code = PS_OK;
+    core_run(j.core, 100 * PS_MS);
+    assert_true(is_done(&a[0], PS_OK) && is_done(&a[1], PS_OK));
+    drop(&a[0]);
+    drop(&a[1]);
+    ps_rope_clear(&test_sent.last);
+    psd_core_destroy(j.core);
+}
+
+// ---- shares -------------------------------------------------------------------------------------------------------
+
+struct leasing {
+    Paramserver__V1__LeaseRequest r;
+    Paramserver__V1__Caller caller;
+};
+
+static void lease_as(struct psd_core *core, struct answer *a, Paramserver__V1__Caller caller, uint64_t epoch,
+                     uint64_t round)
+{
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    r.caller = &caller;
+    r.epoch = epoch;
+    r.examples = 95;
+    r.want = 10;
+    r.round = round;
+    ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+}
+
+static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, uint64_t epoch,
+                  uint64_t round)
+{
+    lease_as(core, a, caller_of(rank, sequence), epoch, round);
+}
+
+static Paramserver__V1__LeaseReply share_of(struct answer *a)
+{
+    ProtobufCMessage *m;
+    struct ps_rope none = PS_ROPE_EMPTY;
+    if (!is_done(a, PS_OK))
+        fail_msg("lease: answered %d, %d %s", a->answered, (int)a->code, a->text);
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);
+    Paramserver__V1__LeaseReply r = *(Paramserver__V1__LeaseReply *)m;
+    ps_msg_free(m);
+    drop(a);
+    return r;
+}
+
+static uint64_t done_of(struct psd_core *core)
+{
+    return core->jobs->control->data.done;
+}
+
+// Two workers share an epoch of 95 in batches of 10: 10 batches, 5 rounds; the last of them has 5 examples.
+static void test_shares(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint64_t epoch = 0; epoch < 2; epoch++) {
+        lease(j.core, &a[0], 0, 10 * epoch + 1, epoch, 5 * epoch);
+        assert_false(a[0].answered);
+        lease(j.core, &a[1], 1, 10 * epoch + 1, epoch, 5 * epoch);
+        for (uint64_t rank = 0; rank < 2; rank++) {
+            Paramserver__V1__LeaseReply s = share_of(&a[rank]);
+            assert_true(s.first == 10 * rank && s.count == 10 && s.stride == 20 && s.end == 95 && s.steps == 5);
+            assert_int_equal(s.round, 5 * epoch);
+        }
+        for (uint64_t round = 5 * epoch + 1; round <= 5 * epoch + 5; round++)
+            for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(push(j.core, rank, 20 * epoch + round, round), PS_OK);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            lease(j.core, &a[rank], rank, 10 * epoch + 2, epoch, 5 * epoch + 5);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(share_of(&a[rank]).count, 0);
+        assert_int_equal(done_of(j.core), 95);
+    }
+    psd_core_destroy(j.core);
+}
+
+// Worker 1 dies after two of its five rounds: worker 0 trains the other three, every example counts once.
+static void test_the_dead_leave_their_shares(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lease(j.core, &a[rank], rank, 1, 0, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(share_of(&a[rank]).steps, 5);
+    for (uint64_t round = 1; round <= 2; round++)
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(push(j.core, rank, 1 + round, round), PS_OK);
+    assert_int_equal(leave(j.core, 1, "of a bullet").code, PS_OK);
+    for (uint64_t round = 3; round <= 5; round++)
+        assert_int_equal(push(j.core, 0, 1 + round, round), PS_OK);
+    assert_true(read_one(j.core, "a") == -5);
+    lease(j.core, &a[0], 0, 7, 0, 5);
+    Paramserver__V1__LeaseReply s = share_of(&a[0]);
+    assert_true(s.first == 50 && s.count == 10 && s.stride == 20 && s.end == 95 && s.steps == 3);
+    assert_int_equal(s.round, 5);
+    assert_int_equal(done_of(j.core), 50 + 20);
+    lease(j.core, &a[0], 0, 8, 0, 8);
+    assert_int_equal(share_of(&a[0]).count, 0);
+    assert_int_equal(done_of(j.core), 95);
+    psd_core_destroy(j.core);
+}
+
+// Worker 1 comes back in the middle of the epoch: it rests until the others have done their shares, and then has one.
+static void test_coming_back_to_sync(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    struct joining x;
+    ProtobufCMessage *m;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lease(j.core, &a[rank], rank, 1, 0, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        share_of(&a[rank]);
+    assert_int_equal(leave(j.core, 1, "of a bullet").code, PS_OK);
+    join_init(&x, 1, SYNC);
+    another_process(&x.caller);
+    assert_int_equal(ask(j.core, M(JOIN), &x.r.base, NULL, &paramserver__v1__join_reply__descriptor, &m, NULL).code,
+                     PS_OK);
+    assert_true(((Paramserver__V1__JoinReply *)m)->late);
+    assert_int_equal(((Paramserver__V1__JoinReply *)m)->data_epoch, 0);
+    ps_msg_free(m);
+    x.caller.sequence = x.caller.oldest = 1;
+    lease_as(j.core, &a[1], x.caller, 0, 0);
+    for (uint64_t round = 1; round <= 5; round++)
+        assert_int_equal(push(j.core, 0, 1 + round, round), PS_OK);
+    assert_true(read_one(j.core, "a") == -5);
+    assert_false(a[1].answered);
+    lease(j.core, &a[0], 0, 7, 0, 5);
+    Paramserver__V1__LeaseReply s = share_of(&a[0]), late = share_of(&a[1]);
+    assert_true(s.first == 10 && s.stride == 40 && s.steps == 3);
+    assert_true(late.first == 30 && late.stride == 40 && late.steps == 3 && late.round == 5);
+    assert_int_equal(push(j.core, 0, 8, 6), PS_OK);
+    assert_true(read_one(j.core, "a") == -5);  // waits for both again
+    psd_core_destroy(j.core);
+}
+
+// Who waits for examples that nobody will train is told that the epoch is over.
+static void test_given_up(void **state)
+{
+    struct job j;
+    struct answer a[2], barrier;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (uint64_t i = 0; i < 9; i++) {
+        lease(j.core, &a[0], 0, 1 + i, 0, 0);
+        assert_int_equal(share_of(&a[0]).count, 10);
+    }
+    lease(j.core, &a[1], 1, 1, 0, 0);
+    assert_int_equal(share_of(&a[1]).count, 5);
+    lease(j.core, &a[0], 0, 20, 0, 0);
+    assert_false(a[0].answered);
+    enter(j.core, &barrier, 1, 2, "enough");
+    assert_int_equal(share_of(&a[0]).count, 0);
+    assert_false(barrier.answered);
+    enter(j.core, &a[0], 0, 21, "enough");
+    assert_true(is_done(&a[0], PS_OK) && is_done(&barrier, PS_OK));
+    drop(&a[0]);
+    drop(&barrier);
+    // What was not trained does not count in the next epoch.
+    for (uint64_t i = 0; i < 10; i++) {
+        lease(j.core, &a[0], 0, 30 + i, 1, 0);
+        assert_true(share_of(&a[0]).count > 0);
+    }
+    lease(j.core, &a[0], 0, 50, 1, 0);
+    assert_int_equal(share_of(&a[0]).count, 0);
+    assert_int_equal(done_of(j.core), 95);
+    psd_core_destroy(j.core);
+}
+
+// ---- ssp ----------------------------------------------------------------------------------------------------------
+
+static void tick(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t step, bool wait)
+{
+    Paramserver__V1__ClockRequest r = PARAMSERVER__V1__CLOCK_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    r.caller = &caller;
+    r.step = step;
+    r.wait = wait;
+    ask_later(core, a, M(CLOCK), &r.base, NULL, UINT64_MAX);
+}
+
+static struct psd_core *ssp_open(uint32_t staleness, uint32_t workers)
+{
+    struct psd_core *core = core_new(1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct joining x;
+        join_init(&x, rank, SSP);
+        x.r.staleness = staleness;
+        x.r.workers = workers;
+        assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    }
+    return core;
+}
+
+static void test_nobody_runs_ahead(void **state)
+{
+    struct psd_core *core = ssp_open(2, 2);
+    struct answer a, b, waits;
+    (void)state;
+    for (uint64_t step = 0; step <= 2; step++) {
+        tick(core, &a, 0, step, true);
+        assert_true(is_done(&a, PS_OK));
+        drop(&a);
+    }
+    tick(core, &waits, 0, 3, true);
+    assert_false(waits.answered);
+    tick(core, &b, 1, 0, true);  // the slowest never waits
+    assert_true(is_done(&b, PS_OK));
+    drop(&b);
+    assert_false(waits.answered);
+    tick(core, &b, 1, 1, false);
+    assert_true(is_done(&b, PS_OK) && is_done(&waits, PS_OK));
+    drop(&b);
+    drop(&waits);
+    assert_int_equal(core->jobs->control->farthest, 2);
+    // A death lets go who waits for the dead.
+    tick(core, &waits, 0, 4, true);
+    assert_false(waits.answered);
+    assert_int_equal(leave(core, 1, NULL).code, PS_OK);
+    assert_true(is_done(&waits, PS_OK));
+    drop(&waits);
+    psd_core_destroy(core);
+}
+
+// Who waits in a meeting holds nobody up, and is level with the others afterwards.
+static void test_meetings_stop_no_clock(void **state)
+{
+    struct psd_core *core = ssp_open(1, 2);
+    struct answer a, meets, also;
+    (void)state;
+    enter(core, &meets, 1, 1, "here");
+    for (uint64_t step = 0; step <= 50; step++) {
+        tick(core, &a, 0, step, true);
+        assert_true(is_done(&a, PS_OK));
+        drop(&a);
+    }
+    enter(core, &also, 0, 1, "here");
+    assert_true(is_done(&meets, PS_OK) && is_done(&also, PS_OK));
+    drop(&meets);
+    drop(&also);
+    tick(core, &a, 0, 51, true);
+    assert_true(is_done(&a, PS_OK));
+    drop(&a);
+    tick(core, &a, 0, 52, true);
+    assert_false(a.answered);
+    tick(core, &also, 1, 1, true);
+    assert_true(is_done(&also, PS_OK) && is_done(&a, PS_OK));
+    drop(&also);
+    drop(&a);
+    psd_core_destroy(core);
+}
+
+static void test_clocks_are_ssp(void **state)
+{
+    struct job j;
+    struct answer a;
+    struct joining x;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    tick(j.core, &a, 0, 1, true);
+    assert_true(is_done(&a, PS_FAILED_PRECONDITION));
+    psd_core_destroy(j.core);
+    struct psd_core *core = ssp_open(2, 3);
+    join_init(&x, 2, SSP);
+    x.r.workers = 3;
+    x.r.staleness = 5;
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_FAILED_PRECONDITION);
+    psd_core_destroy(core);
+}
+
+// ---- coming late, being asked to leave, being heard -----------------------------------------------------------------
+
+static void test_who_does_not_come(void **state)
+{
+    struct psd_core *core = core_new(1 << 20);
+    struct answer a;
+    struct joining x;
+    (void)state;
+    join_init(&x, 0, ASYNC);
+    x.r.join_within_ms = 2000;
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    core->jobs->control->declared = true;  // else a death would end it
+    enter(core, &a, 0, 1, "start");
+    core_run(core, PS_SECOND);
+    assert_false(a.answered);
+    core->jobs->control->members[0].last_seen = test_time;
+    core_run(core, 1100 * PS_MS);
+    assert_true(is_done(&a, PS_OK));
+    drop(&a);
+    assert_string_equal(core->jobs->control->members[1].reason, "did not join within 2.0 s");
+    join_init(&x, 1, ASYNC);
+    x.r.join_within_ms = 2000;
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    psd_core_destroy(core);
+}
+
+// A process that was stopped has heard nobody: it does not bury them all when it wakes.
+static void test_a_stopped_task_buries_nobody(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    psd_core_tick(j.core);
+    test_time += 60 * PS_SECOND;
+    psd_core_tick(j.core);
+    assert_true(psd_is_live(&j.core->jobs->control->members[0]));
+    core_run(j.core, 3100 * PS_MS);
+    assert_false(psd_is_live(&j.core->jobs->control->members[0]));
+    psd_core_destroy(j.core);
+}
+
+static struct answer drain(struct psd_core *core, const char *job, uint32_t worker, bool undo)
+{
+    Paramserver__V1__DrainRequest r = PARAMSERVER__V1__DRAIN_REQUEST__INIT;
+    r.job = (char *)job;
+    r.worker = worker;
+    r.undo = undo;
+    return ask(core, M(DRAIN), &r.base, NULL, NULL, NULL, NULL);
+}
+
+static bool is_asked_to_leave(struct psd_core *core, uint32_t rank)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    ProtobufCMessage *m;
+    r.caller = &caller;
+    assert_int_equal(
+        ask(core, M(HEARTBEAT), &r.base, NULL, &paramserver__v1__heartbeat_reply__descriptor, &m, NULL).code, PS_OK);
+    bool asked = ((Paramserver__V1__HeartbeatReply *)m)->drain;
+    ps_msg_free(m);
+    return asked;
+}
+
+static void test_drain(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(drain(j.core, "job", 2, false).code, PS_OK);
+    assert_true(is_asked_to_leave(j.core, 1) && !is_asked_to_leave(j.core, 0));
+    assert_int_equal(drain(j.core, "job", 2, true).code, PS_OK);
+    assert_false(is_asked_to_leave(j.core, 1));
+    assert_int_equal(drain(j.core, "job", 3, false).code, PS_NOT_FOUND);
+    assert_int_equal(drain(j.core, "jib", 1, false).code, PS_NOT_FOUND);
+    // The task: running jobs go on, new ones are refused.
+    assert_int_equal(drain(j.core, "", 0, false).code, PS_OK);
+    assert_true(push(j.core, 0, 1, 0) == PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    struct answer a = join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE);
+    assert_int_equal(a.code, PS_UNAVAILABLE);
+    assert_non_null(strstr(a.text, "it takes no new jobs"));
+    assert_int_equal(drain(j.core, "", 0, true).code, PS_OK);
+    assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE).code, PS_OK);
+    psd_core_destroy(j.core);
+}
+
+// ---- Waits --------------------------------------------------------------------------------------------------------
+
+static Paramserver__V1__WaitsReply *waits_of(struct psd_core *core, const char *job, uint32_t skip)
+{
+    Paramserver__V1__WaitsRequest r = PARAMSERVER__V1__WAITS_REQUEST__INIT;
+    ProtobufCMessage *m = NULL;
+    r.job = (char *)job;
+    r.skip = skip;
+    assert_int_equal(ask(core, M(WAITS), &r.base, NULL, &paramserver__v1__waits_reply__descriptor, &m, NULL).code,
+                     PS_OK);
+    return (Paramserver__V1__WaitsReply *)m;
+}
+
+static void test_who_waits_for_whom(void **state)
+{
+    struct job j;
+    struct answer pull, barrier;
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
+    t.variable = (char *)"a";
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.round = 1;
+    ask_later(j.core, &pull, M(PULL), &r.base, NULL, test_time + 5 * PS_SECOND);
+    core_run(j.core, PS_SECOND);
+    enter(j.core, &barrier, 0, 2, "b");
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "", 0);
+    assert_int_equal(w->total, 2);
+    assert_int_equal(w->n_waits, 2);
+    assert_int_equal(w->waits[0]->method, M(PULL));
+    assert_string_equal(w->waits[0]->job, "job");
+    assert_string_equal(w->waits[0]->what, "round 1 of 'a'");
+    assert_string_equal(w->waits[0]->whom, "worker 1 (live, step 0, silent 1.0 s)");
+    assert_int_equal(w->waits[0]->worker, 1);
+    assert_int_equal(w->waits[0]->client.len, 16);
+    assert_int_equal(w->waits[0]->since_ms, 1000);
+    assert_in_range(w->waits[0]->left_ms, 3900, 4001);
+    assert_string_equal(w->waits[1]->what, "barrier 'b'");
+    assert_int_equal(w->waits[1]->left_ms, 0);
+    ps_msg_free(&w->base);
+    w = waits_of(j.core, "job", 1);
+    assert_int_equal(w->total, 2);
+    assert_int_equal(w->n_waits, 1);
+    assert_string_equal(w->waits[0]->what, "barrier 'b'");
+    ps_msg_free(&w->base);
+    psd_core_drain(j.core);
+    assert_true(is_done(&pull, PS_UNAVAILABLE) && is_done(&barrier, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+}
+
+// Ten thousand pulls wait for one round: all are listed, all are let go by one push.
+static void test_ten_thousand_wait(void **state)
+{
+    enum { N = 10000 };
+    struct job j;
+    struct answer *pulls = calloc(N, sizeof *pulls);
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
+    t.variable = (char *)"a";
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.round = 1;
+    for (int i = 0; i < N; i++)
+        ask_later(j.core, &pulls[i], M(PULL), &r.base, NULL, UINT64_MAX);
+    uint32_t listed = 0, total = 1;
+    while (listed < total) {
+        Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", listed);
+        assert_true(w->n_waits > 0);
+        listed += (uint32_t)w->n_waits;
+        total = w->total;
+        ps_msg_free(&w->base);
+    }
+    assert_int_equal(total, N);
+    assert_int_equal(push(j.core, 1, 1, 1), PS_OK);
+    for (int i = 0; i < N; i++) {
+        assert_true(is_done(&pulls[i], PS_OK));
+        drop(&pulls[i]);
+    }
+    psd_core_destroy(j.core);
+    free(pulls);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_not_a_number_shows),
+        cmocka_unit_test(test_gather_and_broadcast),
+        cmocka_unit_test(test_bad_reductions),
+        cmocka_unit_test(test_unequal_batches),
+        cmocka_unit_test(test_all_know_before_all_go_on),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_the_dead_leave_their_shares),
+        cmocka_unit_test(test_coming_back_to_sync),
+        cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_nobody_runs_ahead),
+        cmocka_unit_test(test_meetings_stop_no_clock),
+        cmocka_unit_test(test_clocks_are_ssp),
+        cmocka_unit_test(test_who_does_not_come),
+        cmocka_unit_test(test_a_stopped_task_buries_nobody),
+        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_who_waits_for_whom),
+        cmocka_unit_test(test_ten_thousand_wait),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
