@@ -69,6 +69,7 @@ static bool is_known(char order, char kind, uint64_t width)
 // "'<f4'"
 static enum ps_code parse_descr(struct cursor *c, struct ps_npy *npy, struct ps_error *e)
 {
+    skip_blanks(c);
     struct cursor at = *c;
     uint64_t width;
     if (take(&at, "'") && at.end - at.at > 2) {

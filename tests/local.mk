@@ -34,6 +34,7 @@ include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/placement.mk
+include tests/unit/probe.mk
 include tests/unit/psd.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk

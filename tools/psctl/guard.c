@@ -10,7 +10,7 @@
 
 #include "tools/psctl/group.h"
 
-enum { GROUPS_MAX = 2 * GROUP_MAX, END_MS = 5000, LOOK_MS = 50 };
+enum { GROUPS_MAX = 2 * GROUP_MAX, END_MS = 2000, LOOK_MS = 50 };
 
 // ---- the guard's own process --------------------------------------------------------------------------------------
 
