@@ -3,8 +3,8 @@ check_PROGRAMS += tests/it/max_diff
 tests_it_max_diff_SOURCES = tests/it/max_diff.c
 tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
 
-TESTS += tests/it/install.sh tests/it/run.sh
-EXTRA_DIST += tests/it/install.sh tests/it/lib.sh tests/it/run.sh
+TESTS += tests/it/install.sh tests/it/psctl.sh tests/it/run.sh
+EXTRA_DIST += tests/it/install.sh tests/it/lib.sh tests/it/psctl.sh tests/it/run.sh
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/it/exactly_once

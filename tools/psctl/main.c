@@ -22,7 +22,7 @@ static const struct command commands[] = {
      "JOB is a job's YAML file. A job whose strategy is one_device runs in one\n"
      "workerd, without psd. Exit code 0: the job has finished; others: psctl(1).\n",
      command_run, true},
-    {"plan", "JOB", 1, 1, "what would lie where, and its memory, before anything is started",
+    {"plan", "JOB", 1, 1, "what would lie where and need how much memory",
      "  --ps N           ps tasks (2)\n"
      "  --workers M      workers (2)\n"
      "  --memory BYTES   what each psd is given (K, M, G, T): does the job fit?\n"
@@ -34,28 +34,27 @@ static const struct command commands[] = {
      "worker has pushed to every block.\n",
      command_plan, true},
     {"status", "[JOB]", 0, 1, "the ps tasks and the jobs they serve", NULL, command_status, false},
-    {"jobs", "[JOB]", 0, 1, "the jobs with all their counts; of one also its rule and schedule", NULL, command_jobs,
-     false},
-    {"shards", "[JOB]", 0, 1, "who owns what: per ps task and job, and how busy it is", NULL, command_shards, false},
-    {"vars", "JOB", 1, 1, "the variables of a job: shape, where they lie, rule, version", NULL, command_vars, false},
-    {"workers", "JOB", 1, 1, "the workers of a job: state, step, speed, loss", NULL, command_workers, false},
+    {"jobs", "[JOB]", 0, 1, "jobs with all counts; of one, rule and schedule", NULL, command_jobs, false},
+    {"shards", "[JOB]", 0, 1, "per ps task and job: what it owns, how busy it is", NULL, command_shards, false},
+    {"vars", "JOB", 1, 1, "a job's variables: shape, place, rule, version", NULL, command_vars, false},
+    {"workers", "JOB", 1, 1, "a job's workers: state, step, speed, loss", NULL, command_workers, false},
     {"waits", "[JOB]", 0, 1, "who waits, for what, for whom, since when", NULL, command_waits, false},
-    {"top", "[JOB]", 0, 1, "a live screen of tasks, jobs and workers; q quits",
+    {"top", "[JOB]", 0, 1, "a live screen of tasks, jobs, workers; q quits",
      "  --interval S     seconds between two looks (1)\n"
      "  --once           one look, then end\n"
      "Where standard output is no terminal, looks follow each other as text.\n",
      command_top, false},
-    {"doctor", "[JOB]", 0, 1, "is everyone there, well, and of one mind? and what to do",
+    {"doctor", "[JOB]", 0, 1, "who is missing, and why; what is wrong; what to do",
      "One line per ps task, job and worker that is not well, with what to do.\n"
      "Exit code 0: all well; 69: something cannot be reached; 78: something is\n"
      "set up wrong; 75: a job has failed.\n",
      command_doctor, false},
-    {"get", "JOB VARIABLE [FILE]", 2, 3, "a variable's value: in short, or into a .npy file",
+    {"get", "JOB VARIABLE [FILE]", 2, 3, "a variable's value, in short or into a .npy file",
      "  --rows A:B         rows A to B - 1 alone\n"
      "  -o, --output FILE  the same as FILE; - is standard output\n"
      "bfloat16 is written as float32, strings as NumPy's S.\n",
      command_get, false},
-    {"put", "JOB VARIABLE FILE", 3, 3, "a variable's value out of a .npy file",
+    {"put", "JOB VARIABLE FILE", 3, 3, "a variable's value from a .npy file",
      "  --rows A:B       rows A to B - 1 alone\n"
      "FILE - is standard input. Its type and shape must be the variable's; slots\n"
      "and steps stay. For bfloat16 it is float32, for strings NumPy's S.\n",
@@ -64,17 +63,17 @@ static const struct command commands[] = {
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "Shows, for every ps task, from which round on it holds.\n",
      command_set_lr, false},
-    {"set", "JOB NAME=VALUE", 2, 2, "change any hyperparameter of a job's rule while it runs",
+    {"set", "JOB NAME=VALUE", 2, 2, "change any hyperparameter while it runs",
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "psctl jobs JOB lists the names.\n",
      command_set, false},
-    {"drain", "ps:N | JOB worker:R", 1, 2, "before maintenance: no new jobs here; or ask a worker to leave",
+    {"drain", "ps:N | JOB worker:R", 1, 2, "before maintenance: take no new jobs; ask to leave",
      "  --undo           take that back\n"
      "  --wait           until nothing runs there any more, or the worker has left\n"
      "  --wait-max S     at most so long (3600)\n"
      "Running jobs go on. A worker leaves after its step.\n",
      command_drain, false},
-    {"stop", "JOB", 1, 1, "end a job and forget its variables on every ps task", NULL, command_stop, false},
+    {"stop", "JOB", 1, 1, "end a job and forget its variables", NULL, command_stop, false},
     {"help", "[COMMAND]", 0, 1, "this text, or a command's own", NULL, command_help, true},
 };
 
@@ -87,12 +86,14 @@ static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file (
 
 static void help(void)
 {
-    printf("usage: psctl [OPTIONS] COMMAND ...\n\n");
+    printf("usage: psctl [OPTIONS] COMMAND ...\n");
     for (int i = 0; i < COMMANDS; i++)
         printf("  %-8s%-20s%s\n", commands[i].name, commands[i].operands, commands[i].summary);
-    printf("\n%s  --help           this text; after a command: its own\n"
-           "  --version\n",
-           cluster_help);
+    printf("\n"
+           "  --cluster FILE, --ps A,B,C  the cluster: YAML, or the ps tasks' addresses;\n"
+           "      default: $PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070\n"
+           "  --timeout S  for each answer (5)      --json     for programs\n"
+           "  --help       also after a command     --version\n");
 }
 
 static void command_usage(const struct command *command, char *to, size_t size)
