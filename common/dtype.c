@@ -4,24 +4,41 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[] = {
+    [PS_FLOAT32] = {"float32", 4}, [PS_FLOAT64] = {"float64", 8},   [PS_INT32] = {"int32", 4},
+    [PS_INT64] = {"int64", 8},     [PS_BFLOAT16] = {"bfloat16", 2}, [PS_FLOAT16] = {"float16", 2},
+    [PS_UINT8] = {"uint8", 1},     [PS_STRING] = {"string", 0},
+};
+
+static bool is_known(int dtype)
+{
+    return dtype >= PS_FLOAT32 && dtype <= PS_STRING;
+}
+
 size_t ps_dtype_size(int dtype)
 {
-    static const size_t size[] = {[PS_FLOAT32] = 4, [PS_FLOAT64] = 8, [PS_INT32] = 4, [PS_INT64] = 8};
-    return dtype >= PS_FLOAT32 && dtype <= PS_INT64 ? size[dtype] : 0;
+    return is_known(dtype) ? dtypes[dtype].size : 0;
 }
 
 const char *ps_dtype_name(int dtype)
 {
-    static const char *const name[] = {
-        [PS_FLOAT32] = "float32", [PS_FLOAT64] = "float64", [PS_INT32] = "int32", [PS_INT64] = "int64"};
-    return dtype >= PS_FLOAT32 && dtype <= PS_INT64 ? name[dtype] : "unknown dtype";
+    return is_known(dtype) ? dtypes[dtype].name : "unknown dtype";
+}
+
+bool ps_dtype_is_number(int dtype)
+{
+    return dtype >= PS_FLOAT32 && dtype <= PS_INT64;
 }
 
 enum ps_code ps_shape_count(const uint64_t *shape, size_t rank, int dtype, uint64_t *count, struct ps_error *e)
 {
-    uint64_t n = 1, size = ps_dtype_size(dtype), bytes;
+    uint64_t n = 1, size = dtype == PS_STRING ? PS_STRING_LENGTH : ps_dtype_size(dtype), bytes;
     if (size == 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "dtype %d is not one of float32, float64, int32, int64", dtype);
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "dtype %d is not one of float32, float64, int32, int64, bfloat16, float16, uint8, string", dtype);
     if (rank > PS_MAX_RANK)
         return ps_fail(e, PS_INVALID_ARGUMENT, "rank %zu is above %d", rank, PS_MAX_RANK);
     for (size_t i = 0; i < rank; i++) {

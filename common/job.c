@@ -22,25 +22,40 @@ enum type {
     COUNT,    // uint64_t, min .. max
     SMALL,    // int, min .. max
     FLAG,     // bool
+    REAL,     // double
     METRICS,  // bool: a list of words, which for now is one
+    // struct ps_schedule: lists of numbers
+    BOUNDARIES,
+    VALUES,
 };
 
 static const char *const data_kinds[] = {"idx", "csv", "npy", "synthetic-digits", NULL};
 static const char *const losses[] = {"sparse_categorical_crossentropy", "mse", NULL};
 static const char *const metrics[] = {"accuracy", NULL};
-static const char *const optimizers[] = {"sgd", "adam", NULL};
+static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "ftrl", NULL};
+static const char *const schedules[] = {"constant", "piecewise", "exponential", "cosine", NULL};
 static const char *const strategies[] = {"parameter_server", "one_device", NULL};
 static const char *const strategies_elsewhere[] = {"mirrored", "multi_worker_mirrored", "central_storage", NULL};
-static const char *const updates[] = {"async", "sync", NULL};
-static const char *const updates_elsewhere[] = {"ssp", NULL};
+static const char *const updates[] = {"async", "sync", "ssp", NULL};
 static const char *const placements[] = {"greedy", "round_robin", NULL};
 static const char *const devices[] = {"cpu", "ref", NULL};
 static const char *const devices_elsewhere[] = {"cuda", "gpu", NULL};
 static const char *const on_existing[] = {"refuse", "resume", "replace", NULL};
 
-// Sets of data kinds.
+// Some fields are there only with some values of another one; sets of those values are bits.
+enum by { BY_KIND, BY_OPTIMIZER, BY_SCHEDULE, BY_UPDATE };
 enum { IDX = 1 << PS_DATA_IDX, CSV = 1 << PS_DATA_CSV, NPY = 1 << PS_DATA_NPY, DIGITS = 1 << PS_DATA_DIGITS };
-enum { ALL = IDX | CSV | NPY | DIGITS };
+enum { SGD = 1 << 0, RMSPROP = 1 << 3 };
+enum {
+    CONSTANT = 1 << PS_CONSTANT,
+    PIECEWISE = 1 << PS_PIECEWISE,
+    EXPONENTIAL = 1 << PS_EXPONENTIAL,
+    COSINE = 1 << PS_COSINE,
+    ANY = CONSTANT | PIECEWISE | EXPONENTIAL | COSINE
+};
+enum { ASYNC = 1 << PS_ASYNC, SYNC = 1 << PS_SYNC, SSP = 1 << PS_SSP };
+
+#define ALWAYS ~0U
 
 struct field {
     const char *path;
@@ -51,17 +66,20 @@ struct field {
     const char *const *elsewhere;  // words known from TensorFlow, which get a better sentence
     int first;                     // CHOICE: value of words[0]
     uint64_t min, max;
-    unsigned kinds;     // kinds of data that have it; 0: all
-    unsigned required;  // kinds of data that must have it
+    enum by by;         // decides, of:
+    unsigned kinds;     // those that have it; 0: all
+    unsigned required;  // those that must have it
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
+#define RATE "optimizer.learning_rate"
+#define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
 
 static const struct field fields[] = {
     {"name", STRING, AT(name)},
-    {"model", PATH, AT(model), .required = ALL},
+    {"model", PATH, AT(model), .required = ALWAYS},
     {"weights", PATH, AT(weights)},
-    {"data.kind", CHOICE, AT(data.kind), .words = data_kinds, .required = ALL},
+    {"data.kind", CHOICE, AT(data.kind), .words = data_kinds, .required = ALWAYS},
     {"data.path", PATH, AT(data.path), .kinds = IDX | CSV, .required = IDX | CSV},
     {"data.test_path", PATH, AT(data.test_path), .kinds = CSV},
     {"data.x", PATH, AT(data.x), .kinds = NPY, .required = NPY},
@@ -71,12 +89,30 @@ static const struct field fields[] = {
     {"data.train_examples", COUNT, AT(data.train_examples), "20000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
     {"data.test_examples", COUNT, AT(data.test_examples), "2000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
     {"data.shuffle", FLAG, AT(shuffle), "true"},
-    {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALL},
+    {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
     {"loss.from_logits", FLAG, AT(from_logits), "false"},
     {"metrics", METRICS, AT(accuracy), .words = metrics},
-    {"optimizer.name", CHOICE, AT(optimizer), .words = optimizers, .required = ALL},
+    {"optimizer.name", CHOICE, AT(optimizer), .words = optimizers, .required = ALWAYS},
+    {"optimizer.nesterov", FLAG, AT(nesterov), "false", .by = BY_OPTIMIZER, .kinds = SGD},
+    {"optimizer.centered", FLAG, AT(centered), "false", .by = BY_OPTIMIZER, .kinds = RMSPROP},
+    {RATE ".schedule", CHOICE, AT(schedule.kind), .words = schedules, .first = PS_CONSTANT},
+    {RATE ".initial", REAL, AT(schedule.initial), SCHEDULED(CONSTANT | EXPONENTIAL | COSINE)},
+    {RATE ".decay_steps", COUNT, AT(schedule.decay_steps), .min = 1, .max = INT64_MAX, SCHEDULED(EXPONENTIAL | COSINE)},
+    {RATE ".decay_rate", REAL, AT(schedule.decay_rate), SCHEDULED(EXPONENTIAL)},
+    {RATE ".staircase", FLAG, AT(schedule.staircase), "false", .by = BY_SCHEDULE, .kinds = EXPONENTIAL},
+    {RATE ".alpha", REAL, AT(schedule.alpha), "0", .by = BY_SCHEDULE, .kinds = COSINE},
+    {RATE ".boundaries", BOUNDARIES, AT(schedule), .max = INT64_MAX, SCHEDULED(PIECEWISE)},
+    {RATE ".values", VALUES, AT(schedule), SCHEDULED(PIECEWISE)},
+    {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
+    {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
     {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies, strategies_elsewhere},
-    {"strategy.update", CHOICE, AT(update), "async", updates, updates_elsewhere, PS_ASYNC},
+    {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC},
+    {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC},
+    {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC},
+    {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP},
+    {"strategy.replicas_to_aggregate", SMALL, AT(replicas_to_aggregate), "0", .max = 1 << 16, .by = BY_UPDATE,
+     .kinds = SYNC},
+    {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.placement", WORD, AT(placement), "greedy", placements},
     {"strategy.partitioner", STRING, AT(partitioner), "none"},
     {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = 1 << 16},
@@ -104,9 +140,32 @@ static void *member(const struct ps_job *job, const struct field *f)
     return (char *)job + f->offset;
 }
 
-static bool has_kind(unsigned kinds, const struct ps_job *job)
+// The fields that decide.
+static const struct {
+    const char *path;
+    const char *const *words;
+    size_t offset;
+    int first;
+} deciders[] = {
+    [BY_KIND] = {"data.kind", data_kinds, AT(data.kind)},
+    [BY_OPTIMIZER] = {"optimizer.name", optimizers, AT(optimizer)},
+    [BY_SCHEDULE] = {RATE ".schedule", schedules, AT(schedule.kind), PS_CONSTANT},
+    [BY_UPDATE] = {"strategy.update", updates, AT(update), PS_ASYNC},
+};
+
+static int decided(const struct field *f, const struct ps_job *job)
 {
-    return kinds >> job->data.kind & 1;
+    return *(const int *)((const char *)job + deciders[f->by].offset);
+}
+
+static bool is_among(unsigned kinds, const struct field *f, const struct ps_job *job)
+{
+    return kinds >> decided(f, job) & 1;
+}
+
+static const char *decided_word(const struct field *f, const struct ps_job *job)
+{
+    return deciders[f->by].words[decided(f, job) - deciders[f->by].first];
 }
 
 // ---- unknown keys -------------------------------------------------------------------------------------------------
@@ -159,7 +218,7 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
         }
         if (!rest && !is_open(parent))
             return unknown_key(v, parent, e);
-        if (!rest || !*rest || ps_yaml_is_null(v))
+        if (!rest || !*rest || ps_yaml_is_null(v) || (v->kind != PS_YAML_MAP && strcmp(path, RATE) == 0))
             continue;
         if (v->kind != PS_YAML_MAP)
             return ps_yaml_expected(v, path, e, "a map");
@@ -202,6 +261,46 @@ static enum ps_code take_metrics(const struct field *f, const struct ps_yaml *v,
     return PS_OK;
 }
 
+// A list of least .. most numbers.
+static enum ps_code check_list(const struct field *f, const struct ps_yaml *v, size_t least, size_t most,
+                               struct ps_error *e)
+{
+    size_t n = 0;
+    if (v->kind != PS_YAML_LIST)
+        return ps_yaml_expected(v, f->path, e, "a list of numbers");
+    for (const struct ps_yaml *item = v->first; item; item = item->next)
+        n++;
+    if (n >= least && n <= most)
+        return PS_OK;
+    if (least == most)
+        return ps_yaml_fail(v, e, "%s has %zu numbers; it must have %zu, one more than boundaries", f->path, n, most);
+    return ps_yaml_fail(v, e, "%s has %zu numbers; it must have %zu to %zu", f->path, n, least, most);
+}
+
+static enum ps_code take_boundaries(const struct field *f, const struct ps_yaml *v, struct ps_schedule *to,
+                                    struct ps_error *e)
+{
+    if (check_list(f, v, 1, PS_SCHEDULE_MAX_BOUNDARIES, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
+    for (const struct ps_yaml *item = v->first; item; item = item->next)
+        if (ps_yaml_uint(item, f->path, f->min, f->max, &to->boundary[to->n_boundaries++], e) != PS_OK)
+            return PS_INVALID_ARGUMENT;
+    return PS_OK;
+}
+
+// After the boundaries, of which there is one less.
+static enum ps_code take_values(const struct field *f, const struct ps_yaml *v, struct ps_schedule *to,
+                                struct ps_error *e)
+{
+    double *value = to->value;
+    if (check_list(f, v, to->n_boundaries + 1, to->n_boundaries + 1, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
+    for (const struct ps_yaml *item = v->first; item; item = item->next)
+        if (ps_yaml_real(item, f->path, value++, e) != PS_OK)
+            return PS_INVALID_ARGUMENT;
+    return PS_OK;
+}
+
 static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, struct ps_job *job, struct ps_error *e)
 {
     void *to = member(job, f);
@@ -219,8 +318,14 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return code;
     case FLAG:
         return ps_yaml_bool(v, f->path, to, e);
+    case REAL:
+        return ps_yaml_real(v, f->path, to, e);
     case METRICS:
         return take_metrics(f, v, to, e);
+    case BOUNDARIES:
+        return take_boundaries(f, v, to, e);
+    case VALUES:
+        return take_values(f, v, to, e);
     case CHOICE:
     case WORD:
         code = take_choice(f, v, &choice, e);
@@ -248,49 +353,51 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
     const struct ps_yaml *v = ps_yaml_find(root, f->path);
     const struct ps_yaml fallback = {
         .kind = PS_YAML_SCALAR, .source = root->source, .line = 1, .text = (char *)f->fallback};
-    bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || has_kind(f->kinds, job);
+    bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
     if (given && !fits)
-        return ps_yaml_fail(v, e, "%s does not go with data.kind %s", f->path, data_kinds[job->data.kind]);
+        return ps_yaml_fail(v, e, "%s does not go with %s %s", f->path, deciders[f->by].path, decided_word(f, job));
     if (given)
         return take_value(f, v, job, e);
-    if (f->required == ALL)
+    if (f->required == ALWAYS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing", root->source, f->path);
-    if (has_kind(f->required, job))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing, which data.kind %s needs", root->source, f->path,
-                       data_kinds[job->data.kind]);
+    if (is_among(f->required, f, job))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing, which %s %s needs", root->source, f->path,
+                       deciders[f->by].path, decided_word(f, job));
     return f->fallback && fits ? take_value(f, &fallback, job, e) : PS_OK;
 }
 
 // ---- the optimizer ------------------------------------------------------------------------------------------------
 
-// A hyperparameter is a number, or true or false.
-static enum ps_code hyper_value(const struct ps_yaml *v, const char *path, double *value, struct ps_error *e)
+// Is what stands at path, below optimizer, taken by the table of fields?
+static bool is_field(const struct ps_yaml *v, const char *path)
 {
-    bool flag;
-    if (v->kind == PS_YAML_SCALAR && ps_yaml_bool(v, path, &flag, NULL) == PS_OK) {
-        *value = flag;
-        return PS_OK;
+    for (EACH_FIELD(f)) {
+        const char *rest = below(f->path, path, strlen(path));
+        if (rest && (!*rest || v->kind == PS_YAML_MAP))
+            return true;
     }
-    return ps_yaml_real(v, path, value, e);
+    return false;
 }
 
 // Sets in hyper what the file says, by the names of rule.
 static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *name, const struct ps_rule *rule,
                                 double *hyper, struct ps_error *e)
 {
+    struct ps_error why = {.code = PS_OK};
     ps_rule_defaults(rule, hyper);
     for (const struct ps_yaml *v = optimizer->first; v; v = v->next) {
         char path[128];
-        struct ps_error why = {.code = PS_OK};
         double value;
-        if (strcmp(v->key, "name") == 0 || ps_yaml_is_null(v))
-            continue;
         snprintf(path, sizeof path, "optimizer.%s", v->key);
-        if (hyper_value(v, path, &value, e) != PS_OK)
+        if (is_field(v, path) || ps_yaml_is_null(v))
+            continue;
+        if (ps_yaml_real(v, path, &value, e) != PS_OK)
             return PS_INVALID_ARGUMENT;
         if (ps_rule_set(rule, hyper, v->key, value, &why) != PS_OK)
             return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
     }
+    if (ps_rule_check(rule, hyper, &why) != PS_OK)
+        return ps_yaml_fail(optimizer, e, "optimizer %s: %s", name, why.text);
     return PS_OK;
 }
 
@@ -303,16 +410,36 @@ static double value_of(const struct ps_rule *rule, const double *hyper, const ch
     return 0;
 }
 
-// Keras's sgd is read as the rule momentum, which has all its hyperparameters; with a momentum of 0 it is the
-// rule sgd, which keeps no slot.
+// A learning rate is a number, or a map that says which schedule. Before the fields are taken.
+static enum ps_code check_rate(const struct ps_yaml *root, struct ps_error *e)
+{
+    const struct ps_yaml *rate = ps_yaml_find(root, RATE), *schedule = ps_yaml_find(root, RATE ".schedule");
+    if (rate && rate->kind == PS_YAML_MAP && (!schedule || ps_yaml_is_null(schedule)))
+        return ps_yaml_fail(rate, e, "%s.schedule is missing", RATE);
+    return PS_OK;
+}
+
+static enum ps_code take_schedule(const struct ps_yaml *root, struct ps_job *job, double *hyper, struct ps_error *e)
+{
+    struct ps_error why = {.code = PS_OK};
+    if (ps_schedule_check(&job->schedule, &why) != PS_OK)
+        return ps_yaml_fail(ps_yaml_find(root, RATE), e, "%s: %s", RATE, why.text);
+    if (job->schedule.kind != PS_SCHEDULE_NONE)
+        hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&job->schedule, 0);
+    return PS_OK;
+}
+
+// Read as the rule that has all hyperparameters of the optimizer, of which then the one with the fewest slots that will
+// do is taken.
 static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *job, struct ps_error *e)
 {
     const char *name = optimizers[job->optimizer];
-    const struct ps_rule *widest = ps_rule_for_optimizer(name, 1), *rule;
+    const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, hyper, e) != PS_OK)
+    if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, hyper, e) != PS_OK ||
+        take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
-    rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"));
+    rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"), job->nesterov || job->centered);
     job->rule = rule->name;
     for (size_t i = 0; i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++) {
         job->hypers[i] = (struct ps_hyper){rule->hyper[i].name, value_of(widest, hyper, rule->hyper[i].name)};
@@ -367,13 +494,11 @@ static enum ps_code check_together(const struct ps_yaml *root, const struct ps_j
 
 static enum ps_code take_all(const struct ps_yaml *root, const char *path, struct ps_job *job, struct ps_error *e)
 {
-    enum ps_code code = PS_OK;
-    for (EACH_FIELD(f)) {
+    enum ps_code code = check_rate(root, e);
+    for (const struct field *f = fields; f < fields + N_FIELDS && code == PS_OK; f++)
         code = take_field(f, root, job, e);
-        if (code != PS_OK)
-            return code;
-    }
-    code = take_optimizer(root, job, e);
+    if (code == PS_OK)
+        code = take_optimizer(root, job, e);
     if (code == PS_OK)
         code = take_name(root, path, job, e);
     if (code == PS_OK)
@@ -429,11 +554,20 @@ void ps_job_free(struct ps_job *job)
     free(job);
 }
 
+static json_t *schedule_json(const struct field *f, const struct ps_schedule *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->n_boundaries + (f->type == VALUES); i++)
+        json_array_append_new(list,
+                              f->type == VALUES ? json_real(s->value[i]) : json_integer((json_int_t)s->boundary[i]));
+    return list;
+}
+
 // The value of a field, or NULL where the job has none.
 static json_t *field_json(const struct field *f, const struct ps_job *job)
 {
     const void *at = member(job, f);
-    if (f->kinds && !has_kind(f->kinds, job))
+    if (f->kinds && !is_among(f->kinds, f, job))
         return NULL;
     switch (f->type) {
     case COUNT:
@@ -442,10 +576,15 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
         return json_integer(*(const int *)at);
     case FLAG:
         return json_boolean(*(const bool *)at);
+    case REAL:
+        return json_real(*(const double *)at);
+    case BOUNDARIES:
+    case VALUES:
+        return schedule_json(f, at);
     case METRICS:
         return *(const bool *)at ? json_pack("[s]", f->words[0]) : json_array();
-    case CHOICE:
-        return json_string(f->words[*(const int *)at - f->first]);
+    case CHOICE:  // one that is not made, that of a schedule, is below its first
+        return *(const int *)at < f->first ? NULL : json_string(f->words[*(const int *)at - f->first]);
     case WORD:
     case STRING:
     case PATH:
@@ -478,11 +617,9 @@ json_t *ps_job_json(const struct ps_job *job)
             put_json(root, f->path, value);
     }
     json_t *optimizer = json_object_get(root, "optimizer");
-    const struct ps_rule *rule = ps_rule_find(job->rule);
     for (size_t i = 0; i < job->n_hypers; i++) {
-        const struct ps_hyper *h = &job->hypers[i];
-        json_t *value = rule->hyper[i].flag ? json_boolean(h->value != 0) : json_real(h->value);
-        json_object_set_new(optimizer, h->name, value);
+        if (i != PS_HYPER_LEARNING_RATE || job->schedule.kind == PS_SCHEDULE_NONE)
+            json_object_set_new(optimizer, job->hypers[i].name, json_real(job->hypers[i].value));
     }
     return root;
 }

@@ -14,10 +14,21 @@
 //       name: mse                # required: mse, sparse_categorical_crossentropy
 //       from_logits: false       # not with mse
 //     metrics: []                # accuracy
-//     optimizer: {name: adam}    # required: sgd, adam; and Keras's hyperparameters with Keras's defaults
+//     optimizer:
+//       name: adam               # required: sgd, adam, adamw, rmsprop, adagrad, adadelta, ftrl; and its
+//                                #   hyperparameters, with Keras's names and defaults (sgd's nesterov and rmsprop's
+//                                #   centered among them), and those that all have:
+//       learning_rate: 0.001     # or a schedule, see below
+//       weight_decay: 0          # 0.004 with adamw
+//       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one
 //     strategy:
 //       name: parameter_server   # or one_device
-//       update: async            # or sync
+//       update: async            # or sync, ssp
+//       n_fetch: 1               # async: pull every so many steps
+//       n_push: 1                # async: push every so many steps
+//       staleness: N             # ssp, required: steps that a worker may be ahead of the slowest
+//       replicas_to_aggregate: 0 # sync: gradients that close a round; 0: of all workers
+//       refuse_nonfinite: false  # a gradient with a NaN or an infinity is an error
 //       placement: greedy        # or round_robin
 //       partitioner: none        # or fixed:N, min_bytes:B, max_bytes:B
 //       min_workers: 1           # with fewer live ones the job ends
@@ -33,6 +44,20 @@
 //     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
 //     output: NAME.safetensors   # the final weights
 //
+// A learning rate that follows the step, by Keras's schedules:
+//
+//     learning_rate:
+//       schedule: cosine         # or constant, exponential, piecewise
+//       initial: 0.1             # required, but with piecewise
+//       decay_steps: 1000        # exponential, cosine: required
+//       decay_rate: 0.9          # exponential: required
+//       staircase: false         # exponential
+//       alpha: 0                 # cosine: the least, as a fraction of initial
+//       boundaries: [100, 200]   # piecewise: required, at most 32 steps;
+//       values: [0.1, 0.05, 0.01]  #          values[i] holds up to and with step boundaries[i]
+//       warmup_steps: 0          # linear, from warmup_initial; the schedule's own steps are counted after it
+//       warmup_initial: 0
+//
 // Paths are relative to the file they stand in; those that were assigned with --set, and the default of output, to the
 // current directory.
 #ifndef PS_COMMON_JOB_H
@@ -45,13 +70,14 @@
 
 #include "common/error.h"
 #include "common/rule.h"
+#include "common/schedule.h"
 
 enum ps_data_kind { PS_DATA_IDX, PS_DATA_CSV, PS_DATA_NPY, PS_DATA_DIGITS };
 enum ps_loss { PS_LOSS_SPARSE_XENT, PS_LOSS_MSE };
 enum ps_strategy { PS_STRATEGY_PARAMETER_SERVER, PS_STRATEGY_ONE_DEVICE };
 
 // Values of the two are those of the proto.
-enum ps_update { PS_ASYNC = 1, PS_SYNC = 2 };
+enum ps_update { PS_ASYNC = 1, PS_SYNC = 2, PS_SSP = 3 };
 enum ps_on_existing { PS_REFUSE = 0, PS_RESUME = 1, PS_REPLACE = 2 };
 
 struct ps_hyper {
@@ -76,15 +102,21 @@ struct ps_job {
     bool from_logits;
     bool accuracy;  // is among the metrics
 
-    int optimizer;                               // index in job.c's list, for ps_job_json
+    int optimizer;                               // index in job.c's list, for ps_job_json, as
+    bool nesterov, centered;                     // are these two: the rule is picked by them
     const char *rule;                            // of common/rule.h; static
     struct ps_hyper hypers[PS_RULE_MAX_HYPERS];  // all that the rule has, in its order
     size_t n_hypers;
+    struct ps_schedule schedule;  // of the learning rate, whose hyperparameter is then the rate of step 0
 
     int strategy;                   // enum ps_strategy
     int update;                     // enum ps_update
     char *placement, *partitioner;  // as ps_placement_parse takes them
     int min_workers;
+    int n_fetch, n_push;        // async, else 0
+    int staleness;              // ssp, else 0
+    int replicas_to_aggregate;  // sync; 0: all
+    bool refuse_nonfinite;
 
     int batch_size, threads;  // per replica
     uint64_t epochs, steps, seed;

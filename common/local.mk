@@ -17,10 +17,14 @@ libcommon_la_SOURCES = \
 	common/wire.c common/wire.h
 libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 
-# The update rules are vectorised (which -O2 does for the simplest loops only) and never contracted into fused
+# The update rules and schedules: vectorised (which -O2 does for the simplest loops only) and never contracted into fused
 # multiply-adds, so that every machine computes the same bits.
 noinst_LTLIBRARIES += librule.la
-librule_la_SOURCES = common/cpu.h common/rule.c common/rule.h
+librule_la_SOURCES = \
+	common/cpu.h \
+	common/elementary.c common/elementary.h \
+	common/rule.c common/rule.h \
+	common/schedule.c common/schedule.h
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 
 # YAML with its lines: for libclient and for what a job file says, which are apart so that libpsclient has no more in it

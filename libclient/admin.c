@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/admin.h"
 
+#include "common/clock.h"
 #include "libclient/call.h"
+#include "libclient/convert.h"
 #include "libclient/wait.h"
 
 struct visitor {
@@ -23,14 +25,17 @@ enum ps_code psc__admin_call(struct psc_client *c, uint32_t task, int method, co
     struct visitor v = {.reply = PS_ROPE_EMPTY};
     if (task >= c->n_tasks)
         return ps_fail(e, PS_INVALID_ARGUMENT, "there is no ps:%u among %u ps tasks", task, c->n_tasks);
+    struct psc__call_spec spec = {.task = task,
+                                  .method = method,
+                                  .message = request,
+                                  .timeout_ms = timeout_ms,
+                                  .once = true,
+                                  .done = replied,
+                                  .arg = &v};
+    struct ps_error failed;
     psc__waiter_init(&v.waiter);
-    psc__call(c, &(struct psc__call_spec){.task = task,
-                                          .method = method,
-                                          .message = request,
-                                          .timeout_ms = timeout_ms,
-                                          .once = true,
-                                          .done = replied,
-                                          .arg = &v});
+    if (psc__call(c, &spec, &failed) != PS_OK)
+        psc__waiter_wake(&v.waiter, &failed);
     enum ps_code code = psc__waiter_wait(&v.waiter);
     if (code == PS_OK)
         code = psc__call_decode(&c->tasks[task], reply_type, &v.reply, reply, e);
@@ -38,4 +43,29 @@ enum ps_code psc__admin_call(struct psc_client *c, uint32_t task, int method, co
         *e = v.waiter.error;
     ps_rope_clear(&v.reply);
     return code;
+}
+
+psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error)
+{
+    Paramserver__V1__SetHyperRequest request = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
+    struct ps_error e = {.code = PS_OK};
+    ProtobufCMessage *m = NULL;
+    request.job = client->job;
+    request.name = (char *)name;
+    request.value = value;
+    request.round = round ? *round : 0;
+    if (psc__admin_call(client, 0, PARAMSERVER__V1__METHOD__SET_HYPER, &request.base,
+                        &paramserver__v1__set_hyper_reply__descriptor, &m, (int)(client->timeout_ns / PS_MS),
+                        &e) == PS_OK) {
+        const Paramserver__V1__SetHyperReply *r = (Paramserver__V1__SetHyperReply *)m;
+        psc__lock(client);
+        psc__call_check(&client->tasks[0], r->generation, &e);
+        psc__unlock(client);
+        if (e.code == PS_OK && round)
+            *round = r->round;
+        ps_msg_free(m);
+    }
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "set %s", name);
+    return psc__error_out(&e, error);
 }

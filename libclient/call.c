@@ -174,6 +174,11 @@ static void call_send(struct psc__call *call)
     if (call->method < PARAMSERVER__V1__METHOD__STATUS)
         add_caller(call, &request);
     ps_rope_add(&request, ps_slice_ref(call->message));
+    if (request.broken) {
+        ps_rope_clear(&request);
+        call_fail(call, PS_RESOURCE_EXHAUSTED, "no memory for a request");
+        return;
+    }
     call->away = true;
     c->world.call(c->world.ctx, call->task->index, call->method, psc__timeout_ms(c, call->deadline), &request,
                   call_replied, call);
@@ -184,17 +189,27 @@ static void call_start(struct psc__seat *seat)
     call_send((struct psc__call *)((char *)seat - offsetof(struct psc__call, seat)));
 }
 
-static struct ps_slice pack(const ProtobufCMessage *message)
+// NULL: no memory.
+static struct psc__call *call_new(const ProtobufCMessage *message)
 {
     uint8_t *data;
-    struct ps_slice s = ps_slice_new(protobuf_c_message_get_packed_size(message), &data);
-    protobuf_c_message_pack(message, data);
-    return s;
+    struct psc__call *call = ps_try_alloc(sizeof *call);
+    if (!call)
+        return NULL;
+    call->message = ps_slice_new(protobuf_c_message_get_packed_size(message), &data);
+    if (data) {
+        protobuf_c_message_pack(message, data);
+        return call;
+    }
+    free(call);
+    return NULL;
 }
 
-void psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec)
+enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec, struct ps_error *e)
 {
-    struct psc__call *call = ps_alloc(sizeof *call);
+    struct psc__call *call = call_new(spec->message);
+    if (!call)
+        return ps_no_memory(e, "a call");
     call->client = c;
     call->task = &c->tasks[spec->task];
     call->method = spec->method;
@@ -202,7 +217,6 @@ void psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec)
     call->once = spec->once;
     call->done = spec->done;
     call->arg = spec->arg;
-    call->message = pack(spec->message);
     call->started = psc__now(c);
     call->deadline = spec->timeout_ms < 0 ? UINT64_MAX : call->started + (uint64_t)spec->timeout_ms * PS_MS;
     call->seat.mutates = spec->mutates;
@@ -216,13 +230,15 @@ void psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec)
     } else {
         call_send(call);
     }
+    return PS_OK;
 }
 
-void psc__call(struct psc_client *c, const struct psc__call_spec *spec)
+enum ps_code psc__call(struct psc_client *c, const struct psc__call_spec *spec, struct ps_error *e)
 {
     psc__lock(c);
-    psc__call_locked(c, spec);
+    enum ps_code code = psc__call_locked(c, spec, e);
     psc__unlock(c);
+    return code;
 }
 
 void psc__calls_fail(struct psc_client *c, const struct ps_error *e)
@@ -241,16 +257,33 @@ void psc__calls_free(struct psc_client *c)
 
 // ---- helpers ------------------------------------------------------------------------------------------------------
 
+enum ps_code psc__call_unpack(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
+                              const struct ps_rope *reply, ProtobufCMessage **m, struct ps_rope *payload,
+                              struct ps_error *e)
+{
+    enum ps_code code = reply->broken ? ps_no_memory(e, "an answer") : ps_msg_unpack(type, reply, m, payload, e);
+    if (code == PS_OK)
+        return PS_OK;
+    ps_error_prefix(e, PSC__TASK ": answer that is no %s", PSC__TASK_ARGS(t), type->short_name);
+    if (code != PS_RESOURCE_EXHAUSTED)
+        e->code = PS_INTERNAL;
+    return e->code;
+}
+
 enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
                               const struct ps_rope *reply, ProtobufCMessage **m, struct ps_error *e)
 {
     struct ps_rope payload = PS_ROPE_EMPTY;
-    enum ps_code code = ps_msg_unpack(type, reply, m, &payload, e);
+    enum ps_code code = psc__call_unpack(t, type, reply, m, &payload, e);
     ps_rope_clear(&payload);
-    if (code == PS_OK)
-        return PS_OK;
-    ps_error_prefix(e, PSC__TASK ": answer that is no %s", PSC__TASK_ARGS(t), type->short_name);
-    return e->code = PS_INTERNAL;
+    return code;
+}
+
+enum ps_code psc__call_check(struct psc__task *t, uint64_t generation, struct ps_error *e)
+{
+    if (!psc__saw_generation(t, generation))
+        *e = t->client->ended;
+    return e->code;
 }
 
 uint64_t psc__backoff(struct psc_client *c, uint32_t attempt)

@@ -26,14 +26,20 @@ struct psc__call_spec {
     void *arg;
 };
 
-void psc__call(struct psc_client *c, const struct psc__call_spec *spec);
-void psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec);  // with the lock held
-void psc__calls_fail(struct psc_client *c, const struct ps_error *e);            // locked: all of them
+// RESOURCE_EXHAUSTED: there is no memory to start it, and done will not run.
+enum ps_code psc__call(struct psc_client *c, const struct psc__call_spec *spec, struct ps_error *e);
+enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec, struct ps_error *e);
+void psc__calls_fail(struct psc_client *c, const struct ps_error *e);  // locked: all of them
 void psc__calls_free(struct psc_client *c);  // after the world's shutdown: those whose timer will not run
 
-// Decodes a reply to be freed with ps_msg_free(); INTERNAL names the task.
+// Decodes a reply to be freed with ps_msg_free(); INTERNAL, which names the task, or RESOURCE_EXHAUSTED.
+enum ps_code psc__call_unpack(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
+                              const struct ps_rope *reply, ProtobufCMessage **m, struct ps_rope *payload,
+                              struct ps_error *e);
 enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
                               const struct ps_rope *reply, ProtobufCMessage **m, struct ps_error *e);
+// Locked. ABORTED: the task has another generation than it had, which has ended the client.
+enum ps_code psc__call_check(struct psc__task *t, uint64_t generation, struct ps_error *e);
 
 // 50 ms, doubling with each attempt to 1 s, give or take half of it.
 uint64_t psc__backoff(struct psc_client *c, uint32_t attempt);

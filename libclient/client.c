@@ -81,9 +81,11 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation)
 
 const char *psc__method_name(int method)
 {
-    static const char *const names[] = {"call",    "join",     "heartbeat", "leave",      "barrier",    "lease",
-                                        "declare", "describe", "put",       "assign_add", "push",       "get",
-                                        "pull",    "status",   "workers",   "stop job",   "set members"};
+    static const char *const names[] = {
+        "call",     "join",      "heartbeat",   "leave",         "barrier",    "lease",  "declare",
+        "describe", "put",       "assign_add",  "push",          "get",        "pull",   "status",
+        "workers",  "stop job",  "set members", "assign_sub",    "push_pull",  "reduce", "clock",
+        "waits",    "set hyper", "drain",       "prepare hyper", "sum squares"};
     return names[method >= 0 && method < (int)(sizeof names / sizeof *names) ? method : 0];
 }
 
@@ -113,12 +115,16 @@ static enum ps_code check_options(const psc_options *o, struct ps_error *e)
     if (o->rank >= 0 && (uint32_t)o->rank >= o->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: rank %d of %u workers; ranks are 0 to workers - 1", o->rank,
                        o->workers);
-    if (o->rank >= 0 && o->update != PSC_ASYNC && o->update != PSC_SYNC)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "options: update is %d; expected async or sync", (int)o->update);
+    if (o->rank >= 0 && o->update != PSC_ASYNC && o->update != PSC_SYNC && o->update != PSC_SSP)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "options: update is %d; expected async, ssp or sync", (int)o->update);
+    if (o->staleness && o->update != PSC_SSP)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "options: staleness is %u, which is for ssp alone", o->staleness);
     if (o->min_workers > o->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: min_workers is %u of %u workers", o->min_workers, o->workers);
     if (o->timeout_ms < 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: timeout_ms is %d", o->timeout_ms);
+    if (o->join_within_ms < 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "options: join_within_ms is %d", o->join_within_ms);
     if (o->chunk_bytes > PS_CHUNK_MAX)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: chunk_bytes is %zu; expected at most %d", o->chunk_bytes,
                        PS_CHUNK_MAX);
@@ -144,46 +150,83 @@ static void init_identity(struct psc_client *c)
     c->incarnation = incarnation_of(&c->world);
 }
 
-static void init_tasks(struct psc_client *c, const struct psc_cluster *cluster)
+static bool init_tasks(struct psc_client *c, const struct psc_cluster *cluster)
 {
-    c->n_tasks = (uint32_t)cluster->n;
-    c->tasks = ps_alloc(c->n_tasks * sizeof *c->tasks);
-    for (uint32_t i = 0; i < c->n_tasks; i++) {
+    c->tasks = ps_try_alloc_array(cluster->n, sizeof *c->tasks);
+    for (uint32_t i = 0; c->tasks && i < cluster->n; i++) {
         c->tasks[i].client = c;
         c->tasks[i].index = i;
-        c->tasks[i].address = ps_strdup(cluster->addresses[i]);
         psc__queue_init(&c->tasks[i].queue);
+        c->n_tasks++;
+        if (!(c->tasks[i].address = ps_try_strdup(cluster->addresses[i])))
+            return false;
     }
+    return c->tasks;
+}
+
+static void init_options(struct psc_client *c, const psc_options *options)
+{
+    c->rank = options->rank;
+    c->workers = options->workers;
+    c->min_workers = options->min_workers ? options->min_workers : 1;
+    c->update = options->update;
+    c->staleness = options->staleness;
+    c->join_within_ms = (uint32_t)options->join_within_ms;
+    c->on_existing = options->on_existing;
+    c->unary = options->transport == PSC_UNARY;
+    c->timeout_ns = (uint64_t)(options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * PS_MS;
+    c->chunk_bytes = options->chunk_bytes ? options->chunk_bytes : DEFAULT_CHUNK;
+}
+
+// What it has but for its world.
+static void free_memory(struct psc_client *c)
+{
+    psc__ops_unreserve(c);
+    psc__layout_free(c->layout);
+    for (uint32_t i = 0; i < c->n_tasks; i++)
+        free(c->tasks[i].address);
+    free(c->tasks);
+    free(c->scratch.tensors);
+    free(c->scratch.pointers);
+    free(c->member.run_id);
+    free(c->job);
+    free(c);
+}
+
+static struct psc_client *client_new(const struct psc_cluster *cluster, const psc_options *options,
+                                     const struct psc_world *world)
+{
+    struct ps_error e;
+    struct psc_client *c = ps_try_alloc(sizeof *c);
+    if (!c)
+        return NULL;
+    TAILQ_INIT(&c->later);
+    TAILQ_INIT(&c->ops);
+    TAILQ_INIT(&c->spares);
+    TAILQ_INIT(&c->calls);
+    psc__window_init(&c->window);
+    c->world = *world;
+    c->job = ps_try_strdup(options->job);
+    init_options(c, options);
+    init_identity(c);
+    if (c->job && init_tasks(c, cluster) && psc__ops_reserve(c, &e) == PS_OK)
+        return c;
+    free_memory(c);
+    return NULL;
 }
 
 enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct psc_options *options,
                                const struct psc_world *world, struct psc_client **client, struct ps_error *e)
 {
     enum ps_code code = check_options(options, e);
-    if (code != PS_OK) {
+    struct psc_client *c = code == PS_OK ? client_new(cluster, options, world) : NULL;
+    if (!c) {
         world->shutdown(world->ctx);
         world->destroy(world->ctx);
-        return code;
+        return code == PS_OK ? ps_no_memory(e, "a client") : code;
     }
-    struct psc_client *c = ps_alloc(sizeof *c);
-    c->world = *world;
-    c->job = ps_strdup(options->job);
-    c->rank = options->rank;
-    c->workers = options->workers;
-    c->min_workers = options->min_workers ? options->min_workers : 1;
-    c->update = options->update;
-    c->on_existing = options->on_existing;
-    c->unary = options->transport == PSC_UNARY;
-    c->timeout_ns = (uint64_t)(options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * PS_MS;
-    c->chunk_bytes = options->chunk_bytes ? options->chunk_bytes : DEFAULT_CHUNK;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->idle, NULL);
-    TAILQ_INIT(&c->later);
-    TAILQ_INIT(&c->ops);
-    TAILQ_INIT(&c->calls);
-    psc__window_init(&c->window);
-    init_identity(c);
-    init_tasks(c, cluster);
     *client = c;
     return PS_OK;
 }
@@ -212,15 +255,7 @@ void psc__client_free(struct psc_client *c)
     psc__calls_free(c);
     c->world.destroy(c->world.ctx);
     drain(c);
-    psc__layout_free(c->layout);
-    for (uint32_t i = 0; i < c->n_tasks; i++)
-        free(c->tasks[i].address);
-    free(c->tasks);
-    free(c->scratch.tensors);
-    free(c->scratch.pointers);
-    free(c->member.run_id);
-    free(c->job);
     pthread_cond_destroy(&c->idle);
     pthread_mutex_destroy(&c->lock);
-    free(c);
+    free_memory(c);
 }

@@ -4,8 +4,9 @@
 // returns at once, and reported through a callback. tests/sim drives this layer with a world of its own.
 //
 //     wait.c           the public functions that wait: thin, over the layer below
-//     op.c             an operation on tensors: cut into requests, results gathered
-//     member.c         joining, heartbeats, barrier, lease, leaving      declare.c  the job's variables
+//     op*.c            an operation on tensors: cut into requests, results gathered
+//     member.c         joining, heartbeats, leaving                      declare.c  the job's variables
+//     visit.c          barrier, lease, clock: calls at the control task  reduce.c   reduce, all-gather, broadcast
 //     queue.c          requests to one task: order, bounds, resending    call.c     a single call, repeated
 //     window.c         sequences                                         layout.c   variables, partitions, blocks
 //     transport.h      the world
@@ -43,8 +44,9 @@ struct psc__task {
 
 // What the control task said of the job, and what it is told with the next heartbeat.
 struct psc__membership {
-    bool joined;
-    char *run_id;  // constant once joined
+    bool joined, late, draining;
+    char *run_id;         // constant once joined
+    uint64_t data_epoch;  // likewise
     uint64_t epoch;
     uint64_t heartbeat_ns, dead_after_ns;
     uint64_t heard;  // when the last heartbeat was answered
@@ -67,6 +69,7 @@ struct psc_client {
     char *job;
     int rank;  // -1: an observer
     uint32_t workers, min_workers;
+    uint32_t staleness, join_within_ms;
     psc_on_existing on_existing;
     bool unary;
     uint64_t timeout_ns;
@@ -83,15 +86,18 @@ struct psc_client {
     psc_update update;
     struct psc__window window;
     struct psc__membership member;
-    struct psc__layout *layout;     // NULL: neither declared nor attached; else constant but for the versions
-    TAILQ_HEAD(, psc_op) ops;       // whose end has not been told
+    struct psc__layout *layout;   // NULL: neither declared nor attached; else constant but for the versions
+    TAILQ_HEAD(, psc_op) ops;     // whose end has not been told
+    TAILQ_HEAD(, psc_op) spares;  // for when there is no memory for others
+    uint32_t n_spares;
     TAILQ_HEAD(, psc__call) calls;  // likewise, or that still wait for a reply or a timer
     struct psc__scratch scratch;
 };
 
 // ---- starting things ----------------------------------------------------------------------------------------------
 
-// Runs once, without the lock. e->code PS_OK: done, and what out pointers were given is set.
+// Runs once, without the lock; where there is no memory to begin, before the function that starts it returns. e->code
+// PS_OK: done, and what out pointers were given is set.
 typedef void (*psc__done_fn)(void *arg, const struct ps_error *e);
 
 // Makes sure that all tasks answer and are who they should be, then joins; heartbeats follow. An observer is done at
@@ -103,6 +109,16 @@ void psc__attach(struct psc_client *c, psc__done_fn done, void *arg);
 void psc__barrier(struct psc_client *c, const char *name, psc__done_fn done, void *arg);
 void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                 psc_share *share, psc__done_fn done, void *arg);
+// *clock, *slowest (may be NULL) must live until done.
+void psc__clock(struct psc_client *c, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc__done_fn done,
+                void *arg);
+// data, *workers, ... must live until done; what is NULL in psclient.h may be NULL here.
+void psc__reduce(struct psc_client *c, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
+                 uint32_t *workers, psc__done_fn done, void *arg);
+void psc__all_gather(struct psc_client *c, const char *name, const void *data, uint64_t bytes, void **all,
+                     uint64_t *all_bytes, uint64_t *sizes, psc__done_fn done, void *arg);
+void psc__broadcast(struct psc_client *c, const char *name, uint32_t root, void *data, uint64_t bytes,
+                    psc__done_fn done, void *arg);
 // Ends all operations with CANCELLED, then tells the control task. Nothing may be started afterwards.
 void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg);
 // Shuts the world down and frees everything. Not from a callback. Without psc__leave before: as if it had died.

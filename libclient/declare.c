@@ -28,19 +28,35 @@ static enum ps_code find_rule(const char *name, const struct ps_rule **rule, str
                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-// As placement sees them.
-static struct ps_placement_var *placement_vars(const psc_declaration *d, const struct ps_rule *rule)
+// Copies of the value that its rule keeps; e is filled where that is none.
+static uint32_t slots_of(const psc_variable *v, const struct ps_rule *job_rule, struct ps_error *e)
 {
-    struct ps_placement_var *vars = ps_alloc(d->n_variables * sizeof *vars);
-    for (size_t i = 0; i < d->n_variables; i++) {
+    const struct ps_rule *rule = v->trainable ? job_rule : NULL;
+    if (v->rule && find_rule(v->rule, &rule, e) != PS_OK)
+        ps_error_prefix(e, "variable '%s'", v->name);
+    return rule ? (uint32_t)rule->slots : 0;
+}
+
+enum { STRING_BYTES = 16 };  // for placement, which must assume something
+
+// As placement sees them. NULL: e says why.
+static struct ps_placement_var *placement_vars(const psc_declaration *d, const struct ps_rule *rule, struct ps_error *e)
+{
+    struct ps_placement_var *vars = ps_try_alloc_array(d->n_variables, sizeof *vars);
+    if (!vars)
+        ps_no_memory(e, "the variables");
+    for (size_t i = 0; vars && i < d->n_variables; i++) {
         const psc_variable *v = &d->variables[i];
         vars[i] = (struct ps_placement_var){.name = v->name, .rows = v->rank ? v->shape[0] : 1, .row_count = 1};
         for (size_t k = 1; k < v->rank; k++)
             vars[i].row_count *= v->shape[k];
-        vars[i].elem_size = (uint32_t)ps_dtype_size((int)v->dtype);
-        vars[i].slots = v->trainable ? (uint32_t)rule->slots : 0;
+        vars[i].elem_size = v->dtype == PSC_STRING ? STRING_BYTES : (uint32_t)ps_dtype_size((int)v->dtype);
+        vars[i].slots = slots_of(v, rule, e);
     }
-    return vars;
+    if (e->code == PS_OK)
+        return vars;
+    free(vars);
+    return NULL;
 }
 
 static enum ps_code check_variables(const psc_declaration *d, struct ps_error *e)
@@ -54,7 +70,20 @@ static enum ps_code check_variables(const psc_declaration *d, struct ps_error *e
             return ps_fail(e, PS_INVALID_ARGUMENT, "variable %zu has no name", i);
         if (ps_shape_count(v->shape, v->rank, (int)v->dtype, &count, e) != PS_OK)
             return ps_error_prefix(e, "variable '%s'", v->name);
+        for (size_t k = 0; k < v->n_hypers; k++)
+            if (!v->hypers[k].name)
+                return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': hyperparameter %zu has no name", v->name, k);
     }
+    return PS_OK;
+}
+
+static enum ps_code check_schedule(const psc_schedule *s, struct ps_error *e)
+{
+    if (s && !s->kind)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "the schedule has no kind");
+    if (s && s->n_boundaries && (!s->boundaries || !s->values))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "the schedule has %zu boundaries, and no %s", s->n_boundaries,
+                       s->boundaries ? "values" : "boundaries");
     return PS_OK;
 }
 
@@ -64,11 +93,14 @@ static enum ps_code plan(const struct psc_client *c, const psc_declaration *d, s
 {
     struct ps_placement_spec spec;
     const struct ps_rule *rule;
-    if (check_variables(d, e) != PS_OK || find_rule(d->rule, &rule, e) != PS_OK ||
+    if (check_variables(d, e) != PS_OK || check_schedule(d->schedule, e) != PS_OK ||
+        find_rule(d->rule, &rule, e) != PS_OK ||
         ps_placement_parse(d->placement ? d->placement : "greedy", d->partitioner ? d->partitioner : "none", &spec,
                            e) != PS_OK)
         return e->code;
-    struct ps_placement_var *vars = placement_vars(d, rule);
+    struct ps_placement_var *vars = placement_vars(d, rule, e);
+    if (!vars)
+        return e->code;
     enum ps_code code = ps_placement_plan(&spec, vars, d->n_variables, c->n_tasks, partitions, n, e);
     free(vars);
     return code;
@@ -76,37 +108,86 @@ static enum ps_code plan(const struct psc_client *c, const psc_declaration *d, s
 
 // ---- the request --------------------------------------------------------------------------------------------------
 
-// Arrays of a request that is being put together.
+// A request that is being put together: its strings and numbers stay where they are, its messages are in these arrays,
+// each with an array of pointers to them, as protobuf-c wants it.
 struct draft {
     Paramserver__V1__DeclareRequest request;
-    Paramserver__V1__Variable *variables;
-    Paramserver__V1__Partition *partitions;
-    Paramserver__V1__Hyper *hypers;
+    Paramserver__V1__Schedule schedule;
+    Paramserver__V1__Variable *variables, **variable_pointers;
+    Paramserver__V1__Partition *partitions, **partition_pointers;
+    Paramserver__V1__Hyper *hypers, **hyper_pointers;  // the job's, then the variables'
+    size_t n_hypers;
 };
+
+static size_t count_hypers(const psc_declaration *d)
+{
+    size_t n = d->n_hypers;
+    for (size_t i = 0; i < d->n_variables; i++)
+        n += d->variables[i].n_hypers;
+    return n;
+}
+
+static bool draft_alloc(struct draft *to, const psc_declaration *d, size_t n_partitions)
+{
+    size_t n_hypers = count_hypers(d);
+    to->variables = ps_try_alloc_array(d->n_variables, sizeof *to->variables);
+    to->variable_pointers = ps_try_alloc_array(d->n_variables, sizeof *to->variable_pointers);
+    to->partitions = ps_try_alloc_array(n_partitions, sizeof *to->partitions);
+    to->partition_pointers = ps_try_alloc_array(n_partitions, sizeof *to->partition_pointers);
+    to->hypers = ps_try_alloc_array(n_hypers, sizeof *to->hypers);
+    to->hyper_pointers = ps_try_alloc_array(n_hypers, sizeof *to->hyper_pointers);
+    return to->variables && to->variable_pointers && to->partitions && to->partition_pointers && to->hypers &&
+           to->hyper_pointers;
+}
+
+static void draft_free(struct draft *to)
+{
+    free(to->variables);
+    free(to->variable_pointers);
+    free(to->partitions);
+    free(to->partition_pointers);
+    free(to->hypers);
+    free(to->hyper_pointers);
+}
+
+static Paramserver__V1__Hyper **draft_hypers(struct draft *to, const psc_hyper *hypers, size_t n)
+{
+    Paramserver__V1__Hyper **first = to->hyper_pointers + to->n_hypers;
+    for (size_t i = 0; i < n; i++, to->n_hypers++) {
+        Paramserver__V1__Hyper *h = to->hyper_pointers[to->n_hypers] = &to->hypers[to->n_hypers];
+        paramserver__v1__hyper__init(h);
+        h->name = (char *)hypers[i].name;
+        h->value = hypers[i].value;
+    }
+    return first;
+}
 
 static void draft_variables(struct draft *to, const psc_declaration *d)
 {
-    to->variables = ps_alloc(d->n_variables * sizeof *to->variables);
-    to->request.variables = ps_alloc(d->n_variables * sizeof *to->request.variables);
+    to->request.variables = to->variable_pointers;
     to->request.n_variables = d->n_variables;
     for (size_t i = 0; i < d->n_variables; i++) {
-        Paramserver__V1__Variable *v = to->request.variables[i] = &to->variables[i];
+        const psc_variable *from = &d->variables[i];
+        Paramserver__V1__Variable *v = to->variable_pointers[i] = &to->variables[i];
         paramserver__v1__variable__init(v);
-        v->name = (char *)d->variables[i].name;
-        v->dtype = (Paramserver__V1__DType)d->variables[i].dtype;
-        v->n_shape = d->variables[i].rank;
-        v->shape = (uint64_t *)d->variables[i].shape;
-        v->trainable = d->variables[i].trainable;
+        v->name = (char *)from->name;
+        v->dtype = (Paramserver__V1__DType)from->dtype;
+        v->n_shape = from->rank;
+        v->shape = (uint64_t *)from->shape;
+        v->trainable = from->trainable;
+        if (from->rule)
+            v->rule = (char *)from->rule;
+        v->n_hypers = from->n_hypers;
+        v->hypers = draft_hypers(to, from->hypers, from->n_hypers);
     }
 }
 
 static void draft_partitions(struct draft *to, const struct ps_partition *partitions, size_t n)
 {
-    to->partitions = ps_alloc(n * sizeof *to->partitions);
-    to->request.partitions = ps_alloc(n * sizeof *to->request.partitions);
+    to->request.partitions = to->partition_pointers;
     to->request.n_partitions = n;
     for (size_t i = 0; i < n; i++) {
-        Paramserver__V1__Partition *p = to->request.partitions[i] = &to->partitions[i];
+        Paramserver__V1__Partition *p = to->partition_pointers[i] = &to->partitions[i];
         paramserver__v1__partition__init(p);
         p->variable = partitions[i].var;
         p->first = partitions[i].first;
@@ -115,56 +196,61 @@ static void draft_partitions(struct draft *to, const struct ps_partition *partit
     }
 }
 
-static void draft_hypers(struct draft *to, const psc_declaration *d)
+static void draft_schedule(struct draft *to, const psc_schedule *from)
 {
-    to->hypers = ps_alloc(d->n_hypers * sizeof *to->hypers);
-    to->request.hypers = ps_alloc(d->n_hypers * sizeof *to->request.hypers);
-    to->request.n_hypers = d->n_hypers;
-    for (size_t i = 0; i < d->n_hypers; i++) {
-        Paramserver__V1__Hyper *h = to->request.hypers[i] = &to->hypers[i];
-        paramserver__v1__hyper__init(h);
-        h->name = (char *)d->hypers[i].name;
-        h->value = d->hypers[i].value;
-    }
+    Paramserver__V1__Schedule *s = to->request.schedule = &to->schedule;
+    paramserver__v1__schedule__init(s);
+    s->kind = (char *)from->kind;
+    s->initial = from->initial;
+    s->decay_steps = from->decay_steps;
+    s->decay_rate = from->decay_rate;
+    s->staircase = from->staircase;
+    s->alpha = from->alpha;
+    s->n_boundaries = from->n_boundaries;
+    s->boundaries = (uint64_t *)from->boundaries;
+    s->n_values = from->values ? from->n_boundaries + 1 : 0;
+    s->values = (double *)from->values;
+    s->warmup_steps = from->warmup_steps;
+    s->warmup_initial = from->warmup_initial;
 }
 
-static void draft_free(struct draft *to)
-{
-    free(to->variables);
-    free(to->partitions);
-    free(to->hypers);
-    free(to->request.variables);
-    free(to->request.partitions);
-    free(to->request.hypers);
-}
-
-// A request that stands on its own memory: through the wire's form and back.
+// A request that stands on its own memory: through the wire's form and back. NULL: no memory.
 static Paramserver__V1__DeclareRequest *deep_copy(const Paramserver__V1__DeclareRequest *request)
 {
-    uint8_t *data;
     size_t len = paramserver__v1__declare_request__get_packed_size(request);
-    struct ps_slice s = ps_slice_new(len, &data);
+    uint8_t *data = ps_try_alloc(len);
+    if (!data)
+        return NULL;
     paramserver__v1__declare_request__pack(request, data);
     Paramserver__V1__DeclareRequest *copy = paramserver__v1__declare_request__unpack(NULL, len, data);
-    ps_slice_unref(s);
+    free(data);
     return copy;
 }
 
+// NULL: no memory.
 static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c, const psc_declaration *d,
                                                      const struct ps_partition *partitions, size_t n_partitions)
 {
     struct draft draft = {.request = PARAMSERVER__V1__DECLARE_REQUEST__INIT};
-    draft.request.update = (Paramserver__V1__Update)c->update;
-    draft.request.on_existing = (Paramserver__V1__OnExisting)c->on_existing;
-    draft.request.workers = c->workers;
-    draft.request.tasks = c->n_tasks;
-    draft.request.rule = (char *)d->rule;
+    Paramserver__V1__DeclareRequest *request = NULL, *to = &draft.request;
+    to->update = (Paramserver__V1__Update)c->update;
+    to->on_existing = (Paramserver__V1__OnExisting)c->on_existing;
+    to->workers = c->workers;
+    to->tasks = c->n_tasks;
+    to->rule = (char *)d->rule;
+    to->replicas_to_aggregate = d->replicas_to_aggregate;
+    to->staleness = c->staleness;
     if (c->member.run_id)
-        draft.request.run_id = c->member.run_id;
-    draft_variables(&draft, d);
-    draft_partitions(&draft, partitions, n_partitions);
-    draft_hypers(&draft, d);
-    Paramserver__V1__DeclareRequest *request = deep_copy(&draft.request);
+        to->run_id = c->member.run_id;
+    if (d->schedule)
+        draft_schedule(&draft, d->schedule);
+    if (draft_alloc(&draft, d, n_partitions)) {
+        to->n_hypers = d->n_hypers;
+        to->hypers = draft_hypers(&draft, d->hypers, d->n_hypers);
+        draft_variables(&draft, d);
+        draft_partitions(&draft, partitions, n_partitions);
+        request = deep_copy(to);
+    }
     draft_free(&draft);
     return request;
 }
@@ -232,23 +318,19 @@ static enum ps_code read_part(struct part *p, const struct ps_rope *reply, struc
     const Paramserver__V1__DeclareReply *r = (Paramserver__V1__DeclareReply *)m;
     p->resumed = r->resumed;
     psc__lock(t->client);
-    if (!psc__saw_generation(t, r->generation))
-        *e = t->client->ended;
+    psc__call_check(t, r->generation, e);
     psc__unlock(t->client);
     ps_msg_free(m);
     return e->code;
 }
 
-static void part_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+// A part is over. The control task comes last, and alone: what others have refused is not declared there.
+static void part_ended(struct part *p, const struct ps_error *e)
 {
-    struct part *p = arg;
     struct declaring *d = p->of;
-    struct ps_error e = *error;
-    if (e.code == PS_OK)
-        read_part(p, reply, &e);
     psc__lock(d->client);
     if (d->error.code == PS_OK)
-        d->error = e;
+        d->error = *e;
     bool last = p->task == 0 || --d->left == 0;
     psc__unlock(d->client);
     if (!last)
@@ -261,19 +343,32 @@ static void part_answered(void *arg, const struct ps_error *error, struct ps_rop
         declare_at(&d->parts[0]);
 }
 
+static void part_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct part *p = arg;
+    struct ps_error e = *error;
+    if (e.code == PS_OK)
+        read_part(p, reply, &e);
+    part_ended(p, &e);
+}
+
 static void declare_at(struct part *p)
 {
     struct declaring *d = p->of;
+    struct ps_error e;
     psc__lock(d->client);
     d->request->task = p->task;
-    psc__call_locked(d->client, &(struct psc__call_spec){.task = p->task,
-                                                         .method = PARAMSERVER__V1__METHOD__DECLARE,
-                                                         .message = &d->request->base,
-                                                         .timeout_ms = (int)psc__timeout_ms(d->client, d->deadline),
-                                                         .mutates = true,
-                                                         .done = part_answered,
-                                                         .arg = p});
+    struct psc__call_spec spec = {.task = p->task,
+                                  .method = PARAMSERVER__V1__METHOD__DECLARE,
+                                  .message = &d->request->base,
+                                  .timeout_ms = (int)psc__timeout_ms(d->client, d->deadline),
+                                  .mutates = true,
+                                  .done = part_answered,
+                                  .arg = p};
+    enum ps_code code = psc__call_locked(d->client, &spec, &e);
     psc__unlock(d->client);
+    if (code != PS_OK)
+        part_ended(p, &e);
 }
 
 static enum ps_code prepare(struct declaring *d, const psc_declaration *from)
@@ -287,21 +382,40 @@ static enum ps_code prepare(struct declaring *d, const psc_declaration *from)
         return d->error.code;
     enum ps_code code = psc__layout_create(from->variables, from->n_variables, partitions, n, c->n_tasks,
                                            PS_BLOCK_BYTES, &d->layout, &d->error);
-    if (code == PS_OK)
-        d->request = make_request(c, from, partitions, n);
+    if (code == PS_OK && !(d->request = make_request(c, from, partitions, n)))
+        code = ps_no_memory(&d->error, "the declaration");
     free(partitions);
     return code;
 }
 
+static struct declaring *declaring_new(struct psc_client *c)
+{
+    struct declaring *d = ps_try_alloc(sizeof *d);
+    struct part *parts = ps_try_alloc_array(c->n_tasks, sizeof *parts);
+    if (!d || !parts) {
+        free(d);
+        free(parts);
+        return NULL;
+    }
+    *d = (struct declaring){.client = c, .left = c->n_tasks - 1, .parts = parts};
+    d->deadline = psc__now(c) + c->timeout_ns;
+    for (uint32_t t = 0; t < c->n_tasks; t++)
+        parts[t] = (struct part){.of = d, .task = t};
+    return d;
+}
+
 void psc__declare(struct psc_client *c, const psc_declaration *declaration, bool *resumed, psc__done_fn done, void *arg)
 {
-    struct declaring *d = ps_alloc(sizeof *d);
-    *d = (struct declaring){.client = c, .resumed = resumed, .done = done, .arg = arg};
-    d->deadline = psc__now(c) + c->timeout_ns;
-    d->left = c->n_tasks - 1;
-    d->parts = ps_alloc(c->n_tasks * sizeof *d->parts);
-    for (uint32_t t = 0; t < c->n_tasks; t++)
-        d->parts[t] = (struct part){.of = d, .task = t};
+    struct ps_error e;
+    struct declaring *d = declaring_new(c);
+    if (!d) {
+        ps_no_memory(&e, "the declaration");
+        done(arg, &e);
+        return;
+    }
+    d->resumed = resumed;
+    d->done = done;
+    d->arg = arg;
     if (prepare(d, declaration) != PS_OK) {
         declaring_end(d);
         return;
@@ -322,27 +436,50 @@ struct attaching {
     void *arg;
 };
 
+// The variables of a description, its own strings and numbers; their hypers in `hypers`, which has room for all.
+static void list_variables(const Paramserver__V1__DescribeReply *r, psc_variable *variables, psc_hyper *hypers)
+{
+    for (size_t i = 0; i < r->n_variables; i++) {
+        const Paramserver__V1__Variable *v = r->variables[i];
+        variables[i] = (psc_variable){.name = v->name,
+                                      .dtype = (psc_dtype)v->dtype,
+                                      .shape = v->shape,
+                                      .rank = v->n_shape,
+                                      .trainable = v->trainable,
+                                      .rule = v->rule[0] ? v->rule : NULL,
+                                      .hypers = hypers,
+                                      .n_hypers = v->n_hypers};
+        for (size_t k = 0; k < v->n_hypers; k++)
+            *hypers++ = (psc_hyper){v->hypers[k]->name, v->hypers[k]->value};
+    }
+}
+
 static enum ps_code read_layout(const struct psc_client *c, const Paramserver__V1__DescribeReply *r,
                                 struct psc__layout **layout, struct ps_error *e)
 {
     if (r->tasks != c->n_tasks)
         return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' was declared on %u ps tasks, the cluster here has %u",
                        c->job, r->tasks, c->n_tasks);
-    psc_variable *variables = ps_alloc(r->n_variables * sizeof *variables);
-    struct ps_partition *partitions = ps_alloc(r->n_partitions * sizeof *partitions);
-    for (size_t i = 0; i < r->n_variables; i++) {
-        const Paramserver__V1__Variable *v = r->variables[i];
-        variables[i] = (psc_variable){v->name, (psc_dtype)v->dtype, v->shape, v->n_shape, v->trainable};
-    }
-    for (size_t i = 0; i < r->n_partitions; i++) {
-        const Paramserver__V1__Partition *p = r->partitions[i];
-        partitions[i] = (struct ps_partition){p->variable, p->first, p->count, p->task};
-    }
-    enum ps_code code =
+    size_t n_hypers = 0;
+    for (size_t i = 0; i < r->n_variables; i++)
+        n_hypers += r->variables[i]->n_hypers;
+    psc_variable *variables = ps_try_alloc_array(r->n_variables, sizeof *variables);
+    psc_hyper *hypers = ps_try_alloc_array(n_hypers, sizeof *hypers);
+    struct ps_partition *partitions = ps_try_alloc_array(r->n_partitions, sizeof *partitions);
+    if (!variables || !hypers || !partitions) {
+        ps_no_memory(e, "the declaration");
+    } else {
+        list_variables(r, variables, hypers);
+        for (size_t i = 0; i < r->n_partitions; i++) {
+            const Paramserver__V1__Partition *p = r->partitions[i];
+            partitions[i] = (struct ps_partition){p->variable, p->first, p->count, p->task};
+        }
         psc__layout_create(variables, r->n_variables, partitions, r->n_partitions, r->tasks, r->block_bytes, layout, e);
+    }
     free(variables);
+    free(hypers);
     free(partitions);
-    return code;
+    return e->code;
 }
 
 static enum ps_code read_description(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
@@ -354,8 +491,7 @@ static enum ps_code read_description(struct psc_client *c, const struct ps_rope 
     const Paramserver__V1__DescribeReply *r = (Paramserver__V1__DescribeReply *)m;
     read_layout(c, r, &layout, e);
     psc__lock(c);
-    if (!psc__saw_generation(&c->tasks[0], r->generation))
-        *e = c->ended;
+    psc__call_check(&c->tasks[0], r->generation, e);
     if (e->code == PS_OK && !c->layout) {
         c->layout = layout;
         c->update = (psc_update)r->update;
@@ -381,16 +517,23 @@ static void described(void *arg, const struct ps_error *error, struct ps_rope *r
 
 void psc__attach(struct psc_client *c, psc__done_fn done, void *arg)
 {
-    struct attaching *a = ps_alloc(sizeof *a);
+    struct attaching *a = ps_try_alloc(sizeof *a);
     Paramserver__V1__DescribeRequest request = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
-    *a = (struct attaching){c, done, arg};
+    struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__DESCRIBE,
+                                  .message = &request.base,
+                                  .timeout_ms = (int)(c->timeout_ns / PS_MS),
+                                  .awaits = "for the chief to declare the variables",
+                                  .done = described,
+                                  .arg = a};
+    struct ps_error e;
     request.wait = true;
-    psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__DESCRIBE,
-                                          .message = &request.base,
-                                          .timeout_ms = (int)(c->timeout_ns / PS_MS),
-                                          .awaits = "for the chief to declare the variables",
-                                          .done = described,
-                                          .arg = a});
+    if (a)
+        *a = (struct attaching){c, done, arg};
+    if (a && psc__call(c, &spec, &e) == PS_OK)
+        return;
+    ps_no_memory(&e, "attaching");
+    done(arg, &e);
+    free(a);
 }
 
 // ---- what is declared ---------------------------------------------------------------------------------------------

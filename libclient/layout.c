@@ -35,10 +35,10 @@ struct psc__variable *psc__layout_find(const struct psc__layout *l, const char *
 
 enum ps_code psc__layout_no_such(const struct psc__layout *l, const char *name, struct ps_error *e)
 {
-    const char **names = ps_alloc(l->n_variables * sizeof *names);
-    for (size_t i = 0; i < l->n_variables; i++)
+    const char **names = ps_try_alloc_array(l->n_variables, sizeof *names);
+    for (size_t i = 0; names && i < l->n_variables; i++)
         names[i] = l->variables[i].is.name;
-    const char *near = ps_nearest(name, names, (int)l->n_variables);
+    const char *near = names ? ps_nearest(name, names, (int)l->n_variables) : NULL;
     free(names);
     if (near)
         return ps_fail(e, PS_NOT_FOUND, "no variable '%s' is declared; did you mean '%s'?", name, near);
@@ -46,6 +46,47 @@ enum ps_code psc__layout_no_such(const struct psc__layout *l, const char *name, 
 }
 
 // ---- making it ----------------------------------------------------------------------------------------------------
+
+static bool copy_hypers(psc_variable *to, const psc_variable *from)
+{
+    psc_hyper *hypers = ps_try_alloc_array(from->n_hypers, sizeof *hypers);
+    to->hypers = hypers;
+    for (size_t i = 0; hypers && i < from->n_hypers; i++) {
+        hypers[i] = (psc_hyper){ps_try_strdup(from->hypers[i].name), from->hypers[i].value};
+        to->n_hypers++;
+        if (!hypers[i].name)
+            return false;
+    }
+    return hypers;
+}
+
+// What was copied of it belongs to the layout, on failure too.
+static bool copy_variable(psc_variable *to, const psc_variable *from)
+{
+    uint64_t *shape = ps_try_alloc_array(from->rank, sizeof *shape);
+    *to = (psc_variable){.dtype = from->dtype, .rank = from->rank, .trainable = from->trainable, .shape = shape};
+    to->name = ps_try_strdup(from->name);
+    to->rule = from->rule ? ps_try_strdup(from->rule) : NULL;
+    if (shape && from->rank)
+        memcpy(shape, from->shape, from->rank * sizeof *shape);
+    return shape && to->name && (to->rule || !from->rule) && copy_hypers(to, from);
+}
+
+static void free_variable(const psc_variable *v)
+{
+    for (size_t i = 0; i < v->n_hypers; i++)
+        free((char *)v->hypers[i].name);
+    free((psc_hyper *)v->hypers);
+    free((char *)v->rule);
+    free((char *)v->name);
+    free((uint64_t *)v->shape);
+}
+
+// The tags, lengths and numbers of a Tensor (11 bytes each at most) around its name.
+static uint32_t header_bytes(const psc_variable *v)
+{
+    return (uint32_t)(strlen(v->name) + (8 + v->rank) * 11);
+}
 
 static enum ps_code add_variable(struct psc__layout *l, const psc_variable *from, uint64_t block_bytes,
                                  struct ps_error *e)
@@ -59,14 +100,12 @@ static enum ps_code add_variable(struct psc__layout *l, const psc_variable *from
     if (*at)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is declared twice", from->name);
     struct psc__variable *v = &l->variables[l->n_variables++];
-    *v = (struct psc__variable){.is = *from, .count = count};
+    if (!copy_variable(&v->is, from))
+        return ps_no_memory(e, "the variables");
+    v->count = count;
     v->elem_size = (uint32_t)ps_dtype_size((int)from->dtype);
-    v->block_elems = (uint32_t)(block_bytes / v->elem_size);
-    v->is.name = ps_strdup(from->name);
-    uint64_t *shape = ps_alloc(from->rank * sizeof *shape);
-    if (from->rank)
-        memcpy(shape, from->shape, from->rank * sizeof *shape);
-    v->is.shape = shape;
+    v->block_elems = v->elem_size ? (uint32_t)(block_bytes / v->elem_size) : PS_STRING_BLOCK;
+    v->header_bytes = header_bytes(from);
     *at = (uint32_t)l->n_variables;
     return PS_OK;
 }
@@ -125,16 +164,19 @@ enum ps_code psc__layout_create(const psc_variable *variables, size_t n_variable
                                 const struct ps_partition *partitions, size_t n_partitions, uint32_t tasks,
                                 uint64_t block_bytes, struct psc__layout **layout, struct ps_error *e)
 {
-    struct psc__layout *l = ps_alloc(sizeof *l);
+    struct psc__layout *l = ps_try_alloc(sizeof *l);
+    if (!l)
+        return ps_no_memory(e, "the variables");
     l->mask = 15;
     while (l->mask + 1 < 2 * n_variables)
         l->mask = 2 * l->mask + 1;
-    l->index = ps_alloc((l->mask + 1) * sizeof *l->index);
-    l->variables = ps_alloc(n_variables * sizeof *l->variables);
-    l->partitions = ps_alloc(n_partitions * sizeof *l->partitions);
-    enum ps_code code = fill(l, variables, n_variables, partitions, n_partitions, tasks, block_bytes, e);
-    // Its size is the job's, not ours: a job too large for this host is an error like any other.
-    if (code == PS_OK && !(l->versions = calloc(l->n_blocks + 1, sizeof *l->versions)))
+    l->index = ps_try_alloc_array(l->mask + 1, sizeof *l->index);
+    l->variables = ps_try_alloc_array(n_variables, sizeof *l->variables);
+    l->partitions = ps_try_alloc_array(n_partitions, sizeof *l->partitions);
+    enum ps_code code = l->index && l->variables && l->partitions
+                            ? fill(l, variables, n_variables, partitions, n_partitions, tasks, block_bytes, e)
+                            : ps_no_memory(e, "the variables");
+    if (code == PS_OK && !(l->versions = ps_try_alloc_array(l->n_blocks + 1, sizeof *l->versions)))
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the versions of %llu blocks",
                        (unsigned long long)l->n_blocks);
     if (code == PS_OK)
@@ -148,10 +190,8 @@ void psc__layout_free(struct psc__layout *l)
 {
     if (!l)
         return;
-    for (size_t i = 0; i < l->n_variables; i++) {
-        free((char *)l->variables[i].is.name);
-        free((uint64_t *)l->variables[i].is.shape);
-    }
+    for (size_t i = 0; i < l->n_variables; i++)
+        free_variable(&l->variables[i].is);
     free(l->variables);
     free(l->partitions);
     free(l->versions);

@@ -16,12 +16,14 @@ struct psc__partition {
 };
 
 struct psc__variable {
-    psc_variable is;  // owns name and shape
-    uint64_t count;   // elements
-    uint32_t elem_size;
-    uint32_t block_elems;  // elements per block
+    psc_variable is;        // owns name, shape, rule and hypers
+    uint64_t count;         // elements
+    uint32_t elem_size;     // 0: strings
+    uint32_t block_elems;   // elements per block
+    uint32_t header_bytes;  // at most, of a range of it in a request
     uint32_t first_partition, n_partitions;
-    uint64_t mark;  // the last operation that named it
+    uint64_t mark;  // the last operation that named it,
+    uint32_t turn;  // and its first tensor that did
 };
 
 struct psc__layout {
@@ -37,7 +39,7 @@ struct psc__layout {
 };
 
 // Copies all. INVALID_ARGUMENT: an empty or repeated name, a shape or dtype that is none, partitions that do not cover
-// their variables in order, an owner that is not among the tasks.
+// their variables in order, an owner that is not among the tasks. RESOURCE_EXHAUSTED: no memory.
 enum ps_code psc__layout_create(const psc_variable *variables, size_t n_variables,
                                 const struct ps_partition *partitions, size_t n_partitions, uint32_t tasks,
                                 uint64_t block_bytes, struct psc__layout **layout, struct ps_error *e);

@@ -9,9 +9,11 @@ libpscore_la_SOURCES = \
 	libclient/declare.c \
 	libclient/layout.c libclient/layout.h \
 	libclient/member.c \
-	libclient/op.c libclient/op.h libclient/op_cut.c libclient/op_wire.c \
+	libclient/op.c libclient/op.h libclient/op_cut.c libclient/op_string.c libclient/op_wire.c \
 	libclient/queue.c libclient/queue.h \
+	libclient/reduce.c \
 	libclient/transport.h \
+	libclient/visit.c \
 	libclient/wait.c libclient/wait.h \
 	libclient/window.c libclient/window.h
 libpscore_la_LIBADD = libpsyaml.la libcommon.la

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This worker among the members of the job, all at the control task: joining, heartbeats, barriers, leases, leaving.
+// This worker among the members of the job, all at the control task: joining and heartbeats.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,6 @@
 #include "libclient/call.h"
 #include "libclient/convert.h"
 #include "libclient/op.h"
-
-enum { LEAVE_TIMEOUT_MS = 2000 };
 
 static int timeout_ms(const struct psc_client *c)
 {
@@ -47,36 +45,42 @@ static bool is_final(enum ps_code code)
 }
 
 // Locked.
-static void beat_heard(struct psc_client *c, const struct ps_rope *reply)
+static enum ps_code beat_heard(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
-    struct ps_error e;
-    if (psc__call_decode(&c->tasks[0], &paramserver__v1__heartbeat_reply__descriptor, reply, &m, &e) != PS_OK) {
-        psc__end(c, e.code, "heartbeat: %s", e.text);
-        return;
-    }
+    if (psc__call_decode(&c->tasks[0], &paramserver__v1__heartbeat_reply__descriptor, reply, &m, e) != PS_OK)
+        return e->code;
     const Paramserver__V1__HeartbeatReply *r = (Paramserver__V1__HeartbeatReply *)m;
     c->member.heard = psc__now(c);
+    c->member.draining = r->drain;
     if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch != c->member.epoch)
         note_members(c, r->epoch, r->members, r->n_members);
     ps_msg_free(m);
+    return PS_OK;
 }
 
-static void beat_answered(void *arg, const struct ps_error *e, struct ps_rope *reply)
+// Locked. A heartbeat is over; the next one follows unless that ends the client.
+static void beat_ended(struct psc_client *c, const struct ps_error *e)
 {
-    struct psc_client *c = arg;
-    psc__lock(c);
     uint64_t silent = psc__now(c) - c->member.heard;
-    if (e->code == PS_OK)
-        beat_heard(c, reply);
-    else if (is_final(e->code))
+    if (e->code != PS_OK && is_final(e->code))
         psc__end(c, PS_ABORTED, "the job has ended: %s", e->text);
-    else if (silent > 2 * c->member.dead_after_ns)
+    else if (e->code != PS_OK && silent > 2 * c->member.dead_after_ns)
         psc__end(c, PS_UNAVAILABLE, PSC__TASK ", the control task, has been silent for %.1f s: %s",
                  PSC__TASK_ARGS(&c->tasks[0]), (double)silent / 1e9, e->text);
     psc__ops_expire(c);
     if (c->ended.code == PS_OK)
         psc__after(c, c->member.heartbeat_ns, beat, c);
+}
+
+static void beat_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct psc_client *c = arg;
+    struct ps_error e = *error;
+    psc__lock(c);
+    if (e.code == PS_OK)
+        beat_heard(c, reply, &e);
+    beat_ended(c, &e);
     psc__unlock(c);
 }
 
@@ -85,6 +89,7 @@ static void beat(void *arg)
     struct psc_client *c = arg;
     struct psc__membership *m = &c->member;
     Paramserver__V1__HeartbeatRequest request = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    struct ps_error e;
     psc__lock(c);
     // Several may be lost before the silence counts as death.
     uint64_t patience = m->dead_after_ns / 4 > m->heartbeat_ns ? m->dead_after_ns / 4 : m->heartbeat_ns;
@@ -92,12 +97,14 @@ static void beat(void *arg)
     request.step = m->step;
     request.images_per_second = m->images_per_second;
     request.loss = m->loss;
-    psc__call_locked(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__HEARTBEAT,
-                                                 .message = &request.base,
-                                                 .timeout_ms = (int)(patience / PS_MS),
-                                                 .once = true,
-                                                 .done = beat_answered,
-                                                 .arg = c});
+    struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__HEARTBEAT,
+                                  .message = &request.base,
+                                  .timeout_ms = (int)(patience / PS_MS),
+                                  .once = true,
+                                  .done = beat_answered,
+                                  .arg = c};
+    if (psc__call_locked(c, &spec, &e) != PS_OK)
+        beat_ended(c, &e);
     psc__unlock(c);
 }
 
@@ -135,9 +142,12 @@ static enum ps_code read_join(struct psc_client *c, const struct ps_rope *reply,
                 r->heartbeat_ms, r->dead_after_ms);
     } else if (!psc__saw_generation(&c->tasks[0], r->generation)) {
         *e = c->ended;
+    } else if (!(c->member.run_id = ps_try_strdup(r->run_id))) {
+        ps_no_memory(e, "the name of the run");
     } else {
         c->member.joined = true;
-        c->member.run_id = ps_strdup(r->run_id);
+        c->member.late = r->late;
+        c->member.data_epoch = r->data_epoch;
         c->member.heartbeat_ns = r->heartbeat_ms * PS_MS;
         c->member.dead_after_ns = r->dead_after_ms * PS_MS;
         c->member.heard = psc__now(c);
@@ -149,21 +159,29 @@ static enum ps_code read_join(struct psc_client *c, const struct ps_rope *reply,
     return e->code;
 }
 
+static void join_failed(struct join *j, struct ps_error *e)
+{
+    ps_error_prefix(e, "join as worker %d of job '%s'", j->client->rank, j->client->job);
+    join_end(j, e);
+}
+
 static void join_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
 {
     struct join *j = arg;
     struct ps_error e = *error;
     if (e.code == PS_OK)
         read_join(j->client, reply, &e);
-    if (e.code != PS_OK)
-        ps_error_prefix(&e, "join as worker %d of job '%s'", j->client->rank, j->client->job);
-    join_end(j, &e);
+    if (e.code == PS_OK)
+        join_end(j, &e);
+    else
+        join_failed(j, &e);
 }
 
 static void join_send(struct join *j)
 {
     struct psc_client *c = j->client;
     Paramserver__V1__JoinRequest request = PARAMSERVER__V1__JOIN_REQUEST__INIT;
+    struct ps_error e;
     char host[128] = "", address[160];
     gethostname(host, sizeof host - 1);
     snprintf(address, sizeof address, "%s:%d", host, (int)getpid());
@@ -172,12 +190,16 @@ static void join_send(struct join *j)
     request.min_workers = c->min_workers;
     request.update = (Paramserver__V1__Update)c->update;
     request.on_existing = (Paramserver__V1__OnExisting)c->on_existing;
-    psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__JOIN,
-                                          .message = &request.base,
-                                          .timeout_ms = (int)psc__timeout_ms(c, j->deadline),
-                                          .awaits = c->rank ? "for worker 0 to open the job" : NULL,
-                                          .done = join_answered,
-                                          .arg = j});
+    request.staleness = c->staleness;
+    request.join_within_ms = c->join_within_ms;
+    struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__JOIN,
+                                  .message = &request.base,
+                                  .timeout_ms = (int)psc__timeout_ms(c, j->deadline),
+                                  .awaits = c->rank ? "for worker 0 to open the job" : NULL,
+                                  .done = join_answered,
+                                  .arg = j};
+    if (psc__call(c, &spec, &e) != PS_OK)
+        join_failed(j, &e);
 }
 
 // One sentence for all tasks that were not there; another error than that comes first.
@@ -219,6 +241,16 @@ static enum ps_code read_probe(struct psc__task *t, const struct ps_rope *reply,
     return e->code;
 }
 
+// All have answered, or never will.
+static void probes_end(struct join *j)
+{
+    struct ps_error e = {.code = PS_OK};
+    if (probes_error(j, &e) == PS_OK)
+        join_send(j);
+    else
+        join_end(j, &e);
+}
+
 static void probe_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
 {
     struct probe *p = arg;
@@ -230,162 +262,58 @@ static void probe_answered(void *arg, const struct ps_error *error, struct ps_ro
     p->error = e;
     bool last = --j->left == 0;
     psc__unlock(j->client);
-    if (!last)
-        return;
-    e.code = PS_OK;
-    if (probes_error(j, &e) == PS_OK)
-        join_send(j);
-    else
-        join_end(j, &e);
+    if (last)
+        probes_end(j);
+}
+
+static struct join *join_new(struct psc_client *c, psc__done_fn done, void *arg)
+{
+    struct join *j = ps_try_alloc(sizeof *j);
+    struct probe *probes = ps_try_alloc_array(c->n_tasks, sizeof *probes);
+    if (!j || !probes) {
+        free(j);
+        free(probes);
+        return NULL;
+    }
+    *j = (struct join){.client = c, .probes = probes, .done = done, .arg = arg};
+    j->deadline = psc__now(c) + c->timeout_ns;
+    for (uint32_t i = 0; i < c->n_tasks; i++)
+        probes[i] = (struct probe){.join = j, .task = &c->tasks[i]};
+    return j;
+}
+
+// True: there was no memory for any.
+static bool send_probes(struct join *j)
+{
+    struct psc_client *c = j->client;
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    request.job = c->job;
+    // With the lock: none may be answered, and with the last one all freed, before the loop is through.
+    psc__lock(c);
+    for (uint32_t i = 0; i < c->n_tasks; i++) {
+        struct psc__call_spec spec = {.task = i,
+                                      .method = PARAMSERVER__V1__METHOD__STATUS,
+                                      .message = &request.base,
+                                      .timeout_ms = timeout_ms(c),
+                                      .done = probe_answered,
+                                      .arg = &j->probes[i]};
+        j->left += psc__call_locked(c, &spec, &j->probes[i].error) == PS_OK;
+    }
+    bool none = j->left == 0;
+    psc__unlock(c);
+    return none;
 }
 
 void psc__join(struct psc_client *c, psc__done_fn done, void *arg)
 {
-    if (c->rank < 0) {
-        done(arg, &(struct ps_error){.code = PS_OK});
-        return;
-    }
-    struct join *j = ps_alloc(sizeof *j);
-    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
-    request.job = c->job;
-    *j = (struct join){.client = c, .left = c->n_tasks, .done = done, .arg = arg};
-    j->deadline = psc__now(c) + c->timeout_ns;
-    j->probes = ps_alloc(c->n_tasks * sizeof *j->probes);
-    for (uint32_t i = 0; i < c->n_tasks; i++)
-        j->probes[i] = (struct probe){.join = j, .task = &c->tasks[i]};
-    // With the lock: none may be answered, and with the last one all freed, before the loop is through.
-    psc__lock(c);
-    for (uint32_t i = 0; i < c->n_tasks; i++)
-        psc__call_locked(c, &(struct psc__call_spec){.task = i,
-                                                     .method = PARAMSERVER__V1__METHOD__STATUS,
-                                                     .message = &request.base,
-                                                     .timeout_ms = timeout_ms(c),
-                                                     .done = probe_answered,
-                                                     .arg = &j->probes[i]});
-    psc__unlock(c);
-}
-
-// ---- barrier, lease -----------------------------------------------------------------------------------------------
-
-struct visit {
-    struct psc_client *client;
-    psc_share *share;  // lease
-    psc__done_fn done;
-    void *arg;
-};
-
-static struct visit *visit_new(struct psc_client *c, psc__done_fn done, void *arg)
-{
-    struct visit *v = ps_alloc(sizeof *v);
-    *v = (struct visit){.client = c, .done = done, .arg = arg};
-    return v;
-}
-
-static void visit_end(struct visit *v, const struct ps_error *e)
-{
-    v->done(v->arg, e);
-    free(v);
-}
-
-static void barrier_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
-{
-    struct visit *v = arg;
-    struct psc_client *c = v->client;
-    struct ps_error e = *error;
-    ProtobufCMessage *m;
-    if (e.code == PS_OK &&
-        psc__call_decode(&c->tasks[0], &paramserver__v1__barrier_reply__descriptor, reply, &m, &e) == PS_OK) {
-        psc__lock(c);
-        if (!psc__saw_generation(&c->tasks[0], ((Paramserver__V1__BarrierReply *)m)->generation))
-            e = c->ended;
-        psc__unlock(c);
-        ps_msg_free(m);
-    }
-    if (e.code != PS_OK)
-        ps_error_prefix(&e, "barrier");
-    visit_end(v, &e);
-}
-
-void psc__barrier(struct psc_client *c, const char *name, psc__done_fn done, void *arg)
-{
-    Paramserver__V1__BarrierRequest request = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
-    request.name = (char *)name;
-    psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__BARRIER,
-                                          .message = &request.base,
-                                          .timeout_ms = PSC__NO_LIMIT,
-                                          .mutates = true,
-                                          .done = barrier_answered,
-                                          .arg = visit_new(c, done, arg)});
-}
-
-static void lease_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
-{
-    struct visit *v = arg;
-    struct psc_client *c = v->client;
-    struct ps_error e = *error;
-    ProtobufCMessage *m;
-    if (e.code == PS_OK &&
-        psc__call_decode(&c->tasks[0], &paramserver__v1__lease_reply__descriptor, reply, &m, &e) == PS_OK) {
-        const Paramserver__V1__LeaseReply *r = (Paramserver__V1__LeaseReply *)m;
-        psc__lock(c);
-        if (!psc__saw_generation(&c->tasks[0], r->generation))
-            e = c->ended;
-        psc__unlock(c);
-        if (e.code == PS_OK)
-            *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round};
-        ps_msg_free(m);
-    }
-    if (e.code != PS_OK)
-        ps_error_prefix(&e, "lease");
-    visit_end(v, &e);
-}
-
-void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
-                psc_share *share, psc__done_fn done, void *arg)
-{
-    Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
-    struct visit *v = visit_new(c, done, arg);
-    v->share = share;
-    request.epoch = epoch;
-    request.examples = examples;
-    request.want = want;
-    request.round = round;
-    psc__call(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__LEASE,
-                                          .message = &request.base,
-                                          .timeout_ms = PSC__NO_LIMIT,
-                                          .mutates = true,
-                                          .done = lease_answered,
-                                          .arg = v});
-}
-
-// ---- leaving ------------------------------------------------------------------------------------------------------
-
-static void leave_answered(void *arg, const struct ps_error *e, struct ps_rope *reply)
-{
-    (void)reply;
-    visit_end(arg, e);
-}
-
-void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
-{
-    Paramserver__V1__LeaveRequest request = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
-    psc__lock(c);
-    // A control task that has been given up as silent need not be waited for once more.
-    bool tell = c->member.joined && c->ended.code != PS_UNAVAILABLE;
-    psc__end(c, PS_CANCELLED, "the client was closed");
-    if (tell) {
-        request.failed = reason != NULL;
-        if (reason)
-            request.reason = (char *)reason;
-        psc__call_locked(c, &(struct psc__call_spec){.method = PARAMSERVER__V1__METHOD__LEAVE,
-                                                     .message = &request.base,
-                                                     .timeout_ms = LEAVE_TIMEOUT_MS,
-                                                     .done = leave_answered,
-                                                     .arg = visit_new(c, done, arg)});
-    }
-    psc__unlock(c);
-    if (!tell)
-        done(arg, &(struct ps_error){.code = PS_OK});
+    struct ps_error e = {.code = PS_OK};
+    struct join *j = c->rank < 0 ? NULL : join_new(c, done, arg);
+    if (c->rank >= 0 && !j)
+        ps_no_memory(&e, "joining");
+    if (!j)
+        done(arg, &e);
+    else if (send_probes(j))
+        probes_end(j);
 }
 
 // ---- what is known ------------------------------------------------------------------------------------------------
@@ -421,6 +349,30 @@ uint32_t psc_live_workers(psc_client *client)
     uint32_t live = client->member.live;
     psc__unlock(client);
     return live;
+}
+
+bool psc_is_late(psc_client *client)
+{
+    psc__lock(client);
+    bool late = client->member.late;
+    psc__unlock(client);
+    return late;
+}
+
+uint64_t psc_data_epoch(psc_client *client)
+{
+    psc__lock(client);
+    uint64_t epoch = client->member.data_epoch;
+    psc__unlock(client);
+    return epoch;
+}
+
+bool psc_is_draining(psc_client *client)
+{
+    psc__lock(client);
+    bool draining = client->member.draining;
+    psc__unlock(client);
+    return draining;
 }
 
 const char *psc_run_id(psc_client *client)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation's tensors become requests: partitions tell the task, whole blocks go into a request as long as its
-// payload stays within chunk_bytes, and small variables of one task ride together.
+// An operation's tensors become requests: partitions tell the task, blocks go into a request as long as its payload
+// stays within chunk_bytes, and small variables of one task ride together.
+//
+// A block takes a sequence once, so all that an operation has for a block is one unit: the rows of an embedding that
+// lie in one block are in one request, even where it grows beyond chunk_bytes for that.
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -8,19 +11,248 @@
 #include "common/dtype.h"
 #include "libclient/op.h"
 
-// The request of each task that still has room, while an operation is cut.
+// A tensor, checked.
+struct range {
+    struct psc__variable *variable;
+    uint64_t first, end;
+    uint32_t tensor;
+};
+
 struct cutter {
     struct psc_op *op;
-    struct psc__request **open;  // per task
+    const struct psc__op_spec *spec;
+    struct range *ranges;        // by variable, then first
+    struct psc__request **open;  // per task: the request that still has room
     size_t limit;                // bytes per request
+    struct ps_error *e;
 };
+
+// ---- checking -----------------------------------------------------------------------------------------------------
+
+static bool is_arithmetic(int method)
+{
+    return method != PARAMSERVER__V1__METHOD__PUT && method != PARAMSERVER__V1__METHOD__GET &&
+           method != PARAMSERVER__V1__METHOD__PULL;
+}
+
+static bool is_push(int method)
+{
+    return method == PARAMSERVER__V1__METHOD__PUSH || method == PARAMSERVER__V1__METHOD__PUSH_PULL;
+}
+
+static enum ps_code check_part(const struct psc_op *op, const psc_tensor *t, const struct psc__variable *v,
+                               struct ps_error *e)
+{
+    bool whole = !t->part || (t->first == 0 && t->count == v->count);
+    bool in_rounds = op->client->update == PSC_SYNC && (v->is.trainable || v->is.rule);
+    if (!t->part && t->count != v->count)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s' has %" PRIu64 " elements, the tensor has %" PRIu64 "; expected the whole of it",
+                       t->name, v->count, t->count);
+    if (t->part && (t->count == 0 || t->first >= v->count || t->count > v->count - t->first))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s' has %" PRIu64 " elements, the tensor is %" PRIu64 " of them from %" PRIu64 " on",
+                       t->name, v->count, t->count, t->first);
+    if (!whole && op->seen)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': only the whole of it can be got where it is newer",
+                       t->name);
+    if (!whole && in_rounds && is_push(op->method))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': in a sync job a gradient is of the whole variable",
+                       t->name);
+    return PS_OK;
+}
+
+static enum ps_code check_tensor(const struct psc_op *op, const psc_tensor *t, struct psc__variable **variable,
+                                 struct ps_error *e)
+{
+    struct psc__variable *v = *variable = t->name ? psc__layout_find(op->layout, t->name) : NULL;
+    if (!v)
+        return psc__layout_no_such(op->layout, t->name ? t->name : "(no name)", e);
+    if (t->dtype != v->is.dtype)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, the tensor is %s", t->name,
+                       ps_dtype_name((int)v->is.dtype), ps_dtype_name((int)t->dtype));
+    if (is_arithmetic(op->method) && !ps_dtype_is_number((int)t->dtype))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, which is for put and get alone", t->name,
+                       ps_dtype_name((int)t->dtype));
+    if (!t->data)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the tensor has no data", t->name);
+    return check_part(op, t, v, e);
+}
+
+// psc_push_pull: where values go is what the gradient is of.
+static enum ps_code check_into(const psc_tensor *t, const psc_tensor *into, struct psc__variable *v,
+                               const struct psc__layout *l, struct ps_error *e)
+{
+    uint64_t first = t->part ? t->first : 0, into_first = into->part ? into->first : 0;
+    if (!into->name || psc__layout_find(l, into->name) != v || into->count != t->count || into_first != first ||
+        into->dtype != t->dtype || !into->data)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s': the tensor to pull into is of '%s' from %" PRIu64 ", %" PRIu64 " %s%s; expected "
+                       "the range that is pushed, from %" PRIu64 ", %" PRIu64 " %s",
+                       t->name, into->name ? into->name : "(no name)", into_first, into->count,
+                       ps_dtype_name((int)into->dtype), into->data ? "" : " without data", first, t->count,
+                       ps_dtype_name((int)t->dtype));
+    return PS_OK;
+}
+
+// In the order in which variables are first named, then of their elements.
+static int compare_ranges(const void *a, const void *b)
+{
+    const struct range *x = a, *y = b;
+    if (x->variable != y->variable)
+        return x->variable->turn < y->variable->turn ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static enum ps_code check_tensors(struct cutter *cut)
+{
+    const struct psc__op_spec *spec = cut->spec;
+    struct psc_op *op = cut->op;
+    struct psc__layout *l = op->layout;
+    bool repeated = false;
+    l->marks++;
+    for (size_t i = 0; i < spec->n; i++) {
+        const psc_tensor *t = &spec->tensors[i];
+        struct psc__variable *v;
+        if (check_tensor(op, t, &v, cut->e) != PS_OK ||
+            (spec->into && check_into(t, &spec->into[i], v, l, cut->e) != PS_OK))
+            return cut->e->code;
+        repeated |= v->mark == l->marks;
+        if (v->mark != l->marks)
+            v->turn = (uint32_t)i;
+        v->mark = l->marks;
+        uint64_t first = t->part ? t->first : 0;
+        cut->ranges[i] = (struct range){v, first, first + t->count, (uint32_t)i};
+    }
+    if (!repeated)
+        return PS_OK;
+    qsort(cut->ranges, spec->n, sizeof *cut->ranges, compare_ranges);
+    for (size_t i = 1; i < spec->n; i++) {
+        const struct range *r = &cut->ranges[i], *before = r - 1;
+        if (r->variable == before->variable && r->first < before->end)
+            return ps_fail(cut->e, PS_INVALID_ARGUMENT,
+                           "variable '%s': element %" PRIu64 " is there twice in one operation", r->variable->is.name,
+                           r->first);
+    }
+    return PS_OK;
+}
+
+// ---- units --------------------------------------------------------------------------------------------------------
+
+// Goes through the ranges of one variable.
+struct walk {
+    const struct range *at, *end;
+    uint64_t next;  // element; in *at, or before it
+};
+
+struct overlap {
+    const struct range *of;
+    uint64_t first, count;
+};
+
+static uint64_t walk_position(const struct walk *w)
+{
+    return w->next > w->at->first ? w->next : w->at->first;
+}
+
+// The next stretch of a range below `limit`. False: none.
+static bool walk_on(struct walk *w, uint64_t limit, struct overlap *o)
+{
+    if (w->at == w->end || walk_position(w) >= limit)
+        return false;
+    uint64_t first = walk_position(w), end = w->at->end < limit ? w->at->end : limit;
+    *o = (struct overlap){w->at, first, end - first};
+    w->next = end;
+    w->at += end == w->at->end;
+    return true;
+}
+
+// All that the operation has for one block.
+struct unit {
+    const struct psc__partition *partition;
+    uint64_t block;       // index into the layout's versions
+    uint64_t first, end;  // the block's elements
+    uint64_t count;       // of these in the operation
+    size_t bytes, pieces;
+};
+
+static const psc_string *strings_of(const struct cutter *cut, const struct overlap *o)
+{
+    return (const psc_string *)cut->spec->tensors[o->of->tensor].data + (o->first - o->of->first);
+}
+
+// Of payload. How long strings are that have not been read is not known.
+static size_t bytes_of(const struct cutter *cut, const struct overlap *o)
+{
+    const struct psc__variable *v = o->of->variable;
+    size_t bytes = o->count * (v->elem_size ? v->elem_size : PS_STRING_LENGTH);
+    if (v->elem_size || !cut->op->seat.mutates)
+        return bytes;
+    const psc_string *s = strings_of(cut, o);
+    for (uint64_t i = 0; i < o->count; i++)
+        if (__builtin_add_overflow(bytes, s[i].len, &bytes))
+            return SIZE_MAX;
+    return bytes;
+}
+
+// The unit that the walk comes to next; p: a partition at or before it.
+static struct unit unit_at(const struct cutter *cut, const struct walk *at, const struct psc__partition *p)
+{
+    const struct psc__variable *v = at->at->variable;
+    uint64_t element = walk_position(at);
+    struct unit u = {0};
+    struct overlap o;
+    while (element >= p->first + p->count)
+        p++;
+    uint64_t i = (element - p->first) / v->block_elems, end = p->first + p->count;
+    u.partition = p;
+    u.block = p->first_block + i;
+    u.first = p->first + i * v->block_elems;
+    u.end = end - u.first > v->block_elems ? u.first + v->block_elems : end;
+    for (struct walk w = *at; walk_on(&w, u.end, &o); u.pieces++) {
+        u.count += o.count;
+        if (__builtin_add_overflow(u.bytes, bytes_of(cut, &o), &u.bytes))
+            u.bytes = SIZE_MAX;
+    }
+    return u;
+}
+
+static enum ps_code check_unit(const struct cutter *cut, const struct psc__variable *v, const struct unit *u)
+{
+    size_t most = PS_CHUNK_MAX - PSC__REPLY_MARGIN;
+    if (u->pieces > PSC__PIECES_MAX || u->pieces * v->header_bytes > PSC__HEADER_MAX)
+        return ps_fail(cut->e, PS_INVALID_ARGUMENT,
+                       "variable '%s': %zu ranges of one block, elements [%" PRIu64 ", %" PRIu64 "), are more than one "
+                       "request can name",
+                       v->is.name, u->pieces, u->first, u->end);
+    if (v->elem_size || !cut->op->seat.mutates)
+        return PS_OK;
+    if (u->count != u->end - u->first)
+        return ps_fail(cut->e, PS_INVALID_ARGUMENT,
+                       "variable '%s': %" PRIu64 " of the elements [%" PRIu64 ", %" PRIu64
+                       ") change; strings change in "
+                       "whole blocks of %u",
+                       v->is.name, u->count, u->first, u->end, v->block_elems);
+    if (u->bytes > most)
+        return ps_fail(cut->e, PS_INVALID_ARGUMENT,
+                       "variable '%s': the strings [%" PRIu64 ", %" PRIu64
+                       ") take %zu bytes, at most %zu fit a message",
+                       v->is.name, u->first, u->end, u->bytes, most);
+    return PS_OK;
+}
+
+// ---- requests -----------------------------------------------------------------------------------------------------
 
 static struct psc__request *request_new(struct psc_op *op, struct psc__task *t)
 {
-    struct psc__request *r = ps_alloc(sizeof *r);
+    struct psc__request *r = ps_try_alloc(sizeof *r);
+    if (!r)
+        return NULL;
     r->task = t;
     r->op = op;
     r->mutates = op->seat.mutates;
+    r->put = op->method == PARAMSERVER__V1__METHOD__PUT;
+    r->round_trip = op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round > 0;
     r->state = PSC__HELD;
     r->first_piece = r->last_piece = PSC__NO_PIECE;
     TAILQ_INSERT_TAIL(&op->requests, r, of_op);
@@ -28,105 +260,143 @@ static struct psc__request *request_new(struct psc_op *op, struct psc__task *t)
     return r;
 }
 
-static void add_piece(struct psc__request *r, const struct psc__piece *piece, uint32_t elem_size)
+// The one that u goes into.
+static struct psc__request *request_for(struct cutter *cut, const struct psc__variable *v, const struct unit *u)
 {
-    struct psc_op *op = r->op;
-    if (op->n_pieces == op->cap_pieces) {
-        op->cap_pieces = op->cap_pieces ? 2 * op->cap_pieces : 8;
-        op->pieces = ps_realloc(op->pieces, op->cap_pieces * sizeof *op->pieces);
+    struct psc__request **open = &cut->open[u->partition->task], *r = *open;
+    bool full = !r || r->bytes + u->bytes > cut->limit || r->n_pieces + u->pieces > PSC__PIECES_MAX ||
+                r->header_bytes + u->pieces * v->header_bytes > PSC__HEADER_MAX;
+    if (full)
+        *open = request_new(cut->op, &cut->op->client->tasks[u->partition->task]);
+    return *open;
+}
+
+static bool room_for_a_piece(struct psc_op *op)
+{
+    if (op->n_pieces < op->cap_pieces)
+        return true;
+    uint32_t cap = op->cap_pieces ? 2 * op->cap_pieces : 8;
+    struct psc__piece *more = ps_try_realloc(op->pieces, cap * sizeof *more);
+    if (!more)
+        return false;
+    op->pieces = more;
+    op->cap_pieces = cap;
+    return true;
+}
+
+static void point_to_memory(const struct cutter *cut, struct psc__piece *piece, const struct overlap *o)
+{
+    const struct psc__variable *v = o->of->variable;
+    uint64_t at = (o->first - o->of->first) * (v->elem_size ? v->elem_size : sizeof(psc_string));
+    uint8_t *data = (uint8_t *)cut->spec->tensors[o->of->tensor].data + at;
+    if (!cut->op->seat.mutates)
+        piece->into = data;
+    else if (v->elem_size)
+        piece->data = data;
+    else
+        piece->strings = (psc_string *)(void *)data;
+    if (cut->spec->into)
+        piece->into = (uint8_t *)cut->spec->into[o->of->tensor].data + at;
+}
+
+// Goes on with the request's last piece where o follows it in memory, else adds one.
+static bool add_overlap(struct cutter *cut, struct psc__request *r, const struct unit *u, const struct overlap *o)
+{
+    struct psc_op *op = cut->op;
+    uint64_t version = op->layout->versions[u->block];
+    size_t bytes = bytes_of(cut, o);
+    uint32_t partition = (uint32_t)(u->partition - op->layout->partitions);
+    struct psc__piece *last = r->n_pieces ? &op->pieces[r->last_piece] : NULL;
+    r->bytes += bytes;
+    if (last && last->partition == partition && last->tensor == o->of->tensor) {
+        last->count += o->count;
+        last->bytes += bytes;
+        last->version = version < last->version ? version : last->version;
+        return true;
     }
+    if (!room_for_a_piece(op))
+        return false;
     uint32_t i = op->n_pieces++;
-    op->pieces[i] = *piece;
-    op->pieces[i].next = PSC__NO_PIECE;
+    struct psc__piece *piece = &op->pieces[i];
+    *piece = (struct psc__piece){.partition = partition,
+                                 .next = PSC__NO_PIECE,
+                                 .tensor = o->of->tensor,
+                                 .is_strings = o->of->variable->elem_size == 0,
+                                 .first = o->first,
+                                 .count = o->count,
+                                 .version = version,
+                                 .bytes = bytes};
+    point_to_memory(cut, piece, o);
     if (r->n_pieces++)
         op->pieces[r->last_piece].next = i;
     else
-        r->first_piece = i;
+        r->first_piece = r->place.piece = i;
     r->last_piece = i;
-    r->bytes += piece->count * elem_size;
+    r->header_bytes += o->of->variable->header_bytes;
+    return true;
 }
 
-// How many of the range's elements go into r: all, or whole blocks; 0: it is full.
-static uint64_t fitting(const struct cutter *cut, const struct psc__request *r, const struct psc__variable *v,
-                        uint64_t count)
-{
-    uint64_t room = cut->limit > r->bytes ? (cut->limit - r->bytes) / v->elem_size : 0;
-    if (r->n_pieces == PSC__PIECES_MAX)
-        return 0;
-    if (r->n_pieces == 0 && room < v->block_elems)
-        room = v->block_elems;
-    return room >= count ? count : room / v->block_elems * v->block_elems;
-}
-
-static uint64_t least_version(const struct psc__layout *l, const struct psc__variable *v,
-                              const struct psc__partition *p, uint64_t first, uint64_t count)
-{
-    uint64_t block, least = UINT64_MAX, n = psc__layout_blocks(v, p, first, count, &block);
-    for (uint64_t i = 0; i < n; i++)
-        if (l->versions[block + i] < least)
-            least = l->versions[block + i];
-    return least;
-}
-
-static void cut_partition(struct cutter *cut, const struct psc__variable *v, const struct psc__partition *p,
-                          uint8_t *data)
+// All ranges of one variable.
+static enum ps_code cut_variable(struct cutter *cut, const struct range *at, const struct range *end)
 {
     struct psc_op *op = cut->op;
-    struct psc__request **open = &cut->open[p->task];
-    uint64_t first = p->first, left = p->count;
-    while (left) {
-        uint64_t n = *open ? fitting(cut, *open, v, left) : 0;
-        if (n == 0) {
-            *open = request_new(op, &op->client->tasks[p->task]);
-            n = fitting(cut, *open, v, left);
-        }
-        struct psc__piece piece = {.partition = (uint32_t)(p - op->layout->partitions),
-                                   .first = first,
-                                   .count = n,
-                                   .data = data + first * v->elem_size};
-        if (op->method == PARAMSERVER__V1__METHOD__PUSH)
-            piece.version = least_version(op->layout, v, p, first, n);
-        add_piece(*open, &piece, v->elem_size);
-        first += n;
-        left -= n;
+    const struct psc__variable *v = at->variable;
+    const struct psc__partition *p = &op->layout->partitions[v->first_partition];
+    struct walk w = {.at = at, .end = end};
+    struct overlap o;
+    while (w.at < end) {
+        struct unit u = unit_at(cut, &w, p);
+        if (check_unit(cut, v, &u) != PS_OK)
+            return cut->e->code;
+        struct psc__request *r = request_for(cut, v, &u);
+        if (!r)
+            return ps_no_memory(cut->e, "a request");
+        while (walk_on(&w, u.end, &o))
+            if (!add_overlap(cut, r, &u, &o))
+                return ps_no_memory(cut->e, "the ranges of a request");
+        op->shares[u.partition->task].bytes += u.bytes;
+        p = u.partition;
     }
+    return PS_OK;
 }
 
-// The variable that t is a value of, or NULL and the error.
-static struct psc__variable *check_tensor(const struct psc_op *op, const psc_tensor *t, struct ps_error *e)
+static enum ps_code cut_all(struct cutter *cut)
 {
-    struct psc__layout *l = op->layout;
-    struct psc__variable *v = t->name ? psc__layout_find(l, t->name) : NULL;
-    if (!v)
-        psc__layout_no_such(l, t->name ? t->name : "(no name)", e);
-    else if (t->dtype != v->is.dtype)
-        ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, the tensor is %s", t->name,
-                ps_dtype_name((int)v->is.dtype), ps_dtype_name((int)t->dtype));
-    else if (t->count != v->count)
-        ps_fail(e, PS_INVALID_ARGUMENT,
-                "variable '%s' has %" PRIu64 " elements, the tensor has %" PRIu64 "; expected the whole of it", t->name,
-                v->count, t->count);
-    else if (!t->data)
-        ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the tensor has no data", t->name);
-    else if (v->mark == l->marks)
-        ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is there twice in one operation", t->name);
-    else
-        v->mark = l->marks;
-    return e->code == PS_OK ? v : NULL;
+    const struct range *at = cut->ranges, *end = at + cut->spec->n, *next;
+    for (; at < end; at = next) {
+        for (next = at + 1; next < end && next->variable == at->variable;)
+            next++;
+        if (cut_variable(cut, at, next) != PS_OK)
+            return cut->e->code;
+    }
+    return psc__op_encode(cut->op, cut->e);
 }
 
-enum ps_code psc__op_cut(struct psc_op *op, const psc_tensor *tensors, size_t n, struct ps_error *e)
+// ---- the whole ----------------------------------------------------------------------------------------------------
+
+static size_t limit_of(const struct psc_op *op)
 {
-    psc_client *c = op->client;
-    struct cutter cut = {.op = op, .limit = SIZE_MAX};  // get: one request per task, which psd cuts
-    struct psc__variable *v;
-    if (op->method != PARAMSERVER__V1__METHOD__GET)
-        cut.limit = c->chunk_bytes;
-    cut.open = ps_alloc(c->n_tasks * sizeof(struct psc__request *));
-    op->layout->marks++;
-    for (size_t i = 0; i < n && (v = check_tensor(op, &tensors[i], e)); i++)
-        for (uint32_t p = 0; p < v->n_partitions; p++)
-            cut_partition(&cut, v, &op->layout->partitions[v->first_partition + p], tensors[i].data);
+    size_t chunk = op->client->chunk_bytes, reply = PS_CHUNK_MAX - PSC__REPLY_MARGIN;
+    if (op->method == PARAMSERVER__V1__METHOD__GET)
+        return SIZE_MAX;  // one snapshot per task, which psd cuts
+    if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && chunk > reply)
+        return reply;
+    return chunk;
+}
+
+enum ps_code psc__op_cut(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
+{
+    struct cutter cut = {.op = op, .spec = spec, .e = e, .limit = limit_of(op)};
+    op->n_tensors = (uint32_t)spec->n;
+    cut.open = ps_try_alloc_array(op->client->n_tasks, sizeof(struct psc__request *));
+    cut.ranges = ps_try_alloc_array(spec->n, sizeof *cut.ranges);
+    if (spec->n > UINT32_MAX)
+        ps_fail(e, PS_INVALID_ARGUMENT, "%zu tensors", spec->n);
+    else if (!cut.open || !cut.ranges)
+        ps_no_memory(e, "an operation");
+    else if (check_tensors(&cut) == PS_OK)
+        cut_all(&cut);
     free(cut.open);
+    free(cut.ranges);
     return e->code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", psc__method_name(op->method));
 }

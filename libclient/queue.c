@@ -19,6 +19,7 @@ void psc__queue_add(struct psc__request *r)
 {
     struct psc__queue *q = &r->task->queue;
     r->ticket = r->mutates ? ++q->last_ticket : q->last_ticket;
+    r->sequence = psc__op_sequence(r->op);
     r->state = PSC__QUEUED;
     TAILQ_INSERT_TAIL(r->mutates ? &q->updates : &q->reads, r, link);
 }
@@ -34,12 +35,14 @@ void psc__queue_remove(struct psc__request *r)
 static bool may_send_update(const struct psc__task *t, const struct psc__request *r)
 {
     const struct psc__queue *q = &t->queue;
-    if (q->draining)
-        return false;
     if (q->updates_flying == 0)
         return true;
-    return !t->client->unary && q->updates_flying < PSC__UPDATES_FLYING &&
-           q->bytes_flying + r->bytes <= PSC__BYTES_FLYING;
+    if (q->draining || t->client->unary || q->careful_ticket)
+        return false;
+    if ((r->put || q->flying_put) && r->sequence != q->flying_sequence)
+        return false;
+    return r->round_trip ||
+           (q->updates_flying < PSC__UPDATES_FLYING && q->bytes_flying + r->bytes <= PSC__BYTES_FLYING);
 }
 
 static bool may_send_read(const struct psc__task *t, const struct psc__request *r)
@@ -51,19 +54,35 @@ static bool may_send_read(const struct psc__task *t, const struct psc__request *
     return !t->client->unary || q->updates_flying == 0 || q->flying_ticket > r->ticket;
 }
 
-static void request_send(struct psc__request *r)
+static void fly(struct psc__request *r)
 {
     struct psc__queue *q = &r->task->queue;
-    struct psc_client *c = r->task->client;
-    struct ps_rope message = PS_ROPE_EMPTY;
     psc__queue_remove(r);
     r->state = PSC__FLYING;
-    if (r->mutates) {
-        q->updates_flying++;
-        q->bytes_flying += r->bytes;
-        q->flying_ticket = r->ticket;
-    }
+    r->alone = q->careful_ticket > 0;
+    if (!r->mutates || r->round_trip)
+        return;
+    q->updates_flying++;
+    q->bytes_flying += r->bytes;
+    q->flying_ticket = r->ticket;
+    q->flying_sequence = r->sequence;
+    q->flying_put = r->put;
+}
+
+static void request_send(struct psc__request *r)
+{
+    struct psc_client *c = r->task->client;
+    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_error e;
     psc__op_pack(r->op, r, &message);
+    if (message.broken) {
+        ps_rope_clear(&message);
+        ps_fail(&e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a request of %zu bytes to " PSC__TASK,
+                psc__method_name(psc__op_method(r->op)), r->bytes, PSC__TASK_ARGS(r->task));
+        psc__op_fail(r->op, &e);
+        return;
+    }
+    fly(r);
     c->world.call(c->world.ctx, r->task->index, psc__op_method(r->op), psc__op_timeout_ms(r->op), &message,
                   request_replied, r);
 }
@@ -72,12 +91,15 @@ void psc__queue_pump(struct psc__task *t)
 {
     struct psc__queue *q = &t->queue;
     struct psc__request *r;
-    if (q->resting || t->client->ended.code != PS_OK)
+    // An operation that fails here pumps all queues: this one is at it already.
+    if (q->resting || q->pumping || t->client->ended.code != PS_OK)
         return;
+    q->pumping = true;
     while ((r = TAILQ_FIRST(&q->updates)) && may_send_update(t, r))
         request_send(r);
     while ((r = TAILQ_FIRST(&q->reads)) && may_send_read(t, r))
         request_send(r);
+    q->pumping = false;
 }
 
 // ---- sending again ------------------------------------------------------------------------------------------------
@@ -166,17 +188,20 @@ static void land(struct psc__request *r)
 {
     struct psc__queue *q = &r->task->queue;
     r->state = PSC__LANDED;
-    if (!r->mutates)
+    if (!r->mutates || r->round_trip)
         return;
     q->bytes_flying -= r->bytes;
     if (--q->updates_flying == 0)
         q->draining = false;
 }
 
-static void answered(struct psc__task *t)
+static void answered(const struct psc__request *r)
 {
-    t->queue.attempt = 0;
-    t->queue.down_since = 0;
+    struct psc__queue *q = &r->task->queue;
+    q->attempt = 0;
+    q->down_since = 0;
+    if (r->mutates && r->alone && r->ticket >= q->careful_ticket)
+        q->careful_ticket = 0;
 }
 
 // Called with the lock held and returns with it held; lets go of it in between, while bytes are copied.
@@ -210,7 +235,7 @@ static void request_failed(struct psc__request *r, enum ps_code code, const char
     if (code == PS_DEADLINE_EXCEEDED && psc__op_deadline(r->op) == UINT64_MAX) {
         put_back(r);  // waits for a round: others live, so it goes on
     } else if (code == PS_ABORTED && r->snapshot) {
-        r->offset = r->snapshot = 0;  // psd needed the memory: that read starts again
+        psc__op_restart(r->op, r);  // psd needed the memory: that read starts again
         put_back(r);
     } else if (code == PS_ABORTED) {
         // The job has ended, the task has lost its state, or another process has this worker's place: whichever, this
@@ -219,6 +244,8 @@ static void request_failed(struct psc__request *r, enum ps_code code, const char
         free(r);
     } else if (code == PS_UNAVAILABLE || code == PS_RESOURCE_EXHAUSTED) {
         put_back(r);
+        if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->ticket > t->queue.careful_ticket)
+            t->queue.careful_ticket = r->ticket;
         rest(t, code, text);
         if (psc__now(t->client) >= give_up_at(r))
             give_up(r);
@@ -237,7 +264,7 @@ static void request_replied(void *arg, enum ps_code code, const char *text, stru
     psc__lock(t->client);
     land(r);
     if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
-        answered(t);
+        answered(r);
     if (!r->op)
         free(r);
     else if (code == PS_OK)

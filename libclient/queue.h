@@ -10,9 +10,16 @@
 // bytes), and a read may follow as soon as the updates before it are gone. Unary calls may overtake each other, so one
 // update flies at a time, and a read waits until those before it are answered.
 //
+// A put does not commute with other updates: it flies with the rest of its own operation alone.
+//
 // UNAVAILABLE or RESOURCE_EXHAUSTED: the task rests (back-off), everything unanswered goes back to its place in the
 // order, and nothing is sent before all updates that flew have landed. Then it goes on, until each operation's
-// deadline. A repeated update is harmless: it keeps its sequence.
+// deadline. A repeated update is harmless: it keeps its sequence. After an update was refused with RESOURCE_EXHAUSTED
+// the updates go one by one until that one has passed: else those right behind it would overtake it when it is refused
+// again.
+//
+// A push whose answer waits for its round (PushPull in a sync job) is sent in its turn, and then is nobody's concern:
+// it takes effect with its round, so nothing waits for its answer, which may need what is sent after it.
 //
 // Guarded by the client's lock.
 #ifndef PSC_QUEUE_H
@@ -34,17 +41,29 @@ enum {
     PSC__BYTES_FLYING = 8 << 20,  // payload of these
 };
 
+// A place in a request's concatenated ranges.
+struct psc__place {
+    uint32_t piece;  // in the operation's pieces
+    uint64_t at;     // elements into it
+};
+
 struct psc__request {
     TAILQ_ENTRY(psc__request) link;  // in the task's queue (QUEUED), or in its share of the operation (HELD)
     TAILQ_ENTRY(psc__request) of_op;
     struct psc__task *task;
     struct psc_op *op;  // NULL: given up, only its landing is awaited
     bool mutates;
+    bool put;         // an update that goes with no other operation's
+    bool round_trip;  // an update whose answer waits for its round
+    bool alone;       // sent while updates went one by one
     enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
-    uint64_t ticket;  // updates: place in the task's order; reads: of the last update before it
-    size_t bytes;     // payload, here or in the reply
+    uint64_t ticket;    // updates: place in the task's order; reads: of the last update before it
+    uint64_t sequence;  // the operation's
+    size_t bytes;       // payload, here or in the reply
+    size_t header_bytes;
     uint32_t first_piece, last_piece, n_pieces;  // a chain in the operation's pieces
-    uint64_t offset, snapshot;                   // reads that go on
+    struct psc__place place;                     // reads that go on: what comes next
+    uint64_t offset, snapshot;                   // likewise
 };
 
 TAILQ_HEAD(psc__requests, psc__request);
@@ -52,14 +71,17 @@ TAILQ_HEAD(psc__requests, psc__request);
 struct psc__queue {
     struct psc__requests updates, reads;  // QUEUED
     uint64_t last_ticket;
-    uint32_t updates_flying;
+    uint32_t updates_flying;  // no round trips, as those below
     size_t bytes_flying;
-    uint64_t flying_ticket;  // unary: of the one update that flies
-    bool resting;            // until a timer
-    bool draining;           // until no update flies
-    uint32_t attempt;        // rests since the last answer
-    uint64_t down_since;     // when the first of these began; 0: none
-    struct ps_error why;     // what ended the last attempt
+    uint64_t flying_ticket, flying_sequence;  // of the last update sent
+    bool flying_put;
+    uint64_t careful_ticket;  // updates go one by one until one with this ticket or a later one has passed; 0: freely
+    bool pumping;             // somebody is at it
+    bool resting;             // until a timer
+    bool draining;            // until no update flies
+    uint32_t attempt;         // rests since the last answer
+    uint64_t down_since;      // when the first of these began; 0: none
+    struct ps_error why;      // what ended the last attempt
 };
 
 void psc__queue_init(struct psc__queue *q);

@@ -74,6 +74,45 @@ psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64
     return psc__error_out(&w.error, error);
 }
 
+psc_code psc_clock(psc_client *client, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__clock(client, step, wait, clock, slowest, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
+psc_code psc_reduce(psc_client *client, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
+                    uint32_t *workers, psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__reduce(client, name, op, dtype, data, count, workers, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
+psc_code psc_all_gather(psc_client *client, const char *name, const void *data, uint64_t bytes, void **all,
+                        uint64_t *all_bytes, uint64_t *sizes, psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__all_gather(client, name, data, bytes, all, all_bytes, sizes, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
+psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void *data, uint64_t bytes,
+                       psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__broadcast(client, name, root, data, bytes, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
 void psc_close(psc_client *client, const char *reason)
 {
     struct psc__waiter w;

@@ -35,10 +35,14 @@ void psc__window_enter(struct psc__window *w, struct psc__seat *seat)
 static void call_next(struct psc__window *w)
 {
     struct psc__seat *seat;
+    if (w->calling)
+        return;
+    w->calling = true;
     while (!w->closed && (seat = TAILQ_FIRST(&w->waiting)) && has_room(w, seat)) {
         TAILQ_REMOVE(&w->waiting, seat, link);
         seat_down(w, seat);
     }
+    w->calling = false;
 }
 
 void psc__window_leave(struct psc__window *w, struct psc__seat *seat)

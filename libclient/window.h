@@ -26,6 +26,7 @@ struct psc__window {
     uint64_t last;         // given out
     uint64_t oldest;       // of those open; last + 1 if none is
     bool open[PS_WINDOW];  // sequence % PS_WINDOW
+    bool calling;          // those who wait are being started: one that leaves at once starts nobody itself
     bool closed;           // the client has ended: nobody is started any more
 };
 

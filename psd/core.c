@@ -19,7 +19,9 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
     if (config->tasks == 0 || config->task >= config->tasks)
         return ps_fail(e, PS_INVALID_ARGUMENT, "ps task %" PRIu32 " of %" PRIu32 ": expected one below the number",
                        config->task, config->tasks);
-    struct psd_core *core = ps_alloc(sizeof *core);
+    struct psd_core *core = ps_try_alloc(sizeof *core);
+    if (!core)
+        return ps_no_memory(e, "the core");
     core->config = *config;
     core->world = *world;
     core->started = core->rates_at = world->now(world->ctx);
@@ -85,6 +87,8 @@ void psd_job_unref(struct psd_core *core, struct psd_job *job)
 struct psd_job *psd_job_install(struct psd_core *core, const char *name)
 {
     struct psd_job *job = psd_job_new(name, &core->pool);
+    if (!job)
+        return NULL;
     job->next = core->jobs;
     core->jobs = job;
     return job;
@@ -394,5 +398,8 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
 int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload)
 {
     ps_msg_pack(reply, payload, &t->reply);
-    return PS_OK;
+    if (!t->reply.broken)
+        return PS_OK;
+    ps_rope_clear(&t->reply);
+    return ps_no_memory(&t->error, "the answer");
 }

@@ -82,7 +82,7 @@ int psd_status(struct psd_turn *t);
 int psd_workers(struct psd_turn *t);
 int psd_stop_job(struct psd_turn *t);
 
-// Packs the reply (and moves payload behind it; may be NULL). Returns PS_OK.
+// Packs the reply (and moves payload behind it; may be NULL). RESOURCE_EXHAUSTED: no memory.
 int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload);
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);
@@ -98,8 +98,9 @@ int psd_ready_one(struct psd_turn *t);
 // Jobs. A reference keeps one alive after it was removed from the table.
 struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // referenced, or NULL
 void psd_job_unref(struct psd_core *core, struct psd_job *job);
-struct psd_job *psd_job_install(struct psd_core *core, const char *name);  // a fresh one; table lock held
-struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);   // table lock held; not referenced
+struct psd_job *psd_job_install(struct psd_core *core,
+                                const char *name);  // a fresh one; table lock held; NULL: no memory
+struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);  // table lock held; not referenced
 // Takes it out of the table, unless somebody has, drops the table's reference and ends it; what waits in it is moved to
 // *ready. Table lock held, and another reference by the caller.
 void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready);

@@ -34,12 +34,14 @@ include tests/unit/memory.mk
 include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
+include tests/unit/one_device.mk
 include tests/unit/placement.mk
 include tests/unit/probe.mk
 include tests/unit/psd.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
 include tests/unit/safetensors.mk
+include tests/unit/schedule.mk
 include tests/unit/table.mk
 include tests/unit/wire.mk
 include tests/sim/local.mk

@@ -5,7 +5,7 @@ include workerd/data/local.mk
 
 # What a job declares, for psctl plan too.
 noinst_LTLIBRARIES += libwkvariables.la
-libwkvariables_la_SOURCES = workerd/strategy/history.h workerd/strategy/variables.c workerd/strategy/variables.h
+libwkvariables_la_SOURCES = workerd/strategy/variables.c workerd/strategy/variables.h
 libwkvariables_la_LIBADD = libnnmodel.la
 
 sbin_PROGRAMS += workerd/workerd
@@ -16,7 +16,8 @@ workerd_workerd_SOURCES = \
 	workerd/job/summary.c workerd/job/summary.h \
 	workerd/strategy/history.c \
 	workerd/strategy/one_device.c \
-	workerd/strategy/parameter_server.c \
+	workerd/strategy/examples.c \
+	workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
 	workerd/strategy/strategy.h \
 	workerd/strategy/weights.c
 workerd_workerd_LDADD = libwkdata.la libwkvariables.la libnn.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm

@@ -214,6 +214,8 @@ static enum ps_code work(struct wk_run *run, const struct options *o, struct ps_
         code = prepare(run, o, &cluster, job, &model, e);
     if (code == PS_OK)
         code = wk_loop(run, e);
+    if (code == PS_OK && run->drained)
+        ps_info("leaves: it was asked to, and the others train the rest");
     if (code == PS_OK)
         code = conclude(run, o, e);
     if (run->state)

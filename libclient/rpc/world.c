@@ -55,8 +55,14 @@ enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum p
 {
     if (transport != PSC_STREAM && transport != PSC_UNARY)
         return ps_fail(e, PS_INVALID_ARGUMENT, "transport %d: expected PSC_STREAM or PSC_UNARY", (int)transport);
-    struct rpc_world *w = ps_alloc(sizeof *w);
+    struct rpc_world *w = ps_try_alloc(sizeof *w);
+    if (!w)
+        return ps_no_memory(e, "the connections");
     w->client = ps_client_create(addresses, n);
+    if (!w->client) {
+        free(w);
+        return ps_no_memory(e, "the connections");
+    }
     w->stream = transport == PSC_STREAM;
     *world = (struct psc_world){
         .ctx = w,

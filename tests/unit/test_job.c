@@ -99,7 +99,7 @@ static void defaults(void **ctx)
     assert_int_equal(PS_REFUSE, j->on_existing);
     assert_int_equal(60, j->timeout);
     assert_string_equal("adam", j->rule);
-    assert_int_equal(4, j->n_hypers);
+    assert_int_equal(8, j->n_hypers);
     same_real(0.001, hyper(j, "learning_rate"));
     ps_job_free(j);
 }
@@ -132,10 +132,9 @@ static void everything(void **ctx)
     assert_false(j->shuffle);
     assert_true(j->from_logits);
     assert_true(j->accuracy);
-    assert_string_equal("momentum", j->rule);
+    assert_string_equal("nesterov", j->rule);
     same_real(0.1, hyper(j, "learning_rate"));
     same_real(0.9, hyper(j, "momentum"));
-    same_real(1, hyper(j, "nesterov"));
     assert_int_equal(PS_STRATEGY_ONE_DEVICE, j->strategy);
     assert_int_equal(PS_SYNC, j->update);
     assert_string_equal("round_robin", j->placement);
@@ -155,18 +154,88 @@ static void everything(void **ctx)
     ps_job_free(j);
 }
 
-static void sgd_is_a_rule_by_its_momentum(void **ctx)
+// Of the rules of an optimizer the one with the fewest slots.
+static void optimizers_are_rules(void **ctx)
 {
     (void)ctx;
-    struct ps_job *j = with(LEAST, "optimizer={name: sgd, learning_rate: 0.5, nesterov: true}");
-    assert_string_equal("sgd", j->rule);
-    assert_int_equal(1, j->n_hypers);
-    same_real(0.5, j->hypers[0].value);
-    ps_job_free(j);
-    j = with(LEAST, "optimizer={name: sgd, momentum: 0.5}");
-    assert_string_equal("momentum", j->rule);
-    same_real(0.01, hyper(j, "learning_rate"));
+    static const struct {
+        const char *set, *rule;
+        size_t n_hypers;
+    } row[] = {
+        {"optimizer={name: sgd, learning_rate: 0.5, nesterov: true}", "sgd", 5},
+        {"optimizer={name: sgd, momentum: 0.5}", "momentum", 6},
+        {"optimizer={name: sgd, momentum: 0.5, nesterov: true}", "nesterov", 6},
+        {"optimizer={name: adam}", "adam", 8},
+        {"optimizer={name: adamw}", "adamw", 8},
+        {"optimizer={name: rmsprop, rho: 0.5}", "rmsprop", 7},
+        {"optimizer={name: rmsprop, momentum: 0.5}", "rmsprop_momentum", 8},
+        {"optimizer={name: rmsprop, centered: true}", "rmsprop_centered", 8},
+        {"optimizer={name: adagrad}", "adagrad", 7},
+        {"optimizer={name: adadelta}", "adadelta", 7},
+        {"optimizer={name: ftrl}", "ftrl", 11},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct ps_job *j = with(LEAST, row[i].set);
+        assert_string_equal(row[i].rule, j->rule);
+        assert_int_equal(row[i].n_hypers, j->n_hypers);
+        assert_int_equal(PS_SCHEDULE_NONE, j->schedule.kind);
+        ps_job_free(j);
+    }
+    struct ps_job *j = with(LEAST, "optimizer={name: sgd, momentum: 0.5, learning_rate: 0.25, clipnorm: 3}");
+    same_real(0.25, hyper(j, "learning_rate"));
     same_real(0.5, hyper(j, "momentum"));
+    same_real(3, hyper(j, "clipnorm"));
+    same_real(0, hyper(j, "weight_decay"));
+    ps_job_free(j);
+    j = with(LEAST, "optimizer={name: adamw}");
+    same_real(0.004, hyper(j, "weight_decay"));
+    ps_job_free(j);
+}
+
+static void schedules(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = with(LEAST, "optimizer={name: adam, learning_rate: {schedule: cosine, initial: 0.5, "
+                                   "decay_steps: 100, alpha: 0.1, warmup_steps: 10, warmup_initial: 0.25}}");
+    assert_int_equal(PS_COSINE, j->schedule.kind);
+    same_real(0.5, j->schedule.initial);
+    assert_int_equal(100, j->schedule.decay_steps);
+    same_real(0.1, j->schedule.alpha);
+    assert_int_equal(10, j->schedule.warmup_steps);
+    same_real(0.25, hyper(j, "learning_rate"));  // of step 0
+    ps_job_free(j);
+    j = with(LEAST, "optimizer.learning_rate={schedule: piecewise, boundaries: [10, 20], values: [3, 2, 1.5]}");
+    assert_int_equal(PS_PIECEWISE, j->schedule.kind);
+    assert_int_equal(2, j->schedule.n_boundaries);
+    assert_int_equal(20, j->schedule.boundary[1]);
+    same_real(1.5, j->schedule.value[2]);
+    same_real(3, hyper(j, "learning_rate"));
+    ps_job_free(j);
+    j = with(LEAST, "optimizer.learning_rate={schedule: exponential, initial: 1, decay_steps: 3, decay_rate: 0.5, "
+                    "staircase: true}");
+    assert_int_equal(PS_EXPONENTIAL, j->schedule.kind);
+    assert_int_equal(3, j->schedule.decay_steps);
+    same_real(0.5, j->schedule.decay_rate);
+    assert_true(j->schedule.staircase);
+    ps_job_free(j);
+}
+
+static void updates(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = with(LEAST, "strategy={update: ssp, staleness: 0, refuse_nonfinite: true}");
+    assert_int_equal(PS_SSP, j->update);
+    assert_int_equal(0, j->staleness);
+    assert_true(j->refuse_nonfinite);
+    assert_int_equal(0, j->n_fetch);
+    ps_job_free(j);
+    j = with(LEAST, "strategy={update: sync, replicas_to_aggregate: 3}");
+    assert_int_equal(3, j->replicas_to_aggregate);
+    assert_false(j->refuse_nonfinite);
+    ps_job_free(j);
+    j = with(LEAST, "strategy={update: async, n_push: 4}");
+    assert_int_equal(4, j->n_push);
+    assert_int_equal(1, j->n_fetch);
     ps_job_free(j);
 }
 
@@ -193,9 +262,22 @@ static void sets_lie_over_the_file(void **ctx)
 static void json_is_a_job_file(void **ctx)
 {
     (void)ctx;
-    static const char *const sets[] = {"seed=7", "optimizer={name: sgd, momentum: 0.9, nesterov: true}",
-                                       "data={kind: npy, x: a, y: b}", "data={kind: csv, path: 'a\"b'}",
-                                       "optimizer={name: sgd, learning_rate: 1e-3}"};
+    static const char *const sets[] = {"seed=7",
+                                       "optimizer={name: sgd, momentum: 0.9, nesterov: true}",
+                                       "data={kind: npy, x: a, y: b}",
+                                       "data={kind: csv, path: 'a\"b'}",
+                                       "optimizer={name: sgd, learning_rate: 1e-3}",
+                                       "optimizer={name: rmsprop, momentum: 0.1, centered: true, clipvalue: 2}",
+                                       "optimizer={name: ftrl, beta: 0.1, global_clipnorm: 2, weight_decay: 0.1}",
+                                       "optimizer.learning_rate={schedule: constant, initial: 1, warmup_steps: 9}",
+                                       "optimizer.learning_rate={schedule: piecewise, boundaries: [1, 9], values: "
+                                       "[0.3, 0.2, 0.1], warmup_steps: 3, warmup_initial: 0.01}",
+                                       "optimizer.learning_rate={schedule: exponential, initial: 0.1, decay_steps: "
+                                       "10, decay_rate: 0.9, staircase: true}",
+                                       "optimizer.learning_rate={schedule: cosine, initial: 0.1, decay_steps: 10}",
+                                       "strategy={update: ssp, staleness: 3}",
+                                       "strategy={update: sync, replicas_to_aggregate: 3, refuse_nonfinite: true}",
+                                       "strategy={n_fetch: 2, n_push: 3}"};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         struct ps_job *one = parse(LEAST, "job.yaml", &sets[i], 1);
         json_t *json_one = ps_job_json(one);
@@ -278,13 +360,11 @@ static void wrong_words(void **ctx)
                 "--set optimizer.name: optimizer.name \"Adam\" is not known; did you mean "
                 "\"adam\"?");
     refuses_set(LEAST, "optimizer.name=lamb_",
-                "--set optimizer.name: optimizer.name must be sgd or adam, not \"lamb_\"");
+                "--set optimizer.name: optimizer.name must be sgd, adam, adamw, rmsprop, adagrad, adadelta or ftrl, "
+                "not \"lamb_\"");
     refuses_set(LEAST, "strategy.name=mirrored",
                 "--set strategy.name: strategy.name mirrored is not supported; there "
                 "are parameter_server and one_device");
-    refuses_set(LEAST, "strategy.update=ssp",
-                "--set strategy.update: strategy.update ssp is not supported; there are "
-                "async and sync");
     refuses_set(LEAST, "data.kind=tfrecord",
                 "--set data.kind: data.kind must be idx, csv, npy or synthetic-digits, not \"tfrecord\"");
     refuses_set(LEAST, "strategy.partitioner=fixed",
@@ -311,6 +391,86 @@ static void what_does_not_fit_together(void **ctx)
     refuses_set(LEAST "metrics: [accuracy]\n", "loss.name=mse",
                 "job.yaml:5: accuracy needs class labels; loss mse has none");
     refuses_set(LEAST, "loss={name: mse, from_logits: true}", "--set loss: loss mse has no from_logits");
+}
+
+static void optimizers_that_are_refused(void **ctx)
+{
+    (void)ctx;
+#define SET "--set optimizer: "
+    refuses_set(LEAST, "optimizer.nesterov=true",
+                "--set optimizer.nesterov: optimizer.nesterov does not go with optimizer.name adam");
+    refuses_set(LEAST, "optimizer={name: sgd, centered: true}",
+                SET "optimizer.centered does not go with optimizer.name sgd");
+    refuses_set(LEAST, "optimizer={name: sgd, nesterov: 1}", SET "optimizer.nesterov must be true or false, not \"1\"");
+    refuses_set(LEAST, "optimizer={name: sgd, momentum: true}",
+                SET "optimizer.momentum must be a number, not \"true\"");
+    refuses_set(LEAST, "optimizer={name: sgd, clip_norm: 1}",
+                SET "optimizer sgd: rule momentum has no \"clip_norm\"; did you mean \"clipnorm\"?");
+    refuses_set(LEAST, "optimizer={name: adagrad, initial_accumulator_value: -1}",
+                SET "optimizer adagrad: initial_accumulator_value of rule adagrad is -1; it must lie between 0 and "
+                    "1e+30");
+    refuses("model: m.json\ndata: {kind: synthetic-digits}\nloss: {name: mse}\n"
+            "optimizer:\n  name: adam\n  clipnorm: 1\n  clipvalue: 2\n",
+            "job.yaml:4: optimizer adam: only one of clipnorm (1), clipvalue (2) and global_clipnorm (0) of rule adam "
+            "may be set");
+#undef SET
+}
+
+static void schedules_that_are_refused(void **ctx)
+{
+    (void)ctx;
+#define SET "--set optimizer.learning_rate: "
+#define KEY "optimizer.learning_rate"
+    refuses_set(LEAST, KEY "=[1]", SET "optimizer.learning_rate must be a number, not a list");
+    refuses_set(LEAST, KEY "={initial: 1}", SET "optimizer.learning_rate.schedule is missing");
+    refuses_set(LEAST, KEY "={schedule: ~}", SET "optimizer.learning_rate.schedule is missing");
+    refuses_set(LEAST, KEY "={schedule: cosin}",
+                SET "optimizer.learning_rate.schedule \"cosin\" is not known; did you mean \"cosine\"?");
+    refuses_set(LEAST, KEY "={schedule: cosine, intial: 1}",
+                SET "unknown key \"intial\" in optimizer.learning_rate; did you mean \"initial\"?");
+    refuses_set(LEAST, KEY "={schedule: cosine, initial: 1}",
+                "job.yaml: optimizer.learning_rate.decay_steps is missing, which optimizer.learning_rate.schedule "
+                "cosine needs");
+    refuses_set(LEAST, KEY "={schedule: cosine, initial: 1, decay_steps: 9, staircase: true}",
+                SET "optimizer.learning_rate.staircase does not go with optimizer.learning_rate.schedule cosine");
+    refuses_set(LEAST, KEY "={schedule: piecewise, initial: 1}",
+                SET "optimizer.learning_rate.initial does not go with optimizer.learning_rate.schedule piecewise");
+    refuses_set(LEAST, KEY "={schedule: piecewise, boundaries: [], values: [1]}",
+                SET "optimizer.learning_rate.boundaries has 0 numbers; it must have 1 to 32");
+    refuses_set(LEAST, KEY "={schedule: piecewise, boundaries: [1, 2.5], values: [1, 2, 3]}",
+                SET "optimizer.learning_rate.boundaries must be a whole number from 0 to 9223372036854775807, not "
+                    "\"2.5\"");
+    refuses_set(LEAST, KEY "={schedule: piecewise, boundaries: [1, 2], values: [1, 2]}",
+                SET "optimizer.learning_rate.values has 2 numbers; it must have 3, one more than boundaries");
+    refuses_set(LEAST, KEY "={schedule: piecewise, boundaries: [2, 2], values: [1, 2, 3]}",
+                SET "optimizer.learning_rate: boundaries of schedule piecewise must grow, but 2 follows 2");
+    refuses_set(LEAST, KEY "={schedule: constant, initial: 0}",
+                SET "optimizer.learning_rate: schedule constant needs initial above 0");
+    refuses_set("model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer:\n  name: sgd\n"
+                "  learning_rate:\n    schedule: cosine\n    initial: -1\n    decay_steps: 1\n",
+                "seed=1",
+                "job.yaml:6: optimizer.learning_rate: initial of schedule cosine is -1; it must lie between 0 and "
+                "1e+06");
+#undef SET
+#undef KEY
+}
+
+static void updates_that_are_refused(void **ctx)
+{
+    (void)ctx;
+    refuses_set(LEAST, "strategy.update=ssp",
+                "job.yaml: strategy.staleness is missing, which strategy.update ssp needs");
+    refuses_set(LEAST, "strategy.staleness=1",
+                "--set strategy.staleness: strategy.staleness does not go with strategy.update async");
+    refuses_set(LEAST, "strategy={update: sync, n_push: 2}",
+                "--set strategy: strategy.n_push does not go with strategy.update sync");
+    refuses_set(LEAST, "strategy={update: ssp, staleness: 1, n_fetch: 2}",
+                "--set strategy: strategy.n_fetch does not go with strategy.update ssp");
+    refuses_set(LEAST, "strategy.n_fetch=0",
+                "--set strategy.n_fetch: strategy.n_fetch must be a whole number from 1 to 1048576, not \"0\"");
+    refuses_set(LEAST, "strategy.replicas_to_aggregate=2",
+                "--set strategy.replicas_to_aggregate: strategy.replicas_to_aggregate does not go with "
+                "strategy.update async");
 }
 
 static void names(void **ctx)
@@ -409,7 +569,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
         cmocka_unit_test(everything),
-        cmocka_unit_test(sgd_is_a_rule_by_its_momentum),
+        cmocka_unit_test(optimizers_are_rules),
+        cmocka_unit_test(schedules),
+        cmocka_unit_test(updates),
         cmocka_unit_test(sets_lie_over_the_file),
         cmocka_unit_test(json_is_a_job_file),
         cmocka_unit_test(json_has_what_counts),
@@ -418,6 +580,9 @@ int main(void)
         cmocka_unit_test(wrong_words),
         cmocka_unit_test(what_is_missing),
         cmocka_unit_test(what_does_not_fit_together),
+        cmocka_unit_test(optimizers_that_are_refused),
+        cmocka_unit_test(schedules_that_are_refused),
+        cmocka_unit_test(updates_that_are_refused),
         cmocka_unit_test(names),
         cmocka_unit_test(bad_sets),
         cmocka_unit_test(yaml_that_is_refused),

@@ -12,24 +12,41 @@
 #include "common/rule.h"
 #include "tests/golden/rules.h"
 
-enum { N_GOLDEN = sizeof golden / sizeof *golden, N = 67 };
+// N: more than one run of an application that clips, and no multiple of any vector's width.
+enum { N_GOLDEN = sizeof golden / sizeof *golden, N = 2115 };
 
-// One variable and its slots.
+// One variable and its slots, and what its gradient is multiplied by.
 struct state {
+    float clip_factor;
     float w[N];
     float slot[PS_RULE_MAX_SLOTS][N];
 };
+
+static void start(struct state *s, const struct ps_rule *rule, const double *hyper)
+{
+    memset(s, 0, sizeof *s);
+    s->clip_factor = 1;
+    for (int k = 0; k < rule->slots; k++)
+        for (size_t i = 0; i < N; i++)
+            s->slot[k][i] = ps_rule_slot_init(rule, hyper, k);
+}
 
 // Applies g to n elements from first, from *in to *out, which may be the same.
 static void apply(const struct ps_rule *rule, const double *hyper, uint64_t step, const float *g, size_t first,
                   size_t n, const struct state *in, struct state *out)
 {
-    struct ps_rule_args a = {.n = n, .step = step, .g = g + first, .w_in = in->w + first, .w_out = out->w + first};
+    struct ps_rule_args a = {.n = n,
+                             .step = step,
+                             .trainable = true,
+                             .clip_factor = in->clip_factor,
+                             .g = g + first,
+                             .w_in = in->w + first,
+                             .w_out = out->w + first};
     for (int i = 0; i < rule->slots; i++) {
         a.slot_in[i] = in->slot[i] + first;
         a.slot_out[i] = out->slot[i] + first;
     }
-    rule->apply(hyper, &a);
+    ps_rule_apply(rule, hyper, &a);
 }
 
 static const struct ps_rule *golden_rule(const struct golden *c, double *hyper)
@@ -53,22 +70,78 @@ static void assert_near(const float *expected, const float *got, double toleranc
     }
 }
 
-// The linear rules to the bit; adam as near as Keras's own float scalars allow.
+static void assert_slots(const struct golden *c, const struct ps_rule *rule, const struct state *s, double tolerance)
+{
+    for (int k = 0; k < 3 && c->slot[k].name; k++) {
+        int i = 0;
+        while (i < rule->slots && strcmp(rule->slot_name[i], c->slot[k].name) != 0)
+            i++;
+        if (i == rule->slots)
+            fail_msg("rule %s has no slot %s", c->rule, c->slot[k].name);
+        assert_near(c->slot[k].value, s->slot[i], tolerance, c, GOLDEN_STEPS);
+    }
+}
+
+// The limit to a norm, the one variable being the whole model.
+static double norm_limit(const struct ps_rule *rule, const double *hyper)
+{
+    return rule->learns ? hyper[PS_HYPER_CLIPNORM] + hyper[PS_HYPER_GLOBAL_CLIPNORM] : 0;
+}
+
+// To the bit, but where Keras rounds scalars (ftrl's, and adam's alpha, by 6e-6 of it at step 1) or a norm to float on
+// the way.
+static double tolerance_of(const struct ps_rule *rule, const double *hyper)
+{
+    if (strncmp(rule->name, "adam", 4) == 0)
+        return 1e-6 + 2e-5 * hyper[PS_HYPER_LEARNING_RATE];
+    return strcmp(rule->name, "ftrl") == 0 || norm_limit(rule, hyper) > 0 ? 1e-6 : 0;
+}
+
 static void follows_keras(void **ctx)
 {
     (void)ctx;
+    static struct state s;
     for (const struct golden *c = golden; c < golden + N_GOLDEN; c++) {
         double hyper[PS_RULE_MAX_HYPERS];
         const struct ps_rule *rule = golden_rule(c, hyper);
-        double tolerance = strcmp(c->rule, "adam") == 0 ? 1e-6 : 0;
-        struct state s = {.w = {0}};
+        double tolerance = tolerance_of(rule, hyper);
+        start(&s, rule, hyper);
         memcpy(s.w, golden_weights, sizeof golden_weights);
         for (int step = 1; step <= GOLDEN_STEPS; step++) {
-            apply(rule, hyper, (uint64_t)step, golden_gradient[step - 1], 0, GOLDEN_N, &s, &s);
+            const float *g = golden_gradient[step - 1];
+            s.clip_factor = ps_clip_factor(ps_sum_squares(g, GOLDEN_N), norm_limit(rule, hyper));
+            apply(rule, hyper, (uint64_t)step, g, 0, GOLDEN_N, &s, &s);
             assert_near(c->after[step - 1], s.w, tolerance, c, step);
         }
-        for (int i = 0; i < rule->slots; i++)
-            assert_near(c->slot[i], s.slot[i], tolerance, c, GOLDEN_STEPS);
+        assert_slots(c, rule, &s, tolerance);
+    }
+}
+
+static const struct ps_rule_hyper *find_hyper(const struct ps_rule *rule, const char *name)
+{
+    for (int h = 0; h < PS_RULE_MAX_HYPERS && rule->hyper[h].name; h++)
+        if (strcmp(rule->hyper[h].name, name) == 0)
+            return &rule->hyper[h];
+    return NULL;
+}
+
+static void defaults_are_kerass(void **ctx)
+{
+    (void)ctx;
+    for (size_t i = 0; i < sizeof golden_default / sizeof *golden_default; i++) {
+        const struct ps_rule_hyper *h = find_hyper(ps_rule_find(golden_default[i].rule), golden_default[i].name);
+        if (!h || fabs(h->value - golden_default[i].value) > 0)
+            fail_msg("%s of %s is %g, in Keras %g", golden_default[i].name, golden_default[i].rule,
+                     h ? h->value : (double)NAN, golden_default[i].value);
+    }
+    // Those that pick their rule have the same ones.
+    static const char *const wider[][2] = {
+        {"sgd", "momentum"}, {"sgd", "nesterov"}, {"rmsprop", "rmsprop_momentum"}, {"rmsprop", "rmsprop_centered"}};
+    for (size_t i = 0; i < sizeof wider / sizeof *wider; i++) {
+        const struct ps_rule *narrow = ps_rule_find(wider[i][0]), *wide = ps_rule_find(wider[i][1]);
+        for (int h = 0; narrow->hyper[h].name; h++)
+            assert_true(fabs(find_hyper(wide, narrow->hyper[h].name)->value - narrow->hyper[h].value) <= 0);
+        assert_true(fabs(find_hyper(wide, "momentum")->value) <= 0);
     }
 }
 
@@ -85,10 +158,12 @@ static void fill(float *to, uint64_t what)
 static void same_bits_however_it_is_cut(void **ctx)
 {
     (void)ctx;
+    static struct state in_place, apart[2], single;
     for (const struct golden *c = golden; c < golden + N_GOLDEN; c++) {
         double hyper[PS_RULE_MAX_HYPERS];
         const struct ps_rule *rule = golden_rule(c, hyper);
-        struct state in_place = {.w = {0}}, apart[2], single;
+        start(&in_place, rule, hyper);
+        in_place.clip_factor = norm_limit(rule, hyper) > 0 ? 0.3F : 1;
         fill(in_place.w, 0);
         apart[0] = apart[1] = single = in_place;
         for (uint64_t step = 1; step <= 5; step++) {
@@ -107,26 +182,179 @@ static void same_bits_however_it_is_cut(void **ctx)
 static void assign_add_adds(void **ctx)
 {
     (void)ctx;
-    struct state s = {.w = {1, -2, 0.5f}};
+    struct state s = {.w = {1, -2, 0.5f}};  // and knows no clipping
     const float g[] = {0.25f, 2, -1};
     apply(ps_rule_find("assign_add"), NULL, 1, g, 0, 3, &s, &s);
     const float expected[] = {1.25f, 0, -0.5f};
     assert_memory_equal(s.w, expected, sizeof expected);
 }
 
+// ---- clipping and weight decay ------------------------------------------------------------------------------------
+
+static void set(const struct ps_rule *rule, double *hyper, const char *name, double value)
+{
+    struct ps_error e;
+    if (ps_rule_set(rule, hyper, name, value, &e) != PS_OK)
+        fail_msg("%s", e.text);
+}
+
+// The rule by name, its defaults, and a state with all weights 0.
+static const struct ps_rule *begin(const char *name, double *hyper, struct state *s)
+{
+    const struct ps_rule *rule = ps_rule_find(name);
+    ps_rule_defaults(rule, hyper);
+    start(s, rule, hyper);
+    return rule;
+}
+
+static void what_is_not_trainable_is_left_alone(void **ctx)
+{
+    (void)ctx;
+    double hyper[PS_RULE_MAX_HYPERS];
+    struct state s;
+    const struct ps_rule *sgd = begin("sgd", hyper, &s);
+    set(sgd, hyper, "learning_rate", 1);
+    set(sgd, hyper, "weight_decay", 0.5);
+    set(sgd, hyper, "clipvalue", 1);
+    const float g[] = {4, -4};
+    s.w[0] = s.w[1] = 8;
+    s.clip_factor = 0.5F;
+    apply(sgd, hyper, 1, g, 0, 2, &s, &s);
+    assert_true(s.w[0] == 8 - 4 - 1 && s.w[1] == 8 - 4 + 1);
+    struct ps_rule_args a = {.n = 2, .step = 1, .g = g, .w_in = s.w, .w_out = s.w};
+    ps_rule_apply(sgd, hyper, &a);
+    assert_true(s.w[0] == 3 - 4 && s.w[1] == 5 + 4);
+}
+
+// Clipping does not make a number of what is none.
+static void nan_stays_nan(void **ctx)
+{
+    (void)ctx;
+    double hyper[PS_RULE_MAX_HYPERS];
+    struct state s;
+    const struct ps_rule *sgd = begin("sgd", hyper, &s);
+    set(sgd, hyper, "clipvalue", 1);
+    set(sgd, hyper, "learning_rate", 1);
+    float g[19];
+    for (int i = 0; i < 19; i++)
+        g[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
+    apply(sgd, hyper, 1, g, 0, 19, &s, &s);
+    for (int i = 0; i < 19; i++)
+        assert_true(i % 3 == 0 ? isnan(s.w[i]) : s.w[i] == (i % 3 == 1 ? -1 : 1));
+    sgd = begin("sgd", hyper, &s);
+    s.clip_factor = NAN;
+    g[1] = 1;
+    apply(sgd, hyper, 1, g, 1, 1, &s, &s);
+    assert_true(isnan(s.w[1]));
+}
+
+// The expected values come from the same sums written down elsewhere.
+static void sums_of_squares_have_one_order(void **ctx)
+{
+    (void)ctx;
+    float g[1001];
+    for (int shift = 0; shift < 2; shift++) {  // aligned or not
+        for (int i = 0; i < 1000; i++)
+            g[shift + i] = (float)((i * 7919 % 10007 - 5003) / 977.0);
+        assert_true(ps_sum_squares(g + shift, 3) == 0x1.1eca31e105382p+5);
+        assert_true(ps_sum_squares(g + shift, 16) == 0x1.379e6b6851e6ep+7);
+        assert_true(ps_sum_squares(g + shift, 17) == 0x1.3d18e9bd51c8ep+7);
+        assert_true(ps_sum_squares(g + shift, 1000) == 0x1.11739a6d42f0ep+13);
+        assert_true(ps_sum_squares(g + shift, 0) == 0);
+    }
+    g[999] = NAN;
+    assert_true(isnan(ps_sum_squares(g, 1000)));
+    g[999] = 3e38F;
+    assert_true(isfinite(ps_sum_squares(g, 1000)));
+}
+
+static void factors(void **ctx)
+{
+    (void)ctx;
+    assert_true(ps_clip_factor(16, 1) == 0.25F);
+    assert_true(ps_clip_factor(16, 4) == 1);
+    assert_true(ps_clip_factor(16, 5) == 1);
+    assert_true(ps_clip_factor(0, 1) == 1);
+    assert_true(ps_clip_factor(16, 0) == 1);  // off
+    assert_true(ps_clip_factor(INFINITY, 0) == 1);
+    assert_true(isnan(ps_clip_factor(INFINITY, 1)));
+    assert_true(isnan(ps_clip_factor(NAN, 1)));
+}
+
+// ---- at the edges -------------------------------------------------------------------------------------------------
+
 static void adam_stays_finite(void **ctx)
 {
     (void)ctx;
-    const struct ps_rule *adam = ps_rule_find("adam");
     double hyper[PS_RULE_MAX_HYPERS];
-    ps_rule_defaults(adam, hyper);
-    struct state s = {.w = {1}};
-    const float zero[N] = {0}, one[N] = {1};
+    struct state s;
+    const struct ps_rule *adam = begin("adam", hyper, &s);
+    const float zero[1] = {0}, one[1] = {1};
+    s.w[0] = 1;
     apply(adam, hyper, 1, zero, 0, 1, &s, &s);
     assert_true(s.w[0] == 1);
     apply(adam, hyper, UINT64_MAX, one, 0, 1, &s, &s);
     assert_true(isfinite(s.w[0]) && s.w[0] < 1);
 }
+
+// A gradient that hardly changes has no variance, which floats may show as one below 0.
+static void rmsprop_centered_stays_finite(void **ctx)
+{
+    (void)ctx;
+    double hyper[PS_RULE_MAX_HYPERS];
+    struct state s;
+    const struct ps_rule *rule = begin("rmsprop_centered", hyper, &s);
+    set(rule, hyper, "rho", 0.5);
+    float g[64];
+    for (int i = 0; i < 64; i++)
+        g[i] = 1000 + (float)i / 7;
+    for (uint64_t step = 1; step <= 200; step++)
+        apply(rule, hyper, step, g, 0, 64, &s, &s);
+    for (int i = 0; i < 64; i++)
+        assert_true(isfinite(s.w[i]) && s.w[i] < 0);
+}
+
+static void ftrl_divides_by_nothing(void **ctx)
+{
+    (void)ctx;
+    double hyper[PS_RULE_MAX_HYPERS];
+    struct state s, to;
+    const struct ps_rule *ftrl = begin("ftrl", hyper, &s);
+    const float g[] = {0, 1};
+    // A rate of 0 changes nothing.
+    set(ftrl, hyper, "learning_rate", 0);
+    s.w[0] = s.w[1] = s.slot[1][1] = 2;
+    memset(&to, 0, sizeof to);
+    apply(ftrl, hyper, 1, g, 0, 2, &s, &to);
+    assert_true(to.w[0] == 2 && to.w[1] == 2 && to.slot[1][1] == 2);
+    assert_true(to.slot[0][1] == 0.1F);
+    apply(ftrl, hyper, 1, g, 0, 2, &s, &s);
+    assert_true(s.w[1] == 2);
+    // Nor does a gradient of 0 before the first that is not.
+    ps_rule_defaults(ftrl, hyper);
+    set(ftrl, hyper, "initial_accumulator_value", 0);
+    start(&s, ftrl, hyper);
+    s.w[0] = s.w[1] = 2;
+    apply(ftrl, hyper, 1, g, 0, 2, &s, &s);
+    assert_true(s.w[0] == 2 && isfinite(s.w[1]) && s.w[1] != 2);
+}
+
+static void slots_start_somewhere(void **ctx)
+{
+    (void)ctx;
+    double hyper[PS_RULE_MAX_HYPERS];
+    struct state s;
+    const struct ps_rule *rule = begin("adagrad", hyper, &s);
+    assert_true(ps_rule_slot_init(rule, hyper, 0) == 0.1F);
+    set(rule, hyper, "initial_accumulator_value", 3);
+    assert_true(ps_rule_slot_init(rule, hyper, 0) == 3);
+    rule = begin("ftrl", hyper, &s);
+    assert_true(ps_rule_slot_init(rule, hyper, 0) == 0.1F && ps_rule_slot_init(rule, hyper, 1) == 0);
+    rule = begin("adam", hyper, &s);
+    assert_true(ps_rule_slot_init(rule, hyper, 0) == 0 && ps_rule_slot_init(rule, hyper, 1) == 0);
+}
+
+// ---- the table ----------------------------------------------------------------------------------------------------
 
 static void table_is_consistent(void **ctx)
 {
@@ -135,6 +363,12 @@ static void table_is_consistent(void **ctx)
     for (int i = 0; (r = ps_rule_at(i)); i++) {
         assert_ptr_equal(r, ps_rule_find(r->name));
         assert_true(r->slots <= PS_RULE_MAX_SLOTS && r->apply);
+        for (int k = 0; k < PS_RULE_MAX_SLOTS; k++) {
+            assert_int_equal(k < r->slots, r->slot_name[k] != NULL);
+            assert_true(r->slot_start[k] == 0 || (k < r->slots && r->slot_start[k] >= PS_HYPER_OWN));
+        }
+        assert_int_equal(r->learns, r->hyper[0].name && strcmp(r->hyper[0].name, "learning_rate") == 0);
+        assert_null(r->hyper[PS_RULE_MAX_HYPERS - 1].name);
         for (int h = 0; r->hyper[h].name; h++) {
             double hyper[PS_RULE_MAX_HYPERS];
             assert_int_equal(PS_OK, ps_rule_set(r, hyper, r->hyper[h].name, r->hyper[h].value, NULL));
@@ -147,10 +381,30 @@ static void table_is_consistent(void **ctx)
 static void optimizers_are_rules(void **ctx)
 {
     (void)ctx;
-    assert_string_equal("sgd", ps_rule_for_optimizer("sgd", 0)->name);
-    assert_string_equal("momentum", ps_rule_for_optimizer("SGD", 0.9)->name);
-    assert_string_equal("adam", ps_rule_for_optimizer("Adam", 0)->name);
-    assert_null(ps_rule_for_optimizer("momentum", 0.9));
+    static const struct {
+        const char *optimizer;
+        double momentum;
+        bool flag;
+        const char *rule;
+    } row[] = {
+        {"sgd", 0, false, "sgd"},
+        {"SGD", 0.9, false, "momentum"},
+        {"sgd", 0, true, "sgd"},
+        {"sgd", 0.9, true, "nesterov"},
+        {"RMSprop", 0, false, "rmsprop"},
+        {"rmsprop", 0.9, false, "rmsprop_momentum"},
+        {"rmsprop", 0, true, "rmsprop_centered"},
+        {"rmsprop", 0.9, true, "rmsprop_centered"},
+        {"Adam", 0, false, "adam"},
+        {"AdamW", 0, false, "adamw"},
+        {"adagrad", 0, false, "adagrad"},
+        {"adadelta", 0, false, "adadelta"},
+        {"ftrl", 0, false, "ftrl"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        assert_string_equal(row[i].rule, ps_rule_for_optimizer(row[i].optimizer, row[i].momentum, row[i].flag)->name);
+    assert_null(ps_rule_for_optimizer("momentum", 0.9, false));
+    assert_null(ps_rule_for_optimizer("assign_add", 0, false));
 }
 
 static void refuses(const char *rule, const char *name, double value, const char *why)
@@ -174,19 +428,54 @@ static void refuses_what_makes_no_sense(void **ctx)
     refuses("sgd", "learning_rate", -1, "learning_rate of rule sgd is -1; it must lie between 0 and 1000000");
     refuses("sgd", "learning_rate", NAN, "learning_rate of rule sgd is nan; it must lie between 0 and 1000000");
     refuses("adam", "beta_2", 1, "beta_2 of rule adam is 1; it must lie between 0 and 0.999999999");
-    refuses("momentum", "nesterov", 0.5, "nesterov of rule momentum is 0.5; it must be 0 or 1");
+    refuses("momentum", "nesterov", 1, "rule momentum has no \"nesterov\"");
+    refuses("sgd", "clipvalue", -1, "clipvalue of rule sgd is -1; it must lie between 0 and 1e+30");
+    refuses("ftrl", "learning_rate_power", 0.5,
+            "learning_rate_power of rule ftrl is 0.5; it must lie between -10 and 0");
+    refuses("ema", "learning_rate", 1, "rule ema has no \"learning_rate\"");
+}
+
+static void clips_in_one_way(void **ctx)
+{
+    (void)ctx;
+    static const char *const way[] = {"clipnorm", "clipvalue", "global_clipnorm"};
+    double hyper[PS_RULE_MAX_HYPERS];
+    struct ps_error e;
+    const struct ps_rule *adam = ps_rule_find("adam");
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++) {
+            ps_rule_defaults(adam, hyper);
+            set(adam, hyper, way[i], 1);
+            set(adam, hyper, way[k], 1);
+            enum ps_code code = ps_rule_check(adam, hyper, &e);
+            assert_int_equal(i == k ? PS_OK : PS_INVALID_ARGUMENT, code);
+        }
+    assert_string_equal("only one of clipnorm (0), clipvalue (1) and global_clipnorm (1) of rule adam may be set",
+                        e.text);
+    for (int i = 0; i < PS_RULE_MAX_HYPERS; i++)
+        hyper[i] = 1;
+    assert_int_equal(PS_OK, ps_rule_check(ps_rule_find("ema"), hyper, &e));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_keras),
+        cmocka_unit_test(defaults_are_kerass),
         cmocka_unit_test(same_bits_however_it_is_cut),
         cmocka_unit_test(assign_add_adds),
+        cmocka_unit_test(what_is_not_trainable_is_left_alone),
+        cmocka_unit_test(nan_stays_nan),
+        cmocka_unit_test(sums_of_squares_have_one_order),
+        cmocka_unit_test(factors),
         cmocka_unit_test(adam_stays_finite),
+        cmocka_unit_test(rmsprop_centered_stays_finite),
+        cmocka_unit_test(ftrl_divides_by_nothing),
+        cmocka_unit_test(slots_start_somewhere),
         cmocka_unit_test(table_is_consistent),
         cmocka_unit_test(optimizers_are_rules),
         cmocka_unit_test(refuses_what_makes_no_sense),
+        cmocka_unit_test(clips_in_one_way),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,9 +15,10 @@ struct loop {
     struct wk_progress progress;
     struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
     int head, n_ahead;
-    uint64_t step;
-    uint64_t cap;  // of the history
-    bool epoch_over;
+    uint64_t trained;  // steps of this worker
+    uint64_t step;     // one past the last, as the strategy counts
+    uint64_t cap;      // of the history
+    bool epoch_over, drained;
 };
 
 static double seconds_since(uint64_t t)
@@ -43,6 +44,9 @@ static enum ps_code fill(struct loop *l, uint64_t epoch, struct ps_error *e)
         case WK_EPOCH_END:
             l->epoch_over = true;
             break;
+        case WK_DRAINED:
+            l->epoch_over = l->drained = true;
+            break;
         case WK_FAILED:
             return e->code;
         }
@@ -60,18 +64,21 @@ static struct wk_work take(struct loop *l)
 
 // ---- one step -----------------------------------------------------------------------------------------------------
 
-static void remember(struct loop *l, double loss, double examples)
+// Steps that this worker was not there for are empty.
+static void remember(struct loop *l, uint64_t step, double loss, double examples)
 {
     struct wk_history *h = &l->run->history;
-    if (h->steps == l->cap) {
-        l->cap = l->cap ? 2 * l->cap : 1024;
-        h->loss = ps_realloc(h->loss, l->cap * sizeof *h->loss);
-        h->examples = ps_realloc(h->examples, l->cap * sizeof *h->examples);
+    for (; h->steps <= step; h->steps++) {
+        if (h->steps == l->cap) {
+            l->cap = l->cap ? 2 * l->cap : 1024;
+            h->loss = ps_realloc(h->loss, l->cap * sizeof *h->loss);
+            h->examples = ps_realloc(h->examples, l->cap * sizeof *h->examples);
+        }
+        h->loss[h->steps] = h->examples[h->steps] = 0;
     }
-    h->loss[h->steps] = loss;
-    h->examples[h->steps] = examples;
+    h->loss[step] = loss;
+    h->examples[step] = examples;
     h->total_examples += examples;
-    h->steps++;
 }
 
 static enum ps_code train(struct loop *l, struct ps_error *e)
@@ -80,16 +87,18 @@ static enum ps_code train(struct loop *l, struct ps_error *e)
     struct wk_work work = take(l);
     struct nn_result result = {0};
     uint64_t began = ps_now();
-    if (run->strategy->begin_step(run->state, l->step, e))
+    l->step = work.step;
+    if (run->strategy->begin_step(run->state, work.step, e))
         return e->code;
     if (work.rows)
-        nn_replica_train(run->env.replica, wk_feed_take(l->feed), l->step, NULL, NULL, &result);
-    if (run->strategy->end_step(run->state, l->step, work.rows, e))
+        nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result);
+    if (run->strategy->end_step(run->state, work.step, work.rows, e))
         return e->code;
-    if (l->step++ == 0)
+    l->step = work.step + 1;
+    if (l->trained++ == 0)
         run->seconds_to_first_step = seconds_since(run->started);
     run->train_seconds += seconds_since(began);
-    remember(l, result.loss, work.rows);
+    remember(l, work.step, result.loss, work.rows);
     wk_progress_step(&l->progress, work.rows, result.loss, (double)result.correct);
     run->strategy->report(run->state, l->step, run->history.total_examples / run->train_seconds,
                           work.rows ? result.loss / work.rows : 0);
@@ -169,9 +178,12 @@ static enum ps_code end_epoch(struct loop *l, bool last, struct ps_error *e)
 static enum ps_code train_all(struct loop *l, struct ps_error *e)
 {
     const struct ps_job *job = l->run->env.job;
-    for (uint64_t epoch = 0; epoch < job->epochs && !is_enough(l); epoch++) {
+    uint64_t epoch = l->run->strategy->first_epoch(l->run->state);
+    for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
         wk_progress_epoch_begin(&l->progress, epoch);
-        if (train_epoch(l, epoch, e) || end_epoch(l, epoch + 1 == job->epochs || is_enough(l), e))
+        if (train_epoch(l, epoch, e))
+            return e->code;
+        if (!l->drained && end_epoch(l, epoch + 1 == job->epochs || is_enough(l), e))
             return e->code;
     }
     return PS_OK;
@@ -205,8 +217,9 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
         return e->code;
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env), job->accuracy);
     enum ps_code code = train_all(&l, e);
-    if (code == PS_OK)
+    if (code == PS_OK && !l.drained)
         code = finish(&l, e);
+    run->drained = l.drained;
     wk_progress_fini(&l.progress);
     wk_feed_free(l.feed);
     return code;

@@ -27,6 +27,7 @@ struct wk_run {
     double train_seconds;             // in steps; evaluation and waiting for the end left out
     double seconds_to_first_step;
     bool chief;
+    bool drained;  // it was asked to leave: it has no results
 };
 
 // CANCELLED: a signal came. Otherwise the first error, whose text names the step.

@@ -12,8 +12,9 @@ struct one_device {
     const struct wk_env *env;
     const struct ps_rule *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    float **slots;  // [params * rule->slots]
-    uint64_t epoch, at;
+    float **slots;  // [params * rule->slots], NULL where a parameter is not trainable
+    float *factor;  // [params] what clipping by norm multiplies the gradients by
+    uint64_t epoch, at, steps;
 };
 
 static void one_device_close(void *state, const char *reason)
@@ -23,6 +24,7 @@ static void one_device_close(void *state, const char *reason)
     for (size_t i = 0; i < nn_model_params(s->env->model) * (size_t)s->rule->slots; i++)
         free(s->slots[i]);
     free(s->slots);
+    free(s->factor);
     free(s);
 }
 
@@ -36,7 +38,16 @@ static enum ps_code take_rule(struct one_device *s, struct ps_error *e)
     for (size_t i = 0; i < job->n_hypers; i++)
         if (ps_rule_set(s->rule, s->hyper, job->hypers[i].name, job->hypers[i].value, e))
             return e->code;
-    return PS_OK;
+    return ps_rule_check(s->rule, s->hyper, e);
+}
+
+// count elements, all at what the rule starts them with.
+static float *new_slot(const struct one_device *s, int k, uint64_t count)
+{
+    float *slot = ps_alloc(count * sizeof *slot), start = ps_rule_slot_init(s->rule, s->hyper, k);
+    for (uint64_t i = 0; i < count; i++)
+        slot[i] = start;
+    return slot;
 }
 
 static enum ps_code one_device_open(const struct wk_env *env, void **state, struct ps_error *e)
@@ -48,13 +59,19 @@ static enum ps_code one_device_open(const struct wk_env *env, void **state, stru
         free(s);
         return e->code;
     }
+    s->factor = ps_alloc(n * sizeof *s->factor);
     s->slots = ps_alloc(n * (size_t)s->rule->slots * sizeof(float *));
     for (size_t i = 0; i < n; i++)
-        for (int k = 0; k < s->rule->slots; k++)
-            s->slots[i * (size_t)s->rule->slots + (size_t)k] =
-                ps_alloc(nn_model_param(env->model, i)->count * sizeof(float));
+        for (int k = 0; k < s->rule->slots && nn_model_param(env->model, i)->trainable; k++)
+            s->slots[i * (size_t)s->rule->slots + (size_t)k] = new_slot(s, k, nn_model_param(env->model, i)->count);
     *state = s;
     return PS_OK;
+}
+
+static uint64_t one_device_first_epoch(void *state)
+{
+    (void)state;
+    return 0;
 }
 
 static enum wk_next one_device_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
@@ -70,6 +87,7 @@ static enum wk_next one_device_next(void *state, uint64_t epoch, bool idle, stru
     if (left == 0)
         return idle ? WK_EPOCH_END : WK_LATER;
     work->epoch = epoch;
+    work->step = s->steps++;
     work->first = s->at;
     work->rows = left < (uint64_t)s->env->job->batch_size ? (int)left : s->env->job->batch_size;
     s->at += (uint64_t)work->rows;
@@ -84,19 +102,48 @@ static enum ps_code one_device_begin_step(void *state, uint64_t step, struct ps_
     return PS_OK;
 }
 
+// By each parameter's own norm (clipnorm), or by that of all together (global_clipnorm).
+static void clip_by_norm(struct one_device *s)
+{
+    double own = s->hyper[PS_HYPER_CLIPNORM], global = s->hyper[PS_HYPER_GLOBAL_CLIPNORM], total = 0;
+    size_t n = nn_model_params(s->env->model);
+    for (size_t i = 0; i < n; i++) {
+        const struct nn_param *p = nn_model_param(s->env->model, i);
+        s->factor[i] = 1;
+        if (!p->trainable || (own == 0 && global == 0))
+            continue;
+        double squares = ps_sum_squares(nn_replica_grad(s->env->replica, i), p->count);
+        s->factor[i] = ps_clip_factor(squares, own);
+        total += squares;
+    }
+    for (size_t i = 0; i < n && global > 0; i++)
+        s->factor[i] = ps_clip_factor(total, global);
+}
+
 static enum ps_code one_device_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
 {
     struct one_device *s = state;
     size_t k_max = (size_t)s->rule->slots;
     (void)rows;
     (void)e;
+    if (s->env->job->schedule.kind != PS_SCHEDULE_NONE)
+        s->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&s->env->job->schedule, step);
+    clip_by_norm(s);
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
+        const struct nn_param *p = nn_model_param(s->env->model, i);
         float *w = nn_replica_param(s->env->replica, i);
-        struct ps_rule_args a = {.n = nn_model_param(s->env->model, i)->count, .step = step + 1, .w_in = w, .w_out = w};
-        a.g = nn_replica_grad(s->env->replica, i);
+        if (!p->trainable)
+            continue;
+        struct ps_rule_args a = {.n = p->count,
+                                 .step = step + 1,
+                                 .trainable = true,
+                                 .clip_factor = s->factor[i],
+                                 .g = nn_replica_grad(s->env->replica, i),
+                                 .w_in = w,
+                                 .w_out = w};
         for (size_t k = 0; k < k_max; k++)
             a.slot_in[k] = a.slot_out[k] = s->slots[i * k_max + k];
-        s->rule->apply(s->hyper, &a);
+        ps_rule_apply(s->rule, s->hyper, &a);
     }
     return PS_OK;
 }
@@ -133,6 +180,7 @@ static void one_device_report(void *state, uint64_t step, double images_per_seco
 const struct wk_strategy wk_one_device = {
     .name = "one_device",
     .open = one_device_open,
+    .first_epoch = one_device_first_epoch,
     .next = one_device_next,
     .begin_step = one_device_begin_step,
     .end_step = one_device_end_step,

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// parameter_server: the variables live on the ps tasks. A step pulls them, and pushes its gradients; in sync jobs the
-// pull waits for the round that the last push was part of.
+// parameter_server: the variables live on the ps tasks. A step pulls them, and pushes its gradients.
 //
-// Push and the next pull leave together at the end of a step and are waited for at the beginning of the next one.
+// async, sync: push and the next pull leave together at the end of a step and are waited for at the beginning of the
+// next one; in sync jobs the pull waits for the round that the push is part of. ssp: the pull waits for the clock first.
+//
+// async with n_fetch and n_push (Dean et al., Large Scale Distributed Deep Networks, NIPS 2012, section 4.1 and its
+// appendix): weights are pulled every n_fetch steps and changed by plain SGD with the worker's own gradients between;
+// gradients are added up and pushed every n_push steps.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,27 +15,13 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/philox.h"
-#include "libclient/psclient.h"
 #include "workerd/strategy/history.h"
+#include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
-
-enum { LEASE_BATCHES = 4 };
-
-struct parameter_server {
-    const struct wk_env *env;
-    bool sync;
-    psc_client *client;
-    size_t n;
-    psc_tensor *weights, *gradients;   // [n]
-    psc_op *push, *pull;               // under way
-    uint64_t round;                    // of the last push
-    uint64_t epoch, global_step;       // sync: position in the epoch, in global batches
-    uint64_t lease_first, lease_left;  // async
-};
 
 // ---- open ---------------------------------------------------------------------------------------------------------
 
-static enum ps_code connect_cluster(struct parameter_server *s, struct ps_error *e)
+static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
     psc_error error;
@@ -41,7 +31,8 @@ static enum ps_code connect_cluster(struct parameter_server *s, struct ps_error 
         .rank = (int)s->env->rank,
         .workers = s->env->workers,
         .min_workers = s->env->min_workers,
-        .update = s->sync ? PSC_SYNC : PSC_ASYNC,
+        .update = s->update,
+        .staleness = (uint32_t)job->staleness,
         .on_existing = (psc_on_existing)job->on_existing,
         .timeout_ms = (int)(job->timeout * 1000),
     };
@@ -52,12 +43,32 @@ static enum ps_code connect_cluster(struct parameter_server *s, struct ps_error 
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-static enum ps_code declare(struct parameter_server *s, bool *resumed, struct ps_error *e)
+static enum ps_code declare(struct wk_parameter_server_state *s, bool *resumed, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
     psc_error error;
+    const struct ps_schedule *from = &job->schedule;
+    const psc_schedule schedule = {
+        .kind = ps_schedule_name(from->kind),
+        .initial = from->initial,
+        .decay_steps = from->decay_steps,
+        .decay_rate = from->decay_rate,
+        .staircase = from->staircase,
+        .alpha = from->alpha,
+        .boundaries = from->boundary,
+        .values = from->value,
+        .n_boundaries = from->n_boundaries,
+        .warmup_steps = from->warmup_steps,
+        .warmup_initial = from->warmup_initial,
+    };
     psc_declaration d = {
-        .rule = job->rule, .placement = job->placement, .partitioner = job->partitioner, .n_hypers = job->n_hypers};
+        .rule = job->rule,
+        .placement = job->placement,
+        .partitioner = job->partitioner,
+        .n_hypers = job->n_hypers,
+        .schedule = from->kind == PS_SCHEDULE_NONE ? NULL : &schedule,
+        .replicas_to_aggregate = (uint32_t)job->replicas_to_aggregate,
+    };
     psc_hyper *hypers = ps_alloc(job->n_hypers * sizeof *hypers);
     for (size_t i = 0; i < job->n_hypers; i++)
         hypers[i] = (psc_hyper){job->hypers[i].name, job->hypers[i].value};
@@ -71,12 +82,10 @@ static enum ps_code declare(struct parameter_server *s, bool *resumed, struct ps
 }
 
 // The chief's: initial weights, unless the job goes on with old ones.
-static enum ps_code put_initial(struct parameter_server *s, bool resumed, struct ps_error *e)
+static enum ps_code put_initial(struct wk_parameter_server_state *s, bool resumed, struct ps_error *e)
 {
     psc_error error;
     psc_op *op;
-    if (wk_history_clear(s->client, e))
-        return e->code;
     if (resumed)
         return PS_OK;
     if (wk_init_weights(s->env, e))
@@ -85,13 +94,13 @@ static enum ps_code put_initial(struct parameter_server *s, bool resumed, struct
     return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
-static enum ps_code barrier(struct parameter_server *s, const char *name, struct ps_error *e)
+static enum ps_code barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e)
 {
     psc_error error;
     return psc_barrier(s->client, name, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
-static enum ps_code agree_on_weights(struct parameter_server *s, struct ps_error *e)
+static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     psc_error error;
     bool resumed = false;
@@ -101,12 +110,12 @@ static enum ps_code agree_on_weights(struct parameter_server *s, struct ps_error
     } else if (psc_attach(s->client, &error)) {
         return wk_take_error(&error, e);
     }
-    return barrier(s, "start", e);
+    return psc_is_late(s->client) ? PS_OK : barrier(s, "start", e);
 }
 
 static void parameter_server_close(void *state, const char *reason)
 {
-    struct parameter_server *s = state;
+    struct wk_parameter_server_state *s = state;
     psc_error ignored;
     if (s->client)
         psc_close(s->client, reason);
@@ -115,24 +124,41 @@ static void parameter_server_close(void *state, const char *reason)
         psc_wait(s->push, NULL, &ignored);
     if (s->pull)
         psc_wait(s->pull, NULL, &ignored);
+    for (size_t i = 0; s->pushed != s->gradients && i < s->n; i++)
+        free(s->pushed[i].data);
+    if (s->pushed != s->gradients)
+        free(s->pushed);
+    free(s->clip);
     free(s->weights);
     free(s->gradients);
     free(s);
 }
 
+// Where gradients are added up before they are pushed.
+static psc_tensor *new_sums(const struct wk_parameter_server_state *s)
+{
+    psc_tensor *sums = ps_alloc(s->n * sizeof *sums);
+    memcpy(sums, s->gradients, s->n * sizeof *sums);
+    for (size_t i = 0; i < s->n; i++)
+        sums[i].data = ps_alloc(sums[i].count * sizeof(float));
+    return sums;
+}
+
 static enum ps_code parameter_server_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
-    struct parameter_server *s = ps_alloc(sizeof *s);
+    struct wk_parameter_server_state *s = ps_alloc(sizeof *s);
     s->env = env;
-    s->sync = env->job->update == PSC_SYNC;
+    s->update = (psc_update)env->job->update;
     s->n = nn_model_params(env->model);
     s->weights = ps_alloc(s->n * sizeof *s->weights);
     s->gradients = ps_alloc(s->n * sizeof *s->gradients);
+    s->clip = ps_alloc(s->n * sizeof *s->clip);
     for (size_t i = 0; i < s->n; i++) {
         const struct nn_param *p = nn_model_param(env->model, i);
         s->weights[i] = (psc_tensor){p->name, nn_replica_param(env->replica, i), p->count, PSC_FLOAT32};
         s->gradients[i] = (psc_tensor){p->name, nn_replica_grad(env->replica, i), p->count, PSC_FLOAT32};
     }
+    s->pushed = env->job->n_push > 1 ? new_sums(s) : s->gradients;
     if (connect_cluster(s, e) || agree_on_weights(s, e)) {
         parameter_server_close(s, e->text);
         return e->code;
@@ -141,8 +167,13 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     return PS_OK;
 }
 
-// Waits for one of the operations under way. A signal ends the waiting, not the operation: that ends with the client.
-static enum ps_code settle_one(struct parameter_server *s, psc_op **op, struct ps_error *e)
+static uint64_t parameter_server_first_epoch(void *state)
+{
+    struct wk_parameter_server_state *s = state;
+    return psc_is_late(s->client) ? psc_data_epoch(s->client) : 0;
+}
+
+enum ps_code wk_settle(struct wk_parameter_server_state *s, psc_op **op, psc_result *result, struct ps_error *e)
 {
     enum { LOOK_MS = 200 };
     psc_error error;
@@ -151,89 +182,65 @@ static enum ps_code settle_one(struct parameter_server *s, psc_op **op, struct p
     while (!psc_done(*op, LOOK_MS))
         if (*s->env->stop)
             return ps_fail(e, PS_CANCELLED, "stopped by signal %d", (int)*s->env->stop);
-    psc_code code = psc_wait(*op, NULL, &error);
+    psc_code code = psc_wait(*op, result, &error);
     *op = NULL;
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-static enum ps_code settle(struct parameter_server *s, struct ps_error *e)
+static enum ps_code settle_pull(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    return settle_one(s, &s->push, e) || settle_one(s, &s->pull, e) ? e->code : PS_OK;
+    psc_result r;
+    if (!s->pull)
+        return PS_OK;
+    if (wk_settle(s, &s->pull, &r, e))
+        return e->code;
+    s->closed = r.round;
+    s->has_weights = true;
+    return PS_OK;
 }
 
-// ---- which examples -----------------------------------------------------------------------------------------------
-
-// Global batch s is positions [s G, (s + 1) G) with G = workers * batch size; worker i takes its slice i.
-static enum wk_next next_slice(struct parameter_server *s, uint64_t epoch, bool idle, struct wk_work *work)
+static enum ps_code settle(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    uint64_t batch = (uint64_t)s->env->job->batch_size, n = s->env->examples;
-    if (epoch != s->epoch) {
-        s->epoch = epoch;
-        s->global_step = 0;
-    }
-    uint64_t global = s->global_step * batch * s->env->workers, first = global + s->env->rank * batch;
-    if (global >= n)
-        return idle ? WK_EPOCH_END : WK_LATER;
-    s->global_step++;
-    work->epoch = epoch;
-    work->first = first < n ? first : n;
-    work->rows = (int)(n - work->first < batch ? n - work->first : batch);
-    return WK_BATCH;
-}
-
-// Ranges are leased from the control task, a few batches at a time; the next one when the last has been pushed.
-static enum wk_next next_leased(struct parameter_server *s, uint64_t epoch, bool idle, struct wk_work *work,
-                                struct ps_error *e)
-{
-    uint64_t batch = (uint64_t)s->env->job->batch_size;
-    psc_error error;
-    if (s->lease_left == 0) {
-        if (!idle)
-            return WK_LATER;
-        if (settle_one(s, &s->push, e))
-            return WK_FAILED;
-        psc_share share;
-        if (psc_lease(s->client, epoch, s->env->examples, LEASE_BATCHES * batch, 0, &share, &error)) {
-            wk_take_error(&error, e);
-            return WK_FAILED;
-        }
-        s->lease_first = share.first;
-        s->lease_left = share.count;
-        if (s->lease_left == 0)
-            return WK_EPOCH_END;
-    }
-    work->epoch = epoch;
-    work->first = s->lease_first;
-    work->rows = (int)(s->lease_left < batch ? s->lease_left : batch);
-    s->lease_first += (uint64_t)work->rows;
-    s->lease_left -= (uint64_t)work->rows;
-    return WK_BATCH;
-}
-
-static enum wk_next parameter_server_next(void *state, uint64_t epoch, bool idle, struct wk_work *work,
-                                          struct ps_error *e)
-{
-    struct parameter_server *s = state;
-    return s->sync ? next_slice(s, epoch, idle, work) : next_leased(s, epoch, idle, work, e);
+    return wk_settle(s, &s->push, &s->push_result, e) || settle_pull(s, e) ? e->code : PS_OK;
 }
 
 // ---- steps --------------------------------------------------------------------------------------------------------
 
-static void start_pull(struct parameter_server *s)
+static void start_pull(struct wk_parameter_server_state *s, uint64_t round)
 {
-    psc_pull(s->client, s->weights, s->n, s->round, NULL, NULL, &s->pull);
+    psc_pull(s->client, s->weights, s->n, round, NULL, NULL, &s->pull);
+}
+
+// Every so many steps, counted from 0.
+static bool is_due(uint64_t step, int every)
+{
+    return every <= 1 || step % (uint64_t)every == 0;
+}
+
+// The clock ticks with every step; where weights are pulled it may have to be waited for.
+static enum ps_code pull_in_bounds(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
+{
+    psc_error error;
+    if (wk_settle(s, &s->push, &s->push_result, e))
+        return e->code;
+    if (psc_clock(s->client, step, true, NULL, NULL, &error))
+        return wk_take_error(&error, e);
+    start_pull(s, 0);
+    return PS_OK;
 }
 
 static enum ps_code parameter_server_begin_step(void *state, uint64_t step, struct ps_error *e)
 {
-    struct parameter_server *s = state;
-    if (step == 0)
-        start_pull(s);
+    struct wk_parameter_server_state *s = state;
+    if (s->update == PSC_SSP && pull_in_bounds(s, step, e))
+        return e->code;
+    if (!s->pull && !s->has_weights)
+        start_pull(s, s->update == PSC_SYNC ? s->share.round : 0);
     return settle(s, e);
 }
 
 // For tests and demonstrations: a worker that is late at random.
-static void delay(const struct parameter_server *s, uint64_t step)
+static void delay(const struct wk_parameter_server_state *s, uint64_t step)
 {
     uint32_t word[4];
     if (s->env->job->delay_ms <= 0)
@@ -244,27 +251,113 @@ static void delay(const struct parameter_server *s, uint64_t step)
     nanosleep(&t, NULL);
 }
 
+static double hyper(const struct wk_parameter_server_state *s, const char *name)
+{
+    const struct ps_job *job = s->env->job;
+    for (size_t i = 0; i < job->n_hypers; i++)
+        if (strcmp(job->hypers[i].name, name) == 0)
+            return job->hypers[i].value;
+    return 0;
+}
+
+static void scale(psc_tensor *t, float by)
+{
+    float *g = t->data;
+    for (uint64_t k = 0; by != 1 && k < t->count; k++)
+        g[k] *= by;
+}
+
+// Without rounds nobody but the worker has its whole gradient: it clips by norm before it pushes.
+static void clip_by_norm(struct wk_parameter_server_state *s)
+{
+    double own = hyper(s, "clipnorm"), global = hyper(s, "global_clipnorm"), total = 0;
+    if (s->update == PSC_SYNC || (own == 0 && global == 0))
+        return;
+    for (size_t i = 0; i < s->n; i++) {
+        bool trainable = nn_model_param(s->env->model, i)->trainable;
+        double squares = trainable ? ps_sum_squares(s->gradients[i].data, s->gradients[i].count) : 0;
+        s->clip[i] = trainable ? ps_clip_factor(squares, own) : 1;
+        total += squares;
+    }
+    for (size_t i = 0; i < s->n; i++)
+        if (nn_model_param(s->env->model, i)->trainable)
+            scale(&s->gradients[i], global > 0 ? ps_clip_factor(total, global) : s->clip[i]);
+}
+
+// The replica's own weights between two pulls.
+static void step_alone(struct wk_parameter_server_state *s)
+{
+    float rate = (float)hyper(s, "learning_rate");
+    for (size_t i = 0; i < s->n; i++) {
+        float *w = s->weights[i].data;
+        const float *g = s->gradients[i].data;
+        for (uint64_t k = 0; nn_model_param(s->env->model, i)->trainable && k < s->weights[i].count; k++)
+            w[k] -= rate * g[k];
+    }
+}
+
+static void add_up(struct wk_parameter_server_state *s, uint64_t examples)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        float *sum = s->pushed[i].data;
+        const float *g = s->gradients[i].data;
+        for (uint64_t k = 0; k < s->pushed[i].count; k++)
+            sum[k] = s->summed ? sum[k] + g[k] : g[k];
+    }
+    s->summed++;
+    s->summed_examples += examples;
+}
+
+static void start_push(struct wk_parameter_server_state *s, uint64_t examples)
+{
+    const psc_push_options options = {
+        .round = s->round, .examples = examples, .refuse_nonfinite = s->env->job->refuse_nonfinite};
+    psc_push(s->client, s->pushed, s->n, &options, NULL, NULL, &s->push);
+}
+
+enum ps_code wk_flush(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    if (!s->summed)
+        return PS_OK;
+    start_push(s, s->summed_examples);
+    s->summed = s->summed_examples = 0;
+    return wk_settle(s, &s->push, &s->push_result, e);
+}
+
 static enum ps_code parameter_server_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
 {
-    struct parameter_server *s = state;
+    struct wk_parameter_server_state *s = state;
+    const struct ps_job *job = s->env->job;
     (void)e;
     if (rows == 0)
         for (size_t i = 0; i < s->n; i++)
             memset(s->gradients[i].data, 0, s->gradients[i].count * sizeof(float));
     delay(s, step);
-    s->round = s->sync ? step + 1 : 0;
-    psc_push(s->client, s->gradients, s->n, &(psc_push_options){.round = s->round, .examples = (uint64_t)rows}, NULL,
-             NULL, &s->push);
-    start_pull(s);
+    clip_by_norm(s);
+    s->round = s->update == PSC_SYNC ? s->closed + 1 : 0;
+    if (job->n_push > 1)
+        add_up(s, (uint64_t)rows);
+    if (job->n_push <= 1)
+        start_push(s, (uint64_t)rows);
+    else if (is_due(step + 1, job->n_push)) {
+        if (wk_flush(s, e))
+            return e->code;
+    }
+    if (s->update == PSC_SSP)
+        return PS_OK;
+    if (is_due(step + 1, job->n_fetch))
+        start_pull(s, s->round);
+    else
+        step_alone(s);
     return PS_OK;
 }
 
 static enum ps_code parameter_server_refresh(void *state, struct ps_error *e)
 {
-    struct parameter_server *s = state;
-    if (settle(s, e))
+    struct wk_parameter_server_state *s = state;
+    if (wk_flush(s, e) || settle(s, e))
         return e->code;
-    start_pull(s);
+    start_pull(s, s->round);
     return settle(s, e);
 }
 
@@ -272,28 +365,30 @@ static enum ps_code parameter_server_refresh(void *state, struct ps_error *e)
 
 static bool parameter_server_is_chief(void *state)
 {
-    struct parameter_server *s = state;
+    struct wk_parameter_server_state *s = state;
     return psc_is_chief(s->client);
 }
 
 static enum ps_code parameter_server_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
-    struct parameter_server *s = state;
-    if (settle(s, e) || wk_history_join(s->client, s->sync, history, e) || barrier(s, "finish", e))
+    struct wk_parameter_server_state *s = state;
+    bool in_step = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
+    if (wk_flush(s, e) || settle(s, e) || wk_history_join(s->client, in_step, history, e) || barrier(s, "finish", e))
         return e->code;
     return psc_is_chief(s->client) ? parameter_server_refresh(s, e) : PS_OK;
 }
 
 static void parameter_server_report(void *state, uint64_t step, double images_per_second, double loss)
 {
-    struct parameter_server *s = state;
+    struct wk_parameter_server_state *s = state;
     psc_report(s->client, step, images_per_second, loss);
 }
 
 const struct wk_strategy wk_parameter_server = {
     .name = "parameter_server",
     .open = parameter_server_open,
-    .next = parameter_server_next,
+    .first_epoch = parameter_server_first_epoch,
+    .next = wk_examples_next,
     .begin_step = parameter_server_begin_step,
     .end_step = parameter_server_end_step,
     .refresh = parameter_server_refresh,

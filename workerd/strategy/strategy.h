@@ -5,6 +5,8 @@
 //
 //     open -> [ next -> begin_step -> (forward, backward) -> end_step ]* -> finish -> close
 //
+// A worker that is asked to leave (WK_DRAINED) goes from next to close.
+//
 // Receives from: the step loop. Hands to: libclient, or the rules of common/. Threads: all functions are called by the
 // thread that owns the replica.
 #ifndef WK_STRATEGY_H
@@ -34,6 +36,7 @@ struct wk_env {
 // for this worker in a step that others still take.
 struct wk_work {
     uint64_t epoch, first;
+    uint64_t step;  // from 0; in sync jobs the same for all workers: its round - 1
     int rows;
 };
 
@@ -41,14 +44,15 @@ enum wk_next {
     WK_BATCH,      // *work is set
     WK_LATER,      // ask again when everything handed out has been trained
     WK_EPOCH_END,  // the epoch is over for everyone
+    WK_DRAINED,    // this worker was asked to leave, and has nothing left to do
     WK_FAILED
 };
 
 // What all workers together have seen, step by step; known to the chief after finish.
 struct wk_history {
-    double *loss;      // [steps] sums over the step's examples
-    double *examples;  // [steps]
-    uint64_t steps;
+    double *loss;           // [steps] sums over the step's examples
+    double *examples;       // [steps]
+    uint64_t steps;         // one past the last
     double total_examples;  // of all workers together, all steps
 };
 
@@ -56,9 +60,11 @@ struct wk_strategy {
     const char *name;
     // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them).
     enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
+    // Where this worker begins: not at 0 where it comes to a job that has begun.
+    uint64_t (*first_epoch)(void *state);
     // Which examples this worker trains next. idle: all it was given before have been trained.
     enum wk_next (*next)(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
-    // Weights for the step (from 0) are in the replica when it returns.
+    // Weights for the step (wk_work.step) are in the replica when it returns.
     enum ps_code (*begin_step)(void *state, uint64_t step, struct ps_error *e);
     // The replica's gradients are the means over `rows` examples.
     enum ps_code (*end_step)(void *state, uint64_t step, int rows, struct ps_error *e);

@@ -7,9 +7,6 @@
 #include "libclient/psclient.h"
 #include "workerd/nn/model.h"
 
-// Beside the model's parameters: through it the workers add up their histories (history.h).
-extern const psc_variable wk_history_variable;
-
 // All of them, malloc'd; names and shapes live as long as the model.
 psc_variable *wk_variables(const struct nn_model *model, size_t *n);
 

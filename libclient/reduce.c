@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reduce, all-gather, broadcast: calls of Reduce at the control task, one after the other, each of as much as a message
+// holds. All workers cut alike, so their calls meet: "NAME" where one call is enough, else "NAME (1/3)" and so on. An
+// all-gather begins with "NAME (sizes)", for what fits a call depends on how many bring something.
+//
+// Whoever takes part in the first call must take part in all: a result of some pieces with a worker and others without
+// is none.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/dtype.h"
+#include "common/wire.h"
+#include "libclient/call.h"
+#include "libclient/op.h"
+
+enum { PIECE_BYTES = PS_CHUNK_MAX - PSC__REPLY_MARGIN };  // of payload in a request, and in a reply
+
+struct meeting {
+    struct psc_client *client;
+    const struct kind *kind;
+    char *name;
+    Paramserver__V1__ReduceOp op;
+    Paramserver__V1__DType dtype;
+    uint32_t root;           // broadcast
+    uint8_t *data;           // what this worker brings; reduce, broadcast: and gets
+    uint64_t bytes;          // of it
+    uint64_t piece_bytes;    // of it in a call
+    uint64_t piece, pieces;  // the call under way, of how many
+    bool sizes;              // all-gather: that call is the one before the first
+    uint32_t *ranks;         // who took part in the first call
+    size_t n_ranks;
+    uint32_t *workers;           // reduce: out
+    uint64_t *theirs, *offsets;  // all-gather: per rank of ranks: bytes, where they begin in all
+    uint8_t *all;                // [all_bytes] all-gather
+    uint64_t all_bytes;
+    void **all_out;  // likewise: out
+    uint64_t *all_bytes_out, *sizes_out;
+    psc__done_fn done;
+    void *arg;
+};
+
+struct kind {
+    const char *name;
+    void (*bring)(const struct meeting *m, Paramserver__V1__ReduceRequest *r);
+    enum ps_code (*take)(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_rope *payload,
+                         struct ps_error *e);
+    void (*hand_over)(struct meeting *m);
+};
+
+static void meet(struct meeting *m);
+
+// ---- who takes part -----------------------------------------------------------------------------------------------
+
+static bool has_rank(const uint32_t *ranks, size_t n, uint32_t rank)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ranks[i] == rank)
+            return true;
+    return false;
+}
+
+static enum ps_code check_ranks(struct meeting *m, const Paramserver__V1__ReduceReply *r, struct ps_error *e)
+{
+    if (m->ranks) {
+        for (size_t i = 0; i < m->n_ranks; i++)
+            if (!has_rank(r->ranks, r->n_ranks, m->ranks[i]))
+                return ps_fail(e, PS_ABORTED, "worker %u left in the middle", m->ranks[i]);
+        for (size_t i = 0; i < r->n_ranks; i++)
+            if (!has_rank(m->ranks, m->n_ranks, r->ranks[i]))
+                return ps_fail(e, PS_ABORTED, "worker %u came in the middle", r->ranks[i]);
+        return PS_OK;
+    }
+    if (r->n_ranks == 0 || !has_rank(r->ranks, r->n_ranks, (uint32_t)m->client->rank))
+        return ps_fail(e, PS_INTERNAL, "answered for %zu workers without this one", r->n_ranks);
+    m->ranks = ps_try_alloc_array(r->n_ranks, sizeof *m->ranks);
+    if (!m->ranks)
+        return ps_no_memory(e, "who took part");
+    memcpy(m->ranks, r->ranks, r->n_ranks * sizeof *m->ranks);
+    m->n_ranks = r->n_ranks;
+    return PS_OK;
+}
+
+// ---- pieces -------------------------------------------------------------------------------------------------------
+
+// This call's part of `bytes` bytes that are cut into pieces; empty beyond their end.
+static uint64_t piece_at(const struct meeting *m, uint64_t bytes, uint64_t *first)
+{
+    *first = m->piece * m->piece_bytes;
+    if (*first >= bytes)
+        return 0;
+    return bytes - *first < m->piece_bytes ? bytes - *first : m->piece_bytes;
+}
+
+static uint64_t pieces_of(uint64_t bytes, uint64_t piece_bytes)
+{
+    return bytes / piece_bytes + (bytes % piece_bytes > 0);
+}
+
+static void bring_piece(const struct meeting *m, Paramserver__V1__ReduceRequest *r)
+{
+    uint64_t first, n = piece_at(m, m->bytes, &first);
+    r->count = n / ps_dtype_size((int)m->dtype);
+    r->payload = (ProtobufCBinaryData){n, n ? m->data + first : NULL};
+}
+
+static enum ps_code take_piece(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_rope *payload,
+                               struct ps_error *e)
+{
+    (void)r;
+    uint64_t first, n = piece_at(m, m->bytes, &first);
+    if (payload->len != n)
+        return ps_fail(e, m->op == PARAMSERVER__V1__REDUCE_OP__BROADCAST ? PS_INVALID_ARGUMENT : PS_INTERNAL,
+                       "%" PRIu64 " bytes were expected here, %zu came", n, payload->len);
+    ps_rope_copy_out(payload, 0, n, n ? m->data + first : NULL);
+    return PS_OK;
+}
+
+// ---- reduce -------------------------------------------------------------------------------------------------------
+
+static void reduce_done(struct meeting *m)
+{
+    if (m->workers)
+        *m->workers = (uint32_t)m->n_ranks;
+}
+
+static const struct kind reduce = {"reduce", bring_piece, take_piece, reduce_done};
+
+// ---- broadcast ----------------------------------------------------------------------------------------------------
+
+static void bring_if_root(const struct meeting *m, Paramserver__V1__ReduceRequest *r)
+{
+    r->root = m->root;
+    if ((uint32_t)m->client->rank == m->root)
+        bring_piece(m, r);
+}
+
+static const struct kind broadcast = {"broadcast", bring_if_root, take_piece, NULL};
+
+// ---- all-gather ---------------------------------------------------------------------------------------------------
+
+static void bring_size_or_piece(const struct meeting *m, Paramserver__V1__ReduceRequest *r)
+{
+    if (!m->sizes) {
+        bring_piece(m, r);
+        return;
+    }
+    r->dtype = PARAMSERVER__V1__DTYPE__INT64;
+    r->count = 1;
+    r->payload = (ProtobufCBinaryData){sizeof m->bytes, (uint8_t *)&m->bytes};
+}
+
+static enum ps_code take_sizes(struct meeting *m, const struct ps_rope *payload, struct ps_error *e)
+{
+    uint64_t most = 0;
+    if (payload->len != m->n_ranks * sizeof *m->theirs)
+        return ps_fail(e, PS_INTERNAL, "answered with %zu bytes for the sizes of %zu workers", payload->len,
+                       m->n_ranks);
+    m->theirs = ps_try_alloc_array(m->n_ranks, sizeof *m->theirs);
+    m->offsets = ps_try_alloc_array(m->n_ranks, sizeof *m->offsets);
+    if (!m->theirs || !m->offsets)
+        return ps_no_memory(e, "the sizes");
+    ps_rope_copy_out(payload, 0, payload->len, m->theirs);
+    for (size_t i = 0; i < m->n_ranks; i++) {
+        m->offsets[i] = m->all_bytes;
+        if (m->theirs[i] > INT64_MAX || __builtin_add_overflow(m->all_bytes, m->theirs[i], &m->all_bytes))
+            return ps_fail(e, PS_INTERNAL, "worker %u brings %" PRIu64 " bytes", m->ranks[i], m->theirs[i]);
+        most = m->theirs[i] > most ? m->theirs[i] : most;
+    }
+    m->all = ps_try_alloc(m->all_bytes);
+    if (!m->all)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %" PRIu64 " bytes of %zu workers", m->all_bytes,
+                       m->n_ranks);
+    m->piece_bytes = PIECE_BYTES / m->n_ranks;
+    m->pieces = pieces_of(most, m->piece_bytes);
+    return PS_OK;
+}
+
+static enum ps_code take_all(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_rope *payload,
+                             struct ps_error *e)
+{
+    size_t at = 0;
+    if (m->sizes)
+        return take_sizes(m, payload, e);
+    if (r->n_counts != m->n_ranks)
+        return ps_fail(e, PS_INTERNAL, "answered with %zu counts for %zu workers", r->n_counts, m->n_ranks);
+    for (size_t i = 0; i < m->n_ranks; i++) {
+        uint64_t first, n = piece_at(m, m->theirs[i], &first);
+        if (r->counts[i] != n || n > payload->len - at)
+            return ps_fail(e, PS_INTERNAL,
+                           "answered with %" PRIu64 " bytes of worker %u and %zu in all; expected %" PRIu64,
+                           r->counts[i], m->ranks[i], payload->len, n);
+        ps_rope_copy_out(payload, at, n, m->all + m->offsets[i] + first);
+        at += n;
+    }
+    return PS_OK;
+}
+
+static void all_gather_done(struct meeting *m)
+{
+    for (uint32_t r = 0; m->sizes_out && r < m->client->workers; r++)
+        m->sizes_out[r] = 0;
+    for (size_t i = 0; m->sizes_out && i < m->n_ranks; i++)
+        if (m->ranks[i] < m->client->workers)
+            m->sizes_out[m->ranks[i]] = m->theirs[i];
+    *m->all_out = m->all;
+    *m->all_bytes_out = m->all_bytes;
+    m->all = NULL;
+}
+
+static const struct kind all_gather = {"all_gather", bring_size_or_piece, take_all, all_gather_done};
+
+// ---- one call after the other -------------------------------------------------------------------------------------
+
+static void meeting_free(struct meeting *m)
+{
+    free(m->name);
+    free(m->ranks);
+    free(m->theirs);
+    free(m->offsets);
+    free(m->all);
+    free(m);
+}
+
+static void meeting_end(struct meeting *m, struct ps_error *e)
+{
+    if (e->code != PS_OK)
+        ps_error_prefix(e, "%s '%s'", m->kind->name, m->name);
+    else if (m->kind->hand_over)
+        m->kind->hand_over(m);
+    m->done(m->arg, e);
+    meeting_free(m);
+}
+
+static enum ps_code take_reply(struct meeting *m, const struct ps_rope *reply, struct ps_error *e)
+{
+    struct psc__task *control = &m->client->tasks[0];
+    ProtobufCMessage *message;
+    struct ps_rope payload = PS_ROPE_EMPTY;
+    if (psc__call_unpack(control, &paramserver__v1__reduce_reply__descriptor, reply, &message, &payload, e) != PS_OK)
+        return e->code;
+    const Paramserver__V1__ReduceReply *r = (Paramserver__V1__ReduceReply *)message;
+    psc__lock(m->client);
+    psc__call_check(control, r->generation, e);
+    psc__unlock(m->client);
+    if (e->code == PS_OK && payload.broken)
+        ps_no_memory(e, "an answer");
+    if (e->code == PS_OK && check_ranks(m, r, e) == PS_OK)
+        m->kind->take(m, r, &payload, e);
+    ps_rope_clear(&payload);
+    ps_msg_free(message);
+    return e->code;
+}
+
+static void met(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct meeting *m = arg;
+    struct ps_error e = *error;
+    if (e.code == PS_OK)
+        take_reply(m, reply, &e);
+    if (m->sizes)
+        m->sizes = false;
+    else
+        m->piece++;
+    if (e.code == PS_OK && m->piece < m->pieces)
+        meet(m);
+    else
+        meeting_end(m, &e);
+}
+
+static void meet(struct meeting *m)
+{
+    Paramserver__V1__ReduceRequest request = PARAMSERVER__V1__REDUCE_REQUEST__INIT;
+    struct ps_error e = {.code = PS_OK};
+    size_t size = strlen(m->name) + 64;
+    char *name = ps_try_alloc(size);
+    struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__REDUCE,
+                                  .message = &request.base,
+                                  .timeout_ms = PSC__NO_LIMIT,
+                                  .mutates = true,
+                                  .done = met,
+                                  .arg = m};
+    if (!name) {
+        ps_no_memory(&e, "a call");
+        meeting_end(m, &e);
+        return;
+    }
+    if (m->sizes)
+        snprintf(name, size, "%s (sizes)", m->name);
+    else if (m->pieces > 1)
+        snprintf(name, size, "%s (%" PRIu64 "/%" PRIu64 ")", m->name, m->piece + 1, m->pieces);
+    else
+        snprintf(name, size, "%s", m->name);
+    request.name = name;
+    request.op = m->op;
+    request.dtype = m->dtype;
+    m->kind->bring(m, &request);
+    psc__call(m->client, &spec, &e);
+    free(name);
+    if (e.code != PS_OK)
+        meeting_end(m, &e);
+}
+
+// ---- starting -----------------------------------------------------------------------------------------------------
+
+static enum ps_code check(const struct meeting *m, const char *name, struct ps_error *e)
+{
+    if (!name || !name[0])
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: it has no name", m->kind->name);
+    if (m->client->rank < 0)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%s '%s': an observer takes no part", m->kind->name, name);
+    if (m->bytes && !m->data)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s '%s': there is no data", m->kind->name, name);
+    return PS_OK;
+}
+
+// e: what is wrong already, or OK.
+static void start(const struct meeting *meeting, const char *name, struct ps_error *e)
+{
+    struct meeting *m = NULL;
+    if (e->code == PS_OK && check(meeting, name, e) == PS_OK && !(m = ps_try_alloc(sizeof *m)))
+        ps_no_memory(e, meeting->kind->name);
+    if (m) {
+        *m = *meeting;
+        m->name = ps_try_strdup(name);
+        if (!m->name)
+            ps_no_memory(e, meeting->kind->name);
+    }
+    if (e->code == PS_OK) {
+        meet(m);
+        return;
+    }
+    meeting->done(meeting->arg, e);
+    free(m);
+}
+
+void psc__reduce(struct psc_client *c, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
+                 uint32_t *workers, psc__done_fn done, void *arg)
+{
+    struct ps_error e = {.code = PS_OK};
+    struct meeting m = {.client = c,
+                        .kind = &reduce,
+                        .op = (Paramserver__V1__ReduceOp)op,
+                        .dtype = (Paramserver__V1__DType)dtype,
+                        .data = data,
+                        .piece_bytes = PIECE_BYTES,
+                        .workers = workers,
+                        .done = done,
+                        .arg = arg};
+    if (op < PSC_SUM || op > PSC_MAX)
+        ps_fail(&e, PS_INVALID_ARGUMENT, "reduce: no operation %d; expected sum, mean, min or max", (int)op);
+    else if (dtype < PSC_FLOAT32 || dtype > PSC_INT64)
+        ps_fail(&e, PS_INVALID_ARGUMENT, "reduce: %s; expected float32, float64, int32 or int64",
+                ps_dtype_name((int)dtype));
+    else if (__builtin_mul_overflow(count, ps_dtype_size((int)dtype), &m.bytes) || m.bytes > INT64_MAX)
+        ps_fail(&e, PS_INVALID_ARGUMENT, "reduce: %" PRIu64 " elements overflow 63 bits of bytes", count);
+    m.pieces = pieces_of(m.bytes, PIECE_BYTES);
+    start(&m, name, &e);
+}
+
+void psc__broadcast(struct psc_client *c, const char *name, uint32_t root, void *data, uint64_t bytes,
+                    psc__done_fn done, void *arg)
+{
+    struct ps_error e = {.code = PS_OK};
+    struct meeting m = {.client = c,
+                        .kind = &broadcast,
+                        .op = PARAMSERVER__V1__REDUCE_OP__BROADCAST,
+                        .dtype = PARAMSERVER__V1__DTYPE__UINT8,
+                        .root = root,
+                        .data = data,
+                        .bytes = bytes,
+                        .piece_bytes = PIECE_BYTES,
+                        .pieces = pieces_of(bytes, PIECE_BYTES),
+                        .done = done,
+                        .arg = arg};
+    if (root >= c->workers)
+        ps_fail(&e, PS_INVALID_ARGUMENT, "broadcast: the root is worker %u of %u", root, c->workers);
+    start(&m, name, &e);
+}
+
+void psc__all_gather(struct psc_client *c, const char *name, const void *data, uint64_t bytes, void **all,
+                     uint64_t *all_bytes, uint64_t *sizes, psc__done_fn done, void *arg)
+{
+    struct ps_error e = {.code = PS_OK};
+    struct meeting m = {.client = c,
+                        .kind = &all_gather,
+                        .op = PARAMSERVER__V1__REDUCE_OP__GATHER,
+                        .dtype = PARAMSERVER__V1__DTYPE__UINT8,
+                        .data = (uint8_t *)data,
+                        .bytes = bytes,
+                        .sizes = true,
+                        .all_out = all,
+                        .all_bytes_out = all_bytes,
+                        .sizes_out = sizes,
+                        .done = done,
+                        .arg = arg};
+    start(&m, name, &e);
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls at the control task that wait for other workers: barrier, lease, clock; and the last one, leave.
+#include <stdlib.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/wire.h"
+#include "libclient/call.h"
+
+enum { LEAVE_TIMEOUT_MS = 2000 };
+
+struct visit {
+    struct psc_client *client;
+    const struct kind *kind;
+    psc_share *share;           // lease
+    uint64_t *clock, *slowest;  // clock
+    psc__done_fn done;
+    void *arg;
+};
+
+struct kind {
+    int method;
+    bool mutates;
+    const ProtobufCMessageDescriptor *reply;
+    uint64_t (*generation)(const ProtobufCMessage *m);
+    void (*take)(const struct visit *v, const ProtobufCMessage *m);  // may be NULL
+};
+
+static void answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct visit *v = arg;
+    struct psc__task *control = &v->client->tasks[0];
+    struct ps_error e = *error;
+    ProtobufCMessage *m;
+    if (e.code == PS_OK && psc__call_decode(control, v->kind->reply, reply, &m, &e) == PS_OK) {
+        psc__lock(v->client);
+        psc__call_check(control, v->kind->generation(m), &e);
+        psc__unlock(v->client);
+        if (e.code == PS_OK && v->kind->take)
+            v->kind->take(v, m);
+        ps_msg_free(m);
+    }
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "%s", psc__method_name(v->kind->method));
+    v->done(v->arg, &e);
+    free(v);
+}
+
+// Locked. What cannot be started is for the caller to tell.
+static enum ps_code start(const struct visit *visit, const ProtobufCMessage *request, int timeout_ms,
+                          struct ps_error *e)
+{
+    struct visit *v = ps_try_alloc(sizeof *v);
+    if (!v)
+        return ps_no_memory(e, "a call");
+    *v = *visit;
+    struct psc__call_spec spec = {.method = v->kind->method,
+                                  .message = request,
+                                  .timeout_ms = timeout_ms,
+                                  .mutates = v->kind->mutates,
+                                  .done = answered,
+                                  .arg = v};
+    if (psc__call_locked(v->client, &spec, e) != PS_OK)
+        free(v);
+    return e->code;
+}
+
+static void visit(const struct visit *v, const ProtobufCMessage *request, int timeout_ms)
+{
+    struct ps_error e = {.code = PS_OK};
+    psc__lock(v->client);
+    enum ps_code code = start(v, request, timeout_ms, &e);
+    psc__unlock(v->client);
+    if (code == PS_OK)
+        return;
+    ps_error_prefix(&e, "%s", psc__method_name(v->kind->method));
+    v->done(v->arg, &e);
+}
+
+// ---- barrier ------------------------------------------------------------------------------------------------------
+
+static uint64_t barrier_generation(const ProtobufCMessage *m)
+{
+    return ((const Paramserver__V1__BarrierReply *)m)->generation;
+}
+
+static const struct kind barrier = {PARAMSERVER__V1__METHOD__BARRIER, true, &paramserver__v1__barrier_reply__descriptor,
+                                    barrier_generation, NULL};
+
+void psc__barrier(struct psc_client *c, const char *name, psc__done_fn done, void *arg)
+{
+    Paramserver__V1__BarrierRequest request = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    request.name = (char *)name;
+    visit(&(struct visit){.client = c, .kind = &barrier, .done = done, .arg = arg}, &request.base, PSC__NO_LIMIT);
+}
+
+// ---- lease --------------------------------------------------------------------------------------------------------
+
+static uint64_t lease_generation(const ProtobufCMessage *m)
+{
+    return ((const Paramserver__V1__LeaseReply *)m)->generation;
+}
+
+static void take_share(const struct visit *v, const ProtobufCMessage *m)
+{
+    const Paramserver__V1__LeaseReply *r = (const Paramserver__V1__LeaseReply *)m;
+    *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round};
+}
+
+static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE, true, &paramserver__v1__lease_reply__descriptor,
+                                  lease_generation, take_share};
+
+void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
+                psc_share *share, psc__done_fn done, void *arg)
+{
+    Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    request.epoch = epoch;
+    request.examples = examples;
+    request.want = want;
+    request.round = round;
+    visit(&(struct visit){.client = c, .kind = &lease, .share = share, .done = done, .arg = arg}, &request.base,
+          PSC__NO_LIMIT);
+}
+
+// ---- clock --------------------------------------------------------------------------------------------------------
+
+static uint64_t clock_generation(const ProtobufCMessage *m)
+{
+    return ((const Paramserver__V1__ClockReply *)m)->generation;
+}
+
+static void take_clock(const struct visit *v, const ProtobufCMessage *m)
+{
+    const Paramserver__V1__ClockReply *r = (const Paramserver__V1__ClockReply *)m;
+    if (v->clock)
+        *v->clock = r->clock;
+    if (v->slowest)
+        *v->slowest = r->slowest;
+}
+
+// The number of the step makes it safe to repeat: it needs no sequence.
+static const struct kind clock_kind = {PARAMSERVER__V1__METHOD__CLOCK, false, &paramserver__v1__clock_reply__descriptor,
+                                       clock_generation, take_clock};
+
+void psc__clock(struct psc_client *c, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc__done_fn done,
+                void *arg)
+{
+    Paramserver__V1__ClockRequest request = PARAMSERVER__V1__CLOCK_REQUEST__INIT;
+    struct visit v = {.client = c, .kind = &clock_kind, .clock = clock, .slowest = slowest, .done = done, .arg = arg};
+    request.step = step;
+    request.wait = wait;
+    visit(&v, &request.base, wait ? PSC__NO_LIMIT : (int)(c->timeout_ns / PS_MS));
+}
+
+// ---- leave --------------------------------------------------------------------------------------------------------
+
+static uint64_t no_generation(const ProtobufCMessage *m)
+{
+    (void)m;
+    return 0;
+}
+
+static const struct kind leave = {PARAMSERVER__V1__METHOD__LEAVE, false, &paramserver__v1__leave_reply__descriptor,
+                                  no_generation, NULL};
+
+void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
+{
+    Paramserver__V1__LeaveRequest request = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+    struct visit v = {.client = c, .kind = &leave, .done = done, .arg = arg};
+    struct ps_error e = {.code = PS_OK};
+    psc__lock(c);
+    // A control task that has been given up as silent need not be waited for once more.
+    bool tell = c->member.joined && c->ended.code != PS_UNAVAILABLE;
+    psc__end(c, PS_CANCELLED, "the client was closed");
+    request.failed = reason != NULL;
+    if (reason)
+        request.reason = (char *)reason;
+    if (tell)
+        start(&v, &request.base, LEAVE_TIMEOUT_MS, &e);
+    psc__unlock(c);
+    if (!tell || e.code != PS_OK)
+        done(arg, &e);
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/strategy: what one_device makes of gradients that are put into the replica by hand.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "workerd/strategy/strategy.h"
+
+// Parameters 0 and 1, a kernel and a bias of one element, are not trained; 2 and 3 are.
+static const char model_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 1]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"frozen\", \"units\": 1, \"trainable\": false}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 1}}]}}";
+
+enum { N_PARAMS = 4 };
+
+struct training {
+    struct nn_model *model;
+    struct ps_job *job;
+    struct wk_env env;
+    void *state;
+};
+
+static void must(enum ps_code code, const struct ps_error *e)
+{
+    if (code != PS_OK)
+        fail_msg("%s", e->text);
+}
+
+// Trains with this optimizer; all parameters are 8.
+static void begin(struct training *t, const char *optimizer)
+{
+    static const struct nn_loss mse = {NN_MSE, false};
+    struct ps_error e = {.code = PS_OK};
+    char text[512];
+    memset(t, 0, sizeof *t);
+    snprintf(text, sizeof text, "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {%s}\n",
+             optimizer);
+    must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
+    must(nn_model_parse(model_text, "test", &t->model, &e), &e);
+    must(nn_replica_create(t->model, "ref", 1, 1, 1, &mse, &t->env.replica, &e), &e);
+    t->env.job = t->job;
+    t->env.model = t->model;
+    assert_int_equal(N_PARAMS, nn_model_params(t->model));
+    must(wk_one_device.open(&t->env, &t->state, &e), &e);
+    for (size_t i = 0; i < N_PARAMS; i++)
+        nn_replica_param(t->env.replica, i)[0] = 8;
+}
+
+static void end(struct training *t)
+{
+    wk_one_device.close(t->state, NULL);
+    nn_replica_free(t->env.replica);
+    nn_model_free(t->model);
+    ps_job_free(t->job);
+}
+
+// One step with these gradients of the trained parameters, after which those have these values and the others are as
+// they were.
+static void step(struct training *t, uint64_t number, float kernel, float bias, float kernel_after, float bias_after)
+{
+    struct ps_error e = {.code = PS_OK};
+    const float g[N_PARAMS] = {100, 100, kernel, bias}, after[N_PARAMS] = {8, 8, kernel_after, bias_after};
+    for (size_t i = 0; i < N_PARAMS; i++)
+        nn_replica_grad(t->env.replica, i)[0] = g[i];
+    must(wk_one_device.end_step(t->state, number, 1, &e), &e);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        float w = nn_replica_param(t->env.replica, i)[0];
+        if (w < after[i] || w > after[i])
+            fail_msg("step %llu: parameter %zu is %.9g, not %.9g", (unsigned long long)number, i, (double)w,
+                     (double)after[i]);
+    }
+}
+
+static void follows_the_schedule(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    begin(&t, "name: sgd, learning_rate: {schedule: piecewise, boundaries: [0, 1], values: [1, 0.5, 0.25]}");
+    step(&t, 0, 1, 2, 7, 6);
+    step(&t, 1, 1, 2, 6.5F, 5);
+    step(&t, 2, 1, 2, 6.25F, 4.5F);
+    end(&t);
+}
+
+static void clips_each_by_its_norm(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    begin(&t, "name: sgd, learning_rate: 1, clipnorm: 2");
+    step(&t, 0, 4, -1, 6, 9);
+    end(&t);
+}
+
+// The norm of 3 and 4 is 5; what is not trained has no part in it.
+static void clips_all_by_theirs(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    begin(&t, "name: sgd, learning_rate: 1, global_clipnorm: 2.5");
+    step(&t, 0, 3, 4, 6.5F, 6);
+    step(&t, 1, 0.5F, 1, 6, 5);
+    end(&t);
+}
+
+static void clips_by_value_and_decays(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    begin(&t, "name: sgd, learning_rate: 0.5, clipvalue: 1, weight_decay: 0.25");
+    step(&t, 0, 4, -0.5F, 8 - 1 - 0.5F, 8 - 1 + 0.25F);
+    end(&t);
+}
+
+// w -= rate * g / sqrt(start + g^2), epsilon being far too small to count.
+static void slots_start_where_the_rule_says(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    begin(&t, "name: adagrad, learning_rate: 1, initial_accumulator_value: 16, epsilon: 1e-20");
+    step(&t, 0, 3, -3, 8 - 3 / 5.0F, 8 + 3 / 5.0F);
+    end(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(follows_the_schedule),
+        cmocka_unit_test(clips_each_by_its_norm),
+        cmocka_unit_test(clips_all_by_theirs),
+        cmocka_unit_test(clips_by_value_and_decays),
+        cmocka_unit_test(slots_start_where_the_rule_says),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

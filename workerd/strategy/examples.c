@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which examples this worker trains: the control task says, for a share at a time.
+//
+// async, ssp: a range of the epoch, a few batches long; the next one when the last has been pushed. sync: every n-th
+// batch of what is left, where the k-th is trained in round share.round + k + 1, as it is by everyone.
+#include "workerd/strategy/history.h"
+#include "workerd/strategy/parameter_server.h"
+
+enum { LEASE_BATCHES = 4 };
+
+// Batches in one range: pushes of several steps together do not cross its end.
+static uint64_t batches_per_lease(const struct ps_job *job)
+{
+    uint64_t together = job->n_push > 1 ? (uint64_t)job->n_push : 1;
+    return (LEASE_BATCHES + together - 1) / together * together;
+}
+
+// Asking says that all before has been trained, so that has to be true.
+static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epoch, struct ps_error *e)
+{
+    const struct ps_job *job = s->env->job;
+    bool sync = s->update == PSC_SYNC;
+    uint64_t batch = (uint64_t)job->batch_size;
+    psc_error error;
+    if (wk_flush(s, e) || wk_settle(s, &s->push, &s->push_result, e))
+        return e->code;
+    if (sync && s->pull) {
+        psc_result r;
+        if (wk_settle(s, &s->pull, &r, e))
+            return e->code;
+        s->closed = r.round;
+    }
+    if (psc_lease(s->client, epoch, s->env->examples, sync ? batch : batches_per_lease(job) * batch, s->closed,
+                  &s->share, &error))
+        return wk_take_error(&error, e);
+    s->taken = 0;
+    return PS_OK;
+}
+
+static bool is_used_up(const struct wk_parameter_server_state *s)
+{
+    return s->taken == (s->update == PSC_SYNC ? s->share.steps : s->share.count);
+}
+
+// The share's next batch. A batch of a sync job may be empty: others have one in that round.
+static void take_batch(struct wk_parameter_server_state *s, struct wk_work *work)
+{
+    uint64_t batch = (uint64_t)s->env->job->batch_size, left;
+    if (s->update == PSC_SYNC) {
+        work->step = s->share.round + s->taken;
+        work->first = s->share.first + s->taken * s->share.stride;
+        work->first = work->first < s->share.end ? work->first : s->share.end;
+        left = s->share.end - work->first;
+        s->taken++;
+    } else {
+        work->step = s->steps++;
+        work->first = s->share.first + s->taken;
+        left = s->share.count - s->taken;
+        s->taken += left < batch ? left : batch;
+    }
+    work->rows = (int)(left < batch ? left : batch);
+}
+
+enum wk_next wk_examples_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    // What is left of a sync share others take over, to the batch; a range that is handed back is trained again.
+    if (psc_is_draining(s->client) && (s->update == PSC_SYNC || is_used_up(s)))
+        return idle ? WK_DRAINED : WK_LATER;
+    if (is_used_up(s)) {
+        if (!idle)
+            return WK_LATER;
+        if (next_share(s, epoch, e))
+            return WK_FAILED;
+        if (s->share.count == 0)
+            return WK_EPOCH_END;
+    }
+    work->epoch = epoch;
+    take_batch(s, work);
+    return WK_BATCH;
+}
