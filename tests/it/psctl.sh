@@ -90,7 +90,7 @@ ok "plan --json" is_json "$psctl" plan --json "${plan_args[@]}"
 needed=$(needs "${plan_args[@]}")
 ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory "$needed" "${plan_args[@]}"
 ok "plan: a byte less is not" fails_with 71 "1 are missing" "$psctl" plan --memory $((needed - 1)) "${plan_args[@]}"
-ok "plan: an imbalance is said" says "2.0 times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
+ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
 ok "plan: --memory that is none" fails_with 64 "such as 512M" "$psctl" plan --memory much "${plan_args[@]}"
 
 # What plan says is what psd asks for. A psd refuses a job whose memory it does not have, and names the number.
@@ -131,7 +131,7 @@ ok "status" says "long" ctl status
 ok "jobs" says "async" ctl jobs
 ok "jobs JOB: its rule" says "learning_rate" ctl jobs long
 ok "shards" says "long" ctl shards
-ok "vars" says "assign_add" ctl vars long
+ok "vars" says "(784, 10)" ctl vars long
 ok "workers" says "live" ctl workers long
 ok "waits" ctl waits
 ok "top --once" says "images/s" ctl top --once
@@ -206,8 +206,8 @@ put_back() {
 }
 ok "rows and wholes, there and back" put_back
 ok "put of another shape" fails_with 65 "its shape is (10, 10), expected (784, 10)" ctl put still $kernel rows.npy
-"$psctl" --ps "$peers" get still workerd/history double.npy >/dev/null
-ok "put of another dtype" fails_with 65 "type f8, the variable is float32" ctl put still $kernel double.npy
+LC_ALL=C sed 's/<f4/<i4/' one.npy >integers.npy
+ok "put of another dtype" fails_with 65 "type i4, the variable is float32: expected f4" ctl put still $kernel integers.npy
 ok "put of something else" fails_with 65 "x93NUMPY" ctl put still $kernel "$examples/softmax/job.yaml"
 ok "put of no file" fails_with 66 "nothing.npy" ctl put still $kernel nothing.npy
 unchanged() { ctl get still $kernel two.npy && cmp one.npy two.npy; }
@@ -274,7 +274,7 @@ ok "doctor: tasks in another order" fails_with 78 "is ps:1 by its own account, a
 ok "doctor: fewer tasks than they were told of" fails_with 78 "was told of 2 ps tasks, 1 are listed" \
     "$psctl" --ps "unix:$scratch/a0" doctor
 ok "doctor: a socket that is not there" fails_with 69 "No such file" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/none" doctor
-ok "doctor: and the other is not hidden by it" grep -q "ps:0.*2 ps tasks\|ok *ps:0" "$scratch/said"
+ok "doctor: and the other is not hidden by it" grep -q "ps:0 .*was told of\|ok *ps:0" "$scratch/said"
 ok "doctor: a name that does not resolve" fails_with 69 "does not resolve" \
     "$psctl" --timeout 2 --ps "unix:$scratch/a0,no-such-host.invalid:7070" doctor
 start_tcp tcp --task 1 --peers "unix:$scratch/a0,unix:$scratch/elsewhere" || exit 1

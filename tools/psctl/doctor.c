@@ -358,7 +358,7 @@ static int examine(struct doctor *d, const char *only)
     for (size_t i = 0; i < jobs.n; i++)
         if (!only || strcmp(only, jobs.v[i].name) == 0)
             check_job(d, &jobs.v[i]);
-    table_show(&(struct table_part){"findings", &d->findings.table, false}, 1, d->target->json, stdout);
+    findings_show(&d->findings, d->target->json, stdout);
     int exit_code = findings_exit(&d->findings);
     if (exit_code == 0 && only && jobs_find(&jobs, only, &e))
         exit_code = report(&e);

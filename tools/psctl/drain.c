@@ -120,6 +120,14 @@ static enum ps_code wait_for(struct cluster *c, struct drain *d, struct ps_error
     return PS_OK;
 }
 
+// A worker that is not there any more is not asked.
+static enum ps_code begin(struct cluster *c, struct drain *d, struct ps_error *e)
+{
+    if (d->job && look_at_worker(c, d, e))
+        return e->code;
+    return d->job && is_over(d) ? PS_OK : drain_ask(c, d, e);
+}
+
 static int run(struct cluster *c, struct drain *d)
 {
     struct ps_error e;
@@ -127,7 +135,7 @@ static int run(struct cluster *c, struct drain *d)
         ps_fail(&e, PS_NOT_FOUND, "there is no ps:%" PRIu32 " among %zu ps tasks", d->index, c->tasks);
         return report(&e);
     }
-    if (drain_ask(c, d, &e) || (d->wait && !d->undo && wait_for(c, d, &e)))
+    if (begin(c, d, &e) || (d->wait && !d->undo && wait_for(c, d, &e)))
         return report(&e);
     show(d);
     return 0;

@@ -27,6 +27,8 @@ void findings_fini(struct findings *f);
 // advice: NULL where there is nothing to do. What the two are made of is cut at 400 bytes.
 void findings_add(struct findings *f, enum verdict verdict, const char *subject, const char *advice, const char *format,
                   ...) __attribute__((format(printf, 5, 6)));
+// For people a line each: verdict, what, finding; what to do.
+void findings_show(const struct findings *f, bool json, FILE *to);
 // 0: nothing but OK and warnings; 75 a job has failed; 78 set up wrong; 69 something cannot be reached.
 int findings_exit(const struct findings *f);
 

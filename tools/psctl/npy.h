@@ -35,7 +35,7 @@ enum ps_code npy_write(const char *path, const struct npy_array *a, struct ps_er
 
 // Reads elements of a->dtype and a->shape into a->data, from path, "-" for standard input. INVALID_ARGUMENT names both
 // types or both shapes where the file's is another; DATA_LOSS: not such a file; NOT_FOUND and the like: not readable.
-// On success STRING elements are to be freed by npy_elements_free.
+// On success STRING elements are to be freed by npy_elements_free, as those of a psc_get are.
 enum ps_code npy_read(const char *path, const struct npy_array *a, struct ps_error *e);
 
 // bfloat16 and float16 as float: exact.
