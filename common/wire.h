@@ -34,6 +34,10 @@ void ps_msg_free(ProtobufCMessage *m);
 // Where there is no memory *out is broken.
 void ps_msg_pack(const ProtobufCMessage *m, struct ps_rope *payload, struct ps_rope *out);
 
+// Writes the message's header to memory that has room for it; payload_len bytes are to follow. Returns its length: that
+// of the message, and at most 5 bytes more.
+size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to);
+
 // One record of the gathered stream (message Record). body holds references.
 struct ps_record {
     uint64_t id;

@@ -38,25 +38,52 @@ static void link_client(struct psd_job *job, uint32_t i)
     *bucket = i + 1;
 }
 
-static void grow(struct psd_job *job)
+// Bytes of the tables of so many clients.
+static size_t table_bytes(uint32_t cap)
 {
-    job->cap_clients = job->cap_clients ? 2 * job->cap_clients : 8;
-    job->clients = ps_realloc(job->clients, job->cap_clients * sizeof *job->clients);
-    free(job->client_buckets);
-    job->client_buckets = ps_alloc(job->cap_clients * sizeof *job->client_buckets);
-    for (uint32_t i = 0; i < job->n_clients; i++)
-        link_client(job, i);
+    return cap * (sizeof(struct psd_client) + sizeof(uint32_t));
 }
 
-static struct psd_client *add(struct psd_job *job, const Paramserver__V1__Caller *caller)
+static enum ps_code grow(struct psd_job *job, struct ps_error *e)
 {
-    if (job->n_clients == job->cap_clients)
-        grow(job);
+    uint32_t cap = job->cap_clients ? 2 * job->cap_clients : 8;
+    size_t more = table_bytes(cap) - table_bytes(job->cap_clients);
+    if (!psd_pool_take(job->pool, more))
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu bytes for the clients of job '%s' do not fit the limit of %zu",
+                       more, job->name, job->pool->limit);
+    uint32_t *buckets = ps_try_alloc_array(cap, sizeof *buckets);
+    struct psd_client *clients = buckets ? ps_try_realloc(job->clients, cap * sizeof *clients) : NULL;
+    if (!clients) {
+        psd_pool_give(job->pool, more);
+        free(buckets);
+        return ps_no_memory(e, "the clients of a job");
+    }
+    free(job->client_buckets);
+    job->clients = clients;
+    job->client_buckets = buckets;
+    job->cap_clients = cap;
+    for (uint32_t i = 0; i < job->n_clients; i++)
+        link_client(job, i);
+    return PS_OK;
+}
+
+// NULL: no room, see *e.
+static struct psd_client *add(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e)
+{
+    if (job->n_clients == job->cap_clients && grow(job, e))
+        return NULL;
     struct psd_client *c = &job->clients[job->n_clients];
     *c = (struct psd_client){.worker = caller->worker, .incarnation = caller->incarnation};
     memcpy(c->id, caller->client.data, sizeof c->id);
     link_client(job, job->n_clients++);
     return c;
+}
+
+void psd_clients_free(struct psd_job *job)
+{
+    psd_pool_give(job->pool, table_bytes(job->cap_clients));
+    free(job->client_buckets);
+    free(job->clients);
 }
 
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_stamp *stamp,
@@ -76,8 +103,9 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
     else if (!c && job->n_clients == MAX_CLIENTS)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "job '%s' has been changed by %d clients already, it takes no more",
                        job->name, MAX_CLIENTS);
+    if (code == PS_OK && !c && !(c = add(job, caller, e)))
+        code = PS_RESOURCE_EXHAUSTED;
     if (code == PS_OK) {
-        c = c ? c : add(job, caller);
         c->incarnation = caller->incarnation;
         if (caller->worker)
             job->incarnations[caller->worker - 1] = caller->incarnation;

@@ -24,7 +24,7 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "                           the machine's\n"
                            "      --threads N          that serve; default 2\n"
                            "      --heartbeat-ms N     how often workers report; default 500\n"
-                           "      --dead-after-ms N    silence that counts as death; default 3000\n"
+                           "      --dead-after-ms N    silence that counts as death; default 2500\n"
                            "      --ready-fd N         write \"READY PORT\" to this descriptor when serving\n"
                            "  -v, --verbose            say more on standard error\n"
                            "  -q, --quiet              say only what is wrong\n"
@@ -184,7 +184,7 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
 {
     const char *cluster = NULL;
     int option;
-    *o = (struct psd_options){.log_level = PS_LOG_INFO, .ready_fd = -1, .heartbeat_ms = 500, .dead_after_ms = 3000};
+    *o = (struct psd_options){.log_level = PS_LOG_INFO, .ready_fd = -1, .heartbeat_ms = 500, .dead_after_ms = 2500};
     while ((option = getopt_long(argc, argv, "l:t:c:p:m:vqhV", known, NULL)) != -1)
         take(o, option, &cluster);
     if (optind < argc) {

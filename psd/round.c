@@ -161,6 +161,7 @@ static void apply_block(struct psd_job *job, const struct psd_round *round, uint
             psd_step_apply(&step, b, out, at, n, mean);
         }
         b->steps++;
+        b->round = round->closed + 1;
         psd_block_commit(b, out);
     } else {
         psd_job_fail(job, e.text);

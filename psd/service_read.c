@@ -2,7 +2,7 @@
 //
 // Get and Pull: locate the blocks -> wait (a Pull for its round) -> pin -> send the pinned pages' own memory.
 //
-// A Pull pins block by block, one message at a time. A Get pins everything it asks for in one instant,
+// A Pull pins what goes into one message, between two atomic updates. A Get pins everything it asks for in one instant,
 // between two updates; what does not fit the first message stays pinned as a snapshot until it is released,
 // its time is over, or the pool needs the room.
 #include <inttypes.h>
@@ -11,30 +11,22 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "psd/service.h"
+#include "psd/draft.h"
 
 #define SNAPSHOT_TTL (60 * PS_SECOND)
 
 // Snapshots that are kept at once: as many as a job may have workers. Readers that never finish would keep more.
 enum { MAX_SNAPSHOTS = 4096 };
 
-// A piece that has been pinned: what to send does not need the block any more.
-struct pinned {
-    char *name;  // of the variable; lives as long as the job, which the snapshot references
-    int dtype;
-    uint64_t first;
-    uint32_t offset, count;
-    uint64_t version;
-    struct psd_page *page;
-};
-
 struct psd_snapshot {
     uint64_t id;
     struct psd_job *job;
-    struct pinned *pieces;
-    size_t n;
-    uint64_t bytes, page_bytes;
-    uint64_t expires;  // this and the rest: guarded by the core's snapshot lock
+    uint64_t request;           // digest of the request it was taken for
+    struct psd_pieces pieces;   // that are not left out
+    struct psd_pinned *pinned;  // [pieces.n]
+    uint64_t page_bytes;
+    uint64_t round, last_round;  // least and greatest of the partitions asked for
+    uint64_t expires;            // this and the rest: guarded by the core's snapshot lock
     int refs;
     struct psd_snapshot *next;
 };
@@ -50,9 +42,10 @@ static void snapshot_unref(struct psd_core *core, struct psd_snapshot *s)
     pthread_mutex_unlock(&core->snapshot_lock);
     if (!last)
         return;
-    for (size_t i = 0; i < s->n; i++)
-        psd_page_unref(s->pieces[i].page);
-    free(s->pieces);
+    for (size_t i = 0; i < s->pieces.n; i++)
+        psd_page_unref(s->pinned[i].page);
+    psd_pieces_free(&s->pieces);
+    free(s->pinned);
     psd_job_unref(core, s->job);
     free(s);
 }
@@ -145,27 +138,84 @@ void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_
 
 // ---- pin ----------------------------------------------------------------------------------------------------------
 
-static struct pinned pin(const struct psd_piece *p)
+// Versions and rounds of a snapshot's blocks at this instant; the cut is held exclusively.
+static void look(struct psd_snapshot *s)
 {
-    struct psd_block *b = psd_piece_block(p);
-    pthread_mutex_lock(&b->lock);
-    struct pinned out = {p->variable->name, p->variable->dtype, p->first,        p->offset,
-                         p->count,          b->version,         psd_block_pin(b)};
-    pthread_mutex_unlock(&b->lock);
-    return out;
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < s->pieces.n; i++) {
+        struct psd_block *b = psd_piece_block(&s->pieces.v[i]);
+        pthread_mutex_lock(&b->lock);
+        s->pinned[i] = (struct psd_pinned){.version = b->version, .round = b->round};
+        pthread_mutex_unlock(&b->lock);
+        if (!s->pieces.v[i].partition->round)
+            continue;
+        least = s->pinned[i].round < least ? s->pinned[i].round : least;
+        s->last_round = s->pinned[i].round > s->last_round ? s->pinned[i].round : s->last_round;
+    }
+    s->round = least == UINT64_MAX ? 0 : least;
 }
 
-// All pieces between two updates, as a snapshot that is in no list yet.
-static struct psd_snapshot *pin_all(struct psd_turn *t, const struct psd_pieces *pieces)
+// Leaves out the ranges that have been changed as often as the request knows.
+static void leave_out(struct psd_snapshot *s, const Paramserver__V1__ReadRequest *r)
 {
-    struct psd_snapshot *s = ps_alloc(sizeof *s);
-    s->pieces = ps_alloc(pieces->n * sizeof *s->pieces);
-    s->bytes = pieces->bytes;
-    pthread_rwlock_wrlock(&t->job->cut);
-    for (; s->n < pieces->n; s->n++) {
-        s->pieces[s->n] = pin(&pieces->v[s->n]);
-        s->page_bytes += s->pieces[s->n].page->bytes;
+    struct psd_piece *v = s->pieces.v;
+    size_t kept = 0;
+    for (size_t i = 0, end; i < s->pieces.n; i = end) {
+        uint64_t changes = 0;
+        for (end = i; end < s->pieces.n && v[end].tensor == v[i].tensor; end++)
+            changes += s->pinned[end].version;
+        for (size_t k = i; k < end && changes != r->tensors[v[i].tensor]->changes; k++)
+            v[kept++] = v[k];
     }
+    s->pieces.n = kept;
+}
+
+static void pin_pieces(struct psd_snapshot *s)
+{
+    s->pieces.bytes = 0;
+    for (size_t i = 0; i < s->pieces.n; i++) {
+        struct psd_piece *p = &s->pieces.v[i];
+        s->pinned[i] = psd_pin(p);
+        s->page_bytes += s->pinned[i].page->bytes;
+        if (p->variable->dtype == PS_STRING)
+            p->bytes = psd_strings_bytes(p, s->pinned[i].page);
+        s->pieces.bytes += p->bytes;
+    }
+}
+
+// What makes two requests for parts of one snapshot the same. FNV-1a, 64 bits, over words.
+static uint64_t digest(const Paramserver__V1__ReadRequest *r)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < r->n_tensors; i++) {
+        const Paramserver__V1__Tensor *t = r->tensors[i];
+        uint64_t words[] = {t->first, t->count, r->if_newer ? t->changes : 0, 0};
+        for (const char *c = t->variable; *c; c++)
+            words[3] = words[3] * 31 + (uint8_t)*c;
+        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+            h = (h ^ words[k]) * UINT64_C(0x100000001b3);
+    }
+    return h;
+}
+
+// All pieces between two updates, as a snapshot that is in no list yet. NULL: no memory.
+static struct psd_snapshot *pin_all(struct psd_turn *t, const Paramserver__V1__ReadRequest *r,
+                                    struct psd_pieces *pieces)
+{
+    struct psd_snapshot *s = ps_try_alloc(sizeof *s);
+    if (!s || !(s->pinned = ps_try_alloc_array(pieces->n, sizeof *s->pinned))) {
+        free(s);
+        ps_no_memory(&t->error, "a snapshot");
+        return NULL;
+    }
+    s->pieces = *pieces;
+    *pieces = (struct psd_pieces){0};
+    s->request = digest(r);
+    pthread_rwlock_wrlock(&t->job->cut);
+    look(s);
+    if (r->if_newer)
+        leave_out(s, r);
+    pin_pieces(s);
     pthread_rwlock_unlock(&t->job->cut);
     pthread_mutex_lock(&t->core->table);
     t->job->refs++;
@@ -180,206 +230,158 @@ static struct psd_snapshot *pin_all(struct psd_turn *t, const struct psd_pieces 
     return s;
 }
 
-// ---- send ---------------------------------------------------------------------------------------------------------
+// ---- the part that one message has --------------------------------------------------------------------------------
 
-// Adjacent pieces of one variable become one tensor of the reply, which has room for one per piece.
-static void add_tensor(Paramserver__V1__ReadReply *out, const struct pinned *p)
+struct part {
+    size_t from, n;        // pieces
+    uint64_t next_offset;  // 0: they are the last
+};
+
+// Pieces from `offset` bytes on, as many as fit one message with their headers: many gRPC clients take no more than
+// 4 MiB unless told to. At least one (a block is smaller than a message).
+static enum ps_code find_part(const struct psd_pieces *pieces, uint64_t offset, struct part *part, struct ps_error *e)
 {
-    Paramserver__V1__Tensor *last = out->n_tensors ? out->tensors[out->n_tensors - 1] : NULL;
-    if (last && last->variable == p->name && last->first + last->count == p->first) {
-        last->count += p->count;
-        last->version = p->version < last->version ? p->version : last->version;
-        return;
-    }
-    Paramserver__V1__Tensor *tensor = ps_alloc(sizeof *tensor);
-    paramserver__v1__tensor__init(tensor);
-    tensor->variable = p->name;
-    tensor->dtype = (Paramserver__V1__DType)p->dtype;
-    tensor->first = p->first;
-    tensor->count = p->count;
-    tensor->version = p->version;
-    out->tensors[out->n_tensors++] = tensor;
-}
-
-static void add_payload(struct ps_rope *payload, const struct pinned *p)
-{
-    size_t size = ps_dtype_size(p->dtype);
-    ps_owner_ref(&p->page->owner);
-    ps_rope_add(payload, (struct ps_slice){p->page->data + p->offset * size, p->count * size, &p->page->owner});
-}
-
-// Bytes of a reply's own fields and of a tensor's besides its name, at most.
-enum { REPLY_OVERHEAD = 128, TENSOR_OVERHEAD = 64 };
-
-// How many pieces from `from` on fit one message, with their headers: many gRPC clients take no more than 4 MiB unless
-// told to. At least one (a block is smaller than a message).
-static size_t fit(const struct psd_piece *v, size_t from, size_t n)
-{
-    size_t bytes = REPLY_OVERHEAD, i = from;
-    while (i < n) {
-        bytes += TENSOR_OVERHEAD + strlen(v[i].variable->name);
-        bytes += v[i].count * ps_dtype_size(v[i].variable->dtype);
-        if (bytes > PS_CHUNK_MAX && i > from)
+    uint64_t at = 0, bytes = PSD_REPLY_BYTES;
+    size_t i = 0;
+    while (i < pieces->n && at < offset)
+        at += pieces->v[i++].bytes;
+    if (at != offset || (i == pieces->n && offset))
+        return ps_fail(e, PS_OUT_OF_RANGE,
+                       "offset %" PRIu64 " of %" PRIu64 " bytes: expected a next_offset of an earlier reply", offset,
+                       pieces->bytes);
+    *part = (struct part){.from = i};
+    for (; i < pieces->n; i++) {
+        bytes += PSD_TENSOR_BYTES + strlen(pieces->v[i].variable->name) + pieces->v[i].bytes;
+        if (bytes > PS_CHUNK_MAX && part->n)
             break;
-        i++;
+        at += pieces->v[i].bytes;
+        part->n++;
     }
-    return i - from;
-}
-
-static int send_pieces(struct psd_turn *t, const struct pinned *pieces, size_t n, Paramserver__V1__ReadReply *out)
-{
-    struct ps_rope payload = PS_ROPE_EMPTY;
-    out->tensors = ps_alloc(n * sizeof *out->tensors);
-    for (size_t i = 0; i < n; i++) {
-        add_tensor(out, &pieces[i]);
-        add_payload(&payload, &pieces[i]);
-    }
-    atomic_fetch_add(&t->job->bytes_moved, payload.len);
-    out->generation = t->core->generation;
-    psd_turn_reply(t, &out->base, &payload);
-    for (size_t i = 0; i < out->n_tensors; i++)
-        free(out->tensors[i]);
-    free(out->tensors);
+    part->next_offset = i == pieces->n ? 0 : at;
     return PS_OK;
 }
 
 // ---- the two methods ----------------------------------------------------------------------------------------------
 
-static enum ps_code locate(struct psd_turn *t, const Paramserver__V1__ReadRequest *r, struct psd_pieces *pieces)
+static enum ps_code check_declared(struct psd_turn *t)
 {
     if (!atomic_load(&t->job->declared))
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
                        t->job->name, t->core->config.task);
-    if (r->n_tensors == 0)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the request names no tensor");
-    for (size_t i = 0; i < r->n_tensors; i++)
-        if (psd_job_locate(t->job, r->tensors[i], false, pieces, &t->error))
-            return t->error.code;
-        else if (pieces->bytes > t->job->bytes + PS_CHUNK_MAX)
-            return ps_fail(&t->error, PS_INVALID_ARGUMENT,
-                           "the request asks for the same elements again and again: job '%s' has %" PRIu64
-                           " bytes here",
-                           t->job->name, t->job->bytes);
     return PS_OK;
 }
 
-// The piece at which `offset` bytes have been sent.
-static enum ps_code seek(struct psd_turn *t, const struct psd_pieces *pieces, uint64_t offset, size_t *at)
+static enum ps_code locate(struct psd_turn *t, const Paramserver__V1__ReadRequest *r, struct psd_pieces *pieces)
 {
-    uint64_t bytes = 0;
-    for (*at = 0; *at < pieces->n && bytes < offset; ++*at)
-        bytes += pieces->v[*at].count * ps_dtype_size(pieces->v[*at].variable->dtype);
-    if (bytes != offset || *at == pieces->n)
-        return ps_fail(&t->error, PS_OUT_OF_RANGE,
-                       "offset %" PRIu64 " of %" PRIu64 " bytes: expected a next_offset of an earlier reply", offset,
-                       pieces->bytes);
-    return PS_OK;
+    return psd_job_locate(t->job, r->tensors, r->n_tensors, PSD_READ, 0, pieces, &t->error);
 }
 
-static uint64_t next_offset(const struct psd_pieces *pieces, size_t from, size_t n, uint64_t offset)
+static struct psd_snapshot *take_fresh_snapshot(struct psd_turn *t, const Paramserver__V1__ReadRequest *r)
 {
-    for (size_t i = from; i < from + n; i++)
-        offset += pieces->v[i].count * ps_dtype_size(pieces->v[i].variable->dtype);
-    return offset == pieces->bytes ? 0 : offset;
+    struct psd_pieces pieces = {0};
+    struct psd_snapshot *s = locate(t, r, &pieces) == PS_OK ? pin_all(t, r, &pieces) : NULL;
+    psd_pieces_free(&pieces);
+    return s;
 }
 
-// The snapshot a Get goes on reading, or a fresh one.
-static enum ps_code snapshot_for(struct psd_turn *t, const Paramserver__V1__ReadRequest *r,
-                                 const struct psd_pieces *pieces, struct psd_snapshot **out)
+// The snapshot that a Get goes on reading, with a reference; NULL: see the turn's error.
+static struct psd_snapshot *go_on_with_snapshot(struct psd_turn *t, const Paramserver__V1__ReadRequest *r)
 {
-    struct psd_snapshot *s = r->snapshot ? find_snapshot(t->core, r->snapshot) : pin_all(t, pieces);
+    struct psd_snapshot *s = find_snapshot(t->core, r->snapshot);
     if (!s)
-        return ps_fail(&t->error, PS_ABORTED,
-                       "snapshot %016" PRIx64
-                       " is gone (60 s without a request, or its memory was needed): start again",
-                       r->snapshot);
-    if (s->n != pieces->n || s->bytes != pieces->bytes || s->job != t->job) {
+        ps_fail(&t->error, PS_ABORTED,
+                "snapshot %016" PRIx64 " is gone (60 s without a request, or its memory was needed): start again",
+                r->snapshot);
+    else if (s->job != t->job || s->request != digest(r)) {
         snapshot_unref(t->core, s);
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "snapshot %016" PRIx64 " was taken for other ranges",
-                       r->snapshot);
+        s = NULL;
+        ps_fail(&t->error, PS_INVALID_ARGUMENT, "snapshot %016" PRIx64 " was taken for other ranges", r->snapshot);
     }
-    *out = s;
-    return PS_OK;
+    return s;
 }
 
-static int get_from(struct psd_turn *t, const Paramserver__V1__ReadRequest *r, const struct psd_pieces *pieces)
+// Strings of one range come in one piece of the message: the runs in it.
+static void add_pinned(struct psd_draft *d, const struct psd_snapshot *s, const struct part *part)
+{
+    const struct psd_piece *v = s->pieces.v;
+    for (size_t i = part->from, end; i < part->from + part->n; i = end) {
+        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++)
+            ps_owner_ref(&s->pinned[end].page->owner);
+        psd_draft_add(d, &v[i], &s->pinned[i], end - i);
+    }
+}
+
+static int get_from(struct psd_turn *t, const Paramserver__V1__ReadRequest *r, struct psd_snapshot *s)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
-    struct psd_snapshot *s = NULL;
-    size_t at;
-    if (seek(t, pieces, r->offset, &at) || snapshot_for(t, r, pieces, &s))
+    struct psd_draft draft;
+    struct part part;
+    if (find_part(&s->pieces, r->offset, &part, &t->error) ||
+        psd_draft_init(&draft, 0, s->pieces.v + part.from, part.n, &t->error))
         return (int)t->error.code;
-    size_t n = fit(pieces->v, at, pieces->n);
-    out.next_offset = next_offset(pieces, at, n, r->offset);
+    out.generation = t->core->generation;
+    out.next_offset = part.next_offset;
     out.snapshot = r->snapshot || out.next_offset ? s->id : 0;
+    out.round = s->round;
+    out.last_round = s->last_round;
     if (out.snapshot && !r->snapshot)
         keep_snapshot(t->core, s);
-    int code = send_pieces(t, s->pieces + at, n, &out);
-    snapshot_unref(t->core, s);
-    return code;
+    add_pinned(&draft, s, &part);
+    out.tensors = draft.tensors;
+    out.n_tensors = draft.n_tensors;
+    return psd_draft_send(&draft, t, &out.base);
+}
+
+static int release(struct psd_turn *t, const Paramserver__V1__ReadRequest *r)
+{
+    Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
+    struct psd_snapshot *s = take_snapshot(t->core, has_id, &r->snapshot);
+    if (s)
+        snapshot_unref(t->core, s);
+    out.generation = t->core->generation;
+    return psd_turn_reply(t, &out.base, NULL);
 }
 
 int psd_get(struct psd_turn *t)
 {
     const Paramserver__V1__ReadRequest *r = (const Paramserver__V1__ReadRequest *)t->request;
-    struct psd_pieces pieces = {0};
-    if (r->release) {
-        Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
-        struct psd_snapshot *s = take_snapshot(t->core, has_id, &r->snapshot);
-        if (s)
-            snapshot_unref(t->core, s);
-        out.generation = t->core->generation;
-        return psd_turn_reply(t, &out.base, NULL);
-    }
-    int code = (int)locate(t, r, &pieces);
-    if (code == PS_OK)
-        code = get_from(t, r, &pieces);
-    psd_pieces_free(&pieces);
+    if (r->release)
+        return release(t, r);
+    if (check_declared(t))
+        return (int)t->error.code;
+    struct psd_snapshot *s = r->snapshot ? go_on_with_snapshot(t, r) : take_fresh_snapshot(t, r);
+    if (!s)
+        return (int)t->error.code;
+    int code = get_from(t, r, s);
+    snapshot_unref(t->core, s);
     return code;
-}
-
-// The first round that is not closed yet takes the call; *closed gets the least round of those that are.
-static int wait_for_round(struct psd_turn *t, const struct psd_pieces *pieces, uint64_t wanted, uint64_t *closed)
-{
-    struct psd_round *last = NULL;
-    *closed = UINT64_MAX;
-    for (size_t i = 0; i < pieces->n; i++) {
-        struct psd_round *round = pieces->v[i].partition->round;
-        int code = PS_OK;
-        if (!round || round == last)
-            continue;
-        last = round;
-        pthread_mutex_lock(&round->lock);
-        if (round->closed < wanted)
-            code = psd_park(t, &round->waiting);
-        else if (round->closed < *closed)
-            *closed = round->closed;
-        pthread_mutex_unlock(&round->lock);
-        if (code != PS_OK)
-            return code;
-    }
-    if (*closed == UINT64_MAX)
-        *closed = 0;
-    return PS_OK;
 }
 
 static int pull_from(struct psd_turn *t, const Paramserver__V1__ReadRequest *r, const struct psd_pieces *pieces,
                      uint64_t closed)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
-    size_t at;
-    if (seek(t, pieces, r->offset, &at))
+    struct psd_draft draft;
+    struct part part;
+    if (find_part(pieces, r->offset, &part, &t->error) ||
+        psd_draft_init(&draft, 0, pieces->v + part.from, part.n, &t->error))
         return (int)t->error.code;
-    size_t n = fit(pieces->v, at, pieces->n);
-    struct pinned *pinned = ps_alloc(n * sizeof *pinned);
-    for (size_t i = 0; i < n; i++)
-        pinned[i] = pin(&pieces->v[at + i]);
-    out.next_offset = next_offset(pieces, at, n, r->offset);
+    psd_draft_add_values(&draft, t->job, pieces->v + part.from, part.n);
+    out.generation = t->core->generation;
+    out.next_offset = part.next_offset;
     out.round = closed;
-    send_pieces(t, pinned, n, &out);
-    for (size_t i = 0; i < n; i++)
-        psd_page_unref(pinned[i].page);
-    free(pinned);
+    out.tensors = draft.tensors;
+    out.n_tensors = draft.n_tensors;
+    return psd_draft_send(&draft, t, &out.base);
+}
+
+// A worker's read is of numbers that are trained, block by block; what strings take is known only once they are pinned.
+static enum ps_code check_no_strings(const struct psd_pieces *pieces, struct ps_error *e)
+{
+    for (size_t i = 0; i < pieces->n; i++)
+        if (pieces->v[i].variable->dtype == PS_STRING)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is string: it is read by Get, not Pull",
+                           pieces->v[i].variable->name);
     return PS_OK;
 }
 
@@ -388,9 +390,13 @@ int psd_pull(struct psd_turn *t)
     const Paramserver__V1__ReadRequest *r = (const Paramserver__V1__ReadRequest *)t->request;
     struct psd_pieces pieces = {0};
     uint64_t closed;
-    int code = (int)locate(t, r, &pieces);
+    int code = (int)check_declared(t);
     if (code == PS_OK)
-        code = wait_for_round(t, &pieces, r->round, &closed);
+        code = (int)locate(t, r, &pieces);
+    if (code == PS_OK)
+        code = (int)check_no_strings(&pieces, &t->error);
+    if (code == PS_OK)
+        code = psd_wait_for_round(t, &pieces, r->round, &closed);
     if (code == PS_OK)
         code = pull_from(t, r, &pieces, closed);
     psd_pieces_free(&pieces);

@@ -7,17 +7,22 @@
 
 #include "common/alloc.h"
 #include "psd/round.h"
+#include "psd/staging.h"
 
 #define SLOTS(job, variable) ((variable)->trainable ? (job)->rule->slots : 0)
 
 struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
 {
-    struct psd_job *job = ps_alloc(sizeof *job);
+    struct psd_job *job = ps_try_alloc(sizeof *job);
     pthread_rwlockattr_t attr;
-    job->name = ps_strdup(name);
+    if (!job || !(job->name = ps_try_strdup(name))) {
+        free(job);
+        return NULL;
+    }
     job->pool = pool;
     job->refs = 1;
     pthread_mutex_init(&job->lock, NULL);
+    pthread_mutex_init(&job->staging, NULL);
     pthread_rwlockattr_init(&attr);
     pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&job->cut, &attr);
@@ -46,14 +51,17 @@ static void undeclare(struct psd_job *job)
     job->incarnations = NULL;
     job->n_partitions = job->n_variables = job->n_buckets = 0;
     job->bytes = 0;
+    psd_pool_give(job->pool, job->room);
+    job->room = 0;
 }
 
 void psd_job_free(struct psd_job *job)
 {
+    psd_staging_drop_all(job);
     undeclare(job);
-    free(job->client_buckets);
-    free(job->clients);
+    psd_clients_free(job);
     pthread_rwlock_destroy(&job->cut);
+    pthread_mutex_destroy(&job->staging);
     pthread_mutex_destroy(&job->lock);
     free(job->name);
     free(job);
@@ -137,7 +145,9 @@ static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Va
     if (from->trainable && (int)from->dtype != PS_FLOAT32)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable '%s' is %s; a trainable one must be float32",
                        from->name, ps_dtype_name((int)from->dtype));
-    v->name = ps_strdup(from->name);
+    v->name = ps_try_strdup(from->name);
+    if (!v->name)
+        return ps_no_memory(e, "the variables' names");
     v->dtype = (int)from->dtype;
     v->trainable = from->trainable;
     v->rank = from->n_shape;
@@ -155,8 +165,10 @@ static enum ps_code take_variables(struct psd_job *job, const Paramserver__V1__D
     job->n_buckets = 1;
     while (job->n_buckets < 2 * r->n_variables)
         job->n_buckets *= 2;
-    job->buckets = ps_alloc(job->n_buckets * sizeof *job->buckets);
-    job->variables = ps_alloc(r->n_variables * sizeof *job->variables);
+    job->buckets = ps_try_alloc_array(job->n_buckets, sizeof *job->buckets);
+    job->variables = ps_try_alloc_array(r->n_variables, sizeof *job->variables);
+    if (!job->buckets || !job->variables)
+        return ps_no_memory(e, "the variables");
     for (size_t i = 0; i < r->n_variables; i++)
         if (take_variable(job, r->variables[i], e))
             return e->code;
@@ -167,7 +179,9 @@ static enum ps_code take_variables(struct psd_job *job, const Paramserver__V1__D
 static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
     size_t at = 0;
-    job->partitions = ps_alloc(r->n_partitions * sizeof *job->partitions);
+    job->partitions = ps_try_alloc_array(r->n_partitions, sizeof *job->partitions);
+    if (!job->partitions)
+        return ps_no_memory(e, "the partitions");
     for (uint32_t i = 0; i < job->n_variables; i++) {
         struct psd_variable *v = &job->variables[i];
         uint64_t covered = 0;
@@ -196,30 +210,49 @@ static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__
     return PS_OK;
 }
 
-static uint64_t count_blocks(const struct psd_partition *p, size_t elem_size)
+// Bytes of an element that has not been changed yet.
+static size_t element_bytes(const struct psd_variable *v)
 {
-    uint64_t per_block = PS_BLOCK_BYTES / elem_size;
+    return v->dtype == PS_STRING ? PS_STRING_LENGTH : ps_dtype_size(v->dtype);
+}
+
+static uint32_t elements_per_block(const struct psd_variable *v)
+{
+    return v->dtype == PS_STRING ? PS_STRING_BLOCK : (uint32_t)(PS_BLOCK_BYTES / ps_dtype_size(v->dtype));
+}
+
+static uint64_t count_blocks(const struct psd_partition *p, uint32_t per_block)
+{
     return p->count / per_block + (p->count % per_block != 0);
 }
 
 // What a page takes besides its data: its head, and what malloc adds to align it.
 enum { PAGE_OVERHEAD = sizeof(struct psd_page) + 64 };
 
+static bool has_round(const struct psd_job *job, const struct psd_variable *v)
+{
+    return job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable;
+}
+
 // Bytes that the blocks of a partition and, in a sync job, its open round take, with all that is kept about them: with
 // many workers and small variables that is most of it. False: more than can be counted.
 static bool partition_bytes(const struct psd_job *job, const struct psd_partition *p, size_t *bytes)
 {
     const struct psd_variable *v = &job->variables[p->variable];
-    size_t size = ps_dtype_size(v->dtype), values, kept;
-    size_t copies = 1 + (size_t)SLOTS(job, v), per_block = sizeof(struct psd_block) + PAGE_OVERHEAD, once = 0;
-    if (job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable) {
-        copies += job->workers;
-        per_block += job->workers * (PAGE_OVERHEAD + sizeof(struct psd_page *) + sizeof(bool));
-        once = sizeof(struct psd_round) + job->workers * (sizeof(struct psd_contribution) + 64);
+    uint32_t per_block = elements_per_block(v), tail = (uint32_t)(p->count % per_block);
+    size_t size = element_bytes(v), slots = (size_t)SLOTS(job, v), gradients = 0, once = 0, values, pages, kept;
+    size_t each = sizeof(struct psd_block) + PAGE_OVERHEAD;
+    if (has_round(job, v)) {
+        gradients = job->workers;
+        each += gradients * (PAGE_OVERHEAD + sizeof(struct psd_page *) + sizeof(bool));
+        once = sizeof(struct psd_round) + gradients * (sizeof(struct psd_contribution) + 64);
     }
-    return !__builtin_mul_overflow(p->count * size, copies, &values) &&
-           !__builtin_mul_overflow(count_blocks(p, size), per_block, &kept) &&
-           !__builtin_add_overflow(values, kept, bytes) && !__builtin_add_overflow(*bytes, once, bytes);
+    size_t last = tail ? psd_page_bytes(tail * size, (int)slots) : 0;
+    return !__builtin_mul_overflow(p->count * size, gradients, &values) &&
+           !__builtin_mul_overflow(p->count / per_block, psd_page_bytes(per_block * size, (int)slots), &pages) &&
+           !__builtin_mul_overflow(count_blocks(p, per_block), each, &kept) &&
+           !__builtin_add_overflow(values, kept, bytes) && !__builtin_add_overflow(*bytes, pages, bytes) &&
+           !__builtin_add_overflow(*bytes, last + once, bytes);
 }
 
 // Of all of this task's partitions; SIZE_MAX: more than can be counted.
@@ -233,37 +266,58 @@ static size_t bytes_needed(const struct psd_job *job, uint32_t task)
     return total;
 }
 
+// Pages that have been made count themselves: their part of the room goes back.
+static void spend_room(struct psd_job *job, size_t bytes)
+{
+    psd_pool_give(job->pool, bytes);
+    job->room -= bytes;
+}
+
 static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, struct ps_error *e)
 {
     const struct psd_variable *v = &job->variables[p->variable];
-    size_t size = ps_dtype_size(v->dtype);
-    p->block_count = (uint32_t)(PS_BLOCK_BYTES / size);
-    uint64_t n = count_blocks(p, size);
-    p->blocks = ps_alloc(n * sizeof *p->blocks);
+    size_t size = element_bytes(v);
+    p->block_count = elements_per_block(v);
+    uint64_t n = count_blocks(p, p->block_count);
+    p->blocks = ps_try_alloc_array(n, sizeof *p->blocks);
+    if (!p->blocks)
+        return ps_no_memory(e, "the blocks");
     for (uint64_t k = 0; k < n; k++) {
         uint64_t left = p->count - k * p->block_count;
         uint32_t count = left < p->block_count ? (uint32_t)left : p->block_count;
         if (psd_block_init(&p->blocks[k], job->pool, count, size, SLOTS(job, v), e))
             return e->code;
+        spend_room(job, p->blocks[k].page->bytes);
         job->bytes += p->blocks[k].page->bytes;
         p->n_blocks++;
     }
-    if (job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable)
-        return psd_round_create(p, job->pool, job->workers, &p->round, e);
+    if (!has_round(job, v))
+        return PS_OK;
+    if (psd_round_create(p, job->pool, job->workers, &p->round, e))
+        return e->code;
+    spend_room(job, p->count * size * job->workers);
     return PS_OK;
 }
 
+// All of the room is taken at once, so that two jobs which are declared at the same time do not both count on it.
 static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_error *e)
 {
     size_t bytes = bytes_needed(job, task);
-    if (!psd_pool_has_room(job->pool, bytes))
+    if (!psd_pool_take(job->pool, bytes))
         return ps_fail(e, PS_RESOURCE_EXHAUSTED,
                        "declare: ps task %" PRIu32 " would need %zu bytes for job '%s' and has %zu of %zu left", task,
                        bytes, job->name, job->pool->limit - psd_pool_used(job->pool), job->pool->limit);
+    job->room = bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))
             return ps_error_prefix(e, "declare");
     return PS_OK;
+}
+
+static enum ps_code make_incarnations(struct psd_job *job, struct ps_error *e)
+{
+    job->incarnations = ps_try_alloc_array(job->workers, sizeof *job->incarnations);
+    return job->incarnations ? PS_OK : ps_no_memory(e, "the workers");
 }
 
 enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, uint32_t task,
@@ -272,11 +326,11 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
     job->update = r->update;
     job->workers = r->workers;
     job->tasks = r->tasks;
-    if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) || make_shard(job, task, e)) {
+    if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) || make_incarnations(job, e) ||
+        make_shard(job, task, e)) {
         undeclare(job);
         return e->code;
     }
-    job->incarnations = ps_alloc(job->workers * sizeof *job->incarnations);
     job->digest = psd_declaration_digest(r);
     atomic_store(&job->declared, true);
     return PS_OK;
@@ -284,38 +338,65 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
 
 // ---- ranges -------------------------------------------------------------------------------------------------------
 
-static struct psd_piece *new_piece(struct psd_pieces *pieces)
-{
-    if (pieces->n == pieces->cap) {
-        pieces->cap = pieces->cap ? 2 * pieces->cap : 8;
-        pieces->v = ps_realloc(pieces->v, pieces->cap * sizeof *pieces->v);
-    }
-    return &pieces->v[pieces->n++];
-}
-
 void psd_pieces_free(struct psd_pieces *pieces)
 {
     free(pieces->v);
     *pieces = (struct psd_pieces){0};
 }
 
-// The blocks of partition p that [first, end) of its variable touches.
-static enum ps_code locate_blocks(struct psd_variable *v, struct psd_partition *p, uint64_t first, uint64_t end,
-                                  bool whole_blocks, struct psd_pieces *pieces, struct ps_error *e)
+// Room for one more piece; NULL: no memory.
+static struct psd_piece *new_piece(struct psd_pieces *pieces)
 {
-    while (first < end) {
-        uint64_t at = first - p->first;
+    if (pieces->n == pieces->cap) {
+        size_t cap = pieces->cap ? 2 * pieces->cap : 8;
+        struct psd_piece *v = ps_try_realloc(pieces->v, cap * sizeof *v);
+        if (!v)
+            return NULL;
+        pieces->v = v;
+        pieces->cap = cap;
+    }
+    return &pieces->v[pieces->n++];
+}
+
+// Elements [first, end) of a variable, which a request's tensor of that index names.
+struct range {
+    struct psd_variable *variable;
+    uint64_t first, end;
+    uint32_t tensor;
+    enum psd_access access;
+};
+
+// The blocks of partition p that the range touches before `stop`; moves its first there.
+static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint64_t stop, struct psd_pieces *pieces,
+                                  struct ps_error *e)
+{
+    const struct psd_variable *v = r->variable;
+    bool whole = r->access != PSD_READ && (v->dtype == PS_STRING || (r->access == PSD_PUSH && p->round));
+    size_t size = ps_dtype_size(v->dtype);
+    while (r->first < stop) {
+        uint64_t at = r->first - p->first;
         uint32_t block = (uint32_t)(at / p->block_count), offset = (uint32_t)(at % p->block_count);
         uint32_t left = p->blocks[block].count - offset;
-        uint32_t count = end - first < left ? (uint32_t)(end - first) : left;
-        if (whole_blocks && count != p->blocks[block].count)
+        uint32_t count = stop - r->first < left ? (uint32_t)(stop - r->first) : left;
+        if (whole && count != p->blocks[block].count)
             return ps_fail(e, PS_INVALID_ARGUMENT,
                            "variable '%s': elements [%" PRIu64 ", %" PRIu64 ") cut block %" PRIu32
-                           " of the partition at %" PRIu64 "; an update covers whole blocks of %" PRIu32 " elements",
-                           v->name, first, end, block, p->first, p->block_count);
-        *new_piece(pieces) = (struct psd_piece){v, p, block, offset, count, first};
-        pieces->bytes += (uint64_t)count * ps_dtype_size(v->dtype);
-        first += count;
+                           " of the partition at %" PRIu64 "; %s covers whole blocks of %" PRIu32 " elements",
+                           v->name, r->first, r->end, block, p->first,
+                           v->dtype == PS_STRING ? "an update of strings" : "a push to a round", p->block_count);
+        struct psd_piece *piece = new_piece(pieces);
+        if (!piece)
+            return ps_no_memory(e, "the blocks of a request");
+        *piece = (struct psd_piece){.variable = r->variable,
+                                    .partition = p,
+                                    .first = r->first,
+                                    .block = block,
+                                    .offset = offset,
+                                    .count = count,
+                                    .tensor = r->tensor,
+                                    .bytes = (uint32_t)(count * size)};
+        pieces->bytes += piece->bytes;
+        r->first += count;
     }
     return PS_OK;
 }
@@ -337,8 +418,23 @@ static enum ps_code check_against(const struct psd_variable *v, const Paramserve
     return PS_OK;
 }
 
-enum ps_code psd_job_locate(const struct psd_job *job, const Paramserver__V1__Tensor *t, bool whole_blocks,
-                            struct psd_pieces *pieces, struct ps_error *e)
+// The partition of a variable in which an element of it lies.
+static struct psd_partition *partition_of(const struct psd_job *job, const struct psd_variable *v, uint64_t element)
+{
+    uint32_t low = v->first_partition, high = low + v->n_partitions;  // it is in [low, high)
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (job->partitions[middle].first <= element)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &job->partitions[low];
+}
+
+// last: the range before this one in the request; becomes this one.
+static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1__Tensor *t, struct range *last,
+                               struct ps_error *e)
 {
     struct psd_variable *v = psd_job_variable(job, t->variable);
     if (!v)
@@ -348,18 +444,74 @@ enum ps_code psd_job_locate(const struct psd_job *job, const Paramserver__V1__Te
     uint64_t first = t->first, end = t->first || t->count ? t->first + t->count : v->count;
     if (first == end)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the range at %" PRIu64 " is empty", v->name, first);
-    for (uint32_t i = 0; i < v->n_partitions && first < end; i++) {
-        struct psd_partition *p = &job->partitions[v->first_partition + i];
-        uint64_t stop = p->first + p->count < end ? p->first + p->count : end;
-        if (stop <= first)
-            continue;
-        if (!p->blocks)
-            return ps_fail(e, PS_FAILED_PRECONDITION,
-                           "variable '%s': elements from %" PRIu64 " on lie on ps task %" PRIu32 ", not here", v->name,
-                           first, p->task);
-        if (locate_blocks(v, p, first, stop, whole_blocks, pieces, e))
-            return e->code;
-        first = stop;
-    }
+    if (last->variable == v && first < last->end)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s': the range at %" PRIu64 " comes after one that ends at %" PRIu64
+                       "; expected ranges in order, without overlap",
+                       v->name, first, last->end);
+    last->variable = v;
+    last->first = first;
+    last->end = end;
     return PS_OK;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct psd_variable *const *x = a, *const *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+// Of pieces that come in the order of the request: does each variable come once? It does where they come as they were
+// declared, which is what clients do.
+static enum ps_code check_variables(const struct psd_pieces *pieces, struct ps_error *e)
+{
+    bool in_order = true;
+    size_t n = 0;
+    for (size_t i = 1; i < pieces->n; i++)
+        in_order &= pieces->v[i].variable >= pieces->v[i - 1].variable;
+    if (in_order)
+        return PS_OK;
+    const struct psd_variable **v = ps_try_alloc_array(pieces->n, sizeof *v), *twice = NULL;
+    if (!v)
+        return ps_no_memory(e, "the variables of a request");
+    for (size_t i = 0; i < pieces->n; i++)
+        if (i == 0 || pieces->v[i].variable != pieces->v[i - 1].variable)
+            v[n++] = pieces->v[i].variable;
+    qsort(v, n, sizeof *v, by_address);
+    for (size_t i = 1; i < n; i++)
+        if (v[i] == v[i - 1])
+            twice = v[i];
+    free(v);
+    return twice ? ps_fail(e, PS_INVALID_ARGUMENT,
+                           "variable '%s' comes again after another one; expected its ranges one after the other",
+                           twice->name)
+                 : PS_OK;
+}
+
+enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
+                            enum psd_access access, size_t payload, struct psd_pieces *pieces, struct ps_error *e)
+{
+    struct range r = {.access = access};
+    uint64_t need = 0;
+    if (n == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "the request names no tensor");
+    for (r.tensor = 0; r.tensor < n; r.tensor++) {
+        if (take_range(job, tensors[r.tensor], &r, e))
+            return e->code;
+        need += (r.end - r.first) * element_bytes(r.variable);
+        if (access != PSD_READ && need > payload)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "the tensors need at least %" PRIu64 " bytes of payload, %zu came",
+                           need, payload);
+        while (r.first < r.end) {
+            struct psd_partition *p = partition_of(job, r.variable, r.first);
+            uint64_t stop = p->first + p->count < r.end ? p->first + p->count : r.end;
+            if (!p->blocks)
+                return ps_fail(e, PS_FAILED_PRECONDITION,
+                               "variable '%s': elements from %" PRIu64 " on lie on ps task %" PRIu32 ", not here",
+                               r.variable->name, r.first, p->task);
+            if (locate_blocks(&r, p, stop, pieces, e))
+                return e->code;
+        }
+    }
+    return check_variables(pieces, e);
 }

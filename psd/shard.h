@@ -3,7 +3,7 @@
 // A job as this task sees it: its variables, who owns their partitions, and the blocks of those that lie
 // here.
 //
-// Receives from: service. Hands to: storage, round. Threads: any. A job is reference-counted; its declaration
+// Receives from: service. Hands to: storage, round, staging. Threads: any. A job is reference-counted; its declaration
 // (variables, partitions, rule) does not change once `declared` is set, so it is read without a lock.
 #ifndef PSD_SHARD_H
 #define PSD_SHARD_H
@@ -16,6 +16,7 @@
 #include "psd/storage.h"
 
 struct psd_round;
+struct psd_staged;
 
 struct psd_partition {
     uint32_t variable;  // index into the job's variables
@@ -56,8 +57,11 @@ struct psd_job {
 
     pthread_mutex_t lock;  // guards what has no remark of its own
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
-    // updates.
+    // updates. An atomic update holds it exclusively, pinning what goes into one message shared.
     pthread_rwlock_t cut;
+
+    pthread_mutex_t staging;    // guards
+    struct psd_staged *staged;  // atomic updates that are not complete (psd/staging.h)
 
     // The declaration.
     atomic_bool declared;
@@ -75,7 +79,8 @@ struct psd_job {
     struct psd_partition *partitions;
     uint32_t n_partitions;
     uint64_t digest;  // of the declaration: the same one may be sent again
-    uint64_t bytes;   // of pages of this task's blocks
+    _Atomic uint64_t bytes;  // of pages of this task's blocks
+    size_t room;             // taken from the pool for what is kept besides pages
     struct psd_pool *pool;
 
     struct psd_client *clients;
@@ -92,11 +97,14 @@ struct psd_job {
 
     // Counted since the start, and per second over the last second (by psd_core_tick).
     atomic_ullong updates, bytes_moved, duplicates, stale;
+    atomic_ullong nonfinite;    // pushes with a NaN or an infinity, refused or not
+    atomic_ullong staleness;    // the greatest that a push met
+    atomic_ullong marks_bytes;  // of the blocks' marks
     uint64_t last_updates, last_bytes;
     double updates_per_second, bytes_per_second;
 };
 
-struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);
+struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
 void psd_job_free(struct psd_job *job);
 
 // Fills the declaration of a fresh job and makes the blocks of this task's partitions. On failure the job is
@@ -106,15 +114,21 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
                              struct ps_error *e);
 uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *request);
 
+void psd_clients_free(struct psd_job *job);  // psd/clients.c
+
 struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name);
 
 // A run of elements inside one block of this task.
 struct psd_piece {
     struct psd_variable *variable;
     struct psd_partition *partition;
+    uint64_t first;          // element of the variable
     uint32_t block;
     uint32_t offset, count;  // elements inside the block
-    uint64_t first;          // element of the variable
+    uint32_t tensor;         // of the request
+    uint32_t bytes;          // of the values; of STRING as they are in a payload, 0 until that is known
+    uint32_t at;             // updates: where they begin in the payload
+    uint32_t text_at;        // STRING: at is where the lengths begin, this where the bytes do
 };
 
 struct psd_pieces {
@@ -123,12 +137,25 @@ struct psd_pieces {
     uint64_t bytes;
 };
 
-// Appends the pieces of a tensor's range, which must lie on this task (NOT_FOUND, OUT_OF_RANGE,
-// FAILED_PRECONDITION say what was asked and what is here). whole_blocks: as an update must be
-// (INVALID_ARGUMENT).
-enum ps_code psd_job_locate(const struct psd_job *job, const Paramserver__V1__Tensor *tensor, bool whole_blocks,
-                            struct psd_pieces *pieces, struct ps_error *e);
+// What a request does with its ranges: an update of a STRING variable or a push to a round covers whole blocks.
+enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
+
+// Appends the pieces of the ranges of a request, which must lie on this task, those of one variable one after the other
+// and in order (NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is here).
+// Pieces in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it weighs.
+enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
+                            enum psd_access access, size_t payload, struct psd_pieces *pieces, struct ps_error *e);
 void psd_pieces_free(struct psd_pieces *pieces);
+
+// The index past the last of the pieces from i on that lie in the block of piece i.
+static inline size_t psd_pieces_block_end(const struct psd_pieces *pieces, size_t i)
+{
+    size_t end = i + 1;
+    while (end < pieces->n && pieces->v[end].partition == pieces->v[i].partition &&
+           pieces->v[end].block == pieces->v[i].block)
+        end++;
+    return end;
+}
 
 static inline struct psd_block *psd_piece_block(const struct psd_piece *p)
 {

@@ -46,6 +46,32 @@ size_t psd_pool_used(struct psd_pool *pool)
     return used;
 }
 
+// The lock is held.
+static bool take(struct psd_pool *pool, size_t bytes)
+{
+    if (bytes > pool->limit || pool->used > pool->limit - bytes)
+        return false;
+    pool->used += bytes;
+    if (pool->used + pool->kept > pool->limit)
+        free_kept(pool);
+    return true;
+}
+
+bool psd_pool_take(struct psd_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool taken = take(pool, bytes);
+    pthread_mutex_unlock(&pool->lock);
+    return taken;
+}
+
+void psd_pool_give(struct psd_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->used -= bytes;
+    pthread_mutex_unlock(&pool->lock);
+}
+
 static void page_free(struct ps_owner *owner)
 {
     struct psd_page *page = (struct psd_page *)owner;
@@ -78,6 +104,22 @@ static struct psd_page *take_kept(struct psd_pool *pool, size_t bytes)
     return NULL;
 }
 
+// A page for room that has been taken; page: a kept one, or NULL. Gives the room back where malloc has nothing left.
+static struct psd_page *make_page(struct psd_pool *pool, size_t bytes, struct psd_page *page)
+{
+    if (!page)
+        page = aligned_alloc(64, (sizeof *page + bytes + 63) & ~(size_t)63);
+    if (!page) {
+        psd_pool_give(pool, bytes);
+        return NULL;
+    }
+    page->owner.free = page_free;
+    atomic_init(&page->owner.refs, 1);
+    page->pool = pool;
+    page->bytes = bytes;
+    return page;
+}
+
 struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes)
 {
     pthread_mutex_lock(&pool->lock);
@@ -86,19 +128,21 @@ struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes)
         free_kept(pool);
     pool->used += bytes;
     pthread_mutex_unlock(&pool->lock);
-    if (!page)
-        page = aligned_alloc(64, (sizeof *page + bytes + 63) & ~(size_t)63);
-    if (!page) {
-        pthread_mutex_lock(&pool->lock);
-        pool->used -= bytes;
-        pthread_mutex_unlock(&pool->lock);
-        return NULL;
+    return make_page(pool, bytes, page);
+}
+
+struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct psd_page *page = take_kept(pool, bytes);
+    bool room = take(pool, bytes);
+    if (!room && page) {
+        page->next_free = pool->free_pages;
+        pool->free_pages = page;
+        pool->kept += bytes;
     }
-    page->owner.free = page_free;
-    atomic_init(&page->owner.refs, 1);
-    page->pool = pool;
-    page->bytes = bytes;
-    return page;
+    pthread_mutex_unlock(&pool->lock);
+    return room ? make_page(pool, bytes, page) : NULL;
 }
 
 void psd_page_unref(struct psd_page *page)
@@ -164,6 +208,7 @@ enum ps_code psd_block_init(struct psd_block *b, struct psd_pool *pool, uint32_t
 
 void psd_block_fini(struct psd_block *b)
 {
+    psd_pool_give(b->page->pool, b->n_marks * sizeof *b->marks);
     psd_page_unref(b->page);
     free(b->marks);
     pthread_mutex_destroy(&b->lock);
@@ -180,30 +225,41 @@ struct psd_page *psd_block_pin(struct psd_block *b)
     return b->page;
 }
 
-// The mark of a client, made and advanced as needed. Valid until the next call for this block.
-static struct psd_mark *block_mark(struct psd_block *b, uint32_t client, uint64_t oldest)
+enum ps_code psd_block_prepare(struct psd_block *b, uint32_t client, atomic_ullong *bytes, struct ps_error *e)
 {
-    if (client >= b->n_marks) {
-        uint32_t n = client + 1 + client / 4;
-        b->marks = ps_realloc(b->marks, n * sizeof *b->marks);
-        memset(b->marks + b->n_marks, 0, (n - b->n_marks) * sizeof *b->marks);
-        b->n_marks = n;
+    if (client < b->n_marks)
+        return PS_OK;
+    uint32_t n = client + 1 + client / 4;
+    size_t more = (n - b->n_marks) * sizeof *b->marks;
+    if (!psd_pool_take(b->page->pool, more))
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                       "%zu bytes for the marks of what clients have changed do not fit the limit of %zu", more,
+                       b->page->pool->limit);
+    struct psd_mark *marks = ps_try_realloc(b->marks, n * sizeof *b->marks);
+    if (!marks) {
+        psd_pool_give(b->page->pool, more);
+        return ps_no_memory(e, "the marks of what clients have changed");
     }
-    psd_mark_advance(&b->marks[client], oldest);
-    return &b->marks[client];
+    memset(marks + b->n_marks, 0, more);
+    b->marks = marks;
+    b->n_marks = n;
+    atomic_fetch_add(bytes, more);
+    return PS_OK;
 }
 
-bool psd_block_has_stamp(struct psd_block *b, const struct psd_stamp *stamp)
+bool psd_block_has_stamp(const struct psd_block *b, const struct psd_stamp *stamp)
 {
-    return psd_mark_test(block_mark(b, stamp->client, stamp->oldest), stamp->sequence);
+    if (stamp->sequence < stamp->oldest)
+        return true;
+    return stamp->client < b->n_marks && psd_mark_test(&b->marks[stamp->client], stamp->sequence);
 }
 
 bool psd_block_stamp(struct psd_block *b, const struct psd_stamp *stamp)
 {
-    struct psd_mark *mark = block_mark(b, stamp->client, stamp->oldest);
-    if (psd_mark_test(mark, stamp->sequence))
+    if (psd_block_has_stamp(b, stamp))
         return false;
-    psd_mark_set(mark, stamp->sequence);
+    psd_mark_advance(&b->marks[stamp->client], stamp->oldest);
+    psd_mark_set(&b->marks[stamp->client], stamp->sequence);
     return true;
 }
 
@@ -216,6 +272,17 @@ enum ps_code psd_block_begin(struct psd_block *b, struct psd_page **out, struct 
     if (!*out)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory to copy a pinned block of %zu bytes", b->page->bytes);
     return PS_OK;
+}
+
+bool psd_block_begin_with(struct psd_block *b, size_t bytes, struct psd_page **spare, struct psd_page **out)
+{
+    if (!psd_block_pinned(b) && b->page->bytes == bytes) {
+        *out = b->page;
+        return true;
+    }
+    *out = *spare ? *spare : psd_page_try(b->page->pool, bytes);
+    *spare = NULL;
+    return *out != NULL;
 }
 
 void psd_block_commit(struct psd_block *b, struct psd_page *out)

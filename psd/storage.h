@@ -10,12 +10,13 @@
 // is held only to apply or to pin, never across I/O. A page is immutable while it has more than one
 // reference: references are added under the block's lock only.
 //
-// Lock order in psd, outermost first: core's job table, job, partition, job's cut, block, pool. Replies are
+// Lock order in psd, outermost first: core's job table, job, partition or staging, job's cut, block, pool. Replies are
 // made with none held.
 #ifndef PSD_STORAGE_H
 #define PSD_STORAGE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "common/rule.h"
 #include "common/slice.h"
@@ -36,16 +37,20 @@ struct psd_page {
 struct psd_pool {
     pthread_mutex_t lock;
     struct psd_page *free_pages;
-    size_t used, kept, limit;  // bytes: in pages given out, in free pages, at most in both
+    size_t used, kept, limit;  // bytes: in pages given out and taken otherwise, in free pages, at most in both
 };
 
 void psd_pool_init(struct psd_pool *pool, size_t limit);
 void psd_pool_fini(struct psd_pool *pool);  // all pages must have come back
 bool psd_pool_has_room(struct psd_pool *pool, size_t bytes);
 size_t psd_pool_used(struct psd_pool *pool);
-// Not zeroed. Goes past the limit rather than fail (psd_pool_has_room is asked before a request begins to
-// change anything); NULL only where malloc has nothing left.
+// Counts memory that is no page: room that is about to be needed, marks, clients. False: it does not fit the limit.
+bool psd_pool_take(struct psd_pool *pool, size_t bytes);
+void psd_pool_give(struct psd_pool *pool, size_t bytes);
+// Not zeroed. Goes past the limit rather than fail, for whoever has made sure of the room before; NULL only where
+// malloc has nothing left.
 struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes);
+struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes);  // NULL also where it does not fit the limit
 void psd_page_unref(struct psd_page *page);
 
 // ---- marks --------------------------------------------------------------------------------------------------------
@@ -72,10 +77,11 @@ void psd_mark_set(struct psd_mark *mark, uint64_t sequence);
 struct psd_block {
     pthread_mutex_t lock;
     struct psd_page *page;
-    uint32_t count;  // elements
-    uint32_t value_bytes;
+    uint32_t count;        // elements
+    uint32_t value_bytes;  // of STRING: of its elements' lengths (uint32 each) and, after them, their bytes
     uint64_t version;  // updates of any kind
     uint64_t steps;    // applications of the rule
+    uint64_t round;    // sync: the last one that was applied
     uint32_t n_marks;  // marks[client's index in the job]
     struct psd_mark *marks;
 };
@@ -92,13 +98,18 @@ void psd_block_fini(struct psd_block *b);
 // All of these: the block's lock is held.
 bool psd_block_pinned(const struct psd_block *b);
 struct psd_page *psd_block_pin(struct psd_block *b);
+// Makes room for the mark of a client, counted in *bytes and the pool. RESOURCE_EXHAUSTED: there is none.
+enum ps_code psd_block_prepare(struct psd_block *b, uint32_t client, atomic_ullong *bytes, struct ps_error *e);
 // Has the block taken this sequence?
-bool psd_block_has_stamp(struct psd_block *b, const struct psd_stamp *stamp);
-// Marks it as taken. False: it was already.
+bool psd_block_has_stamp(const struct psd_block *b, const struct psd_stamp *stamp);
+// Marks it as taken, where psd_block_prepare has been called for its client. False: it was already.
 bool psd_block_stamp(struct psd_block *b, const struct psd_stamp *stamp);
-// Begins a change: in is what to read, out where to write all of the page (the same page, or a fresh one).
-// psd_block_commit makes out the block's page and counts the update.
+// Begins a change: the block's page is what to read, *out where to write all of the page (the same page, or a fresh
+// one). psd_block_commit makes out the block's page and counts the update.
 enum ps_code psd_block_begin(struct psd_block *b, struct psd_page **out, struct ps_error *e);
+// Likewise, with *out of so many bytes: the block's own page where it may be written, else *spare (NULL: there is none;
+// taken if it is used), else another. False: that does not fit the limit.
+bool psd_block_begin_with(struct psd_block *b, size_t bytes, struct psd_page **spare, struct psd_page **out);
 void psd_block_commit(struct psd_block *b, struct psd_page *out);
 
 #endif

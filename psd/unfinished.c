@@ -7,8 +7,6 @@
         return ps_fail(&t->error, PS_UNIMPLEMENTED, #name " is not written yet"); \
     }
 
-UNFINISHED(psd_assign_sub)
-UNFINISHED(psd_push_pull)
 UNFINISHED(psd_set_hyper)
 UNFINISHED(psd_prepare_hyper)
 UNFINISHED(psd_sum_squares)

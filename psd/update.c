@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/utf8.h"
+#include "psd/numbers.h"
 #include "psd/step.h"
 
 bool psd_job_fail(struct psd_job *job, const char *reason)
@@ -20,91 +21,172 @@ bool psd_job_fail(struct psd_job *job, const char *reason)
     return true;
 }
 
-// Walks payload bytes in runs of whole, aligned elements: the received bytes themselves where they are
-// aligned, else a copy of a few KiB. Slices of the network may begin and end anywhere.
-struct run {
-    const struct ps_rope *payload;
-    size_t offset, left;  // bytes
-    size_t elem;
-    const void *data;
-    size_t n;  // elements
-    _Alignas(64) uint8_t scratch[16 << 10];
+// ---- payload ------------------------------------------------------------------------------------------------------
+
+// Moves to the slice in which offset lies, which is below the payload's end. Returns where in it.
+static size_t seek(struct psd_feed *f, size_t offset)
+{
+    if (offset < f->base)
+        f->slice = f->base = 0;
+    while (offset - f->base >= f->payload->v[f->slice].len)
+        f->base += f->payload->v[f->slice++].len;
+    return offset - f->base;
+}
+
+void psd_feed_copy(struct psd_feed *f, size_t offset, size_t len, void *to)
+{
+    uint8_t *out = to;
+    while (len) {
+        size_t at = seek(f, offset), n = f->payload->v[f->slice].len - at;
+        n = n < len ? n : len;
+        memcpy(out, f->payload->v[f->slice].data + at, n);
+        out += n;
+        offset += n;
+        len -= n;
+    }
+}
+
+enum { RUN_BYTES = 16 << 10 };
+
+void psd_feed_walk(struct psd_feed *f, size_t offset, size_t bytes, size_t elem,
+                   bool (*fn)(void *arg, size_t first, const void *data, size_t n), void *arg)
+{
+    _Alignas(64) uint8_t scratch[RUN_BYTES];
+    for (size_t done = 0, len; done < bytes; done += len) {
+        size_t at = seek(f, offset + done);
+        const uint8_t *here = f->payload->v[f->slice].data + at;
+        size_t left = bytes - done < RUN_BYTES ? bytes - done : RUN_BYTES;
+        len = f->payload->v[f->slice].len - at;
+        len = (len < left ? len : left) / elem * elem;
+        if (len == 0 || (uintptr_t)here % elem) {
+            len = left;
+            psd_feed_copy(f, offset + done, len, scratch);
+            here = scratch;
+        }
+        if (!fn(arg, done / elem, here, len / elem))
+            return;
+    }
+}
+
+struct scan {
+    int dtype;
+    size_t size;
+    uint64_t n, first;
 };
 
-static bool next_run(struct run *r)
+static bool scan_run(void *arg, size_t at, const void *data, size_t n)
 {
-    if (r->left == 0)
-        return false;
-    size_t at = r->offset, i = 0;
-    while (at >= r->payload->v[i].len)
-        at -= r->payload->v[i++].len;
-    const uint8_t *here = r->payload->v[i].data + at;
-    size_t bytes = r->payload->v[i].len - at;
-    bytes = (bytes < r->left ? bytes : r->left) / r->elem * r->elem;
-    if (bytes == 0 || (uintptr_t)here % r->elem) {
-        bytes = r->left < sizeof r->scratch ? r->left : sizeof r->scratch;
-        ps_rope_copy_out(r->payload, r->offset, bytes, r->scratch);
-        here = r->scratch;
-    }
-    r->data = here;
-    r->n = bytes / r->elem;
-    r->offset += bytes;
-    r->left -= bytes;
+    struct scan *s = arg;
+    size_t found = psd_numbers_nonfinite(s->dtype, data, n), i = 0;
+    while (found && !s->n && !psd_numbers_nonfinite(s->dtype, (const uint8_t *)data + i * s->size, 1))
+        i++;
+    if (found && !s->n)
+        s->first = at + i;
+    s->n += found;
     return true;
 }
 
-void psd_update_push(const struct psd_job *job, const struct psd_variable *v, struct psd_block *b, struct psd_page *out,
-                     const struct ps_rope *payload, size_t offset)
+uint64_t psd_update_nonfinite(const struct psd_piece *p, struct psd_feed *feed, uint64_t *first)
 {
-    struct psd_step step;
-    struct run r = {.payload = payload, .offset = offset, .left = b->value_bytes, .elem = sizeof(float)};
-    psd_step_init(&step, job, v, b, 0);
-    for (size_t at = 0; next_run(&r); at += r.n)
-        psd_step_apply(&step, b, out, at, r.n, r.data);
-    b->steps++;
+    struct scan s = {.dtype = p->variable->dtype, .size = ps_dtype_size(p->variable->dtype)};
+    if (s.dtype == PS_FLOAT32 || s.dtype == PS_FLOAT64)
+        psd_feed_walk(feed, p->at, p->bytes, s.size, scan_run, &s);
+    if (s.n && first)
+        *first = p->first + s.first;
+    return s.n;
 }
 
-#define ADD(type)                                                          \
-    do {                                                                   \
-        const type *from = (const type *)b->page->data + at, *by = r.data; \
-        type *to = (type *)out->data + at;                                 \
-        for (size_t i = 0; i < r.n; i++)                                   \
-            to[i] = from[i] + by[i];                                       \
-    } while (0)
+// ---- a block ------------------------------------------------------------------------------------------------------
 
-static void copy_slots(const struct psd_block *b, struct psd_page *out)
+enum psd_change psd_update_change(int method, const struct psd_variable *v)
+{
+    switch (method) {
+    case PARAMSERVER__V1__METHOD__PUT:
+        return PSD_PUT;
+    case PARAMSERVER__V1__METHOD__ASSIGN_ADD:
+        return PSD_ADD;
+    case PARAMSERVER__V1__METHOD__ASSIGN_SUB:
+        return PSD_SUBTRACT;
+    default:
+        return v->trainable ? PSD_RULE : PSD_ADD;
+    }
+}
+
+struct change {
+    enum psd_change how;
+    int dtype;
+    size_t size;  // of an element; 1 where they are bytes to copy, which need no alignment
+    const struct psd_block *b;
+    struct psd_page *out;
+    size_t offset;  // of the piece, in elements
+    struct psd_step step;
+};
+
+static bool change_run(void *arg, size_t first, const void *data, size_t n)
+{
+    struct change *c = arg;
+    size_t at = c->offset + first;
+    const void *from = c->b->page->data + at * c->size;
+    void *to = c->out->data + at * c->size;
+    switch (c->how) {
+    case PSD_PUT:
+        memcpy(to, data, n * c->size);
+        break;
+    case PSD_ADD:
+        psd_numbers_add(c->dtype, to, from, data, n);
+        break;
+    case PSD_SUBTRACT:
+        psd_numbers_subtract(c->dtype, to, from, data, n);
+        break;
+    case PSD_RULE:
+        psd_step_apply(&c->step, c->b, c->out, at, n, data);
+        break;
+    }
+    return true;
+}
+
+// What no piece writes: all around a slice, the slots of what is no rule's update.
+static void copy_the_rest(enum psd_change how, const struct psd_piece *piece, const struct psd_block *b,
+                          struct psd_page *out)
 {
     size_t from = psd_slot_offset(b->value_bytes, 0);
-    if (out != b->page && b->page->bytes > from)
+    if (out == b->page)
+        return;
+    if (piece->count < b->count)
+        memcpy(out->data, b->page->data, b->page->bytes);
+    else if (how != PSD_RULE && b->page->bytes > from)
         memcpy(out->data + from, b->page->data + from, b->page->bytes - from);
 }
 
-// Integers wrap around.
-void psd_update_add(int dtype, const struct psd_block *b, struct psd_page *out, const struct ps_rope *payload,
-                    size_t offset)
+static void put_strings(const struct psd_piece *p, struct psd_block *b, struct psd_page *out, struct psd_feed *feed)
 {
-    struct run r = {.payload = payload, .offset = offset, .left = b->value_bytes, .elem = ps_dtype_size(dtype)};
-    for (size_t at = 0; next_run(&r); at += r.n) {
-        switch (dtype) {
-        case PS_FLOAT32:
-            ADD(float);
-            break;
-        case PS_FLOAT64:
-            ADD(double);
-            break;
-        case PS_INT32:
-            ADD(uint32_t);
-            break;
-        case PS_INT64:
-            ADD(uint64_t);
-            break;
-        }
-    }
-    copy_slots(b, out);
+    size_t lengths = (size_t)p->count * PS_STRING_LENGTH;
+    psd_feed_copy(feed, p->at, lengths, out->data);
+    psd_feed_copy(feed, p->text_at, p->bytes - lengths, out->data + lengths);
+    b->value_bytes = p->bytes;
 }
 
-void psd_update_put(const struct psd_block *b, struct psd_page *out, const struct ps_rope *payload, size_t offset)
+void psd_update_block(const struct psd_job *job, enum psd_change how, const struct psd_piece *pieces, size_t n,
+                      struct psd_block *b, struct psd_page *out, struct psd_feed *feed)
 {
-    ps_rope_copy_out(payload, offset, b->value_bytes, out->data);
-    copy_slots(b, out);
+    const struct psd_variable *v = pieces->variable;
+    size_t size = ps_dtype_size(v->dtype);
+    struct change c = {.how = how, .dtype = v->dtype, .size = how == PSD_PUT ? 1 : size, .b = b, .out = out};
+    if (v->dtype == PS_STRING) {
+        put_strings(pieces, b, out, feed);
+        return;
+    }
+    copy_the_rest(how, pieces, b, out);
+    if (how == PSD_RULE)
+        psd_step_init(&c.step, job, v, b, 0);
+    for (size_t i = 0; i < n; i++) {
+        c.offset = pieces[i].offset * (size / c.size);
+        psd_feed_walk(feed, pieces[i].at, pieces[i].bytes, c.size, change_run, &c);
+    }
+    b->steps += how == PSD_RULE;
+}
+
+size_t psd_update_page_bytes(const struct psd_piece *piece, const struct psd_block *b)
+{
+    return piece->variable->dtype == PS_STRING ? piece->bytes : b->page->bytes;
 }

@@ -4,6 +4,7 @@
 #ifndef TEST_PSD_JOB_H
 #define TEST_PSD_JOB_H
 
+#include "psd/service.h"
 #include "tests/unit/psd_core.h"
 
 #define M(name) PARAMSERVER__V1__METHOD__##name
@@ -125,6 +126,15 @@ static inline void job_open(struct job *j, Paramserver__V1__Update update, const
     struct answer a = declare(j, update, rule);
     if (a.code)
         fail_msg("declare: %s", a.text);
+}
+
+// What the pool has given out, but for what is kept of clients and of what they have changed.
+static inline size_t pages_used(struct psd_core *core)
+{
+    size_t used = psd_pool_used(&core->pool);
+    for (const struct psd_job *job = core->jobs; job; job = job->next)
+        used -= job->marks_bytes + job->cap_clients * (sizeof(struct psd_client) + sizeof(uint32_t));
+    return used;
 }
 
 // A push (or put, or add) of `count` floats of `value` to elements from `first` on of a variable.
