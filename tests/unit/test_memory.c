@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "common/dtype.h"
 #include "common/memory.h"
 #include "common/wire.h"
 
@@ -16,13 +17,13 @@ static void an_async_partition(void **state)
 {
     (void)state;
     struct ps_memory m = {0};
-    assert_true(ps_memory_add(&m, &(struct ps_memory_part){.count = 1000, .elem_size = 4, .slots = 2}));
+    assert_true(ps_memory_add(&m, &(struct ps_memory_part){.count = 1000, .dtype = PS_FLOAT32, .slots = 2}));
     assert_int_equal(m.blocks, 1);
     assert_int_equal(m.values, 4000);
-    assert_int_equal(m.slots, 8000);
+    assert_int_equal(m.slots, 2 * 4032);  // each begins at a multiple of 64
     assert_int_equal(m.rounds, 0);
     assert_int_equal(m.kept, PS_MEMORY_BLOCK + PS_MEMORY_PAGE);
-    assert_int_equal(ps_memory_total(&m), 12000 + PS_MEMORY_BLOCK + PS_MEMORY_PAGE);
+    assert_int_equal(ps_memory_total(&m), 4000 + 2 * 4032 + PS_MEMORY_BLOCK + PS_MEMORY_PAGE);
     assert_int_equal(ps_memory_marks(&m, 3), 120);
 }
 
@@ -31,7 +32,7 @@ static void a_sync_partition_holds_every_workers_gradient(void **state)
     (void)state;
     struct ps_memory m = {0};
     const struct ps_memory_part part = {
-        .count = 3 * PS_BLOCK_BYTES / 4 + 1, .elem_size = 4, .slots = 1, .round_workers = 5};
+        .count = 3 * PS_BLOCK_BYTES / 4 + 1, .dtype = PS_FLOAT32, .slots = 1, .round_workers = 5};
     assert_true(ps_memory_add(&m, &part));
     assert_int_equal(m.blocks, 4);
     assert_int_equal(m.values, 4 * part.count);
@@ -48,23 +49,33 @@ static void blocks_end_where_they_should(void **state)
     const uint64_t counts[] = {1, full - 1, full, full + 1, 2 * full, 2 * full + 1}, blocks[] = {1, 1, 1, 2, 2, 3};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         struct ps_memory m = {0};
-        assert_true(ps_memory_add(&m, &(struct ps_memory_part){.count = counts[i], .elem_size = 8}));
+        assert_true(ps_memory_add(&m, &(struct ps_memory_part){.count = counts[i], .dtype = PS_FLOAT64}));
         assert_int_equal(m.blocks, blocks[i]);
     }
+}
+
+static void a_block_of_strings_is_of_1024(void **state)
+{
+    (void)state;
+    struct ps_memory m = {0};
+    assert_true(ps_memory_add(&m, &(struct ps_memory_part){.count = 1025, .dtype = PS_STRING}));
+    assert_int_equal(m.blocks, 2);
+    assert_int_equal(m.values, 4 * 1025);
 }
 
 static void what_cannot_be_counted_changes_nothing(void **state)
 {
     (void)state;
     static const struct ps_memory_part much[] = {
-        {.count = UINT64_MAX, .elem_size = 4},
-        {.count = UINT64_MAX / 4, .elem_size = 4},
-        {.count = INT64_MAX / 8, .elem_size = 4, .slots = 2},
-        {.count = INT64_MAX / 8, .elem_size = 4, .round_workers = 2},
-        {.count = 1, .elem_size = 4, .slots = SIZE_MAX},
+        {.count = UINT64_MAX, .dtype = PS_FLOAT32},
+        {.count = UINT64_MAX / 4, .dtype = PS_FLOAT32},
+        {.count = INT64_MAX / 8, .dtype = PS_FLOAT32, .slots = 2},
+        {.count = INT64_MAX / 8, .dtype = PS_FLOAT32, .round_workers = 2},
+        {.count = 1, .dtype = PS_FLOAT32, .slots = SIZE_MAX},
+        {.count = 1, .dtype = 99},
     };
     struct ps_memory m = {0};
-    assert_true(ps_memory_add(&m, &(struct ps_memory_part){.count = 10, .elem_size = 4}));
+    assert_true(ps_memory_add(&m, &(struct ps_memory_part){.count = 10, .dtype = PS_FLOAT32}));
     uint64_t before = ps_memory_total(&m);
     for (size_t i = 0; i < sizeof much / sizeof *much; i++) {
         assert_false(ps_memory_add(&m, &much[i]));
@@ -72,7 +83,7 @@ static void what_cannot_be_counted_changes_nothing(void **state)
         assert_int_equal(m.blocks, 1);
     }
     // Two that fit alone, and not together.
-    const struct ps_memory_part half = {.count = INT64_MAX / 8, .elem_size = 4};
+    const struct ps_memory_part half = {.count = INT64_MAX / 8, .dtype = PS_FLOAT32};
     struct ps_memory two = {0};
     assert_true(ps_memory_add(&two, &half));
     assert_false(ps_memory_add(&two, &half));
@@ -85,6 +96,7 @@ int main(void)
         cmocka_unit_test(an_async_partition),
         cmocka_unit_test(a_sync_partition_holds_every_workers_gradient),
         cmocka_unit_test(blocks_end_where_they_should),
+        cmocka_unit_test(a_block_of_strings_is_of_1024),
         cmocka_unit_test(what_cannot_be_counted_changes_nothing),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);

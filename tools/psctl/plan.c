@@ -125,12 +125,11 @@ static void plan_fini(struct plan *plan)
 // as the most there is.
 static void load_add(struct load *load, const struct plan *plan, const struct ps_partition *p)
 {
-    const struct ps_placement_var *var = &plan->vars[p->var];
     const psc_variable *v = &plan->variables[p->var];
     bool rounds = plan->sync && (v->trainable || v->rule);
     const struct ps_memory_part part = {.count = p->count,
-                                        .elem_size = var->elem_size,
-                                        .slots = var->slots,
+                                        .dtype = (int)v->dtype,
+                                        .slots = plan->vars[p->var].slots,
                                         .round_workers = rounds ? plan->workers : 0};
     load->partitions++;
     if (!ps_memory_add(&load->memory, &part))
@@ -181,7 +180,9 @@ static void variable_row(struct table *t, const struct plan *plan, size_t i)
 
 static struct load load_of_task(const struct plan *plan, uint32_t task)
 {
-    struct load load = {0};
+    struct load load = {.memory.kept = PS_MEMORY_JOB};
+    if (plan->sync && task == 0)
+        load.memory.kept += PS_MEMORY_NORM * (plan->n_vars + plan->n_partitions);
     size_t last = plan->n_vars;
     for (size_t p = 0; p < plan->n_partitions; p++) {
         const struct ps_partition *partition = &plan->partitions[p];
