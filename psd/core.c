@@ -9,7 +9,10 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "psd/hyper.h"
+#include "psd/norms.h"
 #include "psd/service.h"
+#include "psd/staging.h"
 #include "psd/update.h"
 #include "psd/waits.h"
 
@@ -205,6 +208,9 @@ void psd_jobs_release(struct psd_core *core, struct psd_jobs *jobs)
 static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     psd_control_tick(core, job, now, ready);
+    psd_tuning_tick(core, job, now, ready);
+    psd_norms_send(core, job, ready);
+    psd_staging_tick(job, now);
     psd_waits_end_late(core, job, now);
     if (atomic_load(&job->failed) == 2)
         psd_job_collect(job, ready);

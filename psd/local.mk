@@ -7,7 +7,9 @@ libpsdcore_la_SOURCES = \
 	psd/control.c psd/control.h \
 	psd/core.c psd/core.h \
 	psd/draft.c psd/draft.h \
+	psd/hyper.c psd/hyper.h \
 	psd/lease.c psd/meeting.c psd/member.c \
+	psd/norms.c psd/norms.h \
 	psd/roster.c \
 	psd/round.c psd/round.h \
 	psd/service.h psd/service_admin.c psd/service_data.c psd/service_declare.c psd/service_read.c \
@@ -15,7 +17,6 @@ libpsdcore_la_SOURCES = \
 	psd/staging.c psd/staging.h \
 	psd/storage.c psd/storage.h \
 	psd/step.c psd/step.h \
-	psd/unfinished.c \
 	psd/update.c psd/update.h \
 	psd/waits.c psd/waits.h
 libpsdcore_la_LIBADD = libcommon.la libpsdnumbers.la

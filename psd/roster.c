@@ -9,6 +9,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "psd/control.h"
+#include "psd/norms.h"
+#include "psd/staging.h"
 #include "psd/update.h"
 
 // ---- members on the wire ------------------------------------------------------------------------------------------
@@ -61,6 +63,11 @@ static bool roster_init(struct psd_roster *roster, uint64_t epoch, uint32_t work
 {
     *roster = (struct psd_roster){epoch, workers, ps_try_alloc_array(workers, sizeof *roster->takes_part)};
     return roster->takes_part != NULL;
+}
+
+static bool is_gone(Paramserver__V1__MemberState state)
+{
+    return state == PARAMSERVER__V1__MEMBER_STATE__LEFT || state == PARAMSERVER__V1__MEMBER_STATE__DEAD;
 }
 
 // Nobody changes anything any more under an incarnation that has died.
@@ -186,7 +193,11 @@ static void take_members(struct psd_turn *t, const Paramserver__V1__SetMembersRe
     for (size_t i = 0; i < r->n_members; i++)
         fence(t->job, r->members[i]->rank, r->members[i]->state, r->members[i]->incarnation);
     pthread_mutex_unlock(&t->job->lock);
+    for (size_t i = 0; i < r->n_members; i++)
+        if (is_gone(r->members[i]->state))
+            psd_staging_drop_worker(t->job, r->members[i]->rank);
     reform_rounds(t->job, roster, &t->ready);
+    psd_norms_send(t->core, t->job, &t->ready);
 }
 
 int psd_set_members(struct psd_turn *t)
@@ -302,20 +313,26 @@ static void tell(struct psd_core *core, struct psd_job *job, uint32_t task, uint
 }
 
 // This task's own rounds hear of it without a message.
-static void tell_self(struct psd_job *job, struct psd_call **ready)
+static void tell_self(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
     struct psd_roster roster = {0};
     struct counted counted = {0};
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
-    bool must = must_tell(c, 0) && roster_init(&roster, c->epoch, c->workers);
+    bool *gone = must_tell(c, 0) ? ps_try_alloc_array(c->workers, sizeof *gone) : NULL;
+    bool must = gone && roster_init(&roster, c->epoch, c->workers);
     for (uint32_t i = 0; must && i < c->workers; i++) {
+        gone[i] = is_gone(c->members[i].state);
         roster.takes_part[i] = takes_part(c->members[i].state, c->members[i].resting);
         fence(job, i, c->members[i].state, c->members[i].incarnation);
     }
     pthread_mutex_unlock(&job->lock);
     if (must) {
+        for (uint32_t i = 0; i < roster.n; i++)
+            if (gone[i])
+                psd_staging_drop_worker(job, i);
         reform_rounds(job, &roster, ready);
+        psd_norms_send(core, job, ready);
         if (counted_init(&counted, job)) {
             pthread_mutex_lock(&job->lock);
             if (job->control == c && roster.epoch > c->told[0]) {
@@ -328,6 +345,7 @@ static void tell_self(struct psd_job *job, struct psd_call **ready)
         counted_fini(&counted);
     }
     free(roster.takes_part);
+    free(gone);
 }
 
 void psd_roster_spread(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
@@ -336,7 +354,7 @@ void psd_roster_spread(struct psd_core *core, struct psd_job *job, uint64_t now,
         return;
     if (atomic_load(&job->failed) == 2)
         psd_job_collect(job, ready);
-    tell_self(job, ready);
+    tell_self(core, job, ready);
     for (uint32_t task = 1; task < core->config.tasks; task++)
         tell(core, job, task, now);
 }

@@ -6,30 +6,48 @@
 #include <string.h>
 
 #include "common/alloc.h"
-#include "psd/step.h"
+#include "psd/hyper.h"
+#include "psd/norms.h"
 #include "psd/update.h"
 
-enum ps_code psd_round_create(struct psd_partition *p, struct psd_pool *pool, uint32_t workers, struct psd_round **out,
-                              struct ps_error *e)
+static enum ps_code take_memory(struct psd_round *round, struct psd_pool *pool)
 {
-    struct psd_round *round = ps_alloc(sizeof *round);
-    pthread_mutex_init(&round->lock, NULL);
-    round->partition = p;
-    round->workers = workers;
-    round->member = ps_alloc(workers * sizeof *round->member);
-    round->contributions = ps_alloc(workers * sizeof *round->contributions);
-    *out = round;
+    const struct psd_partition *p = round->partition;
+    size_t n = p->n_blocks, workers = round->workers;
+    round->member = ps_try_alloc_array(workers, sizeof *round->member);
+    round->counted = ps_try_alloc_array(workers, sizeof *round->counted);
+    round->contributions = ps_try_alloc_array(workers, sizeof *round->contributions);
+    if (!round->member || !round->counted || !round->contributions)
+        return PS_RESOURCE_EXHAUSTED;
     for (uint32_t rank = 0; rank < workers; rank++) {
         struct psd_contribution *c = &round->contributions[rank];
-        round->member[rank] = true;
-        c->in = ps_alloc(p->n_blocks * sizeof *c->in);
-        c->pages = ps_alloc(p->n_blocks * sizeof(struct psd_page *));
-        for (uint32_t k = 0; k < p->n_blocks; k++) {
-            c->pages[k] = psd_page_new(pool, p->blocks[k].value_bytes);
-            if (!c->pages[k])
-                return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the gradients of %" PRIu32 " workers", workers);
-        }
+        c->in = ps_try_alloc_array(n, sizeof *c->in);
+        c->pages = ps_try_alloc_array(n, sizeof(struct psd_page *));
+        if (!c->in || !c->pages)
+            return PS_RESOURCE_EXHAUSTED;
+        for (uint32_t k = 0; k < n; k++)
+            if (!(c->pages[k] = psd_page_new(pool, p->blocks[k].value_bytes)))
+                return PS_RESOURCE_EXHAUSTED;
     }
+    return PS_OK;
+}
+
+enum ps_code psd_round_create(const struct psd_job *job, struct psd_partition *p, struct psd_round **out,
+                              struct ps_error *e)
+{
+    struct psd_round *round = ps_try_alloc(sizeof *round);
+    if (!round)
+        return ps_no_memory(e, "a round");
+    pthread_mutex_init(&round->lock, NULL);
+    round->partition = p;
+    round->workers = job->workers;
+    round->enough = job->replicas_to_aggregate ? job->replicas_to_aggregate : job->workers;
+    if (take_memory(round, job->pool)) {
+        psd_round_destroy(round);
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the gradients of %" PRIu32 " workers", job->workers);
+    }
+    memset(round->member, true, job->workers * sizeof *round->member);
+    *out = round;
     return PS_OK;
 }
 
@@ -37,7 +55,7 @@ void psd_round_destroy(struct psd_round *round)
 {
     if (!round)
         return;
-    for (uint32_t rank = 0; rank < round->workers; rank++) {
+    for (uint32_t rank = 0; round->contributions && rank < round->workers; rank++) {
         struct psd_contribution *c = &round->contributions[rank];
         for (uint32_t k = 0; c->pages && k < round->partition->n_blocks; k++)
             if (c->pages[k])
@@ -46,9 +64,47 @@ void psd_round_destroy(struct psd_round *round)
         free(c->in);
     }
     free(round->contributions);
+    free(round->counted);
     free(round->member);
     pthread_mutex_destroy(&round->lock);
     free(round);
+}
+
+// ---- gradients ----------------------------------------------------------------------------------------------------
+
+// The functions below: the round's lock is held.
+
+static bool is_whole(const struct psd_round *round, uint32_t rank)
+{
+    return round->contributions[rank].blocks == round->partition->n_blocks;
+}
+
+// Completes an open round in which enough members' gradients are whole. Those of departed workers are there besides.
+static void judge(struct psd_round *round)
+{
+    uint32_t members = 0, whole = 0, departed = 0;
+    for (uint32_t rank = 0; rank < round->workers; rank++) {
+        members += round->member[rank];
+        whole += round->member[rank] && is_whole(round, rank);
+        departed += !round->member[rank] && is_whole(round, rank);
+    }
+    uint32_t needed = members < round->enough ? members : round->enough;
+    if (round->state == PSD_ROUND_OPEN && whole >= needed && whole + departed)
+        round->state = PSD_ROUND_COMPLETE;
+}
+
+// The first round that is not complete.
+static uint64_t open_number(const struct psd_round *round)
+{
+    return round->closed + 1 + (round->state != PSD_ROUND_OPEN);
+}
+
+uint64_t psd_round_open(struct psd_round *round)
+{
+    pthread_mutex_lock(&round->lock);
+    uint64_t open = open_number(round);
+    pthread_mutex_unlock(&round->lock);
+    return open;
 }
 
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
@@ -56,7 +112,7 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
 {
     enum ps_code code = PS_OK;
     pthread_mutex_lock(&round->lock);
-    *outcome = number <= round->closed ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
+    *outcome = number < open_number(round) ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
     if (number > round->closed + 1)
         code = ps_fail(e, PS_FAILED_PRECONDITION,
                        "variable '%s': round %" PRIu64 " is open, the push is for round %" PRIu64, variable,
@@ -64,7 +120,7 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
     else if (!round->member[rank])
         code = ps_fail(e, PS_ABORTED, "variable '%s': worker %" PRIu32 " is not a member of round %" PRIu64 " any more",
                        variable, rank, round->closed + 1);
-    else if (number == round->closed + 1 && round->contributions[rank].in[block])
+    else if (number == open_number(round) && round->contributions[rank].in[block])
         code = ps_fail(e, PS_ALREADY_EXISTS,
                        "variable '%s': worker %" PRIu32 " has already contributed a gradient to round %" PRIu64,
                        variable, rank, number);
@@ -80,7 +136,7 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
     pthread_mutex_lock(&round->lock);
     struct psd_contribution *c = &round->contributions[rank];
     struct psd_block *b = &round->partition->blocks[block];
-    bool open = number == round->closed + 1, fresh = open && !c->in[block];
+    bool open = round->state == PSD_ROUND_OPEN && number == round->closed + 1, fresh = open && !c->in[block];
     pthread_mutex_lock(&b->lock);
     bool had = fresh ? !psd_block_stamp(b, stamp) : psd_block_has_stamp(b, stamp);
     pthread_mutex_unlock(&b->lock);
@@ -93,36 +149,14 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
         c->in[block] = true;
         c->examples = examples;
         c->blocks++;
+        if (is_whole(round, rank))
+            judge(round);
     }
     pthread_mutex_unlock(&round->lock);
     return outcome;
 }
 
-// The round's lock is held.
-static void forget_gradients(struct psd_round *round)
-{
-    for (uint32_t rank = 0; rank < round->workers; rank++) {
-        struct psd_contribution *c = &round->contributions[rank];
-        memset(c->in, 0, round->partition->n_blocks * sizeof *c->in);
-        c->blocks = 0;
-    }
-}
-
-static bool is_whole(const struct psd_round *round, uint32_t rank)
-{
-    return round->contributions[rank].blocks == round->partition->n_blocks;
-}
-
-static bool is_complete(const struct psd_round *round)
-{
-    bool any = false;
-    for (uint32_t rank = 0; rank < round->workers; rank++) {
-        if (round->member[rank] && !is_whole(round, rank))
-            return false;
-        any |= is_whole(round, rank);
-    }
-    return any;
-}
+// ---- the update ---------------------------------------------------------------------------------------------------
 
 // Elements [at, at + n) of a block's mean gradient: sum(n_i g_i) / sum(n_i), in rank order. A mean over no example is
 // no number, so one with n_i = 0 is not even multiplied.
@@ -144,7 +178,7 @@ static void mean_gradient(const struct psd_round *round, uint32_t block, size_t 
 // Takes a block's mean gradient in runs that stay in the first-level cache.
 enum { RUN = 4096 };
 
-static void apply_block(struct psd_job *job, const struct psd_round *round, uint32_t k, float total)
+static void apply_block(struct psd_job *job, const struct psd_round *round, uint32_t k, float total, float factor)
 {
     struct psd_block *b = &round->partition->blocks[k];
     float mean[RUN];
@@ -155,6 +189,7 @@ static void apply_block(struct psd_job *job, const struct psd_round *round, uint
     pthread_mutex_lock(&b->lock);
     if (psd_block_begin(b, &out, &e) == PS_OK) {
         psd_step_init(&step, job, &job->variables[round->partition->variable], b, round->closed + 1);
+        step.clip_factor = factor;
         for (size_t at = 0; at < b->count; at += RUN) {
             size_t n = b->count - at < RUN ? b->count - at : RUN;
             mean_gradient(round, k, at, n, total, mean);
@@ -170,28 +205,112 @@ static void apply_block(struct psd_job *job, const struct psd_round *round, uint
     pthread_rwlock_unlock(&job->cut);
 }
 
-// The round's lock is held. A round whose gradients stand for no example at all changes nothing, but closes.
-static void apply(struct psd_job *job, struct psd_round *round)
+static uint64_t count_examples(const struct psd_round *round)
 {
     uint64_t examples = 0;
     for (uint32_t rank = 0; rank < round->workers; rank++)
         if (is_whole(round, rank))
             examples += round->contributions[rank].examples;
+    return examples;
+}
+
+// Of the mean gradient, run by run and block by block, whatever the number of tasks and threads. A mean over no example
+// is nothing.
+static double sum_squares(const struct psd_round *round)
+{
+    const struct psd_partition *p = round->partition;
+    const uint64_t examples = count_examples(round);
+    double sum = 0;
+    float mean[RUN];
+    for (uint32_t k = 0; examples && k < p->n_blocks; k++) {
+        double of_block = 0;
+        for (size_t at = 0; at < p->blocks[k].count; at += RUN) {
+            size_t n = p->blocks[k].count - at < RUN ? p->blocks[k].count - at : RUN;
+            mean_gradient(round, k, at, n, (float)examples, mean);
+            of_block += ps_sum_squares(mean, n);
+        }
+        sum += of_block;
+    }
+    return sum;
+}
+
+static void forget_gradients(struct psd_round *round)
+{
+    for (uint32_t rank = 0; rank < round->workers; rank++) {
+        struct psd_contribution *c = &round->contributions[rank];
+        memset(c->in, 0, round->partition->n_blocks * sizeof *c->in);
+        c->blocks = 0;
+    }
+    round->state = PSD_ROUND_OPEN;
+}
+
+// A round whose gradients stand for no example at all changes nothing, but closes. Gradients that are not whole are
+// forgotten.
+static void apply(struct psd_job *job, struct psd_round *round, float factor, struct psd_call **ready)
+{
+    uint64_t examples = count_examples(round);
     for (uint32_t k = 0; examples && k < round->partition->n_blocks; k++)
-        apply_block(job, round, k, (float)examples);
-    forget_gradients(round);
+        apply_block(job, round, k, (float)examples, factor);
     round->closed++;
+    for (uint32_t rank = 0; rank < round->workers; rank++)
+        if (is_whole(round, rank))
+            round->counted[rank] = round->closed;
+    forget_gradients(round);
+    psd_ready_all(ready, &round->waiting);
+}
+
+static struct psd_clip clip_of(struct psd_job *job, const struct psd_variable *v, uint64_t number)
+{
+    pthread_rwlock_rdlock(&job->cut);
+    struct psd_clip clip = psd_clip_at(job, v, number);
+    pthread_rwlock_unlock(&job->cut);
+    return clip;
+}
+
+static void close_round(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
+{
+    const struct psd_variable *v = &job->variables[round->partition->variable];
+    round->number = round->closed + 1;
+    round->clip = clip_of(job, v, round->number);
+    if (round->clip.by == PSD_CLIP_NONE) {
+        apply(job, round, 1, ready);
+        return;
+    }
+    round->sum = sum_squares(round);
+    if (round->clip.by == PSD_CLIP_VARIABLE && v->n_partitions == 1) {
+        apply(job, round, ps_clip_factor(round->sum, round->clip.limit), ready);
+        return;
+    }
+    round->state = PSD_ROUND_AWAITING;
+    psd_norms_await(job, round);
 }
 
 void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
 {
     pthread_mutex_lock(&round->lock);
-    if (is_complete(round)) {
-        apply(job, round);
-        psd_ready_all(ready, &round->waiting);
-    }
+    if (round->state == PSD_ROUND_COMPLETE && !psd_round_is_held(job, round->closed + 1))
+        close_round(job, round, ready);
     pthread_mutex_unlock(&round->lock);
 }
+
+void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t number, double total,
+                      struct psd_call **ready)
+{
+    pthread_mutex_lock(&round->lock);
+    if (round->state == PSD_ROUND_AWAITING && round->number == number)
+        apply(job, round, ps_clip_factor(total, round->clip.limit), ready);
+    pthread_mutex_unlock(&round->lock);
+}
+
+uint64_t psd_round_decided(struct psd_round *round)
+{
+    pthread_mutex_lock(&round->lock);
+    uint64_t decided = round->closed + (round->state == PSD_ROUND_AWAITING);
+    pthread_mutex_unlock(&round->lock);
+    return decided;
+}
+
+// ---- members ------------------------------------------------------------------------------------------------------
 
 void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster,
                            struct psd_call **ready)
@@ -201,6 +320,7 @@ void psd_round_set_members(struct psd_job *job, struct psd_round *round, const s
         round->epoch = roster->epoch;
         for (uint32_t rank = 0; rank < round->workers; rank++)
             round->member[rank] = rank < roster->n && roster->takes_part[rank];
+        judge(round);
     }
     pthread_mutex_unlock(&round->lock);
     psd_round_try_close(job, round, ready);
@@ -223,9 +343,35 @@ void psd_round_reset(struct psd_round *round)
 {
     pthread_mutex_lock(&round->lock);
     forget_gradients(round);
-    for (uint32_t rank = 0; rank < round->workers; rank++)
-        round->member[rank] = true;
+    memset(round->member, true, round->workers * sizeof *round->member);
+    memset(round->counted, 0, round->workers * sizeof *round->counted);
     round->closed = 0;
     round->epoch = 0;
     pthread_mutex_unlock(&round->lock);
+}
+
+static uint64_t counted_here(struct psd_round *round, uint32_t rank)
+{
+    bool decided = !round->member[rank] || round->state != PSD_ROUND_OPEN;
+    return decided && is_whole(round, rank) ? round->closed + 1 : round->counted[rank];
+}
+
+void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counted_in_all)
+{
+    bool any = false;
+    memset(counted, 0, job->workers * sizeof *counted);
+    memset(counted_in_all, 0, job->workers * sizeof *counted_in_all);
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_round *round = job->partitions[i].round;
+        if (!round)
+            continue;
+        pthread_mutex_lock(&round->lock);
+        for (uint32_t rank = 0; rank < round->workers; rank++) {
+            uint64_t last = counted_here(round, rank);
+            counted[rank] = last > counted[rank] ? last : counted[rank];
+            counted_in_all[rank] = !any || last < counted_in_all[rank] ? last : counted_in_all[rank];
+        }
+        pthread_mutex_unlock(&round->lock);
+        any = true;
+    }
 }

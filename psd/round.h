@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sync aggregation of one partition. A round closes when the gradients of all its members are in: a set of
-// ranks, never a count. The update is sum(n_i g_i) / sum(n_i), summed in rank order whatever the order of
-// arrival, so the bits do not depend on timing or on how many tasks there are.
+// Sync aggregation of one partition. A round is complete when the whole gradients of enough of its members are in: of
+// all, or of the first replicas_to_aggregate *different* ones. A set of ranks, never a count of requests. From then on
+// who contributes does not change any more: what comes for the round is STALE, who leaves has contributed. The update is
+// sum(n_i g_i) / sum(n_i), summed in rank order whatever the order of arrival, so the bits do not depend on timing or
+// on how many tasks there are.
 //
-//           begin                add (last block of last member) / set_members
-//   round r open  ------------------------------------------------------------>  applied, round r + 1 open
+//         add (last block of a gradient)        try_close, unless held       total known
+//   OPEN ------------------------------> COMPLETE ------------> AWAITING ---------------> applied, next round OPEN
+//         set_members                           \------- clipped by no norm -----------/
 //
 // Memory for one gradient per worker is taken when the job is declared. Threads: any; guarded by the round's
 // lock (a "partition" lock in the order of psd/storage.h).
@@ -13,6 +16,7 @@
 #define PSD_ROUND_H
 
 #include "psd/shard.h"
+#include "psd/step.h"
 
 struct psd_contribution {
     uint64_t examples;
@@ -28,23 +32,39 @@ struct psd_roster {
     bool *takes_part;  // [n]
 };
 
+enum psd_round_state { PSD_ROUND_OPEN, PSD_ROUND_COMPLETE, PSD_ROUND_AWAITING };
+
 struct psd_round {
     pthread_mutex_t lock;
-    uint64_t closed;  // the last round that was applied; closed + 1 is open
-    uint32_t workers;
-    bool *member;                            // [workers] of the open round
+    uint64_t closed;  // the last round that was applied; what follows is about closed + 1
+    enum psd_round_state state;
+    uint32_t workers, enough;                // enough: whole gradients of that many members complete it, or of all
+    bool *member;                            // [workers]
     uint64_t epoch;                          // of the membership that says so
     struct psd_contribution *contributions;  // [workers]
+    uint64_t *counted;                       // [workers] the last round in which its gradient counted
     struct psd_waiters waiting;              // Pulls for a round that has not closed
     struct psd_partition *partition;
+
+    // AWAITING: what psd/norms.c is told, and its link.
+    uint64_t number;  // of the round
+    struct psd_clip clip;
+    double sum;  // of the squares of its mean gradient
+    struct psd_round *next_due;
+};
+
+// What a round takes besides the pages' data and their overhead.
+enum {
+    PSD_ROUND_BYTES_PER_WORKER = sizeof(struct psd_contribution) + sizeof(bool) + sizeof(uint64_t),
+    PSD_ROUND_BYTES_PER_GRADIENT_BLOCK = sizeof(struct psd_page *) + sizeof(bool),
 };
 
 // All workers are members at first. RESOURCE_EXHAUSTED: no memory.
-enum ps_code psd_round_create(struct psd_partition *p, struct psd_pool *pool, uint32_t workers,
-                              struct psd_round **round, struct ps_error *e);
+enum ps_code psd_round_create(const struct psd_job *job, struct psd_partition *p, struct psd_round **round,
+                              struct ps_error *e);
 void psd_round_destroy(struct psd_round *round);  // may be NULL
 
-// May rank contribute to round number? Outcome STALE (closed already) or QUEUED with PS_OK;
+// May rank contribute to round number? Outcome STALE (complete or closed already) or QUEUED with PS_OK;
 // FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in.
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
                              uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
@@ -53,13 +73,21 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
                                        uint32_t block, const struct psd_stamp *stamp, const struct ps_rope *payload,
                                        size_t offset);
-// Applies and opens the next round if all members' gradients are in. Calls that this makes ready are moved to *ready.
+// The first round that may still take gradients, now or when the one before it has closed.
+uint64_t psd_round_open(struct psd_round *round);
+// Applies and opens the next round if it is complete and not held (psd/hyper.h). Calls that this makes ready are moved
+// to *ready. One that waits for a norm is with psd/norms.h: psd_norms_send.
 void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready);
+// The total that round number has awaited, unless it does not any more.
+void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t number, double total,
+                      struct psd_call **ready);
+// The greatest round whose gradients and hyperparameters are decided: closed, or it waits for its norm only.
+uint64_t psd_round_decided(struct psd_round *round);
 // From now on the roster says whom to wait for, unless a later one has said so: rosters may overtake each other. A
-// departed worker's gradient counts if it is in whole.
+// departed worker's gradient counts if it is in whole, beside those of the members.
 void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster,
                            struct psd_call **ready);
-// Is the whole gradient of rank in the open round?
+// Is the whole gradient of rank in the round that has not closed?
 bool psd_round_has_gradient(struct psd_round *round, uint32_t rank);
 // Does the open round wait for this worker's gradient? The round's lock is held.
 bool psd_round_misses(const struct psd_round *round, uint32_t rank);
@@ -68,5 +96,9 @@ bool psd_round_misses(const struct psd_round *round, uint32_t rank);
 void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counted_in_all);
 // Starts over for a new run on the old values: round 1, all workers members.
 void psd_round_reset(struct psd_round *round);
+
+// For each rank, [workers], the last round in which its gradient counts in some partition here and in all of them; that
+// of one that has departed counts in the open round as soon as it is whole. 0 where this task has no rounds.
+void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counted_in_all);
 
 #endif

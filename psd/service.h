@@ -13,6 +13,8 @@
 #define PSD_SERVICE_H
 
 #include "psd/core.h"
+#include "psd/hyper.h"
+#include "psd/norms.h"
 #include "psd/round.h"
 #include "psd/shard.h"
 
@@ -107,6 +109,8 @@ void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call 
 // Forgets t->gone (may be NULL), whose snapshots would keep its blocks; no lock held.
 void psd_drop_gone(struct psd_turn *t);
 void psd_job_collect(struct psd_job *job, struct psd_call **ready);  // everything that waits in it
+// Runs calls that were made ready outside of a turn, as by a peer's answer; no lock held.
+void psd_run_ready(struct psd_core *core, struct psd_call *ready);
 
 // The index of the caller in the job's clients, made on first sight. INVALID_ARGUMENT, ABORTED: another
 // identity, an old incarnation. RESOURCE_EXHAUSTED: too many clients.

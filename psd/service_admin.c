@@ -53,6 +53,10 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     out->updates = atomic_load(&job->updates);
     out->duplicates = atomic_load(&job->duplicates);
     out->stale = atomic_load(&job->stale);
+    out->nonfinite = atomic_load(&job->nonfinite);
+    out->marks_bytes = atomic_load(&job->marks_bytes);
+    if (atomic_load(&job->met_staleness) > out->staleness)
+        out->staleness = atomic_load(&job->met_staleness);
     pthread_mutex_lock(&job->lock);
     out->updates_per_second = job->updates_per_second;
     out->bytes_per_second = job->bytes_per_second;

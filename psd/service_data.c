@@ -348,7 +348,7 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
         a->outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
     } else if (psd_block_begin_with(b, psd_update_page_bytes(p, b), spare, &out)) {
         job->bytes += out->bytes - b->page->bytes;
-        psd_update_block(job, psd_update_change(u->method, p->variable), p, end - i, b, out, &u->feed);
+        psd_update_block(job, psd_update_effect(u->method, p->variable), p, end - i, b, out, &u->feed);
         psd_block_commit(b, out);
         psd_block_stamp(b, &u->stamp);
         a->outcome = PARAMSERVER__V1__OUTCOME__APPLIED;
@@ -414,6 +414,7 @@ static void close_rounds(struct update *u)
             psd_round_try_close(u->t->job, round, &u->t->ready);
         last = round;
     }
+    psd_norms_send(u->t->core, u->t->job, &u->t->ready);
 }
 
 // Rounds are closed even where a block could not be changed: what is in them counts.
@@ -473,8 +474,8 @@ static void count(struct update *u)
         atomic_fetch_add(changed ? &job->updates : stale ? &job->stale : &job->duplicates, 1);
     if (nonfinite && (changed || stale || staged))
         atomic_fetch_add(&job->nonfinite, 1);
-    unsigned long long met = atomic_load_explicit(&job->staleness, memory_order_relaxed);
-    while (staleness > met && !atomic_compare_exchange_weak(&job->staleness, &met, staleness))
+    unsigned long long met = atomic_load_explicit(&job->met_staleness, memory_order_relaxed);
+    while (staleness > met && !atomic_compare_exchange_weak(&job->met_staleness, &met, staleness))
         continue;
     atomic_fetch_add(&job->bytes_moved, u->t->payload.len);
 }

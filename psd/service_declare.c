@@ -16,12 +16,30 @@ typedef Paramserver__V1__DeclareRequest declare_t;
 
 enum { MAX_WORKERS = 4096, MAX_VARIABLES = 1 << 20 };
 
+static enum ps_code check_update(const declare_t *r, struct ps_error *e)
+{
+    if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SSP &&
+        r->update != PARAMSERVER__V1__UPDATE__SYNC)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update %d is none of ASYNC, SSP, SYNC", (int)r->update);
+    if (r->staleness && r->update != PARAMSERVER__V1__UPDATE__SSP)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: a bound of the staleness, %" PRIu32 ", is for ssp jobs alone",
+                       r->staleness);
+    if (r->replicas_to_aggregate && r->update != PARAMSERVER__V1__UPDATE__SYNC)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: replicas to aggregate, %" PRIu32 ", are for sync jobs alone",
+                       r->replicas_to_aggregate);
+    if (r->replicas_to_aggregate > r->workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "declare: %" PRIu32 " replicas to aggregate of %" PRIu32 " workers; expected no more than these",
+                       r->replicas_to_aggregate, r->workers);
+    return PS_OK;
+}
+
 static enum ps_code check_request(struct psd_turn *t, const declare_t *r)
 {
     const struct psd_config *c = &t->core->config;
     struct ps_error *e = &t->error;
-    if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SYNC)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update %d is neither ASYNC nor SYNC", (int)r->update);
+    if (check_update(r, e))
+        return e->code;
     if (psd_check_on_existing(r->on_existing, e))
         return ps_error_prefix(e, "declare");
     if (strlen(r->run_id) >= sizeof t->job->run_id)
@@ -85,6 +103,8 @@ static void resume(const struct psd_core *core, struct psd_job *job)
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].round)
             psd_round_reset(job->partitions[i].round);
+    psd_norms_reset(job);
+    psd_tuning_resume(job);
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }
@@ -212,16 +232,21 @@ struct description {
     Paramserver__V1__Variable *variables;
     Paramserver__V1__Partition *partitions;
     Paramserver__V1__PartitionState *states;
-    Paramserver__V1__Hyper *hypers;
+    Paramserver__V1__Hyper *hypers;  // the job's, then those of variables; hyper_list points to them
+    Paramserver__V1__Hyper **hyper_list;
+    Paramserver__V1__Schedule schedule;
+    Paramserver__V1__HyperChange changes[PSD_MAX_CHANGES], *change_list[PSD_MAX_CHANGES];
 };
 
-static void describe_partitions(struct description *d, const struct psd_job *job)
+static bool describe_partitions(struct description *d, const struct psd_job *job)
 {
     size_t n = job->n_partitions;
-    d->partitions = ps_alloc(n * sizeof *d->partitions);
-    d->states = ps_alloc(n * sizeof *d->states);
-    d->reply.partitions = ps_alloc(n * sizeof(void *));
-    d->reply.states = ps_alloc(n * sizeof(void *));
+    d->partitions = ps_try_alloc_array(n, sizeof *d->partitions);
+    d->states = ps_try_alloc_array(n, sizeof *d->states);
+    d->reply.partitions = ps_try_alloc_array(n, sizeof(void *));
+    d->reply.states = ps_try_alloc_array(n, sizeof(void *));
+    if (!d->partitions || !d->states || !d->reply.partitions || !d->reply.states)
+        return false;
     d->reply.n_partitions = d->reply.n_states = n;
     for (size_t i = 0; i < n; i++) {
         const struct psd_partition *p = &job->partitions[i];
@@ -234,40 +259,102 @@ static void describe_partitions(struct description *d, const struct psd_job *job
         if (p->blocks)
             describe_partition(p, &d->states[i]);
     }
+    return true;
 }
 
-static void describe_variables(struct description *d, const struct psd_job *job)
+// Appends the hyperparameters of a rule whose bits are set, after the *n there are. Returns how many.
+static size_t describe_hypers(struct description *d, const struct ps_rule *rule, const double *hyper, uint32_t which,
+                              size_t *n)
 {
-    d->variables = ps_alloc(job->n_variables * sizeof *d->variables);
-    d->reply.variables = ps_alloc(job->n_variables * sizeof(void *));
+    size_t before = *n;
+    for (int i = 0; i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++) {
+        if (!(which >> i & 1))
+            continue;
+        paramserver__v1__hyper__init(d->hyper_list[*n] = &d->hypers[*n]);
+        d->hypers[*n].name = (char *)rule->hyper[i].name;
+        d->hypers[*n].value = hyper[i];
+        ++*n;
+    }
+    return *n - before;
+}
+
+// As declared: what the job's rule or value holds for is not named.
+static void describe_variable(struct description *d, struct psd_variable *v, Paramserver__V1__Variable *out, size_t *n)
+{
+    paramserver__v1__variable__init(out);
+    out->name = v->name;
+    out->dtype = (Paramserver__V1__DType)v->dtype;
+    out->n_shape = v->rank;
+    out->shape = v->shape;
+    out->trainable = v->trainable;
+    if (v->own_rule)
+        out->rule = (char *)v->rule->name;
+    if (v->own) {
+        out->hypers = d->hyper_list + *n;
+        out->n_hypers = describe_hypers(d, v->rule, v->hyper, v->own, n);
+    }
+}
+
+static bool describe_variables(struct description *d, const struct psd_job *job)
+{
+    size_t n_hypers = PS_RULE_MAX_HYPERS, n = 0;
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        n_hypers += job->variables[i].own ? PS_RULE_MAX_HYPERS : 0;
+    d->hypers = ps_try_alloc_array(n_hypers, sizeof *d->hypers);
+    d->hyper_list = ps_try_alloc_array(n_hypers, sizeof(void *));
+    d->variables = ps_try_alloc_array(job->n_variables, sizeof *d->variables);
+    d->reply.variables = ps_try_alloc_array(job->n_variables, sizeof(void *));
+    if (!d->hypers || !d->hyper_list || !d->variables || !d->reply.variables)
+        return false;
+    d->reply.hypers = d->hyper_list;
+    d->reply.n_hypers = describe_hypers(d, job->rule, job->hyper, UINT32_MAX, &n);
     d->reply.n_variables = job->n_variables;
-    for (uint32_t i = 0; i < job->n_variables; i++) {
-        struct psd_variable *v = &job->variables[i];
-        paramserver__v1__variable__init(d->reply.variables[i] = &d->variables[i]);
-        d->variables[i].name = v->name;
-        d->variables[i].dtype = (Paramserver__V1__DType)v->dtype;
-        d->variables[i].n_shape = v->rank;
-        d->variables[i].shape = v->shape;
-        d->variables[i].trainable = v->trainable;
-    }
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        describe_variable(d, &job->variables[i], d->reply.variables[i] = &d->variables[i], &n);
+    return true;
 }
 
-static void describe_hypers(struct description *d, const struct psd_job *job)
+static void describe_schedule(struct description *d, const struct psd_job *job)
 {
-    d->hypers = ps_alloc(PS_RULE_MAX_HYPERS * sizeof *d->hypers);
-    d->reply.hypers = ps_alloc(PS_RULE_MAX_HYPERS * sizeof(void *));
-    for (int i = 0; i < PS_RULE_MAX_HYPERS && job->rule->hyper[i].name; i++) {
-        paramserver__v1__hyper__init(d->reply.hypers[i] = &d->hypers[i]);
-        d->hypers[i].name = (char *)job->rule->hyper[i].name;
-        d->hypers[i].value = job->hyper[i];
-        d->reply.n_hypers++;
+    const struct ps_schedule *from = &job->schedule;
+    Paramserver__V1__Schedule *to = &d->schedule;
+    if (from->kind == PS_SCHEDULE_NONE)
+        return;
+    paramserver__v1__schedule__init(to);
+    to->kind = (char *)ps_schedule_name(from->kind);
+    to->initial = from->initial;
+    to->decay_steps = from->decay_steps;
+    to->decay_rate = from->decay_rate;
+    to->staircase = from->staircase;
+    to->alpha = from->alpha;
+    to->n_boundaries = from->n_boundaries;
+    to->boundaries = (uint64_t *)from->boundary;
+    to->n_values = from->kind == PS_PIECEWISE ? from->n_boundaries + 1 : 0;
+    to->values = (double *)from->value;
+    to->warmup_steps = from->warmup_steps;
+    to->warmup_initial = from->warmup_initial;
+    d->reply.schedule = to;
+}
+
+static void describe_changes(struct description *d, struct psd_job *job)
+{
+    pthread_rwlock_rdlock(&job->cut);
+    for (uint32_t i = 0; i < job->n_changes; i++) {
+        paramserver__v1__hyper_change__init(d->change_list[i] = &d->changes[i]);
+        d->changes[i].name = (char *)job->rule->hyper[job->changes[i].hyper].name;
+        d->changes[i].value = job->changes[i].value;
+        d->changes[i].round = job->changes[i].round;
     }
+    d->reply.n_changes = job->n_changes;
+    d->reply.changes = d->change_list;
+    pthread_rwlock_unlock(&job->cut);
 }
 
 static int describe(struct psd_turn *t)
 {
-    const struct psd_job *job = t->job;
+    struct psd_job *job = t->job;
     struct description d = {.reply = PARAMSERVER__V1__DESCRIBE_REPLY__INIT};
+    int code;
     d.reply.generation = t->core->generation;
     d.reply.update = job->update;
     d.reply.workers = job->workers;
@@ -275,12 +362,16 @@ static int describe(struct psd_turn *t)
     d.reply.task = t->core->config.task;
     d.reply.rule = (char *)job->rule->name;
     d.reply.block_bytes = PS_BLOCK_BYTES;
-    describe_hypers(&d, job);
-    describe_variables(&d, job);
-    describe_partitions(&d, job);
-    int code = psd_turn_reply(t, &d.reply.base, NULL);
+    d.reply.replicas_to_aggregate = job->replicas_to_aggregate;
+    d.reply.staleness = job->staleness;
+    describe_schedule(&d, job);
+    describe_changes(&d, job);
+    if (describe_variables(&d, job) && describe_partitions(&d, job))
+        code = psd_turn_reply(t, &d.reply.base, NULL);
+    else
+        code = (int)ps_no_memory(&t->error, "a description of the job");
     void *const arrays[] = {d.variables,       d.partitions,       d.states,       d.hypers,
-                            d.reply.variables, d.reply.partitions, d.reply.states, d.reply.hypers};
+                            d.reply.variables, d.reply.partitions, d.reply.states, d.hyper_list};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         free(arrays[i]);
     return code;

@@ -6,10 +6,21 @@
 #include <string.h>
 
 #include "common/alloc.h"
+#include "psd/hyper.h"
+#include "psd/norms.h"
 #include "psd/round.h"
 #include "psd/staging.h"
+#include "psd/step.h"
 
-#define SLOTS(job, variable) ((variable)->trainable ? (job)->rule->slots : 0)
+static int slots_of(const struct psd_variable *v)
+{
+    return v->rule ? v->rule->slots : 0;
+}
+
+static bool has_round(const struct psd_job *job, const struct psd_variable *v)
+{
+    return job->update == PARAMSERVER__V1__UPDATE__SYNC && v->rule;
+}
 
 struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
 {
@@ -45,6 +56,10 @@ static void undeclare(struct psd_job *job)
     free(job->variables);
     free(job->buckets);
     free(job->incarnations);
+    psd_tuning_free(job->tuning);
+    psd_norms_free(job->norms);
+    job->tuning = NULL;
+    job->norms = NULL;
     job->partitions = NULL;
     job->variables = NULL;
     job->buckets = NULL;
@@ -80,22 +95,43 @@ static uint64_t hash_bytes(uint64_t h, const void *data, size_t len)
 
 #define HASH_SEED UINT64_C(0xcbf29ce484222325)
 
+static uint64_t hash_rule(uint64_t h, const char *rule, Paramserver__V1__Hyper *const *hypers, size_t n)
+{
+    h = hash_bytes(h, rule, strlen(rule) + 1);
+    h = hash_bytes(h, &n, sizeof n);
+    for (size_t i = 0; i < n; i++) {
+        h = hash_bytes(h, hypers[i]->name, strlen(hypers[i]->name) + 1);
+        h = hash_bytes(h, &hypers[i]->value, sizeof hypers[i]->value);
+    }
+    return h;
+}
+
+static uint64_t hash_schedule(uint64_t h, const Paramserver__V1__Schedule *s)
+{
+    const uint64_t counts[] = {s->decay_steps, s->staircase, s->warmup_steps, s->n_boundaries, s->n_values};
+    const double reals[] = {s->initial, s->decay_rate, s->alpha, s->warmup_initial};
+    h = hash_bytes(h, s->kind, strlen(s->kind) + 1);
+    h = hash_bytes(h, counts, sizeof counts);
+    h = hash_bytes(h, reals, sizeof reals);
+    h = hash_bytes(h, s->boundaries, s->n_boundaries * sizeof *s->boundaries);
+    return hash_bytes(h, s->values, s->n_values * sizeof *s->values);
+}
+
 uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
 {
     uint64_t h = HASH_SEED;
-    uint32_t numbers[] = {(uint32_t)r->update, r->workers, r->tasks};
+    uint32_t numbers[] = {(uint32_t)r->update, r->workers, r->tasks, r->replicas_to_aggregate, r->staleness};
     h = hash_bytes(h, numbers, sizeof numbers);
-    h = hash_bytes(h, r->rule, strlen(r->rule) + 1);
-    for (size_t i = 0; i < r->n_hypers; i++) {
-        h = hash_bytes(h, r->hypers[i]->name, strlen(r->hypers[i]->name) + 1);
-        h = hash_bytes(h, &r->hypers[i]->value, sizeof r->hypers[i]->value);
-    }
+    h = hash_rule(h, r->rule, r->hypers, r->n_hypers);
+    if (r->schedule && r->schedule->kind[0])
+        h = hash_schedule(h, r->schedule);
     for (size_t i = 0; i < r->n_variables; i++) {
         const Paramserver__V1__Variable *v = r->variables[i];
         uint32_t what[] = {(uint32_t)v->dtype, (uint32_t)v->trainable, (uint32_t)v->n_shape};
         h = hash_bytes(h, v->name, strlen(v->name) + 1);
         h = hash_bytes(h, what, sizeof what);
         h = hash_bytes(h, v->shape, v->n_shape * sizeof *v->shape);
+        h = hash_rule(h, v->rule, v->hypers, v->n_hypers);
     }
     for (size_t i = 0; i < r->n_partitions; i++) {
         const Paramserver__V1__Partition *p = r->partitions[i];
@@ -120,6 +156,41 @@ struct psd_variable *psd_job_variable(const struct psd_job *job, const char *nam
     return v;
 }
 
+static enum ps_code take_schedule(struct psd_job *job, const Paramserver__V1__Schedule *from, struct ps_error *e)
+{
+    struct ps_schedule *to = &job->schedule;
+    *to = (struct ps_schedule){.kind = PS_SCHEDULE_NONE};
+    if (!from || from->kind[0] == '\0')
+        return PS_OK;
+    to->kind = ps_schedule_find(from->kind);
+    if (to->kind == PS_SCHEDULE_NONE)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "declare: no schedule is named '%.64s'; expected constant, piecewise, exponential or cosine",
+                       from->kind);
+    if (!job->rule->learns)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: rule %s has no learning rate that could follow a schedule",
+                       job->rule->name);
+    bool piecewise = to->kind == PS_PIECEWISE;
+    if (from->n_boundaries > PS_SCHEDULE_MAX_BOUNDARIES || from->n_values != (piecewise ? from->n_boundaries + 1 : 0) ||
+        (!piecewise && from->n_boundaries))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: schedule %s with %zu boundaries and %zu values; expected %s",
+                       from->kind, from->n_boundaries, from->n_values,
+                       piecewise ? "at most 32 boundaries, and one value more than these" : "neither");
+    to->initial = from->initial;
+    to->decay_steps = from->decay_steps;
+    to->decay_rate = from->decay_rate;
+    to->staircase = from->staircase;
+    to->alpha = from->alpha;
+    to->n_boundaries = from->n_boundaries;
+    to->warmup_steps = from->warmup_steps;
+    to->warmup_initial = from->warmup_initial;
+    for (size_t i = 0; i < from->n_boundaries; i++)
+        to->boundary[i] = from->boundaries[i];
+    for (size_t i = 0; i < from->n_values; i++)
+        to->value[i] = from->values[i];
+    return ps_schedule_check(to, e) ? ps_error_prefix(e, "declare") : PS_OK;
+}
+
 static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
     job->rule = ps_rule_find(r->rule);
@@ -129,7 +200,41 @@ static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__Declar
     for (size_t i = 0; i < r->n_hypers; i++)
         if (ps_rule_set(job->rule, job->hyper, r->hypers[i]->name, r->hypers[i]->value, e))
             return ps_error_prefix(e, "declare");
-    return PS_OK;
+    if (ps_rule_check(job->rule, job->hyper, e))
+        return ps_error_prefix(e, "declare");
+    return take_schedule(job, r->schedule, e);
+}
+
+// The variable's rule and what it has of its own: name, dtype and trainable are known.
+static enum ps_code take_own_rule(const struct psd_job *job, struct psd_variable *v,
+                                  const Paramserver__V1__Variable *from, struct ps_error *e)
+{
+    v->own_rule = from->rule[0] != '\0';
+    v->rule = v->own_rule ? ps_rule_find(from->rule) : v->trainable ? job->rule : NULL;
+    if (v->own_rule && !v->rule)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule is named '%.64s'", from->rule);
+    if (!v->rule && from->n_hypers)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "it has hyperparameters and no rule that they are for");
+    if (!v->rule)
+        return PS_OK;
+    if (v->dtype != PS_FLOAT32)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "it is %s; one %s must be float32", ps_dtype_name(v->dtype),
+                       v->trainable ? "that is trainable" : "with a rule");
+    v->own = v->own_rule ? UINT32_MAX : 0;
+    if (v->own_rule)
+        ps_rule_defaults(v->rule, v->hyper);
+    else
+        memcpy(v->hyper, job->hyper, sizeof v->hyper);
+    for (size_t i = 0; i < from->n_hypers; i++) {
+        if (v->rule->learns && strcmp(from->hypers[i]->name, v->rule->hyper[PS_HYPER_GLOBAL_CLIPNORM].name) == 0)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s is of the whole job, not of one variable",
+                           from->hypers[i]->name);
+        int at = psd_hyper_find(v->rule, from->hypers[i]->name);
+        if (ps_rule_set(v->rule, v->hyper, from->hypers[i]->name, from->hypers[i]->value, e))
+            return e->code;
+        v->own |= UINT32_C(1) << at;
+    }
+    return ps_rule_check(v->rule, v->hyper, e);
 }
 
 static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Variable *from, struct ps_error *e)
@@ -142,14 +247,13 @@ static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Va
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable '%s' is declared twice", from->name);
     if (ps_shape_count(from->shape, from->n_shape, (int)from->dtype, &v->count, e))
         return ps_error_prefix(e, "declare: variable '%s'", from->name);
-    if (from->trainable && (int)from->dtype != PS_FLOAT32)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable '%s' is %s; a trainable one must be float32",
-                       from->name, ps_dtype_name((int)from->dtype));
     v->name = ps_try_strdup(from->name);
     if (!v->name)
         return ps_no_memory(e, "the variables' names");
     v->dtype = (int)from->dtype;
     v->trainable = from->trainable;
+    if (take_own_rule(job, v, from, e))
+        return ps_error_prefix(e, "declare: variable '%s'", from->name);
     v->rank = from->n_shape;
     if (v->rank)
         memcpy(v->shape, from->shape, v->rank * sizeof *v->shape);
@@ -229,23 +333,18 @@ static uint64_t count_blocks(const struct psd_partition *p, uint32_t per_block)
 // What a page takes besides its data: its head, and what malloc adds to align it.
 enum { PAGE_OVERHEAD = sizeof(struct psd_page) + 64 };
 
-static bool has_round(const struct psd_job *job, const struct psd_variable *v)
-{
-    return job->update == PARAMSERVER__V1__UPDATE__SYNC && v->trainable;
-}
-
 // Bytes that the blocks of a partition and, in a sync job, its open round take, with all that is kept about them: with
 // many workers and small variables that is most of it. False: more than can be counted.
 static bool partition_bytes(const struct psd_job *job, const struct psd_partition *p, size_t *bytes)
 {
     const struct psd_variable *v = &job->variables[p->variable];
     uint32_t per_block = elements_per_block(v), tail = (uint32_t)(p->count % per_block);
-    size_t size = element_bytes(v), slots = (size_t)SLOTS(job, v), gradients = 0, once = 0, values, pages, kept;
+    size_t size = element_bytes(v), slots = (size_t)slots_of(v), gradients = 0, once = 0, values, pages, kept;
     size_t each = sizeof(struct psd_block) + PAGE_OVERHEAD;
     if (has_round(job, v)) {
         gradients = job->workers;
-        each += gradients * (PAGE_OVERHEAD + sizeof(struct psd_page *) + sizeof(bool));
-        once = sizeof(struct psd_round) + gradients * (sizeof(struct psd_contribution) + 64);
+        each += gradients * (PAGE_OVERHEAD + PSD_ROUND_BYTES_PER_GRADIENT_BLOCK);
+        once = sizeof(struct psd_round) + gradients * PSD_ROUND_BYTES_PER_WORKER;
     }
     size_t last = tail ? psd_page_bytes(tail * size, (int)slots) : 0;
     return !__builtin_mul_overflow(p->count * size, gradients, &values) &&
@@ -258,7 +357,7 @@ static bool partition_bytes(const struct psd_job *job, const struct psd_partitio
 // Of all of this task's partitions; SIZE_MAX: more than can be counted.
 static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
-    size_t total = 0, bytes;
+    size_t total = psd_tuning_bytes(job, task) + psd_norms_bytes(job, task), bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task &&
             (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))
@@ -273,6 +372,17 @@ static void spend_room(struct psd_job *job, size_t bytes)
     job->room -= bytes;
 }
 
+// What a fresh block's slots are before the first application of the rule; they are zero already.
+static void start_slots(const struct psd_variable *v, struct psd_block *b)
+{
+    for (int k = 0; k < slots_of(v); k++) {
+        float *slot = (float *)(b->page->data + psd_slot_offset(b->value_bytes, k));
+        float start = ps_rule_slot_init(v->rule, v->hyper, k);
+        for (uint32_t i = 0; start != 0 && i < b->count; i++)
+            slot[i] = start;
+    }
+}
+
 static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, struct ps_error *e)
 {
     const struct psd_variable *v = &job->variables[p->variable];
@@ -285,15 +395,16 @@ static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, st
     for (uint64_t k = 0; k < n; k++) {
         uint64_t left = p->count - k * p->block_count;
         uint32_t count = left < p->block_count ? (uint32_t)left : p->block_count;
-        if (psd_block_init(&p->blocks[k], job->pool, count, size, SLOTS(job, v), e))
+        if (psd_block_init(&p->blocks[k], job->pool, count, size, slots_of(v), e))
             return e->code;
+        start_slots(v, &p->blocks[k]);
         spend_room(job, p->blocks[k].page->bytes);
         job->bytes += p->blocks[k].page->bytes;
         p->n_blocks++;
     }
     if (!has_round(job, v))
         return PS_OK;
-    if (psd_round_create(p, job->pool, job->workers, &p->round, e))
+    if (psd_round_create(job, p, &p->round, e))
         return e->code;
     spend_room(job, p->count * size * job->workers);
     return PS_OK;
@@ -311,6 +422,8 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))
             return ps_error_prefix(e, "declare");
+    if (psd_tuning_create(job, task, e) || psd_norms_create(job, task, e))
+        return ps_error_prefix(e, "declare");
     return PS_OK;
 }
 
@@ -326,6 +439,8 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
     job->update = r->update;
     job->workers = r->workers;
     job->tasks = r->tasks;
+    job->replicas_to_aggregate = r->replicas_to_aggregate;
+    job->staleness = r->staleness;
     if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) || make_incarnations(job, e) ||
         make_shard(job, task, e)) {
         undeclare(job);

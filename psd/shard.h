@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "common/dtype.h"
+#include "common/schedule.h"
 #include "proto/paramserver.pb-c.h"
 #include "psd/call.h"
 #include "psd/storage.h"
@@ -26,7 +27,7 @@ struct psd_partition {
     uint32_t n_blocks;
     uint32_t block_count;  // elements of every block but the last
     struct psd_block *blocks;
-    struct psd_round *round;  // sync and trainable, else NULL
+    struct psd_round *round;  // sync, and the variable has a rule; else NULL
 };
 
 struct psd_variable {
@@ -36,6 +37,10 @@ struct psd_variable {
     size_t rank;
     uint64_t count;
     bool trainable;
+    const struct ps_rule *rule;  // NULL: neither trainable nor with a rule of its own; a push adds, outside of rounds
+    bool own_rule;               // it names one; else it is the job's
+    uint32_t own;                // bit i: hyper[i] is its own, and stays; the others follow the job's
+    double hyper[PS_RULE_MAX_HYPERS];
     uint32_t first_partition, n_partitions;
     struct psd_variable *next_in_bucket;
 };
@@ -48,6 +53,16 @@ struct psd_client {
     uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
     uint32_t next;    // in its bucket: index + 1, 0: none
 };
+
+// A hyperparameter of the job's rule, changed by hand.
+struct psd_change {
+    uint64_t number;  // grows from one to the next
+    uint64_t round;   // the first that uses it; async, ssp: 0
+    int hyper;        // index
+    double value;
+};
+
+enum { PSD_MAX_CHANGES = 64 };
 
 struct psd_job {
     char *name;
@@ -70,15 +85,18 @@ struct psd_job {
     bool resumed;             // that declaration went on with old values
     Paramserver__V1__Update update;
     uint32_t workers, tasks;
-    const struct ps_rule *rule;  // of trainable variables
+    uint32_t replicas_to_aggregate;  // sync; 0: all members'
+    uint32_t staleness;              // ssp
+    const struct ps_rule *rule;      // of trainable variables
     double hyper[PS_RULE_MAX_HYPERS];
+    struct ps_schedule schedule;  // of its learning rate
     struct psd_variable *variables;
     uint32_t n_variables;
     struct psd_variable **buckets;  // by hash of the name
     uint32_t n_buckets;             // a power of two
     struct psd_partition *partitions;
     uint32_t n_partitions;
-    uint64_t digest;  // of the declaration: the same one may be sent again
+    uint64_t digest;         // of the declaration: the same one may be sent again
     _Atomic uint64_t bytes;  // of pages of this task's blocks
     size_t room;             // taken from the pool for what is kept besides pages
     struct psd_pool *pool;
@@ -87,6 +105,14 @@ struct psd_job {
     uint32_t n_clients, cap_clients;  // a power of two
     uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
     uint64_t *incarnations;           // [workers]: the highest seen
+
+    // What was changed by hand since, in the order of (round, number); written with the cut held exclusively, read with
+    // it shared.
+    struct psd_change changes[PSD_MAX_CHANGES];
+    uint32_t n_changes;
+    struct psd_tuning *tuning;  // psd/hyper.c
+    atomic_ullong held;         // rounds from this one on do not close; 0: none is held
+    struct psd_norms *norms;    // psd/norms.c; sync, else NULL
 
     char failure[256];  // why the job has ended; written once, before failed becomes 2
     atomic_int failed;  // 0 no, 1 being written, 2 yes
@@ -97,9 +123,9 @@ struct psd_job {
 
     // Counted since the start, and per second over the last second (by psd_core_tick).
     atomic_ullong updates, bytes_moved, duplicates, stale;
-    atomic_ullong nonfinite;    // pushes with a NaN or an infinity, refused or not
-    atomic_ullong staleness;    // the greatest that a push met
-    atomic_ullong marks_bytes;  // of the blocks' marks
+    atomic_ullong nonfinite;      // pushes with a NaN or an infinity, refused or not
+    atomic_ullong met_staleness;  // the greatest that a push met
+    atomic_ullong marks_bytes;    // of the blocks' marks
     uint64_t last_updates, last_bytes;
     double updates_per_second, bytes_per_second;
 };
@@ -122,7 +148,7 @@ struct psd_variable *psd_job_variable(const struct psd_job *job, const char *nam
 struct psd_piece {
     struct psd_variable *variable;
     struct psd_partition *partition;
-    uint64_t first;          // element of the variable
+    uint64_t first;  // element of the variable
     uint32_t block;
     uint32_t offset, count;  // elements inside the block
     uint32_t tensor;         // of the request

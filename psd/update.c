@@ -98,7 +98,7 @@ uint64_t psd_update_nonfinite(const struct psd_piece *p, struct psd_feed *feed, 
 
 // ---- a block ------------------------------------------------------------------------------------------------------
 
-enum psd_change psd_update_change(int method, const struct psd_variable *v)
+enum psd_effect psd_update_effect(int method, const struct psd_variable *v)
 {
     switch (method) {
     case PARAMSERVER__V1__METHOD__PUT:
@@ -108,12 +108,12 @@ enum psd_change psd_update_change(int method, const struct psd_variable *v)
     case PARAMSERVER__V1__METHOD__ASSIGN_SUB:
         return PSD_SUBTRACT;
     default:
-        return v->trainable ? PSD_RULE : PSD_ADD;
+        return v->rule ? PSD_RULE : PSD_ADD;
     }
 }
 
 struct change {
-    enum psd_change how;
+    enum psd_effect how;
     int dtype;
     size_t size;  // of an element; 1 where they are bytes to copy, which need no alignment
     const struct psd_block *b;
@@ -146,7 +146,7 @@ static bool change_run(void *arg, size_t first, const void *data, size_t n)
 }
 
 // What no piece writes: all around a slice, the slots of what is no rule's update.
-static void copy_the_rest(enum psd_change how, const struct psd_piece *piece, const struct psd_block *b,
+static void copy_the_rest(enum psd_effect how, const struct psd_piece *piece, const struct psd_block *b,
                           struct psd_page *out)
 {
     size_t from = psd_slot_offset(b->value_bytes, 0);
@@ -166,7 +166,7 @@ static void put_strings(const struct psd_piece *p, struct psd_block *b, struct p
     b->value_bytes = p->bytes;
 }
 
-void psd_update_block(const struct psd_job *job, enum psd_change how, const struct psd_piece *pieces, size_t n,
+void psd_update_block(const struct psd_job *job, enum psd_effect how, const struct psd_piece *pieces, size_t n,
                       struct psd_block *b, struct psd_page *out, struct psd_feed *feed)
 {
     const struct psd_variable *v = pieces->variable;

@@ -8,10 +8,10 @@
 
 #include "psd/shard.h"
 
-enum psd_change { PSD_PUT, PSD_ADD, PSD_SUBTRACT, PSD_RULE };
+enum psd_effect { PSD_PUT, PSD_ADD, PSD_SUBTRACT, PSD_RULE };
 
 // What a method of the proto does to a variable outside rounds: a push to one without a rule adds.
-enum psd_change psd_update_change(int method, const struct psd_variable *v);
+enum psd_effect psd_update_effect(int method, const struct psd_variable *v);
 
 // A payload that is walked through: the slice of the last look, and the offset at which that begins. Looks may go back,
 // at the cost of another walk.
@@ -29,7 +29,7 @@ void psd_feed_walk(struct psd_feed *feed, size_t offset, size_t bytes, size_t el
 // All of a request's pieces in one block, as one update: of a slice the rule changes those elements alone, and that
 // counts as one step of the block. out gets all of the page. The block's lock and the job's cut (shared, or exclusive)
 // are held, between psd_block_begin_with and psd_block_commit.
-void psd_update_block(const struct psd_job *job, enum psd_change change, const struct psd_piece *pieces, size_t n,
+void psd_update_block(const struct psd_job *job, enum psd_effect change, const struct psd_piece *pieces, size_t n,
                       struct psd_block *b, struct psd_page *out, struct psd_feed *feed);
 // Bytes of the page that a block has after such an update; the block's lock is held.
 size_t psd_update_page_bytes(const struct psd_piece *piece, const struct psd_block *b);

@@ -10,6 +10,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "psd/control.h"
+#include "psd/hyper.h"
+#include "psd/norms.h"
 
 // ---- for whom -----------------------------------------------------------------------------------------------------
 
@@ -148,6 +150,11 @@ void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd
             walk_round(core, job, job->partitions[i].round, l);
     for (uint32_t i = 0; i < workers; i++)
         walk_member(core, job, i, l);
+    char what[TEXT_MAX], whom[TEXT_MAX];
+    if (psd_tuning_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
+        tell(l, job, what, whom);
+    if (psd_norms_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
+        tell(l, job, what, whom);
 }
 
 // ---- who uses it --------------------------------------------------------------------------------------------------

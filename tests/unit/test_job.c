@@ -308,6 +308,13 @@ static void json_has_what_counts(void **ctx)
     assert_null(json_object_get(json_object_get(root, "data"), "path"));
     json_decref(root);
     ps_job_free(j);
+    j = with(LEAST, "optimizer.learning_rate={schedule: constant, initial: 0.5}");
+    root = ps_job_json(j);
+    json_t *rate = json_object_get(json_object_get(root, "optimizer"), "learning_rate");
+    assert_string_equal("constant", json_string_value(json_object_get(rate, "schedule")));
+    same_real(0.5, json_real_value(json_object_get(rate, "initial")));
+    json_decref(root);
+    ps_job_free(j);
 }
 
 // ---- what is refused ----------------------------------------------------------------------------------------------
