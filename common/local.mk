@@ -6,7 +6,9 @@ libcommon_la_SOURCES = \
 	common/dtype.c common/dtype.h \
 	common/error.c common/error.h \
 	common/log.c common/log.h \
+	common/memory.c common/memory.h \
 	common/notify.c common/notify.h \
+	common/npy.c common/npy.h \
 	common/philox.h \
 	common/placement.c common/placement.h \
 	common/safetensors.c common/safetensors.h \

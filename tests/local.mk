@@ -30,11 +30,13 @@ include tests/unit/client.mk
 include tests/unit/data.mk
 include tests/unit/group.mk
 include tests/unit/job.mk
+include tests/unit/memory.mk
 include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/one_device.mk
 include tests/unit/placement.mk
+include tests/unit/probe.mk
 include tests/unit/psd.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk

@@ -5,13 +5,21 @@ noinst_LTLIBRARIES += libpsctl.la
 libpsctl_la_SOURCES = \
 	tools/psctl/child.c tools/psctl/child.h \
 	tools/psctl/cli.c tools/psctl/cli.h \
+	tools/psctl/findings.c tools/psctl/findings.h \
 	tools/psctl/group.c tools/psctl/group.h \
+	tools/psctl/guard.c tools/psctl/guard.h \
 	tools/psctl/npy.c tools/psctl/npy.h \
+	tools/psctl/operand.c tools/psctl/operand.h \
+	tools/psctl/probe.c tools/psctl/probe.h \
+	tools/psctl/screen.c tools/psctl/screen.h \
 	tools/psctl/table.c tools/psctl/table.h
-libpsctl_la_LIBADD = libcommon.la $(JANSSON_LIBS) $(UV_LIBS)
+libpsctl_la_LIBADD = libcommon.la $(JANSSON_LIBS) $(UV_LIBS) -lanl -lm
 tools_psctl_psctl_SOURCES = \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
+	tools/psctl/doctor.c \
+	tools/psctl/drain.c \
 	tools/psctl/get.c \
+	tools/psctl/job.c \
 	tools/psctl/jobs.c tools/psctl/jobs.h \
 	tools/psctl/main.c \
 	tools/psctl/plan.c \
@@ -19,9 +27,16 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/psctl.h \
 	tools/psctl/run.c \
 	tools/psctl/rundir.c tools/psctl/rundir.h \
+	tools/psctl/set.c \
 	tools/psctl/shards.c \
 	tools/psctl/status.c \
 	tools/psctl/stop.c \
+	tools/psctl/top.c \
+	tools/psctl/value.c tools/psctl/value.h \
 	tools/psctl/vars.c \
-	tools/psctl/workers.c
+	tools/psctl/waits.c \
+	tools/psctl/workers.c tools/psctl/workers.h
 tools_psctl_psctl_LDADD = libpsctl.la libpscrpc.la libwkvariables.la libjob.la libcommon.la libproto.la $(JANSSON_LIBS) $(UV_LIBS) -lm
+
+bashcompletiondir = $(datadir)/bash-completion/completions
+dist_bashcompletion_DATA = tools/psctl/psctl.bash

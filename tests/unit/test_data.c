@@ -419,7 +419,8 @@ static const struct {
 } bad_npy[] = {
     {0, "", "expected '{'"},
     {0, "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2)}", "fortran_order of False"},
-    {0, "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 1)}", "byte 10 of the header dict: expected a descr"},
+    {0, "{'descr': '<c8', 'fortran_order': False, 'shape': (2, 1)}", "byte 10 of the header dict: expected a descr"},
+    {0, "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 1)}", "its elements are of type f2"},
     {0, "{'descr': '>f4', 'fortran_order': False, 'shape': (1, 1)}", "expected a descr"},
     {0, "{'descr': '|u1', 'shape': (2, 2)}", "the next of 'descr', 'fortran_order' and 'shape'"},
     {0, "{'descr': '|u1', 'descr': '|u1', 'shape': (2, 2)}", "each once"},

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,6 +212,36 @@ static void long_lines_are_cut_and_the_last_one_needs_no_newline(void **state)
     expect_says(&o, "worker 1: last\n");
 }
 
+// Nothing that psctl could do itself: it is killed. The pipe that worker 0 writes to ends with the last of them.
+static void who_is_killed_leaves_nobody_behind(void **state)
+{
+    (void)state;
+    char *ps[] = {"trap 'touch \"$TMPDIR/told\"; exit 0' TERM; echo READY 0 >&3; sleep 60 & wait"};
+    char *workers[] = {WAITING_WORKER,
+                       "trap '' TERM; touch \"$TMPDIR/up\"; while sleep 0.1; do touch \"$TMPDIR/alive\"; done"};
+    char dir[] = "/tmp/test_group-XXXXXX", told[64], up[64], alive[64];
+    assert_non_null(mkdtemp(dir));
+    setenv("TMPDIR", dir, 1);
+    snprintf(told, sizeof told, "%s/told", dir);
+    snprintf(up, sizeof up, "%s/up", dir);
+    snprintf(alive, sizeof alive, "%s/alive", dir);
+    struct outcome o = run(ps, 1, workers, 2, 1, SIGKILL, 700);
+    assert_int_equal(o.code, -1);
+    assert_true(o.seconds < 5);
+    assert_int_equal(unlink(up), 0);
+    for (int i = 0; i < 30 && access(told, F_OK) != 0; i++)
+        usleep(100 * 1000);
+    assert_int_equal(unlink(told), 0);  // in order, where it does as it is told
+    bool lives = true;                  // and where it does not, soon
+    for (int i = 0; i < 20 && lives; i++) {
+        unlink(alive);
+        usleep(300 * 1000);
+        lives = access(alive, F_OK) == 0;
+    }
+    assert_false(lives);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
@@ -226,6 +257,7 @@ int main(void)
         cmocka_unit_test(a_signal_ends_workers_then_ps_tasks),
         cmocka_unit_test(a_ps_task_that_ends_badly_is_named),
         cmocka_unit_test(long_lines_are_cut_and_the_last_one_needs_no_newline),
+        cmocka_unit_test(who_is_killed_leaves_nobody_behind),
     };
     return cmocka_run_group_tests_name("group", tests, NULL, NULL);
 }

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/psctl/findings.h"
+#include "tools/psctl/screen.h"
 #include "tools/psctl/table.h"
 
 static const struct table_column columns[] = {
@@ -160,6 +162,88 @@ static void units_change_where_they_should(void **state)
     expect_cell(TABLE_REAL, json_real(-1e12), "-1e+12");
 }
 
+static void shares_flags_and_lists_of_texts(void **state)
+{
+    (void)state;
+    expect_cell(TABLE_SHARE, json_real(0.4154), "41.5 %");
+    expect_cell(TABLE_SHARE, json_integer(1), "100.0 %");
+    expect_cell(TABLE_FLAG, json_true(), "yes");
+    expect_cell(TABLE_LIST, json_pack("[s, s]", "mnist", "a\nb"), "mnist,a?b");
+    expect_cell(TABLE_COUNT, table_count(INT64_MAX), "9223372036854775807");
+}
+
+static void a_flag_that_nobody_has_is_no_column(void **state)
+{
+    (void)state;
+    const struct table_column two[] = {{"n", "n", TABLE_COUNT}, {"draining", "draining", TABLE_FLAG}};
+    struct table t;
+    table_init(&t, two, 2);
+    table_row(&t);
+    table_cell(&t, table_count(1));
+    table_cell(&t, json_false());
+    char *text = shown(&t, false, false);
+    assert_string_equal(text, "n\n1\n");
+    free(text);
+    table_row(&t);
+    table_cell(&t, table_count(2));
+    table_cell(&t, json_true());
+    text = shown(&t, false, false);
+    assert_string_equal(text, "n  draining\n1  -\n2  yes\n");
+    free(text);
+    table_fini(&t);
+}
+
+static void findings_end_with_the_worst(void **state)
+{
+    (void)state;
+    struct findings f;
+    findings_init(&f);
+    findings_add(&f, VERDICT_OK, "ps:0", NULL, "version %d", 1);
+    assert_int_equal(findings_exit(&f), 0);
+    findings_add(&f, VERDICT_WARNING, "ps:1", "stop old jobs", "full");
+    assert_int_equal(findings_exit(&f), 0);
+    findings_add(&f, VERDICT_FAILED, "job a", "start it again", "has failed");
+    assert_int_equal(findings_exit(&f), 75);
+    findings_add(&f, VERDICT_WRONG, "ps:2", "order", "is ps:1");
+    assert_int_equal(findings_exit(&f), 78);
+    findings_add(&f, VERDICT_UNREACHABLE, "ps:3", "start it", "refused");
+    findings_add(&f, VERDICT_WARNING, "ps:4", NULL, "full");
+    assert_int_equal(findings_exit(&f), 69);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    findings_show(&f, false, file);
+    fclose(file);
+    assert_string_equal(text, "verdict      what   finding; what to do\n"
+                              "ok           ps:0   version 1\n"
+                              "warning      ps:1   full; stop old jobs\n"
+                              "failed       job a  has failed; start it again\n"
+                              "wrong        ps:2   is ps:1; order\n"
+                              "unreachable  ps:3   refused; start it\n"
+                              "warning      ps:4   full\n");
+    free(text);
+    findings_fini(&f);
+}
+
+static void expect_cut(const char *text, int rows, int wide, const char *want)
+{
+    char *cut = screen_cut(text, rows, wide);
+    assert_string_equal(cut, want);
+    free(cut);
+}
+
+static void a_screen_shows_what_fits(void **state)
+{
+    (void)state;
+    expect_cut("abc\ndef\nghi\n", 2, 2, "ab\nde\n");
+    expect_cut("abc\n", 24, 80, "abc\n");
+    expect_cut("gr\xc3\xb6\xc3\x9f"
+               "e\n",
+               1, 3, "gr\xc3\xb6\n");
+    expect_cut("abc\n", 0, 80, "");
+    expect_cut("", 3, 3, "");
+}
+
 static void text_from_the_wire_does_not_steer_the_terminal(void **state)
 {
     (void)state;
@@ -192,6 +276,10 @@ int main(void)
         cmocka_unit_test(json_has_raw_numbers_and_every_key),
         cmocka_unit_test(several_parts_are_members_of_an_object),
         cmocka_unit_test(units_change_where_they_should),
+        cmocka_unit_test(shares_flags_and_lists_of_texts),
+        cmocka_unit_test(a_flag_that_nobody_has_is_no_column),
+        cmocka_unit_test(findings_end_with_the_worst),
+        cmocka_unit_test(a_screen_shows_what_fits),
         cmocka_unit_test(text_from_the_wire_does_not_steer_the_terminal),
         cmocka_unit_test(a_long_list_is_cut_not_overrun),
     };

@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/alloc.h"
 #include "common/wire.h"
 #include "libclient/admin.h"
 #include "proto/paramserver.pb-c.h"
+
+enum { TIMEOUT_MS = 5000 };
 
 static const char default_address[] = "127.0.0.1:7070";
 
@@ -32,17 +35,27 @@ static psc_code split_addresses(const char *list, psc_cluster **spec, psc_error 
     return code;
 }
 
+// --ps, or --cluster, or TF_CONFIG, or the psd that is started without being told anything.
+static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
+{
+    if (target->ps)
+        return split_addresses(target->ps, spec, error);
+    if (target->file)
+        return psc_cluster_load(target->file, spec, error);
+    return split_addresses(default_address, spec, error);
+}
+
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e)
 {
     psc_error error = {0};
     struct cluster opened = {0};
     // A client belongs to a job; where none is asked for, any name does.
-    psc_options options = {.job = job ? job : "psctl", .rank = -1, .timeout_ms = CLUSTER_TIMEOUT_MS};
-    psc_code code = target->ps || !target->file
-                        ? split_addresses(target->ps ? target->ps : default_address, &opened.spec, &error)
-                        : psc_cluster_load(target->file, &opened.spec, &error);
-    if (code)
+    psc_options options = {.job = job ? job : "psctl",
+                           .rank = -1,
+                           .timeout_ms = target->timeout ? (int)target->timeout * 1000 : TIMEOUT_MS};
+    if (find_spec(target, &opened.spec, &error))
         return from_psc(&error, e);
+    opened.timeout_ms = options.timeout_ms;
     if (psc_connect(opened.spec, &options, &opened.client, &error)) {
         psc_cluster_free(opened.spec);
         return from_psc(&error, e);
@@ -61,7 +74,7 @@ void cluster_close(struct cluster *c)
 enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,
                              const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply, struct ps_error *e)
 {
-    return psc__admin_call(c->client, task, method, request, reply_type, reply, CLUSTER_TIMEOUT_MS, e);
+    return psc__admin_call(c->client, task, method, request, reply_type, reply, c->timeout_ms, e);
 }
 
 // One thread per task, so that a task that does not answer delays no other's answer.
@@ -76,10 +89,19 @@ struct question {
     bool threaded;
 };
 
+static int64_t wall_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 static void *question_run(void *arg)
 {
     struct question *q = arg;
+    q->answer->asked_ms = wall_ms();
     cluster_ask_one(q->cluster, q->task, q->method, q->request, q->reply_type, &q->answer->reply, &q->answer->error);
+    q->answer->answered_ms = wall_ms();
     return NULL;
 }
 
@@ -126,7 +148,11 @@ int cluster_report(const struct answer *answers, size_t n)
 
 const char *cluster_task_state(const struct answer *answer)
 {
-    if (answer->reply)
+    const ProtobufCMessage *reply = answer->reply;
+    if (reply && reply->descriptor == &paramserver__v1__status_reply__descriptor &&
+        ((const Paramserver__V1__StatusReply *)reply)->draining)
+        return "draining";
+    if (reply)
         return "up";
     return answer->error.code == PS_UNAVAILABLE || answer->error.code == PS_DEADLINE_EXCEEDED ? "unreachable" : "error";
 }

@@ -6,23 +6,24 @@
 
 #include <protobuf-c/protobuf-c.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/error.h"
 #include "libclient/psclient.h"
 #include "tools/psctl/psctl.h"
 
-enum { CLUSTER_TIMEOUT_MS = 5000 };
-
 struct cluster {
     psc_cluster *spec;
     psc_client *client;  // an observer
     size_t tasks;
+    int timeout_ms;  // of every question
 };
 
 // What one task answered. reply is NULL where it did not: error says why.
 struct answer {
     ProtobufCMessage *reply;
     struct ps_error error;
+    int64_t asked_ms, answered_ms;  // of this machine's wall, since 1970
 };
 
 // Contacts nobody yet. job may be NULL.
@@ -41,7 +42,7 @@ void cluster_answers_free(struct answer *answers, size_t n);
 // first error, 0 where there is none.
 int cluster_report(const struct answer *answers, size_t n);
 
-// "up", "unreachable" or "error".
+// "up", "draining", "unreachable" or "error"; answers to Status tell the second.
 const char *cluster_task_state(const struct answer *answer);
 
 // Runs body, between opening and closing, on the cluster that the command line names; the job is its first argument,

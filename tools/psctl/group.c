@@ -17,6 +17,7 @@
 
 #include "common/alloc.h"
 #include "tools/psctl/child.h"
+#include "tools/psctl/guard.h"
 
 enum {
     READY_MS = 10000,
@@ -33,6 +34,7 @@ struct group {
     const struct group_spec *spec;
     enum phase phase;
     struct child *ps, *workers;
+    struct guard guard;
     int failed_workers;
     int first_failure;  // exit code that the first failed worker stands for
     int exit_code;
@@ -170,6 +172,7 @@ static void lose_worker(struct group *g, const struct child *child)
 static void on_worker_end(struct child *child)
 {
     struct group *g = child->arg;
+    guard_remove(&g->guard, child->pid);
     char text[256];
     bool failed = child->signal || child->exit_code;
     child_describe_end(child, text, sizeof text);
@@ -200,6 +203,7 @@ static void start_workers(struct group *g)
             stop(g, ps_code_exit(e.code));
             return;
         }
+        guard_add(&g->guard, worker->pid);
     }
 }
 
@@ -218,6 +222,7 @@ static void on_ps_ready(struct child *child)
 static void on_ps_end(struct child *child)
 {
     struct group *g = child->arg;
+    guard_remove(&g->guard, child->pid);
     char text[256];
     child_describe_end(child, text, sizeof text);
     if (!child->told) {
@@ -245,6 +250,7 @@ static void start_ps(struct group *g)
             stop(g, ps_code_exit(e.code));
             return;
         }
+        guard_add(&g->guard, ps->pid);
     }
 }
 
@@ -266,6 +272,7 @@ int group_run(const struct group_spec *spec)
     struct group g = {.spec = spec,
                       .ps = ps_alloc((size_t)spec->n_ps * sizeof *g.ps + 1),
                       .workers = ps_alloc((size_t)spec->n_workers * sizeof *g.workers)};
+    guard_start(&g.guard);
     uv_loop_init(&g.loop);
     uv_timer_init(&g.loop, &g.patience);
     g.patience.data = &g;
@@ -276,6 +283,7 @@ int group_run(const struct group_spec *spec)
         start_workers(&g);
     uv_run(&g.loop, UV_RUN_DEFAULT);
     uv_loop_close(&g.loop);
+    guard_end(&g.guard);
     free(g.workers);
     free(g.ps);
     return g.exit_code;

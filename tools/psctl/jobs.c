@@ -44,11 +44,19 @@ static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job)
     sum->waiting += job->waiting;
     sum->duplicates += job->duplicates;
     sum->stale += job->stale;
+    sum->nonfinite += job->nonfinite;
+    sum->marks_bytes += job->marks_bytes;
+    sum->staleness = job->staleness > sum->staleness ? job->staleness : sum->staleness;
+    if (job->examples > 0) {
+        sum->data_epoch = job->data_epoch;
+        sum->examples = job->examples;
+        sum->examples_done = job->examples_done;
+    }
     sum->updates_per_second += job->updates_per_second;
     sum->bytes_per_second += job->bytes_per_second;
 }
 
-static void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
+void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
 {
     Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     *jobs = (struct jobs){0};
@@ -63,7 +71,7 @@ static void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jo
             jobs->v[i].round = 0;
 }
 
-static enum ps_code find(const struct jobs *jobs, const char *name, struct ps_error *e)
+enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_error *e)
 {
     char known[256] = "";
     size_t len = 0;
@@ -76,6 +84,25 @@ static enum ps_code find(const struct jobs *jobs, const char *name, struct ps_er
     return ps_fail(e, PS_NOT_FOUND, "no job %s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
 }
 
+json_t *jobs_epoch_done(const struct job_sum *job)
+{
+    return job->examples ? json_real((double)job->examples_done / (double)job->examples) : NULL;
+}
+
+const char *jobs_update_name(int update)
+{
+    switch (update) {
+    case PARAMSERVER__V1__UPDATE__ASYNC:
+        return "async";
+    case PARAMSERVER__V1__UPDATE__SYNC:
+        return "sync";
+    case PARAMSERVER__V1__UPDATE__SSP:
+        return "ssp";
+    default:
+        return NULL;
+    }
+}
+
 int jobs_show(struct cluster *c, struct call *call, jobs_show_fn show)
 {
     const char *only = call->argc ? call->argv[0] : NULL;
@@ -85,7 +112,7 @@ int jobs_show(struct cluster *c, struct call *call, jobs_show_fn show)
     jobs_ask(c, &answers, &jobs);
     show(c, answers, &jobs, only, call->target.json);
     int exit_code = cluster_report(answers, c->tasks);
-    if (exit_code == 0 && only && find(&jobs, only, &e))
+    if (exit_code == 0 && only && jobs_find(&jobs, only, &e))
         exit_code = report(&e);
     free(jobs.v);
     cluster_answers_free(answers, c->tasks);

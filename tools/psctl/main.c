@@ -3,6 +3,7 @@
 // psctl: shows and steers a cluster of psd, and runs a whole job on one machine.
 #include "config.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,38 +21,79 @@ static const struct command commands[] = {
      "  --keep-dir       leave the directory of sockets and say where it is\n"
      "JOB is a job's YAML file. A job whose strategy is one_device runs in one\n"
      "workerd, without psd. Exit code 0: the job has finished; others: psctl(1).\n",
-     command_run},
-    {"plan", "JOB", 1, 1, "what would lie where, before anything is started",
+     command_run, true},
+    {"plan", "JOB", 1, 1, "what would lie where and need how much memory",
      "  --ps N           ps tasks (2)\n"
+     "  --workers M      workers (2)\n"
+     "  --memory BYTES   what each psd is given (K, M, G, T): does the job fit?\n"
+     "  --vars           what each variable costs, too\n"
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
-     "  --json           for programs\n"
-     "JOB is a job's YAML file. Bytes of a task count values and optimizer slots.\n",
-     command_plan},
-    {"status", "[JOB]", 0, 1, "the ps tasks and the jobs they serve", NULL, command_status},
-    {"shards", "[JOB]", 0, 1, "per ps task and job: what it holds, how busy it is", NULL, command_shards},
-    {"vars", "JOB", 1, 1, "the variables of a job: shape, where they lie, version", NULL, command_vars},
-    {"workers", "JOB", 1, 1, "the workers of a job: state, step, speed, loss", NULL, command_workers},
-    {"get", "JOB VARIABLE", 2, 2, "a variable's value: a summary, or all of it as .npy",
-     "  -o, --output FILE  write the whole value as .npy; - is standard output\n", command_get},
-    {"stop", "JOB", 1, 1, "end a job and forget its variables on every ps task", NULL, command_stop},
+     "  --json           for programs; with the variables\n"
+     "JOB is a job's YAML file. rounds: the gradients that an open round of a sync\n"
+     "job holds. marks: what is kept so that nothing is applied twice, once each\n"
+     "worker has pushed to every block.\n",
+     command_plan, true},
+    {"status", "[JOB]", 0, 1, "the ps tasks and the jobs they serve", NULL, command_status, false},
+    {"jobs", "[JOB]", 0, 1, "jobs with all counts; of one, rule and schedule", NULL, command_jobs, false},
+    {"shards", "[JOB]", 0, 1, "per ps task and job: what it owns, how busy it is", NULL, command_shards, false},
+    {"vars", "JOB", 1, 1, "a job's variables: shape, place, rule, version", NULL, command_vars, false},
+    {"workers", "JOB", 1, 1, "a job's workers: state, step, speed, loss", NULL, command_workers, false},
+    {"waits", "[JOB]", 0, 1, "who waits, for what, for whom, since when", NULL, command_waits, false},
+    {"top", "[JOB]", 0, 1, "a live screen of tasks, jobs, workers; q quits",
+     "  --interval S     seconds between two looks (1)\n"
+     "  --once           one look, then end\n"
+     "Where standard output is no terminal, looks follow each other as text.\n",
+     command_top, false},
+    {"doctor", "[JOB]", 0, 1, "who is missing, and why; what is wrong; what to do",
+     "One line per ps task, job and worker that is not well, with what to do.\n"
+     "Exit code 0: all well; 69: something cannot be reached; 78: something is\n"
+     "set up wrong; 75: a job has failed.\n",
+     command_doctor, false},
+    {"get", "JOB VARIABLE [FILE]", 2, 3, "a variable's value, in short or into a .npy file",
+     "  --rows A:B         rows A to B - 1 alone\n"
+     "  -o, --output FILE  the same as FILE; - is standard output\n"
+     "bfloat16 is written as float32, strings as NumPy's S.\n",
+     command_get, false},
+    {"put", "JOB VARIABLE FILE", 3, 3, "a variable's value from a .npy file",
+     "  --rows A:B       rows A to B - 1 alone\n"
+     "FILE - is standard input. Its type and shape must be the variable's; slots\n"
+     "and steps stay. For bfloat16 it is float32, for strings NumPy's S.\n",
+     command_put, false},
+    {"set-lr", "JOB VALUE", 2, 2, "change a job's learning rate while it runs",
+     "  --round N        in that round of a sync job; else the next that is possible\n"
+     "Shows, for every ps task, from which round on it holds.\n",
+     command_set_lr, false},
+    {"set", "JOB NAME=VALUE", 2, 2, "change any hyperparameter while it runs",
+     "  --round N        in that round of a sync job; else the next that is possible\n"
+     "psctl jobs JOB lists the names.\n",
+     command_set, false},
+    {"drain", "ps:N | JOB worker:R", 1, 2, "before maintenance: take no new jobs; ask to leave",
+     "  --undo           take that back\n"
+     "  --wait           until nothing runs there any more, or the worker has left\n"
+     "  --wait-max S     at most so long (3600)\n"
+     "Running jobs go on. A worker leaves after its step.\n",
+     command_drain, false},
+    {"stop", "JOB", 1, 1, "end a job and forget its variables", NULL, command_stop, false},
+    {"help", "[COMMAND]", 0, 1, "this text, or a command's own", NULL, command_help, true},
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file ($PSCTL_CLUSTER)\n"
+static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file ($PSCTL_CLUSTER, $TF_CONFIG)\n"
                                    "  --ps A,B,C       or the addresses of its ps tasks (127.0.0.1:7070)\n"
+                                   "  --timeout S      seconds that each answer may take (5)\n"
                                    "  --json           for programs\n";
 
 static void help(void)
 {
-    printf("usage: psctl [OPTIONS] COMMAND ...\n\n");
+    printf("usage: psctl [OPTIONS] COMMAND ...\n");
     for (int i = 0; i < COMMANDS; i++)
-        printf("  %-8s%-14s%s\n", commands[i].name, commands[i].operands, commands[i].summary);
-    printf("\n%s  --help           this text; after a command: its own\n"
-           "  --version\n\n"
-           "psctl run job.yaml      trains\n"
-           "psctl --ps 10.0.0.1:7070,10.0.0.2:7070 status\n",
-           cluster_help);
+        printf("  %-8s%-20s%s\n", commands[i].name, commands[i].operands, commands[i].summary);
+    printf("\n"
+           "  --cluster FILE, --ps A,B,C  the cluster: YAML, or the ps tasks' addresses;\n"
+           "      default: $PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070\n"
+           "  --timeout S  for each answer (5)      --json     for programs\n"
+           "  --help       also after a command     --version\n");
 }
 
 static void command_usage(const struct command *command, char *to, size_t size)
@@ -59,13 +101,12 @@ static void command_usage(const struct command *command, char *to, size_t size)
     snprintf(to, size, "psctl %s [OPTIONS] %s", command->name, command->operands);
 }
 
-static void command_help(const struct command *command)
+static void show_help(const struct command *command)
 {
     char usage[128];
     command_usage(command, usage, sizeof usage);
-    bool local = command->run == command_run || command->run == command_plan;
     printf("usage: %s\n%s.\n\n%s%s", usage, command->summary, command->help ? command->help : "",
-           local ? "" : cluster_help);
+           command->local ? "" : cluster_help);
 }
 
 bool call_parse(struct call *call, const struct cli_option *options, size_t n, int *exit_code)
@@ -77,13 +118,25 @@ bool call_parse(struct call *call, const struct cli_option *options, size_t n, i
     command_usage(command, usage, sizeof usage);
     enum cli_result result = cli_parse(name, call->argc, call->argv, options, n, false, &first);
     if (result == CLI_HELP)
-        command_help(command);
+        show_help(command);
     *exit_code = result == CLI_HELP ? 0 : PS_EXIT_USAGE;
     if (result != CLI_OK || !cli_operands(name, call->argc - first, command->min, command->max, usage))
         return false;
     call->argc -= first;
     call->argv += first;
     return true;
+}
+
+int call_wrong(const struct call *call, const char *format, ...)
+{
+    char usage[128], text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    command_usage(call->command, usage, sizeof usage);
+    fprintf(stderr, "psctl %s: %s; usage: %s\n", call->command->name, text, usage);
+    return PS_EXIT_USAGE;
 }
 
 int report(const struct ps_error *e)
@@ -109,15 +162,30 @@ static const struct command *command_find(const char *name)
     return NULL;
 }
 
+int command_help(struct call *call)
+{
+    int exit_code;
+    if (!call_parse(call, NULL, 0, &exit_code))
+        return exit_code;
+    const struct command *command = call->argc ? command_find(call->argv[0]) : NULL;
+    if (call->argc && !command)
+        return PS_EXIT_USAGE;
+    if (command)
+        show_help(command);
+    else
+        help();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     ps_alloc_tune();
-    struct call call = {.target.file = getenv("PSCTL_CLUSTER")};
+    struct call call = {.target = {.file = getenv("PSCTL_CLUSTER")}};
     bool version = false;
     const struct cli_option options[] = {TARGET_OPTIONS(&call.target),
                                          {.name = "version", .letter = 'V', .flag = &version}};
     int first;
-    enum cli_result result = cli_parse("psctl", argc, argv, options, 4, true, &first);
+    enum cli_result result = cli_parse("psctl", argc, argv, options, sizeof options / sizeof options[0], true, &first);
     if (result == CLI_WRONG)
         return PS_EXIT_USAGE;
     if (result == CLI_HELP) {

@@ -1,35 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // psctl plan: what a job would put where, worked out with the same pure functions as the chief's declaration.
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/alloc.h"
 #include "common/dtype.h"
 #include "common/job.h"
+#include "common/memory.h"
 #include "common/placement.h"
 #include "common/rule.h"
+#include "tools/psctl/operand.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/table.h"
 #include "workerd/strategy/variables.h"
 
+// Beyond which it is worth a word, and the bytes of a task below which it is not.
+static const double IMBALANCE = 1.25;
+enum { IMBALANCE_BYTES = 1 << 20 };
+
 static const struct table_column variable_columns[] = {
-    {"name", "variable", TABLE_TEXT}, {"dtype", "dtype", TABLE_TEXT},
-    {"shape", "shape", TABLE_SHAPE},  {"trainable", "trainable", TABLE_TEXT},
-    {"tasks", "ps", TABLE_LIST},      {"partitions", "partitions", TABLE_COUNT},
-    {"bytes", "values", TABLE_BYTES}, {"slot_bytes", "slots", TABLE_BYTES},
+    {"name", "variable", TABLE_TEXT},
+    {"dtype", "dtype", TABLE_TEXT},
+    {"shape", "shape", TABLE_SHAPE},
+    {"trainable", "trainable", TABLE_TEXT},
+    {"tasks", "ps", TABLE_LIST},
+    {"partitions", "partitions", TABLE_COUNT},
+    {"bytes", "values", TABLE_BYTES},
+    {"slot_bytes", "slots", TABLE_BYTES},
+    {"round_bytes", "rounds", TABLE_BYTES},
+    {"kept_bytes", "kept", TABLE_BYTES},
+    {"mark_bytes", "marks", TABLE_BYTES},
+    {"total_bytes", "total", TABLE_BYTES},
 };
 
 static const struct table_column task_columns[] = {
     {"task", "ps", TABLE_COUNT},
     {"variables", "variables", TABLE_COUNT},
     {"partitions", "partitions", TABLE_COUNT},
+    {"blocks", "blocks", TABLE_COUNT},
     {"bytes", "values", TABLE_BYTES},
     {"slot_bytes", "slots", TABLE_BYTES},
+    {"round_bytes", "rounds", TABLE_BYTES},
+    {"kept_bytes", "kept", TABLE_BYTES},
+    {"mark_bytes", "marks", TABLE_BYTES},
     {"total_bytes", "total", TABLE_BYTES},
+    {"left_bytes", "left", TABLE_BYTES},
 };
 
 static const struct table_column total_columns[] = {
+    {"needed_bytes", "each psd needs", TABLE_BYTES},
     {"total_bytes", "total", TABLE_BYTES},
     {"imbalance", "greatest task / mean", TABLE_REAL},
 };
@@ -41,17 +63,27 @@ struct plan {
     size_t n_vars;
     struct ps_partition *partitions;
     size_t n_partitions;
-    uint32_t tasks;
+    uint32_t tasks, workers;
+    bool sync;
+    uint64_t limit;  // --memory; 0: not given
 };
 
-// What one task, one variable, or all of them hold.
+// What one task or one variable holds.
 struct load {
-    uint64_t variables, partitions, bytes, slot_bytes;
+    uint64_t variables, partitions;
+    struct ps_memory memory;
 };
 
 // ---- the plan -----------------------------------------------------------------------------------------------------
 
-static void take_vars(struct plan *plan, int slots)
+// The variable's own rule, else the job's where it is trainable.
+static uint32_t slots_of(const psc_variable *v, const struct ps_rule *job_rule)
+{
+    const struct ps_rule *own = v->rule ? ps_rule_find(v->rule) : NULL;
+    return (uint32_t)(own ? own->slots : v->trainable ? job_rule->slots : 0);
+}
+
+static void take_vars(struct plan *plan, const struct ps_rule *rule)
 {
     plan->variables = wk_variables(plan->model, &plan->n_vars);
     plan->vars = ps_alloc(plan->n_vars * sizeof *plan->vars);
@@ -64,7 +96,7 @@ static void take_vars(struct plan *plan, int slots)
                                                   .rows = rows,
                                                   .row_count = row_count,
                                                   .elem_size = (uint32_t)ps_dtype_size((int)v->dtype),
-                                                  .slots = v->trainable ? (uint32_t)slots : 0};
+                                                  .slots = slots_of(v, rule)};
     }
 }
 
@@ -73,7 +105,8 @@ static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struc
     struct ps_placement_spec spec;
     if (ps_placement_parse(job->placement, job->partitioner, &spec, e) || nn_model_load(job->model, &plan->model, e))
         return e->code;
-    take_vars(plan, ps_rule_find(job->rule)->slots);
+    plan->sync = job->update == PS_SYNC;
+    take_vars(plan, ps_rule_find(job->rule));
     return ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions, &plan->n_partitions, e);
 }
 
@@ -88,11 +121,39 @@ static void plan_fini(struct plan *plan)
 
 // ---- what it says -------------------------------------------------------------------------------------------------
 
-static void load_add(struct load *load, const struct ps_placement_var *var, uint64_t count)
+// Placement has refused what 63 bits do not hold; with the gradients of all workers it may be more: then it is counted
+// as the most there is.
+static void load_add(struct load *load, const struct plan *plan, const struct ps_partition *p)
 {
+    const psc_variable *v = &plan->variables[p->var];
+    bool rounds = plan->sync && (v->trainable || v->rule);
+    const struct ps_memory_part part = {.count = p->count,
+                                        .dtype = (int)v->dtype,
+                                        .slots = plan->vars[p->var].slots,
+                                        .round_workers = rounds ? plan->workers : 0};
     load->partitions++;
-    load->bytes += count * var->elem_size;
-    load->slot_bytes += count * var->elem_size * var->slots;
+    if (!ps_memory_add(&load->memory, &part))
+        load->memory.kept = INT64_MAX / 2;
+}
+
+static uint64_t marks_of(const struct plan *plan, const struct load *load)
+{
+    return ps_memory_marks(&load->memory, plan->workers);
+}
+
+static uint64_t total_of(const struct plan *plan, const struct load *load)
+{
+    return ps_memory_total(&load->memory) + marks_of(plan, load);
+}
+
+static void memory_cells(struct table *t, const struct plan *plan, const struct load *load)
+{
+    table_cell(t, table_count(load->memory.values));
+    table_cell(t, table_count(load->memory.slots));
+    table_cell(t, table_count(load->memory.rounds));
+    table_cell(t, table_count(load->memory.kept));
+    table_cell(t, table_count(marks_of(plan, load)));
+    table_cell(t, table_count(total_of(plan, load)));
 }
 
 static void variable_row(struct table *t, const struct plan *plan, size_t i)
@@ -101,11 +162,11 @@ static void variable_row(struct table *t, const struct plan *plan, size_t i)
     struct load load = {0};
     json_t *shape = json_array(), *tasks = json_array();
     for (size_t k = 0; k < v->rank; k++)
-        json_array_append_new(shape, json_integer((json_int_t)v->shape[k]));
+        json_array_append_new(shape, table_count(v->shape[k]));
     for (size_t p = 0; p < plan->n_partitions; p++)
         if (plan->partitions[p].var == i) {
-            load_add(&load, &plan->vars[i], plan->partitions[p].count);
-            json_array_append_new(tasks, json_integer(plan->partitions[p].task));
+            load_add(&load, plan, &plan->partitions[p]);
+            json_array_append_new(tasks, table_count(plan->partitions[p].task));
         }
     table_row(t);
     table_cell(t, table_text(v->name));
@@ -113,83 +174,116 @@ static void variable_row(struct table *t, const struct plan *plan, size_t i)
     table_cell(t, shape);
     table_cell(t, table_text(v->trainable ? "yes" : "no"));
     table_cell(t, tasks);
-    table_cell(t, json_integer((json_int_t)load.partitions));
-    table_cell(t, json_integer((json_int_t)load.bytes));
-    table_cell(t, json_integer((json_int_t)load.slot_bytes));
+    table_cell(t, table_count(load.partitions));
+    memory_cells(t, plan, &load);
 }
 
 static struct load load_of_task(const struct plan *plan, uint32_t task)
 {
-    struct load load = {0};
+    struct load load = {.memory.kept = PS_MEMORY_JOB};
+    if (plan->sync && task == 0)
+        load.memory.kept += PS_MEMORY_NORM * (plan->n_vars + plan->n_partitions);
     size_t last = plan->n_vars;
     for (size_t p = 0; p < plan->n_partitions; p++) {
         const struct ps_partition *partition = &plan->partitions[p];
         if (partition->task != task)
             continue;
-        load_add(&load, &plan->vars[partition->var], partition->count);
+        load_add(&load, plan, partition);
         load.variables += partition->var != last;  // partitions are in the order of their variables
         last = partition->var;
     }
     return load;
 }
 
-static uint64_t task_row(struct table *t, const struct plan *plan, uint32_t task)
+static void task_row(struct table *t, const struct plan *plan, uint32_t task, const struct load *load)
 {
-    struct load load = load_of_task(plan, task);
-    uint64_t total = load.bytes + load.slot_bytes;
+    uint64_t needed = ps_memory_total(&load->memory);
     table_row(t);
-    table_cell(t, json_integer(task));
-    table_cell(t, json_integer((json_int_t)load.variables));
-    table_cell(t, json_integer((json_int_t)load.partitions));
-    table_cell(t, json_integer((json_int_t)load.bytes));
-    table_cell(t, json_integer((json_int_t)load.slot_bytes));
-    table_cell(t, json_integer((json_int_t)total));
-    return total;
+    table_cell(t, table_count(task));
+    table_cell(t, table_count(load->variables));
+    table_cell(t, table_count(load->partitions));
+    table_cell(t, table_count(load->memory.blocks));
+    memory_cells(t, plan, load);
+    table_cell(t, plan->limit >= needed && plan->limit ? table_count(plan->limit - needed) : NULL);
 }
 
-static void show(const struct plan *plan, bool json)
+// What people have to know beside the numbers, on stderr. Returns the exit code.
+static int warn(const struct plan *plan, uint32_t greatest, const struct load *load, double imbalance)
+{
+    struct ps_error e;
+    uint64_t needed = ps_memory_total(&load->memory);
+    if (imbalance > IMBALANCE && total_of(plan, load) > IMBALANCE_BYTES)
+        fprintf(stderr, "psctl: ps:%" PRIu32 " has %.1f times the mean: strategy.partitioner cuts large variables\n",
+                greatest, imbalance);
+    if (plan->limit == 0 || needed <= plan->limit)
+        return 0;
+    ps_fail(&e, PS_RESOURCE_EXHAUSTED,
+            "ps:%" PRIu32 " needs %" PRIu64 " bytes, --memory gives it %" PRIu64 ": %" PRIu64 " are missing", greatest,
+            needed, plan->limit, needed - plan->limit);
+    return report(&e);
+}
+
+static int show(const struct plan *plan, bool with_variables, bool json)
 {
     struct table variables, tasks, total;
-    uint64_t sum = 0, greatest = 0;
+    struct load greatest = {0};
+    uint32_t where = 0;
+    uint64_t sum = 0;
     table_init(&variables, variable_columns, sizeof variable_columns / sizeof variable_columns[0]);
     table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
     table_init(&total, total_columns, sizeof total_columns / sizeof total_columns[0]);
-    for (size_t i = 0; i < plan->n_vars; i++)
+    for (size_t i = 0; i < plan->n_vars && (with_variables || json); i++)
         variable_row(&variables, plan, i);
     for (uint32_t task = 0; task < plan->tasks; task++) {
-        uint64_t bytes = task_row(&tasks, plan, task);
-        greatest = bytes > greatest ? bytes : greatest;
-        sum += bytes;
+        struct load load = load_of_task(plan, task);
+        task_row(&tasks, plan, task, &load);
+        sum += total_of(plan, &load);
+        if (ps_memory_total(&load.memory) > ps_memory_total(&greatest.memory)) {
+            greatest = load;
+            where = task;
+        }
     }
+    double imbalance = (double)total_of(plan, &greatest) * plan->tasks / (double)sum;
     table_row(&total);
-    table_cell(&total, json_integer((json_int_t)sum));
-    table_cell(&total, json_real((double)greatest * plan->tasks / (double)sum));
+    table_cell(&total, table_count(ps_memory_total(&greatest.memory)));
+    table_cell(&total, table_count(sum));
+    table_cell(&total, json_real(imbalance));
     const struct table_part parts[] = {
         {"variables", &variables, false}, {"tasks", &tasks, false}, {"total", &total, true}};
     table_show(parts, 3, json, stdout);
     table_fini(&total);
     table_fini(&tasks);
     table_fini(&variables);
+    fflush(stdout);
+    return warn(plan, where, &greatest, imbalance);
 }
 
 int command_plan(struct call *call)
 {
-    long tasks = 2;
+    long tasks = 2, workers = 2;
+    const char *memory = NULL;
+    bool variables = false;
     struct cli_list sets = {0};
     const struct cli_option options[] = {{.name = "ps", .number = &tasks, .min = 1, .max = 4096},
+                                         {.name = "workers", .number = &workers, .min = 1, .max = 65536},
+                                         {.name = "memory", .text = &memory},
+                                         {.name = "vars", .flag = &variables},
                                          {.name = "set", .list = &sets},
                                          {.name = "json", .flag = &call->target.json}};
     struct plan plan = {0};
     struct ps_job *job = NULL;
     struct ps_error e;
     int exit_code;
-    if (!call_parse(call, options, 3, &exit_code))
+    if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
+    if (memory && operand_bytes(memory, &plan.limit, &e))
+        return call_wrong(call, "--memory: %s", e.text);
     plan.tasks = (uint32_t)tasks;
+    plan.workers = (uint32_t)workers;
     if (ps_job_load(call->argv[0], sets.items, (size_t)sets.n, &job, &e) || make_plan(job, &plan, &e))
         exit_code = report(&e);
     else
-        show(&plan, call->target.json), exit_code = 0;
+        exit_code = show(&plan, variables, call->target.json);
     plan_fini(&plan);
     if (job)
         ps_job_free(job);

@@ -15,11 +15,13 @@
 struct target {
     const char *file;  // --cluster
     const char *ps;    // --ps A,B,C
+    long timeout;      // --timeout, seconds that an answer may take; 0: not given
     bool json;
 };
 
 #define TARGET_OPTIONS(t)                                                      \
     {.name = "cluster", .text = &(t)->file}, {.name = "ps", .text = &(t)->ps}, \
+        {.name = "timeout", .number = &(t)->timeout, .min = 1, .max = 3600},   \
     {                                                                          \
         .name = "json", .flag = &(t)->json                                     \
     }
@@ -39,6 +41,7 @@ struct command {
     const char *summary;            // one line in the list of commands
     const char *help;               // the lines under the usage: options, what is shown
     int (*run)(struct call *call);  // returns the exit code
+    bool local;                     // asks no cluster
 };
 
 int command_run(struct call *call);
@@ -48,12 +51,24 @@ int command_shards(struct call *call);
 int command_vars(struct call *call);
 int command_workers(struct call *call);
 int command_get(struct call *call);
+int command_put(struct call *call);
 int command_stop(struct call *call);
+int command_jobs(struct call *call);
+int command_waits(struct call *call);
+int command_set(struct call *call);
+int command_set_lr(struct call *call);
+int command_drain(struct call *call);
+int command_doctor(struct call *call);
+int command_top(struct call *call);
+int command_help(struct call *call);
 
 // Parses a command's options and checks the number of its operands, which become call->argv[0 .. argc - 1].
 // Where it returns false the command is over with *exit_code: help was asked for, or the command line is
 // wrong.
 bool call_parse(struct call *call, const struct cli_option *options, size_t n, int *exit_code);
+
+// Says what is wrong with the command line, and how the usage is; returns PS_EXIT_USAGE.
+int call_wrong(const struct call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 // "psctl: text" on stderr; returns the exit code that belongs to the error.
 int report(const struct ps_error *e);

@@ -17,6 +17,8 @@ static const struct table_column columns[] = {
     {"variables", "variables", TABLE_COUNT},
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
+    {"marks_bytes", "marks", TABLE_BYTES},
+    {"updates", "updates", TABLE_COUNT},
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
@@ -26,10 +28,10 @@ static void task_cells(struct table *t, struct cluster *c, size_t task, const st
 {
     const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)answer->reply;
     table_row(t);
-    table_cell(t, json_integer((json_int_t)task));
+    table_cell(t, table_count(task));
     table_cell(t, table_text(psc_cluster_address(c->spec, task)));
     table_cell(t, table_text(cluster_task_state(answer)));
-    table_cell(t, status ? json_integer((json_int_t)status->resident_bytes) : NULL);
+    table_cell(t, status ? table_count(status->resident_bytes) : NULL);
 }
 
 static void job_cells(struct table *t, const Paramserver__V1__JobStatus *job)
@@ -37,7 +39,9 @@ static void job_cells(struct table *t, const Paramserver__V1__JobStatus *job)
     table_cell(t, table_text(job->name));
     table_cell(t, json_integer(job->variables));
     table_cell(t, json_integer(job->partitions));
-    table_cell(t, json_integer((json_int_t)job->bytes));
+    table_cell(t, table_count(job->bytes));
+    table_cell(t, table_count(job->marks_bytes));
+    table_cell(t, table_count(job->updates));
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
     table_cell(t, json_integer(job->waiting));

@@ -19,6 +19,7 @@ static const struct table_column task_columns[] = {
     {"block_bytes", "blocks", TABLE_BYTES},
     {"pinned_bytes", "pinned", TABLE_BYTES},
     {"limit_bytes", "limit", TABLE_BYTES},
+    {"queued_bytes", "queued", TABLE_BYTES},
 };
 
 static const struct table_column job_columns[] = {
@@ -29,42 +30,37 @@ static const struct table_column job_columns[] = {
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
     {"round", "round", TABLE_COUNT},
+    {"data_epoch", "epoch", TABLE_COUNT},
+    {"epoch_done", "of it", TABLE_SHARE},
     {"updates", "updates", TABLE_COUNT},
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
-    {"duplicates", "duplicates", TABLE_COUNT},
-    {"stale", "stale", TABLE_COUNT},
-    {"run_id", "run", TABLE_TEXT},
     {"reason", "reason", TABLE_TEXT},
 };
 
 static json_t *limit(uint64_t bytes)
 {
-    return bytes ? json_integer((json_int_t)bytes) : NULL;
+    return bytes ? table_count(bytes) : NULL;
 }
 
 static void task_row(struct table *t, struct cluster *c, size_t task, const struct answer *answer)
 {
     const Paramserver__V1__StatusReply *s = (const Paramserver__V1__StatusReply *)answer->reply;
     table_row(t);
-    table_cell(t, json_integer((json_int_t)task));
+    table_cell(t, table_count(task));
     table_cell(t, table_text(psc_cluster_address(c->spec, task)));
     table_cell(t, table_text(cluster_task_state(answer)));
     if (!s)
         return;
     table_cell(t, table_text(s->version));
-    table_cell(t, json_integer((json_int_t)s->uptime_ms));
-    table_cell(t, json_integer((json_int_t)s->n_jobs));
-    table_cell(t, json_integer((json_int_t)s->resident_bytes));
-    table_cell(t, json_integer((json_int_t)s->block_bytes));
-    table_cell(t, json_integer((json_int_t)s->pinned_bytes));
+    table_cell(t, table_count(s->uptime_ms));
+    table_cell(t, table_count(s->n_jobs));
+    table_cell(t, table_count(s->resident_bytes));
+    table_cell(t, table_count(s->block_bytes));
+    table_cell(t, table_count(s->pinned_bytes));
     table_cell(t, limit(s->limit_bytes));
-}
-
-static const char *update_name(int update)
-{
-    return update == PARAMSERVER__V1__UPDATE__SYNC ? "sync" : update == PARAMSERVER__V1__UPDATE__ASYNC ? "async" : NULL;
+    table_cell(t, table_count(s->queued_bytes));
 }
 
 static void job_row(struct table *t, const struct job_sum *job)
@@ -72,18 +68,17 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_row(t);
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->state));
-    table_cell(t, table_text(update_name(job->update)));
+    table_cell(t, table_text(jobs_update_name(job->update)));
     table_cell(t, json_integer(job->live_workers));
-    table_cell(t, json_integer((json_int_t)job->partitions));
-    table_cell(t, json_integer((json_int_t)job->bytes));
-    table_cell(t, job->update == PARAMSERVER__V1__UPDATE__SYNC ? json_integer((json_int_t)job->round) : NULL);
-    table_cell(t, json_integer((json_int_t)job->updates));
+    table_cell(t, table_count(job->partitions));
+    table_cell(t, table_count(job->bytes));
+    table_cell(t, job->update == PARAMSERVER__V1__UPDATE__SYNC ? table_count(job->round) : NULL);
+    table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
+    table_cell(t, jobs_epoch_done(job));
+    table_cell(t, table_count(job->updates));
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
-    table_cell(t, json_integer((json_int_t)job->waiting));
-    table_cell(t, json_integer((json_int_t)job->duplicates));
-    table_cell(t, json_integer((json_int_t)job->stale));
-    table_cell(t, table_text(job->run_id));
+    table_cell(t, table_count(job->waiting));
     table_cell(t, table_text(job->reason));
 }
 

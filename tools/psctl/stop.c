@@ -24,7 +24,7 @@ static void show(struct cluster *c, const struct answer *answers, bool json)
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     for (size_t i = 0; i < c->tasks; i++) {
         table_row(&t);
-        table_cell(&t, json_integer((json_int_t)i));
+        table_cell(&t, table_count(i));
         table_cell(&t, table_text(psc_cluster_address(c->spec, i)));
         table_cell(&t, table_text(result(&answers[i])));
     }

@@ -37,6 +37,11 @@ json_t *table_text(const char *text)
     return text && *text ? json_string(text) : NULL;
 }
 
+json_t *table_count(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
 // ---- one cell as text ---------------------------------------------------------------------------------------------
 
 static void bytes_text(double bytes, char *to, size_t size)
@@ -73,20 +78,6 @@ static void number_text(const json_t *value, char *to, size_t size)
         snprintf(to, size, fabs(real) >= 1000 && fabs(real) < 1e9 ? "%.0f" : "%.4g", real);
 }
 
-static void numbers_text(const json_t *array, const char *separator, char *to, size_t size)
-{
-    size_t i, len = 0;
-    json_t *value;
-    *to = '\0';
-    json_array_foreach(array, i, value)
-    {
-        char number[32];
-        number_text(value, number, sizeof number);
-        if (len < size)
-            len += (size_t)snprintf(to + len, size - len, "%s%s", i ? separator : "", number);
-    }
-}
-
 // Text may come from the wire: what would steer a terminal is not passed on to one.
 static void plain_text(const char *from, char *to, size_t size)
 {
@@ -94,6 +85,23 @@ static void plain_text(const char *from, char *to, size_t size)
     for (i = 0; from[i] && i + 1 < size; i++)
         to[i] = (unsigned char)from[i] < ' ' || from[i] == 0x7f ? '?' : from[i];
     to[i] = '\0';
+}
+
+static void list_text(const json_t *array, const char *separator, char *to, size_t size)
+{
+    size_t i, len = 0;
+    json_t *value;
+    *to = '\0';
+    json_array_foreach(array, i, value)
+    {
+        char item[128];
+        if (json_is_string(value))
+            plain_text(json_string_value(value), item, sizeof item);
+        else
+            number_text(value, item, sizeof item);
+        if (len < size)
+            len += (size_t)snprintf(to + len, size - len, "%s%s", i ? separator : "", item);
+    }
 }
 
 static void cell_text(const struct table_column *column, const json_t *value, char to[CELL_MAX])
@@ -118,11 +126,17 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
         ms_text(json_integer_value(value), to, CELL_MAX);
         break;
     case TABLE_SHAPE:
-        numbers_text(value, ", ", list, sizeof list);
+        list_text(value, ", ", list, sizeof list);
         snprintf(to, CELL_MAX, "(%s)", list);
         break;
     case TABLE_LIST:
-        numbers_text(value, ",", to, CELL_MAX);
+        list_text(value, ",", to, CELL_MAX);
+        break;
+    case TABLE_SHARE:
+        snprintf(to, CELL_MAX, "%.1f %%", 100 * json_number_value(value));
+        break;
+    case TABLE_FLAG:
+        strcpy(to, json_is_true(value) ? "yes" : "-");
         break;
     }
 }
@@ -145,7 +159,7 @@ static bool known(const struct table *t, size_t column)
     json_array_foreach(t->rows, i, row)
     {
         const json_t *value = json_array_get(row, column);
-        if (value && !json_is_null(value))
+        if (value && !json_is_null(value) && !json_is_false(value))
             return true;
     }
     return false;
@@ -168,7 +182,7 @@ static int column_width(const struct table *t, size_t column)
 
 static bool to_the_right(enum table_type type)
 {
-    return type == TABLE_COUNT || type == TABLE_REAL || type == TABLE_BYTES || type == TABLE_MS;
+    return type == TABLE_COUNT || type == TABLE_REAL || type == TABLE_BYTES || type == TABLE_MS || type == TABLE_SHARE;
 }
 
 // Holds back the spaces after a cell until another follows, so that no line ends in one.

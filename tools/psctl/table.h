@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 enum table_type {
@@ -16,7 +17,9 @@ enum table_type {
     TABLE_BYTES,  // number: "1.2 MiB"
     TABLE_MS,     // integer, milliseconds: "350 ms", "2.5 s", "1 h 02 min"
     TABLE_SHAPE,  // array of integers: "(3, 3, 32)"
-    TABLE_LIST,   // array of numbers: "0,1"
+    TABLE_LIST,   // array of numbers or texts: "0,1"
+    TABLE_SHARE,  // number from 0 to 1: "41.5 %"
+    TABLE_FLAG,   // boolean: "yes", or "-"; a column without a yes is left out
 };
 
 struct table_column {
@@ -42,6 +45,7 @@ void table_cell(struct table *t, json_t *value);
 
 // A text cell: NULL and "" are not known.
 json_t *table_text(const char *text);
+json_t *table_count(uint64_t n);
 
 // Aligned text. Numbers stand to the right; a column that no row knows is left out.
 void table_print(const struct table *t, FILE *to);

@@ -12,16 +12,16 @@
 typedef Paramserver__V1__DescribeReply Description;
 
 static const struct table_column columns[] = {
-    {"name", "variable", TABLE_TEXT}, {"dtype", "dtype", TABLE_TEXT},
-    {"shape", "shape", TABLE_SHAPE},  {"trainable", "trainable", TABLE_TEXT},
-    {"tasks", "ps", TABLE_LIST},      {"partitions", "partitions", TABLE_COUNT},
-    {"bytes", "bytes", TABLE_BYTES},  {"version", "version", TABLE_COUNT},
+    {"name", "variable", TABLE_TEXT},          {"dtype", "dtype", TABLE_TEXT},  {"shape", "shape", TABLE_SHAPE},
+    {"trainable", "trainable", TABLE_TEXT},    {"rule", "rule", TABLE_TEXT},    {"tasks", "ps", TABLE_LIST},
+    {"partitions", "partitions", TABLE_COUNT}, {"bytes", "bytes", TABLE_BYTES}, {"version", "version", TABLE_COUNT},
+    {"round", "round", TABLE_COUNT},
 };
 
 // One variable, summed over its partitions. `complete`: all their owners answered.
 struct whole {
     json_t *tasks;
-    uint64_t partitions, bytes, version;
+    uint64_t partitions, bytes, version, round;  // the least of both
     bool complete;
 };
 
@@ -40,7 +40,7 @@ static const Paramserver__V1__PartitionState *state_of(const struct answer *answ
 
 static struct whole sum(const Description *d, size_t variable, const struct answer *answers, size_t tasks)
 {
-    struct whole w = {.tasks = json_array(), .version = UINT64_MAX, .complete = true};
+    struct whole w = {.tasks = json_array(), .version = UINT64_MAX, .round = UINT64_MAX, .complete = true};
     for (size_t i = 0; i < d->n_partitions; i++) {
         const Paramserver__V1__Partition *p = d->partitions[i];
         if (p->variable != variable)
@@ -52,6 +52,8 @@ static struct whole sum(const Description *d, size_t variable, const struct answ
         w.bytes += state ? state->bytes : 0;
         if (state && state->version < w.version)
             w.version = state->version;
+        if (state && state->round < w.round)
+            w.round = state->round;
     }
     return w;
 }
@@ -62,16 +64,19 @@ static void variable_row(struct table *t, const Description *d, size_t i, const 
     struct whole w = sum(d, i, answers, tasks);
     json_t *shape = json_array();
     for (size_t k = 0; k < v->n_shape; k++)
-        json_array_append_new(shape, json_integer((json_int_t)v->shape[k]));
+        json_array_append_new(shape, table_count(v->shape[k]));
     table_row(t);
     table_cell(t, table_text(v->name));
     table_cell(t, table_text(ps_dtype_name((int)v->dtype)));
     table_cell(t, shape);
     table_cell(t, table_text(v->trainable ? "yes" : "no"));
+    table_cell(t, table_text(v->rule[0] ? v->rule : v->trainable ? d->rule : "assign_add"));
     table_cell(t, w.tasks);
-    table_cell(t, json_integer((json_int_t)w.partitions));
-    table_cell(t, w.complete ? json_integer((json_int_t)w.bytes) : NULL);
-    table_cell(t, w.complete && w.partitions ? json_integer((json_int_t)w.version) : NULL);
+    table_cell(t, table_count(w.partitions));
+    table_cell(t, w.complete ? table_count(w.bytes) : NULL);
+    table_cell(t, w.complete && w.partitions ? table_count(w.version) : NULL);
+    bool rounds = d->update == PARAMSERVER__V1__UPDATE__SYNC && (v->trainable || v->rule[0]);
+    table_cell(t, rounds && w.complete && w.partitions ? table_count(w.round) : NULL);
 }
 
 static void show(const struct answer *answers, size_t tasks, bool json)

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // psctl workers: a job's members, as the control task knows them.
+#include "tools/psctl/workers.h"
 #include "common/wire.h"
 #include "proto/paramserver.pb-c.h"
-#include "tools/psctl/cluster.h"
-#include "tools/psctl/table.h"
 
 static const struct table_column columns[] = {
-    {"rank", "worker", TABLE_COUNT},
-    {"state", "state", TABLE_TEXT},
-    {"address", "address", TABLE_TEXT},
-    {"step", "step", TABLE_COUNT},
-    {"images_per_second", "images/s", TABLE_REAL},
-    {"loss", "loss", TABLE_REAL},
-    {"silent_ms", "silent", TABLE_MS},
+    {"job", "job", TABLE_TEXT},         {"rank", "worker", TABLE_COUNT},
+    {"state", "state", TABLE_TEXT},     {"address", "address", TABLE_TEXT},
+    {"step", "step", TABLE_COUNT},      {"images_per_second", "images/s", TABLE_REAL},
+    {"loss", "loss", TABLE_REAL},       {"silent_ms", "silent", TABLE_MS},
+    {"clock", "clock", TABLE_COUNT},    {"lead", "lead", TABLE_COUNT},
+    {"resting", "resting", TABLE_FLAG}, {"draining", "draining", TABLE_FLAG},
     {"reason", "reason", TABLE_TEXT},
 };
 
-static const char *state_name(int state)
+const char *workers_state(int state)
 {
     switch (state) {
     case PARAMSERVER__V1__MEMBER_STATE__EXPECTED:
@@ -33,41 +31,76 @@ static const char *state_name(int state)
     }
 }
 
-static void member_row(struct table *t, const Paramserver__V1__Member *m)
+static void member_row(struct table *t, const char *job, const Paramserver__V1__Member *m, uint64_t slowest)
 {
+    bool clocked = m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && slowest <= m->clock;
     bool joined = m->state != PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
     table_row(t);
+    table_cell(t, table_text(job));
     table_cell(t, json_integer(m->rank));
-    table_cell(t, table_text(state_name((int)m->state)));
+    table_cell(t, table_text(workers_state((int)m->state)));
     table_cell(t, table_text(m->address));
-    table_cell(t, joined ? json_integer((json_int_t)m->step) : NULL);
+    table_cell(t, joined ? table_count(m->step) : NULL);
     table_cell(t, joined ? json_real(m->images_per_second) : NULL);
     table_cell(t, joined ? json_real(m->loss) : NULL);
-    table_cell(t, joined ? json_integer((json_int_t)m->silent_ms) : NULL);
+    table_cell(t, joined ? table_count(m->silent_ms) : NULL);
+    table_cell(t, clocked ? table_count(m->clock) : NULL);
+    table_cell(t, clocked ? table_count(m->clock - slowest) : NULL);
+    table_cell(t, json_boolean(m->resting));
+    table_cell(t, json_boolean(m->draining));
     table_cell(t, table_text(m->reason));
 }
 
-static void show(const Paramserver__V1__WorkersReply *reply, bool json)
+// The least clock of the live workers, from which each one's lead is counted. UINT64_MAX: this job has no clock.
+static uint64_t slowest_clock(const Paramserver__V1__WorkersReply *reply)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    for (size_t i = 0; i < reply->n_members; i++) {
+        const Paramserver__V1__Member *m = reply->members[i];
+        most = m->clock > most ? m->clock : most;
+        if (m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && !m->resting && m->clock < least)
+            least = m->clock;
+    }
+    return most ? least : UINT64_MAX;
+}
+
+void workers_table(struct table *t)
+{
+    table_init(t, columns, sizeof columns / sizeof columns[0]);
+}
+
+void workers_rows(struct table *t, const char *job, const Paramserver__V1__WorkersReply *reply)
+{
+    uint64_t slowest = slowest_clock(reply);
+    for (size_t i = 0; i < reply->n_members; i++)
+        member_row(t, job, reply->members[i], slowest);
+}
+
+static void show(const char *job, const Paramserver__V1__WorkersReply *reply, bool json)
 {
     struct table t;
-    table_init(&t, columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < reply->n_members; i++)
-        member_row(&t, reply->members[i]);
+    workers_table(&t);
+    workers_rows(&t, json ? job : NULL, reply);
     table_show(&(struct table_part){"workers", &t, false}, 1, json, stdout);
     table_fini(&t);
 }
 
-static int ask(struct cluster *c, struct call *call)
+enum ps_code workers_ask(struct cluster *c, const char *job, Paramserver__V1__WorkersReply **reply, struct ps_error *e)
 {
     Paramserver__V1__WorkersRequest request = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
+    request.job = (char *)job;
+    return cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__WORKERS, &request.base,
+                           &paramserver__v1__workers_reply__descriptor, (ProtobufCMessage **)reply, e);
+}
+
+static int ask(struct cluster *c, struct call *call)
+{
     struct ps_error e;
-    ProtobufCMessage *reply;
-    request.job = call->argv[0];
-    if (cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__WORKERS, &request.base,
-                        &paramserver__v1__workers_reply__descriptor, &reply, &e))
+    Paramserver__V1__WorkersReply *reply;
+    if (workers_ask(c, call->argv[0], &reply, &e))
         return report(&e);
-    show((const Paramserver__V1__WorkersReply *)reply, call->target.json);
-    ps_msg_free(reply);
+    show(call->argv[0], reply, call->target.json);
+    ps_msg_free(&reply->base);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #ifndef WK_DATA_INTERNAL_H
 #define WK_DATA_INTERNAL_H
 
+#include "common/npy.h"
 #include "workerd/data/data.h"
 
 // A split in memory. Examples stay in the type they came in: images of bytes take a quarter of their floats.
@@ -57,17 +58,8 @@ enum ps_code wk_idx_parse(const uint8_t *bytes, size_t size, size_t rank, struct
 // header if one of its fields is no number. On error the part may hold memory, which wk_part_fini frees.
 enum ps_code wk_csv_parse(const char *text, size_t size, bool labels, struct wk_part *part, struct ps_error *e);
 
-// npy: the format of numpy.save, versions 1 to 3, little-endian and in C order.
-struct wk_npy {
-    char kind;     // 'u', 'i' or 'f'
-    size_t width;  // bytes per element: 1, 2, 4, 8
-    uint64_t shape[PS_MAX_RANK];
-    size_t rank;
-    uint64_t count;
-    const uint8_t *elements;  // in the buffer parsed, of any alignment
-};
-enum ps_code wk_npy_parse(const uint8_t *bytes, size_t size, struct wk_npy *npy, struct ps_error *e);
-double wk_npy_element(const struct wk_npy *npy, uint64_t i);
+// npy. One element of any kind but 'S', 'V' and float16.
+double wk_npy_element(const struct ps_npy *npy, uint64_t i);
 
 // Images drawn by the program. Draws example number `example` of a seed; returns its label.
 enum { WK_DIGIT_SIDE = 28, WK_DIGIT_PIXELS = WK_DIGIT_SIDE * WK_DIGIT_SIDE };

@@ -1,168 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NumPy's format: "\x93NUMPY", version (major, minor), the header's length (16 bits in version 1, 32 bits
-// after), the header (a Python dict of exactly descr, fortran_order and shape, padded with blanks), the
-// elements.
-#include <ctype.h>
+// Examples in NumPy's files.
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "workerd/data/data_internal.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are copied as they stand in the file");
-
-static const char magic[6] = "\x93NUMPY";
-enum { VERSION = sizeof magic, LENGTH = VERSION + 2 };
-
-struct cursor {
-    const char *start, *at, *end;
-};
-
-static void skip_blanks(struct cursor *c)
-{
-    while (c->at < c->end && (*c->at == ' ' || *c->at == '\n'))
-        c->at++;
-}
-
-// The next token is this word: goes past it.
-static bool take(struct cursor *c, const char *word)
-{
-    size_t n = strlen(word);
-    skip_blanks(c);
-    if ((size_t)(c->end - c->at) < n || memcmp(c->at, word, n) != 0)
-        return false;
-    c->at += n;
-    return true;
-}
-
-static enum ps_code expected(const struct cursor *c, const char *what, struct ps_error *e)
-{
-    return ps_fail(e, PS_DATA_LOSS, "byte %td of the header dict: expected %s", c->at - c->start, what);
-}
-
-static enum ps_code parse_descr(struct cursor *c, struct wk_npy *npy, struct ps_error *e)
-{
-    static const char *const known[] = {"'|u1'", "'|i1'", "'<u2'", "'<i2'", "'<u4'",
-                                        "'<i4'", "'<u8'", "'<i8'", "'<f4'", "'<f8'"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (take(c, known[i])) {
-            npy->kind = known[i][2];
-            npy->width = (size_t)(known[i][3] - '0');
-            return PS_OK;
-        }
-    return expected(c, "a descr of '|u1', '|i1', '<u2', '<i2', '<u4', '<i4', '<u8', '<i8', '<f4' or '<f8'", e);
-}
-
-static enum ps_code parse_order(struct cursor *c, struct wk_npy *npy, struct ps_error *e)
-{
-    (void)npy;
-    return take(c, "False") ? PS_OK : expected(c, "a fortran_order of False (elements in C order)", e);
-}
-
-static bool parse_dimension(struct cursor *c, uint64_t *value)
-{
-    skip_blanks(c);
-    if (c->at == c->end || !isdigit((unsigned char)*c->at))
-        return false;
-    for (*value = 0; c->at < c->end && isdigit((unsigned char)*c->at); c->at++)
-        if (__builtin_mul_overflow(*value, 10, value) || __builtin_add_overflow(*value, *c->at - '0', value))
-            return false;
-    return true;
-}
-
-static enum ps_code parse_shape(struct cursor *c, struct wk_npy *npy, struct ps_error *e)
-{
-    if (!take(c, "("))
-        return expected(c, "a shape such as (60000, 28, 28)", e);
-    npy->rank = 0;
-    for (bool more = true; !take(c, ")"); more = take(c, ",")) {
-        if (!more)
-            return expected(c, "',' or ')' after a dimension", e);
-        if (npy->rank == PS_MAX_RANK)
-            return expected(c, "at most 8 dimensions", e);
-        if (!parse_dimension(c, &npy->shape[npy->rank++]))
-            return expected(c, "a dimension that fits 64 bits", e);
-    }
-    return PS_OK;
-}
-
-static enum ps_code parse_header(struct cursor *c, struct wk_npy *npy, struct ps_error *e)
-{
-    static const struct {
-        const char *key;
-        enum ps_code (*parse)(struct cursor *, struct wk_npy *, struct ps_error *);
-    } entry[] = {{"'descr'", parse_descr}, {"'fortran_order'", parse_order}, {"'shape'", parse_shape}};
-    enum { ENTRIES = sizeof entry / sizeof *entry };
-    bool seen[ENTRIES] = {false};
-    if (!take(c, "{"))
-        return expected(c, "'{'", e);
-    for (int n = 0; n < ENTRIES; n++) {
-        int i = 0;
-        while (i < ENTRIES && (seen[i] || !take(c, entry[i].key)))
-            i++;
-        if (i == ENTRIES)
-            return expected(c, "the keys 'descr', 'fortran_order' and 'shape', each once", e);
-        seen[i] = true;
-        if (!take(c, ":"))
-            return expected(c, "':' after a key", e);
-        enum ps_code code = entry[i].parse(c, npy, e);
-        if (code != PS_OK)
-            return code;
-        if (!take(c, ",") && n < ENTRIES - 1)
-            return expected(c, "',' and the next of 'descr', 'fortran_order' and 'shape'", e);
-    }
-    if (!take(c, "}"))
-        return expected(c, "'}' after the three keys", e);
-    skip_blanks(c);
-    return c->at == c->end ? PS_OK : expected(c, "blanks up to its end", e);
-}
-
-// Finds the dict between the preamble and the elements.
-static enum ps_code find_header(const uint8_t *bytes, size_t size, struct cursor *c, struct ps_error *e)
-{
-    if (size < LENGTH || memcmp(bytes, magic, sizeof magic) != 0)
-        return ps_fail(e, PS_DATA_LOSS, "the file does not begin with \\x93NUMPY: expected a file of numpy.save");
-    int version = bytes[VERSION];
-    if (version < 1 || version > 3)
-        return ps_fail(e, PS_DATA_LOSS, "version %d of the npy format, expected 1, 2 or 3", version);
-    size_t width = version == 1 ? 2 : 4, length = 0, start = LENGTH + width;
-    for (size_t i = 0; i < width && LENGTH + i < size; i++)
-        length |= (size_t)bytes[LENGTH + i] << (8 * i);
-    if (size < start || size - start < length)
-        return ps_fail(e, PS_DATA_LOSS, "the file ends after %zu bytes, inside its header (expected %zu and more)",
-                       size, start + length);
-    c->start = c->at = (const char *)bytes + start;
-    c->end = c->start + length;
-    return PS_OK;
-}
-
-enum ps_code wk_npy_parse(const uint8_t *bytes, size_t size, struct wk_npy *npy, struct ps_error *e)
-{
-    struct cursor c;
-    char shape[128];
-    *npy = (struct wk_npy){0};
-    enum ps_code code = find_header(bytes, size, &c, e);
-    if (code == PS_OK)
-        code = parse_header(&c, npy, e);
-    // The bound of float64, the widest element there is.
-    if (code == PS_OK)
-        code = ps_shape_count(npy->shape, npy->rank, PS_FLOAT64, &npy->count, e);
-    if (code != PS_OK)
-        return code;
-    npy->elements = (const uint8_t *)c.end;
-    size_t have = size - (size_t)(npy->elements - bytes);
-    if (have != npy->count * npy->width)
-        return ps_fail(e, PS_DATA_LOSS, "%zu bytes follow the header, expected %" PRIu64 " for shape %s of %c%zu", have,
-                       npy->count * npy->width, ps_shape_text(npy->shape, npy->rank, shape, sizeof shape), npy->kind,
-                       npy->width);
-    return PS_OK;
-}
-
-double wk_npy_element(const struct wk_npy *npy, uint64_t i)
+double wk_npy_element(const struct ps_npy *npy, uint64_t i)
 {
     union {
         uint8_t u1;
@@ -192,17 +39,21 @@ double wk_npy_element(const struct wk_npy *npy, uint64_t i)
     }
 }
 
-static enum ps_code read_npy(const char *path, uint8_t **bytes, struct wk_npy *npy, struct ps_error *e)
+static enum ps_code read_npy(const char *path, uint8_t **bytes, struct ps_npy *npy, struct ps_error *e)
 {
     size_t size;
     enum ps_code code = wk_file_read(path, SIZE_MAX, bytes, &size, e);
     if (code != PS_OK)
         return code;
-    code = wk_npy_parse(*bytes, size, npy, e);
+    code = ps_npy_parse(*bytes, size, npy, e);
+    bool number = npy->kind == 'u' || npy->kind == 'i' || (npy->kind == 'f' && npy->width > 2);
+    if (code == PS_OK && !number)
+        code = ps_fail(e, PS_DATA_LOSS, "its elements are of type %c%zu, expected integers, float32 or float64",
+                       npy->kind, npy->width);
     return code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", path);
 }
 
-static enum ps_code take_floats(struct wk_part *part, const struct wk_npy *npy, struct ps_error *e)
+static enum ps_code take_floats(struct wk_part *part, const struct ps_npy *npy, struct ps_error *e)
 {
     part->floats = wk_array(npy->count, 1, sizeof *part->floats, e);
     if (!part->floats)
@@ -220,7 +71,7 @@ static enum ps_code take_floats(struct wk_part *part, const struct wk_npy *npy, 
 }
 
 // Bytes stay bytes: the elements move to the front of the file's buffer, which then is the part's.
-static enum ps_code take_x(struct wk_part *part, const struct wk_npy *npy, uint8_t **bytes, struct ps_error *e)
+static enum ps_code take_x(struct wk_part *part, const struct ps_npy *npy, uint8_t **bytes, struct ps_error *e)
 {
     struct wk_split *split = &part->split;
     if (npy->rank < 2)
@@ -240,7 +91,7 @@ static enum ps_code take_x(struct wk_part *part, const struct wk_npy *npy, uint8
     return PS_OK;
 }
 
-static enum ps_code take_y(struct wk_part *part, bool labels, const struct wk_npy *npy, struct ps_error *e)
+static enum ps_code take_y(struct wk_part *part, bool labels, const struct ps_npy *npy, struct ps_error *e)
 {
     uint64_t n = part->split.examples;
     if (npy->rank < 1 || npy->shape[0] != n)
@@ -259,7 +110,7 @@ static enum ps_code take_y(struct wk_part *part, bool labels, const struct wk_np
 static enum ps_code load_x(const char *path, struct wk_part *part, struct ps_error *e)
 {
     uint8_t *bytes = NULL;
-    struct wk_npy npy;
+    struct ps_npy npy;
     enum ps_code code = read_npy(path, &bytes, &npy, e);
     if (code == PS_OK && (code = take_x(part, &npy, &bytes, e)) != PS_OK)
         ps_error_prefix(e, "%s", path);
@@ -270,7 +121,7 @@ static enum ps_code load_x(const char *path, struct wk_part *part, struct ps_err
 static enum ps_code load_y(const char *path, bool labels, struct wk_part *part, struct ps_error *e)
 {
     uint8_t *bytes = NULL;
-    struct wk_npy npy;
+    struct ps_npy npy;
     enum ps_code code = read_npy(path, &bytes, &npy, e);
     if (code == PS_OK && (code = take_y(part, labels, &npy, e)) != PS_OK)
         ps_error_prefix(e, "%s", path);

@@ -1,0 +1,337 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# psctl against live daemons: what it shows, what it changes, what the doctor finds, and what is said where something is
+# wrong.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+
+# start_tcp NAME OPTION ...: a psd on a port of its own, in $port; started as start_psd does.
+start_tcp() {
+    local name=$1 ready
+    shift
+    mkfifo "$name.ready"
+    "$psd" --listen 127.0.0.1:0 --ready-fd 3 "$@" 3>"$name.ready" 2>"$name.log" &
+    psd_pid=$!
+    children+=("$psd_pid")
+    read -r ready port <"$name.ready"
+    [ "$ready" = READY ]
+}
+says() { # TEXT COMMAND ...: exits with 0 and says TEXT
+    local text=$1
+    shift
+    fails_with 0 "$text" "$@"
+}
+lacks() { # TEXT COMMAND ...
+    local text=$1
+    shift
+    "$@" >said 2>&1
+    cat said
+    ! grep -qF -- "$text" said
+}
+is_json() { # COMMAND ...
+    "$@" >json.out || return 1
+    head -c 300 json.out
+    if [ "$PYTHON3" != no ]; then "$PYTHON3" -m json.tool json.out >/dev/null; else grep -q '^[[{]' json.out; fi
+}
+eventually() { # COMMAND ...: within 10 s
+    local i
+    for i in $(seq 50); do
+        "$@" && return
+        sleep 0.2
+    done
+    return 1
+}
+
+# ---- help and completion ------------------------------------------------------------------------------------------
+
+commands=$("$psctl" help | sed -nE 's/^  ([a-z][a-z-]*) .*/\1/p')
+fits() { # a screen of 80 x 24
+    local c
+    [ "$(wc -w <<<"$commands")" -ge 17 ] || return 1
+    for c in '' $commands; do
+        "$psctl" help $c >help.out || return 1
+        awk -v c="$c" 'length($0) > 80 { print c ": " $0; bad = 1 } END { if (NR > 24) { print c, NR; bad = 1 } exit bad }' help.out ||
+            return 1
+    done
+}
+ok "every command's help fits a screen" fits
+ok "help of a command that is not there" fails_with 64 "did you mean drain?" "$psctl" help drian
+ok "no command" fails_with 64 "psctl --help lists them" "$psctl"
+
+complete_line() { # WORD ...: what the last of them may become
+    (
+        . "$top_srcdir/tools/psctl/psctl.bash"
+        COMP_WORDS=("$psctl" "$@")
+        COMP_CWORD=$#
+        _psctl
+        printf '%s\n' "${COMPREPLY[@]}"
+    )
+}
+completes() { # EXPECTED WORD ...
+    local expected=$1
+    shift
+    complete_line "$@" | tee said
+    [ "$(sort said | tr '\n' ' ')" = "$expected" ]
+}
+ok "completion of a command" completes "workers " wo
+ok "completion of commands" completes "set set-lr shards status stop " s
+ok "completion of a command after options" completes "doctor " --ps a:1 do
+ok "completion of options" completes "--timeout " drain --ti
+ok "completion of a command's own options" completes "--undo " drain --un
+
+# ---- plan ---------------------------------------------------------------------------------------------------------
+
+needs() { "$psctl" plan --json "$@" | sed -nE 's/.*"needed_bytes": ([0-9]+).*/\1/p'; }
+plan_args=(--ps 1 --workers 3 "$examples/conv/job.yaml" --set strategy.name=parameter_server --set strategy.update=sync)
+ok "plan" says "rounds" "$psctl" plan "${plan_args[@]}"
+ok "plan without --vars does not name them" lacks "kernel" "$psctl" plan "${plan_args[@]}"
+ok "plan --vars" says "conv2d/kernel" "$psctl" plan --vars "${plan_args[@]}"
+ok "plan --json" is_json "$psctl" plan --json "${plan_args[@]}"
+needed=$(needs "${plan_args[@]}")
+ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory "$needed" "${plan_args[@]}"
+ok "plan: a byte less is not" fails_with 71 "1 are missing" "$psctl" plan --memory $((needed - 1)) "${plan_args[@]}"
+ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
+ok "plan: --memory that is none" fails_with 64 "such as 512M" "$psctl" plan --memory much "${plan_args[@]}"
+
+# What plan says is no less than what psd asks for, and hardly more. A psd refuses a job whose memory it does not have,
+# and names the number.
+as_psd_says() {
+    local asked planned
+    start_psd tight --memory 100K || return 1
+    "$workerd" --job "$examples/conv/job.yaml" --set strategy.name=parameter_server --set strategy.update=sync \
+        --set data.train_examples=64 --set data.test_examples=64 --workers 1 --ps "unix:$scratch/tight" --quiet 2>&1 | tee said
+    kill -TERM "$psd_pid"
+    asked=$(sed -nE 's/.* need ([0-9]+) bytes.*/\1/p' said)
+    planned=$(needs "${plan_args[@]}" --workers 1)
+    echo "psd asks for $asked, psctl plan says $planned"
+    [ "$planned" -ge "$asked" ] && [ "$planned" -le $((asked + asked / 50 + 16384)) ]
+}
+ok "plan's number is psd's" as_psd_says
+
+# ---- a cluster of two, and a job on it ----------------------------------------------------------------------------
+
+peers=unix:$scratch/a0,unix:$scratch/a1
+start_psd a0 --task 0 --peers "$peers" || exit 1
+pid0=$psd_pid
+start_psd a1 --task 1 --peers "$peers" || exit 1
+pid1=$psd_pid
+ctl() { timeout 60 "$psctl" --ps "$peers" "$@"; }
+worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worker_pid
+    local name=$1 update=$2
+    shift 2
+    "$workerd" --job "$examples/softmax/job.yaml" --set name="$name" --set strategy.name=parameter_server \
+        --set strategy.update="$update" --set data.train_examples=6400 --set data.test_examples=64 --set epochs=1000 \
+        --set delay_ms=20 --set output="$name.safetensors" --ps "$peers" --quiet "$@" 2>"$name.log" &
+    worker_pid=$!
+    children+=("$worker_pid")
+}
+worker long async --rank 0 --workers 2 --min-workers 1
+worker long async --rank 1 --workers 2 --min-workers 1
+worker1=$worker_pid
+trains() { ctl workers "$1" 2>/dev/null | awk '$2 == "live" && $4 > 0 { n++ } END { exit n < 2 }'; }
+ok "a job trains" eventually trains long
+
+ok "status" says "long" ctl status
+ok "jobs" says "async" ctl jobs
+ok "jobs JOB: its rule" says "learning_rate" ctl jobs long
+ok "shards" says "long" ctl shards
+ok "vars" says "(784, 10)" ctl vars long
+ok "workers" says "live" ctl workers long
+ok "waits" ctl waits
+ok "top --once" says "images/s" ctl top --once
+ok "top of one job" says "images/s" ctl top long --once
+for c in status jobs "jobs long" shards "vars long" "workers long" waits doctor "top --once" "get long sequential/dense/kernel"; do
+    ok "$c --json" is_json ctl --json $c
+done
+ok "a job that is not there" fails_with 66 "there are: long" ctl status nothing
+ok "its variables" fails_with 66 "nothing" ctl vars nothing
+two_looks() {
+    timeout 3 "$psctl" --ps "$peers" top >looks
+    head -n 20 looks
+    [ "$(grep -c '^psctl top' looks)" -ge 2 ] && ! grep -q "$(printf '\033')" looks
+}
+ok "top where there is no terminal: one text after the other" two_looks
+ok "doctor: all well" says "2 live workers" ctl doctor
+ok "the cluster of a file" says "long" env -u TF_CONFIG "$psctl" --cluster <(printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch") status
+printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch" >cluster.yaml
+ok "the cluster of PSCTL_CLUSTER" says "long" env PSCTL_CLUSTER=cluster.yaml "$psctl" status
+
+# On a terminal: a screen, q ends it, and the terminal is as it was.
+on_terminal() {
+    "$PYTHON3" - "$psctl" --ps "$peers" top <<'PY'
+import os, pty, select, signal, sys, termios, time
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "vt100"
+    os.execv(sys.argv[1], sys.argv[1:])
+before = termios.tcgetattr(fd)
+seen, end, sent = b"", time.time() + 15, False
+while time.time() < end:
+    if select.select([fd], [], [], 0.2)[0]:
+        try:
+            got = os.read(fd, 65536)
+        except OSError:
+            break
+        if not got:
+            break
+        seen += got
+    if seen.count(b"psctl top") >= 2 and not sent:
+        sent = True
+        raw = termios.tcgetattr(fd)
+        assert raw[3] & termios.ICANON == 0, "keys are not read one by one"
+        os.write(fd, b"q")
+        time.sleep(0.5)
+        after = termios.tcgetattr(fd)
+status = os.waitpid(pid, 0)[1]
+print(seen[-300:])
+assert sent and os.WEXITSTATUS(status) == 0, status
+assert after == before, "the terminal is not as it was"
+assert seen.startswith(b"\033[?1049h") and seen.rstrip().endswith(b"\033[?1049l")
+assert b"images/s" in seen
+PY
+}
+if [ "$PYTHON3" != no ]; then
+    ok "top on a terminal: q ends it, all is as it was" on_terminal
+else
+    n=$((n + 1))
+    echo "ok $n - top on a terminal # SKIP no python3"
+fi
+
+# ---- get and put --------------------------------------------------------------------------------------------------
+
+kernel=sequential/dense/kernel
+ok "a job of its own for get and put" timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" \
+    --set name=still --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet
+ok "get writes .npy" ctl get still $kernel one.npy
+put_back() {
+    ctl get still $kernel --rows 10:20 -o rows.npy && ctl put still $kernel rows.npy --rows 30:40 &&
+        ctl get still $kernel --rows 30:40 again.npy && cmp rows.npy again.npy && ctl get still $kernel two.npy &&
+        ! cmp one.npy two.npy && ctl put still $kernel one.npy && ctl get still $kernel two.npy && cmp one.npy two.npy
+}
+ok "rows and wholes, there and back" put_back
+ok "put of another shape" fails_with 65 "its shape is (10, 10), expected (784, 10)" ctl put still $kernel rows.npy
+LC_ALL=C sed 's/<f4/<i4/' one.npy >integers.npy
+ok "put of another dtype" fails_with 65 "type i4, the variable is float32: expected f4" ctl put still $kernel integers.npy
+ok "put of something else" fails_with 65 "x93NUMPY" ctl put still $kernel "$examples/softmax/job.yaml"
+ok "put of no file" fails_with 66 "nothing.npy" ctl put still $kernel nothing.npy
+unchanged() { ctl get still $kernel two.npy && cmp one.npy two.npy; }
+ok "none of which changed anything" unchanged
+ok "rows that are not there" fails_with 65 "0:784" ctl get still $kernel --rows 700:800
+ok "a variable that is not there" fails_with 66 "did you mean $kernel?" ctl get still sequential/dense/kernal
+ok "get to standard output" says NUMPY ctl get still $kernel -o -
+
+# ---- hyperparameters ----------------------------------------------------------------------------------------------
+
+ok "set-lr of no number" fails_with 64 "expected a number" ctl set-lr long fast
+ok "set of no assignment" fails_with 64 "NAME=VALUE" ctl set long momentum
+if ctl set-lr long 0.011 >/dev/null 2>&1; then
+    ok "set-lr, on every task" says "from now on" ctl set-lr long 0.0125
+    ok "jobs shows it" says "0.0125" ctl jobs long
+    ok "set of what the rule does not have" fails_with 65 "beta_1" ctl set long beta_1=0.5
+    ok "set of what it has" says "from now on" ctl set long learning_rate=0.02
+    ok "set-lr of no job" fails_with 66 "nothing" ctl set-lr nothing 0.1
+fi
+
+# ---- waits --------------------------------------------------------------------------------------------------------
+
+worker synced sync --rank 0 --workers 2
+worker synced sync --rank 1 --workers 2
+worker1s=$worker_pid
+ok "a sync job trains" eventually trains synced
+kill -STOP "$worker1s"
+one_waits() { ctl waits synced | tee said; grep -q "worker 0 .*worker 1" said; }
+ok "waits: who waits for a worker that was stopped" eventually one_waits
+kill -CONT "$worker1s"
+kill -KILL "$worker1s"
+dead() { ctl workers synced | grep -q "1 *dead"; }
+ok "its death is known" eventually dead
+ok "doctor: a dead worker" fails_with 69 "job synced, worker 1" ctl doctor synced
+ok "stop" says stopped ctl stop synced
+
+# ---- drain --------------------------------------------------------------------------------------------------------
+
+ok "drain of what is not there" fails_with 66 "no ps:7 among 2" ctl drain ps:7
+ok "drain of what is no task" fails_with 64 "is not ps:N" ctl drain seven
+ok "drain of what is no worker" fails_with 64 "is not worker:N" ctl drain long 1
+ok "drain names what still runs" says "long" ctl drain ps:1
+ok "status shows it" says "draining" ctl status
+ok "doctor: a warning" says "takes no new jobs" ctl doctor
+refused() {
+    ! timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set name=late --set timeout=5 \
+        --set strategy.name=parameter_server --ps "$peers" --quiet >said 2>&1
+    cat said
+    grep -q drain said
+}
+ok "a new job is refused" refused
+ok "drain --undo" says "takes jobs" ctl drain ps:1 --undo
+ok "and it is not any more" lacks "draining" ctl status
+ok "drain --wait says for whom it waits" fails_with 75 "still draining after 1 s" ctl drain ps:1 --wait --wait-max 1
+ctl drain ps:1 --undo >/dev/null
+ok "a worker is asked to leave" says "draining" ctl drain long worker:1
+ok "and has left" eventually says "left" ctl workers long
+ok "drain --wait of it returns" says "left" ctl drain long worker:1 --wait
+
+# ---- doctor -------------------------------------------------------------------------------------------------------
+
+ok "doctor: tasks in another order" fails_with 78 "is ps:1 by its own account, and is listed as ps:0" \
+    "$psctl" --ps "unix:$scratch/a1,unix:$scratch/a0" doctor
+ok "doctor: fewer tasks than they were told of" fails_with 78 "was told of 2 ps tasks, 1 are listed" \
+    "$psctl" --ps "unix:$scratch/a0" doctor
+ok "doctor: a socket that is not there" fails_with 69 "No such file" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/none" doctor
+ok "doctor: and the other is not hidden by it" grep -q "ps:0 .*was told of\|ok *ps:0" "$scratch/said"
+ok "doctor: a name that does not resolve" fails_with 69 "does not resolve" \
+    "$psctl" --timeout 2 --ps "unix:$scratch/a0,no-such-host.invalid:7070" doctor
+start_tcp tcp --task 1 --peers "unix:$scratch/a0,unix:$scratch/elsewhere" || exit 1
+ok "doctor: one that was told of another cluster" fails_with 78 "was told of other ps addresses than ps:0" \
+    "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
+kill -TERM "$psd_pid"
+wait "$psd_pid"
+ok "doctor: nobody listens" fails_with 69 "connection refused" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
+kill -STOP "$pid1"
+ok "doctor: one that was stopped" fails_with 69 "takes the connection, then does not answer" ctl --timeout 1 doctor
+ok "status: names it, with its address" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 1 status
+kill -CONT "$pid1"
+ok "doctor: and it is well again" eventually says "ok" ctl doctor long
+
+# Something else listens: a web server.
+not_grpc() {
+    "$PYTHON3" - >http.port <<'PY' &
+import http.server, sys
+s = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+print(s.server_port, flush=True)
+sys.stderr = open("/dev/null", "w")
+s.serve_forever()
+PY
+    children+=($!)
+    eventually test -s http.port
+    fails_with 69 "is no gRPC server" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor
+}
+[ "$PYTHON3" = no ] || ok "doctor: a web server" not_grpc
+
+# ---- the end of psctl run -----------------------------------------------------------------------------------------
+
+processes_with() { # TEXT: those whose command line has it
+    local c
+    for c in /proc/[0-9]*; do
+        { tr '\0' ' ' <"$c/cmdline" | grep -qF -- "$1"; } 2>/dev/null && echo "${c#/proc/}"
+    done
+    return 0
+}
+killed() {
+    "$psctl" run --ps 2 --workers 2 "$examples/softmax/job.yaml" --set strategy.name=parameter_server --set epochs=1000 \
+        --set data.train_examples=640 --set data.test_examples=64 --set delay_ms=20 --set output=k.safetensors \
+        >run.log 2>&1 &
+    local pid=$! dir
+    children+=("$pid")
+    eventually grep -q "^Epoch 1" run.log || return 1
+    dir=$(sed -n 's/.*--cluster \(.*\)\/cluster.yaml.*/\1/p' run.log)
+    [ "$(processes_with "$dir" | wc -l)" -ge 4 ] || return 1
+    kill -KILL "$pid"
+    wait "$pid"
+    nobody() { [ -z "$(processes_with "$dir/")" ]; }
+    eventually nobody
+    local got=$?
+    rm -rf "$dir"
+    return $got
+}
+ok "psctl run that is killed leaves nobody behind" killed

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl doctor: asks every ps task at the same time, each with the deadline; finds out why those that do not answer do
+// not; compares what the others say of themselves, with each other and with the description of the cluster; then looks
+// at each job: is it declared alike everywhere, and are its workers there?
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/wire.h"
+#include "config.h"
+#include "proto/paramserver.pb-c.h"
+#include "tools/psctl/cluster.h"
+#include "tools/psctl/findings.h"
+#include "tools/psctl/jobs.h"
+#include "tools/psctl/probe.h"
+#include "tools/psctl/workers.h"
+
+typedef Paramserver__V1__StatusReply Status;
+typedef Paramserver__V1__DescribeReply Description;
+
+enum { CLOCK_MS = 1000, FULL_PERCENT = 90, SUBJECT_MAX = 320 };
+
+struct doctor {
+    struct cluster *cluster;
+    const struct target *target;
+    struct answer *answers;  // [tasks] StatusReply
+    struct findings findings;
+};
+
+static const Status *status_of(const struct doctor *d, size_t task)
+{
+    return (const Status *)d->answers[task].reply;
+}
+
+static const char *task_name(const struct doctor *d, size_t task, char name[SUBJECT_MAX])
+{
+    snprintf(name, SUBJECT_MAX, "ps:%zu (%s)", task, psc_cluster_address(d->cluster->spec, task));
+    return name;
+}
+
+// ---- tasks that do not answer -------------------------------------------------------------------------------------
+
+static void judge_probe(struct doctor *d, size_t task, const struct probe *p)
+{
+    static const struct {
+        const char *finding, *advice;
+    } known[] = {
+        [PROBE_HTTP2] = {"speaks HTTP/2, but does not answer", "is it another gRPC server? else see psd's log"},
+        [PROBE_NO_NAME] = {"its name does not resolve", "correct the name, or the resolver of this machine"},
+        [PROBE_NO_SOCKET] = {"the socket cannot be used", "start psd there, or correct the path"},
+        [PROBE_REFUSED] = {"connection refused: nobody listens there", "start psd there, or correct the address"},
+        [PROBE_UNREACHABLE] = {"cannot be connected to", "is the host up? does a firewall drop it?"},
+        [PROBE_SILENT] = {"takes the connection, then does not answer",
+                          "stopped (kill -CONT), swapping, or hung: see its process"},
+        [PROBE_CLOSED] = {"takes the connection, then hangs up: no psd", "correct the address"},
+        [PROBE_TLS] = {"speaks TLS, psctl does not", "correct the address"},
+        [PROBE_OTHER] = {"is no gRPC server", "correct the address"},
+    };
+    char name[SUBJECT_MAX];
+    const char *detail = p->detail, *text = known[p->result].finding;
+    // A word of the system that says what our sentence says already.
+    if (p->result == PROBE_REFUSED)
+        detail = "";
+    findings_add(&d->findings, VERDICT_UNREACHABLE, task_name(d, task, name), known[p->result].advice, "%s%s%s%s", text,
+                 *detail ? (p->result == PROBE_OTHER ? ", it says \"" : ": ") : "", detail,
+                 *detail && p->result == PROBE_OTHER ? "\"" : "");
+}
+
+struct inquiry {
+    struct doctor *doctor;
+    size_t task;
+    struct probe probe;
+    pthread_t thread;
+    bool threaded;
+};
+
+static void *inquire(void *arg)
+{
+    struct inquiry *q = arg;
+    const struct cluster *c = q->doctor->cluster;
+    probe(psc_cluster_address(c->spec, q->task), c->timeout_ms, &q->probe);
+    return NULL;
+}
+
+static bool needs_probe(const struct answer *a)
+{
+    return !a->reply && (a->error.code == PS_UNAVAILABLE || a->error.code == PS_DEADLINE_EXCEEDED);
+}
+
+// Asked, but not as one of ours would: the text says enough.
+static void judge_error(struct doctor *d, size_t task)
+{
+    char name[SUBJECT_MAX];
+    const struct ps_error *e = &d->answers[task].error;
+    bool foreign = e->code == PS_UNIMPLEMENTED;
+    findings_add(&d->findings, foreign ? VERDICT_UNREACHABLE : VERDICT_WRONG, task_name(d, task, name),
+                 foreign ? "correct the address, or start a psd of this version there" : "see psd's log",
+                 foreign ? "is a gRPC server, but no psd: %s" : "answers with an error: %s", e->text);
+}
+
+static void find_missing(struct doctor *d)
+{
+    size_t n = d->cluster->tasks;
+    struct inquiry *q = ps_alloc(n * sizeof *q);
+    for (size_t i = 0; i < n; i++) {
+        q[i].doctor = d;
+        q[i].task = i;
+        if (needs_probe(&d->answers[i]))
+            q[i].threaded = pthread_create(&q[i].thread, NULL, inquire, &q[i]) == 0;
+        if (needs_probe(&d->answers[i]) && !q[i].threaded)
+            inquire(&q[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (q[i].threaded)
+            pthread_join(q[i].thread, NULL);
+        if (needs_probe(&d->answers[i]))
+            judge_probe(d, i, &q[i].probe);
+        else if (!d->answers[i].reply)
+            judge_error(d, i);
+    }
+    free(q);
+}
+
+// ---- tasks that do ------------------------------------------------------------------------------------------------
+
+// The first task that answered: what the others are compared with.
+static size_t reference(const struct doctor *d)
+{
+    size_t i = 0;
+    while (i < d->cluster->tasks && !status_of(d, i))
+        i++;
+    return i;
+}
+
+static void check_identity(struct doctor *d, size_t task, const char *name)
+{
+    const Status *s = status_of(d, task), *first = status_of(d, reference(d));
+    if (s->task != task)
+        findings_add(&d->findings, VERDICT_WRONG, name, "list the addresses in the order of psd's --task",
+                     "is ps:%" PRIu32 " by its own account, and is listed as ps:%zu", s->task, task);
+    if (s->tasks && s->tasks != d->cluster->tasks)
+        findings_add(&d->findings, VERDICT_WRONG, name, "give every psd, and psctl, the same cluster",
+                     "was told of %" PRIu32 " ps tasks, %zu are listed", s->tasks, d->cluster->tasks);
+    else if (s->cluster_hash && first->cluster_hash && s->cluster_hash != first->cluster_hash)
+        findings_add(&d->findings, VERDICT_WRONG, name, "start every psd with the same addresses, in the same order",
+                     "was told of other ps addresses than ps:%zu", reference(d));
+}
+
+static void check_version(struct doctor *d, size_t task, const char *name)
+{
+    const Status *s = status_of(d, task), *first = status_of(d, reference(d));
+    if (strcmp(s->version, first->version) != 0)
+        findings_add(&d->findings, VERDICT_WRONG, name, "run one version on all ps tasks",
+                     "is version %.32s, ps:%zu is %.32s", s->version, reference(d), first->version);
+    else if (strcmp(s->version, PACKAGE_VERSION) != 0)
+        findings_add(&d->findings, VERDICT_WARNING, name, "use the psctl of the same version",
+                     "is version %.32s, this psctl is " PACKAGE_VERSION, s->version);
+}
+
+// Its time, as it was told between the question and the answer.
+static void check_clock(struct doctor *d, size_t task, const char *name)
+{
+    const struct answer *a = &d->answers[task];
+    int64_t clock = (int64_t)status_of(d, task)->clock_ms, off = 0;
+    if (clock == 0)
+        return;
+    if (clock < a->asked_ms)
+        off = clock - a->asked_ms;
+    else if (clock > a->answered_ms)
+        off = clock - a->answered_ms;
+    if (off > CLOCK_MS || off < -CLOCK_MS)
+        findings_add(&d->findings, VERDICT_WRONG, name, "have NTP set the clocks of all hosts",
+                     "its clock is %.1f s %s this machine's", (double)(off < 0 ? -off : off) / 1000,
+                     off < 0 ? "behind" : "ahead of");
+}
+
+static void check_load(struct doctor *d, size_t task, const char *name)
+{
+    const Status *s = status_of(d, task);
+    if (s->limit_bytes && s->block_bytes > s->limit_bytes / 100 * FULL_PERCENT)
+        findings_add(&d->findings, VERDICT_WARNING, name, "stop old jobs, or start psd with more --memory",
+                     "its memory for tensors is %.0f %% full", 100.0 * (double)s->block_bytes / (double)s->limit_bytes);
+    if (s->draining)
+        findings_add(&d->findings, VERDICT_WARNING, name, "psctl drain --undo takes that back",
+                     "is draining: it takes no new jobs");
+}
+
+static void check_task(struct doctor *d, size_t task)
+{
+    char name[SUBJECT_MAX];
+    size_t before = json_array_size(d->findings.table.rows);
+    const Status *s = status_of(d, task);
+    task_name(d, task, name);
+    check_identity(d, task, name);
+    check_version(d, task, name);
+    check_clock(d, task, name);
+    check_load(d, task, name);
+    if (json_array_size(d->findings.table.rows) == before)
+        findings_add(&d->findings, VERDICT_OK, name, NULL, "version %.32s, %zu job%s", s->version, s->n_jobs,
+                     s->n_jobs == 1 ? "" : "s");
+}
+
+// ---- jobs ---------------------------------------------------------------------------------------------------------
+
+static const Paramserver__V1__JobStatus *job_at(const struct doctor *d, size_t task, const char *job)
+{
+    const Status *s = status_of(d, task);
+    for (size_t i = 0; s && i < s->n_jobs; i++)
+        if (strcmp(s->jobs[i]->name, job) == 0)
+            return s->jobs[i];
+    return NULL;
+}
+
+// Is it the same run everywhere?
+static void check_run(struct doctor *d, const char *name, const char *job)
+{
+    const Paramserver__V1__JobStatus *control = job_at(d, 0, job);
+    for (size_t i = 1; i < d->cluster->tasks; i++) {
+        const Paramserver__V1__JobStatus *here = job_at(d, i, job);
+        if (!status_of(d, 0) || !here)
+            continue;
+        if (!control)
+            findings_add(&d->findings, VERDICT_WRONG, name, "psctl stop it: no worker can go on with it",
+                         "is known to ps:%zu and not to the control task", i);
+        else if (here->run_id[0] && control->run_id[0] && strcmp(here->run_id, control->run_id) != 0)
+            findings_add(&d->findings, VERDICT_WRONG, name, "psctl stop it, then start it again",
+                         "is run %.24s on ps:0 and run %.24s on ps:%zu", control->run_id, here->run_id, i);
+    }
+}
+
+// What was declared, without what differs between the tasks; malloc'd.
+static uint8_t *declaration(const Description *d, bool changes, size_t *len)
+{
+    Description plan = *d;
+    plan.generation = 0;
+    plan.task = 0;
+    plan.n_states = 0;
+    plan.states = NULL;
+    if (!changes) {
+        plan.n_changes = 0;
+        plan.changes = NULL;
+    }
+    *len = paramserver__v1__describe_reply__get_packed_size(&plan);
+    uint8_t *packed = ps_alloc(*len + 1);
+    paramserver__v1__describe_reply__pack(&plan, packed);
+    return packed;
+}
+
+static bool same(const Description *a, const Description *b, bool changes)
+{
+    size_t a_len, b_len;
+    uint8_t *x = declaration(a, changes, &a_len), *y = declaration(b, changes, &b_len);
+    bool equal = a_len == b_len && memcmp(x, y, a_len) == 0;
+    free(x);
+    free(y);
+    return equal;
+}
+
+static void compare_plans(struct doctor *d, const char *name, const struct answer *answers)
+{
+    size_t first = 0, n = d->cluster->tasks;
+    while (first < n && !answers[first].reply)
+        first++;
+    for (size_t i = 0; i < n; i++) {
+        const Description *a = first < n ? (const Description *)answers[first].reply : NULL;
+        const Description *b = (const Description *)answers[i].reply;
+        if (!b && answers[i].error.code == PS_FAILED_PRECONDITION)
+            findings_add(&d->findings, VERDICT_WRONG, name, "use the psctl of the cluster's version",
+                         "ps:%zu refuses to describe it: %s", i, answers[i].error.text);
+        if (!b || i == first)
+            continue;
+        if (!same(a, b, false))
+            findings_add(&d->findings, VERDICT_WRONG, name, "psctl stop it, then start it again",
+                         "is declared otherwise on ps:%zu than on ps:%zu", i, first);
+        else if (!same(a, b, true))
+            findings_add(&d->findings, VERDICT_WRONG, name, "psctl set what is to hold once more",
+                         "has other changed hyperparameters on ps:%zu than on ps:%zu", i, first);
+    }
+}
+
+// A client asks for one job's description: each job needs its own.
+static void check_plan(struct doctor *d, const char *name, const char *job)
+{
+    struct cluster c;
+    struct answer *answers;
+    struct ps_error e;
+    if (cluster_open(&c, d->target, job, &e)) {
+        findings_add(&d->findings, VERDICT_WARNING, name, NULL, "cannot be looked at: %s", e.text);
+        return;
+    }
+    cluster_describe(&c, &answers);
+    compare_plans(d, name, answers);
+    cluster_answers_free(answers, c.tasks);
+    cluster_close(&c);
+}
+
+static void check_worker(struct doctor *d, const char *job, const Paramserver__V1__Member *m)
+{
+    char name[SUBJECT_MAX];
+    snprintf(name, sizeof name, "job %.128s, worker %" PRIu32 "%s%.64s", job, m->rank, m->address[0] ? ", " : "",
+             m->address);
+    if (m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD)
+        findings_add(&d->findings, VERDICT_UNREACHABLE, name, "see its host and its log; started again, it joins again",
+                     "is dead%s%.200s", m->reason[0] ? ": " : "", m->reason);
+    else if (m->state == PARAMSERVER__V1__MEMBER_STATE__EXPECTED)
+        findings_add(&d->findings, VERDICT_WARNING, name, "start it", "has not joined yet");
+    else if (m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && m->draining)
+        findings_add(&d->findings, VERDICT_WARNING, name, NULL, "was asked to leave");
+}
+
+static void check_workers(struct doctor *d, const char *name, const char *job)
+{
+    Paramserver__V1__WorkersReply *reply;
+    struct ps_error e;
+    if (!job_at(d, 0, job))
+        return;
+    if (workers_ask(d->cluster, job, &reply, &e)) {
+        findings_add(&d->findings, VERDICT_WARNING, name, NULL, "its workers are not known: %s", e.text);
+        return;
+    }
+    for (size_t i = 0; i < reply->n_members; i++)
+        check_worker(d, job, reply->members[i]);
+    ps_msg_free(&reply->base);
+}
+
+static void check_job(struct doctor *d, const struct job_sum *job)
+{
+    char name[SUBJECT_MAX];
+    size_t before = json_array_size(d->findings.table.rows);
+    bool over = strcmp(job->state, "done") == 0 || strcmp(job->state, "failed") == 0;
+    snprintf(name, sizeof name, "job %.200s", job->name);
+    if (strcmp(job->state, "failed") == 0)
+        findings_add(&d->findings, VERDICT_FAILED, name, "start it again with resume or replace, or psctl stop it",
+                     "has failed: %.300s", job->reason);
+    check_run(d, name, job->name);
+    check_plan(d, name, job->name);
+    if (!over)
+        check_workers(d, name, job->name);
+    if (json_array_size(d->findings.table.rows) == before)
+        findings_add(&d->findings, VERDICT_OK, name, NULL, "%.32s, %" PRIu32 " live worker%s", job->state,
+                     job->live_workers, job->live_workers == 1 ? "" : "s");
+}
+
+// ---- the command --------------------------------------------------------------------------------------------------
+
+static int examine(struct doctor *d, const char *only)
+{
+    struct jobs jobs;
+    struct ps_error e;
+    jobs_ask(d->cluster, &d->answers, &jobs);
+    find_missing(d);
+    for (size_t i = 0; i < d->cluster->tasks; i++)
+        if (status_of(d, i))
+            check_task(d, i);
+    for (size_t i = 0; i < jobs.n; i++)
+        if (!only || strcmp(only, jobs.v[i].name) == 0)
+            check_job(d, &jobs.v[i]);
+    findings_show(&d->findings, d->target->json, stdout);
+    int exit_code = findings_exit(&d->findings);
+    if (exit_code == 0 && only && jobs_find(&jobs, only, &e))
+        exit_code = report(&e);
+    free(jobs.v);
+    cluster_answers_free(d->answers, d->cluster->tasks);
+    return exit_code;
+}
+
+static int ask(struct cluster *c, struct call *call)
+{
+    struct doctor d = {.cluster = c, .target = &call->target};
+    findings_init(&d.findings);
+    int exit_code = examine(&d, call->argc ? call->argv[0] : NULL);
+    findings_fini(&d.findings);
+    return exit_code;
+}
+
+int command_doctor(struct call *call)
+{
+    return cluster_command(call, ask);
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What psctl doctor has found: one line each, a verdict, what it is about, what was seen, what to do.
+#ifndef PSCTL_FINDINGS_H
+#define PSCTL_FINDINGS_H
+
+#include <stdbool.h>
+
+#include "tools/psctl/table.h"
+
+enum verdict {
+    VERDICT_OK,
+    VERDICT_WARNING,      // works, but look at it
+    VERDICT_FAILED,       // a job has ended badly
+    VERDICT_WRONG,        // set up wrong
+    VERDICT_UNREACHABLE,  // not there, or does not answer
+};
+
+struct findings {
+    struct table table;
+    enum verdict worst;
+};
+
+void findings_init(struct findings *f);
+void findings_fini(struct findings *f);
+
+// advice: NULL where there is nothing to do. What the two are made of is cut at 400 bytes.
+void findings_add(struct findings *f, enum verdict verdict, const char *subject, const char *advice, const char *format,
+                  ...) __attribute__((format(printf, 5, 6)));
+// For people a line each: verdict, what, finding; what to do.
+void findings_show(const struct findings *f, bool json, FILE *to);
+// 0: nothing but OK and warnings; 75 a job has failed; 78 set up wrong; 69 something cannot be reached.
+int findings_exit(const struct findings *f);
+
+#endif

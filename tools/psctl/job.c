@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl jobs: every job with all its counts; of one job also the rule it trains by, as it is now.
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/paramserver.pb-c.h"
+#include "tools/psctl/cluster.h"
+#include "tools/psctl/jobs.h"
+#include "tools/psctl/table.h"
+
+typedef Paramserver__V1__DescribeReply Description;
+
+static const struct table_column job_columns[] = {
+    {"name", "job", TABLE_TEXT},
+    {"state", "state", TABLE_TEXT},
+    {"update", "update", TABLE_TEXT},
+    {"workers", "workers", TABLE_COUNT},
+    {"round", "round", TABLE_COUNT},
+    {"staleness", "staleness", TABLE_COUNT},
+    {"data_epoch", "epoch", TABLE_COUNT},
+    {"examples_done", "examples", TABLE_COUNT},
+    {"examples", "of", TABLE_COUNT},
+    {"updates", "updates", TABLE_COUNT},
+    {"duplicates", "duplicates", TABLE_COUNT},
+    {"stale", "stale", TABLE_COUNT},
+    {"nonfinite", "not finite", TABLE_COUNT},
+    {"partitions", "partitions", TABLE_COUNT},
+    {"bytes", "bytes", TABLE_BYTES},
+    {"marks_bytes", "marks", TABLE_BYTES},
+    {"waiting", "waiting", TABLE_COUNT},
+    {"run_id", "run", TABLE_TEXT},
+    {"reason", "reason", TABLE_TEXT},
+};
+
+static const struct table_column rule_columns[] = {
+    {"rule", "rule", TABLE_TEXT},
+    {"replicas_to_aggregate", "replicas to aggregate", TABLE_COUNT},
+    {"staleness", "staleness allowed", TABLE_COUNT},
+    {"schedule", "schedule", TABLE_TEXT},
+    {"initial", "initial", TABLE_REAL},
+    {"decay_steps", "decay steps", TABLE_COUNT},
+    {"decay_rate", "decay rate", TABLE_REAL},
+    {"staircase", "staircase", TABLE_FLAG},
+    {"alpha", "alpha", TABLE_REAL},
+    {"boundaries", "boundaries", TABLE_LIST},
+    {"values", "values", TABLE_LIST},
+    {"warmup_steps", "warm-up steps", TABLE_COUNT},
+    {"warmup_initial", "warm-up from", TABLE_REAL},
+};
+
+static const struct table_column hyper_columns[] = {
+    {"name", "hyperparameter", TABLE_TEXT},
+    {"value", "value", TABLE_REAL},
+    {"round", "from round", TABLE_COUNT},
+    {"declared", "declared", TABLE_REAL},
+};
+
+static void job_row(struct table *t, const struct job_sum *job)
+{
+    bool sync = job->update == PARAMSERVER__V1__UPDATE__SYNC;
+    table_row(t);
+    table_cell(t, table_text(job->name));
+    table_cell(t, table_text(job->state));
+    table_cell(t, table_text(jobs_update_name(job->update)));
+    table_cell(t, table_count(job->live_workers));
+    table_cell(t, sync ? table_count(job->round) : NULL);
+    table_cell(t, sync ? NULL : table_count(job->staleness));
+    table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
+    table_cell(t, job->examples ? table_count(job->examples_done) : NULL);
+    table_cell(t, job->examples ? table_count(job->examples) : NULL);
+    table_cell(t, table_count(job->updates));
+    table_cell(t, table_count(job->duplicates));
+    table_cell(t, table_count(job->stale));
+    table_cell(t, table_count(job->nonfinite));
+    table_cell(t, table_count(job->partitions));
+    table_cell(t, table_count(job->bytes));
+    table_cell(t, table_count(job->marks_bytes));
+    table_cell(t, table_count(job->waiting));
+    table_cell(t, table_text(job->run_id));
+    table_cell(t, table_text(job->reason));
+}
+
+static void jobs_table(struct table *t, const struct jobs *jobs, const char *only)
+{
+    table_init(t, job_columns, sizeof job_columns / sizeof job_columns[0]);
+    for (size_t i = 0; i < jobs->n; i++)
+        if (!only || strcmp(jobs->v[i].name, only) == 0)
+            job_row(t, &jobs->v[i]);
+}
+
+// ---- one job's rule -----------------------------------------------------------------------------------------------
+
+static void schedule_cells(struct table *t, const Paramserver__V1__Schedule *s)
+{
+    bool exponential = strcmp(s->kind, "exponential") == 0, cosine = strcmp(s->kind, "cosine") == 0;
+    bool piecewise = strcmp(s->kind, "piecewise") == 0;
+    json_t *boundaries = json_array(), *values = json_array();
+    for (size_t i = 0; i < s->n_boundaries; i++)
+        json_array_append_new(boundaries, table_count(s->boundaries[i]));
+    for (size_t i = 0; i < s->n_values; i++)
+        json_array_append_new(values, json_real(s->values[i]));
+    table_cell(t, table_text(s->kind));
+    table_cell(t, piecewise ? NULL : json_real(s->initial));
+    table_cell(t, exponential || cosine ? table_count(s->decay_steps) : NULL);
+    table_cell(t, exponential ? json_real(s->decay_rate) : NULL);
+    table_cell(t, json_boolean(exponential && s->staircase));
+    table_cell(t, cosine ? json_real(s->alpha) : NULL);
+    table_cell(t, piecewise ? json_incref(boundaries) : NULL);
+    table_cell(t, piecewise ? json_incref(values) : NULL);
+    table_cell(t, s->warmup_steps ? table_count(s->warmup_steps) : NULL);
+    table_cell(t, s->warmup_steps ? json_real(s->warmup_initial) : NULL);
+    json_decref(boundaries);
+    json_decref(values);
+}
+
+static void rule_row(struct table *t, const Description *d)
+{
+    table_row(t);
+    table_cell(t, table_text(d->rule));
+    table_cell(t, d->replicas_to_aggregate ? table_count(d->replicas_to_aggregate) : NULL);
+    table_cell(t, d->update == PARAMSERVER__V1__UPDATE__SSP ? table_count(d->staleness) : NULL);
+    if (d->schedule && d->schedule->kind[0])
+        schedule_cells(t, d->schedule);
+}
+
+static const Paramserver__V1__HyperChange *last_change(const Description *d, const char *name)
+{
+    for (size_t i = d->n_changes; i > 0; i--)
+        if (strcmp(d->changes[i - 1]->name, name) == 0)
+            return d->changes[i - 1];
+    return NULL;
+}
+
+static const Paramserver__V1__Hyper *declared(const Description *d, const char *name)
+{
+    for (size_t i = 0; i < d->n_hypers; i++)
+        if (strcmp(d->hypers[i]->name, name) == 0)
+            return d->hypers[i];
+    return NULL;
+}
+
+static void hyper_row(struct table *t, const Description *d, const char *name)
+{
+    const Paramserver__V1__HyperChange *change = last_change(d, name);
+    const Paramserver__V1__Hyper *hyper = declared(d, name);
+    table_row(t);
+    table_cell(t, table_text(name));
+    table_cell(t, json_real(change ? change->value : hyper->value));
+    table_cell(t, change && change->round ? table_count(change->round) : NULL);
+    table_cell(t, change && hyper ? json_real(hyper->value) : NULL);
+}
+
+static void hyper_rows(struct table *t, const Description *d)
+{
+    for (size_t i = 0; i < d->n_hypers; i++)
+        hyper_row(t, d, d->hypers[i]->name);
+    for (size_t i = 0; i < d->n_changes; i++)  // of what was left at its default
+        if (!declared(d, d->changes[i]->name) && last_change(d, d->changes[i]->name) == d->changes[i])
+            hyper_row(t, d, d->changes[i]->name);
+}
+
+// ---- the command --------------------------------------------------------------------------------------------------
+
+static const Description *first_description(const struct answer *answers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (answers[i].reply)
+            return (const Description *)answers[i].reply;
+    return NULL;
+}
+
+static void show_one(struct cluster *c, const struct jobs *jobs, const char *name, bool json)
+{
+    struct answer *answers;
+    struct table job, rule, hypers;
+    jobs_table(&job, jobs, name);
+    table_init(&rule, rule_columns, sizeof rule_columns / sizeof rule_columns[0]);
+    table_init(&hypers, hyper_columns, sizeof hyper_columns / sizeof hyper_columns[0]);
+    cluster_describe(c, &answers);
+    const Description *d = first_description(answers, c->tasks);
+    if (d) {
+        rule_row(&rule, d);
+        hyper_rows(&hypers, d);
+    }
+    const struct table_part parts[] = {{"job", &job, true}, {"rule", &rule, true}, {"hypers", &hypers, false}};
+    table_show(parts, 3, json, stdout);
+    cluster_answers_free(answers, c->tasks);
+    table_fini(&hypers);
+    table_fini(&rule);
+    table_fini(&job);
+}
+
+static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
+{
+    struct table t;
+    (void)answers;
+    if (only && jobs_find(jobs, only, NULL) == PS_OK) {
+        show_one(c, jobs, only, json);
+        return;
+    }
+    jobs_table(&t, jobs, only);
+    table_show(&(struct table_part){"jobs", &t, false}, 1, json, stdout);
+    table_fini(&t);
+}
+
+static int ask(struct cluster *c, struct call *call)
+{
+    return jobs_show(c, call, show);
+}
+
+int command_jobs(struct call *call)
+{
+    return cluster_command(call, ask);
+}

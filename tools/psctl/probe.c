@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psctl/probe.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/alloc.h"
+
+static void say(struct probe *p, enum probe_result result, const char *detail)
+{
+    p->result = result;
+    snprintf(p->detail, sizeof p->detail, "%s", detail);
+}
+
+// ---- resolving ----------------------------------------------------------------------------------------------------
+
+// A question to the resolver, which knows no deadline of its own.
+struct lookup {
+    struct gaicb question;
+    struct addrinfo hints;
+    char host[256], port[8];
+};
+
+// "host:port", "[host]:port"
+static bool split(const char *address, struct lookup *l)
+{
+    const char *colon = strrchr(address, ':');
+    bool brackets = *address == '[';
+    const char *from = address + brackets, *to = colon ? colon - brackets : NULL;
+    if (!to || to <= from || (size_t)(to - from) >= sizeof l->host || strlen(colon + 1) >= sizeof l->port)
+        return false;
+    memcpy(l->host, from, (size_t)(to - from));
+    strcpy(l->port, colon + 1);
+    return true;
+}
+
+// The list is to be freed; NULL: said why not.
+static struct addrinfo *resolve(const char *address, int timeout_ms, struct probe *p)
+{
+    struct lookup *l = ps_alloc(sizeof *l);
+    struct gaicb *list[] = {&l->question};
+    struct timespec patience = {timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+    l->hints = (struct addrinfo){.ai_socktype = SOCK_STREAM};
+    l->question = (struct gaicb){.ar_name = l->host, .ar_service = l->port, .ar_request = &l->hints};
+    int error = split(address, l) ? getaddrinfo_a(GAI_NOWAIT, list, 1, NULL) : EAI_NONAME;
+    if (!error && gai_suspend((const struct gaicb *const *)list, 1, &patience) == EAI_AGAIN &&
+        gai_cancel(&l->question) == EAI_NOTCANCELED) {
+        say(p, PROBE_NO_NAME, "no answer to the look-up of the name");
+        return NULL;  // the resolver still writes into l
+    }
+    error = error ? error : gai_error(&l->question);
+    struct addrinfo *found = error ? NULL : l->question.ar_result;
+    if (!found)
+        say(p, PROBE_NO_NAME, error == EAI_CANCELED ? "no answer to the look-up of the name" : gai_strerror(error));
+    free(l);
+    return found;
+}
+
+// ---- connecting ---------------------------------------------------------------------------------------------------
+
+static bool wait_for(int fd, short events, int timeout_ms)
+{
+    struct pollfd one = {.fd = fd, .events = events};
+    int n;
+    while ((n = poll(&one, 1, timeout_ms)) < 0 && errno == EINTR)
+        continue;
+    return n > 0;
+}
+
+// -1: said why not.
+static int connect_to(const struct sockaddr *to, socklen_t size, int timeout_ms, struct probe *p)
+{
+    int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), error = 0;
+    socklen_t len = sizeof error;
+    if (fd >= 0 && connect(fd, to, size) == 0)
+        return fd;
+    error = errno;
+    if (fd >= 0 && error == EINPROGRESS) {
+        error = ETIMEDOUT;
+        if (wait_for(fd, POLLOUT, timeout_ms))
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
+        if (error == 0)
+            return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    bool file = to->sa_family == AF_UNIX && (error == ENOENT || error == EACCES || error == ENOTSOCK);
+    // A unix socket whose queue of connections is full: its process takes none.
+    bool stuck = to->sa_family == AF_UNIX && error == EAGAIN;
+    say(p,
+        error == ECONNREFUSED ? PROBE_REFUSED
+        : file                ? PROBE_NO_SOCKET
+        : stuck               ? PROBE_SILENT
+                              : PROBE_UNREACHABLE,
+        strerror(error));
+    return -1;
+}
+
+static int connect_unix(const char *path, int timeout_ms, struct probe *p)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof to.sun_path) {
+        say(p, PROBE_NO_SOCKET, "the path is too long for a socket");
+        return -1;
+    }
+    strcpy(to.sun_path, path);
+    return connect_to((struct sockaddr *)&to, sizeof to, timeout_ms, p);
+}
+
+// Whichever of its addresses takes the connection.
+static int connect_host(const char *address, int timeout_ms, struct probe *p)
+{
+    struct addrinfo *list = resolve(address, timeout_ms, p);
+    int fd = -1;
+    for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
+        fd = connect_to(a->ai_addr, a->ai_addrlen, timeout_ms, p);
+    if (list)
+        freeaddrinfo(list);
+    return fd;
+}
+
+// ---- listening ----------------------------------------------------------------------------------------------------
+
+// The preface of RFC 9113, 3.4: a fixed text and a SETTINGS frame, here an empty one.
+static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
+
+// A server's first frame is SETTINGS: three bytes of length, a multiple of six, type 4, no flag, stream 0.
+static bool is_settings(const unsigned char *b, ssize_t n)
+{
+    static const unsigned char rest[] = {4, 0, 0, 0, 0, 0};
+    return n >= 9 && b[0] == 0 && (b[1] << 8 | b[2]) % 6 == 0 && memcmp(b + 3, rest, sizeof rest) == 0;
+}
+
+static bool is_tls(const unsigned char *b, ssize_t n)
+{
+    return n >= 3 && (b[0] == 0x15 || b[0] == 0x16) && b[1] == 3;
+}
+
+// The first line of what was said, as far as it can be printed.
+static void quote(struct probe *p, const unsigned char *b, ssize_t n)
+{
+    size_t len = 0;
+    while ((ssize_t)len < n && len < 60 && b[len] != '\r' && b[len] != '\n')
+        len++;
+    for (size_t i = 0; i < len; i++)
+        p->detail[i] = (char)(b[i] >= ' ' && b[i] < 0x7f ? b[i] : '.');
+    p->detail[len] = '\0';
+    p->result = PROBE_OTHER;
+}
+
+static void greet(int fd, int timeout_ms, struct probe *p)
+{
+    unsigned char said[256];
+    ssize_t n = send(fd, preface, sizeof preface, MSG_NOSIGNAL);
+    if (n > 0 && !wait_for(fd, POLLIN, timeout_ms)) {
+        say(p, PROBE_SILENT, "");
+        return;
+    }
+    n = n > 0 ? recv(fd, said, sizeof said, 0) : n;
+    if (n <= 0)
+        say(p, PROBE_CLOSED, n < 0 ? strerror(errno) : "");
+    else if (is_settings(said, n))
+        say(p, PROBE_HTTP2, "");
+    else if (is_tls(said, n))
+        say(p, PROBE_TLS, "");
+    else
+        quote(p, said, n);
+}
+
+void probe(const char *address, int timeout_ms, struct probe *p)
+{
+    int fd = strncmp(address, "unix:", 5) == 0 ? connect_unix(address + 5, timeout_ms, p)
+                                               : connect_host(address, timeout_ms, p);
+    if (fd < 0)
+        return;
+    greet(fd, timeout_ms, p);
+    close(fd);
+}

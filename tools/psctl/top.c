@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// psctl top: tasks, jobs and workers, asked anew every second. On a terminal one screen that renews itself; elsewhere
+// one text (or JSON document) after the other.
+//
+// The cluster is asked on a thread of libuv's pool, so that a task which does not answer holds up neither a key nor a
+// signal; a look that takes longer than the interval is shown late, and no second one is begun meanwhile.
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/wire.h"
+#include "proto/paramserver.pb-c.h"
+#include "tools/psctl/jobs.h"
+#include "tools/psctl/screen.h"
+#include "tools/psctl/workers.h"
+
+typedef Paramserver__V1__StatusReply Status;
+
+static const struct table_column task_columns[] = {
+    {"task", "ps", TABLE_COUNT},
+    {"address", "address", TABLE_TEXT},
+    {"state", "state", TABLE_TEXT},
+    {"updates_per_second", "updates/s", TABLE_REAL},
+    {"bytes_per_second", "bytes/s", TABLE_BYTES},
+    {"resident_bytes", "resident", TABLE_BYTES},
+    {"block_bytes", "blocks", TABLE_BYTES},
+    {"pinned_bytes", "pinned", TABLE_BYTES},
+    {"queued_bytes", "queued", TABLE_BYTES},
+    {"waiting", "waiting", TABLE_COUNT},
+};
+
+static const struct table_column job_columns[] = {
+    {"name", "job", TABLE_TEXT},
+    {"state", "state", TABLE_TEXT},
+    {"update", "update", TABLE_TEXT},
+    {"workers", "workers", TABLE_COUNT},
+    {"round", "round", TABLE_COUNT},
+    {"staleness", "staleness", TABLE_COUNT},
+    {"data_epoch", "epoch", TABLE_COUNT},
+    {"epoch_done", "of it", TABLE_SHARE},
+    {"updates_per_second", "updates/s", TABLE_REAL},
+    {"bytes_per_second", "bytes/s", TABLE_BYTES},
+    {"waiting", "waiting", TABLE_COUNT},
+    {"nonfinite", "not finite", TABLE_COUNT},
+    {"reason", "reason", TABLE_TEXT},
+};
+
+struct top {
+    struct cluster *cluster;
+    const char *only;  // a job
+    bool json, once, live;
+    long interval;  // seconds
+    int exit_code;
+
+    uv_loop_t loop;
+    uv_timer_t timer;
+    uv_signal_t signals[3];
+    uv_work_t look;
+    bool looking, over;
+    char *text;  // what the last look has seen
+    struct screen screen;
+};
+
+// ---- a look -------------------------------------------------------------------------------------------------------
+
+static void task_row(struct table *t, const struct cluster *c, size_t task, const struct answer *answer)
+{
+    const Status *s = (const Status *)answer->reply;
+    double updates = 0, bytes = 0;
+    uint64_t waiting = 0;
+    table_row(t);
+    table_cell(t, table_count(task));
+    table_cell(t, table_text(psc_cluster_address(c->spec, task)));
+    table_cell(t, table_text(cluster_task_state(answer)));
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n_jobs; i++) {
+        updates += s->jobs[i]->updates_per_second;
+        bytes += s->jobs[i]->bytes_per_second;
+        waiting += s->jobs[i]->waiting;
+    }
+    table_cell(t, json_real(updates));
+    table_cell(t, json_real(bytes));
+    table_cell(t, table_count(s->resident_bytes));
+    table_cell(t, table_count(s->block_bytes));
+    table_cell(t, table_count(s->pinned_bytes));
+    table_cell(t, table_count(s->queued_bytes));
+    table_cell(t, table_count(waiting));
+}
+
+static void job_row(struct table *t, const struct job_sum *job)
+{
+    bool sync = job->update == PARAMSERVER__V1__UPDATE__SYNC;
+    table_row(t);
+    table_cell(t, table_text(job->name));
+    table_cell(t, table_text(job->state));
+    table_cell(t, table_text(jobs_update_name(job->update)));
+    table_cell(t, table_count(job->live_workers));
+    table_cell(t, sync ? table_count(job->round) : NULL);
+    table_cell(t, sync ? NULL : table_count(job->staleness));
+    table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
+    table_cell(t, jobs_epoch_done(job));
+    table_cell(t, json_real(job->updates_per_second));
+    table_cell(t, json_real(job->bytes_per_second));
+    table_cell(t, table_count(job->waiting));
+    table_cell(t, table_count(job->nonfinite));
+    table_cell(t, table_text(job->reason));
+}
+
+static void worker_rows(struct table *t, struct top *top, const struct job_sum *job)
+{
+    Paramserver__V1__WorkersReply *reply;
+    struct ps_error e;
+    if (workers_ask(top->cluster, job->name, &reply, &e) != PS_OK)
+        return;  // the control task's row says what is the matter
+    workers_rows(t, job->name, reply);
+    ps_msg_free(&reply->base);
+}
+
+static void fill(struct top *top, const struct answer *answers, const struct jobs *jobs, struct table *tasks,
+                 struct table *sums, struct table *workers)
+{
+    for (size_t i = 0; i < top->cluster->tasks; i++)
+        task_row(tasks, top->cluster, i, &answers[i]);
+    for (size_t i = 0; i < jobs->n; i++) {
+        if (top->only && strcmp(jobs->v[i].name, top->only) != 0)
+            continue;
+        job_row(sums, &jobs->v[i]);
+        if (answers[0].reply)
+            worker_rows(workers, top, &jobs->v[i]);
+    }
+}
+
+static void headline(const struct top *top, FILE *to)
+{
+    char now[16];
+    time_t t = time(NULL);
+    struct tm local;
+    strftime(now, sizeof now, "%H:%M:%S", localtime_r(&t, &local));
+    fprintf(to, "psctl top  %s%s\n\n", now, top->live ? "  q quits" : "");
+}
+
+// On a thread of the pool. top->text is what is to be shown.
+static void look(uv_work_t *work)
+{
+    struct top *top = work->data;
+    struct table tasks, sums, workers;
+    struct answer *answers;
+    struct jobs jobs;
+    size_t size;
+    FILE *to = open_memstream(&top->text, &size);
+    table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
+    table_init(&sums, job_columns, sizeof job_columns / sizeof job_columns[0]);
+    workers_table(&workers);
+    jobs_ask(top->cluster, &answers, &jobs);
+    fill(top, answers, &jobs, &tasks, &sums, &workers);
+    if (!top->json)
+        headline(top, to);
+    const struct table_part parts[] = {{"tasks", &tasks, false}, {"jobs", &sums, false}, {"workers", &workers, false}};
+    table_show(parts, 3, top->json, to);
+    fclose(to);
+    free(jobs.v);
+    cluster_answers_free(answers, top->cluster->tasks);
+    table_fini(&workers);
+    table_fini(&sums);
+    table_fini(&tasks);
+}
+
+// ---- the loop -----------------------------------------------------------------------------------------------------
+
+static void finish(struct top *top)
+{
+    if (top->over)
+        return;
+    top->over = true;
+    uv_close((uv_handle_t *)&top->timer, NULL);
+    for (int i = 0; top->live && i < 3; i++)
+        uv_close((uv_handle_t *)&top->signals[i], NULL);
+    if (top->live)
+        screen_close(&top->screen);
+}
+
+static void seen(uv_work_t *work, int status)
+{
+    struct top *top = work->data;
+    (void)status;
+    top->looking = false;
+    if (!top->over && top->live) {
+        screen_draw(&top->screen, top->text);
+    } else if (!top->over) {
+        printf("%s%s", top->text, top->once || top->json ? "" : "\n");
+        fflush(stdout);
+    }
+    free(top->text);
+    if (top->once || ferror(stdout))
+        finish(top);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct top *top = timer->data;
+    if (!top->looking)
+        top->looking = uv_queue_work(&top->loop, &top->look, look, seen) == 0;
+}
+
+static void on_key(struct screen *s, char c)
+{
+    struct top *top = s->arg;
+    const char interrupt = 3, end_of_file = 4;  // what ^C and ^D are in raw mode
+    if (c == interrupt)
+        top->exit_code = 128 + SIGINT;
+    if (c == 'q' || c == 'Q' || c == interrupt || c == end_of_file)
+        finish(top);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    struct top *top = handle->data;
+    top->exit_code = 128 + signum;
+    finish(top);
+}
+
+static void go_live(struct top *top)
+{
+    static const int signum[] = {SIGINT, SIGTERM, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        uv_signal_init(&top->loop, &top->signals[i]);
+        top->signals[i].data = top;
+        uv_signal_start(&top->signals[i], on_signal, signum[i]);
+    }
+    top->screen.key = on_key;
+    top->screen.arg = top;
+    screen_open(&top->screen, &top->loop);
+}
+
+static int run(struct top *top)
+{
+    uv_loop_init(&top->loop);
+    uv_timer_init(&top->loop, &top->timer);
+    top->timer.data = top->look.data = top;
+    if (top->live)
+        go_live(top);
+    uv_timer_start(&top->timer, on_timer, 0, (uint64_t)top->interval * 1000);
+    uv_run(&top->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&top->loop);
+    return top->exit_code;
+}
+
+int command_top(struct call *call)
+{
+    struct top top = {.interval = 1};
+    const struct cli_option options[] = {TARGET_OPTIONS(&call->target),
+                                         {.name = "interval", .number = &top.interval, .min = 1, .max = 3600},
+                                         {.name = "once", .flag = &top.once}};
+    struct cluster c;
+    struct ps_error e;
+    int exit_code;
+    if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
+        return exit_code;
+    // A screen wants to be renewed: who does not answer soon is shown as such.
+    if (call->target.timeout == 0)
+        call->target.timeout = 1;
+    if (cluster_open(&c, &call->target, NULL, &e))
+        return report(&e);
+    top.cluster = &c;
+    top.only = call->argc ? call->argv[0] : NULL;
+    top.json = call->target.json;
+    top.live = !top.once && !top.json && screen_possible();
+    exit_code = run(&top);
+    cluster_close(&c);
+    return exit_code;
+}
