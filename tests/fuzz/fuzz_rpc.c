@@ -25,7 +25,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MOST_STEPS = 256, MOST_SENT = 64, HEAP_MAX = 96 << 20 };
+enum { MOST_STEPS = 256, MOST_SENT = 64, HEAP_MAX = 96 << 20, LOST_MAX = 1 << 20 };
 
 // Steps that are no method.
 enum other { PEER_ANSWERS = 0, AGAIN = PS_METHODS, RAW, STRANGE_METHOD, TIME_PASSES, TIME_PASSES_TOO, DRAIN };
@@ -545,12 +545,15 @@ static void prove(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static bool proven;
-    if (!proven) {
+    static size_t at_first;
+    if (!at_first) {
         ps_log_init("fuzz", PS_LOG_ERROR);
         prove();
-        proven = true;
+        at_first = heap() + 1;
     }
     run(data, size);
+    // Less may lie in the allocator's caches.
+    if (heap() > at_first + LOST_MAX)
+        fail("%zu bytes of memory have been lost by this input and those before it", heap() - at_first);
     return 0;
 }
