@@ -20,7 +20,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
-    MUTATIONS = 8192,          // of the whole corpus together
+    MUTATIONS = 4096,          // of the whole corpus together
     MUTATIONS_PER_FILE = 128,  // at least
     INPUT_SECONDS = 20,
     INPUT_MAX = 1 << 20,
