@@ -18,17 +18,16 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "common/rpc/method.h"
 #include "common/utf8.h"
 #include "psd/core.h"
 #include "tests/fuzz/rpc_requests.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MOST_STEPS = 256, MOST_SENT = 64, HEAP_MAX = 96 << 20 };
+enum { MOST_STEPS = 256, MOST_SENT = 64, HEAP_MAX = 96 << 20, LOST_MAX = 1 << 20 };
 
 // Steps that are no method.
-enum other { PEER_ANSWERS = 0, AGAIN = PS_METHODS, RAW, STRANGE_METHOD, TIME_PASSES, TIME_PASSES_TOO, DRAIN };
+enum other { PEER_ANSWERS = 0, AGAIN = FUZZ_METHODS, RAW, STRANGE_METHOD, TIME_PASSES, TIME_PASSES_TOO, DRAIN };
 
 #define fail(...)                     \
     do {                              \
@@ -117,7 +116,7 @@ static void answer_peer(struct fuzz *f, size_t i, enum ps_code code, struct ps_r
 static void check_answer(const struct asked *a, enum ps_code code, const char *text, const struct ps_rope *body)
 {
     const ProtobufCMessageDescriptor *type = reply_type(a->call.method);
-    const char *name = ps_method_name(a->call.method);
+    const char *name = method_name(a->call.method);
     struct ps_rope payload = PS_ROPE_EMPTY;
     struct ps_error e = {0};
     ProtobufCMessage *reply;
@@ -142,7 +141,7 @@ static void on_reply(struct psd_call *call, enum ps_code code, const char *text,
     struct asked *a = (struct asked *)call, **at = &a->f->parked;
     check_answer(a, code, text, body);
     if (call->request.n)
-        fail("%s: answered with its request still there", ps_method_name(call->method));
+        fail("%s: answered with its request still there", method_name(call->method));
     if (a->to) {
         a->to->answered = true;
         a->to->code = code;
@@ -153,7 +152,7 @@ static void on_reply(struct psd_call *call, enum ps_code code, const char *text,
     while (*at && *at != a)
         at = &(*at)->next;
     if (!*at)
-        fail("%s: answered twice", ps_method_name(call->method));
+        fail("%s: answered twice", method_name(call->method));
     *at = a->next;
     free(a);
 }
@@ -359,9 +358,9 @@ static enum ps_code try(struct fuzz *f, int method, struct ps_rope *request, uin
     ps_rope_clear(&o.body);
     f->known = o.answered && o.code;
     if (f->known && digest(f) != f->digest)
-        fail("%s: was refused, and has changed something: %s", ps_method_name(method), o.text);
+        fail("%s: was refused, and has changed something: %s", method_name(method), o.text);
     if (getenv("FUZZ_RPC_TRACE"))
-        fprintf(stderr, "%s: %d %s\n", ps_method_name(method), o.answered ? (int)o.code : -1, o.text);
+        fprintf(stderr, "%s: %d %s\n", method_name(method), o.answered ? (int)o.code : -1, o.text);
     return o.answered ? o.code : PS_OK;
 }
 
@@ -405,7 +404,7 @@ static void step(struct fuzz *f, struct feed *in)
         try(f, f->last_method, &request, how);
         break;
     case RAW:
-        what = 1 + feed_byte(in) % (PS_METHODS - 1);
+        what = 1 + feed_byte(in) % (FUZZ_METHODS - 1);
         raw(in, &request);
         try(f, what, &request, how);
         break;
@@ -493,7 +492,7 @@ static void end(struct fuzz *f)
     struct ps_rope nothing = PS_ROPE_EMPTY;
     psd_core_drain(f->core);
     if (f->parked)
-        fail("%s: not answered when the task drained", ps_method_name(f->parked->call.method));
+        fail("%s: not answered when the task drained", method_name(f->parked->call.method));
     digest(f);
     while (f->n_sent)
         answer_peer(f, 0, PS_UNAVAILABLE, &nothing);
@@ -536,7 +535,7 @@ static void prove(void)
         for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
             enum ps_code code = make_and_try(f, methods[i], 1, 0);
             if (code)
-                fail("%s: a right request is refused with code %d", ps_method_name(methods[i]), (int)code);
+                fail("%s: a right request is refused with code %d", method_name(methods[i]), (int)code);
         }
         end(f);
         free(f);
@@ -545,12 +544,15 @@ static void prove(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static bool proven;
-    if (!proven) {
+    static size_t at_first;
+    if (!at_first) {
         ps_log_init("fuzz", PS_LOG_ERROR);
         prove();
-        proven = true;
+        at_first = heap() + 1;
     }
     run(data, size);
+    // Less may lie in the allocator's caches.
+    if (heap() > at_first + LOST_MAX)
+        fail("%zu bytes of memory have been lost by this input and those before it", heap() - at_first);
     return 0;
 }

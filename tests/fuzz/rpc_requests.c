@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rpc/method.h"
-
 uint8_t feed_byte(struct feed *f)
 {
     return f->at < f->len ? f->data[f->at++] : 0;
@@ -41,7 +39,7 @@ uint8_t feed_byte(struct feed *f)
 
 static const struct {
     const ProtobufCMessageDescriptor *request, *reply;
-} types[PS_METHODS] = {
+} types[FUZZ_METHODS] = {
 #define X(method, request, reply) \
     [PARAMSERVER__V1__METHOD__##  \
         method] = {&paramserver__v1__##request##__descriptor, &paramserver__v1__##reply##__descriptor},
@@ -49,14 +47,22 @@ static const struct {
 #undef X
 };
 
+_Static_assert(PARAMSERVER__V1__METHOD__SUM_SQUARES + 1 == FUZZ_METHODS, "the last of them");
+
 const ProtobufCMessageDescriptor *request_type(int method)
 {
-    return method > 0 && method < PS_METHODS ? types[method].request : NULL;
+    return method > 0 && method < FUZZ_METHODS ? types[method].request : NULL;
 }
 
 const ProtobufCMessageDescriptor *reply_type(int method)
 {
-    return method > 0 && method < PS_METHODS ? types[method].reply : NULL;
+    return method > 0 && method < FUZZ_METHODS ? types[method].reply : NULL;
+}
+
+const char *method_name(int method)
+{
+    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(&paramserver__v1__method__descriptor, method);
+    return v ? v->name : "?";
 }
 
 // ---- right ones ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ struct feed {
 };
 uint8_t feed_byte(struct feed *f);
 
-enum { FUZZ_WORKERS = 2, FUZZ_CALLERS = 4, FUZZ_VARIABLES = 7 };
+enum { FUZZ_WORKERS = 2, FUZZ_CALLERS = 4, FUZZ_VARIABLES = 7, FUZZ_METHODS = 26 };  // values of Method, with none
 
 // What the requests are right for: job "job" of FUZZ_WORKERS workers, as one ps task sees it.
 struct fuzz_job {
@@ -38,5 +38,6 @@ void request_change(int method, int n, struct feed *f, struct ps_rope *request);
 // NULL: no such method.
 const ProtobufCMessageDescriptor *request_type(int method);
 const ProtobufCMessageDescriptor *reply_type(int method);
+const char *method_name(int method);  // as in the proto; "?": no such method
 
 #endif
