@@ -35,6 +35,7 @@ include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/placement.mk
 include tests/unit/psd.mk
+include tests/unit/psd_round.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
 include tests/unit/safetensors.mk
