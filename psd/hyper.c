@@ -233,10 +233,13 @@ static struct verdict take(struct psd_core *core, struct psd_job *job, phase_t p
                            struct psd_call **ready)
 {
     struct verdict v = {.code = PS_OK};
+    uint64_t least;
     if (phase == PREPARE)
         v = prepare(core, job, change);
     else if (phase == COMMIT)
         v = commit(job, change);
+    else
+        decided_rounds(job, &v.greatest, &least);
     if (phase == FORGET || (phase == PREPARE && !v.prepared)) {
         pthread_mutex_lock(&job->lock);
         decide(job, change->number);

@@ -15,7 +15,7 @@
 #define ASYNC PARAMSERVER__V1__UPDATE__ASYNC
 #define SSP PARAMSERVER__V1__UPDATE__SSP
 
-enum { MAX_TASKS = 3, MAX_PARTITIONS = 16, MAX_VARIABLES = 4, NO_TASK = MAX_TASKS };
+enum { MAX_TASKS = 3, MAX_PARTITIONS = 16, MAX_VARIABLES = 6, NO_TASK = MAX_TASKS };
 
 typedef void (*done_fn)(void *arg, enum ps_code code, const struct ps_rope *reply);
 

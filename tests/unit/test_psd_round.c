@@ -185,9 +185,11 @@ static void open_rules(struct cluster *c, Paramserver__V1__Update update)
         {"moving_mean", 8, 1, true, "ema", {{"momentum", 0.75}}},
         {"plain", 8, 1, true},
         {"bias", 8, 1, false, NULL, {{"weight_decay", 0}, {"learning_rate", 0.25}}},
+        {"frozen", 8, 1, true, "sgd", {{"learning_rate", 1}, {"clipnorm", 0.5}}},
+        {"old", 8, 1, true, "sgd", {{"weight_decay", 0.5}, {"learning_rate", 1}}},
     };
-    cluster_open(c, 2, 2, MEMORY, v, 4);
-    for (uint32_t i = 0; i < 4; i++)
+    cluster_open(c, 2, 2, MEMORY, v, 6);
+    for (uint32_t i = 0; i < 6; i++)
         c->p[i].task = 1;
     c->declare.update = update;
     c->declare.staleness = update == SSP ? 3 : 0;
@@ -200,29 +202,31 @@ static void open_rules(struct cluster *c, Paramserver__V1__Update update)
 }
 
 // What names a rule takes part in rounds; what neither names one nor is trainable is added to as it comes. Decay is for
-// what is trainable, and bias has none.
+// what is trainable, and bias has none; so is clipping, whatever a rule says.
 static void test_own_rules(void **state)
 {
     struct cluster c;
     (void)state;
     open_rules(&c, SYNC);
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < 6; i++)
         assert_int_equal(push(&c, 0, i, 1, 4).code, PS_OK);
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < 6; i++)
         assert_true(read_first(&c, i) == (i == 2 ? 4 : 0));
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < 6; i++)
         assert_int_equal(push(&c, 1, i, 1, 8).code, PS_OK);
     assert_true(read_first(&c, 0) == -3);
     assert_true(read_first(&c, 1) == 1.5);
     assert_true(read_first(&c, 2) == 12);
     assert_true(read_first(&c, 3) == -1.5);
+    assert_true(read_first(&c, 4) == -6 && read_first(&c, 5) == -6);
     for (uint32_t rank = 0; rank < 2; rank++)
-        for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t i = 0; i < 6; i++)
             assert_int_equal(push(&c, rank, i, 2, 0).code, PS_OK);
     assert_true(read_first(&c, 0) == -2.25);  // -3 - -3 * 0.5 * 0.5
     assert_true(read_first(&c, 1) == 1.125);
     assert_true(read_first(&c, 2) == 12);
     assert_true(read_first(&c, 3) == -1.5);
+    assert_true(read_first(&c, 4) == -6 && read_first(&c, 5) == -6);
     cluster_close(&c);
 }
 
@@ -505,6 +509,39 @@ static void test_while_awaiting(void **state)
     cluster_close(&c);
 }
 
+// A norm takes as long as its messages do, and no tick. A run that is resumed knows nothing of earlier norms, and an old
+// message changes nothing.
+static void test_norms_of_runs(void **state)
+{
+    struct cluster c;
+    static uint8_t other[16] = "another process";
+    const struct variable w = {"w", 2, 2};
+    (void)state;
+    cluster_open(&c, 2, 1, MEMORY, &w, 1);
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "clipnorm", 5);
+    cluster_start(&c);
+    for (uint64_t round = 1; round <= 2; round++) {
+        assert_queued(push(&c, 0, 0, round, 6), round);
+        assert_queued(push(&c, 0, 1, round, 8), round);
+        deliver_all(&c);
+        assert_true(read_first(&c, 0) == -3 * (float)round && read_first(&c, 1) == -4 * (float)round);
+    }
+    assert_queued(push(&c, 0, 1, 3, 100), 3);
+    leave(&c, 0);
+    c.callers[0].client.data = other;
+    c.callers[0].incarnation = 2;
+    c.declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    cluster_start(&c);
+    assert_queued(push(&c, 0, 0, 1, 3), 1);
+    deliver_all(&c);
+    assert_true(read_first(&c, 0) == -6);
+    assert_queued(push(&c, 0, 1, 1, 0), 1);
+    deliver_all(&c);
+    assert_true(read_first(&c, 0) == -9 && read_first(&c, 1) == -8);
+    cluster_close(&c);
+}
+
 // Clipping is switched on, changed to the other kind and off again while rounds go on.
 static void test_clipping_by_hand(void **state)
 {
@@ -737,6 +774,24 @@ static void test_async(void **state)
     assert_true(read_first(&c, 1) == -3);
     for (int k = 0; k < 3 * PSD_MAX_CHANGES; k++)  // those that are over make room
         set_hyper(&c, k % 2 ? "learning_rate" : "weight_decay", k / 1024.0, 0);
+    cluster_close(&c);
+}
+
+// Rounds that close while messages travel: the control task tries ever further ahead.
+static void test_fast_rounds(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    uint64_t round = 0;
+    (void)state;
+    open_two(&c, SYNC);
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    for (int letters = 0; letters < 60 && !a.answered; letters++) {
+        for (int k = 0; k < 6; k++)
+            round += push(&c, 0, 1, round + 1, 1).code == PS_OK;
+        deliver(&c);
+    }
+    assert_true(round_of(&a) > 24);
     cluster_close(&c);
 }
 
@@ -1430,11 +1485,13 @@ int main(void)
         cmocka_unit_test(test_no_norm_async),
         cmocka_unit_test(test_norm_of_nothing),
         cmocka_unit_test(test_while_awaiting),
+        cmocka_unit_test(test_norms_of_runs),
         cmocka_unit_test(test_clipping_by_hand),
         cmocka_unit_test(test_all_in_one_round),
         cmocka_unit_test(test_asked_round),
         cmocka_unit_test(test_last_word),
         cmocka_unit_test(test_async),
+        cmocka_unit_test(test_fast_rounds),
         cmocka_unit_test(test_queue),
         cmocka_unit_test(test_silent_task),
         cmocka_unit_test(test_impatient),
