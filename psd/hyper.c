@@ -99,10 +99,12 @@ static void decided_rounds(struct psd_job *job, uint64_t *greatest, uint64_t *le
     }
 }
 
+// Does a later one hold in all rounds from `least` on in which this one would?
 static bool is_superseded(const struct psd_job *job, uint32_t i, uint64_t least)
 {
+    const struct psd_change *v = job->changes;
     for (uint32_t k = i + 1; k < job->n_changes; k++)
-        if (job->changes[k].hyper == job->changes[i].hyper && job->changes[k].round <= least)
+        if (v[k].hyper == v[i].hyper && (v[k].round <= least || v[k].round <= v[i].round))
             return true;
     return false;
 }
@@ -129,13 +131,10 @@ static bool make_room(struct psd_job *job, uint64_t least)
     return room;
 }
 
-static void insert(struct psd_job *job, const struct psd_change *change)
+static void append(struct psd_job *job, const struct psd_change *change)
 {
     pthread_rwlock_wrlock(&job->cut);
-    uint32_t at = job->n_changes++;
-    for (; at && job->changes[at - 1].round > change->round; at--)
-        job->changes[at] = job->changes[at - 1];
-    job->changes[at] = *change;
+    job->changes[job->n_changes++] = *change;
     pthread_rwlock_unlock(&job->cut);
 }
 
@@ -221,7 +220,7 @@ static struct verdict commit(struct psd_job *job, const struct psd_change *chang
         if (is_sync(job) ? !prepared : !make_room(job, 0))
             v.code = is_sync(job) ? PS_FAILED_PRECONDITION : PS_RESOURCE_EXHAUSTED;
         else
-            insert(job, is_sync(job) ? &x->prepared : change);
+            append(job, is_sync(job) ? &x->prepared : change);
         if (v.code == PS_OK)
             decide(job, change->number);
     }
@@ -234,10 +233,13 @@ static struct verdict take(struct psd_core *core, struct psd_job *job, phase_t p
                            struct psd_call **ready)
 {
     struct verdict v = {.code = PS_OK};
+    uint64_t least;
     if (phase == PREPARE)
         v = prepare(core, job, change);
     else if (phase == COMMIT)
         v = commit(job, change);
+    else
+        decided_rounds(job, &v.greatest, &least);
     if (phase == FORGET || (phase == PREPARE && !v.prepared)) {
         pthread_mutex_lock(&job->lock);
         decide(job, change->number);
@@ -393,9 +395,11 @@ static bool end_phase(struct psd_core *core, struct psd_job *job, struct psd_cal
         begin_try(core, job, x->greatest + x->ahead);
         return true;
     }
-    if (x->phase == COMMIT)
-        ps_info("job '%s': %s is %g from %s%" PRIu64 " on", job->name, name_of(job, &x->change), x->change.value,
-                is_sync(job) ? "round " : "change ", is_sync(job) ? x->change.round : x->change.number);
+    if (x->phase == COMMIT && is_sync(job))
+        ps_info("job '%s': %s is %g from round %" PRIu64 " on", job->name, name_of(job, &x->change), x->change.value,
+                x->change.round);
+    else if (x->phase == COMMIT)
+        ps_info("job '%s': %s is %g now", job->name, name_of(job, &x->change), x->change.value);
     if (x->phase == COMMIT)
         x->error.code = PS_OK;
     begin_phase(x, NONE);

@@ -11,6 +11,8 @@
 //      |                                                                                     or done: it has failed
 //      +-- a task that has prepared does not close the round, and those after it, until it hears what became of it
 //
+// The last word counts: from its round on, also where something was said before for a later one.
+//
 // Messages may be lost, late, repeated or overtake each other: what was not acknowledged is sent again, and a change
 // whose number is decided at a task is not decided once more. In the log a held round has a name after 5 s.
 //

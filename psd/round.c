@@ -17,18 +17,16 @@ static enum ps_code take_memory(struct psd_round *round, struct psd_pool *pool)
     round->member = ps_try_alloc_array(workers, sizeof *round->member);
     round->counted = ps_try_alloc_array(workers, sizeof *round->counted);
     round->contributions = ps_try_alloc_array(workers, sizeof *round->contributions);
-    if (!round->member || !round->counted || !round->contributions)
+    round->pages = ps_try_alloc_array(workers * n, sizeof(struct psd_page *));
+    round->in = ps_try_alloc_array(workers * n, sizeof *round->in);
+    if (!round->member || !round->counted || !round->contributions || !round->pages || !round->in)
         return PS_RESOURCE_EXHAUSTED;
-    for (uint32_t rank = 0; rank < workers; rank++) {
-        struct psd_contribution *c = &round->contributions[rank];
-        c->in = ps_try_alloc_array(n, sizeof *c->in);
-        c->pages = ps_try_alloc_array(n, sizeof(struct psd_page *));
-        if (!c->in || !c->pages)
+    for (size_t rank = 0; rank < workers; rank++)
+        round->contributions[rank] =
+            (struct psd_contribution){.pages = round->pages + rank * n, .in = round->in + rank * n};
+    for (size_t i = 0; i < workers * n; i++)
+        if (!(round->pages[i] = psd_page_new(pool, p->blocks[i % n].value_bytes)))
             return PS_RESOURCE_EXHAUSTED;
-        for (uint32_t k = 0; k < n; k++)
-            if (!(c->pages[k] = psd_page_new(pool, p->blocks[k].value_bytes)))
-                return PS_RESOURCE_EXHAUSTED;
-    }
     return PS_OK;
 }
 
@@ -55,14 +53,11 @@ void psd_round_destroy(struct psd_round *round)
 {
     if (!round)
         return;
-    for (uint32_t rank = 0; round->contributions && rank < round->workers; rank++) {
-        struct psd_contribution *c = &round->contributions[rank];
-        for (uint32_t k = 0; c->pages && k < round->partition->n_blocks; k++)
-            if (c->pages[k])
-                psd_page_unref(c->pages[k]);
-        free(c->pages);
-        free(c->in);
-    }
+    for (size_t i = 0; round->pages && i < (size_t)round->workers * round->partition->n_blocks; i++)
+        if (round->pages[i])
+            psd_page_unref(round->pages[i]);
+    free(round->pages);
+    free(round->in);
     free(round->contributions);
     free(round->counted);
     free(round->member);
@@ -236,11 +231,9 @@ static double sum_squares(const struct psd_round *round)
 
 static void forget_gradients(struct psd_round *round)
 {
-    for (uint32_t rank = 0; rank < round->workers; rank++) {
-        struct psd_contribution *c = &round->contributions[rank];
-        memset(c->in, 0, round->partition->n_blocks * sizeof *c->in);
-        c->blocks = 0;
-    }
+    memset(round->in, 0, (size_t)round->workers * round->partition->n_blocks * sizeof *round->in);
+    for (uint32_t rank = 0; rank < round->workers; rank++)
+        round->contributions[rank].blocks = 0;
     round->state = PSD_ROUND_OPEN;
 }
 

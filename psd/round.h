@@ -21,7 +21,7 @@
 struct psd_contribution {
     uint64_t examples;
     uint32_t blocks;          // of the partition that are in
-    struct psd_page **pages;  // [n_blocks] its gradient
+    struct psd_page **pages;  // [n_blocks] its gradient; in the round's array, as `in` is
     bool *in;                 // [n_blocks]
 };
 
@@ -42,6 +42,8 @@ struct psd_round {
     bool *member;                            // [workers]
     uint64_t epoch;                          // of the membership that says so
     struct psd_contribution *contributions;  // [workers]
+    struct psd_page **pages;                 // [workers][n_blocks]
+    bool *in;                                // [workers][n_blocks]
     uint64_t *counted;                       // [workers] the last round in which its gradient counted
     struct psd_waiters waiting;              // Pulls for a round that has not closed
     struct psd_partition *partition;

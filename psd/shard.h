@@ -106,8 +106,8 @@ struct psd_job {
     uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
     uint64_t *incarnations;           // [workers]: the highest seen
 
-    // What was changed by hand since, in the order of (round, number); written with the cut held exclusively, read with
-    // it shared.
+    // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
+    // cut held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
     struct psd_tuning *tuning;  // psd/hyper.c

@@ -59,7 +59,7 @@ static void follow_job(struct psd_step *s, const struct psd_job *job, const stru
 {
     if (job->schedule.kind != PS_SCHEDULE_NONE && !is_own(v, PS_HYPER_LEARNING_RATE))
         s->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&job->schedule, b->steps);
-    for (uint32_t k = 0; k < job->n_changes; k++)  // in the order in which they take effect
+    for (uint32_t k = 0; k < job->n_changes; k++)  // the last one holds
         if (job->changes[k].round <= round && !is_own(v, job->changes[k].hyper))
             s->hyper[job->changes[k].hyper] = job->changes[k].value;
 }

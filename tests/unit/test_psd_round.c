@@ -1,0 +1,1513 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sync rounds and hyperparameters on one task and on several: which gradients close a round, with which hyperparameters
+// it is applied, and that what is changed by hand changes everywhere at once, whatever becomes of the messages.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+
+#include "tests/unit/psd_cluster.h"
+
+enum { MEMORY = 64 << 20, BLOCK = PS_BLOCK_BYTES / sizeof(float) };
+
+#define STALE PARAMSERVER__V1__OUTCOME__STALE
+#define QUEUED PARAMSERVER__V1__OUTCOME__QUEUED
+
+static void open_sync(struct cluster *c, uint32_t tasks, uint32_t workers, const struct variable *v, uint32_t n)
+{
+    cluster_open(c, tasks, workers, MEMORY, v, n);
+    cluster_start(c);
+}
+
+// ---- who closes a round -------------------------------------------------------------------------------------------
+
+static void assert_queued(struct pushed p, uint64_t round)
+{
+    if (p.code)
+        fail_msg("push: %s", p.text);
+    assert_int_equal(p.result.outcome, QUEUED);
+    assert_int_equal(p.result.round, round);
+}
+
+static void assert_stale(struct pushed p, uint64_t open)
+{
+    if (p.code)
+        fail_msg("push: %s", p.text);
+    assert_int_equal(p.result.outcome, STALE);
+    assert_int_equal(p.result.round, open);
+}
+
+static void assert_counted(struct cluster *c, uint32_t task, const uint64_t *some, const uint64_t *all)
+{
+    uint64_t counted[8], counted_in_all[8];
+    struct psd_job *job = psd_job_find(c->task[task].core, "job");
+    psd_rounds_counted(job, counted, counted_in_all);
+    psd_job_unref(c->task[task].core, job);
+    for (uint32_t rank = 0; rank < c->workers; rank++) {
+        assert_int_equal(counted[rank], some[rank]);
+        assert_int_equal(counted_in_all[rank], all[rank]);
+    }
+}
+
+static void open_backup(struct cluster *c, uint64_t count, uint32_t partitions)
+{
+    const struct variable w = {"w", count, partitions};
+    cluster_open(c, 1, 3, MEMORY, &w, 1);
+    c->declare.replicas_to_aggregate = 2;
+    job_hyper(c, "learning_rate", 1);
+    cluster_start(c);
+}
+
+// The first two of three different workers close a round; the third is late.
+static void test_first_of_several(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_backup(&c, 20, 2);
+    assert_queued(push(&c, 2, 0, 1, 8), 1);
+    assert_true(read_first(&c, 0) == 0);
+    assert_int_equal(push(&c, 2, 0, 1, 8).code, PS_ALREADY_EXISTS);  // twice the same is no second worker
+    assert_true(read_first(&c, 0) == 0);
+    assert_queued(push(&c, 0, 0, 1, 2), 1);
+    assert_true(read_first(&c, 0) == -5);
+    assert_stale(push(&c, 1, 0, 1, 100), 2);
+    assert_true(read_first(&c, 0) == -5);
+    assert_counted(&c, 0, (uint64_t[]){1, 0, 1}, (uint64_t[]){0, 0, 0});
+    assert_queued(push(&c, 1, 1, 1, 4), 1);
+    assert_queued(push(&c, 0, 1, 1, 4), 1);
+    assert_counted(&c, 0, (uint64_t[]){1, 1, 1}, (uint64_t[]){1, 0, 0});
+    assert_queued(push(&c, 1, 0, 2, 1), 2);
+    assert_queued(push(&c, 2, 0, 2, 3), 2);
+    assert_true(read_first(&c, 0) == -7);
+    assert_counted(&c, 0, (uint64_t[]){1, 2, 2}, (uint64_t[]){1, 1, 0});
+    cluster_close(&c);
+}
+
+// Whatever the order in which the three come, the sum is in rank order: the same bits.
+static void test_rank_order(void **state)
+{
+    static const uint32_t orders[][2] = {{0, 1}, {1, 0}};
+    const float g[2] = {0.1f, 0.7f};
+    float first = 0;
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct cluster c;
+        float mean = 0;
+        open_backup(&c, 1, 1);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(push_values(&c, orders[k][i], 0, 1, 3 + 4 * orders[k][i], &g[orders[k][i]]).code, PS_OK);
+        mean = (mean + 3.0f * g[0] + 7.0f * g[1]) / 10.0f;
+        first = k == 0 ? read_first(&c, 0) : first;
+        assert_true(read_first(&c, 0) == -mean);
+        assert_true(read_first(&c, 0) == first);
+        cluster_close(&c);
+    }
+}
+
+// Half a gradient does not count, and nothing is left of it in the next round.
+static void test_half_a_gradient(void **state)
+{
+    struct cluster c;
+    float *g = ps_alloc(2 * BLOCK * sizeof *g), end;
+    (void)state;
+    open_backup(&c, 2 * BLOCK, 1);
+    for (int i = 0; i < 2 * BLOCK; i++)
+        g[i] = 50;
+    assert_queued(push_some(&c, 1, 0, 0, BLOCK, 1, 1, g), 1);
+    assert_queued(push(&c, 0, 0, 1, 1), 1);
+    assert_true(read_first(&c, 0) == 0);
+    assert_queued(push(&c, 2, 0, 1, 3), 1);
+    assert_true(read_first(&c, 0) == -2);
+    assert_stale(push_some(&c, 1, 0, BLOCK, BLOCK, 1, 1, g), 2);
+    assert_queued(push_some(&c, 1, 0, BLOCK, BLOCK, 2, 1, g), 2);
+    assert_queued(push(&c, 0, 0, 2, 1), 2);
+    assert_true(read_first(&c, 0) == -2);
+    assert_queued(push_some(&c, 1, 0, 0, BLOCK, 2, 1, g), 2);
+    assert_true(read_first(&c, 0) == -27.5);
+    float *all = g;
+    read_values(&c, 0, 2 * BLOCK, all);
+    end = all[2 * BLOCK - 1];
+    assert_true(end == -27.5);
+    free(g);
+    cluster_close(&c);
+}
+
+// Members that leave: as many as are there close it. What a departed one has brought whole counts besides.
+static void test_departures(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_backup(&c, 10, 1);
+    assert_queued(push(&c, 0, 0, 1, 9), 1);
+    leave(&c, 0);
+    assert_true(read_first(&c, 0) == 0);
+    assert_counted(&c, 0, (uint64_t[]){1, 0, 0}, (uint64_t[]){1, 0, 0});
+    assert_queued(push(&c, 1, 0, 1, 3), 1);
+    assert_true(read_first(&c, 0) == 0);
+    assert_queued(push(&c, 2, 0, 1, 6), 1);
+    assert_true(read_first(&c, 0) == -6);
+    assert_counted(&c, 0, (uint64_t[]){1, 1, 1}, (uint64_t[]){1, 1, 1});
+    assert_queued(push(&c, 1, 0, 2, 4), 2);
+    leave(&c, 2);
+    assert_true(read_first(&c, 0) == -10);
+    assert_queued(push(&c, 1, 0, 3, 1), 3);
+    assert_true(read_first(&c, 0) == -11);
+    assert_counted(&c, 0, (uint64_t[]){1, 3, 1}, (uint64_t[]){1, 3, 1});
+    cluster_close(&c);
+}
+
+// A task that owns nothing has counted nothing.
+static void test_counted_nothing(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 10, 1};
+    (void)state;
+    open_sync(&c, 2, 2, &w, 1);
+    assert_int_equal(push(&c, 0, 0, 1, 1).code, PS_OK);
+    assert_int_equal(push(&c, 1, 0, 1, 1).code, PS_OK);
+    assert_counted(&c, 0, (uint64_t[]){1, 1}, (uint64_t[]){1, 1});
+    assert_counted(&c, 1, (uint64_t[]){0, 0}, (uint64_t[]){0, 0});
+    cluster_close(&c);
+}
+
+// ---- rules of variables, and schedules ----------------------------------------------------------------------------
+
+static void open_rules(struct cluster *c, Paramserver__V1__Update update)
+{
+    static const struct variable v[] = {
+        {"kernel", 8, 1},
+        {"moving_mean", 8, 1, true, "ema", {{"momentum", 0.75}}},
+        {"plain", 8, 1, true},
+        {"bias", 8, 1, false, NULL, {{"weight_decay", 0}, {"learning_rate", 0.25}}},
+        {"frozen", 8, 1, true, "sgd", {{"learning_rate", 1}, {"clipnorm", 0.5}}},
+        {"old", 8, 1, true, "sgd", {{"weight_decay", 0.5}, {"learning_rate", 1}}},
+    };
+    cluster_open(c, 2, 2, MEMORY, v, 6);
+    for (uint32_t i = 0; i < 6; i++)
+        c->p[i].task = 1;
+    c->declare.update = update;
+    c->declare.staleness = update == SSP ? 3 : 0;
+    job_hyper(c, "learning_rate", 0.5);
+    job_hyper(c, "weight_decay", 0.5);
+    if (update != SSP)
+        cluster_start(c);
+    else
+        assert_int_equal(declare_at(c, 1).code, PS_OK);
+}
+
+// What names a rule takes part in rounds; what neither names one nor is trainable is added to as it comes. Decay is for
+// what is trainable, and bias has none; so is clipping, whatever a rule says.
+static void test_own_rules(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_rules(&c, SYNC);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(push(&c, 0, i, 1, 4).code, PS_OK);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_true(read_first(&c, i) == (i == 2 ? 4 : 0));
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(push(&c, 1, i, 1, 8).code, PS_OK);
+    assert_true(read_first(&c, 0) == -3);
+    assert_true(read_first(&c, 1) == 1.5);
+    assert_true(read_first(&c, 2) == 12);
+    assert_true(read_first(&c, 3) == -1.5);
+    assert_true(read_first(&c, 4) == -6 && read_first(&c, 5) == -6);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        for (uint32_t i = 0; i < 6; i++)
+            assert_int_equal(push(&c, rank, i, 2, 0).code, PS_OK);
+    assert_true(read_first(&c, 0) == -2.25);  // -3 - -3 * 0.5 * 0.5
+    assert_true(read_first(&c, 1) == 1.125);
+    assert_true(read_first(&c, 2) == 12);
+    assert_true(read_first(&c, 3) == -1.5);
+    assert_true(read_first(&c, 4) == -6 && read_first(&c, 5) == -6);
+    cluster_close(&c);
+}
+
+static void test_own_rules_async(void **state)
+{
+    struct cluster c;
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        open_rules(&c, k ? SSP : ASYNC);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_int_equal(push(&c, 0, i, 0, 4).code, PS_OK);
+        assert_true(read_first(&c, 0) == -2);
+        assert_true(read_first(&c, 1) == 1);
+        assert_true(read_first(&c, 2) == 4);
+        assert_true(read_first(&c, 3) == -1);
+        cluster_close(&c);
+    }
+}
+
+// Slots follow the variable's own rule, which may begin at something.
+static void test_slots(void **state)
+{
+    struct cluster c;
+    const struct variable v[] = {{"kernel", 4, 1, false, "adagrad", {{"learning_rate", 1}}}, {"bias", 4, 1}};
+    (void)state;
+    cluster_open(&c, 1, 1, MEMORY, v, 2);
+    c.declare.update = ASYNC;
+    cluster_start(&c);
+    assert_int_equal(push(&c, 0, 0, 0, 2).code, PS_OK);
+    float expected = -2 / sqrtf(0.1f + 4), got = read_first(&c, 0);
+    assert_true(fabsf(got - expected) < 1e-5f);
+    cluster_close(&c);
+}
+
+static Paramserver__V1__Schedule piecewise(uint64_t *boundaries, double *values)
+{
+    Paramserver__V1__Schedule s = PARAMSERVER__V1__SCHEDULE__INIT;
+    s.kind = (char *)"piecewise";
+    s.boundaries = boundaries;
+    s.n_boundaries = 2;
+    s.values = values;
+    s.n_values = 3;
+    return s;
+}
+
+// The rate at round r is that of step r - 1. One that is set by hand stays from then on; a variable's own does anyway.
+static void test_schedule_in_rounds(void **state)
+{
+    struct cluster c;
+    const struct variable v[] = {{"w", 4, 1}, {"own", 4, 1, false, NULL, {{"learning_rate", 8}}}};
+    static const float rates[] = {1, 1, 0.5f, 0.5f, 0.25f, 0.25f, 2, 2};
+    Paramserver__V1__Schedule s = piecewise((uint64_t[]){1, 3}, (double[]){1, 0.5, 0.25});
+    float w = 0;
+    (void)state;
+    cluster_open(&c, 1, 1, MEMORY, v, 2);
+    c.declare.schedule = &s;
+    cluster_start(&c);
+    for (uint64_t round = 1; round <= 8; round++) {
+        if (round == 3)
+            assert_int_equal(set_hyper(&c, "learning_rate", 2, 7), 7);
+        assert_queued(push(&c, 0, 0, round, 1), round);
+        assert_queued(push(&c, 0, 1, round, 1), round);
+        w -= rates[round - 1];
+        assert_true(read_first(&c, 0) == w);
+        assert_true(read_first(&c, 1) == -8 * (float)round);
+    }
+    cluster_close(&c);
+}
+
+static void test_schedule_async(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 4, 1};
+    Paramserver__V1__Schedule s = piecewise((uint64_t[]){0, 1}, (double[]){1, 0.5, 0.25});
+    (void)state;
+    cluster_open(&c, 1, 1, MEMORY, &w, 1);
+    c.declare.update = ASYNC;
+    c.declare.schedule = &s;
+    cluster_start(&c);
+    for (int k = 0; k < 4; k++)
+        assert_int_equal(push(&c, 0, 0, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 0) == -2);
+    set_hyper(&c, "learning_rate", 4, 0);
+    assert_int_equal(push(&c, 0, 0, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 0) == -6);
+    cluster_close(&c);
+}
+
+// ---- clipping by norm ---------------------------------------------------------------------------------------------
+
+enum { CLIP_ROUNDS = 4, CLIP_FLOATS = 4 * 30 + 30 + 2 * BLOCK };
+
+// "w" in four parts, "b" in one, "big" of two blocks, and "mean", which is not clipped.
+static const struct variable clipped[] = {
+    {"w", 4 * 30, 4}, {"b", 30, 1}, {"big", 2 * BLOCK, 1}, {"mean", 30, 1, true, "ema", {{"momentum", 0}}}};
+
+static float *make_gradients(void)
+{
+    static const float scales[CLIP_ROUNDS] = {0.0001f, 1, 30, 0.01f};
+    float *g = ps_alloc((size_t)CLIP_ROUNDS * CLIP_FLOATS * sizeof *g);
+    uint64_t seed = 7;
+    for (size_t i = 0; i < (size_t)CLIP_ROUNDS * CLIP_FLOATS; i++)
+        g[i] = scales[i / CLIP_FLOATS] * ((float)(draw(&seed) >> 40) * 0x1p-23f - 1);
+    return g;
+}
+
+// Two workers' gradients of all partitions for a round, in an order that the seed says; worker 1's is three times the
+// other's, and stands for three times the examples. Mail goes lost and comes twice meanwhile.
+static void clipped_round(struct cluster *c, uint64_t round, const float *g, uint64_t *seed)
+{
+    uint64_t left = 0x3fff;  // bit 2 * partition + rank; partitions 0 .. 6
+    float *of_1 = ps_alloc(CLIP_FLOATS * sizeof *of_1);
+    for (size_t i = 0; i < CLIP_FLOATS; i++)
+        of_1[i] = 3 * g[i];
+    while (left) {
+        uint64_t bit = draw(seed) % 14, at = bit / 2 < 5 ? bit / 2 * 30 : bit / 2 == 5 ? 150 : 120;
+        if (left >> bit & 1)
+            assert_queued(
+                push_values(c, bit % 2, (uint32_t)(bit / 2), round, bit % 2 ? 3 : 1, (bit % 2 ? of_1 : g) + at), round);
+        left &= ~(UINT64_C(1) << bit);
+        if (draw(seed) % 2)
+            deliver(c);
+    }
+    free(of_1);
+    settle(c, 2000);
+}
+
+static void clip_on(uint32_t tasks, const char *hyper, double limit, const float *g, float *w)
+{
+    struct cluster c;
+    uint64_t seed = tasks;
+    cluster_open(&c, tasks, 2, MEMORY, clipped, 4);
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, hyper, limit);
+    cluster_start(&c);
+    c.lost = 0.3;
+    c.repeated = 0.3;
+    for (uint64_t round = 1; round <= CLIP_ROUNDS; round++)
+        clipped_round(&c, round, g + (round - 1) * CLIP_FLOATS, &seed);
+    for (uint32_t i = 0; i < 4; i++)
+        read_values(&c, i, 30, w + i * 30);
+    read_values(&c, 4, 30, w + 120);
+    read_values(&c, 5, 2 * BLOCK, w + 150);
+    assert_true(fabsf(read_first(&c, 6) - 2.5f * g[3 * CLIP_FLOATS + 120]) < 1e-7f);
+    cluster_close(&c);
+}
+
+// The same, written down: a variable is a run of elements, and of each round's mean gradient (2.5 g) the part of the
+// group's norm that is allowed is subtracted.
+static void clip_plainly(const size_t (*groups)[2], int n, double limit, const float *g, double *w)
+{
+    for (int round = 0; round < CLIP_ROUNDS; round++)
+        for (int k = 0; k < n; k++) {
+            const float *of = g + (size_t)round * CLIP_FLOATS;
+            double sum = 0;
+            for (size_t i = groups[k][0]; i < groups[k][1]; i++)
+                sum += 6.25 * of[i] * of[i];
+            for (size_t i = groups[k][0]; i < groups[k][1]; i++)
+                w[i] -= 2.5 * of[i] * (sqrt(sum) > limit ? limit / sqrt(sum) : 1);
+        }
+}
+
+static void check_clipping(const char *hyper, double limit, const size_t (*groups)[2], int n)
+{
+    float *g = make_gradients(), *w[3];
+    double *expected = ps_alloc(CLIP_FLOATS * sizeof *expected);
+    clip_plainly(groups, n, limit, g, expected);
+    for (uint32_t tasks = 1; tasks <= 3; tasks++) {
+        w[tasks - 1] = ps_alloc(CLIP_FLOATS * sizeof(float));
+        clip_on(tasks, hyper, limit, g, w[tasks - 1]);
+        assert_memory_equal(w[0], w[tasks - 1], CLIP_FLOATS * sizeof(float));
+    }
+    for (size_t i = 0; i < CLIP_FLOATS; i++)
+        if (fabs(expected[i] - (double)w[0][i]) > 1e-6 + 1e-5 * fabs(expected[i]))
+            fail_msg("element %zu: %.9g, expected %.9g", i, (double)w[0][i], expected[i]);
+    for (int k = 0; k < 3; k++)
+        free(w[k]);
+    free(expected);
+    free(g);
+}
+
+static void test_clipnorm(void **state)
+{
+    static const size_t variables[][2] = {{0, 120}, {120, 150}, {150, CLIP_FLOATS}};
+    (void)state;
+    check_clipping("clipnorm", 3, variables, 3);
+}
+
+static void test_global_clipnorm(void **state)
+{
+    static const size_t model[][2] = {{0, CLIP_FLOATS}};
+    (void)state;
+    check_clipping("global_clipnorm", 40, model, 1);
+}
+
+static void test_clipvalue(void **state)
+{
+    struct cluster c;
+    const struct variable v[] = {{"w", 4, 1}, {"mean", 4, 1, true, "ema", {{"momentum", 0}}}};
+    (void)state;
+    cluster_open(&c, 1, 1, MEMORY, v, 2);
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "clipvalue", 2);
+    cluster_start(&c);
+    assert_queued(push_values(&c, 0, 0, 1, 1, (float[]){1, 5, -7, -2}), 1);
+    assert_queued(push(&c, 0, 1, 1, 5), 1);
+    float w[4];
+    read_values(&c, 0, 4, w);
+    assert_true(w[0] == -1 && w[1] == -2 && w[2] == 2 && w[3] == 2);
+    assert_true(read_first(&c, 1) == 5);
+    cluster_close(&c);
+}
+
+// Without rounds clipping by norm is the worker's.
+static void test_no_norm_async(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 4, 1};
+    (void)state;
+    cluster_open(&c, 1, 1, MEMORY, &w, 1);
+    c.declare.update = ASYNC;
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "clipnorm", 1);
+    cluster_start(&c);
+    assert_int_equal(push(&c, 0, 0, 0, 10).code, PS_OK);
+    assert_true(read_first(&c, 0) == -10);
+    cluster_close(&c);
+}
+
+// A gradient over no example at all counts for nothing, and its norm does not keep the others waiting.
+static void test_norm_of_nothing(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 4, 2};
+    (void)state;
+    cluster_open(&c, 2, 1, MEMORY, &w, 1);
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "global_clipnorm", 5);
+    cluster_start(&c);
+    assert_queued(push_values(&c, 0, 0, 1, 0, (float[]){NAN, 1}), 1);
+    assert_queued(push_values(&c, 0, 1, 1, 1, (float[]){6, 8}), 1);
+    settle(&c, 200);
+    assert_true(read_first(&c, 0) == 0);
+    assert_true(read_first(&c, 1) == -3);
+    cluster_close(&c);
+}
+
+// While a round waits for its norm its contributors are settled: who leaves has contributed, who comes is late, and the
+// next round is not open yet.
+static void test_while_awaiting(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 4, 2};
+    (void)state;
+    cluster_open(&c, 2, 3, MEMORY, &w, 1);
+    c.declare.replicas_to_aggregate = 2;
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "clipnorm", 1e6);
+    cluster_start(&c);
+    c.cut_off = 0;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        for (uint32_t i = 0; i < 2; i++)
+            assert_queued(push(&c, rank, i, 1, 4), 1);
+    assert_stale(push(&c, 2, 1, 1, 100), 2);
+    assert_int_equal(push(&c, 0, 1, 2, 100).code, PS_FAILED_PRECONDITION);
+    leave(&c, 1);
+    settle(&c, 500);
+    assert_stale(push(&c, 2, 1, 1, 100), 2);
+    assert_true(read_first(&c, 0) == 0 && read_first(&c, 1) == 0);
+    assert_counted(&c, 1, (uint64_t[]){1, 1, 0}, (uint64_t[]){1, 1, 0});
+    c.cut_off = NO_TASK;
+    settle(&c, 500);
+    assert_true(read_first(&c, 0) == -4 && read_first(&c, 1) == -4);
+    assert_queued(push(&c, 2, 0, 2, 1), 2);
+    assert_queued(push(&c, 2, 1, 2, 1), 2);
+    assert_queued(push(&c, 0, 0, 2, 1), 2);
+    assert_queued(push(&c, 0, 1, 2, 1), 2);
+    settle(&c, 500);
+    assert_true(read_first(&c, 0) == -5 && read_first(&c, 1) == -5);
+    cluster_close(&c);
+}
+
+// A norm takes as long as its messages do, and no tick. A run that is resumed knows nothing of earlier norms, and an old
+// message changes nothing.
+static void test_norms_of_runs(void **state)
+{
+    struct cluster c;
+    static uint8_t other[16] = "another process";
+    const struct variable w = {"w", 2, 2};
+    (void)state;
+    cluster_open(&c, 2, 1, MEMORY, &w, 1);
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "clipnorm", 5);
+    cluster_start(&c);
+    for (uint64_t round = 1; round <= 2; round++) {
+        assert_queued(push(&c, 0, 0, round, 6), round);
+        assert_queued(push(&c, 0, 1, round, 8), round);
+        deliver_all(&c);
+        assert_true(read_first(&c, 0) == -3 * (float)round && read_first(&c, 1) == -4 * (float)round);
+    }
+    assert_queued(push(&c, 0, 1, 3, 100), 3);
+    leave(&c, 0);
+    c.callers[0].client.data = other;
+    c.callers[0].incarnation = 2;
+    c.declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    cluster_start(&c);
+    assert_queued(push(&c, 0, 0, 1, 3), 1);
+    deliver_all(&c);
+    assert_true(read_first(&c, 0) == -6);
+    assert_queued(push(&c, 0, 1, 1, 0), 1);
+    deliver_all(&c);
+    assert_true(read_first(&c, 0) == -9 && read_first(&c, 1) == -8);
+    cluster_close(&c);
+}
+
+// Clipping is switched on, changed to the other kind and off again while rounds go on.
+static void test_clipping_by_hand(void **state)
+{
+    struct cluster c;
+    const struct variable v[] = {{"a", 4, 2}, {"b", 2, 1}};
+    static const float steps[][2] = {
+        {4, 4}, {4, 4}, {1, 1.4142136f}, {1, 1.4142136f}, {0.8164966f, 0.8164966f}, {0.8164966f, 0.8164966f}, {4, 4}};
+    float a = 0, b = 0;
+    (void)state;
+    cluster_open(&c, 3, 1, MEMORY, v, 2);
+    job_hyper(&c, "learning_rate", 1);
+    cluster_start(&c);
+    assert_int_equal(set_hyper(&c, "clipnorm", 2, 3), 3);
+    assert_int_equal(set_hyper(&c, "clipnorm", 0, 5), 5);
+    assert_int_equal(set_hyper(&c, "global_clipnorm", 2, 5), 5);
+    assert_int_equal(set_hyper(&c, "global_clipnorm", 0, 7), 7);
+    for (uint64_t round = 1; round <= 7; round++) {
+        for (uint32_t i = 0; i < 3; i++)
+            assert_queued(push(&c, 0, i, round, 4), round);
+        settle(&c, 200);
+        a -= steps[round - 1][0];
+        b -= steps[round - 1][1];
+        assert_true(fabsf(read_first(&c, 0) - a) < 1e-5f);
+        assert_true(fabsf(read_first(&c, 1) - a) < 1e-5f);
+        assert_true(fabsf(read_first(&c, 2) - b) < 1e-5f);
+    }
+    cluster_close(&c);
+}
+
+// ---- changes by hand ----------------------------------------------------------------------------------------------
+
+enum { RUN_ROUNDS = 60, RUN_PARTITIONS = 6 };
+
+// What a run has seen: the rate that each partition used in each round, as its values tell.
+struct watch {
+    struct cluster c;
+    uint64_t seed;
+    uint64_t pushed[2][RUN_PARTITIONS];  // by worker
+    float last[RUN_PARTITIONS];
+    uint32_t rounds[RUN_PARTITIONS];
+    float rate[RUN_PARTITIONS][RUN_ROUNDS + 1];
+};
+
+// Everyone pushes ones, so that a round subtracts the rate.
+static void look(struct watch *x)
+{
+    for (uint32_t i = 0; i < RUN_PARTITIONS; i++) {
+        float now = read_first(&x->c, i);
+        if (now == x->last[i])
+            continue;
+        assert_true(x->rounds[i] < RUN_ROUNDS);
+        x->rate[i][++x->rounds[i]] = x->last[i] - now;
+        x->last[i] = now;
+    }
+}
+
+static void push_something(struct watch *x)
+{
+    uint32_t rank = draw(&x->seed) % 2, i = draw(&x->seed) % RUN_PARTITIONS;
+    if (x->pushed[rank][i] == RUN_ROUNDS)
+        return;
+    struct pushed p = push(&x->c, rank, i, x->pushed[rank][i] + 1, 1);
+    if (p.code == PS_OK)
+        x->pushed[rank][i]++;
+    else
+        assert_int_equal(p.code, PS_FAILED_PRECONDITION);
+}
+
+static void do_something(struct watch *x)
+{
+    switch (draw(&x->seed) % 8) {
+    case 0:
+    case 1:
+        deliver(&x->c);
+        break;
+    case 2:
+        test_time += 50 * PS_MS;
+        tick(&x->c);
+        break;
+    default:
+        push_something(x);
+    }
+    look(x);
+}
+
+static bool is_over(const struct watch *x)
+{
+    for (uint32_t i = 0; i < RUN_PARTITIONS; i++)
+        if (x->rounds[i] < RUN_ROUNDS)
+            return false;
+    return true;
+}
+
+static void check_run(const struct watch *x, const float *rate, const uint64_t *from, int n)
+{
+    for (uint32_t i = 0; i < RUN_PARTITIONS; i++)
+        for (uint64_t round = 1; round <= RUN_ROUNDS; round++) {
+            float expected = 1;
+            for (int k = 0; k < n; k++)
+                expected = from[k] && round >= from[k] ? rate[k] : expected;
+            if (x->rate[i][round] != expected)
+                fail_msg("partition %u, round %" PRIu64 ": rate %g, expected %g", i, round, (double)x->rate[i][round],
+                         (double)expected);
+        }
+}
+
+// While two workers push, each partition at its own pace, and messages are lost, repeated and reordered, every partition
+// of three tasks changes in the round that is answered.
+static void run_with_changes(uint64_t seed, double lost)
+{
+    static const float rates[] = {0.5f, 0.25f, 2};
+    const struct variable w = {"w", 2 * RUN_PARTITIONS, RUN_PARTITIONS};
+    struct watch x = {.seed = seed};
+    struct answer a = {.answered = true};
+    uint64_t from[3] = {0};
+    int asked = 0, answered = 0;
+    cluster_open(&x.c, 3, 2, MEMORY, &w, 1);
+    job_hyper(&x.c, "learning_rate", 1);
+    cluster_start(&x.c);
+    x.c.seed = seed;
+    x.c.lost = lost;
+    x.c.repeated = 0.3;
+    for (int steps = 0; !is_over(&x); steps++) {
+        assert_true(steps < 100000);
+        do_something(&x);
+        if (asked == answered && asked < 3 && draw(&x.seed) % 64 == 0)
+            set_hyper_later(&x.c, &a, "learning_rate", (double)rates[asked++], 0, UINT64_MAX);
+        if (asked > answered && a.answered)
+            from[answered++] = round_of(&a);
+    }
+    while (asked > answered) {
+        settle(&x.c, 50);
+        if (a.answered)
+            from[answered++] = round_of(&a);
+    }
+    assert_true(asked > 0);
+    check_run(&x, rates, from, asked);
+    cluster_close(&x.c);
+}
+
+static void test_all_in_one_round(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++)
+        run_with_changes(seed, seed % 3 * 0.2);
+}
+
+static struct answer set_hyper_now(struct cluster *c, const char *name, double value, uint64_t round)
+{
+    struct answer a;
+    set_hyper_later(c, &a, name, value, round, UINT64_MAX);
+    for (int i = 0; i < 200 && !a.answered; i++)
+        settle(c, 50);
+    assert_true(a.answered);
+    ps_rope_clear(&a.body);
+    return a;
+}
+
+static void open_two(struct cluster *c, Paramserver__V1__Update update)
+{
+    const struct variable w = {"w", 4, 2};
+    cluster_open(c, 2, 1, MEMORY, &w, 1);
+    c->declare.update = update;
+    job_hyper(c, "learning_rate", 1);
+    cluster_start(c);
+}
+
+// A round that is asked for is the one, or there is no change: not either where another task has closed it.
+static void test_asked_round(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_two(&c, SYNC);
+    assert_int_equal(set_hyper(&c, "learning_rate", 2, 3), 3);
+    for (uint64_t round = 1; round <= 4; round++)
+        assert_queued(push(&c, 0, 1, round, 1), round);
+    assert_true(read_first(&c, 1) == -6);
+    assert_queued(push(&c, 0, 0, 1, 1), 1);
+    struct answer a = set_hyper_now(&c, "learning_rate", 9, 1);
+    assert_int_equal(a.code, PS_OUT_OF_RANGE);
+    assert_non_null(strstr(a.text, "round 1 is closed already, the last one is 1"));
+    a = set_hyper_now(&c, "learning_rate", 9, 4);
+    assert_int_equal(a.code, PS_OUT_OF_RANGE);
+    assert_non_null(strstr(a.text, "round 4 is closed on ps task 1, which has closed 4"));
+    assert_int_equal(set_hyper(&c, "learning_rate", 4, 5), 5);
+    for (uint64_t round = 2; round <= 5; round++)
+        assert_queued(push(&c, 0, 0, round, 1), round);
+    assert_true(read_first(&c, 0) == -10);
+    assert_queued(push(&c, 0, 1, 5, 1), 5);
+    assert_true(read_first(&c, 1) == -10);
+    cluster_close(&c);
+}
+
+// The last word counts, also for rounds for which something else was said before.
+static void test_last_word(void **state)
+{
+    static const float after[] = {0, -1, -3, -8, -13};
+    struct cluster c;
+    (void)state;
+    open_two(&c, SYNC);
+    assert_int_equal(set_hyper(&c, "learning_rate", 8, 4), 4);
+    assert_int_equal(set_hyper(&c, "learning_rate", 2, 2), 2);
+    assert_int_equal(set_hyper(&c, "learning_rate", 4, 3), 3);
+    assert_int_equal(set_hyper(&c, "learning_rate", 5, 3), 3);
+    for (uint64_t round = 1; round <= 4; round++) {
+        assert_queued(push(&c, 0, 1, round, 1), round);
+        assert_true(read_first(&c, 1) == after[round]);
+    }
+    cluster_close(&c);
+}
+
+// Without rounds it is used as it comes, and the caller is answered when all tasks have it.
+static void test_async(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    (void)state;
+    open_two(&c, ASYNC);
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    assert_false(a.answered);
+    assert_int_equal(push(&c, 0, 0, 0, 1).code, PS_OK);
+    assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 0) == -2 && read_first(&c, 1) == -1);
+    deliver(&c);
+    assert_false(a.answered);
+    deliver(&c);
+    assert_true(a.answered);
+    assert_int_equal(round_of(&a), 0);
+    assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 1) == -3);
+    for (int k = 0; k < 3 * PSD_MAX_CHANGES; k++)  // those that are over make room
+        set_hyper(&c, k % 2 ? "learning_rate" : "weight_decay", k / 1024.0, 0);
+    cluster_close(&c);
+}
+
+// Rounds that close while messages travel: the control task tries ever further ahead.
+static void test_fast_rounds(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    uint64_t round = 0;
+    (void)state;
+    open_two(&c, SYNC);
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    for (int letters = 0; letters < 60 && !a.answered; letters++) {
+        for (int k = 0; k < 6; k++)
+            round += push(&c, 0, 1, round + 1, 1).code == PS_OK;
+        deliver(&c);
+    }
+    assert_true(round_of(&a) > 24);
+    cluster_close(&c);
+}
+
+// Several callers at once: one after the other.
+static void test_queue(void **state)
+{
+    struct cluster c;
+    struct answer a[4];
+    uint64_t round[4];
+    (void)state;
+    open_two(&c, SYNC);
+    c.lost = 0.3;
+    for (int k = 0; k < 4; k++)
+        set_hyper_later(&c, &a[k], "learning_rate", 2 + k, k == 2 ? 3 : 0, UINT64_MAX);
+    for (int i = 0; i < 100 && !(a[0].answered && a[1].answered && a[2].answered && a[3].answered); i++)
+        settle(&c, 50);
+    for (int k = 0; k < 4; k++)
+        round[k] = round_of(&a[k]);
+    assert_true(round[0] == 4 && round[1] == 4 && round[2] == 3 && round[3] == 4);
+    cluster_close(&c);
+}
+
+// A task that cannot be reached: nothing changes, nothing is held, and the next change works when it is back.
+static void test_silent_task(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    (void)state;
+    open_two(&c, SYNC);
+    c.cut_off = 1;
+    set_hyper_later(&c, &a, "learning_rate", 2, 2, UINT64_MAX);
+    assert_queued(push(&c, 0, 0, 1, 1), 1);
+    assert_queued(push(&c, 0, 0, 2, 1), 2);
+    assert_true(read_first(&c, 0) == -1);  // held
+    settle(&c, 1900);
+    assert_false(a.answered);
+    assert_true(read_first(&c, 0) == -1);
+    settle(&c, 200);
+    assert_true(a.answered);
+    assert_int_equal(a.code, PS_UNAVAILABLE);
+    assert_non_null(strstr(a.text, "ps task 1 has not answered for 2."));
+    assert_true(read_first(&c, 0) == -2);
+    c.cut_off = NO_TASK;
+    assert_int_equal(set_hyper(&c, "learning_rate", 4, 3), 3);
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint64_t round = i ? 1 : 3; round <= 3; round++)
+            assert_queued(push(&c, 0, i, round, 1), round);
+    assert_true(read_first(&c, 0) == -6 && read_first(&c, 1) == -6);
+    cluster_close(&c);
+}
+
+// Who does not wait until the end is told so; the change goes on without.
+static void test_impatient(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    (void)state;
+    open_two(&c, ASYNC);
+    c.cut_off = 1;
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, test_time + PS_SECOND);
+    settle(&c, 1200);
+    assert_true(a.answered);
+    assert_int_equal(a.code, PS_DEADLINE_EXCEEDED);
+    c.cut_off = NO_TASK;
+    settle(&c, 100);
+    assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 1) == -2);
+    set_hyper(&c, "learning_rate", 4, 0);
+    assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 1) == -6);
+    cluster_close(&c);
+}
+
+// The end of the job, and of the task, ends the wait.
+static void test_end_of_wait(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    Paramserver__V1__StopJobRequest stop = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        open_two(&c, SYNC);
+        set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+        stop.job = (char *)"job";
+        if (k)
+            psd_core_drain(c.task[0].core);
+        else
+            assert_int_equal(ask(c.task[0].core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        assert_true(a.answered);
+        assert_int_equal(a.code, k ? PS_UNAVAILABLE : PS_NOT_FOUND);
+        cluster_close(&c);
+    }
+}
+
+// More changes to come than fit: refused everywhere or nowhere.
+static void test_too_many_changes(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_two(&c, SYNC);
+    for (uint64_t k = 0; k < PSD_MAX_CHANGES; k++)
+        assert_int_equal(set_hyper(&c, "learning_rate", 2, 1000 + k), 1000 + k);
+    struct answer a = set_hyper_now(&c, "learning_rate", 3, 0);
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint64_t round = 1; round <= 10; round++)
+            assert_queued(push(&c, 0, i, round, 1), round);
+    assert_true(read_first(&c, 0) == -10 && read_first(&c, 1) == -10);
+    cluster_close(&c);
+}
+
+// A resumed job goes on with what was changed.
+static void test_resume(void **state)
+{
+    struct cluster c;
+    static uint8_t other[16] = "another process";
+    (void)state;
+    open_two(&c, SYNC);
+    assert_int_equal(set_hyper(&c, "learning_rate", 2, 2), 2);
+    assert_queued(push(&c, 0, 0, 1, 1), 1);
+    leave(&c, 0);
+    c.callers[0].client.data = other;
+    c.callers[0].incarnation = 2;
+    c.declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    c.sequence[0] = 0;
+    cluster_start(&c);
+    assert_queued(push(&c, 0, 0, 1, 1), 1);
+    assert_queued(push(&c, 0, 1, 1, 1), 1);
+    assert_true(read_first(&c, 0) == -3 && read_first(&c, 1) == -2);
+    assert_int_equal(set_hyper(&c, "learning_rate", 4, 2), 2);
+    assert_queued(push(&c, 0, 1, 2, 1), 2);
+    assert_true(read_first(&c, 1) == -6);
+    cluster_close(&c);
+}
+
+// ---- one task's part of a change ----------------------------------------------------------------------------------
+
+typedef Paramserver__V1__PrepareHyperRequest__Phase phase_t;
+#define PREPARE PARAMSERVER__V1__PREPARE_HYPER_REQUEST__PHASE__PREPARE
+#define COMMIT PARAMSERVER__V1__PREPARE_HYPER_REQUEST__PHASE__COMMIT
+#define FORGET PARAMSERVER__V1__PREPARE_HYPER_REQUEST__PHASE__FORGET
+
+struct prepared {
+    enum ps_code code;
+    char text[512];
+    bool prepared;
+    uint64_t round;
+};
+
+static struct prepared prepare(struct cluster *c, phase_t phase, uint64_t change, uint64_t round, double value)
+{
+    Paramserver__V1__PrepareHyperRequest r = PARAMSERVER__V1__PREPARE_HYPER_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    struct prepared out = {PS_OK};
+    r.job = (char *)"job";
+    r.run_id = c->run_id;
+    r.phase = phase;
+    r.change = change;
+    r.round = round;
+    r.name = (char *)"learning_rate";
+    r.value = value;
+    struct answer a = ask(c->task[1].core, M(PREPARE_HYPER), &r.base, NULL,
+                          &paramserver__v1__prepare_hyper_reply__descriptor, &reply, NULL);
+    out.code = a.code;
+    memcpy(out.text, a.text, sizeof out.text);
+    if (reply) {
+        out.prepared = ((Paramserver__V1__PrepareHyperReply *)reply)->prepared;
+        out.round = ((Paramserver__V1__PrepareHyperReply *)reply)->round;
+    }
+    ps_msg_free(reply);
+    return out;
+}
+
+static void assert_prepared(struct prepared p, bool yes, uint64_t round)
+{
+    if (p.code)
+        fail_msg("prepare hyper: %s", p.text);
+    assert_int_equal(p.prepared, yes);
+    assert_int_equal(p.round, round);
+}
+
+// Messages come twice, late, and after what should follow them.
+static void test_prepare(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_two(&c, SYNC);
+    assert_prepared(prepare(&c, PREPARE, 1, 2, 4), true, 0);
+    assert_queued(push(&c, 0, 1, 1, 1), 1);
+    assert_queued(push(&c, 0, 1, 2, 1), 2);
+    assert_true(read_first(&c, 1) == -1);
+    assert_prepared(prepare(&c, PREPARE, 1, 2, 4), true, 1);
+    assert_int_equal(prepare(&c, COMMIT, 2, 2, 4).code, PS_FAILED_PRECONDITION);
+    assert_true(read_first(&c, 1) == -1);
+    assert_int_equal(prepare(&c, COMMIT, 1, 2, 4).code, PS_OK);
+    assert_true(read_first(&c, 1) == -5);
+    assert_int_equal(prepare(&c, COMMIT, 1, 2, 4).code, PS_OK);
+    assert_prepared(prepare(&c, PREPARE, 1, 9, 4), false, 2);
+    assert_prepared(prepare(&c, PREPARE, 2, 2, 7), false, 2);  // closed
+    assert_int_equal(prepare(&c, FORGET, 4, 5, 7).code, PS_OK);
+    assert_prepared(prepare(&c, PREPARE, 4, 5, 7), false, 2);  // its end came first
+    assert_prepared(prepare(&c, PREPARE, 5, 3, 7), true, 2);
+    assert_queued(push(&c, 0, 1, 3, 1), 3);
+    assert_true(read_first(&c, 1) == -5);
+    assert_int_equal(prepare(&c, FORGET, 4, 5, 7).code, PS_OK);  // of an earlier one: this is held still
+    assert_true(read_first(&c, 1) == -5);
+    assert_int_equal(prepare(&c, FORGET, 5, 3, 7).code, PS_OK);
+    assert_true(read_first(&c, 1) == -9);
+    cluster_close(&c);
+}
+
+// A round that waits for its norm is too late to change.
+static void test_prepare_while_awaiting(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 4, 2};
+    (void)state;
+    cluster_open(&c, 2, 1, MEMORY, &w, 1);
+    job_hyper(&c, "clipnorm", 1);
+    cluster_start(&c);
+    assert_queued(push(&c, 0, 1, 1, 1), 1);
+    assert_prepared(prepare(&c, PREPARE, 1, 1, 4), false, 1);
+    assert_prepared(prepare(&c, PREPARE, 2, 2, 4), true, 1);
+    cluster_close(&c);
+}
+
+// ---- what is refused ----------------------------------------------------------------------------------------------
+
+struct bad_declaration {
+    const char *what;
+    void (*spoil)(struct cluster *c);
+    enum ps_code code;
+    const char *text;
+};
+
+static Paramserver__V1__Schedule schedule;
+
+static void bad_update(struct cluster *c)
+{
+    c->declare.update = (Paramserver__V1__Update)4;
+}
+static void stale_sync(struct cluster *c)
+{
+    c->declare.staleness = 3;
+}
+static void backup_async(struct cluster *c)
+{
+    c->declare.update = ASYNC;
+    c->declare.replicas_to_aggregate = 1;
+}
+static void many_replicas(struct cluster *c)
+{
+    c->declare.replicas_to_aggregate = 3;
+}
+static void no_rule(struct cluster *c)
+{
+    c->v[1].rule = (char *)"sdg";
+}
+static void rule_of_ints(struct cluster *c)
+{
+    c->v[1].rule = (char *)"ema";
+    c->v[1].dtype = PARAMSERVER__V1__DTYPE__INT64;
+}
+static void hyper(struct cluster *c, uint32_t i, const char *name, double value)
+{
+    paramserver__v1__hyper__init(c->hs[i][0] = &c->h[i][0]);
+    c->h[i][0].name = (char *)name;
+    c->h[i][0].value = value;
+    c->v[i].n_hypers = 1;
+}
+static void hypers_without_rule(struct cluster *c)
+{
+    hyper(c, 1, "learning_rate", 1);
+}
+static void unknown_hyper(struct cluster *c)
+{
+    hyper(c, 0, "learnig_rate", 1);
+}
+static void hyper_out_of_range(struct cluster *c)
+{
+    hyper(c, 0, "learning_rate", -1);
+}
+static void model_of_variable(struct cluster *c)
+{
+    hyper(c, 0, "global_clipnorm", 1);
+}
+static void clipped_twice(struct cluster *c)
+{
+    job_hyper(c, "global_clipnorm", 1);
+    hyper(c, 0, "clipnorm", 1);
+}
+static void job_clipped_twice(struct cluster *c)
+{
+    job_hyper(c, "global_clipnorm", 1);
+    job_hyper(c, "clipvalue", 1);
+}
+static void with_schedule(struct cluster *c, const char *kind)
+{
+    paramserver__v1__schedule__init(&schedule);
+    schedule.kind = (char *)kind;
+    schedule.initial = 1;
+    c->declare.schedule = &schedule;
+}
+static void unknown_schedule(struct cluster *c)
+{
+    with_schedule(c, "cosin");
+}
+static void no_steps(struct cluster *c)
+{
+    with_schedule(c, "cosine");
+}
+static void values_of_constant(struct cluster *c)
+{
+    static double value = 1;
+    with_schedule(c, "constant");
+    schedule.values = &value;
+    schedule.n_values = 1;
+}
+static void few_values(struct cluster *c)
+{
+    static uint64_t boundaries[] = {1, 2};
+    static double values[] = {1, 2};
+    with_schedule(c, "piecewise");
+    schedule.boundaries = boundaries;
+    schedule.values = values;
+    schedule.n_boundaries = schedule.n_values = 2;
+}
+static void many_boundaries(struct cluster *c)
+{
+    static uint64_t boundaries[PS_SCHEDULE_MAX_BOUNDARIES + 1];
+    static double values[PS_SCHEDULE_MAX_BOUNDARIES + 2];
+    with_schedule(c, "piecewise");
+    schedule.boundaries = boundaries;
+    schedule.values = values;
+    schedule.n_boundaries = PS_SCHEDULE_MAX_BOUNDARIES + 1;
+    schedule.n_values = PS_SCHEDULE_MAX_BOUNDARIES + 2;
+}
+static void schedule_of_nothing(struct cluster *c)
+{
+    with_schedule(c, "constant");
+    c->declare.rule = (char *)"assign_add";
+}
+
+static const struct bad_declaration bad_declarations[] = {
+    {"update 4", bad_update, PS_INVALID_ARGUMENT, "update 4 is none of ASYNC, SSP, SYNC"},
+    {"staleness in sync", stale_sync, PS_INVALID_ARGUMENT, "for ssp jobs alone"},
+    {"replicas in async", backup_async, PS_INVALID_ARGUMENT, "for sync jobs alone"},
+    {"more replicas than workers", many_replicas, PS_INVALID_ARGUMENT, "3 replicas to aggregate of 2 workers"},
+    {"a rule that is none", no_rule, PS_INVALID_ARGUMENT, "variable 'mean': no update rule is named 'sdg'"},
+    {"a rule of integers", rule_of_ints, PS_INVALID_ARGUMENT, "one with a rule must be float32"},
+    {"hypers without a rule", hypers_without_rule, PS_INVALID_ARGUMENT, "no rule that they are for"},
+    {"unknown hyper", unknown_hyper, PS_INVALID_ARGUMENT, "did you mean \"learning_rate\"?"},
+    {"hyper out of range", hyper_out_of_range, PS_INVALID_ARGUMENT, "must lie between"},
+    {"global_clipnorm of a variable", model_of_variable, PS_INVALID_ARGUMENT, "of the whole job"},
+    {"a variable clipped twice", clipped_twice, PS_INVALID_ARGUMENT, "clip"},
+    {"clipped twice", job_clipped_twice, PS_INVALID_ARGUMENT, "clip"},
+    {"unknown schedule", unknown_schedule, PS_INVALID_ARGUMENT, "no schedule is named 'cosin'"},
+    {"schedule without steps", no_steps, PS_INVALID_ARGUMENT, "decay_steps"},
+    {"values of a constant", values_of_constant, PS_INVALID_ARGUMENT, "expected neither"},
+    {"too few values", few_values, PS_INVALID_ARGUMENT, "2 boundaries and 2 values"},
+    {"too many boundaries", many_boundaries, PS_INVALID_ARGUMENT, "at most 32 boundaries"},
+    {"schedule of no learning rate", schedule_of_nothing, PS_INVALID_ARGUMENT, "has no learning rate"},
+};
+
+static void test_bad_declarations(void **state)
+{
+    static const struct variable v[] = {{"w", 4, 1}, {"mean", 4, 1, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_declarations / sizeof bad_declarations[0]; i++) {
+        const struct bad_declaration *bad = &bad_declarations[i];
+        struct cluster c;
+        cluster_open(&c, 1, 2, MEMORY, v, 2);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(cluster_join(&c, rank).code, PS_OK);
+        bad->spoil(&c);
+        struct answer a = declare_at(&c, 0);
+        if (a.code != bad->code || !strstr(a.text, bad->text))
+            fail_msg("%s: %s \"%s\"", bad->what, ps_code_name(a.code), a.text);
+        cluster_close(&c);
+    }
+}
+
+// What differs makes another declaration.
+static void test_digest(void **state)
+{
+    static const struct variable v[] = {{"w", 4, 1}, {"mean", 4, 1, true, "ema", {{"momentum", 0.5}}}};
+    static Paramserver__V1__Schedule constant = PARAMSERVER__V1__SCHEDULE__INIT,
+                                     other = PARAMSERVER__V1__SCHEDULE__INIT;
+    struct cluster c;
+    uint64_t digest[6];
+    (void)state;
+    cluster_open(&c, 1, 2, MEMORY, v, 2);
+    digest[0] = psd_declaration_digest(&c.declare);
+    c.h[1][0].value = 0.25;
+    digest[1] = psd_declaration_digest(&c.declare);
+    c.v[1].rule = (char *)"sgd";
+    digest[2] = psd_declaration_digest(&c.declare);
+    c.declare.replicas_to_aggregate = 1;
+    digest[3] = psd_declaration_digest(&c.declare);
+    constant.kind = other.kind = (char *)"constant";
+    constant.initial = 1;
+    c.declare.schedule = &constant;
+    digest[4] = psd_declaration_digest(&c.declare);
+    c.declare.schedule = &other;
+    digest[5] = psd_declaration_digest(&c.declare);
+    for (int i = 0; i < 6; i++)
+        for (int k = 0; k < i; k++)
+            assert_true(digest[i] != digest[k]);
+    cluster_close(&c);
+}
+
+static const struct {
+    const char *what, *name;
+    double value;
+    uint64_t round;
+    uint32_t task;
+    enum ps_code code;
+    const char *text;
+} bad_hypers[] = {
+    {"unknown", "learnig_rate", 1, 0, 0, PS_INVALID_ARGUMENT, "did you mean \"learning_rate\"?"},
+    {"out of range", "learning_rate", -1, 0, 0, PS_INVALID_ARGUMENT, "must lie between"},
+    {"no number", "learning_rate", NAN, 0, 0, PS_INVALID_ARGUMENT, "must lie between"},
+    {"clipped twice", "clipvalue", 1, 0, 0, PS_INVALID_ARGUMENT, "clip"},
+    {"elsewhere", "learning_rate", 1, 0, 1, PS_FAILED_PRECONDITION, "changed at task 0"},
+};
+
+static void test_bad_set_hyper(void **state)
+{
+    struct cluster c;
+    const struct variable w = {"w", 4, 2};
+    Paramserver__V1__SetHyperRequest r = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
+    (void)state;
+    cluster_open(&c, 2, 1, MEMORY, &w, 1);
+    job_hyper(&c, "clipnorm", 1);
+    assert_int_equal(cluster_join(&c, 0).code, PS_OK);
+    r.job = (char *)"job";
+    r.name = (char *)"learning_rate";
+    r.value = 1;
+    assert_int_equal(ask(c.task[0].core, M(SET_HYPER), &r.base, NULL, NULL, NULL, NULL).code, PS_FAILED_PRECONDITION);
+    for (uint32_t i = 2; i--;)
+        assert_int_equal(declare_at(&c, i).code, PS_OK);
+    for (size_t i = 0; i < sizeof bad_hypers / sizeof bad_hypers[0]; i++) {
+        r.name = (char *)bad_hypers[i].name;
+        r.value = bad_hypers[i].value;
+        r.round = bad_hypers[i].round;
+        struct answer a = ask(c.task[bad_hypers[i].task].core, M(SET_HYPER), &r.base, NULL, NULL, NULL, NULL);
+        if (a.code != bad_hypers[i].code || !strstr(a.text, bad_hypers[i].text))
+            fail_msg("%s: %s \"%s\"", bad_hypers[i].what, ps_code_name(a.code), a.text);
+    }
+    r.job = (char *)"another";
+    assert_int_equal(ask(c.task[0].core, M(SET_HYPER), &r.base, NULL, NULL, NULL, NULL).code, PS_NOT_FOUND);
+    assert_int_equal(c.n_mail, 0);
+    cluster_close(&c);
+    open_two(&c, ASYNC);
+    struct answer a = set_hyper_now(&c, "learning_rate", 1, 3);
+    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(a.text, "it has no rounds"));
+    cluster_close(&c);
+}
+
+static const struct {
+    const char *what, *job, *run, *name;
+    uint64_t change, round;
+    int phase;
+    uint32_t task;
+    enum ps_code code;
+} bad_prepares[] = {
+    {"another job", "another", NULL, "learning_rate", 1, 5, PREPARE, 1, PS_NOT_FOUND},
+    {"another run", "job", "another", "learning_rate", 1, 5, PREPARE, 1, PS_FAILED_PRECONDITION},
+    {"at the control task", "job", NULL, "learning_rate", 1, 5, PREPARE, 0, PS_FAILED_PRECONDITION},
+    {"no phase", "job", NULL, "learning_rate", 1, 5, 0, 1, PS_INVALID_ARGUMENT},
+    {"phase 4", "job", NULL, "learning_rate", 1, 5, 4, 1, PS_INVALID_ARGUMENT},
+    {"change 0", "job", NULL, "learning_rate", 0, 5, PREPARE, 1, PS_INVALID_ARGUMENT},
+    {"no round", "job", NULL, "learning_rate", 1, 0, PREPARE, 1, PS_INVALID_ARGUMENT},
+    {"no hyperparameter", "job", NULL, "rate", 1, 5, PREPARE, 1, PS_INVALID_ARGUMENT},
+};
+
+static void test_bad_prepare_hyper(void **state)
+{
+    struct cluster c;
+    Paramserver__V1__PrepareHyperRequest r = PARAMSERVER__V1__PREPARE_HYPER_REQUEST__INIT;
+    (void)state;
+    open_two(&c, SYNC);
+    for (size_t i = 0; i < sizeof bad_prepares / sizeof bad_prepares[0]; i++) {
+        r.job = (char *)bad_prepares[i].job;
+        r.run_id = bad_prepares[i].run ? (char *)bad_prepares[i].run : c.run_id;
+        r.name = (char *)bad_prepares[i].name;
+        r.value = 1;
+        r.change = bad_prepares[i].change;
+        r.round = bad_prepares[i].round;
+        r.phase = (phase_t)bad_prepares[i].phase;
+        struct answer a = ask(c.task[bad_prepares[i].task].core, M(PREPARE_HYPER), &r.base, NULL, NULL, NULL, NULL);
+        if (a.code != bad_prepares[i].code)
+            fail_msg("%s: %s \"%s\"", bad_prepares[i].what, ps_code_name(a.code), a.text);
+    }
+    for (uint64_t round = 1; round <= 6; round++)  // nothing is held
+        assert_queued(push(&c, 0, 1, round, 1), round);
+    assert_true(read_first(&c, 1) == -6);
+    cluster_close(&c);
+    open_two(&c, ASYNC);
+    assert_int_equal(prepare(&c, PREPARE, 1, 1, 1).code, PS_INVALID_ARGUMENT);
+    assert_int_equal(prepare(&c, COMMIT, 1, 1, 1).code, PS_INVALID_ARGUMENT);
+    cluster_close(&c);
+}
+
+static const struct {
+    const char *what, *job, *run;
+    uint64_t round;
+    uint32_t partition;
+    double sum;
+    size_t n_partitions, n_sums;
+    uint32_t task;
+    enum ps_code code;
+} bad_sums[] = {
+    {"another job", "another", NULL, 1, 1, 1, 1, 1, 0, PS_NOT_FOUND},
+    {"another run", "job", "another", 1, 1, 1, 1, 1, 0, PS_FAILED_PRECONDITION},
+    {"not at the control task", "job", NULL, 1, 1, 1, 1, 1, 1, PS_FAILED_PRECONDITION},
+    {"round 0", "job", NULL, 0, 1, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
+    {"no partitions", "job", NULL, 1, 1, 1, 0, 0, 0, PS_INVALID_ARGUMENT},
+    {"no sums", "job", NULL, 1, 1, 1, 1, 0, 0, PS_INVALID_ARGUMENT},
+    {"partition 9", "job", NULL, 1, 9, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
+    {"the control task's own", "job", NULL, 1, 0, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
+    {"a negative sum", "job", NULL, 1, 1, -1, 1, 1, 0, PS_INVALID_ARGUMENT},
+    {"not clipped", "job", NULL, 1, 3, 1, 1, 1, 0, PS_FAILED_PRECONDITION},
+    {"long over", "job", NULL, 2, 1, 1, 1, 1, 0, PS_OUT_OF_RANGE},
+};
+
+static void test_bad_sum_squares(void **state)
+{
+    static const struct variable v[] = {{"w", 4, 3}, {"mean", 4, 1, true}};
+    struct cluster c;
+    Paramserver__V1__SumSquaresRequest r = PARAMSERVER__V1__SUM_SQUARES_REQUEST__INIT;
+    (void)state;
+    cluster_open(&c, 2, 1, MEMORY, v, 2);
+    for (uint32_t i = 0; i < 3; i++) {  // 1, 1 and 2 elements
+        c.p[i].first = i;
+        c.p[i].count = i == 2 ? 2 : 1;
+    }
+    job_hyper(&c, "clipnorm", 1);
+    cluster_start(&c);
+    for (uint64_t round = 1; round <= 4; round++) {
+        for (uint32_t i = 0; i < 3; i++)
+            assert_queued(push(&c, 0, i, round, 1), round);
+        settle(&c, 100);
+    }
+    assert_true(fabsf(read_first(&c, 1) + 0.02f) < 1e-6f);
+    for (size_t i = 0; i < sizeof bad_sums / sizeof bad_sums[0]; i++) {
+        uint32_t partition = bad_sums[i].partition;
+        double sum = bad_sums[i].sum;
+        r.job = (char *)bad_sums[i].job;
+        r.run_id = bad_sums[i].run ? (char *)bad_sums[i].run : c.run_id;
+        r.round = bad_sums[i].round;
+        r.partitions = &partition;
+        r.n_partitions = bad_sums[i].n_partitions;
+        r.sums = &sum;
+        r.n_sums = bad_sums[i].n_sums;
+        struct answer a = ask(c.task[bad_sums[i].task].core, M(SUM_SQUARES), &r.base, NULL, NULL, NULL, NULL);
+        if (a.code != bad_sums[i].code)
+            fail_msg("%s: %s \"%s\"", bad_sums[i].what, ps_code_name(a.code), a.text);
+    }
+    cluster_close(&c);
+}
+
+// ---- describe -----------------------------------------------------------------------------------------------------
+
+static void test_describe(void **state)
+{
+    static const struct variable v[] = {{"w", 4, 1, false, NULL, {{"weight_decay", 0}}},
+                                        {"mean", 4, 1, true, "ema", {{"momentum", 0.5}}},
+                                        {"plain", 4, 1, true}};
+    struct cluster c;
+    Paramserver__V1__Schedule s = piecewise((uint64_t[]){1, 3}, (double[]){1, 0.5, 0.25});
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    (void)state;
+    cluster_open(&c, 1, 2, MEMORY, v, 3);
+    c.declare.schedule = &s;
+    c.declare.replicas_to_aggregate = 1;
+    cluster_start(&c);
+    assert_int_equal(set_hyper(&c, "learning_rate", 2, 9), 9);
+    assert_int_equal(set_hyper(&c, "clipvalue", 3, 5), 5);
+    r.caller = &c.callers[0];
+    assert_int_equal(
+        ask(c.task[0].core, M(DESCRIBE), &r.base, NULL, &paramserver__v1__describe_reply__descriptor, &reply, NULL)
+            .code,
+        PS_OK);
+    const Paramserver__V1__DescribeReply *d = (Paramserver__V1__DescribeReply *)reply;
+    assert_int_equal(d->replicas_to_aggregate, 1);
+    assert_string_equal(d->rule, "sgd");
+    assert_string_equal(d->hypers[0]->name, "learning_rate");
+    assert_true(d->n_hypers == 5 && d->hypers[0]->value == 0.01);
+    assert_string_equal(d->schedule->kind, "piecewise");
+    assert_true(d->schedule->n_boundaries == 2 && d->schedule->boundaries[1] == 3);
+    assert_true(d->schedule->n_values == 3 && d->schedule->values[2] == 0.25);
+    assert_int_equal(d->n_changes, 2);
+    assert_string_equal(d->changes[1]->name, "clipvalue");
+    assert_true(d->changes[1]->value == 3 && d->changes[1]->round == 5);
+    assert_true(d->changes[0]->value == 2 && d->changes[0]->round == 9);
+    assert_string_equal(d->variables[0]->rule, "");
+    assert_int_equal(d->variables[0]->n_hypers, 1);
+    assert_string_equal(d->variables[0]->hypers[0]->name, "weight_decay");
+    assert_string_equal(d->variables[1]->rule, "ema");
+    assert_true(d->variables[1]->n_hypers == 1 && d->variables[1]->hypers[0]->value == 0.5);
+    assert_true(d->variables[2]->rule[0] == '\0' && d->variables[2]->n_hypers == 0);
+    ps_msg_free(reply);
+    cluster_close(&c);
+}
+
+// ---- threads ------------------------------------------------------------------------------------------------------
+
+enum { THREAD_ROUNDS = 40 };
+
+struct crowd {
+    struct cluster c;
+    atomic_int working;
+};
+
+struct pusher {
+    struct crowd *crowd;
+    uint32_t rank;
+};
+
+static void *push_rounds(void *arg)
+{
+    struct pusher *p = arg;
+    for (uint64_t round = 1; round <= THREAD_ROUNDS; round++)
+        for (uint32_t i = 0; i < 6; i++)
+            while (push(&p->crowd->c, p->rank, i, round, 1).code != PS_OK)
+                sched_yield();
+    atomic_fetch_sub(&p->crowd->working, 1);
+    return NULL;
+}
+
+static void *carry_mail(void *arg)
+{
+    struct crowd *x = arg;
+    while (atomic_load(&x->working)) {
+        if (!deliver(&x->c)) {
+            tick(&x->c);
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+// Two workers push, three tasks add up their norms, the rate is changed, all at once.
+static void test_threads(void **state)
+{
+    const struct variable w = {"w", 24, 6};
+    struct crowd x = {.working = 2};
+    struct answer a;
+    pthread_t threads[4];
+    struct pusher pushers[2] = {{&x, 0}, {&x, 1}};
+    (void)state;
+    cluster_open(&x.c, 3, 2, MEMORY, &w, 1);
+    job_hyper(&x.c, "learning_rate", 1);
+    job_hyper(&x.c, "global_clipnorm", 1000);
+    cluster_start(&x.c);
+    x.c.lost = 0.1;
+    x.c.repeated = 0.1;
+    for (int k = 0; k < 4; k++)
+        assert_int_equal(
+            pthread_create(&threads[k], NULL, k < 2 ? push_rounds : carry_mail, k < 2 ? (void *)&pushers[k] : &x), 0);
+    set_hyper_later(&x.c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    for (int k = 0; k < 4; k++)
+        pthread_join(threads[k], NULL);
+    settle(&x.c, 3000);
+    uint64_t from = round_of(&a);
+    float expected = -(float)THREAD_ROUNDS - (from <= THREAD_ROUNDS ? (float)(THREAD_ROUNDS + 1 - from) : 0);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_true(read_first(&x.c, i) == expected);
+    cluster_close(&x.c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_of_several),
+        cmocka_unit_test(test_rank_order),
+        cmocka_unit_test(test_half_a_gradient),
+        cmocka_unit_test(test_departures),
+        cmocka_unit_test(test_counted_nothing),
+        cmocka_unit_test(test_own_rules),
+        cmocka_unit_test(test_own_rules_async),
+        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_schedule_in_rounds),
+        cmocka_unit_test(test_schedule_async),
+        cmocka_unit_test(test_clipnorm),
+        cmocka_unit_test(test_global_clipnorm),
+        cmocka_unit_test(test_clipvalue),
+        cmocka_unit_test(test_no_norm_async),
+        cmocka_unit_test(test_norm_of_nothing),
+        cmocka_unit_test(test_while_awaiting),
+        cmocka_unit_test(test_norms_of_runs),
+        cmocka_unit_test(test_clipping_by_hand),
+        cmocka_unit_test(test_all_in_one_round),
+        cmocka_unit_test(test_asked_round),
+        cmocka_unit_test(test_last_word),
+        cmocka_unit_test(test_async),
+        cmocka_unit_test(test_fast_rounds),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_silent_task),
+        cmocka_unit_test(test_impatient),
+        cmocka_unit_test(test_end_of_wait),
+        cmocka_unit_test(test_too_many_changes),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_prepare_while_awaiting),
+        cmocka_unit_test(test_bad_declarations),
+        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_bad_set_hyper),
+        cmocka_unit_test(test_bad_prepare_hyper),
+        cmocka_unit_test(test_bad_sum_squares),
+        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_threads),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
