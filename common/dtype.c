@@ -38,7 +38,8 @@ enum ps_code ps_shape_count(const uint64_t *shape, size_t rank, int dtype, uint6
     uint64_t n = 1, size = dtype == PS_STRING ? PS_STRING_LENGTH : ps_dtype_size(dtype), bytes;
     if (size == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "dtype %d is not one of float32, float64, int32, int64, bfloat16, float16, uint8, string", dtype);
+                       "dtype %d is not one of float32, float64, int32, int64, bfloat16, float16, uint8, string",
+                       dtype);
     if (rank > PS_MAX_RANK)
         return ps_fail(e, PS_INVALID_ARGUMENT, "rank %zu is above %d", rank, PS_MAX_RANK);
     for (size_t i = 0; i < rank; i++) {

@@ -30,7 +30,10 @@ static void bytes_free(struct ps_owner *o)
 
 struct ps_slice ps_slice_new(size_t len, uint8_t **data)
 {
-    struct bytes *b = ps_alloc_aligned(sizeof *b + len);
+    struct bytes *b = aligned_alloc(64, (sizeof *b + len + 63) & ~(size_t)63);
+    *data = NULL;
+    if (!b)
+        return (struct ps_slice){0};
     b->owner.free = bytes_free;
     atomic_init(&b->owner.refs, 1);
     *data = b->data;
@@ -41,7 +44,7 @@ struct ps_slice ps_slice_copy(const void *data, size_t len)
 {
     uint8_t *to;
     struct ps_slice s = ps_slice_new(len, &to);
-    if (len)
+    if (to && len)
         memcpy(to, data, len);
     return s;
 }
@@ -66,8 +69,15 @@ void ps_rope_add(struct ps_rope *r, struct ps_slice s)
         return;
     }
     if (r->n == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 4;
-        r->v = ps_realloc(r->v, r->cap * sizeof *r->v);
+        size_t cap = r->cap ? 2 * r->cap : 4;
+        struct ps_slice *v = ps_try_realloc(r->v, cap * sizeof *v);
+        if (!v) {
+            ps_slice_unref(s);
+            r->broken = true;
+            return;
+        }
+        r->v = v;
+        r->cap = cap;
     }
     r->v[r->n++] = s;
     r->len += s.len;
@@ -99,6 +109,7 @@ void ps_rope_clear(struct ps_rope *r)
 
 void ps_rope_move(struct ps_rope *to, struct ps_rope *from)
 {
+    bool broken = to->broken || from->broken;
     if (to->n == 0) {
         free(to->v);
         *to = *from;
@@ -107,6 +118,7 @@ void ps_rope_move(struct ps_rope *to, struct ps_rope *from)
             ps_rope_add(to, from->v[i]);
         free(from->v);
     }
+    to->broken |= broken;
     *from = PS_ROPE_EMPTY;
 }
 

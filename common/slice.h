@@ -34,7 +34,8 @@ struct ps_rope {
 void ps_owner_ref(struct ps_owner *o);
 void ps_owner_unref(struct ps_owner *o);
 
-// A fresh buffer of len bytes that the caller fills through *data before sharing it. *data NULL: no memory.
+// A fresh buffer of len bytes that the caller fills through *data before sharing it. *data NULL: no memory, and the
+// slice is empty. ps_slice_copy: likewise, where len is not 0.
 struct ps_slice ps_slice_new(size_t len, uint8_t **data);
 struct ps_slice ps_slice_copy(const void *data, size_t len);
 struct ps_slice ps_slice_ref(struct ps_slice s);

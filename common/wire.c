@@ -125,7 +125,7 @@ static enum ps_code find_payload(const char *name, const struct ps_rope *in, str
 // for while it decodes one message. free() is free(), so that the message outlives the budget.
 struct budget {
     size_t left;
-    bool exceeded;
+    bool exceeded, no_memory;
 };
 
 enum { HEAP_OVERHEAD = 16 };  // of malloc, per block
@@ -138,7 +138,9 @@ static void *budget_alloc(void *data, size_t size)
         return NULL;
     }
     b->left -= size + HEAP_OVERHEAD;
-    return malloc(size);
+    void *p = malloc(size);
+    b->no_memory |= !p;
+    return p;
 }
 
 static void budget_free(void *data, void *p)
@@ -191,6 +193,9 @@ static enum ps_code decode(const ProtobufCMessageDescriptor *type, const struct 
     if (!m && budget.exceeded)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: takes more than %d MiB of memory once decoded", type->short_name,
                        PS_DECODE_MAX >> 20);
+    if (!m && budget.no_memory)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory to decode a header of %zu bytes", type->short_name,
+                       len);
     if (!m)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: malformed header of %zu bytes", type->short_name, len);
     if (!strings_are_utf8(m)) {
@@ -216,9 +221,14 @@ enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct 
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: header of %zu bytes, at most %d MiB are accepted",
                        type->short_name, l.header, PS_HEADER_MAX >> 20);
     code = decode(type, in, l.header, out, e);
-    if (code == PS_OK)
-        ps_rope_add_range(payload, in, l.payload, l.payload_len);
-    return code;
+    if (code != PS_OK)
+        return code;
+    ps_rope_add_range(payload, in, l.payload, l.payload_len);
+    if (!payload->broken)
+        return PS_OK;
+    ps_rope_clear(payload);
+    ps_msg_free(*out);
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for its payload's slices", type->short_name);
 }
 
 void ps_msg_free(ProtobufCMessage *m)
@@ -252,26 +262,30 @@ static uint8_t *put_tag(uint8_t *to, uint32_t number, enum wire_type type)
     return put_varint(to, (uint64_t)number << 3 | type);
 }
 
-size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to)
-{
-    uint8_t *end = to + protobuf_c_message_pack(m, to);
-    if (payload_len)
-        end = put_varint(put_tag(end, PS_PAYLOAD_FIELD, LENGTH), payload_len);
-    return (size_t)(end - to);
-}
-
 void ps_msg_pack(const ProtobufCMessage *m, struct ps_rope *payload, struct ps_rope *out)
 {
     size_t header = protobuf_c_message_get_packed_size(m), payload_len = payload ? payload->len : 0;
     size_t tail = payload_len ? 1 + varint_size(payload_len) : 0;
     uint8_t *to;
     struct ps_slice s = ps_slice_new(header + tail, &to);
-    to += protobuf_c_message_pack(m, to);
-    if (tail)
-        put_varint(put_tag(to, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+    if (to) {
+        to += protobuf_c_message_pack(m, to);
+        if (tail)
+            put_varint(put_tag(to, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+    } else {
+        out->broken = true;
+    }
     ps_rope_add(out, s);
     if (payload)
         ps_rope_move(out, payload);
+}
+
+size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to)
+{
+    uint8_t *end = to + protobuf_c_message_pack(m, to);
+    if (payload_len)
+        end = put_varint(put_tag(end, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+    return (size_t)(end - to);
 }
 
 // ---- records ------------------------------------------------------------------------------------------------------
@@ -311,7 +325,7 @@ static bool record_field(struct cursor *c, const struct field *f, struct ps_reco
     case RECORD_BODY:
         if (!bytes || c->pos + f->len != c->end)
             return false;
-        ps_rope_add_range(&r->body, c->in, c->pos, f->len);
+        ps_rope_add_range(&r->body, c->in, c->pos, f->len);  // may be broken: whoever takes the record looks
         break;
     default:
         bytes = true;  // whatever it is, it has been read
@@ -359,6 +373,11 @@ void ps_record_pack(struct ps_record *r, struct ps_rope *out)
                     (error ? 1 + varint_size(error) + error : 0) + (body ? 1 + varint_size(body) : 0);
     uint8_t *to;
     struct ps_slice s = ps_slice_new(1 + varint_size(header + body) + header, &to);
+    if (!to) {
+        ps_rope_clear(&r->body);
+        out->broken = true;
+        return;
+    }
     to = put_varint(put_tag(to, STREAM_RECORDS, LENGTH), header + body);
     to = put_field(to, RECORD_ID, r->id);
     to = put_field(to, RECORD_METHOD, r->method);

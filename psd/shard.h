@@ -78,7 +78,7 @@ struct psd_job {
     uint32_t n_buckets;             // a power of two
     struct psd_partition *partitions;
     uint32_t n_partitions;
-    uint64_t digest;  // of the declaration: the same one may be sent again
+    uint64_t digest;         // of the declaration: the same one may be sent again
     _Atomic uint64_t bytes;  // of pages of this task's blocks
     size_t room;             // taken from the pool for what is kept besides pages
     struct psd_pool *pool;
@@ -122,7 +122,7 @@ struct psd_variable *psd_job_variable(const struct psd_job *job, const char *nam
 struct psd_piece {
     struct psd_variable *variable;
     struct psd_partition *partition;
-    uint64_t first;          // element of the variable
+    uint64_t first;  // element of the variable
     uint32_t block;
     uint32_t offset, count;  // elements inside the block
     uint32_t tensor;         // of the request

@@ -225,8 +225,8 @@ static enum ps_code check_addition(const struct psd_staged *s, const struct psd_
 {
     if (s->method != a->method || s->bytes != a->bytes)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "sequence %" PRIu64 " is an atomic update of %" PRIu64
-                       " bytes; a request of it says %" PRIu64 " bytes%s",
+                       "sequence %" PRIu64 " is an atomic update of %" PRIu64 " bytes; a request of it says %" PRIu64
+                       " bytes%s",
                        s->sequence, s->bytes, a->bytes, s->method != a->method ? ", by another method" : "");
     if (n->bytes > s->bytes - s->here)
         return ps_fail(e, PS_INVALID_ARGUMENT,
@@ -339,8 +339,7 @@ static void apply_block(struct psd_job *job, const struct psd_staged *s, const s
     struct psd_page *out;
     pthread_mutex_lock(&b->lock);
     // The cut keeps readers out: a block that was not pinned when it was prepared still is not.
-    if (!psd_block_has_stamp(b, stamp) &&
-        psd_block_begin_with(b, psd_update_page_bytes(p, b), &from->spare, &out)) {
+    if (!psd_block_has_stamp(b, stamp) && psd_block_begin_with(b, psd_update_page_bytes(p, b), &from->spare, &out)) {
         job->bytes += out->bytes - b->page->bytes;
         psd_update_block(job, psd_update_change(s->method, p->variable), p, from->n, b, out, &feed);
         psd_block_commit(b, out);

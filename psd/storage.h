@@ -79,10 +79,10 @@ struct psd_block {
     struct psd_page *page;
     uint32_t count;        // elements
     uint32_t value_bytes;  // of STRING: of its elements' lengths (uint32 each) and, after them, their bytes
-    uint64_t version;  // updates of any kind
-    uint64_t steps;    // applications of the rule
-    uint64_t round;    // sync: the last one that was applied
-    uint32_t n_marks;  // marks[client's index in the job]
+    uint64_t version;      // updates of any kind
+    uint64_t steps;        // applications of the rule
+    uint64_t round;        // sync: the last one that was applied
+    uint32_t n_marks;      // marks[client's index in the job]
     struct psd_mark *marks;
 };
 
