@@ -272,14 +272,6 @@ static uint8_t *put_tag(uint8_t *to, uint32_t number, enum wire_type type)
     return put_varint(to, (uint64_t)number << 3 | type);
 }
 
-size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to)
-{
-    uint8_t *end = to + protobuf_c_message_pack(m, to);
-    if (payload_len)
-        end = put_varint(put_tag(end, PS_PAYLOAD_FIELD, LENGTH), payload_len);
-    return (size_t)(end - to);
-}
-
 void ps_msg_pack(const ProtobufCMessage *m, struct ps_rope *payload, struct ps_rope *out)
 {
     size_t header = protobuf_c_message_get_packed_size(m), payload_len = payload ? payload->len : 0;
@@ -296,6 +288,14 @@ void ps_msg_pack(const ProtobufCMessage *m, struct ps_rope *payload, struct ps_r
     ps_rope_add(out, s);
     if (payload)
         ps_rope_move(out, payload);
+}
+
+size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to)
+{
+    uint8_t *end = to + protobuf_c_message_pack(m, to);
+    if (payload_len)
+        end = put_varint(put_tag(end, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+    return (size_t)(end - to);
 }
 
 // ---- records ------------------------------------------------------------------------------------------------------
