@@ -167,11 +167,18 @@ static void add_caller(struct psc__call *call, struct ps_rope *request)
     ps_msg_pack(&any.base, NULL, request);
 }
 
+// Those of the service ParameterServer; Admin's have none.
+static bool has_caller(int method)
+{
+    return method < PARAMSERVER__V1__METHOD__STATUS ||
+           (method >= PARAMSERVER__V1__METHOD__ASSIGN_SUB && method <= PARAMSERVER__V1__METHOD__CLOCK);
+}
+
 static void call_send(struct psc__call *call)
 {
     struct psc_client *c = call->client;
     struct ps_rope request = PS_ROPE_EMPTY;
-    if (call->method < PARAMSERVER__V1__METHOD__STATUS)
+    if (has_caller(call->method))
         add_caller(call, &request);
     ps_rope_add(&request, ps_slice_ref(call->message));
     if (request.broken) {
