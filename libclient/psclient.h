@@ -4,14 +4,17 @@
 // loop of their own: cluster description, placement, chunking, retries, deadlines, exactly-once updates.
 //
 // Threads. A psc_client may be used from any number of threads at once. Callbacks run on a thread of the library: they
-// may start operations, they must not wait for any. A psc_op belongs to whoever started it.
+// may start operations, they must not wait for any. A psc_op belongs to whoever started it. (Where there is not even
+// memory to tell it later that there is no memory to start an operation, its callback runs before the function that
+// starts it returns.)
 //
 // Ownership. Strings and arrays that are passed in are copied before the call returns, except tensors' data: that
 // memory stays the caller's and must neither move nor change (reads: be read) until the operation has finished. What
 // the library returns is freed by the psc_..._free named beside it.
 //
 // Errors. Functions return PSC_OK or the code, and fill *error (which may be NULL) with one sentence. Output
-// parameters are set on success only. Every wait has a deadline.
+// parameters are set on success only. Every wait has a deadline. The library never aborts: what finds no memory ends
+// with PSC_RESOURCE_EXHAUSTED, and the client is of use afterwards.
 #ifndef PSCLIENT_H
 #define PSCLIENT_H
 
@@ -197,7 +200,8 @@ const psc_variable *psc_variable_find(psc_client *client, const char *name);
 
 // ---- operations ---------------------------------------------------------------------------------------------------
 
-// A variable's value or gradient: dtype and count are checked against the declaration.
+// A variable's value or gradient: dtype and count are checked against the declaration. One operation may have several
+// parts of a variable, in any order, none of them twice: the rows of an embedding that a batch needs.
 typedef struct psc_tensor {
     const char *name;
     void *data;      // row-major; written by reads only
@@ -207,7 +211,10 @@ typedef struct psc_tensor {
     uint64_t first;  // elements); else the whole variable. A push in a sync job is of whole variables
 } psc_tensor;
 
-// An element of a PSC_STRING tensor. A read sets data to memory that psc_strings_free frees.
+// An element of a PSC_STRING tensor. A read sets data to memory that psc_strings_free frees, when all of it has
+// succeeded; what was there before is overwritten (psc_get_newer frees it: zero the array before the first). A part that
+// is put covers whole blocks of 1024 elements of a partition; a block's strings fit a message (about 3.9 MB with their
+// lengths of 4 bytes each).
 typedef struct psc_string {
     void *data;
     size_t len;
@@ -218,7 +225,7 @@ typedef struct psc_result {
     psc_error error;      // code PSC_OK: all of it took effect (or had, before a retry)
     uint64_t version;     // least version (count of updates) among the blocks touched
     uint64_t staleness;   // async push: greatest staleness met
-    uint64_t round;       // sync: the round it was counted in, or for pull: the last one closed
+    uint64_t round;       // sync: the round it was counted in (0: in none), or for pull: the last one closed
     uint32_t applied;     // blocks: changed now
     uint32_t queued;      //         counted in a round
     uint32_t stale;       //         dropped: their round was closed already
@@ -254,7 +261,7 @@ void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors
 typedef struct psc_push_options {
     uint64_t round;         // sync: the round it is for (1 for the first step); else 0
     uint64_t examples;      // behind the mean gradient; 0 counts for nothing in a round
-    bool atomic;            // takes effect on all variables of a ps task at once; not in sync jobs
+    bool atomic;            // psc_push: takes effect on all variables of a ps task at once; not in sync jobs
     bool refuse_nonfinite;  // a gradient with a NaN or an infinity is refused with INVALID_ARGUMENT
 } psc_push_options;
 
@@ -263,8 +270,8 @@ typedef struct psc_push_options {
 void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op);
 
-// A push, and the values after it into `into` (same variables and ranges, in order); sync: those after the round. Takes
-// a round trip where a push and a pull take two.
+// A push, and the values after it into `into` (same variables and ranges, in order); sync: those after the round, for
+// which it waits as a pull does. Takes a round trip where a push and a pull take two. Counts as a pull for staleness.
 void psc_push_pull(psc_client *client, const psc_tensor *tensors, const psc_tensor *into, size_t n,
                    const psc_push_options *options, psc_callback callback, void *arg, psc_op **op);
 

@@ -1,70 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/unit/fake_ps.h"
-
-#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/philox.h"
-#include "common/wire.h"
-#include "proto/paramserver.pb-c.h"
+#include "tests/unit/fake_inside.h"
 
-enum { BLOCK = PS_BLOCK_BYTES / sizeof(float), BLOCKS = 16, SEQUENCES = 2048, TRAVEL = PS_MS };
-
-struct call {
-    TAILQ_ENTRY(call) link;  // while parked
-    struct fake *f;
-    uint32_t task;
-    int method;
-    uint64_t serial, deadline;  // of the connection; on the fake's clock
-    bool cut;                   // its answer is lost
-    struct ps_rope request, body;
-    enum ps_code code;
-    const char *text;
-    psc_reply_fn reply;
-    void *arg;
-};
+enum { TRAVEL = PS_MS };
 
 struct event {
     uint64_t at, order;
     void (*fn)(void *);
     void *arg;
     struct call *call;  // NULL: a timer of the client
-};
-
-struct variable {
-    char *name;
-    uint64_t count;
-    float *values;
-    struct part {
-        uint64_t first, count;
-        uint32_t task, block;  // its first
-    } parts[BLOCKS];
-    size_t n_parts;
-    uint64_t version[BLOCKS];
-    bool seen[BLOCKS][SEQUENCES];
-};
-
-struct task {
-    struct variable variables[FAKE_VARIABLES];
-    size_t n;
-    uint64_t serial;  // of the connection
-    uint64_t oldest;  // sequences below it are forgotten, and counted as seen
-};
-
-struct fake_inside {
-    pthread_mutex_t lock;  // of the events: calls come from any thread
-    pthread_mutex_t turn;  // held while an event happens
-    struct event *events;
-    size_t n, cap;
-    uint64_t orders, draws;
-    TAILQ_HEAD(, call) parked;
-    struct ps_rope held;
-    struct task tasks[FAKE_TASKS];
-    Paramserver__V1__DeclareRequest *declared;
 };
 
 // ---- events -------------------------------------------------------------------------------------------------------
@@ -156,16 +106,16 @@ static void answer_at(struct call *c, uint64_t at, enum ps_code code, const char
     add_event(c->f, at, tell, c, c);
 }
 
-static void answer(struct call *c, enum ps_code code, const char *text)
+void fake_answer(struct call *c, enum ps_code code, const char *text)
 {
     uint64_t extra = c->f->shuffle ? draw(c->f) % (200 * TRAVEL) : 0;
     answer_at(c, c->f->now + TRAVEL + extra, code, text);
 }
 
-static void answer_with(struct call *c, const ProtobufCMessage *m, struct ps_rope *payload)
+void fake_answer_with(struct call *c, const ProtobufCMessage *m, struct ps_rope *payload)
 {
     ps_msg_pack(m, payload, &c->body);
-    answer(c, PS_OK, "");
+    fake_answer(c, PS_OK, "");
 }
 
 // Looks for parked calls whose time is over.
@@ -178,88 +128,18 @@ static void look_at_parked(void *arg)
         if (c->deadline > f->now)
             continue;
         TAILQ_REMOVE(&f->in->parked, c, link);
-        answer(c, PS_DEADLINE_EXCEEDED, "still waiting");
+        fake_answer(c, PS_DEADLINE_EXCEEDED, "still waiting");
     }
 }
 
-static void park(struct call *c)
+void fake_park(struct call *c)
 {
     TAILQ_INSERT_TAIL(&c->f->in->parked, c, link);
     add_event(c->f, c->deadline, look_at_parked, c->f, NULL);
 }
 
-// ---- tensors ------------------------------------------------------------------------------------------------------
-
-static struct variable *find(struct fake *f, uint32_t task, const char *name)
-{
-    struct task *t = &f->in->tasks[task];
-    for (size_t i = 0; i < t->n; i++)
-        if (strcmp(t->variables[i].name, name) == 0)
-            return &t->variables[i];
-    return NULL;
-}
-
-static const struct part *part_of(const struct variable *v, uint64_t element)
-{
-    size_t i = 0;
-    while (element >= v->parts[i].first + v->parts[i].count)
-        i++;
-    return &v->parts[i];
-}
-
-// The block of an element, and where it ends; `end` at the latest.
-static uint32_t block_of(const struct variable *v, uint64_t element, uint64_t end, uint64_t *block_end)
-{
-    const struct part *p = part_of(v, element);
-    uint64_t i = (element - p->first) / BLOCK;
-    *block_end = (i + 1) * BLOCK < p->count ? p->first + (i + 1) * BLOCK : p->first + p->count;
-    if (end < *block_end)
-        *block_end = end;
-    return p->block + (uint32_t)i;
-}
-
-uint32_t fake_owner(struct fake *f, const char *variable, uint64_t element)
-{
-    return part_of(find(f, 0, variable), element)->task;
-}
-
-float fake_value(struct fake *f, const char *variable, uint64_t element)
-{
-    return find(f, fake_owner(f, variable, element), variable)->values[element];
-}
-
-static void update_block(struct variable *v, const struct call *c, uint32_t b, uint64_t first, uint64_t end,
-                         const float *from)
-{
-    for (uint64_t i = first; i < end; i++)
-        v->values[i] = c->method == PARAMSERVER__V1__METHOD__PUT ? from[i - first] : v->values[i] + from[i - first];
-    v->version[b]++;
-}
-
-static void update_tensor(struct call *c, const Paramserver__V1__UpdateRequest *r, const Paramserver__V1__Tensor *t,
-                          const float *from, Paramserver__V1__TensorResult *out)
-{
-    struct variable *v = find(c->f, c->task, t->variable);
-    uint64_t end = t->first + t->count, next;
-    out->version = UINT64_MAX;
-    for (uint64_t i = t->first; i < end; i = next) {
-        uint32_t b = block_of(v, i, end, &next);
-        out->blocks++;
-        bool seen = r->caller->sequence < c->f->in->tasks[c->task].oldest || v->seen[b][r->caller->sequence];
-        out->duplicates += seen;
-        if (!seen)
-            update_block(v, c, b, i, next, from + (i - t->first));
-        v->seen[b][r->caller->sequence] = true;
-        if (v->version[b] < out->version)
-            out->version = v->version[b];
-    }
-    out->outcome =
-        out->duplicates == out->blocks ? PARAMSERVER__V1__OUTCOME__DUPLICATE : PARAMSERVER__V1__OUTCOME__APPLIED;
-    out->staleness = out->version - 1 - t->version;
-}
-
-static void note(struct call *c, const Paramserver__V1__Caller *caller, Paramserver__V1__Tensor **tensors, size_t n,
-                 struct fake_arrival a)
+void fake_note(struct call *c, const Paramserver__V1__Caller *caller, Paramserver__V1__Tensor **tensors, size_t n,
+               struct fake_arrival a)
 {
     a.task = c->task;
     a.method = c->method;
@@ -267,72 +147,10 @@ static void note(struct call *c, const Paramserver__V1__Caller *caller, Paramser
     a.oldest = caller->oldest;
     a.tensors = n;
     a.first = n ? tensors[0]->first : 0;
+    a.count = n ? tensors[0]->count : 0;
     a.version = n ? tensors[0]->version : 0;
     if (c->f->n_arrivals < FAKE_ARRIVALS)
         c->f->arrivals[c->f->n_arrivals++] = a;
-}
-
-static void update(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_rope *payload)
-{
-    Paramserver__V1__UpdateReply out = PARAMSERVER__V1__UPDATE_REPLY__INIT;
-    Paramserver__V1__TensorResult results[FAKE_VARIABLES], *pointers[FAKE_VARIABLES];
-    struct task *t = &c->f->in->tasks[c->task];
-    float *from = ps_alloc(payload->len);
-    size_t at = 0;
-    t->oldest = r->caller->oldest > t->oldest ? r->caller->oldest : t->oldest;
-    ps_rope_copy_out(payload, 0, payload->len, from);
-    out.generation = c->f->generation[c->task];
-    out.n_results = r->n_tensors;
-    out.results = pointers;
-    bool duplicate = true;
-    for (size_t i = 0; i < r->n_tensors; i++) {
-        paramserver__v1__tensor_result__init(pointers[i] = &results[i]);
-        update_tensor(c, r, r->tensors[i], from + at, &results[i]);
-        at += r->tensors[i]->count;
-        duplicate = duplicate && results[i].outcome == PARAMSERVER__V1__OUTCOME__DUPLICATE;
-    }
-    note(c, r->caller, r->tensors, r->n_tensors,
-         (struct fake_arrival){.round = r->round, .bytes = payload->len, .duplicate = duplicate});
-    free(from);
-    answer_with(c, &out.base, NULL);
-}
-
-// As many whole blocks from `offset` on as fit.
-static void read(struct call *c, const Paramserver__V1__ReadRequest *r)
-{
-    Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
-    Paramserver__V1__Tensor tensors[64], *pointers[64];
-    struct ps_rope payload = PS_ROPE_EMPTY;
-    size_t limit = c->f->reply_bytes ? c->f->reply_bytes : SIZE_MAX;
-    uint64_t at = 0;
-    out.tensors = pointers;
-    for (size_t i = 0; i < r->n_tensors; i++) {
-        const Paramserver__V1__Tensor *t = r->tensors[i];
-        struct variable *v = find(c->f, c->task, t->variable);
-        uint64_t end = t->first + t->count, next;
-        for (uint64_t k = t->first; k < end; k = next) {
-            uint32_t b = block_of(v, k, end, &next);
-            uint64_t bytes = (next - k) * sizeof(float);
-            if (at >= r->offset && (payload.len + bytes <= limit || payload.len == 0) && !out.next_offset) {
-                Paramserver__V1__Tensor *piece = pointers[out.n_tensors] = &tensors[out.n_tensors];
-                out.n_tensors++;
-                paramserver__v1__tensor__init(piece);
-                piece->variable = v->name;
-                piece->first = k;
-                piece->count = next - k;
-                piece->version = v->version[b];
-                ps_rope_add(&payload, ps_slice_copy(v->values + k, bytes));
-            } else if (at >= r->offset && !out.next_offset) {
-                out.next_offset = at;
-            }
-            at += bytes;
-        }
-    }
-    out.generation = c->f->generation[c->task];
-    out.snapshot = out.next_offset ? 99 : 0;
-    out.round = c->f->round;
-    note(c, r->caller, r->tensors, r->n_tensors, (struct fake_arrival){.round = r->round, .snapshot = r->snapshot});
-    answer_with(c, &out.base, &payload);
 }
 
 // ---- the other calls ----------------------------------------------------------------------------------------------
@@ -340,23 +158,7 @@ static void read(struct call *c, const Paramserver__V1__ReadRequest *r)
 static void declare(struct call *c, const Paramserver__V1__DeclareRequest *r)
 {
     Paramserver__V1__DeclareReply out = PARAMSERVER__V1__DECLARE_REPLY__INIT;
-    struct task *t = &c->f->in->tasks[c->task];
-    bool fresh = t->n == 0;
-    for (size_t i = 0; i < r->n_variables && fresh; i++) {
-        struct variable *v = &t->variables[t->n++];
-        v->name = ps_strdup(r->variables[i]->name);
-        v->count = 1;
-        for (size_t k = 0; k < r->variables[i]->n_shape; k++)
-            v->count *= r->variables[i]->shape[k];
-        v->values = ps_alloc(v->count * sizeof(float));
-    }
-    for (size_t i = 0; i < r->n_partitions && fresh; i++) {
-        const Paramserver__V1__Partition *p = r->partitions[i];
-        struct variable *v = &t->variables[p->variable];
-        const struct part *last = v->n_parts ? &v->parts[v->n_parts - 1] : NULL;
-        uint32_t block = last ? last->block + (uint32_t)((last->count + BLOCK - 1) / BLOCK) : 0;
-        v->parts[v->n_parts++] = (struct part){p->first, p->count, p->task, block};
-    }
+    fake_make_variables(c->f, c->task, r);
     if (c->task == 0 && !c->f->in->declared) {
         size_t len = paramserver__v1__declare_request__get_packed_size(r);
         uint8_t *bytes = ps_alloc(len);
@@ -365,7 +167,7 @@ static void declare(struct call *c, const Paramserver__V1__DeclareRequest *r)
         free(bytes);
     }
     out.generation = c->f->generation[c->task];
-    answer_with(c, &out.base, NULL);
+    fake_answer_with(c, &out.base, NULL);
 }
 
 static void describe(struct call *c)
@@ -373,7 +175,7 @@ static void describe(struct call *c)
     Paramserver__V1__DescribeReply out = PARAMSERVER__V1__DESCRIBE_REPLY__INIT;
     const Paramserver__V1__DeclareRequest *d = c->f->in->declared;
     if (!d) {
-        park(c);
+        fake_park(c);
         return;
     }
     out.generation = c->f->generation[0];
@@ -384,7 +186,8 @@ static void describe(struct call *c)
     out.n_partitions = d->n_partitions;
     out.partitions = d->partitions;
     out.block_bytes = PS_BLOCK_BYTES;
-    answer_with(c, &out.base, NULL);
+    out.schedule = d->schedule;
+    fake_answer_with(c, &out.base, NULL);
 }
 
 static void status(struct call *c)
@@ -392,10 +195,10 @@ static void status(struct call *c)
     Paramserver__V1__StatusReply out = PARAMSERVER__V1__STATUS_REPLY__INIT;
     out.generation = c->f->generation[c->task];
     out.task = c->f->answers_to_wrong_task ? 0 : c->task;
-    answer_with(c, &out.base, NULL);
+    fake_answer_with(c, &out.base, NULL);
 }
 
-static void join(struct call *c)
+static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
 {
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
     Paramserver__V1__Member m[2] = {PARAMSERVER__V1__MEMBER__INIT, PARAMSERVER__V1__MEMBER__INIT};
@@ -410,7 +213,11 @@ static void join(struct call *c)
     out.dead_after_ms = 3000;
     out.n_members = 2;
     out.members = pointers;
-    answer_with(c, &out.base, NULL);
+    out.late = c->f->late;
+    out.data_epoch = c->f->data_epoch;
+    c->f->staleness = r->staleness;
+    c->f->join_within_ms = r->join_within_ms;
+    fake_answer_with(c, &out.base, NULL);
 }
 
 static void heartbeat(struct call *c)
@@ -419,21 +226,22 @@ static void heartbeat(struct call *c)
     c->f->heartbeats++;
     out.generation = c->f->generation[0];
     out.epoch = 1;
+    out.drain = c->f->drain;
     if (c->f->end_job)
-        answer(c, PS_ABORTED, "worker 1 is dead, and 1 of at least 2 remain");
+        fake_answer(c, PS_ABORTED, "worker 1 is dead, and 1 of at least 2 remain");
     else
-        answer_with(c, &out.base, NULL);
+        fake_answer_with(c, &out.base, NULL);
 }
 
 static void barrier(struct call *c)
 {
     Paramserver__V1__BarrierReply out = PARAMSERVER__V1__BARRIER_REPLY__INIT;
     if (!c->f->barrier_open) {
-        park(c);
+        fake_park(c);
         return;
     }
     out.generation = c->f->generation[0];
-    answer_with(c, &out.base, NULL);
+    fake_answer_with(c, &out.base, NULL);
 }
 
 static void lease(struct call *c, const Paramserver__V1__LeaseRequest *r)
@@ -442,15 +250,168 @@ static void lease(struct call *c, const Paramserver__V1__LeaseRequest *r)
     out.generation = c->f->generation[0];
     out.first = r->epoch * 1000;
     out.count = r->want;
-    answer_with(c, &out.base, NULL);
+    out.stride = 2 * r->want;
+    out.end = r->examples;
+    out.steps = 3;
+    out.round = r->round;
+    fake_answer_with(c, &out.base, NULL);
 }
 
 static void leave(struct call *c)
 {
     Paramserver__V1__LeaveReply out = PARAMSERVER__V1__LEAVE_REPLY__INIT;
     c->f->leaves++;
-    answer_with(c, &out.base, NULL);
+    fake_answer_with(c, &out.base, NULL);
 }
+
+static void clock_(struct call *c, const Paramserver__V1__ClockRequest *r)
+{
+    Paramserver__V1__ClockReply out = PARAMSERVER__V1__CLOCK_REPLY__INIT;
+    if (r->wait && r->step > c->f->slowest + c->f->staleness) {
+        fake_park(c);
+        return;
+    }
+    out.generation = c->f->generation[0];
+    out.clock = r->step;
+    out.slowest = c->f->slowest;
+    fake_answer_with(c, &out.base, NULL);
+}
+
+static void set_hyper(struct call *c, const Paramserver__V1__SetHyperRequest *r)
+{
+    Paramserver__V1__SetHyperReply out = PARAMSERVER__V1__SET_HYPER_REPLY__INIT;
+    out.generation = c->f->generation[0];
+    out.round = r->round ? r->round : 7;
+    if (strcmp(r->name, "learning_rate") == 0 && r->value == 0.5)
+        fake_answer_with(c, &out.base, NULL);
+    else
+        fake_answer(c, PS_INVALID_ARGUMENT, "the rule has no such hyperparameter");
+}
+
+// ---- reduce -------------------------------------------------------------------------------------------------------
+
+enum { RANKS = 8 };
+
+struct brought {
+    struct call *call;
+    Paramserver__V1__ReduceRequest *request;
+    struct ps_rope payload;
+};
+
+static void combine(const Paramserver__V1__ReduceRequest *r, uint8_t *sum, const uint8_t *more)
+{
+    for (uint64_t i = 0; i < r->count; i++)
+        if (r->dtype == PARAMSERVER__V1__DTYPE__FLOAT64)
+            ((double *)sum)[i] += ((const double *)more)[i];
+        else if (r->op == PARAMSERVER__V1__REDUCE_OP__MAX)
+            ((int32_t *)sum)[i] =
+                ((int32_t *)sum)[i] > ((const int32_t *)more)[i] ? ((int32_t *)sum)[i] : ((const int32_t *)more)[i];
+        else
+            ((int32_t *)sum)[i] += ((const int32_t *)more)[i];
+}
+
+static void add_brought(struct ps_rope *out, const struct brought *b)
+{
+    const Paramserver__V1__ReduceRequest *r = b->request;
+    uint8_t *bytes = ps_alloc(b->payload.len + 1);
+    ps_rope_copy_out(&b->payload, 0, b->payload.len, bytes);
+    if (r->op == PARAMSERVER__V1__REDUCE_OP__GATHER || out->len == 0)
+        ps_rope_add(out, ps_slice_copy(bytes, b->payload.len));
+    else if (r->op != PARAMSERVER__V1__REDUCE_OP__BROADCAST)
+        combine(r, (uint8_t *)out->v[0].data, bytes);
+    free(bytes);
+}
+
+static struct met *find_met(struct fake *f, const Paramserver__V1__Caller *caller)
+{
+    for (size_t i = 0; i < f->in->n_met; i++)
+        if (f->in->met[i].worker == caller->worker && f->in->met[i].sequence == caller->sequence)
+            return &f->in->met[i];
+    return NULL;
+}
+
+// All have come: each gets the same answer, which is kept.
+static void answer_meeting(struct fake *f, const struct brought *all)
+{
+    Paramserver__V1__ReduceReply out = PARAMSERVER__V1__REDUCE_REPLY__INIT;
+    uint32_t ranks[RANKS];
+    uint64_t counts[RANKS];
+    struct ps_rope payload = PS_ROPE_EMPTY;
+    out.generation = f->generation[0];
+    out.ranks = ranks;
+    out.counts = counts;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (!all[r].call)
+            continue;
+        add_brought(&payload, &all[r]);
+        ranks[out.n_ranks++] = r;
+        if (all[r].request->op == PARAMSERVER__V1__REDUCE_OP__GATHER)
+            counts[out.n_counts++] = all[r].request->count;
+    }
+    f->met++;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        if (!all[r].call)
+            continue;
+        struct ps_rope copy = PS_ROPE_EMPTY;
+        struct met *m = &f->in->met[f->in->n_met++ % FAKE_MET];
+        ps_rope_add_range(&copy, &payload, 0, payload.len);
+        *m = (struct met){r + 1, all[r].request->caller->sequence, PS_ROPE_EMPTY};
+        ps_msg_pack(&out.base, &copy, &m->reply);
+        ps_rope_add_range(&all[r].call->body, &m->reply, 0, m->reply.len);
+        fake_answer(all[r].call, PS_OK, "");
+    }
+    ps_rope_clear(&payload);
+}
+
+// The calls of this name that are parked, by rank.
+static size_t collect(struct fake *f, const char *name, struct brought *all)
+{
+    size_t n = 0;
+    struct call *c;
+    TAILQ_FOREACH(c, &f->in->parked, link)
+    {
+        struct ps_rope payload = PS_ROPE_EMPTY;
+        ProtobufCMessage *m;
+        if (c->method != PARAMSERVER__V1__METHOD__REDUCE ||
+            ps_msg_unpack(&paramserver__v1__reduce_request__descriptor, &c->request, &m, &payload, NULL) != PS_OK)
+            continue;
+        Paramserver__V1__ReduceRequest *r = (Paramserver__V1__ReduceRequest *)m;
+        if (strcmp(r->name, name) == 0 && !all[r->caller->worker - 1].call) {
+            all[r->caller->worker - 1] = (struct brought){c, r, payload};
+            n++;
+        } else {
+            ps_rope_clear(&payload);
+            ps_msg_free(m);
+        }
+    }
+    return n;
+}
+
+static void reduce(struct call *c, const Paramserver__V1__ReduceRequest *r)
+{
+    struct brought all[RANKS] = {0};
+    const struct met *before = find_met(c->f, r->caller);
+    snprintf(c->f->last_name, sizeof c->f->last_name, "%s", r->name);
+    if (before) {
+        ps_rope_add_range(&c->body, &before->reply, 0, before->reply.len);
+        fake_answer(c, PS_OK, "");
+        return;
+    }
+    fake_park(c);
+    bool complete = collect(c->f, r->name, all) == c->f->meeting;
+    for (uint32_t i = 0; complete && i < RANKS; i++)
+        if (all[i].call)
+            TAILQ_REMOVE(&c->f->in->parked, all[i].call, link);
+    if (complete)
+        answer_meeting(c->f, all);
+    for (uint32_t i = 0; i < RANKS; i++)
+        if (all[i].call) {
+            ps_rope_clear(&all[i].payload);
+            ps_msg_free(&all[i].request->base);
+        }
+}
+
+// ---- serving ------------------------------------------------------------------------------------------------------
 
 static const ProtobufCMessageDescriptor *const request_types[] = {
     [PARAMSERVER__V1__METHOD__JOIN] = &paramserver__v1__join_request__descriptor,
@@ -466,6 +427,11 @@ static const ProtobufCMessageDescriptor *const request_types[] = {
     [PARAMSERVER__V1__METHOD__GET] = &paramserver__v1__read_request__descriptor,
     [PARAMSERVER__V1__METHOD__PULL] = &paramserver__v1__read_request__descriptor,
     [PARAMSERVER__V1__METHOD__STATUS] = &paramserver__v1__status_request__descriptor,
+    [PARAMSERVER__V1__METHOD__ASSIGN_SUB] = &paramserver__v1__update_request__descriptor,
+    [PARAMSERVER__V1__METHOD__PUSH_PULL] = &paramserver__v1__update_request__descriptor,
+    [PARAMSERVER__V1__METHOD__REDUCE] = &paramserver__v1__reduce_request__descriptor,
+    [PARAMSERVER__V1__METHOD__CLOCK] = &paramserver__v1__clock_request__descriptor,
+    [PARAMSERVER__V1__METHOD__SET_HYPER] = &paramserver__v1__set_hyper_request__descriptor,
 };
 
 static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_rope *payload)
@@ -476,7 +442,7 @@ static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_rop
         status(c);
         break;
     case PARAMSERVER__V1__METHOD__JOIN:
-        join(c);
+        join(c, (const Paramserver__V1__JoinRequest *)m);
         break;
     case PARAMSERVER__V1__METHOD__HEARTBEAT:
         heartbeat(c);
@@ -499,12 +465,21 @@ static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_rop
     case PARAMSERVER__V1__METHOD__GET:
     case PARAMSERVER__V1__METHOD__PULL:
         if (r->round > c->f->round)
-            park(c);
+            fake_park(c);
         else
-            read(c, r);
+            fake_read(c, r);
+        break;
+    case PARAMSERVER__V1__METHOD__CLOCK:
+        clock_(c, (const Paramserver__V1__ClockRequest *)m);
+        break;
+    case PARAMSERVER__V1__METHOD__REDUCE:
+        reduce(c, (const Paramserver__V1__ReduceRequest *)m);
+        break;
+    case PARAMSERVER__V1__METHOD__SET_HYPER:
+        set_hyper(c, (const Paramserver__V1__SetHyperRequest *)m);
         break;
     default:
-        update(c, (const Paramserver__V1__UpdateRequest *)m, payload);
+        fake_update(c, (const Paramserver__V1__UpdateRequest *)m, payload);
     }
 }
 
@@ -514,12 +489,17 @@ static void execute(struct call *c)
     struct ps_rope payload = PS_ROPE_EMPTY;
     struct ps_error e;
     if (ps_msg_unpack(request_types[c->method], &c->request, &m, &payload, &e) != PS_OK) {
-        answer(c, PS_INVALID_ARGUMENT, "not a request");
+        fake_answer(c, PS_INVALID_ARGUMENT, "not a request");
         return;
     }
     serve(c, m, &payload);
     ps_rope_clear(&payload);
     ps_msg_free(m);
+}
+
+const void *fake_declared(struct fake *f)
+{
+    return f->in->declared;
 }
 
 void fake_wake(struct fake *f)
@@ -543,7 +523,7 @@ static void cut(struct call *c, bool executes)
     if (executes)
         execute(c);
     else
-        answer(c, PS_UNAVAILABLE, "connection refused");
+        fake_answer(c, PS_UNAVAILABLE, "connection refused");
     if (f->unary)
         return;
     f->in->tasks[c->task].serial++;
@@ -552,7 +532,7 @@ static void cut(struct call *c, bool executes)
         if (p->task != c->task)
             continue;
         TAILQ_REMOVE(&f->in->parked, p, link);
-        answer(p, PS_UNAVAILABLE, "connection lost");
+        fake_answer(p, PS_UNAVAILABLE, "connection lost");
     }
 }
 
@@ -561,7 +541,7 @@ static void arrive(void *arg)
     struct call *c = arg;
     struct fake *f = c->f;
     if (!f->unary && c->serial != f->in->tasks[c->task].serial) {
-        answer(c, PS_UNAVAILABLE, "connection lost");
+        fake_answer(c, PS_UNAVAILABLE, "connection lost");
         return;
     }
     enum fake_fate fate = f->fate ? f->fate(f, c->task, c->method, f->arrived) : FAKE_DELIVER;
@@ -577,14 +557,14 @@ static void arrive(void *arg)
         cut(c, fate == FAKE_CUT_AFTER);
         break;
     case FAKE_REFUSE:
-        answer(c, PS_RESOURCE_EXHAUSTED, "no memory");
+        fake_answer(c, PS_RESOURCE_EXHAUSTED, "no memory");
         break;
     case FAKE_ABORT:
-        answer(c, PS_ABORTED, "the job has ended");
+        fake_answer(c, PS_ABORTED, "the job has ended");
         break;
     case FAKE_GARBAGE:
         ps_rope_add(&c->body, ps_slice_copy("\xff\xff\xff\x7f", 4));
-        answer(c, PS_OK, "");
+        fake_answer(c, PS_OK, "");
         break;
     case FAKE_LOSE:
         answer_at(c, c->deadline, PS_DEADLINE_EXCEEDED, "no answer");
@@ -643,7 +623,7 @@ static void world_shutdown(void *ctx)
     pthread_mutex_lock(&f->in->turn);
     while ((c = TAILQ_FIRST(&f->in->parked))) {
         TAILQ_REMOVE(&f->in->parked, c, link);
-        answer(c, PS_CANCELLED, "shut down");
+        fake_answer(c, PS_CANCELLED, "shut down");
     }
     while (take_event(f, UINT64_MAX, &e))
         if (e.call) {
@@ -683,11 +663,9 @@ void fake_free(struct fake *f)
 {
     if (!f->in)
         return;
-    for (uint32_t t = 0; t < FAKE_TASKS; t++)
-        for (size_t i = 0; i < f->in->tasks[t].n; i++) {
-            free(f->in->tasks[t].variables[i].name);
-            free(f->in->tasks[t].variables[i].values);
-        }
+    fake_free_variables(f);
+    for (size_t i = 0; i < f->in->n_met && i < FAKE_MET; i++)
+        ps_rope_clear(&f->in->met[i].reply);
     if (f->in->declared)
         paramserver__v1__declare_request__free_unpacked(f->in->declared, NULL);
     free(f->in->events);

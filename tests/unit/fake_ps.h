@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A world for libclient's tests: a few ps tasks in memory, a network that fails when told to, and a clock that moves
-// when nothing else is left to do. It keeps to the contract, in the least code: values are float32, updates add, a
-// block takes a sequence once, and every arrival is written down.
+// when nothing else is left to do. It keeps to the contract, in the least code: arithmetic is float32's, pushes add (or
+// are counted in a round), a block takes a sequence once, and every arrival is written down.
 #ifndef TESTS_FAKE_PS_H
 #define TESTS_FAKE_PS_H
 
@@ -25,7 +25,7 @@ enum fake_fate {
 struct fake_arrival {
     uint32_t task;
     int method;
-    uint64_t sequence, oldest, first, round, version, snapshot;
+    uint64_t sequence, oldest, first, count, round, version, snapshot, atomic_bytes;
     size_t bytes;  // of payload
     size_t tensors;
     bool duplicate;  // changed nothing
@@ -44,11 +44,16 @@ struct fake {
     fake_fate_fn fate;  // NULL: all is well
     uint64_t param;     // for fate
     bool answers_to_wrong_task;
-    bool silent;                      // heartbeats are lost
-    bool end_job;                     // heartbeats are answered with ABORTED
-    uint64_t round;                   // closed; a Pull of a later one is parked until it is and fake_wake is called
-    bool barrier_open;                // likewise
-    size_t reply_bytes;               // a Get's answer holds at most so much; 0: all
+    bool silent;          // heartbeats are lost
+    bool end_job;         // heartbeats are answered with ABORTED
+    uint64_t round;       // closed; a Pull of a later one is parked until it is and fake_wake is called
+    bool barrier_open;    // likewise
+    size_t reply_bytes;   // a read's answer holds at most so much; 0: all
+    bool joins;           // a range's blocks come as one tensor
+    bool forgets_staged;  // what is kept of an atomic update
+    bool late, drain;
+    uint64_t data_epoch, slowest;
+    size_t meeting;                   // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
     uint64_t generation[FAKE_TASKS];  // as made by fake_world
 
@@ -58,6 +63,10 @@ struct fake {
     _Atomic uint64_t now;
     uint64_t arrived;
     int leaves, heartbeats;
+    int met;              // Reduces
+    char last_name[128];  // of these
+    uint32_t staleness, join_within_ms;
+    uint64_t split_blocks;  // that a sequence came to in two requests: must stay 0
 
     struct fake_inside *in;
 };
@@ -69,7 +78,9 @@ void fake_idle(struct fake *f, double seconds);  // runs that long
 void fake_wake(struct fake *f);
 void fake_release_memory(struct fake *f);
 uint32_t fake_owner(struct fake *f, const char *variable, uint64_t element);
-float fake_value(struct fake *f, const char *variable, uint64_t element);  // at its owner
+float fake_value(struct fake *f, const char *variable, uint64_t element);     // at its owner
+const void *fake_at(struct fake *f, const char *variable, uint64_t element);  // likewise: a number, or a psc_string
+const void *fake_declared(struct fake *f);                                    // the DeclareRequest
 void fake_free(struct fake *f);
 
 #endif

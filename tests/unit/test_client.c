@@ -1,167 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // libclient over a world in memory: what is sent, in which order, how often, and what becomes of it when the network
 // does what networks do.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/wire.h"
 #include "libclient/admin.h"
-#include "libclient/client.h"
-#include "tests/unit/fake_ps.h"
-
-enum {
-    BLOCK = PS_BLOCK_BYTES / sizeof(float),
-    BIG = 4 * FAKE_TASKS * BLOCK - 7,  // of the variable that is cut over all tasks: four blocks each, the last shorter
-    SMALL = 10,
-};
-
-static const uint64_t big_shape[] = {BIG}, small_shape[] = {SMALL};
-static const psc_variable variables[] = {
-    {.name = "dense/kernel", .dtype = PSC_FLOAT32, .shape = big_shape, .rank = 1, .trainable = true},
-    {.name = "dense/bias", .dtype = PSC_FLOAT32, .shape = small_shape, .rank = 1, .trainable = true},
-    {.name = "output/bias", .dtype = PSC_FLOAT32, .shape = small_shape, .rank = 1, .trainable = true},
-    {.name = "step", .dtype = PSC_FLOAT32, .rank = 0, .trainable = false},
-};
-enum { N_VARIABLES = sizeof variables / sizeof *variables };
-
-// One worker over one fake, and the memory of its tensors.
-struct bench {
-    struct fake fake;
-    psc_client *client;
-    float *big, small[2][SMALL], scalar;
-    psc_tensor tensors[N_VARIABLES];
-};
-
-struct outcome {
-    atomic_int done;
-    struct ps_error error;
-    psc_result result;
-};
-
-static void on_done(void *arg, const struct ps_error *e)
-{
-    struct outcome *o = arg;
-    o->error = *e;
-    atomic_fetch_add(&o->done, 1);
-}
-
-static void on_result(void *arg, const psc_result *r)
-{
-    struct outcome *o = arg;
-    o->result = *r;
-    atomic_fetch_add(&o->done, 1);
-}
-
-// ---- the bench ----------------------------------------------------------------------------------------------------
-
-static struct bench *bench_new(psc_transport transport)
-{
-    struct bench *b = calloc(1, sizeof *b);
-    b->fake.unary = transport == PSC_UNARY;
-    b->big = calloc(BIG, sizeof *b->big);
-    float *data[] = {b->big, b->small[0], b->small[1], &b->scalar};
-    uint64_t count[] = {BIG, SMALL, SMALL, 1};
-    for (size_t i = 0; i < N_VARIABLES; i++)
-        b->tensors[i] = (psc_tensor){variables[i].name, data[i], count[i], PSC_FLOAT32};
-    return b;
-}
-
-static void bench_create(struct bench *b, psc_options options)
-{
-    static const char *const addresses[] = {"a:1", "b:2", "c:3"};
-    psc_cluster *cluster;
-    struct psc_world world = fake_world(&b->fake);
-    assert_int_equal(psc_cluster_create(addresses, FAKE_TASKS, &cluster, NULL), PSC_OK);
-    options.job = "test";
-    assert_int_equal(psc_client_create(cluster, &options, &world, &b->client, NULL), PS_OK);
-    psc_cluster_free(cluster);
-}
-
-static psc_options worker_options(const struct bench *b)
-{
-    return (psc_options){
-        .workers = 2, .update = PSC_ASYNC, .transport = b->fake.unary ? PSC_UNARY : PSC_STREAM, .timeout_ms = 20000};
-}
-
-static struct ps_error bench_join(struct bench *b)
-{
-    struct outcome o = {0};
-    psc__join(b->client, on_done, &o);
-    assert_true(fake_run(&b->fake, &o.done, 100));
-    return o.error;
-}
-
-static struct ps_error bench_declare(struct bench *b)
-{
-    static const psc_declaration declaration = {.variables = variables,
-                                                .n_variables = N_VARIABLES,
-                                                .rule = "sgd",
-                                                .placement = "round_robin",
-                                                .partitioner = "max_bytes:2MiB"};
-    struct outcome o = {0};
-    psc__declare(b->client, &declaration, NULL, on_done, &o);
-    assert_true(fake_run(&b->fake, &o.done, 100));
-    return o.error;
-}
-
-// Connected, joined, declared, and nothing of it in the list of arrivals.
-static struct bench *bench_ready(psc_transport transport)
-{
-    struct bench *b = bench_new(transport);
-    bench_create(b, worker_options(b));
-    assert_int_equal(bench_join(b).code, PS_OK);
-    assert_int_equal(bench_declare(b).code, PS_OK);
-    b->fake.n_arrivals = 0;
-    b->fake.arrived = 0;
-    return b;
-}
-
-static void bench_free(struct bench *b)
-{
-    if (b->client)
-        psc__client_free(b->client);
-    fake_free(&b->fake);
-    free(b->big);
-    free(b);
-}
-
-static psc_result finish(struct bench *b, struct outcome *o)
-{
-    assert_true(fake_run(&b->fake, &o->done, 200));
-    assert_int_equal(atomic_load(&o->done), 1);
-    return o->result;
-}
-
-static psc_result push(struct bench *b, size_t first, size_t n)
-{
-    struct outcome o = {0};
-    psc_push(b->client, b->tensors + first, n, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
-    return finish(b, &o);
-}
-
-static psc_result pull(struct bench *b, size_t first, size_t n)
-{
-    struct outcome o = {0};
-    psc_pull(b->client, b->tensors + first, n, 0, on_result, &o, NULL);
-    return finish(b, &o);
-}
-
-static void fill(float *to, uint64_t n, float scale)
-{
-    for (uint64_t i = 0; i < n; i++)
-        to[i] = scale * (float)(i % 1000);
-}
+#include "tests/unit/client_bench.h"
 
 // ---- joining, declaring, attaching --------------------------------------------------------------------------------
 
@@ -209,16 +54,6 @@ static void test_join_knows_its_tasks(void **state)
     assert_int_equal(e.code, PS_FAILED_PRECONDITION);
     assert_non_null(strstr(e.text, "ps:1 (b:2) says that it is ps:0"));
     bench_free(b);
-}
-
-// Another client in the world of b.
-static psc_client *second_client(struct bench *b, psc_options options)
-{
-    psc_client *first = b->client;
-    bench_create(b, options);
-    psc_client *second = b->client;
-    b->client = first;
-    return second;
 }
 
 static void test_attach(void **state)
@@ -982,6 +817,22 @@ static void test_threads_wait(void **state)
     assert_false(psc_done(op, 20));
     psc_share share;
     assert_int_equal(psc_lease(b->client, 1, 100, 10, 0, &share, &e), PSC_OK);
+    uint64_t steps, all_bytes, round = 0;
+    uint32_t workers;
+    int32_t most = 7;
+    void *all;
+    b->fake.meeting = 1;
+    assert_int_equal(psc_clock(b->client, 3, false, &steps, NULL, &e), PSC_OK);
+    assert_int_equal(psc_reduce(b->client, "r", PSC_MAX, PSC_INT32, &most, 1, &workers, &e), PSC_OK);
+    assert_int_equal(psc_broadcast(b->client, "b", 0, &most, sizeof most, &e), PSC_OK);
+    assert_int_equal(psc_broadcast(b->client, "b", 5, &most, sizeof most, &e), PSC_INVALID_ARGUMENT);
+    assert_int_equal(psc_all_gather(b->client, "g", &most, sizeof most, &all, &all_bytes, NULL, &e), PSC_OK);
+    assert_true(steps == 3 && workers == 1 && most == 7 && all_bytes == sizeof most && *(int32_t *)all == 7);
+    free(all);
+    assert_int_equal(psc_set_hyper(b->client, "learning_rate", 0.5, &round, &e), PSC_OK);
+    assert_int_equal(round, 7);
+    assert_int_equal(psc_set_hyper(b->client, "learning_rats", 0.5, NULL, &e), PSC_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.text, "set learning_rats: ps:0 (a:1): "));
     Paramserver__V1__StatusRequest status = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     ProtobufCMessage *reply;
     struct ps_error why;
