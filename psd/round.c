@@ -329,7 +329,7 @@ bool psd_round_has_gradient(struct psd_round *round, uint32_t rank)
 
 bool psd_round_misses(const struct psd_round *round, uint32_t rank)
 {
-    return round->member[rank] && !is_whole(round, rank);
+    return round->state == PSD_ROUND_OPEN && round->member[rank] && !is_whole(round, rank);
 }
 
 void psd_round_reset(struct psd_round *round)

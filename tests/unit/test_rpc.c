@@ -207,6 +207,7 @@ static enum ps_code ask_and_await(struct ps_client *c, bool stream, uint32_t tim
 // What is watched: a number, which is told as "state N".
 static struct {
     atomic_int state, answers;
+    struct ps_server *_Atomic overtaken;  // the next answer is overtaken by a change
 } watched;
 
 static enum ps_code tell_state(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e)
@@ -215,6 +216,11 @@ static enum ps_code tell_state(void *ctx, const struct ps_rope *request, struct 
     int n = snprintf(text, sizeof text, "state %d", atomic_load(&watched.state));
     assert_ptr_equal(ctx, &watched);
     atomic_fetch_add(&watched.answers, 1);
+    struct ps_server *overtaken = atomic_exchange(&watched.overtaken, NULL);
+    if (overtaken) {
+        atomic_fetch_add(&watched.state, 1);
+        ps_server_changed(overtaken);
+    }
     if (request->len != 3)
         return ps_fail(e, PS_INVALID_ARGUMENT, "who asks?");
     ps_rope_add(reply, ps_slice_copy(text, (size_t)n));
@@ -1115,6 +1121,11 @@ static void a_watch_tells_every_change_once(void **state)
         snprintf(text, sizeof text, "state %d", i);
         assert_true(raw_await(&r, text, "state 100"));
     }
+    // Whoever answers finds nothing new, and is told meanwhile that there is.
+    pause_ms(20);
+    atomic_store(&watched.overtaken, p->server);
+    ps_server_changed(p->server);
+    assert_true(raw_await(&r, "state 110", "state 111"));
     ps_server_drain(p->server);
     assert_true(raw_await(&r, "shutting down", "state"));
     close(r.fd);
@@ -1133,6 +1144,7 @@ static void a_watcher_that_does_not_read_misses_changes(void **state)
     assert_true(raw_await(&r, "state 0", "state 1"));
     for (int i = 1; i <= CHANGES; i++)
         set_state(p->server, 5000000 + i);
+    await_answers(2);
     pause_ms(50);
     assert_in_range(atomic_load(&watched.answers), 2, 10);
     put_frame(&r, 8, 0, 1, more, sizeof more);
