@@ -93,11 +93,22 @@ static enum ps_code serve(const struct psd_options *o, struct psd_rpc *rpc, stru
     return PS_OK;
 }
 
+// FNV-1a, 64 bits, of the addresses with their ends.
+static uint64_t cluster_hash(const struct psd_options *o)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < o->n_peers; i++)
+        for (const char *c = o->peers[i]; c == o->peers[i] || c[-1]; c++)
+            h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+    return h;
+}
+
 static enum ps_code run(const struct psd_options *o, struct ps_error *e)
 {
     const struct psd_config config = {
         .task = o->task,
         .tasks = (uint32_t)o->n_peers,
+        .cluster_hash = cluster_hash(o),
         .memory_bytes = o->memory,
         .heartbeat_ms = o->heartbeat_ms,
         .dead_after_ms = o->dead_after_ms,
