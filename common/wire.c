@@ -159,12 +159,22 @@ static bool value_is_utf8(ProtobufCType type, const void *value)
     return !value || strings_are_utf8(value);
 }
 
+// Members of a oneof share their memory, which is that of the one whose number the quantifier has.
+static bool is_chosen(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f)
+{
+    uint32_t number;
+    memcpy(&number, (const char *)m + f->quantifier_offset, sizeof number);
+    return number == f->id;
+}
+
 // protobuf-c does not look. Messages of ours nest one level deep.
 static bool strings_are_utf8(const ProtobufCMessage *m)
 {
     for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
         if (f->type != PROTOBUF_C_TYPE_STRING && f->type != PROTOBUF_C_TYPE_MESSAGE)
+            continue;
+        if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && !is_chosen(m, f))
             continue;
         bool repeated = f->label == PROTOBUF_C_LABEL_REPEATED;
         const void *member = (const char *)m + f->offset;

@@ -60,12 +60,16 @@ enum ps_code ps_yaml_expected(const struct ps_yaml *v, const char *what, struct 
 
 // ---- the tree -----------------------------------------------------------------------------------------------------
 
-static struct ps_yaml *node_create(enum ps_yaml_kind kind, const char *source, int line)
+// With len bytes of text where that is not NULL. NULL: no memory.
+static struct ps_yaml *node_create(enum ps_yaml_kind kind, const char *source, int line, const char *text, size_t len)
 {
-    struct ps_yaml *v = ps_alloc(sizeof *v);
-    v->kind = kind;
-    v->source = source;
-    v->line = line;
+    struct ps_yaml *v = ps_try_alloc(sizeof *v);
+    char *copy = v && text ? strndup(text, len) : NULL;
+    if (!v || (text && !copy)) {
+        free(v);
+        return NULL;
+    }
+    *v = (struct ps_yaml){.kind = kind, .source = source, .line = line, .text = copy};
     return v;
 }
 
@@ -110,8 +114,8 @@ struct reader {
     yaml_parser_t parser;
     yaml_event_t event;  // the current one
     const char *source;
-    bool assigned;  // a --set: no lines, and no block collections
-    struct ps_error *e;
+    bool assigned;       // a --set: no lines, and no block collections
+    struct ps_error *e;  // not NULL
 };
 
 static int line_of(const struct reader *r)
@@ -127,6 +131,12 @@ static struct ps_yaml *refuse(struct reader *r, const char *why)
     return NULL;
 }
 
+static struct ps_yaml *no_memory(struct reader *r)
+{
+    ps_no_memory(r->e, r->source);
+    return NULL;
+}
+
 static bool advance(struct reader *r)
 {
     yaml_event_delete(&r->event);
@@ -134,6 +144,8 @@ static bool advance(struct reader *r)
         return true;
     const yaml_parser_t *p = &r->parser;
     size_t line = p->problem_mark.line + 1;
+    if (p->error == YAML_MEMORY_ERROR)
+        return no_memory(r) != NULL;
     if (p->error == YAML_READER_ERROR)  // which counts bytes only
         ps_fail(r->e, PS_INVALID_ARGUMENT, "%s at byte %zu", p->problem, p->problem_offset);
     else
@@ -153,15 +165,19 @@ static struct ps_yaml *read_scalar(struct reader *r)
     size_t len = r->event.data.scalar.length;
     if (memchr(text, 0, len))
         return refuse(r, "a value has a NUL byte in it");
-    struct ps_yaml *v = node_create(PS_YAML_SCALAR, r->source, line_of(r));
-    v->text = ps_strdup(text);
+    struct ps_yaml *v = node_create(PS_YAML_SCALAR, r->source, line_of(r), text, len);
+    if (!v)
+        return no_memory(r);
     v->quoted = r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     return v;
 }
 
 static struct ps_yaml *read_list(struct reader *r, int depth)
 {
-    struct ps_yaml *list = node_create(PS_YAML_LIST, r->source, line_of(r)), **tail = &list->first;
+    struct ps_yaml *list = node_create(PS_YAML_LIST, r->source, line_of(r), NULL, 0);
+    if (!list)
+        return no_memory(r);
+    struct ps_yaml **tail = &list->first;
     while (advance(r)) {
         if (r->event.type == YAML_SEQUENCE_END_EVENT)
             return list;
@@ -206,7 +222,10 @@ static char *read_key(struct reader *r, struct ps_yaml *map, size_t n)
 
 static struct ps_yaml *read_map(struct reader *r, int depth)
 {
-    struct ps_yaml *map = node_create(PS_YAML_MAP, r->source, line_of(r)), **tail = &map->first;
+    struct ps_yaml *map = node_create(PS_YAML_MAP, r->source, line_of(r), NULL, 0);
+    if (!map)
+        return no_memory(r);
+    struct ps_yaml **tail = &map->first;
     for (size_t n = 0; advance(r); n++) {
         if (r->event.type == YAML_MAPPING_END_EVENT)
             return map;
@@ -274,9 +293,9 @@ static struct ps_yaml *read_stream(struct reader *r)
     if (!advance(r) || !advance(r))  // the start of the stream, then of the document
         return NULL;
     if (r->event.type == YAML_STREAM_END_EVENT) {
-        struct ps_yaml *v = node_create(r->assigned ? PS_YAML_SCALAR : PS_YAML_MAP, r->source, r->assigned ? 0 : 1);
-        v->text = r->assigned ? ps_strdup("") : NULL;
-        return v;
+        struct ps_yaml *v = r->assigned ? node_create(PS_YAML_SCALAR, r->source, 0, "", 0)
+                                        : node_create(PS_YAML_MAP, r->source, 1, NULL, 0);
+        return v ? v : no_memory(r);
     }
     struct ps_yaml *v = advance(r) ? read_value(r, 1) : NULL;
     if (!v)
@@ -293,17 +312,18 @@ static struct ps_yaml *read_stream(struct reader *r)
 static enum ps_code parse(const char *text, size_t len, const char *source, bool assigned, struct ps_yaml **root,
                           struct ps_error *e)
 {
-    struct reader r = {.source = source, .assigned = assigned, .e = e};
+    struct ps_error unheard;
+    struct reader r = {.source = source, .assigned = assigned, .e = e ? e : &unheard};
     if (len > PS_YAML_MAX_BYTES)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: more than %d bytes", source, PS_YAML_MAX_BYTES);
     if (!yaml_parser_initialize(&r.parser))
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a YAML parser", source);
+        return ps_no_memory(e, source);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, len);
     struct ps_yaml *v = read_stream(&r);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
     if (!v)
-        return PS_INVALID_ARGUMENT;
+        return r.e->code;
     *root = v;
     return PS_OK;
 }
@@ -373,11 +393,37 @@ static bool is_path(const char *key, size_t len)
     return len > 0 && key[len - 1] != '.' && parts <= PS_YAML_MAX_DEPTH;
 }
 
-// Hangs v on slot, under a key of its own, in place of what was there.
-static void replace(struct ps_yaml **slot, struct ps_yaml *v, const char *key, size_t len)
+// Gives v, which is freed where that fails, the key (len bytes). NULL: no memory.
+static struct ps_yaml *named(struct ps_yaml *v, const char *key, size_t len)
+{
+    if (v && (v->key = strndup(key, len)))
+        return v;
+    ps_yaml_free(v);
+    return NULL;
+}
+
+// v under the path [key, end): a map in a map for each word but the last. Takes v over. NULL: no memory.
+static struct ps_yaml *wrap(struct ps_yaml *v, const char *key, const char *end)
+{
+    const char *word = end;
+    while (word > key && word[-1] != '.')
+        word--;
+    v = named(v, word, (size_t)(end - word));
+    if (!v || word == key)
+        return v;
+    struct ps_yaml *map = node_create(PS_YAML_MAP, v->source, 0, NULL, 0);
+    if (!map) {
+        ps_yaml_free(v);
+        return NULL;
+    }
+    map->first = v;
+    return wrap(map, key, word - 1);
+}
+
+// Hangs v on slot in place of what is there.
+static void replace(struct ps_yaml **slot, struct ps_yaml *v)
 {
     struct ps_yaml *old = *slot;
-    v->key = ps_printf("%.*s", (int)len, key);
     v->next = old ? old->next : NULL;
     *slot = v;
     ps_yaml_free(old);
@@ -385,27 +431,31 @@ static void replace(struct ps_yaml **slot, struct ps_yaml *v, const char *key, s
 
 enum ps_code ps_yaml_set(struct ps_yaml *root, const char *assignment, struct ps_error *e)
 {
-    size_t len = strcspn(assignment, "=");
+    size_t len = strcspn(assignment, "="), word;
     const char *key = assignment, *end = assignment + len;
-    struct ps_yaml *map = root, *v;
+    struct ps_yaml **slot, *map = root, *v;
     if (*end != '=' || !is_path(key, len))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "--set %.100s: must be KEY=VALUE, KEY a dotted path such as optimizer.name", assignment);
     enum ps_code code = parse(end + 1, strlen(end + 1), assignment, true, &v, e);
     if (code != PS_OK)
         return code;
-    for (size_t word; (word = strcspn(key, ".=")) < (size_t)(end - key); key += word + 1) {
-        struct ps_yaml **slot = slot_of(map, key, word);
-        if (!*slot || ps_yaml_is_null(*slot))
-            replace(slot, node_create(PS_YAML_MAP, assignment, 0), key, word);
-        map = *slot;
-        if (map->kind != PS_YAML_MAP) {
+    // As far as there are maps; the others come with the value.
+    for (;; map = *slot, key += word + 1) {
+        word = strcspn(key, ".=");
+        slot = slot_of(map, key, word);
+        if (key + word == end || !*slot || ps_yaml_is_null(*slot))
+            break;
+        if ((*slot)->kind != PS_YAML_MAP) {
             ps_yaml_fail(v, e, "%.*s is not a map", (int)(key + word - assignment), assignment);
             ps_yaml_free(v);
             return PS_INVALID_ARGUMENT;
         }
     }
-    replace(slot_of(map, key, (size_t)(end - key)), v, key, (size_t)(end - key));
+    v = wrap(v, key, end);
+    if (!v)
+        return ps_no_memory(e, "an assignment");
+    replace(slot, v);
     return PS_OK;
 }
 

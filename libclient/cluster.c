@@ -11,14 +11,33 @@
 #include "common/yaml.h"
 #include "libclient/convert.h"
 
+// ---- addresses ----------------------------------------------------------------------------------------------------
+
+enum { UNIX_PATH_MAX = 107 };  // sockaddr_un.sun_path without its NUL
+
+// Is there something between the two that no host's name has in it? A scheme (grpc://) is refused by its slashes, as
+// TensorFlow does.
+static bool has_stranger(const char *at, const char *end)
+{
+    for (; at < end; at++)
+        if ((unsigned char)*at <= ' ' || *at == 127 || *at == '/' || *at == ',')
+            return true;
+    return false;
+}
+
 // NULL: a good one; else what is wrong with it.
 static const char *address_fault(const char *address)
 {
+    static const char forms[] = "expected host:port or unix:/path";
     if (strncmp(address, "unix:", 5) == 0)
-        return address[5] ? NULL : "the path after unix: is missing";
+        return !address[5]                           ? "the path after unix: is missing"
+               : strlen(address + 5) > UNIX_PATH_MAX ? "the path after unix: is longer than 107 bytes"
+                                                     : NULL;
     const char *colon = strrchr(address, ':');
-    if (!colon || colon == address)
-        return "expected host:port or unix:/path";
+    if (!colon || colon == address || has_stranger(address, colon))
+        return forms;
+    if (memchr(address, ':', (size_t)(colon - address)) && (*address != '[' || colon[-1] != ']'))
+        return "expected host:port, where an IPv6 address has brackets, as in [::1]:7070";
     char *end;
     errno = 0;
     long port = strtol(colon + 1, &end, 10);
@@ -27,18 +46,24 @@ static const char *address_fault(const char *address)
     return NULL;
 }
 
-static const char *address_fault_here(const struct psc_cluster *c, const char *address)
+enum ps_code psc__cluster_add(struct psc_cluster *c, const char *address, struct ps_error *e)
 {
-    for (size_t i = 0; i < c->n; i++)
-        if (strcmp(c->addresses[i], address) == 0)
-            return "is there twice, each task needs its own";
-    return address_fault(address);
-}
-
-static void add_address(struct psc_cluster *c, const char *address)
-{
-    c->addresses = ps_realloc(c->addresses, (c->n + 1) * sizeof *c->addresses);
-    c->addresses[c->n++] = ps_strdup(address);
+    const char *fault = address_fault(address);
+    for (size_t i = 0; i < c->n && !fault; i++)
+        fault = strcmp(c->addresses[i], address) == 0 ? "is there twice, each task needs its own" : NULL;
+    if (fault)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "ps address '%.200s': %s", address, fault);
+    if (c->n == PSC_MAX_TASKS)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "there are more than %d ps tasks", PSC_MAX_TASKS);
+    char **addresses = ps_try_realloc(c->addresses, (c->n + 1) * sizeof *addresses);
+    if (!addresses)
+        return ps_no_memory(e, "a cluster");
+    c->addresses = addresses;
+    addresses[c->n] = ps_try_strdup(address);
+    if (!addresses[c->n])
+        return ps_no_memory(e, "a cluster");
+    c->n++;
+    return PS_OK;
 }
 
 // ---- YAML ---------------------------------------------------------------------------------------------------------
@@ -51,10 +76,8 @@ static enum ps_code read_ps(const struct ps_yaml *list, struct psc_cluster *c, s
         const char *address;
         if (ps_yaml_string(item, "ps", &address, e) != PS_OK)
             return e->code;
-        const char *fault = address_fault_here(c, address);
-        if (fault)
-            return ps_yaml_fail(item, e, "ps address '%s': %s", address, fault);
-        add_address(c, address);
+        if (psc__cluster_add(c, address, e) != PS_OK)
+            return ps_error_prefix(e, "%s:%d", item->source, item->line);
     }
     return PS_OK;
 }
@@ -65,6 +88,8 @@ static enum ps_code read_worker(const struct ps_yaml *list, struct psc_cluster *
         return ps_yaml_expected(list, "worker", e, "a list with one entry per worker");
     for (const struct ps_yaml *item = list->first; item; item = item->next)
         c->workers++;
+    if (c->workers > PSC_MAX_TASKS)
+        return ps_yaml_fail(list, e, "there are more than %d workers", PSC_MAX_TASKS);
     return PS_OK;
 }
 
@@ -97,8 +122,10 @@ static enum ps_code read_cluster(const struct ps_yaml *root, struct psc_cluster 
 
 // ---- the public functions -----------------------------------------------------------------------------------------
 
-static psc_code give(struct psc_cluster *c, const struct ps_error *e, psc_cluster **cluster, psc_error *error)
+psc_code psc__cluster_give(struct psc_cluster *c, struct ps_error *e, psc_cluster **cluster, psc_error *error)
 {
+    if (!c)
+        ps_no_memory(e, "a cluster");
     if (e->code == PS_OK)
         *cluster = c;
     else
@@ -109,39 +136,53 @@ static psc_code give(struct psc_cluster *c, const struct ps_error *e, psc_cluste
 psc_code psc_cluster_load(const char *path, psc_cluster **cluster, psc_error *error)
 {
     struct ps_error e = {.code = PS_OK};
-    struct psc_cluster *c = ps_alloc(sizeof *c);
+    struct psc_cluster *c = ps_try_alloc(sizeof *c);
     struct ps_yaml *root = NULL;
-    if (ps_yaml_load(path, &root, &e) == PS_OK)
+    if (c && ps_yaml_load(path, &root, &e) == PS_OK)
         read_cluster(root, c, &e);
     ps_yaml_free(root);
-    return give(c, &e, cluster, error);
+    return psc__cluster_give(c, &e, cluster, error);
 }
 
 psc_code psc_cluster_parse(const char *yaml, const char *name, psc_cluster **cluster, psc_error *error)
 {
     struct ps_error e = {.code = PS_OK};
-    struct psc_cluster *c = ps_alloc(sizeof *c);
+    struct psc_cluster *c = ps_try_alloc(sizeof *c);
     struct ps_yaml *root = NULL;
-    if (ps_yaml_parse(yaml, strlen(yaml), name, &root, &e) == PS_OK)
+    if (c && ps_yaml_parse(yaml, strlen(yaml), name, &root, &e) == PS_OK)
         read_cluster(root, c, &e);
     ps_yaml_free(root);
-    return give(c, &e, cluster, error);
+    return psc__cluster_give(c, &e, cluster, error);
 }
 
 psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **cluster, psc_error *error)
 {
     struct ps_error e = {.code = PS_OK};
-    struct psc_cluster *c = ps_alloc(sizeof *c);
-    for (size_t i = 0; i < n && e.code == PS_OK; i++) {
-        const char *fault = address_fault(ps[i]);
-        if (fault)
-            ps_fail(&e, PS_INVALID_ARGUMENT, "ps address '%s': %s", ps[i], fault);
-        else
-            add_address(c, ps[i]);
-    }
+    struct psc_cluster *c = ps_try_alloc(sizeof *c);
+    for (size_t i = 0; c && i < n && e.code == PS_OK; i++)
+        psc__cluster_add(c, ps[i], &e);
     if (n == 0)
         ps_fail(&e, PS_INVALID_ARGUMENT, "a cluster needs at least one ps task");
-    return give(c, &e, cluster, error);
+    return psc__cluster_give(c, &e, cluster, error);
+}
+
+psc_code psc_cluster_find(const char *path, psc_cluster **cluster, psc_error *error)
+{
+    struct ps_error e;
+    const char *json = getenv("TF_CONFIG");
+    if (path)
+        return psc_cluster_load(path, cluster, error);
+    if (json && *json)
+        return psc_cluster_parse_tf_config(json, cluster, error);
+    ps_fail(&e, PS_NOT_FOUND, "no cluster is named: neither a cluster file nor the environment's TF_CONFIG");
+    return psc__error_out(&e, error);
+}
+
+psc_task_type psc_cluster_task(const psc_cluster *cluster, size_t *index)
+{
+    if (index && cluster->task != PSC_TASK_NONE)
+        *index = cluster->index;
+    return cluster->task;
 }
 
 size_t psc_cluster_tasks(const psc_cluster *cluster)

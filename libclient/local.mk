@@ -12,11 +12,12 @@ libpscore_la_SOURCES = \
 	libclient/op.c libclient/op.h libclient/op_cut.c libclient/op_string.c libclient/op_wire.c \
 	libclient/queue.c libclient/queue.h \
 	libclient/reduce.c \
+	libclient/tf_config.c \
 	libclient/transport.h \
 	libclient/visit.c \
 	libclient/wait.c libclient/wait.h \
 	libclient/window.c libclient/window.h
-libpscore_la_LIBADD = libpsyaml.la libcommon.la
+libpscore_la_LIBADD = libpsyaml.la libcommon.la $(JANSSON_LIBS)
 
 include libclient/rpc/local.mk
 dist_man_MANS += libclient/psclient.3

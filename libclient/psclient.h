@@ -74,7 +74,8 @@ typedef struct psc_cluster psc_cluster;
 
 // In TF_CONFIG (TensorFlow's, JSON), as the cluster is described there: {"cluster": {"ps": [...], "worker": [...],
 // "chief": [...]}, "task": {"type": "worker", "index": 1}}. A chief is the worker of rank 0, the others follow; an
-// evaluator takes no part.
+// evaluator takes no part. Every address stands for one task only. INVALID_ARGUMENT: a mistake, with file and line or
+// path; NOT_FOUND and the like: the file cannot be read.
 psc_code psc_cluster_load(const char *path, psc_cluster **cluster, psc_error *error);
 psc_code psc_cluster_parse(const char *yaml, const char *name, psc_cluster **cluster, psc_error *error);
 psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **cluster, psc_error *error);

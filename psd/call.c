@@ -1,6 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/call.h"
 
+enum { KEEP_MAX = 64 << 10 };
+
+bool psd_call_keep(struct psd_call *call)
+{
+    struct ps_rope copy = PS_ROPE_EMPTY, *request = &call->request;
+    uint8_t *data;
+    if (request->len > KEEP_MAX)
+        return true;
+    struct ps_slice s = ps_slice_new(request->len, &data);
+    if (!data)
+        return false;
+    ps_rope_copy_out(request, 0, request->len, data);
+    ps_rope_add(&copy, s);
+    if (copy.broken) {
+        ps_rope_clear(&copy);
+        return false;
+    }
+    ps_rope_clear(request);
+    *request = copy;
+    return true;
+}
+
 void psd_waiters_add(struct psd_waiters *list, struct psd_call *call)
 {
     if (list->n++ == 0 || call->deadline < list->earliest)

@@ -143,6 +143,8 @@ int psd_park(struct psd_turn *t, struct psd_waiters *list)
         return ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", t->core->config.task);
     if (t->job && atomic_load(&t->job->failed) == 2)
         return psd_turn_fail_ended(t);
+    if (t->call->parked_since == 0 && !psd_call_keep(t->call))
+        return ps_no_memory(&t->error, "a call that waits");
     if (t->call->parked_since == 0)
         t->call->parked_since = t->core->world.now(t->core->world.ctx);
     if (t->caller) {

@@ -19,7 +19,7 @@ struct psd_world {
     uint64_t (*random)(void *ctx);
     uint64_t (*resident)(void *ctx);  // bytes of this process that are in memory
     uint64_t (*wall)(void *ctx);      // ms since 1970; may be NULL, as the next
-    uint64_t (*queued)(void *ctx);    // bytes of requests taken in and not answered, and of answers not sent
+    uint64_t (*queued)(void *ctx);    // bytes of requests that came and are not answered, and of answers not sent
     // Sends a message of the Peer service to another ps task. Its answer comes back through done, never from inside
     // send; reply is empty unless code is PS_OK, and done's only while it runs.
     void (*send)(void *ctx, uint32_t task, int method, struct ps_rope *request,

@@ -15,10 +15,11 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "A parameter server: one ps task of a cluster, for any number of jobs.\n"
                            "\n"
                            "  -l, --listen ADDRESS     host:port or unix:/path; may be repeated. Default: the\n"
-                           "                           task's own in --cluster or --peers, or 127.0.0.1:7070\n"
+                           "                           task's own in the cluster, or 127.0.0.1:7070\n"
                            "      --insecure           listen where other hosts can connect, without TLS\n"
-                           "  -t, --task I             this task's index, from 0\n"
-                           "  -c, --cluster FILE       the cluster file: addresses of all ps tasks\n"
+                           "  -t, --task I             this task's index, from 0; default: TF_CONFIG's, or 0\n"
+                           "  -c, --cluster FILE       the cluster file: addresses of all ps tasks; default: what\n"
+                           "                           TF_CONFIG in the environment says, if it is set\n"
                            "  -p, --peers A,B,C        the same, on the command line\n"
                            "  -m, --memory BYTES       for tensors (K, M, G, T: KiB, MiB, ...); default: 3/4 of\n"
                            "                           the machine's\n"
@@ -35,6 +36,8 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "69 address not usable; 73 address in use; 77 not permitted; 78 needs --insecure.\n";
 
 enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, READY_FD };
+
+#define TASK_UNSAID UINT32_MAX
 
 static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"insecure", 0, NULL, INSECURE},
@@ -93,16 +96,39 @@ static void push_all(const char ***list, size_t *n, char *text)
         push(list, n, one);
 }
 
+// Which task this is, as TF_CONFIG says.
+static enum ps_code take_task(struct psd_options *o, const psc_cluster *cluster, struct ps_error *e)
+{
+    size_t task;
+    switch (psc_cluster_task(cluster, &task)) {
+    case PSC_TASK_PS:
+        o->task = (uint32_t)task;
+        return PS_OK;
+    case PSC_TASK_NONE:
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "TF_CONFIG: task is missing: it or --task must say which ps task this is");
+    default:
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "TF_CONFIG: task.type must be ps for psd; a worker or chief starts workerd");
+    }
+}
+
+// The cluster of --cluster, else TF_CONFIG's, if there is one.
 static enum ps_code load_cluster(struct psd_options *o, const char *path, struct ps_error *e)
 {
     psc_cluster *cluster;
     psc_error error;
-    if (psc_cluster_load(path, &cluster, &error))
-        return ps_fail(e, (enum ps_code)error.code, "%s", error.text);
+    enum ps_code code = (enum ps_code)psc_cluster_find(path, &cluster, &error);
+    if (code == PS_NOT_FOUND && !path)
+        return PS_OK;
+    if (code)
+        return ps_fail(e, code, "%s", error.text);
     for (size_t i = 0; i < psc_cluster_tasks(cluster); i++)
         push(&o->peers, &o->n_peers, psc_cluster_address(cluster, i));
+    if (!path && o->task == TASK_UNSAID)
+        code = take_task(o, cluster, e);
     psc_cluster_free(cluster);
-    return PS_OK;
+    return code;
 }
 
 static void take(struct psd_options *o, int option, const char **cluster)
@@ -159,6 +185,8 @@ static void take(struct psd_options *o, int option, const char **cluster)
 // What belongs together, and what was not said.
 static void complete(struct psd_options *o)
 {
+    if (o->task == TASK_UNSAID)
+        o->task = 0;
     if (o->n_peers && o->task >= o->n_peers) {
         fprintf(stderr, "psd: --task %u: there are %zu ps tasks, the first is 0\n", o->task, o->n_peers);
         exit(PS_EXIT_USAGE);
@@ -184,7 +212,8 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
 {
     const char *cluster = NULL;
     int option;
-    *o = (struct psd_options){.log_level = PS_LOG_INFO, .ready_fd = -1, .heartbeat_ms = 500, .dead_after_ms = 2500};
+    *o = (struct psd_options){
+        .task = TASK_UNSAID, .log_level = PS_LOG_INFO, .ready_fd = -1, .heartbeat_ms = 500, .dead_after_ms = 2500};
     while ((option = getopt_long(argc, argv, "l:t:c:p:m:vqhV", known, NULL)) != -1)
         take(o, option, &cluster);
     if (optind < argc) {
@@ -195,7 +224,7 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
         fputs("psd: --cluster and --peers say the same: give one of them\n", stderr);
         exit(PS_EXIT_USAGE);
     }
-    if (cluster && load_cluster(o, cluster, e))
+    if (!o->n_peers && load_cluster(o, cluster, e))
         return e->code;
     complete(o);
     return PS_OK;

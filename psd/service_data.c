@@ -220,12 +220,14 @@ static enum ps_code check_rounds(struct update *u)
         const struct psd_piece *p = &u->pieces.v[i];
         struct psd_round *round = round_of(u, p);
         Paramserver__V1__Outcome outcome;
-        if (!round || has_stamp(u, psd_piece_block(p)))
+        if (!round)
             continue;
         if (t->caller->worker == 0)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job comes from one of its workers");
         if (u->request->round == 0)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
+        if (has_stamp(u, psd_piece_block(p)))
+            continue;
         if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, p->block, &outcome,
                             &t->error))
             return t->error.code;

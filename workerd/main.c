@@ -22,10 +22,11 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]\n"
                            "\n"
                            "  -j, --job FILE           the job file (YAML)\n"
                            "  -s, --set KEY=VALUE      overrides a key of the job file; may be repeated\n"
-                           "  -c, --cluster FILE       the cluster file: addresses of the ps tasks, workers\n"
+                           "  -c, --cluster FILE       the cluster file: addresses of the ps tasks, workers;\n"
+                           "                           default: TF_CONFIG in the environment\n"
                            "  -p, --ps A,B,C           the same, on the command line\n"
-                           "  -r, --rank I             this worker's rank, from 0; default 0\n"
-                           "  -w, --workers M          workers of the job; default: the cluster file's, or 1\n"
+                           "  -r, --rank I             this worker's rank, from 0; default: TF_CONFIG's, or 0\n"
+                           "  -w, --workers M          workers of the job; default: the cluster's, or 1\n"
                            "  -m, --min-workers K      with fewer live workers the job ends; default: the job file's\n"
                            "  -S, --summary FILE       where the chief writes how it went (JSON)\n"
                            "  -q, --quiet              no progress on standard output\n"
@@ -41,7 +42,8 @@ struct options {
     char *ps;
     const char **sets;
     int n_sets;
-    long rank, workers, min_workers;
+    long rank;                  // -1: not said
+    long workers, min_workers;  // 0: not said
     bool quiet;
 };
 
@@ -69,7 +71,7 @@ static struct options parse(int argc, char **argv)
         {"job", 1, NULL, 'j'},   {"set", 1, NULL, 's'},     {"cluster", 1, NULL, 'c'},     {"ps", 1, NULL, 'p'},
         {"rank", 1, NULL, 'r'},  {"workers", 1, NULL, 'w'}, {"min-workers", 1, NULL, 'm'}, {"summary", 1, NULL, 'S'},
         {"quiet", 0, NULL, 'q'}, {"help", 0, NULL, 'h'},    {"version", 0, NULL, 'V'},     {NULL, 0, NULL, 0}};
-    struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *))};
+    struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *)), .rank = -1};
     int c;
     while ((c = getopt_long(argc, argv, "j:s:c:p:r:w:m:S:qhV", known, NULL)) != -1) {
         switch (c) {
@@ -121,37 +123,82 @@ static struct options parse(int argc, char **argv)
 
 // ---- what the run stands on, in order -----------------------------------------------------------------------------
 
-// The ps tasks' addresses, from --ps or --cluster, into run->env.
-static enum ps_code find_cluster(struct wk_run *run, const struct options *o, psc_cluster **cluster, struct ps_error *e)
+// Who this process is, as TF_CONFIG says; --rank is heard before that.
+static enum ps_code take_task(struct wk_run *run, const struct options *o, const psc_cluster *cluster, bool *evaluator,
+                              struct ps_error *e)
+{
+    size_t rank;
+    psc_task_type type = psc_cluster_task(cluster, &rank);
+    if (o->rank >= 0)
+        return PS_OK;
+    *evaluator = type == PSC_TASK_EVALUATOR;
+    if (type == PSC_TASK_PS)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "TF_CONFIG: task.type must be worker, chief or evaluator for workerd; a ps task starts psd");
+    if (type == PSC_TASK_NONE)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "TF_CONFIG: task is missing: it or --rank must say which worker this is");
+    run->env.rank = (uint32_t)rank;
+    return PS_OK;
+}
+
+// The addresses of --cluster or TF_CONFIG, and what else these say.
+static enum ps_code load_cluster(struct wk_run *run, const struct options *o, psc_cluster **cluster, bool *evaluator,
+                                 struct ps_error *e)
 {
     psc_error error;
-    const char **ps = NULL;
-    if (run->strategy != &wk_parameter_server)
-        return PS_OK;
-    if (o->cluster) {
-        if (psc_cluster_load(o->cluster, cluster, &error))
-            return ps_fail(e, (enum ps_code)error.code, "%s", error.text);
-        run->env.n_ps = psc_cluster_tasks(*cluster);
-        ps = ps_alloc(run->env.n_ps * sizeof *ps);
-        for (size_t i = 0; i < run->env.n_ps; i++)
-            ps[i] = psc_cluster_address(*cluster, i);
-        if (!o->workers && psc_cluster_workers(*cluster))
-            run->env.workers = (uint32_t)psc_cluster_workers(*cluster);
-    } else if (o->ps) {
-        for (char *at = o->ps, *one; (one = strtok_r(at, ",", &at));) {
-            ps = ps_realloc(ps, (run->env.n_ps + 1) * sizeof *ps);
-            ps[run->env.n_ps++] = one;
-        }
-    } else {
+    enum ps_code code = (enum ps_code)psc_cluster_find(o->cluster, cluster, &error);
+    if (code == PS_NOT_FOUND && !o->cluster)
         return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "%s: strategy parameter_server needs ps tasks: --cluster FILE or --ps A,B,C", o->job);
+                       "%s: strategy parameter_server needs ps tasks: --cluster FILE, --ps A,B,C or TF_CONFIG", o->job);
+    if (code)
+        return ps_fail(e, code, "%s", error.text);
+    run->env.n_ps = psc_cluster_tasks(*cluster);
+    const char **ps = ps_alloc(run->env.n_ps * sizeof *ps);
+    for (size_t i = 0; i < run->env.n_ps; i++)
+        ps[i] = psc_cluster_address(*cluster, i);
+    run->env.ps = ps;
+    if (!o->workers && psc_cluster_workers(*cluster))
+        run->env.workers = (uint32_t)psc_cluster_workers(*cluster);
+    return o->cluster ? PS_OK : take_task(run, o, *cluster, evaluator, e);
+}
+
+static void split_addresses(struct wk_run *run, char *list)
+{
+    const char **ps = NULL;
+    for (char *at = list, *one; (one = strtok_r(at, ",", &at));) {
+        ps = ps_realloc(ps, (run->env.n_ps + 1) * sizeof *ps);
+        ps[run->env.n_ps++] = one;
     }
     run->env.ps = ps;
+}
+
+// Which ps tasks there are, which worker of how many this is: run->env.
+static enum ps_code find_place(struct wk_run *run, const struct options *o, psc_cluster **cluster, bool *evaluator,
+                               struct ps_error *e)
+{
+    run->env.rank = o->rank < 0 ? 0 : (uint32_t)o->rank;
+    run->env.workers = o->workers ? (uint32_t)o->workers : 1;
+    if (run->strategy != &wk_parameter_server)
+        return PS_OK;
+    if (o->ps && !o->cluster)
+        split_addresses(run, o->ps);
+    else if (load_cluster(run, o, cluster, evaluator, e) || *evaluator)
+        return e->code;
     if (run->env.rank >= run->env.workers)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "--rank %" PRIu32 " of %" PRIu32 " workers: expected one below the number", run->env.rank,
                        run->env.workers);
     return PS_OK;
+}
+
+// From here on the log and the terminal know it, too.
+static void take_place(struct wk_run *run, const struct options *o)
+{
+    char name[32];
+    snprintf(name, sizeof name, "workerd[%" PRIu32 "]", run->env.rank);
+    ps_log_init(name, PS_LOG_INFO);
+    run->quiet = o->quiet || run->env.rank != 0;
 }
 
 static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, struct ps_error *e)
@@ -175,18 +222,10 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
     return PS_OK;
 }
 
-static enum ps_code prepare(struct wk_run *run, const struct options *o, psc_cluster **cluster, struct ps_job *job,
-                            struct nn_model **model, struct ps_error *e)
+static enum ps_code prepare(struct wk_run *run, struct ps_job *job, struct nn_model **model, struct ps_error *e)
 {
     struct nn_loss loss = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
-    run->env.job = job;
-    run->env.stop = run->stop;
-    run->env.rank = (uint32_t)o->rank;
-    run->env.workers = o->workers ? (uint32_t)o->workers : 1;
-    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
-    run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
-    if (find_cluster(run, o, cluster, e) || nn_model_load(job->model, model, e) ||
-        nn_model_check_loss(*model, &loss, e))
+    if (nn_model_load(job->model, model, e) || nn_model_check_loss(*model, &loss, e))
         return e->code;
     run->env.model = *model;
     if (open_data(run, &loss, e) ||
@@ -204,6 +243,28 @@ static enum ps_code conclude(struct wk_run *run, const struct options *o, struct
     return PS_OK;
 }
 
+static enum ps_code train(struct wk_run *run, const struct options *o, struct ps_job *job, struct nn_model **model,
+                          psc_cluster **cluster, struct ps_error *e)
+{
+    bool evaluator = false;
+    run->env.job = job;
+    run->env.stop = run->stop;
+    run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
+    run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
+    if (find_place(run, o, cluster, &evaluator, e))
+        return e->code;
+    if (evaluator) {
+        ps_info("TF_CONFIG: an evaluator takes no part in the training: nothing to do");
+        return PS_OK;
+    }
+    take_place(run, o);
+    if (prepare(run, job, model, e) || wk_loop(run, e))
+        return e->code;
+    if (run->drained)
+        ps_info("leaves: it was asked to, and the others train the rest");
+    return conclude(run, o, e);
+}
+
 static enum ps_code work(struct wk_run *run, const struct options *o, struct ps_error *e)
 {
     psc_cluster *cluster = NULL;
@@ -211,13 +272,7 @@ static enum ps_code work(struct wk_run *run, const struct options *o, struct ps_
     struct ps_job *job = NULL;
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     if (code == PS_OK)
-        code = prepare(run, o, &cluster, job, &model, e);
-    if (code == PS_OK)
-        code = wk_loop(run, e);
-    if (code == PS_OK && run->drained)
-        ps_info("leaves: it was asked to, and the others train the rest");
-    if (code == PS_OK)
-        code = conclude(run, o, e);
+        code = train(run, o, job, &model, &cluster, e);
     if (run->state)
         run->strategy->close(run->state, code ? e->text : NULL);
     wk_run_free(run);
@@ -240,17 +295,14 @@ static uint64_t started_at(void)
 
 int main(int argc, char **argv)
 {
-    char name[32];
     struct ps_error e = {0};
     struct wk_run run = {.started = started_at(), .stop = &stop};
     ps_alloc_tune();
     struct options o = parse(argc, argv);
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
-    snprintf(name, sizeof name, "workerd[%ld]", o.rank);
-    ps_log_init(name, PS_LOG_INFO);
+    ps_log_init("workerd", PS_LOG_INFO);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    run.quiet = o.quiet || o.rank != 0;
     enum ps_code code = work(&run, &o, &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);

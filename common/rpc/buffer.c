@@ -68,28 +68,46 @@ static void release(void *owner)
 struct received {
     struct ps_owner owner;
     grpc_byte_buffer *buffer;
+    size_t bytes;
+    void (*freed)(void *arg, size_t bytes);
+    void *arg;
 };
 
 static void received_free(struct ps_owner *o)
 {
     struct received *r = (struct received *)o;
     grpc_byte_buffer_destroy(r->buffer);
+    if (r->freed)
+        r->freed(r->arg, r->bytes);
     free(r);
 }
 
-void ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer)
+bool ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer, void (*freed)(void *arg, size_t bytes),
+                         void *arg)
 {
     grpc_slice_buffer *slices = &buffer->data.raw.slice_buffer;
-    struct received *r = ps_alloc(sizeof *r);
+    struct received *r = ps_try_alloc(sizeof *r);
+    if (!r) {
+        grpc_byte_buffer_destroy(buffer);
+        return false;
+    }
+    *r = (struct received){.buffer = buffer, .bytes = slices->length};
     r->owner.free = received_free;
     atomic_init(&r->owner.refs, 1);
-    r->buffer = buffer;
     for (size_t i = 0; i < slices->count; i++) {
         grpc_slice *s = &slices->slices[i];  // where it is: short ones hold their bytes themselves
         struct ps_slice part = {GRPC_SLICE_START_PTR(*s), GRPC_SLICE_LENGTH(*s), &r->owner};
         ps_rope_add(out, ps_slice_ref(part));
     }
+    bool whole = !out->broken;
+    if (whole) {
+        r->freed = freed;
+        r->arg = arg;
+    } else {
+        ps_rope_clear(out);
+    }
     ps_owner_unref(&r->owner);
+    return whole;
 }
 
 // ---- out ----------------------------------------------------------------------------------------------------------
@@ -133,15 +151,21 @@ static void give_back(void *arg)
     atomic_fetch_sub(&loan.loans->out, 1);
 }
 
-static grpc_slice lend(const struct ps_slice *s, struct ps_loans *loans)
+// Gives the reference to the core. False: no memory.
+static bool lend(const struct ps_slice *s, struct ps_loans *loans, grpc_slice *out)
 {
-    if (!s->owner)
-        return grpc_slice_from_static_buffer(s->data, s->len);
-    struct loan *loan = ps_alloc(sizeof *loan);
+    if (!s->owner) {
+        *out = grpc_slice_from_static_buffer(s->data, s->len);
+        return true;
+    }
+    struct loan *loan = ps_try_alloc(sizeof *loan);
+    if (!loan)
+        return false;
     *loan = (struct loan){s->owner, loans};
     atomic_fetch_add(&loans->out, 1);
     atomic_fetch_add(&lent, 1);
-    return grpc_slice_new_with_user_data((void *)s->data, s->len, give_back, loan);
+    *out = grpc_slice_new_with_user_data((void *)s->data, s->len, give_back, loan);
+    return true;
 }
 
 bool ps_loans_settle(struct ps_loans *loans)
@@ -156,13 +180,27 @@ bool ps_loans_settle(struct ps_loans *loans)
 grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in, struct ps_loans *loans)
 {
     grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(NULL, 0);
-    for (size_t i = 0, bytes; i < in->n;) {
+    bool ok = !in->broken;
+    size_t i = 0;
+    for (size_t bytes; ok && i < in->n;) {
+        grpc_slice s;
         size_t run = small_run(in->v + i, in->n - i, &bytes);
-        grpc_slice s = run ? copy_run(in->v + i, run, bytes) : lend(&in->v[i], loans);
+        if (run)
+            s = copy_run(in->v + i, run, bytes);
+        else
+            ok = lend(&in->v[i], loans, &s);
+        if (!ok)
+            break;
         grpc_slice_buffer_add(&buffer->data.raw.slice_buffer, s);
         i += run ? run : 1;
     }
+    for (; i < in->n; i++)
+        if (in->v[i].owner)
+            release(in->v[i].owner);
     free(in->v);
     *in = PS_ROPE_EMPTY;
-    return buffer;
+    if (ok)
+        return buffer;
+    grpc_byte_buffer_destroy(buffer);
+    return NULL;
 }

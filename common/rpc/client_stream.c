@@ -204,7 +204,7 @@ static void on_received(struct ps_event *ev, bool ok)
     struct ps_rope message = PS_ROPE_EMPTY;
     struct ps_error e;
     if (st->incoming) {
-        ps_rope_from_buffer(&message, st->incoming);
+        ps_rope_from_buffer(&message, st->incoming, NULL, NULL);
         st->incoming = NULL;
         start_receive(st);
 

@@ -73,7 +73,7 @@ static void on_done(struct ps_event *ev, bool ok)
         text = ps__call_text(p, code, details);
         gpr_free(details);
     } else if (u->reply) {
-        ps_rope_from_buffer(&body, u->reply);
+        ps_rope_from_buffer(&body, u->reply, NULL, NULL);
         u->reply = NULL;
     }
     p->reply(p->arg, code, text ? text : "", &body);

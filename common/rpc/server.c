@@ -4,6 +4,7 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,7 +24,9 @@ void *ps__call_alloc(struct ps_server *s, size_t size)
 {
     const size_t align = _Alignof(max_align_t);
     size_t own = (size + align - 1) / align * align;
-    struct ps__call *c = ps_alloc(own + s->options.call_bytes);
+    struct ps__call *c = ps_try_alloc(own + s->options.call_bytes);
+    if (!c)
+        return NULL;
     c->server = s;
     c->call.user = (char *)c + own;
     return c;
@@ -34,7 +37,10 @@ void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, st
     struct ps__call *c = (struct ps__call *)call;
     struct ps_rope none = PS_ROPE_EMPTY;
     body = body ? body : &none;
-    if (code == PS_OK && body->len > PS_BODY_MAX) {
+    if (code == PS_OK && body->broken) {
+        code = PS_RESOURCE_EXHAUSTED;
+        text = "no memory for the reply";
+    } else if (code == PS_OK && body->len > PS_BODY_MAX) {
         code = PS_INTERNAL;
         text = "the reply is larger than a message may be";
     }
@@ -59,8 +65,10 @@ static void server_unref(struct ps_server *s)
         return;
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    ps__room_fini(&s->room);
     free(s->threads);
     free(s->ports);
+    free(s->services);
     free(s);
 }
 
@@ -69,8 +77,10 @@ bool ps__server_enter(struct ps_server *s, struct ps__stream *stream)
     atomic_fetch_add(&s->refs, 1);
     pthread_mutex_lock(&s->lock);
     s->live++;
-    if (stream)
+    if (stream) {
+        s->n_streams++;
         TAILQ_INSERT_TAIL(&s->streams, stream, link);
+    }
     bool draining = s->draining;
     pthread_mutex_unlock(&s->lock);
     return draining;
@@ -79,28 +89,58 @@ bool ps__server_enter(struct ps_server *s, struct ps__stream *stream)
 void ps__server_leave(struct ps_server *s, struct ps__stream *stream)
 {
     pthread_mutex_lock(&s->lock);
-    if (stream)
+    if (stream) {
+        s->n_streams--;
         TAILQ_REMOVE(&s->streams, stream, link);
-    if (--s->live == 0)
+    }
+    if (--s->live == s->n_served)
         pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     server_unref(s);
 }
 
+static void on_freed(void *arg, size_t bytes)
+{
+    struct ps_server *s = arg;
+    atomic_fetch_sub(&s->room.requests, bytes);
+    server_unref(s);
+}
+
+bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_rope *out)
+{
+    size_t bytes = grpc_byte_buffer_length(buffer);
+    atomic_fetch_add(&s->refs, 1);
+    atomic_fetch_add(&s->room.requests, bytes);
+    bool ok = ps_rope_from_buffer(out, buffer, on_freed, s);
+    if (!ok)
+        on_freed(s, bytes);
+    return ok;
+}
+
+void ps__server_drop_call(grpc_call *grpc)
+{
+    grpc_call_cancel_with_status(grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "no memory for the call", NULL);
+    grpc_call_unref(grpc);
+}
+
+size_t ps_server_queued(const struct ps_server *s)
+{
+    return ps__room_used(&s->room);
+}
+
 // ---- what is taken up ---------------------------------------------------------------------------------------------
 
 // One request for a call of one kind, made of the core again as soon as it is met: calls that nobody asked for pile up
-// in the core without bound, those taken up are bounded here.
+// in the core without bound, those taken up are bounded here. Their messages are not read before there is room.
 struct acceptor {
     struct ps_event ev;
     struct ps_server *server;
-    enum { UNARY, STREAM, UNKNOWN } kind;
-    int method;
+    enum { UNARY, STREAM, SERVICE, UNKNOWN } kind;
+    int method;  // of the contract, or beside it
     void *registered;
     grpc_call *call;
     gpr_timespec deadline;
     grpc_metadata_array metadata;
-    grpc_byte_buffer *request;
     grpc_call_details details;  // UNKNOWN
 };
 
@@ -123,8 +163,8 @@ static void acceptor_arm(struct acceptor *a)
     if (a->kind == UNKNOWN)
         error = grpc_server_request_call(s->grpc, &a->call, &a->details, &a->metadata, q, q, &a->ev);
     else
-        error = grpc_server_request_registered_call(s->grpc, a->registered, &a->call, &a->deadline, &a->metadata,
-                                                    a->kind == UNARY ? &a->request : NULL, q, q, &a->ev);
+        error = grpc_server_request_registered_call(s->grpc, a->registered, &a->call, &a->deadline, &a->metadata, NULL,
+                                                    q, q, &a->ev);
     if (error)
         ps_error_log("grpc_server_request_call: %s", grpc_call_error_to_string(error));
 }
@@ -139,10 +179,9 @@ static uint64_t deadline_ns(gpr_timespec t)
 
 static void refuse_unknown(struct ps_server *s, grpc_call *call, const grpc_call_details *details)
 {
-    char *path = grpc_slice_to_c_string(details->method);
-    char *text = ps_printf("no method %s here: this is a paramserver.v1 server", path);
+    char text[256], *path = grpc_slice_to_c_string(details->method);
+    snprintf(text, sizeof text, "no method %.160s here: this is a paramserver.v1 server", path);
     ps__unary_refuse(s, call, PS_UNIMPLEMENTED, text);
-    free(text);
     gpr_free(path);
 }
 
@@ -153,15 +192,16 @@ static void on_call(struct ps_event *ev, bool ok)
         acceptor_free(a);
         return;
     }
-    a->request = NULL;
     grpc_metadata_array_init(&a->metadata);
     grpc_call_details_init(&a->details);
     acceptor_arm(a);
 
     if (met.kind == UNARY)
-        ps__unary_begin(met.server, met.method, met.call, deadline_ns(met.deadline), met.request);
+        ps__unary_begin(met.server, met.method, met.call, deadline_ns(met.deadline));
     else if (met.kind == STREAM)
         ps__stream_begin(met.server, met.call);
+    else if (met.kind == SERVICE)
+        ps__service_begin(met.server, &met.server->services[met.method], met.call);
     else
         refuse_unknown(met.server, met.call, &met.details);
     grpc_metadata_array_destroy(&met.metadata);
@@ -183,11 +223,14 @@ static void accept_kind(struct ps_server *s, int kind, int method, void *registe
 
 // ---- start --------------------------------------------------------------------------------------------------------
 
+// How often a thread looks for room that came without an event: a receiver that has become idle.
+static const uint64_t look_ns = 250 * PS_MS;
+
 static void *poll_thread(void *arg)
 {
     struct ps_server *s = arg;
-    while (ps_cq_step(&s->cq, UINT64_MAX) != PS_CQ_SHUTDOWN)
-        continue;
+    while (ps_cq_step(&s->cq, ps_now() + look_ns) != PS_CQ_SHUTDOWN)
+        ps__room_work(&s->room);
     return NULL;
 }
 
@@ -212,7 +255,14 @@ static grpc_arg number(const char *key, int value)
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
-static grpc_server *server_create(void)
+// One connection may have an eighth of the unary calls that fit; further ones wait at their client.
+static int calls_of_a_connection(size_t bytes)
+{
+    size_t n = bytes / 4 / PS__UNARY_BYTES / 8;
+    return n < 16 ? 16 : n < PS_SERVER_CALLS / 8 ? (int)n : PS_SERVER_CALLS / 8;
+}
+
+static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
 {
     grpc_arg args[] = {
         number(GRPC_ARG_ALLOW_REUSEPORT, 0),
@@ -220,12 +270,15 @@ static grpc_server *server_create(void)
         // A few compressed bytes could become any amount of memory: compressed messages are refused.
         number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
         number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, PS_UNARY_CALLS),
+        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, calls_of_a_connection(bytes)),
         // Clients ping every second: see client.c. And a client that is gone without a word goes after 30 s.
         number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
         number(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
         number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000),
         {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
+        {.type = GRPC_ARG_POINTER,
+         .key = GRPC_ARG_RESOURCE_QUOTA,
+         .value.pointer = {quota, grpc_resource_quota_arg_vtable()}},
     };
     return grpc_server_create(&(grpc_channel_args){sizeof args / sizeof *args, args}, NULL);
 }
@@ -246,8 +299,15 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     pthread_cond_init(&s->changed, &clock);
     pthread_condattr_destroy(&clock);
     TAILQ_INIT(&s->streams);
+    TAILQ_INIT(&s->served);
+    s->services = ps_alloc(options->n_methods * sizeof *s->services);
+    for (size_t i = 0; i < options->n_methods; i++)
+        s->services[i].method = &options->methods[i];
 
-    s->grpc = server_create();
+    ps__room_init(&s->room, options->bytes ? options->bytes : PS_SERVER_BYTES);
+    s->quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(s->quota, 2 * s->room.bytes);
+    s->grpc = server_create(s->quota, s->room.bytes);
     grpc_server_register_completion_queue(s->grpc, s->cq.queue, NULL);
     s->n_threads = options->threads > 0 ? options->threads : PS_SERVER_THREADS;
     s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
@@ -273,6 +333,13 @@ static enum ps_code bind_all(struct ps_server *s, const char *const *addresses, 
     return code;
 }
 
+static void serve_beside(struct ps_server *s)
+{
+    for (size_t i = 0; i < s->options.n_methods; i++)
+        s->services[i].registered =
+            grpc_server_register_method(s->grpc, s->options.methods[i].path, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+}
+
 enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
                              struct ps_server **server, struct ps_error *e)
 {
@@ -285,13 +352,15 @@ enum ps_code ps_server_start(const char *const *addresses, size_t n, const struc
     }
     void *registered[PS_METHODS], *stream;
     for (int m = 1; m < PS_METHODS; m++)
-        registered[m] =
-            grpc_server_register_method(s->grpc, ps_method_path(m), NULL, GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+        registered[m] = grpc_server_register_method(s->grpc, ps_method_path(m), NULL, GRPC_SRM_PAYLOAD_NONE, 0);
     stream = grpc_server_register_method(s->grpc, PS_STREAM_PATH, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+    serve_beside(s);
     grpc_server_start(s->grpc);
     for (int m = 1; m < PS_METHODS; m++)
         accept_kind(s, UNARY, m, registered[m]);
     accept_kind(s, STREAM, 0, stream);
+    for (size_t i = 0; i < s->options.n_methods; i++)
+        accept_kind(s, SERVICE, (int)i, s->services[i].registered);
     accept_kind(s, UNKNOWN, 0, NULL);
     *server = s;
     return PS_OK;
@@ -304,37 +373,41 @@ int ps_server_port(const struct ps_server *s, size_t i)
 
 // ---- end ----------------------------------------------------------------------------------------------------------
 
-static struct ps__stream **live_streams(struct ps_server *s, size_t *n)  // locked; each with a reference
+// A stream that has not been told, with a reference; or NULL.
+static struct ps__stream *next_to_tell(struct ps_server *s)
 {
-    struct ps__stream *st, **list = ps_alloc(s->live * sizeof *list);
-    *n = 0;
+    struct ps__stream *st;
+    pthread_mutex_lock(&s->lock);
     TAILQ_FOREACH(st, &s->streams, link)
-    if (ps__stream_try_ref(st))
-        list[(*n)++] = st;
-    return list;
+    if (!st->told && ps__stream_try_ref(st)) {
+        st->told = true;
+        break;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
 }
 
 void ps_server_drain(struct ps_server *s)
 {
+    struct ps__stream *st;
     pthread_mutex_lock(&s->lock);
     bool first = !s->draining;
     s->draining = true;
-    size_t n;
-    struct ps__stream **streams = live_streams(s, &n);
     pthread_mutex_unlock(&s->lock);
 
     if (first && ps_cq_begin(&s->cq))
         grpc_server_shutdown_and_notify(s->grpc, s->cq.queue, &s->shut);
-    for (size_t i = 0; i < n; i++) {
-        ps__stream_drain(streams[i]);
-        ps__stream_unref(streams[i]);
+    while ((st = next_to_tell(s))) {
+        ps__stream_drain(st);
+        ps__stream_unref(st);
     }
-    free(streams);
+    ps__room_open(&s->room);
+    ps__services_drain(s);
 }
 
 static bool no_call_is_left(const struct ps_server *s)
 {
-    return s->live == 0;
+    return s->live == s->n_served;
 }
 
 static bool no_connection_is_left(const struct ps_server *s)
@@ -356,9 +429,11 @@ static bool wait_until(struct ps_server *s, bool (*reached)(const struct ps_serv
 
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
 {
-    const uint64_t patience = 2 * PS_SECOND;
+    const uint64_t patience = PS_SECOND, moment = 500 * PS_MS;
     ps_server_drain(s);
     bool answered = wait_until(s, no_call_is_left, ps_now() + grace_ns);
+    // Clients go by themselves once they have read what there is; one that writes to a closed connection reads no more.
+    wait_until(s, no_connection_is_left, ps_now() + (grace_ns < moment ? grace_ns : moment));
     grpc_server_cancel_all_calls(s->grpc);
     if (!wait_until(s, no_connection_is_left, ps_now() + patience))
         return PS_STOP_STUCK;  // the core closes no connection that it still writes to
@@ -367,6 +442,7 @@ enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
     for (int i = 0; i < s->n_threads; i++)
         pthread_join(s->threads[i], NULL);
     grpc_server_destroy(s->grpc);
+    grpc_resource_quota_unref(s->quota);
     ps_cq_fini(&s->cq);
     ps_loans_settle(&s->loans);
     return answered ? PS_STOP_DONE : PS_STOP_CUT;

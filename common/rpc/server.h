@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gRPC server: both services of the contract, and the gathered stream.
+// The gRPC server: the services of the contract, the gathered stream, and small services beside them.
 //
-// Receives from: the network. Hands to: one callback, for every request of either transport. Threads: its own poll
-// the completion queue and run the callback, which must not block; ps_call_reply may be called from any thread, with
-// no lock held that the release of a slice could want.
+// Receives from: the network. Hands to: one callback, for every request of either transport; those beside the contract
+// to callbacks of their own. Threads: its own poll the completion queue and run the callbacks, which must not block;
+// ps_call_reply may be called from any thread, with no lock held that the release of a slice could want.
 //
 // Requests of one stream are handed over in order, one at a time. A stream with too much unanswered, or too many
-// replies that its client does not read, is not read from until that is gone. Unary calls beyond a bound are answered
-// with RESOURCE_EXHAUSTED. A call whose client is gone stays with the handler until it is answered; the answer is
-// dropped.
+// replies that its client does not read, is not read from until that is gone. A call whose client is gone stays with
+// the handler until it is answered; the answer is dropped.
+//
+// What is in flight has one budget over all clients and both transports, options.bytes. Where a message does not fit it
+// is not read yet: its sender waits. Unary calls beyond the bounds, and streams beyond one per PS_STREAM_SHARE of the
+// budget, are answered with RESOURCE_EXHAUSTED. A call that is parked counts with its own memory and that of its
+// request: of a request in a large message, the handler best keeps a copy.
+//
+// Messages that have arrived in part are the core's. It reports nothing of them, but has a bound too, twice the budget:
+// past it, it ends calls with RESOURCE_EXHAUSTED, streams among them.
 #ifndef PS_COMMON_RPC_SERVER_H
 #define PS_COMMON_RPC_SERVER_H
 
@@ -21,10 +28,16 @@
 #include "common/slice.h"
 
 enum {
-    PS_STREAM_BYTES = 64 << 20,  // admitted and not answered, or answered and not sent, per stream
-    PS_STREAM_CALLS = 4096,      // likewise; also the most records one message may bring
-    PS_UNARY_BYTES = 256 << 20,  // admitted and not answered, of a server
-    PS_UNARY_CALLS = 4096,
+    PS_STREAM_BYTES = 64 << 20,   // requests of a stream that are not answered; at most a quarter of the budget
+    PS_STREAM_ANSWERS = 8 << 20,  // answers of a stream that are not sent: no request is handed over while there are
+    PS_STREAM_SHARE = 256 << 10,  // of the budget
+    PS_STREAM_CALLS = 64,         // of a stream, whatever others have
+    PS_MESSAGE_RECORDS = 4096,    // in one message
+    PS_SERVER_CALLS = 64 << 10,  // not answered or not sent, of all clients; at most what a quarter of the budget holds
+    PS_SERVER_BYTES = 512 << 20,    // the budget, unless said otherwise
+    PS_SERVICE_CALLS = 1024,        // open, per method beside the contract
+    PS_SERVICE_REQUEST_MAX = 4096,  // bytes
+    PS_WATCHED_MAX = 64,            // bytes of a reply that is watched
 };
 
 struct ps_server;
@@ -37,12 +50,29 @@ struct ps_call {
     void *user;              // options.call_bytes, zeroed, aligned for anything
 };
 
+// A method outside of the contract, of small messages that are answered at once.
+struct ps_service_method {
+    const char *path;  // "/grpc.health.v1.Health/Check"
+    enum ps_service_kind {
+        PS_SERVICE_UNARY,  // a request, its reply
+        PS_SERVICE_EACH,   // a stream: each request has its reply, in order
+        PS_SERVICE_WATCH,  // a request; its reply now, and again whenever ps_server_changed finds another one
+    } kind;
+    // Appends the message to *reply (empty). An error ends the call. By any of the server's threads, any number at once,
+    // or by that of ps_server_changed; does not block.
+    enum ps_code (*answer)(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e);
+    void *ctx;
+};
+
 struct ps_server_options {
     bool insecure;      // allow addresses that other hosts can reach
     int threads;        // that poll; 0: PS_SERVER_THREADS
+    size_t bytes;       // in flight; 0: PS_SERVER_BYTES
     size_t call_bytes;  // room for the handler in each call
     void (*call)(void *ctx, struct ps_call *call);
     void *ctx;
+    const struct ps_service_method *methods;  // beside the contract; live as long as the server
+    size_t n_methods;
 };
 
 enum { PS_SERVER_THREADS = 2 };
@@ -52,6 +82,10 @@ enum { PS_SERVER_THREADS = 2 };
 enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
                              struct ps_server **server, struct ps_error *e);
 int ps_server_port(const struct ps_server *s, size_t i);  // of the i-th address; 0: a unix socket
+void ps_server_changed(struct ps_server *s);              // what is watched is looked at again
+
+// Bytes of requests taken in and not answered, and of answers not sent.
+size_t ps_server_queued(const struct ps_server *s);
 
 // From now on nothing new is taken; each stream ends with UNAVAILABLE as soon as its requests are answered.
 void ps_server_drain(struct ps_server *s);
@@ -61,8 +95,9 @@ enum ps_stop {
     PS_STOP_STUCK,  // a client neither reads nor goes: the server lives on. Stop it again, or leave it and exit.
 };
 
-// Drains, waits up to grace_ns for the last replies to be sent, cuts what is left and ends the threads; no reply's slice
-// is in use then. Calls that the handler still has must be answered all the same.
+// Drains, waits up to grace_ns for the last replies to be sent and then a moment for the clients to read them and go,
+// cuts what is left and ends the threads; no reply's slice is in use then. Calls that the handler still has must be
+// answered all the same.
 enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns);
 void ps_server_destroy(struct ps_server *s);  // stopped, not stuck
 

@@ -5,9 +5,11 @@
 //     server.c         addresses, threads, start and end; what is taken up
 //     server_unary.c   a unary call
 //     server_stream.c  a gathered stream and its records
+//     server_service.c a call beside the contract
+//     server_room.c    the budget of bytes
 //
-// Locks: the server's, and one per stream; never both at once, and no function of the gRPC core is called with either
-// held: it may drop slices, whose owners may do anything.
+// Locks: the server's, the room's, and one per stream and call of a service; never two at once, and no function of the
+// gRPC core is called with any held: it may drop slices, whose owners may do anything.
 #ifndef PS_COMMON_RPC_SERVER_INSIDE_H
 #define PS_COMMON_RPC_SERVER_INSIDE_H
 
@@ -20,14 +22,86 @@
 #include "common/rpc/server.h"
 
 struct ps__stream;
+struct ps__served;
 struct ps__record;
 struct ps__message;
 
 TAILQ_HEAD(ps__records, ps__record);
 STAILQ_HEAD(ps__messages, ps__message);
 
+// A method beside the contract.
+struct ps__service {
+    const struct ps_service_method *method;
+    void *registered;     // with the core
+    atomic_size_t calls;  // open
+};
+
+// What receives one message at a time: a stream, a unary call.
+struct ps__receiver {
+    TAILQ_ENTRY(ps__receiver) link;      // waiting or receiving
+    TAILQ_ENTRY(ps__receiver) also;      // on the way from one to the other
+    void (*go)(struct ps__receiver *r);  // receive now: it had to wait
+    size_t own;                          // requests that it has already
+    size_t expected;                     // what it is charged
+    uint64_t since;                      // receiving
+    bool beyond;
+};
+
+TAILQ_HEAD(ps__receivers, ps__receiver);
+
+// What sends answers that have room.
+struct ps__sender {
+    TAILQ_ENTRY(ps__sender) link;
+    grpc_call *call;
+    uint64_t since;
+    bool cut;
+};
+
+// The budget, and what is taken of it:
+//
+//     requests     half, for received messages, as long as anyone has a slice of them; together with what is expected
+//                  of those that receive. A quarter more for those that have less than a share of their own.
+//     call_bytes   a quarter, for the calls themselves: those that are parked have little else
+//     answers      half as much again; most of their memory is not ours, but of those they were lent from
+struct ps__room {
+    size_t bytes;
+    atomic_size_t requests, answers, calls, call_bytes;
+    atomic_size_t unary_bytes;  // what a unary call is expected to bring: the largest of late
+    atomic_size_t n_waiting;
+    pthread_mutex_t lock;  // all below, and the receivers in it
+    struct ps__receivers waiting, receiving;
+    TAILQ_HEAD(, ps__sender) sending;  // the longest first
+    size_t expected;                   // of those that receive
+    int beyond;                        // that receive without room
+    bool open;                         // the server ends: nobody waits any more
+};
+
+// Bytes of a call beside its request: ours and the core's.
+enum { PS__RECORD_BYTES = 1 << 10, PS__UNARY_BYTES = 16 << 10 };
+
+void ps__room_init(struct ps__room *room, size_t bytes);
+void ps__room_fini(struct ps__room *room);
+size_t ps__room_used(const struct ps__room *room);
+// Calls are taken whatever it says; true: they were within the bounds. Returned with the same numbers.
+bool ps__room_take_calls(struct ps__room *room, size_t n, size_t bytes);
+void ps__room_return_calls(struct ps__room *room, size_t n, size_t bytes);
+bool ps__room_has_calls(const struct ps__room *room);
+bool ps__room_has_answers(const struct ps__room *room);
+bool ps__room_is_full(const struct ps__room *room);  // of requests, beyond any waiting
+// Between begin and end the core sends `call` what was counted as answers. Where there is no room for others' and it
+// takes long, the call is cancelled.
+void ps__room_begin_send(struct ps__room *room, struct ps__sender *s, grpc_call *call);
+void ps__room_end_send(struct ps__room *room, struct ps__sender *s);
+// May r, which has `own` bytes of requests, receive a message of about `expected`? True: it begins at once; false:
+// r->go follows on a thread that polls. Either way ps__room_received follows.
+bool ps__room_ask(struct ps__room *room, struct ps__receiver *r, size_t own, size_t expected);
+void ps__room_received(struct ps__room *room, struct ps__receiver *r);
+void ps__room_work(struct ps__room *room);  // on a thread that polls, after each event and every now and then
+void ps__room_open(struct ps__room *room);  // lets everyone in
+
 struct ps_server {
     struct ps_server_options options;
+    struct ps__room room;
     struct ps_cq cq;
     struct ps_loans loans;
     grpc_server *grpc;
@@ -35,14 +109,18 @@ struct ps_server {
     int n_threads;
     int *ports;
     struct ps_event shut;  // the core's: no call and no connection is left
-    atomic_size_t refs;    // the owner's, and one per unary call and stream
-    atomic_size_t unary_calls, unary_bytes;
+    atomic_size_t refs;    // the owner's, and one per unary call, stream, call of a service and received message
+    grpc_resource_quota *quota;
+    struct ps__service *services;  // options.n_methods
 
     pthread_mutex_t lock;
     pthread_cond_t changed;  // live or is_shut
-    size_t live;             // unary calls and streams
+    size_t live;             // unary calls, streams and
+    size_t n_served;         // calls of services
+    size_t n_streams;
     bool draining, is_shut;
     TAILQ_HEAD(, ps__stream) streams;
+    TAILQ_HEAD(, ps__served) served;
 };
 
 // A call as the server knows it: the first member of each kind of call, which the handler's part follows in memory.
@@ -50,7 +128,7 @@ struct ps__call {
     struct ps_call call;
     struct ps_server *server;
     void (*reply)(struct ps__call *call, enum ps_code code, const char *text, struct ps_rope *body);
-    size_t bytes;  // of the request, as admitted
+    size_t bytes;  // of a record's request; then of the answer
 };
 
 // A stream's life:
@@ -61,26 +139,34 @@ struct ps__call {
 struct ps__stream {
     struct ps_server *server;
     TAILQ_ENTRY(ps__stream) link;  // in the server's, under its lock
+    bool told;                     // to drain; likewise
     grpc_call *grpc;
     atomic_size_t refs;  // one per operation of the core and per record that is not answered
     struct ps_event received, sent, closed, ended;
+    struct ps__receiver receiver;
+    struct ps__sender sender;
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
+    atomic_size_t answer_bytes;  // outbox, and being sent; changed under the lock
 
     pthread_mutex_t lock;  // all below
     enum { PS__OPEN, PS__ENDING, PS__FAILED, PS__CUT } state;
     struct ps_error status;   // what it ends with
     bool receiving, sending;  // an operation of the core is under way
     bool status_sent;
-    bool handling;                  // some thread hands over requests: others leave theirs in the inbox
-    bool corked;                    // that thread makes replies faster than they need to be sent
-    struct ps__messages inbox;      // received, not handed over
-    struct ps__records outbox;      // answered, not sent
-    size_t unanswered;              // records
-    size_t load_calls, load_bytes;  // inbox, unanswered and outbox
+    bool handling;              // some thread hands over requests: others leave theirs in the inbox
+    bool corked;                // that thread makes replies faster than they need to be sent
+    struct ps__messages inbox;  // received
+    struct ps__records todo;    // taken apart, not handed over; the handling thread's
+    struct ps__records outbox;  // answered, not sent
+    size_t n_todo;
+    size_t unanswered;     // records, todo included
+    size_t request_bytes;  // inbox and unanswered
+    size_t sending_bytes;  // of answer_bytes
+    size_t last_bytes;     // of the last message
 };
 
-// Zeroed memory for a kind of call of `size` bytes and the handler's part.
+// Zeroed memory for a kind of call of `size` bytes and the handler's part. NULL: no memory.
 void *ps__call_alloc(struct ps_server *s, size_t size);
 
 // A call begins and ends; stream NULL: it is unary. The server lives until the last one has left. enter: true where
@@ -88,16 +174,24 @@ void *ps__call_alloc(struct ps_server *s, size_t size);
 bool ps__server_enter(struct ps_server *s, struct ps__stream *stream);
 void ps__server_leave(struct ps_server *s, struct ps__stream *stream);
 
+// A received message's rope, which is in the room until the last of its slices is dropped. Takes over the buffer.
+// False: no memory.
+bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_rope *out);
+// Ends a call of the core's for which there is no memory, with RESOURCE_EXHAUSTED.
+void ps__server_drop_call(grpc_call *grpc);
+
 // When the handler has to answer so that the answer is there before the client stops waiting.
 uint64_t ps__answer_by(uint64_t now, uint64_t deadline);
 
-// A call of the core's, just taken up, is handed over to one of these. request may be NULL.
-void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline, grpc_byte_buffer *request);
+// A call of the core's, just taken up, is handed over to one of these.
+void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline);
 void ps__unary_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text);
 void ps__stream_begin(struct ps_server *s, grpc_call *grpc);
+void ps__service_begin(struct ps_server *s, struct ps__service *service, grpc_call *grpc);
 
 bool ps__stream_try_ref(struct ps__stream *st);  // under the server's lock; false: it is being freed
 void ps__stream_unref(struct ps__stream *st);
 void ps__stream_drain(struct ps__stream *st);
+void ps__services_drain(struct ps_server *s);
 
 #endif

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A gathered stream. Messages are received one after the other; each is taken apart and its records handed over in
-// order, by one thread at a time. The next message is received meanwhile. Answers wait in the outbox while another
-// message is being sent or handed over, so that a burst of requests is answered with few messages.
+// order, by one thread at a time. The next message is received meanwhile, once there is room for it. Answers wait in the
+// outbox while another message is being sent or handed over, so that a burst of requests is answered with few messages.
+// While there are too many of them, no request is handed over.
 //
 // Every function that changes the state ends with unlock_and_advance(): it looks what can be started now.
 #include <stdio.h>
@@ -54,16 +55,21 @@ void ps__stream_unref(struct ps__stream *st)
     if (st->outgoing)
         grpc_byte_buffer_destroy(st->outgoing);
     grpc_call_unref(st->grpc);
+    atomic_fetch_sub(&s->room.answers, st->answer_bytes);
     ps__server_leave(s, st);
     pthread_mutex_destroy(&st->lock);
     free(st);
 }
 
-static struct ps__message *message_new(grpc_byte_buffer *buffer)
+static struct ps__message *message_new(struct ps_server *s, grpc_byte_buffer *buffer)
 {
-    struct ps__message *m = ps_alloc(sizeof *m);
-    ps_rope_from_buffer(&m->bytes, buffer);
-    return m;
+    struct ps__message *m = ps_try_alloc(sizeof *m);
+    if (m && ps__server_received(s, buffer, &m->bytes))
+        return m;
+    if (!m)
+        grpc_byte_buffer_destroy(buffer);
+    free(m);
+    return NULL;
 }
 
 static void message_free(struct ps__message *m)
@@ -75,6 +81,7 @@ static void message_free(struct ps__message *m)
 
 static void record_free(struct ps__record *r)
 {
+    ps__room_return_calls(&r->base.server->room, 1, PS__RECORD_BYTES);
     ps_rope_clear(&r->base.call.request);
     ps_rope_clear(&r->body);
     free(r->text);
@@ -92,11 +99,24 @@ static void records_free(struct ps__records *list)
 
 // ---- what can be started ------------------------------------------------------------------------------------------
 
+static size_t request_limit(const struct ps_server *s)
+{
+    return s->room.bytes / 4 < PS_STREAM_BYTES ? s->room.bytes / 4 : PS_STREAM_BYTES;
+}
+
 // At most one message waits besides the one that is handed over: how many records it brings is not known yet.
 static bool may_receive(const struct ps__stream *st)
 {
-    return st->state == PS__OPEN && !st->receiving && STAILQ_EMPTY(&st->inbox) && st->load_calls < PS_STREAM_CALLS &&
-           st->load_bytes < PS_STREAM_BYTES;
+    return st->state == PS__OPEN && !st->receiving && STAILQ_EMPTY(&st->inbox) &&
+           st->request_bytes < request_limit(st->server) &&
+           (st->unanswered < PS_STREAM_CALLS || ps__room_has_calls(&st->server->room));
+}
+
+// May more requests be handed over? Where the server has too many answers, until one is there.
+static bool may_answer(const struct ps__stream *st)
+{
+    size_t bytes = atomic_load_explicit(&st->answer_bytes, memory_order_relaxed);
+    return bytes == 0 || (bytes < PS_STREAM_ANSWERS && ps__room_has_answers(&st->server->room));
 }
 
 // Moves what the next message takes from the outbox to *out.
@@ -107,14 +127,26 @@ static void take(struct ps__stream *st, struct ps__records *out)
     if (st->sending || st->corked || st->state >= PS__FAILED)
         return;
     while ((r = TAILQ_FIRST(&st->outbox)) && n < PS_GATHER_RECORDS) {
-        bytes += r->base.bytes;
-        if (n++ && bytes > PS_GATHER_BYTES)
+        if (n && bytes + r->base.bytes > PS_GATHER_BYTES)
             break;
+        n++;
+        bytes += r->base.bytes;
         TAILQ_REMOVE(&st->outbox, r, link);
         TAILQ_INSERT_TAIL(out, r, link);
-        st->load_bytes -= r->base.bytes;
-        st->load_calls--;
     }
+    st->sending_bytes = bytes;
+}
+
+static bool must_hand_over(const struct ps__stream *st)
+{
+    return !st->handling && (!STAILQ_EMPTY(&st->inbox) || st->n_todo) && (st->state >= PS__FAILED || may_answer(st));
+}
+
+// Answers that are sent, or that nobody wants.
+static void forget_answers(struct ps__stream *st, size_t bytes)
+{
+    st->answer_bytes -= bytes;
+    atomic_fetch_sub(&st->server->room.answers, bytes);
 }
 
 static bool may_end(const struct ps__stream *st)
@@ -123,18 +155,26 @@ static bool may_end(const struct ps__stream *st)
     return !st->status_sent && !st->sending && (st->state == PS__FAILED || (st->state == PS__ENDING && answered));
 }
 
-static void start_receive(struct ps__stream *st);
+static void start_receive(struct ps__stream *st, size_t own);
 static void start_send(struct ps__stream *st, struct ps__records *records);
 static void start_status(struct ps__stream *st);
+static void drop_answers(struct ps__stream *st, struct ps__records *dropped)
+{
+    struct ps__record *r;
+    TAILQ_FOREACH(r, &st->outbox, link)
+    forget_answers(st, r->base.bytes);
+    TAILQ_CONCAT(dropped, &st->outbox, link);
+}
 
 // Expects the lock held, and lets go of it. The caller has a reference.
 static void unlock_and_advance(struct ps__stream *st)
 {
     struct ps__records send = TAILQ_HEAD_INITIALIZER(send), dropped = TAILQ_HEAD_INITIALIZER(dropped);
     if (st->state >= PS__FAILED)
-        TAILQ_CONCAT(&dropped, &st->outbox, link);
+        drop_answers(st, &dropped);
     take(st, &send);
     bool receiving = may_receive(st), sending = !TAILQ_EMPTY(&send);
+    size_t own = st->request_bytes;
     st->receiving |= receiving;
     st->sending |= sending;
     bool ending = may_end(st);
@@ -142,7 +182,7 @@ static void unlock_and_advance(struct ps__stream *st)
     pthread_mutex_unlock(&st->lock);
 
     if (receiving)
-        start_receive(st);
+        start_receive(st, own);
     if (sending)
         start_send(st, &send);
     if (ending)
@@ -150,22 +190,51 @@ static void unlock_and_advance(struct ps__stream *st)
     records_free(&dropped);
 }
 
-// A batch with one operation; while it is under way it has a reference.
-static void start(struct ps__stream *st, const grpc_op *op, struct ps_event *ev)
+// A batch with one operation; while it is under way it has a reference. False: the queue is shut down.
+static bool start(struct ps__stream *st, const grpc_op *op, struct ps_event *ev)
 {
     stream_ref(st);
     if (ps_cq_batch(&st->server->cq, st->grpc, op, 1, ev))
-        return;
+        return true;
     pthread_mutex_lock(&st->lock);
     st->state = PS__CUT;
     unlock_and_advance(st);
     ps__stream_unref(st);
+    return false;
 }
 
-static void start_receive(struct ps__stream *st)
+// There is room: by the stream's own question, or by ps__room_work, for which it keeps a reference.
+static void receive(struct ps__stream *st)
 {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &st->incoming};
-    start(st, &op, &st->received);
+    if (!start(st, &op, &st->received))
+        ps__room_received(&st->server->room, &st->receiver);
+}
+
+static void receive_late(struct ps__receiver *r)
+{
+    struct ps__stream *st = PS_CONTAINER(r, struct ps__stream, receiver);
+    receive(st);
+    ps__stream_unref(st);
+}
+
+static void start_receive(struct ps__stream *st, size_t own)
+{
+    stream_ref(st);
+    if (ps__room_ask(&st->server->room, &st->receiver, own, st->last_bytes))
+        receive_late(&st->receiver);
+}
+
+static void end_with(struct ps__stream *st, int state, enum ps_code code, const char *text);
+
+// What was taken to be sent is lost, and so is the stream: its client asks again.
+static void fail_send(struct ps__stream *st)
+{
+    pthread_mutex_lock(&st->lock);
+    forget_answers(st, st->sending_bytes);
+    st->sending = false;
+    pthread_mutex_unlock(&st->lock);
+    end_with(st, PS__FAILED, PS_RESOURCE_EXHAUSTED, "no memory for the answers");
 }
 
 static void start_send(struct ps__stream *st, struct ps__records *records)
@@ -186,8 +255,14 @@ static void start_send(struct ps__stream *st, struct ps__records *records)
     }
     records_free(records);
     st->outgoing = ps_rope_to_buffer(&message, &st->server->loans);
+    if (!st->outgoing) {
+        fail_send(st);
+        return;
+    }
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
-    start(st, &op, &st->sent);
+    ps__room_begin_send(&st->server->room, &st->sender, st->grpc);
+    if (!start(st, &op, &st->sent))
+        ps__room_end_send(&st->server->room, &st->sender);
 }
 
 static void start_status(struct ps__stream *st)
@@ -223,14 +298,16 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     struct ps__stream *st = r->stream;
     size_t admitted = r->base.bytes;
     r->code = code;
-    r->text = code ? ps_strdup(text) : NULL;
+    r->text = code ? ps_try_strdup(text) : NULL;  // without memory, the code alone
     ps_rope_move(&r->body, body);
     r->base.bytes = r->body.len + PS_RECORD_OVERHEAD + (r->text ? strlen(r->text) : 0);
     ps_rope_clear(&r->base.call.request);
 
     pthread_mutex_lock(&st->lock);
     st->unanswered--;
-    st->load_bytes += r->base.bytes - admitted;
+    st->request_bytes -= admitted;
+    st->answer_bytes += r->base.bytes;
+    atomic_fetch_add(&st->server->room.answers, r->base.bytes);
     TAILQ_INSERT_TAIL(&st->outbox, r, link);  // a stream that has failed drops it
     unlock_and_advance(st);
     ps__stream_unref(st);
@@ -239,6 +316,9 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
 static struct ps__record *record_new(struct ps__stream *st, struct ps_record *in, size_t bytes, uint64_t now)
 {
     struct ps__record *r = ps__call_alloc(st->server, sizeof *r);
+    if (!r)
+        return NULL;
+    ps__room_take_calls(&st->server->room, 1, PS__RECORD_BYTES);
     r->base.reply = record_reply;
     r->base.bytes = bytes;
     r->base.call.method = (int)in->method;
@@ -258,12 +338,16 @@ static enum ps_code take_apart(struct ps__stream *st, const struct ps_rope *mess
     for (*n = 0; offset < message->len; ++*n) {
         struct ps_record in;
         size_t start = offset;
-        if (*n == PS_STREAM_CALLS)
-            return ps_fail(e, PS_RESOURCE_EXHAUSTED, "StreamMessage: more than %d records", PS_STREAM_CALLS);
+        if (*n == PS_MESSAGE_RECORDS)
+            return ps_fail(e, PS_RESOURCE_EXHAUSTED, "StreamMessage: more than %d records", PS_MESSAGE_RECORDS);
         enum ps_code code = ps_record_next(message, &offset, &in, e);
         if (code)
             return code;
-        struct ps__record *r = record_new(st, &in, offset - start, now);
+        struct ps__record *r = in.body.broken ? NULL : record_new(st, &in, offset - start, now);
+        if (!r) {
+            ps_rope_clear(&in.body);
+            return ps_no_memory(e, "a request");
+        }
         TAILQ_INSERT_TAIL(out, r, link);
     }
     return PS_OK;
@@ -282,51 +366,85 @@ static void hand_over_record(struct ps__record *r)
     ps_call_reply(&r->base.call, PS_UNIMPLEMENTED, text, NULL);
 }
 
-static void hand_over_message(struct ps__stream *st, const struct ps_rope *message)
+// The next message's records become what is to do.
+static void open_message(struct ps__stream *st, struct ps__message *m)
 {
-    struct ps__records records = TAILQ_HEAD_INITIALIZER(records);
-    struct ps__record *r;
     struct ps_error e;
     size_t n;
-    enum ps_code code = take_apart(st, message, &records, &n, &e);
+    enum ps_code code = take_apart(st, &m->bytes, &st->todo, &n, &e);
     if (code) {
-        records_free(&records);
+        records_free(&st->todo);
         end_with(st, PS__FAILED, code, e.text);
-        return;
+        n = 0;
     }
     atomic_fetch_add(&st->refs, n);
     pthread_mutex_lock(&st->lock);
+    st->n_todo = n;
     st->unanswered += n;
-    st->load_calls += n;
+    if (code)
+        st->request_bytes -= m->bytes.len;
     pthread_mutex_unlock(&st->lock);
-    while ((r = TAILQ_FIRST(&records))) {
-        TAILQ_REMOVE(&records, r, link);
+    message_free(m);
+}
+
+// Hands over what is to do, as long as its answers have room. Returns how many.
+static size_t hand_over_records(struct ps__stream *st)
+{
+    struct ps__record *r;
+    size_t n = 0;
+    for (; (r = TAILQ_FIRST(&st->todo)) && may_answer(st); n++) {
+        TAILQ_REMOVE(&st->todo, r, link);
         hand_over_record(r);
     }
+    return n;
+}
+
+// Nobody waits for them any more.
+static size_t drop_records(struct ps__stream *st)
+{
+    struct ps__record *r;
+    size_t n = 0;
+    for (; (r = TAILQ_FIRST(&st->todo)); n++) {
+        TAILQ_REMOVE(&st->todo, r, link);
+        ps_call_reply(&r->base.call, PS_CANCELLED, "", NULL);
+    }
+    return n;
 }
 
 // By the thread that set st->handling.
 static void hand_over(struct ps__stream *st)
 {
-    struct ps__message *m;
     pthread_mutex_lock(&st->lock);
-    while ((m = STAILQ_FIRST(&st->inbox))) {
+    while ((st->n_todo || !STAILQ_EMPTY(&st->inbox)) && (st->state >= PS__FAILED || may_answer(st))) {
         bool wanted = st->state < PS__FAILED;
-        STAILQ_REMOVE_HEAD(&st->inbox, link);
+        struct ps__message *m = st->n_todo ? NULL : STAILQ_FIRST(&st->inbox);
+        if (m)
+            STAILQ_REMOVE_HEAD(&st->inbox, link);
         st->corked = true;
         pthread_mutex_unlock(&st->lock);
 
-        if (wanted)
-            hand_over_message(st, &m->bytes);
-        message_free(m);
+        if (m)
+            open_message(st, m);
+        size_t n = wanted ? hand_over_records(st) : drop_records(st);
 
         pthread_mutex_lock(&st->lock);
         st->corked = false;
+        st->n_todo -= n;
         unlock_and_advance(st);
         pthread_mutex_lock(&st->lock);
     }
     st->handling = false;
     unlock_and_advance(st);
+}
+
+// After an event: as unlock_and_advance, and requests that can be handed over are.
+static void unlock_and_work(struct ps__stream *st)
+{
+    bool handing = must_hand_over(st);
+    st->handling |= handing;
+    unlock_and_advance(st);
+    if (handing)
+        hand_over(st);
 }
 
 // ---- events -------------------------------------------------------------------------------------------------------
@@ -335,38 +453,41 @@ static void on_received(struct ps_event *ev, bool ok)
 {
     (void)ok;  // without a message, nothing more comes: said the client, or lost is the connection
     struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, received);
-    struct ps__message *m = st->incoming ? message_new(st->incoming) : NULL;
-    bool handle = false;
+    bool came = st->incoming != NULL;
+    struct ps__message *m = came ? message_new(st->server, st->incoming) : NULL;
     st->incoming = NULL;
+    ps__room_received(&st->server->room, &st->receiver);
 
     pthread_mutex_lock(&st->lock);
     st->receiving = false;
-    if (!m && st->state == PS__OPEN) {
+    if (!came && st->state == PS__OPEN) {
         st->state = PS__ENDING;
+    } else if (!m && st->state == PS__OPEN) {
+        st->state = PS__FAILED;
+        ps_fail(&st->status, PS_RESOURCE_EXHAUSTED, "no memory for a message");
     } else if (m && st->state == PS__OPEN) {
         STAILQ_INSERT_TAIL(&st->inbox, m, link);
-        st->load_bytes += m->bytes.len;
-        handle = !st->handling;
-        st->handling = true;
+        st->request_bytes += m->bytes.len;
+        st->last_bytes = m->bytes.len;
         m = NULL;
     }
-    unlock_and_advance(st);
+    unlock_and_work(st);
     message_free(m);  // came after the end
-    if (handle)
-        hand_over(st);
     ps__stream_unref(st);
 }
 
 static void on_sent(struct ps_event *ev, bool ok)
 {
     struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, sent);
+    ps__room_end_send(&st->server->room, &st->sender);
     grpc_byte_buffer_destroy(st->outgoing);
     st->outgoing = NULL;
     pthread_mutex_lock(&st->lock);
     st->sending = false;
+    forget_answers(st, st->sending_bytes);
     if (!ok)
         st->state = PS__CUT;
-    unlock_and_advance(st);
+    unlock_and_work(st);
     ps__stream_unref(st);
 }
 
@@ -382,23 +503,53 @@ static void on_closed(struct ps_event *ev, bool ok)
     struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, closed);
     pthread_mutex_lock(&st->lock);
     st->state = PS__CUT;
-    unlock_and_advance(st);
+    unlock_and_work(st);
     ps__stream_unref(st);
 }
 
-void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
+static bool too_many_streams(struct ps_server *s)
 {
-    struct ps__stream *st = ps_alloc(sizeof *st);
+    size_t most = s->room.bytes / PS_STREAM_SHARE;
+    pthread_mutex_lock(&s->lock);
+    bool many = s->n_streams >= most;
+    pthread_mutex_unlock(&s->lock);
+    return many;
+}
+
+static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
+{
+    struct ps__stream *st = ps_try_alloc(sizeof *st);
+    if (!st)
+        return NULL;
     st->server = s;
     st->grpc = grpc;
     st->received.fn = on_received;
     st->sent.fn = on_sent;
     st->ended.fn = on_ended;
     st->closed.fn = on_closed;
+    st->receiver.go = receive_late;
+    st->last_bytes = PS_STREAM_SHARE;
     STAILQ_INIT(&st->inbox);
+    TAILQ_INIT(&st->todo);
     TAILQ_INIT(&st->outbox);
     pthread_mutex_init(&st->lock, NULL);
-    atomic_init(&st->refs, 2);  // this function's, and that of the operations below until they end the stream
+    atomic_init(&st->refs, 2);  // ps__stream_begin's, and that of its operations until they end the stream
+    return st;
+}
+
+void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
+{
+    char text[96];
+    if (too_many_streams(s)) {
+        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->room.bytes / PS_STREAM_SHARE);
+        ps__unary_refuse(s, grpc, PS_RESOURCE_EXHAUSTED, text);
+        return;
+    }
+    struct ps__stream *st = stream_new(s, grpc);
+    if (!st) {
+        ps__server_drop_call(grpc);
+        return;
+    }
     bool draining = ps__server_enter(s, st);
 
     grpc_op ops[] = {

@@ -4,5 +4,7 @@ dist_man_MANS += psd/psd.8
 psd_psd_SOURCES = \
 	psd/main.c \
 	psd/options.c psd/options.h \
+	psd/rpc/health.c psd/rpc/health.h \
+	psd/rpc/reflection.c psd/rpc/reflection.h \
 	psd/rpc/rpc.c psd/rpc/rpc.h
-psd_psd_LDADD = libpsdcore.la libpscore.la libpsrpc.la libcommon.la $(UV_LIBS) $(GRPC_LIBS) -lm
+psd_psd_LDADD = libpsdcore.la libpscore.la libpsrpc.la libcommon.la libstandardproto.la $(UV_LIBS) $(GRPC_LIBS) -lm

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,12 +12,17 @@
 #include "common/log.h"
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
+#include "psd/rpc/health.h"
+#include "psd/rpc/reflection.h"
 
 struct psd_rpc {
     struct psd_world world;
     struct ps_client *peers;
     struct ps_server *server;  // NULL: not started
     struct psd_core *core;
+    struct psd_health health;
+    struct psd_reflection *reflection;  // NULL: not started
+    struct ps_service_method standard[4];
 };
 
 // ---- calls in -----------------------------------------------------------------------------------------------------
@@ -105,18 +111,26 @@ static uint64_t world_wall(void *ctx)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+static uint64_t world_queued(void *ctx)
+{
+    const struct psd_rpc *r = ctx;
+    return r->server ? ps_server_queued(r->server) : 0;
+}
+
 // ---- start and end ------------------------------------------------------------------------------------------------
 
 struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
 {
     struct psd_rpc *r = ps_alloc(sizeof *r);
     r->peers = ps_client_create(peers, n);
+    psd_health_init(&r->health);
     r->world = (struct psd_world){
         .ctx = r,
         .now = world_now,
         .random = world_random,
         .resident = world_resident,
         .wall = world_wall,
+        .queued = world_queued,
         .send = world_send,
     };
     return r;
@@ -127,16 +141,39 @@ const struct psd_world *psd_rpc_world(struct psd_rpc *r)
     return &r->world;
 }
 
+// The services that every gRPC server has.
+static enum ps_code prepare_standard(struct psd_rpc *r, struct ps_error *e)
+{
+    const struct ps_service_method methods[] = {
+        {"/grpc.health.v1.Health/Check", PS_SERVICE_UNARY, psd_health_check, &r->health},
+        {"/grpc.health.v1.Health/Watch", PS_SERVICE_WATCH, psd_health_watch, &r->health},
+        {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", PS_SERVICE_EACH, psd_reflection_answer, NULL},
+        {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", PS_SERVICE_EACH, psd_reflection_answer,
+         NULL},
+    };
+    enum ps_code code = psd_reflection_create(&r->reflection, e);
+    if (code)
+        return code;
+    memcpy(r->standard, methods, sizeof methods);
+    r->standard[2].ctx = r->standard[3].ctx = r->reflection;
+    return PS_OK;
+}
+
 enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struct psd_rpc_listen *listen,
                            struct ps_error *e)
 {
     const struct ps_server_options options = {
         .insecure = listen->insecure,
         .threads = listen->threads,
+        .bytes = listen->bytes,
         .call_bytes = sizeof(struct inbound),
         .call = on_call,
         .ctx = r,
+        .methods = r->standard,
+        .n_methods = sizeof r->standard / sizeof *r->standard,
     };
+    if (prepare_standard(r, e))
+        return e->code;
     r->core = core;
     return ps_server_start(listen->addresses, listen->n, &options, &r->server, e);
 }
@@ -148,6 +185,8 @@ int psd_rpc_port(const struct psd_rpc *r, size_t i)
 
 void psd_rpc_drain(struct psd_rpc *r)
 {
+    psd_health_stop(&r->health);
+    ps_server_changed(r->server);
     ps_server_drain(r->server);
 }
 
@@ -164,6 +203,7 @@ void psd_rpc_destroy(struct psd_rpc *r)
 {
     if (r->server)
         ps_server_destroy(r->server);
+    psd_reflection_destroy(r->reflection);
     ps_client_destroy(r->peers);
     free(r);
 }

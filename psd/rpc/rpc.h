@@ -22,6 +22,7 @@ struct psd_rpc_listen {
     size_t n;
     bool insecure;  // addresses that other hosts can reach are allowed
     int threads;    // 0: the server's default
+    size_t bytes;   // of requests and answers in flight
 };
 
 // peers[i] is ps task i's address; the one of this task is there for its index only.

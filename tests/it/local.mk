@@ -3,8 +3,14 @@ check_PROGRAMS += tests/it/max_diff
 tests_it_max_diff_SOURCES = tests/it/max_diff.c
 tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
 
-TESTS += tests/it/install.sh tests/it/psctl.sh tests/it/run.sh
-EXTRA_DIST += tests/it/install.sh tests/it/lib.sh tests/it/psctl.sh tests/it/run.sh
+check_PROGRAMS += tests/it/load
+tests_it_load_SOURCES = tests/it/load.c tests/messages.h
+tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
+TESTS += tests/it/load.sh tests/it/bind.sh
+EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
+
+TESTS += tests/it/install.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
+EXTRA_DIST += tests/it/install.sh tests/it/lib.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/it/exactly_once
@@ -15,7 +21,7 @@ endif
 EXTRA_DIST += tests/it/exactly_once.sh
 
 if HAVE_PYTHON3
-TESTS += tests/it/python_client.py
+TESTS += tests/it/python_client.py tests/it/standard_services.py
 endif
-EXTRA_DIST += tests/it/python_client.py
+EXTRA_DIST += tests/it/python_client.py tests/it/standard_services.py
 EXTRA_DIST += tests/bench/train.sh

@@ -99,7 +99,7 @@ as_psd_says() {
     local asked planned
     start_psd tight --memory 100K || return 1
     "$workerd" --job "$examples/conv/job.yaml" --set strategy.name=parameter_server --set strategy.update=sync \
-        --set data.train_examples=64 --set data.test_examples=64 --workers 1 --ps "unix:$scratch/tight" --quiet 2>&1 | tee said
+        --set timeout=1 --set data.train_examples=64 --set data.test_examples=64 --workers 1 --ps "unix:$scratch/tight" --quiet 2>&1 | tee said
     kill -TERM "$psd_pid"
     asked=$(sed -nE 's/.* need ([0-9]+) bytes.*/\1/p' said)
     planned=$(needs "${plan_args[@]}" --workers 1)
@@ -155,6 +155,11 @@ ok "doctor: all well" says "2 live workers" ctl doctor
 ok "the cluster of a file" says "long" env -u TF_CONFIG "$psctl" --cluster <(printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch") status
 printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch" >cluster.yaml
 ok "the cluster of PSCTL_CLUSTER" says "long" env PSCTL_CLUSTER=cluster.yaml "$psctl" status
+
+tf_config="{\"cluster\": {\"ps\": [\"unix:$scratch/a0\", \"unix:$scratch/a1\"], \"worker\": [\"x:1\"]}}"
+ok "the cluster of TF_CONFIG" says "long" env TF_CONFIG="$tf_config" "$psctl" status
+ok "a TF_CONFIG that is wrong" fails_with 65 "TF_CONFIG" env TF_CONFIG='{"cluster": 3}' "$psctl" status
+ok "--cluster goes before TF_CONFIG" says "long" env TF_CONFIG='{"cluster": 3}' "$psctl" --cluster cluster.yaml status
 
 # On a terminal: a screen, q ends it, and the terminal is as it was.
 on_terminal() {

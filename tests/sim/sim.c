@@ -363,6 +363,12 @@ static uint64_t psd_resident(void *ctx)
     return 0;
 }
 
+static uint64_t psd_queued(void *ctx)
+{
+    (void)ctx;
+    return 0;
+}
+
 // What waits for the answer to a message from one psd to another.
 struct peer_call {
     void (*done)(void *, enum ps_code, const struct ps_rope *);

@@ -150,10 +150,13 @@ void sim_worker_start(struct sim_worker *w, struct sim *sim, const struct sim_jo
         w->weights[v] = (psc_tensor){d->name, ps_alloc(count * sizeof(float)), count, PSC_FLOAT32};
         w->gradients[v] = (psc_tensor){d->name, ps_alloc(count * sizeof(float)), count, PSC_FLOAT32};
     }
+    char names[16][24];
     const char *addresses[16];
     psc_cluster *cluster;
-    for (uint32_t i = 0; i < sim_tasks(sim); i++)
-        addresses[i] = "simulated:1";
+    for (uint32_t i = 0; i < sim_tasks(sim); i++) {
+        snprintf(names[i], sizeof names[i], "simulated:%u", i + 1);
+        addresses[i] = names[i];
+    }
     psc_cluster_create(addresses, sim_tasks(sim), &cluster, NULL);
     psc_options options = {.job = job->name,
                            .rank = (int)rank,

@@ -7,6 +7,7 @@
 //     n   a number follows (4 bytes): must be the next one of its stream
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,6 +200,35 @@ static enum ps_code ask_and_await(struct ps_client *c, bool stream, uint32_t tim
     return a->code;
 }
 
+// ---- a method beside the contract ---------------------------------------------------------------------------------
+
+#define WATCH_PATH "/test.Test/Watch"
+
+// What is watched: a number, which is told as "state N".
+static struct {
+    atomic_int state, answers;
+} watched;
+
+static enum ps_code tell_state(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "state %d", atomic_load(&watched.state));
+    assert_ptr_equal(ctx, &watched);
+    atomic_fetch_add(&watched.answers, 1);
+    if (request->len != 3)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "who asks?");
+    ps_rope_add(reply, ps_slice_copy(text, (size_t)n));
+    return PS_OK;
+}
+
+static const struct ps_service_method watch_method = {WATCH_PATH, PS_SERVICE_WATCH, tell_state, &watched};
+
+static void set_state(struct ps_server *s, int state)
+{
+    atomic_store(&watched.state, state);
+    ps_server_changed(s);
+}
+
 // ---- a server and a client of it ----------------------------------------------------------------------------------
 
 struct pair {
@@ -206,12 +236,18 @@ struct pair {
     struct core core;
     struct ps_server *server;
     struct ps_client *client;
+    size_t bytes;  // the server's budget
 };
 
 static void serve(struct pair *p, int threads)
 {
-    const struct ps_server_options options = {
-        .threads = threads, .call_bytes = sizeof(struct user), .call = on_call, .ctx = &p->core};
+    const struct ps_server_options options = {.threads = threads,
+                                              .bytes = p->bytes,
+                                              .call_bytes = sizeof(struct user),
+                                              .call = on_call,
+                                              .ctx = &p->core,
+                                              .methods = &watch_method,
+                                              .n_methods = 1};
     const char *address = p->address;
     struct ps_error e;
     if (ps_server_start(&address, 1, &options, &p->server, &e))
@@ -249,6 +285,15 @@ static void close_server(struct pair *p)
     assert_int_equal(ps_server_stop(p->server, 5 * PS_SECOND), PS_STOP_DONE);
     ps_server_destroy(p->server);
     p->server = NULL;
+}
+
+// Nothing is in flight any more.
+static void await_idle(struct pair *p)
+{
+    uint64_t until = ps_now() + WAIT_S * PS_SECOND;
+    while (ps_server_queued(p->server) && ps_now() < until)
+        pause_ms(1);
+    assert_int_equal(ps_server_queued(p->server), 0);
 }
 
 static int teardown(void **state)
@@ -459,20 +504,53 @@ static void a_parked_call_delays_nobody(void **state)
     ps_rope_clear(&waiting.body);
 }
 
-// What one stream may have unanswered is bounded; the rest comes once that is answered.
-static void a_stream_is_bounded(void **state)
+// Parked calls are cheap: many more fit than a client may need, over one stream and as unary calls.
+static void many_calls_park(void **state)
 {
-    enum { N = 6000, SLACK = 3 * 400 };  // the messages under way
+    enum { N = 10000 };
     struct pair *p = *state;
     struct answer *a = calloc(N, sizeof *a);
     for (int i = 0; i < N; i++)
+        ask(p->client, i % 10, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, N);
+    assert_in_range(ps_server_queued(p->server), N, 64 << 20);
+    release(&p->core);
+    for (int i = 0; i < N; i++) {
+        await(&a[i]);
+        assert_int_equal(a[i].code, PS_OK);
+        ps_rope_clear(&a[i].body);
+    }
+    await_idle(p);
+    free(a);
+}
+
+static void restart(struct pair *p, size_t bytes)
+{
+    close_server(p);
+    p->bytes = bytes;
+    serve(p, 2);
+}
+
+// What the calls of all clients take is bounded. A stream with many waits until some are answered, one with few does
+// not; unary calls are refused.
+static void calls_are_bounded(void **state)
+{
+    enum { BUDGET = 16 << 20, FIT = BUDGET / 4 / 1024, N = FIT + 2000, SLACK = 3 * 400 };  // messages under way
+    struct pair *p = *state;
+    struct answer *a = calloc(N, sizeof *a), b;
+    restart(p, BUDGET);
+    struct ps_client *other = connect_to(p->address);
+    for (int i = 0; i < N; i++)
         ask(p->client, true, PUSH, 0, text("p"), &a[i]);
     size_t before = 0, n;
-    while ((n = parked(&p->core)) < PS_STREAM_CALLS || n != before) {
+    while ((n = parked(&p->core)) < FIT || n != before) {
         before = n;
         pause_ms(100);
     }
-    assert_in_range(n, PS_STREAM_CALLS, PS_STREAM_CALLS + SLACK);
+    assert_in_range(n, FIT, FIT + SLACK);
+    assert_int_equal(ask_and_await(other, false, 10000, "e", &b), PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(b.text, "wait here"));
+    assert_int_equal(ask_and_await(other, true, 10000, "e", &b), PS_OK);
     for (int i = 0; i < N; i++) {
         while (!answered(&a[i])) {
             release(&p->core);
@@ -482,29 +560,76 @@ static void a_stream_is_bounded(void **state)
         assert_int_equal(a[i].code, PS_OK);
         ps_rope_clear(&a[i].body);
     }
+    close_client(other);
+    await_idle(p);
     free(a);
 }
 
-static void unary_calls_are_bounded(void **state)
+static struct ps_slice bytes_of(char what, size_t len)
 {
-    enum { EACH = PS_UNARY_CALLS / 2 + 50 };
+    uint8_t *data;
+    struct ps_slice s = ps_slice_new(len, &data);
+    memset(data, what, len);
+    return s;
+}
+
+// Requests of all clients together stay below the budget: who has none here yet is let in all the same, one message at a
+// time, and everyone is answered in the end.
+static void requests_are_bounded(void **state)
+{
+    enum { BUDGET = 64 << 20, CLIENTS = 24, EACH = 8, LEN = 2 << 20 };
     struct pair *p = *state;
-    struct ps_client *clients[] = {p->client, connect_to(p->address)};
-    struct answer *a = calloc(2 * EACH, sizeof *a);
-    int refused = 0;
-    for (int i = 0; i < 2 * EACH; i++)
-        ask(clients[i % 2], false, PUSH, 0, text("p"), &a[i]);
-    await_parked(&p->core, PS_UNARY_CALLS);
-    pause_ms(300);
-    release(&p->core);
-    for (int i = 0; i < 2 * EACH; i++) {
-        await(&a[i]);
-        refused += a[i].code == PS_RESOURCE_EXHAUSTED;
+    struct ps_client *c[CLIENTS];
+    struct answer *a = calloc(CLIENTS * EACH, sizeof *a);
+    size_t most = 0;
+    restart(p, BUDGET);
+    for (int i = 0; i < CLIENTS; i++)
+        c[i] = connect_to(p->address);
+    for (int i = 0; i < CLIENTS * EACH; i++)
+        ask(c[i % CLIENTS], true, PUSH, 0, bytes_of('p', LEN), &a[i]);
+    for (int i = 0; i < 50; i++) {
+        size_t now = ps_server_queued(p->server);
+        most = now > most ? now : most;
+        pause_ms(10);
+    }
+    for (int i = 0; i < CLIENTS * EACH; i++)
+        while (!answered(&a[i])) {
+            release(&p->core);
+            pause_ms(1);
+        }
+    print_message("# at most %zu of %d MiB were in flight\n", most >> 20, BUDGET >> 20);
+    assert_in_range(most, BUDGET / 2, BUDGET);
+    for (int i = 0; i < CLIENTS * EACH; i++) {
+        if (a[i].code)
+            fail_msg("%d: %s: %s", i, ps_code_name(a[i].code), a[i].text);
+        assert_int_equal(a[i].body.len, LEN);
         ps_rope_clear(&a[i].body);
     }
-    assert_int_equal(refused, 100);
-    close_client(clients[1]);
+    for (int i = 0; i < CLIENTS; i++)
+        close_client(c[i]);
+    await_idle(p);
     free(a);
+}
+
+static void streams_are_bounded(void **state)
+{
+    enum { N = 8 };
+    struct pair *p = *state;
+    struct ps_client *c[N + 1];
+    struct answer a;
+    restart(p, N * PS_STREAM_SHARE);
+    for (int i = 0; i <= N; i++) {
+        c[i] = connect_to(p->address);
+        assert_int_equal(ask_and_await(c[i], true, 10000, "e", &a), i < N ? PS_OK : PS_RESOURCE_EXHAUSTED);
+    }
+    assert_non_null(strstr(a.text, "8 streams are open"));
+    close_client(c[0]);
+    uint64_t until = ps_now() + 5 * PS_SECOND;
+    while (ask_and_await(c[N], true, 10000, "e", &a) && ps_now() < until)
+        pause_ms(10);
+    assert_int_equal(a.code, PS_OK);
+    for (int i = 1; i <= N; i++)
+        close_client(c[i]);
 }
 
 // ---- ends ---------------------------------------------------------------------------------------------------------
@@ -901,7 +1026,7 @@ static void malformed_messages_end_their_stream(void **state)
 static void a_message_of_too_many_records_ends_its_stream(void **state)
 {
     struct pair *p = *state;
-    uint8_t data[2 * (PS_STREAM_CALLS + 1)];
+    uint8_t data[2 * (PS_MESSAGE_RECORDS + 1)];
     char what[256];
     struct raw r;
     for (size_t i = 0; i < sizeof data; i += 2)
@@ -931,6 +1056,137 @@ static void unknown_methods_are_unimplemented(void **state)
     assert_int_equal(raw_status(&r, what, sizeof what), PS_UNIMPLEMENTED);
 }
 
+// ---- watching -----------------------------------------------------------------------------------------------------
+
+static void raw_send(struct raw *r)
+{
+    assert_int_equal(send(r->fd, r->out, r->n, 0), r->n);
+    r->n = 0;
+}
+
+// A watch under way, whose client lets the server send so many bytes.
+static void raw_watch(struct raw *r, const struct pair *p, uint8_t window)
+{
+    const uint8_t settings[] = {0, 4, 0, 0, 0, window};
+    raw_open(r, p, WATCH_PATH, "identity");
+    put_frame(r, 4, 0, 0, settings, sizeof settings);
+    raw_message(r, false, "who", 3);
+    raw_send(r);
+}
+
+// Reads until one of two texts comes; true: it is the first.
+static bool raw_await(struct raw *r, const char *text, const char *other)
+{
+    static uint8_t in[1 << 20];
+    size_t n = 0;
+    ssize_t got;
+    struct timeval patience = {WAIT_S, 0};
+    setsockopt(r->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    while (n < sizeof in && (got = recv(r->fd, in + n, sizeof in - n, 0)) > 0) {
+        n += (size_t)got;
+        if (memmem(in, n, other, strlen(other)))
+            return false;
+        if (memmem(in, n, text, strlen(text)))
+            return true;
+    }
+    fail_msg("neither '%s' nor '%s' has come", text, other);
+    return false;
+}
+
+static void await_answers(int n)
+{
+    uint64_t until = ps_now() + WAIT_S * PS_SECOND;
+    while (atomic_load(&watched.answers) < n && ps_now() < until)
+        pause_ms(1);
+    assert_true(atomic_load(&watched.answers) >= n);
+}
+
+static void a_watch_tells_every_change_once(void **state)
+{
+    struct pair *p = *state;
+    struct raw r;
+    char text[32];
+    atomic_store(&watched.state, 100);
+    raw_watch(&r, p, 255);
+    assert_true(raw_await(&r, "state 100", "state 101"));
+    for (int i = 101; i < 110; i++) {
+        ps_server_changed(p->server);  // nothing has: what comes next is the next state
+        set_state(p->server, i);
+        snprintf(text, sizeof text, "state %d", i);
+        assert_true(raw_await(&r, text, "state 100"));
+    }
+    ps_server_drain(p->server);
+    assert_true(raw_await(&r, "shutting down", "state"));
+    close(r.fd);
+}
+
+// Changes that a watcher does not take are not kept for it: it gets the last one.
+static void a_watcher_that_does_not_read_misses_changes(void **state)
+{
+    enum { CHANGES = 10000, WINDOW = 5 + 7 };  // of bytes: the first message
+    static const uint8_t more[] = {0, 0, 0, 100};
+    struct pair *p = *state;
+    struct raw r;
+    atomic_store(&watched.state, 0);
+    atomic_store(&watched.answers, 0);
+    raw_watch(&r, p, WINDOW);
+    assert_true(raw_await(&r, "state 0", "state 1"));
+    for (int i = 1; i <= CHANGES; i++)
+        set_state(p->server, 5000000 + i);
+    pause_ms(50);
+    assert_in_range(atomic_load(&watched.answers), 2, 10);
+    put_frame(&r, 8, 0, 1, more, sizeof more);
+    raw_send(&r);
+    assert_true(raw_await(&r, "state 5010000", "state 5005"));
+    close(r.fd);
+}
+
+// It is not waited for either.
+static void a_watcher_that_does_not_read_delays_no_end(void **state)
+{
+    struct pair *p = *state;
+    struct raw r;
+    atomic_store(&watched.answers, 0);
+    raw_watch(&r, p, 0);
+    await_answers(1);
+    uint64_t before = ps_now();
+    assert_int_equal(ps_server_stop(p->server, 10 * PS_SECOND), PS_STOP_DONE);
+    assert_in_range(ps_now() - before, 0, PS_SECOND);
+    ps_server_destroy(p->server);
+    p->server = NULL;
+    close(r.fd);
+}
+
+static void watchers_come_and_go_while_all_changes(void **state)
+{
+    struct pair *p = *state;
+    for (int i = 0; i < 300; i++) {
+        struct raw r;
+        raw_watch(&r, p, 255);
+        set_state(p->server, i);
+        if (i % 3)
+            raw_await(&r, "state", "nothing else");
+        set_state(p->server, i + 1);
+        close(r.fd);
+    }
+    assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
+}
+
+static void a_bad_watch_is_refused(void **state)
+{
+    struct pair *p = *state;
+    char what[256];
+    struct raw r;
+    raw_open(&r, p, WATCH_PATH, "identity");
+    raw_message(&r, false, "nobody", 6);
+    assert_int_equal(raw_status(&r, what, sizeof what), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(what, "who asks?"));
+    uint8_t large[PS_SERVICE_REQUEST_MAX + 1] = {0};
+    raw_open(&r, p, WATCH_PATH, "identity");
+    raw_message(&r, false, large, sizeof large);
+    assert_int_equal(raw_status(&r, what, sizeof what), PS_RESOURCE_EXHAUSTED);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -945,8 +1201,10 @@ int main(void)
         TEST(owners_are_let_go_outside_of_calls),
         TEST(deadlines_hold),
         TEST(a_parked_call_delays_nobody),
-        TEST(a_stream_is_bounded),
-        TEST(unary_calls_are_bounded),
+        TEST(many_calls_park),
+        TEST(calls_are_bounded),
+        TEST(requests_are_bounded),
+        TEST(streams_are_bounded),
         TEST(nobody_there_is_said_soon),
         TEST(a_server_that_returns_is_found),
         TEST(a_cut_ends_what_waits),
@@ -964,6 +1222,11 @@ int main(void)
         TEST(a_message_of_too_many_records_ends_its_stream),
         TEST(compressed_messages_are_refused),
         TEST(unknown_methods_are_unimplemented),
+        TEST(a_watch_tells_every_change_once),
+        TEST(a_watcher_that_does_not_read_misses_changes),
+        TEST(a_watcher_that_does_not_read_delays_no_end),
+        TEST(watchers_come_and_go_while_all_changes),
+        TEST(a_bad_watch_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,1 @@
+FUZZ_TARGETS += tests/fuzz/fuzz_stream

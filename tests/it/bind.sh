@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Where psd listens: without --insecure nowhere that another host could reach, whatever the address looks like.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+
+# refuses CODE TEXT ADDRESS: within 10 s, with one sentence that names the address.
+refuses() {
+    local code=$1 text=$2 address=$3
+    fails_with "$code" "$text" timeout 10 "$psd" --listen "$address" 2>&1 || return 1
+    grep -qF -- "$address" "$scratch/said" && [ "$(wc -l <"$scratch/said")" = 1 ]
+}
+
+# listens ADDRESS: is ready, and every socket that it listens on is loopback's or a path's. Its pid is $psd_pid.
+listens() {
+    local ready inode
+    rm -f "$scratch/ready"
+    mkfifo "$scratch/ready"
+    "$psd" --listen "$1" --quiet --ready-fd 3 3>"$scratch/ready" &
+    psd_pid=$!
+    children+=("$psd_pid")
+    read -r ready <"$scratch/ready"
+    echo "$ready"
+    case $ready in READY*) ;; *) return 1 ;; esac
+    for inode in $(readlink /proc/"$psd_pid"/fd/* 2>/dev/null | sed -n 's/^socket:\[\(.*\)\]$/\1/p'); do
+        # State 0A: listening. 7F: 127.0.0.0/8, the address being little-endian; as IPv6 in a dual-stack socket.
+        awk -v i="$inode" '$4 == "0A" && $10 == i { split($2, a, ":"); print a[1]
+            if (a[1] !~ /^(0000000000000000FFFF0000)?......7F$/ && a[1] != "00000000000000000000000001000000") exit 1 }' \
+            /proc/net/tcp /proc/net/tcp6 || return 1
+    done
+    kill -TERM "$psd_pid" && wait "$psd_pid"
+}
+
+for address in 127.0.0.1:0 127.1.2.3:0 127.1:0 localhost:0 "unix:$scratch/socket"; do
+    ok "$address is listened on" listens "$address"
+done
+[ -e /proc/net/if_inet6 ] && ok "[::1]:0 is listened on" listens "[::1]:0"
+
+own=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -E '^[0-9.]+$')
+for address in 0.0.0.0:0 0:0 "[::]:0" "[0::0]:7070" 192.0.2.1:7070 "[2001:db8::1]:7070" "[::ffff:127.0.0.1]:0" \
+    "[::ffff:0.0.0.0]:0" 128.0.0.1:0 126.255.255.255:0 ${own:+"$own:0"}; do
+    ok "$address needs --insecure" refuses 78 "--insecure" "$address"
+done
+for address in :7070 7070 127.0.0.1 127.0.0.1: 127.0.0.1:65536 127.0.0.1:-1 "127.0.0.1:1 " "[]:0" "[::1:0" ::1:0 \
+    unix: unix-abstract:socket ipv4:0.0.0.0:0 ipv6:[::]:0 dns:///0.0.0.0:0 vsock:2:7070; do
+    ok "'$address' is no address" refuses 65 "expected" "$address"
+done
+ok "a name that is not known" refuses 69 "cannot listen" no-such-host.invalid:0
+ok "one bad address of two is enough" fails_with 78 "--insecure" timeout 10 "$psd" -l "unix:$scratch/one" -l 0.0.0.0:0

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# psd under load: its memory, many calls that wait, clients that do not read, SIGTERM in the middle. PS_LOAD_LONG=1:
+# as long as the promises say, with their throughput; otherwise a few seconds each.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+load=$top_builddir/tests/it/load
+long=${PS_LOAD_LONG:-}
+
+of_status() { sed -n "s/^$1:[[:space:]]*\([0-9]*\).*/\1/p" /proc/"$psd_pid"/status; } # kB, or a number
+ticks() { awk '{ print $14 + $15 }' /proc/"$psd_pid"/stat; }                            # of 10 ms
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+is_at_most() { awk -v a="${1:-nan}" -v b="$2" 'BEGIN { print a, "<=", b; exit !(a + 0 <= b + 0) }'; }
+
+# background OUTPUT ARGUMENT ...: load, until it says the first line. Its pid in $load_pid.
+background() {
+    local out=$1
+    shift
+    "$load" "$@" <"$scratch/go" >"$out" 2>"$out.err" &
+    load_pid=$!
+    children+=("$load_pid")
+    for _ in $(seq 600); do
+        [ -s "$out" ] && return 0
+        kill -0 "$load_pid" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+mkfifo "$scratch/go"
+exec 4<>"$scratch/go" # so that opening it does not wait
+
+# ---- calls that wait -------------------------------------------------------------------------------------------
+
+parked=10000
+start_psd parked --memory 4G --dead-after-ms 3600000 || exit 1
+ok "a sync job of two workers" "$load" "unix:$scratch/parked" declare sync
+threads=$(of_status Threads) resident=$(of_status VmRSS)
+ok "$parked pulls wait for its round" background "$scratch/park" "unix:$scratch/parked" park $parked
+ok "all of them are counted" grep -x "waiting $parked" "$scratch/park"
+ok "they take no threads" is_at_most "$(of_status Threads)" $((threads + 4)) # the gRPC core's, whatever the load
+before=$(ticks)
+sleep 5
+ok "they take less than 1 % of a core" is_at_most $(($(ticks) - before)) 4
+[ "$SANITIZERS" = no ] && ok "and less than 64 MiB" is_at_most $(($(of_status VmRSS) - resident)) 65536
+echo >&4
+ok "the round closes" wait "$load_pid"
+ok "and each is answered" grep -qx "answered $parked refused 0" "$scratch/park"
+kill -KILL "$psd_pid"
+
+# ---- memory ----------------------------------------------------------------------------------------------------
+
+# Pushing clients alone, and beside clients that ask for everything and read nothing, one of them stopped, and one that
+# pushes and never takes an answer.
+memory_mib=512 clients=64 rounds=1 seconds=2 deaf_seconds=1
+[ "$long" ] && rounds=5 seconds=10 deaf_seconds=20
+[ "$SANITIZERS" = no ] || clients=16
+start_psd memory --memory ${memory_mib}M --dead-after-ms 3600000 || exit 1
+ok "an async job" "$load" "unix:$scratch/memory" declare
+for kib in 1024 4096; do
+    for _ in $(seq $rounds); do
+        "$load" "unix:$scratch/memory" push $clients $kib $seconds >>"$scratch/alone.$kib"
+        deaf=()
+        for what in "40 0" "40 0" "0 4096"; do
+            # shellcheck disable=SC2086
+            background "$scratch/deaf" "unix:$scratch/memory" deaf $what
+            deaf+=("$load_pid")
+            : >"$scratch/deaf"
+        done
+        kill -STOP "${deaf[0]}"
+        "$load" "unix:$scratch/memory" push $clients $kib $((seconds + deaf_seconds)) >>"$scratch/beside.$kib"
+        kill -KILL "${deaf[@]}"
+        wait "${deaf[@]}" 2>/dev/null
+    done
+    a=$(median <"$scratch/alone.$kib") b=$(median <"$scratch/beside.$kib")
+    echo "# $clients clients pushing $kib KiB: $a MB/s alone, $b MB/s beside deaf ones; resident $(of_status VmHWM) kB at most"
+    ok "$kib KiB: pushes go on beside clients that do not read" at_least "$b" 1
+    [ "$long" ] && ok "$kib KiB: at 90 % of the rate" at_least "$b" $((a * 9 / 10))
+done
+[ "$SANITIZERS" = no ] &&
+    ok "resident memory stays within its limit and 10 %" is_at_most "$(of_status VmHWM)" $((memory_mib * 1024 * 11 / 10))
+kill -KILL "$psd_pid"
+
+# ---- SIGTERM ---------------------------------------------------------------------------------------------------
+
+start_psd term --memory 4G --dead-after-ms 3600000 || exit 1
+echo "ps: [\"unix:$scratch/term\"]" >"$scratch/cluster.yaml"
+ok "a sync job beside the one that is watched" "$load" "unix:$scratch/term" declare sync
+ok "$parked calls wait" background "$scratch/park2" "unix:$scratch/term" park $parked
+ok "a client that does not read" background "$scratch/deaf2" "unix:$scratch/term" deaf 400 0
+background "$scratch/deaf3" "unix:$scratch/term" deaf 400 0 && kill -STOP "$load_pid"
+ok "16 clients push" background "$scratch/count" "$scratch/cluster.yaml" count
+count_pid=$load_pid
+sleep $((long ? 10 : 2))
+before=$(date +%s%N)
+kill -TERM "$psd_pid"
+ok "SIGTERM: exit 0" wait "$psd_pid"
+ok "within 5 s" is_at_most $((($(date +%s%N) - before) / 1000000)) 5000
+ok "nothing acknowledged was missing, to the end" wait "$count_pid"
+cat "$scratch/count.err"
+sed -n 's/^looked/# looked/p' "$scratch/count"
+acknowledged() { sed -n 's/^looked .* acknowledged //p' "$scratch/count"; }
+ok "something was acknowledged" at_least "$(acknowledged)" 100
