@@ -312,6 +312,50 @@ PY
 }
 [ "$PYTHON3" = no ] || ok "doctor: a web server" not_grpc
 
+# What no healthy task says of itself.
+fake() { # NAME JSON
+    "$PYTHON3" "$top_srcdir/tests/it/fake_psd.py" "unix:$scratch/$1" "$2" >"$1.ready" 2>"$1.log" &
+    children+=($!)
+    eventually test -s "$1.ready" || cat "$1.log"
+}
+beside() { # NAME COMMAND ...: of a cluster of two fakes, the one of this name being the second
+    local name=$1
+    shift
+    "$psctl" --ps "unix:$scratch/first,unix:$scratch/$name" "$@"
+}
+if [ "$PYTHON3" != no ]; then
+    version=$("$psctl" --version)
+    version=${version#psctl }
+    job='{"name": "j", "run_id": "r1", "state": "running", "update": "SYNC"}'
+    plan='{"tasks": 2, "update": "SYNC", "rule": "sgd", "variables": [{"name": "v", "dtype": "FLOAT32"}]'
+    fake first "{\"status\": {\"version\": \"$version\", \"tasks\": 2, \"jobs\": [$job]}, \"describe\": $plan},
+        \"waits\": 5, \"workers\": {\"members\": [{\"state\": \"LIVE\", \"clock\": 7}, {\"rank\": 1, \"state\": \"LIVE\",
+        \"clock\": 4}, {\"rank\": 2, \"state\": \"EXPECTED\"}, {\"rank\": 3, \"state\": \"LIVE\", \"clock\": 2, \"resting\": true}]}}"
+    second() { # NAME STATUS DESCRIBE [CLOCK_OFF]: status and description beside what the first one says as well
+        fake "$1" "{\"status\": {\"task\": 1, \"tasks\": 2, $2}, \"describe\": $3, \"clock_off_ms\": ${4:-0}}"
+    }
+    good="\"version\": \"$version\", \"jobs\": [$job]"
+    second alike "$good" "$plan, \"task\": 1, \"generation\": 9}"
+    second newer "\"version\": \"99.1\", \"jobs\": [$job]" "$plan}"
+    second late "$good" "$plan}" -4000
+    second early "$good" "$plan}" 90000
+    second full "$good, \"block_bytes\": 950, \"limit_bytes\": 1000" "$plan}"
+    second other "$good" "${plan/sgd/adam}}"
+    second changed "$good" "$plan, \"changes\": [{\"name\": \"learning_rate\", \"value\": 0.5}]}"
+    second rerun "${good/r1/r2}" "$plan}"
+    ok "doctor: two that agree, and a worker that has not joined" says "has not joined yet" beside alike doctor
+    ok "doctor: another version" fails_with 78 "is version 99.1, ps:0 is $version" beside newer doctor
+    ok "doctor: a clock that is behind" fails_with 78 "4.0 s behind this machine's" beside late doctor
+    ok "doctor: a clock that is ahead" fails_with 78 "s ahead of this machine's" beside early doctor
+    ok "doctor: memory that is nearly full" says "is 95 % full" beside full doctor
+    ok "doctor: another declaration" fails_with 78 "is declared otherwise on ps:1 than on ps:0" beside other doctor
+    ok "doctor: another change" fails_with 78 "has other changed hyperparameters on ps:1" beside changed doctor
+    ok "doctor: another run" fails_with 78 "is run r1 on ps:0 and run r2 on ps:1" beside rerun doctor
+    all_waits() { "$psctl" --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
+    ok "waits: all, where an answer has room for two" all_waits
+    ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
+fi
+
 # ---- the end of psctl run -----------------------------------------------------------------------------------------
 
 processes_with() { # TEXT: those whose command line has it
