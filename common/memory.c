@@ -47,3 +47,17 @@ uint64_t ps_memory_marks(const struct ps_memory *m, uint64_t clients)
 {
     return m->blocks * clients * PS_MEMORY_MARK;
 }
+
+uint64_t ps_memory_in_flight(uint64_t memory)
+{
+    const uint64_t least = 64 << 20, most = 1 << 30;
+    uint64_t bytes = memory / 8;
+    bytes = bytes < least ? least : bytes > most ? most : bytes;
+    return bytes < memory / 4 ? bytes : memory / 4;
+}
+
+uint64_t ps_memory_for_blocks(uint64_t memory)
+{
+    uint64_t flight = ps_memory_in_flight(memory);
+    return memory - flight - flight / 4;
+}

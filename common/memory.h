@@ -44,4 +44,9 @@ uint64_t ps_memory_total(const struct ps_memory *m);
 // Of so many clients once each has changed every block.
 uint64_t ps_memory_marks(const struct ps_memory *m, uint64_t clients);
 
+// How psd divides its --memory: an eighth, within bounds, for requests and answers in flight, a little for the process
+// itself, and what is left for blocks, which jobs are admitted by.
+uint64_t ps_memory_in_flight(uint64_t memory);
+uint64_t ps_memory_for_blocks(uint64_t memory);
+
 #endif

@@ -10,6 +10,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/memory.h"
 #include "common/notify.h"
 #include "config.h"
 #include "psd/core.h"
@@ -20,23 +21,6 @@ enum { TICK_MS = 50 };
 
 // What SIGTERM leaves for the last replies; a client that does not read must not keep the others from their next psd.
 static const uint64_t grace_ns = 2 * PS_SECOND;
-
-// How --memory is divided: an eighth for requests and answers in flight, a little for the process itself, and what is
-// left for blocks.
-enum { MIN_IN_FLIGHT = 64 << 20, MAX_IN_FLIGHT = 1 << 30 };
-
-static uint64_t in_flight_bytes(const struct psd_options *o)
-{
-    uint64_t bytes = o->memory / 8;
-    bytes = bytes < MIN_IN_FLIGHT ? MIN_IN_FLIGHT : bytes > MAX_IN_FLIGHT ? MAX_IN_FLIGHT : bytes;
-    return bytes < o->memory / 4 ? bytes : o->memory / 4;
-}
-
-static uint64_t block_bytes(const struct psd_options *o)
-{
-    uint64_t flight = in_flight_bytes(o);
-    return o->memory - flight - flight / 4;
-}
 
 // ---- the loop -----------------------------------------------------------------------------------------------------
 
@@ -98,7 +82,8 @@ static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
 
 static enum ps_code serve(const struct psd_options *o, struct psd_rpc *rpc, struct psd_core *core, struct ps_error *e)
 {
-    const struct psd_rpc_listen listen = {o->listen, o->n_listen, o->insecure, o->threads, in_flight_bytes(o)};
+    const struct psd_rpc_listen listen = {o->listen, o->n_listen, o->insecure, o->threads,
+                                          ps_memory_in_flight(o->memory)};
     if (psd_rpc_start(rpc, core, &listen, e))
         return e->code;
     say_ready(o, rpc);
@@ -110,12 +95,23 @@ static enum ps_code serve(const struct psd_options *o, struct psd_rpc *rpc, stru
     return PS_OK;
 }
 
+// FNV-1a, 64 bits, of the addresses with their ends.
+static uint64_t cluster_hash(const struct psd_options *o)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < o->n_peers; i++)
+        for (const char *c = o->peers[i]; c == o->peers[i] || c[-1]; c++)
+            h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+    return h;
+}
+
 static enum ps_code run(const struct psd_options *o, struct ps_error *e)
 {
     const struct psd_config config = {
         .task = o->task,
         .tasks = (uint32_t)o->n_peers,
-        .memory_bytes = block_bytes(o),
+        .cluster_hash = cluster_hash(o),
+        .memory_bytes = ps_memory_for_blocks(o->memory),
         .heartbeat_ms = o->heartbeat_ms,
         .dead_after_ms = o->dead_after_ms,
     };

@@ -135,6 +135,9 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
     *again = job && atomic_load(&job->declared);
     if (*again && check_existing(t, job, r))
         return (int)t->error.code;
+    // At task 0 it was let in, or not, when it was joined.
+    if (t->core->config.task != 0 && !(*again && is_mine(job, t)) && psd_refuse_when_draining(t))
+        return (int)t->error.code;
     if (*again && !is_mine(job, t) && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
         job->refs++;
         t->gone = job;

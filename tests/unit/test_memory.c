@@ -89,6 +89,18 @@ static void what_cannot_be_counted_changes_nothing(void **state)
     assert_false(ps_memory_add(&two, &half));
 }
 
+static void memory_is_divided(void **state)
+{
+    (void)state;
+    const uint64_t mib = 1 << 20, gib = 1 << 30;
+    assert_int_equal(ps_memory_in_flight(16 * mib), 4 * mib);
+    assert_int_equal(ps_memory_in_flight(gib / 2), 64 * mib);
+    assert_int_equal(ps_memory_in_flight(4 * gib), gib / 2);
+    assert_int_equal(ps_memory_in_flight(64 * gib), gib);
+    assert_int_equal(ps_memory_for_blocks(16 * mib), 11 * mib);
+    assert_int_equal(ps_memory_for_blocks(64 * gib), 64 * gib - gib - gib / 4);
+}
+
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
@@ -97,6 +109,7 @@ int main(void)
         cmocka_unit_test(a_sync_partition_holds_every_workers_gradient),
         cmocka_unit_test(blocks_end_where_they_should),
         cmocka_unit_test(a_block_of_strings_is_of_1024),
+        cmocka_unit_test(memory_is_divided),
         cmocka_unit_test(what_cannot_be_counted_changes_nothing),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);

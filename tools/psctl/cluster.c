@@ -40,9 +40,8 @@ static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_e
 {
     if (target->ps)
         return split_addresses(target->ps, spec, error);
-    if (target->file)
-        return psc_cluster_load(target->file, spec, error);
-    return split_addresses(default_address, spec, error);
+    psc_code code = psc_cluster_find(target->file, spec, error);
+    return code == PSC_NOT_FOUND && !target->file ? split_addresses(default_address, spec, error) : code;
 }
 
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e)

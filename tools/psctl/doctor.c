@@ -267,9 +267,10 @@ static void compare_plans(struct doctor *d, const char *name, const struct answe
     for (size_t i = 0; i < n; i++) {
         const Description *a = first < n ? (const Description *)answers[first].reply : NULL;
         const Description *b = (const Description *)answers[i].reply;
-        if (!b && answers[i].error.code == PS_FAILED_PRECONDITION)
+        // That it is not there, or the task is not, is said elsewhere; another protocol says so here.
+        if (!b && status_of(d, i) && answers[i].error.code != PS_NOT_FOUND)
             findings_add(&d->findings, VERDICT_WRONG, name, "use the psctl of the cluster's version",
-                         "ps:%zu refuses to describe it: %s", i, answers[i].error.text);
+                         "cannot be described: %s", answers[i].error.text);
         if (!b || i == first)
             continue;
         if (!same(a, b, false))

@@ -65,7 +65,7 @@ struct plan {
     size_t n_partitions;
     uint32_t tasks, workers;
     bool sync;
-    uint64_t limit;  // --memory; 0: not given
+    uint64_t limit;  // of --memory, what a psd has for blocks; 0: not given
 };
 
 // What one task or one variable holds.
@@ -103,6 +103,7 @@ static void take_vars(struct plan *plan, const struct ps_rule *rule)
 static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struct ps_error *e)
 {
     struct ps_placement_spec spec;
+    plan->limit = plan->limit ? ps_memory_for_blocks(plan->limit) : 0;
     if (ps_placement_parse(job->placement, job->partitioner, &spec, e) || nn_model_load(job->model, &plan->model, e))
         return e->code;
     plan->sync = job->update == PS_SYNC;
@@ -218,7 +219,7 @@ static int warn(const struct plan *plan, uint32_t greatest, const struct load *l
     if (plan->limit == 0 || needed <= plan->limit)
         return 0;
     ps_fail(&e, PS_RESOURCE_EXHAUSTED,
-            "ps:%" PRIu32 " needs %" PRIu64 " bytes, --memory gives it %" PRIu64 ": %" PRIu64 " are missing", greatest,
+            "ps:%" PRIu32 " needs %" PRIu64 " bytes, of --memory it has %" PRIu64 ": %" PRIu64 " are missing", greatest,
             needed, plan->limit, needed - plan->limit);
     return report(&e);
 }
@@ -276,11 +277,11 @@ int command_plan(struct call *call)
     int exit_code;
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
-    if (memory && operand_bytes(memory, &plan.limit, &e))
-        return call_wrong(call, "--memory: %s", e.text);
     plan.tasks = (uint32_t)tasks;
     plan.workers = (uint32_t)workers;
-    if (ps_job_load(call->argv[0], sets.items, (size_t)sets.n, &job, &e) || make_plan(job, &plan, &e))
+    if (memory && operand_bytes(memory, &plan.limit, &e))
+        exit_code = call_wrong(call, "--memory: %s", e.text);
+    else if (ps_job_load(call->argv[0], sets.items, (size_t)sets.n, &job, &e) || make_plan(job, &plan, &e))
         exit_code = report(&e);
     else
         exit_code = show(&plan, variables, call->target.json);
