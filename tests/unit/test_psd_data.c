@@ -310,7 +310,7 @@ static void test_bad_strings(void **state)
     for (uint64_t bytes = 0; bytes < 4096; bytes += 4095) {
         change_init(&c, 0, 1);
         change_range(&c, "s", D(STRING), 0, 1024)->bytes = bytes;
-        change_bytes(&c, s.core, bytes);
+        memset(change_room(&c, bytes), 0, bytes);
         change_refused(&s, &c, M(PUT), PS_INVALID_ARGUMENT, "at least 4096");
         change_fini(&c);
     }
@@ -1460,9 +1460,9 @@ SPOIL(long_payload, change_bytes(&g->c, "x", 1))
 SPOIL(bytes_of_another, g->t->bytes = 17)
 SPOIL(bytes_far, g->t->bytes = UINT64_C(1) << 32)
 SPOIL(a_string, g->t[1].variable = (char *)"s"; g->t[1].dtype = D(STRING); g->t[1].first = 0; g->t[1].count = 1024;
-      g->t[1].bytes = 4096; g->c.len = 16; change_bytes(&g->c, g, 4096))
+      g->t[1].bytes = 4096; g->c.len = 16; memset(change_room(&g->c, 4096), 0, 4096))
 SPOIL(string_far, g->t[1].variable = (char *)"s"; g->t[1].dtype = D(STRING); g->t[1].first = 0; g->t[1].count = 1024;
-      g->t[1].bytes = UINT64_MAX; g->c.len = 16; change_bytes(&g->c, g->c.results, 4096))
+      g->t[1].bytes = UINT64_MAX; g->c.len = 16; memset(change_room(&g->c, 4096), 0, 4096))
 SPOIL(not_finite, memcpy(g->c.bytes + 8, &(float){NAN}, 4); g->c.r.refuse_nonfinite = true)
 SPOIL(atomic_less, g->c.r.atomic_bytes = 1)
 SPOIL(atomic_far, g->c.r.atomic_bytes = UINT64_MAX)
