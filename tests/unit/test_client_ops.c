@@ -170,9 +170,10 @@ static void test_slices_of_a_block_share_a_request(void **state)
         assert_int_equal(a->bytes, a->tensors * sizeof *data);
     }
     b->fake.n_arrivals = 0;
-    r = run(b, start_push, t + 9, 2);  // of two blocks, as much as fits the 5000 bytes
-    assert_int_equal(r.error.code, PSC_OK);
+    assert_int_equal(run(b, start_push, t + 9, 2).error.code, PSC_OK);  // a row of each fits the 5000 bytes
     assert_int_equal(b->fake.n_arrivals, 1);
+    assert_int_equal(run(b, start_push, t + 6, 5).error.code, PSC_OK);  // four of one and one of the other do not
+    assert_int_equal(b->fake.n_arrivals, 3);
     bench_free(b);
 }
 
