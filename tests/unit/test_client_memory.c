@@ -182,6 +182,9 @@ static void check_recovery(struct life *l)
     psc_push(l->b->client, &step, 1, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
     assert_int_equal(finish(l->b, &o).error.code, PSC_OK);
     assert_true(fake_value(&l->b->fake, "step", 0) == before + 1);
+    int heartbeats = l->b->fake.heartbeats;
+    fake_idle(&l->b->fake, 10);
+    assert_true(l->b->fake.heartbeats > heartbeats + 10);
     assert_int_equal(psc_health(l->b->client, NULL), PSC_OK);
 }
 
@@ -275,12 +278,48 @@ static void test_nothing_is_left(void **state)
     bench_free(b);
 }
 
+static enum fake_fate all_down(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)method, (void)n;
+    return f->param ? FAKE_CUT_BEFORE : FAKE_DELIVER;
+}
+
+// A long queue that finds no memory when its turn comes: each of it fails, and none from inside the one before it.
+static void test_a_long_queue_fails(void **state)
+{
+    (void)state;
+    enum { QUEUE = 30000 };
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome *o = calloc(QUEUE, sizeof *o);
+    b->fake.fate = all_down;
+    b->fake.param = 1;
+    for (int i = 0; i < QUEUE; i++) {
+        if (i % 2)
+            psc_push(b->client, &b->tensors[3], 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
+        else
+            psc_get(b->client, &b->tensors[3], 1, on_result, &o[i], NULL);
+        if (i == 3)
+            fake_idle(&b->fake, 0.01);
+    }
+    b->fake.param = 0;
+    memory.n = 0;
+    memory.fail = 1;  // the first message goes out
+    memory.forever = true;
+    for (int i = 0; i < QUEUE; i++)
+        assert_true(fake_run(&b->fake, &o[i].done, 100));
+    memory.fail = UINT64_MAX;
+    assert_int_equal(push(b, 3, 1).error.code, PSC_OK);
+    free(o);
+    bench_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_all_fail_from_then_on),
         cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_a_long_queue_fails),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
