@@ -368,19 +368,11 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
     return code;
 }
 
-static uint64_t open_round(struct psd_round *round)
-{
-    pthread_mutex_lock(&round->lock);
-    uint64_t open = round->closed + 1;
-    pthread_mutex_unlock(&round->lock);
-    return open;
-}
-
 static void apply_in_round(struct update *u, const struct psd_piece *p, struct psd_round *round, struct applied *a)
 {
     a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
                                &u->stamp, &u->t->payload, p->at);
-    a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? open_round(round) : u->request->round;
+    a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;
 }
 
 // A call that was parked runs again from the start and finds its own marks: what they say is what it did before.
