@@ -591,6 +591,59 @@ static void requests_are_bounded(void **state)
     free(a);
 }
 
+// Some have taken what room there is, with requests that wait: others get in all the same.
+static void who_has_nothing_gets_in(void **state)
+{
+    enum { BUDGET = 64 << 20, CLIENTS = 3, EACH = 12, LEN = 2 << 20 };
+    struct pair *p = *state;
+    struct ps_client *c[CLIENTS + 1];
+    struct answer *a = calloc(CLIENTS * EACH, sizeof *a), b;
+    restart(p, BUDGET);
+    for (int i = 0; i <= CLIENTS; i++)
+        c[i] = connect_to(p->address);
+    for (int i = 0; i < CLIENTS * EACH; i++)
+        ask(c[i % CLIENTS], true, PUSH, 0, bytes_of('p', LEN), &a[i]);
+    for (size_t before = 0, n; (n = parked(&p->core)) < BUDGET / 2 / LEN - 2 || n != before; before = n)
+        pause_ms(200);
+    assert_in_range(ps_server_queued(p->server), BUDGET / 2 - 2 * LEN, BUDGET / 4 * 3);
+    assert_int_equal(ask_and_await(c[CLIENTS], true, 10000, "e", &b), PS_OK);
+    assert_int_equal(ask_and_await(c[CLIENTS], false, 10000, "e", &b), PS_OK);
+    for (int i = 0; i < CLIENTS * EACH; i++) {
+        while (!answered(&a[i])) {
+            release(&p->core);
+            pause_ms(1);
+        }
+        assert_int_equal(a[i].code, PS_OK);
+        ps_rope_clear(&a[i].body);
+    }
+    for (int i = 0; i <= CLIENTS; i++)
+        close_client(c[i]);
+    await_idle(p);
+    free(a);
+}
+
+// Clients that once brought much and bring nothing now are not kept room for.
+static void the_idle_take_no_room(void **state)
+{
+    enum { BUDGET = 64 << 20, CLIENTS = 24, LEN = 2 << 20 };
+    struct pair *p = *state;
+    struct ps_client *c[CLIENTS];
+    struct answer a;
+    restart(p, BUDGET);
+    for (int i = 0; i < CLIENTS; i++) {
+        c[i] = connect_to(p->address);
+        ask(c[i], true, PUSH, 10000, bytes_of('e', LEN), &a);
+        await(&a);
+        assert_int_equal(a.code, PS_OK);
+        ps_rope_clear(&a.body);
+    }
+    for (int i = CLIENTS; i-- > 0;)
+        assert_int_equal(ask_and_await(c[i], true, 5000, "e", &a), PS_OK);
+    for (int i = 0; i < CLIENTS; i++)
+        close_client(c[i]);
+    await_idle(p);
+}
+
 static void streams_are_bounded(void **state)
 {
     enum { N = 8 };
@@ -1110,6 +1163,8 @@ int main(void)
         TEST(many_calls_park),
         TEST(calls_are_bounded),
         TEST(requests_are_bounded),
+        TEST(who_has_nothing_gets_in),
+        TEST(the_idle_take_no_room),
         TEST(streams_are_bounded),
         TEST(nobody_there_is_said_soon),
         TEST(a_server_that_returns_is_found),
