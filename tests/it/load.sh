@@ -73,6 +73,7 @@ for kib in 1024 4096; do
     a=$(median <"$scratch/alone.$kib") b=$(median <"$scratch/beside.$kib")
     echo "# $clients clients pushing $kib KiB: $a MB/s alone, $b MB/s beside deaf ones; resident $(of_status VmHWM) kB at most"
     ok "$kib KiB: pushes go on beside clients that do not read" at_least "$b" 1
+    ok "$kib KiB: and none is refused" grep -c ", 0 refused" "$scratch/beside.$kib"
     [ "$long" ] && ok "$kib KiB: at 90 % of the rate" at_least "$b" $((a * 9 / 10))
 done
 [ "$SANITIZERS" = no ] &&
