@@ -304,7 +304,16 @@ struct applied {
     Paramserver__V1__Outcome outcome;
     uint64_t found, version;  // before and after
     uint64_t round;
+    bool counted;  // its pieces' nonfinite
 };
+
+// Those that were counted when they were applied; else in a walk of their own.
+static uint64_t nonfinite_of(struct update *u, const struct psd_piece *p, const struct applied *a)
+{
+    if (!u->push || u->request->refuse_nonfinite)
+        return 0;
+    return a->counted ? p->nonfinite : psd_update_nonfinite(p, &u->feed, NULL);
+}
 
 // A tensor's outcome is the one that says most: applied or queued before stale before duplicate.
 static void note(struct update *u, const struct psd_piece *p, const struct applied *a)
@@ -327,16 +336,14 @@ static void note(struct update *u, const struct psd_piece *p, const struct appli
         r->staleness = a->found - pulled;
     r->blocks++;
     r->duplicates += a->outcome == PARAMSERVER__V1__OUTCOME__DUPLICATE;
-    // Counted while the numbers are in the cache still.
-    if (u->push && !u->request->refuse_nonfinite)
-        r->nonfinite += psd_update_nonfinite(p, &u->feed, NULL);
+    r->nonfinite += nonfinite_of(u, p, a);
 }
 
 // Pieces [i, end) are all in one block. UNAVAILABLE: a reader has pinned it since its page was reserved, and there is no
 // room for a copy even so.
 static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct applied *a)
 {
-    const struct psd_piece *p = &u->pieces.v[i];
+    struct psd_piece *p = &u->pieces.v[i];
     struct psd_job *job = u->t->job;
     struct psd_block *b = psd_piece_block(p);
     struct psd_page *none = NULL, **spare = u->spares ? &u->spares[i] : &none, *out;
@@ -348,10 +355,11 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
         a->outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
     } else if (psd_block_begin_with(b, psd_update_page_bytes(p, b), spare, &out)) {
         job->bytes += out->bytes - b->page->bytes;
-        psd_update_block(job, psd_update_change(u->method, p->variable), p, end - i, b, out, &u->feed);
+        psd_update_block(job, psd_update_change(u->method, p->variable), p, end - i, b, out, &u->feed, u->push);
         psd_block_commit(b, out);
         psd_block_stamp(b, &u->stamp);
         a->outcome = PARAMSERVER__V1__OUTCOME__APPLIED;
+        a->counted = true;
     } else {
         code = PS_UNAVAILABLE;
     }
