@@ -19,6 +19,7 @@ struct update {
     const Paramserver__V1__UpdateRequest *request;
     int method;
     bool push, pull;  // Push or PushPull; PushPull
+    bool again;       // it has waited: what it pushed is in its blocks, and its payload may be gone
     struct psd_stamp stamp;
     struct psd_pieces pieces;
     struct psd_feed feed;
@@ -144,7 +145,7 @@ static enum ps_code locate(struct update *u)
     struct psd_turn *t = u->t;
     uint64_t at = 0;
     if (psd_job_locate(t->job, u->request->tensors, u->request->n_tensors, u->push ? PSD_PUSH : PSD_UPDATE,
-                       t->payload.len, &u->pieces, &t->error))
+                       u->again ? UINT64_MAX : t->payload.len, &u->pieces, &t->error))
         return t->error.code;
     for (size_t i = 0, end; i < u->pieces.n; i = end) {
         const struct psd_piece *v = u->pieces.v;
@@ -153,7 +154,7 @@ static enum ps_code locate(struct update *u)
         if (place(u, u->request->tensors[v[i].tensor], i, end, &at))
             return t->error.code;
     }
-    if (at != t->payload.len)
+    if (at != t->payload.len && !u->again)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the tensors need %" PRIu64 " bytes of payload, %zu came", at,
                        t->payload.len);
     return PS_OK;
@@ -162,7 +163,7 @@ static enum ps_code locate(struct update *u)
 static enum ps_code check_finite(struct update *u)
 {
     uint64_t first;
-    for (size_t i = 0; u->request->refuse_nonfinite && i < u->pieces.n; i++)
+    for (size_t i = 0; u->request->refuse_nonfinite && !u->again && i < u->pieces.n; i++)
         if (psd_update_nonfinite(&u->pieces.v[i], &u->feed, &first)) {
             atomic_fetch_add(&u->t->job->nonfinite, 1);
             return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
@@ -306,7 +307,16 @@ struct applied {
     Paramserver__V1__Outcome outcome;
     uint64_t found, version;  // before and after
     uint64_t round;
+    bool counted;  // its pieces' nonfinite
 };
+
+// Those that were counted when they were applied; else in a walk of their own.
+static uint64_t nonfinite_of(struct update *u, const struct psd_piece *p, const struct applied *a)
+{
+    if (!u->push || u->request->refuse_nonfinite || u->again)
+        return 0;
+    return a->counted ? p->nonfinite : psd_update_nonfinite(p, &u->feed, NULL);
+}
 
 // A tensor's outcome is the one that says most: applied or queued before stale before duplicate.
 static void note(struct update *u, const struct psd_piece *p, const struct applied *a)
@@ -329,16 +339,14 @@ static void note(struct update *u, const struct psd_piece *p, const struct appli
         r->staleness = a->found - pulled;
     r->blocks++;
     r->duplicates += a->outcome == PARAMSERVER__V1__OUTCOME__DUPLICATE;
-    // Counted while the numbers are in the cache still.
-    if (u->push && !u->request->refuse_nonfinite)
-        r->nonfinite += psd_update_nonfinite(p, &u->feed, NULL);
+    r->nonfinite += nonfinite_of(u, p, a);
 }
 
 // Pieces [i, end) are all in one block. UNAVAILABLE: a reader has pinned it since its page was reserved, and there is no
 // room for a copy even so.
 static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct applied *a)
 {
-    const struct psd_piece *p = &u->pieces.v[i];
+    struct psd_piece *p = &u->pieces.v[i];
     struct psd_job *job = u->t->job;
     struct psd_block *b = psd_piece_block(p);
     struct psd_page *none = NULL, **spare = u->spares ? &u->spares[i] : &none, *out;
@@ -350,10 +358,11 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
         a->outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
     } else if (psd_block_begin_with(b, psd_update_page_bytes(p, b), spare, &out)) {
         job->bytes += out->bytes - b->page->bytes;
-        psd_update_block(job, psd_update_effect(u->method, p->variable), p, end - i, b, out, &u->feed);
+        psd_update_block(job, psd_update_effect(u->method, p->variable), p, end - i, b, out, &u->feed, u->push);
         psd_block_commit(b, out);
         psd_block_stamp(b, &u->stamp);
         a->outcome = PARAMSERVER__V1__OUTCOME__APPLIED;
+        a->counted = true;
     } else {
         code = PS_UNAVAILABLE;
     }
@@ -368,19 +377,11 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
     return code;
 }
 
-static uint64_t open_round(struct psd_round *round)
-{
-    pthread_mutex_lock(&round->lock);
-    uint64_t open = round->closed + 1;
-    pthread_mutex_unlock(&round->lock);
-    return open;
-}
-
 static void apply_in_round(struct update *u, const struct psd_piece *p, struct psd_round *round, struct applied *a)
 {
     a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
                                &u->stamp, &u->t->payload, p->at);
-    a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? open_round(round) : u->request->round;
+    a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;
 }
 
 // A call that was parked runs again from the start and finds its own marks: what they say is what it did before.
@@ -525,13 +526,28 @@ static enum ps_code take(struct update *u)
     return apply(u);
 }
 
-static int answer(struct update *u, bool again)
+// A PushPull that waits keeps its header alone: many large ones would else fill the room for requests, and the push that
+// they wait for could not be read. Without memory for a copy it keeps all.
+static void shed_payload(struct update *u)
+{
+    struct ps_rope header = PS_ROPE_EMPTY;
+    ps_msg_pack(u->t->request, NULL, &header);
+    if (!header.broken) {
+        ps_rope_clear(&u->t->call->request);
+        ps_rope_move(&u->t->call->request, &header);
+    }
+    ps_rope_clear(&header);
+}
+
+static int answer(struct update *u)
 {
     uint64_t closed;
-    if (!again)
+    if (!u->again)
         count(u);
     if (!u->pull)
         return reply(u);
+    if (!u->again && u->request->round)
+        shed_payload(u);
     int code = psd_wait_for_round(u->t, &u->pieces, u->request->round, &closed);
     return code == PS_OK ? reply_with_values(u, closed) : code;
 }
@@ -543,12 +559,12 @@ static int update(struct psd_turn *t)
                        .method = t->call->method,
                        .pull = t->call->method == PARAMSERVER__V1__METHOD__PUSH_PULL,
                        .feed = {.payload = &t->payload}};
-    bool again = t->call->parked_since != 0;
+    u.again = t->call->parked_since != 0;
     u.push = u.pull || t->call->method == PARAMSERVER__V1__METHOD__PUSH;
     int code = (int)take(&u);
     if (code == PS_OK)
-        code = answer(&u, again);
-    else if (again && code == PS_RESOURCE_EXHAUSTED)
+        code = answer(&u);
+    else if (u.again && code == PS_RESOURCE_EXHAUSTED)
         code = (int)(t->error.code = PS_UNAVAILABLE);  // it has pushed
     for (size_t i = 0; u.spares && i < u.pieces.n; i++)
         if (u.spares[i])

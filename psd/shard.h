@@ -155,6 +155,7 @@ struct psd_piece {
     uint32_t bytes;          // of the values; of STRING as they are in a payload, 0 until that is known
     uint32_t at;             // updates: where they begin in the payload
     uint32_t text_at;        // STRING: at is where the lengths begin, this where the bytes do
+    uint32_t nonfinite;      // pushes: its elements that are NaN or infinite, as far as they have been applied
 };
 
 struct psd_pieces {

@@ -329,9 +329,9 @@ static enum ps_code prepare_block(struct psd_job *job, const struct psd_stamp *s
 }
 
 static void apply_block(struct psd_job *job, const struct psd_staged *s, const struct psd_stamp *stamp,
-                        const struct psd_piece *pieces, struct staged_block *from)
+                        struct psd_piece *pieces, struct staged_block *from)
 {
-    const struct psd_piece *p = &pieces[from->first];
+    struct psd_piece *p = &pieces[from->first];
     struct psd_block *b = psd_piece_block(p);
     struct ps_slice slice = {from->page->data, from->page->bytes, NULL};
     struct ps_rope payload = {.v = &slice, .n = 1, .len = slice.len};
@@ -341,7 +341,7 @@ static void apply_block(struct psd_job *job, const struct psd_staged *s, const s
     // The cut keeps readers out: a block that was not pinned when it was prepared still is not.
     if (!psd_block_has_stamp(b, stamp) && psd_block_begin_with(b, psd_update_page_bytes(p, b), &from->spare, &out)) {
         job->bytes += out->bytes - b->page->bytes;
-        psd_update_block(job, psd_update_effect(s->method, p->variable), p, from->n, b, out, &feed);
+        psd_update_block(job, psd_update_effect(s->method, p->variable), p, from->n, b, out, &feed, false);
         psd_block_commit(b, out);
         psd_block_stamp(b, stamp);
     }

@@ -119,6 +119,8 @@ struct change {
     const struct psd_block *b;
     struct psd_page *out;
     size_t offset;  // of the piece, in elements
+    bool count;
+    size_t nonfinite;
     struct psd_step step;
 };
 
@@ -142,6 +144,8 @@ static bool change_run(void *arg, size_t first, const void *data, size_t n)
         psd_step_apply(&c->step, c->b, c->out, at, n, data);
         break;
     }
+    if (c->count)
+        c->nonfinite += psd_numbers_nonfinite(c->dtype, data, n);
     return true;
 }
 
@@ -166,12 +170,13 @@ static void put_strings(const struct psd_piece *p, struct psd_block *b, struct p
     b->value_bytes = p->bytes;
 }
 
-void psd_update_block(const struct psd_job *job, enum psd_effect how, const struct psd_piece *pieces, size_t n,
-                      struct psd_block *b, struct psd_page *out, struct psd_feed *feed)
+void psd_update_block(const struct psd_job *job, enum psd_effect how, struct psd_piece *pieces, size_t n,
+                      struct psd_block *b, struct psd_page *out, struct psd_feed *feed, bool count)
 {
     const struct psd_variable *v = pieces->variable;
     size_t size = ps_dtype_size(v->dtype);
     struct change c = {.how = how, .dtype = v->dtype, .size = how == PSD_PUT ? 1 : size, .b = b, .out = out};
+    c.count = count;
     if (v->dtype == PS_STRING) {
         put_strings(pieces, b, out, feed);
         return;
@@ -181,7 +186,9 @@ void psd_update_block(const struct psd_job *job, enum psd_effect how, const stru
         psd_step_init(&c.step, job, v, b, 0);
     for (size_t i = 0; i < n; i++) {
         c.offset = pieces[i].offset * (size / c.size);
+        c.nonfinite = 0;
         psd_feed_walk(feed, pieces[i].at, pieces[i].bytes, c.size, change_run, &c);
+        pieces[i].nonfinite = (uint32_t)c.nonfinite;
     }
     b->steps += how == PSD_RULE;
 }

@@ -28,9 +28,10 @@ void psd_feed_walk(struct psd_feed *feed, size_t offset, size_t bytes, size_t el
 
 // All of a request's pieces in one block, as one update: of a slice the rule changes those elements alone, and that
 // counts as one step of the block. out gets all of the page. The block's lock and the job's cut (shared, or exclusive)
-// are held, between psd_block_begin_with and psd_block_commit.
-void psd_update_block(const struct psd_job *job, enum psd_effect change, const struct psd_piece *pieces, size_t n,
-                      struct psd_block *b, struct psd_page *out, struct psd_feed *feed);
+// are held, between psd_block_begin_with and psd_block_commit. count: each piece's nonfinite is set, while its numbers are
+// in the cache.
+void psd_update_block(const struct psd_job *job, enum psd_effect change, struct psd_piece *pieces, size_t n,
+                      struct psd_block *b, struct psd_page *out, struct psd_feed *feed, bool count);
 // Bytes of the page that a block has after such an update; the block's lock is held.
 size_t psd_update_page_bytes(const struct psd_piece *piece, const struct psd_block *b);
 

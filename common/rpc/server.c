@@ -275,6 +275,9 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
         number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
         number(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
         number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000),
+        // What a stream that is not read from may have sent all the same. Left to itself the core makes it 4 MiB.
+        number(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        number(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, PS_STREAM_SHARE),
         {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
         {.type = GRPC_ARG_POINTER,
          .key = GRPC_ARG_RESOURCE_QUOTA,

@@ -4,7 +4,8 @@
 //
 //     load ADDRESS declare [sync]              opens the job: MIB of blocks, by worker 0; sync: 2 workers
 //     load ADDRESS push CLIENTS KIB SECONDS [WINDOW]   clients that push KIB at a time (4, or a multiple of 512), 2 on
-//                                              the way each; prints MB/s
+//                                              the way each; prints MB/s, and
+//                                              how many were refused and sent again
 //     load ADDRESS park N                      N Pulls of round 1, 9 of 10 over 4 streams, the others unary; says so when
 //                                              all wait, then closes the round at a line on its stdin; all are answered
 //     load ADDRESS deaf READS KIB              asks for the whole job READS times, or pushes KIB at a time, and never
@@ -145,6 +146,7 @@ struct pusher {
 };
 
 static atomic_bool stop;
+static atomic_uint turned_away;
 
 struct push {
     struct pusher *by;
@@ -159,6 +161,7 @@ static void on_pushed(void *arg, enum ps_code code, const char *text, struct ps_
     struct pusher *p = x->by;
     (void)reply;
     if (code == PS_RESOURCE_EXHAUSTED && !atomic_load(&stop)) {
+        atomic_fetch_add(&turned_away, 1);
         push_one(p, x->sequence);  // as libclient would
         free(x);
         return;
@@ -254,7 +257,7 @@ static int push(const char *address, size_t n, size_t kib, double seconds)
         ps_slice_unref(p[i].payload);
     }
     free(p);
-    printf("%.0f\n", rate);
+    printf("%.0f MB/s, %u refused\n", rate, atomic_load(&turned_away));
     return 0;
 }
 

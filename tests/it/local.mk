@@ -9,8 +9,8 @@ tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
 TESTS += tests/it/load.sh tests/it/bind.sh
 EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
 
-TESTS += tests/it/install.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
-EXTRA_DIST += tests/it/fake_psd.py tests/it/install.sh tests/it/lib.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
+TESTS += tests/it/install.sh tests/it/members.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
+EXTRA_DIST += tests/it/fake_psd.py tests/it/install.sh tests/it/lib.sh tests/it/members.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/it/exactly_once

@@ -368,7 +368,7 @@ def members_are_kept_at_the_control_task():
         stub.Heartbeat(pb.HeartbeatRequest(caller=w.caller()), timeout=PATIENCE)
     status = admin.Status(pb.StatusRequest(), timeout=PATIENCE)
     equal([j.state for j in status.jobs if j.name == "members"], ["done"], "state")
-    equal((status.task, status.generation, status.limit_bytes), (0, w.generation, 512 * MIB), "status")
+    equal((status.task, status.generation, status.limit_bytes), (0, w.generation, 432 * MIB), "status")
     admin.StopJob(pb.StopJobRequest(job="members"), timeout=PATIENCE)
     with refused(StatusCode.NOT_FOUND, "'members'"):
         admin.Workers(pb.WorkersRequest(job="members"), timeout=PATIENCE)

@@ -483,18 +483,27 @@ static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_rop
     }
 }
 
+static void aside(struct fake *f, bool on)
+{
+    if (f->aside)
+        f->aside(on);
+}
+
 static void execute(struct call *c)
 {
+    struct fake *f = c->f;
     ProtobufCMessage *m;
     struct ps_rope payload = PS_ROPE_EMPTY;
     struct ps_error e;
-    if (ps_msg_unpack(request_types[c->method], &c->request, &m, &payload, &e) != PS_OK) {
+    aside(f, true);
+    if (ps_msg_unpack(request_types[c->method], &c->request, &m, &payload, &e) == PS_OK) {
+        serve(c, m, &payload);
+        ps_rope_clear(&payload);
+        ps_msg_free(m);
+    } else {
         fake_answer(c, PS_INVALID_ARGUMENT, "not a request");
-        return;
     }
-    serve(c, m, &payload);
-    ps_rope_clear(&payload);
-    ps_msg_free(m);
+    aside(f, false);
 }
 
 const void *fake_declared(struct fake *f)
@@ -578,10 +587,12 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
     struct fake *f = ctx;
     struct call *c = ps_alloc(sizeof *c);
     uint8_t *bytes;
+    aside(f, true);
     struct ps_slice copy = ps_slice_new(request->len, &bytes);
     ps_rope_copy_out(request, 0, request->len, bytes);
     *c = (struct call){.f = f, .task = task, .method = method, .reply = reply, .arg = arg};
     ps_rope_add(&c->request, copy);
+    aside(f, false);
     if (f->hold_memory && method == PARAMSERVER__V1__METHOD__PUSH)
         ps_rope_move(&f->in->held, request);
     ps_rope_clear(request);

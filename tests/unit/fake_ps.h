@@ -57,6 +57,8 @@ struct fake {
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
     uint64_t generation[FAKE_TASKS];  // as made by fake_world
 
+    void (*aside)(bool);  // may be NULL. What the fake does between true and false is not the client's doing
+
     // Seen by the test.
     struct fake_arrival arrivals[FAKE_ARRIVALS];
     size_t n_arrivals;

@@ -17,7 +17,7 @@ tests_unit_test_psd_members_LDADD = libpsdcore.la libcommon.la $(CMOCKA_LIBS) -l
 
 tests_unit_test_psd_data_SOURCES = tests/unit/test_psd_data.c tests/unit/psd_store.h $(psd_job_sources)
 tests_unit_test_psd_data_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-# So that it may have an allocation fail.
+# So that it may have an allocation fail, and something happen just before an update begins.
 tests_unit_test_psd_data_LDFLAGS = $(AM_LDFLAGS) \
-	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
+	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock
 tests_unit_test_psd_data_LDADD = libpsdcore.la libcommon.la $(CMOCKA_LIBS)

@@ -68,7 +68,8 @@ static inline struct psd_core *core_new_task(uint32_t task, uint32_t tasks, uint
     struct psd_core *core = NULL;
     struct psd_config config = {
         .task = task, .tasks = tasks, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
-    struct psd_world world = {.now = test_now, .random = test_random, .resident = test_resident, .queued = test_resident, .send = test_send};
+    struct psd_world world = {
+        .now = test_now, .random = test_random, .resident = test_resident, .queued = test_resident, .send = test_send};
     if (psd_core_create(&config, &world, &core, NULL))
         abort();
     return core;

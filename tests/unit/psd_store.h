@@ -139,19 +139,26 @@ static inline Paramserver__V1__Tensor *change_range(struct change *c, const char
     return t;
 }
 
-static inline void change_bytes(struct change *c, const void *data, size_t len)
+// Room for so many bytes more of the payload.
+static inline void *change_room(struct change *c, size_t len)
 {
     c->bytes = realloc(c->bytes, c->len + len + 1);
-    memcpy(c->bytes + c->len, data, len);
     c->len += len;
+    return c->bytes + c->len - len;
+}
+
+static inline void change_bytes(struct change *c, const void *data, size_t len)
+{
+    memcpy(change_room(c, len), data, len);
 }
 
 // A range of floats that are all alike.
 static inline Paramserver__V1__Tensor *change_floats(struct change *c, const char *name, uint64_t first, uint64_t count,
                                                      float value)
 {
+    uint8_t *to = change_room(c, count * sizeof value);
     for (uint64_t i = 0; i < count; i++)
-        change_bytes(c, &value, sizeof value);
+        memcpy(to + i * sizeof value, &value, sizeof value);
     return change_range(c, name, D(FLOAT32), first, count);
 }
 

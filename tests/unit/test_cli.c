@@ -304,6 +304,7 @@ static const struct {
     {"{'descr': '|S4', 'fortran_order': False, 'shape': (2, 2), }", 16, "type S4, the variable is float32"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }", 16, "its shape is (4,), expected (2, 2)"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4), }", 16, "its shape is (1, 4), expected (2, 2)"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2, 1), }", 16, "its shape is (2, 2, 1), expected (2, 2)"},
     {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", 16, "expected a fortran_order of False"},
     {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 2), }", 16, "expected a descr of"},
     {"{'descr': '|O', 'fortran_order': False, 'shape': (2, 2), }", 16, "expected a descr of"},

@@ -13,10 +13,18 @@ static struct {
     uint64_t n;     // asked for so far
     uint64_t fail;  // the one that fails; UINT64_MAX: none
     bool forever;   // and all after it
+    int aside;      // others' are not counted
 } memory = {.fail = UINT64_MAX};
+
+static void set_aside(bool on)
+{
+    memory.aside += on ? 1 : -1;
+}
 
 static bool fails(void)
 {
+    if (memory.aside)
+        return false;
     uint64_t i = memory.n++;
     return memory.forever ? i >= memory.fail : i == memory.fail;
 }
@@ -92,11 +100,9 @@ static bool join_and_declare(struct life *l)
     struct psc_world world = fake_world(&b->fake);
     psc_options options = worker_options(b);
     options.job = "test";
-    memory.n = UINT64_MAX / 2;  // the cluster is not ours
-    bool forever = memory.forever;
-    memory.forever = false;
+    set_aside(true);
     assert_int_equal(psc_cluster_create(addresses, FAKE_TASKS, &cluster, NULL), PSC_OK);
-    memory.forever = forever;
+    set_aside(false);
     memory.n = 0;
     enum ps_code code = psc_client_create(cluster, &options, &world, &b->client, &l->error);
     psc_cluster_free(cluster);
@@ -182,6 +188,9 @@ static void check_recovery(struct life *l)
     psc_push(l->b->client, &step, 1, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
     assert_int_equal(finish(l->b, &o).error.code, PSC_OK);
     assert_true(fake_value(&l->b->fake, "step", 0) == before + 1);
+    int heartbeats = l->b->fake.heartbeats;
+    fake_idle(&l->b->fake, 10);
+    assert_true(l->b->fake.heartbeats > heartbeats + 10);
     assert_int_equal(psc_health(l->b->client, NULL), PSC_OK);
 }
 
@@ -193,6 +202,7 @@ static uint64_t live(uint64_t fail, bool forever)
     float *kernel = calloc(400000, sizeof *kernel);
     psc_string *words = calloc(WORDS, sizeof *words), *read = calloc(WORDS, sizeof *read);
     char text[] = "some text";
+    l.b->fake.aside = set_aside;
     l.b->fake.barrier_open = true;
     l.b->fake.meeting = 1;
     l.b->fake.slowest = 1;
@@ -258,6 +268,7 @@ static void test_nothing_is_left(void **state)
 {
     (void)state;
     struct bench *b = bench_ready(PSC_STREAM);
+    b->fake.aside = set_aside;
     struct outcome o[64] = {{0}};
     memory.n = 0;
     memory.fail = 0;
@@ -275,12 +286,57 @@ static void test_nothing_is_left(void **state)
     bench_free(b);
 }
 
+static enum fake_fate all_down(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)method, (void)n;
+    return f->param ? FAKE_CUT_BEFORE : FAKE_DELIVER;
+}
+
+// What waits behind updates that cannot be sent finds no memory when its turn comes: each fails, and none from inside
+// the one before it.
+static void long_queue(int updates, bool barriers)
+{
+    enum { BEHIND = 30000 };
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome *o = calloc((size_t)updates + BEHIND, sizeof *o);
+    b->fake.aside = set_aside;
+    b->fake.fate = all_down;
+    b->fake.barrier_open = true;
+    b->fake.param = 1;
+    for (int i = 0; i < updates; i++)
+        psc_push(b->client, &b->tensors[3], 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
+    fake_idle(&b->fake, 0.01);
+    for (int i = updates; i < updates + BEHIND; i++)
+        if (barriers)
+            psc__barrier(b->client, "b", on_done, &o[i]);
+        else
+            psc_get(b->client, &b->tensors[3], 1, on_result, &o[i], NULL);
+    b->fake.param = 0;
+    memory.n = 0;
+    memory.fail = 0;
+    memory.forever = true;
+    for (int i = 0; i < updates + BEHIND; i++)
+        assert_true(fake_run(&b->fake, &o[i].done, 100));
+    memory.fail = UINT64_MAX;
+    assert_int_equal(pull(b, 3, 1).error.code, PSC_OK);
+    free(o);
+    bench_free(b);
+}
+
+static void test_a_long_queue_fails(void **state)
+{
+    (void)state;
+    long_queue(2, false);             // it waits at the task
+    long_queue(PS_WINDOW + 8, true);  // for a sequence
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_fails),
         cmocka_unit_test(test_all_fail_from_then_on),
         cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_a_long_queue_fails),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

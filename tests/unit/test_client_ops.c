@@ -157,14 +157,23 @@ static void test_slices_of_a_block_share_a_request(void **state)
     struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 5000);  // of four rows
     static float data[40][WIDTH];
     psc_tensor t[40];
-    for (uint64_t i = 0; i < 40; i++)
-        t[i] = rows(data[i], (39 - i) * 10, 1);  // rows 0, 10, ... 390: within the first block of 436
+    for (uint64_t i = 0; i < 40;
+         i++)  // rows 0, 10, ... 290 lie in the first block, of 436, rows 440 ... 530 in the next
+        t[i] = rows(data[i], (39 - i) * 10 + (i < 10 ? 140 : 0), 1);
     psc_result r = run(b, start_push, t, 40);
     assert_int_equal(r.error.code, PSC_OK);
+    assert_int_equal(b->fake.n_arrivals, 2);
+    for (int i = 0; i < 2; i++) {
+        const struct fake_arrival *a = &b->fake.arrivals[i];
+        assert_int_equal(a->tensors, i ? 10 : 30);
+        assert_int_equal(a->first, i ? 440 * WIDTH : 0);
+        assert_int_equal(a->bytes, a->tensors * sizeof *data);
+    }
+    b->fake.n_arrivals = 0;
+    assert_int_equal(run(b, start_push, t + 9, 2).error.code, PSC_OK);  // a row of each fits the 5000 bytes
     assert_int_equal(b->fake.n_arrivals, 1);
-    assert_int_equal(b->fake.arrivals[0].tensors, 40);
-    assert_int_equal(b->fake.arrivals[0].first, 0);
-    assert_int_equal(b->fake.arrivals[0].bytes, sizeof data);
+    assert_int_equal(run(b, start_push, t + 6, 5).error.code, PSC_OK);  // four of one and one of the other do not
+    assert_int_equal(b->fake.n_arrivals, 3);
     bench_free(b);
 }
 

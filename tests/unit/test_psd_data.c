@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "psd/staging.h"
@@ -19,13 +20,11 @@
 
 // ---- allocations that fail ----------------------------------------------------------------------------------------
 
-// Allocations of the program and the library that are still to succeed; below 0: all do.
-static long allocations_left = -1;
-static long allocations;
+// Allocations of this thread that are still to succeed; below 0: all do.
+static _Thread_local long allocations_left = -1;
 
 static bool may_allocate(void)
 {
-    allocations++;
     return allocations_left < 0 || allocations_left-- > 0;
 }
 
@@ -56,6 +55,24 @@ void *__wrap_realloc(void *p, size_t size)
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
     return may_allocate() ? __real_aligned_alloc(alignment, size) : NULL;
+}
+
+// ---- what happens in between ---------------------------------------------------------------------------------------
+
+// Called once when a block is about to be changed, with no lock held.
+static void (*before_update)(void *arg);
+static void *before_update_arg;
+
+int __real_pthread_rwlock_rdlock(pthread_rwlock_t *lock);
+int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t *lock);
+
+int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t *lock)
+{
+    void (*fn)(void *) = before_update;
+    before_update = NULL;
+    if (fn)
+        fn(before_update_arg);
+    return __real_pthread_rwlock_rdlock(lock);
 }
 
 // ---- dtypes -------------------------------------------------------------------------------------------------------
@@ -310,7 +327,7 @@ static void test_bad_strings(void **state)
     for (uint64_t bytes = 0; bytes < 4096; bytes += 4095) {
         change_init(&c, 0, 1);
         change_range(&c, "s", D(STRING), 0, 1024)->bytes = bytes;
-        change_bytes(&c, s.core, bytes);
+        memset(change_room(&c, bytes), 0, bytes);
         change_refused(&s, &c, M(PUT), PS_INVALID_ARGUMENT, "at least 4096");
         change_fini(&c);
     }
@@ -994,6 +1011,41 @@ static void test_atomic_readers(void **state)
     psd_core_destroy(s.core);
 }
 
+struct waiting_pull {
+    struct store *s;
+    atomic_bool done;
+};
+
+static void *pull_once(void *arg)
+{
+    struct waiting_pull *w = arg;
+    struct reading_of x;
+    read_init(&x);
+    read_range(&x, "w", 0, 2 * BLOCK);
+    read_ok(w->s, &x, M(PULL));
+    read_fini(&x);
+    atomic_store(&w->done, true);
+    return NULL;
+}
+
+// A Pull does not begin while an atomic update is at it.
+static void test_pull_waits_for_atomic(void **state)
+{
+    struct store s;
+    struct waiting_pull w = {.s = &s};
+    pthread_t thread;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    pthread_rwlock_wrlock(&s.core->jobs->cut);
+    assert_int_equal(pthread_create(&thread, NULL, pull_once, &w), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    assert_false(atomic_load(&w.done));
+    pthread_rwlock_unlock(&s.core->jobs->cut);
+    pthread_join(thread, NULL);
+    assert_true(atomic_load(&w.done));
+    psd_core_destroy(s.core);
+}
+
 // ---- numbers that are none ----------------------------------------------------------------------------------------
 
 static void test_nonfinite(void **state)
@@ -1230,6 +1282,76 @@ static void test_no_room_for_a_copy(void **state)
     psd_core_destroy(s.core);
 }
 
+// A reader that comes between the reservation and the update, and takes the last room.
+struct intruder {
+    struct store *s;
+    const char *name;  // its block
+    uint32_t block;
+    struct psd_page *page;
+    size_t limit;
+};
+
+static void intrude(void *arg)
+{
+    struct intruder *x = arg;
+    struct psd_block *b = store_block(x->s, x->name, x->block);
+    pthread_mutex_lock(&b->lock);
+    x->page = psd_block_pin(b);
+    pthread_mutex_unlock(&b->lock);
+    x->limit = x->s->core->pool.limit;
+    x->s->core->pool.limit = psd_pool_used(&x->s->core->pool);
+}
+
+static void go_away(struct intruder *x)
+{
+    psd_page_unref(x->page);
+    x->s->core->pool.limit = x->limit;
+}
+
+// A request that was done by half says so, and is whole when it comes again; a round that it has closed is closed.
+static void test_done_by_half(void **state)
+{
+    struct store s;
+    struct change c;
+    struct intruder x = {.s = &s, .name = "w", .block = 1};
+    (void)state;
+    before_update_arg = &x;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    change_init(&c, 0, 1);
+    change_floats(&c, "w", 0, 3 * BLOCK, 100);
+    before_update = intrude;
+    struct answer a = change_send(&s, &c, M(PUSH));
+    assert_int_equal(a.code, PS_UNAVAILABLE);
+    assert_non_null(strstr(a.text, "send it again under the same sequence"));
+    go_away(&x);
+    assert_true(get_float(&s, "w", 0) == -1 && get_float(&s, "w", BLOCK) == 0);
+    change_ok(&s, &c, M(PUSH), OUTCOME(APPLIED));
+    assert_int_equal(c.results[0].duplicates, 1);
+    for (uint32_t k = 0; k < 3; k++)
+        assert_true(get_float(&s, "w", k * BLOCK) == -1 && store_block(&s, "w", k)->version == 1);
+    change_fini(&c);
+    psd_core_destroy(s.core);
+    store_open(&s, SYNC, "sgd", 64 << 20, floats_of, 2);
+    round_push(&c, 1, 1, 1, 100);
+    change_ok(&s, &c, M(PUSH), OUTCOME(QUEUED));
+    change_fini(&c);
+    round_push(&c, 0, 1, 1, 100);
+    change_floats(&c, "n", 0, 4, 1);
+    x.name = "n";
+    x.block = 0;
+    before_update = intrude;
+    assert_int_equal(change_send(&s, &c, M(PUSH)).code, PS_UNAVAILABLE);
+    go_away(&x);
+    assert_true(get_float(&s, "w", 0) == -1 && get_float(&s, "n", 0) == 0);
+    struct answer again = change_send(&s, &c, M(PUSH));
+    assert_int_equal(again.code, PS_OK);
+    assert_int_equal(c.results[0].outcome, OUTCOME(DUPLICATE));
+    assert_int_equal(c.results[1].outcome, OUTCOME(APPLIED));
+    assert_true(get_float(&s, "w", 0) == -1 && get_float(&s, "n", 0) == 1);
+    change_fini(&c);
+    psd_core_destroy(s.core);
+}
+
 struct holder {
     struct store *s;
     atomic_bool stop;
@@ -1325,6 +1447,23 @@ static void test_marks_count(void **state)
     stop.job = (char *)"job";
     assert_int_equal(ask(s.core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
     assert_int_equal(psd_pool_used(&s.core->pool), 0);
+    psd_core_destroy(s.core);
+}
+
+// The table of clients counts too.
+static void test_clients_count(void **state)
+{
+    struct store s;
+    struct change c;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    s.core->pool.limit = psd_pool_used(&s.core->pool) + 300;
+    change_init(&c, 0, 1);
+    change_floats(&c, "n", 0, 1, 1);
+    change_refused(&s, &c, M(PUSH), PS_RESOURCE_EXHAUSTED, "bytes for the clients of job 'job' do not fit");
+    s.core->pool.limit += 200;
+    change_ok(&s, &c, M(PUSH), OUTCOME(APPLIED));
+    change_fini(&c);
     psd_core_destroy(s.core);
 }
 
@@ -1460,9 +1599,9 @@ SPOIL(long_payload, change_bytes(&g->c, "x", 1))
 SPOIL(bytes_of_another, g->t->bytes = 17)
 SPOIL(bytes_far, g->t->bytes = UINT64_C(1) << 32)
 SPOIL(a_string, g->t[1].variable = (char *)"s"; g->t[1].dtype = D(STRING); g->t[1].first = 0; g->t[1].count = 1024;
-      g->t[1].bytes = 4096; g->c.len = 16; change_bytes(&g->c, g, 4096))
+      g->t[1].bytes = 4096; g->c.len = 16; memset(change_room(&g->c, 4096), 0, 4096))
 SPOIL(string_far, g->t[1].variable = (char *)"s"; g->t[1].dtype = D(STRING); g->t[1].first = 0; g->t[1].count = 1024;
-      g->t[1].bytes = UINT64_MAX; g->c.len = 16; change_bytes(&g->c, g->c.results, 4096))
+      g->t[1].bytes = UINT64_MAX; g->c.len = 16; memset(change_room(&g->c, 4096), 0, 4096))
 SPOIL(not_finite, memcpy(g->c.bytes + 8, &(float){NAN}, 4); g->c.r.refuse_nonfinite = true)
 SPOIL(atomic_less, g->c.r.atomic_bytes = 1)
 SPOIL(atomic_far, g->c.r.atomic_bytes = UINT64_MAX)
@@ -1685,6 +1824,8 @@ static void fill_numbers(struct change *c)
 {
     change_floats(c, "w", BLOCK - 4, 8, 1);
     change_floats(c, "n", 0, 4, 1);
+    change_floats(c, "n", 8, 4, 1);
+    change_floats(c, "n", 16, 4, 1);
     c->cut = 7;
 }
 
@@ -1744,6 +1885,9 @@ static void test_no_memory(void **state)
             assert_true(a.answered && (code == PS_OK || code == PS_RESOURCE_EXHAUSTED));
             if (code != PS_OK)
                 assert_true(store_digest(&s) == before || s.core->jobs->staged);
+            else
+                change_take_reply(&c, asked[i].method, &a.body);
+            assert_int_equal(c.values.len, code == PS_OK && asked[i].method == M(PUSH_PULL) ? c.len : 0);
             ps_rope_clear(&a.body);
             change_ok(&s, &c, asked[i].method, code == PS_OK ? OUTCOME(DUPLICATE) : OUTCOME(APPLIED));
             assert_null(s.core->jobs->staged);
@@ -1806,13 +1950,16 @@ int main(void)
         cmocka_unit_test(test_atomic_without_room),
         cmocka_unit_test(test_atomic_forgotten),
         cmocka_unit_test(test_atomic_readers),
+        cmocka_unit_test(test_pull_waits_for_atomic),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_if_newer),
         cmocka_unit_test(test_if_newer_goes_on),
         cmocka_unit_test(test_rounds_of_a_get),
         cmocka_unit_test(test_no_room_for_a_copy),
+        cmocka_unit_test(test_done_by_half),
         cmocka_unit_test(test_readers_take_the_room),
         cmocka_unit_test(test_marks_count),
+        cmocka_unit_test(test_clients_count),
         cmocka_unit_test(test_declared_at_once),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_past_sequence),

@@ -770,5 +770,6 @@ int main(void)
         cmocka_unit_test(test_who_waits_for_whom),
         cmocka_unit_test(test_ten_thousand_wait),
     };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 // is a little core: what it does with a request is the request's first byte.
 //
 //     e   echo            f   fail with NOT_FOUND           p   park until release() answers with an echo
+//     b   answer with 1 MiB
 //     n   a number follows (4 bytes): must be the next one of its stream
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,6 +54,18 @@ static void echo(struct ps_call *call)
     ps_call_reply(call, PS_OK, NULL, &body);
 }
 
+enum { BIG = 1 << 20 };
+
+static void answer_big(struct ps_call *call)
+{
+    struct ps_rope body = PS_ROPE_EMPTY;
+    uint8_t *data;
+    struct ps_slice s = ps_slice_new(BIG, &data);
+    memset(data, 'b', BIG);
+    ps_rope_add(&body, s);
+    ps_call_reply(call, PS_OK, NULL, &body);
+}
+
 static void park(struct core *core, struct ps_call *call)
 {
     struct user *u = call->user;
@@ -86,6 +99,8 @@ static void on_call(void *ctx, struct ps_call *call)
     pthread_mutex_unlock(&core->lock);
     if (head[0] == 'f')
         ps_call_reply(call, PS_NOT_FOUND, "no variable 'w' in job 'j'", NULL);
+    else if (head[0] == 'b')
+        answer_big(call);
     else if (head[0] != 'p')
         echo(call);
 }
@@ -617,6 +632,59 @@ static void requests_are_bounded(void **state)
     free(a);
 }
 
+// Some have taken what room there is, with requests that wait: others get in all the same.
+static void who_has_nothing_gets_in(void **state)
+{
+    enum { BUDGET = 64 << 20, CLIENTS = 3, EACH = 12, LEN = 2 << 20 };
+    struct pair *p = *state;
+    struct ps_client *c[CLIENTS + 1];
+    struct answer *a = calloc(CLIENTS * EACH, sizeof *a), b;
+    restart(p, BUDGET);
+    for (int i = 0; i <= CLIENTS; i++)
+        c[i] = connect_to(p->address);
+    for (int i = 0; i < CLIENTS * EACH; i++)
+        ask(c[i % CLIENTS], true, PUSH, 0, bytes_of('p', LEN), &a[i]);
+    for (size_t before = 0, n; (n = parked(&p->core)) < BUDGET / 2 / LEN - 2 || n != before; before = n)
+        pause_ms(200);
+    assert_in_range(ps_server_queued(p->server), BUDGET / 2 - 2 * LEN, BUDGET / 4 * 3);
+    assert_int_equal(ask_and_await(c[CLIENTS], true, 10000, "e", &b), PS_OK);
+    assert_int_equal(ask_and_await(c[CLIENTS], false, 10000, "e", &b), PS_OK);
+    for (int i = 0; i < CLIENTS * EACH; i++) {
+        while (!answered(&a[i])) {
+            release(&p->core);
+            pause_ms(1);
+        }
+        assert_int_equal(a[i].code, PS_OK);
+        ps_rope_clear(&a[i].body);
+    }
+    for (int i = 0; i <= CLIENTS; i++)
+        close_client(c[i]);
+    await_idle(p);
+    free(a);
+}
+
+// Clients that once brought much and bring nothing now are not kept room for.
+static void the_idle_take_no_room(void **state)
+{
+    enum { BUDGET = 64 << 20, CLIENTS = 24, LEN = 2 << 20 };
+    struct pair *p = *state;
+    struct ps_client *c[CLIENTS];
+    struct answer a;
+    restart(p, BUDGET);
+    for (int i = 0; i < CLIENTS; i++) {
+        c[i] = connect_to(p->address);
+        ask(c[i], true, PUSH, 10000, bytes_of('e', LEN), &a);
+        await(&a);
+        assert_int_equal(a.code, PS_OK);
+        ps_rope_clear(&a.body);
+    }
+    for (int i = CLIENTS; i-- > 0;)
+        assert_int_equal(ask_and_await(c[i], true, 5000, "e", &a), PS_OK);
+    for (int i = 0; i < CLIENTS; i++)
+        close_client(c[i]);
+    await_idle(p);
+}
+
 static void streams_are_bounded(void **state)
 {
     enum { N = 8 };
@@ -987,6 +1055,63 @@ static void a_client_that_does_not_read(void **state)
     free(body);
 }
 
+// Opens a stream with all the window there is, asks for n large answers on it, and reads nothing.
+static void raw_deaf(struct raw *r, const struct pair *p, int n)
+{
+    static const uint8_t window[] = {0, 4, 0x7f, 0xff, 0xff, 0xff}, more[] = {0x7f, 0, 0, 0};
+    struct ps_rope message = PS_ROPE_EMPTY;
+    uint8_t data[4000];
+    for (int i = 0; i < n; i++) {
+        struct ps_record record = {.id = (uint64_t)i + 1, .method = PUSH};
+        ps_rope_add(&record.body, text("b"));
+        ps_record_pack(&record, &message);
+    }
+    size_t len = message.len;
+    ps_rope_copy_out(&message, 0, len, data);
+    ps_rope_clear(&message);
+    raw_open(r, p, PS_STREAM_PATH, "identity");
+    put_frame(r, 4, 0, 0, window, sizeof window);
+    put_frame(r, 8, 0, 0, more, sizeof more);
+    raw_message(r, false, data, len);
+    assert_int_equal(send(r->fd, r->out, r->n, 0), r->n);
+}
+
+// Requests of a client that does not read its answers wait, as messages already taken in.
+static void answers_are_bounded(void **state)
+{
+    enum { ASKED = 100 };
+    struct pair *p = *state;
+    struct raw r;
+    raw_deaf(&r, p, ASKED);
+    pause_ms(500);
+    assert_in_range(look(&p->core).n_calls, PS_STREAM_ANSWERS / BIG, PS_STREAM_ANSWERS / BIG + 8);
+    close(r.fd);
+    await_idle(p);
+}
+
+// While such clients have all the room that there is for answers, large ones of unary calls are refused; that does not
+// last, since their calls are cancelled in the end.
+static void unread_answers_are_dropped(void **state)
+{
+    enum { BUDGET = 8 << 20 };
+    struct pair *p = *state;
+    struct answer a;
+    struct raw r;
+    restart(p, BUDGET);
+    raw_deaf(&r, p, 20);
+    pause_ms(500);
+    assert_int_equal(ask_and_await(p->client, false, 10000, "b", &a), PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(a.text, "do not read"));
+    assert_int_equal(ask_and_await(p->client, false, 10000, "e", &a), PS_OK);
+    uint64_t before = ps_now();
+    while (ask_and_await(p->client, false, 10000, "b", &a) && ps_now() - before < WAIT_S * PS_SECOND)
+        pause_ms(100);
+    assert_int_equal(a.code, PS_OK);
+    assert_in_range(ps_now() - before, 8 * PS_SECOND, 13 * PS_SECOND);
+    close(r.fd);
+    await_idle(p);
+}
+
 // Sends what was put together; the status that comes back, and its text.
 static int raw_status(struct raw *r, char *what, size_t size)
 {
@@ -1216,6 +1341,8 @@ int main(void)
         TEST(many_calls_park),
         TEST(calls_are_bounded),
         TEST(requests_are_bounded),
+        TEST(who_has_nothing_gets_in),
+        TEST(the_idle_take_no_room),
         TEST(streams_are_bounded),
         TEST(nobody_there_is_said_soon),
         TEST(a_server_that_returns_is_found),
@@ -1230,6 +1357,8 @@ int main(void)
         TEST(an_address_in_use_is_named),
         TEST(a_stale_socket_is_replaced),
         TEST(a_client_that_does_not_read),
+        TEST(answers_are_bounded),
+        TEST(unread_answers_are_dropped),
         TEST(malformed_messages_end_their_stream),
         TEST(a_message_of_too_many_records_ends_its_stream),
         TEST(compressed_messages_are_refused),

@@ -49,8 +49,10 @@ enum ps_code cluster_open(struct cluster *c, const struct target *target, const 
     psc_error error = {0};
     struct cluster opened = {0};
     // A client belongs to a job; where none is asked for, any name does.
+    // Unary: each call stands for itself, whatever becomes of another one.
     psc_options options = {.job = job ? job : "psctl",
                            .rank = -1,
+                           .transport = PSC_UNARY,
                            .timeout_ms = target->timeout ? (int)target->timeout * 1000 : TIMEOUT_MS};
     if (find_spec(target, &opened.spec, &error))
         return from_psc(&error, e);

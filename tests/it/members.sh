@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Real workers of real jobs on three standing psd: one dies in a sync epoch, comes back, is asked to leave; one is slow in
+# an ssp job; the learning rate is changed while a job runs.
+. "$top_srcdir/tests/it/lib.sh"
+cd "$scratch" || exit 1
+
+peers=unix:$scratch/p0,unix:$scratch/p1,unix:$scratch/p2
+for i in 0 1 2; do start_psd "p$i" --task "$i" --peers "$peers" || exit 1; done
+ctl() { timeout 30 "$psctl" --ps "$peers" "$@"; }
+
+# work NAME RANK WORKERS ARGUMENT ...: one worker of a job, in the background; its pid in $worker_pid.
+work() {
+    local name=$1 rank=$2 workers=$3
+    shift 3
+    "$workerd" --job "$examples/softmax/job.yaml" --set name="$name" --set strategy.name=parameter_server \
+        --set batch_size=32 --set data.test_examples=64 --set output="$name.safetensors" --summary "$name.json" \
+        --ps "$peers" --rank "$rank" --workers "$workers" --quiet "$@" 2>>"$name.$rank.log" &
+    worker_pid=$!
+    children+=("$worker_pid")
+}
+
+# Is what a program is told of a job as expected? An expression over j (psctl --json jobs) and w (its workers).
+holds() { # JOB EXPRESSION
+    ctl --json jobs "$1" >j.json 2>&1 && ctl --json workers "$1" >w.json 2>&1 || return 1
+    "$PYTHON3" - "$2" <<'PY'
+import json, sys
+def find(x, key):
+    if isinstance(x, dict):
+        if key in x: return x[key]
+        x = list(x.values())
+    for y in x if isinstance(x, list) else []:
+        got = find(y, key)
+        if got is not None: return got
+j, w = json.load(open("j.json")), {m["rank"]: m for m in json.load(open("w.json"))}
+get = lambda key: find(j, key)
+sys.exit(0 if eval(sys.argv[1]) else 1)
+PY
+}
+within() { # SECONDS COMMAND ...
+    local end=$(($(date +%s%N) + ${1%.*} * 1000000000))
+    shift
+    until "$@"; do
+        [ "$(date +%s%N)" -lt "$end" ] || { cat j.json w.json; return 1; }
+        sleep 0.1
+    done
+}
+
+# ---- sync: a death, a return, a departure -------------------------------------------------------------------------
+
+sync=(--set strategy.update=sync --set data.train_examples=6400 --set delay_ms=30)
+pids=()
+for rank in 0 1 2 3; do
+    work sync "$rank" 4 "${sync[@]}" --set epochs=6
+    pids+=("$worker_pid")
+done
+ok "four workers train" within 20 holds sync 'all(w[r]["step"] > 10 for r in range(4))'
+kill -KILL "${pids[2]}"
+killed=$(date +%s%N)
+ok "the death of one is named" within 3 holds sync 'w[2]["state"] == "dead" and "heartbeat" in w[2]["reason"]'
+in_time() { [ $(($(date +%s%N) - killed)) -lt 3000000000 ]; }
+ok "within 3 s of the kill" in_time
+ok "and the others go on" within 10 holds sync 'all(w[r]["step"] > 60 for r in (0, 1, 3))'
+ok "the epoch ends with every example trained" within 20 holds sync 'get("data_epoch") > 0'
+work sync 2 4 "${sync[@]}" --set epochs=6
+pids[2]=$worker_pid
+ok "it comes back as a later process" within 20 holds sync 'w[2]["state"] == "live"'
+ok "and trains with the others" within 30 holds sync 'w[2]["step"] > 0 and not w[2]["resting"]'
+ok "another is asked to leave" ctl drain sync worker:1
+left() { wait "${pids[1]}" && grep -q "asked to" sync.1.log; }
+ok "it leaves with exit 0" left
+ends() { # JOB PID ...
+    local job=$1 pid
+    shift
+    for pid; do wait "$pid" || { cat "$job".*.log; return 1; }; done
+}
+ok "the others finish" ends sync "${pids[0]}" "${pids[2]}" "${pids[3]}"
+ok "every example of the last epoch counted once" holds sync 'get("data_epoch") == 5 and get("examples_done") == 6400'
+
+# ---- ssp: one is four times slower --------------------------------------------------------------------------------
+
+ssp=(--set strategy.update=ssp --set strategy.staleness=3 --set data.train_examples=9600 --set epochs=1)
+pids=()
+for rank in 0 1 2; do
+    work ssp "$rank" 3 "${ssp[@]}" --set delay_ms=$((rank == 1 ? 80 : 20))
+    pids+=("$worker_pid")
+done
+lead() { holds ssp '(lambda c: not c or max(c) - min(c) <= 4)([m["clock"] for m in w.values() if m["clock"] is not None])'; }
+ok "three workers of an ssp job" within 20 holds ssp 'all(m["step"] > 0 for m in w.values())'
+bounded() { # seen from outside as well: a worker that waits may have finished one step more than it was let begin
+    local looks=0
+    while kill -0 "${pids[1]}" 2>/dev/null; do
+        holds ssp 'all(m["state"] == "live" for m in w.values())' || break
+        lead || { cat w.json; return 1; }
+        looks=$((looks + 1))
+    done
+    echo "looked $looks times"
+    [ "$looks" -gt 5 ]
+}
+ok "nobody is more than 3 steps ahead" bounded
+ok "all finish" ends ssp "${pids[@]}"
+ok "the measured staleness is 3, never more" holds ssp 'get("staleness") == 3'
+
+# ---- the learning rate changes while a sync job runs --------------------------------------------------------------
+
+pids=()
+for rank in 0 1; do
+    work rate "$rank" 2 --set strategy.update=sync --set data.train_examples=6400 --set epochs=2 --set delay_ms=20 \
+        --set strategy.partitioner=fixed:3 --set strategy.placement=round_robin
+    pids+=("$worker_pid")
+done
+ok "a job on three psd" within 20 holds rate 'w[0]["step"] > 5'
+ok "set-lr" ctl --json set-lr rate 0.003
+cp "$scratch/out" rate.json
+same_round() {
+    "$PYTHON3" - <<'PY'
+import json, re
+rounds = [int(r) for r in re.findall(r'"round": (\d+)', open("rate.json").read())]
+print(rounds)
+raise SystemExit(not (rounds and rounds[0] > 5 and len(set(rounds)) == 1))
+PY
+}
+ok "names one round, the same on every task" same_round
+ok "it finishes" ends rate "${pids[@]}"
