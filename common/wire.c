@@ -238,13 +238,15 @@ enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct 
         return PS_OK;
     ps_rope_clear(payload);
     ps_msg_free(*out);
+    *out = NULL;
     return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for its payload's slices", type->short_name);
 }
 
 void ps_msg_free(ProtobufCMessage *m)
 {
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, NULL};
     if (m)
-        protobuf_c_message_free_unpacked(m, NULL);
+        protobuf_c_message_free_unpacked(m, &allocator);
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------

@@ -3,24 +3,21 @@
 
 enum { KEEP_MAX = 64 << 10 };
 
-bool psd_call_keep(struct psd_call *call)
+void psd_call_keep(struct psd_call *call)
 {
     struct ps_rope copy = PS_ROPE_EMPTY, *request = &call->request;
     uint8_t *data;
     if (request->len > KEEP_MAX)
-        return true;
+        return;
     struct ps_slice s = ps_slice_new(request->len, &data);
     if (!data)
-        return false;
+        return;
     ps_rope_copy_out(request, 0, request->len, data);
     ps_rope_add(&copy, s);
-    if (copy.broken) {
-        ps_rope_clear(&copy);
-        return false;
-    }
+    if (copy.broken)
+        return;
     ps_rope_clear(request);
     *request = copy;
-    return true;
 }
 
 void psd_waiters_add(struct psd_waiters *list, struct psd_call *call)

@@ -31,9 +31,9 @@ struct psd_waiters {
     uint64_t earliest;  // while n: nobody's deadline is before it
 };
 
-// A call that is about to wait keeps a copy of its request where that is small: it may have come in a message of
-// megabytes, whose memory would wait with it. False: no memory.
-bool psd_call_keep(struct psd_call *call);
+// A call that is about to wait keeps a copy of its request where that is small, and there is memory for one: it may have
+// come in a message of megabytes, whose memory would wait with it.
+void psd_call_keep(struct psd_call *call);
 
 void psd_waiters_add(struct psd_waiters *list, struct psd_call *call);
 // Moves every call of a list to *ready, which is linked by call->next.

@@ -160,6 +160,10 @@ struct psd_member_list {
 };
 // Locked. False: no memory.
 bool psd_members_list(const struct psd_control *c, uint64_t now, struct psd_member_list *list);
+// The same in two steps: memory for so many, as many as the job has workers; then, locked, what cannot fail.
+bool psd_members_reserve(uint32_t workers, struct psd_member_list *list);
+void psd_members_fill(const struct psd_control *c, uint64_t now, struct psd_member_list *list);
+enum { PSD_MEMBER_BYTES = 384 };  // of one in a message, at most
 void psd_members_list_free(struct psd_member_list *list);
 
 // Locked. Who takes part has changed: tasks must be told.

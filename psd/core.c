@@ -87,14 +87,10 @@ void psd_job_unref(struct psd_core *core, struct psd_job *job)
     }
 }
 
-struct psd_job *psd_job_install(struct psd_core *core, const char *name)
+void psd_job_install(struct psd_core *core, struct psd_job *job)
 {
-    struct psd_job *job = psd_job_new(name, &core->pool);
-    if (!job)
-        return NULL;
     job->next = core->jobs;
     core->jobs = job;
-    return job;
 }
 
 static bool collect(struct psd_waiters *list, void *ready)
@@ -143,8 +139,8 @@ int psd_park(struct psd_turn *t, struct psd_waiters *list)
         return ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", t->core->config.task);
     if (t->job && atomic_load(&t->job->failed) == 2)
         return psd_turn_fail_ended(t);
-    if (t->call->parked_since == 0 && !psd_call_keep(t->call))
-        return ps_no_memory(&t->error, "a call that waits");
+    if (t->call->parked_since == 0)
+        psd_call_keep(t->call);
     if (t->call->parked_since == 0)
         t->call->parked_since = t->core->world.now(t->core->world.ctx);
     if (t->caller) {
@@ -211,6 +207,7 @@ static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, s
 {
     psd_control_tick(core, job, now, ready);
     psd_tuning_tick(core, job, now, ready);
+    psd_rounds_try_close(job, ready);
     psd_norms_send(core, job, ready);
     psd_staging_tick(job, now);
     psd_waits_end_late(core, job, now);
@@ -271,8 +268,10 @@ void psd_core_drain(struct psd_core *core)
 
 #define WITH_CALLER 1
 #define WITH_JOB 2
+#define SMALL_REPLY 4
 
-// What is done for a method before its own steps: the caller is checked; the job is looked up and must live.
+// What is done for a method before its own steps: the caller is checked; the job is looked up and must live; there is
+// room for a small reply.
 static const struct method {
     const char *name;
     const ProtobufCMessageDescriptor *type;
@@ -282,11 +281,11 @@ static const struct method {
 #define METHOD(NAME, type, fn, needs) \
     [PARAMSERVER__V1__METHOD__##NAME] = {#NAME, &paramserver__v1__##type##_request__descriptor, fn, needs}
     METHOD(JOIN, join, psd_join, WITH_CALLER),
-    METHOD(HEARTBEAT, heartbeat, psd_heartbeat, WITH_CALLER | WITH_JOB),
-    METHOD(LEAVE, leave, psd_leave, WITH_CALLER | WITH_JOB),
-    METHOD(BARRIER, barrier, psd_barrier, WITH_CALLER | WITH_JOB),
-    METHOD(LEASE, lease, psd_lease, WITH_CALLER | WITH_JOB),
-    METHOD(DECLARE, declare, psd_declare, WITH_CALLER),
+    METHOD(HEARTBEAT, heartbeat, psd_heartbeat, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(LEAVE, leave, psd_leave, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(BARRIER, barrier, psd_barrier, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(LEASE, lease, psd_lease, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(DECLARE, declare, psd_declare, WITH_CALLER | SMALL_REPLY),
     METHOD(DESCRIBE, describe, psd_describe, WITH_CALLER | WITH_JOB),
     METHOD(PUT, update, psd_put, WITH_CALLER | WITH_JOB),
     METHOD(ASSIGN_ADD, update, psd_assign_add, WITH_CALLER | WITH_JOB),
@@ -295,16 +294,16 @@ static const struct method {
     METHOD(PULL, read, psd_pull, WITH_CALLER | WITH_JOB),
     METHOD(STATUS, status, psd_status, 0),
     METHOD(WORKERS, workers, psd_workers, 0),
-    METHOD(STOP_JOB, stop_job, psd_stop_job, 0),
+    METHOD(STOP_JOB, stop_job, psd_stop_job, SMALL_REPLY),
     METHOD(SET_MEMBERS, set_members, psd_set_members, 0),
     METHOD(ASSIGN_SUB, update, psd_assign_sub, WITH_CALLER | WITH_JOB),
     METHOD(PUSH_PULL, update, psd_push_pull, WITH_CALLER | WITH_JOB),
     METHOD(REDUCE, reduce, psd_reduce, WITH_CALLER | WITH_JOB),
-    METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB),
+    METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(WAITS, waits, psd_waits, 0),
-    METHOD(SET_HYPER, set_hyper, psd_set_hyper, 0),
-    METHOD(DRAIN, drain, psd_drain, 0),
-    METHOD(PREPARE_HYPER, prepare_hyper, psd_prepare_hyper, 0),
+    METHOD(SET_HYPER, set_hyper, psd_set_hyper, SMALL_REPLY),
+    METHOD(DRAIN, drain, psd_drain, SMALL_REPLY),
+    METHOD(PREPARE_HYPER, prepare_hyper, psd_prepare_hyper, SMALL_REPLY),
     METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),
 #undef METHOD
 };
@@ -346,6 +345,14 @@ static enum ps_code find_job(struct psd_turn *t, const struct method *m)
     return PS_OK;
 }
 
+// A call that has waited may have taken effect: where there is no memory to go on with it, it is to be sent again.
+static int fail_later(struct psd_turn *t, int code)
+{
+    if (code == PS_RESOURCE_EXHAUSTED && t->call->parked_since)
+        code = (int)(t->error.code = PS_UNAVAILABLE);
+    return code;
+}
+
 // One turn of a call: PSD_PARKED, or its code with the reply or the error in *t.
 static int take_turn(struct psd_turn *t)
 {
@@ -358,16 +365,19 @@ static int take_turn(struct psd_turn *t)
         return ps_fail(&t->error, PS_UNIMPLEMENTED, "there is no method %d", t->call->method);
     code = (int)ps_msg_unpack(m->type, &t->call->request, &request, &t->payload, &t->error);
     if (code != PS_OK)
-        return code;
+        return fail_later(t, code);
     t->request = request;
     if (m->needs & WITH_CALLER)
         code = (int)check_caller(t, m);
     if (code == PS_OK && m->needs & WITH_JOB)
         code = (int)find_job(t, m);
+    if (code == PS_OK && m->needs & SMALL_REPLY)
+        code = fail_later(t, (int)psd_turn_reserve(t, PSD_REPLY_BYTES));
     if (code == PS_OK)
         code = m->run(t);
     psd_job_unref(t->core, t->job);
     ps_rope_clear(&t->payload);
+    ps_rope_clear(&t->room);
     ps_msg_free(request);
     return code;
 }
@@ -403,11 +413,26 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
     psd_run_ready(core, call);
 }
 
+enum ps_code psd_turn_reserve(struct psd_turn *t, size_t bytes)
+{
+    ps_rope_clear(&t->room);
+    ps_rope_add(&t->room, ps_slice_new(bytes, &t->room_data));
+    return t->room.len ? PS_OK : ps_no_memory(&t->error, "the answer");
+}
+
+// Enough for what ps_msg_write may write besides the message.
+enum { WRITE_SLACK = 5 };
+
 int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload)
 {
+    if (!payload && t->room.len >= protobuf_c_message_get_packed_size(reply) + WRITE_SLACK) {
+        t->room.v[0].len = t->room.len = ps_msg_write(reply, 0, t->room_data);
+        ps_rope_move(&t->reply, &t->room);
+        return PS_OK;
+    }
     ps_msg_pack(reply, payload, &t->reply);
     if (!t->reply.broken)
         return PS_OK;
     ps_rope_clear(&t->reply);
-    return ps_no_memory(&t->error, "the answer");
+    return fail_later(t, ps_no_memory(&t->error, "the answer"));
 }

@@ -24,8 +24,8 @@ struct psd_draft {
     const struct psd_piece *last;  // of the last tensor
 };
 
-// Bytes of a reply's own fields, of a result, and of a tensor's header besides its name, at most.
-enum { PSD_REPLY_BYTES = 128, PSD_RESULT_BYTES = 64, PSD_TENSOR_BYTES = 80 };
+// Bytes of a result, and of a tensor's header besides its name, at most.
+enum { PSD_RESULT_BYTES = 64, PSD_TENSOR_BYTES = 80 };
 
 // For n_results, and the values of n pieces, in their order.
 enum ps_code psd_draft_init(struct psd_draft *d, size_t n_results, const struct psd_piece *pieces, size_t n,

@@ -166,9 +166,7 @@ struct verdict {
 
 static void release(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
-    for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_round_try_close(job, job->partitions[i].round, ready);
+    psd_rounds_try_close(job, ready);
     psd_norms_send(core, job, ready);
 }
 
@@ -448,11 +446,12 @@ static struct verdict read_reply(phase_t phase, enum ps_code code, const struct 
     return v;
 }
 
-// Has the task been heard? Where it may not have been, or cannot know yet, it is asked again at the next tick.
+// Has the task been heard? Where it may not have been, cannot know yet or has no memory, it is asked again at the next
+// tick.
 static bool is_answer(phase_t phase, enum ps_code code)
 {
     return code == PS_OK || (phase == PREPARE && code != PS_UNAVAILABLE && code != PS_DEADLINE_EXCEEDED &&
-                             code != PS_CANCELLED && code != PS_UNKNOWN);
+                             code != PS_CANCELLED && code != PS_UNKNOWN && code != PS_RESOURCE_EXHAUSTED);
 }
 
 static void on_answer(void *arg, enum ps_code code, const struct ps_rope *reply)

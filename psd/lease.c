@@ -24,25 +24,35 @@ void psd_epoch_free(struct psd_epoch *d)
     free(d->orphans);
 }
 
-// Room for one more element of a PSD_LIST.
+// Room for n elements of a PSD_LIST.
 static bool grow(void **list, size_t n, size_t *cap, size_t size)
 {
-    if (n < *cap)
+    if (n <= *cap)
         return true;
-    void *more = ps_try_realloc(*list, (*cap ? 2 * *cap : 8) * size);
+    size_t bigger = n > 2 * *cap ? n : 2 * *cap;
+    void *more = ps_try_realloc(*list, bigger * size);
     if (!more)
         return false;
     *list = more;
-    *cap = *cap ? 2 * *cap : 8;
+    *cap = bigger;
     return true;
 }
 
-static bool leave(struct psd_epoch *d, struct psd_share share)
+// All that is given out may come back: there is room for it before it is, so that no death loses an example. One more
+// is for the whole epoch.
+static enum ps_code reserve(struct psd_turn *t)
 {
-    if (!grow((void **)&d->left, d->n_left, &d->cap_left, sizeof *d->left))
-        return false;
+    struct psd_control *c = t->job->control;
+    struct psd_epoch *d = &c->data;
+    if (grow((void **)&d->left, d->n_left + c->workers + 1, &d->cap_left, sizeof *d->left) &&
+        grow((void **)&d->orphans, c->workers, &d->cap_orphans, sizeof *d->orphans))
+        return PS_OK;
+    return ps_no_memory(&t->error, "leases that come back");
+}
+
+static void leave(struct psd_epoch *d, struct psd_share share)
+{
     d->left[d->n_left++] = share;
-    return true;
 }
 
 static void wake(struct psd_control *c, struct psd_call **ready)
@@ -155,8 +165,8 @@ static void settle_orphans(struct psd_job *job)
         rest.first += steps * rest.stride;
         rest.steps -= steps;
         uint64_t trained = all - examples_of(&rest, rest.steps);
-        if (all > trained && !leave(d, rest))
-            return;  // no memory: at the next tick
+        if (all > trained)
+            leave(d, rest);
         d->n_orphans--;
         d->done += trained;
         ps_info("job '%s': of the %" PRIu64 " examples that worker %" PRIu32 " had, %" PRIu64
@@ -201,8 +211,6 @@ void psd_lease_share_out(struct psd_job *job, struct psd_call **ready)
         asked = m->asks_epoch > asked ? m->asks_epoch : asked;
     }
     settle_orphans(job);
-    if (d->n_orphans)
-        return;
     if (d->n_left == 0 && !d->over && d->done) {
         end_epoch(c, ready);
         return;
@@ -210,8 +218,7 @@ void psd_lease_share_out(struct psd_job *job, struct psd_call **ready)
     if (d->n_left == 0) {
         uint64_t examples = d->examples, batch = d->batch;
         begin_epoch(c, asked, examples);
-        if (!leave(d, (struct psd_share){0, batch, batch, examples, 0}))
-            return;
+        leave(d, (struct psd_share){0, batch, batch, examples, 0});
     }
     hand_out(c, ready);
 }
@@ -240,16 +247,13 @@ void psd_lease_return(struct psd_control *c, uint32_t rank, struct psd_call **re
 {
     struct psd_member *m = &c->members[rank];
     struct psd_epoch *d = &c->data;
-    bool sync = c->update == PARAMSERVER__V1__UPDATE__SYNC, kept = true;
     if (m->lease.count == 0 || d->over)
         return;
-    if (sync && (kept = grow((void **)&d->orphans, d->n_orphans, &d->cap_orphans, sizeof *d->orphans)))
+    if (c->update == PARAMSERVER__V1__UPDATE__SYNC) {
         d->orphans[d->n_orphans++] = (struct psd_orphan){rank, m->lease};
-    else if (!sync && (kept = leave(d, m->lease)))
+    } else {
+        leave(d, m->lease);
         wake(c, ready);
-    if (!kept) {  // no memory: these examples are not trained again, and the epoch must not wait for them
-        d->done += sync ? examples_of(&m->lease, m->lease.steps) : m->lease.count;
-        ps_warn("no memory to keep what worker %" PRIu32 " has not trained: it is left out of this epoch", rank);
     }
     m->lease.count = m->lease.steps = 0;
 }
@@ -291,6 +295,8 @@ static int take_lease(struct psd_turn *t, const lease_t *r, struct psd_share *sh
     }
     if (r->epoch < d->number || (r->epoch == d->number && d->over))
         return PS_OK;
+    if (reserve(t))
+        return (int)t->error.code;
     int code = c->update == PARAMSERVER__V1__UPDATE__SYNC ? take_sync(t, r, m) : take_async(t, r, m, share);
     if (code == PSD_PARKED) {
         psd_control_waits(m, t->core->world.now(t->core->world.ctx));

@@ -65,15 +65,17 @@ static const struct psd_visit *visit_of(const struct psd_control *c, const struc
     return &c->members[o->ranks[i]].visit;
 }
 
+// Not PS_OK and no error in *o: malloc has nothing left, which may be otherwise at the next tick.
 static enum ps_code take_page(struct psd_job *job, struct psd_outcome *o, uint64_t bytes)
 {
     o->bytes = bytes;
     if (bytes == 0)
         return PS_OK;
-    if (psd_pool_has_room(job->pool, bytes))
-        o->value = psd_page_new(job->pool, bytes);
-    return o->value ? PS_OK
-                    : ps_fail(&o->error, PS_RESOURCE_EXHAUSTED, "no memory for a result of %" PRIu64 " bytes", bytes);
+    if (!psd_pool_has_room(job->pool, bytes))
+        return ps_fail(&o->error, PS_RESOURCE_EXHAUSTED, "a result of %" PRIu64 " bytes does not fit the limit of %zu",
+                       bytes, job->pool->limit);
+    o->value = psd_page_new(job->pool, bytes);
+    return o->value ? PS_OK : PS_RESOURCE_EXHAUSTED;
 }
 
 static void gather(struct psd_job *job, const struct psd_control *c, struct psd_outcome *o, size_t size)
@@ -195,6 +197,26 @@ static void reduce(struct psd_job *job, const struct psd_control *c, struct psd_
         divide(o, first->dtype, n, o->n_ranks);
 }
 
+// What comes of a reduction; NULL: no memory.
+static struct psd_outcome *conclude(struct psd_job *job, const struct psd_visit *first)
+{
+    const struct psd_control *c = job->control;
+    struct psd_outcome *o = outcome_new(c);
+    size_t size = ps_dtype_size(first->dtype);
+    if (!o)
+        return NULL;
+    if (first->op == GATHER)
+        gather(job, c, o, size);
+    else if (first->op == BROADCAST)
+        broadcast(c, o, first->root, size);
+    else
+        reduce(job, c, o, first, size);
+    if (o->error.code || o->bytes == 0 || o->value)
+        return o;
+    outcome_unref(o);
+    return NULL;
+}
+
 void psd_meeting_end(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
@@ -202,15 +224,8 @@ void psd_meeting_end(struct psd_job *job, struct psd_call **ready)
     const struct psd_visit *first = NULL;
     for (uint32_t i = 0; i < c->workers && !first; i++)
         first = psd_is_live(&c->members[i]) ? &c->members[i].visit : NULL;
-    if (first->op != NO_OP && (o = outcome_new(c))) {
-        size_t size = ps_dtype_size(first->dtype);
-        if (first->op == GATHER)
-            gather(job, c, o, size);
-        else if (first->op == BROADCAST)
-            broadcast(c, o, first->root, size);
-        else
-            reduce(job, c, o, first, size);
-    }
+    if (first->op != NO_OP && !(o = conclude(job, first)))
+        return;  // at the next tick
     psd_clock_align(c);
     for (uint32_t i = 0; i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
@@ -351,8 +366,6 @@ static int reply_outcome(struct psd_turn *t, const struct psd_visit *v)
     Paramserver__V1__ReduceReply out = PARAMSERVER__V1__REDUCE_REPLY__INIT;
     struct ps_rope payload = PS_ROPE_EMPTY;
     struct psd_outcome *o = v->outcome;
-    if (!o)
-        return ps_no_memory(&t->error, "the result of a reduction");
     if (o->error.code) {
         t->error = o->error;
         return (int)o->error.code;

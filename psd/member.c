@@ -168,20 +168,26 @@ static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, const Param
     return PS_OK;
 }
 
-// Table lock held. A job of this name where there is none.
-static struct psd_job *open_new(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
+// Table lock held. Puts a job of this name into the table, in place of that one (may be NULL). Nothing has happened
+// where there is no memory for it.
+static struct psd_job *open_new(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, struct psd_job *old)
 {
-    struct psd_job *job = psd_job_install(t->core, t->caller->job);
+    struct psd_job *job = psd_job_new(t->caller->job, &t->core->pool);
     if (!job) {
         ps_no_memory(&t->error, "a job");
         return NULL;
     }
-    if (new_run(t, job, r) == PS_OK)
-        return job;
-    job->refs++;
-    t->gone = job;
-    psd_job_remove(t->core, job, &t->ready);
-    return NULL;
+    if (new_run(t, job, r)) {
+        psd_job_free(job);
+        return NULL;
+    }
+    if (old) {
+        old->refs++;
+        t->gone = old;
+        psd_job_remove(t->core, old, &t->ready);
+    }
+    psd_job_install(t->core, job);
+    return job;
 }
 
 // Table lock held: the job the caller means to join in t->job (referenced), opened if it is worker 0 that
@@ -205,16 +211,12 @@ static int open_job(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
         return (int)t->error.code;
     if (job && over && job->declaring)
         return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
-    if (job && over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
-        job->refs++;
-        t->gone = job;
-        psd_job_remove(t->core, job, &t->ready);
-        job = NULL;
-    } else if (job && over && new_run(t, job, r)) {
+    if (!job || (over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
+        if (!(job = open_new(t, r, job)))
+            return (int)t->error.code;
+    } else if (over && new_run(t, job, r)) {
         return (int)t->error.code;
     }
-    if (!job && !(job = open_new(t, r)))
-        return (int)t->error.code;
     job->refs++;
     t->job = job;
     return PS_OK;
@@ -261,33 +263,35 @@ static void admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, str
     m->last_seen = now_of(t->core);
 }
 
+// All that the reply needs.
+static enum ps_code reserve_join(struct psd_turn *t, const Paramserver__V1__JoinRequest *r,
+                                 struct psd_member_list *list)
+{
+    if (!psd_members_reserve(r->workers, list))
+        return ps_no_memory(&t->error, "a list of members");
+    return psd_turn_reserve(t, PSD_REPLY_BYTES + r->workers * PSD_MEMBER_BYTES);
+}
+
 // Job locked.
-static int reply_join(struct psd_turn *t, const struct psd_member *m)
+static int reply_join(struct psd_turn *t, const struct psd_member *m, struct psd_member_list *list)
 {
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
     const struct psd_control *c = t->job->control;
-    struct psd_member_list list;
-    if (!psd_members_list(c, now_of(t->core), &list))
-        return ps_no_memory(&t->error, "a list of members");
+    psd_members_fill(c, now_of(t->core), list);
     out.generation = t->core->generation;
     out.run_id = t->job->run_id;
     out.epoch = c->epoch;
     out.heartbeat_ms = t->core->config.heartbeat_ms;
     out.dead_after_ms = t->core->config.dead_after_ms;
-    out.n_members = list.n;
-    out.members = list.pointers;
+    out.n_members = list->n;
+    out.members = list->pointers;
     out.late = c->begun && !m->visit.passed && !m->lease_sequence;
     out.data_epoch = c->data.number + c->data.over;
-    int code = psd_turn_reply(t, &out.base, NULL);
-    psd_members_list_free(&list);
-    return code;
+    return psd_turn_reply(t, &out.base, NULL);
 }
 
-int psd_join(struct psd_turn *t)
+static int join(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, struct psd_member_list *list)
 {
-    const Paramserver__V1__JoinRequest *r = (const Paramserver__V1__JoinRequest *)t->request;
-    if (check_join(t, r))
-        return (int)t->error.code;
     pthread_mutex_lock(&t->core->table);
     int code = open_job(t, r);
     pthread_mutex_unlock(&t->core->table);
@@ -301,10 +305,23 @@ int psd_join(struct psd_turn *t)
     code = (int)check_admission(t, r, m);
     if (code == PS_OK) {
         admit(t, r, m);
-        code = reply_join(t, m);
+        code = reply_join(t, m, list);
         psd_control_advance(t->job, &t->ready);
     }
     pthread_mutex_unlock(&t->job->lock);
+    return code;
+}
+
+int psd_join(struct psd_turn *t)
+{
+    const Paramserver__V1__JoinRequest *r = (const Paramserver__V1__JoinRequest *)t->request;
+    struct psd_member_list list = {0};
+    int code = (int)check_join(t, r);
+    if (code == PS_OK)
+        code = (int)reserve_join(t, r, &list);
+    if (code == PS_OK)
+        code = join(t, r, &list);
+    psd_members_list_free(&list);
     return code;
 }
 
@@ -362,6 +379,11 @@ int psd_heartbeat(struct psd_turn *t)
             out.epoch = r->epoch;
         }
         code = psd_turn_reply(t, &out.base, NULL);
+        if (code != PS_OK) {
+            out.epoch = r->epoch;
+            out.n_members = 0;
+            code = psd_turn_reply(t, &out.base, NULL);
+        }
         psd_members_list_free(&list);
     }
     pthread_mutex_unlock(&t->job->lock);

@@ -15,14 +15,18 @@
 
 // ---- members on the wire ------------------------------------------------------------------------------------------
 
-bool psd_members_list(const struct psd_control *c, uint64_t now, struct psd_member_list *list)
+bool psd_members_reserve(uint32_t workers, struct psd_member_list *list)
 {
-    *list = (struct psd_member_list){ps_try_alloc_array(c->workers, sizeof *list->members),
-                                     ps_try_alloc_array(c->workers, sizeof(void *)), c->workers};
-    if (!list->members || !list->pointers) {
-        psd_members_list_free(list);
-        return false;
-    }
+    *list = (struct psd_member_list){ps_try_alloc_array(workers, sizeof *list->members),
+                                     ps_try_alloc_array(workers, sizeof(void *)), workers};
+    if (list->members && list->pointers)
+        return true;
+    psd_members_list_free(list);
+    return false;
+}
+
+void psd_members_fill(const struct psd_control *c, uint64_t now, struct psd_member_list *list)
+{
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct psd_member *m = &c->members[i];
         Paramserver__V1__Member *out = list->pointers[i] = &list->members[i];
@@ -40,6 +44,13 @@ bool psd_members_list(const struct psd_control *c, uint64_t now, struct psd_memb
         out->draining = m->draining;
         out->clock = m->clock;
     }
+}
+
+bool psd_members_list(const struct psd_control *c, uint64_t now, struct psd_member_list *list)
+{
+    if (!psd_members_reserve(c->workers, list))
+        return false;
+    psd_members_fill(c, now, list);
     return true;
 }
 
@@ -108,10 +119,7 @@ static bool counted_init(struct counted *k, struct psd_job *job)
 {
     *k = (struct counted){ps_try_alloc_array(job->workers, sizeof *k->some),
                           ps_try_alloc_array(job->workers, sizeof *k->all)};
-    if (!k->some || !k->all)
-        return false;
-    psd_rounds_counted(job, k->some, k->all);
-    return true;
+    return k->some && k->all;
 }
 
 static void counted_fini(struct counted *k)
@@ -200,17 +208,19 @@ static void take_members(struct psd_turn *t, const Paramserver__V1__SetMembersRe
     psd_norms_send(t->core, t->job, &t->ready);
 }
 
+enum { COUNTED_BYTES = 2 * 10 };  // of a reply, for one worker
+
 int psd_set_members(struct psd_turn *t)
 {
     const Paramserver__V1__SetMembersRequest *r = (const Paramserver__V1__SetMembersRequest *)t->request;
     Paramserver__V1__SetMembersReply out = PARAMSERVER__V1__SET_MEMBERS_REPLY__INIT;
     struct psd_roster roster = {0};
     struct counted counted = {0};
-    if (check_run(t, r) == PS_OK && read_roster(t, r, &roster) == PS_OK)
-        take_members(t, r, &roster);
-    if (t->error.code == PS_OK && !counted_init(&counted, t->job))
+    if (check_run(t, r) == PS_OK && read_roster(t, r, &roster) == PS_OK && !counted_init(&counted, t->job))
         ps_no_memory(&t->error, "what has counted");
-    if (t->error.code == PS_OK) {
+    if (t->error.code == PS_OK && psd_turn_reserve(t, PSD_REPLY_BYTES + t->job->workers * COUNTED_BYTES) == PS_OK) {
+        take_members(t, r, &roster);
+        psd_rounds_counted(t->job, counted.some, counted.all);
         out.generation = t->core->generation;
         out.n_counted = out.n_counted_in_all = t->job->workers;
         out.counted = counted.some;
@@ -233,19 +243,22 @@ struct telling {
     uint64_t epoch;
 };
 
-static void read_counted(struct psd_job *job, const struct ps_rope *reply)
+// False: no memory, or not this message.
+static bool read_counted(struct psd_job *job, const struct ps_rope *reply)
 {
     ProtobufCMessage *m;
     struct ps_rope payload = PS_ROPE_EMPTY;
     if (ps_msg_unpack(&paramserver__v1__set_members_reply__descriptor, reply, &m, &payload, NULL))
-        return;
+        return false;
     const Paramserver__V1__SetMembersReply *r = (const Paramserver__V1__SetMembersReply *)m;
     if (r->n_counted == r->n_counted_in_all)
         merge_counted(job, r->counted, r->counted_in_all, r->n_counted);
     ps_rope_clear(&payload);
     ps_msg_free(m);
+    return true;
 }
 
+// What cannot be read is told again at the next tick.
 static void told(void *arg, enum ps_code code, const struct ps_rope *reply)
 {
     struct telling *x = arg;
@@ -253,8 +266,7 @@ static void told(void *arg, enum ps_code code, const struct ps_rope *reply)
     pthread_mutex_lock(&x->job->lock);
     if (x->job->control == x->control) {
         x->control->telling[x->task] = false;
-        if (code == PS_OK && x->epoch > x->control->told[x->task]) {
-            read_counted(x->job, reply);
+        if (code == PS_OK && x->epoch > x->control->told[x->task] && read_counted(x->job, reply)) {
             x->control->told[x->task] = x->epoch;
             psd_control_advance(x->job, &ready);
         }
@@ -320,7 +332,7 @@ static void tell_self(struct psd_core *core, struct psd_job *job, struct psd_cal
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
     bool *gone = must_tell(c, 0) ? ps_try_alloc_array(c->workers, sizeof *gone) : NULL;
-    bool must = gone && roster_init(&roster, c->epoch, c->workers);
+    bool must = gone && roster_init(&roster, c->epoch, c->workers) && counted_init(&counted, job);
     for (uint32_t i = 0; must && i < c->workers; i++) {
         gone[i] = is_gone(c->members[i].state);
         roster.takes_part[i] = takes_part(c->members[i].state, c->members[i].resting);
@@ -333,17 +345,16 @@ static void tell_self(struct psd_core *core, struct psd_job *job, struct psd_cal
                 psd_staging_drop_worker(job, i);
         reform_rounds(job, &roster, ready);
         psd_norms_send(core, job, ready);
-        if (counted_init(&counted, job)) {
-            pthread_mutex_lock(&job->lock);
-            if (job->control == c && roster.epoch > c->told[0]) {
-                merge_counted(job, counted.some, counted.all, job->workers);
-                c->told[0] = roster.epoch;
-                psd_control_advance(job, ready);
-            }
-            pthread_mutex_unlock(&job->lock);
+        psd_rounds_counted(job, counted.some, counted.all);
+        pthread_mutex_lock(&job->lock);
+        if (job->control == c && roster.epoch > c->told[0]) {
+            merge_counted(job, counted.some, counted.all, job->workers);
+            c->told[0] = roster.epoch;
+            psd_control_advance(job, ready);
         }
-        counted_fini(&counted);
+        pthread_mutex_unlock(&job->lock);
     }
+    counted_fini(&counted);
     free(roster.takes_part);
     free(gone);
 }

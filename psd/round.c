@@ -8,7 +8,6 @@
 #include "common/alloc.h"
 #include "psd/hyper.h"
 #include "psd/norms.h"
-#include "psd/update.h"
 
 static enum ps_code take_memory(struct psd_round *round, struct psd_pool *pool)
 {
@@ -19,7 +18,8 @@ static enum ps_code take_memory(struct psd_round *round, struct psd_pool *pool)
     round->contributions = ps_try_alloc_array(workers, sizeof *round->contributions);
     round->pages = ps_try_alloc_array(workers * n, sizeof(struct psd_page *));
     round->in = ps_try_alloc_array(workers * n, sizeof *round->in);
-    if (!round->member || !round->counted || !round->contributions || !round->pages || !round->in)
+    round->spares = ps_try_alloc_array(n, sizeof(struct psd_page *));
+    if (!round->member || !round->counted || !round->contributions || !round->pages || !round->in || !round->spares)
         return PS_RESOURCE_EXHAUSTED;
     for (size_t rank = 0; rank < workers; rank++)
         round->contributions[rank] =
@@ -49,10 +49,21 @@ enum ps_code psd_round_create(const struct psd_job *job, struct psd_partition *p
     return PS_OK;
 }
 
+static void drop_spares(struct psd_round *round)
+{
+    for (uint32_t k = 0; round->spares && k < round->partition->n_blocks; k++) {
+        if (round->spares[k])
+            psd_page_unref(round->spares[k]);
+        round->spares[k] = NULL;
+    }
+}
+
 void psd_round_destroy(struct psd_round *round)
 {
     if (!round)
         return;
+    drop_spares(round);
+    free(round->spares);
     for (size_t i = 0; round->pages && i < (size_t)round->workers * round->partition->n_blocks; i++)
         if (round->pages[i])
             psd_page_unref(round->pages[i]);
@@ -173,18 +184,33 @@ static void mean_gradient(const struct psd_round *round, uint32_t block, size_t 
 // Takes a block's mean gradient in runs that stay in the first-level cache.
 enum { RUN = 4096 };
 
-static void apply_block(struct psd_job *job, const struct psd_round *round, uint32_t k, float total, float factor)
+// A page for each block that is held by readers now. False: there is no memory for all of them.
+static bool reserve_pages(struct psd_round *round)
+{
+    for (uint32_t k = round->applied; k < round->partition->n_blocks; k++) {
+        struct psd_block *b = &round->partition->blocks[k];
+        pthread_mutex_lock(&b->lock);
+        bool pinned = psd_block_pinned(b);
+        pthread_mutex_unlock(&b->lock);
+        if (pinned && !round->spares[k] && !(round->spares[k] = psd_page_new(b->page->pool, b->page->bytes)))
+            return false;
+    }
+    return true;
+}
+
+// False: a reader has come since its page was reserved, and there is no memory for one.
+static bool apply_block(struct psd_job *job, struct psd_round *round, uint32_t k, float total)
 {
     struct psd_block *b = &round->partition->blocks[k];
     float mean[RUN];
     struct psd_page *out;
     struct psd_step step;
-    struct ps_error e;
     pthread_rwlock_rdlock(&job->cut);
     pthread_mutex_lock(&b->lock);
-    if (psd_block_begin(b, &out, &e) == PS_OK) {
+    bool begun = psd_block_begin(b, &round->spares[k], &out);
+    if (begun) {
         psd_step_init(&step, job, &job->variables[round->partition->variable], b, round->closed + 1);
-        step.clip_factor = factor;
+        step.clip_factor = round->factor;
         for (size_t at = 0; at < b->count; at += RUN) {
             size_t n = b->count - at < RUN ? b->count - at : RUN;
             mean_gradient(round, k, at, n, total, mean);
@@ -193,11 +219,10 @@ static void apply_block(struct psd_job *job, const struct psd_round *round, uint
         b->steps++;
         b->round = round->closed + 1;
         psd_block_commit(b, out);
-    } else {
-        psd_job_fail(job, e.text);
     }
     pthread_mutex_unlock(&b->lock);
     pthread_rwlock_unlock(&job->cut);
+    return begun;
 }
 
 static uint64_t count_examples(const struct psd_round *round)
@@ -237,19 +262,31 @@ static void forget_gradients(struct psd_round *round)
     round->state = PSD_ROUND_OPEN;
 }
 
-// A round whose gradients stand for no example at all changes nothing, but closes. Gradients that are not whole are
-// forgotten.
-static void apply(struct psd_job *job, struct psd_round *round, float factor, struct psd_call **ready)
+// Goes on with a round that is APPLYING, as far as there is memory. One whose gradients stand for no example at all
+// changes nothing, but closes. Gradients that are not whole are forgotten.
+static void apply(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
 {
     uint64_t examples = count_examples(round);
-    for (uint32_t k = 0; examples && k < round->partition->n_blocks; k++)
-        apply_block(job, round, k, (float)examples, factor);
+    if (examples && !reserve_pages(round))
+        return;
+    for (; examples && round->applied < round->partition->n_blocks; round->applied++)
+        if (!apply_block(job, round, round->applied, (float)examples))
+            return;
+    drop_spares(round);
     round->closed++;
     for (uint32_t rank = 0; rank < round->workers; rank++)
         if (is_whole(round, rank))
             round->counted[rank] = round->closed;
     forget_gradients(round);
     psd_ready_all(ready, &round->waiting);
+}
+
+static void begin_apply(struct psd_job *job, struct psd_round *round, float factor, struct psd_call **ready)
+{
+    round->state = PSD_ROUND_APPLYING;
+    round->factor = factor;
+    round->applied = 0;
+    apply(job, round, ready);
 }
 
 static struct psd_clip clip_of(struct psd_job *job, const struct psd_variable *v, uint64_t number)
@@ -266,12 +303,12 @@ static void close_round(struct psd_job *job, struct psd_round *round, struct psd
     round->number = round->closed + 1;
     round->clip = clip_of(job, v, round->number);
     if (round->clip.by == PSD_CLIP_NONE) {
-        apply(job, round, 1, ready);
+        begin_apply(job, round, 1, ready);
         return;
     }
     round->sum = sum_squares(round);
     if (round->clip.by == PSD_CLIP_VARIABLE && v->n_partitions == 1) {
-        apply(job, round, ps_clip_factor(round->sum, round->clip.limit), ready);
+        begin_apply(job, round, ps_clip_factor(round->sum, round->clip.limit), ready);
         return;
     }
     round->state = PSD_ROUND_AWAITING;
@@ -283,7 +320,16 @@ void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct ps
     pthread_mutex_lock(&round->lock);
     if (round->state == PSD_ROUND_COMPLETE && !psd_round_is_held(job, round->closed + 1))
         close_round(job, round, ready);
+    else if (round->state == PSD_ROUND_APPLYING)
+        apply(job, round, ready);
     pthread_mutex_unlock(&round->lock);
+}
+
+void psd_rounds_try_close(struct psd_job *job, struct psd_call **ready)
+{
+    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            psd_round_try_close(job, job->partitions[i].round, ready);
 }
 
 void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t number, double total,
@@ -291,14 +337,14 @@ void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t num
 {
     pthread_mutex_lock(&round->lock);
     if (round->state == PSD_ROUND_AWAITING && round->number == number)
-        apply(job, round, ps_clip_factor(total, round->clip.limit), ready);
+        begin_apply(job, round, ps_clip_factor(total, round->clip.limit), ready);
     pthread_mutex_unlock(&round->lock);
 }
 
 uint64_t psd_round_decided(struct psd_round *round)
 {
     pthread_mutex_lock(&round->lock);
-    uint64_t decided = round->closed + (round->state == PSD_ROUND_AWAITING);
+    uint64_t decided = round->closed + (round->state == PSD_ROUND_AWAITING || round->state == PSD_ROUND_APPLYING);
     pthread_mutex_unlock(&round->lock);
     return decided;
 }
@@ -335,6 +381,7 @@ bool psd_round_misses(const struct psd_round *round, uint32_t rank)
 void psd_round_reset(struct psd_round *round)
 {
     pthread_mutex_lock(&round->lock);
+    drop_spares(round);
     forget_gradients(round);
     memset(round->member, true, round->workers * sizeof *round->member);
     memset(round->counted, 0, round->workers * sizeof *round->counted);

@@ -6,12 +6,13 @@
 // sum(n_i g_i) / sum(n_i), summed in rank order whatever the order of arrival, so the bits do not depend on timing or
 // on how many tasks there are.
 //
-//         add (last block of a gradient)        try_close, unless held       total known
-//   OPEN ------------------------------> COMPLETE ------------> AWAITING ---------------> applied, next round OPEN
+//         add (last block of a gradient)        try_close, unless held       total known              all blocks
+//   OPEN ------------------------------> COMPLETE ------------> AWAITING ---------------> APPLYING -----------> next OPEN
 //         set_members                           \------- clipped by no norm -----------/
 //
-// Memory for one gradient per worker is taken when the job is declared. Threads: any; guarded by the round's
-// lock (a "partition" lock in the order of psd/storage.h).
+// Memory for one gradient per worker is taken when the job is declared. What it takes besides is a page for each block
+// that readers hold: nothing is applied before these are there, and a round that lacks one tries again at the next tick.
+// Threads: any; guarded by the round's lock (a "partition" lock in the order of psd/storage.h).
 #ifndef PSD_ROUND_H
 #define PSD_ROUND_H
 
@@ -32,7 +33,7 @@ struct psd_roster {
     bool *takes_part;  // [n]
 };
 
-enum psd_round_state { PSD_ROUND_OPEN, PSD_ROUND_COMPLETE, PSD_ROUND_AWAITING };
+enum psd_round_state { PSD_ROUND_OPEN, PSD_ROUND_COMPLETE, PSD_ROUND_AWAITING, PSD_ROUND_APPLYING };
 
 struct psd_round {
     pthread_mutex_t lock;
@@ -53,12 +54,18 @@ struct psd_round {
     struct psd_clip clip;
     double sum;  // of the squares of its mean gradient
     struct psd_round *next_due;
+
+    // APPLYING
+    struct psd_page **spares;  // [n_blocks] for those that are held; NULL: none is needed, or it was
+    uint32_t applied;          // blocks; they may be less than all for long only where a reader came in between
+    float factor;              // that the mean gradient is clipped by
 };
 
 // What a round takes besides the pages' data and their overhead.
 enum {
     PSD_ROUND_BYTES_PER_WORKER = sizeof(struct psd_contribution) + sizeof(bool) + sizeof(uint64_t),
     PSD_ROUND_BYTES_PER_GRADIENT_BLOCK = sizeof(struct psd_page *) + sizeof(bool),
+    PSD_ROUND_BYTES_PER_BLOCK = sizeof(struct psd_page *),
 };
 
 // All workers are members at first. RESOURCE_EXHAUSTED: no memory.
@@ -77,13 +84,15 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
                                        size_t offset);
 // The first round that may still take gradients, now or when the one before it has closed.
 uint64_t psd_round_open(struct psd_round *round);
-// Applies and opens the next round if it is complete and not held (psd/hyper.h). Calls that this makes ready are moved
+// Applies and opens the next round if it is complete and not held (psd/hyper.h), or goes on with one that lacked memory:
+// call it at every tick. Calls that this makes ready are moved
 // to *ready. One that waits for a norm is with psd/norms.h: psd_norms_send.
 void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready);
+void psd_rounds_try_close(struct psd_job *job, struct psd_call **ready);  // all that are here
 // The total that round number has awaited, unless it does not any more.
 void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t number, double total,
                       struct psd_call **ready);
-// The greatest round whose gradients and hyperparameters are decided: closed, or it waits for its norm only.
+// The greatest round whose gradients and hyperparameters are decided: closed, or it waits for its norm or memory only.
 uint64_t psd_round_decided(struct psd_round *round);
 // From now on the roster says whom to wait for, unless a later one has said so: rosters may overtake each other. A
 // departed worker's gradient counts if it is in whole, beside those of the members.

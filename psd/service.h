@@ -48,6 +48,8 @@ struct psd_turn {
     const Paramserver__V1__Caller *caller;  // NULL: the method has none
     struct psd_job *job;                    // referenced for the turn; NULL: the method finds its own
     struct ps_rope payload, reply;
+    struct ps_rope room;  // for a reply (psd_turn_reserve), which begins at room_data
+    uint8_t *room_data;
     struct psd_job *gone;    // removed from the table by this turn; a reference to drop
     struct psd_call *ready;  // calls that this turn made ready: they run after it
     struct ps_error error;
@@ -56,6 +58,7 @@ struct psd_turn {
 // What a method returns besides a ps_code: the call has been put in a list and may be running elsewhere by
 // now.
 enum { PSD_PARKED = -1 };
+enum { PSD_REPLY_BYTES = 128 };  // of a reply's own fields, besides lists and payload, at most
 typedef int (*psd_method_fn)(struct psd_turn *t);
 
 int psd_put(struct psd_turn *t);
@@ -84,7 +87,10 @@ int psd_status(struct psd_turn *t);
 int psd_workers(struct psd_turn *t);
 int psd_stop_job(struct psd_turn *t);
 
-// Packs the reply (and moves payload behind it; may be NULL). RESOURCE_EXHAUSTED: no memory.
+// Room for a reply of so many bytes without its payload: what changes something takes it first, so that its answer cannot
+// fail. Methods whose replies are small have it from the start.
+enum ps_code psd_turn_reserve(struct psd_turn *t, size_t bytes);
+// Packs the reply (and moves payload behind it; may be NULL). RESOURCE_EXHAUSTED: there was neither room nor memory.
 int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_rope *payload);
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);
@@ -100,8 +106,7 @@ int psd_ready_one(struct psd_turn *t);
 // Jobs. A reference keeps one alive after it was removed from the table.
 struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // referenced, or NULL
 void psd_job_unref(struct psd_core *core, struct psd_job *job);
-struct psd_job *psd_job_install(struct psd_core *core,
-                                const char *name);  // a fresh one; table lock held; NULL: no memory
+void psd_job_install(struct psd_core *core, struct psd_job *job);         // a fresh one; table lock held
 struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);  // table lock held; not referenced
 // Takes it out of the table, unless somebody has, drops the table's reference and ends it; what waits in it is moved to
 // *ready. Table lock held, and another reference by the caller.

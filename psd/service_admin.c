@@ -152,21 +152,21 @@ int psd_drain(struct psd_turn *t)
     const Paramserver__V1__DrainRequest *r = (const Paramserver__V1__DrainRequest *)t->request;
     Paramserver__V1__DrainReply out = PARAMSERVER__V1__DRAIN_REPLY__INIT;
     struct psd_jobs jobs = {0};
-    int code = r->worker ? drain_worker(t, r) : (int)psd_jobs_hold(t->core, "", &jobs, &t->error);
+    out.generation = t->core->generation;
+    if (r->worker) {
+        int code = drain_worker(t, r);
+        return code == PS_OK ? psd_turn_reply(t, &out.base, NULL) : code;
+    }
+    int code = (int)psd_jobs_hold(t->core, "", &jobs, &t->error);
     if (code != PS_OK)
         return code;
-    out.generation = t->core->generation;
     out.jobs = ps_try_alloc_array(jobs.n, sizeof(char *));
-    if (out.jobs) {
-        if (!r->worker)
-            atomic_store(&t->core->refuses_jobs, !r->undo);
-        for (size_t i = 0; i < jobs.n; i++)
-            if (still_runs(jobs.v[i]))
-                out.jobs[out.n_jobs++] = jobs.v[i]->name;
-        code = psd_turn_reply(t, &out.base, NULL);
-    } else {
-        code = (int)ps_no_memory(&t->error, "a list of jobs");
-    }
+    for (size_t i = 0; out.jobs && i < jobs.n; i++)
+        if (still_runs(jobs.v[i]))
+            out.jobs[out.n_jobs++] = jobs.v[i]->name;
+    code = out.jobs ? psd_turn_reply(t, &out.base, NULL) : (int)ps_no_memory(&t->error, "a list of jobs");
+    if (code == PS_OK)
+        atomic_store(&t->core->refuses_jobs, !r->undo);
     free(out.jobs);
     psd_jobs_release(t->core, &jobs);
     return code;

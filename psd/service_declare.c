@@ -147,8 +147,11 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
     }
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (!job && !(job = psd_job_install(t->core, t->caller->job)))
-        return ps_no_memory(&t->error, "a job");
+    if (!job) {
+        if (!(job = psd_job_new(t->caller->job, &t->core->pool)))
+            return ps_no_memory(&t->error, "a job");
+        psd_job_install(t->core, job);
+    }
     job->refs++;
     t->job = job;
     if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)

@@ -343,7 +343,7 @@ static bool partition_bytes(const struct psd_job *job, const struct psd_partitio
     size_t each = sizeof(struct psd_block) + PAGE_OVERHEAD;
     if (has_round(job, v)) {
         gradients = job->workers;
-        each += gradients * (PAGE_OVERHEAD + PSD_ROUND_BYTES_PER_GRADIENT_BLOCK);
+        each += gradients * (PAGE_OVERHEAD + PSD_ROUND_BYTES_PER_GRADIENT_BLOCK) + PSD_ROUND_BYTES_PER_BLOCK;
         once = sizeof(struct psd_round) + gradients * PSD_ROUND_BYTES_PER_WORKER;
     }
     size_t last = tail ? psd_page_bytes(tail * size, (int)slots) : 0;

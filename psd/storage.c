@@ -263,15 +263,14 @@ bool psd_block_stamp(struct psd_block *b, const struct psd_stamp *stamp)
     return true;
 }
 
-enum ps_code psd_block_begin(struct psd_block *b, struct psd_page **out, struct ps_error *e)
+bool psd_block_begin(struct psd_block *b, struct psd_page **spare, struct psd_page **out)
 {
     *out = b->page;
     if (!psd_block_pinned(b))
-        return PS_OK;
-    *out = psd_page_new(b->page->pool, b->page->bytes);
-    if (!*out)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory to copy a pinned block of %zu bytes", b->page->bytes);
-    return PS_OK;
+        return true;
+    *out = *spare ? *spare : psd_page_new(b->page->pool, b->page->bytes);
+    *spare = NULL;
+    return *out != NULL;
 }
 
 bool psd_block_begin_with(struct psd_block *b, size_t bytes, struct psd_page **spare, struct psd_page **out)

@@ -104,9 +104,10 @@ enum ps_code psd_block_prepare(struct psd_block *b, uint32_t client, atomic_ullo
 bool psd_block_has_stamp(const struct psd_block *b, const struct psd_stamp *stamp);
 // Marks it as taken, where psd_block_prepare has been called for its client. False: it was already.
 bool psd_block_stamp(struct psd_block *b, const struct psd_stamp *stamp);
-// Begins a change: the block's page is what to read, *out where to write all of the page (the same page, or a fresh
-// one). psd_block_commit makes out the block's page and counts the update.
-enum ps_code psd_block_begin(struct psd_block *b, struct psd_page **out, struct ps_error *e);
+// Begins a change: the block's page is what to read, *out where to write all of the page: the same page, or *spare (NULL:
+// there is none; taken if it is used), or a fresh one. psd_block_commit makes out the block's page and counts the update.
+// False: there is no memory.
+bool psd_block_begin(struct psd_block *b, struct psd_page **spare, struct psd_page **out);
 // Likewise, with *out of so many bytes: the block's own page where it may be written, else *spare (NULL: there is none;
 // taken if it is used), else another. False: that does not fit the limit.
 bool psd_block_begin_with(struct psd_block *b, size_t bytes, struct psd_page **spare, struct psd_page **out);

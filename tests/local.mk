@@ -45,6 +45,7 @@ include tests/unit/safetensors.mk
 include tests/unit/schedule.mk
 include tests/unit/table.mk
 include tests/unit/wire.mk
+include tests/nomem/nomem.mk
 include tests/sim/local.mk
 endif
 

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/nomem/nomem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    uint64_t nth, k, count, failed;
+    bool open;
+    int spared;  // depth of calls that must not fail
+} nomem;
+
+// ---- what lives: a hash table of pointers, open addressing --------------------------------------------------------
+
+enum { CAP = 1 << 17, SHOWN = 5 };
+
+struct block {
+    void *p;
+    size_t size;
+    uint64_t serial;
+    void *by;
+};
+
+static struct block blocks[CAP];
+static size_t live;
+static uint64_t serials, mark;
+
+static size_t home(const void *p)
+{
+    return (size_t)(((uintptr_t)p >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 40) % CAP;
+}
+
+static void *born(void *p, size_t size, void *by)
+{
+    size_t i = home(p);
+    if (!p)
+        return NULL;
+    if (++live > CAP / 2) {
+        fprintf(stderr, "nomem: more than %d blocks\n", CAP / 2);
+        abort();
+    }
+    while (blocks[i].p)
+        i = (i + 1) % CAP;
+    blocks[i] = (struct block){p, size, serials++, by};
+    return p;
+}
+
+// Blocks that were not seen to be allocated are nobody's here.
+static void dies(const void *p)
+{
+    size_t i = home(p);
+    while (blocks[i].p && blocks[i].p != p)
+        i = (i + 1) % CAP;
+    if (!p || !blocks[i].p)
+        return;
+    live--;
+    for (size_t next = (i + 1) % CAP; blocks[next].p; next = (next + 1) % CAP)
+        if ((next - home(blocks[next].p)) % CAP >= (next - i) % CAP) {
+            blocks[i] = blocks[next];
+            i = next;
+        }
+    blocks[i].p = NULL;
+}
+
+void nomem_mark(void)
+{
+    mark = serials;
+}
+
+size_t nomem_leaked(void)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < CAP; i++)
+        if (blocks[i].p && blocks[i].serial >= mark && n++ < SHOWN)
+            printf("# leaked: %zu bytes, allocation %llu, made at %p\n", blocks[i].size,
+                   (unsigned long long)(blocks[i].serial - mark), blocks[i].by);
+    return n;
+}
+
+// ---- what fails ---------------------------------------------------------------------------------------------------
+
+void nomem_fail(uint64_t nth, uint64_t k)
+{
+    nomem.nth = nth;
+    nomem.k = k;
+    nomem.count = nomem.failed = 0;
+}
+
+void nomem_window(bool open)
+{
+    nomem.open = open;
+}
+
+uint64_t nomem_count(void)
+{
+    return nomem.count;
+}
+
+uint64_t nomem_failed(void)
+{
+    return nomem.failed;
+}
+
+static bool fails(void)
+{
+    if (!nomem.open || nomem.spared)
+        return false;
+    uint64_t i = nomem.count++;
+    bool chosen = i >= nomem.nth && i - nomem.nth < nomem.k;
+    nomem.failed += chosen;
+    return chosen;
+}
+
+#define BY __builtin_return_address(0)
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void __real_free(void *p);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __wrap_posix_memalign(void **p, size_t alignment, size_t size);
+char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
+void __wrap_free(void *p);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : born(__real_malloc(size), size, BY);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : born(__real_calloc(n, size), n * size, BY);
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+    if (fails())
+        return NULL;
+    dies(p);
+    return born(__real_realloc(p, size), size, BY);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return fails() ? NULL : born(__real_aligned_alloc(alignment, size), size, BY);
+}
+
+int __wrap_posix_memalign(void **p, size_t alignment, size_t size)
+{
+    void *block = fails() ? NULL : born(__real_aligned_alloc(alignment, size), size, BY);
+    if (!block)
+        return 12;  // ENOMEM
+    *p = block;
+    return 0;
+}
+
+char *__wrap_strndup(const char *s, size_t n)
+{
+    size_t len = strnlen(s, n);
+    char *copy = fails() ? NULL : born(__real_malloc(len + 1), len + 1, BY);
+    if (copy) {
+        memcpy(copy, s, len);
+        copy[len] = '\0';
+    }
+    return copy;
+}
+
+char *__wrap_strdup(const char *s)
+{
+    size_t size = strlen(s) + 1;
+    char *copy = fails() ? NULL : born(__real_malloc(size), size, BY);
+    return copy ? memcpy(copy, s, size) : NULL;
+}
+
+void __wrap_free(void *p)
+{
+    dies(p);
+    __real_free(p);
+}
+
+// ---- what is spared -----------------------------------------------------------------------------------------------
+
+void *__real_ps_alloc(size_t size);
+void *__real_ps_realloc(void *p, size_t size);
+char *__real_ps_strdup(const char *s);
+void *__wrap_ps_alloc(size_t size);
+void *__wrap_ps_realloc(void *p, size_t size);
+char *__wrap_ps_strdup(const char *s);
+
+void *__wrap_ps_alloc(size_t size)
+{
+    nomem.spared++;
+    void *p = __real_ps_alloc(size);
+    nomem.spared--;
+    return p;
+}
+
+void *__wrap_ps_realloc(void *p, size_t size)
+{
+    nomem.spared++;
+    p = __real_ps_realloc(p, size);
+    nomem.spared--;
+    return p;
+}
+
+char *__wrap_ps_strdup(const char *s)
+{
+    nomem.spared++;
+    char *copy = __real_ps_strdup(s);
+    nomem.spared--;
+    return copy;
+}
