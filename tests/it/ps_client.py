@@ -28,6 +28,7 @@ SERVICE = "/paramserver.v1.ParameterServer/"
 PATIENCE = 10  # seconds, for what should come at once
 MIB = 1 << 20
 MEMORY = 512 * MIB  # of psd
+SOON = 1.0  # seconds, for what is to end with its deadline: long enough for psd to say why before the client gives up
 BLOCK_BYTES = 512 << 10
 
 # ---- psd and its stubs ----------------------------------------------------------------------------------------------
@@ -379,10 +380,13 @@ def stops_when_told(psd):
     equal(psd.wait(PATIENCE), 0, "psd's exit")
 
 
-def passes(number, name, *steps):
+def passes(number, name, function, afterwards=None):
     try:
-        for step in steps:
-            step()
+        try:
+            function()
+        finally:
+            if afterwards:
+                afterwards()
     except Exception:  # whatever it is, the next points are tried
         print(f"not ok {number} - {name}")
         print("".join(f"# {line}\n" for line in traceback.format_exc().splitlines()), end="", flush=True)

@@ -11,6 +11,7 @@ import queue
 import random
 import struct
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True  # beside ps_client.py, in the sources
@@ -88,6 +89,8 @@ def a_large_get_goes_on_in_its_snapshot():
     end = pb.UpdateRequest(caller=w.next_caller(), tensors=[w.tensor("w", first=2 * MIB, count=MIB // 4)],
                            payload=bytes(MIB))
     unary.Put(end, timeout=PATIENCE)
+    slice_at = 5 * MIB + 20  # of a block that the snapshot holds: what is around it stays
+    w.put([w.tensor("w", first=slice_at // 4, count=2)], bytes(8))
     while reply.next_offset:
         equal(reply.next_offset, len(got), "next_offset")
         reply = w.get("w", offset=reply.next_offset, snapshot=snapshot)
@@ -105,7 +108,8 @@ def a_large_get_goes_on_in_its_snapshot():
     while reply.next_offset:
         reply = unary.Pull(w.read("w", offset=reply.next_offset), timeout=PATIENCE)
         got += reply.payload
-    equal(got == before[:8 * MIB] + bytes(MIB), True, "a Pull reads what is there now")
+    now = before[:slice_at] + bytes(8) + before[slice_at + 8:8 * MIB] + bytes(MIB)
+    equal(got == now, True, "a Pull reads what is there now")
 
 
 @point
@@ -406,7 +410,7 @@ def read_strings(w, *ranges, **more):
 
 @point
 def strings_have_any_length(stub):
-    """In a payload: for each element its length, then all their bytes. An update covers whole blocks, of 1024 elements."""
+    """In a payload: for each element its length, then all their bytes. An update covers blocks of 1024, whole ones."""
     w = open_job("strings", variable("names", "string", 1500), variable("word", "string"), variable("n", "int64"),
                  stub=stub)
     equal(read_strings(w, ("names", 0, 1500), ("word", 0, 1)), ([("names", 0, [b""] * 1500), ("word", 0, [b""])], 1),
@@ -520,22 +524,34 @@ def an_atomic_update_takes_effect_when_all_of_it_has_come(stub):
 
 
 @point
-def no_reader_sees_half_of_an_atomic_update(stub):
-    half = BLOCK_BYTES // 8
-    w = open_job("halves", variable("v", "int64", 2 * half), variable("n", "int64"), stub=stub)
-    readers, updates = [], 40
-    for _ in range(updates):
-        caller = w.next_caller()
-        first = w.update_of([w.tensor("v")], pack("int64", 1) * 2 * half, caller=caller, atomic_bytes=16 * half + 8)
-        last = w.update_of([w.tensor("n")], pack("int64", 1), caller=caller, atomic_bytes=16 * half + 8)
-        sent = stub.AssignAdd.future(first, timeout=PATIENCE), stub.AssignAdd.future(last, timeout=PATIENCE)
-        readers += [stub.Get.future(w.read("n", "v"), timeout=PATIENCE) for _ in range(3)]
-        outcomes = sorted(f.result().results[0].outcome for f in sent)
-        equal(outcomes, [pb.APPLIED, pb.STAGED], "outcomes")
+def no_reader_sees_half_of_an_atomic_update():
+    """While numbers of many blocks grow together, readers with connections of their own look at some of them."""
+    count = 5 * MIB // 8  # of int64: 10 blocks
+    w = open_job("halves", variable("v", "int64", count), variable("n", "int64"))
+    request = w.read()
+    for name, first in ("v", 0), ("v", count // 2), ("v", count - 1), ("n", 0):
+        request.tensors.add(variable=name, first=first, count=1)
+    seen, done = [], threading.Event()
+
+    def look(method):
+        with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as own:
+            read = getattr(pb_grpc.ParameterServerStub(own), method)
+            while not done.is_set():
+                seen.append(unpack("int64", read(request, timeout=PATIENCE).payload))
+
+    readers = [threading.Thread(target=look, args=[method], daemon=True) for method in ("Get", "Pull")]
     for reader in readers:
-        payload = reader.result().payload
-        equal(payload == payload[:8] * (len(payload) // 8), True, "all numbers are the same")
-    equal(w.value("n"), pack("int64", updates), "n")
+        reader.start()
+    updates, ones = 40, pack("int64", 1) * count
+    for _ in range(updates):
+        more = dict(caller=w.next_caller(), atomic_bytes=len(ones) + 8)
+        sent = w.add("v", ones, **more), w.add("n", ones[:8], **more)
+        equal([reply.results[0].outcome for reply in sent], [pb.STAGED, pb.APPLIED], "outcomes")
+    done.set()
+    for reader in readers:
+        reader.join(PATIENCE)
+    equal([numbers for numbers in seen if len(set(numbers)) > 1], [], f"numbers that differ, in {len(seen)} reads")
+    equal((len(seen) > 20, w.value("n")), (True, pack("int64", updates)), "reads, and the last number")
 
 
 @point
@@ -875,9 +891,9 @@ def deadlines_are_kept_with_the_reason():
     with refused(StatusCode.DEADLINE_EXCEEDED):
         unary.Barrier(pb.BarrierRequest(caller=w.next_caller(), name="all"), timeout=0.001)
     with refused(StatusCode.DEADLINE_EXCEEDED, "worker 1 (not joined yet"):
-        unary.Barrier(pb.BarrierRequest(caller=w.next_caller(), name="all"), timeout=0.4)
+        unary.Barrier(pb.BarrierRequest(caller=w.next_caller(), name="all"), timeout=SOON)
     with refused(StatusCode.DEADLINE_EXCEEDED, "declare"):
-        unary.Describe(pb.DescribeRequest(caller=w.caller(), wait=True), timeout=0.4)
+        unary.Describe(pb.DescribeRequest(caller=w.caller(), wait=True), timeout=SOON)
     waiting = unary.Describe.future(pb.DescribeRequest(caller=w.caller(), wait=True), timeout=PATIENCE)
     gone = unary.Describe.future(pb.DescribeRequest(caller=w.caller(), wait=True), timeout=PATIENCE)
     time.sleep(0.05)

@@ -39,7 +39,7 @@ def a_round_closes_when_all_have_pushed(stub):
     with refused(StatusCode.INVALID_ARGUMENT, "whole blocks"):
         a.round(1, [a.tensor("w", count=1)], pack("float32", 4))
     with refused(StatusCode.DEADLINE_EXCEEDED, "round"):
-        stub.Pull(a.read("w", round=1), timeout=0.3)
+        stub.Pull(a.read("w", round=1), timeout=SOON)
     equal(([p.done() for p in pulls], a.value("w")), ([False] * 2, pack("float32", 8, 16)), "before round 1 is closed")
 
     b.round(1, "w", pack("float32", 8, 4), examples=3)
@@ -101,7 +101,7 @@ def push_pull_waits_for_its_round(stub):
         equal((reply.round, reply.payload), (1, pack("float32", -3, -2)), "round and values")
 
     # Whose time is over has pushed; a retry brings the values.
-    request, call = send(a, 2, 2, 2, timeout=0.3)
+    request, call = send(a, 2, 2, 2, timeout=SOON)
     with refused(StatusCode.DEADLINE_EXCEEDED, "worker 1 (live"):
         call.result()
     equal(send(b, 2, 4, 4)[1].result().payload, pack("float32", -6, -5), "of the next round")
