@@ -711,22 +711,28 @@ static Paramserver__V1__WaitsReply *waits_of(struct psd_core *core, const char *
     return (Paramserver__V1__WaitsReply *)m;
 }
 
-static void test_who_waits_for_whom(void **state)
+// Worker 0 pulls "a" of round 1.
+static void pull_later(struct psd_core *core, struct answer *a, uint64_t deadline)
 {
-    struct job j;
-    struct answer pull, barrier;
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    (void)state;
-    job_open(&j, SYNC, "sgd", 20, 1 << 20);
-    assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
     t.variable = (char *)"a";
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;
     r.round = 1;
-    ask_later(j.core, &pull, M(PULL), &r.base, NULL, test_time + 5 * PS_SECOND);
+    ask_later(core, a, M(PULL), &r.base, NULL, deadline);
+}
+
+static void test_who_waits_for_whom(void **state)
+{
+    struct job j;
+    struct answer pull, barrier;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
+    pull_later(j.core, &pull, test_time + 5 * PS_SECOND);
     core_run(j.core, PS_SECOND);
     enter(j.core, &barrier, 0, 2, "b");
     Paramserver__V1__WaitsReply *w = waits_of(j.core, "", 0);
@@ -759,19 +765,11 @@ static void test_ten_thousand_wait(void **state)
     enum { N = 10000 };
     struct job j;
     struct answer *pulls = calloc(N, sizeof *pulls);
-    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
-    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     (void)state;
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
-    t.variable = (char *)"a";
-    r.caller = &caller;
-    r.tensors = tensors;
-    r.n_tensors = 1;
-    r.round = 1;
     for (int i = 0; i < N; i++)
-        ask_later(j.core, &pulls[i], M(PULL), &r.base, NULL, UINT64_MAX);
+        pull_later(j.core, &pulls[i], UINT64_MAX);
     uint32_t listed = 0, total = 1;
     while (listed < total) {
         Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", listed);
