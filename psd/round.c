@@ -429,3 +429,18 @@ void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counte
         any = true;
     }
 }
+
+uint64_t psd_rounds_open(struct psd_job *job)
+{
+    uint64_t least = 0;
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_round *round = job->partitions[i].round;
+        if (!round)
+            continue;
+        pthread_mutex_lock(&round->lock);
+        if (least == 0 || round->closed + 1 < least)
+            least = round->closed + 1;
+        pthread_mutex_unlock(&round->lock);
+    }
+    return least;
+}
