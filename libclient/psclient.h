@@ -151,9 +151,9 @@ typedef struct psc_variable {
     size_t n_hypers;
 } psc_variable;
 
+// Names are Keras's: learning_rate, momentum, beta_1, beta_2, epsilon, weight_decay, clipnorm, ...
 typedef struct psc_hyper {
-    const char
-        *name;  // Keras's: learning_rate, momentum, nesterov, beta_1, beta_2, epsilon, weight_decay, clipnorm, ...
+    const char *name;
     double value;
 } psc_hyper;
 

@@ -241,31 +241,33 @@ static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence
     return code ? code : send_update(core, &u, M(PUSH), 20, 100, NULL).code;
 }
 
-// Worker 1 has 3 batches, worker 0 has 5. Both end together, and then both take part again.
+// Worker 1 has 93 batches, worker 0 has 100. Both end together, and then both take part again.
 static void test_unequal_batches(void **state)
 {
+    enum { FEW = 93, MANY = 100 };
     struct job j;
     struct answer a[2];
     (void)state;
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
-    for (uint64_t round = 1; round <= 3; round++)
+    for (uint64_t round = 1; round <= FEW; round++)
         for (uint32_t rank = 0; rank < 2; rank++)
             assert_int_equal(push(j.core, rank, round, round), PS_OK);
-    enter(j.core, &a[1], 1, 10, "epoch");
-    assert_int_equal(push(j.core, 0, 4, 4), PS_OK);
-    assert_true(read_one(j.core, "a") == -3);
+    enter(j.core, &a[1], 1, FEW + 1, "epoch");
+    assert_int_equal(push(j.core, 0, FEW + 1, FEW + 1), PS_OK);
+    assert_true(read_one(j.core, "a") == -FEW);
     core_run(j.core, 200 * PS_MS);
-    assert_true(read_one(j.core, "a") == -4);
-    assert_int_equal(push(j.core, 0, 5, 5), PS_OK);
-    assert_true(read_one(j.core, "a") == -5);
+    assert_true(read_one(j.core, "a") == -(FEW + 1));
+    for (uint64_t round = FEW + 2; round <= MANY; round++)
+        assert_int_equal(push(j.core, 0, round, round), PS_OK);
+    assert_true(read_one(j.core, "a") == -MANY);
     assert_false(a[1].answered);
-    assert_int_equal(push(j.core, 1, 11, 6), PS_ABORTED);  // it rests
-    enter(j.core, &a[0], 0, 10, "epoch");
+    assert_int_equal(push(j.core, 1, MANY + 1, MANY + 1), PS_ABORTED);  // it rests
+    enter(j.core, &a[0], 0, MANY + 1, "epoch");
     assert_true(is_done(&a[0], PS_OK) && is_done(&a[1], PS_OK));
-    assert_int_equal(push(j.core, 0, 11, 6), PS_OK);
-    assert_true(read_one(j.core, "a") == -5);
-    assert_int_equal(push(j.core, 1, 12, 6), PS_OK);
-    assert_true(read_one(j.core, "a") == -6);
+    assert_int_equal(push(j.core, 0, MANY + 2, MANY + 1), PS_OK);
+    assert_true(read_one(j.core, "a") == -MANY);
+    assert_int_equal(push(j.core, 1, MANY + 2, MANY + 1), PS_OK);
+    assert_true(read_one(j.core, "a") == -(MANY + 1));
     drop(&a[0]);
     drop(&a[1]);
     psd_core_destroy(j.core);
