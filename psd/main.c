@@ -114,6 +114,7 @@ static enum ps_code run(const struct psd_options *o, struct ps_error *e)
         .memory_bytes = ps_memory_for_blocks(o->memory),
         .heartbeat_ms = o->heartbeat_ms,
         .dead_after_ms = o->dead_after_ms,
+        .stall_ms = o->stall_after_ms,
     };
     struct psd_core *core = NULL;
     struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers);

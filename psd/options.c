@@ -26,6 +26,8 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "      --threads N          that serve; default 2\n"
                            "      --heartbeat-ms N     how often workers report; default 500\n"
                            "      --dead-after-ms N    silence that counts as death; default 2500\n"
+                           "      --stall-after-ms N   who waits here for longer is named in the log; default 60000,\n"
+                           "                           0: never\n"
                            "      --ready-fd N         write \"READY PORT\" to this descriptor when serving\n"
                            "  -v, --verbose            say more on standard error\n"
                            "  -q, --quiet              say only what is wrong\n"
@@ -35,7 +37,7 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "Exit: 0 stopped by SIGTERM or SIGINT; 64 usage; 65 bad input; 66 no such file;\n"
                            "69 address not usable; 73 address in use; 77 not permitted; 78 needs --insecure.\n";
 
-enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, READY_FD };
+enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD };
 
 #define TASK_UNSAID UINT32_MAX
 
@@ -48,6 +50,7 @@ static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"threads", 1, NULL, THREADS},
                                       {"heartbeat-ms", 1, NULL, HEARTBEAT},
                                       {"dead-after-ms", 1, NULL, DEAD_AFTER},
+                                      {"stall-after-ms", 1, NULL, STALL_AFTER},
                                       {"verbose", 0, NULL, 'v'},
                                       {"quiet", 0, NULL, 'q'},
                                       {"ready-fd", 1, NULL, READY_FD},
@@ -161,6 +164,9 @@ static void take(struct psd_options *o, int option, const char **cluster)
     case DEAD_AFTER:
         o->dead_after_ms = (uint32_t)number("dead-after-ms", optarg, 20, 3600000);
         break;
+    case STALL_AFTER:
+        o->stall_after_ms = (uint32_t)number("stall-after-ms", optarg, 0, 3600000);
+        break;
     case READY_FD:
         o->ready_fd = (int)number("ready-fd", optarg, 0, 65535);
         break;
@@ -213,7 +219,13 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
     const char *cluster = NULL;
     int option;
     *o = (struct psd_options){
-        .task = TASK_UNSAID, .log_level = PS_LOG_INFO, .ready_fd = -1, .heartbeat_ms = 500, .dead_after_ms = 2500};
+        .task = TASK_UNSAID,
+        .log_level = PS_LOG_INFO,
+        .ready_fd = -1,
+        .heartbeat_ms = 500,
+        .dead_after_ms = 2500,
+        .stall_after_ms = 60000,
+    };
     while ((option = getopt_long(argc, argv, "l:t:c:p:m:vqhV", known, NULL)) != -1)
         take(o, option, &cluster);
     if (optind < argc) {

@@ -22,7 +22,7 @@ struct psd_options {
     uint64_t memory;  // bytes
     int threads;
     int ready_fd;  // -1: none
-    uint32_t heartbeat_ms, dead_after_ms;
+    uint32_t heartbeat_ms, dead_after_ms, stall_after_ms;
 };
 
 // Parses argv and fills in the defaults. --help and --version print and exit with 0; a command line that is wrong is

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One pipeline for every call, whichever way it came: decode -> check the caller -> find the job -> the
-// method's own steps -> reply. The methods live in service_data.c (Put, AssignAdd, Push), service_read.c
-// (Get, Pull), service_declare.c (Declare, Describe), around psd/control.h (what a job's workers ask of the control task),
-// waits.c (Waits) and service_admin.c (Status, Drain, StopJob).
+// method's own steps -> reply. The methods live in service_data.c (Put, AssignAdd, AssignSub, Push, PushPull),
+// service_read.c (Get, Pull), service_declare.c (Declare, Describe), around psd/control.h (what a job's workers ask of the
+// control task), hyper.c (SetHyper, PrepareHyper), norms.c (SumSquares), waits.c (Waits) and service_admin.c (Status,
+// Drain, StopJob).
 //
 // A method that has to wait parks its call in a list of whatever it waits for; whoever makes it ready takes
 // it out and runs it again from the start. So a method is written as if it never waited.

@@ -78,6 +78,17 @@ ends() { # JOB PID ...
 ok "the others finish" ends sync "${pids[0]}" "${pids[2]}" "${pids[3]}"
 ok "every example of the last epoch counted once" holds sync 'get("data_epoch") == 5 and get("examples_done") == 6400'
 
+# ---- a stall is logged with the names ------------------------------------------------------------------------------
+
+start_psd stall --stall-after-ms 500 || exit 1
+"$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=sync \
+    --ps "unix:$scratch/stall" --rank 0 --workers 2 --quiet 2>/dev/null &
+children+=("$!")
+stalls() { grep -q "1 call waits long for barrier 'start': worker 1 (not joined yet)" stall.log; }
+ok "who waits for long is logged, and for whom" within 10 stalls
+stalls_once() { sleep 1.5; [ "$(grep -c "waits long" stall.log)" = 1 ]; }
+ok "once" stalls_once
+
 # ---- ssp: one is four times slower --------------------------------------------------------------------------------
 
 ssp=(--set strategy.update=ssp --set strategy.staleness=3 --set data.train_examples=9600 --set epochs=1)
