@@ -25,8 +25,9 @@ struct psd_control *psd_control_new(const Paramserver__V1__JoinRequest *r, uint3
     c->tasks = tasks;
     c->members = ps_try_alloc_array(c->workers, sizeof *c->members);
     c->told = ps_try_alloc_array(tasks, sizeof *c->told);
+    c->open = ps_try_alloc_array(tasks, sizeof *c->open);
     c->telling = ps_try_alloc_array(tasks, sizeof *c->telling);
-    if (!c->members || !c->told || !c->telling) {
+    if (!c->members || !c->told || !c->open || !c->telling) {
         psd_control_free(c);
         return NULL;
     }
@@ -43,6 +44,7 @@ void psd_control_free(struct psd_control *c)
         psd_visit_clear(&c->members[i].visit);
     psd_epoch_free(&c->data);
     free(c->telling);
+    free(c->open);
     free(c->told);
     free(c->members);
     free(c);

@@ -186,6 +186,9 @@ static void hand_out(struct psd_control *c, struct psd_call **ready)
     for (uint32_t rank = 0; rank < c->workers; rank++)
         if (psd_is_live(&c->members[rank]) && c->members[rank].asks_round > d->round)
             d->round = c->members[rank].asks_round;
+    // Of those who knew how far it is, none may have lived.
+    if (psd_roster_closed(c) > d->round)
+        d->round = psd_roster_closed(c);
     for (uint32_t rank = 0; rank < c->workers; rank++) {
         struct psd_member *m = &c->members[rank];
         if (!psd_is_live(m))

@@ -251,6 +251,7 @@ static void admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, str
 {
     struct psd_control *c = t->job->control;
     if (m->state != LIVE) {
+        bool back = m->state != EXPECTED;
         psd_visit_clear(&m->visit);
         *m = (struct psd_member){.state = LIVE, .incarnation = t->caller->incarnation, .counted = m->counted};
         memcpy(m->client, t->caller->client.data, 16);
@@ -258,7 +259,10 @@ static void admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, str
         ps_utf8_repair(m->address);
         m->resting = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
         psd_clock_level(c, m);
-        c->epoch++;
+        if (back)
+            psd_roster_changed(c);  // tasks have heard of its departure, and must refuse who it was before
+        else
+            c->epoch++;
     }
     m->last_seen = now_of(t->core);
 }

@@ -81,12 +81,12 @@ static bool is_gone(Paramserver__V1__MemberState state)
     return state == PARAMSERVER__V1__MEMBER_STATE__LEFT || state == PARAMSERVER__V1__MEMBER_STATE__DEAD;
 }
 
-// Nobody changes anything any more under an incarnation that has died.
+// Nobody changes anything any more under an incarnation that has died, or has been followed by another.
 static void fence(struct psd_job *job, uint32_t rank, Paramserver__V1__MemberState state, uint64_t incarnation)
 {
-    if (state == PARAMSERVER__V1__MEMBER_STATE__DEAD && job->incarnations && incarnation != UINT64_MAX &&
-        job->incarnations[rank] <= incarnation)
-        job->incarnations[rank] = incarnation + 1;
+    uint64_t least = incarnation + (state == PARAMSERVER__V1__MEMBER_STATE__DEAD && incarnation != UINT64_MAX);
+    if (job->incarnations && job->incarnations[rank] < least)
+        job->incarnations[rank] = least;
 }
 
 void psd_roster_changed(struct psd_control *c)
@@ -100,6 +100,15 @@ bool psd_roster_is_known(const struct psd_control *c)
         if (c->told[task] < c->changed)
             return false;
     return true;
+}
+
+uint64_t psd_roster_closed(const struct psd_control *c)
+{
+    uint64_t least = 0;
+    for (uint32_t task = 0; task < c->tasks; task++)
+        if (c->open[task] && (least == 0 || c->open[task] < least))
+            least = c->open[task];
+    return least ? least - 1 : 0;
 }
 
 // Job unlocked: closing a round takes its time.
@@ -225,6 +234,7 @@ int psd_set_members(struct psd_turn *t)
         out.n_counted = out.n_counted_in_all = t->job->workers;
         out.counted = counted.some;
         out.counted_in_all = counted.all;
+        out.open_round = psd_rounds_open(t->job);
         psd_turn_reply(t, &out.base, NULL);
     }
     counted_fini(&counted);
@@ -244,7 +254,7 @@ struct telling {
 };
 
 // False: no memory, or not this message.
-static bool read_counted(struct psd_job *job, const struct ps_rope *reply)
+static bool read_counted(struct psd_job *job, uint32_t task, const struct ps_rope *reply)
 {
     ProtobufCMessage *m;
     struct ps_rope payload = PS_ROPE_EMPTY;
@@ -253,6 +263,7 @@ static bool read_counted(struct psd_job *job, const struct ps_rope *reply)
     const Paramserver__V1__SetMembersReply *r = (const Paramserver__V1__SetMembersReply *)m;
     if (r->n_counted == r->n_counted_in_all)
         merge_counted(job, r->counted, r->counted_in_all, r->n_counted);
+    job->control->open[task] = r->open_round;
     ps_rope_clear(&payload);
     ps_msg_free(m);
     return true;
@@ -266,7 +277,7 @@ static void told(void *arg, enum ps_code code, const struct ps_rope *reply)
     pthread_mutex_lock(&x->job->lock);
     if (x->job->control == x->control) {
         x->control->telling[x->task] = false;
-        if (code == PS_OK && x->epoch > x->control->told[x->task] && read_counted(x->job, reply)) {
+        if (code == PS_OK && x->epoch > x->control->told[x->task] && read_counted(x->job, x->task, reply)) {
             x->control->told[x->task] = x->epoch;
             psd_control_advance(x->job, &ready);
         }
@@ -346,9 +357,11 @@ static void tell_self(struct psd_core *core, struct psd_job *job, struct psd_cal
         reform_rounds(job, &roster, ready);
         psd_norms_send(core, job, ready);
         psd_rounds_counted(job, counted.some, counted.all);
+        uint64_t open = psd_rounds_open(job);
         pthread_mutex_lock(&job->lock);
         if (job->control == c && roster.epoch > c->told[0]) {
             merge_counted(job, counted.some, counted.all, job->workers);
+            c->open[0] = open;
             c->told[0] = roster.epoch;
             psd_control_advance(job, ready);
         }

@@ -262,6 +262,17 @@ static void forget_gradients(struct psd_round *round)
     round->state = PSD_ROUND_OPEN;
 }
 
+// What a Get says of blocks that a round has left as they were.
+static void note_round(struct psd_round *round, uint64_t number)
+{
+    for (uint32_t k = 0; k < round->partition->n_blocks; k++) {
+        struct psd_block *b = &round->partition->blocks[k];
+        pthread_mutex_lock(&b->lock);
+        b->round = number;
+        pthread_mutex_unlock(&b->lock);
+    }
+}
+
 // Goes on with a round that is APPLYING, as far as there is memory. One whose gradients stand for no example at all
 // changes nothing, but closes. Gradients that are not whole are forgotten.
 static void apply(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
@@ -274,6 +285,8 @@ static void apply(struct psd_job *job, struct psd_round *round, struct psd_call 
             return;
     drop_spares(round);
     round->closed++;
+    if (!examples)
+        note_round(round, round->closed);
     for (uint32_t rank = 0; rank < round->workers; rank++)
         if (is_whole(round, rank))
             round->counted[rank] = round->closed;
@@ -387,6 +400,7 @@ void psd_round_reset(struct psd_round *round)
     memset(round->counted, 0, round->workers * sizeof *round->counted);
     round->closed = 0;
     round->epoch = 0;
+    note_round(round, 0);
     pthread_mutex_unlock(&round->lock);
 }
 
@@ -414,4 +428,19 @@ void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counte
         pthread_mutex_unlock(&round->lock);
         any = true;
     }
+}
+
+uint64_t psd_rounds_open(struct psd_job *job)
+{
+    uint64_t least = 0;
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_round *round = job->partitions[i].round;
+        if (!round)
+            continue;
+        pthread_mutex_lock(&round->lock);
+        if (least == 0 || round->closed + 1 < least)
+            least = round->closed + 1;
+        pthread_mutex_unlock(&round->lock);
+    }
+    return least;
 }

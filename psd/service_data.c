@@ -527,10 +527,13 @@ static enum ps_code take(struct update *u)
 }
 
 // A PushPull that waits keeps its header alone: many large ones would else fill the room for requests, and the push that
-// they wait for could not be read. Without memory for a copy it keeps all.
+// they wait for could not be read. What the payload has told goes with it, in a field that means nothing in an update.
+// Without memory for a copy it keeps all.
 static void shed_payload(struct update *u)
 {
     struct ps_rope header = PS_ROPE_EMPTY;
+    for (size_t i = 0; i < u->request->n_tensors; i++)
+        u->request->tensors[i]->changes = u->results[i].nonfinite;
     ps_msg_pack(u->t->request, NULL, &header);
     if (!header.broken) {
         ps_rope_clear(&u->t->call->request);
@@ -544,6 +547,8 @@ static int answer(struct update *u)
     uint64_t closed;
     if (!u->again)
         count(u);
+    for (size_t i = 0; u->again && u->t->payload.len == 0 && i < u->request->n_tensors; i++)
+        u->results[i].nonfinite = u->request->tensors[i]->changes;
     if (!u->pull)
         return reply(u);
     if (!u->again && u->request->round)

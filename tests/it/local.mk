@@ -21,7 +21,7 @@ endif
 EXTRA_DIST += tests/it/exactly_once.sh
 
 if HAVE_PYTHON3
-TESTS += tests/it/python_client.py tests/it/standard_services.py
+TESTS += tests/it/python_client.py tests/it/python_workers.py tests/it/standard_services.py
 endif
-EXTRA_DIST += tests/it/python_client.py tests/it/standard_services.py
+EXTRA_DIST += tests/it/ps_client.py tests/it/python_client.py tests/it/python_workers.py tests/it/standard_services.py
 EXTRA_DIST += tests/bench/train.sh

@@ -9,20 +9,33 @@
 #include "common/clock.h"
 #include "common/philox.h"
 
+// A process that is stopped, or has no processor, until then: what happens to it meanwhile happens afterwards.
+struct sleeper {
+    uint64_t until;
+};
+
 struct event {
     uint64_t at, order;  // events of one time happen in the order in which they were made
     void (*fn)(void *arg);
     void *arg;
-    struct client *owner;  // whose death forgets it; NULL: nobody's
+    struct client *owner;           // whose death forgets it; NULL: nobody's
+    const struct sleeper *sleeper;  // who must be awake for it; NULL: nobody
 };
 
 // One process on the client's side.
 struct client {
     struct sim *sim;
     bool dead;
+    bool loose;  // every call is on its own, and may overtake another
+    struct sleeper sleeper;
     struct connection *connections;  // [ps]
     LIST_HEAD(, call) waiting;       // calls without an answer
     struct client *next;
+};
+
+struct tick {
+    struct sim *sim;
+    uint32_t task;
 };
 
 struct connection {
@@ -39,6 +52,7 @@ struct call {
     bool answered;    // reply has run, or never will
     LIST_ENTRY(call) link;
     int refs;
+    uint64_t note;  // of who watches
     psc_reply_fn reply;
     void *arg;
     enum ps_code code;
@@ -51,6 +65,10 @@ struct sim {
     struct sim_faults faults;
     uint32_t ps;
     struct psd_core **cores;
+    struct sleeper *sleepers;  // [ps]
+    struct tick *ticks;        // [ps]
+    sim_watch_fn watch;
+    void *watch_arg;
     struct event *heap;
     size_t n_events, cap_events;
     struct client *clients;
@@ -109,14 +127,15 @@ static struct event pop_event(struct sim *sim)
     return top;
 }
 
-static void at(struct sim *sim, uint64_t when, struct client *owner, void (*fn)(void *), void *arg)
+static void at(struct sim *sim, uint64_t when, const struct sleeper *sleeper, struct client *owner, void (*fn)(void *),
+               void *arg)
 {
-    push_event(sim, (struct event){when, sim->orders++, fn, arg, owner});
+    push_event(sim, (struct event){when, sim->orders++, fn, arg, owner, sleeper});
 }
 
 void sim_after(struct sim *sim, uint64_t delay, void (*fn)(void *), void *arg)
 {
-    at(sim, sim->now + delay, NULL, fn, arg);
+    at(sim, sim->now + delay, NULL, NULL, fn, arg);
 }
 
 uint64_t sim_now(const struct sim *sim)
@@ -159,6 +178,7 @@ static void answer(struct call *c, enum ps_code code, const char *text, struct p
     c->reply(c->arg, code, text, body ? body : &none);
     if (body)
         ps_rope_clear(body);
+    call_unref(c);
 }
 
 static struct connection *connection_of(const struct call *c)
@@ -175,7 +195,15 @@ static bool is_cut(const struct call *c)
 static void later(struct call *c, uint64_t when, void (*fn)(void *))
 {
     c->refs++;
-    at(c->client->sim, when, NULL, fn, c);
+    at(c->client->sim, when, &c->client->sleeper, NULL, fn, c);
+}
+
+static void watch(struct call *c, const struct ps_rope *message, bool answered, enum ps_code code)
+{
+    const struct sim *sim = c->client->sim;
+    const struct sim_seen seen = {c->task, c->psd.method, message, answered, code, &c->note};
+    if (sim->watch && c->client != sim->peers)
+        sim->watch(sim->watch_arg, &seen);
 }
 
 static void on_lost(void *arg)
@@ -213,14 +241,27 @@ static uint64_t next_arrival(struct call *c, int direction)
     return *last;
 }
 
+// Most messages take their usual time; one in eight of those that are on their own takes seconds.
+static uint64_t loose_arrival(struct sim *sim)
+{
+    uint64_t when = sim->now + some_delay(sim);
+    return sim->faults.late && happens(sim, 0.125) ? when + sim_random(sim) % sim->faults.late : when;
+}
+
 // The psd's answer sets out on its way back.
 static void psd_replied(struct psd_call *psd, enum ps_code code, const char *text, struct ps_rope *body)
 {
     struct call *c = (struct call *)psd;
+    struct sim *sim = c->client->sim;
+    watch(c, body, true, code);
     c->code = code;
     memcpy(c->text, text, strlen(text) < sizeof c->text ? strlen(text) + 1 : sizeof c->text - 1);
     ps_rope_move(&c->body, body);
-    if (is_cut(c))
+    if (c->client->loose && happens(sim, sim->faults.lose))
+        later(c, sim->now + some_delay(sim), on_lost);
+    else if (c->client->loose)
+        later(c, loose_arrival(sim), on_answered);
+    else if (is_cut(c))
         later(c, c->client->sim->now + some_delay(c->client->sim), on_lost);
     else
         later(c, next_arrival(c, 1), on_answered);
@@ -232,7 +273,21 @@ static void on_arrived(void *arg)
     struct call *c = arg;  // its reference passes to the psd
     struct sim *sim = c->client->sim;
     digest(sim, &c->psd.request, c->task * 2);
+    watch(c, &c->psd.request, false, PS_OK);
     psd_core_call(sim->cores[c->task], &c->psd);
+}
+
+static void copy_message(struct ps_rope *to, const struct ps_rope *from)
+{
+    uint8_t *bytes;
+    ps_rope_add(to, ps_slice_new(from->len, &bytes));
+    ps_rope_copy_out(from, 0, from->len, bytes);
+}
+
+// Its reference passes on. The psd may be asleep when it arrives.
+static void arrives(struct call *c, uint64_t when)
+{
+    at(c->client->sim, when, &c->client->sim->sleepers[c->task], NULL, on_arrived, c);
 }
 
 // A request that the network delivers a second time: bytes of its own, and nobody waits for what becomes of it.
@@ -242,10 +297,28 @@ static void repeat(const struct call *c)
     struct call *copy = ps_alloc(sizeof *copy);
     *copy = (struct call){.client = c->client, .task = c->task, .answered = true, .refs = 1};
     copy->psd = (struct psd_call){.method = c->psd.method, .deadline = UINT64_MAX, .reply = psd_replied};
-    uint8_t *bytes;
-    ps_rope_add(&copy->psd.request, ps_slice_new(c->psd.request.len, &bytes));
-    ps_rope_copy_out(&c->psd.request, 0, c->psd.request.len, bytes);
-    at(sim, sim->now + 20 * some_delay(sim), NULL, on_arrived, copy);
+    copy_message(&copy->psd.request, &c->psd.request);
+    arrives(copy, sim->now + 20 * some_delay(sim) + (sim->faults.late ? sim_random(sim) % sim->faults.late : 0));
+}
+
+// A call of its own: the request may be lost, late, or come twice, whatever the caller hears of it.
+static void send_loose(struct call *c)
+{
+    struct sim *sim = c->client->sim;
+    struct ps_rope own = PS_ROPE_EMPTY;
+    copy_message(&own, &c->psd.request);
+    ps_rope_clear(&c->psd.request);  // the client's memory is let go of
+    ps_rope_move(&c->psd.request, &own);
+    if (happens(sim, sim->faults.repeat))
+        repeat(c);
+    if (happens(sim, sim->faults.lose)) {
+        later(c, sim->now + some_delay(sim), on_lost);
+        call_unref(c);
+        return;
+    }
+    if (happens(sim, sim->faults.lose))  // the caller believes so, and it arrives
+        later(c, sim->now + some_delay(sim), on_lost);
+    arrives(c, loose_arrival(sim));
 }
 
 // The connection breaks under this call: calls before it may still arrive, this one does or does not, and its answer
@@ -254,15 +327,16 @@ static void cut(struct call *c)
 {
     struct sim *sim = c->client->sim;
     struct connection *conn = connection_of(c);
-    bool arrives = happens(sim, 0.5);
+    bool delivered = happens(sim, 0.5);
     if (happens(sim, sim->faults.repeat))
         repeat(c);
     conn->serial++;
     later(c, sim->now + some_delay(sim), on_lost);
-    if (arrives)
-        later(c, next_arrival(c, 0), on_arrived);
-    else
-        ps_rope_clear(&c->psd.request);  // the client's memory is let go of
+    if (delivered) {
+        arrives(c, next_arrival(c, 0));
+        return;
+    }
+    ps_rope_clear(&c->psd.request);  // the client's memory is let go of
     call_unref(c);
 }
 
@@ -272,7 +346,8 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
     struct client *client = ctx;
     struct sim *sim = client->sim;
     struct call *c = ps_alloc(sizeof *c);
-    *c = (struct call){.client = client, .task = task, .refs = 1, .reply = reply, .arg = arg};
+    // One reference is the way's, one of the list: a dead client's calls wait in it for its world's shutdown.
+    *c = (struct call){.client = client, .task = task, .refs = 2, .reply = reply, .arg = arg};
     LIST_INSERT_HEAD(&client->waiting, c, link);
     c->serial = client->connections[task].serial;
     c->psd = (struct psd_call){.method = method, .deadline = UINT64_MAX, .reply = psd_replied};
@@ -281,12 +356,12 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
         c->psd.deadline = sim->now + timeout_ms * PS_MS;
         later(c, c->psd.deadline + some_delay(sim), on_timeout);
     }
-    if (happens(sim, sim->faults.cut)) {
+    if (client->loose)
+        send_loose(c);
+    else if (happens(sim, sim->faults.cut))
         cut(c);
-        return;
-    }
-    later(c, next_arrival(c, 0), on_arrived);
-    call_unref(c);
+    else
+        arrives(c, next_arrival(c, 0));
 }
 
 // ---- worlds -------------------------------------------------------------------------------------------------------
@@ -299,7 +374,7 @@ static uint64_t world_now(void *ctx)
 static void world_after(void *ctx, uint64_t delay, void (*fn)(void *), void *arg)
 {
     struct client *client = ctx;
-    at(client->sim, client->sim->now + delay, client, fn, arg);
+    at(client->sim, client->sim->now + delay, &client->sleeper, client, fn, arg);
 }
 
 static uint64_t world_random(void *ctx)
@@ -337,6 +412,28 @@ struct psc_world sim_world(struct sim *sim)
                               .random = world_random,
                               .shutdown = world_shutdown,
                               .destroy = world_destroy};
+}
+
+void sim_world_loosen(const struct psc_world *world)
+{
+    ((struct client *)world->ctx)->loose = true;
+}
+
+void sim_stall(const struct psc_world *world, uint64_t delay)
+{
+    struct client *client = world->ctx;
+    client->sleeper.until = client->sim->now + delay;
+}
+
+void sim_stall_psd(struct sim *sim, uint32_t task, uint64_t delay)
+{
+    sim->sleepers[task].until = sim->now + delay;
+}
+
+void sim_watch(struct sim *sim, sim_watch_fn fn, void *arg)
+{
+    sim->watch = fn;
+    sim->watch_arg = arg;
 }
 
 void sim_kill(struct sim *sim, const struct psc_world *world)
@@ -395,10 +492,10 @@ static void psd_send(void *ctx, uint32_t task, int method, struct ps_rope *reque
 
 static void on_tick(void *arg)
 {
-    struct sim *sim = arg;
-    for (uint32_t i = 0; i < sim->ps; i++)
-        psd_core_tick(sim->cores[i]);
-    sim_after(sim, 50 * PS_MS, on_tick, sim);
+    struct tick *tick = arg;
+    struct sim *sim = tick->sim;
+    psd_core_tick(sim->cores[tick->task]);
+    at(sim, sim->now + 50 * PS_MS, &sim->sleepers[tick->task], NULL, on_tick, tick);
 }
 
 // ---- the whole ----------------------------------------------------------------------------------------------------
@@ -406,20 +503,28 @@ static void on_tick(void *arg)
 struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faults, uint64_t memory)
 {
     struct sim *sim = ps_alloc(sizeof *sim);
-    struct psd_world world = {
-        .ctx = sim, .now = psd_now, .random = psd_random, .resident = psd_resident, .send = psd_send};
+    struct psd_world world = {.ctx = sim,
+                              .now = psd_now,
+                              .random = psd_random,
+                              .resident = psd_resident,
+                              .queued = psd_queued,
+                              .send = psd_send};
     sim->seed = seed;
     sim->now = PS_SECOND;
     sim->ps = ps;
     sim->faults = *faults;
     sim->cores = ps_alloc(ps * sizeof(struct psd_core *));
+    sim->sleepers = ps_alloc(ps * sizeof *sim->sleepers);
+    sim->ticks = ps_alloc(ps * sizeof *sim->ticks);
     sim->peers = sim_world(sim).ctx;
+    sim->peers->loose = true;
     for (uint32_t i = 0; i < ps; i++) {
         struct psd_config config = {
             .task = i, .tasks = ps, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
         psd_core_create(&config, &world, &sim->cores[i], NULL);
+        sim->ticks[i] = (struct tick){sim, i};
+        at(sim, sim->now + 50 * PS_MS, &sim->sleepers[i], NULL, on_tick, &sim->ticks[i]);
     }
-    sim_after(sim, 50 * PS_MS, on_tick, sim);
     return sim;
 }
 
@@ -440,7 +545,9 @@ bool sim_run(struct sim *sim, bool (*done)(void *), void *arg, uint64_t until)
             return false;
         struct event e = pop_event(sim);
         sim->now = e.at;
-        if (!e.owner || !e.owner->dead)
+        if (e.sleeper && e.sleeper->until > e.at)
+            at(sim, e.sleeper->until, e.sleeper, e.owner, e.fn, e.arg);
+        else if (!e.owner || !e.owner->dead)
             e.fn(e.arg);
     }
     return true;
@@ -467,6 +574,8 @@ void sim_destroy(struct sim *sim)
         free(c->connections);
         free(c);
     }
+    free(sim->ticks);
+    free(sim->sleepers);
     free(sim->cores);
     free(sim->heap);
     free(sim);

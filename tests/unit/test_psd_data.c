@@ -59,9 +59,9 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 
 // ---- what happens in between ---------------------------------------------------------------------------------------
 
-// Called once when a block is about to be changed, with no lock held.
-static void (*before_update)(void *arg);
-static void *before_update_arg;
+// Called once when this thread is about to change or pin a block, with no lock of one held.
+static _Thread_local void (*before_update)(void *arg);
+static _Thread_local void *before_update_arg;
 
 int __real_pthread_rwlock_rdlock(pthread_rwlock_t *lock);
 int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t *lock);

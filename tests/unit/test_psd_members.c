@@ -299,6 +299,48 @@ static void test_all_know_before_all_go_on(void **state)
     psd_core_destroy(j.core);
 }
 
+// The rounds of a Get: the least and the greatest of what it has read.
+static uint64_t round_of_get(struct psd_core *core)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    ProtobufCMessage *m;
+    struct ps_rope bytes = PS_ROPE_EMPTY;
+    t.variable = (char *)"a";
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    assert_int_equal(ask(core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes).code,
+                     PS_OK);
+    uint64_t round = ((Paramserver__V1__ReadReply *)m)->round;
+    assert_int_equal(((Paramserver__V1__ReadReply *)m)->last_round, round);
+    ps_rope_clear(&bytes);
+    ps_msg_free(m);
+    return round;
+}
+
+// A round that stands for no example changes nothing, and is a round all the same.
+static void test_a_round_of_nothing(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push(j.core, rank, 1, 1), PS_OK);
+    assert_int_equal(round_of_get(j.core), 1);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct update u;
+        update_init(&u, rank, 2, "a", 0, 15);
+        u.r.round = 2;
+        u.r.examples = 0;
+        assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 100, NULL).code, PS_OK);
+    }
+    assert_int_equal(round_of_get(j.core), 2);
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
+}
+
 // ---- shares -------------------------------------------------------------------------------------------------------
 
 struct leasing {
@@ -669,22 +711,28 @@ static Paramserver__V1__WaitsReply *waits_of(struct psd_core *core, const char *
     return (Paramserver__V1__WaitsReply *)m;
 }
 
-static void test_who_waits_for_whom(void **state)
+// Worker 0 pulls "a" of round 1.
+static void pull_later(struct psd_core *core, struct answer *a, uint64_t deadline)
 {
-    struct job j;
-    struct answer pull, barrier;
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    (void)state;
-    job_open(&j, SYNC, "sgd", 20, 1 << 20);
-    assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
     t.variable = (char *)"a";
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;
     r.round = 1;
-    ask_later(j.core, &pull, M(PULL), &r.base, NULL, test_time + 5 * PS_SECOND);
+    ask_later(core, a, M(PULL), &r.base, NULL, deadline);
+}
+
+static void test_who_waits_for_whom(void **state)
+{
+    struct job j;
+    struct answer pull, barrier;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
+    pull_later(j.core, &pull, test_time + 5 * PS_SECOND);
     core_run(j.core, PS_SECOND);
     enter(j.core, &barrier, 0, 2, "b");
     Paramserver__V1__WaitsReply *w = waits_of(j.core, "", 0);
@@ -717,19 +765,11 @@ static void test_ten_thousand_wait(void **state)
     enum { N = 10000 };
     struct job j;
     struct answer *pulls = calloc(N, sizeof *pulls);
-    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
-    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     (void)state;
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
-    t.variable = (char *)"a";
-    r.caller = &caller;
-    r.tensors = tensors;
-    r.n_tensors = 1;
-    r.round = 1;
     for (int i = 0; i < N; i++)
-        ask_later(j.core, &pulls[i], M(PULL), &r.base, NULL, UINT64_MAX);
+        pull_later(j.core, &pulls[i], UINT64_MAX);
     uint32_t listed = 0, total = 1;
     while (listed < total) {
         Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", listed);
@@ -757,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_bad_reductions),
         cmocka_unit_test(test_unequal_batches),
         cmocka_unit_test(test_all_know_before_all_go_on),
+        cmocka_unit_test(test_a_round_of_nothing),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_the_dead_leave_their_shares),
         cmocka_unit_test(test_coming_back_to_sync),

@@ -1,0 +1,665 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Clusters under every fault at once, on simulated time: messages lost, late, twice, overtaking each other, connections
+// cut, workers killed, stopped and back as later incarnations, psds without a processor. At the end, for each seed:
+//
+//   - a push that was acknowledged is there once, in every partition; one that was not, once or not at all;
+//   - sync: a round of a partition divides by the examples of those who are in it, and by nothing else; nobody who is a
+//     member is left out; every batch of an epoch counts once;
+//   - async, ssp: every range of an epoch is done once;
+//   - ssp: nobody is let go more than `staleness` steps ahead of the slowest, as counted here;
+//   - readers see whole atomic updates, values and versions that only grow;
+//   - a hyperparameter changes in the same round in all partitions.
+//
+// SIM_SEEDS (default 100) says how many seeds are run, SIM_SEED which one is the first.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "libclient/call.h"
+#include "psd/control.h"
+#include "tests/sim/trainer.h"
+
+#define LIMIT (300 * PS_SECOND)
+#define M(name) PARAMSERVER__V1__METHOD__##name
+
+static const struct sim_faults faults = {
+    .cut = 0.05, .repeat = 0.3, .lose = 0.05, .delay = 5 * PS_MS, .late = 3 * PS_SECOND};
+
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *n = getenv(name);
+    return n ? strtoull(n, NULL, 10) : otherwise;
+}
+
+// ---- ssp, counted by what the control task is asked and answers ---------------------------------------------------
+
+// A worker's steps, and whether it waits for something else than the clock. A life that comes, or goes on after it
+// waited, is level with the slowest.
+struct tally {
+    uint64_t incarnation;
+    uint64_t clock, steps;
+    uint32_t leases;      // under way
+    uint64_t meets, met;  // sequences of the last meeting entered, and passed
+};
+
+struct ssp {
+    struct trial *trial;
+    struct tally tallies[TRAINERS];
+    uint64_t aligned;  // epochs whose end has made all level
+    uint64_t woken;    // ns, last
+    uint64_t grants, greatest;
+};
+
+// What is remembered of a request until its answer.
+struct asked {
+    struct tally *tally;
+    uint64_t incarnation, sequence, epoch;
+    uint64_t at;  // ns; answered later, it has waited
+    bool wait;
+};
+
+static const struct psd_control *control_of(const struct trial *t)
+{
+    const struct psd_job *job = psd_job_lookup(sim_core(t->sim, 0), "job");
+    return job ? job->control : NULL;
+}
+
+static bool counts(const struct ssp *s, uint32_t rank)
+{
+    const struct psd_member *m = &control_of(s->trial)->members[rank];
+    const struct tally *y = &s->tallies[rank];
+    return psd_is_expected(m) || (psd_is_live(m) && !y->leases && y->meets <= y->met);
+}
+
+static uint64_t slowest_but(const struct ssp *s, const struct tally *but)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        if (&s->tallies[i] != but && counts(s, i) && s->tallies[i].clock < least)
+            least = s->tallies[i].clock;
+    return least;
+}
+
+static void level(const struct ssp *s, struct tally *y)
+{
+    uint64_t others = slowest_but(s, y);
+    if (others != UINT64_MAX && y->clock < others)
+        y->clock = others;
+}
+
+// Something to train has come back, or the epoch is over: everyone who waits for a lease goes on, some to wait again.
+static void wake(struct ssp *s)
+{
+    uint32_t leases[TRAINERS];
+    if (s->woken == sim_now(s->trial->sim))
+        return;
+    s->woken = sim_now(s->trial->sim);
+    for (uint32_t i = 0; i < TRAINERS; i++) {
+        leases[i] = s->tallies[i].leases;
+        s->tallies[i].leases = 0;
+        if (leases[i])
+            level(s, &s->tallies[i]);
+    }
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        s->tallies[i].leases = leases[i];
+}
+
+static void align(struct ssp *s)
+{
+    uint64_t greatest = 0;
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        if (psd_is_live(&control_of(s->trial)->members[i]) && s->tallies[i].clock > greatest)
+            greatest = s->tallies[i].clock;
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        if (psd_is_live(&control_of(s->trial)->members[i]))
+            s->tallies[i].clock = greatest;
+}
+
+static const ProtobufCMessageDescriptor *type_of(int method)
+{
+    switch (method) {
+    case M(JOIN):
+        return &paramserver__v1__join_request__descriptor;
+    case M(LEASE):
+        return &paramserver__v1__lease_request__descriptor;
+    case M(BARRIER):
+        return &paramserver__v1__barrier_request__descriptor;
+    case M(REDUCE):
+        return &paramserver__v1__reduce_request__descriptor;
+    case M(CLOCK):
+        return &paramserver__v1__clock_request__descriptor;
+    default:
+        return NULL;
+    }
+}
+
+static bool is_current(const struct ssp *s, const struct asked *a)
+{
+    const struct psd_control *c = control_of(s->trial);
+    return c && psd_is_live(&c->members[a->tally - s->tallies]) &&
+           c->members[a->tally - s->tallies].incarnation == a->incarnation && a->tally->incarnation == a->incarnation;
+}
+
+static void see_request(struct ssp *s, const struct sim_seen *seen)
+{
+    const ProtobufCMessageDescriptor *type = type_of(seen->method);
+    struct ps_rope payload = PS_ROPE_EMPTY;
+    ProtobufCMessage *m;
+    if (!type || ps_msg_unpack(type, seen->message, &m, &payload, NULL))
+        return;
+    const Paramserver__V1__Caller *caller = *(Paramserver__V1__Caller *const *)((char *)m + type->fields[0].offset);
+    struct asked *a = ps_alloc(sizeof *a);
+    *a = (struct asked){
+        &s->tallies[caller->worker - 1], caller->incarnation, caller->sequence, 0, sim_now(s->trial->sim), false};
+    if (is_current(s, a) && seen->method == M(CLOCK)) {
+        const Paramserver__V1__ClockRequest *r = (const Paramserver__V1__ClockRequest *)m;
+        a->wait = r->wait;
+        if (r->step > a->tally->steps) {
+            a->tally->clock += r->step - a->tally->steps;
+            a->tally->steps = r->step;
+        }
+    } else if (is_current(s, a) && seen->method == M(LEASE)) {
+        a->epoch = ((const Paramserver__V1__LeaseRequest *)m)->epoch;
+        a->tally->leases++;
+    } else if (is_current(s, a) && seen->method != M(JOIN) && a->sequence > a->tally->meets) {
+        a->tally->meets = a->sequence;
+    }
+    *seen->note = (uint64_t)(uintptr_t)a;
+    ps_rope_clear(&payload);
+    ps_msg_free(m);
+}
+
+static void see_grant(struct ssp *s, const struct asked *a)
+{
+    uint64_t slowest = slowest_but(s, NULL);
+    uint64_t lead = slowest < a->tally->clock ? a->tally->clock - slowest : 0;
+    if (lead > s->trial->staleness)
+        for (uint32_t i = 0; i < TRAINERS; i++) {
+            const struct psd_member *m = &control_of(s->trial)->members[i];
+            const struct tally *y = &s->tallies[i];
+            print_message("# worker %" PRIu32 ": state %d, clock %" PRIu64 " (there %" PRIu64 "), leases %" PRIu32
+                          " (%d), meetings %" PRIu64 "/%" PRIu64 " (%d)\n",
+                          i, (int)m->state, y->clock, m->clock, y->leases, psd_in_lease(m), y->meets, y->met,
+                          psd_in_meeting(m));
+        }
+    CHECK(s->trial, lead <= s->trial->staleness,
+          "worker %zu is let go at clock %" PRIu64 ", the slowest is at %" PRIu64, (size_t)(a->tally - s->tallies),
+          a->tally->clock, slowest);
+    s->grants++;
+    s->greatest = lead > s->greatest ? lead : s->greatest;
+}
+
+static void see_share(struct ssp *s, const struct asked *a, const struct ps_rope *message)
+{
+    struct ps_rope payload = PS_ROPE_EMPTY;
+    ProtobufCMessage *m;
+    if (ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, message, &m, &payload, NULL))
+        return;
+    if (((const Paramserver__V1__LeaseReply *)m)->count == 0 && a->epoch == s->aligned) {
+        align(s);
+        s->aligned++;
+    }
+    ps_msg_free(m);
+}
+
+static void see_answer(struct ssp *s, const struct sim_seen *seen)
+{
+    struct asked *a = (struct asked *)(uintptr_t)*seen->note;
+    if (!a)
+        return;
+    bool ok = seen->code == PS_OK;
+    if (seen->method == M(JOIN) && ok && a->tally->incarnation != a->incarnation) {
+        *a->tally = (struct tally){.incarnation = a->incarnation};
+        level(s, a->tally);
+    } else if (is_current(s, a)) {
+        if (seen->method == M(LEASE)) {
+            if (ok)
+                see_share(s, a, seen->message);
+            if (ok && sim_now(s->trial->sim) > a->at)
+                wake(s);
+            a->tally->leases--;
+        } else if (seen->method == M(CLOCK)) {
+            if (ok && a->wait)
+                see_grant(s, a);
+        } else if (ok && a->sequence > a->tally->met) {
+            if (a->tally->met < a->tally->meets)
+                align(s);
+            a->tally->met = a->sequence;
+            level(s, a->tally);
+        }
+    }
+    free(a);
+}
+
+static void see(void *arg, const struct sim_seen *seen)
+{
+    struct ssp *s = arg;
+    if (seen->task == 0 && seen->answer)
+        see_answer(s, seen);
+    else if (seen->task == 0)
+        see_request(s, seen);
+}
+
+// ---- a reader beside the training ---------------------------------------------------------------------------------
+
+struct reader {
+    struct trial *trial;
+    struct psc_client *client;
+    float *last, *values;
+    uint64_t version, reads;
+    bool stop, busy;
+    uint64_t set;  // times that the learning rate was asked to change
+    double rate;   // the last one asked for
+    bool setting;
+};
+
+static void read_again(void *arg);
+
+// Where the network loses a worker before the job is declared, there is none.
+static bool is_void(const struct trial *t)
+{
+    const struct psd_job *job = psd_job_lookup(sim_core(t->sim, 0), "job");
+    return job && atomic_load(&job->failed) == 2 && strstr(job->failure, "before the job was declared");
+}
+
+static const struct psd_partition *partition_of(const struct trial *t, uint32_t k)
+{
+    return &psd_job_lookup(sim_core(t->sim, 0), "job")->partitions[k];
+}
+
+// Atomic pushes are whole among the partitions of a task.
+static void check_atomic(const struct reader *r)
+{
+    const struct trial *t = r->trial;
+    for (uint32_t i = 0; i < t->n_pushes; i++)
+        for (uint32_t k = 1; t->pushes[i].atomic && k < t->partitions; k++)
+            for (uint32_t j = 0; j < k; j++)
+                CHECK(t,
+                      partition_of(t, k)->task != partition_of(t, j)->task ||
+                          (r->values[k * SLOTS + i] != 0) == (r->values[j * SLOTS + i] != 0),
+                      "push %" PRIu32 " is in partition %" PRIu32 " and %" PRIu32 " as %g, %g", i, j, k,
+                      (double)r->values[j * SLOTS + i], (double)r->values[k * SLOTS + i]);
+}
+
+static void on_read(void *arg, const psc_result *result)
+{
+    struct reader *r = arg;
+    struct trial *t = r->trial;
+    r->busy = false;
+    if (result->error.code != PSC_OK) {
+        CHECK(t, r->stop || trial_is_over(t), "reader: %s", result->error.text);
+        return;
+    }
+    CHECK(t, result->version >= r->version, "version %" PRIu64 " after %" PRIu64, result->version, r->version);
+    r->version = result->version;
+    r->reads++;
+    for (uint32_t i = 0; i < t->partitions * SLOTS; i++)
+        CHECK(t, r->last[i] == 0 || r->values[i] == r->last[i], "slot %" PRIu32 " was %g and is %g", i,
+              (double)r->last[i], (double)r->values[i]);
+    memcpy(r->last, r->values, t->partitions * SLOTS * sizeof(float));
+    check_atomic(r);
+    if (!r->stop)
+        sim_after(t->sim, 200 * PS_MS, read_again, r);
+}
+
+static void read_again(void *arg)
+{
+    struct reader *r = arg;
+    psc_tensor slots = {"slots", r->values, (uint64_t)r->trial->partitions * SLOTS, PSC_FLOAT32};
+    if (r->stop)
+        return;
+    r->busy = true;
+    psc_get(r->client, &slots, 1, on_read, r, NULL);
+}
+
+static void on_set(void *arg, const struct ps_error *e, struct ps_rope *reply)
+{
+    struct reader *r = arg;
+    (void)e;  // it may have come too late, or not at all
+    (void)reply;
+    r->setting = false;
+}
+
+// Of a sync job, now and then: the learning rate doubles.
+static void set_rate(void *arg)
+{
+    struct reader *r = arg;
+    struct ps_error e;
+    if (r->stop || r->trial->update != PSC_SYNC || r->set == 3)
+        return;
+    if (!r->setting) {
+        Paramserver__V1__SetHyperRequest request = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
+        r->rate *= 2;
+        request.job = (char *)"job";
+        request.name = (char *)"learning_rate";
+        request.value = r->rate;
+        struct psc__call_spec spec = {.method = M(SET_HYPER),
+                                      .message = &request.base,
+                                      .timeout_ms = 20000,
+                                      .once = true,
+                                      .done = on_set,
+                                      .arg = r};
+        r->set++;
+        r->setting = psc__call(r->client, &spec, &e) == PS_OK;
+    }
+    sim_after(r->trial->sim, 700 * PS_MS, set_rate, r);
+}
+
+static void on_attached(void *arg, const struct ps_error *e)
+{
+    struct reader *r = arg;
+    r->busy = false;
+    if (is_void(r->trial))
+        return;
+    CHECK(r->trial, e->code == PS_OK, "reader: %s", e->text);
+    read_again(r);
+    set_rate(r);
+}
+
+static void reader_start(struct reader *r, struct trial *t)
+{
+    const char *addresses[] = {"a:1", "b:1", "c:1"};
+    struct psc_world world = sim_world(t->sim);
+    psc_options options = {.job = "job", .rank = -1, .timeout_ms = 60000};
+    psc_cluster *cluster;
+    *r = (struct reader){.trial = t, .busy = true, .rate = 1};
+    r->last = ps_alloc(t->partitions * SLOTS * sizeof(float));
+    r->values = ps_alloc(t->partitions * SLOTS * sizeof(float));
+    psc_cluster_create(addresses, t->ps, &cluster, NULL);
+    if (psc_client_create(cluster, &options, &world, &r->client, NULL))
+        fail_msg("no reader");
+    psc_cluster_free(cluster);
+    psc__attach(r->client, on_attached, r);
+}
+
+static void reader_free(struct reader *r)
+{
+    psc__client_free(r->client);
+    free(r->last);
+    free(r->values);
+}
+
+// ---- what goes wrong ----------------------------------------------------------------------------------------------
+
+static uint32_t in_their_place(const struct trial *t)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        n += !t->current[i]->over && t->current[i]->joined && t->current[i]->asleep_until < sim_now(t->sim) &&
+             trainer_is_member(t->current[i]);
+    return n;
+}
+
+static void take_over(void *arg)
+{
+    struct life *l = arg;
+    if (l->trial->current[l->rank] == l && !l->over && !trial_is_over(l->trial))
+        trainer_start(l->trial, l->rank);
+}
+
+// A worker is killed; or stops, for so long that it may be declared dead and even replaced before it goes on; or a psd
+// stops. Most workers stay well, or the job would end.
+static void fate(void *arg)
+{
+    struct trial *t = arg;
+    struct life *l = t->current[sim_random(t->sim) % TRAINERS];
+    uint64_t what = sim_random(t->sim) % 8, delay = sim_random(t->sim) % (6 * PS_SECOND);
+    bool may = t->declared && !l->over && in_their_place(t) >= 3 && t->n_lives < 20;
+    if (what < 3 && may) {
+        trainer_kill(l);
+    } else if (what < 5 && may) {
+        sim_stall(&l->world, delay);
+        l->asleep_until = sim_now(t->sim) + delay;
+        if (sim_random(t->sim) % 2)
+            sim_after(t->sim, delay * 3 / 4, take_over, l);
+    } else if (what == 5) {
+        sim_stall_psd(t->sim, (uint32_t)(sim_random(t->sim) % t->ps), delay / 3);
+    }
+    sim_after(t->sim, 100 * PS_MS + sim_random(t->sim) % (1500 * PS_MS), fate, t);
+}
+
+// ---- the account --------------------------------------------------------------------------------------------------
+
+static bool is_in(const struct reader *r, uint32_t partition, uint32_t push)
+{
+    return r->values[partition * SLOTS + push] != 0;
+}
+
+static void check_pushes(const struct trial *t, const struct reader *r)
+{
+    for (uint32_t i = 0; i < t->n_pushes; i++) {
+        const struct push *p = &t->pushes[i];
+        uint32_t in = 0;
+        for (uint32_t k = 0; k < t->partitions; k++) {
+            in += is_in(r, k, i);
+            CHECK(t, t->update == PSC_SYNC || !is_in(r, k, i) || r->values[k * SLOTS + i] == 1,
+                  "push %" PRIu32 " of worker %" PRIu32 " is in partition %" PRIu32 " as %g", i, p->rank, k,
+                  (double)r->values[k * SLOTS + i]);
+        }
+        CHECK(t, !p->acknowledged || in + p->stale == t->partitions,
+              "push %" PRIu32 " of worker %" PRIu32 " was acknowledged: it is in %" PRIu32 " partitions, %" PRIu32
+              " dropped it",
+              i, p->rank, in, p->stale);
+    }
+}
+
+static void check_extra(const struct trial *t, const float *extra)
+{
+    for (uint32_t i = 0; i < t->n_pushes; i++)
+        CHECK(t, extra[i] == 1 || (extra[i] == 0 && !t->pushes[i].added), "extra %" PRIu32 " is %g", i,
+              (double)extra[i]);
+}
+
+// A partition's round: those in it have each their part of the mean, at the learning rate of the round.
+static void check_round(const struct trial *t, const struct reader *r, uint64_t round, double *rate)
+{
+    for (uint32_t k = 0; k < t->partitions; k++) {
+        uint32_t examples = 0, contributors = 0;
+        for (uint32_t i = 0; i < t->n_pushes; i++)
+            if (t->pushes[i].round == round && is_in(r, k, i)) {
+                examples += t->pushes[i].rows;
+                contributors++;
+            }
+        for (uint32_t i = 0; i < t->n_pushes; i++) {
+            if (t->pushes[i].round != round || !is_in(r, k, i))
+                continue;
+            float mean = (float)t->pushes[i].rows / (float)examples, found = r->values[k * SLOTS + i];
+            double used = (double)found / (double)mean;
+            CHECK(t, *rate == used || (*rate < used && used <= 8 && k == 0 && fmod(log2(used), 1) == 0),
+                  "round %" PRIu64 " of partition %" PRIu32 ": worker %" PRIu32 " with %" PRIu32 " of %" PRIu32
+                  " examples is in as %g, at the rate %g",
+                  round, k, t->pushes[i].rank, t->pushes[i].rows, examples, (double)found, *rate);
+            *rate = used;
+        }
+        CHECK(t, contributors <= TRAINERS, "%" PRIu32 " in round %" PRIu64, contributors, round);
+    }
+}
+
+static void check_rounds(const struct trial *t, const struct reader *r)
+{
+    double rate = 1;
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < t->n_pushes; i++)
+        last = t->pushes[i].round > last ? t->pushes[i].round : last;
+    for (uint64_t round = 1; round <= last; round++) {
+        check_round(t, r, round, &rate);
+        for (uint32_t i = 0; i < t->n_pushes; i++)
+            for (uint32_t k = i + 1; k < t->n_pushes; k++)
+                for (uint32_t p = 0; p < t->partitions; p++)
+                    CHECK(t,
+                          t->pushes[i].round != round || t->pushes[k].round != round ||
+                              t->pushes[i].rank != t->pushes[k].rank || !is_in(r, p, i) || !is_in(r, p, k),
+                          "worker %" PRIu32 " is twice in round %" PRIu64, t->pushes[i].rank, round);
+    }
+}
+
+// Every batch of an epoch counts in some partition, under one push alone.
+static void check_batches(const struct trial *t, const struct reader *r)
+{
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
+        for (uint64_t first = 0; first < EXAMPLES; first += BATCH) {
+            uint32_t counted = 0;
+            for (uint32_t i = 0; i < t->n_pushes; i++) {
+                bool in = false;
+                for (uint32_t k = 0; k < t->partitions; k++)
+                    in |= is_in(r, k, i);
+                counted += t->pushes[i].epoch == epoch && t->pushes[i].first == first && in;
+            }
+            CHECK(t, counted == 1, "the examples of epoch %" PRIu64 " from %" PRIu64 " on count %" PRIu32 " times",
+                  epoch, first, counted);
+        }
+}
+
+static void check_leases(const struct trial *t)
+{
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++)
+        for (uint64_t x = 0; x < EXAMPLES; x++) {
+            uint32_t done = 0, perhaps = 0;
+            for (uint32_t i = 0; i < t->n_leases; i++) {
+                const struct lease *l = &t->leases[i];
+                if (l->epoch != epoch || x < l->first || x >= l->first + l->count)
+                    continue;
+                done += l->done;
+                perhaps += l->asked;
+            }
+            CHECK(t, done <= 1 && perhaps >= 1, "example %" PRIu64 " of epoch %" PRIu64 " was done %" PRIu32 " times",
+                  x, epoch, done);
+        }
+}
+
+// ---- a trial ------------------------------------------------------------------------------------------------------
+
+static bool all_done(void *arg)
+{
+    struct trial *t = arg;
+    bool all = true;
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        all &= t->finished[i];
+    return all || trial_is_over(t);
+}
+
+static bool is_idle(void *arg)
+{
+    return !((struct reader *)arg)->busy;
+}
+
+static void on_last_read(void *arg, const psc_result *result)
+{
+    struct reader *r = arg;
+    CHECK(r->trial, result->error.code == PSC_OK, "reading back: %s", result->error.text);
+    r->busy = false;
+}
+
+static void read_back(struct trial *t, struct reader *r, float *extra)
+{
+    psc_tensor all[] = {{"slots", r->values, (uint64_t)t->partitions * SLOTS, PSC_FLOAT32},
+                        {"extra", extra, SLOTS, PSC_FLOAT32}};
+    r->stop = true;
+    CHECK(t, sim_run(t->sim, is_idle, r, sim_now(t->sim) + LIMIT), "the reader does not end");
+    r->busy = true;
+    psc_get(r->client, all, 2, on_last_read, r, NULL);
+    CHECK(t, sim_run(t->sim, is_idle, r, sim_now(t->sim) + LIMIT), "the last read does not end");
+}
+
+static void check_all(const struct trial *t, const struct reader *r, const float *extra)
+{
+    // Who is left when the others are through, and dies, ends the job.
+    bool ended = atomic_load(&psd_job_lookup(sim_core(t->sim, 0), "job")->failed), any = false;
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        any |= t->finished[i];
+    CHECK(t, !ended || any, "the job has failed: %s", psd_job_lookup(sim_core(t->sim, 0), "job")->failure);
+    check_pushes(t, r);
+    check_extra(t, extra);
+    if (t->update == PSC_SYNC)
+        check_rounds(t, r);
+    if (t->update == PSC_SYNC && !t->enough && !ended)
+        check_batches(t, r);
+    if (t->update != PSC_SYNC && !ended)
+        check_leases(t);
+}
+
+struct totals {
+    uint64_t lives, pushes, reads, grants, greatest, digest, voids;
+};
+
+static void run(uint64_t seed, struct totals *totals)
+{
+    static const psc_update updates[] = {PSC_ASYNC, PSC_SSP, PSC_SYNC, PSC_SYNC, PSC_SYNC};
+    struct trial *t = ps_alloc(sizeof *t);
+    struct reader reader;
+    float extra[SLOTS];
+    *t = (struct trial){.seed = seed, .update = updates[seed % 5], .enough = seed % 5 == 4 ? 3 : 0, .ps = 3};
+    t->staleness = 1 + seed / 5 % 3;
+    t->partitions = t->update == PSC_SSP ? 2 : MAX_PARTITIONS;  // ssp: a psd owns nothing
+    struct ssp ssp = {.trial = t};
+    t->sim = sim_create(seed, t->ps, &faults, 64 << 20);
+    if (t->update == PSC_SSP)
+        sim_watch(t->sim, see, &ssp);
+    for (uint32_t rank = 0; rank < TRAINERS; rank++)
+        trainer_start(t, rank);
+    reader_start(&reader, t);
+    fate(t);
+    CHECK(t, sim_run(t->sim, all_done, t, sim_now(t->sim) + LIMIT), "the workers do not end");
+    totals->voids += is_void(t);
+    if (!is_void(t)) {
+        read_back(t, &reader, extra);
+        check_all(t, &reader, extra);
+    }
+    reader.stop = true;
+    totals->lives += t->n_lives;
+    totals->pushes += t->n_pushes;
+    totals->reads += reader.reads;
+    totals->grants += ssp.grants;
+    totals->greatest = ssp.greatest > totals->greatest ? ssp.greatest : totals->greatest;
+    totals->digest ^= sim_digest(t->sim);
+    t->ended = true;
+    trainers_free(t);
+    reader_free(&reader);
+    sim_destroy(t->sim);
+    free(t);
+}
+
+static void test_chaos(void **state)
+{
+    struct totals n = {0};
+    uint64_t first = number("SIM_SEED", 0), seeds = number("SIM_SEEDS", 100);
+    (void)state;
+    for (uint64_t seed = first; seed < first + seeds; seed++)
+        run(seed, &n);
+    print_message("# %" PRIu64 " seeds: %" PRIu64 " lives, %" PRIu64 " pushes, %" PRIu64 " reads, %" PRIu64
+                  " grants at most %" PRIu64 " ahead\n",
+                  seeds, n.lives, n.pushes, n.reads, n.grants, n.greatest);
+    assert_true(n.voids <= 1 + seeds / 50);
+}
+
+static void test_replay(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        struct totals a = {0}, b = {0};
+        run(seed, &a);
+        run(seed, &b);
+        assert_true(a.digest == b.digest);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chaos), cmocka_unit_test(test_replay)};
+    if (!getenv("SIM_LOG"))
+        ps_log_init("sim", PS_LOG_ERROR);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/trainer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "psd/control.h"
+
+static const char *const addresses[] = {"a:1", "b:1", "c:1"};
+
+const char *trial_name(const struct trial *t)
+{
+    return t->update == PSC_ASYNC ? "async" : t->update == PSC_SSP ? "ssp" : t->enough ? "sync with backup" : "sync";
+}
+
+// ---- what the control task knows ----------------------------------------------------------------------------------
+
+static struct psd_job *job_of(const struct trial *t)
+{
+    return psd_job_lookup(sim_core(t->sim, 0), "job");
+}
+
+bool trainer_is_member(const struct life *l)
+{
+    const struct psd_job *job = job_of(l->trial);
+    const struct psd_member *m = job && job->control ? &job->control->members[l->rank] : NULL;
+    return m && psd_is_live(m) && m->incarnation == l->client->incarnation;
+}
+
+bool trial_is_over(const struct trial *t)
+{
+    const struct psd_job *job = job_of(t);
+    return job && job->control && psd_control_is_over(job);
+}
+
+// ---- ends ---------------------------------------------------------------------------------------------------------
+
+static void begin_again(void *arg)
+{
+    struct life *l = arg;
+    if (l->trial->current[l->rank] == l && !trial_is_over(l->trial))
+        trainer_start(l->trial, l->rank);
+}
+
+static void come_back(struct life *l)
+{
+    l->over = true;
+    sim_after(l->trial->sim, 100 * PS_MS + sim_random(l->trial->sim) % (2 * PS_SECOND), begin_again, l);
+}
+
+static void on_given_up(void *arg, const struct ps_error *e)
+{
+    (void)e;
+    come_back(arg);
+}
+
+// A life that fails leaves, says why, and comes back. It fails for no other reason than that its place was taken from
+// it, or has not become free yet.
+static bool failed(struct life *l, const struct ps_error *e)
+{
+    if (e->code == PS_OK || l->error.code != PS_OK)
+        return e->code != PS_OK;
+    if (l->trial->ended)
+        return true;
+    bool deaf = strstr(e->text, "the control task, has been silent");  // or nobody heard the answers
+    CHECK(l->trial, !l->joined || !trainer_is_member(l) || trial_is_over(l->trial) || deaf, "worker %" PRIu32 ": %s",
+          l->rank, e->text);
+    l->error = *e;
+    psc__leave(l->client, e->text, on_given_up, l);
+    return true;
+}
+
+static bool result_failed(struct life *l, const psc_result *r)
+{
+    struct ps_error e = {.code = (enum ps_code)r->error.code};
+    snprintf(e.text, sizeof e.text, "%s", r->error.text);
+    return failed(l, &e);
+}
+
+void trainer_kill(struct life *l)
+{
+    sim_kill(l->trial->sim, &l->world);
+    come_back(l);
+}
+
+static void on_left(void *arg, const struct ps_error *e)
+{
+    struct life *l = arg;
+    (void)e;  // it may have been declared dead on its way out
+    l->over = l->finished = l->trial->finished[l->rank] = true;
+}
+
+static void on_together(void *arg, const struct ps_error *e)
+{
+    struct life *l = arg;
+    if (!failed(l, e))
+        psc__leave(l->client, NULL, on_left, l);
+}
+
+static void on_summed(void *arg, const struct ps_error *e)
+{
+    struct life *l = arg;
+    struct trial *t = l->trial;
+    if (failed(l, e))
+        return;
+    CHECK(t, !t->summed || t->sum == l->sum, "worker %" PRIu32 " has %" PRId64 ", another %" PRId64, l->rank, l->sum,
+          t->sum);
+    t->summed = true;
+    t->sum = l->sum;
+    psc__barrier(l->client, "finish", on_together, l);
+}
+
+static void finish(struct life *l)
+{
+    l->sum = (int64_t)l->steps;
+    psc__reduce(l->client, "steps", PSC_SUM, PSC_INT64, &l->sum, 1, NULL, on_summed, l);
+}
+
+// ---- shares -------------------------------------------------------------------------------------------------------
+
+static void next_step(struct life *l);
+
+static bool is_sync(const struct life *l)
+{
+    return l->trial->update == PSC_SYNC;
+}
+
+static void on_lease(void *arg, const struct ps_error *e);
+
+static void next_share(struct life *l)
+{
+    if (l->lease)
+        l->lease->asked = true;
+    psc__lease(l->client, l->epoch, EXAMPLES, is_sync(l) ? BATCH : 2 * BATCH, l->closed, &l->share, on_lease, l);
+}
+
+static void on_lease(void *arg, const struct ps_error *e)
+{
+    struct life *l = arg;
+    struct trial *t = l->trial;
+    if (failed(l, e))
+        return;
+    if (l->lease)
+        l->lease->done = true;
+    l->lease = NULL;
+    l->taken = 0;
+    if (l->share.count == 0 && ++l->epoch == EPOCHS) {
+        finish(l);
+        return;
+    }
+    if (l->share.count == 0) {
+        next_share(l);
+        return;
+    }
+    if (!is_sync(l)) {
+        CHECK(t, t->n_leases < MAX_LEASES, "too many leases");
+        l->lease = &t->leases[t->n_leases++];
+        *l->lease = (struct lease){l->epoch, l->share.first, l->share.count, false, false};
+    }
+    if (is_sync(l) && l->share.round > l->closed)
+        l->closed = l->share.round;
+    next_step(l);
+}
+
+static bool is_used_up(const struct life *l)
+{
+    return l->taken == (is_sync(l) ? l->share.steps : l->share.count);
+}
+
+// The share's next batch, which in a sync job may be empty.
+static void take_batch(struct life *l, struct push *p)
+{
+    uint64_t left;
+    if (is_sync(l)) {
+        uint64_t first = l->share.first + l->taken++ * l->share.stride;
+        p->first = first < l->share.end ? first : l->share.end;
+        left = l->share.end - p->first;
+    } else {
+        p->first = l->share.first + l->taken;
+        left = l->share.count - l->taken;
+        l->taken += left < BATCH ? left : BATCH;
+    }
+    p->rows = (uint32_t)(left < BATCH ? left : BATCH);
+}
+
+// ---- steps --------------------------------------------------------------------------------------------------------
+
+static void step_done(struct life *l)
+{
+    if (l->over || --l->pending)
+        return;
+    for (uint32_t k = 0; l->push && k < l->trial->partitions; k++)
+        l->gradient[k * SLOTS + (l->push - l->trial->pushes)] = 0;
+    l->push = NULL;
+    l->steps++;
+    if (is_used_up(l))
+        next_share(l);
+    else
+        next_step(l);
+}
+
+static void note_push(struct life *l, const psc_result *r)
+{
+    // A partition may have closed the round with the gradients of those who died, before this share began.
+    bool first = l->closed == l->share.round && r->stale < l->trial->partitions;
+    CHECK(l->trial, r->stale == 0 || l->trial->enough || first || !trainer_is_member(l),
+          "round %" PRIu64 " was closed without worker %" PRIu32 ", a member", l->closed + 1, l->rank);
+    if (!l->push)
+        return;
+    l->push->acknowledged = true;
+    l->push->stale = r->stale;
+}
+
+static void note_pull(struct life *l, const psc_result *r, bool pushed)
+{
+    // A push to a round brings no version of its own.
+    CHECK(l->trial, r->version >= l->version || (pushed && is_sync(l)), "version %" PRIu64 " after %" PRIu64,
+          r->version, l->version);
+    if (!pushed || !is_sync(l))
+        l->version = r->version;
+    if (is_sync(l))
+        l->closed = pushed ? r->open_round - 1 : r->round;
+}
+
+static void on_push(void *arg, const psc_result *r)
+{
+    struct life *l = arg;
+    if (result_failed(l, r))
+        return;
+    note_push(l, r);
+    step_done(l);
+}
+
+static void on_add(void *arg, const psc_result *r)
+{
+    struct life *l = arg;
+    if (result_failed(l, r))
+        return;
+    l->push->added = true;
+    step_done(l);
+}
+
+static void on_pull(void *arg, const psc_result *r)
+{
+    struct life *l = arg;
+    if (result_failed(l, r))
+        return;
+    note_pull(l, r, false);
+    step_done(l);
+}
+
+static void on_push_pull(void *arg, const psc_result *r)
+{
+    struct life *l = arg;
+    if (result_failed(l, r))
+        return;
+    note_push(l, r);
+    note_pull(l, r, true);
+    step_done(l);
+}
+
+static psc_tensor slots_of(const struct trial *t, float *data)
+{
+    return (psc_tensor){"slots", data, (uint64_t)t->partitions * SLOTS, PSC_FLOAT32};
+}
+
+// The gradient goes out in one of several ways, and what the next step needs comes back.
+static void push(struct life *l, const struct push *batch)
+{
+    struct trial *t = l->trial;
+    psc_tensor gradient = slots_of(t, l->gradient), weights = slots_of(t, l->weights);
+    psc_push_options options = {.round = is_sync(l) ? l->closed + 1 : 0, .examples = batch->rows};
+    uint64_t way = sim_random(t->sim) % 4;
+    if (batch->rows) {
+        CHECK(t, t->n_pushes < SLOTS, "too many pushes");
+        l->push = &t->pushes[t->n_pushes];
+        *l->push = *batch;
+        l->push->round = options.round;
+        for (uint32_t k = 0; k < t->partitions; k++)
+            l->gradient[k * SLOTS + t->n_pushes] = -1;  // is subtracted
+        t->n_pushes++;
+    }
+    if (way == 0) {
+        l->pending = 1;
+        psc_push_pull(l->client, &gradient, &weights, 1, &options, on_push_pull, l, NULL);
+        return;
+    }
+    options.atomic = way == 1 && !is_sync(l);
+    if (l->push)
+        l->push->atomic = options.atomic;
+    l->pending = 2 + (way == 2 && l->push);
+    psc_push(l->client, &gradient, 1, &options, on_push, l, NULL);
+    if (way == 2 && l->push) {
+        size_t slot = (size_t)(l->push - t->pushes);
+        l->extra[slot] = 1;
+        psc_tensor one = {"extra", &l->extra[slot], 1, PSC_FLOAT32, .part = true, .first = slot};
+        psc_assign_add(l->client, &one, 1, on_add, l, NULL);
+    }
+    psc_pull(l->client, &weights, 1, options.round, on_pull, l, NULL);
+}
+
+static void train(void *arg)
+{
+    struct life *l = arg;
+    struct push batch = {.rank = l->rank, .epoch = l->epoch};
+    if (l->over || l->error.code)
+        return;
+    take_batch(l, &batch);
+    push(l, &batch);
+}
+
+// Computing takes its time, of some longer.
+static void compute(struct life *l)
+{
+    uint64_t time = (20 + l->rank * 20) * PS_MS;
+    l->world.after(l->world.ctx, time + sim_random(l->trial->sim) % time, train, l);
+}
+
+static void on_clock(void *arg, const struct ps_error *e)
+{
+    struct life *l = arg;
+    if (!failed(l, e))
+        compute(l);
+}
+
+static void next_step(struct life *l)
+{
+    if (l->trial->update == PSC_SSP)
+        psc__clock(l->client, l->steps, true, &l->clock, &l->slowest, on_clock, l);
+    else
+        compute(l);
+}
+
+// ---- start --------------------------------------------------------------------------------------------------------
+
+static void on_ready(void *arg, const struct ps_error *e)
+{
+    struct life *l = arg;
+    if (failed(l, e))
+        return;
+    l->trial->declared = true;
+    l->epoch = psc_is_late(l->client) ? psc_data_epoch(l->client) : 0;
+    if (l->epoch < EPOCHS)
+        next_share(l);
+    else
+        psc__leave(l->client, NULL, on_left, l);
+}
+
+static void declare(struct life *l)
+{
+    const struct trial *t = l->trial;
+    const uint64_t slots_shape[] = {t->partitions, SLOTS}, extra_shape[] = {SLOTS};
+    const psc_variable variables[] = {
+        {.name = "slots", .dtype = PSC_FLOAT32, .shape = slots_shape, .rank = 2, .trainable = true},
+        {.name = "extra", .dtype = PSC_FLOAT32, .shape = extra_shape, .rank = 1},
+    };
+    const psc_hyper rate = {"learning_rate", 1};
+    char partitioner[16];
+    snprintf(partitioner, sizeof partitioner, "fixed:%" PRIu32, t->partitions);
+    const psc_declaration d = {.variables = variables,
+                               .n_variables = 2,
+                               .rule = "sgd",
+                               .hypers = &rate,
+                               .n_hypers = 1,
+                               .placement = "round_robin",
+                               .partitioner = partitioner,
+                               .replicas_to_aggregate = t->enough};
+    psc__declare(l->client, &d, NULL, on_ready, l);
+}
+
+static void on_joined(void *arg, const struct ps_error *e)
+{
+    struct life *l = arg;
+    if (failed(l, e))
+        return;
+    l->joined = true;
+    if (l->rank == 0 && !l->trial->declared)
+        declare(l);
+    else
+        psc__attach(l->client, on_ready, l);
+}
+
+void trainer_start(struct trial *t, uint32_t rank)
+{
+    struct life *l = ps_alloc(sizeof *l);
+    psc_cluster *cluster;
+    bool unary = sim_random(t->sim) % 2;
+    CHECK(t, t->n_lives < MAX_LIVES, "too many lives");
+    *l = (struct life){.trial = t, .rank = rank, .world = sim_world(t->sim)};
+    t->lives[t->n_lives++] = t->current[rank] = l;
+    l->weights = ps_alloc((size_t)t->partitions * SLOTS * sizeof(float));
+    l->gradient = ps_alloc((size_t)t->partitions * SLOTS * sizeof(float));
+    if (unary)
+        sim_world_loosen(&l->world);
+    psc_options options = {.job = "job",
+                           .rank = (int)rank,
+                           .workers = TRAINERS,
+                           .update = t->update,
+                           .staleness = t->update == PSC_SSP ? t->staleness : 0,
+                           .transport = unary ? PSC_UNARY : PSC_STREAM,
+                           .join_within_ms = 5000,
+                           .timeout_ms = 20000};
+    psc_cluster_create(addresses, t->ps, &cluster, NULL);
+    if (psc_client_create(cluster, &options, &l->world, &l->client, &l->error))
+        fail_msg("%s", l->error.text);
+    psc_cluster_free(cluster);
+    psc__join(l->client, on_joined, l);
+}
+
+void trainers_free(struct trial *t)
+{
+    for (uint32_t i = 0; i < t->n_lives; i++) {
+        struct life *l = t->lives[i];
+        psc__client_free(l->client);
+        free(l->weights);
+        free(l->gradient);
+        free(l);
+    }
+}

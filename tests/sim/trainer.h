@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers that train a job whatever happens to them, and keep account of it. A rank is killed, stopped for a while or
+// declared dead, and comes back as a later incarnation (a life). Each push adds 1 to a slot of its own, in every
+// partition of "slots": what became of it can be read there.
+#ifndef SIM_TRAINER_H
+#define SIM_TRAINER_H
+
+#include "libclient/client.h"
+#include "tests/sim/sim.h"
+
+enum {
+    TRAINERS = 4,
+    EPOCHS = 2,
+    EXAMPLES = 30,  // in an epoch; no multiple of the batch
+    BATCH = 4,
+    SLOTS = 192,
+    MAX_PARTITIONS = 4,
+    MAX_LIVES = 64,
+    MAX_LEASES = 256,
+};
+
+// One push of one life, whose slot is its index.
+struct push {
+    uint32_t rank;
+    uint64_t epoch, first, round;
+    uint32_t rows;
+    bool acknowledged, atomic, added;  // added: its slot of "extra" as well, acknowledged
+    uint32_t stale;                    // partitions that dropped it
+};
+
+// async, ssp: a range of an epoch in the hands of one life. It is done when the control task has answered the next
+// request; asked: when it may have taken that up.
+struct lease {
+    uint64_t epoch, first, count;
+    bool asked, done;
+};
+
+struct trial;
+
+struct life {
+    struct trial *trial;
+    uint32_t rank;
+    struct psc_world world;
+    struct psc_client *client;
+    psc_share share;
+    uint64_t epoch, taken, steps, closed;
+    uint64_t clock, slowest, version;
+    int pending;  // operations of this step under way
+    struct push *push;
+    struct lease *lease;
+    float *weights, *gradient, extra[SLOTS];
+    int64_t sum;
+    bool joined, over, finished;
+    uint64_t asleep_until;  // ns
+    struct ps_error error;
+};
+
+struct trial {
+    uint64_t seed;
+    psc_update update;
+    uint32_t staleness, enough;  // enough: replicas_to_aggregate, 0: all
+    uint32_t ps, partitions;
+    struct sim *sim;
+    bool declared, ended;
+    struct life *current[TRAINERS];
+    bool finished[TRAINERS];
+    struct life *lives[MAX_LIVES];
+    uint32_t n_lives;
+    struct push pushes[SLOTS];
+    uint32_t n_pushes;
+    struct lease leases[MAX_LEASES];
+    uint32_t n_leases;
+    int64_t sum;  // that the last reduction came to, for all alike
+    bool summed;
+};
+
+// Fails the test with the seed.
+#define CHECK(trial, condition, ...)                                                                                   \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            print_message("# seed %" PRIu64 ", %s: %s:%d: %s\n", (trial)->seed, trial_name(trial), __FILE__, __LINE__, \
+                          #condition);                                                                                 \
+            fail_msg(__VA_ARGS__);                                                                                     \
+        }                                                                                                              \
+    } while (0)
+const char *trial_name(const struct trial *t);
+
+void trainer_start(struct trial *t, uint32_t rank);  // its first life, or the next
+void trainer_kill(struct life *l);
+void trainers_free(struct trial *t);
+// Does the control task know this life as a live member?
+bool trainer_is_member(const struct life *l);
+bool trial_is_over(const struct trial *t);
+
+#endif
