@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory. psd and libclient, and what they use of common/, ask with the ps_try_ functions: there NULL is an error like
-// any other, which ends one request and nothing else. The programs around them (start-up, workerd, psctl) may use
-// those without try, which say so and abort.
+// any other, which ends one request and nothing else (tests/nomem). The programs around them (start-up, workerd, psctl)
+// may use those without try, which say so and abort; so may what lies on the gRPC core, which does so itself.
 #ifndef PS_COMMON_ALLOC_H
 #define PS_COMMON_ALLOC_H
 

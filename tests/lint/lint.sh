@@ -79,6 +79,14 @@ rule_includes() {
     includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+/rpc|psd/main' 'grpc/|grpc\.|common/rpc'
 }
 
+# A request that finds no memory is refused; nothing ends the process. Start-up may; so does the gRPC core, and what lies
+# on it; and what workerd and psctl alone use of common.
+rule_memory() {
+    c_files | grep -E '^(common|libclient|psd)/' |
+        grep -vE '/rpc/|^psd/(main|options)\.|^common/(alloc|job|safetensors)\.' |
+        xargs -r grep -HnE '\<ps_(alloc|alloc_aligned|realloc|strdup|printf)[[:space:]]*\('
+}
+
 # Spelled so that this file does not break it.
 rule_words() {
     { files '*'; scripts; echo README.md; } | sort -u |
@@ -101,7 +109,7 @@ check() { # RULE WHAT-IT-SAYS
     fi
 }
 
-echo 1..5
+echo 1..6
 if [[ -n $formatter ]]; then
     check format "clang-format changes nothing"
 else
@@ -111,5 +119,6 @@ fi
 check spdx "every source names its license"
 check length "no function is longer than 80 lines"
 check includes "includes point only down, gRPC stays in rpc"
+check memory "psd and libclient call nothing that aborts where there is no memory"
 check words "no unfinished business"
 exit $failed

@@ -12,6 +12,26 @@ static struct {
     int spared;  // depth of calls that must not fail
 } nomem;
 
+// ---- sweeps -------------------------------------------------------------------------------------------------------
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { STRIDE = 7 };
+#else
+enum { STRIDE = 1 };
+#endif
+
+size_t nomem_rows(const uint64_t **lengths)
+{
+    static const uint64_t rows[] = {1, 20, 2, 3, 5, 9, 50, 150};
+    *lengths = rows;
+    return getenv("NOMEM_FULL") ? sizeof rows / sizeof *rows : 2;
+}
+
+uint64_t nomem_stride(void)
+{
+    return getenv("NOMEM_FULL") ? 1 : STRIDE;
+}
+
 // ---- what lives: a hash table of pointers, open addressing --------------------------------------------------------
 
 enum { CAP = 1 << 17, SHOWN = 5 };

@@ -13,6 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// A sweep tries each of these lengths of a row of failures, with every first one; sanitizers make it slow, so that some
+// are left out there. NOMEM_FULL=1: more lengths, and none is left out.
+size_t nomem_rows(const uint64_t **lengths);
+uint64_t nomem_stride(void);
+
 // From now on allocations nth, nth + 1, ... nth + k - 1 fail, counted from 0. k 0: none.
 void nomem_fail(uint64_t nth, uint64_t k);
 void nomem_window(bool open);

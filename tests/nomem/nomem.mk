@@ -1,4 +1,4 @@
-# Every allocation fails once: see tests/nomem/nomem.h. NOMEM_FULL=1 sweeps without strides.
+# Every allocation fails once: see tests/nomem/nomem.h. NOMEM_FULL=1: more of it.
 check_PROGRAMS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job
 TESTS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job
 nomem_ldflags = $(AM_LDFLAGS) \

@@ -7,7 +7,7 @@
 // A life is a script of calls on one to three ps tasks, whose messages to each other are delivered in between. Where a
 // call is refused its script goes on only when, sent again under its sequence, it has been taken.
 //
-// NOMEM_FULL=1 sweeps every N of every life; else the longer ones are strided.
+// How much of that is tried: see nomem_rows.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@
 #define D(name) PARAMSERVER__V1__DTYPE__##name
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-enum { MEMORY = 64 << 20, PENDING = 8, IN_A_ROW = 20, TRIES = IN_A_ROW + 5 };
+enum { MEMORY = 64 << 20, PENDING = 8, TRIES = 200 };
 
 struct sent {
     struct answer a;
@@ -715,33 +715,36 @@ static struct end live(void (*script)(struct life *), uint64_t nth, uint64_t k)
     return end;
 }
 
-static void sweep(void (*script)(struct life *), uint64_t stride)
+static void sweep(void (*script)(struct life *))
 {
+    const uint64_t *rows;
+    const size_t n_rows = nomem_rows(&rows);
     struct end well = live(script, 0, 0);
     assert_true(well.allocations > 20);
     assert_true(live(script, 0, 0).values == well.values);
-    for (int row = 1; row <= IN_A_ROW; row += IN_A_ROW - 1)
-        for (uint64_t n = 0; n < well.allocations; n += getenv("NOMEM_FULL") ? 1 : stride)
-            if (live(script, n, (uint64_t)row).values != well.values)
-                fail_msg("allocation %" PRIu64 " of %" PRIu64 " fails, and %d after it: the job ends up otherwise", n,
-                         well.allocations, row - 1);
+    for (size_t row = 0; row < n_rows; row++)
+        for (uint64_t n = 0; n < well.allocations; n += nomem_stride())
+            if (live(script, n, rows[row]).values != well.values)
+                fail_msg("allocation %" PRIu64 " of %" PRIu64 " fails, and %" PRIu64
+                         " after it: the job ends up otherwise",
+                         n, well.allocations, rows[row] - 1);
 }
 
-#define SWEEP(name, stride)               \
+#define SWEEP(name)                       \
     static void test_##name(void **state) \
     {                                     \
         (void)state;                      \
-        sweep(live_##name, stride);       \
+        sweep(live_##name);               \
     }
 
-SWEEP(async, 1)
-SWEEP(runs, 1)
-SWEEP(sync, 1)
-SWEEP(hyper, 1)
-SWEEP(meetings, 1)
-SWEEP(async_leases, 1)
-SWEEP(sync_leases, 1)
-SWEEP(ssp, 1)
+SWEEP(async)
+SWEEP(runs)
+SWEEP(sync)
+SWEEP(hyper)
+SWEEP(meetings)
+SWEEP(async_leases)
+SWEEP(sync_leases)
+SWEEP(ssp)
 
 static void test_rules(void **state)
 {
@@ -750,8 +753,42 @@ static void test_rules(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(rules); i++) {
         of_rule = rules[i];
-        sweep(live_rule, 1);
+        sweep(live_rule);
     }
+}
+
+// Both blocks of a partition are held by readers, and there is no memory for one of the copies: neither changes until
+// there is memory for both.
+static void test_round_waits(void **state)
+{
+    enum { ONE = PS_BLOCK_BYTES / sizeof(float) };
+    static const struct variable w = {"w", ONE + 1, 1};
+    const struct how first = {.round = 1};
+    bool waited = false;
+    (void)state;
+    for (uint64_t n = 0; n == 0 || nomem_failed(); n++) {
+        struct life l = {0};
+        nomem_mark();
+        nomem_fail(0, 0);
+        cluster_open(&l.c, 1, 1, MEMORY, &w, 1);
+        open_job(&l);
+        take(&l, 0, M(PULL), 0, PARTS({0, 0, ONE + 1}));
+        struct psd_partition *p = &l.c.task[0].core->jobs->partitions[0];
+        nomem_fail(n, 1);
+        push_as(&l, 0, 0, first, 1, PARTS({0, 0, ONE + 1}));
+        uint64_t closed = p->round->closed;
+        waited |= closed == 0;
+        for (uint32_t k = 0; k < 2; k++)
+            assert_int_equal(p->blocks[k].version, closed);
+        pass(&l, 100);
+        for (uint32_t k = 0; k < 2; k++)
+            assert_int_equal(p->blocks[k].version, 1);
+        assert_int_equal(p->round->closed, 1);
+        release_all(&l);
+        cluster_close(&l.c);
+        assert_int_equal(nomem_leaked(), 0);
+    }
+    assert_true(waited);
 }
 
 int main(void)
@@ -760,6 +797,7 @@ int main(void)
         cmocka_unit_test(test_async),       cmocka_unit_test(test_runs),     cmocka_unit_test(test_sync),
         cmocka_unit_test(test_hyper),       cmocka_unit_test(test_meetings), cmocka_unit_test(test_async_leases),
         cmocka_unit_test(test_sync_leases), cmocka_unit_test(test_ssp),      cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_round_waits),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
