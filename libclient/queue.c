@@ -108,7 +108,10 @@ void psc__queue_pump(struct psc__task *t)
 static uint64_t give_up_at(const struct psc__request *r)
 {
     uint64_t deadline = psc__op_deadline(r->op);
-    return deadline != UINT64_MAX ? deadline : r->task->queue.down_since + r->task->client->timeout_ns;
+    if (deadline != UINT64_MAX)
+        return deadline;
+    // Another request may have been answered while the queue rested: then the task is not down.
+    return r->task->queue.down_since ? r->task->queue.down_since + r->task->client->timeout_ns : UINT64_MAX;
 }
 
 static struct psc__request *first_expired(const struct psc__requests *list, uint64_t now)

@@ -70,6 +70,8 @@ static bool all_take_part(struct psd_control *c)
     bool changed = false;
     if (c->update != PARAMSERVER__V1__UPDATE__SYNC)
         return true;
+    if (!psd_roster_is_known(c))
+        return false;  // who rests, has gone or is new: their rounds are settled by that
     for (uint32_t i = 0; i < c->workers; i++) {
         changed |= psd_is_live(&c->members[i]) && c->members[i].resting;
         c->members[i].resting = false;

@@ -171,7 +171,7 @@ void psd_members_list_free(struct psd_member_list *list);
 void psd_roster_changed(struct psd_control *c);
 // Locked. Does every task know?
 bool psd_roster_is_known(const struct psd_control *c);
-// Locked. The last round that every partition had closed when its task was told; 0: none, or there are no rounds.
+// Locked. The last round that takes no more gradients in any partition, when its task was told; 0: none, or there are no rounds.
 uint64_t psd_roster_closed(const struct psd_control *c);
 // Unlocked. Tells those tasks that do not know, this one at once.
 void psd_roster_spread(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);

@@ -364,12 +364,35 @@ uint64_t psd_round_decided(struct psd_round *round)
 
 // ---- members ------------------------------------------------------------------------------------------------------
 
+static bool comes_back(const struct psd_round *round, const struct psd_roster *roster)
+{
+    bool any = false;
+    for (uint32_t rank = 0; rank < round->workers && rank < roster->n; rank++)
+        any |= roster->takes_part[rank] && !round->member[rank];
+    return any;
+}
+
+// Nobody comes back before everyone has waited: what is in an open round then is of those who have gone. It counts by
+// itself, or is forgotten where no gradient is whole: it must not be taken for that of another incarnation.
+static void settle(struct psd_round *round)
+{
+    bool whole = false;
+    for (uint32_t rank = 0; rank < round->workers; rank++)
+        whole |= is_whole(round, rank);
+    if (round->state == PSD_ROUND_OPEN && whole)
+        round->state = PSD_ROUND_COMPLETE;
+    else if (round->state == PSD_ROUND_OPEN)
+        forget_gradients(round);
+}
+
 void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster,
                            struct psd_call **ready)
 {
     pthread_mutex_lock(&round->lock);
     if (roster->epoch >= round->epoch) {
         round->epoch = roster->epoch;
+        if (comes_back(round, roster))
+            settle(round);
         for (uint32_t rank = 0; rank < round->workers; rank++)
             round->member[rank] = rank < roster->n && roster->takes_part[rank];
         judge(round);
@@ -438,8 +461,8 @@ uint64_t psd_rounds_open(struct psd_job *job)
         if (!round)
             continue;
         pthread_mutex_lock(&round->lock);
-        if (least == 0 || round->closed + 1 < least)
-            least = round->closed + 1;
+        if (least == 0 || open_number(round) < least)
+            least = open_number(round);
         pthread_mutex_unlock(&round->lock);
     }
     return least;

@@ -105,7 +105,7 @@ bool psd_round_misses(const struct psd_round *round, uint32_t rank);
 // For each rank (arrays [workers of the job], zeroed): the last round in which its whole gradient counts in some
 // partition of this task, and in all of them.
 void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counted_in_all);
-// The least round that some partition of this task has not closed; 0: it has no rounds.
+// The least round that some partition of this task still takes gradients for; 0: it has no rounds.
 uint64_t psd_rounds_open(struct psd_job *job);
 // Starts over for a new run on the old values: round 1, all workers members.
 void psd_round_reset(struct psd_round *round);

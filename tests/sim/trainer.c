@@ -144,6 +144,27 @@ static void next_share(struct life *l)
     psc__lease(l->client, l->epoch, EXAMPLES, is_sync(l) ? BATCH : 2 * BATCH, l->closed, &l->share, on_lease, l);
 }
 
+static psc_tensor slots_of(const struct trial *t, float *data)
+{
+    return (psc_tensor){"slots", data, (uint64_t)t->partitions * SLOTS, PSC_FLOAT32};
+}
+
+static void on_caught_up(void *arg, const psc_result *r)
+{
+    struct life *l = arg;
+    if (result_failed(l, r))
+        return;
+    l->closed = r->round;
+    next_step(l);
+}
+
+// Who knows nothing of the last round waits until it has closed.
+static void catch_up(struct life *l)
+{
+    psc_tensor weights = slots_of(l->trial, l->weights);
+    psc_pull(l->client, &weights, 1, l->share.round, on_caught_up, l, NULL);
+}
+
 static void on_lease(void *arg, const struct ps_error *e)
 {
     struct life *l = arg;
@@ -168,8 +189,9 @@ static void on_lease(void *arg, const struct ps_error *e)
         *l->lease = (struct lease){l->epoch, l->share.first, l->share.count, false, false};
     }
     if (is_sync(l) && l->share.round > l->closed)
-        l->closed = l->share.round;
-    next_step(l);
+        catch_up(l);
+    else
+        next_step(l);
 }
 
 static bool is_used_up(const struct life *l)
@@ -269,11 +291,6 @@ static void on_push_pull(void *arg, const psc_result *r)
     step_done(l);
 }
 
-static psc_tensor slots_of(const struct trial *t, float *data)
-{
-    return (psc_tensor){"slots", data, (uint64_t)t->partitions * SLOTS, PSC_FLOAT32};
-}
-
 // The gradient goes out in one of several ways, and what the next step needs comes back.
 static void push(struct life *l, const struct push *batch)
 {
@@ -290,7 +307,7 @@ static void push(struct life *l, const struct push *batch)
             l->gradient[k * SLOTS + t->n_pushes] = -1;  // is subtracted
         t->n_pushes++;
     }
-    if (way == 0) {
+    if (way == 0 && !t->enough) {  // where partitions run apart, its result does not say which round is next
         l->pending = 1;
         psc_push_pull(l->client, &gradient, &weights, 1, &options, on_push_pull, l, NULL);
         return;
