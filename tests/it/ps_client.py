@@ -404,5 +404,5 @@ def run():
         results.append(passes(len(chosen) + 1, "psd stops on SIGTERM", lambda: stops_when_told(psd)))
     if not all(results):
         with open(log_path) as log:
-            print("".join(f"# psd: {line}\n" for line in log.read().splitlines()[-30:]), end="")
+            print("".join(f"# psd: {line}\n" for line in log.read().splitlines()[-60:]), end="")
     return 0 if all(results) else 1

@@ -543,13 +543,15 @@ def no_reader_sees_half_of_an_atomic_update():
     for reader in readers:
         reader.start()
     updates, ones = 40, pack("int64", 1) * count
-    for _ in range(updates):
-        more = dict(caller=w.next_caller(), atomic_bytes=len(ones) + 8)
-        sent = w.add("v", ones, **more), w.add("n", ones[:8], **more)
-        equal([reply.results[0].outcome for reply in sent], [pb.STAGED, pb.APPLIED], "outcomes")
-    done.set()
-    for reader in readers:
-        reader.join(PATIENCE)
+    try:
+        for _ in range(updates):
+            more = dict(caller=w.next_caller(), atomic_bytes=len(ones) + 8)
+            sent = w.add("v", ones, **more), w.add("n", ones[:8], **more)
+            equal([reply.results[0].outcome for reply in sent], [pb.STAGED, pb.APPLIED], "outcomes")
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join(PATIENCE)
     equal([numbers for numbers in seen if len(set(numbers)) > 1], [], f"numbers that differ, in {len(seen)} reads")
     equal((len(seen) > 20, w.value("n")), (True, pack("int64", updates)), "reads, and the last number")
 
