@@ -247,13 +247,13 @@ static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Va
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable '%s' is declared twice", from->name);
     if (ps_shape_count(from->shape, from->n_shape, (int)from->dtype, &v->count, e))
         return ps_error_prefix(e, "declare: variable '%s'", from->name);
-    v->name = ps_try_strdup(from->name);
-    if (!v->name)
-        return ps_no_memory(e, "the variables' names");
     v->dtype = (int)from->dtype;
     v->trainable = from->trainable;
     if (take_own_rule(job, v, from, e))
         return ps_error_prefix(e, "declare: variable '%s'", from->name);
+    v->name = ps_try_strdup(from->name);
+    if (!v->name)
+        return ps_no_memory(e, "the variables' names");
     v->rank = from->n_shape;
     if (v->rank)
         memcpy(v->shape, from->shape, v->rank * sizeof *v->shape);
