@@ -38,6 +38,7 @@ include tests/unit/one_device.mk
 include tests/unit/placement.mk
 include tests/unit/probe.mk
 include tests/unit/psd.mk
+include tests/unit/psd_return.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
 include tests/unit/safetensors.mk
@@ -45,6 +46,7 @@ include tests/unit/schedule.mk
 include tests/unit/table.mk
 include tests/unit/wire.mk
 include tests/sim/local.mk
+include tests/mutants/local.mk
 endif
 
 include tests/lint/local.mk
