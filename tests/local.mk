@@ -39,6 +39,7 @@ include tests/unit/placement.mk
 include tests/unit/probe.mk
 include tests/unit/psd.mk
 include tests/unit/psd_round.mk
+include tests/unit/psd_return.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
 include tests/unit/safetensors.mk
@@ -47,6 +48,7 @@ include tests/unit/table.mk
 include tests/unit/wire.mk
 include tests/nomem/nomem.mk
 include tests/sim/local.mk
+include tests/mutants/local.mk
 endif
 
 include tests/lint/local.mk

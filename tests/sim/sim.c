@@ -61,7 +61,7 @@ struct call {
 };
 
 struct sim {
-    uint64_t seed, draws, now, orders, digest;
+    uint64_t seed, draws, now, orders, events, digest;
     struct sim_faults faults;
     uint32_t ps;
     struct psd_core **cores;
@@ -141,6 +141,11 @@ void sim_after(struct sim *sim, uint64_t delay, void (*fn)(void *), void *arg)
 uint64_t sim_now(const struct sim *sim)
 {
     return sim->now;
+}
+
+uint64_t sim_events(const struct sim *sim)
+{
+    return sim->events;
 }
 
 uint64_t sim_digest(const struct sim *sim)
@@ -545,6 +550,7 @@ bool sim_run(struct sim *sim, bool (*done)(void *), void *arg, uint64_t until)
             return false;
         struct event e = pop_event(sim);
         sim->now = e.at;
+        sim->events++;
         if (e.sleeper && e.sleeper->until > e.at)
             at(sim, e.sleeper->until, e.sleeper, e.owner, e.fn, e.arg);
         else if (!e.owner || !e.owner->dead)

@@ -54,6 +54,7 @@ struct sim_seen {
 typedef void (*sim_watch_fn)(void *arg, const struct sim_seen *seen);
 void sim_watch(struct sim *sim, sim_watch_fn fn, void *arg);
 
+uint64_t sim_events(const struct sim *sim);  // that have happened
 // A digest of every message that was delivered, in order: equal for equal seeds.
 uint64_t sim_digest(const struct sim *sim);
 struct psd_core *sim_core(struct sim *sim, uint32_t task);

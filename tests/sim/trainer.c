@@ -425,6 +425,7 @@ void trainer_start(struct trial *t, uint32_t rank)
                            .update = t->update,
                            .staleness = t->update == PSC_SSP ? t->staleness : 0,
                            .transport = unary ? PSC_UNARY : PSC_STREAM,
+                           .chunk_bytes = 1024,  // a request for each partition
                            .join_within_ms = 5000,
                            .timeout_ms = 20000};
     psc_cluster_create(addresses, t->ps, &cluster, NULL);

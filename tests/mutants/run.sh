@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Breaks psd and libclient on purpose, one way of tests/mutants/list after the other, and looks whether a test notices.
+#     run.sh [quick | all | NAME ...]
+# The mutated file is compiled as the build did, and linked before the archives that hold the healthy one. A mutation
+# that does not apply any more is a failure of the list.
+set -u
+cd "$(mktemp -d "${TMPDIR:-/tmp}/ps-mutants.XXXXXX")" || exit 1
+scratch=$PWD
+trap 'rm -rf "$scratch"' EXIT
+. "$top_builddir/tests/mutants/flags"
+list=$top_srcdir/tests/mutants/list
+b=$top_builddir
+declare -A objects=(
+    [chaos]="sim/test_chaos-test_chaos sim/test_chaos-sim sim/test_chaos-trainer"
+    [sim]="sim/test_sim-test_sim sim/test_sim-sim sim/test_sim-worker"
+    [psd]=unit/test_psd-test_psd [control]=unit/test_psd_control-test_psd_control
+    [members]=unit/test_psd_members-test_psd_members
+    [return]=unit/test_psd_return-test_psd_return
+    [client]="unit/test_client unit/fake_ps"
+)
+
+# compile FILE: what is at FILE here, as the build compiles it.
+compile() {
+    # shellcheck disable=SC2086
+    $CC $CPPFLAGS $CFLAGS -w -c -o mutant.o "$1"
+}
+
+# red TEST: builds it with mutant.o; does it fail?
+red() {
+    local o parts=()
+    for o in ${objects[$1]}; do parts+=("$b/tests/$o.o"); done
+    # shellcheck disable=SC2086
+    $CC -o "test-$1" "${parts[@]}" mutant.o "$b/.libs/libpsdcore.a" "$b/.libs/libpscore.a" "$b/.libs/libcommon.a" $LIBS || exit 1
+    ! SIM_SEEDS=${SIM_SEEDS:-150} timeout 60 "./test-$1" >out 2>&1
+}
+
+n=0
+point() { # ok|"not ok" DESCRIPTION
+    n=$((n + 1))
+    echo "$1 $n - $2"
+}
+
+healthy() {
+    local t
+    mkdir -p psd && cp "$top_srcdir/psd/round.c" psd/round.c && compile psd/round.c || return 1
+    for t in "$@"; do
+        if red "$t"; then
+            sed 's/^/# /' out | head -n 5
+            return 1
+        fi
+    done
+}
+
+mutate() { # FILE EXPRESSION TEST ...: 0 where a test goes red
+    local file=$1 expression=$2 t
+    shift 2
+    mkdir -p "$(dirname "$file")"
+    sed -e "$expression" "$top_srcdir/$file" >"$file"
+    if cmp -s "$file" "$top_srcdir/$file"; then
+        echo "# the mutation does not apply to $file: $expression"
+        return 1
+    fi
+    if ! compile "$file" 2>errors; then
+        sed 's/^/# /' errors | head -n 5
+        return 1
+    fi
+    for t in "$@"; do
+        if red "$t"; then
+            echo "# $t"
+            return 0
+        fi
+    done
+    return 1
+}
+
+wanted=${*:-quick}
+if [ "$SANITIZERS" != no ]; then
+    echo "1..0 # SKIP healthy objects are built with $SANITIZERS"
+    exit 0
+fi
+if healthy chaos psd control members; then point ok "the healthy build is green"; else point "not ok" "the healthy build is green"; fi
+while read -r line; do
+    case $line in '#'* | '') continue ;; esac
+    quick=no
+    case $line in "quick "*) quick=yes line=${line#quick } ;; esac
+    name=${line%% :: *} rest=${line#* :: }
+    file=${rest%% :: *} rest=${rest#* :: }
+    what=${rest##* :: } rest=${rest% :: *}
+    tests=${rest##* :: } expression=${rest% :: *}
+    case " $wanted " in
+    *" all "* | *" $name "*) ;;
+    *" quick "*) [ $quick = yes ] || continue ;;
+    *) continue ;;
+    esac
+    # shellcheck disable=SC2086
+    if mutate "$file" "$expression" $tests; then
+        point ok "$name: $what"
+    else
+        point "not ok" "$name: $what"
+    fi
+done <"$list"
+echo "1..$n"

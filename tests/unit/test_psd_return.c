@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A worker that dies in the middle of a round and comes back as a later incarnation, as a ps task sees it that is not
+// the control task.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/psd_job.h"
+
+#define DEAD PARAMSERVER__V1__MEMBER_STATE__DEAD
+#define LIVE PARAMSERVER__V1__MEMBER_STATE__LIVE
+
+// A sync job of two workers on task 1 of 2, which owns "a" and "big" (two blocks).
+static void open_at_1(struct job *j)
+{
+    struct declaring x;
+    fill_job(j, 140000);
+    j->core = core_new_task(1, 2, 64 << 20);
+    j->pa.task = j->pbig.task = 1;
+    declare_init(&x, j, SYNC, "sgd");
+    x.r.run_id = (char *)"run-1";
+    struct answer a = ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+    if (a.code)
+        fail_msg("declare: %s", a.text);
+}
+
+// Both live, worker 1 as said.
+static uint64_t tell(struct psd_core *core, uint64_t epoch, Paramserver__V1__MemberState state, uint64_t incarnation,
+                     bool resting)
+{
+    Paramserver__V1__SetMembersRequest r = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
+    Paramserver__V1__Member members[2], *pointers[2];
+    ProtobufCMessage *reply = NULL;
+    for (uint32_t i = 0; i < 2; i++) {
+        paramserver__v1__member__init(pointers[i] = &members[i]);
+        members[i].rank = i;
+        members[i].state = LIVE;
+        members[i].incarnation = 1;
+    }
+    members[1].state = state;
+    members[1].incarnation = incarnation;
+    members[1].resting = members[0].resting = resting;
+    r.job = (char *)"job";
+    r.run_id = (char *)"run-1";
+    r.epoch = epoch;
+    r.members = pointers;
+    r.n_members = 2;
+    struct answer a =
+        ask(core, M(SET_MEMBERS), &r.base, NULL, &paramserver__v1__set_members_reply__descriptor, &reply, NULL);
+    assert_int_equal(a.code, PS_OK);
+    uint64_t open = ((Paramserver__V1__SetMembersReply *)reply)->open_round;
+    ps_msg_free(reply);
+    return open;
+}
+
+static struct answer push(struct psd_core *core, uint32_t rank, uint64_t incarnation, uint64_t sequence,
+                          const char *name, uint64_t count, uint64_t round)
+{
+    struct update u;
+    update_init(&u, rank, sequence, name, 0, count);
+    if (incarnation > 1)
+        another_process(&u.caller);
+    u.r.round = round;
+    return send_update(core, &u, M(PUSH), count, 1, NULL);
+}
+
+// Its gradient is whole in "a": that round closes with it alone when everyone has waited, and the next one is open to
+// its next incarnation. Of "big" one block had come, which is forgotten.
+static void test_settled(void **state)
+{
+    struct job j;
+    (void)state;
+    open_at_1(&j);
+    assert_int_equal(push(j.core, 1, 1, 1, "a", 15, 1).code, PS_OK);
+    assert_int_equal(push(j.core, 1, 1, 2, "big", 131072, 1).code, PS_OK);
+    assert_int_equal(tell(j.core, 2, DEAD, 1, false), 1);
+    assert_int_equal(tell(j.core, 3, LIVE, 2, true), 1);
+    assert_true(tell(j.core, 4, LIVE, 2, false) == 1);  // of "big"
+    assert_true(read_one(j.core, "a") != 0);
+    assert_int_equal(push(j.core, 1, 2, 1, "a", 15, 2).code, PS_OK);
+    assert_int_equal(push(j.core, 1, 2, 2, "big", 131072, 1).code, PS_OK);
+    psd_core_destroy(j.core);
+}
+
+// It may not push any more under its old incarnation, once this task has heard of its next one alone.
+static void test_fenced(void **state)
+{
+    struct job j;
+    (void)state;
+    open_at_1(&j);
+    assert_int_equal(push(j.core, 1, 1, 1, "a", 15, 1).code, PS_OK);
+    tell(j.core, 4, LIVE, 2, false);
+    struct answer a = push(j.core, 1, 1, 2, "big", 131072, 1);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "superseded"));
+    assert_int_equal(push(j.core, 1, 2, 2, "big", 131072, 1).code, PS_OK);
+    psd_core_destroy(j.core);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled), cmocka_unit_test(test_fenced)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
