@@ -100,7 +100,7 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
     } else if (in_lease == live && c->update == PARAMSERVER__V1__UPDATE__SYNC) {
         if (all_take_part(c))
             psd_lease_share_out(job, ready);
-    } else if (in_meeting + in_lease == live) {
+    } else if (in_meeting + in_lease == live && !c->data.over) {
         psd_lease_give_up(c, ready);  // who is in the meeting will not train what the others wait for
     }
 }
