@@ -59,13 +59,14 @@ void psd_control_waits(struct psd_member *m, uint64_t now)
 void psd_control_goes_on(struct psd_control *c, struct psd_member *m)
 {
     m->waits_since = 0;
+    m->fresh = false;
     c->begun = true;
     psd_clock_level(c, m);
 }
 
 // Before all go on together, all take part again, and every task knows it: else one of them could close a round without
 // some of them.
-static bool all_take_part(struct psd_control *c)
+static bool all_take_part(struct psd_control *c, bool (*goes_on)(const struct psd_member *))
 {
     bool changed = false;
     if (c->update != PARAMSERVER__V1__UPDATE__SYNC)
@@ -73,8 +74,11 @@ static bool all_take_part(struct psd_control *c)
     if (!psd_roster_is_known(c))
         return false;  // who rests, has gone or is new: their rounds are settled by that
     for (uint32_t i = 0; i < c->workers; i++) {
-        changed |= psd_is_live(&c->members[i]) && c->members[i].resting;
-        c->members[i].resting = false;
+        struct psd_member *m = &c->members[i];
+        if (!goes_on(m))
+            continue;
+        changed |= psd_is_live(m) && m->resting;
+        m->resting = false;
     }
     if (changed)
         psd_roster_changed(c);
@@ -84,21 +88,22 @@ static bool all_take_part(struct psd_control *c)
 void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
-    uint32_t live = 0, in_meeting = 0, in_lease = 0;
+    uint32_t live = 0, awaited = 0, in_meeting = 0, in_lease = 0;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct psd_member *m = &c->members[i];
         live += psd_is_live(m);
+        awaited += psd_is_awaited(m);
         in_meeting += psd_is_live(m) && psd_in_meeting(m);
         in_lease += psd_is_live(m) && !psd_in_meeting(m) && psd_in_lease(m);
     }
     psd_clock_advance(c, ready);
     if (live == 0 || psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__EXPECTED))
         return;
-    if (in_meeting == live) {
-        if (all_take_part(c))
+    if (in_meeting && in_meeting == awaited) {
+        if (all_take_part(c, psd_in_meeting))
             psd_meeting_end(job, ready);
     } else if (in_lease == live && c->update == PARAMSERVER__V1__UPDATE__SYNC) {
-        if (all_take_part(c))
+        if (all_take_part(c, psd_in_lease))
             psd_lease_share_out(job, ready);
     } else if (in_meeting + in_lease == live && !c->data.over) {
         psd_lease_give_up(c, ready);  // who is in the meeting will not train what the others wait for

@@ -62,6 +62,7 @@ struct psd_member {
     char reason[160];  // LEFT, DEAD
     bool draining;     // asked to leave
 
+    bool fresh;               // sync: it came late and has had no share yet: no meeting waits for it
     bool resting;             // sync: rounds do not wait for it
     uint64_t waits_since;     // ns, in a meeting or for a lease; 0: it does neither
     uint64_t counted;         // sync: the last round in which its gradient counts somewhere
@@ -134,6 +135,12 @@ static inline bool psd_is_expected(const struct psd_member *m)
 static inline bool psd_in_meeting(const struct psd_member *m)
 {
     return m->visit.entered > m->visit.passed;
+}
+
+// Does a meeting wait for it, or has it come?
+static inline bool psd_is_awaited(const struct psd_member *m)
+{
+    return psd_is_live(m) && (!m->fresh || psd_in_meeting(m));
 }
 
 static inline bool psd_in_lease(const struct psd_member *m)

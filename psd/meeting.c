@@ -52,7 +52,7 @@ static struct psd_outcome *outcome_new(const struct psd_control *c)
         return NULL;
     }
     for (uint32_t i = 0; i < c->workers; i++) {
-        if (!psd_is_live(&c->members[i]))
+        if (!psd_is_awaited(&c->members[i]))
             continue;
         o->ranks[o->n_ranks] = i;
         o->counts[o->n_ranks++] = c->members[i].visit.count;
@@ -102,7 +102,7 @@ static void gather(struct psd_job *job, const struct psd_control *c, struct psd_
 static void broadcast(const struct psd_control *c, struct psd_outcome *o, uint32_t root, size_t size)
 {
     const struct psd_member *m = root < c->workers ? &c->members[root] : NULL;
-    if (!m || !psd_is_live(m)) {
+    if (!m || !psd_is_awaited(m)) {
         ps_fail(&o->error, PS_ABORTED, "broadcast: worker %" PRIu32 ", whose value it is, is %s", root,
                 m ? psd_state_name(m->state) : "none of the job");
         return;
@@ -223,13 +223,13 @@ void psd_meeting_end(struct psd_job *job, struct psd_call **ready)
     struct psd_outcome *o = NULL;
     const struct psd_visit *first = NULL;
     for (uint32_t i = 0; i < c->workers && !first; i++)
-        first = psd_is_live(&c->members[i]) ? &c->members[i].visit : NULL;
+        first = psd_is_awaited(&c->members[i]) ? &c->members[i].visit : NULL;
     if (first->op != NO_OP && !(o = conclude(job, first)))
         return;  // at the next tick
     psd_clock_align(c);
     for (uint32_t i = 0; i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
-        if (!psd_is_live(m))
+        if (!psd_is_awaited(m))
             continue;
         psd_visit_clear(&m->visit);
         m->visit.outcome = o;
@@ -298,9 +298,10 @@ static int meet(struct psd_turn *t, const struct psd_visit *mine, struct psd_vis
     if (sequence == 0)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: expected a sequence, so that a retry is known as one",
                        op_name(mine->op));
-    if (sequence == v->passed || (sequence < v->passed && mine->op == NO_OP))
+    // What came of a meeting is known until the next is entered; that a barrier was passed, always.
+    if (sequence <= v->passed && (mine->op == NO_OP || sequence == v->entered))
         return PS_OK;
-    if (sequence < v->entered || sequence < v->passed)
+    if (sequence < v->entered)
         return psd_fail_superseded(t, op_name(mine->op), v->entered);
     if (check_others(t, mine))
         return (int)t->error.code;

@@ -257,7 +257,7 @@ static void admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, str
         memcpy(m->client, t->caller->client.data, 16);
         snprintf(m->address, sizeof m->address, "%s", r->address);
         ps_utf8_repair(m->address);
-        m->resting = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
+        m->resting = m->fresh = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
         psd_clock_level(c, m);
         if (back)
             psd_roster_changed(c);  // tasks have heard of its departure, and must refuse who it was before

@@ -41,7 +41,7 @@ typedef bool (*wanted_fn)(const struct psd_control *c, const struct psd_member *
 static bool misses_meeting(const struct psd_control *c, const struct psd_member *m)
 {
     (void)c;
-    return psd_is_expected(m) || (psd_is_live(m) && !psd_in_meeting(m));
+    return psd_is_expected(m) || (psd_is_awaited(m) && !psd_in_meeting(m));
 }
 
 static bool still_trains(const struct psd_control *c, const struct psd_member *m)

@@ -109,13 +109,18 @@ static void test_reductions(void **state)
         result_of(&a[0], result, sizeof result);
         assert_true(result[0] == (float)rows[i].sum[0]);
     }
-    struct reducing x[2];
-    struct answer a[2];
+    struct reducing x[2], old;
+    struct answer a[2], late;
     const int64_t whole[2] = {7, -10};
     int64_t mean;
     for (uint32_t rank = 0; rank < 2; rank++) {
         reduce_init(&x[rank], rank, sequence, OP(MEAN), DTYPE(INT64), 1);
         bring(j.core, &a[rank], &x[rank], &whole[rank], sizeof whole[rank]);
+        if (rank)
+            continue;
+        reduce_init(&old, 0, sequence - 1, OP(MAX), DTYPE(FLOAT32), 1);
+        bring(j.core, &late, &old, &whole[0], sizeof(float));
+        assert_true(is_done(&late, PS_ABORTED));  // it is in the next one: nobody waits for the last one's result
     }
     for (int k = 0; k < 2; k++) {
         result_of(&a[k], &mean, sizeof mean);
@@ -479,6 +484,40 @@ static void test_coming_back_to_sync(void **state)
     psd_core_destroy(j.core);
 }
 
+// A worker that came late and has had no share yet waits for its first; the others' meetings do not wait for it.
+static void test_meetings_without_who_came_late(void **state)
+{
+    struct job j;
+    struct answer a[2], barrier;
+    struct joining x;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lease(j.core, &a[rank], rank, 1, 0, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        share_of(&a[rank]);
+    assert_int_equal(leave(j.core, 1, "of a bullet").code, PS_OK);
+    lease(j.core, &a[0], 0, 2, 0, 0);
+    share_of(&a[0]);
+    lease(j.core, &a[0], 0, 3, 0, 0);
+    assert_int_equal(share_of(&a[0]).count, 0);  // the epoch is over
+    join_init(&x, 1, SYNC);
+    another_process(&x.caller);
+    assert_int_equal(ask(j.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    x.caller.sequence = x.caller.oldest = 1;
+    lease_as(j.core, &a[1], x.caller, 1, 0);
+    enter(j.core, &barrier, 0, 4, "between epochs");
+    assert_true(is_done(&barrier, PS_OK));
+    drop(&barrier);
+    assert_false(a[1].answered);
+    assert_int_equal(push(j.core, 0, 5, 1), PS_OK);
+    assert_true(read_one(j.core, "a") == -1);  // rounds do not wait for it either
+    lease(j.core, &a[0], 0, 6, 1, 1);
+    assert_int_equal(share_of(&a[0]).stride, 20);
+    assert_int_equal(share_of(&a[1]).stride, 20);
+    psd_core_destroy(j.core);
+}
+
 // Who waits for examples that nobody will train is told that the epoch is over.
 static void test_given_up(void **state)
 {
@@ -803,6 +842,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_the_dead_leave_their_shares),
         cmocka_unit_test(test_coming_back_to_sync),
+        cmocka_unit_test(test_meetings_without_who_came_late),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_nobody_runs_ahead),
         cmocka_unit_test(test_meetings_stop_no_clock),
