@@ -167,7 +167,7 @@ typedef struct psc_schedule {
     bool staircase;              // exponential
     double alpha;                // cosine: the least rate as a fraction of the initial one
     const uint64_t *boundaries;  // piecewise: [n_boundaries]
-    const double *values;        // [n_boundaries + 1]
+    const double *values;        // [n_boundaries + 1]; NULL otherwise
     size_t n_boundaries;
     uint64_t warmup_steps;
     double warmup_initial;

@@ -43,6 +43,25 @@ same_as_one_device() {
 }
 ok "2 workers of 32 equal one device with 64 within 1e-5 after 100 steps" same_as_one_device
 
+# So it is with a schedule and clipping by the norm of the whole gradient, whose parts lie on two psd; after fewer steps,
+# because sooner or later rounding flips a relu.
+plain+=(--set 'optimizer.learning_rate={schedule: cosine, initial: 0.02, decay_steps: 100, warmup_steps: 10}'
+    --set optimizer.global_clipnorm=0.5 --set steps=20)
+ok "also with a schedule and clipping by the global norm" same_as_one_device
+
+# The other ways to keep in step.
+also() { # ACCURACY KEY=VALUE ...
+    local accuracy=$1 key sets=()
+    shift
+    for key; do sets+=(--set "$key"); done
+    trains also.json "$accuracy" --ps 2 --workers 3 "$examples/softmax/job.yaml" --set strategy.name=parameter_server \
+        --set data.train_examples=6400 --set data.test_examples=1024 --set epochs=3 --set output=also.safetensors "${sets[@]}"
+}
+ok "async, pulling and pushing every 4 steps" also 0.6 strategy.update=async strategy.n_fetch=4 strategy.n_push=4
+ok "ssp" also 0.6 strategy.update=ssp strategy.staleness=2
+ok "sync with a backup worker" also 0.55 strategy.update=sync strategy.replicas_to_aggregate=2 delay_ms=10
+ok "async with clipping by norm in the workers" also 0.6 strategy.update=async optimizer.clipnorm=1
+
 ok "the summary says how long the first step took" at_least "$(value async.json seconds_to_first_step)" 0.000001
 
 # What is wrong is said in one sentence, with the right exit code.
