@@ -282,11 +282,16 @@ static void on_arrived(void *arg)
     psd_core_call(sim->cores[c->task], &c->psd);
 }
 
-static void copy_message(struct ps_rope *to, const struct ps_rope *from)
+// False: no memory (tests/nomem), *to is empty.
+static bool copy_message(struct ps_rope *to, const struct ps_rope *from)
 {
     uint8_t *bytes;
     ps_rope_add(to, ps_slice_new(from->len, &bytes));
-    ps_rope_copy_out(from, 0, from->len, bytes);
+    if (to->len == from->len)
+        ps_rope_copy_out(from, 0, from->len, bytes);
+    else
+        ps_rope_clear(to);
+    return to->len == from->len;
 }
 
 // Its reference passes on. The psd may be asleep when it arrives.
@@ -302,7 +307,10 @@ static void repeat(const struct call *c)
     struct call *copy = ps_alloc(sizeof *copy);
     *copy = (struct call){.client = c->client, .task = c->task, .answered = true, .refs = 1};
     copy->psd = (struct psd_call){.method = c->psd.method, .deadline = UINT64_MAX, .reply = psd_replied};
-    copy_message(&copy->psd.request, &c->psd.request);
+    if (!copy_message(&copy->psd.request, &c->psd.request)) {
+        call_unref(copy);
+        return;
+    }
     arrives(copy, sim->now + 20 * some_delay(sim) + (sim->faults.late ? sim_random(sim) % sim->faults.late : 0));
 }
 
@@ -311,9 +319,10 @@ static void send_loose(struct call *c)
 {
     struct sim *sim = c->client->sim;
     struct ps_rope own = PS_ROPE_EMPTY;
-    copy_message(&own, &c->psd.request);
-    ps_rope_clear(&c->psd.request);  // the client's memory is let go of
-    ps_rope_move(&c->psd.request, &own);
+    if (copy_message(&own, &c->psd.request)) {
+        ps_rope_clear(&c->psd.request);  // the client's memory is let go of
+        ps_rope_move(&c->psd.request, &own);
+    }
     if (happens(sim, sim->faults.repeat))
         repeat(c);
     if (happens(sim, sim->faults.lose)) {
