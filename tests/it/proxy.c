@@ -46,9 +46,11 @@ static void close_connection(struct connection *c)
     }
 }
 
+// Close-on-exec: a process that inherited an end would keep a connection open that was cut.
 static void take_connection(struct proxy *p)
 {
-    int client = accept(p->listener, NULL, NULL), server = socket(AF_UNIX, SOCK_STREAM, 0), i = 0;
+    int client = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC),
+        server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), i = 0;
     while (i < MAX_CONNECTIONS && p->connections[i].fd[0] >= 0)
         i++;
     if (i == MAX_CONNECTIONS || connect(server, (struct sockaddr *)&p->server, sizeof p->server) != 0) {
@@ -131,7 +133,7 @@ struct proxy *proxy_start(const char *listen_path, const char *server_path)
     struct proxy *p = calloc(1, sizeof *p);
     struct sockaddr_un a = address_of(listen_path);
     p->server = address_of(server_path);
-    p->listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    p->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (int i = 0; i < MAX_CONNECTIONS; i++)
         p->connections[i].fd[0] = p->connections[i].fd[1] = -1;
     atomic_init(&p->limit[0], UINT64_MAX);
