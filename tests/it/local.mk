@@ -12,6 +12,17 @@ EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
 TESTS += tests/it/install.sh tests/it/members.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
 EXTRA_DIST += tests/it/fake_psd.py tests/it/install.sh tests/it/lib.sh tests/it/members.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
 
+check_PROGRAMS += tests/it/chaos
+tests_it_chaos_SOURCES = tests/it/chaos.c tests/it/proxy.c tests/it/proxy.h
+tests_it_chaos_LDADD = libpsclient.la libpsrpc.la libcommon.la
+TESTS += tests/it/chaos.sh
+EXTRA_DIST += tests/it/chaos.sh
+
+# The same at full length: some minutes.
+chaos: tests/it/chaos psd/psd tools/psctl/psctl
+	@$(AM_TESTS_ENVIRONMENT) PS_CHAOS_LONG=1 $(abs_top_srcdir)/tests/it/chaos.sh
+.PHONY: chaos
+
 if HAVE_CMOCKA
 check_PROGRAMS += tests/it/exactly_once
 tests_it_exactly_once_SOURCES = tests/it/exactly_once.c tests/it/proxy.c tests/it/proxy.h tests/messages.h

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MAX_CONNECTIONS = 16 };
+enum { MAX_CONNECTIONS = 64 };
 
 struct connection {
     int fd[2];  // client's, server's; -1: free
@@ -25,7 +25,8 @@ struct proxy {
     struct sockaddr_un server;
     pthread_t thread;
     atomic_bool stop;
-    atomic_ullong limit[2], passed[2];
+    atomic_ullong limit[2], passed[2], cuts;
+    atomic_ullong order[2];  // to cut those that are open: bytes + 1; 0: none
     struct connection connections[MAX_CONNECTIONS];
 };
 
@@ -45,9 +46,11 @@ static void close_connection(struct connection *c)
     }
 }
 
+// Close-on-exec: a process that inherited an end would keep a connection open that was cut.
 static void take_connection(struct proxy *p)
 {
-    int client = accept(p->listener, NULL, NULL), server = socket(AF_UNIX, SOCK_STREAM, 0), i = 0;
+    int client = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC),
+        server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), i = 0;
     while (i < MAX_CONNECTIONS && p->connections[i].fd[0] >= 0)
         i++;
     if (i == MAX_CONNECTIONS || connect(server, (struct sockaddr *)&p->server, sizeof p->server) != 0) {
@@ -84,14 +87,33 @@ static void forward(struct proxy *p, struct connection *c, int from)
     atomic_fetch_add(&p->passed[from], len);
     if (c->left[from] != UINT64_MAX)
         c->left[from] -= len;
+    if (c->left[from] == 0)
+        atomic_fetch_add(&p->cuts, 1);
     if (!sent || c->left[from] == 0)
         close_connection(c);
+}
+
+static void obey(struct proxy *p, int direction)
+{
+    uint64_t order = atomic_exchange(&p->order[direction], 0);
+    for (int i = 0; order && i < MAX_CONNECTIONS; i++) {
+        struct connection *c = &p->connections[i];
+        if (c->fd[0] < 0)
+            continue;
+        c->left[direction] = order - 1;
+        if (order > 1)
+            continue;
+        atomic_fetch_add(&p->cuts, 1);
+        close_connection(c);
+    }
 }
 
 static void *proxy_run(void *arg)
 {
     struct proxy *p = arg;
     while (!atomic_load(&p->stop)) {
+        obey(p, PROXY_UP);
+        obey(p, PROXY_DOWN);
         struct pollfd fds[1 + 2 * MAX_CONNECTIONS] = {{p->listener, POLLIN, 0}};
         for (int i = 0; i < 2 * MAX_CONNECTIONS; i++)
             fds[1 + i] = (struct pollfd){p->connections[i / 2].fd[i % 2], POLLIN, 0};
@@ -111,7 +133,7 @@ struct proxy *proxy_start(const char *listen_path, const char *server_path)
     struct proxy *p = calloc(1, sizeof *p);
     struct sockaddr_un a = address_of(listen_path);
     p->server = address_of(server_path);
-    p->listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    p->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (int i = 0; i < MAX_CONNECTIONS; i++)
         p->connections[i].fd[0] = p->connections[i].fd[1] = -1;
     atomic_init(&p->limit[0], UINT64_MAX);
@@ -127,6 +149,16 @@ struct proxy *proxy_start(const char *listen_path, const char *server_path)
 void proxy_cut_after(struct proxy *p, int direction, uint64_t bytes)
 {
     atomic_store(&p->limit[direction], bytes);
+}
+
+void proxy_cut(struct proxy *p, int direction, uint64_t bytes)
+{
+    atomic_store(&p->order[direction], bytes + 1);
+}
+
+uint64_t proxy_cuts(struct proxy *p)
+{
+    return atomic_load(&p->cuts);
 }
 
 uint64_t proxy_passed(struct proxy *p, int direction)
