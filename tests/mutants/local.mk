@@ -15,4 +15,3 @@ tests/mutants/run.log: $(mutants_tests)
 
 mutants: $(mutants_tests) tests/mutants/flags
 	@$(AM_TESTS_ENVIRONMENT) $(srcdir)/tests/mutants/run.sh all
-.PHONY: mutants
