@@ -466,6 +466,16 @@ static void print_figures(const struct run *r, const uint64_t counts[FAULTS], do
         give_up((struct run *)r, "all of them have pushed too little for that to mean anything", 0, 0);
 }
 
+// All run again, and those that count as dead have had the time to hear of it and to come back.
+static void settle(struct run *r)
+{
+    for (uint64_t until = ps_now() + 2 * r->dead_after; ps_now() < until;)
+        look_after_all(r, true);
+    for (int i = 0; i < WORKERS; i++)
+        r->workers[i].up = false;
+    await_up(r, 0, WORKERS, 60);
+}
+
 // The last rank dies, all others leave.
 static void end_workers(struct run *r)
 {
@@ -494,7 +504,7 @@ static int run(struct run *r, const uint64_t counts[FAULTS], uint64_t seconds)
         start(r, i);
     await_up(r, 1, WORKERS, 30);
     wreak(r, counts, seconds);
-    await_up(r, 0, WORKERS, 60);
+    settle(r);
     end_workers(r);
     uint64_t wrong = read_and_judge(r, observer);
     psc_close(observer, NULL);
