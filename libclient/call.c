@@ -27,6 +27,7 @@ struct psc__call {
     struct ps_rope reply;
     psc__call_fn done;
     void *arg;
+    bool owns_arg;
 };
 
 static void call_send(struct psc__call *call);
@@ -34,6 +35,8 @@ static void call_send(struct psc__call *call);
 static void call_free(struct psc__call *call)
 {
     TAILQ_REMOVE(&call->client->calls, call, link);
+    if (call->owns_arg && !call->told)
+        free(call->arg);
     ps_slice_unref(call->message);
     ps_rope_clear(&call->reply);
     free(call);
@@ -224,6 +227,7 @@ enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec 
     call->once = spec->once;
     call->done = spec->done;
     call->arg = spec->arg;
+    call->owns_arg = spec->owns_arg;
     call->started = psc__now(c);
     call->deadline = spec->timeout_ms < 0 ? UINT64_MAX : call->started + (uint64_t)spec->timeout_ms * PS_MS;
     call->seat.mutates = spec->mutates;

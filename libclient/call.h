@@ -24,6 +24,7 @@ struct psc__call_spec {
     const char *awaits;               // what is waited for, "for worker 0 to open the job"; NULL: the answer
     psc__call_fn done;
     void *arg;
+    bool owns_arg;  // free() it where done never runs: the client is freed before the call has ended
 };
 
 // RESOURCE_EXHAUSTED: there is no memory to start it, and done will not run.

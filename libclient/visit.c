@@ -59,7 +59,8 @@ static enum ps_code start(const struct visit *visit, const ProtobufCMessage *req
                                   .timeout_ms = timeout_ms,
                                   .mutates = v->kind->mutates,
                                   .done = answered,
-                                  .arg = v};
+                                  .arg = v,
+                                  .owns_arg = true};
     if (psc__call_locked(v->client, &spec, e) != PS_OK)
         free(v);
     return e->code;
