@@ -38,6 +38,18 @@ char *ps_try_strdup(const char *s)
     return strdup(s);
 }
 
+void *ps_try_reserve(void *array, size_t n, size_t *cap, size_t size)
+{
+    if (n <= *cap)
+        return array;
+    size_t room = 2 * *cap > 8 ? 2 * *cap : 8;
+    room = n > room ? n : room;
+    void *more = ps_try_realloc(array, room * size);
+    if (more)
+        *cap = room;
+    return more;
+}
+
 enum ps_code ps_no_memory(struct ps_error *e, const char *what)
 {
     return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %s", what);

@@ -14,6 +14,9 @@ void *ps_try_alloc(size_t size);                  // zeroed; NULL: no memory
 void *ps_try_alloc_array(size_t n, size_t size);  // likewise; also where n * size overflows
 void *ps_try_realloc(void *p, size_t size);       // NULL: no memory, p is as it was
 char *ps_try_strdup(const char *s);
+// An array of *cap elements of that size, with room for n; where it has to grow, for twice as many as before. NULL: no
+// memory, array and *cap are as they were.
+void *ps_try_reserve(void *array, size_t n, size_t *cap, size_t size);
 // RESOURCE_EXHAUSTED "no memory for <what>".
 enum ps_code ps_no_memory(struct ps_error *e, const char *what);
 

@@ -5,6 +5,7 @@ libcommon_la_SOURCES = \
 	common/clock.c common/clock.h \
 	common/dtype.c common/dtype.h \
 	common/error.c common/error.h \
+	common/hash.h \
 	common/log.c common/log.h \
 	common/memory.c common/memory.h \
 	common/notify.c common/notify.h \

@@ -6,22 +6,15 @@
 
 #include "common/alloc.h"
 #include "common/dtype.h"
+#include "common/hash.h"
 #include "common/wire.h"
 
 // ---- names --------------------------------------------------------------------------------------------------------
 
-static uint64_t hash(const char *name)  // FNV-1a
-{
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (; *name; name++)
-        h = (h ^ (uint8_t)*name) * UINT64_C(0x100000001b3);
-    return h;
-}
-
 // The entry of the index that holds name, or the empty one where it belongs.
 static uint32_t *entry(const struct psc__layout *l, const char *name)
 {
-    size_t i = hash(name) & l->mask;
+    size_t i = ps_hash(PS_HASH_SEED, name, strlen(name)) & l->mask;
     while (l->index[i] && strcmp(l->variables[l->index[i] - 1].is.name, name) != 0)
         i = (i + 1) & l->mask;
     return &l->index[i];

@@ -85,7 +85,8 @@ struct psc_op {
     uint32_t n_tensors;
     uint64_t started, deadline;  // deadline UINT64_MAX: waits for a round, as long as the job is healthy
     struct psc__piece *pieces;
-    uint32_t n_pieces, cap_pieces;
+    uint32_t n_pieces;
+    size_t cap_pieces;
     struct psc__requests requests;  // all that are not done, linked by of_op
     uint32_t left;                  // requests that are not done
     bool refused;                   // ended before it began: a timer will tell

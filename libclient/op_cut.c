@@ -273,15 +273,10 @@ static struct psc__request *request_for(struct cutter *cut, const struct psc__va
 
 static bool room_for_a_piece(struct psc_op *op)
 {
-    if (op->n_pieces < op->cap_pieces)
-        return true;
-    uint32_t cap = op->cap_pieces ? 2 * op->cap_pieces : 8;
-    struct psc__piece *more = ps_try_realloc(op->pieces, cap * sizeof *more);
-    if (!more)
-        return false;
-    op->pieces = more;
-    op->cap_pieces = cap;
-    return true;
+    struct psc__piece *pieces = ps_try_reserve(op->pieces, op->n_pieces + 1, &op->cap_pieces, sizeof *pieces);
+    if (pieces)
+        op->pieces = pieces;
+    return pieces;
 }
 
 static void point_to_memory(const struct cutter *cut, struct psc__piece *piece, const struct overlap *o)

@@ -192,7 +192,7 @@ void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct
     if (job->control->changed)
         psd_roster_changed(job->control);  // fresh rounds hear of those who have departed since the run began
     pthread_mutex_unlock(&job->lock);
-    psd_roster_spread(core, job, core->world.now(core->world.ctx), ready);
+    psd_roster_spread(core, job, psd_now(core), ready);
 }
 
 bool psd_control_is_over(const struct psd_job *job)

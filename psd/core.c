@@ -142,7 +142,7 @@ int psd_park(struct psd_turn *t, struct psd_waiters *list)
     if (t->call->parked_since == 0)
         psd_call_keep(t->call);
     if (t->call->parked_since == 0)
-        t->call->parked_since = t->core->world.now(t->core->world.ctx);
+        t->call->parked_since = psd_now(t->core);
     if (t->caller) {
         t->call->worker = t->caller->worker;
         memcpy(t->call->client, t->caller->client.data, sizeof t->call->client);
@@ -233,7 +233,7 @@ enum { LATE_TICK_MS = 500 };
 
 void psd_core_tick(struct psd_core *core)
 {
-    uint64_t now = core->world.now(core->world.ctx);
+    uint64_t now = psd_now(core);
     struct psd_call *ready = NULL;
     struct psd_jobs jobs;
     pthread_mutex_lock(&core->tick_lock);
@@ -345,8 +345,7 @@ static enum ps_code find_job(struct psd_turn *t, const struct method *m)
     return PS_OK;
 }
 
-// A call that has waited may have taken effect: where there is no memory to go on with it, it is to be sent again.
-static int fail_later(struct psd_turn *t, int code)
+int psd_fail_later(struct psd_turn *t, int code)
 {
     if (code == PS_RESOURCE_EXHAUSTED && t->call->parked_since)
         code = (int)(t->error.code = PS_UNAVAILABLE);
@@ -365,14 +364,14 @@ static int take_turn(struct psd_turn *t)
         return ps_fail(&t->error, PS_UNIMPLEMENTED, "there is no method %d", t->call->method);
     code = (int)ps_msg_unpack(m->type, &t->call->request, &request, &t->payload, &t->error);
     if (code != PS_OK)
-        return fail_later(t, code);
+        return psd_fail_later(t, code);
     t->request = request;
     if (m->needs & WITH_CALLER)
         code = (int)check_caller(t, m);
     if (code == PS_OK && m->needs & WITH_JOB)
         code = (int)find_job(t, m);
     if (code == PS_OK && m->needs & SMALL_REPLY)
-        code = fail_later(t, (int)psd_turn_reserve(t, PSD_REPLY_BYTES));
+        code = psd_fail_later(t, (int)psd_turn_reserve(t, PSD_REPLY_BYTES));
     if (code == PS_OK)
         code = m->run(t);
     psd_job_unref(t->core, t->job);
@@ -434,5 +433,5 @@ int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_
     if (!t->reply.broken)
         return PS_OK;
     ps_rope_clear(&t->reply);
-    return fail_later(t, ps_no_memory(&t->error, "the answer"));
+    return psd_fail_later(t, ps_no_memory(&t->error, "the answer"));
 }

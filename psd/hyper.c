@@ -193,7 +193,7 @@ static struct verdict prepare(struct psd_core *core, struct psd_job *job, const 
     if (fresh) {
         decide(job, x->prepared.number);  // of an earlier one nothing will be heard any more
         x->prepared = *change;
-        x->since = core->world.now(core->world.ctx);
+        x->since = psd_now(core);
         x->logged = false;
         atomic_store(&job->held, change->round);
     }
@@ -319,7 +319,7 @@ static void begin_try(struct psd_core *core, struct psd_job *job, uint64_t round
     x->change.number++;
     x->change.round = round;
     x->too_late = false;
-    x->started = core->world.now(core->world.ctx);
+    x->started = psd_now(core);
     begin_phase(x, is_sync(job) ? PREPARE : COMMIT);
 }
 
@@ -408,7 +408,7 @@ static bool end_phase(struct psd_core *core, struct psd_job *job, struct psd_cal
 static void check_time(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
     struct psd_tuning *x = job->tuning;
-    uint64_t now = core->world.now(core->world.ctx);
+    uint64_t now = psd_now(core);
     if (x->phase != PREPARE || now < x->started + PREPARE_MS * PS_MS)
         return;
     ps_fail(&x->error, PS_UNAVAILABLE,

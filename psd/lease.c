@@ -24,30 +24,17 @@ void psd_epoch_free(struct psd_epoch *d)
     free(d->orphans);
 }
 
-// Room for n elements of a PSD_LIST.
-static bool grow(void **list, size_t n, size_t *cap, size_t size)
-{
-    if (n <= *cap)
-        return true;
-    size_t bigger = n > 2 * *cap ? n : 2 * *cap;
-    void *more = ps_try_realloc(*list, bigger * size);
-    if (!more)
-        return false;
-    *list = more;
-    *cap = bigger;
-    return true;
-}
-
 // All that is given out may come back: there is room for it before it is, so that no death loses an example. One more
 // is for the whole epoch.
 static enum ps_code reserve(struct psd_turn *t)
 {
     struct psd_control *c = t->job->control;
     struct psd_epoch *d = &c->data;
-    if (grow((void **)&d->left, d->n_left + c->workers + 1, &d->cap_left, sizeof *d->left) &&
-        grow((void **)&d->orphans, c->workers, &d->cap_orphans, sizeof *d->orphans))
-        return PS_OK;
-    return ps_no_memory(&t->error, "leases that come back");
+    struct psd_share *left = ps_try_reserve(d->left, d->n_left + c->workers + 1, &d->cap_left, sizeof *left);
+    struct psd_orphan *orphans = ps_try_reserve(d->orphans, c->workers, &d->cap_orphans, sizeof *orphans);
+    d->left = left ? left : d->left;
+    d->orphans = orphans ? orphans : d->orphans;
+    return left && orphans ? PS_OK : ps_no_memory(&t->error, "leases that come back");
 }
 
 static void leave(struct psd_epoch *d, struct psd_share share)
@@ -302,7 +289,7 @@ static int take_lease(struct psd_turn *t, const lease_t *r, struct psd_share *sh
         return (int)t->error.code;
     int code = c->update == PARAMSERVER__V1__UPDATE__SYNC ? take_sync(t, r, m) : take_async(t, r, m, share);
     if (code == PSD_PARKED) {
-        psd_control_waits(m, t->core->world.now(t->core->world.ctx));
+        psd_control_waits(m, psd_now(t->core));
         psd_control_advance(t->job, &t->ready);
     }
     return code;
@@ -318,7 +305,7 @@ int psd_lease(struct psd_turn *t)
     out.round = code == PS_OK && share.stride ? t->job->control->data.round : 0;
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
-        psd_roster_spread(t->core, t->job, t->core->world.now(t->core->world.ctx), &t->ready);
+        psd_roster_spread(t->core, t->job, psd_now(t->core), &t->ready);
     out.generation = t->core->generation;
     out.first = share.first;
     out.count = share.count;

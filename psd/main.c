@@ -4,11 +4,13 @@
 // gives the core its ticks, while the server's threads do the work.
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/memory.h"
 #include "common/notify.h"
@@ -95,13 +97,12 @@ static enum ps_code serve(const struct psd_options *o, struct psd_rpc *rpc, stru
     return PS_OK;
 }
 
-// FNV-1a, 64 bits, of the addresses with their ends.
+// Of the addresses with their ends.
 static uint64_t cluster_hash(const struct psd_options *o)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint64_t h = PS_HASH_SEED;
     for (size_t i = 0; i < o->n_peers; i++)
-        for (const char *c = o->peers[i]; c == o->peers[i] || c[-1]; c++)
-            h = (h ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+        h = ps_hash(h, o->peers[i], strlen(o->peers[i]) + 1);
     return h;
 }
 

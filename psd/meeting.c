@@ -317,7 +317,7 @@ static int meet(struct psd_turn *t, const struct psd_visit *mine, struct psd_vis
     }
     int code = psd_park(t, &v->waiting);
     if (code == PSD_PARKED) {
-        psd_control_waits(m, t->core->world.now(t->core->world.ctx));
+        psd_control_waits(m, psd_now(t->core));
         psd_control_advance(t->job, &t->ready);
     }
     return code;
@@ -334,7 +334,7 @@ int psd_barrier(struct psd_turn *t)
     out.epoch = t->job->control ? t->job->control->epoch : 0;
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
-        psd_roster_spread(t->core, t->job, t->core->world.now(t->core->world.ctx), &t->ready);
+        psd_roster_spread(t->core, t->job, psd_now(t->core), &t->ready);
     out.generation = t->core->generation;
     return code == PS_OK ? psd_turn_reply(t, &out.base, NULL) : code;
 }
@@ -397,6 +397,6 @@ int psd_reduce(struct psd_turn *t)
         code = reply_outcome(t, visit);
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
-        psd_roster_spread(t->core, t->job, t->core->world.now(t->core->world.ctx), &t->ready);
+        psd_roster_spread(t->core, t->job, psd_now(t->core), &t->ready);
     return code;
 }

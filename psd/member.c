@@ -18,11 +18,6 @@
 #define LEFT PARAMSERVER__V1__MEMBER_STATE__LEFT
 #define DEAD PARAMSERVER__V1__MEMBER_STATE__DEAD
 
-static uint64_t now_of(const struct psd_core *core)
-{
-    return core->world.now(core->world.ctx);
-}
-
 const char *psd_state_name(Paramserver__V1__MemberState state)
 {
     return state == EXPECTED ? "not joined yet" : state == LIVE ? "live" : state == LEFT ? "left" : "dead";
@@ -89,7 +84,7 @@ int psd_leave(struct psd_turn *t)
     pthread_mutex_unlock(&t->job->lock);
     if (!m && !again)
         return (int)t->error.code;
-    psd_roster_spread(t->core, t->job, now_of(t->core), &t->ready);
+    psd_roster_spread(t->core, t->job, psd_now(t->core), &t->ready);
     out.generation = t->core->generation;
     return psd_turn_reply(t, &out.base, NULL);
 }
@@ -154,7 +149,7 @@ static enum ps_code check_join(struct psd_turn *t, const Paramserver__V1__JoinRe
 
 static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, const Paramserver__V1__JoinRequest *r)
 {
-    struct psd_control *c = psd_control_new(r, t->core->config.tasks, now_of(t->core));
+    struct psd_control *c = psd_control_new(r, t->core->config.tasks, psd_now(t->core));
     if (!c)
         return ps_no_memory(&t->error, "a job's members");
     pthread_mutex_lock(&job->lock);
@@ -264,7 +259,7 @@ static void admit(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, str
         else
             c->epoch++;
     }
-    m->last_seen = now_of(t->core);
+    m->last_seen = psd_now(t->core);
 }
 
 // All that the reply needs.
@@ -281,7 +276,7 @@ static int reply_join(struct psd_turn *t, const struct psd_member *m, struct psd
 {
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
     const struct psd_control *c = t->job->control;
-    psd_members_fill(c, now_of(t->core), list);
+    psd_members_fill(c, psd_now(t->core), list);
     out.generation = t->core->generation;
     out.run_id = t->job->run_id;
     out.epoch = c->epoch;
@@ -349,7 +344,7 @@ struct psd_member *psd_live_member(struct psd_turn *t)
                 m->reason);
         return NULL;
     }
-    m->last_seen = now_of(t->core);
+    m->last_seen = psd_now(t->core);
     return m;
 }
 
@@ -376,7 +371,7 @@ int psd_heartbeat(struct psd_turn *t)
         out.epoch = t->job->control->epoch;
         out.drain = m->draining;
         // Without memory for the list it is said with a later heartbeat.
-        if (out.epoch != r->epoch && psd_members_list(t->job->control, now_of(t->core), &list)) {
+        if (out.epoch != r->epoch && psd_members_list(t->job->control, psd_now(t->core), &list)) {
             out.n_members = list.n;
             out.members = list.pointers;
         } else {
@@ -409,7 +404,7 @@ int psd_workers(struct psd_turn *t)
     if (!c)
         code = ps_fail(&t->error, PS_FAILED_PRECONDITION, "workers are known at ps task 0, this is %" PRIu32,
                        t->core->config.task);
-    else if (!psd_members_list(c, now_of(t->core), &list))
+    else if (!psd_members_list(c, psd_now(t->core), &list))
         code = ps_no_memory(&t->error, "a list of members");
     if (code == PS_OK) {
         out.epoch = c->epoch;

@@ -401,14 +401,6 @@ void psd_round_set_members(struct psd_job *job, struct psd_round *round, const s
     psd_round_try_close(job, round, ready);
 }
 
-bool psd_round_has_gradient(struct psd_round *round, uint32_t rank)
-{
-    pthread_mutex_lock(&round->lock);
-    bool has = is_whole(round, rank);
-    pthread_mutex_unlock(&round->lock);
-    return has;
-}
-
 bool psd_round_misses(const struct psd_round *round, uint32_t rank)
 {
     return round->state == PSD_ROUND_OPEN && round->member[rank] && !is_whole(round, rank);

@@ -41,6 +41,11 @@ struct psd_core {
     pthread_mutex_t tick_lock;
 };
 
+static inline uint64_t psd_now(const struct psd_core *core)  // ns, monotonic
+{
+    return core->world.now(core->world.ctx);
+}
+
 // One run of a method.
 struct psd_turn {
     struct psd_core *core;
@@ -96,6 +101,9 @@ int psd_turn_reply(struct psd_turn *t, const ProtobufCMessage *reply, struct ps_
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);
 
+// A call that has waited may have taken effect: where there is no memory to go on with it (code RESOURCE_EXHAUSTED), it is
+// to be sent again (UNAVAILABLE). Returns the code to answer.
+int psd_fail_later(struct psd_turn *t, int code);
 int psd_turn_fail_ended(struct psd_turn *t);  // ABORTED, with the reason for which the job has ended
 
 // Lists of parked calls. The lock that guards the list is held.

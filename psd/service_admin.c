@@ -70,7 +70,7 @@ static void describe_task(struct psd_core *core, Paramserver__V1__StatusReply *o
     out->task = core->config.task;
     out->tasks = core->config.tasks;
     out->cluster_hash = core->config.cluster_hash;
-    out->uptime_ms = (core->world.now(core->world.ctx) - core->started) / PS_MS;
+    out->uptime_ms = (psd_now(core) - core->started) / PS_MS;
     out->clock_ms = core->world.wall ? core->world.wall(core->world.ctx) : 0;
     out->resident_bytes = core->world.resident(core->world.ctx);
     out->queued_bytes = core->world.queued ? core->world.queued(core->world.ctx) : 0;

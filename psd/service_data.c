@@ -438,7 +438,7 @@ static enum ps_code stage(struct update *u)
     struct psd_atomic atomic = {.caller = t->caller,
                                 .stamp = u->stamp,
                                 .bytes = u->request->atomic_bytes,
-                                .now = t->core->world.now(t->core->world.ctx),
+                                .now = psd_now(t->core),
                                 .method = u->method,
                                 .pieces = &u->pieces,
                                 .feed = &u->feed};
@@ -569,8 +569,8 @@ static int update(struct psd_turn *t)
     int code = (int)take(&u);
     if (code == PS_OK)
         code = answer(&u);
-    else if (u.again && code == PS_RESOURCE_EXHAUSTED)
-        code = (int)(t->error.code = PS_UNAVAILABLE);  // it has pushed
+    else
+        code = psd_fail_later(t, code);
     for (size_t i = 0; u.spares && i < u.pieces.n; i++)
         if (u.spares[i])
             psd_page_unref(u.spares[i]);

@@ -11,6 +11,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "psd/draft.h"
 
 #define SNAPSHOT_TTL (60 * PS_SECOND)
@@ -76,7 +77,7 @@ static struct psd_snapshot *find_snapshot(struct psd_core *core, uint64_t id)
         s = s->next;
     if (s) {
         s->refs++;
-        s->expires = core->world.now(core->world.ctx) + SNAPSHOT_TTL;
+        s->expires = psd_now(core) + SNAPSHOT_TTL;
     }
     pthread_mutex_unlock(&core->snapshot_lock);
     return s;
@@ -91,7 +92,7 @@ static bool is_oldest(const struct psd_snapshot *s, const void *arg)
 // Adds a snapshot to the list, which takes a reference of its own. Where there are too many, the oldest is given up.
 static void keep_snapshot(struct psd_core *core, struct psd_snapshot *s)
 {
-    s->expires = core->world.now(core->world.ctx) + SNAPSHOT_TTL;
+    s->expires = psd_now(core) + SNAPSHOT_TTL;
     pthread_mutex_lock(&core->snapshot_lock);
     struct psd_snapshot **at = &core->snapshots;
     while (*at)
@@ -183,17 +184,15 @@ static void pin_pieces(struct psd_snapshot *s)
     }
 }
 
-// What makes two requests for parts of one snapshot the same. FNV-1a, 64 bits, over words.
+// What makes two requests for parts of one snapshot the same.
 static uint64_t digest(const Paramserver__V1__ReadRequest *r)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint64_t h = PS_HASH_SEED;
     for (size_t i = 0; i < r->n_tensors; i++) {
         const Paramserver__V1__Tensor *t = r->tensors[i];
-        uint64_t words[] = {t->first, t->count, r->if_newer ? t->changes : 0, 0};
-        for (const char *c = t->variable; *c; c++)
-            words[3] = words[3] * 31 + (uint8_t)*c;
-        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-            h = (h ^ words[k]) * UINT64_C(0x100000001b3);
+        const uint64_t range[] = {t->first, t->count, r->if_newer ? t->changes : 0};
+        h = ps_hash(h, t->variable, strlen(t->variable) + 1);
+        h = ps_hash(h, range, sizeof range);
     }
     return h;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/alloc.h"
+#include "common/hash.h"
 #include "psd/hyper.h"
 #include "psd/norms.h"
 #include "psd/round.h"
@@ -84,24 +85,13 @@ void psd_job_free(struct psd_job *job)
 
 // ---- declaration --------------------------------------------------------------------------------------------------
 
-// FNV-1a, 64 bits.
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t len)
-{
-    const uint8_t *p = data;
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-#define HASH_SEED UINT64_C(0xcbf29ce484222325)
-
 static uint64_t hash_rule(uint64_t h, const char *rule, Paramserver__V1__Hyper *const *hypers, size_t n)
 {
-    h = hash_bytes(h, rule, strlen(rule) + 1);
-    h = hash_bytes(h, &n, sizeof n);
+    h = ps_hash(h, rule, strlen(rule) + 1);
+    h = ps_hash(h, &n, sizeof n);
     for (size_t i = 0; i < n; i++) {
-        h = hash_bytes(h, hypers[i]->name, strlen(hypers[i]->name) + 1);
-        h = hash_bytes(h, &hypers[i]->value, sizeof hypers[i]->value);
+        h = ps_hash(h, hypers[i]->name, strlen(hypers[i]->name) + 1);
+        h = ps_hash(h, &hypers[i]->value, sizeof hypers[i]->value);
     }
     return h;
 }
@@ -110,40 +100,40 @@ static uint64_t hash_schedule(uint64_t h, const Paramserver__V1__Schedule *s)
 {
     const uint64_t counts[] = {s->decay_steps, s->staircase, s->warmup_steps, s->n_boundaries, s->n_values};
     const double reals[] = {s->initial, s->decay_rate, s->alpha, s->warmup_initial};
-    h = hash_bytes(h, s->kind, strlen(s->kind) + 1);
-    h = hash_bytes(h, counts, sizeof counts);
-    h = hash_bytes(h, reals, sizeof reals);
-    h = hash_bytes(h, s->boundaries, s->n_boundaries * sizeof *s->boundaries);
-    return hash_bytes(h, s->values, s->n_values * sizeof *s->values);
+    h = ps_hash(h, s->kind, strlen(s->kind) + 1);
+    h = ps_hash(h, counts, sizeof counts);
+    h = ps_hash(h, reals, sizeof reals);
+    h = ps_hash(h, s->boundaries, s->n_boundaries * sizeof *s->boundaries);
+    return ps_hash(h, s->values, s->n_values * sizeof *s->values);
 }
 
 uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
 {
-    uint64_t h = HASH_SEED;
+    uint64_t h = PS_HASH_SEED;
     uint32_t numbers[] = {(uint32_t)r->update, r->workers, r->tasks, r->replicas_to_aggregate, r->staleness};
-    h = hash_bytes(h, numbers, sizeof numbers);
+    h = ps_hash(h, numbers, sizeof numbers);
     h = hash_rule(h, r->rule, r->hypers, r->n_hypers);
     if (r->schedule && r->schedule->kind[0])
         h = hash_schedule(h, r->schedule);
     for (size_t i = 0; i < r->n_variables; i++) {
         const Paramserver__V1__Variable *v = r->variables[i];
         uint32_t what[] = {(uint32_t)v->dtype, (uint32_t)v->trainable, (uint32_t)v->n_shape};
-        h = hash_bytes(h, v->name, strlen(v->name) + 1);
-        h = hash_bytes(h, what, sizeof what);
-        h = hash_bytes(h, v->shape, v->n_shape * sizeof *v->shape);
+        h = ps_hash(h, v->name, strlen(v->name) + 1);
+        h = ps_hash(h, what, sizeof what);
+        h = ps_hash(h, v->shape, v->n_shape * sizeof *v->shape);
         h = hash_rule(h, v->rule, v->hypers, v->n_hypers);
     }
     for (size_t i = 0; i < r->n_partitions; i++) {
         const Paramserver__V1__Partition *p = r->partitions[i];
         uint64_t what[] = {p->variable, p->first, p->count, p->task};
-        h = hash_bytes(h, what, sizeof what);
+        h = ps_hash(h, what, sizeof what);
     }
     return h;
 }
 
 static uint32_t bucket_of(const struct psd_job *job, const char *name)
 {
-    return (uint32_t)hash_bytes(HASH_SEED, name, strlen(name)) & (job->n_buckets - 1);
+    return (uint32_t)ps_hash(PS_HASH_SEED, name, strlen(name)) & (job->n_buckets - 1);
 }
 
 struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name)
@@ -462,14 +452,10 @@ void psd_pieces_free(struct psd_pieces *pieces)
 // Room for one more piece; NULL: no memory.
 static struct psd_piece *new_piece(struct psd_pieces *pieces)
 {
-    if (pieces->n == pieces->cap) {
-        size_t cap = pieces->cap ? 2 * pieces->cap : 8;
-        struct psd_piece *v = ps_try_realloc(pieces->v, cap * sizeof *v);
-        if (!v)
-            return NULL;
-        pieces->v = v;
-        pieces->cap = cap;
-    }
+    struct psd_piece *v = ps_try_reserve(pieces->v, pieces->n + 1, &pieces->cap, sizeof *v);
+    if (!v)
+        return NULL;
+    pieces->v = v;
     return &pieces->v[pieces->n++];
 }
 

@@ -69,11 +69,6 @@ static void name_members(const struct psd_control *c, wanted_fn wanted, uint64_t
 
 // ---- the walk -----------------------------------------------------------------------------------------------------
 
-static uint64_t now_of(const struct psd_core *core)
-{
-    return core->world.now(core->world.ctx);
-}
-
 static void tell(const struct psd_look *l, struct psd_job *job, const char *what, const char *whom)
 {
     if (l->tell)
@@ -95,7 +90,7 @@ static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_ro
     pthread_mutex_lock(&job->lock);
     for (uint32_t rank = 0; missing && rank < round->workers; rank++)
         if (missing[rank])
-            name_worker(job->control, rank, now_of(core), whom, sizeof whom);
+            name_worker(job->control, rank, psd_now(core), whom, sizeof whom);
     pthread_mutex_unlock(&job->lock);
     free(missing);
     snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
@@ -116,7 +111,7 @@ static void walk_member(struct psd_core *core, struct psd_job *job, uint32_t i, 
         for (int k = 0; k < 3; k++) {
             wanted[k] = lists[k]->n && l->look(lists[k], l->arg);
             if (wanted[k])
-                name_members(c, who[k], now_of(core), whom[k]);
+                name_members(c, who[k], psd_now(core), whom[k]);
         }
         snprintf(what[0], TEXT_MAX, "%s '%s'", m->visit.op ? "reduction" : "barrier", m->visit.name);
         snprintf(what[1], TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch);
@@ -252,24 +247,15 @@ struct listing {
     bool broken;          // no memory
 };
 
-static bool reserve(void **array, size_t n, size_t *cap, size_t size)
-{
-    if (n < *cap)
-        return true;
-    void *more = ps_try_realloc(*array, (*cap ? 2 * *cap : 64) * size);
-    if (!more)
-        return false;
-    *array = more;
-    *cap = *cap ? 2 * *cap : 64;
-    return true;
-}
-
 static bool add_wait(struct listing *l, const struct psd_call *call)
 {
     size_t cap = l->cap;
-    if (!reserve((void **)&l->waits, l->n, &cap, sizeof *l->waits) ||
-        !reserve((void **)&l->clients, l->n, &l->cap, sizeof *l->clients))
+    Paramserver__V1__Wait *waits = ps_try_reserve(l->waits, l->n + 1, &cap, sizeof *waits);
+    l->waits = waits ? waits : l->waits;
+    uint8_t(*clients)[16] = waits ? ps_try_reserve(l->clients, l->n + 1, &l->cap, sizeof *clients) : NULL;
+    if (!clients)
         return false;
+    l->clients = clients;
     Paramserver__V1__Wait *w = &l->waits[l->n];
     paramserver__v1__wait__init(w);
     w->method = (Paramserver__V1__Method)call->method;
@@ -291,7 +277,9 @@ static bool list_calls(struct psd_waiters *list, void *arg)
 
 static char *keep(struct listing *l, const char *text)
 {
-    char *copy = reserve((void **)&l->texts, l->n_texts, &l->cap_texts, sizeof *l->texts) ? ps_try_strdup(text) : NULL;
+    char **texts = ps_try_reserve(l->texts, l->n_texts + 1, &l->cap_texts, sizeof *texts);
+    char *copy = texts ? ps_try_strdup(text) : NULL;
+    l->texts = texts ? texts : l->texts;
     l->broken |= !copy;
     if (copy)
         l->texts[l->n_texts++] = copy;
@@ -357,7 +345,7 @@ static void list_job(struct psd_core *core, struct psd_job *job, void *arg)
 int psd_waits(struct psd_turn *t)
 {
     const Paramserver__V1__WaitsRequest *r = (const Paramserver__V1__WaitsRequest *)t->request;
-    struct listing l = {.now = now_of(t->core)};
+    struct listing l = {.now = psd_now(t->core)};
     struct psd_jobs jobs;
     int code = (int)psd_jobs_hold(t->core, r->job, &jobs, &t->error);
     if (code == PS_OK) {

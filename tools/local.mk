@@ -13,7 +13,7 @@ libpsctl_la_SOURCES = \
 	tools/psctl/probe.c tools/psctl/probe.h \
 	tools/psctl/screen.c tools/psctl/screen.h \
 	tools/psctl/table.c tools/psctl/table.h
-libpsctl_la_LIBADD = libcommon.la $(JANSSON_LIBS) $(UV_LIBS) -lanl -lm
+libpsctl_la_LIBADD = libcommon.la $(JANSSON_LIBS) $(UV_LIBS) -lm
 tools_psctl_psctl_SOURCES = \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
 	tools/psctl/doctor.c \

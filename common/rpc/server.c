@@ -312,11 +312,15 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     grpc_resource_quota_resize(s->quota, 2 * s->room.bytes);
     s->grpc = server_create(s->quota, s->room.bytes);
     grpc_server_register_completion_queue(s->grpc, s->cq.queue, NULL);
-    s->n_threads = options->threads > 0 ? options->threads : PS_SERVER_THREADS;
+    return s;
+}
+
+static void start_threads(struct ps_server *s)
+{
+    s->n_threads = s->options.threads > 0 ? s->options.threads : PS_SERVER_THREADS;
     s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
     for (int i = 0; i < s->n_threads; i++)
         pthread_create(&s->threads[i], NULL, poll_thread, s);
-    return s;
 }
 
 static enum ps_code bind_all(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
@@ -346,11 +350,13 @@ static void serve_beside(struct ps_server *s)
 enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
                              struct ps_server **server, struct ps_error *e)
 {
-    struct ps_server *s = server_new(options, n);
+    struct ps_server *s = *server = server_new(options, n);
+    start_threads(s);
     enum ps_code code = bind_all(s, addresses, n, e);
     if (code) {
         ps_server_stop(s, 0);
         ps_server_destroy(s);
+        *server = NULL;
         return code;
     }
     void *registered[PS_METHODS], *stream;
@@ -365,7 +371,6 @@ enum ps_code ps_server_start(const char *const *addresses, size_t n, const struc
     for (size_t i = 0; i < s->options.n_methods; i++)
         accept_kind(s, SERVICE, (int)i, s->services[i].registered);
     accept_kind(s, UNKNOWN, 0, NULL);
-    *server = s;
     return PS_OK;
 }
 

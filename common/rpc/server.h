@@ -77,7 +77,8 @@ struct ps_server_options {
 
 enum { PS_SERVER_THREADS = 2 };
 
-// Listens on n addresses: "host:port" (port 0: one that is free), "[ipv6]:port", "unix:/path".
+// Listens on n addresses: "host:port" (port 0: one that is free), "[ipv6]:port", "unix:/path". *server is set before the
+// first call arrives; NULL where this fails.
 // INVALID_ARGUMENT, FAILED_PRECONDITION, ALREADY_EXISTS, PERMISSION_DENIED, UNAVAILABLE: an address, and why.
 enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
                              struct ps_server **server, struct ps_error *e);

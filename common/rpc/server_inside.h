@@ -157,10 +157,10 @@ struct ps__stream {
     bool handling;              // some thread hands over requests: others leave theirs in the inbox
     bool corked;                // that thread makes replies faster than they need to be sent
     struct ps__messages inbox;  // received
-    struct ps__records todo;    // taken apart, not handed over; the handling thread's
+    struct ps__records apart;   // taken apart, not handed over; the handling thread's
     struct ps__records outbox;  // answered, not sent
-    size_t n_todo;
-    size_t unanswered;     // records, todo included
+    size_t n_apart;
+    size_t unanswered;     // records, those apart included
     size_t request_bytes;  // inbox and unanswered
     size_t sending_bytes;  // of answer_bytes
     size_t last_bytes;     // of the last message

@@ -169,16 +169,16 @@ static bool is_news(struct ps__served *c, const struct ps_rope *reply)
 }
 
 // What there is to do for a call, in this order.
-struct todo {
+struct news {
     bool asked, draining, said_all;
 };
 
 // True: an operation was started, which leaves the call busy.
-static bool step(struct ps__served *c, const struct todo *todo)
+static bool step(struct ps__served *c, const struct news *news)
 {
     const struct ps_service_method *method = c->service->method;
     bool watched = method->kind == PS_SERVICE_WATCH;
-    if (todo->asked) {
+    if (news->asked) {
         struct ps_rope reply = PS_ROPE_EMPTY;
         struct ps_error e;
         enum ps_code code = answer(c, &reply, &e);
@@ -191,28 +191,28 @@ static bool step(struct ps__served *c, const struct todo *todo)
         if (sends || code)
             return true;
     }
-    if (todo->draining)
+    if (news->draining)
         end(c, PS_UNAVAILABLE, "the server is shutting down");
-    else if (todo->said_all && method->kind == PS_SERVICE_EACH)
+    else if (news->said_all && method->kind == PS_SERVICE_EACH)
         end(c, PS_OK, "");
-    else if (todo->said_all)
+    else if (news->said_all)
         end(c, PS_INVALID_ARGUMENT, "the call brought no request");
-    return todo->draining || todo->said_all;
+    return news->draining || news->said_all;
 }
 
 // By the thread that set c->busy, until there is nothing to do or something on its way. It has a reference.
 static void work(struct ps__served *c)
 {
     bool more, watched = c->service->method->kind == PS_SERVICE_WATCH;
-    struct todo todo;
+    struct news news;
     do {
         pthread_mutex_lock(&c->lock);
         c->busy = more = c->kicked;
         c->kicked = false;
-        todo = (struct todo){c->asked, c->draining, c->said_all};
+        news = (struct news){c->asked, c->draining, c->said_all};
         c->asked &= watched || !more;
         pthread_mutex_unlock(&c->lock);
-    } while (more && !step(c, &todo));
+    } while (more && !step(c, &news));
 }
 
 static void kick(struct ps__served *c)  // locked; lets go of it

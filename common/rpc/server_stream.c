@@ -139,7 +139,7 @@ static void take(struct ps__stream *st, struct ps__records *out)
 
 static bool must_hand_over(const struct ps__stream *st)
 {
-    return !st->handling && (!STAILQ_EMPTY(&st->inbox) || st->n_todo) && (st->state >= PS__FAILED || may_answer(st));
+    return !st->handling && (!STAILQ_EMPTY(&st->inbox) || st->n_apart) && (st->state >= PS__FAILED || may_answer(st));
 }
 
 // Answers that are sent, or that nobody wants.
@@ -371,15 +371,15 @@ static void open_message(struct ps__stream *st, struct ps__message *m)
 {
     struct ps_error e;
     size_t n;
-    enum ps_code code = take_apart(st, &m->bytes, &st->todo, &n, &e);
+    enum ps_code code = take_apart(st, &m->bytes, &st->apart, &n, &e);
     if (code) {
-        records_free(&st->todo);
+        records_free(&st->apart);
         end_with(st, PS__FAILED, code, e.text);
         n = 0;
     }
     atomic_fetch_add(&st->refs, n);
     pthread_mutex_lock(&st->lock);
-    st->n_todo = n;
+    st->n_apart = n;
     st->unanswered += n;
     if (code)
         st->request_bytes -= m->bytes.len;
@@ -392,8 +392,8 @@ static size_t hand_over_records(struct ps__stream *st)
 {
     struct ps__record *r;
     size_t n = 0;
-    for (; (r = TAILQ_FIRST(&st->todo)) && may_answer(st); n++) {
-        TAILQ_REMOVE(&st->todo, r, link);
+    for (; (r = TAILQ_FIRST(&st->apart)) && may_answer(st); n++) {
+        TAILQ_REMOVE(&st->apart, r, link);
         hand_over_record(r);
     }
     return n;
@@ -404,8 +404,8 @@ static size_t drop_records(struct ps__stream *st)
 {
     struct ps__record *r;
     size_t n = 0;
-    for (; (r = TAILQ_FIRST(&st->todo)); n++) {
-        TAILQ_REMOVE(&st->todo, r, link);
+    for (; (r = TAILQ_FIRST(&st->apart)); n++) {
+        TAILQ_REMOVE(&st->apart, r, link);
         ps_call_reply(&r->base.call, PS_CANCELLED, "", NULL);
     }
     return n;
@@ -415,9 +415,9 @@ static size_t drop_records(struct ps__stream *st)
 static void hand_over(struct ps__stream *st)
 {
     pthread_mutex_lock(&st->lock);
-    while ((st->n_todo || !STAILQ_EMPTY(&st->inbox)) && (st->state >= PS__FAILED || may_answer(st))) {
+    while ((st->n_apart || !STAILQ_EMPTY(&st->inbox)) && (st->state >= PS__FAILED || may_answer(st))) {
         bool wanted = st->state < PS__FAILED;
-        struct ps__message *m = st->n_todo ? NULL : STAILQ_FIRST(&st->inbox);
+        struct ps__message *m = st->n_apart ? NULL : STAILQ_FIRST(&st->inbox);
         if (m)
             STAILQ_REMOVE_HEAD(&st->inbox, link);
         st->corked = true;
@@ -429,7 +429,7 @@ static void hand_over(struct ps__stream *st)
 
         pthread_mutex_lock(&st->lock);
         st->corked = false;
-        st->n_todo -= n;
+        st->n_apart -= n;
         unlock_and_advance(st);
         pthread_mutex_lock(&st->lock);
     }
@@ -530,7 +530,7 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
     st->receiver.go = receive_late;
     st->last_bytes = PS_STREAM_SHARE;
     STAILQ_INIT(&st->inbox);
-    TAILQ_INIT(&st->todo);
+    TAILQ_INIT(&st->apart);
     TAILQ_INIT(&st->outbox);
     pthread_mutex_init(&st->lock, NULL);
     atomic_init(&st->refs, 2);  // ps__stream_begin's, and that of its operations until they end the stream

@@ -17,6 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/hash.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
@@ -173,13 +175,10 @@ static bool read_file(const char *path, struct bytes *b)
     return ok;
 }
 
-// Seeds by what the file holds, so that a new file in the corpus changes nothing for the others (FNV-1a).
+// Seeds by what the file holds, so that a new file in the corpus changes nothing for the others.
 static uint64_t seed_of(const struct bytes *b)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < b->len; i++)
-        h = (h ^ b->data[i]) * UINT64_C(0x100000001b3);
-    return h;
+    return ps_hash(PS_HASH_SEED, b->data, b->len);
 }
 
 static bool replay(const char *path, int mutations, int input)

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "common/alloc.h"
-#include "common/rpc/client.h"
+#include "tests/it/call.h"
 #include "tests/it/proxy.h"
 #include "tests/messages.h"
 
@@ -33,47 +33,21 @@ static float expected;
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    bool done;
-    enum ps_code code;
-    char text[512];
-    struct ps_rope reply;
-};
-
-static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
-{
-    struct waiter *w = arg;
-    pthread_mutex_lock(&w->lock);
-    w->code = code;
-    snprintf(w->text, sizeof w->text, "%s", text);
-    ps_rope_move(&w->reply, reply);
-    w->done = true;
-    pthread_cond_signal(&w->cond);
-    pthread_mutex_unlock(&w->lock);
-}
-
 // *reply (may be NULL) is unpacked where the code is PS_OK, *bytes gets its payload.
 static enum ps_code call(struct ps_client *client, int method, bool stream, const ProtobufCMessage *m,
                          struct ps_rope *payload, const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply,
                          struct ps_rope *bytes)
 {
-    struct waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-    struct ps_rope request = PS_ROPE_EMPTY, ignored = PS_ROPE_EMPTY;
-    ps_msg_pack(m, payload, &request);
-    ps_client_call(client, 0, method, stream, 30000, &request, on_reply, &w);
-    pthread_mutex_lock(&w.lock);
-    while (!w.done)
-        pthread_cond_wait(&w.cond, &w.lock);
-    pthread_mutex_unlock(&w.lock);
-    if (w.code == PS_OK && reply)
-        w.code = ps_msg_unpack(type, &w.reply, reply, bytes ? bytes : &ignored, NULL);
-    if (w.code != PS_OK && w.code != PS_UNAVAILABLE)
-        print_message("# %s: %s\n", ps_code_name(w.code), w.text);
+    struct answer a;
+    struct ps_rope ignored = PS_ROPE_EMPTY;
+    ask(client, method, stream, m, payload, &a);
+    if (a.code == PS_OK && reply)
+        a.code = ps_msg_unpack(type, &a.body, reply, bytes ? bytes : &ignored, NULL);
+    if (a.code != PS_OK && a.code != PS_UNAVAILABLE)
+        print_message("# %s: %s\n", ps_code_name(a.code), a.text);
     ps_rope_clear(&ignored);
-    ps_rope_clear(&w.reply);
-    return w.code;
+    ps_rope_clear(&a.body);
+    return a.code;
 }
 
 static enum ps_code push(struct ps_client *client, bool stream, const char *name, uint64_t first, uint64_t count,

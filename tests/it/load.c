@@ -23,12 +23,12 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "common/rpc/client.h"
 #include "libclient/psclient.h"
+#include "tests/it/call.h"
 #include "tests/messages.h"
 
 #define M(name) PARAMSERVER__V1__METHOD__##name
-enum { MIB = 128, BLOCK = PS_BLOCK_BYTES / 4, SMALL = 1024, TIMEOUT_MS = 60000 };
+enum { MIB = 128, BLOCK = PS_BLOCK_BYTES / 4, SMALL = 1024 };
 
 static void die(const char *what, enum ps_code code, const char *text)
 {
@@ -43,40 +43,12 @@ static void pause_ms(long ms)
 
 // ---- one call -----------------------------------------------------------------------------------------------------
 
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    bool done;
-    enum ps_code code;
-    char text[512];
-    struct ps_rope reply;
-};
-
-static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
-{
-    struct waiter *w = arg;
-    pthread_mutex_lock(&w->lock);
-    w->code = code;
-    snprintf(w->text, sizeof w->text, "%s", text);
-    ps_rope_move(&w->reply, reply);
-    w->done = true;
-    pthread_cond_signal(&w->cond);
-    pthread_mutex_unlock(&w->lock);
-}
-
 static struct ps_rope call(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_rope *payload)
 {
-    struct waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
-    struct ps_rope request = PS_ROPE_EMPTY;
-    ps_msg_pack(m, payload, &request);
-    ps_client_call(c, 0, method, false, TIMEOUT_MS, &request, on_reply, &w);
-    pthread_mutex_lock(&w.lock);
-    while (!w.done)
-        pthread_cond_wait(&w.cond, &w.lock);
-    pthread_mutex_unlock(&w.lock);
-    if (w.code)
-        die("a call", w.code, w.text);
-    return w.reply;
+    struct answer a;
+    if (ask(c, method, false, m, payload, &a))
+        die("a call", a.code, a.text);
+    return a.body;
 }
 
 static void call_only(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_rope *payload)

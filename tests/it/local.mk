@@ -4,7 +4,7 @@ tests_it_max_diff_SOURCES = tests/it/max_diff.c
 tests_it_max_diff_LDADD = libcommon.la $(JANSSON_LIBS) -lm
 
 check_PROGRAMS += tests/it/load
-tests_it_load_SOURCES = tests/it/load.c tests/messages.h
+tests_it_load_SOURCES = tests/it/load.c tests/it/call.h tests/messages.h
 tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
 TESTS += tests/it/load.sh tests/it/bind.sh
 EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
@@ -25,7 +25,7 @@ chaos: tests/it/chaos psd/psd tools/psctl/psctl
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/it/exactly_once
-tests_it_exactly_once_SOURCES = tests/it/exactly_once.c tests/it/proxy.c tests/it/proxy.h tests/messages.h
+tests_it_exactly_once_SOURCES = tests/it/exactly_once.c tests/it/call.h tests/it/proxy.c tests/it/proxy.h tests/messages.h
 tests_it_exactly_once_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)
 TESTS += tests/it/exactly_once.sh
 endif

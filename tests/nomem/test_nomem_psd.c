@@ -16,6 +16,7 @@
 #include <cmocka.h>
 #include <inttypes.h>
 
+#include "common/hash.h"
 #include "psd/control.h"
 #include "tests/nomem/nomem.h"
 #include "tests/unit/psd_cluster.h"
@@ -43,32 +44,25 @@ struct life {
 
 // ---- what anybody can see -----------------------------------------------------------------------------------------
 
-static uint64_t mix(uint64_t h, const void *data, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ ((const uint8_t *)data)[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
 static uint64_t mix_partition(uint64_t h, const struct psd_job *job, const struct psd_partition *p)
 {
     const struct psd_variable *v = &job->variables[p->variable];
     for (uint32_t k = 0; k < p->n_blocks; k++) {
         const struct psd_block *b = &p->blocks[k];
         const uint64_t numbers[] = {b->version, b->steps, b->round, b->value_bytes};
-        h = mix(h, numbers, sizeof numbers);
-        h = mix(h, b->page->data, b->value_bytes);
+        h = ps_hash(h, numbers, sizeof numbers);
+        h = ps_hash(h, b->page->data, b->value_bytes);
         for (int slot = 0; slot < (v->rule ? v->rule->slots : 0); slot++)
-            h = mix(h, b->page->data + psd_slot_offset(b->value_bytes, slot), b->value_bytes);
+            h = ps_hash(h, b->page->data + psd_slot_offset(b->value_bytes, slot), b->value_bytes);
         for (uint32_t client = 0; client < b->n_marks; client++)
             if (b->marks[client].base)
-                h = mix(mix(h, &client, sizeof client), &b->marks[client], sizeof b->marks[client]);
+                h = ps_hash(ps_hash(h, &client, sizeof client), &b->marks[client], sizeof b->marks[client]);
     }
     if (p->round) {
         const uint64_t numbers[] = {p->round->closed, (uint64_t)p->round->state, p->round->epoch};
-        h = mix(h, numbers, sizeof numbers);
-        h = mix(h, p->round->in, p->round->workers * p->n_blocks * sizeof *p->round->in);
-        h = mix(h, p->round->member, p->round->workers * sizeof *p->round->member);
+        h = ps_hash(h, numbers, sizeof numbers);
+        h = ps_hash(h, p->round->in, p->round->workers * p->n_blocks * sizeof *p->round->in);
+        h = ps_hash(h, p->round->member, p->round->workers * sizeof *p->round->member);
     }
     return h;
 }
@@ -76,11 +70,11 @@ static uint64_t mix_partition(uint64_t h, const struct psd_job *job, const struc
 // Values, slots, versions, marks and rounds of all tasks.
 static uint64_t digest_values(const struct cluster *c)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint64_t h = PS_HASH_SEED;
     for (uint32_t task = 0; task < c->tasks; task++)
         for (const struct psd_job *job = c->task[task].core->jobs; job; job = job->next) {
-            h = mix(h, job->name, strlen(job->name));
-            h = mix(h, &job->n_changes, sizeof job->n_changes);
+            h = ps_hash(h, job->name, strlen(job->name));
+            h = ps_hash(h, &job->n_changes, sizeof job->n_changes);
             for (uint32_t i = 0; i < job->n_partitions; i++)
                 h = mix_partition(h, job, &job->partitions[i]);
         }
@@ -91,9 +85,9 @@ static uint64_t mix_reply(uint64_t h, struct psd_core *core, int method, const P
 {
     struct answer a;
     ask_later(core, &a, method, m, NULL, UINT64_MAX);
-    h = mix(h, &a.code, sizeof a.code);
+    h = ps_hash(h, &a.code, sizeof a.code);
     for (size_t i = 0; i < a.body.n; i++)
-        h = mix(h, a.body.v[i].data, a.body.v[i].len);
+        h = ps_hash(h, a.body.v[i].data, a.body.v[i].len);
     ps_rope_clear(&a.body);
     return h;
 }
@@ -111,7 +105,7 @@ static uint64_t mix_status(uint64_t h, struct psd_core *core)
     for (size_t i = 0; i < status->n_jobs; i++)
         status->jobs[i]->marks_bytes = 0;
     assert_true(protobuf_c_message_get_packed_size(m) <= sizeof bytes);
-    h = mix(h, bytes, protobuf_c_message_pack(m, bytes));
+    h = ps_hash(h, bytes, protobuf_c_message_pack(m, bytes));
     ps_msg_free(m);
     return h;
 }
@@ -435,7 +429,7 @@ static void end_lease(struct life *l, struct sent *s)
     assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &s->a.body, &m, &nothing, NULL), PS_OK);
     const Paramserver__V1__LeaseReply *r = (Paramserver__V1__LeaseReply *)m;
     const uint64_t share[] = {r->first, r->count, r->stride, r->end, r->steps, r->round};
-    l->given = mix(l->given, share, sizeof share);
+    l->given = ps_hash(l->given, share, sizeof share);
     ps_msg_free(m);
     ps_rope_clear(&s->a.body);
 }
@@ -725,7 +719,7 @@ static struct end live(void (*script)(struct life *), uint64_t nth, uint64_t k)
     script(&l);
     pass(&l, 2000);
     end.allocations = nomem_count();
-    end.values = mix(digest_values(&l.c), &l.given, sizeof l.given);
+    end.values = ps_hash(digest_values(&l.c), &l.given, sizeof l.given);
     release_all(&l);
     nomem_window(true);
     cluster_close(&l.c);

@@ -5,6 +5,7 @@
 #define TEST_PSD_STORE_H
 
 #include "common/dtype.h"
+#include "common/hash.h"
 #include "psd/round.h"
 #include "tests/unit/psd_job.h"
 
@@ -78,28 +79,24 @@ static inline struct psd_block *store_block(struct store *s, const char *name, u
 static inline uint64_t store_digest(struct store *s)
 {
     const struct psd_job *job = s->core->jobs;
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-#define MIX(data, len)                                  \
-    for (size_t mix_ = 0; mix_ < (size_t)(len); mix_++) \
-    h = (h ^ ((const uint8_t *)(data))[mix_]) * UINT64_C(0x100000001b3)
+    uint64_t h = PS_HASH_SEED;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         for (uint32_t k = 0; k < job->partitions[i].n_blocks; k++) {
             const struct psd_block *b = &job->partitions[i].blocks[k];
             int slots = job->variables[job->partitions[i].variable].trainable ? job->rule->slots : 0;
             uint64_t numbers[] = {b->version, b->steps, b->round, b->value_bytes};
-            MIX(b->page->data, b->value_bytes);
+            h = ps_hash(h, b->page->data, b->value_bytes);
             for (int slot = 0; slot < slots; slot++)
-                MIX(b->page->data + psd_slot_offset(b->value_bytes, slot), b->value_bytes);
-            MIX(numbers, sizeof numbers);
+                h = ps_hash(h, b->page->data + psd_slot_offset(b->value_bytes, slot), b->value_bytes);
+            h = ps_hash(h, numbers, sizeof numbers);
             for (uint32_t c = 0; c < b->n_marks; c++)
                 if (b->marks[c].base) {
-                    MIX(&c, sizeof c);
-                    MIX(&b->marks[c], sizeof b->marks[c]);
+                    h = ps_hash(h, &c, sizeof c);
+                    h = ps_hash(h, &b->marks[c], sizeof b->marks[c]);
                 }
         }
     bool staged = job->staged != NULL;
-    MIX(&staged, sizeof staged);
-#undef MIX
+    h = ps_hash(h, &staged, sizeof staged);
     return h;
 }
 

@@ -4,16 +4,18 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
-#include <signal.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/alloc.h"
+#include "common/clock.h"
 
 static void say(struct probe *p, enum probe_result result, const char *detail)
 {
@@ -23,11 +25,15 @@ static void say(struct probe *p, enum probe_result result, const char *detail)
 
 // ---- resolving ----------------------------------------------------------------------------------------------------
 
-// A question to the resolver, which knows no deadline of its own.
+// A question to the resolver, which knows no deadline of its own: a thread waits for it, and frees it where whoever asked
+// has not waited as long.
 struct lookup {
-    struct gaicb question;
-    struct addrinfo hints;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool answered, given_up;
     char host[256], port[8];
+    int error;  // EAI_
+    struct addrinfo *found;
 };
 
 // "host:port", "[host]:port"
@@ -43,25 +49,72 @@ static bool split(const char *address, struct lookup *l)
     return true;
 }
 
+static void lookup_free(struct lookup *l)
+{
+    if (l->found)
+        freeaddrinfo(l->found);
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+static void *look_up(void *arg)
+{
+    struct lookup *l = arg;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int error = getaddrinfo(l->host, l->port, &hints, &found);
+    pthread_mutex_lock(&l->lock);
+    l->error = error;
+    l->found = error ? NULL : found;
+    l->answered = true;
+    bool given_up = l->given_up;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    if (given_up)
+        lookup_free(l);
+    return NULL;
+}
+
+// Waits for the answer; false: gave up, the thread frees it.
+static bool await(struct lookup *l, int timeout_ms)
+{
+    uint64_t until = ps_now() + (uint64_t)timeout_ms * PS_MS;
+    struct timespec t = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
+    int error = 0;
+    pthread_mutex_lock(&l->lock);
+    while (!l->answered && error == 0)
+        error = pthread_cond_clockwait(&l->changed, &l->lock, CLOCK_MONOTONIC, &t);
+    bool answered = l->answered;
+    l->given_up = !answered;
+    pthread_mutex_unlock(&l->lock);
+    return answered;
+}
+
 // The list is to be freed; NULL: said why not.
 static struct addrinfo *resolve(const char *address, int timeout_ms, struct probe *p)
 {
     struct lookup *l = ps_alloc(sizeof *l);
-    struct gaicb *list[] = {&l->question};
-    struct timespec patience = {timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
-    l->hints = (struct addrinfo){.ai_socktype = SOCK_STREAM};
-    l->question = (struct gaicb){.ar_name = l->host, .ar_service = l->port, .ar_request = &l->hints};
-    int error = split(address, l) ? getaddrinfo_a(GAI_NOWAIT, list, 1, NULL) : EAI_NONAME;
-    if (!error && gai_suspend((const struct gaicb *const *)list, 1, &patience) == EAI_AGAIN &&
-        gai_cancel(&l->question) == EAI_NOTCANCELED) {
-        say(p, PROBE_NO_NAME, "no answer to the look-up of the name");
-        return NULL;  // the resolver still writes into l
+    struct addrinfo *found = NULL;
+    pthread_t thread;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    if (!split(address, l)) {
+        say(p, PROBE_NO_NAME, gai_strerror(EAI_NONAME));
+    } else if ((errno = pthread_create(&thread, NULL, look_up, l))) {
+        say(p, PROBE_NO_NAME, strerror(errno));
+    } else {
+        pthread_detach(thread);
+        if (!await(l, timeout_ms)) {
+            say(p, PROBE_NO_NAME, "no answer to the look-up of the name");
+            return NULL;
+        }
+        if (l->error)
+            say(p, PROBE_NO_NAME, gai_strerror(l->error));
+        found = l->found;
+        l->found = NULL;
     }
-    error = error ? error : gai_error(&l->question);
-    struct addrinfo *found = error ? NULL : l->question.ar_result;
-    if (!found)
-        say(p, PROBE_NO_NAME, error == EAI_CANCELED ? "no answer to the look-up of the name" : gai_strerror(error));
-    free(l);
+    lookup_free(l);
     return found;
 }
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One call to task 0 of a client of common/rpc, and the wait for its answer.
+#ifndef TESTS_IT_CALL_H
+#define TESTS_IT_CALL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/rpc/client.h"
+#include "common/wire.h"
+
+enum { CALL_TIMEOUT_MS = 60000 };
+
+struct answer {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    bool is_there;
+    enum ps_code code;
+    char text[512];
+    struct ps_rope body;  // to be cleared
+};
+
+static inline void take_answer(void *arg, enum ps_code code, const char *text, struct ps_rope *body)
+{
+    struct answer *a = arg;
+    pthread_mutex_lock(&a->lock);
+    a->code = code;
+    snprintf(a->text, sizeof a->text, "%s", text);
+    ps_rope_move(&a->body, body);
+    a->is_there = true;
+    pthread_cond_signal(&a->came);
+    pthread_mutex_unlock(&a->lock);
+}
+
+// payload (may be NULL) is moved.
+static inline enum ps_code ask(struct ps_client *client, int method, bool stream, const ProtobufCMessage *m,
+                               struct ps_rope *payload, struct answer *a)
+{
+    struct ps_rope request = PS_ROPE_EMPTY;
+    *a = (struct answer){.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
+    ps_msg_pack(m, payload, &request);
+    ps_client_call(client, 0, method, stream, CALL_TIMEOUT_MS, &request, take_answer, a);
+    pthread_mutex_lock(&a->lock);
+    while (!a->is_there)
+        pthread_cond_wait(&a->came, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+    return a->code;
+}
+
+#endif
