@@ -9,15 +9,16 @@
 #include "common/wire.h"
 #include "proto/paramserver.pb-c.h"
 
-// A payload of n equal numbers.
+// A payload of n equal numbers; broken: no memory.
 static inline struct ps_rope floats(size_t n, float value)
 {
     struct ps_rope r = PS_ROPE_EMPTY;
     uint8_t *data;
     struct ps_slice s = ps_slice_new(n * sizeof(float), &data);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; data && i < n; i++)
         ((float *)data)[i] = value;
     ps_rope_add(&r, s);
+    r.broken |= !data;
     return r;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One call to task 0 of a client of common/rpc, and the wait for its answer.
+// A call to task 0 of a client of common/rpc, and the wait for its answer.
 #ifndef TESTS_IT_CALL_H
 #define TESTS_IT_CALL_H
 
@@ -35,13 +35,17 @@ static inline void take_answer(void *arg, enum ps_code code, const char *text, s
 }
 
 // payload (may be NULL) is moved.
-static inline enum ps_code ask(struct ps_client *client, int method, bool stream, const ProtobufCMessage *m,
-                               struct ps_rope *payload, struct answer *a)
+static inline void ask(struct ps_client *client, int method, bool stream, const ProtobufCMessage *m,
+                       struct ps_rope *payload, struct answer *a)
 {
     struct ps_rope request = PS_ROPE_EMPTY;
     *a = (struct answer){.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     ps_msg_pack(m, payload, &request);
     ps_client_call(client, 0, method, stream, CALL_TIMEOUT_MS, &request, take_answer, a);
+}
+
+static inline enum ps_code await(struct answer *a)
+{
     pthread_mutex_lock(&a->lock);
     while (!a->is_there)
         pthread_cond_wait(&a->came, &a->lock);

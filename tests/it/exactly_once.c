@@ -41,7 +41,7 @@ static enum ps_code call(struct ps_client *client, int method, bool stream, cons
     struct answer a;
     struct ps_rope ignored = PS_ROPE_EMPTY;
     ask(client, method, stream, m, payload, &a);
-    if (a.code == PS_OK && reply)
+    if (await(&a) == PS_OK && reply)
         a.code = ps_msg_unpack(type, &a.body, reply, bytes ? bytes : &ignored, NULL);
     if (a.code != PS_OK && a.code != PS_UNAVAILABLE)
         print_message("# %s: %s\n", ps_code_name(a.code), a.text);

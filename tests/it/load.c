@@ -46,7 +46,8 @@ static void pause_ms(long ms)
 static struct ps_rope call(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_rope *payload)
 {
     struct answer a;
-    if (ask(c, method, false, m, payload, &a))
+    ask(c, method, false, m, payload, &a);
+    if (await(&a))
         die("a call", a.code, a.text);
     return a.body;
 }

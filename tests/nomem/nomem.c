@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/nomem/nomem.h"
 
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static struct {
-    uint64_t nth, k, count, failed;
+    uint64_t nth, k;
+    atomic_uint_fast64_t count, failed;
+} nomem;
+
+static _Thread_local struct {
     bool open;
     int spared;  // depth of calls that must not fail
-} nomem;
+} window;
 
 // ---- sweeps -------------------------------------------------------------------------------------------------------
 
@@ -46,6 +52,7 @@ struct block {
 static struct block blocks[CAP];
 static size_t live;
 static uint64_t serials, mark;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of these
 
 static size_t home(const void *p)
 {
@@ -57,6 +64,7 @@ static void *born(void *p, size_t size, void *by)
     size_t i = home(p);
     if (!p)
         return NULL;
+    pthread_mutex_lock(&lock);
     if (++live > CAP / 2) {
         fprintf(stderr, "nomem: more than %d blocks\n", CAP / 2);
         abort();
@@ -64,17 +72,13 @@ static void *born(void *p, size_t size, void *by)
     while (blocks[i].p)
         i = (i + 1) % CAP;
     blocks[i] = (struct block){p, size, serials++, by};
+    pthread_mutex_unlock(&lock);
     return p;
 }
 
 // Blocks that were not seen to be allocated are nobody's here.
-static void dies(const void *p)
+static void forget(size_t i)
 {
-    size_t i = home(p);
-    while (blocks[i].p && blocks[i].p != p)
-        i = (i + 1) % CAP;
-    if (!p || !blocks[i].p)
-        return;
     live--;
     for (size_t next = (i + 1) % CAP; blocks[next].p; next = (next + 1) % CAP)
         if ((next - home(blocks[next].p)) % CAP >= (next - i) % CAP) {
@@ -84,19 +88,39 @@ static void dies(const void *p)
     blocks[i].p = NULL;
 }
 
+static void dies(const void *p)
+{
+    size_t i = home(p);
+    pthread_mutex_lock(&lock);
+    while (blocks[i].p && blocks[i].p != p)
+        i = (i + 1) % CAP;
+    if (p && blocks[i].p)
+        forget(i);
+    pthread_mutex_unlock(&lock);
+}
+
 void nomem_mark(void)
 {
+    pthread_mutex_lock(&lock);
     mark = serials;
+    pthread_mutex_unlock(&lock);
+}
+
+size_t nomem_live(bool print)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < CAP; i++)
+        if (blocks[i].p && blocks[i].serial >= mark && n++ < SHOWN && print)
+            printf("# leaked: %zu bytes, allocation %llu, made at %p\n", blocks[i].size,
+                   (unsigned long long)(blocks[i].serial - mark), blocks[i].by);
+    pthread_mutex_unlock(&lock);
+    return n;
 }
 
 size_t nomem_leaked(void)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < CAP; i++)
-        if (blocks[i].p && blocks[i].serial >= mark && n++ < SHOWN)
-            printf("# leaked: %zu bytes, allocation %llu, made at %p\n", blocks[i].size,
-                   (unsigned long long)(blocks[i].serial - mark), blocks[i].by);
-    return n;
+    return nomem_live(true);
 }
 
 // ---- what fails ---------------------------------------------------------------------------------------------------
@@ -105,12 +129,13 @@ void nomem_fail(uint64_t nth, uint64_t k)
 {
     nomem.nth = nth;
     nomem.k = k;
-    nomem.count = nomem.failed = 0;
+    nomem.count = 0;
+    nomem.failed = 0;
 }
 
 void nomem_window(bool open)
 {
-    nomem.open = open;
+    window.open = open;
 }
 
 uint64_t nomem_count(void)
@@ -125,7 +150,7 @@ uint64_t nomem_failed(void)
 
 static bool fails(void)
 {
-    if (!nomem.open || nomem.spared)
+    if (!window.open || window.spared)
         return false;
     uint64_t i = nomem.count++;
     bool chosen = i >= nomem.nth && i - nomem.nth < nomem.k;
@@ -216,24 +241,24 @@ char *__wrap_ps_strdup(const char *s);
 
 void *__wrap_ps_alloc(size_t size)
 {
-    nomem.spared++;
+    window.spared++;
     void *p = __real_ps_alloc(size);
-    nomem.spared--;
+    window.spared--;
     return p;
 }
 
 void *__wrap_ps_realloc(void *p, size_t size)
 {
-    nomem.spared++;
+    window.spared++;
     p = __real_ps_realloc(p, size);
-    nomem.spared--;
+    window.spared--;
     return p;
 }
 
 char *__wrap_ps_strdup(const char *s)
 {
-    nomem.spared++;
+    window.spared++;
     char *copy = __real_ps_strdup(s);
-    nomem.spared--;
+    window.spared--;
     return copy;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory that runs out where a test says so. The linker puts these in place of the allocator for all of our own objects
-// (see $(nomem_ldflags)); what the C library and others allocate for themselves is not seen. One thread.
+// (see $(nomem_ldflags)); what the C library and others allocate for themselves is not seen.
 //
-// The allocations that are made while the window is open are counted, and those of them that were chosen fail. The
+// The allocations that are made while the window is open are counted, and those of them that were chosen fail. Each
+// thread has a window of its own; what was chosen, and the count, are of them all together. The
 // functions of common/alloc.h that abort never fail here: tests and the simulated world use them, psd and libclient do
 // not (tests/lint/lint.sh).
 #ifndef TEST_NOMEM_H
@@ -24,6 +25,7 @@ void nomem_window(bool open);
 uint64_t nomem_count(void);   // in the window, since nomem_fail
 uint64_t nomem_failed(void);  // of these
 void nomem_mark(void);
-size_t nomem_leaked(void);  // blocks that live and were made since the mark; the first few are printed
+size_t nomem_live(bool print);  // blocks that live and were made since the mark; print: the first few are shown
+size_t nomem_leaked(void);      // the same, printed
 
 #endif

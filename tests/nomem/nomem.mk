@@ -1,6 +1,6 @@
 # Every allocation fails once: see tests/nomem/nomem.h. NOMEM_FULL=1: more of it.
-check_PROGRAMS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job
-TESTS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job
+check_PROGRAMS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job tests/nomem/test_nomem_rpc
+TESTS += tests/nomem/test_nomem_psd tests/nomem/test_nomem_job tests/nomem/test_nomem_rpc
 nomem_ldflags = $(AM_LDFLAGS) \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=posix_memalign \
 	-Wl,--wrap=strdup,--wrap=strndup,--wrap=free \
@@ -17,3 +17,8 @@ tests_nomem_test_nomem_job_SOURCES = tests/nomem/test_nomem_job.c $(nomem_source
 tests_nomem_test_nomem_job_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_nomem_test_nomem_job_LDFLAGS = $(nomem_ldflags)
 tests_nomem_test_nomem_job_LDADD = libpsdcore.la libpscore.la libcommon.la $(YAML_LIBS) $(CMOCKA_LIBS)
+
+tests_nomem_test_nomem_rpc_SOURCES = tests/nomem/test_nomem_rpc.c $(nomem_sources) tests/it/call.h tests/messages.h
+tests_nomem_test_nomem_rpc_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_nomem_test_nomem_rpc_LDFLAGS = $(nomem_ldflags)
+tests_nomem_test_nomem_rpc_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)
