@@ -453,6 +453,8 @@ bool psc__op_accept(struct psc_op *op, struct psc__request *r, const struct psc_
         accept_result(op, &op->shares[r->task->index], a->results[i]);
     for (size_t i = 0; i < a->n_tensors; i++)
         accept_tensor(op, &p, a->tensors[i]);
+    if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round)
+        count_open_round(op, a->round + 1);
     if (!op->seat.mutates) {
         count_round(op, a->round);
         if (a->last_round > op->result.last_round)

@@ -379,9 +379,13 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
 
 static void apply_in_round(struct update *u, const struct psd_piece *p, struct psd_round *round, struct applied *a)
 {
+    struct psd_block *b = psd_piece_block(p);
     a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
                                &u->stamp, &u->t->payload, p->at);
     a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;
+    pthread_mutex_lock(&b->lock);
+    a->version = b->version;
+    pthread_mutex_unlock(&b->lock);
 }
 
 // A call that was parked runs again from the start and finds its own marks: what they say is what it did before.

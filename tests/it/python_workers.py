@@ -29,7 +29,7 @@ def a_round_closes_when_all_have_pushed(stub):
 
     pulls = [worker.stub.Pull.future(worker.read("w", round=1), timeout=PATIENCE) for worker in (a, b)]
     queued = a.round(1, "w", pack("float32", 4, 8))
-    equal((queued.outcome, queued.round), (pb.QUEUED, 1), "a push")
+    equal((queued.outcome, queued.round, queued.version), (pb.QUEUED, 1, 1), "a push: of the blocks, one update so far")
     with refused(StatusCode.ALREADY_EXISTS, "round 1"):
         a.round(1, "w", pack("float32", 4, 8))
     with refused(StatusCode.FAILED_PRECONDITION, "round"):
@@ -46,7 +46,7 @@ def a_round_closes_when_all_have_pushed(stub):
     closed = pack("float32", 8 - 0.5 * (4 + 3 * 8) / 4, 16 - 0.5 * (8 + 3 * 4) / 4)
     equal([(p.result().payload, p.result().round) for p in pulls], [(closed, 1)] * 2, "pulls")
     late = b.round(1, "w", pack("float32", 1, 1))
-    equal((late.outcome, late.round), (pb.STALE, 2), "a push that comes late, and the round that is open")
+    equal((late.outcome, late.round, late.version), (pb.STALE, 2, 2), "a push that comes late; the round that is open")
     reply = a.get("w")
     equal((reply.payload, reply.round, reply.last_round), (closed, 1, 1), "afterwards")
 

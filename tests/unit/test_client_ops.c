@@ -572,12 +572,12 @@ static void push_pull_in_sync(psc_transport transport, uint64_t seed)
             arrived[b->fake.arrivals[i].first * sizeof(float) / (2 << 20)] = true;
     for (int i = 0; i < 12; i++)
         assert_true(arrived[i]);
-    b->fake.round = 1;
+    b->fake.round = 4;  // backup workers: the others may be further than that
     fake_wake(&b->fake);
     psc_result r = finish(b, &o);
     assert_int_equal(r.error.code, PSC_OK);
     assert_int_equal(r.queued + r.duplicates, 48);
-    assert_int_equal(r.open_round, 2);
+    assert_int_equal(r.open_round, 5);
     free(data);
     free(got);
     bench_free(b);
