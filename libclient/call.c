@@ -141,6 +141,13 @@ static void call_repeat(struct psc__call *call, enum ps_code code)
     psc__after(call->client, psc__backoff(call->client, call->attempt++), call_again, call);
 }
 
+// Those of the service ParameterServer; Admin's have none.
+static bool has_caller(int method)
+{
+    return method < PARAMSERVER__V1__METHOD__STATUS ||
+           (method >= PARAMSERVER__V1__METHOD__ASSIGN_SUB && method <= PARAMSERVER__V1__METHOD__CLOCK);
+}
+
 static void call_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
 {
     struct psc__call *call = arg;
@@ -152,6 +159,8 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
             call_finish(call, &(struct ps_error){.code = PS_OK});
         } else if (may_repeat(call, code)) {
             call_repeat(call, code);
+        } else if (code == PS_NOT_FOUND && c->member.joined && c->layout && has_caller(call->method)) {
+            psc__lost_job(call->task, text);
         } else {
             call_fail(call, code, text);
         }
@@ -168,13 +177,6 @@ static void add_caller(struct psc__call *call, struct ps_rope *request)
     psc__caller_init(&caller, call->task, call->seat.sequence);
     any.caller = &caller;
     ps_msg_pack(&any.base, NULL, request);
-}
-
-// Those of the service ParameterServer; Admin's have none.
-static bool has_caller(int method)
-{
-    return method < PARAMSERVER__V1__METHOD__STATUS ||
-           (method >= PARAMSERVER__V1__METHOD__ASSIGN_SUB && method <= PARAMSERVER__V1__METHOD__CLOCK);
 }
 
 static void call_send(struct psc__call *call)

@@ -13,7 +13,7 @@
 #include "libclient/cluster.h"
 #include "libclient/op.h"
 
-enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10 };
+enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10, STOP_LOOK_MS = 200 };
 
 // ---- the lock, time -----------------------------------------------------------------------------------------------
 
@@ -87,6 +87,11 @@ const char *psc__method_name(int method)
         "workers",  "stop job",  "set members", "assign_sub",    "push_pull",  "reduce", "clock",
         "waits",    "set hyper", "drain",       "prepare hyper", "sum squares"};
     return names[method >= 0 && method < (int)(sizeof names / sizeof *names) ? method : 0];
+}
+
+void psc__lost_job(struct psc__task *t, const char *text)
+{
+    psc__end(t->client, PS_ABORTED, PSC__TASK ": %s: it was stopped or replaced", PSC__TASK_ARGS(t), text);
 }
 
 void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)
@@ -176,6 +181,7 @@ static void init_options(struct psc_client *c, const psc_options *options)
     c->unary = options->transport == PSC_UNARY;
     c->timeout_ns = (uint64_t)(options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * PS_MS;
     c->chunk_bytes = options->chunk_bytes ? options->chunk_bytes : DEFAULT_CHUNK;
+    c->stop = options->stop;
 }
 
 // What it has but for its world.
@@ -215,6 +221,18 @@ static struct psc_client *client_new(const struct psc_cluster *cluster, const ps
     return NULL;
 }
 
+// A signal handler can do no more than leave a number behind: it is looked for from time to time.
+static void look_for_stop(void *arg)
+{
+    struct psc_client *c = arg;
+    psc__lock(c);
+    if (*c->stop)
+        psc__end(c, PS_CANCELLED, "stopped by signal %d", (int)*c->stop);
+    else if (c->ended.code == PS_OK)
+        psc__after(c, STOP_LOOK_MS * PS_MS, look_for_stop, c);
+    psc__unlock(c);
+}
+
 enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct psc_options *options,
                                const struct psc_world *world, struct psc_client **client, struct ps_error *e)
 {
@@ -227,6 +245,8 @@ enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct p
     }
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->idle, NULL);
+    if (c->stop)
+        look_for_stop(c);
     *client = c;
     return PS_OK;
 }

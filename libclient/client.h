@@ -18,6 +18,7 @@
 #define PSC_CLIENT_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/queue.h>
 
 #include "common/error.h"
@@ -74,6 +75,7 @@ struct psc_client {
     bool unary;
     uint64_t timeout_ns;
     size_t chunk_bytes;
+    const volatile sig_atomic_t *stop;  // may be NULL
     uint8_t id[16];
     uint64_t incarnation;
     uint32_t n_tasks;
@@ -135,6 +137,8 @@ void psc__after(struct psc_client *c, uint64_t delay_ns, void (*fn)(void *), voi
 
 // Locked. The job is over for this client: ends everything with this error. The first reason stays.
 void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+// Locked. The task does not know the job of which this client is a worker: that ends the client.
+void psc__lost_job(struct psc__task *t, const char *text);
 // Locked. Notes the generation that a task answered with; false: it has changed, and that ended the client.
 bool psc__saw_generation(struct psc__task *t, uint64_t generation);
 // Locked. The Caller of a request to t; its strings stay the client's.

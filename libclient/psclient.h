@@ -18,6 +18,7 @@
 #ifndef PSCLIENT_H
 #define PSCLIENT_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -111,6 +112,9 @@ typedef struct psc_options {
     size_t chunk_bytes;  // payload per request; 0: 512 KiB; at most 4 MiB
     uint32_t staleness;  // PSC_SSP: steps that a worker may be ahead of the slowest
     int join_within_ms;  // who has not joined the job by then is not waited for; 0: 60,000
+    // For a signal handler: not long (200 ms) after this has become other than 0, everything that waits ends with
+    // CANCELLED, psc_connect too, and nothing more is begun but psc_close. May be NULL.
+    const volatile sig_atomic_t *stop;
 } psc_options;
 
 // Connects to every ps task (UNAVAILABLE names those that do not answer) and, where rank >= 0, joins the job: rank 0
@@ -127,7 +131,7 @@ void psc_report(psc_client *client, uint64_t step, double images_per_second, dou
 // Has the job ended, as far as heartbeats told? PSC_OK: no; else why.
 psc_code psc_health(psc_client *client, psc_error *error);
 
-// The live worker of lowest rank is the chief.
+// The live worker of lowest rank is the chief: as of the last heartbeat, or of the last psc_barrier if that is later.
 bool psc_is_chief(psc_client *client);
 uint32_t psc_live_workers(psc_client *client);
 // Has this worker come to a job that had begun without it? Then it enters no barrier before its first psc_lease, which

@@ -245,6 +245,9 @@ static void request_failed(struct psc__request *r, enum ps_code code, const char
         // client must not go on as if nothing had happened.
         psc__end(t->client, code, PSC__TASK ": %s", PSC__TASK_ARGS(t), text);
         free(r);
+    } else if (code == PS_NOT_FOUND && t->client->member.joined) {
+        psc__lost_job(t, text);
+        free(r);
     } else if (code == PS_UNAVAILABLE || code == PS_RESOURCE_EXHAUSTED) {
         put_back(r);
         if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->ticket > t->queue.careful_ticket)

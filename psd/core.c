@@ -338,7 +338,7 @@ static enum ps_code find_job(struct psd_turn *t, const struct method *m)
     if (!t->job && m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait)
         return PS_OK;  // it waits for the job itself
     if (!t->job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%s': declare it first", m->name,
+        return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%s'", m->name,
                        t->core->config.task, t->caller->job);
     if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
         return (enum ps_code)psd_turn_fail_ended(t);

@@ -35,6 +35,7 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
         .staleness = (uint32_t)job->staleness,
         .on_existing = (psc_on_existing)job->on_existing,
         .timeout_ms = (int)(job->timeout * 1000),
+        .stop = s->env->stop,
     };
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
         return wk_take_error(&error, e);
@@ -88,8 +89,6 @@ static enum ps_code put_initial(struct wk_parameter_server_state *s, bool resume
     psc_op *op;
     if (resumed)
         return PS_OK;
-    if (wk_init_weights(s->env, e))
-        return e->code;
     psc_put(s->client, s->weights, s->n, NULL, NULL, &op);
     return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
 }
@@ -159,7 +158,8 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
         s->gradients[i] = (psc_tensor){p->name, nn_replica_grad(env->replica, i), p->count, PSC_FLOAT32};
     }
     s->pushed = env->job->n_push > 1 ? new_sums(s) : s->gradients;
-    if (connect_cluster(s, e) || agree_on_weights(s, e)) {
+    // All of them, though one puts them: what is wrong with them ends every worker before the job begins.
+    if (wk_init_weights(env, e) || connect_cluster(s, e) || agree_on_weights(s, e)) {
         parameter_server_close(s, e->text);
         return e->code;
     }
@@ -194,6 +194,8 @@ static enum ps_code settle_pull(struct wk_parameter_server_state *s, struct ps_e
         return PS_OK;
     if (wk_settle(s, &s->pull, &r, e))
         return e->code;
+    if (r.version == 0)
+        return ps_fail(e, PS_ABORTED, "the weights have no values: who opened the job ended before it had put them");
     s->closed = r.round;
     s->has_weights = true;
     return PS_OK;
