@@ -159,9 +159,9 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
             call_finish(call, &(struct ps_error){.code = PS_OK});
         } else if (may_repeat(call, code)) {
             call_repeat(call, code);
-        } else if (code == PS_NOT_FOUND && c->member.joined && c->layout && has_caller(call->method)) {
-            psc__lost_job(call->task, text);
         } else {
+            if (code == PS_NOT_FOUND && c->member.joined && c->layout && has_caller(call->method))
+                psc__lost_job(call->task, text);  // this call too ends so, unless all had ended before
             call_fail(call, code, text);
         }
     }

@@ -15,7 +15,6 @@
 #include "config.h"
 #include "libclient/psclient.h"
 #include "workerd/job/loop.h"
-#include "workerd/job/summary.h"
 
 static const char help[] = "Usage: workerd --job FILE [OPTION...]\n"
                            "Trains one replica of a job.\n"
@@ -225,6 +224,9 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
 static enum ps_code prepare(struct wk_run *run, struct ps_job *job, struct nn_model **model, struct ps_error *e)
 {
     struct nn_loss loss = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
+    // Rank 0 is who writes the results, unless it dies.
+    if (run->env.rank == 0 && ps_job_check_files(job, run->summary, e))
+        return e->code;
     if (nn_model_load(job->model, model, e) || nn_model_check_loss(*model, &loss, e))
         return e->code;
     run->env.model = *model;
@@ -234,21 +236,13 @@ static enum ps_code prepare(struct wk_run *run, struct ps_job *job, struct nn_mo
     return run->strategy->open(&run->env, &run->state, e);
 }
 
-static enum ps_code conclude(struct wk_run *run, const struct options *o, struct ps_error *e)
-{
-    if (!run->chief)
-        return PS_OK;
-    if (wk_save_weights(run, e) || (o->summary && wk_save_summary(run, o->summary, e)))
-        return e->code;
-    return PS_OK;
-}
-
 static enum ps_code train(struct wk_run *run, const struct options *o, struct ps_job *job, struct nn_model **model,
                           psc_cluster **cluster, struct ps_error *e)
 {
     bool evaluator = false;
     run->env.job = job;
     run->env.stop = run->stop;
+    run->summary = o->summary;
     run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
     run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
     if (find_place(run, o, cluster, &evaluator, e))
@@ -261,8 +255,8 @@ static enum ps_code train(struct wk_run *run, const struct options *o, struct ps
     if (prepare(run, job, model, e) || wk_loop(run, e))
         return e->code;
     if (run->drained)
-        ps_info("leaves: it was asked to, and the others train the rest");
-    return conclude(run, o, e);
+        ps_info("leaves: it was asked to, or nothing was left; the others train the rest");
+    return PS_OK;
 }
 
 static enum ps_code work(struct wk_run *run, const struct options *o, struct ps_error *e)

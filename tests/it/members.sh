@@ -90,6 +90,77 @@ ends() { # JOB PID ...
 ok "the others finish" ends sync "${pids[0]}" "${pids[2]}" "${pids[3]}"
 ok "every example of the last epoch counted once" holds sync "get('data_epoch') == $((epochs - 1)) and get('examples_done') == 6400"
 
+# ---- rank 0 dies and comes back; a signal while others are waited for ----------------------------------------------
+
+pids=()
+for rank in 0 1; do
+    work first "$rank" 2 "${sync[@]}" --set delay_ms=40
+    pids+=("$worker_pid")
+done
+ok "two workers train" within 20 holds first 'all(w[r]["step"] > 5 for r in (0, 1))'
+kill -KILL "${pids[0]}"
+ok "rank 0 dies" within 10 holds first 'w[0]["state"] == "dead"'
+work first 0 2 "${sync[@]}" --set delay_ms=40
+ok "and comes back" within 20 holds first 'w[0]["state"] == "live" and w[0]["step"] > 0'
+ok "another is told to stop" kill -TERM "${pids[1]}" "$worker_pid"
+says_waits() { ctl waits "$1" | grep -q "start"; }
+starts_to_train() { # JOB
+    [ -e "$1.0.log" ] || work "$1" 0 1 "${sync[@]}"
+    holds "$1" 'w[0]["step"] > 5'
+}
+stopped() { # PID: soon, with 128 + 15, though others are waited for
+    local code=0
+    timeout 10 tail --pid "$1" -f /dev/null || return 1
+    wait "$1" || code=$?
+    echo "exit $code"
+    [ "$code" = 143 ]
+}
+ok "it stops" stopped "${pids[1]}"
+ok "and so does rank 0" stopped "$worker_pid"
+work alone 0 2 "${sync[@]}"
+ok "one waits for another to begin" within 20 says_waits alone
+kill -TERM "$worker_pid"
+ok "SIGTERM ends the wait" stopped "$worker_pid"
+ok "a job that is stopped" within 20 starts_to_train gone
+ok "under its workers" ctl stop gone
+is_told() {
+    local code=0
+    wait "$worker_pid" || code=$?
+    cat gone.0.log
+    [ "$code" = 75 ] && grep -q "it was stopped or replaced" gone.0.log
+}
+ok "which are told so" is_told
+
+# ---- who has to write the results dies --------------------------------------------------------------------------
+
+work end 0 2 --set strategy.update=async --set data.train_examples=640 --set epochs=1 --set delay_ms=60000
+dies=$worker_pid
+work end 1 2 --set strategy.update=async --set data.train_examples=640 --set epochs=1
+ok "one worker has trained what there was but for the other's" within 20 holds end 'w[1]["step"] >= 15'
+kill -KILL "$dies"
+ends_alone() { wait "$worker_pid" || { cat end.1.log; return 1; }; }
+ok "the other dies; it trains the rest" ends_alone
+ok "and writes the results" test -s end.safetensors -a -s end.json
+
+# ---- who leaves has told what it trained ---------------------------------------------------------------------------
+
+drained() { # MODE SET ...: every batch is pushed once
+    pids=()
+    for rank in 0 1; do
+        work "drain-$1" "$rank" 2 --set strategy.update="$1" "${@:2}" --set data.train_examples=3200 --set epochs=1 --set delay_ms=60
+        pids+=("$worker_pid")
+    done
+    within 20 holds "drain-$1" 'all(w[r]["step"] > 3 for r in (0, 1))' && ctl drain "drain-$1" worker:1 &&
+        wait "${pids[1]}" && wait "${pids[0]}" || return 1
+    ctl --json vars "drain-$1" | "$PYTHON3" -c '
+import json, sys
+versions = {v["version"] for v in json.load(sys.stdin)}
+print(versions)
+sys.exit(versions != {101})'
+}
+ok "async: every batch counts once, though a worker leaves" drained async
+ok "ssp: likewise" drained ssp --set strategy.staleness=3
+
 # ---- a stall is logged with the names ------------------------------------------------------------------------------
 
 start_psd stall --stall-after-ms 500 || exit 1

@@ -78,6 +78,10 @@ ok "a job file that is not there" bad 66 "nothing.yaml" nothing.yaml
 ok "a model file that is not there" bad 66 "nothing.json" "$examples/softmax/job.yaml" --set model=nothing.json
 echo '{"class_name": "Sequential", "config": {"layers": [{"class_name": "Dens"}]}}' >bad.json
 ok "a model with an unknown layer" bad 65 'bad.json' "$examples/softmax/job.yaml" --set model=bad.json
+ok "weights that are not there" bad 66 "nothing.safetensors" "$examples/softmax/job.yaml" --set weights=nothing.safetensors
+ok "an output that cannot be written" bad 66 "nowhere/o" "$examples/softmax/job.yaml" --set output=nowhere/o.safetensors
+ok "a summary that cannot be written" bad 66 "nowhere/s" "$examples/softmax/job.yaml" --summary nowhere/s.json
+ok "an output that is a folder" bad 65 "folder" "$examples/softmax/job.yaml" --set output=/tmp
 ok "data that is not there" bad 66 "nowhere" "$examples/softmax/job.yaml" --set data.kind=idx --set data.path=nowhere
 ok "a strategy that is not there" bad 65 "mirrored" "$examples/softmax/job.yaml" --set strategy.name=mirrored
 

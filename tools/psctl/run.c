@@ -163,7 +163,10 @@ static enum ps_code check_job(struct run *run, struct ps_error *e)
     }
     if (run->min_workers == 0)
         run->min_workers = (long)job->min_workers;
+    enum ps_code code = ps_job_check_files(job, run->summary, e);
     ps_job_free(job);
+    if (code)
+        return code;
     if (run->min_workers > run->n_workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s needs %ld workers, and there are to be %ld: give --workers",
                        run->file, run->min_workers, run->n_workers);

@@ -8,6 +8,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "workerd/job/progress.h"
+#include "workerd/job/summary.h"
 
 struct loop {
     struct wk_run *run;
@@ -178,7 +179,8 @@ static enum ps_code end_epoch(struct loop *l, bool last, struct ps_error *e)
 static enum ps_code train_all(struct loop *l, struct ps_error *e)
 {
     const struct ps_job *job = l->run->env.job;
-    uint64_t epoch = l->run->strategy->first_epoch(l->run->state);
+    bool late;
+    uint64_t epoch = l->run->strategy->first_epoch(l->run->state, &late);
     for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
         wk_progress_epoch_begin(&l->progress, epoch);
         if (train_epoch(l, epoch, e))
@@ -186,18 +188,36 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
         if (!l->drained && end_epoch(l, epoch + 1 == job->epochs || is_enough(l), e))
             return e->code;
     }
+    // The others may be over the end already, where they do not wait for it any more.
+    l->drained |= late && l->trained == 0;
+    return PS_OK;
+}
+
+static enum ps_code write_results(struct loop *l, struct ps_error *e)
+{
+    struct wk_run *run = l->run;
+    if (run->strategy->refresh(run->state, e) || evaluate(run, e))
+        return e->code;
+    wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
+    if (wk_save_weights(run, e) || (run->summary && wk_save_summary(run, e)))
+        return e->code;
     return PS_OK;
 }
 
 static enum ps_code finish(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
+    enum wk_writer writer = WK_ANOTHER;
+    bool written = false;
     if (run->strategy->finish(run->state, &run->history, e))
         return ps_error_prefix(e, "after the last step");
-    run->chief = run->strategy->is_chief(run->state);
-    if (run->chief && evaluate(run, e))
-        return e->code;
-    wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
+    while (writer != WK_NOBODY) {
+        if (run->strategy->elect(run->state, written, &writer, e))
+            return ps_error_prefix(e, "while the results are written");
+        if (writer == WK_SELF && write_results(l, e))
+            return e->code;
+        written |= writer == WK_SELF;
+    }
     return PS_OK;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The step loop of one worker: epochs of steps, each a batch, a forward and a backward pass, with the weights before
-// and the gradients after left to the strategy; evaluation by the chief.
+// and the gradients after left to the strategy; evaluation and the results by one of them.
 //
 // Receives from: main. Hands to: strategy, data, nn. Threads: one, which owns the replica.
 #ifndef WK_LOOP_H
@@ -17,6 +17,7 @@ struct wk_run {
     const struct wk_strategy *strategy;
     void *state;
     struct wk_data *data;
+    const char *summary;                // where it is written, too; may be NULL
     bool quiet;                         // no progress on stdout
     uint64_t started;                   // ns, ps_now(): when whoever started this run did
     const volatile sig_atomic_t *stop;  // not 0: a signal that asks to stop after the step
@@ -26,8 +27,7 @@ struct wk_run {
     double test_loss, test_accuracy;  // NaN where there is no test split
     double train_seconds;             // in steps; evaluation and waiting for the end left out
     double seconds_to_first_step;
-    bool chief;
-    bool drained;  // it was asked to leave: it has no results
+    bool drained;  // it was asked to leave, or came too late to train anything: the results are the others'
 };
 
 // CANCELLED: a signal came. Otherwise the first error, whose text names the step.

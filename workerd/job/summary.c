@@ -61,10 +61,10 @@ static json_t *summarize(const struct wk_run *run)
     return s;
 }
 
-enum ps_code wk_save_summary(const struct wk_run *run, const char *path, struct ps_error *e)
+enum ps_code wk_save_summary(const struct wk_run *run, struct ps_error *e)
 {
     json_t *s = summarize(run);
-    int failed = json_dump_file(s, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    int failed = json_dump_file(s, run->summary, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(s);
-    return failed ? ps_fail(e, PS_NOT_FOUND, "%s: the summary cannot be written", path) : PS_OK;
+    return failed ? ps_fail(e, PS_NOT_FOUND, "%s: the summary cannot be written", run->summary) : PS_OK;
 }

@@ -8,6 +8,7 @@
 
 // The replica's parameters as a safetensors file at job->output.
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e);
-enum ps_code wk_save_summary(const struct wk_run *run, const char *path, struct ps_error *e);
+// At run->summary.
+enum ps_code wk_save_summary(const struct wk_run *run, struct ps_error *e);
 
 #endif

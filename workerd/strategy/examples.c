@@ -23,11 +23,11 @@ static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epo
     bool sync = s->update == PSC_SYNC;
     uint64_t batch = (uint64_t)job->batch_size;
     psc_error error;
-    if (wk_flush(s, e) || wk_settle(s, &s->push, &s->push_result, e))
+    if (wk_flush(s, e) || wk_settle(&s->push, &s->push_result, e))
         return e->code;
     if (sync && s->pull) {
         psc_result r;
-        if (wk_settle(s, &s->pull, &r, e))
+        if (wk_settle(&s->pull, &r, e))
             return e->code;
         s->closed = r.round;
     }
@@ -62,12 +62,21 @@ static void take_batch(struct wk_parameter_server_state *s, struct wk_work *work
     work->rows = (int)(left < batch ? left : batch);
 }
 
+// Before this worker leaves: its last push counts, and a range that it has trained is told so by asking for another,
+// which comes back as it is.
+static enum ps_code end_share(struct wk_parameter_server_state *s, uint64_t epoch, struct ps_error *e)
+{
+    if (s->update != PSC_SYNC && s->share.count)
+        return next_share(s, epoch, e);
+    return wk_flush(s, e) || wk_settle(&s->push, &s->push_result, e) ? e->code : PS_OK;
+}
+
 enum wk_next wk_examples_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
     // What is left of a sync share others take over, to the batch; a range that is handed back is trained again.
     if (psc_is_draining(s->client) && (s->update == PSC_SYNC || is_used_up(s)))
-        return idle ? WK_DRAINED : WK_LATER;
+        return !idle ? WK_LATER : end_share(s, epoch, e) ? WK_FAILED : WK_DRAINED;
     if (is_used_up(s)) {
         if (!idle)
             return WK_LATER;

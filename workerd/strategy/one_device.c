@@ -68,9 +68,10 @@ static enum ps_code one_device_open(const struct wk_env *env, void **state, stru
     return PS_OK;
 }
 
-static uint64_t one_device_first_epoch(void *state)
+static uint64_t one_device_first_epoch(void *state, bool *late)
 {
     (void)state;
+    *late = false;
     return 0;
 }
 
@@ -163,6 +164,14 @@ static enum ps_code one_device_finish(void *state, struct wk_history *history, s
     return PS_OK;
 }
 
+static enum ps_code one_device_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)
+{
+    (void)state;
+    (void)e;
+    *writer = written ? WK_NOBODY : WK_SELF;
+    return PS_OK;
+}
+
 static bool one_device_is_chief(void *state)
 {
     (void)state;
@@ -186,6 +195,7 @@ const struct wk_strategy wk_one_device = {
     .end_step = one_device_end_step,
     .refresh = one_device_refresh,
     .finish = one_device_finish,
+    .elect = one_device_elect,
     .is_chief = one_device_is_chief,
     .report = one_device_report,
     .close = one_device_close,

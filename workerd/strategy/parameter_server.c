@@ -103,7 +103,7 @@ static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct
 {
     psc_error error;
     bool resumed = false;
-    if (s->env->rank == 0) {
+    if (s->env->rank == 0 && !psc_is_late(s->client)) {
         if (declare(s, &resumed, e) || put_initial(s, resumed, e))
             return e->code;
     } else if (psc_attach(s->client, &error)) {
@@ -158,8 +158,8 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
         s->gradients[i] = (psc_tensor){p->name, nn_replica_grad(env->replica, i), p->count, PSC_FLOAT32};
     }
     s->pushed = env->job->n_push > 1 ? new_sums(s) : s->gradients;
-    // All of them, though one puts them: what is wrong with them ends every worker before the job begins.
-    if (wk_init_weights(env, e) || connect_cluster(s, e) || agree_on_weights(s, e)) {
+    // Before anything is opened: with weights that cannot be had no job begins.
+    if ((env->rank == 0 && wk_init_weights(env, e)) || connect_cluster(s, e) || agree_on_weights(s, e)) {
         parameter_server_close(s, e->text);
         return e->code;
     }
@@ -167,21 +167,18 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     return PS_OK;
 }
 
-static uint64_t parameter_server_first_epoch(void *state)
+static uint64_t parameter_server_first_epoch(void *state, bool *late)
 {
     struct wk_parameter_server_state *s = state;
-    return psc_is_late(s->client) ? psc_data_epoch(s->client) : 0;
+    *late = psc_is_late(s->client);
+    return *late ? psc_data_epoch(s->client) : 0;
 }
 
-enum ps_code wk_settle(struct wk_parameter_server_state *s, psc_op **op, psc_result *result, struct ps_error *e)
+enum ps_code wk_settle(psc_op **op, psc_result *result, struct ps_error *e)
 {
-    enum { LOOK_MS = 200 };
     psc_error error;
     if (!*op)
         return PS_OK;
-    while (!psc_done(*op, LOOK_MS))
-        if (*s->env->stop)
-            return ps_fail(e, PS_CANCELLED, "stopped by signal %d", (int)*s->env->stop);
     psc_code code = psc_wait(*op, result, &error);
     *op = NULL;
     return code ? wk_take_error(&error, e) : PS_OK;
@@ -192,7 +189,7 @@ static enum ps_code settle_pull(struct wk_parameter_server_state *s, struct ps_e
     psc_result r;
     if (!s->pull)
         return PS_OK;
-    if (wk_settle(s, &s->pull, &r, e))
+    if (wk_settle(&s->pull, &r, e))
         return e->code;
     if (r.version == 0)
         return ps_fail(e, PS_ABORTED, "the weights have no values: who opened the job ended before it had put them");
@@ -203,7 +200,7 @@ static enum ps_code settle_pull(struct wk_parameter_server_state *s, struct ps_e
 
 static enum ps_code settle(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    return wk_settle(s, &s->push, &s->push_result, e) || settle_pull(s, e) ? e->code : PS_OK;
+    return wk_settle(&s->push, &s->push_result, e) || settle_pull(s, e) ? e->code : PS_OK;
 }
 
 // ---- steps --------------------------------------------------------------------------------------------------------
@@ -223,7 +220,7 @@ static bool is_due(uint64_t step, int every)
 static enum ps_code pull_in_bounds(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
 {
     psc_error error;
-    if (wk_settle(s, &s->push, &s->push_result, e))
+    if (wk_settle(&s->push, &s->push_result, e))
         return e->code;
     if (psc_clock(s->client, step, true, NULL, NULL, &error))
         return wk_take_error(&error, e);
@@ -323,7 +320,7 @@ enum ps_code wk_flush(struct wk_parameter_server_state *s, struct ps_error *e)
         return PS_OK;
     start_push(s, s->summed_examples);
     s->summed = s->summed_examples = 0;
-    return wk_settle(s, &s->push, &s->push_result, e);
+    return wk_settle(&s->push, &s->push_result, e);
 }
 
 static enum ps_code parameter_server_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
@@ -375,9 +372,21 @@ static enum ps_code parameter_server_finish(void *state, struct wk_history *hist
 {
     struct wk_parameter_server_state *s = state;
     bool in_step = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
-    if (wk_flush(s, e) || settle(s, e) || wk_history_join(s->client, in_step, history, e) || barrier(s, "finish", e))
-        return e->code;
-    return psc_is_chief(s->client) ? parameter_server_refresh(s, e) : PS_OK;
+    return wk_flush(s, e) || settle(s, e) ? e->code : wk_history_join(s->client, in_step, history, e);
+}
+
+// The lowest rank of those who have come this far: what heartbeats told may be of the past. Less than any rank, and the
+// end of it, is who has written.
+static enum ps_code parameter_server_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    const int64_t self = s->env->rank, done = -1;
+    int64_t least = written ? done : self;
+    psc_error error;
+    if (psc_reduce(s->client, "writer", PSC_MIN, PSC_INT64, &least, 1, NULL, &error))
+        return wk_take_error(&error, e);
+    *writer = least == done ? WK_NOBODY : least == self ? WK_SELF : WK_ANOTHER;
+    return PS_OK;
 }
 
 static void parameter_server_report(void *state, uint64_t step, double images_per_second, double loss)
@@ -395,6 +404,7 @@ const struct wk_strategy wk_parameter_server = {
     .end_step = parameter_server_end_step,
     .refresh = parameter_server_refresh,
     .finish = parameter_server_finish,
+    .elect = parameter_server_elect,
     .is_chief = parameter_server_is_chief,
     .report = parameter_server_report,
     .close = parameter_server_close,

@@ -32,7 +32,7 @@ struct wk_parameter_server_state {
 };
 
 // Waits for one of the operations under way. A signal ends the waiting, not the operation: that ends with the client.
-enum ps_code wk_settle(struct wk_parameter_server_state *s, psc_op **op, psc_result *result, struct ps_error *e);
+enum ps_code wk_settle(psc_op **op, psc_result *result, struct ps_error *e);
 // Sends what has been added up and not pushed yet, and waits for it.
 enum ps_code wk_flush(struct wk_parameter_server_state *s, struct ps_error *e);
 

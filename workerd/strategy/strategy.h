@@ -3,9 +3,9 @@
 // Where the variables live and how replicas agree on them: one table of functions per strategy. The step loop
 // (workerd/job/loop.c) does not know which one runs:
 //
-//     open -> [ next -> begin_step -> (forward, backward) -> end_step ]* -> finish -> close
+//     open -> [ next -> begin_step -> (forward, backward) -> end_step ]* -> finish -> elect* -> close
 //
-// A worker that is asked to leave (WK_DRAINED) goes from next to close.
+// A worker that is asked to leave (WK_DRAINED) goes from next to close, and so does one that came when nothing was left.
 //
 // Receives from: the step loop. Hands to: libclient, or the rules of common/. Threads: all functions are called by the
 // thread that owns the replica.
@@ -48,7 +48,13 @@ enum wk_next {
     WK_FAILED
 };
 
-// What all workers together have seen, step by step; known to the chief after finish.
+enum wk_writer {
+    WK_SELF,
+    WK_ANOTHER,
+    WK_NOBODY  // they are written
+};
+
+// What all workers together have seen, step by step; known after finish.
 struct wk_history {
     double *loss;           // [steps] sums over the step's examples
     double *examples;       // [steps]
@@ -60,8 +66,8 @@ struct wk_strategy {
     const char *name;
     // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them).
     enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
-    // Where this worker begins: not at 0 where it comes to a job that has begun.
-    uint64_t (*first_epoch)(void *state);
+    // Where this worker begins: not at 0 where it is late, and comes to a job that has begun.
+    uint64_t (*first_epoch)(void *state, bool *late);
     // Which examples this worker trains next. idle: all it was given before have been trained.
     enum wk_next (*next)(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
     // Weights for the step (wk_work.step) are in the replica when it returns.
@@ -70,10 +76,12 @@ struct wk_strategy {
     enum ps_code (*end_step)(void *state, uint64_t step, int rows, struct ps_error *e);
     // The latest weights, for an evaluation between epochs.
     enum ps_code (*refresh)(void *state, struct ps_error *e);
-    // After the last step: waits for everyone, then the chief has the final weights in its replica, and in *history
-    // (this worker's, on entry) the sums of all.
+    // After the last step: waits for everyone, then *history (this worker's, on entry) has the sums of all.
     enum ps_code (*finish)(void *state, struct wk_history *history, struct ps_error *e);
-    bool (*is_chief)(void *state);
+    // Who writes the results? Waits for everyone, those too who are writing them: whoever fails or dies at that is
+    // followed by another. written: this one has done so.
+    enum ps_code (*elect)(void *state, bool written, enum wk_writer *writer, struct ps_error *e);
+    bool (*is_chief)(void *state);  // as far as is known at the moment: for what is shown meanwhile
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
     // reason NULL: done; else why it fails.
     void (*close)(void *state, const char *reason);
