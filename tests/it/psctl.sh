@@ -56,6 +56,7 @@ fits() { # a screen of 80 x 24
 }
 ok "every command's help fits a screen" fits
 ok "help of a command that is not there" fails_with 64 "did you mean drain?" "$psctl" help drian
+ok "what is near nothing" lacks "did you mean" "$psctl" foo
 ok "no command" fails_with 64 "psctl --help lists them" "$psctl"
 
 complete_line() { # WORD ...: what the last of them may become

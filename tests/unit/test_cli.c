@@ -105,6 +105,7 @@ static void says_what_is_wrong(void **state)
     (void)state;
     expect_wrong("--jsn", "psctl x: unknown option --jsn, did you mean --json?\n");
     expect_wrong("job --ouptut=3", "psctl x: unknown option --ouptut=3, did you mean --output?\n");
+    expect_wrong("--upt=3", "psctl x: unknown option --upt=3; psctl x --help lists the known ones\n");
     expect_wrong("--whatever", "psctl x: unknown option --whatever; psctl x --help lists the known ones\n");
     expect_wrong("-q", "psctl x: unknown option -q; psctl x --help lists the known ones\n");
     expect_wrong("--set", "psctl x: --set needs a value\n");
