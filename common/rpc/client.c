@@ -7,6 +7,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/rpc/address.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
@@ -239,6 +240,9 @@ static grpc_arg number(const char *key, int value)
 
 static grpc_channel *channel_create(const char *address)
 {
+    if (!ps_address_fits(address))
+        return grpc_lame_client_channel_create(address, GRPC_STATUS_UNAVAILABLE,
+                                               "its path is too long for a unix socket");
     grpc_arg args[] = {
         number(GRPC_ARG_ENABLE_HTTP_PROXY, 0),  // set on many clusters, and not meant for this
         number(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
