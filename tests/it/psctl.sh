@@ -146,6 +146,7 @@ for c in status jobs "jobs long" shards "vars long" "workers long" waits doctor 
     ok "$c --json" is_json ctl --json $c
 done
 ok "a job that is not there" fails_with 66 "there are: long" ctl status nothing
+ok "a job that is not there, in top" fails_with 66 "there are: long" ctl top --once nothing
 ok "its variables" fails_with 66 "nothing" ctl vars nothing
 two_looks() {
     timeout 3 "$psctl" --ps "$peers" top >looks
@@ -359,6 +360,15 @@ if [ "$PYTHON3" != no ]; then
     ok "waits: all, where an answer has room for two" all_waits
     ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
 fi
+
+# ---- a control task that is dead -------------------------------------------------------------------------------------
+
+kill -KILL "$pid0"
+wait "$pid0" 2>/dev/null
+ok "doctor: a dead control task" fails_with 69 "its control task ps:0 does not answer; its workers are not known" ctl doctor long
+for c in "status long" "jobs long" "top --once long"; do
+    ok "$c: its workers are not known" fails_with 69 '"workers": null' ctl --json $c
+done
 
 # ---- the end of psctl run -----------------------------------------------------------------------------------------
 

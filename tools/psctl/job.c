@@ -63,7 +63,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->state));
     table_cell(t, table_text(jobs_update_name(job->update)));
-    table_cell(t, table_count(job->live_workers));
+    table_cell(t, jobs_live_workers(job));
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));
     table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);

@@ -69,7 +69,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->state));
     table_cell(t, table_text(jobs_update_name(job->update)));
-    table_cell(t, json_integer(job->live_workers));
+    table_cell(t, jobs_live_workers(job));
     table_cell(t, table_count(job->partitions));
     table_cell(t, table_count(job->bytes));
     table_cell(t, job->update == PARAMSERVER__V1__UPDATE__SYNC ? table_count(job->round) : NULL);
