@@ -299,6 +299,15 @@ ok "doctor: nobody listens" fails_with 69 "connection refused" "$psctl" --ps "un
 kill -STOP "$pid1"
 ok "doctor: one that was stopped" fails_with 69 "takes the connection, then does not answer" ctl --timeout 1 doctor
 ok "status: names it, with its address" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 1 status
+ok "top --once: as status" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl top --once
+takes_its_time() { # as long as --timeout says, and one sentence
+    local before=$SECONDS
+    fails_with 75 "no answer to Status within" ctl --timeout 3 status || return 1
+    [ $((SECONDS - before)) -ge 2 ] && lacks "waited" cat "$scratch/said"
+}
+ok "status: waits as long as it was told" takes_its_time
+waits_once() { fails_with 75 "to become 0.125" ctl --timeout 2 set-lr long 0.125 && [ "$(grep -o waited "$scratch/said" | wc -l)" = 1 ]; }
+ok "set-lr: says once how long it waited" waits_once
 kill -CONT "$pid1"
 ok "doctor: and it is well again" eventually says "ok" ctl doctor long
 
@@ -313,7 +322,8 @@ s.serve_forever()
 PY
     children+=($!)
     eventually test -s http.port
-    fails_with 69 "is no gRPC server" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor
+    fails_with 69 "is no gRPC server" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor &&
+        fails_with 69 "what listens there is no gRPC server" "$psctl" --ps "127.0.0.1:$(cat http.port)" status
 }
 [ "$PYTHON3" = no ] || ok "doctor: a web server" not_grpc
 

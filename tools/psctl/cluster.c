@@ -57,7 +57,7 @@ enum ps_code cluster_open(struct cluster *c, const struct target *target, const 
     if (find_spec(target, &opened.spec, &error))
         return from_psc(&error, e);
     opened.timeout_ms = options.timeout_ms;
-    if (psc_connect(opened.spec, &options, &opened.client, &error)) {
+    if (psc__admin_connect(opened.spec, &options, &opened.client, &error)) {
         psc_cluster_free(opened.spec);
         return from_psc(&error, e);
     }
