@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/psctl/cluster.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,35 @@ int cluster_report(const struct answer *answers, size_t n)
         missing = missing || e->code == PS_NOT_FOUND;
     }
     return exit_code;
+}
+
+enum ps_code cluster_check_task(const struct cluster *c, size_t task, const Paramserver__V1__StatusReply *s,
+                                struct ps_error *e)
+{
+    if (s->task == task && s->tasks == c->tasks)
+        return PS_OK;
+    return ps_fail(e, PS_FAILED_PRECONDITION,
+                   "says that it is ps:%" PRIu32 " of %" PRIu32 ", it is listed as ps:%zu of %zu", s->task, s->tasks,
+                   task, c->tasks);
+}
+
+enum ps_code cluster_check(struct cluster *c, struct ps_error *e)
+{
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    struct answer *answers;
+    struct ps_error found;
+    enum ps_code code = PS_OK;
+    cluster_ask(c, PARAMSERVER__V1__METHOD__STATUS, &request.base, &paramserver__v1__status_reply__descriptor,
+                &answers);
+    for (size_t i = 0; i < c->tasks && code == PS_OK; i++) {
+        const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)answers[i].reply;
+        if (status && cluster_check_task(c, i, status, &found))
+            code = ps_fail(e, found.code,
+                           "ps:%zu (%s) %s: the cluster is described differently there, nothing was changed", i,
+                           psc_cluster_address(c->spec, i), found.text);
+    }
+    cluster_answers_free(answers, c->tasks);
+    return code;
 }
 
 const char *cluster_task_state(const struct answer *answer)

@@ -138,12 +138,9 @@ static size_t reference(const struct doctor *d)
 static void check_identity(struct doctor *d, size_t task, const char *name)
 {
     const Status *s = status_of(d, task), *first = status_of(d, reference(d));
-    if (s->task != task)
-        findings_add(&d->findings, VERDICT_WRONG, name, "list the addresses in the order of psd's --task",
-                     "is ps:%" PRIu32 " by its own account, and is listed as ps:%zu", s->task, task);
-    if (s->tasks && s->tasks != d->cluster->tasks)
-        findings_add(&d->findings, VERDICT_WRONG, name, "give every psd, and psctl, the same cluster",
-                     "was told of %" PRIu32 " ps tasks, %zu are listed", s->tasks, d->cluster->tasks);
+    struct ps_error e;
+    if (cluster_check_task(d->cluster, task, s, &e))
+        findings_add(&d->findings, VERDICT_WRONG, name, "give every psd, and psctl, the same cluster", "%s", e.text);
     else if (s->cluster_hash && first->cluster_hash && s->cluster_hash != first->cluster_hash)
         findings_add(&d->findings, VERDICT_WRONG, name, "start every psd with the same addresses, in the same order",
                      "was told of other ps addresses than ps:%zu", reference(d));

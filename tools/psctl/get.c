@@ -158,6 +158,8 @@ static int get(struct cluster *c, const struct call *call, const char *rows, con
 static int put(struct cluster *c, const struct call *call, const char *rows, const char *file, struct value *v)
 {
     struct ps_error e = {0};
+    if (cluster_check(c, &e))
+        return report(&e);
     int exit_code = ask_for_job(c);
     if (exit_code)
         return exit_code;
