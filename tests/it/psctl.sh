@@ -58,6 +58,7 @@ ok "every command's help fits a screen" fits
 ok "help of a command that is not there" fails_with 64 "did you mean drain?" "$psctl" help drian
 ok "what is near nothing" lacks "did you mean" "$psctl" foo
 ok "no command" fails_with 64 "psctl --help lists them" "$psctl"
+ok "help has no options, and does not say so" says "usage: psctl help [COMMAND]" "$psctl" help help
 
 complete_line() { # WORD ...: what the last of them may become
     (
@@ -109,6 +110,12 @@ as_psd_says() {
     [ "$planned" -ge "$asked" ] && [ "$planned" -le $((asked + asked / 50 + 16384)) ]
 }
 ok "plan's number is psd's" as_psd_says
+
+ok "plan asks no cluster" fails_with 64 "--cluster before plan does not go with it" "$psctl" --cluster x plan "${plan_args[@]}"
+ok "run asks no cluster" fails_with 64 "--cluster before run does not go with it" "$psctl" --cluster x run x.yaml
+ok "run shows no tables" fails_with 64 "--json before run does not go with it" "$psctl" --json run x.yaml
+ok "plan does" is_json "$psctl" --json plan "${plan_args[@]}"
+ok "PSCTL_CLUSTER is no option" says "rounds" env PSCTL_CLUSTER=x "$psctl" plan "${plan_args[@]}"
 
 # ---- a cluster of two, and a job on it ----------------------------------------------------------------------------
 

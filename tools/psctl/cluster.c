@@ -36,13 +36,14 @@ static psc_code split_addresses(const char *list, psc_cluster **spec, psc_error 
     return code;
 }
 
-// --ps, or --cluster, or TF_CONFIG, or the psd that is started without being told anything.
+// --ps, or --cluster, or PSCTL_CLUSTER, or TF_CONFIG, or the psd that is started without being told anything.
 static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
 {
     if (target->ps)
         return split_addresses(target->ps, spec, error);
-    psc_code code = psc_cluster_find(target->file, spec, error);
-    return code == PSC_NOT_FOUND && !target->file ? split_addresses(default_address, spec, error) : code;
+    const char *file = target->file ? target->file : getenv("PSCTL_CLUSTER");
+    psc_code code = psc_cluster_find(file, spec, error);
+    return code == PSC_NOT_FOUND && !file ? split_addresses(default_address, spec, error) : code;
 }
 
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e)
