@@ -35,8 +35,11 @@ enum ps_code {
 #undef X
 };
 
-// Exit code of a program whose command line is wrong (EX_USAGE).
+// Exit codes of what is no ps_code: the command line is wrong (EX_USAGE), a file cannot be created (EX_CANTCREAT), an
+// output cannot be written to its end (EX_IOERR).
 #define PS_EXIT_USAGE 64
+#define PS_EXIT_CREATE 73
+#define PS_EXIT_WRITE 74
 
 struct ps_error {
     enum ps_code code;

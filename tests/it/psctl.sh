@@ -95,6 +95,7 @@ ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory
 ok "plan: less is not" fails_with 71 "are missing" "$psctl" plan --memory "$((needed / 11 * 16 - 16))" "${plan_args[@]}"
 ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
 ok "plan: --memory that is none" fails_with 64 "such as 512M" "$psctl" plan --memory much "${plan_args[@]}"
+ok "plan of a folder" fails_with 66 "cannot read $scratch" "$psctl" plan "$scratch"
 
 # What plan says is no less than what psd asks for, and hardly more. A psd refuses a job whose memory it does not have,
 # and names the number.
@@ -232,7 +233,12 @@ ok "put of another dtype" fails_with 65 "type i4, the variable is float32: expec
 ok "put of something else" fails_with 65 "x93NUMPY" ctl put still $kernel "$examples/softmax/job.yaml"
 ok "put of no file" fails_with 66 "nothing.npy" ctl put still $kernel nothing.npy
 unchanged() { ctl get still $kernel two.npy && cmp one.npy two.npy; }
+ok "put of a folder" fails_with 66 "cannot read /tmp: Is a directory" ctl put still $kernel /tmp
 ok "none of which changed anything" unchanged
+no_file() { fails_with "$1" "$2" ctl get still $kernel "$3" && lacks "784" ctl get still $kernel "$3"; }
+ok "get into a folder that is not there" no_file 73 "cannot create /nonexist/k.npy: No such file" /nonexist/k.npy
+ok "get into a folder" no_file 73 "cannot create /tmp: Is a directory" /tmp
+ok "get onto what is full" no_file 74 "cannot write /dev/full: No space left" /dev/full
 ok "rows that are not there" fails_with 65 "0:784" ctl get still $kernel --rows 700:800
 ok "a variable that is not there" fails_with 66 "did you mean $kernel?" ctl get still sequential/dense/kernal
 ok "get to standard output" says NUMPY ctl get still $kernel -o -
