@@ -156,6 +156,29 @@ done
 ok "a job that is not there" fails_with 66 "there are: long" ctl status nothing
 ok "a job that is not there, in top" fails_with 66 "there are: long" ctl top --once nothing
 ok "its variables" fails_with 66 "nothing" ctl vars nothing
+cannot_write() { # CODE COMMAND ...: with nowhere to write to
+    local code=$1 got=0
+    shift
+    for to in /dev/full -; do
+        if [ $to = - ]; then "$@" 2>said >&-; else "$@" 2>said >$to; fi || got=$?
+        cat said
+        [ "$got" = "$code" ] && [ "$(grep -c 'psctl: cannot write standard output' said)" = 1 ] || return 1
+    done
+}
+for c in status jobs "jobs long" doctor "top --once" top "status --json" "get long sequential/dense/kernel" \
+    "get long sequential/dense/kernel -"; do
+    ok "$c: output that cannot be written" cannot_write 74 ctl $c
+done
+ok "help: output that cannot be written" cannot_write 74 "$psctl" help
+ok "plan: output that cannot be written" cannot_write 74 "$psctl" plan "${plan_args[@]}"
+ok "a command's own exit code goes before" cannot_write 66 ctl status nothing
+to_head() { # who has read enough
+    local i
+    for i in $(seq 20); do ctl --json "$1" 2>said | head -n 1 >head.out; done
+    cat said
+    [ ! -s said ]
+}
+ok "who does not read to the end is no error" to_head status
 two_looks() {
     timeout 3 "$psctl" --ps "$peers" top >looks
     head -n 20 looks

@@ -3,10 +3,13 @@
 // psctl: shows and steers a cluster of psd, and runs a whole job on one machine.
 #include "config.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/alloc.h"
 #include "tools/psctl/psctl.h"
@@ -191,9 +194,8 @@ static int check_target(const struct call *call)
     return 0;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    ps_alloc_tune();
     struct call call = {0};
     bool version = false;
     const struct cli_option options[] = {TARGET_OPTIONS(&call.target),
@@ -221,4 +223,30 @@ int main(int argc, char **argv)
     call.argv = argv + first;
     int exit_code = check_target(&call);
     return exit_code ? exit_code : call.command->run(&call);
+}
+
+// What is closed would be the number of the next file or socket that is opened. So it is something that refuses.
+static void open_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return;
+}
+
+// An answer that was not read to its end is none. The command's own code goes before.
+static int end_output(int exit_code)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_code;
+    // A flush before this one may have met the error, and its reason is gone.
+    fprintf(stderr, "psctl: cannot write standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+    return exit_code ? exit_code : PS_EXIT_WRITE;
+}
+
+int main(int argc, char **argv)
+{
+    ps_alloc_tune();
+    open_standard();
+    return end_output(run(argc, argv));
 }
