@@ -135,6 +135,11 @@ worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worke
     worker_pid=$!
     children+=("$worker_pid")
 }
+ok "no jobs" says "no jobs" ctl jobs
+ok "nobody waits" says "nobody waits" ctl waits
+no_words() { ctl --json "$1" | tee said && [ "$(cat said)" = "[]" ]; }
+ok "no jobs --json" no_words jobs
+ok "nobody waits --json" no_words waits
 worker long async --rank 0 --workers 2 --min-workers 1
 worker long async --rank 1 --workers 2 --min-workers 1
 worker1=$worker_pid
@@ -146,6 +151,7 @@ ok "jobs" says "async" ctl jobs
 ok "jobs JOB: its rule" says "learning_rate" ctl jobs long
 ok "shards" says "long" ctl shards
 ok "vars" says "(784, 10)" ctl vars long
+ok "vars --json: trainable is a boolean" says '"trainable": true' ctl vars long --json
 ok "workers" says "live" ctl workers long
 ok "waits" ctl waits
 ok "top --once" says "images/s" ctl top --once

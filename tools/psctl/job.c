@@ -191,10 +191,17 @@ static void show_one(struct cluster *c, const struct jobs *jobs, const char *nam
     table_fini(&job);
 }
 
+static bool all_answered(const struct answer *answers, size_t n)
+{
+    size_t i = 0;
+    while (i < n && answers[i].reply)
+        i++;
+    return i == n;
+}
+
 static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
 {
     struct table t;
-    (void)answers;
     if (only && jobs_find(jobs, only, NULL) == PS_OK) {
         show_one(c, jobs, only, json);
         return;
@@ -202,6 +209,8 @@ static void show(struct cluster *c, const struct answer *answers, const struct j
     jobs_table(&t, jobs, only);
     table_show(&(struct table_part){"jobs", &t, false}, 1, json, stdout);
     table_fini(&t);
+    if (jobs->n == 0 && !only && !json && all_answered(answers, c->tasks))
+        fprintf(stderr, "psctl: no jobs\n");
 }
 
 static int ask(struct cluster *c, struct call *call)
