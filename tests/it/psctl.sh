@@ -437,6 +437,7 @@ ok "doctor: a dead control task" fails_with 69 "its control task ps:0 does not a
 for c in "status long" "jobs long" "top --once long"; do
     ok "$c: its workers are not known" fails_with 69 '"workers": null' ctl --json $c
 done
+ok "jobs: for people, too" fails_with 69 "workers     -" ctl jobs long
 
 # ---- the end of psctl run -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ static const struct table_column job_columns[] = {
     {"name", "job", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
     {"update", "update", TABLE_TEXT},
-    {"workers", "workers", TABLE_COUNT},
+    {"workers", "workers", TABLE_COUNT, .always = true},
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT},
     {"data_epoch", "epoch", TABLE_COUNT},

@@ -26,7 +26,7 @@ static const struct table_column job_columns[] = {
     {"name", "job", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
     {"update", "update", TABLE_TEXT},
-    {"workers", "workers", TABLE_COUNT},
+    {"workers", "workers", TABLE_COUNT, .always = true},
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
     {"round", "round", TABLE_COUNT},
