@@ -56,33 +56,36 @@ int ps_code_exit(enum ps_code code)
     return 70;
 }
 
-// Levenshtein distance of words shorter than 64 bytes; longer ones are never near.
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+// Edit distance of words shorter than 64 bytes, two neighbours in the wrong order being one edit ("optimal string
+// alignment"); longer words are never near.
 static int distance(const char *a, const char *b)
 {
     size_t la = strlen(a), lb = strlen(b);
-    int row[64];
+    int d[64][64];
     if (la >= 64 || lb >= 64)
         return 64;
+    for (size_t i = 0; i <= la; i++)
+        d[i][0] = (int)i;
     for (size_t j = 0; j <= lb; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= la; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
+        d[0][j] = (int)j;
+    for (size_t i = 1; i <= la; i++)
         for (size_t j = 1; j <= lb; j++) {
-            int change = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = row[j] + 1 < row[j - 1] + 1 ? row[j] + 1 : row[j - 1] + 1;
-            if (change < row[j])
-                row[j] = change;
+            d[i][j] = least(d[i - 1][j - 1] + (a[i - 1] != b[j - 1]), least(d[i - 1][j], d[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
         }
-    }
-    return row[lb];
+    return d[la][lb];
 }
 
 const char *ps_nearest(const char *word, const char *const *words, int n)
 {
     const char *best = NULL;
-    int limit = (int)strlen(word) / 3 > 2 ? (int)strlen(word) / 3 : 2;
+    int limit = strlen(word) < 6 ? 1 : (int)strlen(word) / 3;
     for (int i = 0; i < n; i++) {
         int d = words[i] ? distance(word, words[i]) : limit + 1;
         if (d <= limit) {

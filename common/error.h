@@ -35,8 +35,11 @@ enum ps_code {
 #undef X
 };
 
-// Exit code of a program whose command line is wrong (EX_USAGE).
+// Exit codes of what is no ps_code: the command line is wrong (EX_USAGE), a file cannot be created (EX_CANTCREAT), an
+// output cannot be written to its end (EX_IOERR).
 #define PS_EXIT_USAGE 64
+#define PS_EXIT_CREATE 73
+#define PS_EXIT_WRITE 74
 
 struct ps_error {
     enum ps_code code;
@@ -53,7 +56,7 @@ enum ps_code ps_error_prefix(struct ps_error *e, const char *format, ...) __attr
 const char *ps_code_name(enum ps_code code);  // "INVALID_ARGUMENT"
 int ps_code_exit(enum ps_code code);          // the exit code of a program that ends with it
 
-// The entry of words[n] nearest to word (edit distance at most 2, or a third of its length), or NULL: for "did you
+// The entry of words[n] nearest to word (edit distance at most a third of its length, or 1), or NULL: for "did you
 // mean". words may hold NULLs.
 const char *ps_nearest(const char *word, const char *const *words, int n);
 

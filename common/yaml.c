@@ -337,8 +337,7 @@ enum ps_code ps_yaml_parse(const char *text, size_t len, const char *name, struc
 
 static enum ps_code cannot_read(const char *path, struct ps_error *e)
 {
-    enum ps_code code = errno == ENOENT ? PS_NOT_FOUND : errno == EACCES ? PS_PERMISSION_DENIED : PS_INVALID_ARGUMENT;
-    return ps_fail(e, code, "cannot read %s: %s", path, strerror(errno));
+    return ps_fail(e, PS_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
 }
 
 enum ps_code ps_yaml_read_file(const char *path, char **text, size_t *len, struct ps_error *e)

@@ -73,7 +73,7 @@ static void call_fail(struct psc__call *call, enum ps_code code, const char *tex
     if (code == PS_UNAVAILABLE && !call->once)
         ps_fail(&e, code, PSC__TASK " cannot be reached, tried for %.1f s: %s", PSC__TASK_ARGS(call->task), seconds,
                 text);
-    else if (code == PS_DEADLINE_EXCEEDED)
+    else if (code == PS_DEADLINE_EXCEEDED && !call->once)
         ps_fail(&e, code, PSC__TASK ": waited %.1f s %s: %s", PSC__TASK_ARGS(call->task), seconds,
                 call->awaits ? call->awaits : "for an answer", text);
     else

@@ -180,7 +180,9 @@ typedef struct psc_schedule {
 typedef struct psc_declaration {
     const psc_variable *variables;
     size_t n_variables;
-    const char *rule;         // sgd, momentum, adam, assign_add
+    // assign_add, sgd, momentum, nesterov, adagrad, adadelta, rmsprop, rmsprop_momentum, rmsprop_centered, adam, adamw,
+    // ftrl, ema
+    const char *rule;
     const psc_hyper *hypers;  // those not named have Keras's defaults
     size_t n_hypers;
     const char *placement;           // "round_robin", "greedy"; NULL: greedy

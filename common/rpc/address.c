@@ -25,11 +25,16 @@ static enum ps_code refused(const char *address, int error, struct ps_error *e)
 
 // ---- unix ---------------------------------------------------------------------------------------------------------
 
+bool ps_address_fits(const char *address)
+{
+    return strncmp(address, "unix:", 5) != 0 || strlen(address + 5) < sizeof((struct sockaddr_un *)NULL)->sun_path;
+}
+
 static enum ps_code admit_unix(const char *address, const char *path, struct ps_error *e)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     struct stat st;
-    if (!*path || strlen(path) >= sizeof to.sun_path)
+    if (!*path || !ps_address_fits(address))
         return ps_fail(e, PS_INVALID_ARGUMENT, "'%s': expected unix: and a path of 1 to %zu bytes", address,
                        sizeof to.sun_path - 1);
     if (lstat(path, &st) != 0)

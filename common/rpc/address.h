@@ -8,6 +8,9 @@
 
 #include "common/error.h"
 
+// False: a unix socket's path that is longer than one may be, of which the core would complain on stderr in its own way.
+bool ps_address_fits(const char *address);
+
 // Can a server listen here, and may it? Removes a unix socket that nobody listens on any more.
 // INVALID_ARGUMENT: not an address. FAILED_PRECONDITION: other hosts could connect, and insecure is false.
 // ALREADY_EXISTS: someone listens there. PERMISSION_DENIED, UNAVAILABLE: the system refuses it.

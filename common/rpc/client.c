@@ -7,17 +7,31 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/rpc/address.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
 // The core's own sentences end with the cause: "failed to connect to all addresses; last error: ...: Connection refused".
+// What is not the system's word for it is said in ours.
 static const char *cause(const char *details)
 {
+    static const struct {
+        const char *said, *meant;
+    } known[] = {
+        {"", "connection lost"},
+        {"connection attempt timed out before receiving SETTINGS frame",
+         "it takes the connection, then does not answer"},
+        {"Failed parsing HTTP/2", "what listens there is no gRPC server"},
+        {"Trying to connect an http1.x server", "what listens there is no gRPC server"},
+    };
     for (const char *colon; (colon = strstr(details, ": "));)
         details = colon + 2;
-    return *details ? details : "connection lost";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(details, known[i].said) == 0)
+            return known[i].meant;
+    return details;
 }
 
 char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *details)
@@ -237,16 +251,18 @@ static grpc_arg number(const char *key, int value)
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
-static grpc_channel *channel_create(const char *address)
+static grpc_channel *channel_create(const char *address, int attempt_ms)
 {
+    if (!ps_address_fits(address))
+        return grpc_lame_client_channel_create(address, GRPC_STATUS_UNAVAILABLE,
+                                               "its path is too long for a unix socket");
     grpc_arg args[] = {
         number(GRPC_ARG_ENABLE_HTTP_PROXY, 0),  // set on many clusters, and not meant for this
         number(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
         number(GRPC_ARG_ENABLE_RETRIES, 0),  // libclient repeats what may be repeated
         number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
         number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        // An attempt to connect may take 1 s; a task that comes back is found within the next.
-        number(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000),
+        number(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, attempt_ms),  // what an attempt may take, for all its name
         number(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
         number(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
         // A task that is stopped still acknowledges TCP: it is missed after 3 s without an answer to a ping.
@@ -271,6 +287,11 @@ static grpc_call *call_nowhere(struct ps_client *c)
 
 struct ps_client *ps_client_create(const char *const *addresses, size_t n)
 {
+    return ps_client_create_patient(addresses, n, PS_CLIENT_ATTEMPT_MS);
+}
+
+struct ps_client *ps_client_create_patient(const char *const *addresses, size_t n, int attempt_ms)
+{
     struct ps_client *c = ps_alloc(sizeof *c);
     ps_cq_init(&c->cq);
     pthread_mutex_init(&c->lock, NULL);
@@ -282,7 +303,7 @@ struct ps_client *ps_client_create(const char *const *addresses, size_t n)
     c->n_peers = n;
     for (size_t i = 0; i < n; i++) {
         c->peers[i].client = c;
-        c->peers[i].channel = channel_create(addresses[i]);
+        c->peers[i].channel = channel_create(addresses[i], attempt_ms);
     }
     pthread_create(&c->thread, NULL, client_thread, c);
     return c;

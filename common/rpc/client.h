@@ -22,13 +22,18 @@
 
 struct ps_client;
 
+enum { PS_CLIENT_ATTEMPT_MS = 1000 };
+
 // Runs once per call. reply is empty unless code is PS_OK; what is not moved out of it is cleared afterwards. text: the
 // server's sentence, or what became of the connection; which task it was is the caller's to say. Codes made here:
 // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, INVALID_ARGUMENT (a request larger than a message may be).
 typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_rope *reply);
 
-// addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call.
+// addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call. An attempt to
+// connect may take so long that a task that comes back is found within the next second; or attempt_ms, for who makes one
+// attempt alone.
 struct ps_client *ps_client_create(const char *const *addresses, size_t n);
+struct ps_client *ps_client_create_patient(const char *const *addresses, size_t n, int attempt_ms);
 // Ends every call with CANCELLED and drops the timers; returns when the thread has ended and no request's slice is in
 // use any more. (Some seconds later at most: with a peer that has stopped, the core keeps slices whose owners are never
 // told, and the client is not freed.) Not from a callback. Calls that callbacks make meanwhile end the same way. None

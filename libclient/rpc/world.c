@@ -50,7 +50,7 @@ static void world_destroy(void *ctx)
     free(w);
 }
 
-enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum psc_transport transport,
+enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum psc_transport transport, int attempt_ms,
                                   struct psc_world *world, struct ps_error *e)
 {
     if (transport != PSC_STREAM && transport != PSC_UNARY)
@@ -58,7 +58,7 @@ enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum p
     struct rpc_world *w = ps_try_alloc(sizeof *w);
     if (!w)
         return ps_no_memory(e, "the connections");
-    w->client = ps_client_create(addresses, n);
+    w->client = ps_client_create_patient(addresses, n, attempt_ms);
     if (!w->client) {
         free(w);
         return ps_no_memory(e, "the connections");

@@ -11,8 +11,8 @@
 #include "libclient/transport.h"
 
 // PSC_STREAM: the calls that may be records of the gathered stream are, the others are unary. Addresses are copied.
-// INVALID_ARGUMENT: no such transport.
-enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum psc_transport transport,
+// attempt_ms: what an attempt to connect may take. INVALID_ARGUMENT: no such transport.
+enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum psc_transport transport, int attempt_ms,
                                   struct psc_world *world, struct ps_error *e) __attribute__((visibility("hidden")));
 
 #endif

@@ -44,5 +44,7 @@ for address in :7070 7070 127.0.0.1 127.0.0.1: 127.0.0.1:65536 127.0.0.1:-1 "127
     unix: unix-abstract:socket ipv4:0.0.0.0:0 ipv6:[::]:0 dns:///0.0.0.0:0 vsock:2:7070; do
     ok "'$address' is no address" refuses 65 "expected" "$address"
 done
+long=$(printf '%0200d' 0)
+ok "a path that is too long for a socket" refuses 65 "1 to 107 bytes" "unix:/$long"
 ok "a name that is not known" refuses 69 "cannot listen" no-such-host.invalid:0
 ok "one bad address of two is enough" fails_with 78 "--insecure" timeout 10 "$psd" -l "unix:$scratch/one" -l 0.0.0.0:0

@@ -56,7 +56,9 @@ fits() { # a screen of 80 x 24
 }
 ok "every command's help fits a screen" fits
 ok "help of a command that is not there" fails_with 64 "did you mean drain?" "$psctl" help drian
+ok "what is near nothing" lacks "did you mean" "$psctl" foo
 ok "no command" fails_with 64 "psctl --help lists them" "$psctl"
+ok "help has no options, and does not say so" says "usage: psctl help [COMMAND]" "$psctl" help help
 
 complete_line() { # WORD ...: what the last of them may become
     (
@@ -93,6 +95,7 @@ ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory
 ok "plan: less is not" fails_with 71 "are missing" "$psctl" plan --memory "$((needed / 11 * 16 - 16))" "${plan_args[@]}"
 ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
 ok "plan: --memory that is none" fails_with 64 "such as 512M" "$psctl" plan --memory much "${plan_args[@]}"
+ok "plan of a folder" fails_with 66 "cannot read $scratch" "$psctl" plan "$scratch"
 
 # What plan says is no less than what psd asks for, and hardly more. A psd refuses a job whose memory it does not have,
 # and names the number.
@@ -108,6 +111,12 @@ as_psd_says() {
     [ "$planned" -ge "$asked" ] && [ "$planned" -le $((asked + asked / 50 + 16384)) ]
 }
 ok "plan's number is psd's" as_psd_says
+
+ok "plan asks no cluster" fails_with 64 "--cluster before plan does not go with it" "$psctl" --cluster x plan "${plan_args[@]}"
+ok "run asks no cluster" fails_with 64 "--cluster before run does not go with it" "$psctl" --cluster x run x.yaml
+ok "run shows no tables" fails_with 64 "--json before run does not go with it" "$psctl" --json run x.yaml
+ok "plan does" is_json "$psctl" --json plan "${plan_args[@]}"
+ok "PSCTL_CLUSTER is no option" says "rounds" env PSCTL_CLUSTER=x "$psctl" plan "${plan_args[@]}"
 
 # ---- a cluster of two, and a job on it ----------------------------------------------------------------------------
 
@@ -126,6 +135,11 @@ worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worke
     worker_pid=$!
     children+=("$worker_pid")
 }
+ok "no jobs" says "no jobs" ctl jobs
+ok "nobody waits" says "nobody waits" ctl waits
+no_words() { ctl --json "$1" | tee said && [ "$(cat said)" = "[]" ]; }
+ok "no jobs --json" no_words jobs
+ok "nobody waits --json" no_words waits
 worker long async --rank 0 --workers 2 --min-workers 1
 worker long async --rank 1 --workers 2 --min-workers 1
 worker1=$worker_pid
@@ -137,6 +151,7 @@ ok "jobs" says "async" ctl jobs
 ok "jobs JOB: its rule" says "learning_rate" ctl jobs long
 ok "shards" says "long" ctl shards
 ok "vars" says "(784, 10)" ctl vars long
+ok "vars --json: trainable is a boolean" says '"trainable": true' ctl vars long --json
 ok "workers" says "live" ctl workers long
 ok "waits" ctl waits
 ok "top --once" says "images/s" ctl top --once
@@ -145,7 +160,31 @@ for c in status jobs "jobs long" shards "vars long" "workers long" waits doctor 
     ok "$c --json" is_json ctl --json $c
 done
 ok "a job that is not there" fails_with 66 "there are: long" ctl status nothing
+ok "a job that is not there, in top" fails_with 66 "there are: long" ctl top --once nothing
 ok "its variables" fails_with 66 "nothing" ctl vars nothing
+cannot_write() { # CODE COMMAND ...: with nowhere to write to
+    local code=$1 got=0
+    shift
+    for to in /dev/full -; do
+        if [ $to = - ]; then "$@" 2>said >&-; else "$@" 2>said >$to; fi || got=$?
+        cat said
+        [ "$got" = "$code" ] && [ "$(grep -c 'psctl: cannot write standard output' said)" = 1 ] || return 1
+    done
+}
+for c in status jobs "jobs long" doctor "top --once" top "status --json" "get long sequential/dense/kernel" \
+    "get long sequential/dense/kernel -"; do
+    ok "$c: output that cannot be written" cannot_write 74 ctl $c
+done
+ok "help: output that cannot be written" cannot_write 74 "$psctl" help
+ok "plan: output that cannot be written" cannot_write 74 "$psctl" plan "${plan_args[@]}"
+ok "a command's own exit code goes before" cannot_write 66 ctl status nothing
+to_head() { # who has read enough
+    local i
+    for i in $(seq 20); do ctl --json "$1" 2>said | head -n 1 >head.out; done
+    cat said
+    [ ! -s said ]
+}
+ok "who does not read to the end is no error" to_head status
 two_looks() {
     timeout 3 "$psctl" --ps "$peers" top >looks
     head -n 20 looks
@@ -223,7 +262,12 @@ ok "put of another dtype" fails_with 65 "type i4, the variable is float32: expec
 ok "put of something else" fails_with 65 "x93NUMPY" ctl put still $kernel "$examples/softmax/job.yaml"
 ok "put of no file" fails_with 66 "nothing.npy" ctl put still $kernel nothing.npy
 unchanged() { ctl get still $kernel two.npy && cmp one.npy two.npy; }
+ok "put of a folder" fails_with 66 "cannot read /tmp: Is a directory" ctl put still $kernel /tmp
 ok "none of which changed anything" unchanged
+no_file() { fails_with "$1" "$2" ctl get still $kernel "$3" && lacks "784" ctl get still $kernel "$3"; }
+ok "get into a folder that is not there" no_file 73 "cannot create /nonexist/k.npy: No such file" /nonexist/k.npy
+ok "get into a folder" no_file 73 "cannot create /tmp: Is a directory" /tmp
+ok "get onto what is full" no_file 74 "cannot write /dev/full: No space left" /dev/full
 ok "rows that are not there" fails_with 65 "0:784" ctl get still $kernel --rows 700:800
 ok "a variable that is not there" fails_with 66 "did you mean $kernel?" ctl get still sequential/dense/kernal
 ok "get to standard output" says NUMPY ctl get still $kernel -o -
@@ -278,14 +322,30 @@ ok "a worker is asked to leave" says "draining" ctl drain long worker:1
 ok "and has left" eventually says "left" ctl workers long
 ok "drain --wait of it returns" says "left" ctl drain long worker:1 --wait
 
+# ---- a cluster that is described differently -------------------------------------------------------------------------
+
+# Nothing is changed where the tasks are not those that are listed.
+swapped=unix:$scratch/a1,unix:$scratch/a0
+for c in "drain ps:0" "drain long worker:0" "set-lr long 0.5" "set long learning_rate=0.5" "put still $kernel one.npy" "stop long"; do
+    ok "$c: tasks in another order" fails_with 78 \
+        "ps:0 (unix:$scratch/a1) says that it is ps:1 of 2, it is listed as ps:0 of 2: the cluster is described differently" \
+        "$psctl" --ps "$swapped" $c
+    ok "$c: one task of two" fails_with 78 "says that it is ps:0 of 2, it is listed as ps:0 of 1" "$psctl" --ps "unix:$scratch/a0" $c
+done
+unchanged_all() {
+    lacks draining ctl status && ! ctl workers long | grep "^ *0 .*yes" && ! ctl jobs long | grep "learning_rate *0.5" &&
+        ctl status long
+}
+ok "and nothing was changed" unchanged_all
+
 # ---- doctor -------------------------------------------------------------------------------------------------------
 
-ok "doctor: tasks in another order" fails_with 78 "is ps:1 by its own account, and is listed as ps:0" \
+ok "doctor: tasks in another order" fails_with 78 "says that it is ps:1 of 2, it is listed as ps:0 of 2" \
     "$psctl" --ps "unix:$scratch/a1,unix:$scratch/a0" doctor
-ok "doctor: fewer tasks than they were told of" fails_with 78 "was told of 2 ps tasks, 1 are listed" \
+ok "doctor: fewer tasks than they were told of" fails_with 78 "says that it is ps:0 of 2, it is listed as ps:0 of 1" \
     "$psctl" --ps "unix:$scratch/a0" doctor
 ok "doctor: a socket that is not there" fails_with 69 "No such file" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/none" doctor
-ok "doctor: and the other is not hidden by it" grep -q "ps:0 .*was told of\|ok *ps:0" "$scratch/said"
+ok "doctor: and the other is not hidden by it" grep -q "ok *ps:0" "$scratch/said"
 ok "doctor: a name that does not resolve" fails_with 69 "does not resolve" \
     "$psctl" --timeout 2 --ps "unix:$scratch/a0,no-such-host.invalid:7070" doctor
 start_tcp tcp --task 1 --peers "unix:$scratch/a0,unix:$scratch/elsewhere" || exit 1
@@ -297,6 +357,15 @@ ok "doctor: nobody listens" fails_with 69 "connection refused" "$psctl" --ps "un
 kill -STOP "$pid1"
 ok "doctor: one that was stopped" fails_with 69 "takes the connection, then does not answer" ctl --timeout 1 doctor
 ok "status: names it, with its address" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 1 status
+ok "top --once: as status" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl top --once
+takes_its_time() { # as long as --timeout says, and one sentence
+    local before=$SECONDS
+    fails_with 75 "no answer to Status within" ctl --timeout 3 status || return 1
+    [ $((SECONDS - before)) -ge 2 ] && lacks "waited" cat "$scratch/said"
+}
+ok "status: waits as long as it was told" takes_its_time
+waits_once() { fails_with 75 "to become 0.125" ctl --timeout 2 set-lr long 0.125 && [ "$(grep -o waited "$scratch/said" | wc -l)" = 1 ]; }
+ok "set-lr: says once how long it waited" waits_once
 kill -CONT "$pid1"
 ok "doctor: and it is well again" eventually says "ok" ctl doctor long
 
@@ -311,7 +380,8 @@ s.serve_forever()
 PY
     children+=($!)
     eventually test -s http.port
-    fails_with 69 "is no gRPC server" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor
+    fails_with 69 "is no gRPC server" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor &&
+        fails_with 69 "what listens there is no gRPC server" "$psctl" --ps "127.0.0.1:$(cat http.port)" status
 }
 [ "$PYTHON3" = no ] || ok "doctor: a web server" not_grpc
 
@@ -358,6 +428,16 @@ if [ "$PYTHON3" != no ]; then
     ok "waits: all, where an answer has room for two" all_waits
     ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
 fi
+
+# ---- a control task that is dead -------------------------------------------------------------------------------------
+
+kill -KILL "$pid0"
+wait "$pid0" 2>/dev/null
+ok "doctor: a dead control task" fails_with 69 "its control task ps:0 does not answer; its workers are not known" ctl doctor long
+for c in "status long" "jobs long" "top --once long"; do
+    ok "$c: its workers are not known" fails_with 69 '"workers": null' ctl --json $c
+done
+ok "jobs: for people, too" fails_with 69 "workers     -" ctl jobs long
 
 # ---- the end of psctl run -----------------------------------------------------------------------------------------
 

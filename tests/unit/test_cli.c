@@ -105,6 +105,7 @@ static void says_what_is_wrong(void **state)
     (void)state;
     expect_wrong("--jsn", "psctl x: unknown option --jsn, did you mean --json?\n");
     expect_wrong("job --ouptut=3", "psctl x: unknown option --ouptut=3, did you mean --output?\n");
+    expect_wrong("--upt=3", "psctl x: unknown option --upt=3; psctl x --help lists the known ones\n");
     expect_wrong("--whatever", "psctl x: unknown option --whatever; psctl x --help lists the known ones\n");
     expect_wrong("-q", "psctl x: unknown option -q; psctl x --help lists the known ones\n");
     expect_wrong("--set", "psctl x: --set needs a value\n");
@@ -214,10 +215,10 @@ static void npy_that_cannot_be_written_is_an_error(void **state)
     double data[1000] = {0};
     const uint64_t shape[] = {1000};
     const struct npy_array a = {PSC_FLOAT64, shape, 1, 1000, data};
-    assert_int_equal(npy_write("/nowhere/x.npy", &a, &e), PS_INVALID_ARGUMENT);
-    assert_string_equal(e.text, "cannot write /nowhere/x.npy: No such file or directory");
+    assert_int_equal(npy_write("/nowhere/x.npy", &a, &e), PS_EXIT_CREATE);
+    assert_string_equal(e.text, "cannot create /nowhere/x.npy: No such file or directory");
     if (access("/dev/full", W_OK) == 0)
-        assert_int_equal(npy_write("/dev/full", &a, &e), PS_RESOURCE_EXHAUSTED);
+        assert_int_equal(npy_write("/dev/full", &a, &e), PS_EXIT_WRITE);
 }
 
 // Elements of any bits go into a file and come back.
@@ -259,8 +260,8 @@ static void npy_of_strings(void **state)
     }
     npy_elements_free(&again);
     s[2] = (psc_string){"x\0", 2};
-    expect_text(npy_write(path, &there, &e), PS_DATA_LOSS, &e,
-                "element 2 ends in a zero byte, which NumPy's type S does not keep");
+    assert_int_equal(npy_write(path, &there, &e), ps_code_exit(PS_DATA_LOSS));
+    expect_text(e.code, PS_DATA_LOSS, &e, "element 2 ends in a zero byte, which NumPy's type S does not keep");
     unlink(path);
 }
 
@@ -339,6 +340,7 @@ static void npy_that_is_wrong_is_refused(void **state)
         assert_true(data[0] == 1 && data[3] == 4);
     }
     unlink(path);
+    expect_text(npy_read("/tmp", &a, &e), PS_NOT_FOUND, &e, "cannot read /tmp: Is a directory");
     assert_int_equal(npy_read(path, &a, &e), PS_NOT_FOUND);
 }
 

@@ -957,6 +957,55 @@ static void a_stale_socket_is_replaced(void **state)
     assert_int_equal(stat(to.sun_path, &st), 0);
 }
 
+// What there is instead of a server, in words of ours. said: what it says to who connects; NULL: nothing.
+static void no_server(struct pair *p, const char *said, int attempt_ms, uint32_t timeout_ms, enum ps_code code,
+                      const char *expected)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct answer a = {0};
+    const char *address = p->address;
+    strcpy(to.sun_path, address + strlen("unix:"));
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    struct ps_client *c = ps_client_create_patient(&address, 1, attempt_ms);
+    ask(c, false, PUSH, timeout_ms, text("e"), &a);
+    int peer = accept(fd, NULL, NULL);
+    if (said)
+        assert_int_equal(write(peer, said, strlen(said)), strlen(said));
+    await(&a);
+    assert_int_equal(a.code, code);
+    if (!strstr(a.text, expected))
+        fail_msg("'%s' without '%s'", a.text, expected);
+    close_client(c);
+    close(peer);
+    close(fd);
+    unlink(to.sun_path);
+}
+
+static void who_is_no_server_is_said(void **state)
+{
+    struct pair *p = *state;
+    close_server(p);
+    no_server(p, NULL, 300, 10000, PS_UNAVAILABLE, "it takes the connection, then does not answer");
+    no_server(p, NULL, 2000, 500, PS_DEADLINE_EXCEEDED, "within 500 ms");
+    no_server(p, "HTTP/1.1 400 Bad Request\r\n\r\n", 1000, 10000, PS_UNAVAILABLE,
+              "what listens there is no gRPC server");
+}
+
+static void a_path_too_long_is_not_connected_to(void **state)
+{
+    char path[256] = "unix:/tmp/";
+    const char *address = path;
+    struct answer a = {0};
+    (void)state;
+    memset(path + strlen(path), 'a', 200);
+    struct ps_client *c = connect_to(address);
+    assert_int_equal(ask_and_await(c, false, 10000, "e", &a), PS_UNAVAILABLE);
+    assert_string_equal(a.text, "its path is too long for a unix socket");
+    close_client(c);
+}
+
 // ---- what does not speak our language -----------------------------------------------------------------------------
 
 // Enough of HTTP/2 to send any bytes as a message, and to find the status in what comes back: the gRPC core writes
@@ -1354,6 +1403,8 @@ int main(void)
         TEST(timers_run_in_order),
         cmocka_unit_test(only_loopback_without_insecure),
         cmocka_unit_test(bad_addresses_are_refused),
+        TEST(who_is_no_server_is_said),
+        cmocka_unit_test(a_path_too_long_is_not_connected_to),
         TEST(an_address_in_use_is_named),
         TEST(a_stale_socket_is_replaced),
         TEST(a_client_that_does_not_read),

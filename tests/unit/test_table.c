@@ -193,6 +193,25 @@ static void a_flag_that_nobody_has_is_no_column(void **state)
     table_fini(&t);
 }
 
+static void a_column_that_is_always_shown(void **state)
+{
+    (void)state;
+    static const struct table_column always[] = {{"name", "job", TABLE_TEXT},
+                                                 {"workers", "workers", TABLE_COUNT, .always = true}};
+    struct table t;
+    table_init(&t, always, 2);
+    table_row(&t);
+    table_cell(&t, table_text("a"));
+    char *text = shown(&t, false, false), *record = shown(&t, true, false);
+    assert_string_equal(text, "job  workers\n"
+                              "a          -\n");
+    assert_string_equal(record, "job      a\n"
+                                "workers  -\n");
+    free(record);
+    free(text);
+    table_fini(&t);
+}
+
 static void findings_end_with_the_worst(void **state)
 {
     (void)state;
@@ -278,6 +297,7 @@ int main(void)
         cmocka_unit_test(units_change_where_they_should),
         cmocka_unit_test(shares_flags_and_lists_of_texts),
         cmocka_unit_test(a_flag_that_nobody_has_is_no_column),
+        cmocka_unit_test(a_column_that_is_always_shown),
         cmocka_unit_test(findings_end_with_the_worst),
         cmocka_unit_test(a_screen_shows_what_fits),
         cmocka_unit_test(text_from_the_wire_does_not_steer_the_terminal),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/psctl/cluster.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,13 +36,14 @@ static psc_code split_addresses(const char *list, psc_cluster **spec, psc_error 
     return code;
 }
 
-// --ps, or --cluster, or TF_CONFIG, or the psd that is started without being told anything.
+// --ps, or --cluster, or PSCTL_CLUSTER, or TF_CONFIG, or the psd that is started without being told anything.
 static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
 {
     if (target->ps)
         return split_addresses(target->ps, spec, error);
-    psc_code code = psc_cluster_find(target->file, spec, error);
-    return code == PSC_NOT_FOUND && !target->file ? split_addresses(default_address, spec, error) : code;
+    const char *file = target->file ? target->file : getenv("PSCTL_CLUSTER");
+    psc_code code = psc_cluster_find(file, spec, error);
+    return code == PSC_NOT_FOUND && !file ? split_addresses(default_address, spec, error) : code;
 }
 
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e)
@@ -57,7 +59,7 @@ enum ps_code cluster_open(struct cluster *c, const struct target *target, const 
     if (find_spec(target, &opened.spec, &error))
         return from_psc(&error, e);
     opened.timeout_ms = options.timeout_ms;
-    if (psc_connect(opened.spec, &options, &opened.client, &error)) {
+    if (psc__admin_connect(opened.spec, &options, &opened.client, &error)) {
         psc_cluster_free(opened.spec);
         return from_psc(&error, e);
     }
@@ -145,6 +147,35 @@ int cluster_report(const struct answer *answers, size_t n)
         missing = missing || e->code == PS_NOT_FOUND;
     }
     return exit_code;
+}
+
+enum ps_code cluster_check_task(const struct cluster *c, size_t task, const Paramserver__V1__StatusReply *s,
+                                struct ps_error *e)
+{
+    if (s->task == task && s->tasks == c->tasks)
+        return PS_OK;
+    return ps_fail(e, PS_FAILED_PRECONDITION,
+                   "says that it is ps:%" PRIu32 " of %" PRIu32 ", it is listed as ps:%zu of %zu", s->task, s->tasks,
+                   task, c->tasks);
+}
+
+enum ps_code cluster_check(struct cluster *c, struct ps_error *e)
+{
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    struct answer *answers;
+    struct ps_error found;
+    enum ps_code code = PS_OK;
+    cluster_ask(c, PARAMSERVER__V1__METHOD__STATUS, &request.base, &paramserver__v1__status_reply__descriptor,
+                &answers);
+    for (size_t i = 0; i < c->tasks && code == PS_OK; i++) {
+        const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)answers[i].reply;
+        if (status && cluster_check_task(c, i, status, &found))
+            code = ps_fail(e, found.code,
+                           "ps:%zu (%s) %s: the cluster is described differently there, nothing was changed", i,
+                           psc_cluster_address(c->spec, i), found.text);
+    }
+    cluster_answers_free(answers, c->tasks);
+    return code;
 }
 
 const char *cluster_task_state(const struct answer *answer)

@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "libclient/psclient.h"
+#include "proto/paramserver.pb-c.h"
 #include "tools/psctl/psctl.h"
 
 struct cluster {
@@ -41,6 +42,13 @@ void cluster_answers_free(struct answer *answers, size_t n);
 // Names on stderr every task that did not answer; that a job is not there is said once. Returns the exit code of the
 // first error, 0 where there is none.
 int cluster_report(const struct answer *answers, size_t n);
+
+// FAILED_PRECONDITION: by its own account the task is another one than it is listed as here, or one of more or of fewer.
+enum ps_code cluster_check_task(const struct cluster *c, size_t task, const Paramserver__V1__StatusReply *status,
+                                struct ps_error *e);
+// The same of every task that answers, before something is changed: on the wrong task, or on some of them alone, it would
+// do harm. Of those that do not answer the command itself will hear.
+enum ps_code cluster_check(struct cluster *c, struct ps_error *e);
 
 // "up", "draining", "unreachable" or "error"; answers to Status tell the second.
 const char *cluster_task_state(const struct answer *answer);

@@ -138,12 +138,9 @@ static size_t reference(const struct doctor *d)
 static void check_identity(struct doctor *d, size_t task, const char *name)
 {
     const Status *s = status_of(d, task), *first = status_of(d, reference(d));
-    if (s->task != task)
-        findings_add(&d->findings, VERDICT_WRONG, name, "list the addresses in the order of psd's --task",
-                     "is ps:%" PRIu32 " by its own account, and is listed as ps:%zu", s->task, task);
-    if (s->tasks && s->tasks != d->cluster->tasks)
-        findings_add(&d->findings, VERDICT_WRONG, name, "give every psd, and psctl, the same cluster",
-                     "was told of %" PRIu32 " ps tasks, %zu are listed", s->tasks, d->cluster->tasks);
+    struct ps_error e;
+    if (cluster_check_task(d->cluster, task, s, &e))
+        findings_add(&d->findings, VERDICT_WRONG, name, "give every psd, and psctl, the same cluster", "%s", e.text);
     else if (s->cluster_hash && first->cluster_hash && s->cluster_hash != first->cluster_hash)
         findings_add(&d->findings, VERDICT_WRONG, name, "start every psd with the same addresses, in the same order",
                      "was told of other ps addresses than ps:%zu", reference(d));
@@ -312,18 +309,21 @@ static void check_worker(struct doctor *d, const char *job, const Paramserver__V
         findings_add(&d->findings, VERDICT_WARNING, name, NULL, "was asked to leave");
 }
 
-static void check_workers(struct doctor *d, const char *name, const char *job)
+static void check_workers(struct doctor *d, const char *name, const struct job_sum *job)
 {
     Paramserver__V1__WorkersReply *reply;
     struct ps_error e;
-    if (!job_at(d, 0, job))
+    if (!status_of(d, 0))
+        findings_add(&d->findings, VERDICT_UNREACHABLE, name, "see ps:0; where it has ended, the job has too",
+                     "its control task ps:0 does not answer; its workers are not known");
+    if (!job->control)
         return;
-    if (workers_ask(d->cluster, job, &reply, &e)) {
+    if (workers_ask(d->cluster, job->name, &reply, &e)) {
         findings_add(&d->findings, VERDICT_WARNING, name, NULL, "its workers are not known: %s", e.text);
         return;
     }
     for (size_t i = 0; i < reply->n_members; i++)
-        check_worker(d, job, reply->members[i]);
+        check_worker(d, job->name, reply->members[i]);
     ps_msg_free(&reply->base);
 }
 
@@ -339,10 +339,11 @@ static void check_job(struct doctor *d, const struct job_sum *job)
     check_run(d, name, job->name);
     check_plan(d, name, job->name);
     if (!over)
-        check_workers(d, name, job->name);
+        check_workers(d, name, job);
+    uint32_t live = job->control ? job->control->live_workers : 0;
     if (json_array_size(d->findings.table.rows) == before)
-        findings_add(&d->findings, VERDICT_OK, name, NULL, "%.32s, %" PRIu32 " live worker%s", job->state,
-                     job->live_workers, job->live_workers == 1 ? "" : "s");
+        findings_add(&d->findings, VERDICT_OK, name, NULL, "%.32s, %" PRIu32 " live worker%s", job->state, live,
+                     live == 1 ? "" : "s");
 }
 
 // ---- the command --------------------------------------------------------------------------------------------------

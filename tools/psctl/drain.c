@@ -135,7 +135,7 @@ static int run(struct cluster *c, struct drain *d)
         ps_fail(&e, PS_NOT_FOUND, "there is no ps:%" PRIu32 " among %zu ps tasks", d->index, c->tasks);
         return report(&e);
     }
-    if (begin(c, d, &e) || (d->wait && !d->undo && wait_for(c, d, &e)))
+    if (cluster_check(c, &e) || begin(c, d, &e) || (d->wait && !d->undo && wait_for(c, d, &e)))
         return report(&e);
     show(d);
     return 0;

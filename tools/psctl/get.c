@@ -150,14 +150,20 @@ static int get(struct cluster *c, const struct call *call, const char *rows, con
         return exit_code;
     if (value_open(c, call->argv[0], call->argv[1], rows, v, &e) || value_get(c, v, &e))
         return report(&e);
+    if (file && (exit_code = npy_write(file, &v->array, &e))) {
+        report(&e);
+        return exit_code;
+    }
     if (!file || strcmp(file, "-") != 0)
         show(v, call->target.json);
-    return file && npy_write(file, &v->array, &e) ? report(&e) : 0;
+    return 0;
 }
 
 static int put(struct cluster *c, const struct call *call, const char *rows, const char *file, struct value *v)
 {
     struct ps_error e = {0};
+    if (cluster_check(c, &e))
+        return report(&e);
     int exit_code = ask_for_job(c);
     if (exit_code)
         return exit_code;

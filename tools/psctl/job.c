@@ -15,7 +15,7 @@ static const struct table_column job_columns[] = {
     {"name", "job", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
     {"update", "update", TABLE_TEXT},
-    {"workers", "workers", TABLE_COUNT},
+    {"workers", "workers", TABLE_COUNT, .always = true},
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT},
     {"data_epoch", "epoch", TABLE_COUNT},
@@ -63,7 +63,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->state));
     table_cell(t, table_text(jobs_update_name(job->update)));
-    table_cell(t, table_count(job->live_workers));
+    table_cell(t, jobs_live_workers(job));
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));
     table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
@@ -191,10 +191,17 @@ static void show_one(struct cluster *c, const struct jobs *jobs, const char *nam
     table_fini(&job);
 }
 
+static bool all_answered(const struct answer *answers, size_t n)
+{
+    size_t i = 0;
+    while (i < n && answers[i].reply)
+        i++;
+    return i == n;
+}
+
 static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
 {
     struct table t;
-    (void)answers;
     if (only && jobs_find(jobs, only, NULL) == PS_OK) {
         show_one(c, jobs, only, json);
         return;
@@ -202,6 +209,8 @@ static void show(struct cluster *c, const struct answer *answers, const struct j
     jobs_table(&t, jobs, only);
     table_show(&(struct table_part){"jobs", &t, false}, 1, json, stdout);
     table_fini(&t);
+    if (jobs->n == 0 && !only && !json && all_answered(answers, c->tasks))
+        fprintf(stderr, "psctl: no jobs\n");
 }
 
 static int ask(struct cluster *c, struct call *call)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/alloc.h"
-#include "proto/paramserver.pb-c.h"
+#include "tools/psctl/table.h"
 
 static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatus *job)
 {
@@ -23,8 +23,10 @@ static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatu
     return &jobs->v[jobs->n++];
 }
 
-static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job)
+static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job, bool control)
 {
+    if (control)
+        sum->control = job;
     // The tasks are in order, so the state is the control task's; a reason that only another knows is worth
     // showing.
     if (sum->reason[0] == '\0' && job->reason[0] != '\0') {
@@ -33,8 +35,6 @@ static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job)
     }
     if (sum->run_id[0] == '\0')
         sum->run_id = job->run_id;
-    if (job->live_workers > sum->live_workers)
-        sum->live_workers = job->live_workers;
     // 0 also where a task holds nothing that takes part in rounds.
     if (job->round > 0 && job->round < sum->round)
         sum->round = job->round;
@@ -64,7 +64,7 @@ void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
     for (size_t i = 0; i < c->tasks; i++) {
         const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)(*answers)[i].reply;
         for (size_t k = 0; status && k < status->n_jobs; k++)
-            add(sum_of(jobs, status->jobs[k]), status->jobs[k]);
+            add(sum_of(jobs, status->jobs[k]), status->jobs[k], i == 0);
     }
     for (size_t i = 0; i < jobs->n; i++)
         if (jobs->v[i].round == UINT64_MAX)
@@ -82,6 +82,11 @@ enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_erro
             len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", jobs->v[i].name);
     }
     return ps_fail(e, PS_NOT_FOUND, "no job %s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
+}
+
+json_t *jobs_live_workers(const struct job_sum *job)
+{
+    return job->control ? table_count(job->control->live_workers) : NULL;
 }
 
 json_t *jobs_epoch_done(const struct job_sum *job)
@@ -103,17 +108,23 @@ const char *jobs_update_name(int update)
     }
 }
 
+int jobs_report(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only)
+{
+    struct ps_error e;
+    int exit_code = cluster_report(answers, c->tasks);
+    if (exit_code == 0 && only && jobs_find(jobs, only, &e))
+        exit_code = report(&e);
+    return exit_code;
+}
+
 int jobs_show(struct cluster *c, struct call *call, jobs_show_fn show)
 {
     const char *only = call->argc ? call->argv[0] : NULL;
     struct answer *answers;
     struct jobs jobs;
-    struct ps_error e;
     jobs_ask(c, &answers, &jobs);
     show(c, answers, &jobs, only, call->target.json);
-    int exit_code = cluster_report(answers, c->tasks);
-    if (exit_code == 0 && only && jobs_find(&jobs, only, &e))
-        exit_code = report(&e);
+    int exit_code = jobs_report(c, answers, &jobs, only);
     free(jobs.v);
     cluster_answers_free(answers, c->tasks);
     return exit_code;

@@ -8,13 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/paramserver.pb-c.h"
 #include "tools/psctl/cluster.h"
 
 // Strings belong to the answers.
 struct job_sum {
     const char *name, *run_id, *state, *reason;
     int update;
-    uint32_t live_workers;
+    const Paramserver__V1__JobStatus
+        *control;  // as the control task sees it; NULL: it did not answer, or has no such job
     uint64_t partitions, bytes, updates, waiting, duplicates, stale, nonfinite, marks_bytes;
     uint64_t staleness;                            // the greatest that any task has met
     uint64_t data_epoch, examples, examples_done;  // the control task's
@@ -31,15 +33,19 @@ struct jobs {
 void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs);
 // NOT_FOUND names those there are.
 enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_error *e);
+// NULL: the control task alone knows, and has not said.
+json_t *jobs_live_workers(const struct job_sum *job);
 // How much of the epoch is trained, 0 to 1; NULL: not said.
 json_t *jobs_epoch_done(const struct job_sum *job);
 const char *jobs_update_name(int update);
 
+// Names on stderr every task that did not answer, or else that the job `only` is not there. Returns the exit code.
+int jobs_report(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only);
+
 // Shows what tasks (answers are StatusReply) and jobs are. only: of one job; NULL: all.
 typedef void (*jobs_show_fn)(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
                              bool json);
-// Asks every task for its status and shows it. Returns the exit code: that of a task which did not answer, or of a job
-// which nobody knows.
+// Asks every task for its status, shows it and reports. Returns the exit code.
 int jobs_show(struct cluster *c, struct call *call, jobs_show_fn show);
 
 #endif

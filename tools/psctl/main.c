@@ -3,10 +3,13 @@
 // psctl: shows and steers a cluster of psd, and runs a whole job on one machine.
 #include "config.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/alloc.h"
 #include "tools/psctl/psctl.h"
@@ -21,7 +24,7 @@ static const struct command commands[] = {
      "  --keep-dir       leave the directory of sockets and say where it is\n"
      "JOB is a job's YAML file. A job whose strategy is one_device runs in one\n"
      "workerd, without psd. Exit code 0: the job has finished; others: psctl(1).\n",
-     command_run, true},
+     command_run, TAKES_NONE},
     {"plan", "JOB", 1, 1, "what would lie where and need how much memory",
      "  --ps N           ps tasks (2)\n"
      "  --workers M      workers (2)\n"
@@ -32,49 +35,49 @@ static const struct command commands[] = {
      "JOB is a job's YAML file. rounds: the gradients that an open round of a sync\n"
      "job holds. marks: what is kept so that nothing is applied twice, once each\n"
      "worker has pushed to every block.\n",
-     command_plan, true},
-    {"status", "[JOB]", 0, 1, "the ps tasks and the jobs they serve", NULL, command_status, false},
-    {"jobs", "[JOB]", 0, 1, "jobs with all counts; of one, rule and schedule", NULL, command_jobs, false},
-    {"shards", "[JOB]", 0, 1, "per ps task and job: what it owns, how busy it is", NULL, command_shards, false},
-    {"vars", "JOB", 1, 1, "a job's variables: shape, place, rule, version", NULL, command_vars, false},
-    {"workers", "JOB", 1, 1, "a job's workers: state, step, speed, loss", NULL, command_workers, false},
-    {"waits", "[JOB]", 0, 1, "who waits, for what, for whom, since when", NULL, command_waits, false},
+     command_plan, TAKES_JSON},
+    {"status", "[JOB]", 0, 1, "the ps tasks and the jobs they serve", NULL, command_status, TAKES_CLUSTER},
+    {"jobs", "[JOB]", 0, 1, "jobs with all counts; of one, rule and schedule", NULL, command_jobs, TAKES_CLUSTER},
+    {"shards", "[JOB]", 0, 1, "per ps task and job: what it owns, how busy it is", NULL, command_shards, TAKES_CLUSTER},
+    {"vars", "JOB", 1, 1, "a job's variables: shape, place, rule, version", NULL, command_vars, TAKES_CLUSTER},
+    {"workers", "JOB", 1, 1, "a job's workers: state, step, speed, loss", NULL, command_workers, TAKES_CLUSTER},
+    {"waits", "[JOB]", 0, 1, "who waits, for what, for whom, since when", NULL, command_waits, TAKES_CLUSTER},
     {"top", "[JOB]", 0, 1, "a live screen of tasks, jobs, workers; q quits",
      "  --interval S     seconds between two looks (1)\n"
      "  --once           one look, then end\n"
      "Where standard output is no terminal, looks follow each other as text.\n",
-     command_top, false},
+     command_top, TAKES_CLUSTER},
     {"doctor", "[JOB]", 0, 1, "who is missing, and why; what is wrong; what to do",
      "One line per ps task, job and worker that is not well, with what to do.\n"
      "Exit code 0: all well; 69: something cannot be reached; 78: something is\n"
      "set up wrong; 75: a job has failed.\n",
-     command_doctor, false},
+     command_doctor, TAKES_CLUSTER},
     {"get", "JOB VARIABLE [FILE]", 2, 3, "a variable's value, in short or into a .npy file",
      "  --rows A:B         rows A to B - 1 alone\n"
      "  -o, --output FILE  the same as FILE; - is standard output\n"
      "bfloat16 is written as float32, strings as NumPy's S.\n",
-     command_get, false},
+     command_get, TAKES_CLUSTER},
     {"put", "JOB VARIABLE FILE", 3, 3, "a variable's value from a .npy file",
      "  --rows A:B       rows A to B - 1 alone\n"
      "FILE - is standard input. Its type and shape must be the variable's; slots\n"
      "and steps stay. For bfloat16 it is float32, for strings NumPy's S.\n",
-     command_put, false},
+     command_put, TAKES_CLUSTER},
     {"set-lr", "JOB VALUE", 2, 2, "change a job's learning rate while it runs",
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "Shows, for every ps task, from which round on it holds.\n",
-     command_set_lr, false},
+     command_set_lr, TAKES_CLUSTER},
     {"set", "JOB NAME=VALUE", 2, 2, "change any hyperparameter while it runs",
      "  --round N        in that round of a sync job; else the next that is possible\n"
      "psctl jobs JOB lists the names.\n",
-     command_set, false},
+     command_set, TAKES_CLUSTER},
     {"drain", "ps:N | JOB worker:R", 1, 2, "before maintenance: take no new jobs; ask to leave",
      "  --undo           take that back\n"
      "  --wait           until nothing runs there any more, or the worker has left\n"
      "  --wait-max S     at most so long (3600)\n"
      "Running jobs go on. A worker leaves after its step.\n",
-     command_drain, false},
-    {"stop", "JOB", 1, 1, "end a job and forget its variables", NULL, command_stop, false},
-    {"help", "[COMMAND]", 0, 1, "this text, or a command's own", NULL, command_help, true},
+     command_drain, TAKES_CLUSTER},
+    {"stop", "JOB", 1, 1, "end a job and forget its variables", NULL, command_stop, TAKES_CLUSTER},
+    {"help", "[COMMAND]", 0, 1, "this text, or a command's own", NULL, command_help, TAKES_NONE},
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -98,7 +101,8 @@ static void help(void)
 
 static void command_usage(const struct command *command, char *to, size_t size)
 {
-    snprintf(to, size, "psctl %s [OPTIONS] %s", command->name, command->operands);
+    bool options = command->help || command->takes != TAKES_NONE;
+    snprintf(to, size, "psctl %s %s%s", command->name, options ? "[OPTIONS] " : "", command->operands);
 }
 
 static void show_help(const struct command *command)
@@ -106,7 +110,7 @@ static void show_help(const struct command *command)
     char usage[128];
     command_usage(command, usage, sizeof usage);
     printf("usage: %s\n%s.\n\n%s%s", usage, command->summary, command->help ? command->help : "",
-           command->local ? "" : cluster_help);
+           command->takes == TAKES_CLUSTER ? cluster_help : "");
 }
 
 bool call_parse(struct call *call, const struct cli_option *options, size_t n, int *exit_code)
@@ -177,10 +181,22 @@ int command_help(struct call *call)
     return 0;
 }
 
-int main(int argc, char **argv)
+// Options before a command that would not look at them.
+static int check_target(const struct call *call)
 {
-    ps_alloc_tune();
-    struct call call = {.target = {.file = getenv("PSCTL_CLUSTER")}};
+    const struct target *t = &call->target;
+    const struct command *command = call->command;
+    const char *stray = t->file ? "cluster" : t->ps ? "ps" : t->timeout ? "timeout" : NULL;
+    if (stray && command->takes != TAKES_CLUSTER)
+        return call_wrong(call, "--%s before %s does not go with it: it asks no cluster", stray, command->name);
+    if (t->json && command->takes == TAKES_NONE)
+        return call_wrong(call, "--json before %s does not go with it: it shows no tables", command->name);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct call call = {0};
     bool version = false;
     const struct cli_option options[] = {TARGET_OPTIONS(&call.target),
                                          {.name = "version", .letter = 'V', .flag = &version}};
@@ -205,5 +221,32 @@ int main(int argc, char **argv)
         return PS_EXIT_USAGE;
     call.argc = argc - first;
     call.argv = argv + first;
-    return call.command->run(&call);
+    int exit_code = check_target(&call);
+    return exit_code ? exit_code : call.command->run(&call);
+}
+
+// What is closed would be the number of the next file or socket that is opened. So it is something that refuses.
+static void open_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return;
+}
+
+// An answer that was not read to its end is none. The command's own code goes before.
+static int end_output(int exit_code)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_code;
+    // A flush before this one may have met the error, and its reason is gone.
+    fprintf(stderr, "psctl: cannot write standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+    return exit_code ? exit_code : PS_EXIT_WRITE;
+}
+
+int main(int argc, char **argv)
+{
+    ps_alloc_tune();
+    open_standard();
+    return end_output(run(argc, argv));
 }

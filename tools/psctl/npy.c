@@ -140,34 +140,43 @@ static void write_elements(const struct npy_array *a, size_t width, FILE *file)
     }
 }
 
-enum ps_code npy_write(const char *path, const struct npy_array *a, struct ps_error *e)
+static void write_all(const struct npy_array *a, size_t width, FILE *file)
 {
     char head[PS_NPY_HEADER_MAX], type[DESCR_MAX];
-    size_t width = 0;
-    if (a->dtype == PSC_STRING && string_width(a, &width, e))
-        return e->code;
     if (a->dtype == PSC_STRING)
         snprintf(type, sizeof type, "|S%zu", width);
     else
         snprintf(type, sizeof type, "%s", descr(a->dtype));
-    bool to_stdout = strcmp(path, "-") == 0;
-    FILE *file = to_stdout ? stdout : fopen(path, "wb");
-    if (!file)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "cannot write %s: %s", path, strerror(errno));
     fwrite(head, 1, ps_npy_header(type, a->shape, a->rank, head), file);
     write_elements(a, width, file);
+}
+
+int npy_write(const char *path, const struct npy_array *a, struct ps_error *e)
+{
+    size_t width = 0;
+    struct stat st;
+    if (a->dtype == PSC_STRING && string_width(a, &width, e))
+        return ps_code_exit(e->code);
+    if (strcmp(path, "-") == 0) {
+        write_all(a, width, stdout);
+        return 0;
+    }
+    FILE *file = fopen(path, "wb");
+    if (!file) {
+        ps_fail(e, PS_UNAVAILABLE, "cannot create %s: %s", path, strerror(errno));
+        return PS_EXIT_CREATE;
+    }
+    write_all(a, width, file);
     bool failed = fflush(file) != 0 || ferror(file);
     int error = errno;
-    struct stat st;
-    bool removable = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode) && !to_stdout;
-    if (!to_stdout)
-        fclose(file);
+    bool removable = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode);
+    fclose(file);
     if (!failed)
-        return PS_OK;
+        return 0;
     if (removable)
         remove(path);
-    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot write %s: %s", to_stdout ? "standard output" : path,
-                   strerror(error));
+    ps_fail(e, PS_UNAVAILABLE, "cannot write %s: %s", path, strerror(error));
+    return PS_EXIT_WRITE;
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------
@@ -179,8 +188,7 @@ static enum ps_code read_all(const char *path, uint8_t **bytes, size_t *size, st
     size_t have = 0, room = 1 << 16, got;
     uint8_t *to = NULL;
     if (!file)
-        return ps_fail(e, errno == EACCES ? PS_PERMISSION_DENIED : PS_NOT_FOUND, "cannot read %s: %s", path,
-                       strerror(errno));
+        return ps_fail(e, PS_NOT_FOUND, "cannot read %s: %s", path, strerror(errno));
     do {
         uint8_t *more = ps_try_realloc(to, room);
         if (!more)
@@ -190,13 +198,13 @@ static enum ps_code read_all(const char *path, uint8_t **bytes, size_t *size, st
         have += got;
         room *= 2;
     } while (have == room / 2);
-    bool complete = feof(file) && !ferror(file);
+    bool complete = feof(file), failed = ferror(file);
     int error = errno;
     if (file != stdin)
         fclose(file);
     if (!complete) {
         free(to);
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot read %s: %s", path, strerror(error));
+        return failed ? ps_fail(e, PS_NOT_FOUND, "cannot read %s: %s", path, strerror(error)) : ps_no_memory(e, path);
     }
     *bytes = to;
     *size = have;

@@ -25,7 +25,7 @@ static const struct table_column variable_columns[] = {
     {"name", "variable", TABLE_TEXT},
     {"dtype", "dtype", TABLE_TEXT},
     {"shape", "shape", TABLE_SHAPE},
-    {"trainable", "trainable", TABLE_TEXT},
+    {"trainable", "trainable", TABLE_FLAG},
     {"tasks", "ps", TABLE_LIST},
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "values", TABLE_BYTES},
@@ -173,7 +173,7 @@ static void variable_row(struct table *t, const struct plan *plan, size_t i)
     table_cell(t, table_text(v->name));
     table_cell(t, table_text(ps_dtype_name((int)v->dtype)));
     table_cell(t, shape);
-    table_cell(t, table_text(v->trainable ? "yes" : "no"));
+    table_cell(t, json_boolean(v->trainable));
     table_cell(t, tasks);
     table_cell(t, table_count(load.partitions));
     memory_cells(t, plan, &load);

@@ -13,7 +13,7 @@
 
 // Which cluster a command is about, and how it answers. Set by options before or after the command's name.
 struct target {
-    const char *file;  // --cluster
+    const char *file;  // --cluster; NULL: $PSCTL_CLUSTER, if it is set
     const char *ps;    // --ps A,B,C
     long timeout;      // --timeout, seconds that an answer may take; 0: not given
     bool json;
@@ -34,6 +34,13 @@ struct call {
     struct target target;
 };
 
+// Which of the options of struct target a command takes.
+enum command_takes {
+    TAKES_NONE,
+    TAKES_JSON,
+    TAKES_CLUSTER,  // all
+};
+
 struct command {
     const char *name;
     const char *operands;           // "JOB VARIABLE"
@@ -41,7 +48,7 @@ struct command {
     const char *summary;            // one line in the list of commands
     const char *help;               // the lines under the usage: options, what is shown
     int (*run)(struct call *call);  // returns the exit code
-    bool local;                     // asks no cluster
+    enum command_takes takes;
 };
 
 int command_run(struct call *call);

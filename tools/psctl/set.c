@@ -87,6 +87,8 @@ static int set(struct cluster *c, const char *job, struct change *change, bool j
     request.name = change->name;
     request.value = change->value;
     request.round = change->round;
+    if (cluster_check(c, &e))
+        return report(&e);
     if (cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__SET_HYPER, &request.base,
                         &paramserver__v1__set_hyper_reply__descriptor, &reply, &e))
         return report(&e);

@@ -26,7 +26,7 @@ static const struct table_column job_columns[] = {
     {"name", "job", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
     {"update", "update", TABLE_TEXT},
-    {"workers", "workers", TABLE_COUNT},
+    {"workers", "workers", TABLE_COUNT, .always = true},
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
     {"round", "round", TABLE_COUNT},
@@ -69,7 +69,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->state));
     table_cell(t, table_text(jobs_update_name(job->update)));
-    table_cell(t, json_integer(job->live_workers));
+    table_cell(t, jobs_live_workers(job));
     table_cell(t, table_count(job->partitions));
     table_cell(t, table_count(job->bytes));
     table_cell(t, job->update == PARAMSERVER__V1__UPDATE__SYNC ? table_count(job->round) : NULL);

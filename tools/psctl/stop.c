@@ -47,6 +47,9 @@ static int ask(struct cluster *c, struct call *call)
 {
     Paramserver__V1__StopJobRequest request = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
     struct answer *answers;
+    struct ps_error e;
+    if (cluster_check(c, &e))
+        return report(&e);
     request.job = call->argv[0];
     cluster_ask(c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, &paramserver__v1__stop_job_reply__descriptor,
                 &answers);

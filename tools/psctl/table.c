@@ -156,6 +156,8 @@ static bool known(const struct table *t, size_t column)
 {
     size_t i;
     json_t *row;
+    if (t->columns[column].always)
+        return json_array_size(t->rows) > 0;
     json_array_foreach(t->rows, i, row)
     {
         const json_t *value = json_array_get(row, column);

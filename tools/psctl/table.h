@@ -26,6 +26,7 @@ struct table_column {
     const char *key;    // in JSON
     const char *title;  // for people
     enum table_type type;
+    bool always;  // is shown where no row knows it, too
 };
 
 struct table {
@@ -47,7 +48,7 @@ void table_cell(struct table *t, json_t *value);
 json_t *table_text(const char *text);
 json_t *table_count(uint64_t n);
 
-// Aligned text. Numbers stand to the right; a column that no row knows is left out.
+// Aligned text. Numbers stand to the right; a column that no row knows is left out, unless it is always shown.
 void table_print(const struct table *t, FILE *to);
 // The first row as "title  value" lines.
 void table_print_record(const struct table *t, FILE *to);

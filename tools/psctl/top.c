@@ -35,7 +35,7 @@ static const struct table_column job_columns[] = {
     {"name", "job", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
     {"update", "update", TABLE_TEXT},
-    {"workers", "workers", TABLE_COUNT},
+    {"workers", "workers", TABLE_COUNT, .always = true},
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT},
     {"data_epoch", "epoch", TABLE_COUNT},
@@ -97,7 +97,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->state));
     table_cell(t, table_text(jobs_update_name(job->update)));
-    table_cell(t, table_count(job->live_workers));
+    table_cell(t, jobs_live_workers(job));
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));
     table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
@@ -161,6 +161,8 @@ static void look(uv_work_t *work)
     const struct table_part parts[] = {{"tasks", &tasks, false}, {"jobs", &sums, false}, {"workers", &workers, false}};
     table_show(parts, 3, top->json, to);
     fclose(to);
+    if (top->once)
+        top->exit_code = jobs_report(top->cluster, answers, &jobs, top->only);
     free(jobs.v);
     cluster_answers_free(answers, top->cluster->tasks);
     table_fini(&workers);

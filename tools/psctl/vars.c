@@ -13,7 +13,7 @@ typedef Paramserver__V1__DescribeReply Description;
 
 static const struct table_column columns[] = {
     {"name", "variable", TABLE_TEXT},          {"dtype", "dtype", TABLE_TEXT},  {"shape", "shape", TABLE_SHAPE},
-    {"trainable", "trainable", TABLE_TEXT},    {"rule", "rule", TABLE_TEXT},    {"tasks", "ps", TABLE_LIST},
+    {"trainable", "trainable", TABLE_FLAG},    {"rule", "rule", TABLE_TEXT},    {"tasks", "ps", TABLE_LIST},
     {"partitions", "partitions", TABLE_COUNT}, {"bytes", "bytes", TABLE_BYTES}, {"version", "version", TABLE_COUNT},
     {"round", "round", TABLE_COUNT},
 };
@@ -69,7 +69,7 @@ static void variable_row(struct table *t, const Description *d, size_t i, const 
     table_cell(t, table_text(v->name));
     table_cell(t, table_text(ps_dtype_name((int)v->dtype)));
     table_cell(t, shape);
-    table_cell(t, table_text(v->trainable ? "yes" : "no"));
+    table_cell(t, json_boolean(v->trainable));
     table_cell(t, table_text(v->rule[0] ? v->rule : v->trainable ? d->rule : "assign_add"));
     table_cell(t, w.tasks);
     table_cell(t, table_count(w.partitions));

@@ -103,9 +103,12 @@ static int ask(struct cluster *c, struct call *call)
     int exit_code = fill(c, job, answers, &t);
     table_show(&(struct table_part){"waits", &t, false}, 1, call->target.json, stdout);
     int missing = cluster_report(answers, c->tasks);
+    exit_code = exit_code ? exit_code : missing;
+    if (exit_code == 0 && json_array_size(t.rows) == 0 && !call->target.json)
+        fprintf(stderr, "psctl: nobody waits\n");
     cluster_answers_free(answers, c->tasks);
     table_fini(&t);
-    return exit_code ? exit_code : missing;
+    return exit_code;
 }
 
 int command_waits(struct call *call)
