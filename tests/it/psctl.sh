@@ -210,6 +210,12 @@ fi
 kernel=sequential/dense/kernel
 ok "a job of its own for get and put" timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" \
     --set name=still --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet
+epoch_of_still() { # what people are shown; what programs are
+    local log
+    log=$(ctl jobs still | awk '$1 == "epoch" { print $2 }')
+    ctl --json jobs still | tee json.out | grep -m 1 '"data_epoch": 1,' && echo "people: $log" && [ "$log" = 2 ]
+}
+ok "epochs are counted from 1, as in the log; in JSON from 0" epoch_of_still
 ok "get writes .npy" ctl get still $kernel one.npy
 put_back() {
     ctl get still $kernel --rows 10:20 -o rows.npy && ctl put still $kernel rows.npy --rows 30:40 &&

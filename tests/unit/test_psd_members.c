@@ -800,6 +800,24 @@ static void test_who_waits_for_whom(void **state)
     psd_core_destroy(j.core);
 }
 
+// For people epochs are counted from 1, as Keras does.
+static void test_who_waits_for_an_epoch(void **state)
+{
+    struct job j;
+    struct answer share;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &share, 1, 1, 0, 0);
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_string_equal(w->waits[0]->what, "the rest of epoch 1");
+    assert_string_equal(w->waits[0]->whom, "worker 0 (live, step 0, silent 0.0 s)");
+    ps_msg_free(&w->base);
+    psd_core_drain(j.core);
+    assert_true(is_done(&share, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+}
+
 // Ten thousand pulls wait for one round: all are listed, all are let go by one push.
 static void test_ten_thousand_wait(void **state)
 {
@@ -851,6 +869,7 @@ int main(void)
         cmocka_unit_test(test_a_stopped_task_buries_nobody),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_who_waits_for_whom),
+        cmocka_unit_test(test_who_waits_for_an_epoch),
         cmocka_unit_test(test_ten_thousand_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

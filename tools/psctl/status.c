@@ -30,7 +30,7 @@ static const struct table_column job_columns[] = {
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
     {"round", "round", TABLE_COUNT},
-    {"data_epoch", "epoch", TABLE_COUNT},
+    {"data_epoch", "epoch", TABLE_INDEX},
     {"epoch_done", "of it", TABLE_SHARE},
     {"updates", "updates", TABLE_COUNT},
     {"updates_per_second", "updates/s", TABLE_REAL},

@@ -119,6 +119,9 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
     case TABLE_REAL:
         number_text(value, to, CELL_MAX);
         break;
+    case TABLE_INDEX:
+        snprintf(to, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value) + 1);
+        break;
     case TABLE_BYTES:
         bytes_text(json_number_value(value), to, CELL_MAX);
         break;
@@ -182,7 +185,8 @@ static int column_width(const struct table *t, size_t column)
 
 static bool to_the_right(enum table_type type)
 {
-    return type == TABLE_COUNT || type == TABLE_REAL || type == TABLE_BYTES || type == TABLE_MS || type == TABLE_SHARE;
+    return type == TABLE_COUNT || type == TABLE_INDEX || type == TABLE_REAL || type == TABLE_BYTES ||
+           type == TABLE_MS || type == TABLE_SHARE;
 }
 
 // Holds back the spaces after a cell until another follows, so that no line ends in one.

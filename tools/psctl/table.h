@@ -13,6 +13,7 @@
 enum table_type {
     TABLE_TEXT,   // string
     TABLE_COUNT,  // integer
+    TABLE_INDEX,  // integer, counted from 0; for people from 1
     TABLE_REAL,   // number, four digits for people
     TABLE_BYTES,  // number: "1.2 MiB"
     TABLE_MS,     // integer, milliseconds: "350 ms", "2.5 s", "1 h 02 min"

@@ -38,7 +38,7 @@ static const struct table_column job_columns[] = {
     {"workers", "workers", TABLE_COUNT},
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT},
-    {"data_epoch", "epoch", TABLE_COUNT},
+    {"data_epoch", "epoch", TABLE_INDEX},
     {"epoch_done", "of it", TABLE_SHARE},
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
