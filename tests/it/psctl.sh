@@ -361,6 +361,18 @@ if [ "$PYTHON3" != no ]; then
     ok "doctor: another change" fails_with 78 "has other changed hyperparameters on ps:1" beside changed doctor
     ok "doctor: another run" fails_with 78 "is run r1 on ps:0 and run r2 on ps:1" beside rerun doctor
     all_waits() { "$psctl" --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
+    learns() { # CHANGES EXPECTED [MORE]: the learning rate of a sync job that has closed round 10
+        fake "tuned$n" "{\"status\": {\"jobs\": [${job%\}}, \"round\": 10}]},
+            \"describe\": $plan, \"hypers\": [{\"name\": \"learning_rate\", \"value\": 0.1}], \"changes\": [$1] ${3-}}}" || return 1
+        "$psctl" --ps "unix:$scratch/tuned$n" jobs j | tee said
+        [ "$(awk '$1 == "learning_rate" { $1 = $1; print }' said)" = "learning_rate $2" ]
+    }
+    change() { echo "{\"name\": \"learning_rate\", \"value\": $1, \"round\": $2}"; }
+    ok "jobs: the value in force, and the next" learns "$(change 0.04 5), $(change 0.3 1000000)" "0.04 5 0.1 0.3 1000000"
+    ok "jobs: what is declared, and the next" learns "$(change 0.3 1000000), $(change 0.04 12)" "0.1 0.04 12"
+    ok "jobs: the last word counts" learns "$(change 0.3 1000000), $(change 0.04 12), $(change 0.02 11)" "0.02 11 0.1"
+    ok "jobs: what the schedule makes is not said" learns "$(change 0.04 12)" "0.04 12" \
+        ', "schedule": {"kind": "constant", "initial": 0.5}'
     ok "waits: all, where an answer has room for two" all_waits
     ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
 fi
