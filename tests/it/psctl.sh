@@ -257,6 +257,9 @@ kill -CONT "$worker1s"
 kill -KILL "$worker1s"
 dead() { ctl workers synced | grep -q "1 *dead"; }
 ok "its death is known" eventually dead
+ok "workers: what it was, and where" says "pid $worker1s on $(uname -n)" ctl workers synced
+sleep 1
+ok "and for how long it has been silent" lacks '"silent_ms": 0,' ctl --json workers synced
 ok "doctor: a dead worker" fails_with 69 "job synced, worker 1" ctl doctor synced
 ok "stop" says stopped ctl stop synced
 
@@ -361,6 +364,8 @@ if [ "$PYTHON3" != no ]; then
     ok "doctor: another change" fails_with 78 "has other changed hyperparameters on ps:1" beside changed doctor
     ok "doctor: another run" fails_with 78 "is run r1 on ps:0 and run r2 on ps:1" beside rerun doctor
     all_waits() { "$psctl" --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
+    fake never '{"workers": {"members": [{"state": "DEAD", "reason": "did not join within 2.0 s"}]}}'
+    ok "workers: one that never came has no silence" lacks silent "$psctl" --ps "unix:$scratch/never" workers j
     learns() { # CHANGES EXPECTED [MORE]: the learning rate of a sync job that has closed round 10
         fake "tuned$n" "{\"status\": {\"jobs\": [${job%\}}, \"round\": 10}]},
             \"describe\": $plan, \"hypers\": [{\"name\": \"learning_rate\", \"value\": 0.1}], \"changes\": [$1] ${3-}}}" || return 1

@@ -7,7 +7,7 @@
 
 static const struct table_column columns[] = {
     {"job", "job", TABLE_TEXT},         {"rank", "worker", TABLE_COUNT},
-    {"state", "state", TABLE_TEXT},     {"address", "address", TABLE_TEXT},
+    {"state", "state", TABLE_TEXT},     {"process", "process", TABLE_TEXT},
     {"step", "step", TABLE_COUNT},      {"images_per_second", "images/s", TABLE_REAL},
     {"loss", "loss", TABLE_REAL},       {"silent_ms", "silent", TABLE_MS},
     {"clock", "clock", TABLE_COUNT},    {"lead", "lead", TABLE_COUNT},
@@ -31,10 +31,16 @@ const char *workers_state(int state)
     }
 }
 
+// One that did not come in time is dead, and has never been heard.
+static bool has_joined(const Paramserver__V1__Member *m)
+{
+    return m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE || m->incarnation || m->address[0];
+}
+
 static void member_row(struct table *t, const char *job, const Paramserver__V1__Member *m, uint64_t slowest)
 {
     bool clocked = m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && slowest <= m->clock;
-    bool joined = m->state != PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
+    bool joined = has_joined(m);
     table_row(t);
     table_cell(t, table_text(job));
     table_cell(t, json_integer(m->rank));
