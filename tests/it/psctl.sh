@@ -61,9 +61,10 @@ ok "no command" fails_with 64 "psctl --help lists them" "$psctl"
 complete_line() { # WORD ...: what the last of them may become
     (
         . "$top_srcdir/tools/psctl/psctl.bash"
-        COMP_WORDS=("$psctl" "$@")
-        COMP_CWORD=$#
-        _psctl
+        compopt() { :; }
+        COMP_LINE="psctl $*"
+        COMP_POINT=${#COMP_LINE}
+        _psctl "$psctl"
         printf '%s\n' "${COMPREPLY[@]}"
     )
 }
@@ -233,6 +234,45 @@ ok "none of which changed anything" unchanged
 ok "rows that are not there" fails_with 65 "0:784" ctl get still $kernel --rows 700:800
 ok "a variable that is not there" fails_with 66 "did you mean $kernel?" ctl get still sequential/dense/kernal
 ok "get to standard output" says NUMPY ctl get still $kernel -o -
+
+# ---- completion, as it is typed -----------------------------------------------------------------------------------
+
+# typed WORDS KEYS: what an interactive bash makes of `psctl KEYS`, where \t asks for completion: <WORDS>, each in <>.
+typed() {
+    "$PYTHON3" - "$1" "$2" <<'PY'
+import os, pty, sys, time
+want, keys = sys.argv[1], sys.argv[2].encode().decode("unicode_escape")
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ.update(TERM="dumb", PATH=os.path.dirname(os.environ["psctl"]) + ":" + os.environ["PATH"])
+    os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
+# Behind what was completed, a "." shows whether a space was put there.
+os.write(fd, (". $top_srcdir/tools/psctl/psctl.bash; unset HISTFILE\n" "psctl " + keys + ".\x01printf '<%s>' \n" "exit\n").encode())
+seen = b""
+try:
+    while got := os.read(fd, 65536):
+        seen += got
+except OSError:
+    pass
+os.waitpid(pid, 0)
+print(seen.decode())
+sys.exit(want not in seen.decode())
+PY
+}
+if [ "$PYTHON3" != no ]; then
+    export psctl PSCTL_CLUSTER=$scratch/cluster.yaml
+    ok "typed: worker: ends in a colon" typed "<drain><still><worker:.>" 'drain still w\t'
+    ok "typed: ps: too" typed "<drain><ps:.>" 'drain p\t'
+    ok "typed: what follows the colon stays" typed "<drain><still><worker:1.>" 'drain still worker:1\t'
+    ok "typed: a job" typed "<stop><still><.>" 'stop st\t'
+    ok "typed: a job, not a file" typed "<get><still><.>" 'get sti\t'
+    ok "typed: a variable" typed "<get><still><$kernel><.>" 'get still seq\tk\t'
+    ok "typed: a file" typed "<get><still><$kernel><one.npy><.>" "get still $kernel on\\t"
+    ok "typed: no file where none is meant" typed "<vars><on.>" 'vars on\t'
+    ok "typed: a file after an option" typed "<--cluster><cluster.yaml><jobs><.>" '--cluster clus\tjo\t'
+    ok "typed: a job of the cluster that the line names" typed "<stop><still><.>" "--ps unix:$scratch/a0 stop st\\t"
+    unset PSCTL_CLUSTER
+fi
 
 # ---- hyperparameters ----------------------------------------------------------------------------------------------
 
