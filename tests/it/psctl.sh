@@ -130,7 +130,7 @@ worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worke
 worker long async --rank 0 --workers 2 --min-workers 1
 worker long async --rank 1 --workers 2 --min-workers 1
 worker1=$worker_pid
-trains() { ctl workers "$1" 2>/dev/null | awk '$2 == "live" && $4 > 0 { n++ } END { exit n < 2 }'; }
+trains() { ctl workers "$1" 2>/dev/null | awk '$2 == "live" && $3 > 0 { n++ } END { exit n < 2 }'; }
 ok "a job trains" eventually trains long
 
 ok "status" says "long" ctl status
@@ -419,6 +419,47 @@ if [ "$PYTHON3" != no ]; then
     ok "jobs: what the schedule makes is not said" learns "$(change 0.04 12)" "0.04 12" \
         ', "schedule": {"kind": "constant", "initial": 0.5}'
     ok "waits: all, where an answer has room for two" all_waits
+    # The second screen of psctl top in a terminal of 80 x 24: 20 tasks, of which 19 are not there, and long names.
+    on_small_terminal() { # LOCALE
+        LC_ALL=$1 "$PYTHON3" - "$psctl" --timeout 2 --ps "unix:$scratch/crowd$(printf ",unix:$scratch/none%s" {1..19})" top <<'PY'
+import fcntl, os, pty, struct, sys, termios, time
+pid, fd = pty.fork()
+if pid == 0:
+    time.sleep(0.2)  # until the window has its size
+    os.environ["TERM"] = "vt100"
+    os.execv(sys.argv[1], sys.argv[1:])
+fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+seen = b""
+try:
+    while got := os.read(fd, 65536):
+        seen += got
+        if seen.count(b"psctl top") == 2:
+            os.write(fd, b"q")
+except OSError:
+    pass
+assert os.waitpid(pid, 0)[1] == 0
+frame = seen.decode().split("\033[H")[-1].split("\033[J")[0].replace("\033[K", "").replace("\r", "")
+print(frame)
+lines = frame.splitlines()
+assert len(lines) <= 23 and max(map(len, lines)) <= 80, lines
+PY
+    }
+    shows() { # LOCALE PATTERN ...
+        on_small_terminal "$1" >said 2>&1
+        local got=$?
+        cat said
+        shift
+        for pattern; do grep -qE -- "$pattern" said || got=1; done
+        return $got
+    }
+    long=$(printf 'a%.0s' {1..65})
+    fake crowd "{\"status\": {\"jobs\": [{\"name\": \"$long\", \"state\": \"failed\", \"waiting\": 3, \"update\": \"SYNC\",
+        \"reason\": \"worker 1 sent no heartbeat for 5.0 s\"}]}, \"workers\": {\"members\": [{\"state\": \"DEAD\",
+        \"address\": \"pid 4242 on node7\", \"reason\": \"sent no heartbeat for 5.0 s\"}, {\"rank\": 1}]}}"
+    ok "top in 80 x 24: what matters" shows C.UTF-8 '^ 0 .* up +3$|^ 0 .* up +3 ' 'unreachable' '^job +state +waiting .*reason$' \
+        '^a{23}… +failed +3 +.*worker 1 sent no' '^job +worker +state .*reason$' '^a{23}… +0 +dead .*sent no heartbeat' \
+        '^[0-9]+ rows and [0-9]+ columns are not shown$'
+    ok "top: an ellipsis that every locale has" shows C '^a{21}\.\.\. +failed'
     ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
 fi
 

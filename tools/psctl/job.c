@@ -30,7 +30,7 @@ static const struct table_column job_columns[] = {
     {"marks_bytes", "marks", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
     {"run_id", "run", TABLE_TEXT},
-    {"reason", "reason", TABLE_TEXT},
+    {"reason", "reason", TABLE_SENTENCE},
 };
 
 static const struct table_column rule_columns[] = {

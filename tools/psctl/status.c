@@ -36,7 +36,7 @@ static const struct table_column job_columns[] = {
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
-    {"reason", "reason", TABLE_TEXT},
+    {"reason", "reason", TABLE_SENTENCE},
 };
 
 static json_t *limit(uint64_t bytes)
