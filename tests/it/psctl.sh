@@ -93,6 +93,13 @@ needed=$(needs "${plan_args[@]}")
 ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory $((needed / 11 * 16 + 16)) "${plan_args[@]}"
 ok "plan: less is not" fails_with 71 "are missing" "$psctl" plan --memory "$((needed / 11 * 16 - 16))" "${plan_args[@]}"
 ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
+one_device=("$examples/mnist-cnn/one_device.yaml")
+ok "plan of a one_device job" says "needs no ps task" "$psctl" plan "${one_device[@]}"
+no_ps() { "$psctl" plan --vars "${one_device[@]}" >said 2>&1 && cat said && ! grep -qw "psd\|ps:0\|rounds" said; }
+ok "which speaks of none" no_ps
+# Keras's MNIST convnet: 121,930 parameters; adam keeps two slots of each.
+ok "its memory" says '"total_bytes": 1950880' "$psctl" plan --json "${one_device[@]}"
+ok "its memory is no psd's" fails_with 64 "a one_device job has none" "$psctl" plan --memory 1G "${one_device[@]}"
 ok "plan: --memory that is none" fails_with 64 "such as 512M" "$psctl" plan --memory much "${plan_args[@]}"
 
 # What plan says is no less than what psd asks for, and hardly more. A psd refuses a job whose memory it does not have,
