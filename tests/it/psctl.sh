@@ -307,7 +307,7 @@ ok "its death is known" eventually dead
 ok "workers: what it was, and where" says "pid $worker1s on $(uname -n)" ctl workers synced
 sleep 1
 ok "and for how long it has been silent" lacks '"silent_ms": 0,' ctl --json workers synced
-ok "doctor: a dead worker" fails_with 69 "job synced, worker 1" ctl doctor synced
+ok "doctor: a dead worker" fails_with 69 "job synced, worker 1, pid $worker1s on" ctl doctor synced
 ok "stop" says stopped ctl stop synced
 
 # ---- drain --------------------------------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ static int *layout(const struct table *t)
     return wide;
 }
 
-static const char *const DOTS[] = {"...", "\xe2\x80\xa6"};  // without and with UTF-8
+static const char *const ellipsis[] = {"...", "\xe2\x80\xa6"};  // without and with UTF-8
 
 // Cuts text to `wide` columns, where it has more.
 static void shorten(char *text, int wide, const char *dots)
@@ -398,11 +398,11 @@ static void say_left_out(size_t rows, size_t columns, FILE *to)
 void table_show_screen(const struct table_part *parts, size_t n, const struct table_screen *screen, FILE *to)
 {
     size_t *rows = ps_alloc(n * sizeof *rows), columns = 0;
-    int lines = screen->rows - 1;  // the last one says what is not shown
+    // The last line says what is not shown; a table has one of titles, and an empty one after it.
+    int lines = screen->rows - 1;
     bool shown = false;
     for (size_t i = 0; i < n; i++)
-        lines -=
-            json_array_size(parts[i].table->rows) ? 2 : 0;  // the titles; an empty line between two, and at the end
+        lines -= json_array_size(parts[i].table->rows) ? 2 : 0;
     size_t left_over = share(parts, n, lines, rows);
     for (size_t i = 0; i < n; i++) {
         if (json_array_size(parts[i].table->rows) == 0)
@@ -412,7 +412,7 @@ void table_show_screen(const struct table_part *parts, size_t n, const struct ta
         shown = true;
         int *wide = layout(parts[i].table);
         columns += fit(parts[i].table, wide, screen->columns);
-        print_rows(parts[i].table, wide, rows[i], DOTS[screen->utf8], to);
+        print_rows(parts[i].table, wide, rows[i], ellipsis[screen->utf8], to);
         free(wide);
     }
     if (left_over || columns)
