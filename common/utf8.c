@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/utf8.h"
 
-#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 // Bytes of the character that begins at s, as RFC 3629 has it: no overlong form, no surrogate. 0: none does.
 static size_t character(const uint8_t *s)
@@ -36,4 +36,28 @@ void ps_utf8_repair(char *text)
             *s = '?';
         s += n ? n : 1;
     }
+}
+
+// Where to cut: before the last word that begins in the first n bytes; in a word that fills half of them, before a character.
+static size_t cut_at(const char *text, size_t n)
+{
+    size_t at = n;
+    while (at > n / 2 && text[at] != ' ')
+        at--;
+    if (text[at] == ' ')
+        return at;
+    for (at = n; at > 0 && ((uint8_t)text[at] & 0xc0) == 0x80;)
+        at--;
+    return at;
+}
+
+void ps_utf8_cut(const char *text, char *to, size_t size)
+{
+    static const char left_out[] = "...";
+    size_t n = strlen(text);
+    bool fits = n < size;
+    n = fits ? n : cut_at(text, size - sizeof left_out);
+    memcpy(to, text, n);
+    strcpy(to + n, fits ? "" : left_out);
+    ps_utf8_repair(to);
 }

@@ -4,9 +4,12 @@
 #define PS_COMMON_UTF8_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 bool ps_utf8_valid(const char *text);
 // Turns bytes that are not UTF-8 into '?', such as those of a character that a buffer's end or a %.128s has cut.
 void ps_utf8_repair(char *text);
+// Copies text and repairs it. What to[size], size >= 8, does not hold is left out, from a word on, and "..." says so.
+void ps_utf8_cut(const char *text, char *to, size_t size);
 
 #endif

@@ -184,7 +184,7 @@ static void join_send(struct join *j)
     struct ps_error e;
     char host[128] = "", address[160];
     gethostname(host, sizeof host - 1);
-    snprintf(address, sizeof address, "%s:%d", host, (int)getpid());
+    snprintf(address, sizeof address, "pid %d on %s", (int)getpid(), host);
     request.address = address;
     request.workers = c->workers;
     request.min_workers = c->min_workers;

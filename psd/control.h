@@ -51,6 +51,8 @@ struct psd_visit {
     struct psd_waiters waiting;  // its parked calls: more than one where it has sent again
 };
 
+enum { PSD_REASON_MAX = PSD_FAILURE_MAX - 64 };  // a failure names the member, and how many remain
+
 struct psd_member {
     Paramserver__V1__MemberState state;
     uint8_t client[16];
@@ -59,8 +61,8 @@ struct psd_member {
     uint64_t last_seen;  // ns
     uint64_t step;
     double images_per_second, loss;
-    char reason[160];  // LEFT, DEAD
-    bool draining;     // asked to leave
+    char reason[PSD_REASON_MAX];  // LEFT, DEAD
+    bool draining;                // asked to leave
 
     bool fresh;               // sync: it came late and has had no share yet: no meeting waits for it
     bool resting;             // sync: rounds do not wait for it
@@ -171,7 +173,7 @@ bool psd_members_list(const struct psd_control *c, uint64_t now, struct psd_memb
 // The same in two steps: memory for so many, as many as the job has workers; then, locked, what cannot fail.
 bool psd_members_reserve(uint32_t workers, struct psd_member_list *list);
 void psd_members_fill(const struct psd_control *c, uint64_t now, struct psd_member_list *list);
-enum { PSD_MEMBER_BYTES = 384 };  // of one in a message, at most
+enum { PSD_MEMBER_BYTES = 224 + PSD_REASON_MAX };  // of one in a message, at most
 void psd_members_list_free(struct psd_member_list *list);
 
 // Locked. Who takes part has changed: tasks must be told.

@@ -39,12 +39,12 @@ static void judge_death(struct psd_job *job, uint32_t worker)
     const struct psd_control *c = job->control;
     const char *why = c->members[worker].reason;
     uint32_t remain = psd_count_state(c, LIVE) + psd_count_state(c, EXPECTED);
-    char reason[256] = "";
+    char reason[PSD_FAILURE_MAX] = "";
     if (remain < c->min_workers)
-        snprintf(reason, sizeof reason, "worker %" PRIu32 " %.120s, and %" PRIu32 " of at least %" PRIu32 " remain",
-                 worker, why, remain, c->min_workers);
+        snprintf(reason, sizeof reason, "worker %" PRIu32 " %s, and %" PRIu32 " of at least %" PRIu32 " remain", worker,
+                 why, remain, c->min_workers);
     else if (!c->declared)
-        snprintf(reason, sizeof reason, "worker %" PRIu32 " %.120s before the job was declared", worker, why);
+        snprintf(reason, sizeof reason, "worker %" PRIu32 " %s before the job was declared", worker, why);
     if (reason[0])
         psd_job_fail(job, reason);
 }
@@ -77,8 +77,8 @@ int psd_leave(struct psd_turn *t)
     bool again = known && !psd_is_live(&c->members[t->caller->worker - 1]);
     struct psd_member *m = again ? NULL : psd_live_member(t);
     if (m) {
-        snprintf(m->reason, sizeof m->reason, "%s%.120s", r->failed ? "failed: " : "", r->reason);
-        ps_utf8_repair(m->reason);
+        size_t at = r->failed ? (size_t)snprintf(m->reason, sizeof m->reason, "failed: ") : 0;
+        ps_utf8_cut(r->reason, m->reason + at, sizeof m->reason - at);
         depart(t->job, t->caller->worker - 1, r->failed ? DEAD : LEFT, &t->ready);
     }
     pthread_mutex_unlock(&t->job->lock);
@@ -231,7 +231,7 @@ static enum ps_code check_admission(struct psd_turn *t, const Paramserver__V1__J
                        r->staleness);
     if (m->state == LIVE && !same)
         return ps_fail(&t->error, PS_ALREADY_EXISTS,
-                       "worker %" PRIu32 " of job '%s' is alive at %s: two workers cannot have one rank",
+                       "worker %" PRIu32 " of job '%s' is alive as %s: two workers cannot have one rank",
                        t->caller->worker - 1, t->job->name, m->address);
     if ((m->state == LEFT || m->state == DEAD) && t->caller->incarnation <= m->incarnation)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,

@@ -36,7 +36,7 @@ void psd_members_fill(const struct psd_control *c, uint64_t now, struct psd_memb
         out->incarnation = m->incarnation;
         out->address = (char *)m->address;
         out->step = m->step;
-        out->silent_ms = psd_is_live(m) && now > m->last_seen ? (now - m->last_seen) / PS_MS : 0;
+        out->silent_ms = m->last_seen && now > m->last_seen ? (now - m->last_seen) / PS_MS : 0;
         out->images_per_second = m->images_per_second;
         out->loss = m->loss;
         out->reason = (char *)m->reason;

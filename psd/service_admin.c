@@ -13,7 +13,7 @@
 
 struct job_status {
     Paramserver__V1__JobStatus out;
-    char reason[256];
+    char reason[PSD_FAILURE_MAX];
 };
 
 static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *out)

@@ -62,7 +62,7 @@ struct psd_change {
     double value;
 };
 
-enum { PSD_MAX_CHANGES = 64 };
+enum { PSD_MAX_CHANGES = 64, PSD_FAILURE_MAX = 400 };
 
 struct psd_job {
     char *name;
@@ -114,8 +114,8 @@ struct psd_job {
     atomic_ullong held;         // rounds from this one on do not close; 0: none is held
     struct psd_norms *norms;    // psd/norms.c; sync, else NULL
 
-    char failure[256];  // why the job has ended; written once, before failed becomes 2
-    atomic_int failed;  // 0 no, 1 being written, 2 yes
+    char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
+    atomic_int failed;              // 0 no, 1 being written, 2 yes
 
     // Membership, kept by the control task (psd/control.c); NULL elsewhere until the first SetMembers.
     struct psd_control *control;

@@ -14,8 +14,7 @@ bool psd_job_fail(struct psd_job *job, const char *reason)
     int no = 0;
     if (!atomic_compare_exchange_strong(&job->failed, &no, 1))
         return false;
-    snprintf(job->failure, sizeof job->failure, "%s", reason);
-    ps_utf8_repair(job->failure);
+    ps_utf8_cut(reason, job->failure, sizeof job->failure);
     atomic_store(&job->failed, 2);
     ps_warn("job '%s' has ended: %s", job->name, job->failure);
     return true;

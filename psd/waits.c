@@ -114,7 +114,7 @@ static void walk_member(struct psd_core *core, struct psd_job *job, uint32_t i, 
                 name_members(c, who[k], psd_now(core), whom[k]);
         }
         snprintf(what[0], TEXT_MAX, "%s '%s'", m->visit.op ? "reduction" : "barrier", m->visit.name);
-        snprintf(what[1], TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch);
+        snprintf(what[1], TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
         snprintf(what[2], TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32,
                  m->clock > c->staleness ? m->clock - c->staleness : 0, m->clock, c->staleness);
     }

@@ -63,9 +63,10 @@ ok "help has no options, and does not say so" says "usage: psctl help [COMMAND]"
 complete_line() { # WORD ...: what the last of them may become
     (
         . "$top_srcdir/tools/psctl/psctl.bash"
-        COMP_WORDS=("$psctl" "$@")
-        COMP_CWORD=$#
-        _psctl
+        compopt() { :; }
+        COMP_LINE="psctl $*"
+        COMP_POINT=${#COMP_LINE}
+        _psctl "$psctl"
         printf '%s\n' "${COMPREPLY[@]}"
     )
 }
@@ -94,6 +95,13 @@ needed=$(needs "${plan_args[@]}")
 ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory $((needed / 11 * 16 + 16)) "${plan_args[@]}"
 ok "plan: less is not" fails_with 71 "are missing" "$psctl" plan --memory "$((needed / 11 * 16 - 16))" "${plan_args[@]}"
 ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
+one_device=("$examples/mnist-cnn/one_device.yaml")
+ok "plan of a one_device job" says "needs no ps task" "$psctl" plan "${one_device[@]}"
+no_ps() { "$psctl" plan --vars "${one_device[@]}" >said 2>&1 && cat said && ! grep -qw "psd\|ps:0\|rounds" said; }
+ok "which speaks of none" no_ps
+# Keras's MNIST convnet: 121,930 parameters; adam keeps two slots of each.
+ok "its memory" says '"total_bytes": 1950880' "$psctl" plan --json "${one_device[@]}"
+ok "its memory is no psd's" fails_with 64 "a one_device job has none" "$psctl" plan --memory 1G "${one_device[@]}"
 ok "plan: --memory that is none" fails_with 64 "such as 512M" "$psctl" plan --memory much "${plan_args[@]}"
 ok "plan of a folder" fails_with 66 "cannot read $scratch" "$psctl" plan "$scratch"
 
@@ -143,7 +151,7 @@ ok "nobody waits --json" no_words waits
 worker long async --rank 0 --workers 2 --min-workers 1
 worker long async --rank 1 --workers 2 --min-workers 1
 worker1=$worker_pid
-trains() { ctl workers "$1" 2>/dev/null | awk '$2 == "live" && $4 > 0 { n++ } END { exit n < 2 }'; }
+trains() { ctl workers "$1" 2>/dev/null | awk '$2 == "live" && $3 > 0 { n++ } END { exit n < 2 }'; }
 ok "a job trains" eventually trains long
 
 ok "status" says "long" ctl status
@@ -249,6 +257,12 @@ fi
 kernel=sequential/dense/kernel
 ok "a job of its own for get and put" timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" \
     --set name=still --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet
+epoch_of_still() { # what people are shown; what programs are
+    local log
+    log=$(ctl jobs still | awk '$1 == "epoch" { print $2 }')
+    ctl --json jobs still | tee json.out | grep -m 1 '"data_epoch": 1,' && echo "people: $log" && [ "$log" = 2 ]
+}
+ok "epochs are counted from 1, as in the log; in JSON from 0" epoch_of_still
 ok "get writes .npy" ctl get still $kernel one.npy
 put_back() {
     ctl get still $kernel --rows 10:20 -o rows.npy && ctl put still $kernel rows.npy --rows 30:40 &&
@@ -271,6 +285,45 @@ ok "get onto what is full" no_file 74 "cannot write /dev/full: No space left" /d
 ok "rows that are not there" fails_with 65 "0:784" ctl get still $kernel --rows 700:800
 ok "a variable that is not there" fails_with 66 "did you mean $kernel?" ctl get still sequential/dense/kernal
 ok "get to standard output" says NUMPY ctl get still $kernel -o -
+
+# ---- completion, as it is typed -----------------------------------------------------------------------------------
+
+# typed WORDS KEYS: what an interactive bash makes of `psctl KEYS`, where \t asks for completion: <WORDS>, each in <>.
+typed() {
+    "$PYTHON3" - "$1" "$2" <<'PY'
+import os, pty, sys, time
+want, keys = sys.argv[1], sys.argv[2].encode().decode("unicode_escape")
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ.update(TERM="dumb", PATH=os.path.dirname(os.environ["psctl"]) + ":" + os.environ["PATH"])
+    os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
+# Behind what was completed, a "." shows whether a space was put there.
+os.write(fd, (". $top_srcdir/tools/psctl/psctl.bash; unset HISTFILE\n" "psctl " + keys + ".\x01printf '<%s>' \n" "exit\n").encode())
+seen = b""
+try:
+    while got := os.read(fd, 65536):
+        seen += got
+except OSError:
+    pass
+os.waitpid(pid, 0)
+print(seen.decode())
+sys.exit(want not in seen.decode())
+PY
+}
+if [ "$PYTHON3" != no ]; then
+    export psctl PSCTL_CLUSTER=$scratch/cluster.yaml
+    ok "typed: worker: ends in a colon" typed "<drain><still><worker:.>" 'drain still w\t'
+    ok "typed: ps: too" typed "<drain><ps:.>" 'drain p\t'
+    ok "typed: what follows the colon stays" typed "<drain><still><worker:1.>" 'drain still worker:1\t'
+    ok "typed: a job" typed "<stop><still><.>" 'stop st\t'
+    ok "typed: a job, not a file" typed "<get><still><.>" 'get sti\t'
+    ok "typed: a variable" typed "<get><still><$kernel><.>" 'get still seq\tk\t'
+    ok "typed: a file" typed "<get><still><$kernel><one.npy><.>" "get still $kernel on\\t"
+    ok "typed: no file where none is meant" typed "<vars><on.>" 'vars on\t'
+    ok "typed: a file after an option" typed "<--cluster><cluster.yaml><jobs><.>" '--cluster clus\tjo\t'
+    ok "typed: a job of the cluster that the line names" typed "<stop><still><.>" "--ps unix:$scratch/a0 stop st\\t"
+    unset PSCTL_CLUSTER
+fi
 
 # ---- hyperparameters ----------------------------------------------------------------------------------------------
 
@@ -295,7 +348,10 @@ kill -CONT "$worker1s"
 kill -KILL "$worker1s"
 dead() { ctl workers synced | grep -q "1 *dead"; }
 ok "its death is known" eventually dead
-ok "doctor: a dead worker" fails_with 69 "job synced, worker 1" ctl doctor synced
+ok "workers: what it was, and where" says "pid $worker1s on $(uname -n)" ctl workers synced
+sleep 1
+ok "and for how long it has been silent" lacks '"silent_ms": 0,' ctl --json workers synced
+ok "doctor: a dead worker" fails_with 69 "job synced, worker 1, pid $worker1s on" ctl doctor synced
 ok "stop" says stopped ctl stop synced
 
 # ---- drain --------------------------------------------------------------------------------------------------------
@@ -425,7 +481,62 @@ if [ "$PYTHON3" != no ]; then
     ok "doctor: another change" fails_with 78 "has other changed hyperparameters on ps:1" beside changed doctor
     ok "doctor: another run" fails_with 78 "is run r1 on ps:0 and run r2 on ps:1" beside rerun doctor
     all_waits() { "$psctl" --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
+    fake never '{"workers": {"members": [{"state": "DEAD", "reason": "did not join within 2.0 s"}]}}'
+    ok "workers: one that never came has no silence" lacks silent "$psctl" --ps "unix:$scratch/never" workers j
+    learns() { # CHANGES EXPECTED [MORE]: the learning rate of a sync job that has closed round 10
+        fake "tuned$n" "{\"status\": {\"jobs\": [${job%\}}, \"round\": 10}]},
+            \"describe\": $plan, \"hypers\": [{\"name\": \"learning_rate\", \"value\": 0.1}], \"changes\": [$1] ${3-}}}" || return 1
+        "$psctl" --ps "unix:$scratch/tuned$n" jobs j | tee said
+        [ "$(awk '$1 == "learning_rate" { $1 = $1; print }' said)" = "learning_rate $2" ]
+    }
+    change() { echo "{\"name\": \"learning_rate\", \"value\": $1, \"round\": $2}"; }
+    ok "jobs: the value in force, and the next" learns "$(change 0.04 5), $(change 0.3 1000000)" "0.04 5 0.1 0.3 1000000"
+    ok "jobs: what is declared, and the next" learns "$(change 0.3 1000000), $(change 0.04 12)" "0.1 0.04 12"
+    ok "jobs: the last word counts" learns "$(change 0.3 1000000), $(change 0.04 12), $(change 0.02 11)" "0.02 11 0.1"
+    ok "jobs: what the schedule makes is not said" learns "$(change 0.04 12)" "0.04 12" \
+        ', "schedule": {"kind": "constant", "initial": 0.5}'
     ok "waits: all, where an answer has room for two" all_waits
+    # The second screen of psctl top in a terminal of 80 x 24: 20 tasks, of which 19 are not there, and long names.
+    on_small_terminal() { # LOCALE
+        LC_ALL=$1 "$PYTHON3" - "$psctl" --timeout 2 --ps "unix:$scratch/crowd$(printf ",unix:$scratch/none%s" {1..19})" top <<'PY'
+import fcntl, os, pty, struct, sys, termios, time
+pid, fd = pty.fork()
+if pid == 0:
+    time.sleep(0.2)  # until the window has its size
+    os.environ["TERM"] = "vt100"
+    os.execv(sys.argv[1], sys.argv[1:])
+fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+seen = b""
+try:
+    while got := os.read(fd, 65536):
+        seen += got
+        if seen.count(b"psctl top") == 2:
+            os.write(fd, b"q")
+except OSError:
+    pass
+assert os.waitpid(pid, 0)[1] == 0
+frame = seen.decode().split("\033[H")[-1].split("\033[J")[0].replace("\033[K", "").replace("\r", "")
+print(frame)
+lines = frame.splitlines()
+assert len(lines) <= 23 and max(map(len, lines)) <= 80, lines
+PY
+    }
+    shows() { # LOCALE PATTERN ...
+        on_small_terminal "$1" >said 2>&1
+        local got=$?
+        cat said
+        shift
+        for pattern; do grep -qE -- "$pattern" said || got=1; done
+        return $got
+    }
+    long=$(printf 'a%.0s' {1..65})
+    fake crowd "{\"status\": {\"jobs\": [{\"name\": \"$long\", \"state\": \"failed\", \"waiting\": 3, \"update\": \"SYNC\",
+        \"reason\": \"worker 1 sent no heartbeat for 5.0 s\"}]}, \"workers\": {\"members\": [{\"state\": \"DEAD\",
+        \"address\": \"pid 4242 on node7\", \"reason\": \"sent no heartbeat for 5.0 s\"}, {\"rank\": 1}]}}"
+    ok "top in 80 x 24: what matters" shows C.UTF-8 '^ 0 .* up +3$|^ 0 .* up +3 ' 'unreachable' '^job +state +waiting .*reason$' \
+        '^a{23}… +failed +3 +.*worker 1 sent no' '^job +worker +state .*reason$' '^a{23}… +0 +dead .*sent no heartbeat' \
+        '^[0-9]+ rows and [0-9]+ columns are not shown$'
+    ok "top: an ellipsis that every locale has" shows C '^a{21}\.\.\. +failed'
     ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
 fi
 

@@ -294,7 +294,7 @@ static inline struct answer cluster_join(struct cluster *c, uint32_t rank)
     ProtobufCMessage *reply = NULL;
     r.caller = &c->callers[rank];
     r.on_existing = c->declare.on_existing;
-    r.address = (char *)"here:1";
+    r.address = (char *)"pid 1 on here";
     r.workers = c->workers;
     r.update = c->declare.update;
     struct answer a =

@@ -32,7 +32,7 @@ static inline void join_init(struct joining *x, uint32_t rank, Paramserver__V1__
     paramserver__v1__join_request__init(&x->r);
     x->caller = caller_of(rank, 0);
     x->r.caller = &x->caller;
-    x->r.address = (char *)"here:1";
+    x->r.address = (char *)"pid 1 on here";
     x->r.workers = 2;
     x->r.update = update;
 }

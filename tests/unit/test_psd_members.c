@@ -678,6 +678,62 @@ static void test_who_does_not_come(void **state)
     psd_core_destroy(core);
 }
 
+static Paramserver__V1__WorkersReply *workers_of(struct psd_core *core)
+{
+    Paramserver__V1__WorkersRequest r = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    r.job = (char *)"job";
+    assert_int_equal(
+        ask(core, M(WORKERS), &r.base, NULL, &paramserver__v1__workers_reply__descriptor, &reply, NULL).code, PS_OK);
+    return (Paramserver__V1__WorkersReply *)reply;
+}
+
+// For how long it has not been heard is said of every worker that ever was.
+static void test_silence_of_who_is_gone(void **state)
+{
+    struct job j;
+    struct joining x;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    core_run(j.core, 10 * PS_SECOND);
+    Paramserver__V1__WorkersReply *w = workers_of(j.core);
+    assert_int_equal(w->members[0]->state, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    assert_in_range(w->members[0]->silent_ms, 10000, 10001);
+    assert_int_equal(w->members[1]->state, PARAMSERVER__V1__MEMBER_STATE__LEFT);
+    assert_in_range(w->members[1]->silent_ms, 10000, 10001);
+    ps_msg_free(&w->base);
+    psd_core_destroy(j.core);
+    struct psd_core *core = core_new(1 << 20);
+    join_init(&x, 0, ASYNC);
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    core_run(core, PS_SECOND);
+    w = workers_of(core);
+    assert_in_range(w->members[0]->silent_ms, 1000, 1001);
+    assert_int_equal(w->members[1]->silent_ms, 0);
+    ps_msg_free(&w->base);
+    psd_core_destroy(core);
+}
+
+// Why a worker has failed is told whole, and so is why the job has.
+static void test_reasons_are_told_whole(void **state)
+{
+    static const char why[] =
+        "workers.yaml, line 12: no memory for a replica with batches of 4096 rows: it takes 123456789 "
+        "bytes, expected a smaller batch, of which there is one in every file of the examples";
+    struct job j;
+    char failure[512];
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, why).code, PS_OK);
+    snprintf(failure, sizeof failure, "failed: %s", why);
+    assert_string_equal(j.core->jobs->control->members[1].reason, failure);
+    snprintf(failure, sizeof failure, "worker 1 failed: %s, and 0 of at least 1 remain", why);
+    assert_string_equal(j.core->jobs->failure, failure);
+    psd_core_destroy(j.core);
+}
+
 // A process that was stopped has heard nobody: it does not bury them all when it wakes.
 static void test_a_stopped_task_buries_nobody(void **state)
 {
@@ -800,6 +856,24 @@ static void test_who_waits_for_whom(void **state)
     psd_core_destroy(j.core);
 }
 
+// For people epochs are counted from 1, as Keras does.
+static void test_who_waits_for_an_epoch(void **state)
+{
+    struct job j;
+    struct answer share;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &share, 1, 1, 0, 0);
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_string_equal(w->waits[0]->what, "the rest of epoch 1");
+    assert_string_equal(w->waits[0]->whom, "worker 0 (live, step 0, silent 0.0 s)");
+    ps_msg_free(&w->base);
+    psd_core_drain(j.core);
+    assert_true(is_done(&share, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+}
+
 // Ten thousand pulls wait for one round: all are listed, all are let go by one push.
 static void test_ten_thousand_wait(void **state)
 {
@@ -848,9 +922,12 @@ int main(void)
         cmocka_unit_test(test_meetings_stop_no_clock),
         cmocka_unit_test(test_clocks_are_ssp),
         cmocka_unit_test(test_who_does_not_come),
+        cmocka_unit_test(test_silence_of_who_is_gone),
+        cmocka_unit_test(test_reasons_are_told_whole),
         cmocka_unit_test(test_a_stopped_task_buries_nobody),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_who_waits_for_whom),
+        cmocka_unit_test(test_who_waits_for_an_epoch),
         cmocka_unit_test(test_ten_thousand_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -157,6 +157,7 @@ static void units_change_where_they_should(void **state)
     expect_cell(TABLE_MS, json_integer(999), "999 ms");
     expect_cell(TABLE_MS, json_integer(2550), "2.5 s");
     expect_cell(TABLE_MS, json_integer(61000), "1 min 01 s");
+    expect_cell(TABLE_INDEX, json_integer(0), "1");
     expect_cell(TABLE_REAL, json_integer(12345678), "12345678");
     expect_cell(TABLE_REAL, json_real(31234.5), "31234");
     expect_cell(TABLE_REAL, json_real(-1e12), "-1e+12");
@@ -263,6 +264,78 @@ static void a_screen_shows_what_fits(void **state)
     expect_cut("", 3, 3, "");
 }
 
+// Rows of a table whose name and reason are long: what is found on a screen of so many lines and columns.
+static void expect_screen(size_t n_rows, size_t n_few, int lines, int wide, bool utf8, const char *want)
+{
+    static const struct table_column some[] = {
+        {"name", "job", TABLE_TEXT},       {"state", "state", TABLE_TEXT}, {"waiting", "waiting", TABLE_COUNT},
+        {"bytes", "bytes/s", TABLE_BYTES}, {"loss", "loss", TABLE_REAL},   {"reason", "reason", TABLE_SENTENCE}};
+    struct table t, few;
+    table_init(&t, some, 6);
+    table_init(&few, some, 3);
+    for (size_t i = 0; i < n_rows; i++) {
+        table_row(&t);
+        table_cell(&t, table_text("größe-0123456789-0123456789-0123456789"));
+        table_cell(&t, table_text("failed"));
+        table_cell(&t, table_count(3));
+        table_cell(&t, table_count(1024));
+        table_cell(&t, json_real(0.5));
+        table_cell(&t, i ? NULL : table_text("worker 1 sent no heartbeat for 5.0 s, and 0 of at least 1 remain"));
+    }
+    for (size_t i = 0; i < n_few; i++) {
+        table_row(&few);
+        table_cell(&few, table_text("a"));
+    }
+    const struct table_part parts[] = {{"all", &t, false}, {"few", &few, false}};
+    const struct table_screen screen = {lines, wide, utf8};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    table_show_screen(parts, 2, &screen, file);
+    fclose(file);
+    assert_string_equal(text, want);
+    free(text);
+    table_fini(&few);
+    table_fini(&t);
+}
+
+static void a_narrow_screen_shows_what_matters(void **state)
+{
+    (void)state;
+    expect_screen(1, 0, 24, 80, true,
+                  "job                       state   waiting  reason\n"
+                  "größe-0123456789-012345…  failed        3  worker 1 sent no heartbeat for 5.0 s…\n"
+                  "\n"
+                  "2 columns are not shown\n");
+    expect_screen(1, 0, 24, 89, false,
+                  "job                       state   waiting  bytes/s  reason\n"
+                  "größe-0123456789-0123...  failed        3  1.0 KiB  worker 1 sent no heartbeat for 5.0...\n"
+                  "\n"
+                  "1 column is not shown\n");
+    expect_screen(
+        1, 0, 24, 200, true,
+        "job                       state   waiting  bytes/s  loss  reason\n"
+        "größe-0123456789-012345…  failed        3  1.0 KiB   0.5  worker 1 sent no heartbeat for 5.0 s, and 0 of "
+        "at least 1 remain\n");
+}
+
+static void a_low_screen_is_shared(void **state)
+{
+    (void)state;
+    expect_screen(
+        1, 4, 9, 200, true,
+        "job                       state   waiting  bytes/s  loss  reason\n"
+        "größe-0123456789-012345…  failed        3  1.0 KiB   0.5  worker 1 sent no heartbeat for 5.0 s, and 0 of "
+        "at least 1 remain\n"
+        "\n"
+        "job\na\na\na\n"
+        "\n"
+        "1 row is not shown\n");
+    expect_screen(0, 9, 8, 80, true, "job\na\na\na\na\na\n\n4 rows are not shown\n");
+    expect_screen(0, 5, 8, 80, true, "job\na\na\na\na\na\n");
+    expect_screen(0, 3, 2, 80, true, "job\n\n3 rows are not shown\n");
+}
+
 static void text_from_the_wire_does_not_steer_the_terminal(void **state)
 {
     (void)state;
@@ -300,6 +373,8 @@ int main(void)
         cmocka_unit_test(a_column_that_is_always_shown),
         cmocka_unit_test(findings_end_with_the_worst),
         cmocka_unit_test(a_screen_shows_what_fits),
+        cmocka_unit_test(a_narrow_screen_shows_what_matters),
+        cmocka_unit_test(a_low_screen_is_shared),
         cmocka_unit_test(text_from_the_wire_does_not_steer_the_terminal),
         cmocka_unit_test(a_long_list_is_cut_not_overrun),
     };

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "common/utf8.h"
 #include "common/wire.h"
 #include "proto/paramserver.pb-c.h"
 
@@ -218,6 +219,32 @@ static void strings_are_utf8(void **state)
     }
 }
 
+static void expect_cut(const char *text, size_t size, const char *want)
+{
+    char to[32];
+    memset(to, '#', sizeof to);
+    ps_utf8_cut(text, to, size);
+    assert_string_equal(to, want);
+    assert_int_equal(to[size], '#');
+}
+
+static void a_text_is_cut_at_a_word(void **state)
+{
+    (void)state;
+    expect_cut("", 8, "");
+    expect_cut("it fits", 8, "it fits");
+    expect_cut("it does not", 11, "it does...");
+    expect_cut("it is done", 10, "it is...");
+    expect_cut("itsoneword and more", 9, "itson...");
+    expect_cut("gr\xc3\xb6\xc3\x9f"
+               "er als das",
+               8, "gr\xc3\xb6...");
+    expect_cut("gr\xc3\xb6\xc3\x9f"
+               "er als das",
+               7, "gr...");
+    expect_cut("n\xc3", 8, "n?");
+}
+
 // Unknown fields of every type, as a later version of the contract may send.
 static void unknown_fields_are_skipped(void **state)
 {
@@ -398,6 +425,7 @@ int main(void)
         cmocka_unit_test(truncated_message_is_refused),
         cmocka_unit_test(malformed_message_is_refused),
         cmocka_unit_test(strings_are_utf8),
+        cmocka_unit_test(a_text_is_cut_at_a_word),
         cmocka_unit_test(unknown_fields_are_skipped),
         cmocka_unit_test(bounds_hold),
         cmocka_unit_test(records_survive_any_cut),

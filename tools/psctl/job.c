@@ -18,7 +18,7 @@ static const struct table_column job_columns[] = {
     {"workers", "workers", TABLE_COUNT, .always = true},
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT},
-    {"data_epoch", "epoch", TABLE_COUNT},
+    {"data_epoch", "epoch", TABLE_INDEX},
     {"examples_done", "examples", TABLE_COUNT},
     {"examples", "of", TABLE_COUNT},
     {"updates", "updates", TABLE_COUNT},
@@ -30,7 +30,7 @@ static const struct table_column job_columns[] = {
     {"marks_bytes", "marks", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
     {"run_id", "run", TABLE_TEXT},
-    {"reason", "reason", TABLE_TEXT},
+    {"reason", "reason", TABLE_SENTENCE},
 };
 
 static const struct table_column rule_columns[] = {
@@ -50,10 +50,9 @@ static const struct table_column rule_columns[] = {
 };
 
 static const struct table_column hyper_columns[] = {
-    {"name", "hyperparameter", TABLE_TEXT},
-    {"value", "value", TABLE_REAL},
-    {"round", "from round", TABLE_COUNT},
-    {"declared", "declared", TABLE_REAL},
+    {"name", "hyperparameter", TABLE_TEXT}, {"value", "value", TABLE_REAL},
+    {"round", "since round", TABLE_COUNT},  {"declared", "declared", TABLE_REAL},
+    {"next_value", "next", TABLE_REAL},     {"next_round", "from round", TABLE_COUNT},
 };
 
 static void job_row(struct table *t, const struct job_sum *job)
@@ -124,40 +123,47 @@ static void rule_row(struct table *t, const Description *d)
         schedule_cells(t, d->schedule);
 }
 
-static const Paramserver__V1__HyperChange *last_change(const Description *d, const char *name)
+// What was changed by hand of one hyperparameter, seen from a round: what holds in it, and what is to come. NULL: nothing.
+struct changes {
+    const Paramserver__V1__HyperChange *now, *next;
+};
+
+// The last word counts: from its round on, also where something was said before for a later one.
+static struct changes changes_of(const Description *d, const char *name, uint64_t round)
 {
-    for (size_t i = d->n_changes; i > 0; i--)
-        if (strcmp(d->changes[i - 1]->name, name) == 0)
-            return d->changes[i - 1];
-    return NULL;
+    struct changes c = {0};
+    for (size_t i = 0; i < d->n_changes; i++) {
+        const Paramserver__V1__HyperChange *change = d->changes[i];
+        if (strcmp(change->name, name) != 0)
+            continue;
+        if (change->round <= round)
+            c = (struct changes){.now = change};
+        else if (!c.next || change->round <= c.next->round)
+            c.next = change;
+    }
+    return c;
 }
 
-static const Paramserver__V1__Hyper *declared(const Description *d, const char *name)
+// round: the one that is open; UINT64_MAX: the job has none.
+static void hyper_row(struct table *t, const Description *d, const Paramserver__V1__Hyper *declared, uint64_t round)
 {
-    for (size_t i = 0; i < d->n_hypers; i++)
-        if (strcmp(d->hypers[i]->name, name) == 0)
-            return d->hypers[i];
-    return NULL;
-}
-
-static void hyper_row(struct table *t, const Description *d, const char *name)
-{
-    const Paramserver__V1__HyperChange *change = last_change(d, name);
-    const Paramserver__V1__Hyper *hyper = declared(d, name);
+    const struct changes c = changes_of(d, declared->name, round);
+    bool scheduled = d->schedule && d->schedule->kind[0] && strcmp(declared->name, "learning_rate") == 0;
     table_row(t);
-    table_cell(t, table_text(name));
-    table_cell(t, json_real(change ? change->value : hyper->value));
-    table_cell(t, change && change->round ? table_count(change->round) : NULL);
-    table_cell(t, change && hyper ? json_real(hyper->value) : NULL);
+    table_cell(t, table_text(declared->name));
+    table_cell(t, c.now ? json_real(c.now->value) : scheduled ? NULL : json_real(declared->value));
+    table_cell(t, c.now && c.now->round ? table_count(c.now->round) : NULL);
+    table_cell(t, c.now && !scheduled ? json_real(declared->value) : NULL);
+    table_cell(t, c.next ? json_real(c.next->value) : NULL);
+    table_cell(t, c.next ? table_count(c.next->round) : NULL);
 }
 
-static void hyper_rows(struct table *t, const Description *d)
+static uint64_t open_round(const struct jobs *jobs, const char *name)
 {
-    for (size_t i = 0; i < d->n_hypers; i++)
-        hyper_row(t, d, d->hypers[i]->name);
-    for (size_t i = 0; i < d->n_changes; i++)  // of what was left at its default
-        if (!declared(d, d->changes[i]->name) && last_change(d, d->changes[i]->name) == d->changes[i])
-            hyper_row(t, d, d->changes[i]->name);
+    for (size_t i = 0; i < jobs->n; i++)
+        if (strcmp(jobs->v[i].name, name) == 0 && jobs->v[i].update == PARAMSERVER__V1__UPDATE__SYNC)
+            return jobs->v[i].round + 1;
+    return UINT64_MAX;
 }
 
 // ---- the command --------------------------------------------------------------------------------------------------
@@ -181,7 +187,8 @@ static void show_one(struct cluster *c, const struct jobs *jobs, const char *nam
     const Description *d = first_description(answers, c->tasks);
     if (d) {
         rule_row(&rule, d);
-        hyper_rows(&hypers, d);
+        for (size_t i = 0; i < d->n_hypers; i++)
+            hyper_row(&hypers, d, d->hypers[i], open_round(jobs, name));
     }
     const struct table_part parts[] = {{"job", &job, true}, {"rule", &rule, true}, {"hypers", &hypers, false}};
     table_show(parts, 3, json, stdout);

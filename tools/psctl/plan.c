@@ -56,6 +56,24 @@ static const struct table_column total_columns[] = {
     {"imbalance", "greatest task / mean", TABLE_REAL},
 };
 
+// Of a one_device job.
+static const struct table_column held_columns[] = {
+    {"name", "variable", TABLE_TEXT},
+    {"dtype", "dtype", TABLE_TEXT},
+    {"shape", "shape", TABLE_SHAPE},
+    {"trainable", "trainable", TABLE_TEXT},
+    {"bytes", "values", TABLE_BYTES},
+    {"slot_bytes", "slots", TABLE_BYTES},
+    {"gradient_bytes", "gradients", TABLE_BYTES},
+    {"total_bytes", "total", TABLE_BYTES},
+};
+
+static const struct table_column worker_columns[] = {
+    {"variables", "variables", TABLE_COUNT}, {"bytes", "values", TABLE_BYTES},
+    {"slot_bytes", "slots", TABLE_BYTES},    {"gradient_bytes", "gradients", TABLE_BYTES},
+    {"total_bytes", "total", TABLE_BYTES},
+};
+
 struct plan {
     struct nn_model *model;
     psc_variable *variables;
@@ -64,7 +82,7 @@ struct plan {
     struct ps_partition *partitions;
     size_t n_partitions;
     uint32_t tasks, workers;
-    bool sync;
+    bool sync, one_device;
     uint64_t limit;  // of --memory, what a psd has for blocks; 0: not given
 };
 
@@ -107,8 +125,11 @@ static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struc
     if (ps_placement_parse(job->placement, job->partitioner, &spec, e) || nn_model_load(job->model, &plan->model, e))
         return e->code;
     plan->sync = job->update == PS_SYNC;
+    plan->one_device = job->strategy == PS_STRATEGY_ONE_DEVICE;
     take_vars(plan, ps_rule_find(job->rule));
-    return ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions, &plan->n_partitions, e);
+    return plan->one_device ? PS_OK
+                            : ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions,
+                                                &plan->n_partitions, e);
 }
 
 static void plan_fini(struct plan *plan)
@@ -157,23 +178,28 @@ static void memory_cells(struct table *t, const struct plan *plan, const struct 
     table_cell(t, table_count(total_of(plan, load)));
 }
 
-static void variable_row(struct table *t, const struct plan *plan, size_t i)
+static void name_cells(struct table *t, const psc_variable *v)
 {
-    const psc_variable *v = &plan->variables[i];
-    struct load load = {0};
-    json_t *shape = json_array(), *tasks = json_array();
+    json_t *shape = json_array();
     for (size_t k = 0; k < v->rank; k++)
         json_array_append_new(shape, table_count(v->shape[k]));
-    for (size_t p = 0; p < plan->n_partitions; p++)
-        if (plan->partitions[p].var == i) {
-            load_add(&load, plan, &plan->partitions[p]);
-            json_array_append_new(tasks, table_count(plan->partitions[p].task));
-        }
     table_row(t);
     table_cell(t, table_text(v->name));
     table_cell(t, table_text(ps_dtype_name((int)v->dtype)));
     table_cell(t, shape);
     table_cell(t, json_boolean(v->trainable));
+}
+
+static void variable_row(struct table *t, const struct plan *plan, size_t i)
+{
+    struct load load = {0};
+    json_t *tasks = json_array();
+    for (size_t p = 0; p < plan->n_partitions; p++)
+        if (plan->partitions[p].var == i) {
+            load_add(&load, plan, &plan->partitions[p]);
+            json_array_append_new(tasks, table_count(plan->partitions[p].task));
+        }
+    name_cells(t, &plan->variables[i]);
     table_cell(t, tasks);
     table_cell(t, table_count(load.partitions));
     memory_cells(t, plan, &load);
@@ -259,6 +285,47 @@ static int show(const struct plan *plan, bool with_variables, bool json)
     return warn(plan, where, &greatest, imbalance);
 }
 
+// ---- without ps tasks ---------------------------------------------------------------------------------------------
+
+// values and slots: bytes. Every variable has a gradient, trainable or not.
+static void held_cells(struct table *t, uint64_t values, uint64_t slots)
+{
+    table_cell(t, table_count(values));
+    table_cell(t, table_count(slots));
+    table_cell(t, table_count(values));
+    table_cell(t, table_count(2 * values + slots));
+}
+
+static int show_one_device(const struct plan *plan, bool with_variables, bool json)
+{
+    struct table variables, worker;
+    uint64_t values = 0, slots = 0;
+    table_init(&variables, held_columns, sizeof held_columns / sizeof held_columns[0]);
+    table_init(&worker, worker_columns, sizeof worker_columns / sizeof worker_columns[0]);
+    for (size_t i = 0; i < plan->n_vars; i++) {
+        const struct ps_placement_var *v = &plan->vars[i];
+        uint64_t bytes = v->rows * v->row_count * v->elem_size;
+        values += bytes;
+        slots += bytes * v->slots;
+        if (!with_variables && !json)
+            continue;
+        name_cells(&variables, &plan->variables[i]);
+        held_cells(&variables, bytes, bytes * v->slots);
+    }
+    table_row(&worker);
+    table_cell(&worker, table_count(plan->n_vars));
+    held_cells(&worker, values, slots);
+    if (!json)
+        printf("A one_device job needs no ps task. Beside its data and the outputs of a batch its worker holds:\n\n");
+    const struct table_part parts[] = {{"variables", &variables, false}, {"worker", &worker, true}};
+    table_show(parts, 2, json, stdout);
+    table_fini(&worker);
+    table_fini(&variables);
+    return 0;
+}
+
+// ---- the command --------------------------------------------------------------------------------------------------
+
 int command_plan(struct call *call)
 {
     long tasks = 2, workers = 2;
@@ -283,8 +350,10 @@ int command_plan(struct call *call)
         exit_code = call_wrong(call, "--memory: %s", e.text);
     else if (ps_job_load(call->argv[0], sets.items, (size_t)sets.n, &job, &e) || make_plan(job, &plan, &e))
         exit_code = report(&e);
+    else if (plan.one_device && memory)
+        exit_code = call_wrong(call, "--memory is a psd's, and a one_device job has none");
     else
-        exit_code = show(&plan, variables, call->target.json);
+        exit_code = (plan.one_device ? show_one_device : show)(&plan, variables, call->target.json);
     plan_fini(&plan);
     if (job)
         ps_job_free(job);

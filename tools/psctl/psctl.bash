@@ -1,30 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion of psctl. What there is to complete is what psctl itself says: the commands of `psctl help`, the
-# options of `psctl help COMMAND`.
+# options of `psctl help COMMAND`, the jobs and variables of the cluster that the line names.
 
-_psctl_commands() { "$1" help 2>/dev/null | sed -nE 's/^  ([a-z][a-z-]*) .*/\1/p'; }
-_psctl_options() { "$1" help $2 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-z][a-z-]*' | tr -d ' ,' | sort -u; }
+_psctl_commands() { "$psctl" help 2>/dev/null | sed -nE 's/^  ([a-z][a-z-]*) .*/\1/p'; }
+_psctl_options() { "$psctl" help $command 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-z][a-z-]*' | tr -d ' ,' | sort -u; }
+# " --ps " and so on: those that a value follows.
+_psctl_valued() { "$psctl" help $command 2>/dev/null | grep -oE -- '--?[a-z-]+ [A-Z]' | sed -E 's/^(.*) .$/ \1 /'; }
+_psctl_names() { "$psctl" --timeout 1 "${target[@]}" "$@" --json 2>/dev/null | sed -nE 's/^ +"name": "(.*)",?$/\1/p'; }
+
+# Of the lines on standard input those that begin like the word. Names come from the cluster: nothing in them is to be
+# executed.
+_psctl_offer() {
+    local name
+    while IFS= read -r name; do
+        [[ $name == "$word"* ]] && COMPREPLY+=("$(printf %q "$name")")
+    done
+}
+_psctl_files() { compopt -o default; }  # bash's own, where COMPREPLY is empty
+
+_psctl_operand() {
+    case $command:${#operands[@]} in
+    :0 | help:0) _psctl_offer < <(_psctl_commands) ;;
+    run:0 | plan:0 | get:2 | put:2) _psctl_files ;;
+    get:1 | put:1) _psctl_offer < <(_psctl_names vars "${operands[0]}") ;;
+    drain:0) _psctl_offer < <(echo ps:; _psctl_names jobs) ;;
+    drain:1) [[ ${operands[0]} == ps:* ]] || _psctl_offer <<<worker: ;;
+    help:*) ;;
+    *:0) _psctl_offer < <(_psctl_names jobs) ;;
+    esac
+}
 
 _psctl() {
-    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command='' i
+    local psctl=$1 line=${COMP_LINE:0:COMP_POINT} command='' valued before word i
+    local -a words operands=() target=()
+    read -a words <<<"$line"  # not COMP_WORDS, which addresses are in pieces in: a colon ends a word there
+    [[ $line == *[[:space:]] ]] && words+=('')
+    word=${words[-1]} before=${words[-2]} valued=$(_psctl_valued)
     COMPREPLY=()
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        case ${COMP_WORDS[i]} in
-        --cluster | --ps | --timeout) i=$((i + 1)) ;;  # and its value
-        -*) ;;
-        *) command=${COMP_WORDS[i]}; break ;;
+    for ((i = 1; i < ${#words[@]} - 1; i++)); do
+        case ${words[i]} in
+        --cluster | --ps) target+=("${words[@]:i:2}") ;;&
+        --cluster=* | --ps=*) target+=("${words[i]}") ;;
+        -*) [[ $valued == *" ${words[i]} "* ]] && i=$((i + 1)) ;;
+        *)
+            if [ "$command" ]; then operands+=("${words[i]}"); else command=${words[i]} valued=$(_psctl_valued); fi
+            ;;
         esac
     done
     case $before in
-    --cluster | --summary | --output | -o) COMPREPLY=($(compgen -f -- "$word")); return ;;
+    --cluster | --summary | --output | -o) _psctl_files; return ;;
+    -*) [[ $valued == *" $before "* ]] && return ;;
     esac
     case $word in
-    -*) COMPREPLY=($(compgen -W "$(_psctl_options "${COMP_WORDS[0]}" $command) --help" -- "$word")); return ;;
+    --cluster=* | --summary=* | --output=*) _psctl_files ;;
+    -*) _psctl_offer < <(_psctl_options; echo --help) ;;
+    *) _psctl_operand ;;
     esac
-    case $command in
-    '' | help) COMPREPLY=($(compgen -W "$(_psctl_commands "${COMP_WORDS[0]}")" -- "$word")) ;;
-    run | plan | get | put) COMPREPLY=($(compgen -f -- "$word")) ;;
-    drain) COMPREPLY=($(compgen -W 'ps: worker:' -- "$word")) ;;
-    esac
+    [[ ${#COMPREPLY[@]} = 1 && ${COMPREPLY[0]} == *: ]] && compopt -o nospace
+    # Readline replaces what follows the last colon.
+    [[ $word == *:* && $COMP_WORDBREAKS == *:* ]] && COMPREPLY=("${COMPREPLY[@]#"${word%"${word##*:}"}"}")
 }
-complete -o filenames -F _psctl psctl
+complete -F _psctl psctl

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/psctl/screen.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,32 +64,39 @@ bool screen_possible(void)
     return isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0;
 }
 
+static bool locale_is_utf8(void)
+{
+    locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+    bool utf8 = locale && strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
+    if (locale)
+        freelocale(locale);
+    return utf8;
+}
+
 // The last line stays empty: a newline after it would scroll.
-static void paint(const char *text)
+void screen_draw(struct screen *s)
 {
     struct winsize size = window();
-    char *cut = screen_cut(text, size.ws_row - 1, size.ws_col), *rest = cut;
+    const struct table_screen room = {size.ws_row - 1, size.ws_col, s->utf8};
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    s->draw(s, &room, to);
+    fclose(to);
+    char *cut = screen_cut(text, room.rows, room.columns), *rest = cut;
     fputs(HOME, stdout);
     for (char *line; (line = strsep(&rest, "\n")) && rest;)
         printf("%s" CLEAR_LINE "\n", line);
     fputs(CLEAR_BELOW, stdout);
     fflush(stdout);
     free(cut);
-}
-
-void screen_draw(struct screen *s, const char *text)
-{
-    free(s->shown);
-    s->shown = ps_strdup(text);
-    paint(text);
+    free(text);
 }
 
 static void on_resize(uv_signal_t *handle, int signum)
 {
-    struct screen *s = handle->data;
     (void)signum;
-    if (s->shown)
-        paint(s->shown);
+    screen_draw(handle->data);
 }
 
 static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
@@ -113,6 +122,7 @@ static void reset_mode(void)
 
 void screen_open(struct screen *s, uv_loop_t *loop)
 {
+    s->utf8 = locale_is_utf8();
     uv_signal_init(loop, &s->resized);
     s->resized.data = s;
     uv_signal_start(&s->resized, on_resize, SIGWINCH);
@@ -136,6 +146,4 @@ void screen_close(struct screen *s)
     }
     fputs(SHOW_CURSOR FIRST_SCREEN, stdout);
     fflush(stdout);
-    free(s->shown);
-    s->shown = NULL;
 }

@@ -30,13 +30,13 @@ static const struct table_column job_columns[] = {
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
     {"round", "round", TABLE_COUNT},
-    {"data_epoch", "epoch", TABLE_COUNT},
+    {"data_epoch", "epoch", TABLE_INDEX},
     {"epoch_done", "of it", TABLE_SHARE},
     {"updates", "updates", TABLE_COUNT},
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
-    {"reason", "reason", TABLE_TEXT},
+    {"reason", "reason", TABLE_SENTENCE},
 };
 
 static json_t *limit(uint64_t bytes)

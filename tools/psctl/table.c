@@ -113,11 +113,15 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
     }
     switch (column->type) {
     case TABLE_TEXT:
+    case TABLE_SENTENCE:
         plain_text(json_string_value(value), to, CELL_MAX);
         break;
     case TABLE_COUNT:
     case TABLE_REAL:
         number_text(value, to, CELL_MAX);
+        break;
+    case TABLE_INDEX:
+        snprintf(to, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value) + 1);
         break;
     case TABLE_BYTES:
         bytes_text(json_number_value(value), to, CELL_MAX);
@@ -184,7 +188,8 @@ static int column_width(const struct table *t, size_t column)
 
 static bool to_the_right(enum table_type type)
 {
-    return type == TABLE_COUNT || type == TABLE_REAL || type == TABLE_BYTES || type == TABLE_MS || type == TABLE_SHARE;
+    return type == TABLE_COUNT || type == TABLE_INDEX || type == TABLE_REAL || type == TABLE_BYTES ||
+           type == TABLE_MS || type == TABLE_SHARE;
 }
 
 // Holds back the spaces after a cell until another follows, so that no line ends in one.
@@ -201,30 +206,55 @@ static void line_cell(struct line *line, const struct table_column *column, int 
     line->pad = 2 + (right ? 0 : room);
 }
 
-void table_print(const struct table *t, FILE *to)
+// Widths of the columns; 0: the column is left out.
+static int *layout(const struct table *t)
 {
-    int *wide = ps_alloc(t->n_columns * sizeof *wide);  // 0: the column is left out
-    struct line head = {.to = to};
-    for (size_t c = 0; c < t->n_columns; c++) {
+    int *wide = ps_alloc(t->n_columns * sizeof *wide);
+    for (size_t c = 0; c < t->n_columns; c++)
         wide[c] = known(t, c) ? column_width(t, c) : 0;
+    return wide;
+}
+
+static const char *const ellipsis[] = {"...", "\xe2\x80\xa6"};  // without and with UTF-8
+
+// Cuts text to `wide` columns, where it has more.
+static void shorten(char *text, int wide, const char *dots)
+{
+    if (width(text) <= wide)
+        return;
+    int keep = wide > width(dots) ? wide - width(dots) : 0;
+    char *at = text;
+    while (*at && keep > 0)
+        keep -= ((unsigned char)*++at & 0xc0) != 0x80;
+    strcpy(at, dots);
+}
+
+static void print_rows(const struct table *t, const int *wide, size_t rows, const char *dots, FILE *to)
+{
+    struct line head = {.to = to};
+    for (size_t c = 0; c < t->n_columns; c++)
         if (wide[c])
             line_cell(&head, &t->columns[c], wide[c], t->columns[c].title);
-    }
     if (json_array_size(t->rows))
         putc('\n', to);
-    size_t i;
-    json_t *row;
-    json_array_foreach(t->rows, i, row)
-    {
+    for (size_t i = 0; i < rows; i++) {
         struct line line = {.to = to};
-        char text[CELL_MAX];
+        char text[CELL_MAX + 4];
         for (size_t c = 0; c < t->n_columns; c++) {
-            cell_text(&t->columns[c], json_array_get(row, c), text);
-            if (wide[c])
-                line_cell(&line, &t->columns[c], wide[c], text);
+            if (!wide[c])
+                continue;
+            cell_text(&t->columns[c], json_array_get(json_array_get(t->rows, i), c), text);
+            shorten(text, wide[c], dots);
+            line_cell(&line, &t->columns[c], wide[c], text);
         }
         putc('\n', to);
     }
+}
+
+void table_print(const struct table *t, FILE *to)
+{
+    int *wide = layout(t);
+    print_rows(t, wide, json_array_size(t->rows), "", to);
     free(wide);
 }
 
@@ -296,4 +326,99 @@ void table_show(const struct table_part *parts, size_t n, bool json, FILE *to)
         shown = true;
         (parts[i].record ? table_print_record : table_print)(parts[i].table, to);
     }
+}
+
+// ---- a screen -----------------------------------------------------------------------------------------------------
+
+// Columns: of a name at most; of a sentence at least, where it has as many.
+enum { NAME_COLUMNS = 24, SENTENCE_COLUMNS = 32 };
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+// Makes the columns fit: texts become shorter, then columns are left out from the right, but for the first and the
+// sentences, which get what room there is in the end. Returns how many are left out.
+static size_t fit(const struct table *t, int *wide, int columns)
+{
+    size_t left_out = 0, sentence = t->n_columns;
+    int used = -2, whole = 0;
+    for (size_t c = 0; c < t->n_columns; c++) {
+        if (wide[c] && t->columns[c].type == TABLE_SENTENCE) {
+            sentence = c;
+            whole = wide[c];
+            wide[c] = least(whole, SENTENCE_COLUMNS);
+        } else if (t->columns[c].type == TABLE_TEXT) {
+            wide[c] = least(wide[c], NAME_COLUMNS);
+        }
+        used += wide[c] ? wide[c] + 2 : 0;
+    }
+    for (size_t c = t->n_columns; c-- > 1 && used > columns;) {
+        if (!wide[c] || c == sentence)
+            continue;
+        used -= wide[c] + 2;
+        wide[c] = 0;
+        left_out++;
+    }
+    if (sentence < t->n_columns && used < columns)
+        wide[sentence] = least(whole, wide[sentence] + columns - used);
+    return left_out;
+}
+
+// Deals `lines` out to the tables, one by one: small tables are whole, large ones get the same. Returns how many rows
+// are left over.
+static size_t share(const struct table_part *parts, size_t n, int lines, size_t *rows)
+{
+    size_t left_over = 0, given;
+    memset(rows, 0, n * sizeof *rows);
+    do {
+        given = 0;
+        for (size_t i = 0; i < n && lines > 0; i++) {
+            if (rows[i] == json_array_size(parts[i].table->rows))
+                continue;
+            rows[i]++;
+            lines--;
+            given++;
+        }
+    } while (given);
+    for (size_t i = 0; i < n; i++)
+        left_over += json_array_size(parts[i].table->rows) - rows[i];
+    return left_over;
+}
+
+static void say_left_out(size_t rows, size_t columns, FILE *to)
+{
+    if (rows)
+        fprintf(to, "%zu row%s", rows, rows == 1 ? "" : "s");
+    if (columns)
+        fprintf(to, "%s%zu column%s", rows ? " and " : "", columns, columns == 1 ? "" : "s");
+    if (rows || columns)
+        fprintf(to, " %s not shown\n", rows + columns == 1 ? "is" : "are");
+}
+
+void table_show_screen(const struct table_part *parts, size_t n, const struct table_screen *screen, FILE *to)
+{
+    size_t *rows = ps_alloc(n * sizeof *rows), columns = 0;
+    // The last line says what is not shown; a table has one of titles, and an empty one after it.
+    int lines = screen->rows - 1;
+    bool shown = false;
+    for (size_t i = 0; i < n; i++)
+        lines -= json_array_size(parts[i].table->rows) ? 2 : 0;
+    size_t left_over = share(parts, n, lines, rows);
+    for (size_t i = 0; i < n; i++) {
+        if (json_array_size(parts[i].table->rows) == 0)
+            continue;
+        if (shown)
+            putc('\n', to);
+        shown = true;
+        int *wide = layout(parts[i].table);
+        columns += fit(parts[i].table, wide, screen->columns);
+        print_rows(parts[i].table, wide, rows[i], ellipsis[screen->utf8], to);
+        free(wide);
+    }
+    if (left_over || columns)
+        putc('\n', to);
+    say_left_out(left_over, columns, to);
+    free(rows);
 }

@@ -11,15 +11,17 @@
 #include <stdio.h>
 
 enum table_type {
-    TABLE_TEXT,   // string
-    TABLE_COUNT,  // integer
-    TABLE_REAL,   // number, four digits for people
-    TABLE_BYTES,  // number: "1.2 MiB"
-    TABLE_MS,     // integer, milliseconds: "350 ms", "2.5 s", "1 h 02 min"
-    TABLE_SHAPE,  // array of integers: "(3, 3, 32)"
-    TABLE_LIST,   // array of numbers or texts: "0,1"
-    TABLE_SHARE,  // number from 0 to 1: "41.5 %"
-    TABLE_FLAG,   // boolean: "yes", or "-"; a column without a yes is left out
+    TABLE_TEXT,      // string: a name, a state
+    TABLE_SENTENCE,  // string, for the last column
+    TABLE_COUNT,     // integer
+    TABLE_INDEX,     // integer, counted from 0; for people from 1
+    TABLE_REAL,      // number, four digits for people
+    TABLE_BYTES,     // number: "1.2 MiB"
+    TABLE_MS,        // integer, milliseconds: "350 ms", "2.5 s", "1 h 02 min"
+    TABLE_SHAPE,     // array of integers: "(3, 3, 32)"
+    TABLE_LIST,      // array of numbers or texts: "0,1"
+    TABLE_SHARE,     // number from 0 to 1: "41.5 %"
+    TABLE_FLAG,      // boolean: "yes", or "-"; a column without a yes is left out
 };
 
 struct table_column {
@@ -62,5 +64,14 @@ struct table_part {
 
 // Writes the parts to `to`. In JSON one part is the document itself, several are the members of an object.
 void table_show(const struct table_part *parts, size_t n, bool json, FILE *to);
+
+struct table_screen {
+    int rows, columns;
+    bool utf8;  // it shows UTF-8
+};
+
+// Writes what fits a screen of the tables, as many rows of one as of the other. Long texts end in an ellipsis; columns
+// that do not fit are left out, the last ones first; how many rows and columns are not shown is said on the last line.
+void table_show_screen(const struct table_part *parts, size_t n, const struct table_screen *screen, FILE *to);
 
 #endif

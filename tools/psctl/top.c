@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/alloc.h"
 #include "common/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/jobs.h"
@@ -18,34 +19,43 @@
 
 typedef Paramserver__V1__StatusReply Status;
 
+// On a narrow screen the last ones are left out, but for the reason.
 static const struct table_column task_columns[] = {
     {"task", "ps", TABLE_COUNT},
     {"address", "address", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
+    {"waiting", "waiting", TABLE_COUNT},
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"resident_bytes", "resident", TABLE_BYTES},
     {"block_bytes", "blocks", TABLE_BYTES},
     {"pinned_bytes", "pinned", TABLE_BYTES},
     {"queued_bytes", "queued", TABLE_BYTES},
-    {"waiting", "waiting", TABLE_COUNT},
 };
 
 static const struct table_column job_columns[] = {
     {"name", "job", TABLE_TEXT},
     {"state", "state", TABLE_TEXT},
-    {"update", "update", TABLE_TEXT},
+    {"waiting", "waiting", TABLE_COUNT},
     {"workers", "workers", TABLE_COUNT, .always = true},
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT},
-    {"data_epoch", "epoch", TABLE_COUNT},
+    {"data_epoch", "epoch", TABLE_INDEX},
     {"epoch_done", "of it", TABLE_SHARE},
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
-    {"waiting", "waiting", TABLE_COUNT},
     {"nonfinite", "not finite", TABLE_COUNT},
-    {"reason", "reason", TABLE_TEXT},
+    {"update", "update", TABLE_TEXT},
+    {"reason", "reason", TABLE_SENTENCE},
 };
+
+// What a look has seen.
+struct view {
+    char time[16];
+    struct table tasks, jobs, workers;
+};
+
+enum { PARTS = 3 };
 
 struct top {
     struct cluster *cluster;
@@ -59,7 +69,8 @@ struct top {
     uv_signal_t signals[3];
     uv_work_t look;
     bool looking, over;
-    char *text;  // what the last look has seen
+    struct view *next;   // the look's, while there is one
+    struct view *shown;  // live; NULL: nothing yet
     struct screen screen;
 };
 
@@ -81,13 +92,13 @@ static void task_row(struct table *t, const struct cluster *c, size_t task, cons
         bytes += s->jobs[i]->bytes_per_second;
         waiting += s->jobs[i]->waiting;
     }
+    table_cell(t, table_count(waiting));
     table_cell(t, json_real(updates));
     table_cell(t, json_real(bytes));
     table_cell(t, table_count(s->resident_bytes));
     table_cell(t, table_count(s->block_bytes));
     table_cell(t, table_count(s->pinned_bytes));
     table_cell(t, table_count(s->queued_bytes));
-    table_cell(t, table_count(waiting));
 }
 
 static void job_row(struct table *t, const struct job_sum *job)
@@ -96,7 +107,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_row(t);
     table_cell(t, table_text(job->name));
     table_cell(t, table_text(job->state));
-    table_cell(t, table_text(jobs_update_name(job->update)));
+    table_cell(t, table_count(job->waiting));
     table_cell(t, jobs_live_workers(job));
     table_cell(t, sync ? table_count(job->round) : NULL);
     table_cell(t, sync ? NULL : table_count(job->staleness));
@@ -104,8 +115,8 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, jobs_epoch_done(job));
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
-    table_cell(t, table_count(job->waiting));
     table_cell(t, table_count(job->nonfinite));
+    table_cell(t, table_text(jobs_update_name(job->update)));
     table_cell(t, table_text(job->reason));
 }
 
@@ -119,55 +130,78 @@ static void worker_rows(struct table *t, struct top *top, const struct job_sum *
     ps_msg_free(&reply->base);
 }
 
-static void fill(struct top *top, const struct answer *answers, const struct jobs *jobs, struct table *tasks,
-                 struct table *sums, struct table *workers)
+static void fill(struct top *top, const struct answer *answers, const struct jobs *jobs, struct view *v)
 {
     for (size_t i = 0; i < top->cluster->tasks; i++)
-        task_row(tasks, top->cluster, i, &answers[i]);
+        task_row(&v->tasks, top->cluster, i, &answers[i]);
     for (size_t i = 0; i < jobs->n; i++) {
         if (top->only && strcmp(jobs->v[i].name, top->only) != 0)
             continue;
-        job_row(sums, &jobs->v[i]);
+        job_row(&v->jobs, &jobs->v[i]);
         if (answers[0].reply)
-            worker_rows(workers, top, &jobs->v[i]);
+            worker_rows(&v->workers, top, &jobs->v[i]);
     }
 }
 
-static void headline(const struct top *top, FILE *to)
-{
-    char now[16];
-    time_t t = time(NULL);
-    struct tm local;
-    strftime(now, sizeof now, "%H:%M:%S", localtime_r(&t, &local));
-    fprintf(to, "psctl top  %s%s\n\n", now, top->live ? "  q quits" : "");
-}
-
-// On a thread of the pool. top->text is what is to be shown.
+// On a thread of the pool.
 static void look(uv_work_t *work)
 {
     struct top *top = work->data;
-    struct table tasks, sums, workers;
+    struct view *v = top->next = ps_alloc(sizeof *v);
     struct answer *answers;
     struct jobs jobs;
-    size_t size;
-    FILE *to = open_memstream(&top->text, &size);
-    table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
-    table_init(&sums, job_columns, sizeof job_columns / sizeof job_columns[0]);
-    workers_table(&workers);
+    struct tm local;
+    table_init(&v->tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
+    table_init(&v->jobs, job_columns, sizeof job_columns / sizeof job_columns[0]);
+    workers_table(&v->workers);
     jobs_ask(top->cluster, &answers, &jobs);
-    fill(top, answers, &jobs, &tasks, &sums, &workers);
-    if (!top->json)
-        headline(top, to);
-    const struct table_part parts[] = {{"tasks", &tasks, false}, {"jobs", &sums, false}, {"workers", &workers, false}};
-    table_show(parts, 3, top->json, to);
-    fclose(to);
+    fill(top, answers, &jobs, v);
+    strftime(v->time, sizeof v->time, "%H:%M:%S", localtime_r(&(time_t){time(NULL)}, &local));
     if (top->once)
         top->exit_code = jobs_report(top->cluster, answers, &jobs, top->only);
     free(jobs.v);
     cluster_answers_free(answers, top->cluster->tasks);
-    table_fini(&workers);
-    table_fini(&sums);
-    table_fini(&tasks);
+}
+
+// ---- what is shown ------------------------------------------------------------------------------------------------
+
+static void parts_of(const struct view *v, struct table_part parts[PARTS])
+{
+    parts[0] = (struct table_part){"tasks", &v->tasks, false};
+    parts[1] = (struct table_part){"jobs", &v->jobs, false};
+    parts[2] = (struct table_part){"workers", &v->workers, false};
+}
+
+static void view_free(struct view *v)
+{
+    if (!v)
+        return;
+    table_fini(&v->workers);
+    table_fini(&v->jobs);
+    table_fini(&v->tasks);
+    free(v);
+}
+
+static void draw(struct screen *s, const struct table_screen *size, FILE *to)
+{
+    const struct top *top = s->arg;
+    struct table_part parts[PARTS];
+    if (!top->shown)
+        return;
+    parts_of(top->shown, parts);
+    fprintf(to, "psctl top  %s  q quits\n\n", top->shown->time);
+    table_show_screen(parts, PARTS, &(struct table_screen){size->rows - 2, size->columns, size->utf8}, to);
+}
+
+static void print(const struct top *top)
+{
+    struct table_part parts[PARTS];
+    parts_of(top->next, parts);
+    if (!top->json)
+        printf("psctl top  %s\n\n", top->next->time);
+    table_show(parts, PARTS, top->json, stdout);
+    printf("%s", top->once || top->json ? "" : "\n");
+    fflush(stdout);
 }
 
 // ---- the loop -----------------------------------------------------------------------------------------------------
@@ -189,13 +223,12 @@ static void seen(uv_work_t *work, int status)
     struct top *top = work->data;
     (void)status;
     top->looking = false;
-    if (!top->over && top->live) {
-        screen_draw(&top->screen, top->text);
-    } else if (!top->over) {
-        printf("%s%s", top->text, top->once || top->json ? "" : "\n");
-        fflush(stdout);
-    }
-    free(top->text);
+    if (!top->over && !top->live)
+        print(top);
+    view_free(top->live ? top->shown : top->next);
+    top->shown = top->live ? top->next : NULL;
+    if (!top->over && top->live)
+        screen_draw(&top->screen);
     if (top->once || ferror(stdout))
         finish(top);
 }
@@ -232,6 +265,7 @@ static void go_live(struct top *top)
         top->signals[i].data = top;
         uv_signal_start(&top->signals[i], on_signal, signum[i]);
     }
+    top->screen.draw = draw;
     top->screen.key = on_key;
     top->screen.arg = top;
     screen_open(&top->screen, &top->loop);
@@ -247,6 +281,7 @@ static int run(struct top *top)
     uv_timer_start(&top->timer, on_timer, 0, (uint64_t)top->interval * 1000);
     uv_run(&top->loop, UV_RUN_DEFAULT);
     uv_loop_close(&top->loop);
+    view_free(top->shown);
     return top->exit_code;
 }
 

@@ -5,14 +5,21 @@
 #include "common/wire.h"
 #include "proto/paramserver.pb-c.h"
 
+// On a narrow screen the last ones are left out.
 static const struct table_column columns[] = {
-    {"job", "job", TABLE_TEXT},         {"rank", "worker", TABLE_COUNT},
-    {"state", "state", TABLE_TEXT},     {"address", "address", TABLE_TEXT},
-    {"step", "step", TABLE_COUNT},      {"images_per_second", "images/s", TABLE_REAL},
-    {"loss", "loss", TABLE_REAL},       {"silent_ms", "silent", TABLE_MS},
-    {"clock", "clock", TABLE_COUNT},    {"lead", "lead", TABLE_COUNT},
-    {"resting", "resting", TABLE_FLAG}, {"draining", "draining", TABLE_FLAG},
-    {"reason", "reason", TABLE_TEXT},
+    {"job", "job", TABLE_TEXT},
+    {"rank", "worker", TABLE_COUNT},
+    {"state", "state", TABLE_TEXT},
+    {"step", "step", TABLE_COUNT},
+    {"images_per_second", "images/s", TABLE_REAL},
+    {"loss", "loss", TABLE_REAL},
+    {"silent_ms", "silent", TABLE_MS},
+    {"resting", "resting", TABLE_FLAG},
+    {"draining", "draining", TABLE_FLAG},
+    {"clock", "clock", TABLE_COUNT},
+    {"lead", "lead", TABLE_COUNT},
+    {"process", "process", TABLE_TEXT},
+    {"reason", "reason", TABLE_SENTENCE},
 };
 
 const char *workers_state(int state)
@@ -31,23 +38,29 @@ const char *workers_state(int state)
     }
 }
 
+// One that did not come in time is dead, and has never been heard.
+static bool has_joined(const Paramserver__V1__Member *m)
+{
+    return m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE || m->incarnation || m->address[0];
+}
+
 static void member_row(struct table *t, const char *job, const Paramserver__V1__Member *m, uint64_t slowest)
 {
     bool clocked = m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && slowest <= m->clock;
-    bool joined = m->state != PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
+    bool joined = has_joined(m);
     table_row(t);
     table_cell(t, table_text(job));
     table_cell(t, json_integer(m->rank));
     table_cell(t, table_text(workers_state((int)m->state)));
-    table_cell(t, table_text(m->address));
     table_cell(t, joined ? table_count(m->step) : NULL);
     table_cell(t, joined ? json_real(m->images_per_second) : NULL);
     table_cell(t, joined ? json_real(m->loss) : NULL);
     table_cell(t, joined ? table_count(m->silent_ms) : NULL);
-    table_cell(t, clocked ? table_count(m->clock) : NULL);
-    table_cell(t, clocked ? table_count(m->clock - slowest) : NULL);
     table_cell(t, json_boolean(m->resting));
     table_cell(t, json_boolean(m->draining));
+    table_cell(t, clocked ? table_count(m->clock) : NULL);
+    table_cell(t, clocked ? table_count(m->clock - slowest) : NULL);
+    table_cell(t, table_text(m->address));
     table_cell(t, table_text(m->reason));
 }
 
