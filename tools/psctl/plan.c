@@ -61,7 +61,7 @@ static const struct table_column held_columns[] = {
     {"name", "variable", TABLE_TEXT},
     {"dtype", "dtype", TABLE_TEXT},
     {"shape", "shape", TABLE_SHAPE},
-    {"trainable", "trainable", TABLE_TEXT},
+    {"trainable", "trainable", TABLE_FLAG},
     {"bytes", "values", TABLE_BYTES},
     {"slot_bytes", "slots", TABLE_BYTES},
     {"gradient_bytes", "gradients", TABLE_BYTES},
