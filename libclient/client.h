@@ -82,7 +82,7 @@ struct psc_client {
     struct psc__task *tasks;
 
     pthread_mutex_t lock;
-    pthread_cond_t idle;  // no operation is left
+    pthread_cond_t told;  // the end of an operation has been
     TAILQ_HEAD(, psc__later) later;
     struct ps_error ended;  // OK: the job goes on; else why it does not
     psc_update update;

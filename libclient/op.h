@@ -161,8 +161,9 @@ enum ps_code psc__ops_reserve(struct psc_client *c, struct ps_error *e);
 void psc__ops_unreserve(struct psc_client *c);
 
 void psc__ops_fail(struct psc_client *c, const struct ps_error *e);  // all
-void psc__ops_expire(struct psc_client *c);          // those whose deadline passed without anyone's noticing
-void psc__ops_finish_refused(struct psc_client *c);  // after the world's shutdown: those whose timer will not run
-void psc__op_drop(struct psc_op *op);                // one holder; any thread, no lock
+void psc__ops_expire(struct psc_client *c);  // those whose deadline passed without anyone's noticing
+// After the world's shutdown: those whose timer will not run. False: there are none.
+bool psc__ops_finish_refused(struct psc_client *c);
+void psc__op_drop(struct psc_op *op);  // one holder; any thread, no lock
 
 #endif

@@ -618,6 +618,8 @@ static uint64_t world_now(void *ctx)
 static void world_after(void *ctx, uint64_t delay, void (*fn)(void *), void *arg)
 {
     struct fake *f = ctx;
+    if (f->worlds == 0)
+        abort();
     add_event(f, f->now + delay, fn, arg, NULL);
 }
 
@@ -642,11 +644,12 @@ static void world_shutdown(void *ctx)
             tell(e.call);
         }
     pthread_mutex_unlock(&f->in->turn);
+    fake_release_memory(f);
 }
 
 static void world_destroy(void *ctx)
 {
-    fake_release_memory(ctx);
+    ((struct fake *)ctx)->worlds--;
 }
 
 struct psc_world fake_world(struct fake *f)
@@ -660,6 +663,7 @@ struct psc_world fake_world(struct fake *f)
         for (uint32_t t = 0; t < FAKE_TASKS; t++)
             f->generation[t] = 100 + t;
     }
+    f->worlds++;
     return (struct psc_world){.ctx = f,
                               .incarnation = 5,
                               .call = world_call,

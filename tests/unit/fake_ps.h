@@ -65,6 +65,7 @@ struct fake {
     _Atomic uint64_t now;
     uint64_t arrived;
     int leaves, heartbeats;
+    int worlds;           // that are not destroyed: none is used afterwards
     int met;              // Reduces
     char last_name[128];  // of these
     uint32_t staleness, join_within_ms;

@@ -760,6 +760,43 @@ static void test_dying_with_everything_under_way(void **state)
     }
 }
 
+struct again {
+    psc_client *client;
+    psc_tensor *tensor;
+    int left, told;
+    psc_code code;  // the last
+};
+
+static void start_again(void *arg, const psc_result *r)
+{
+    struct again *a = arg;
+    a->told++;
+    a->code = r->error.code;
+    if (a->left-- > 0)
+        psc_get(a->client, a->tensor, 1, start_again, a, NULL);
+}
+
+static void test_callbacks_start_operations_until_the_end(void **state)
+{
+    (void)state;
+    for (int timers = 0; timers < 2; timers++) {
+        struct bench *b = bench_ready(PSC_STREAM);
+        struct again a = {.client = b->client, .tensor = b->tensors, .left = 5};
+        struct outcome left = {0};
+        psc_get(b->client, b->tensors, 1, start_again, &a, NULL);
+        psc__leave(b->client, NULL, on_done, &left);
+        assert_int_equal(a.told, 1);
+        if (timers)
+            fake_idle(&b->fake, 1);
+        psc__client_free(b->client);
+        b->client = NULL;
+        assert_int_equal(a.told, 6);
+        assert_int_equal(a.code, PSC_CANCELLED);
+        assert_int_equal(b->fake.worlds, 0);
+        bench_free(b);
+    }
+}
+
 // ---- threads ------------------------------------------------------------------------------------------------------
 
 struct clockwork {
@@ -888,6 +925,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
         cmocka_unit_test(test_leaving_ends_what_is_under_way),
         cmocka_unit_test(test_dying_with_everything_under_way),
+        cmocka_unit_test(test_callbacks_start_operations_until_the_end),
         cmocka_unit_test(test_threads_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
