@@ -87,6 +87,7 @@ struct psc_client {
     struct ps_error ended;  // OK: the job goes on; else why it does not
     psc_update update;
     struct psc__window window;
+    uint64_t last_visit;  // sequence: visits, which wait for other workers, must not hold up updates for so long
     struct psc__membership member;
     struct psc__layout *layout;   // NULL: neither declared nor attached; else constant but for the versions
     TAILQ_HEAD(, psc_op) ops;     // whose end has not been told

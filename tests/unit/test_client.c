@@ -397,14 +397,34 @@ static void test_waiting_for_the_window_has_a_deadline(void **state)
 {
     (void)state;
     struct bench *b = bench_ready(PSC_STREAM);
-    struct outcome barrier = {0}, *o = calloc(PS_WINDOW, sizeof *o);
-    psc__barrier(b->client, "b", on_done, &barrier);  // holds its sequence
+    struct outcome waits = {0}, *o = calloc(PS_WINDOW, sizeof *o);
+    psc_push_pull(b->client, b->tensors + 2, b->tensors + 2, 1, &(psc_push_options){.examples = 1, .round = 1},
+                  on_result, &waits, NULL);  // holds its sequence until the round closes
     for (int i = 0; i < PS_WINDOW; i++)
         psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
     assert_true(fake_run(&b->fake, &o[PS_WINDOW - 1].done, 30));
     assert_int_equal(o[PS_WINDOW - 1].result.error.code, PSC_DEADLINE_EXCEEDED);
     assert_non_null(strstr(o[PS_WINDOW - 1].result.error.text, "256 earlier operations are still open"));
     assert_int_equal(o[PS_WINDOW - 2].result.error.code, PSC_OK);
+    free(o);
+    bench_free(b);
+}
+
+static void test_who_waits_for_others_holds_up_no_update(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome barrier = {0}, reduced = {0}, *o = calloc(2 * PS_WINDOW, sizeof *o);
+    int32_t one = 1;
+    psc__barrier(b->client, "b", on_done, &barrier);
+    b->fake.meeting = 2;
+    psc__reduce(b->client, "r", PSC_SUM, PSC_INT32, &one, 1, NULL, on_done, &reduced);
+    for (int i = 0; i < 2 * PS_WINDOW; i++)
+        psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
+    assert_true(fake_run(&b->fake, &o[2 * PS_WINDOW - 1].done, 30));
+    for (int i = 0; i < 2 * PS_WINDOW; i++)
+        assert_int_equal(o[i].result.error.code, PSC_OK);
+    assert_int_equal(atomic_load(&barrier.done) + atomic_load(&reduced.done), 0);
     free(o);
     bench_free(b);
 }
@@ -908,6 +928,7 @@ int main(void)
         cmocka_unit_test(test_no_read_overtakes_an_update_unary),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
+        cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
         cmocka_unit_test(test_unreachable_until_the_deadline),
         cmocka_unit_test(test_no_answer_until_the_deadline),
         cmocka_unit_test(test_refused_is_tried_again),

@@ -294,23 +294,19 @@ static enum fake_fate all_down(struct fake *f, uint32_t task, int method, uint64
 
 // What waits behind updates that cannot be sent finds no memory when its turn comes: each fails, and none from inside
 // the one before it.
-static void long_queue(int updates, bool barriers)
+static void long_queue(int updates)
 {
     enum { BEHIND = 30000 };
     struct bench *b = bench_ready(PSC_STREAM);
     struct outcome *o = calloc((size_t)updates + BEHIND, sizeof *o);
     b->fake.aside = set_aside;
     b->fake.fate = all_down;
-    b->fake.barrier_open = true;
     b->fake.param = 1;
     for (int i = 0; i < updates; i++)
         psc_push(b->client, &b->tensors[3], 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
     fake_idle(&b->fake, 0.01);
     for (int i = updates; i < updates + BEHIND; i++)
-        if (barriers)
-            psc__barrier(b->client, "b", on_done, &o[i]);
-        else
-            psc_get(b->client, &b->tensors[3], 1, on_result, &o[i], NULL);
+        psc_get(b->client, &b->tensors[3], 1, on_result, &o[i], NULL);
     b->fake.param = 0;
     memory.n = 0;
     memory.fail = 0;
@@ -326,8 +322,8 @@ static void long_queue(int updates, bool barriers)
 static void test_a_long_queue_fails(void **state)
 {
     (void)state;
-    long_queue(2, false);             // it waits at the task
-    long_queue(PS_WINDOW + 8, true);  // for a sequence
+    long_queue(2);              // it waits at the task
+    long_queue(PS_WINDOW + 8);  // behind updates that wait for a sequence
 }
 
 int main(void)
