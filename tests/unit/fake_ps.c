@@ -108,7 +108,8 @@ static void answer_at(struct call *c, uint64_t at, enum ps_code code, const char
 
 void fake_answer(struct call *c, enum ps_code code, const char *text)
 {
-    uint64_t extra = c->f->shuffle ? draw(c->f) % (200 * TRAVEL) : 0;
+    bool read = c->method == PARAMSERVER__V1__METHOD__GET || c->method == PARAMSERVER__V1__METHOD__PULL;
+    uint64_t extra = c->f->shuffle ? draw(c->f) % (200 * TRAVEL) : read ? c->f->read_ns : 0;
     answer_at(c, c->f->now + TRAVEL + extra, code, text);
 }
 

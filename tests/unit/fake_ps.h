@@ -41,6 +41,7 @@ struct fake {
     uint64_t seed;      // of what takes how long
     bool unary;         // requests overtake each other, and only the one call is cut
     bool shuffle;       // answers overtake each other
+    uint64_t read_ns;   // that the answer to a read is longer on its way
     fake_fate_fn fate;  // NULL: all is well
     uint64_t param;     // for fate
     bool answers_to_wrong_task;
