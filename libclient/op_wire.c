@@ -24,6 +24,7 @@ static struct psc__scratch *scratch(psc_client *c, size_t n)
     if (s->cap >= n)
         return s;
     size_t cap = n > 64 ? n : 64;
+    s->cap = 0;  // the pointers are to nothing until there are new ones
     Paramserver__V1__Tensor *tensors = ps_try_realloc(s->tensors, cap * sizeof *tensors);
     if (tensors)
         s->tensors = tensors;
