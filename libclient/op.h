@@ -18,7 +18,7 @@
 enum {
     PSC__READS_FLYING = 16,               // requests of one pull at one task: more would pin more at psd than the
                                           // wire can take
-    PSC__PIECES_MAX = 4096,               // ranges in one request
+    PSC__PIECES_MAX = 4096,               // ranges in one request, but for a get
     PSC__HEADER_MAX = PS_HEADER_MAX / 2,  // bytes of their headers, as far as they are known beforehand
     PSC__REPLY_MARGIN = 256 << 10,        // of a reply's PS_CHUNK_MAX, for what is not payload
 };

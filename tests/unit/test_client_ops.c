@@ -177,6 +177,37 @@ static void test_slices_of_a_block_share_a_request(void **state)
     bench_free(b);
 }
 
+// All that a get reads of a task is of one snapshot: so one request names it, or none is sent.
+static void test_a_get_is_one_request(void **state)
+{
+    (void)state;
+    enum { SOME = 5000, LOTS = 100000 };
+    static const uint64_t shape[] = {8 * BLOCK};
+    static const psc_variable one[] = {
+        {.name = "w", .dtype = PSC_FLOAT32, .shape = shape, .rank = 1, .trainable = true}};
+    static const psc_declaration declaration = {.variables = one, .n_variables = 1, .rule = "sgd"};
+    struct bench *b = bench_new(PSC_STREAM);
+    bench_begin(b, worker_options(b));
+    assert_int_equal(bench_declare_as(b, &declaration).code, PS_OK);
+    bench_forget(b);
+    float *got = calloc(LOTS, sizeof *got);
+    psc_tensor *parts = calloc(LOTS, sizeof *parts);
+    for (uint64_t i = 0; i < LOTS; i++)
+        parts[i] = (psc_tensor){"w", &got[i], 1, PSC_FLOAT32, true, 50 * i};
+    assert_int_equal(run(b, psc_get, parts, SOME).error.code, PSC_OK);
+    assert_int_equal(b->fake.n_arrivals, 1);
+    assert_int_equal(b->fake.arrivals[0].tensors, SOME);
+    for (uint64_t i = 0; i < LOTS; i++)
+        parts[i].first = 10 * i;
+    psc_result r = run(b, psc_get, parts, LOTS);
+    assert_int_equal(r.error.code, PSC_INVALID_ARGUMENT);
+    assert_non_null(strstr(r.error.text, "more than one request to ps:0 (a:1) can name; a get reads all of them"));
+    assert_int_equal(b->fake.n_arrivals, 1);
+    free(parts);
+    free(got);
+    bench_free(b);
+}
+
 static void test_slices_are_checked(void **state)
 {
     (void)state;
@@ -1121,6 +1152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slices),
         cmocka_unit_test(test_slices_of_a_block_share_a_request),
+        cmocka_unit_test(test_a_get_is_one_request),
         cmocka_unit_test(test_slices_are_checked),
         cmocka_unit_test(test_a_round_takes_whole_variables),
         cmocka_unit_test(test_assign_sub),
