@@ -147,9 +147,9 @@ void psc__op_unhold(struct psc_op *op);
 enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__request *r, const struct ps_rope *reply,
                                 struct psc__answer *a, struct ps_error *e);
 void psc__answer_free(struct psc__answer *a);
-// Takes the answer's numbers. True: a read that goes on, r knows where.
+// Takes the answer's numbers; a read's stay with r until it has all of them. True: it goes on, r knows where.
 bool psc__op_accept(struct psc_op *op, struct psc__request *r, const struct psc__answer *a);
-void psc__op_restart(struct psc_op *op, struct psc__request *r);       // a read begins again
+void psc__op_restart(struct psc_op *op, struct psc__request *r);       // a read begins again, and what it found is void
 void psc__op_request_done(struct psc_op *op, struct psc__request *r);  // frees r
 // The operation ends with *e. Requests that fly are left to land (their op is NULL), the others are freed.
 void psc__op_fail(struct psc_op *op, const struct ps_error *e);

@@ -255,6 +255,7 @@ static struct psc__request *request_new(struct psc_op *op, struct psc__task *t)
     r->round_trip = op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round > 0;
     r->state = PSC__HELD;
     r->first_piece = r->last_piece = PSC__NO_PIECE;
+    r->version = r->round = UINT64_MAX;
     TAILQ_INSERT_TAIL(&op->requests, r, of_op);
     op->left++;
     return r;

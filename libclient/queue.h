@@ -66,6 +66,7 @@ struct psc__request {
     uint32_t first_piece, last_piece, n_pieces;  // a chain in the operation's pieces
     struct psc__place place;                     // reads that go on: what comes next
     uint64_t offset, snapshot;                   // likewise
+    uint64_t version, round, last_round;         // reads: found so far, for the operation's result
 };
 
 TAILQ_HEAD(psc__requests, psc__request);

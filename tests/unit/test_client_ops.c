@@ -521,6 +521,65 @@ static void test_open_round(void **state)
     bench_free(b);
 }
 
+static enum fake_fate lose_answers(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    return method == PARAMSERVER__V1__METHOD__PUSH && f->param && f->param-- ? FAKE_CUT_AFTER : FAKE_DELIVER;
+}
+
+// Where every answer to a push was lost, its round is known all the same.
+static void test_round_after_a_retry(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_SYNC, 0);
+    float x[10] = {1};
+    psc_tensor t = whole("bias", x, 10, PSC_FLOAT32);
+    b->fake.fate = lose_answers;
+    b->fake.param = 3;  // partitions
+    psc_result r = push_round(b, &t, 1);
+    assert_int_equal(r.duplicates, 3);
+    assert_int_equal(r.round, 1);
+    assert_int_equal(r.open_round, 2);
+    bench_free(b);
+}
+
+// The task needs the memory of the snapshot that is gone on with; in the meantime everything has changed.
+static enum fake_fate take_back(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)n;
+    if (method != PARAMSERVER__V1__METHOD__GET || task || ++f->param != 2)
+        return FAKE_DELIVER;
+    f->round = 5;
+    return FAKE_ABORT;
+}
+
+// What was read before a snapshot was revoked does not show in the result.
+static void test_numbers_of_a_read_that_begins_again(void **state)
+{
+    (void)state;
+    static const uint64_t shape[] = {4 * BLOCK};
+    static const psc_variable one[] = {
+        {.name = "w", .dtype = PSC_FLOAT32, .shape = shape, .rank = 1, .trainable = true}};
+    static const psc_declaration declaration = {.variables = one, .n_variables = 1, .rule = "sgd"};
+    struct bench *b = bench_new(PSC_STREAM);
+    psc_options options = worker_options(b);
+    options.update = PSC_SYNC;
+    bench_begin(b, options);
+    assert_int_equal(bench_declare_as(b, &declaration).code, PS_OK);
+    float *got = calloc(4 * BLOCK, sizeof *got);
+    psc_tensor t = whole("w", got, 4 * BLOCK, PSC_FLOAT32);
+    b->fake.round = 3;
+    b->fake.reply_bytes = PS_BLOCK_BYTES;
+    b->fake.fate = take_back;
+    psc_result r = run(b, psc_get, &t, 1);
+    assert_int_equal(r.error.code, PSC_OK);
+    assert_int_equal(b->fake.param, 6);
+    assert_int_equal(r.round, 5);
+    assert_int_equal(r.last_round, 5);
+    free(got);
+    bench_free(b);
+}
+
 // ---- push_pull ----------------------------------------------------------------------------------------------------
 
 static psc_result push_pull(struct bench *b, const psc_tensor *t, const psc_tensor *into, size_t n, uint64_t round)
@@ -1164,6 +1223,8 @@ int main(void)
         cmocka_unit_test(test_atomic_is_for_async),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_open_round),
+        cmocka_unit_test(test_round_after_a_retry),
+        cmocka_unit_test(test_numbers_of_a_read_that_begins_again),
         cmocka_unit_test(test_push_pull),
         cmocka_unit_test(test_push_pull_in_sync),
         cmocka_unit_test(test_newer),
