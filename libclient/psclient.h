@@ -327,7 +327,8 @@ psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void
                        psc_error *error);
 
 // Changes a hyperparameter of the job's rule on all ps tasks. sync: in round *round (0: the next that is possible),
-// which is then the one it will be in.
+// which is then the one it will be in. It is asked for again where the answer was lost: *round is then of the last
+// attempt, and a round that was named may be OUT_OF_RANGE, as closed, with the new value.
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error);
 
 #ifdef __cplusplus

@@ -907,6 +907,41 @@ static void test_threads_wait(void **state)
     bench_free(b);
 }
 
+static enum fake_fate cut_set_hyper(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    if (method != PARAMSERVER__V1__METHOD__SET_HYPER || f->param == 0)
+        return FAKE_DELIVER;
+    f->param--;
+    return f->param % 2 ? FAKE_CUT_BEFORE : FAKE_CUT_AFTER;
+}
+
+static void test_a_hyperparameter_is_set_again(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    struct clockwork w = {.fake = &b->fake};
+    psc_options options = worker_options(b);
+    pthread_t clock;
+    psc_error e;
+    uint64_t round = 0;
+    options.timeout_ms = 3000;
+    bench_begin(b, options);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    b->fake.fate = cut_set_hyper;
+    b->fake.param = 3;
+    pthread_create(&clock, NULL, run_world, &w);
+    assert_int_equal(psc_set_hyper(b->client, "learning_rate", 0.5, &round, &e), PSC_OK);
+    assert_int_equal(b->fake.param, 0);
+    assert_int_equal(round, 7);
+    b->fake.param = UINT64_MAX;
+    assert_int_equal(psc_set_hyper(b->client, "learning_rate", 0.5, NULL, &e), PSC_UNAVAILABLE);
+    assert_non_null(strstr(e.text, "set learning_rate: ps:0 (a:1) cannot be reached, tried for "));
+    atomic_store(&w.stop, 1);
+    pthread_join(clock, NULL);
+    bench_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -948,6 +983,7 @@ int main(void)
         cmocka_unit_test(test_dying_with_everything_under_way),
         cmocka_unit_test(test_callbacks_start_operations_until_the_end),
         cmocka_unit_test(test_threads_wait),
+        cmocka_unit_test(test_a_hyperparameter_is_set_again),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
