@@ -42,6 +42,11 @@ enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageD
 // Locked. ABORTED: the task has another generation than it had, which has ended the client.
 enum ps_code psc__call_check(struct psc__task *t, uint64_t generation, struct ps_error *e);
 
+// Locked. One more heartbeat, which done learns the end of; RESOURCE_EXHAUSTED: as psc__call.
+enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool owns_arg, struct ps_error *e);
+// Locked. Takes what a heartbeat was answered with, unless what is known of the members is newer.
+enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e);
+
 // 50 ms, doubling with each attempt to 1 s, give or take half of it.
 uint64_t psc__backoff(struct psc_client *c, uint32_t attempt);
 // What is left until the deadline in ms, at least 1; with no deadline (UINT64_MAX) PSC__TRY_MS.

@@ -53,6 +53,7 @@ struct fake {
     bool joins;           // a range's blocks come as one tensor
     bool forgets_staged;  // what is kept of an atomic update
     bool late, drain;
+    bool left;  // worker 0, which makes another epoch of the members
     uint64_t data_epoch, slowest;
     size_t meeting;                   // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory

@@ -1032,6 +1032,35 @@ static void test_late_and_draining(void **state)
     bench_free(b);
 }
 
+// Who has passed a barrier knows who lives, though the last heartbeat was before that.
+static void test_members_after_a_barrier(void **state)
+{
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        struct bench *b = bench_new(PSC_STREAM);
+        psc_options options = worker_options(b);
+        struct outcome o = {0};
+        options.rank = 1;
+        bench_begin(b, options);
+        fake_idle(&b->fake, 5.01);
+        assert_false(psc_is_chief(b->client));
+        b->fake.barrier_open = b->fake.left = true;
+        b->fake.silent = lost;
+        psc__barrier(b->client, "b", on_done, &o);
+        assert_true(fake_run(&b->fake, &o.done, lost ? 1 : 0.1));
+        assert_int_equal(o.error.code, PS_OK);
+        assert_int_equal(psc_is_chief(b->client), !lost);
+        b->fake.silent = false;
+        fake_idle(&b->fake, 2);
+        assert_true(psc_is_chief(b->client));
+        assert_int_equal(psc_live_workers(b->client), 1);
+        b->fake.left = false;  // as in an answer that comes late
+        fake_idle(&b->fake, 2);
+        assert_true(psc_is_chief(b->client));
+        bench_free(b);
+    }
+}
+
 static void test_declaration_is_told(void **state)
 {
     (void)state;
@@ -1237,6 +1266,7 @@ int main(void)
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_late_and_draining),
+        cmocka_unit_test(test_members_after_a_barrier),
         cmocka_unit_test(test_declaration_is_told),
         cmocka_unit_test(test_a_refused_update_is_not_overtaken_again),
         cmocka_unit_test(test_puts_keep_their_place),
