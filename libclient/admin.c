@@ -18,31 +18,35 @@ static void replied(void *arg, const struct ps_error *e, struct ps_rope *reply)
     psc__waiter_wake(&v->waiter, e);
 }
 
-enum ps_code psc__admin_call(struct psc_client *c, uint32_t task, int method, const ProtobufCMessage *request,
-                             const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply, int timeout_ms,
-                             struct ps_error *e)
+// spec: but for done and arg.
+static enum ps_code ask(struct psc_client *c, struct psc__call_spec *spec, const ProtobufCMessageDescriptor *reply_type,
+                        ProtobufCMessage **reply, struct ps_error *e)
 {
     struct visitor v = {.reply = PS_ROPE_EMPTY};
-    if (task >= c->n_tasks)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "there is no ps:%u among %u ps tasks", task, c->n_tasks);
-    struct psc__call_spec spec = {.task = task,
-                                  .method = method,
-                                  .message = request,
-                                  .timeout_ms = timeout_ms,
-                                  .once = true,
-                                  .done = replied,
-                                  .arg = &v};
     struct ps_error failed;
+    spec->done = replied;
+    spec->arg = &v;
     psc__waiter_init(&v.waiter);
-    if (psc__call(c, &spec, &failed) != PS_OK)
+    if (psc__call(c, spec, &failed) != PS_OK)
         psc__waiter_wake(&v.waiter, &failed);
     enum ps_code code = psc__waiter_wait(&v.waiter);
     if (code == PS_OK)
-        code = psc__call_decode(&c->tasks[task], reply_type, &v.reply, reply, e);
+        code = psc__call_decode(&c->tasks[spec->task], reply_type, &v.reply, reply, e);
     else if (e)
         *e = v.waiter.error;
     ps_rope_clear(&v.reply);
     return code;
+}
+
+enum ps_code psc__admin_call(struct psc_client *c, uint32_t task, int method, const ProtobufCMessage *request,
+                             const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply, int timeout_ms,
+                             struct ps_error *e)
+{
+    struct psc__call_spec spec = {
+        .task = task, .method = method, .message = request, .timeout_ms = timeout_ms, .once = true};
+    if (task >= c->n_tasks)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "there is no ps:%u among %u ps tasks", task, c->n_tasks);
+    return ask(c, &spec, reply_type, reply, e);
 }
 
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error)
@@ -54,9 +58,10 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
     request.name = (char *)name;
     request.value = value;
     request.round = round ? *round : 0;
-    if (psc__admin_call(client, 0, PARAMSERVER__V1__METHOD__SET_HYPER, &request.base,
-                        &paramserver__v1__set_hyper_reply__descriptor, &m, (int)(client->timeout_ns / PS_MS),
-                        &e) == PS_OK) {
+    struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__SET_HYPER,
+                                  .message = &request.base,
+                                  .timeout_ms = (int)(client->timeout_ns / PS_MS)};
+    if (ask(client, &spec, &paramserver__v1__set_hyper_reply__descriptor, &m, &e) == PS_OK) {
         const Paramserver__V1__SetHyperReply *r = (Paramserver__V1__SetHyperReply *)m;
         psc__lock(client);
         psc__call_check(&client->tasks[0], r->generation, &e);

@@ -10,11 +10,11 @@
 
 struct psc__call {
     struct psc__later later;
-    struct psc__seat seat;
     TAILQ_ENTRY(psc__call) link;
     struct psc_client *client;
     struct psc__task *task;
     int method;
+    uint64_t sequence;  // 0: none
     const char *awaits;
     bool once;
     struct ps_slice message;  // packed; sent each time by reference, behind a fresh Caller
@@ -62,7 +62,6 @@ static void call_finish(struct psc__call *call, const struct ps_error *e)
         return;
     call->over = true;
     call->error = *e;
-    psc__window_leave(&call->client->window, &call->seat);
     psc__run_later(call->client, &call->later, call_tell);
 }
 
@@ -174,7 +173,7 @@ static void add_caller(struct psc__call *call, struct ps_rope *request)
     // rest is packed once, and each attempt brings what is known by then.
     Paramserver__V1__Caller caller;
     Paramserver__V1__BarrierRequest any = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
-    psc__caller_init(&caller, call->task, call->seat.sequence);
+    psc__caller_init(&caller, call->task, call->sequence);
     any.caller = &caller;
     ps_msg_pack(&any.base, NULL, request);
 }
@@ -194,11 +193,6 @@ static void call_send(struct psc__call *call)
     call->away = true;
     c->world.call(c->world.ctx, call->task->index, call->method, psc__timeout_ms(c, call->deadline), &request,
                   call_replied, call);
-}
-
-static void call_start(struct psc__seat *seat)
-{
-    call_send((struct psc__call *)((char *)seat - offsetof(struct psc__call, seat)));
 }
 
 // NULL: no memory.
@@ -232,14 +226,12 @@ enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec 
     call->owns_arg = spec->owns_arg;
     call->started = psc__now(c);
     call->deadline = spec->timeout_ms < 0 ? UINT64_MAX : call->started + (uint64_t)spec->timeout_ms * PS_MS;
-    call->seat.mutates = spec->mutates;
-    call->seat.start = call_start;
+    if (spec->mutates)
+        call->sequence = ++c->last_visit;
     TAILQ_INSERT_TAIL(&c->calls, call, link);
     if (c->ended.code != PS_OK && spec->method != PARAMSERVER__V1__METHOD__LEAVE) {
         call->away = true;
         psc__after(c, 0, call_refuse, call);
-    } else if (spec->mutates) {
-        psc__window_enter(&c->window, &call->seat);
     } else {
         call_send(call);
     }

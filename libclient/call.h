@@ -20,7 +20,7 @@ struct psc__call_spec {
     const ProtobufCMessage *message;  // without its Caller, which is added each time it is sent; only read
     int timeout_ms;                   // PSC__NO_LIMIT: waits for other workers, as long as the job is healthy
     bool once;                        // is not repeated
-    bool mutates;                     // takes a sequence
+    bool mutates;                     // takes the next sequence of visits, by which psd knows a repetition
     const char *awaits;               // what is waited for, "for worker 0 to open the job"; NULL: the answer
     psc__call_fn done;
     void *arg;
@@ -41,6 +41,11 @@ enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageD
                               const struct ps_rope *reply, ProtobufCMessage **m, struct ps_error *e);
 // Locked. ABORTED: the task has another generation than it had, which has ended the client.
 enum ps_code psc__call_check(struct psc__task *t, uint64_t generation, struct ps_error *e);
+
+// Locked. One more heartbeat, which done learns the end of; RESOURCE_EXHAUSTED: as psc__call.
+enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool owns_arg, struct ps_error *e);
+// Locked. Takes what a heartbeat was answered with, unless what is known of the members is newer.
+enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e);
 
 // 50 ms, doubling with each attempt to 1 s, give or take half of it.
 uint64_t psc__backoff(struct psc_client *c, uint32_t attempt);

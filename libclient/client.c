@@ -244,7 +244,7 @@ enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct p
         return code == PS_OK ? ps_no_memory(e, "a client") : code;
     }
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->idle, NULL);
+    pthread_cond_init(&c->told, NULL);
     if (c->stop)
         look_for_stop(c);
     *client = c;
@@ -258,12 +258,15 @@ enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct p
 static void drain(struct psc_client *c)
 {
     psc__lock(c);
-    psc__ops_finish_refused(c);
+    while (!TAILQ_EMPTY(&c->ops)) {
+        if (psc__ops_finish_refused(c)) {
+            psc__unlock(c);  // callbacks may start others, which are refused
+            psc__lock(c);
+        } else {
+            pthread_cond_wait(&c->told, &c->lock);
+        }
+    }
     psc__unlock(c);
-    pthread_mutex_lock(&c->lock);
-    while (!TAILQ_EMPTY(&c->ops))
-        pthread_cond_wait(&c->idle, &c->lock);
-    pthread_mutex_unlock(&c->lock);
 }
 
 void psc__client_free(struct psc_client *c)
@@ -272,10 +275,10 @@ void psc__client_free(struct psc_client *c)
     psc__end(c, PS_CANCELLED, "the client was closed");
     psc__unlock(c);
     c->world.shutdown(c->world.ctx);
+    drain(c);
     psc__calls_free(c);
     c->world.destroy(c->world.ctx);
-    drain(c);
-    pthread_cond_destroy(&c->idle);
+    pthread_cond_destroy(&c->told);
     pthread_mutex_destroy(&c->lock);
     free_memory(c);
 }

@@ -82,11 +82,12 @@ struct psc_client {
     struct psc__task *tasks;
 
     pthread_mutex_t lock;
-    pthread_cond_t idle;  // no operation is left
+    pthread_cond_t told;  // the end of an operation has been
     TAILQ_HEAD(, psc__later) later;
     struct ps_error ended;  // OK: the job goes on; else why it does not
     psc_update update;
     struct psc__window window;
+    uint64_t last_visit;  // sequence: visits, which wait for other workers, must not hold up updates for so long
     struct psc__membership member;
     struct psc__layout *layout;   // NULL: neither declared nor attached; else constant but for the versions
     TAILQ_HEAD(, psc_op) ops;     // whose end has not been told
@@ -121,7 +122,8 @@ void psc__all_gather(struct psc_client *c, const char *name, const void *data, u
                      uint64_t *all_bytes, uint64_t *sizes, psc__done_fn done, void *arg);
 void psc__broadcast(struct psc_client *c, const char *name, uint32_t root, void *data, uint64_t bytes,
                     psc__done_fn done, void *arg);
-// Ends all operations with CANCELLED, then tells the control task. Nothing may be started afterwards.
+// Ends all operations with CANCELLED, then tells the control task. Nothing may be started afterwards, but by their
+// callbacks: that ends the same way.
 void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg);
 // Shuts the world down and frees everything. Not from a callback. Without psc__leave before: as if it had died.
 void psc__client_free(struct psc_client *c);

@@ -362,7 +362,6 @@ static void declare_at(struct part *p)
                                   .method = PARAMSERVER__V1__METHOD__DECLARE,
                                   .message = &d->request->base,
                                   .timeout_ms = (int)psc__timeout_ms(d->client, d->deadline),
-                                  .mutates = true,
                                   .done = part_answered,
                                   .arg = p};
     enum ps_code code = psc__call_locked(d->client, &spec, &e);

@@ -44,8 +44,7 @@ static bool is_final(enum ps_code code)
            code != PS_CANCELLED;
 }
 
-// Locked.
-static enum ps_code beat_heard(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
+enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
     if (psc__call_decode(&c->tasks[0], &paramserver__v1__heartbeat_reply__descriptor, reply, &m, e) != PS_OK)
@@ -53,7 +52,8 @@ static enum ps_code beat_heard(struct psc_client *c, const struct ps_rope *reply
     const Paramserver__V1__HeartbeatReply *r = (Paramserver__V1__HeartbeatReply *)m;
     c->member.heard = psc__now(c);
     c->member.draining = r->drain;
-    if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch != c->member.epoch)
+    // Answers may overtake each other.
+    if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch > c->member.epoch)
         note_members(c, r->epoch, r->members, r->n_members);
     ps_msg_free(m);
     return PS_OK;
@@ -79,18 +79,15 @@ static void beat_answered(void *arg, const struct ps_error *error, struct ps_rop
     struct ps_error e = *error;
     psc__lock(c);
     if (e.code == PS_OK)
-        beat_heard(c, reply, &e);
+        psc__beat_heard(c, reply, &e);
     beat_ended(c, &e);
     psc__unlock(c);
 }
 
-static void beat(void *arg)
+enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool owns_arg, struct ps_error *e)
 {
-    struct psc_client *c = arg;
-    struct psc__membership *m = &c->member;
+    const struct psc__membership *m = &c->member;
     Paramserver__V1__HeartbeatRequest request = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
-    struct ps_error e;
-    psc__lock(c);
     // Several may be lost before the silence counts as death.
     uint64_t patience = m->dead_after_ns / 4 > m->heartbeat_ns ? m->dead_after_ns / 4 : m->heartbeat_ns;
     request.epoch = m->epoch;
@@ -101,9 +98,18 @@ static void beat(void *arg)
                                   .message = &request.base,
                                   .timeout_ms = (int)(patience / PS_MS),
                                   .once = true,
-                                  .done = beat_answered,
-                                  .arg = c};
-    if (psc__call_locked(c, &spec, &e) != PS_OK)
+                                  .done = done,
+                                  .arg = arg,
+                                  .owns_arg = owns_arg};
+    return psc__call_locked(c, &spec, e);
+}
+
+static void beat(void *arg)
+{
+    struct psc_client *c = arg;
+    struct ps_error e;
+    psc__lock(c);
+    if (psc__beat(c, beat_answered, c, false, &e) != PS_OK)
         beat_ended(c, &e);
     psc__unlock(c);
 }

@@ -44,8 +44,7 @@ static void op_tell(struct psc__later *later)
         op->callback(op->arg, &op->result);
     pthread_mutex_lock(&c->lock);
     TAILQ_REMOVE(&c->ops, op, link);
-    if (TAILQ_EMPTY(&c->ops))
-        pthread_cond_broadcast(&c->idle);
+    pthread_cond_broadcast(&c->told);
     pthread_mutex_unlock(&c->lock);
     pthread_mutex_lock(&op->mutex);
     atomic_store(&op->done, true);
@@ -197,14 +196,16 @@ static void tell_refused(void *arg)
     psc__unlock(c);
 }
 
-void psc__ops_finish_refused(struct psc_client *c)
+bool psc__ops_finish_refused(struct psc_client *c)
 {
-    struct psc_op *op, *next;
-    for (op = TAILQ_FIRST(&c->ops); op; op = next) {
-        next = TAILQ_NEXT(op, link);
+    struct psc_op *op;
+    bool some = false;
+    for (op = TAILQ_FIRST(&c->ops); op; op = TAILQ_NEXT(op, link)) {
+        some |= op->refused;
         if (op->refused)
             finish_refused(op);
     }
+    return some;
 }
 
 // Callbacks never run from inside the function that starts an operation: so this takes a timer too.

@@ -18,7 +18,7 @@
 enum {
     PSC__READS_FLYING = 16,               // requests of one pull at one task: more would pin more at psd than the
                                           // wire can take
-    PSC__PIECES_MAX = 4096,               // ranges in one request
+    PSC__PIECES_MAX = 4096,               // ranges in one request, but for a get
     PSC__HEADER_MAX = PS_HEADER_MAX / 2,  // bytes of their headers, as far as they are known beforehand
     PSC__REPLY_MARGIN = 256 << 10,        // of a reply's PS_CHUNK_MAX, for what is not payload
 };
@@ -147,9 +147,9 @@ void psc__op_unhold(struct psc_op *op);
 enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__request *r, const struct ps_rope *reply,
                                 struct psc__answer *a, struct ps_error *e);
 void psc__answer_free(struct psc__answer *a);
-// Takes the answer's numbers. True: a read that goes on, r knows where.
+// Takes the answer's numbers; a read's stay with r until it has all of them. True: it goes on, r knows where.
 bool psc__op_accept(struct psc_op *op, struct psc__request *r, const struct psc__answer *a);
-void psc__op_restart(struct psc_op *op, struct psc__request *r);       // a read begins again
+void psc__op_restart(struct psc_op *op, struct psc__request *r);       // a read begins again, and what it found is void
 void psc__op_request_done(struct psc_op *op, struct psc__request *r);  // frees r
 // The operation ends with *e. Requests that fly are left to land (their op is NULL), the others are freed.
 void psc__op_fail(struct psc_op *op, const struct ps_error *e);
@@ -161,8 +161,9 @@ enum ps_code psc__ops_reserve(struct psc_client *c, struct ps_error *e);
 void psc__ops_unreserve(struct psc_client *c);
 
 void psc__ops_fail(struct psc_client *c, const struct ps_error *e);  // all
-void psc__ops_expire(struct psc_client *c);          // those whose deadline passed without anyone's noticing
-void psc__ops_finish_refused(struct psc_client *c);  // after the world's shutdown: those whose timer will not run
-void psc__op_drop(struct psc_op *op);                // one holder; any thread, no lock
+void psc__ops_expire(struct psc_client *c);  // those whose deadline passed without anyone's noticing
+// After the world's shutdown: those whose timer will not run. False: there are none.
+bool psc__ops_finish_refused(struct psc_client *c);
+void psc__op_drop(struct psc_op *op);  // one holder; any thread, no lock
 
 #endif

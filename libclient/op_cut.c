@@ -23,7 +23,7 @@ struct cutter {
     const struct psc__op_spec *spec;
     struct range *ranges;        // by variable, then first
     struct psc__request **open;  // per task: the request that still has room
-    size_t limit;                // bytes per request
+    size_t limit, pieces;        // bytes per request, and ranges
     struct ps_error *e;
 };
 
@@ -220,7 +220,7 @@ static struct unit unit_at(const struct cutter *cut, const struct walk *at, cons
 static enum ps_code check_unit(const struct cutter *cut, const struct psc__variable *v, const struct unit *u)
 {
     size_t most = PS_CHUNK_MAX - PSC__REPLY_MARGIN;
-    if (u->pieces > PSC__PIECES_MAX || u->pieces * v->header_bytes > PSC__HEADER_MAX)
+    if (u->pieces > cut->pieces || u->pieces * v->header_bytes > PSC__HEADER_MAX)
         return ps_fail(cut->e, PS_INVALID_ARGUMENT,
                        "variable '%s': %zu ranges of one block, elements [%" PRIu64 ", %" PRIu64 "), are more than one "
                        "request can name",
@@ -255,19 +255,28 @@ static struct psc__request *request_new(struct psc_op *op, struct psc__task *t)
     r->round_trip = op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round > 0;
     r->state = PSC__HELD;
     r->first_piece = r->last_piece = PSC__NO_PIECE;
+    r->version = r->round = UINT64_MAX;
     TAILQ_INSERT_TAIL(&op->requests, r, of_op);
     op->left++;
     return r;
 }
 
-// The one that u goes into.
+// The one that u goes into. NULL: no memory; or a get, which is of one instant at each task, has no room for it.
 static struct psc__request *request_for(struct cutter *cut, const struct psc__variable *v, const struct unit *u)
 {
     struct psc__request **open = &cut->open[u->partition->task], *r = *open;
-    bool full = !r || r->bytes + u->bytes > cut->limit || r->n_pieces + u->pieces > PSC__PIECES_MAX ||
+    struct psc__task *t = &cut->op->client->tasks[u->partition->task];
+    bool full = !r || r->bytes + u->bytes > cut->limit || r->n_pieces + u->pieces > cut->pieces ||
                 r->header_bytes + u->pieces * v->header_bytes > PSC__HEADER_MAX;
-    if (full)
-        *open = request_new(cut->op, &cut->op->client->tasks[u->partition->task]);
+    if (r && full && cut->op->method == PARAMSERVER__V1__METHOD__GET) {
+        ps_fail(cut->e, PS_INVALID_ARGUMENT,
+                "variable '%s': %zu ranges of it after %u others are more than one request to " PSC__TASK
+                " can name; a get reads all of them at one instant",
+                v->is.name, u->pieces, r->n_pieces, PSC__TASK_ARGS(t));
+        return NULL;
+    }
+    if (full && !(*open = request_new(cut->op, t)))
+        ps_no_memory(cut->e, "a request");
     return *open;
 }
 
@@ -345,7 +354,7 @@ static enum ps_code cut_variable(struct cutter *cut, const struct range *at, con
             return cut->e->code;
         struct psc__request *r = request_for(cut, v, &u);
         if (!r)
-            return ps_no_memory(cut->e, "a request");
+            return cut->e->code;
         while (walk_on(&w, u.end, &o))
             if (!add_overlap(cut, r, &u, &o))
                 return ps_no_memory(cut->e, "the ranges of a request");
@@ -372,8 +381,6 @@ static enum ps_code cut_all(struct cutter *cut)
 static size_t limit_of(const struct psc_op *op)
 {
     size_t chunk = op->client->chunk_bytes, reply = PS_CHUNK_MAX - PSC__REPLY_MARGIN;
-    if (op->method == PARAMSERVER__V1__METHOD__GET)
-        return SIZE_MAX;  // one snapshot per task, which psd cuts
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && chunk > reply)
         return reply;
     return chunk;
@@ -381,7 +388,9 @@ static size_t limit_of(const struct psc_op *op)
 
 enum ps_code psc__op_cut(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
 {
-    struct cutter cut = {.op = op, .spec = spec, .e = e, .limit = limit_of(op)};
+    struct cutter cut = {.op = op, .spec = spec, .e = e, .limit = limit_of(op), .pieces = PSC__PIECES_MAX};
+    if (op->method == PARAMSERVER__V1__METHOD__GET)
+        cut.limit = cut.pieces = SIZE_MAX;  // one snapshot per task, which psd cuts
     op->n_tensors = (uint32_t)spec->n;
     cut.open = ps_try_alloc_array(op->client->n_tasks, sizeof(struct psc__request *));
     cut.ranges = ps_try_alloc_array(spec->n, sizeof *cut.ranges);

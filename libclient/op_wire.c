@@ -24,6 +24,7 @@ static struct psc__scratch *scratch(psc_client *c, size_t n)
     if (s->cap >= n)
         return s;
     size_t cap = n > 64 ? n : 64;
+    s->cap = 0;  // the pointers are to nothing until there are new ones
     Paramserver__V1__Tensor *tensors = ps_try_realloc(s->tensors, cap * sizeof *tensors);
     if (tensors)
         s->tensors = tensors;
@@ -375,6 +376,16 @@ static void count_open_round(struct psc_op *op, uint64_t round)
         op->result.open_round = round;
 }
 
+// What a read has found.
+static void count_read(struct psc_op *op, const struct psc__request *r)
+{
+    if (r->version != UINT64_MAX)  // not all was unchanged since it was seen
+        count_version(op, r->version);
+    count_round(op, r->round);
+    if (r->last_round > op->result.last_round)
+        op->result.last_round = r->last_round;
+}
+
 static void accept_result(struct psc_op *op, struct psc__share *share, const Paramserver__V1__TensorResult *r)
 {
     psc_result *sum = &op->result;
@@ -403,8 +414,10 @@ static void accept_result(struct psc_op *op, struct psc__share *share, const Par
         break;
     default:
         share->repeated = true;
-        if (op->round)
+        if (op->round) {  // only what was counted in its round is known
+            count_round(op, op->round);
             count_open_round(op, op->round + 1);
+        }
     }
 }
 
@@ -428,10 +441,11 @@ static void add_changes(struct psc__piece *piece, const Paramserver__V1__Tensor 
         piece->changes = UINT64_MAX;
 }
 
-static void accept_tensor(struct psc_op *op, struct psc__place *p, const Paramserver__V1__Tensor *t)
+static void accept_tensor(struct psc_op *op, struct psc__request *r, struct psc__place *p,
+                          const Paramserver__V1__Tensor *t)
 {
-    if (!op->seat.mutates)
-        count_version(op, t->version);
+    if (t->version < r->version)
+        r->version = t->version;
     skip_unchanged(op, p, t);
     for (uint64_t done = 0, n; done < t->count; done += n) {
         struct psc__piece *piece = &op->pieces[p->piece];
@@ -452,23 +466,25 @@ bool psc__op_accept(struct psc_op *op, struct psc__request *r, const struct psc_
     for (size_t i = 0; i < a->n_results; i++)
         accept_result(op, &op->shares[r->task->index], a->results[i]);
     for (size_t i = 0; i < a->n_tensors; i++)
-        accept_tensor(op, &p, a->tensors[i]);
+        accept_tensor(op, r, &p, a->tensors[i]);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round)
         count_open_round(op, a->round + 1);
-    if (!op->seat.mutates) {
-        count_round(op, a->round);
-        if (a->last_round > op->result.last_round)
-            op->result.last_round = a->last_round;
-    }
+    if (a->round < r->round)
+        r->round = a->round;
+    if (a->last_round > r->last_round)
+        r->last_round = a->last_round;
     r->offset = a->next_offset;
     r->snapshot = a->snapshot;
     r->place = a->place;
+    if (!r->mutates && r->offset == 0)
+        count_read(op, r);
     return r->offset != 0;
 }
 
 void psc__op_restart(struct psc_op *op, struct psc__request *r)
 {
-    r->offset = r->snapshot = 0;
+    r->offset = r->snapshot = r->last_round = 0;
+    r->version = r->round = UINT64_MAX;
     r->place = (struct psc__place){r->first_piece, 0};
     for (uint32_t i = r->first_piece; i != PSC__NO_PIECE; i = op->pieces[i].next) {
         op->pieces[i].touched = false;

@@ -3,10 +3,10 @@
 // psclient: the client library of paramserver. What workerd itself uses, and what anyone else may link for a training
 // loop of their own: cluster description, placement, chunking, retries, deadlines, exactly-once updates.
 //
-// Threads. A psc_client may be used from any number of threads at once. Callbacks run on a thread of the library: they
-// may start operations, they must not wait for any. A psc_op belongs to whoever started it. (Where there is not even
-// memory to tell it later that there is no memory to start an operation, its callback runs before the function that
-// starts it returns.)
+// Threads. A psc_client may be used from any number of threads at once. Callbacks run on a thread of the library, or on
+// the one that is in psc_close: they may start operations, they must not wait for any. A psc_op belongs to whoever
+// started it. (Where there is not even memory to tell it later that there is no memory to start an operation, its
+// callback runs before the function that starts it returns.)
 //
 // Ownership. Strings and arrays that are passed in are copied before the call returns, except tensors' data: that
 // memory stays the caller's and must neither move nor change (reads: be read) until the operation has finished. What
@@ -121,7 +121,8 @@ typedef struct psc_options {
 // opens it, others wait for that. From then on the library sends heartbeats.
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error);
 
-// Leaves the job (reason NULL: done; else: failed, and why), finishes what is under way with CANCELLED, frees.
+// Leaves the job (reason NULL: done; else: failed, and why), finishes what is under way, and what its callbacks start
+// then, with CANCELLED, frees. No other thread may use the client meanwhile.
 // Handles of operations that are not waited for yet stay valid, for psc_wait alone.
 void psc_close(psc_client *client, const char *reason);
 
@@ -328,7 +329,8 @@ psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void
                        psc_error *error);
 
 // Changes a hyperparameter of the job's rule on all ps tasks. sync: in round *round (0: the next that is possible),
-// which is then the one it will be in.
+// which is then the one it will be in. It is asked for again where the answer was lost: *round is then of the last
+// attempt, and a round that was named may be OUT_OF_RANGE, as closed, with the new value.
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error);
 
 #ifdef __cplusplus

@@ -13,6 +13,7 @@ void psc__queue_init(struct psc__queue *q)
 {
     TAILQ_INIT(&q->updates);
     TAILQ_INIT(&q->reads);
+    TAILQ_INIT(&q->reads_flying);
 }
 
 void psc__queue_add(struct psc__request *r)
@@ -60,6 +61,9 @@ static void fly(struct psc__request *r)
     psc__queue_remove(r);
     r->state = PSC__FLYING;
     r->alone = q->careful_ticket > 0;
+    r->overtook = false;
+    if (!r->mutates)
+        TAILQ_INSERT_TAIL(&q->reads_flying, r, link);
     if (!r->mutates || r->round_trip)
         return;
     q->updates_flying++;
@@ -172,6 +176,14 @@ static void put_back(struct psc__request *r)
         TAILQ_INSERT_TAIL(&q->updates, r, link);
 }
 
+// An update has been refused, or its answer is lost. What was read behind it may be without it.
+static void note_overtaken(const struct psc__request *update)
+{
+    struct psc__request *r;
+    for (r = TAILQ_FIRST(&update->task->queue.reads_flying); r; r = TAILQ_NEXT(r, link))
+        r->overtook |= r->ticket >= update->ticket;
+}
+
 static void rest(struct psc__task *t, enum ps_code code, const char *text)
 {
     struct psc__queue *q = &t->queue;
@@ -191,6 +203,8 @@ static void land(struct psc__request *r)
 {
     struct psc__queue *q = &r->task->queue;
     r->state = PSC__LANDED;
+    if (!r->mutates)
+        TAILQ_REMOVE(&q->reads_flying, r, link);
     if (!r->mutates || r->round_trip)
         return;
     q->bytes_flying -= r->bytes;
@@ -250,6 +264,8 @@ static void request_failed(struct psc__request *r, enum ps_code code, const char
         free(r);
     } else if (code == PS_UNAVAILABLE || code == PS_RESOURCE_EXHAUSTED) {
         put_back(r);
+        if (r->mutates)
+            note_overtaken(r);
         if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->ticket > t->queue.careful_ticket)
             t->queue.careful_ticket = r->ticket;
         rest(t, code, text);
@@ -271,12 +287,16 @@ static void request_replied(void *arg, enum ps_code code, const char *text, stru
     land(r);
     if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
         answered(r);
-    if (!r->op)
+    if (!r->op) {
         free(r);
-    else if (code == PS_OK)
+    } else if (code == PS_OK && r->overtook) {
+        psc__op_restart(r->op, r);
+        put_back(r);
+    } else if (code == PS_OK) {
         request_accept(r, reply);
-    else
+    } else {
         request_failed(r, code, text);
+    }
     psc__queue_pump(t);
     psc__unlock(t->client);
 }

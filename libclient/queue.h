@@ -7,8 +7,9 @@
 //                           +---- sent again ----+
 //
 // Stream: what is sent in order is taken up in order, so several updates may fly at once (bounded in number and
-// bytes), and a read may follow as soon as the updates before it are gone. Unary calls may overtake each other, so one
-// update flies at a time, and a read waits until those before it are answered.
+// bytes), and a read may follow as soon as the updates before it are gone. Where one of these is refused, that is
+// answered before the read is: what was read is dropped, and read again behind the update. Unary calls may overtake each
+// other, so one update flies at a time, and a read waits until those before it are answered.
 //
 // A put does not commute with other updates: it flies with the rest of its own operation alone.
 //
@@ -48,7 +49,7 @@ struct psc__place {
 };
 
 struct psc__request {
-    TAILQ_ENTRY(psc__request) link;  // in the task's queue (QUEUED), or in its share of the operation (HELD)
+    TAILQ_ENTRY(psc__request) link;  // in the task's queue (QUEUED, a read: FLYING), or in its operation's share (HELD)
     TAILQ_ENTRY(psc__request) of_op;
     struct psc__task *task;
     struct psc_op *op;  // NULL: given up, only its landing is awaited
@@ -56,6 +57,7 @@ struct psc__request {
     bool put;         // an update that goes with no other operation's
     bool round_trip;  // an update whose answer waits for its round
     bool alone;       // sent while updates went one by one
+    bool overtook;    // a read that flies: an update before it was refused meanwhile
     enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
     uint64_t ticket;    // updates: place in the task's order; reads: of the last update before it
     uint64_t sequence;  // the operation's
@@ -64,12 +66,14 @@ struct psc__request {
     uint32_t first_piece, last_piece, n_pieces;  // a chain in the operation's pieces
     struct psc__place place;                     // reads that go on: what comes next
     uint64_t offset, snapshot;                   // likewise
+    uint64_t version, round, last_round;         // reads: found so far, for the operation's result
 };
 
 TAILQ_HEAD(psc__requests, psc__request);
 
 struct psc__queue {
     struct psc__requests updates, reads;  // QUEUED
+    struct psc__requests reads_flying;
     uint64_t last_ticket;
     uint32_t updates_flying;  // no round trips, as those below
     size_t bytes_flying;

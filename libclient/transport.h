@@ -26,7 +26,8 @@ struct psc_world {
     // Runs fn once after delay; never from inside. May be called with locks held, as call may.
     void (*after)(void *ctx, uint64_t delay_ns, void (*fn)(void *arg), void *arg);
     uint64_t (*random)(void *ctx);
-    // Ends every call with CANCELLED and every timer without running it; returns when no callback is running or will.
+    // Ends every call with CANCELLED and every timer without running it; returns when no callback is running or will,
+    // and no request's slice is in use. Timers that are made afterwards never run.
     void (*shutdown)(void *ctx);
     void (*destroy)(void *ctx);
 };

@@ -23,14 +23,38 @@ struct kind {
     bool mutates;
     const ProtobufCMessageDescriptor *reply;
     uint64_t (*generation)(const ProtobufCMessage *m);
-    void (*take)(const struct visit *v, const ProtobufCMessage *m);  // may be NULL
+    uint64_t (*epoch)(const ProtobufCMessage *m);                    // of the members; may be NULL
+    void (*take)(const struct visit *v, const ProtobufCMessage *m);  // likewise
 };
+
+static void members_heard(void *arg, const struct ps_error *error, struct ps_rope *reply)
+{
+    struct visit *v = arg;
+    struct ps_error e = *error;
+    psc__lock(v->client);
+    if (e.code == PS_OK)
+        psc__beat_heard(v->client, reply, &e);
+    psc__unlock(v->client);
+    v->done(v->arg, &(struct ps_error){.code = PS_OK});  // all have met, whatever became of the heartbeat
+    free(v);
+}
+
+// Who has met the others may rely on knowing who they are. True: members_heard goes on.
+static bool asks_for_members(struct visit *v, uint64_t epoch)
+{
+    struct ps_error e;
+    psc__lock(v->client);
+    bool asks = epoch > v->client->member.epoch && psc__beat(v->client, members_heard, v, true, &e) == PS_OK;
+    psc__unlock(v->client);
+    return asks;
+}
 
 static void answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
 {
     struct visit *v = arg;
     struct psc__task *control = &v->client->tasks[0];
     struct ps_error e = *error;
+    uint64_t epoch = 0;
     ProtobufCMessage *m;
     if (e.code == PS_OK && psc__call_decode(control, v->kind->reply, reply, &m, &e) == PS_OK) {
         psc__lock(v->client);
@@ -38,10 +62,14 @@ static void answered(void *arg, const struct ps_error *error, struct ps_rope *re
         psc__unlock(v->client);
         if (e.code == PS_OK && v->kind->take)
             v->kind->take(v, m);
+        if (v->kind->epoch)
+            epoch = v->kind->epoch(m);
         ps_msg_free(m);
     }
     if (e.code != PS_OK)
         ps_error_prefix(&e, "%s", psc__method_name(v->kind->method));
+    else if (asks_for_members(v, epoch))
+        return;
     v->done(v->arg, &e);
     free(v);
 }
@@ -85,8 +113,17 @@ static uint64_t barrier_generation(const ProtobufCMessage *m)
     return ((const Paramserver__V1__BarrierReply *)m)->generation;
 }
 
-static const struct kind barrier = {PARAMSERVER__V1__METHOD__BARRIER, true, &paramserver__v1__barrier_reply__descriptor,
-                                    barrier_generation, NULL};
+static uint64_t barrier_epoch(const ProtobufCMessage *m)
+{
+    return ((const Paramserver__V1__BarrierReply *)m)->epoch;
+}
+
+static const struct kind barrier = {PARAMSERVER__V1__METHOD__BARRIER,
+                                    true,
+                                    &paramserver__v1__barrier_reply__descriptor,
+                                    barrier_generation,
+                                    barrier_epoch,
+                                    NULL};
 
 void psc__barrier(struct psc_client *c, const char *name, psc__done_fn done, void *arg)
 {
@@ -108,8 +145,12 @@ static void take_share(const struct visit *v, const ProtobufCMessage *m)
     *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round};
 }
 
-static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE, true, &paramserver__v1__lease_reply__descriptor,
-                                  lease_generation, take_share};
+static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE,
+                                  true,
+                                  &paramserver__v1__lease_reply__descriptor,
+                                  lease_generation,
+                                  NULL,
+                                  take_share};
 
 void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                 psc_share *share, psc__done_fn done, void *arg)
@@ -140,8 +181,12 @@ static void take_clock(const struct visit *v, const ProtobufCMessage *m)
 }
 
 // The number of the step makes it safe to repeat: it needs no sequence.
-static const struct kind clock_kind = {PARAMSERVER__V1__METHOD__CLOCK, false, &paramserver__v1__clock_reply__descriptor,
-                                       clock_generation, take_clock};
+static const struct kind clock_kind = {PARAMSERVER__V1__METHOD__CLOCK,
+                                       false,
+                                       &paramserver__v1__clock_reply__descriptor,
+                                       clock_generation,
+                                       NULL,
+                                       take_clock};
 
 void psc__clock(struct psc_client *c, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc__done_fn done,
                 void *arg)
@@ -161,8 +206,8 @@ static uint64_t no_generation(const ProtobufCMessage *m)
     return 0;
 }
 
-static const struct kind leave = {PARAMSERVER__V1__METHOD__LEAVE, false, &paramserver__v1__leave_reply__descriptor,
-                                  no_generation, NULL};
+static const struct kind leave = {
+    PARAMSERVER__V1__METHOD__LEAVE, false, &paramserver__v1__leave_reply__descriptor, no_generation, NULL, NULL};
 
 void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
 {

@@ -11,7 +11,7 @@
 #include "proto/paramserver.pb-c.h"
 #include "tests/unit/fake_ps.h"
 
-enum { FAKE_RANGES = 256, FAKE_BLOCKS = 64, FAKE_SEQUENCES = 2048, FAKE_STAGED = 64, FAKE_MET = 256 };
+enum { FAKE_RANGES = 8192, FAKE_BLOCKS = 64, FAKE_SEQUENCES = 2048, FAKE_STAGED = 64, FAKE_MET = 256 };
 
 struct call {
     TAILQ_ENTRY(call) link;  // while parked

@@ -108,7 +108,8 @@ static void answer_at(struct call *c, uint64_t at, enum ps_code code, const char
 
 void fake_answer(struct call *c, enum ps_code code, const char *text)
 {
-    uint64_t extra = c->f->shuffle ? draw(c->f) % (200 * TRAVEL) : 0;
+    bool read = c->method == PARAMSERVER__V1__METHOD__GET || c->method == PARAMSERVER__V1__METHOD__PULL;
+    uint64_t extra = c->f->shuffle ? draw(c->f) % (200 * TRAVEL) : read ? c->f->read_ns : 0;
     answer_at(c, c->f->now + TRAVEL + extra, code, text);
 }
 
@@ -198,21 +199,38 @@ static void status(struct call *c)
     fake_answer_with(c, &out.base, NULL);
 }
 
+struct members {
+    Paramserver__V1__Member of[2], *pointers[2];
+};
+
+static uint64_t epoch_of(const struct fake *f)
+{
+    return f->left ? 2 : 1;
+}
+
+static void list_members(const struct fake *f, struct members *m)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        paramserver__v1__member__init(&m->of[i]);
+        m->of[i].rank = i;
+        m->pointers[i] = &m->of[i];
+    }
+    m->of[0].state = f->left ? PARAMSERVER__V1__MEMBER_STATE__LEFT : PARAMSERVER__V1__MEMBER_STATE__LIVE;
+    m->of[1].state = f->left ? PARAMSERVER__V1__MEMBER_STATE__LIVE : PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
+}
+
 static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
 {
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
-    Paramserver__V1__Member m[2] = {PARAMSERVER__V1__MEMBER__INIT, PARAMSERVER__V1__MEMBER__INIT};
-    Paramserver__V1__Member *pointers[] = {&m[0], &m[1]};
-    m[0].state = PARAMSERVER__V1__MEMBER_STATE__LIVE;
-    m[1].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
-    m[1].rank = 1;
+    struct members m;
+    list_members(c->f, &m);
     out.generation = c->f->generation[0];
     out.run_id = (char *)"run-1";
-    out.epoch = 1;
+    out.epoch = epoch_of(c->f);
     out.heartbeat_ms = 500;
     out.dead_after_ms = 3000;
     out.n_members = 2;
-    out.members = pointers;
+    out.members = m.pointers;
     out.late = c->f->late;
     out.data_epoch = c->f->data_epoch;
     c->f->staleness = r->staleness;
@@ -220,12 +238,16 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     fake_answer_with(c, &out.base, NULL);
 }
 
-static void heartbeat(struct call *c)
+static void heartbeat(struct call *c, const Paramserver__V1__HeartbeatRequest *r)
 {
     Paramserver__V1__HeartbeatReply out = PARAMSERVER__V1__HEARTBEAT_REPLY__INIT;
+    struct members m;
+    list_members(c->f, &m);
     c->f->heartbeats++;
     out.generation = c->f->generation[0];
-    out.epoch = 1;
+    out.epoch = epoch_of(c->f);
+    out.n_members = out.epoch == r->epoch ? 0 : 2;
+    out.members = m.pointers;
     out.drain = c->f->drain;
     if (c->f->end_job)
         fake_answer(c, PS_ABORTED, "worker 1 is dead, and 1 of at least 2 remain");
@@ -241,6 +263,7 @@ static void barrier(struct call *c)
         return;
     }
     out.generation = c->f->generation[0];
+    out.epoch = epoch_of(c->f);
     fake_answer_with(c, &out.base, NULL);
 }
 
@@ -445,7 +468,7 @@ static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_rop
         join(c, (const Paramserver__V1__JoinRequest *)m);
         break;
     case PARAMSERVER__V1__METHOD__HEARTBEAT:
-        heartbeat(c);
+        heartbeat(c, (const Paramserver__V1__HeartbeatRequest *)m);
         break;
     case PARAMSERVER__V1__METHOD__LEAVE:
         leave(c);
@@ -618,6 +641,8 @@ static uint64_t world_now(void *ctx)
 static void world_after(void *ctx, uint64_t delay, void (*fn)(void *), void *arg)
 {
     struct fake *f = ctx;
+    if (f->worlds == 0)
+        abort();
     add_event(f, f->now + delay, fn, arg, NULL);
 }
 
@@ -642,11 +667,12 @@ static void world_shutdown(void *ctx)
             tell(e.call);
         }
     pthread_mutex_unlock(&f->in->turn);
+    fake_release_memory(f);
 }
 
 static void world_destroy(void *ctx)
 {
-    fake_release_memory(ctx);
+    ((struct fake *)ctx)->worlds--;
 }
 
 struct psc_world fake_world(struct fake *f)
@@ -660,6 +686,7 @@ struct psc_world fake_world(struct fake *f)
         for (uint32_t t = 0; t < FAKE_TASKS; t++)
             f->generation[t] = 100 + t;
     }
+    f->worlds++;
     return (struct psc_world){.ctx = f,
                               .incarnation = 5,
                               .call = world_call,

@@ -41,6 +41,7 @@ struct fake {
     uint64_t seed;      // of what takes how long
     bool unary;         // requests overtake each other, and only the one call is cut
     bool shuffle;       // answers overtake each other
+    uint64_t read_ns;   // that the answer to a read is longer on its way
     fake_fate_fn fate;  // NULL: all is well
     uint64_t param;     // for fate
     bool answers_to_wrong_task;
@@ -52,6 +53,7 @@ struct fake {
     bool joins;           // a range's blocks come as one tensor
     bool forgets_staged;  // what is kept of an atomic update
     bool late, drain;
+    bool left;  // worker 0, which makes another epoch of the members
     uint64_t data_epoch, slowest;
     size_t meeting;                   // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
@@ -65,6 +67,7 @@ struct fake {
     _Atomic uint64_t now;
     uint64_t arrived;
     int leaves, heartbeats;
+    int worlds;           // that are not destroyed: none is used afterwards
     int met;              // Reduces
     char last_name[128];  // of these
     uint32_t staleness, join_within_ms;

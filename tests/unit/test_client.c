@@ -397,14 +397,34 @@ static void test_waiting_for_the_window_has_a_deadline(void **state)
 {
     (void)state;
     struct bench *b = bench_ready(PSC_STREAM);
-    struct outcome barrier = {0}, *o = calloc(PS_WINDOW, sizeof *o);
-    psc__barrier(b->client, "b", on_done, &barrier);  // holds its sequence
+    struct outcome waits = {0}, *o = calloc(PS_WINDOW, sizeof *o);
+    psc_push_pull(b->client, b->tensors + 2, b->tensors + 2, 1, &(psc_push_options){.examples = 1, .round = 1},
+                  on_result, &waits, NULL);  // holds its sequence until the round closes
     for (int i = 0; i < PS_WINDOW; i++)
         psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
     assert_true(fake_run(&b->fake, &o[PS_WINDOW - 1].done, 30));
     assert_int_equal(o[PS_WINDOW - 1].result.error.code, PSC_DEADLINE_EXCEEDED);
     assert_non_null(strstr(o[PS_WINDOW - 1].result.error.text, "256 earlier operations are still open"));
     assert_int_equal(o[PS_WINDOW - 2].result.error.code, PSC_OK);
+    free(o);
+    bench_free(b);
+}
+
+static void test_who_waits_for_others_holds_up_no_update(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome barrier = {0}, reduced = {0}, *o = calloc(2 * PS_WINDOW, sizeof *o);
+    int32_t one = 1;
+    psc__barrier(b->client, "b", on_done, &barrier);
+    b->fake.meeting = 2;
+    psc__reduce(b->client, "r", PSC_SUM, PSC_INT32, &one, 1, NULL, on_done, &reduced);
+    for (int i = 0; i < 2 * PS_WINDOW; i++)
+        psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
+    assert_true(fake_run(&b->fake, &o[2 * PS_WINDOW - 1].done, 30));
+    for (int i = 0; i < 2 * PS_WINDOW; i++)
+        assert_int_equal(o[i].result.error.code, PSC_OK);
+    assert_int_equal(atomic_load(&barrier.done) + atomic_load(&reduced.done), 0);
     free(o);
     bench_free(b);
 }
@@ -760,6 +780,43 @@ static void test_dying_with_everything_under_way(void **state)
     }
 }
 
+struct again {
+    psc_client *client;
+    psc_tensor *tensor;
+    int left, told;
+    psc_code code;  // the last
+};
+
+static void start_again(void *arg, const psc_result *r)
+{
+    struct again *a = arg;
+    a->told++;
+    a->code = r->error.code;
+    if (a->left-- > 0)
+        psc_get(a->client, a->tensor, 1, start_again, a, NULL);
+}
+
+static void test_callbacks_start_operations_until_the_end(void **state)
+{
+    (void)state;
+    for (int timers = 0; timers < 2; timers++) {
+        struct bench *b = bench_ready(PSC_STREAM);
+        struct again a = {.client = b->client, .tensor = b->tensors, .left = 5};
+        struct outcome left = {0};
+        psc_get(b->client, b->tensors, 1, start_again, &a, NULL);
+        psc__leave(b->client, NULL, on_done, &left);
+        assert_int_equal(a.told, 1);
+        if (timers)
+            fake_idle(&b->fake, 1);
+        psc__client_free(b->client);
+        b->client = NULL;
+        assert_int_equal(a.told, 6);
+        assert_int_equal(a.code, PSC_CANCELLED);
+        assert_int_equal(b->fake.worlds, 0);
+        bench_free(b);
+    }
+}
+
 // ---- threads ------------------------------------------------------------------------------------------------------
 
 struct clockwork {
@@ -850,6 +907,41 @@ static void test_threads_wait(void **state)
     bench_free(b);
 }
 
+static enum fake_fate cut_set_hyper(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    if (method != PARAMSERVER__V1__METHOD__SET_HYPER || f->param == 0)
+        return FAKE_DELIVER;
+    f->param--;
+    return f->param % 2 ? FAKE_CUT_BEFORE : FAKE_CUT_AFTER;
+}
+
+static void test_a_hyperparameter_is_set_again(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    struct clockwork w = {.fake = &b->fake};
+    psc_options options = worker_options(b);
+    pthread_t clock;
+    psc_error e;
+    uint64_t round = 0;
+    options.timeout_ms = 3000;
+    bench_begin(b, options);
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    b->fake.fate = cut_set_hyper;
+    b->fake.param = 3;
+    pthread_create(&clock, NULL, run_world, &w);
+    assert_int_equal(psc_set_hyper(b->client, "learning_rate", 0.5, &round, &e), PSC_OK);
+    assert_int_equal(b->fake.param, 0);
+    assert_int_equal(round, 7);
+    b->fake.param = UINT64_MAX;
+    assert_int_equal(psc_set_hyper(b->client, "learning_rate", 0.5, NULL, &e), PSC_UNAVAILABLE);
+    assert_non_null(strstr(e.text, "set learning_rate: ps:0 (a:1) cannot be reached, tried for "));
+    atomic_store(&w.stop, 1);
+    pthread_join(clock, NULL);
+    bench_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -871,6 +963,7 @@ int main(void)
         cmocka_unit_test(test_no_read_overtakes_an_update_unary),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
+        cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
         cmocka_unit_test(test_unreachable_until_the_deadline),
         cmocka_unit_test(test_no_answer_until_the_deadline),
         cmocka_unit_test(test_refused_is_tried_again),
@@ -888,7 +981,9 @@ int main(void)
         cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
         cmocka_unit_test(test_leaving_ends_what_is_under_way),
         cmocka_unit_test(test_dying_with_everything_under_way),
+        cmocka_unit_test(test_callbacks_start_operations_until_the_end),
         cmocka_unit_test(test_threads_wait),
+        cmocka_unit_test(test_a_hyperparameter_is_set_again),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -286,6 +286,36 @@ static void test_nothing_is_left(void **state)
     bench_free(b);
 }
 
+// A request of more ranges than any before it finds no memory for their headers: those of others do not suffer.
+static void test_headers_find_none(void **state)
+{
+    (void)state;
+    enum { RANGES = 300 };
+    static float ones[RANGES];
+    psc_tensor parts[RANGES];
+    bool failed = true;
+    for (int i = 0; i < RANGES; i++)
+        parts[i] = (psc_tensor){"dense/kernel", &ones[i], 1, PSC_FLOAT32, true, 2 * (uint64_t)i};
+    for (uint64_t fail = 0; failed; fail++) {
+        struct bench *b = bench_ready(PSC_STREAM);
+        struct outcome one = {0}, all = {0};
+        b->fake.aside = set_aside;
+        assert_int_equal(push(b, 0, N_VARIABLES).error.code, PSC_OK);
+        memory.n = 0;
+        memory.fail = fail;
+        memory.forever = false;
+        psc_push(b->client, parts, RANGES, &(psc_push_options){.examples = 1}, on_result, &all, NULL);
+        failed = finish(b, &all).error.code == PSC_RESOURCE_EXHAUSTED;
+        memory.fail = UINT64_MAX;
+        psc_push(b->client, parts, 1, &(psc_push_options){.examples = 1}, on_result, &one, NULL);
+        psc_result r = finish(b, &one);
+        assert_int_equal(r.error.code, PSC_OK);
+        assert_int_equal(r.applied, 1);
+        assert_true(failed || all.result.error.code == PSC_OK);
+        bench_free(b);
+    }
+}
+
 static enum fake_fate all_down(struct fake *f, uint32_t task, int method, uint64_t n)
 {
     (void)task, (void)method, (void)n;
@@ -294,23 +324,19 @@ static enum fake_fate all_down(struct fake *f, uint32_t task, int method, uint64
 
 // What waits behind updates that cannot be sent finds no memory when its turn comes: each fails, and none from inside
 // the one before it.
-static void long_queue(int updates, bool barriers)
+static void long_queue(int updates)
 {
     enum { BEHIND = 30000 };
     struct bench *b = bench_ready(PSC_STREAM);
     struct outcome *o = calloc((size_t)updates + BEHIND, sizeof *o);
     b->fake.aside = set_aside;
     b->fake.fate = all_down;
-    b->fake.barrier_open = true;
     b->fake.param = 1;
     for (int i = 0; i < updates; i++)
         psc_push(b->client, &b->tensors[3], 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
     fake_idle(&b->fake, 0.01);
     for (int i = updates; i < updates + BEHIND; i++)
-        if (barriers)
-            psc__barrier(b->client, "b", on_done, &o[i]);
-        else
-            psc_get(b->client, &b->tensors[3], 1, on_result, &o[i], NULL);
+        psc_get(b->client, &b->tensors[3], 1, on_result, &o[i], NULL);
     b->fake.param = 0;
     memory.n = 0;
     memory.fail = 0;
@@ -326,16 +352,15 @@ static void long_queue(int updates, bool barriers)
 static void test_a_long_queue_fails(void **state)
 {
     (void)state;
-    long_queue(2, false);             // it waits at the task
-    long_queue(PS_WINDOW + 8, true);  // for a sequence
+    long_queue(2);              // it waits at the task
+    long_queue(PS_WINDOW + 8);  // behind updates that wait for a sequence
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_fails),
-        cmocka_unit_test(test_all_fail_from_then_on),
-        cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_one_fails),          cmocka_unit_test(test_all_fail_from_then_on),
+        cmocka_unit_test(test_nothing_is_left),    cmocka_unit_test(test_headers_find_none),
         cmocka_unit_test(test_a_long_queue_fails),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -177,6 +177,37 @@ static void test_slices_of_a_block_share_a_request(void **state)
     bench_free(b);
 }
 
+// All that a get reads of a task is of one snapshot: so one request names it, or none is sent.
+static void test_a_get_is_one_request(void **state)
+{
+    (void)state;
+    enum { SOME = 5000, LOTS = 100000 };
+    static const uint64_t shape[] = {8 * BLOCK};
+    static const psc_variable one[] = {
+        {.name = "w", .dtype = PSC_FLOAT32, .shape = shape, .rank = 1, .trainable = true}};
+    static const psc_declaration declaration = {.variables = one, .n_variables = 1, .rule = "sgd"};
+    struct bench *b = bench_new(PSC_STREAM);
+    bench_begin(b, worker_options(b));
+    assert_int_equal(bench_declare_as(b, &declaration).code, PS_OK);
+    bench_forget(b);
+    float *got = calloc(LOTS, sizeof *got);
+    psc_tensor *parts = calloc(LOTS, sizeof *parts);
+    for (uint64_t i = 0; i < LOTS; i++)
+        parts[i] = (psc_tensor){"w", &got[i], 1, PSC_FLOAT32, true, 50 * i};
+    assert_int_equal(run(b, psc_get, parts, SOME).error.code, PSC_OK);
+    assert_int_equal(b->fake.n_arrivals, 1);
+    assert_int_equal(b->fake.arrivals[0].tensors, SOME);
+    for (uint64_t i = 0; i < LOTS; i++)
+        parts[i].first = 10 * i;
+    psc_result r = run(b, psc_get, parts, LOTS);
+    assert_int_equal(r.error.code, PSC_INVALID_ARGUMENT);
+    assert_non_null(strstr(r.error.text, "more than one request to ps:0 (a:1) can name; a get reads all of them"));
+    assert_int_equal(b->fake.n_arrivals, 1);
+    free(parts);
+    free(got);
+    bench_free(b);
+}
+
 static void test_slices_are_checked(void **state)
 {
     (void)state;
@@ -487,6 +518,65 @@ static void test_open_round(void **state)
     r = run(b, psc_get, &t, 1);
     assert_int_equal(r.round, 5);
     assert_int_equal(r.last_round, 7);  // the fake's task 2 is two ahead
+    bench_free(b);
+}
+
+static enum fake_fate lose_answers(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    return method == PARAMSERVER__V1__METHOD__PUSH && f->param && f->param-- ? FAKE_CUT_AFTER : FAKE_DELIVER;
+}
+
+// Where every answer to a push was lost, its round is known all the same.
+static void test_round_after_a_retry(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_SYNC, 0);
+    float x[10] = {1};
+    psc_tensor t = whole("bias", x, 10, PSC_FLOAT32);
+    b->fake.fate = lose_answers;
+    b->fake.param = 3;  // partitions
+    psc_result r = push_round(b, &t, 1);
+    assert_int_equal(r.duplicates, 3);
+    assert_int_equal(r.round, 1);
+    assert_int_equal(r.open_round, 2);
+    bench_free(b);
+}
+
+// The task needs the memory of the snapshot that is gone on with; in the meantime everything has changed.
+static enum fake_fate take_back(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)n;
+    if (method != PARAMSERVER__V1__METHOD__GET || task || ++f->param != 2)
+        return FAKE_DELIVER;
+    f->round = 5;
+    return FAKE_ABORT;
+}
+
+// What was read before a snapshot was revoked does not show in the result.
+static void test_numbers_of_a_read_that_begins_again(void **state)
+{
+    (void)state;
+    static const uint64_t shape[] = {4 * BLOCK};
+    static const psc_variable one[] = {
+        {.name = "w", .dtype = PSC_FLOAT32, .shape = shape, .rank = 1, .trainable = true}};
+    static const psc_declaration declaration = {.variables = one, .n_variables = 1, .rule = "sgd"};
+    struct bench *b = bench_new(PSC_STREAM);
+    psc_options options = worker_options(b);
+    options.update = PSC_SYNC;
+    bench_begin(b, options);
+    assert_int_equal(bench_declare_as(b, &declaration).code, PS_OK);
+    float *got = calloc(4 * BLOCK, sizeof *got);
+    psc_tensor t = whole("w", got, 4 * BLOCK, PSC_FLOAT32);
+    b->fake.round = 3;
+    b->fake.reply_bytes = PS_BLOCK_BYTES;
+    b->fake.fate = take_back;
+    psc_result r = run(b, psc_get, &t, 1);
+    assert_int_equal(r.error.code, PSC_OK);
+    assert_int_equal(b->fake.param, 6);
+    assert_int_equal(r.round, 5);
+    assert_int_equal(r.last_round, 5);
+    free(got);
     bench_free(b);
 }
 
@@ -942,6 +1032,35 @@ static void test_late_and_draining(void **state)
     bench_free(b);
 }
 
+// Who has passed a barrier knows who lives, though the last heartbeat was before that.
+static void test_members_after_a_barrier(void **state)
+{
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        struct bench *b = bench_new(PSC_STREAM);
+        psc_options options = worker_options(b);
+        struct outcome o = {0};
+        options.rank = 1;
+        bench_begin(b, options);
+        fake_idle(&b->fake, 5.01);
+        assert_false(psc_is_chief(b->client));
+        b->fake.barrier_open = b->fake.left = true;
+        b->fake.silent = lost;
+        psc__barrier(b->client, "b", on_done, &o);
+        assert_true(fake_run(&b->fake, &o.done, lost ? 1 : 0.1));
+        assert_int_equal(o.error.code, PS_OK);
+        assert_int_equal(psc_is_chief(b->client), !lost);
+        b->fake.silent = false;
+        fake_idle(&b->fake, 2);
+        assert_true(psc_is_chief(b->client));
+        assert_int_equal(psc_live_workers(b->client), 1);
+        b->fake.left = false;  // as in an answer that comes late
+        fake_idle(&b->fake, 2);
+        assert_true(psc_is_chief(b->client));
+        bench_free(b);
+    }
+}
+
 static void test_declaration_is_told(void **state)
 {
     (void)state;
@@ -1080,11 +1199,48 @@ static void test_puts_keep_their_place(void **state)
     }
 }
 
+// What is read is what was put before it, though the put was refused and the read was not; and what is on its way for
+// long does not pass for an answer to the put's second attempt.
+static void no_overtaking(psc_transport transport, uint64_t seed)
+{
+    enum { TURNS = 6 };
+    struct bench *b = open_bench(transport, PSC_ASYNC, 0);
+    float put[TURNS][10], got[TURNS][10] = {{0}};
+    struct outcome o[TURNS] = {{0}}, ignored = {0};
+    b->fake.seed = seed;
+    b->fake.fate = refuse_puts;
+    b->fake.param = seed;
+    b->fake.read_ns = seed % 2 ? PS_SECOND : 0;
+    for (int i = 0; i < TURNS; i++) {
+        psc_tensor t = whole("bias", put[i], 10, PSC_FLOAT32), into = whole("bias", got[i], 10, PSC_FLOAT32);
+        for (int k = 0; k < 10; k++)
+            put[i][k] = (float)(i + 1);
+        psc_put(b->client, &t, 1, on_result, &ignored, NULL);
+        psc_get(b->client, &into, 1, on_result, &o[i], NULL);
+    }
+    for (int i = 0; i < TURNS; i++) {
+        assert_true(fake_run(&b->fake, &o[i].done, 100));
+        assert_int_equal(o[i].result.error.code, PSC_OK);
+        assert_true(got[i][3] >= (float)(i + 1));
+    }
+    bench_free(b);
+}
+
+static void test_no_read_overtakes_a_refused_update(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        no_overtaking(PSC_STREAM, seed);
+        no_overtaking(PSC_UNARY, seed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slices),
         cmocka_unit_test(test_slices_of_a_block_share_a_request),
+        cmocka_unit_test(test_a_get_is_one_request),
         cmocka_unit_test(test_slices_are_checked),
         cmocka_unit_test(test_a_round_takes_whole_variables),
         cmocka_unit_test(test_assign_sub),
@@ -1096,6 +1252,8 @@ int main(void)
         cmocka_unit_test(test_atomic_is_for_async),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_open_round),
+        cmocka_unit_test(test_round_after_a_retry),
+        cmocka_unit_test(test_numbers_of_a_read_that_begins_again),
         cmocka_unit_test(test_push_pull),
         cmocka_unit_test(test_push_pull_in_sync),
         cmocka_unit_test(test_newer),
@@ -1108,9 +1266,11 @@ int main(void)
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_late_and_draining),
+        cmocka_unit_test(test_members_after_a_barrier),
         cmocka_unit_test(test_declaration_is_told),
         cmocka_unit_test(test_a_refused_update_is_not_overtaken_again),
         cmocka_unit_test(test_puts_keep_their_place),
+        cmocka_unit_test(test_no_read_overtakes_a_refused_update),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
