@@ -287,11 +287,12 @@ static void test_strings(void **state)
 
 static void test_bad_strings(void **state)
 {
-    const struct spec specs[] = {{"s", D(STRING), STRINGS, false}, {"f", D(FLOAT32), 4, false}};
+    const struct spec specs[] = {
+        {"s", D(STRING), STRINGS, false}, {"f", D(FLOAT32), 4, false}, {"t", D(STRING), 1, false}};
     struct store s;
     struct change c;
     (void)state;
-    store_open(&s, ASYNC, "sgd", 16 << 20, specs, 2);
+    store_open(&s, ASYNC, "sgd", 16 << 20, specs, 3);
     const struct {
         uint64_t first, count;
         int64_t more;   // than the bytes there are, in the header
@@ -336,6 +337,13 @@ static void test_bad_strings(void **state)
     change_strings(&c, "s", 0, 1024, 1);
     change_range(&c, "f", D(FLOAT32), 0, 4);
     change_refused(&s, &c, M(PUT), PS_INVALID_ARGUMENT, "bytes of payload");
+    change_fini(&c);
+    // Nor to further strings, whose announced bytes would make up for it once they wrap around.
+    change_init(&c, 0, 1);
+    change_strings(&c, "s", 0, 1024, 1);
+    change_range(&c, "f", D(FLOAT32), 0, 4);
+    change_range(&c, "t", D(STRING), 0, 1)->bytes = (uint64_t)-16;
+    change_refused(&s, &c, M(PUT), PS_INVALID_ARGUMENT, "at most the 0 that came");
     change_fini(&c);
     psd_core_destroy(s.core);
 }
