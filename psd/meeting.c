@@ -298,6 +298,9 @@ static int meet(struct psd_turn *t, const struct psd_visit *mine, struct psd_vis
     if (sequence == 0)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: expected a sequence, so that a retry is known as one",
                        op_name(mine->op));
+    if (sequence == v->entered && !agrees(v, mine))
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s '%s': sequence %" PRIu64 " was that of %s '%s'",
+                       op_name(mine->op), mine->name, sequence, op_name(v->op), v->name);
     // What came of a meeting is known until the next is entered; that a barrier was passed, always.
     if (sequence <= v->passed && (mine->op == NO_OP || sequence == v->entered))
         return PS_OK;
@@ -309,7 +312,7 @@ static int meet(struct psd_turn *t, const struct psd_visit *mine, struct psd_vis
         struct psd_visit fresh = *mine;
         if (take_value(t, &fresh))
             return (int)t->error.code;
-        fresh.waiting = v->waiting;
+        psd_ready_all(&t->ready, &v->waiting);  // for the meeting that is given up: they are told so
         fresh.passed = v->passed;
         fresh.entered = sequence;
         psd_visit_clear(v);

@@ -233,6 +233,51 @@ static void test_bad_reductions(void **state)
     free(zeros);
 }
 
+// A sequence is of one meeting: under that of a barrier that was passed there is no reduction to ask for again, nor the
+// other way round.
+static void test_sequence_of_another_meeting(void **state)
+{
+    struct job j;
+    struct reducing x;
+    struct answer a;
+    const float one = 1;
+    float sum;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    enter(j.core, &a, 0, 1, "all");
+    assert_true(is_done(&a, PS_OK));
+    drop(&a);
+    reduce_init(&x, 0, 1, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a, &x, &one, sizeof one);
+    assert_true(is_done(&a, PS_INVALID_ARGUMENT));
+    assert_string_equal(a.text, "SUM 'all': sequence 1 was that of barrier 'all'");
+    reduce_init(&x, 0, 2, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a, &x, &one, sizeof one);
+    result_of(&a, &sum, sizeof sum);
+    enter(j.core, &a, 0, 2, "all");
+    assert_true(is_done(&a, PS_INVALID_ARGUMENT));
+    psd_core_destroy(j.core);
+}
+
+// Who enters the next meeting has given up the one it was in, and is not told that it has passed that.
+static void test_superseded_meeting(void **state)
+{
+    struct job j;
+    struct answer first, second, other;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter(j.core, &first, 0, 5, "one");
+    enter(j.core, &second, 0, 6, "two");
+    assert_true(is_done(&first, PS_ABORTED));
+    assert_non_null(strstr(first.text, "sequence 5 is superseded"));
+    enter(j.core, &other, 1, 1, "two");
+    assert_true(is_done(&second, PS_OK) && is_done(&other, PS_OK));
+    drop(&second);
+    drop(&other);
+    psd_core_destroy(j.core);
+}
+
 // ---- rest ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round)
@@ -836,6 +881,8 @@ int main(void)
         cmocka_unit_test(test_not_a_number_shows),
         cmocka_unit_test(test_gather_and_broadcast),
         cmocka_unit_test(test_bad_reductions),
+        cmocka_unit_test(test_sequence_of_another_meeting),
+        cmocka_unit_test(test_superseded_meeting),
         cmocka_unit_test(test_unequal_batches),
         cmocka_unit_test(test_all_know_before_all_go_on),
         cmocka_unit_test(test_a_round_of_nothing),
