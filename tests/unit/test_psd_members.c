@@ -563,6 +563,74 @@ static void test_meetings_without_who_came_late(void **state)
     psd_core_destroy(j.core);
 }
 
+static void lease_of(struct psd_core *core, struct answer *a, Paramserver__V1__Caller caller, uint64_t examples,
+                     uint64_t want)
+{
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    r.caller = &caller;
+    r.examples = examples;
+    r.want = want;
+    ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+}
+
+// What a share has is known without a look at each of its batches.
+static void test_many_batches(void **state)
+{
+    const uint64_t examples = (UINT64_C(1) << 60) + 1;
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    lease_of(j.core, &a, caller_of(0, 1), examples, 4);
+    Paramserver__V1__LeaseReply s = share_of(&a);
+    assert_true(s.first == 0 && s.count == 4 && s.stride == 4 && s.end == examples);
+    assert_true(s.steps == (UINT64_C(1) << 58) + 1);
+    lease_of(j.core, &a, caller_of(0, 2), examples, 4);
+    assert_int_equal(share_of(&a).count, 0);
+    assert_true(done_of(j.core) == examples);
+    lease_of(j.core, &a, caller_of(0, 3), UINT64_C(1) << 62, 4);
+    assert_true(is_done(&a, PS_INVALID_ARGUMENT));
+    psd_core_destroy(j.core);
+}
+
+// A batch that all have lost goes from share to share: its stride does not grow until it means nothing any more.
+static void test_one_batch_for_many(void **state)
+{
+    enum { WORKERS = 8 };
+    struct psd_core *core = core_new(1 << 20);
+    struct joining x;
+    struct answer a[WORKERS];
+    (void)state;
+    for (uint64_t life = 1; life <= 8; life++) {
+        for (uint32_t rank = 0; rank < WORKERS; rank++) {
+            join_init(&x, rank, SYNC);
+            x.r.workers = WORKERS;
+            x.caller.incarnation = rank ? 1 : life;
+            if (life == 1 || rank == 0)
+                assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        }
+        for (uint32_t rank = 0; rank < WORKERS; rank++) {
+            Paramserver__V1__Caller caller = caller_of(rank, life);
+            caller.incarnation = rank ? 1 : life;
+            lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 50);
+        }
+        core->jobs->control->declared = true;
+        core_run(core, 100 * PS_MS);
+        for (uint32_t rank = 0; rank < WORKERS; rank++) {
+            Paramserver__V1__LeaseReply s = share_of(&a[rank]);
+            assert_true(s.steps == 1 && s.end == 100 && s.stride >= 100);
+            assert_true(rank == 0 ? s.first == 0 : s.first >= 100);
+        }
+        Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+        Paramserver__V1__Caller caller = caller_of(0, 0);
+        caller.incarnation = life;
+        r.caller = &caller;
+        assert_int_equal(ask(core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    }
+    psd_core_destroy(core);
+}
+
 // Who waits for examples that nobody will train is told that the epoch is over.
 static void test_given_up(void **state)
 {
@@ -890,6 +958,8 @@ int main(void)
         cmocka_unit_test(test_the_dead_leave_their_shares),
         cmocka_unit_test(test_coming_back_to_sync),
         cmocka_unit_test(test_meetings_without_who_came_late),
+        cmocka_unit_test(test_many_batches),
+        cmocka_unit_test(test_one_batch_for_many),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_nobody_runs_ahead),
         cmocka_unit_test(test_meetings_stop_no_clock),
