@@ -72,7 +72,7 @@ static bool takes_part(Paramserver__V1__MemberState state, bool resting)
 
 static bool roster_init(struct psd_roster *roster, uint64_t epoch, uint32_t workers)
 {
-    *roster = (struct psd_roster){epoch, workers, ps_try_alloc_array(workers, sizeof *roster->takes_part)};
+    *roster = (struct psd_roster){epoch, workers, ps_try_alloc_array(workers, sizeof *roster->takes_part), true};
     return roster->takes_part != NULL;
 }
 
@@ -171,6 +171,7 @@ static enum ps_code read_roster(struct psd_turn *t, const Paramserver__V1__SetMe
         } else {
             seen[m->rank] = true;
             roster->takes_part[m->rank] = takes_part(m->state, m->resting);
+            roster->over &= is_gone(m->state);
         }
     }
     if (code == PS_OK && r->n_members != t->job->workers)
@@ -347,6 +348,7 @@ static void tell_self(struct psd_core *core, struct psd_job *job, struct psd_cal
     for (uint32_t i = 0; must && i < c->workers; i++) {
         gone[i] = is_gone(c->members[i].state);
         roster.takes_part[i] = takes_part(c->members[i].state, c->members[i].resting);
+        roster.over &= gone[i];
         fence(job, i, c->members[i].state, c->members[i].incarnation);
     }
     pthread_mutex_unlock(&job->lock);

@@ -405,6 +405,9 @@ void psd_round_set_members(struct psd_job *job, struct psd_round *round, const s
         for (uint32_t rank = 0; rank < round->workers; rank++)
             round->member[rank] = rank < roster->n && roster->takes_part[rank];
         judge(round);
+        round->over = roster->over;
+        if (round->over)
+            psd_ready_all(ready, &round->waiting);
     }
     pthread_mutex_unlock(&round->lock);
     psd_round_try_close(job, round, ready);
@@ -424,6 +427,7 @@ void psd_round_reset(struct psd_round *round)
     memset(round->counted, 0, round->workers * sizeof *round->counted);
     round->closed = 0;
     round->epoch = 0;
+    round->over = false;
     note_round(round, 0);
     pthread_mutex_unlock(&round->lock);
 }

@@ -31,6 +31,7 @@ struct psd_roster {
     uint64_t epoch;
     uint32_t n;        // ranks from n on take no part
     bool *takes_part;  // [n]
+    bool over;         // all have departed: the run is over
 };
 
 enum psd_round_state { PSD_ROUND_OPEN, PSD_ROUND_COMPLETE, PSD_ROUND_AWAITING, PSD_ROUND_APPLYING };
@@ -42,6 +43,7 @@ struct psd_round {
     uint32_t workers, enough;                // enough: whole gradients of that many members complete it, or of all
     bool *member;                            // [workers]
     uint64_t epoch;                          // of the membership that says so
+    bool over;                               // as the roster: what is not complete closes no more
     struct psd_contribution *contributions;  // [workers]
     struct psd_page **pages;                 // [workers][n_blocks]
     bool *in;                                // [workers][n_blocks]
@@ -95,7 +97,8 @@ void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t num
 // The greatest round whose gradients and hyperparameters are decided: closed, or it waits for its norm or memory only.
 uint64_t psd_round_decided(struct psd_round *round);
 // From now on the roster says whom to wait for, unless a later one has said so: rosters may overtake each other. A
-// departed worker's gradient counts if it is in whole, beside those of the members.
+// departed worker's gradient counts if it is in whole, beside those of the members. Where all have departed, who waits
+// for a round is made ready: psd_wait_for_round.
 void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster,
                            struct psd_call **ready);
 // Is the whole gradient of rank in the round that has not closed?

@@ -248,6 +248,63 @@ static void test_resumed_rounds(void **state)
     psd_core_destroy(j.core);
 }
 
+// Reads "a" once that round of it is closed.
+static void pull_a(struct psd_core *core, struct answer *a, uint64_t round)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    caller.worker = 0;
+    caller.client.data = (uint8_t *)"one who looks on";
+    t.variable = (char *)"a";
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.round = round;
+    ask_later(core, a, M(PULL), &r.base, NULL, UINT64_MAX);
+}
+
+static void assert_done(const struct answer *a)
+{
+    assert_true(a->answered);
+    assert_int_equal(a->code, PS_ABORTED);
+    assert_non_null(strstr(a->text, "job 'job' is done: its workers have gone, and round 2 is not closed any more"));
+}
+
+// Nobody waits for a round that no worker is left for; what was closed is still read, and so are the rounds of whoever
+// resumes the job.
+static void test_rounds_of_a_job_that_is_done(void **state)
+{
+    struct job j;
+    struct answer a, early, late;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push_a(j.core, rank, false).code, PS_OK);
+    pull_a(j.core, &early, 2);
+    assert_int_equal(leave(j.core, 0, NULL).code, PS_OK);
+    assert_false(early.answered);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    assert_done(&early);
+    pull_a(j.core, &late, 2);
+    assert_done(&late);
+    pull_a(j.core, &a, 1);
+    assert_true(a.answered);
+    assert_int_equal(a.code, PS_OK);
+    ps_rope_clear(&a.body);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join_again(j.core, rank, SYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    pull_a(j.core, &a, 1);
+    assert_false(a.answered);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push_a(j.core, rank, true).code, PS_OK);
+    assert_true(a.answered);
+    assert_int_equal(a.code, PS_OK);
+    ps_rope_clear(&a.body);
+    psd_core_destroy(j.core);
+}
+
 // ---- who is who ---------------------------------------------------------------------------------------------------
 
 static struct answer heartbeat(struct psd_core *core, uint32_t rank, bool again, uint64_t incarnation)
@@ -394,6 +451,25 @@ static void test_members_of_another_run(void **state)
     struct answer a = push_a(j.core, 1, false);
     assert_int_equal(a.code, PS_ABORTED);
     assert_non_null(strstr(a.text, "everyone was dead"));
+    psd_core_destroy(j.core);
+}
+
+// A task that hears that all have gone keeps nobody waiting for a round.
+static void test_all_members_gone(void **state)
+{
+    struct job j;
+    struct roster x;
+    struct answer a;
+    (void)state;
+    job_open_at_1(&j);
+    pull_a(j.core, &a, 2);
+    roster_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_false(a.answered);
+    roster_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    x.members[0].state = PARAMSERVER__V1__MEMBER_STATE__LEFT;
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_done(&a);
     psd_core_destroy(j.core);
 }
 
@@ -587,10 +663,12 @@ int main(void)
         cmocka_unit_test(test_replace_frees),
         cmocka_unit_test(test_ended_by_any_means),
         cmocka_unit_test(test_resumed_rounds),
+        cmocka_unit_test(test_rounds_of_a_job_that_is_done),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_overtaken_members),
         cmocka_unit_test(test_told_until_heard),
         cmocka_unit_test(test_members_of_another_run),
+        cmocka_unit_test(test_all_members_gone),
         cmocka_unit_test(test_bad_rosters),
         cmocka_unit_test(test_late_barrier),
         cmocka_unit_test(test_leave_opens_barrier),
