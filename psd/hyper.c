@@ -138,7 +138,7 @@ static void append(struct psd_job *job, const struct psd_change *change)
     pthread_rwlock_unlock(&job->cut);
 }
 
-void psd_tuning_resume(struct psd_job *job)
+void psd_tuning_resume(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_tuning *x = job->tuning;
     pthread_mutex_lock(&job->lock);
@@ -147,6 +147,7 @@ void psd_tuning_resume(struct psd_job *job)
     x->phase = NONE;
     x->outcome = false;
     x->owner = NULL;
+    psd_ready_all(ready, &x->waiting);
     pthread_rwlock_wrlock(&job->cut);
     for (uint32_t i = 0; i < job->n_changes; i++)
         job->changes[i].round = 0;

@@ -31,7 +31,8 @@ struct psd_tuning;
 size_t psd_tuning_bytes(const struct psd_job *job, uint32_t task);
 enum ps_code psd_tuning_create(struct psd_job *job, uint32_t task, struct ps_error *e);
 void psd_tuning_free(struct psd_tuning *tuning);  // may be NULL
-void psd_tuning_resume(struct psd_job *job);      // for a new run
+// For a new run; who has waited in an earlier one asks again in this.
+void psd_tuning_resume(struct psd_job *job, struct psd_call **ready);
 
 // Any thread, any lock held.
 static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)

@@ -152,6 +152,7 @@ static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, const Param
     struct psd_control *c = psd_control_new(r, t->core->config.tasks, psd_now(t->core));
     if (!c)
         return ps_no_memory(&t->error, "a job's members");
+    psd_job_collect(job, &t->ready);  // of the run that is over, in which nobody waits any more
     pthread_mutex_lock(&job->lock);
     c->epoch = job->control ? job->control->epoch : 0;
     psd_control_free(job->control);

@@ -98,13 +98,13 @@ static int check_existing(struct psd_turn *t, struct psd_job *job, const declare
 }
 
 // Goes on with the old values in a new run, which the control task has begun when it was joined.
-static void resume(const struct psd_core *core, struct psd_job *job)
+static void resume(const struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].round)
             psd_round_reset(job->partitions[i].round);
     psd_norms_reset(job);
-    psd_tuning_resume(job);
+    psd_tuning_resume(job, ready);
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }
@@ -159,7 +159,7 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
     if (take_run(t, job, r))
         return (int)t->error.code;
     if (*again && !is_mine(job, t)) {
-        resume(t->core, job);
+        resume(t->core, job, &t->ready);
         job->resumed = true;
     }
     job->declaring = !*again;

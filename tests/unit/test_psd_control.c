@@ -305,6 +305,24 @@ static void test_rounds_of_a_job_that_is_done(void **state)
     psd_core_destroy(j.core);
 }
 
+// What still waits in a run that has ended is answered when the next one begins.
+static void test_waits_of_an_earlier_run(void **state)
+{
+    struct job j;
+    struct answer barrier;
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(1, 1);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
+    psd_job_fail(j.core->jobs, "its time had come");
+    assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+    assert_true(barrier.answered);
+    assert_int_equal(barrier.code, PS_ABORTED);
+    psd_core_destroy(j.core);
+}
+
 // ---- who is who ---------------------------------------------------------------------------------------------------
 
 static struct answer heartbeat(struct psd_core *core, uint32_t rank, bool again, uint64_t incarnation)
@@ -664,6 +682,7 @@ int main(void)
         cmocka_unit_test(test_ended_by_any_means),
         cmocka_unit_test(test_resumed_rounds),
         cmocka_unit_test(test_rounds_of_a_job_that_is_done),
+        cmocka_unit_test(test_waits_of_an_earlier_run),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_overtaken_members),
         cmocka_unit_test(test_told_until_heard),
