@@ -186,6 +186,17 @@ static struct psd_job *open_new(struct psd_turn *t, const Paramserver__V1__JoinR
     return job;
 }
 
+// Table lock held. A run on old values is of the workers that these were declared for.
+static enum ps_code check_resume(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, const struct psd_job *job)
+{
+    if (!atomic_load(&job->declared) || (job->workers == r->workers && job->update == r->update))
+        return PS_OK;
+    return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                   "job '%s' was declared with %" PRIu32 " workers and update %d, this worker brings %" PRIu32
+                   " and %d: it can only be resumed as it was",
+                   job->name, job->workers, (int)job->update, r->workers, (int)r->update);
+}
+
 // Table lock held: the job the caller means to join in t->job (referenced), opened if it is worker 0 that
 // asks.
 static int open_job(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
@@ -210,7 +221,7 @@ static int open_job(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
     if (!job || (over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
         if (!(job = open_new(t, r, job)))
             return (int)t->error.code;
-    } else if (over && new_run(t, job, r)) {
+    } else if (over && (check_resume(t, r, job) || new_run(t, job, r))) {
         return (int)t->error.code;
     }
     job->refs++;

@@ -160,6 +160,28 @@ static void test_declared_once(void **state)
     psd_core_destroy(j.core);
 }
 
+// A job is resumed with the workers it was declared for, and in the way they keep in step.
+static void test_resumed_as_it_was(void **state)
+{
+    struct job j;
+    struct joining x;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    for (int i = 0; i < 3; i++) {
+        join_init(&x, 0, i == 1 ? ASYNC : SYNC);
+        another_process(&x.caller);
+        x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+        x.r.workers = i == 0 ? 1 : 2;
+        struct answer a = ask(j.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+        assert_int_equal(a.code, i < 2 ? PS_FAILED_PRECONDITION : PS_OK);
+        if (i < 2)
+            assert_non_null(strstr(a.text, "it can only be resumed as it was"));
+    }
+    psd_core_destroy(j.core);
+}
+
 // The next chief cannot throw away what the first one has declared.
 static void test_next_chief(void **state)
 {
@@ -677,6 +699,7 @@ int main(void)
         cmocka_unit_test(test_left_before_declare),
         cmocka_unit_test(test_departure_before_resume),
         cmocka_unit_test(test_declared_once),
+        cmocka_unit_test(test_resumed_as_it_was),
         cmocka_unit_test(test_next_chief),
         cmocka_unit_test(test_replace_frees),
         cmocka_unit_test(test_ended_by_any_means),
