@@ -222,6 +222,8 @@ static int take_sync(struct psd_turn *t, const lease_t *r, struct psd_member *m)
     if (d->batch && r->want != d->batch)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                        "lease: the others train batches of %" PRIu64 ", this worker of %" PRIu64, d->batch, r->want);
+    if (t->caller->sequence < m->asks_sequence)
+        return psd_fail_superseded(t, "lease", m->asks_sequence);
     int code = psd_park(t, &m->for_lease);
     if (code != PSD_PARKED)
         return code;

@@ -959,9 +959,10 @@ static void test_atomic_forgotten(void **state)
     part_init(&c, 0, 5, 0, 1);
     another_process(&c.caller);
     change_ok(&s, &c, M(PUT), OUTCOME(STAGED));
-    psd_staging_drop_worker(job, 1);
+    psd_staging_drop_worker(job, 1, 2);
+    psd_staging_drop_worker(job, 0, 1);
     assert_non_null(job->staged);
-    psd_staging_drop_worker(job, 0);
+    psd_staging_drop_worker(job, 0, 2);
     assert_null(job->staged);
     // The job's end.
     c.caller.sequence = c.caller.oldest = 6;

@@ -573,6 +573,23 @@ static void lease_of(struct psd_core *core, struct answer *a, Paramserver__V1__C
     ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
 }
 
+// A late copy of an earlier request does not take the place of the one that waits.
+static void test_late_share(void **state)
+{
+    struct job j;
+    struct answer a, late, other;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a, 0, 8, 0, 0);
+    lease(j.core, &late, 0, 7, 0, 0);
+    assert_true(is_done(&late, PS_ABORTED));
+    assert_non_null(strstr(late.text, "sequence 7 is superseded"));
+    lease(j.core, &other, 1, 1, 0, 0);
+    assert_int_equal(share_of(&other).steps, 5);
+    assert_int_equal(share_of(&a).steps, 5);
+    psd_core_destroy(j.core);
+}
+
 // What a share has is known without a look at each of its batches.
 static void test_many_batches(void **state)
 {
@@ -958,6 +975,7 @@ int main(void)
         cmocka_unit_test(test_the_dead_leave_their_shares),
         cmocka_unit_test(test_coming_back_to_sync),
         cmocka_unit_test(test_meetings_without_who_came_late),
+        cmocka_unit_test(test_late_share),
         cmocka_unit_test(test_many_batches),
         cmocka_unit_test(test_one_batch_for_many),
         cmocka_unit_test(test_given_up),

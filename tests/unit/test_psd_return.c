@@ -143,10 +143,34 @@ static void test_gone_meanwhile(void **state)
     psd_core_destroy(j.core);
 }
 
+// Half of an atomic Put to "big" by worker 1's next incarnation; what became of it.
+static Paramserver__V1__Outcome put_half(struct psd_core *core, uint64_t first, uint64_t count)
+{
+    struct update u;
+    update_init(&u, 1, 1, "big", first, count);
+    another_process(&u.caller);
+    u.r.atomic_bytes = 140000 * sizeof(float);
+    return update_ok(core, &u, M(PUT), count, 1).outcome;
+}
+
+// An earlier list of members, in which its last incarnation is dead, comes late: what the next one has staged stays.
+static void test_staged_since(void **state)
+{
+    struct job j;
+    (void)state;
+    open_at_1(&j);
+    tell(j.core, 11, LIVE, 2, false);
+    assert_int_equal(put_half(j.core, 0, 131072), PARAMSERVER__V1__OUTCOME__STAGED);
+    tell(j.core, 10, DEAD, 1, false);
+    assert_int_equal(put_half(j.core, 131072, 140000 - 131072), PARAMSERVER__V1__OUTCOME__APPLIED);
+    psd_core_destroy(j.core);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled), cmocka_unit_test(test_fenced),
-                                       cmocka_unit_test(test_who_stays), cmocka_unit_test(test_gone_meanwhile)};
+                                       cmocka_unit_test(test_who_stays), cmocka_unit_test(test_gone_meanwhile),
+                                       cmocka_unit_test(test_staged_since)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
