@@ -129,7 +129,7 @@ static void let_rest(struct psd_job *job, uint64_t now)
     }
     for (uint32_t i = 0; busy && i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
-        if (psd_is_live(m) && !m->resting && m->waits_since && now - m->waits_since >= REST_AFTER_MS * PS_MS)
+        if (psd_is_live(m) && !m->resting && m->waits_since && now >= m->waits_since + REST_AFTER_MS * PS_MS)
             changed = m->resting = true;
     }
     if (changed)
@@ -189,6 +189,7 @@ void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct
 {
     pthread_mutex_lock(&job->lock);
     job->control->declared = true;
+    psd_ready_all(ready, &job->waiting);
     if (job->control->changed)
         psd_roster_changed(job->control);  // fresh rounds hear of those who have departed since the run began
     pthread_mutex_unlock(&job->lock);

@@ -233,10 +233,10 @@ enum { LATE_TICK_MS = 500 };
 
 void psd_core_tick(struct psd_core *core)
 {
-    uint64_t now = psd_now(core);
     struct psd_call *ready = NULL;
     struct psd_jobs jobs;
     pthread_mutex_lock(&core->tick_lock);
+    uint64_t now = psd_now(core);
     core->slept = core->ticked_at && now - core->ticked_at > LATE_TICK_MS * PS_MS ? now - core->ticked_at : 0;
     core->ticked_at = now;
     if (psd_jobs_hold(core, "", &jobs, NULL) == PS_OK) {

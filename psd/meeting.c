@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/alloc.h"
+#include "common/utf8.h"
 #include "psd/control.h"
 
 #define NO_OP PARAMSERVER__V1__REDUCE_OP__REDUCE_NONE
@@ -326,12 +327,18 @@ static int meet(struct psd_turn *t, const struct psd_visit *mine, struct psd_vis
     return code;
 }
 
+static void take_name(struct psd_visit *v, const char *name)
+{
+    snprintf(v->name, sizeof v->name, "%s", name);
+    ps_utf8_repair(v->name);
+}
+
 int psd_barrier(struct psd_turn *t)
 {
     const Paramserver__V1__BarrierRequest *r = (const Paramserver__V1__BarrierRequest *)t->request;
     Paramserver__V1__BarrierReply out = PARAMSERVER__V1__BARRIER_REPLY__INIT;
     struct psd_visit mine = {.op = NO_OP}, *visit;
-    snprintf(mine.name, sizeof mine.name, "%s", r->name);
+    take_name(&mine, r->name);
     pthread_mutex_lock(&t->job->lock);
     int code = meet(t, &mine, &visit);
     out.epoch = t->job->control ? t->job->control->epoch : 0;
@@ -393,7 +400,7 @@ int psd_reduce(struct psd_turn *t)
     struct psd_visit mine = {.op = r->op, .dtype = (int)r->dtype, .count = r->count, .root = r->root}, *visit;
     if (check_reduce(t, r))
         return (int)t->error.code;
-    snprintf(mine.name, sizeof mine.name, "%s", r->name);
+    take_name(&mine, r->name);
     pthread_mutex_lock(&t->job->lock);
     int code = meet(t, &mine, &visit);
     if (code == PS_OK)

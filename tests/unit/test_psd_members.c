@@ -882,13 +882,13 @@ static Paramserver__V1__WaitsReply *waits_of(struct psd_core *core, const char *
     return (Paramserver__V1__WaitsReply *)m;
 }
 
-// Worker 0 pulls "a" of round 1.
-static void pull_later(struct psd_core *core, struct answer *a, uint64_t deadline)
+// Worker 0 pulls this variable of round 1.
+static void pull_later(struct psd_core *core, struct answer *a, const char *name, uint64_t deadline)
 {
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    t.variable = (char *)"a";
+    t.variable = (char *)name;
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;
@@ -903,7 +903,7 @@ static void test_who_waits_for_whom(void **state)
     (void)state;
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
-    pull_later(j.core, &pull, test_time + 5 * PS_SECOND);
+    pull_later(j.core, &pull, "a", test_time + 5 * PS_SECOND);
     core_run(j.core, PS_SECOND);
     enter(j.core, &barrier, 0, 2, "b");
     Paramserver__V1__WaitsReply *w = waits_of(j.core, "", 0);
@@ -930,6 +930,85 @@ static void test_who_waits_for_whom(void **state)
     psd_core_destroy(j.core);
 }
 
+// What a name that is cut to fit ends with is still UTF-8: without, nothing of the list could be read.
+static void test_names_are_cut(void **state)
+{
+    struct job j;
+    struct answer barrier;
+    char name[84];
+    (void)state;
+    memset(name, 'x', 78);
+    strcpy(name + 78, "\xc3\xa9\xc3\xa9");
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter(j.core, &barrier, 0, 1, name);
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_non_null(strstr(w->waits[0]->what, "xx?'"));
+    ps_msg_free(&w->base);
+    psd_core_drain(j.core);
+    assert_true(is_done(&barrier, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+
+    // Nor does a variable's.
+    struct answer pull;
+    char variable[192];
+    memset(variable, 'x', 179);
+    strcpy(variable + 179, "\xc3\xa9");
+    fill_job(&j, 20);
+    j.a.name = variable;
+    j.core = core_new(1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join(j.core, rank, SYNC).code, PS_OK);
+    assert_int_equal(declare(&j, SYNC, "sgd").code, PS_OK);
+    pull_later(j.core, &pull, variable, UINT64_MAX);
+    w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_non_null(strstr(w->waits[0]->what, "xx?'"));
+    ps_msg_free(&w->base);
+    psd_core_drain(j.core);
+    assert_true(is_done(&pull, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+}
+
+// Calls of one worker that wait for different things, and too long, each say their own.
+static void test_late_for_different_things(void **state)
+{
+    struct psd_core *core = ssp_open(2, 2);
+    struct answer barrier, clock;
+    (void)state;
+    tick(core, &clock, 0, 50, true);
+    enter(core, &barrier, 0, 1, "b");
+    barrier.call.deadline = clock.call.deadline = test_time + PS_SECOND;
+    core->jobs->control->members[0].visit.waiting.earliest = test_time;
+    core->jobs->control->members[0].for_clock.earliest = test_time;
+    core_run(core, 1100 * PS_MS);
+    assert_true(is_done(&barrier, PS_DEADLINE_EXCEEDED) && is_done(&clock, PS_DEADLINE_EXCEEDED));
+    assert_non_null(strstr(barrier.text, "for barrier 'b', for worker 1"));
+    assert_non_null(strstr(clock.text, "for clock 48: it is at 50, staleness is 2"));
+    psd_core_destroy(core);
+}
+
+// Who begins to wait while the calls are listed, or ended, has not waited for ages.
+static void test_waits_from_now_on(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    enter(j.core, &a[0], 0, 1, "b");
+    test_time -= PS_MS;
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->waits[0]->since_ms, 0);
+    ps_msg_free(&w->base);
+    a[0].call.deadline = test_time;
+    j.core->jobs->control->members[0].visit.waiting.earliest = test_time;
+    psd_core_tick(j.core);
+    assert_false(j.core->jobs->control->members[0].resting);
+    assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
+    assert_non_null(strstr(a[0].text, "waited 0.0 s for barrier 'b'"));
+    psd_core_destroy(j.core);
+}
+
 // Ten thousand pulls wait for one round: all are listed, all are let go by one push.
 static void test_ten_thousand_wait(void **state)
 {
@@ -940,7 +1019,7 @@ static void test_ten_thousand_wait(void **state)
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
     for (int i = 0; i < N; i++)
-        pull_later(j.core, &pulls[i], UINT64_MAX);
+        pull_later(j.core, &pulls[i], "a", UINT64_MAX);
     uint32_t listed = 0, total = 1;
     while (listed < total) {
         Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", listed);
@@ -986,6 +1065,9 @@ int main(void)
         cmocka_unit_test(test_a_stopped_task_buries_nobody),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_who_waits_for_whom),
+        cmocka_unit_test(test_names_are_cut),
+        cmocka_unit_test(test_late_for_different_things),
+        cmocka_unit_test(test_waits_from_now_on),
         cmocka_unit_test(test_ten_thousand_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
