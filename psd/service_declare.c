@@ -9,7 +9,7 @@
 
 #include "common/alloc.h"
 #include "common/log.h"
-#include "psd/service.h"
+#include "psd/control.h"
 #include "psd/update.h"
 
 typedef Paramserver__V1__DeclareRequest declare_t;
@@ -385,6 +385,12 @@ static int describe(struct psd_turn *t)
     return code;
 }
 
+// Job locked. By the chief of this run; on tasks other than 0 a run is known by its declaration.
+static bool is_declared(const struct psd_turn *t)
+{
+    return atomic_load(&t->job->declared) && (t->core->config.task != 0 || t->job->control->declared);
+}
+
 int psd_describe(struct psd_turn *t)
 {
     const Paramserver__V1__DescribeRequest *r = (const Paramserver__V1__DescribeRequest *)t->request;
@@ -399,11 +405,11 @@ int psd_describe(struct psd_turn *t)
         return code;
     }
     pthread_mutex_lock(&t->job->lock);
-    if (!atomic_load(&t->job->declared))
-        code = r->wait ? psd_park(t, &t->job->waiting)
-                       : (int)ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                                      "job '%s' is not declared on ps task %" PRIu32 " yet", t->job->name,
-                                      t->core->config.task);
+    if (r->wait && !is_declared(t))
+        code = psd_park(t, &t->job->waiting);
+    else if (!atomic_load(&t->job->declared))
+        code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
+                            t->job->name, t->core->config.task);
     pthread_mutex_unlock(&t->job->lock);
     return code == PS_OK ? describe(t) : code;
 }

@@ -327,6 +327,33 @@ static void test_rounds_of_a_job_that_is_done(void **state)
     psd_core_destroy(j.core);
 }
 
+static void describe(struct psd_core *core, struct answer *a, uint32_t rank, bool wait)
+{
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    r.caller = &caller;
+    r.wait = wait;
+    ask_later(core, a, M(DESCRIBE), &r.base, NULL, UINT64_MAX);
+}
+
+// Who waits for a job to be declared waits for the chief of its own run: what is known of the one before, others may ask.
+static void test_described_in_this_run(void **state)
+{
+    struct job j;
+    struct answer a, waits;
+    (void)state;
+    job_resume(&j);
+    describe(j.core, &a, 1, false);
+    assert_true(a.answered && a.code == PS_OK);
+    ps_rope_clear(&a.body);
+    describe(j.core, &waits, 1, true);
+    assert_false(waits.answered);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    assert_true(waits.answered && waits.code == PS_OK);
+    ps_rope_clear(&waits.body);
+    psd_core_destroy(j.core);
+}
+
 // What still waits in a run that has ended is answered when the next one begins.
 static void test_waits_of_an_earlier_run(void **state)
 {
@@ -390,6 +417,52 @@ static void job_open_at_1(struct job *j)
     declare_init(&x, j, SYNC, "sgd");
     x.r.run_id = (char *)"run-1";
     assert_int_equal(ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+struct resuming {
+    struct job j;
+    atomic_bool done;
+};
+
+static void *resumes(void *arg)
+{
+    struct resuming *x = arg;
+    for (uint32_t i = 0; i < 500; i++) {
+        struct declaring d;
+        uint8_t id[16] = {0};
+        char run[24];
+        memcpy(id, &i, sizeof i);
+        snprintf(run, sizeof run, "%.*s", i % 2 ? 1 : 20, "run with a long name");
+        declare_init(&d, &x->j, SYNC, "sgd");
+        d.caller.client.data = id;
+        d.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+        d.r.run_id = run;
+        if (ask(x->j.core, M(DECLARE), &d.r.base, NULL, NULL, NULL, NULL).code)
+            abort();
+    }
+    atomic_store(&x->done, true);
+    return NULL;
+}
+
+// The run that Status names is one, while another begins.
+static void test_status_of_the_next_run(void **state)
+{
+    struct resuming x = {.done = false};
+    pthread_t thread;
+    (void)state;
+    job_open_at_1(&x.j);
+    assert_int_equal(pthread_create(&thread, NULL, resumes, &x), 0);
+    while (!atomic_load(&x.done)) {
+        Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+        ProtobufCMessage *m = NULL;
+        ask(x.j.core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL);
+        assert_non_null(m);
+        const char *run = ((Paramserver__V1__StatusReply *)m)->jobs[0]->run_id;
+        assert_true(strcmp(run, "r") == 0 || strcmp(run, "run with a long name") == 0 || strcmp(run, "run-1") == 0);
+        ps_msg_free(m);
+    }
+    pthread_join(thread, NULL);
+    psd_core_destroy(x.j.core);
 }
 
 struct roster {
@@ -706,6 +779,8 @@ int main(void)
         cmocka_unit_test(test_resumed_rounds),
         cmocka_unit_test(test_rounds_of_a_job_that_is_done),
         cmocka_unit_test(test_waits_of_an_earlier_run),
+        cmocka_unit_test(test_described_in_this_run),
+        cmocka_unit_test(test_status_of_the_next_run),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_overtaken_members),
         cmocka_unit_test(test_told_until_heard),
