@@ -608,6 +608,17 @@ static void test_repeated_ranges(void **state)
     assert_non_null(strstr(a.text, "at least 4194304 bytes"));
     r.n_tensors = 1;
     assert_int_equal(ask(j.core, M(PULL), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    // Two variables in turn: the blocks of each are looked up once.
+    struct psd_pieces pieces = {0};
+    struct ps_error e = {0};
+    Paramserver__V1__Tensor a_whole = PARAMSERVER__V1__TENSOR__INIT;
+    a_whole.variable = (char *)"a";
+    for (int i = 0; i < TIMES; i += 2)
+        tensors[i] = &a_whole;
+    assert_int_equal(psd_job_locate(j.core->jobs, tensors, TIMES, PSD_READ, 0, &pieces, &e), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.text, "comes again"));
+    assert_in_range(pieces.n, 1, 1 + N / (PS_BLOCK_BYTES / sizeof(float)));
+    psd_pieces_free(&pieces);
     psd_core_destroy(j.core);
 }
 
