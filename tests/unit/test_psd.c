@@ -10,6 +10,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "psd/service.h"
@@ -782,6 +783,32 @@ static void test_many_snapshots(void **state)
     psd_core_destroy(j.core);
 }
 
+// Free pages are found again by their size, however many there are of others.
+static void test_free_pages(void **state)
+{
+    enum { MANY = 200000, SOME = 1000, SMALL = 4, LARGE = 5000 };
+    struct psd_page **many = calloc(MANY, sizeof *many), *some[SOME];
+    struct psd_pool pool;
+    (void)state;
+    psd_pool_init(&pool, (size_t)1 << 30);
+    some[0] = psd_page_new(&pool, LARGE);
+    psd_page_unref(some[0]);
+    for (int i = 0; i < MANY; i++)
+        many[i] = psd_page_new(&pool, SMALL);
+    for (int i = 0; i < MANY; i++)
+        psd_page_unref(many[i]);
+    assert_int_equal(pool.kept, MANY * SMALL + LARGE);
+    clock_t begun = clock();
+    for (int i = 0; i < SOME; i++)
+        some[i] = psd_page_new(&pool, LARGE);
+    assert_in_range(clock() - begun, 0, CLOCKS_PER_SEC / 4);
+    assert_int_equal(pool.kept, MANY * SMALL);  // the one there was
+    for (int i = 0; i < SOME; i++)
+        psd_page_unref(some[i]);
+    psd_pool_fini(&pool);
+    free(many);
+}
+
 // What a block keeps besides its values survives a Put that finds it pinned.
 static void test_slots_survive(void **state)
 {
@@ -876,6 +903,7 @@ int main(void)
         cmocka_unit_test(test_snapshot_revoked),
         cmocka_unit_test(test_snapshot_gives_way),
         cmocka_unit_test(test_many_snapshots),
+        cmocka_unit_test(test_free_pages),
         cmocka_unit_test(test_slots_survive),
         cmocka_unit_test(test_one_instant),
     };
