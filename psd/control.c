@@ -11,11 +11,32 @@
 
 enum { JOIN_WITHIN_MS = 60000 };
 
-struct psd_control *psd_control_new(const Paramserver__V1__JoinRequest *r, uint32_t tasks, uint64_t now)
+// NULL: there is no room for it.
+static struct psd_control *new_in_room(struct psd_pool *pool, uint32_t workers, uint32_t tasks)
 {
-    struct psd_control *c = ps_try_alloc(sizeof *c);
-    if (!c)
+    struct psd_control *c;
+    size_t room = sizeof *c + workers * sizeof *c->members + tasks * (2 * sizeof(uint64_t) + sizeof(bool));
+    if (!psd_pool_take(pool, room))
         return NULL;
+    if (!(c = ps_try_alloc(sizeof *c))) {
+        psd_pool_give(pool, room);
+        return NULL;
+    }
+    c->pool = pool;
+    c->room = room;
+    return c;
+}
+
+struct psd_control *psd_control_new(struct psd_pool *pool, const Paramserver__V1__JoinRequest *r, uint32_t tasks,
+                                    uint64_t now, struct ps_error *e)
+{
+    struct psd_control *c = new_in_room(pool, r->workers, tasks);
+    if (!c) {
+        ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                "there is no room for the %" PRIu32 " workers of a job; the limit is %zu bytes", r->workers,
+                pool->limit);
+        return NULL;
+    }
     c->update = r->update;
     c->workers = r->workers;
     c->min_workers = r->min_workers ? r->min_workers : 1;
@@ -29,6 +50,7 @@ struct psd_control *psd_control_new(const Paramserver__V1__JoinRequest *r, uint3
     c->telling = ps_try_alloc_array(tasks, sizeof *c->telling);
     if (!c->members || !c->told || !c->open || !c->telling) {
         psd_control_free(c);
+        ps_no_memory(e, "a job's members");
         return NULL;
     }
     for (uint32_t i = 0; i < c->workers; i++)
@@ -47,6 +69,7 @@ void psd_control_free(struct psd_control *c)
     free(c->open);
     free(c->told);
     free(c->members);
+    psd_pool_give(c->pool, c->room);
     free(c);
 }
 

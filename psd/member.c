@@ -147,11 +147,14 @@ static enum ps_code check_join(struct psd_turn *t, const Paramserver__V1__JoinRe
     return PS_OK;
 }
 
+// Table lock held. Where there is no room for it, a job that is void gives way: see join.
 static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, const Paramserver__V1__JoinRequest *r)
 {
-    struct psd_control *c = psd_control_new(r, t->core->config.tasks, psd_now(t->core));
+    struct psd_control *c = psd_control_new(&t->core->pool, r, t->core->config.tasks, psd_now(t->core), &t->error);
+    if (!c && !t->gone)
+        psd_job_drop_void(t);
     if (!c)
-        return ps_no_memory(&t->error, "a job's members");
+        return t->error.code;
     psd_job_collect(job, &t->ready);  // of the run that is over, in which nobody waits any more
     pthread_mutex_lock(&job->lock);
     c->epoch = job->control ? job->control->epoch : 0;
@@ -165,9 +168,11 @@ static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, const Param
 }
 
 // Table lock held. Puts a job of this name into the table, in place of that one (may be NULL). Nothing has happened
-// where there is no memory for it.
+// where there is no memory for it, but that a job which is void may have given way.
 static struct psd_job *open_new(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, struct psd_job *old)
 {
+    if (!old && psd_job_make_place(t))
+        return NULL;
     struct psd_job *job = psd_job_new(t->caller->job, &t->core->pool);
     if (!job) {
         ps_no_memory(&t->error, "a job");
@@ -303,10 +308,15 @@ static int reply_join(struct psd_turn *t, const struct psd_member *m, struct psd
 
 static int join(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, struct psd_member_list *list)
 {
-    pthread_mutex_lock(&t->core->table);
-    int code = open_job(t, r);
-    pthread_mutex_unlock(&t->core->table);
-    psd_drop_gone(t);
+    int code;
+    bool again;
+    do {
+        pthread_mutex_lock(&t->core->table);
+        code = open_job(t, r);
+        pthread_mutex_unlock(&t->core->table);
+        again = code == PS_RESOURCE_EXHAUSTED && t->gone;  // there is more room without it
+        psd_drop_gone(t);
+    } while (again);
     if (code != PS_OK)
         return code;
     pthread_mutex_lock(&t->job->lock);

@@ -147,6 +147,8 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
     }
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
+    if (!job && !t->gone && psd_job_make_place(t))
+        return (int)t->error.code;
     if (!job) {
         if (!(job = psd_job_new(t->caller->job, &t->core->pool)))
             return ps_no_memory(&t->error, "a job");

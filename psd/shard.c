@@ -344,10 +344,20 @@ static bool partition_bytes(const struct psd_job *job, const struct psd_partitio
            !__builtin_add_overflow(*bytes, last + once, bytes);
 }
 
-// Of all of this task's partitions; SIZE_MAX: more than can be counted.
+// What is known of the declaration itself, on each task alike.
+static size_t tables_bytes(const struct psd_job *job)
+{
+    size_t bytes = job->n_variables * sizeof *job->variables + job->n_buckets * sizeof *job->buckets +
+                   job->n_partitions * sizeof *job->partitions + job->workers * sizeof *job->incarnations;
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        bytes += strlen(job->variables[i].name) + 1;
+    return bytes;
+}
+
+// For that and all of this task's partitions; SIZE_MAX: more than can be counted.
 static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
-    size_t total = psd_tuning_bytes(job, task) + psd_norms_bytes(job, task), bytes;
+    size_t total = tables_bytes(job) + psd_tuning_bytes(job, task) + psd_norms_bytes(job, task), bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task &&
             (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))

@@ -220,7 +220,75 @@ static void test_replace_frees(void **state)
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
     assert_int_equal(join_again(j.core, 0, SYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE).code, PS_OK);
-    assert_int_equal(psd_pool_used(&j.core->pool), 0);
+    assert_int_equal(pages_used(j.core), 0);
+    psd_core_destroy(j.core);
+}
+
+// Worker 0 of a job of this name opens it.
+static struct answer open_job(struct psd_core *core, const char *name, uint32_t workers)
+{
+    struct joining x;
+    join_init(&x, 0, ASYNC);
+    x.caller.job = (char *)name;
+    x.r.workers = workers;
+    return ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+}
+
+static struct answer stop_job(struct psd_core *core, const char *name)
+{
+    Paramserver__V1__StopJobRequest r = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    r.job = (char *)name;
+    return ask(core, M(STOP_JOB), &r.base, NULL, NULL, NULL, NULL);
+}
+
+// What is kept of workers counts. Jobs that ended before they were declared give way to others.
+static void test_room_for_workers(void **state)
+{
+    struct psd_core *core = core_new(9 << 20);
+    char name[] = "job-?";
+    (void)state;
+    for (char i = 0; i < 3; i++) {
+        name[4] = (char)('a' + i);
+        assert_int_equal(open_job(core, name, 4096).code, PS_OK);
+    }
+    size_t used = psd_pool_used(&core->pool);
+    assert_in_range(used, 3 * 4096 * sizeof(struct psd_member), 9 << 20);
+    struct answer a = open_job(core, "one too many", 4096);
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(a.text, "no room for the 4096 workers of a job"));
+    assert_int_equal(psd_pool_used(&core->pool), used);
+    core_run(core, 4 * PS_SECOND);  // all of them are dead
+    assert_int_equal(open_job(core, "another", 4096).code, PS_OK);
+    assert_null(psd_job_lookup(core, "job-a"));
+    assert_non_null(psd_job_lookup(core, "job-b"));
+    assert_int_equal(psd_pool_used(&core->pool), used);
+    assert_int_equal(stop_job(core, "another").code, PS_OK);
+    assert_int_equal(stop_job(core, "job-b").code, PS_OK);
+    assert_int_equal(stop_job(core, "job-c").code, PS_OK);
+    assert_int_equal(psd_pool_used(&core->pool), 0);
+    psd_core_destroy(core);
+}
+
+// A task knows so many jobs and no more; those that ended before they were declared are no loss.
+static void test_many_jobs(void **state)
+{
+    struct job j;
+    char name[16];
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 8 << 20);
+    for (int i = 1; i < PSD_MAX_JOBS; i++) {
+        snprintf(name, sizeof name, "job %d", i);
+        assert_int_equal(open_job(j.core, name, 1).code, PS_OK);
+    }
+    struct answer a = open_job(j.core, "one too many", 1);
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(a.text, "has 1024 jobs and takes no more"));
+    assert_int_equal(open_job(j.core, name, 1).code, PS_OK);  // who has joined may ask again
+    core_run(j.core, 4 * PS_SECOND);
+    assert_int_equal(open_job(j.core, "another", 1).code, PS_OK);
+    assert_null(psd_job_lookup(j.core, "job 1"));
+    assert_non_null(psd_job_lookup(j.core, "job 2"));
+    assert_non_null(psd_job_lookup(j.core, "job"));  // it had been declared
     psd_core_destroy(j.core);
 }
 
@@ -775,6 +843,8 @@ int main(void)
         cmocka_unit_test(test_resumed_as_it_was),
         cmocka_unit_test(test_next_chief),
         cmocka_unit_test(test_replace_frees),
+        cmocka_unit_test(test_room_for_workers),
+        cmocka_unit_test(test_many_jobs),
         cmocka_unit_test(test_ended_by_any_means),
         cmocka_unit_test(test_resumed_rounds),
         cmocka_unit_test(test_rounds_of_a_job_that_is_done),
