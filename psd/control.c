@@ -11,32 +11,29 @@
 
 enum { JOIN_WITHIN_MS = 60000 };
 
-// NULL: there is no room for it.
-static struct psd_control *new_in_room(struct psd_pool *pool, uint32_t workers, uint32_t tasks)
+// Takes room for c from its pool, and for that the room of the run before.
+static bool take_room(struct psd_control *c, struct psd_control *before)
 {
-    struct psd_control *c;
-    size_t room = sizeof *c + workers * sizeof *c->members + tasks * (2 * sizeof(uint64_t) + sizeof(bool));
-    if (!psd_pool_take(pool, room))
-        return NULL;
-    if (!(c = ps_try_alloc(sizeof *c))) {
-        psd_pool_give(pool, room);
+    size_t had = before ? before->room : 0;
+    size_t room = sizeof *c + c->workers * sizeof *c->members + c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
+    psd_pool_give(c->pool, had);
+    bool taken = psd_pool_take(c->pool, room);
+    c->room = taken ? room : 0;
+    if (before && (taken || !psd_pool_take(c->pool, had)))
+        before->room = 0;
+    return taken;
+}
+
+struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *before,
+                                    const Paramserver__V1__JoinRequest *r, uint32_t tasks, uint64_t now,
+                                    struct ps_error *e)
+{
+    struct psd_control *c = ps_try_alloc(sizeof *c);
+    if (!c) {
+        ps_no_memory(e, "a job's members");
         return NULL;
     }
     c->pool = pool;
-    c->room = room;
-    return c;
-}
-
-struct psd_control *psd_control_new(struct psd_pool *pool, const Paramserver__V1__JoinRequest *r, uint32_t tasks,
-                                    uint64_t now, struct ps_error *e)
-{
-    struct psd_control *c = new_in_room(pool, r->workers, tasks);
-    if (!c) {
-        ps_fail(e, PS_RESOURCE_EXHAUSTED,
-                "there is no room for the %" PRIu32 " workers of a job; the limit is %zu bytes", r->workers,
-                pool->limit);
-        return NULL;
-    }
     c->update = r->update;
     c->workers = r->workers;
     c->min_workers = r->min_workers ? r->min_workers : 1;
@@ -51,6 +48,13 @@ struct psd_control *psd_control_new(struct psd_pool *pool, const Paramserver__V1
     if (!c->members || !c->told || !c->open || !c->telling) {
         psd_control_free(c);
         ps_no_memory(e, "a job's members");
+        return NULL;
+    }
+    if (!take_room(c, before)) {
+        psd_control_free(c);
+        ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                "there is no room for the %" PRIu32 " workers of a job; the limit is %zu bytes", r->workers,
+                pool->limit);
         return NULL;
     }
     for (uint32_t i = 0; i < c->workers; i++)

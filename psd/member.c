@@ -147,10 +147,13 @@ static enum ps_code check_join(struct psd_turn *t, const Paramserver__V1__JoinRe
     return PS_OK;
 }
 
-// Table lock held. Where there is no room for it, a job that is void gives way: see join.
-static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, const Paramserver__V1__JoinRequest *r)
+// Table lock held. before: the run that is over (may be NULL). Where there is no room, a job that is void gives way: see
+// join.
+static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, struct psd_control *before,
+                            const Paramserver__V1__JoinRequest *r)
 {
-    struct psd_control *c = psd_control_new(&t->core->pool, r, t->core->config.tasks, psd_now(t->core), &t->error);
+    struct psd_control *c =
+        psd_control_new(&t->core->pool, before, r, t->core->config.tasks, psd_now(t->core), &t->error);
     if (!c && !t->gone)
         psd_job_drop_void(t);
     if (!c)
@@ -178,7 +181,7 @@ static struct psd_job *open_new(struct psd_turn *t, const Paramserver__V1__JoinR
         ps_no_memory(&t->error, "a job");
         return NULL;
     }
-    if (new_run(t, job, r)) {
+    if (new_run(t, job, old ? old->control : NULL, r)) {
         psd_job_free(job);
         return NULL;
     }
@@ -226,7 +229,7 @@ static int open_job(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
     if (!job || (over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
         if (!(job = open_new(t, r, job)))
             return (int)t->error.code;
-    } else if (over && (check_resume(t, r, job) || new_run(t, job, r))) {
+    } else if (over && (check_resume(t, r, job) || new_run(t, job, job->control, r))) {
         return (int)t->error.code;
     }
     job->refs++;

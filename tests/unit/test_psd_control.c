@@ -269,6 +269,22 @@ static void test_room_for_workers(void **state)
     psd_core_destroy(core);
 }
 
+// The next run of a job needs no room beside that of the one before.
+static void test_room_for_the_next_run(void **state)
+{
+    (void)state;
+    for (int what = PARAMSERVER__V1__ON_EXISTING__RESUME; what <= PARAMSERVER__V1__ON_EXISTING__REPLACE; what++) {
+        struct job j;
+        job_open(&j, SYNC, "sgd", 20, 1 << 20);
+        j.core->pool.limit = psd_pool_used(&j.core->pool);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+        assert_int_equal(join_again(j.core, 0, SYNC, (Paramserver__V1__OnExisting)what).code, PS_OK);
+        assert_in_range(psd_pool_used(&j.core->pool), j.core->jobs->control->room, j.core->pool.limit);
+        psd_core_destroy(j.core);
+    }
+}
+
 // A task knows so many jobs and no more; those that ended before they were declared are no loss.
 static void test_many_jobs(void **state)
 {
@@ -844,6 +860,7 @@ int main(void)
         cmocka_unit_test(test_next_chief),
         cmocka_unit_test(test_replace_frees),
         cmocka_unit_test(test_room_for_workers),
+        cmocka_unit_test(test_room_for_the_next_run),
         cmocka_unit_test(test_many_jobs),
         cmocka_unit_test(test_ended_by_any_means),
         cmocka_unit_test(test_resumed_rounds),
