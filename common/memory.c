@@ -16,6 +16,17 @@ static uint64_t aligned(uint64_t bytes)
     return (bytes + PS_MEMORY_ALIGN - 1) / PS_MEMORY_ALIGN * PS_MEMORY_ALIGN;
 }
 
+uint64_t ps_memory_job(const struct ps_memory_job *j)
+{
+    uint64_t bytes = PS_MEMORY_JOB + j->variables * PS_MEMORY_VARIABLE + j->partitions * PS_MEMORY_PARTITION +
+                     j->workers * PS_MEMORY_WORKER;
+    if (j->control)
+        bytes += j->workers * PS_MEMORY_MEMBER + j->tasks * PS_MEMORY_TASK;
+    if (j->control && j->sync)
+        bytes += (j->variables + j->partitions) * PS_MEMORY_NORM;
+    return bytes;
+}
+
 bool ps_memory_add(struct ps_memory *m, const struct ps_memory_part *part)
 {
     bool string = part->dtype == PS_STRING;

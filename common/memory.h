@@ -12,8 +12,13 @@
 
 // Bytes.
 enum {
-    PS_MEMORY_JOB = 4096,          // on each task
-    PS_MEMORY_NORM = 192,          // on the control task of a sync job, for each variable and each partition there is
+    PS_MEMORY_JOB = 4096,          // on each task, as are those for each
+    PS_MEMORY_VARIABLE = 544,      // variable there is,
+    PS_MEMORY_PARTITION = 64,      // partition
+    PS_MEMORY_WORKER = 16,         // and worker
+    PS_MEMORY_MEMBER = 768,        // on the control task, for each worker
+    PS_MEMORY_TASK = 32,           // and each ps task;
+    PS_MEMORY_NORM = 192,          // of a sync job also for each variable and each partition there is
     PS_MEMORY_PAGE = 128,          // beside the data of a page
     PS_MEMORY_BLOCK = 128,         // beside its page
     PS_MEMORY_ROUND = 512,         // of a partition that takes part in rounds
@@ -37,6 +42,14 @@ struct ps_memory {
     uint64_t kept;           // about all that: with many workers and small variables it is most of it
 };
 
+// A job as one task knows it, whatever lies there.
+struct ps_memory_job {
+    uint64_t variables, partitions, workers, tasks;
+    bool sync, control;  // control: it is the control task
+};
+
+// Bytes of that.
+uint64_t ps_memory_job(const struct ps_memory_job *job);
 // Adds one partition. False, and *m is as it was: there is no such dtype, or more than 63 bits can count.
 bool ps_memory_add(struct ps_memory *m, const struct ps_memory_part *part);
 // Without marks: what psd asks for before it takes a job.

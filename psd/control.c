@@ -11,11 +11,29 @@
 
 enum { JOIN_WITHIN_MS = 60000 };
 
-struct psd_control *psd_control_new(const Paramserver__V1__JoinRequest *r, uint32_t tasks, uint64_t now)
+// Takes room for c from its pool, and for that the room of the run before.
+static bool take_room(struct psd_control *c, struct psd_control *before)
+{
+    size_t had = before ? before->room : 0;
+    size_t room = sizeof *c + c->workers * sizeof *c->members + c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
+    psd_pool_give(c->pool, had);
+    bool taken = psd_pool_take(c->pool, room);
+    c->room = taken ? room : 0;
+    if (before && (taken || !psd_pool_take(c->pool, had)))
+        before->room = 0;
+    return taken;
+}
+
+struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *before,
+                                    const Paramserver__V1__JoinRequest *r, uint32_t tasks, uint64_t now,
+                                    struct ps_error *e)
 {
     struct psd_control *c = ps_try_alloc(sizeof *c);
-    if (!c)
+    if (!c) {
+        ps_no_memory(e, "a job's members");
         return NULL;
+    }
+    c->pool = pool;
     c->update = r->update;
     c->workers = r->workers;
     c->min_workers = r->min_workers ? r->min_workers : 1;
@@ -29,6 +47,14 @@ struct psd_control *psd_control_new(const Paramserver__V1__JoinRequest *r, uint3
     c->telling = ps_try_alloc_array(tasks, sizeof *c->telling);
     if (!c->members || !c->told || !c->open || !c->telling) {
         psd_control_free(c);
+        ps_no_memory(e, "a job's members");
+        return NULL;
+    }
+    if (!take_room(c, before)) {
+        psd_control_free(c);
+        ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                "there is no room for the %" PRIu32 " workers of a job; the limit is %zu bytes", r->workers,
+                pool->limit);
         return NULL;
     }
     for (uint32_t i = 0; i < c->workers; i++)
@@ -47,6 +73,7 @@ void psd_control_free(struct psd_control *c)
     free(c->open);
     free(c->told);
     free(c->members);
+    psd_pool_give(c->pool, c->room);
     free(c);
 }
 
@@ -129,7 +156,7 @@ static void let_rest(struct psd_job *job, uint64_t now)
     }
     for (uint32_t i = 0; busy && i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
-        if (psd_is_live(m) && !m->resting && m->waits_since && now - m->waits_since >= REST_AFTER_MS * PS_MS)
+        if (psd_is_live(m) && !m->resting && m->waits_since && now >= m->waits_since + REST_AFTER_MS * PS_MS)
             changed = m->resting = true;
     }
     if (changed)
@@ -189,6 +216,7 @@ void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct
 {
     pthread_mutex_lock(&job->lock);
     job->control->declared = true;
+    psd_ready_all(ready, &job->waiting);
     if (job->control->changed)
         psd_roster_changed(job->control);  // fresh rounds hear of those who have departed since the run began
     pthread_mutex_unlock(&job->lock);

@@ -122,6 +122,9 @@ struct psd_control {
     uint64_t *told;    // [tasks] the epoch that each task has acknowledged
     uint64_t *open;    // [tasks] the least round that it had open then; 0: none
     bool *telling;     // [tasks] a message is under way
+
+    struct psd_pool *pool;
+    size_t room;  // taken from it for all this
 };
 
 static inline bool psd_is_live(const struct psd_member *m)
@@ -209,8 +212,11 @@ void psd_clock_level(struct psd_control *c, struct psd_member *m);
 
 // ---- control.c ----------------------------------------------------------------------------------------------------
 
-// NULL: no memory.
-struct psd_control *psd_control_new(const Paramserver__V1__JoinRequest *r, uint32_t tasks, uint64_t now);
+// In the room of the run before, which is over (may be NULL). NULL: no memory, or it does not fit the pool's limit
+// (RESOURCE_EXHAUSTED).
+struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *before,
+                                    const Paramserver__V1__JoinRequest *r, uint32_t tasks, uint64_t now,
+                                    struct ps_error *e);
 // Locked. Lets go on whom the last change allows to. Call it after each, and psd_roster_spread when unlocked.
 void psd_control_advance(struct psd_job *job, struct psd_call **ready);
 // Locked. m begins to wait, in a meeting or for a lease.

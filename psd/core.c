@@ -117,6 +117,40 @@ void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call 
     job->refs--;
 }
 
+// Table lock held.
+static bool is_void(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool over = atomic_load(&job->failed) == 2 || (job->control && psd_control_is_over(job));
+    pthread_mutex_unlock(&job->lock);
+    return over && !job->declaring && !atomic_load(&job->declared);
+}
+
+bool psd_job_drop_void(struct psd_turn *t)
+{
+    struct psd_job *oldest = NULL;
+    for (struct psd_job *job = t->core->jobs; job; job = job->next)
+        if (is_void(job))
+            oldest = job;
+    if (!oldest)
+        return false;
+    oldest->refs++;
+    t->gone = oldest;
+    psd_job_remove(t->core, oldest, &t->ready);
+    return true;
+}
+
+enum ps_code psd_job_make_place(struct psd_turn *t)
+{
+    size_t n = 0;
+    for (const struct psd_job *job = t->core->jobs; job; job = job->next)
+        n++;
+    if (n < PSD_MAX_JOBS || psd_job_drop_void(t))
+        return PS_OK;
+    return ps_fail(&t->error, PS_RESOURCE_EXHAUSTED, "ps task %" PRIu32 " has %zu jobs and takes no more: stop one",
+                   t->core->config.task, n);
+}
+
 void psd_drop_gone(struct psd_turn *t)
 {
     if (!t->gone)
@@ -233,10 +267,10 @@ enum { LATE_TICK_MS = 500 };
 
 void psd_core_tick(struct psd_core *core)
 {
-    uint64_t now = psd_now(core);
     struct psd_call *ready = NULL;
     struct psd_jobs jobs;
     pthread_mutex_lock(&core->tick_lock);
+    uint64_t now = psd_now(core);
     core->slept = core->ticked_at && now - core->ticked_at > LATE_TICK_MS * PS_MS ? now - core->ticked_at : 0;
     core->ticked_at = now;
     if (psd_jobs_hold(core, "", &jobs, NULL) == PS_OK) {

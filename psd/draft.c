@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/draft.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,7 +157,11 @@ int psd_wait_for_round(struct psd_turn *t, const struct psd_pieces *pieces, uint
             continue;
         last = round;
         pthread_mutex_lock(&round->lock);
-        if (round->closed < wanted)
+        if (round->closed < wanted && round->over && round->state == PSD_ROUND_OPEN)
+            code = (int)ps_fail(&t->error, PS_ABORTED,
+                                "job '%s' is done: its workers have gone, and round %" PRIu64 " is not closed any more",
+                                t->job->name, wanted);
+        else if (round->closed < wanted)
             code = psd_park(t, &round->waiting);
         else if (round->closed < *closed)
             *closed = round->closed;

@@ -44,7 +44,7 @@ uint32_t psd_strings_bytes(const struct psd_piece *piece, const struct psd_page 
 // Pins a piece's block; the job's cut is held.
 struct psd_pinned psd_pin(const struct psd_piece *piece);
 // Parks the call at the first round of the pieces' partitions that is not closed yet; else *closed gets the least round
-// that is.
+// that is. ABORTED: nobody is left to close it.
 int psd_wait_for_round(struct psd_turn *t, const struct psd_pieces *pieces, uint64_t wanted, uint64_t *closed);
 
 #endif

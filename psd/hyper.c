@@ -20,7 +20,7 @@ typedef Paramserver__V1__PrepareHyperRequest__Phase phase_t;
 enum {
     AHEAD = 4,            // rounds between the last one known to be closed and the one that is tried first
     AHEAD_MAX = 4096,     // it is doubled with every try
-    PREPARE_MS = 2000,    // a task that has not answered by then does not answer
+    SILENT_MS = 2000,     // a task that has not answered in a phase by then does not answer
     HELD_TOO_LONG = 5000  // ms
 };
 
@@ -37,7 +37,8 @@ struct psd_tuning {
     phase_t phase;             // NONE: all tasks have heard the end of it
     struct psd_change change;  // its number goes on growing
     uint64_t asked;            // the round asked for; 0: any
-    uint64_t ahead, started;   // of this try
+    uint64_t ahead;            // of this try
+    uint64_t begun;            // ns: the phase
     enum answer *answers;      // [tasks]
     uint32_t tasks;
     bool too_late;           // a task has closed the round, and
@@ -138,15 +139,18 @@ static void append(struct psd_job *job, const struct psd_change *change)
     pthread_rwlock_unlock(&job->cut);
 }
 
-void psd_tuning_resume(struct psd_job *job)
+void psd_tuning_resume(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_tuning *x = job->tuning;
     pthread_mutex_lock(&job->lock);
     atomic_store(&job->held, 0);
     x->prepared.number = 0;
+    if (x->tasks == 0)
+        x->decided = 0;  // the control task may have restarted, and count from 1 again
     x->phase = NONE;
     x->outcome = false;
     x->owner = NULL;
+    psd_ready_all(ready, &x->waiting);
     pthread_rwlock_wrlock(&job->cut);
     for (uint32_t i = 0; i < job->n_changes; i++)
         job->changes[i].round = 0;
@@ -306,9 +310,10 @@ int psd_prepare_hyper(struct psd_turn *t)
 
 // All of these: job locked.
 
-static void begin_phase(struct psd_tuning *x, phase_t phase)
+static void begin_phase(struct psd_core *core, struct psd_tuning *x, phase_t phase)
 {
     x->phase = phase;
+    x->begun = psd_now(core);
     for (uint32_t i = 0; i < x->tasks; i++)
         x->answers[i] = TO_ASK;
 }
@@ -319,8 +324,7 @@ static void begin_try(struct psd_core *core, struct psd_job *job, uint64_t round
     x->change.number++;
     x->change.round = round;
     x->too_late = false;
-    x->started = psd_now(core);
-    begin_phase(x, is_sync(job) ? PREPARE : COMMIT);
+    begin_phase(core, x, is_sync(job) ? PREPARE : COMMIT);
 }
 
 // The owner is told, and the others may ask again when all tasks know.
@@ -330,9 +334,9 @@ static void set_outcome(struct psd_tuning *x, struct psd_call **ready)
     psd_ready_all(ready, &x->waiting);
 }
 
-static void give_up(struct psd_tuning *x, struct psd_call **ready)
+static void give_up(struct psd_core *core, struct psd_tuning *x, struct psd_call **ready)
 {
-    begin_phase(x, FORGET);
+    begin_phase(core, x, FORGET);
     set_outcome(x, ready);
 }
 
@@ -353,7 +357,8 @@ static uint32_t first_silent(const struct psd_tuning *x)
 }
 
 // A task has answered in this phase.
-static void take_verdict(struct psd_job *job, uint32_t task, const struct verdict *v, struct psd_call **ready)
+static void take_verdict(struct psd_core *core, struct psd_job *job, uint32_t task, const struct verdict *v,
+                         struct psd_call **ready)
 {
     struct psd_tuning *x = job->tuning;
     x->answers[task] = ANSWERED;
@@ -365,16 +370,16 @@ static void take_verdict(struct psd_job *job, uint32_t task, const struct verdic
                 "set hyper: round %" PRIu64 " is closed on ps task %" PRIu32 ", which has closed %" PRIu64
                 ": name a later one, or none",
                 x->asked, task, v->greatest);
-        give_up(x, ready);
+        give_up(core, x, ready);
     } else if (v->code == PS_OK) {
         x->too_late = true;
-        begin_phase(x, FORGET);
+        begin_phase(core, x, FORGET);
     } else {
         ps_fail(&x->error, v->code, "set hyper: ps task %" PRIu32 " does not take %s = %g: %s", task,
                 name_of(job, &x->change), x->change.value,
                 v->code == PS_RESOURCE_EXHAUSTED ? "too many changes wait for their rounds there"
                                                  : ps_code_name(v->code));
-        give_up(x, ready);
+        give_up(core, x, ready);
     }
 }
 
@@ -385,7 +390,7 @@ static bool end_phase(struct psd_core *core, struct psd_job *job, struct psd_cal
     if (x->phase == NONE || !have_all_answered(x))
         return false;
     if (x->phase == PREPARE) {
-        begin_phase(x, COMMIT);
+        begin_phase(core, x, COMMIT);
         return true;
     }
     if (x->phase == FORGET && x->too_late) {
@@ -400,21 +405,31 @@ static bool end_phase(struct psd_core *core, struct psd_job *job, struct psd_cal
         ps_info("job '%s': %s is %g now", job->name, name_of(job, &x->change), x->change.value);
     if (x->phase == COMMIT)
         x->error.code = PS_OK;
-    begin_phase(x, NONE);
+    begin_phase(core, x, NONE);
     set_outcome(x, ready);
     return false;
 }
 
+static bool is_stuck(const struct psd_tuning *x, uint64_t now)
+{
+    return x->phase != NONE && now >= x->begun + SILENT_MS * PS_MS && !have_all_answered(x);
+}
+
+// What is not begun everywhere is given up; what goes on keeps nobody waiting: they ask again, and are told.
 static void check_time(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
     struct psd_tuning *x = job->tuning;
     uint64_t now = psd_now(core);
-    if (x->phase != PREPARE || now < x->started + PREPARE_MS * PS_MS)
+    if (!is_stuck(x, now))
         return;
+    if (x->phase != PREPARE) {
+        psd_ready_all(ready, &x->waiting);
+        return;
+    }
     ps_fail(&x->error, PS_UNAVAILABLE,
             "set hyper: ps task %" PRIu32 " has not answered for %.1f s; nothing has changed", first_silent(x),
-            (double)(now - x->started) / (double)PS_SECOND);
-    give_up(x, ready);
+            (double)(now - x->begun) / (double)PS_SECOND);
+    give_up(core, x, ready);
 }
 
 // ---- the control task: messages -----------------------------------------------------------------------------------
@@ -463,7 +478,7 @@ static void on_answer(void *arg, enum ps_code code, const struct ps_rope *reply)
     pthread_mutex_lock(&a->job->lock);
     bool current = x->phase == a->phase && x->change.number == a->change.number && x->answers[a->task] == ASKED;
     if (current && is_answer(a->phase, v.code))
-        take_verdict(a->job, a->task, &v, &ready);
+        take_verdict(a->core, a->job, a->task, &v, &ready);
     else if (current)
         x->answers[a->task] = TO_ASK;
     pthread_mutex_unlock(&a->job->lock);
@@ -542,7 +557,7 @@ static void ask_self(struct psd_core *core, struct psd_job *job, struct psd_call
     struct verdict v = take(core, job, phase, &change, ready);
     pthread_mutex_lock(&job->lock);
     if (x->phase == phase && x->change.number == change.number)
-        take_verdict(job, 0, &v, ready);
+        take_verdict(core, job, 0, &v, ready);
     pthread_mutex_unlock(&job->lock);
 }
 
@@ -634,12 +649,34 @@ static int start(struct psd_turn *t, const Paramserver__V1__SetHyperRequest *r, 
     return code;
 }
 
+// A task does not answer: what is said to it is said until it does, but not for this caller.
+static int fail_stuck(struct psd_turn *t, uint64_t now)
+{
+    struct psd_tuning *x = t->job->tuning;
+    double seconds = (double)(now - x->begun) / (double)PS_SECOND;
+    bool own = x->owner == t->call;
+    if (own && x->phase == COMMIT)
+        return ps_fail(&t->error, PS_UNAVAILABLE,
+                       "set hyper: %s becomes %g, and ps task %" PRIu32 " has not heard of it for %.1f s: it will when "
+                       "it answers",
+                       name_of(t->job, &x->change), x->change.value, first_silent(x), seconds);
+    if (own)
+        x->too_late = false;  // there is no other try
+    return ps_fail(&t->error, PS_UNAVAILABLE,
+                   "set hyper: ps task %" PRIu32 " has not answered for %.1f s, and must hear of an earlier change "
+                   "first; nothing has changed",
+                   first_silent(x), seconds);
+}
+
 // The round that uses the change, when all tasks have it. Job locked.
 static int set_hyper(struct psd_turn *t, const Paramserver__V1__SetHyperRequest *r, uint64_t greatest, uint64_t *round)
 {
     struct psd_tuning *x = t->job->tuning;
+    uint64_t now = psd_now(t->core), since = t->call->parked_since;
     if (x->owner == t->call && x->outcome)
         return claim_outcome(t, round);
+    if (is_stuck(x, now) && since && now >= since + SILENT_MS * PS_MS)
+        return fail_stuck(t, now);
     if (x->owner || x->phase != NONE)
         return psd_park(t, &x->waiting);
     return check_value(t, r) ? (int)t->error.code : start(t, r, greatest);

@@ -11,6 +11,9 @@
 //      |                                                                                     or done: it has failed
 //      +-- a task that has prepared does not close the round, and those after it, until it hears what became of it
 //
+// A task that is silent for 2 s in a phase keeps no caller waiting: they are told UNAVAILABLE. A change that has come to
+// COMMIT is made all the same, and an earlier one must be heard before there is another.
+//
 // The last word counts: from its round on, also where something was said before for a later one.
 //
 // Messages may be lost, late, repeated or overtake each other: what was not acknowledged is sent again, and a change
@@ -31,7 +34,8 @@ struct psd_tuning;
 size_t psd_tuning_bytes(const struct psd_job *job, uint32_t task);
 enum ps_code psd_tuning_create(struct psd_job *job, uint32_t task, struct ps_error *e);
 void psd_tuning_free(struct psd_tuning *tuning);  // may be NULL
-void psd_tuning_resume(struct psd_job *job);      // for a new run
+// For a new run; who has waited in an earlier one asks again in this.
+void psd_tuning_resume(struct psd_job *job, struct psd_call **ready);
 
 // Any thread, any lock held.
 static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)

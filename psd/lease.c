@@ -117,6 +117,7 @@ static int take_async(struct psd_turn *t, const lease_t *r, struct psd_member *m
         end_epoch(c, &t->ready);
     if (d->over)
         return PS_OK;
+    m->asks_epoch = r->epoch;
     return psd_park(t, &m->for_lease);
 }
 
@@ -124,18 +125,18 @@ static int take_async(struct psd_turn *t, const lease_t *r, struct psd_member *m
 
 static uint64_t batches_of(const struct psd_share *s)
 {
-    return s->end > s->first ? (s->end - s->first + s->stride - 1) / s->stride : 0;
+    return s->end > s->first ? (s->end - s->first - 1) / s->stride + 1 : 0;
 }
 
-// In the first `steps` batches of a share.
+// In the first `steps` batches of a share: none overlap, so that only the last may be cut off.
 static uint64_t examples_of(const struct psd_share *s, uint64_t steps)
 {
-    uint64_t n = 0;
-    for (uint64_t k = 0; k < steps && s->first + k * s->stride < s->end; k++) {
-        uint64_t rest = s->end - s->first - k * s->stride;
-        n += rest < s->count ? rest : s->count;
-    }
-    return n;
+    uint64_t n = batches_of(s);
+    n = n < steps ? n : steps;
+    if (n == 0)
+        return 0;
+    uint64_t rest = s->end - s->first - (n - 1) * s->stride;
+    return (n - 1) * s->count + (rest < s->count ? rest : s->count);
 }
 
 // What is known now of those who are gone: batches whose rounds counted are trained, the others are left.
@@ -162,12 +163,13 @@ static void settle_orphans(struct psd_job *job)
     }
 }
 
-// Everyone's share of the first set.
+// Everyone's share of the first set. Where it has a batch for some alone, nobody takes a second one: a stride past its
+// end says so, and does not grow from one death to the next.
 static void hand_out(struct psd_control *c, struct psd_call **ready)
 {
     struct psd_epoch *d = &c->data;
     struct psd_share set = d->left[0];
-    uint64_t n = psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__LIVE), i = 0;
+    uint64_t n = psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__LIVE), i = 0, batches = batches_of(&set);
     d->n_left--;
     memmove(d->left, d->left + 1, d->n_left * sizeof *d->left);
     for (uint32_t rank = 0; rank < c->workers; rank++)
@@ -180,8 +182,9 @@ static void hand_out(struct psd_control *c, struct psd_call **ready)
         struct psd_member *m = &c->members[rank];
         if (!psd_is_live(m))
             continue;
-        m->lease = (struct psd_share){set.first + i++ * set.stride, set.count, set.stride * n, set.end,
-                                      (batches_of(&set) + n - 1) / n};
+        m->lease = (struct psd_share){i < batches ? set.first + i * set.stride : set.end, set.count,
+                                      n < batches ? set.stride * n : set.end, set.end, (batches + n - 1) / n};
+        i++;
         m->lease_sequence = m->asks_sequence;
     }
     wake(c, ready);
@@ -220,6 +223,8 @@ static int take_sync(struct psd_turn *t, const lease_t *r, struct psd_member *m)
     if (d->batch && r->want != d->batch)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                        "lease: the others train batches of %" PRIu64 ", this worker of %" PRIu64, d->batch, r->want);
+    if (t->caller->sequence < m->asks_sequence)
+        return psd_fail_superseded(t, "lease", m->asks_sequence);
     int code = psd_park(t, &m->for_lease);
     if (code != PSD_PARKED)
         return code;
@@ -254,7 +259,7 @@ static enum ps_code check_lease(struct psd_turn *t, const lease_t *r)
     bool begun = d->examples != 0;
     if (r->examples == 0 || r->want == 0 || t->caller->sequence == 0)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "lease: expected examples, want and sequence above 0");
-    if (r->examples > INT64_MAX || r->want > INT64_MAX / 4096)
+    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / 4096)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "lease: %" PRIu64 " of %" PRIu64 " examples are too many",
                        r->want, r->examples);
     if (begun && r->examples != d->examples)

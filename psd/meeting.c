@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/alloc.h"
+#include "common/utf8.h"
 #include "psd/control.h"
 
 #define NO_OP PARAMSERVER__V1__REDUCE_OP__REDUCE_NONE
@@ -298,6 +299,9 @@ static int meet(struct psd_turn *t, const struct psd_visit *mine, struct psd_vis
     if (sequence == 0)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: expected a sequence, so that a retry is known as one",
                        op_name(mine->op));
+    if (sequence == v->entered && !agrees(v, mine))
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s '%s': sequence %" PRIu64 " was that of %s '%s'",
+                       op_name(mine->op), mine->name, sequence, op_name(v->op), v->name);
     // What came of a meeting is known until the next is entered; that a barrier was passed, always.
     if (sequence <= v->passed && (mine->op == NO_OP || sequence == v->entered))
         return PS_OK;
@@ -309,7 +313,7 @@ static int meet(struct psd_turn *t, const struct psd_visit *mine, struct psd_vis
         struct psd_visit fresh = *mine;
         if (take_value(t, &fresh))
             return (int)t->error.code;
-        fresh.waiting = v->waiting;
+        psd_ready_all(&t->ready, &v->waiting);  // for the meeting that is given up: they are told so
         fresh.passed = v->passed;
         fresh.entered = sequence;
         psd_visit_clear(v);
@@ -323,12 +327,18 @@ static int meet(struct psd_turn *t, const struct psd_visit *mine, struct psd_vis
     return code;
 }
 
+static void take_name(struct psd_visit *v, const char *name)
+{
+    snprintf(v->name, sizeof v->name, "%s", name);
+    ps_utf8_repair(v->name);
+}
+
 int psd_barrier(struct psd_turn *t)
 {
     const Paramserver__V1__BarrierRequest *r = (const Paramserver__V1__BarrierRequest *)t->request;
     Paramserver__V1__BarrierReply out = PARAMSERVER__V1__BARRIER_REPLY__INIT;
     struct psd_visit mine = {.op = NO_OP}, *visit;
-    snprintf(mine.name, sizeof mine.name, "%s", r->name);
+    take_name(&mine, r->name);
     pthread_mutex_lock(&t->job->lock);
     int code = meet(t, &mine, &visit);
     out.epoch = t->job->control ? t->job->control->epoch : 0;
@@ -390,7 +400,7 @@ int psd_reduce(struct psd_turn *t)
     struct psd_visit mine = {.op = r->op, .dtype = (int)r->dtype, .count = r->count, .root = r->root}, *visit;
     if (check_reduce(t, r))
         return (int)t->error.code;
-    snprintf(mine.name, sizeof mine.name, "%s", r->name);
+    take_name(&mine, r->name);
     pthread_mutex_lock(&t->job->lock);
     int code = meet(t, &mine, &visit);
     if (code == PS_OK)

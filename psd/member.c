@@ -147,11 +147,18 @@ static enum ps_code check_join(struct psd_turn *t, const Paramserver__V1__JoinRe
     return PS_OK;
 }
 
-static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, const Paramserver__V1__JoinRequest *r)
+// Table lock held. before: the run that is over (may be NULL). Where there is no room, a job that is void gives way: see
+// join.
+static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, struct psd_control *before,
+                            const Paramserver__V1__JoinRequest *r)
 {
-    struct psd_control *c = psd_control_new(r, t->core->config.tasks, psd_now(t->core));
+    struct psd_control *c =
+        psd_control_new(&t->core->pool, before, r, t->core->config.tasks, psd_now(t->core), &t->error);
+    if (!c && !t->gone)
+        psd_job_drop_void(t);
     if (!c)
-        return ps_no_memory(&t->error, "a job's members");
+        return t->error.code;
+    psd_job_collect(job, &t->ready);  // of the run that is over, in which nobody waits any more
     pthread_mutex_lock(&job->lock);
     c->epoch = job->control ? job->control->epoch : 0;
     psd_control_free(job->control);
@@ -164,15 +171,17 @@ static enum ps_code new_run(struct psd_turn *t, struct psd_job *job, const Param
 }
 
 // Table lock held. Puts a job of this name into the table, in place of that one (may be NULL). Nothing has happened
-// where there is no memory for it.
+// where there is no memory for it, but that a job which is void may have given way.
 static struct psd_job *open_new(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, struct psd_job *old)
 {
+    if (!old && psd_job_make_place(t))
+        return NULL;
     struct psd_job *job = psd_job_new(t->caller->job, &t->core->pool);
     if (!job) {
         ps_no_memory(&t->error, "a job");
         return NULL;
     }
-    if (new_run(t, job, r)) {
+    if (new_run(t, job, old ? old->control : NULL, r)) {
         psd_job_free(job);
         return NULL;
     }
@@ -183,6 +192,17 @@ static struct psd_job *open_new(struct psd_turn *t, const Paramserver__V1__JoinR
     }
     psd_job_install(t->core, job);
     return job;
+}
+
+// Table lock held. A run on old values is of the workers that these were declared for.
+static enum ps_code check_resume(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, const struct psd_job *job)
+{
+    if (!atomic_load(&job->declared) || (job->workers == r->workers && job->update == r->update))
+        return PS_OK;
+    return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                   "job '%s' was declared with %" PRIu32 " workers and update %d, this worker brings %" PRIu32
+                   " and %d: it can only be resumed as it was",
+                   job->name, job->workers, (int)job->update, r->workers, (int)r->update);
 }
 
 // Table lock held: the job the caller means to join in t->job (referenced), opened if it is worker 0 that
@@ -209,7 +229,7 @@ static int open_job(struct psd_turn *t, const Paramserver__V1__JoinRequest *r)
     if (!job || (over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
         if (!(job = open_new(t, r, job)))
             return (int)t->error.code;
-    } else if (over && new_run(t, job, r)) {
+    } else if (over && (check_resume(t, r, job) || new_run(t, job, job->control, r))) {
         return (int)t->error.code;
     }
     job->refs++;
@@ -291,10 +311,15 @@ static int reply_join(struct psd_turn *t, const struct psd_member *m, struct psd
 
 static int join(struct psd_turn *t, const Paramserver__V1__JoinRequest *r, struct psd_member_list *list)
 {
-    pthread_mutex_lock(&t->core->table);
-    int code = open_job(t, r);
-    pthread_mutex_unlock(&t->core->table);
-    psd_drop_gone(t);
+    int code;
+    bool again;
+    do {
+        pthread_mutex_lock(&t->core->table);
+        code = open_job(t, r);
+        pthread_mutex_unlock(&t->core->table);
+        again = code == PS_RESOURCE_EXHAUSTED && t->gone;  // there is more room without it
+        psd_drop_gone(t);
+    } while (again);
     if (code != PS_OK)
         return code;
     pthread_mutex_lock(&t->job->lock);

@@ -72,7 +72,7 @@ static bool takes_part(Paramserver__V1__MemberState state, bool resting)
 
 static bool roster_init(struct psd_roster *roster, uint64_t epoch, uint32_t workers)
 {
-    *roster = (struct psd_roster){epoch, workers, ps_try_alloc_array(workers, sizeof *roster->takes_part)};
+    *roster = (struct psd_roster){epoch, workers, ps_try_alloc_array(workers, sizeof *roster->takes_part), true};
     return roster->takes_part != NULL;
 }
 
@@ -171,6 +171,7 @@ static enum ps_code read_roster(struct psd_turn *t, const Paramserver__V1__SetMe
         } else {
             seen[m->rank] = true;
             roster->takes_part[m->rank] = takes_part(m->state, m->resting);
+            roster->over &= is_gone(m->state);
         }
     }
     if (code == PS_OK && r->n_members != t->job->workers)
@@ -212,7 +213,7 @@ static void take_members(struct psd_turn *t, const Paramserver__V1__SetMembersRe
     pthread_mutex_unlock(&t->job->lock);
     for (size_t i = 0; i < r->n_members; i++)
         if (is_gone(r->members[i]->state))
-            psd_staging_drop_worker(t->job, r->members[i]->rank);
+            psd_staging_drop_worker(t->job, r->members[i]->rank, r->members[i]->incarnation);
     reform_rounds(t->job, roster, &t->ready);
     psd_norms_send(t->core, t->job, &t->ready);
 }
@@ -335,6 +336,11 @@ static void tell(struct psd_core *core, struct psd_job *job, uint32_t task, uint
     core->world.send(core->world.ctx, task, PARAMSERVER__V1__METHOD__SET_MEMBERS, &message, told, x);
 }
 
+struct departure {
+    bool is;
+    uint64_t incarnation;
+};
+
 // This task's own rounds hear of it without a message.
 static void tell_self(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
@@ -342,18 +348,19 @@ static void tell_self(struct psd_core *core, struct psd_job *job, struct psd_cal
     struct counted counted = {0};
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
-    bool *gone = must_tell(c, 0) ? ps_try_alloc_array(c->workers, sizeof *gone) : NULL;
+    struct departure *gone = must_tell(c, 0) ? ps_try_alloc_array(c->workers, sizeof *gone) : NULL;
     bool must = gone && roster_init(&roster, c->epoch, c->workers) && counted_init(&counted, job);
     for (uint32_t i = 0; must && i < c->workers; i++) {
-        gone[i] = is_gone(c->members[i].state);
+        gone[i] = (struct departure){is_gone(c->members[i].state), c->members[i].incarnation};
         roster.takes_part[i] = takes_part(c->members[i].state, c->members[i].resting);
+        roster.over &= gone[i].is;
         fence(job, i, c->members[i].state, c->members[i].incarnation);
     }
     pthread_mutex_unlock(&job->lock);
     if (must) {
         for (uint32_t i = 0; i < roster.n; i++)
-            if (gone[i])
-                psd_staging_drop_worker(job, i);
+            if (gone[i].is)
+                psd_staging_drop_worker(job, i, gone[i].incarnation);
         reform_rounds(job, &roster, ready);
         psd_norms_send(core, job, ready);
         psd_rounds_counted(job, counted.some, counted.all);

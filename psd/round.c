@@ -142,7 +142,9 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
     pthread_mutex_lock(&round->lock);
     struct psd_contribution *c = &round->contributions[rank];
     struct psd_block *b = &round->partition->blocks[block];
-    bool open = round->state == PSD_ROUND_OPEN && number == round->closed + 1, fresh = open && !c->in[block];
+    // Since the check its worker may have been taken out, and told what of it counts.
+    bool open = round->state == PSD_ROUND_OPEN && number == round->closed + 1 && round->member[rank];
+    bool fresh = open && !c->in[block];
     pthread_mutex_lock(&b->lock);
     bool had = fresh ? !psd_block_stamp(b, stamp) : psd_block_has_stamp(b, stamp);
     pthread_mutex_unlock(&b->lock);
@@ -254,11 +256,16 @@ static double sum_squares(const struct psd_round *round)
     return sum;
 }
 
+static void forget_gradient(struct psd_contribution *c, uint32_t n_blocks)
+{
+    memset(c->in, 0, n_blocks * sizeof *c->in);
+    c->blocks = 0;
+}
+
 static void forget_gradients(struct psd_round *round)
 {
-    memset(round->in, 0, (size_t)round->workers * round->partition->n_blocks * sizeof *round->in);
     for (uint32_t rank = 0; rank < round->workers; rank++)
-        round->contributions[rank].blocks = 0;
+        forget_gradient(&round->contributions[rank], round->partition->n_blocks);
     round->state = PSD_ROUND_OPEN;
 }
 
@@ -372,8 +379,9 @@ static bool comes_back(const struct psd_round *round, const struct psd_roster *r
     return any;
 }
 
-// Nobody comes back before everyone has waited: what is in an open round then is of those who have gone. It counts by
-// itself, or is forgotten where no gradient is whole: it must not be taken for that of another incarnation.
+// Nobody comes back before everyone has waited: what is whole in an open round then is of those who have gone. It counts
+// by itself. Where no gradient is whole, theirs are forgotten: they must not be taken for those of other incarnations.
+// Who has waited with a part of its gradient in brings the rest of it.
 static void settle(struct psd_round *round)
 {
     bool whole = false;
@@ -381,8 +389,9 @@ static void settle(struct psd_round *round)
         whole |= is_whole(round, rank);
     if (round->state == PSD_ROUND_OPEN && whole)
         round->state = PSD_ROUND_COMPLETE;
-    else if (round->state == PSD_ROUND_OPEN)
-        forget_gradients(round);
+    for (uint32_t rank = 0; round->state == PSD_ROUND_OPEN && rank < round->workers; rank++)
+        if (!round->member[rank])
+            forget_gradient(&round->contributions[rank], round->partition->n_blocks);
 }
 
 void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster,
@@ -396,6 +405,9 @@ void psd_round_set_members(struct psd_job *job, struct psd_round *round, const s
         for (uint32_t rank = 0; rank < round->workers; rank++)
             round->member[rank] = rank < roster->n && roster->takes_part[rank];
         judge(round);
+        round->over = roster->over;
+        if (round->over)
+            psd_ready_all(ready, &round->waiting);
     }
     pthread_mutex_unlock(&round->lock);
     psd_round_try_close(job, round, ready);
@@ -415,6 +427,7 @@ void psd_round_reset(struct psd_round *round)
     memset(round->counted, 0, round->workers * sizeof *round->counted);
     round->closed = 0;
     round->epoch = 0;
+    round->over = false;
     note_round(round, 0);
     pthread_mutex_unlock(&round->lock);
 }

@@ -31,6 +31,7 @@ struct psd_roster {
     uint64_t epoch;
     uint32_t n;        // ranks from n on take no part
     bool *takes_part;  // [n]
+    bool over;         // all have departed: the run is over
 };
 
 enum psd_round_state { PSD_ROUND_OPEN, PSD_ROUND_COMPLETE, PSD_ROUND_AWAITING, PSD_ROUND_APPLYING };
@@ -42,6 +43,7 @@ struct psd_round {
     uint32_t workers, enough;                // enough: whole gradients of that many members complete it, or of all
     bool *member;                            // [workers]
     uint64_t epoch;                          // of the membership that says so
+    bool over;                               // as the roster: what is not complete closes no more
     struct psd_contribution *contributions;  // [workers]
     struct psd_page **pages;                 // [workers][n_blocks]
     bool *in;                                // [workers][n_blocks]
@@ -77,8 +79,8 @@ void psd_round_destroy(struct psd_round *round);  // may be NULL
 // FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in.
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
                              uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
-// Adds one block of a gradient unless the block has the stamp already, or finds it stale or (a second
-// gradient that raced past the check) duplicate.
+// Adds one block of a gradient unless the block has the stamp already, or finds it stale (as one whose worker is no member
+// any more) or (a second gradient that raced past the check) duplicate.
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
                                        uint32_t block, const struct psd_stamp *stamp, const struct ps_rope *payload,
                                        size_t offset);
@@ -95,7 +97,8 @@ void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t num
 // The greatest round whose gradients and hyperparameters are decided: closed, or it waits for its norm or memory only.
 uint64_t psd_round_decided(struct psd_round *round);
 // From now on the roster says whom to wait for, unless a later one has said so: rosters may overtake each other. A
-// departed worker's gradient counts if it is in whole, beside those of the members.
+// departed worker's gradient counts if it is in whole, beside those of the members. Where all have departed, who waits
+// for a round is made ready: psd_wait_for_round.
 void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_roster *roster,
                            struct psd_call **ready);
 // Is the whole gradient of rank in the round that has not closed?

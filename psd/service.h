@@ -120,6 +120,12 @@ struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);  // tab
 // Takes it out of the table, unless somebody has, drops the table's reference and ends it; what waits in it is moved to
 // *ready. Table lock held, and another reference by the caller.
 void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
+// Table lock held. Room in the table for one job more: where it is full, one that is void gives way (psd_job_drop_void).
+// RESOURCE_EXHAUSTED: there is none.
+enum ps_code psd_job_make_place(struct psd_turn *t);
+// Table lock held. Takes the oldest job out of the table that has ended and never was declared, so that there is nothing
+// to resume: it becomes t->gone, which is NULL before. Its memory comes back with psd_drop_gone.
+bool psd_job_drop_void(struct psd_turn *t);
 // Forgets t->gone (may be NULL), whose snapshots would keep its blocks; no lock held.
 void psd_drop_gone(struct psd_turn *t);
 void psd_job_collect(struct psd_job *job, struct psd_call **ready);  // everything that waits in it

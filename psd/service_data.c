@@ -81,13 +81,13 @@ static bool add_lengths(void *arg, size_t first, const void *data, size_t n)
     return true;
 }
 
-// Pieces [i, end) are a tensor's, whose strings begin at `at` in the payload: all lengths, then all bytes.
+// Pieces [i, end) are a tensor's, whose strings begin at `at` in the payload, or would: all lengths, then all bytes.
 static enum ps_code read_strings(struct update *u, const Paramserver__V1__Tensor *tensor, size_t i, size_t end,
                                  uint64_t at)
 {
     struct ps_error *e = &u->t->error;
     const char *name = u->pieces.v[i].variable->name;
-    uint64_t count = 0, text = 0, left = u->t->payload.len - at;
+    uint64_t count = 0, text = 0, left = at < u->t->payload.len ? u->t->payload.len - at : 0;
     for (size_t k = i; k < end; k++)
         count += u->pieces.v[k].count;
     if (tensor->bytes > left || tensor->bytes < count * PS_STRING_LENGTH)
@@ -127,7 +127,7 @@ static enum ps_code place(struct update *u, const Paramserver__V1__Tensor *tenso
         return u->t->error.code;
     if (v->dtype == PS_STRING) {
         *at += tensor->bytes;
-        return from > u->t->payload.len ? PS_OK : read_strings(u, tensor, i, end, from);
+        return read_strings(u, tensor, i, end, from);
     }
     for (size_t k = i; k < end; k++) {
         u->pieces.v[k].at = (uint32_t)*at;

@@ -9,7 +9,7 @@
 
 #include "common/alloc.h"
 #include "common/log.h"
-#include "psd/service.h"
+#include "psd/control.h"
 #include "psd/update.h"
 
 typedef Paramserver__V1__DeclareRequest declare_t;
@@ -98,13 +98,13 @@ static int check_existing(struct psd_turn *t, struct psd_job *job, const declare
 }
 
 // Goes on with the old values in a new run, which the control task has begun when it was joined.
-static void resume(const struct psd_core *core, struct psd_job *job)
+static void resume(const struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].round)
             psd_round_reset(job->partitions[i].round);
     psd_norms_reset(job);
-    psd_tuning_resume(job);
+    psd_tuning_resume(job, ready);
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }
@@ -147,6 +147,8 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
     }
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
+    if (!job && !t->gone && psd_job_make_place(t))
+        return (int)t->error.code;
     if (!job) {
         if (!(job = psd_job_new(t->caller->job, &t->core->pool)))
             return ps_no_memory(&t->error, "a job");
@@ -159,7 +161,7 @@ static int claim(struct psd_turn *t, const declare_t *r, bool *again)
     if (take_run(t, job, r))
         return (int)t->error.code;
     if (*again && !is_mine(job, t)) {
-        resume(t->core, job);
+        resume(t->core, job, &t->ready);
         job->resumed = true;
     }
     job->declaring = !*again;
@@ -385,6 +387,12 @@ static int describe(struct psd_turn *t)
     return code;
 }
 
+// Job locked. By the chief of this run; on tasks other than 0 a run is known by its declaration.
+static bool is_declared(const struct psd_turn *t)
+{
+    return atomic_load(&t->job->declared) && (t->core->config.task != 0 || t->job->control->declared);
+}
+
 int psd_describe(struct psd_turn *t)
 {
     const Paramserver__V1__DescribeRequest *r = (const Paramserver__V1__DescribeRequest *)t->request;
@@ -399,11 +407,11 @@ int psd_describe(struct psd_turn *t)
         return code;
     }
     pthread_mutex_lock(&t->job->lock);
-    if (!atomic_load(&t->job->declared))
-        code = r->wait ? psd_park(t, &t->job->waiting)
-                       : (int)ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                                      "job '%s' is not declared on ps task %" PRIu32 " yet", t->job->name,
-                                      t->core->config.task);
+    if (r->wait && !is_declared(t))
+        code = psd_park(t, &t->job->waiting);
+    else if (!atomic_load(&t->job->declared))
+        code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
+                            t->job->name, t->core->config.task);
     pthread_mutex_unlock(&t->job->lock);
     return code == PS_OK ? describe(t) : code;
 }

@@ -26,6 +26,7 @@ struct psd_snapshot {
     struct psd_pieces pieces;   // that are not left out
     struct psd_pinned *pinned;  // [pieces.n]
     uint64_t page_bytes;
+    size_t room;                 // taken from the pool for what is kept besides pages
     uint64_t round, last_round;  // least and greatest of the partitions asked for
     uint64_t expires;            // this and the rest: guarded by the core's snapshot lock
     int refs;
@@ -45,6 +46,7 @@ static void snapshot_unref(struct psd_core *core, struct psd_snapshot *s)
         return;
     for (size_t i = 0; i < s->pieces.n; i++)
         psd_page_unref(s->pinned[i].page);
+    psd_pool_give(&core->pool, s->room);
     psd_pieces_free(&s->pieces);
     free(s->pinned);
     psd_job_unref(core, s->job);
@@ -89,9 +91,21 @@ static bool is_oldest(const struct psd_snapshot *s, const void *arg)
     return s != NULL;
 }
 
+// A snapshot is kept beside the others as far as there is room, and one in any case: else nothing of more than a message
+// could be read where blocks fill the pool.
+static void take_room(struct psd_core *core, struct psd_snapshot *s)
+{
+    size_t bytes = sizeof *s + s->pieces.cap * (sizeof *s->pieces.v + sizeof *s->pinned);
+    bool taken;
+    while (!(taken = psd_pool_take(&core->pool, bytes)) && psd_drop_oldest_snapshot(core))
+        continue;
+    s->room = taken ? bytes : 0;
+}
+
 // Adds a snapshot to the list, which takes a reference of its own. Where there are too many, the oldest is given up.
 static void keep_snapshot(struct psd_core *core, struct psd_snapshot *s)
 {
+    take_room(core, s);
     s->expires = psd_now(core) + SNAPSHOT_TTL;
     pthread_mutex_lock(&core->snapshot_lock);
     struct psd_snapshot **at = &core->snapshots;

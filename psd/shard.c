@@ -344,10 +344,20 @@ static bool partition_bytes(const struct psd_job *job, const struct psd_partitio
            !__builtin_add_overflow(*bytes, last + once, bytes);
 }
 
-// Of all of this task's partitions; SIZE_MAX: more than can be counted.
+// What is known of the declaration itself, on each task alike.
+static size_t tables_bytes(const struct psd_job *job)
+{
+    size_t bytes = job->n_variables * sizeof *job->variables + job->n_buckets * sizeof *job->buckets +
+                   job->n_partitions * sizeof *job->partitions + job->workers * sizeof *job->incarnations;
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        bytes += strlen(job->variables[i].name) + 1;
+    return bytes;
+}
+
+// For that and all of this task's partitions; SIZE_MAX: more than can be counted.
 static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
-    size_t total = psd_tuning_bytes(job, task) + psd_norms_bytes(job, task), bytes;
+    size_t total = tables_bytes(job) + psd_tuning_bytes(job, task) + psd_norms_bytes(job, task), bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task &&
             (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))
@@ -562,25 +572,20 @@ static int by_address(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-// Of pieces that come in the order of the request: does each variable come once? It does where they come as they were
-// declared, which is what clients do.
-static enum ps_code check_variables(const struct psd_pieces *pieces, struct ps_error *e)
+// Does each variable of a request come once, with all its ranges? What is unknown here is found out later.
+static enum ps_code check_variables(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
+                                    struct ps_error *e)
 {
-    bool in_order = true;
-    size_t n = 0;
-    for (size_t i = 1; i < pieces->n; i++)
-        in_order &= pieces->v[i].variable >= pieces->v[i - 1].variable;
-    if (in_order)
-        return PS_OK;
-    const struct psd_variable **v = ps_try_alloc_array(pieces->n, sizeof *v), *twice = NULL;
+    const struct psd_variable **v = ps_try_alloc_array(n, sizeof *v), *twice = NULL;
+    size_t found = 0;
     if (!v)
         return ps_no_memory(e, "the variables of a request");
-    for (size_t i = 0; i < pieces->n; i++)
-        if (i == 0 || pieces->v[i].variable != pieces->v[i - 1].variable)
-            v[n++] = pieces->v[i].variable;
-    qsort(v, n, sizeof *v, by_address);
-    for (size_t i = 1; i < n; i++)
-        if (v[i] == v[i - 1])
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(tensors[i]->variable, tensors[i - 1]->variable) != 0)
+            v[found++] = psd_job_variable(job, tensors[i]->variable);
+    qsort(v, found, sizeof *v, by_address);
+    for (size_t i = 1; i < found; i++)
+        if (v[i] && v[i] == v[i - 1])
             twice = v[i];
     free(v);
     return twice ? ps_fail(e, PS_INVALID_ARGUMENT,
@@ -593,12 +598,18 @@ enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *
                             enum psd_access access, size_t payload, struct psd_pieces *pieces, struct ps_error *e)
 {
     struct range r = {.access = access};
+    bool in_order = true;  // as they were declared, which is how clients send them: none comes again
     uint64_t need = 0;
     if (n == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "the request names no tensor");
     for (r.tensor = 0; r.tensor < n; r.tensor++) {
+        const struct psd_variable *last = r.variable;
         if (take_range(job, tensors[r.tensor], &r, e))
             return e->code;
+        // Before more blocks are looked up: a request could name the same ones again and again.
+        if (in_order && r.variable < last && check_variables(job, tensors, n, e))
+            return e->code;
+        in_order &= r.variable >= last;
         need += (r.end - r.first) * element_bytes(r.variable);
         if (access != PSD_READ && need > payload)
             return ps_fail(e, PS_INVALID_ARGUMENT, "the tensors need at least %" PRIu64 " bytes of payload, %zu came",
@@ -614,5 +625,5 @@ enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *
                 return e->code;
         }
     }
-    return check_variables(pieces, e);
+    return PS_OK;
 }

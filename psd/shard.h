@@ -64,6 +64,8 @@ struct psd_change {
 
 enum { PSD_MAX_CHANGES = 64, PSD_FAILURE_MAX = 400 };
 
+enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
+
 struct psd_job {
     char *name;
     char run_id[24];

@@ -74,14 +74,15 @@ static void forget(struct psd_job *job, struct psd_staged **at)
 struct reason {
     uint64_t now;
     bool ended;     // the job
-    uint32_t gone;  // rank + 1 of a worker that has departed
+    uint32_t gone;  // rank + 1 of a worker that has departed, and
+    uint64_t incarnation;
 };
 
 // The job's lock is held where no worker is gone.
 static bool is_over(const struct psd_job *job, const struct psd_staged *s, const struct reason *why)
 {
     if (why->gone)
-        return s->worker == why->gone;
+        return s->worker == why->gone && s->incarnation <= why->incarnation;
     return why->ended || why->now >= s->touched + STAGED_TTL ||
            (s->worker && s->incarnation < job->incarnations[s->worker - 1]);
 }
@@ -104,9 +105,9 @@ void psd_staging_tick(struct psd_job *job, uint64_t now)
     pthread_mutex_unlock(&job->lock);
 }
 
-void psd_staging_drop_worker(struct psd_job *job, uint32_t rank)
+void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarnation)
 {
-    forget_where(job, &(struct reason){.gone = rank + 1});
+    forget_where(job, &(struct reason){.gone = rank + 1, .incarnation = incarnation});
 }
 
 void psd_staging_drop_all(struct psd_job *job)

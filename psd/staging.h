@@ -31,7 +31,8 @@ enum ps_code psd_staging_add(struct psd_job *job, const struct psd_atomic *a, Pa
 
 // Forgets what has been silent for too long or has been superseded, and everything where the job has ended. Now and then.
 void psd_staging_tick(struct psd_job *job, uint64_t now);
-void psd_staging_drop_worker(struct psd_job *job, uint32_t rank);  // who has departed
+// Of a worker that has departed; a later incarnation's stay.
+void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarnation);
 void psd_staging_drop_all(struct psd_job *job);
 
 #endif

@@ -14,14 +14,29 @@ void psd_pool_init(struct psd_pool *pool, size_t limit)
     pthread_mutex_init(&pool->lock, NULL);
 }
 
+// Multiplicative hashing (Knuth, The Art of Computer Programming 6.4), by 2^64 / phi.
+static struct psd_page **list_of(struct psd_pool *pool, size_t bytes)
+{
+    return &pool->free_pages[(bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) % PSD_POOL_LISTS];
+}
+
+static void keep(struct psd_pool *pool, struct psd_page *page)
+{
+    struct psd_page **list = list_of(pool, page->bytes);
+    page->next_free = *list;
+    *list = page;
+    pool->kept += page->bytes;
+}
+
 static void free_kept(struct psd_pool *pool)
 {
-    while (pool->free_pages) {
-        struct psd_page *page = pool->free_pages;
-        pool->free_pages = page->next_free;
-        pool->kept -= page->bytes;
-        free(page);
-    }
+    for (size_t i = 0; i < PSD_POOL_LISTS; i++)
+        while (pool->free_pages[i]) {
+            struct psd_page *page = pool->free_pages[i];
+            pool->free_pages[i] = page->next_free;
+            pool->kept -= page->bytes;
+            free(page);
+        }
 }
 
 void psd_pool_fini(struct psd_pool *pool)
@@ -78,22 +93,20 @@ static void page_free(struct ps_owner *owner)
     struct psd_pool *pool = page->pool;
     pthread_mutex_lock(&pool->lock);
     pool->used -= page->bytes;
-    bool keep = pool->used + pool->kept + page->bytes <= pool->limit;
-    if (keep) {
-        page->next_free = pool->free_pages;
-        pool->free_pages = page;
-        pool->kept += page->bytes;
-    }
+    bool fits = pool->used + pool->kept + page->bytes <= pool->limit;
+    if (fits)
+        keep(pool, page);
     pthread_mutex_unlock(&pool->lock);
-    if (!keep)
+    if (!fits)
         free(page);
 }
 
-// A kept page of exactly this size. Sizes are few (whole blocks and the ends of partitions), the search is
-// short.
+// A kept page of exactly this size. Most sizes are few (whole blocks and the ends of partitions); those of strings may be
+// any, and share lists: the search ends early.
 static struct psd_page *take_kept(struct psd_pool *pool, size_t bytes)
 {
-    for (struct psd_page **at = &pool->free_pages; *at; at = &(*at)->next_free) {
+    int looks = 16;
+    for (struct psd_page **at = list_of(pool, bytes); *at && looks; at = &(*at)->next_free, looks--) {
         struct psd_page *page = *at;
         if (page->bytes == bytes) {
             *at = page->next_free;
@@ -136,11 +149,8 @@ struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes)
     pthread_mutex_lock(&pool->lock);
     struct psd_page *page = take_kept(pool, bytes);
     bool room = take(pool, bytes);
-    if (!room && page) {
-        page->next_free = pool->free_pages;
-        pool->free_pages = page;
-        pool->kept += bytes;
-    }
+    if (!room && page)
+        keep(pool, page);
     pthread_mutex_unlock(&pool->lock);
     return room ? make_page(pool, bytes, page) : NULL;
 }

@@ -32,11 +32,13 @@ struct psd_page {
     _Alignas(64) uint8_t data[];
 };
 
+enum { PSD_POOL_LISTS = 256 };
+
 // Pages of all jobs, bounded in bytes. Free pages are kept for the next block of the same size, because
 // mapping fresh memory costs more than writing it.
 struct psd_pool {
     pthread_mutex_t lock;
-    struct psd_page *free_pages;
+    struct psd_page *free_pages[PSD_POOL_LISTS];  // by a hash of their size
     size_t used, kept, limit;  // bytes: in pages given out and taken otherwise, in free pages, at most in both
 };
 

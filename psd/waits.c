@@ -9,6 +9,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "psd/control.h"
 #include "psd/hyper.h"
 #include "psd/norms.h"
@@ -95,33 +96,45 @@ static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_ro
     free(missing);
     snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
              job->variables[round->partition->variable].name);
+    ps_utf8_repair(what);
     tell(l, job, what, whom);
 }
 
-static void walk_member(struct psd_core *core, struct psd_job *job, uint32_t i, const struct psd_look *l)
+// What a member may wait for.
+enum wait { MEETING, LEASE, CLOCK, WAITS };
+
+// Job locked.
+static void name_wait(const struct psd_control *c, const struct psd_member *m, enum wait wait, char *what)
 {
-    char what[3][TEXT_MAX], whom[3][TEXT_MAX];
-    bool wanted[3] = {false};
+    if (wait == MEETING)
+        snprintf(what, TEXT_MAX, "%s '%s'", m->visit.op ? "reduction" : "barrier", m->visit.name);
+    else if (wait == LEASE)
+        snprintf(what, TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
+    else
+        snprintf(what, TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32,
+                 m->clock > c->staleness ? m->clock - c->staleness : 0, m->clock, c->staleness);
+}
+
+static void walk_member(struct psd_core *core, struct psd_job *job, uint32_t i, enum wait wait,
+                        const struct psd_look *l)
+{
+    static const wanted_fn who[] = {[MEETING] = misses_meeting, [LEASE] = still_trains, [CLOCK] = is_slowest};
+    char what[TEXT_MAX], whom[TEXT_MAX];
+    bool wanted = false;
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
     if (c && i < c->workers) {
         struct psd_member *m = &c->members[i];
-        struct psd_waiters *lists[] = {&m->visit.waiting, &m->for_lease, &m->for_clock};
-        static const wanted_fn who[] = {misses_meeting, still_trains, is_slowest};
-        for (int k = 0; k < 3; k++) {
-            wanted[k] = lists[k]->n && l->look(lists[k], l->arg);
-            if (wanted[k])
-                name_members(c, who[k], psd_now(core), whom[k]);
+        struct psd_waiters *list = wait == MEETING ? &m->visit.waiting : wait == LEASE ? &m->for_lease : &m->for_clock;
+        wanted = list->n && l->look(list, l->arg);
+        if (wanted) {
+            name_wait(c, m, wait, what);
+            name_members(c, who[wait], psd_now(core), whom);
         }
-        snprintf(what[0], TEXT_MAX, "%s '%s'", m->visit.op ? "reduction" : "barrier", m->visit.name);
-        snprintf(what[1], TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
-        snprintf(what[2], TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32,
-                 m->clock > c->staleness ? m->clock - c->staleness : 0, m->clock, c->staleness);
     }
     pthread_mutex_unlock(&job->lock);
-    for (int k = 0; k < 3; k++)
-        if (wanted[k])
-            tell(l, job, what[k], whom[k]);
+    if (wanted)
+        tell(l, job, what, whom);
 }
 
 void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd_look *l)
@@ -144,7 +157,8 @@ void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd
         if (job->partitions[i].round)
             walk_round(core, job, job->partitions[i].round, l);
     for (uint32_t i = 0; i < workers; i++)
-        walk_member(core, job, i, l);
+        for (enum wait wait = MEETING; wait < WAITS; wait++)
+            walk_member(core, job, i, wait, l);
     char what[TEXT_MAX], whom[TEXT_MAX];
     if (psd_tuning_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
         tell(l, job, what, whom);
@@ -153,6 +167,12 @@ void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd
 }
 
 // ---- who uses it --------------------------------------------------------------------------------------------------
+
+// A call may have been parked since `now` was looked up.
+static uint64_t waited(const struct psd_call *call, uint64_t now)  // ns
+{
+    return now > call->parked_since ? now - call->parked_since : 0;
+}
 
 struct late {
     uint64_t now;
@@ -175,7 +195,7 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
         struct ps_rope nothing = PS_ROPE_EMPTY;
         char text[2 * TEXT_MAX + 64];
         late->calls = call->next;
-        snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)(late->now - call->parked_since) / 1e9, what,
+        snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waited(call, late->now) / 1e9, what,
                  whom[0] ? ", for " : "", whom);
         ps_rope_clear(&call->request);
         call->reply(call, PS_DEADLINE_EXCEEDED, text, &nothing);
@@ -261,7 +281,7 @@ static bool add_wait(struct listing *l, const struct psd_call *call)
     w->method = (Paramserver__V1__Method)call->method;
     w->worker = call->worker;
     memcpy(l->clients[l->n], call->client, sizeof call->client);
-    w->since_ms = (l->now - call->parked_since) / PS_MS;
+    w->since_ms = waited(call, l->now) / PS_MS;
     w->left_ms = call->deadline == UINT64_MAX ? 0 : call->deadline > l->now ? (call->deadline - l->now) / PS_MS + 1 : 1;
     l->n++;
     return true;

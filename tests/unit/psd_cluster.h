@@ -245,24 +245,35 @@ static inline void fill_variable(struct cluster *c, uint32_t i, const struct var
     }
 }
 
+static inline void task_start(struct cluster *c, uint32_t i, uint64_t memory)
+{
+    const struct psd_config config = {
+        .task = i, .tasks = c->tasks, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3600 * 1000};
+    const struct psd_world world = {
+        .ctx = &c->task[i], .now = test_now, .random = test_random, .resident = test_resident, .send = cluster_send};
+    c->task[i] = (struct task){c, i, NULL};
+    if (psd_core_create(&config, &world, &c->task[i].core, NULL))
+        abort();
+}
+
+// A task ends, with all that it knew, and another takes its place.
+static inline void cluster_restart(struct cluster *c, uint32_t task)
+{
+    uint64_t memory = c->task[task].core->config.memory_bytes;
+    psd_core_drain(c->task[task].core);
+    deliver_all(c);
+    psd_core_destroy(c->task[task].core);
+    task_start(c, task, memory);
+}
+
 // Tasks, and a declaration that the test may still change; nobody has joined.
 static inline void cluster_open(struct cluster *c, uint32_t tasks, uint32_t workers, uint64_t memory,
                                 const struct variable *variables, uint32_t n)
 {
     *c = (struct cluster){.tasks = tasks, .workers = workers, .n_variables = n, .seed = 1, .cut_off = NO_TASK};
     pthread_mutex_init(&c->lock, NULL);
-    for (uint32_t i = 0; i < tasks; i++) {
-        const struct psd_config config = {
-            .task = i, .tasks = tasks, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3600 * 1000};
-        c->task[i] = (struct task){c, i, NULL};
-        const struct psd_world world = {.ctx = &c->task[i],
-                                        .now = test_now,
-                                        .random = test_random,
-                                        .resident = test_resident,
-                                        .send = cluster_send};
-        if (psd_core_create(&config, &world, &c->task[i].core, NULL))
-            abort();
-    }
+    for (uint32_t i = 0; i < tasks; i++)
+        task_start(c, i, memory);
     for (uint32_t i = 0; i < n; i++)
         fill_variable(c, i, &variables[i]);
     paramserver__v1__declare_request__init(&c->declare);

@@ -4,7 +4,7 @@
 #ifndef TEST_PSD_JOB_H
 #define TEST_PSD_JOB_H
 
-#include "psd/service.h"
+#include "psd/control.h"
 #include "tests/unit/psd_core.h"
 
 #define M(name) PARAMSERVER__V1__METHOD__##name
@@ -128,12 +128,13 @@ static inline void job_open(struct job *j, Paramserver__V1__Update update, const
         fail_msg("declare: %s", a.text);
 }
 
-// What the pool has given out, but for what is kept of clients and of what they have changed.
+// What the pool has given out, but for what is kept of workers, of clients and of what they have changed.
 static inline size_t pages_used(struct psd_core *core)
 {
     size_t used = psd_pool_used(&core->pool);
     for (const struct psd_job *job = core->jobs; job; job = job->next)
-        used -= job->marks_bytes + job->cap_clients * (sizeof(struct psd_client) + sizeof(uint32_t));
+        used -= job->marks_bytes + job->cap_clients * (sizeof(struct psd_client) + sizeof(uint32_t)) +
+                (job->control ? job->control->room : 0);
     return used;
 }
 

@@ -29,8 +29,8 @@ struct store {
     uint64_t shape[RANGES];
 };
 
-static inline struct answer store_declare(struct store *s, Paramserver__V1__Update update, const char *rule,
-                                          const struct spec *specs, uint32_t n)
+static inline struct answer store_declare_for(struct store *s, Paramserver__V1__Update update, const char *rule,
+                                              const struct spec *specs, uint32_t n, uint32_t workers)
 {
     struct declaring x;
     struct job j = {.core = s->core};
@@ -55,7 +55,14 @@ static inline struct answer store_declare(struct store *s, Paramserver__V1__Upda
     x.r.variables = s->variables;
     x.r.partitions = s->partitions;
     x.r.n_variables = x.r.n_partitions = n;
+    x.r.workers = workers;
     return ask(s->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+}
+
+static inline struct answer store_declare(struct store *s, Paramserver__V1__Update update, const char *rule,
+                                          const struct spec *specs, uint32_t n)
+{
+    return store_declare_for(s, update, rule, specs, n, 2);
 }
 
 static inline void store_open(struct store *s, Paramserver__V1__Update update, const char *rule, uint64_t memory,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a partition costs: counted by hand, at the edges of a block, and where it is more than can be counted. That psd
-// asks for the same is tests/it/psctl.sh's to show.
+// asks for the same is tests/unit/test_psd_data.c's and tests/it/psctl.sh's to show.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,6 +89,19 @@ static void what_cannot_be_counted_changes_nothing(void **state)
     assert_false(ps_memory_add(&two, &half));
 }
 
+static void a_job_is_known_to_each_task(void **state)
+{
+    (void)state;
+    struct ps_memory_job j = {.variables = 7, .partitions = 9, .workers = 5, .tasks = 3, .sync = true};
+    uint64_t everywhere = PS_MEMORY_JOB + 7 * PS_MEMORY_VARIABLE + 9 * PS_MEMORY_PARTITION + 5 * PS_MEMORY_WORKER;
+    assert_int_equal(ps_memory_job(&j), everywhere);
+    j.control = true;
+    uint64_t control = everywhere + 5 * PS_MEMORY_MEMBER + 3 * PS_MEMORY_TASK;
+    assert_int_equal(ps_memory_job(&j), control + 16 * PS_MEMORY_NORM);
+    j.sync = false;
+    assert_int_equal(ps_memory_job(&j), control);
+}
+
 static void memory_is_divided(void **state)
 {
     (void)state;
@@ -109,6 +122,7 @@ int main(void)
         cmocka_unit_test(a_sync_partition_holds_every_workers_gradient),
         cmocka_unit_test(blocks_end_where_they_should),
         cmocka_unit_test(a_block_of_strings_is_of_1024),
+        cmocka_unit_test(a_job_is_known_to_each_task),
         cmocka_unit_test(memory_is_divided),
         cmocka_unit_test(what_cannot_be_counted_changes_nothing),
     };

@@ -10,9 +10,10 @@
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <time.h>
 
 #include "common/clock.h"
-#include "psd/service.h"
+#include "psd/draft.h"
 #include "tests/unit/psd_job.h"
 
 // ---- bad input ----------------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ static void test_bad_declarations(void **state)
         struct answer a = declare(&j, ASYNC, "sgd");
         if (a.code != bad_declarations[i].code || !strstr(a.text, bad_declarations[i].text))
             fail_msg("%s: %s: %s", bad_declarations[i].what, ps_code_name(a.code), a.text);
-        assert_int_equal(psd_pool_used(&j.core->pool), 0);
+        assert_int_equal(pages_used(j.core), 0);
         fill_job(&j, 20);
         assert_int_equal(declare(&j, ASYNC, "sgd").code, PS_OK);
         psd_core_destroy(j.core);
@@ -532,7 +533,7 @@ static void test_many_workers(void **state)
     struct declaring x;
     (void)state;
     fill_job(&j, 20);
-    j.core = core_new(1 << 20);
+    j.core = core_new(3 << 20);
     join_init(&join, 0, SYNC);
     join.r.workers = 4096;
     assert_int_equal(ask(j.core, M(JOIN), &join.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
@@ -540,7 +541,7 @@ static void test_many_workers(void **state)
     x.r.workers = 4096;
     struct answer a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
     assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
-    assert_int_equal(psd_pool_used(&j.core->pool), 0);
+    assert_int_equal(pages_used(j.core), 0);
     psd_core_destroy(j.core);
 }
 
@@ -608,6 +609,17 @@ static void test_repeated_ranges(void **state)
     assert_non_null(strstr(a.text, "at least 4194304 bytes"));
     r.n_tensors = 1;
     assert_int_equal(ask(j.core, M(PULL), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    // Two variables in turn: the blocks of each are looked up once.
+    struct psd_pieces pieces = {0};
+    struct ps_error e = {0};
+    Paramserver__V1__Tensor a_whole = PARAMSERVER__V1__TENSOR__INIT;
+    a_whole.variable = (char *)"a";
+    for (int i = 0; i < TIMES; i += 2)
+        tensors[i] = &a_whole;
+    assert_int_equal(psd_job_locate(j.core->jobs, tensors, TIMES, PSD_READ, 0, &pieces, &e), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.text, "comes again"));
+    assert_in_range(pieces.n, 1, 1 + N / (PS_BLOCK_BYTES / sizeof(float)));
+    psd_pieces_free(&pieces);
     psd_core_destroy(j.core);
 }
 
@@ -674,7 +686,7 @@ static void test_stalled_reader(void **state)
             update_init(&u, 0, ++sequence, "big", (uint64_t)(k % 8 * 13) * (PS_BLOCK_BYTES / 4), PS_BLOCK_BYTES / 4);
             assert_int_equal(send_update(j.core, &u, M(PUSH), PS_BLOCK_BYTES / 4, 1, NULL).code, PS_OK);
         }
-        assert_true(pages_used(j.core) <= before + 8 * PS_BLOCK_BYTES);
+        assert_true(pages_used(j.core) <= before + 8 * PS_BLOCK_BYTES + (64 << 10));  // and the snapshot itself
     } while (r.offset);
     assert_int_equal(done, (uint64_t)N * sizeof(float));
     assert_true(read_one(j.core, "big") == (float)sequence / 8);  // every message saw each of 8 blocks pushed twice
@@ -771,6 +783,77 @@ static void test_many_snapshots(void **state)
     psd_core_destroy(j.core);
 }
 
+// Free pages are found again by their size, however many there are of others.
+static void test_free_pages(void **state)
+{
+    enum { MANY = 200000, SOME = 1000, SMALL = 4, LARGE = 5000 };
+    struct psd_page **many = calloc(MANY, sizeof *many), *some[SOME];
+    struct psd_pool pool;
+    (void)state;
+    psd_pool_init(&pool, (size_t)1 << 30);
+    some[0] = psd_page_new(&pool, LARGE);
+    psd_page_unref(some[0]);
+    for (int i = 0; i < MANY; i++)
+        many[i] = psd_page_new(&pool, SMALL);
+    for (int i = 0; i < MANY; i++)
+        psd_page_unref(many[i]);
+    assert_int_equal(pool.kept, MANY * SMALL + LARGE);
+    clock_t begun = clock();
+    for (int i = 0; i < SOME; i++)
+        some[i] = psd_page_new(&pool, LARGE);
+    assert_in_range(clock() - begun, 0, CLOCKS_PER_SEC / 4);
+    assert_int_equal(pool.kept, MANY * SMALL);  // the one there was
+    for (int i = 0; i < SOME; i++)
+        psd_page_unref(some[i]);
+    psd_pool_fini(&pool);
+    free(many);
+}
+
+// A Get that takes several messages although it asks for one element again and again: for what it says of each.
+static void begin_long_reading(struct psd_core *core, Paramserver__V1__Tensor **tensors, size_t n)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = n;
+    struct answer a = ask(core, M(GET), &r.base, NULL, NULL, NULL, NULL);
+    if (a.code)
+        fail_msg("get: %s", a.text);
+}
+
+// What is kept of a snapshot counts: others give way to it. One is kept in any case.
+static void test_snapshots_count(void **state)
+{
+    enum { N = 100000, READERS = 20, MEMORY = 64 << 20 };
+    struct job j;
+    Paramserver__V1__Tensor *t = calloc(N, sizeof *t), **tensors = calloc(N, sizeof *tensors);
+    (void)state;
+    for (size_t i = 0; i < N; i++) {
+        paramserver__v1__tensor__init(tensors[i] = &t[i]);
+        t[i].variable = (char *)"big";
+        t[i].first = i;
+        t[i].count = 1;
+    }
+    job_open(&j, ASYNC, "sgd", N, MEMORY);
+    size_t before = psd_pool_used(&j.core->pool);
+    for (int i = 0; i < READERS; i++)
+        begin_long_reading(j.core, tensors, N);
+    size_t each = N * (sizeof(struct psd_piece) + sizeof(struct psd_pinned));
+    assert_in_range(j.core->n_snapshots, 1, MEMORY / each);
+    assert_in_range(psd_pool_used(&j.core->pool), before + j.core->n_snapshots * each, MEMORY);
+    while (psd_drop_oldest_snapshot(j.core))
+        continue;
+    assert_int_equal(psd_pool_used(&j.core->pool), before);
+    j.core->pool.limit = before + 4096;
+    for (int i = 0; i < 2; i++)
+        begin_long_reading(j.core, tensors, N);
+    assert_int_equal(j.core->n_snapshots, 1);
+    psd_core_destroy(j.core);
+    free(t);
+    free(tensors);
+}
+
 // What a block keeps besides its values survives a Put that finds it pinned.
 static void test_slots_survive(void **state)
 {
@@ -865,6 +948,8 @@ int main(void)
         cmocka_unit_test(test_snapshot_revoked),
         cmocka_unit_test(test_snapshot_gives_way),
         cmocka_unit_test(test_many_snapshots),
+        cmocka_unit_test(test_snapshots_count),
+        cmocka_unit_test(test_free_pages),
         cmocka_unit_test(test_slots_survive),
         cmocka_unit_test(test_one_instant),
     };

@@ -160,6 +160,28 @@ static void test_declared_once(void **state)
     psd_core_destroy(j.core);
 }
 
+// A job is resumed with the workers it was declared for, and in the way they keep in step.
+static void test_resumed_as_it_was(void **state)
+{
+    struct job j;
+    struct joining x;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    for (int i = 0; i < 3; i++) {
+        join_init(&x, 0, i == 1 ? ASYNC : SYNC);
+        another_process(&x.caller);
+        x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+        x.r.workers = i == 0 ? 1 : 2;
+        struct answer a = ask(j.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+        assert_int_equal(a.code, i < 2 ? PS_FAILED_PRECONDITION : PS_OK);
+        if (i < 2)
+            assert_non_null(strstr(a.text, "it can only be resumed as it was"));
+    }
+    psd_core_destroy(j.core);
+}
+
 // The next chief cannot throw away what the first one has declared.
 static void test_next_chief(void **state)
 {
@@ -198,7 +220,91 @@ static void test_replace_frees(void **state)
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
     assert_int_equal(join_again(j.core, 0, SYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE).code, PS_OK);
-    assert_int_equal(psd_pool_used(&j.core->pool), 0);
+    assert_int_equal(pages_used(j.core), 0);
+    psd_core_destroy(j.core);
+}
+
+// Worker 0 of a job of this name opens it.
+static struct answer open_job(struct psd_core *core, const char *name, uint32_t workers)
+{
+    struct joining x;
+    join_init(&x, 0, ASYNC);
+    x.caller.job = (char *)name;
+    x.r.workers = workers;
+    return ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+}
+
+static struct answer stop_job(struct psd_core *core, const char *name)
+{
+    Paramserver__V1__StopJobRequest r = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    r.job = (char *)name;
+    return ask(core, M(STOP_JOB), &r.base, NULL, NULL, NULL, NULL);
+}
+
+// What is kept of workers counts. Jobs that ended before they were declared give way to others.
+static void test_room_for_workers(void **state)
+{
+    struct psd_core *core = core_new(9 << 20);
+    char name[] = "job-?";
+    (void)state;
+    for (char i = 0; i < 3; i++) {
+        name[4] = (char)('a' + i);
+        assert_int_equal(open_job(core, name, 4096).code, PS_OK);
+    }
+    size_t used = psd_pool_used(&core->pool);
+    assert_in_range(used, 3 * 4096 * sizeof(struct psd_member), 9 << 20);
+    struct answer a = open_job(core, "one too many", 4096);
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(a.text, "no room for the 4096 workers of a job"));
+    assert_int_equal(psd_pool_used(&core->pool), used);
+    core_run(core, 4 * PS_SECOND);  // all of them are dead
+    assert_int_equal(open_job(core, "another", 4096).code, PS_OK);
+    assert_null(psd_job_lookup(core, "job-a"));
+    assert_non_null(psd_job_lookup(core, "job-b"));
+    assert_int_equal(psd_pool_used(&core->pool), used);
+    assert_int_equal(stop_job(core, "another").code, PS_OK);
+    assert_int_equal(stop_job(core, "job-b").code, PS_OK);
+    assert_int_equal(stop_job(core, "job-c").code, PS_OK);
+    assert_int_equal(psd_pool_used(&core->pool), 0);
+    psd_core_destroy(core);
+}
+
+// The next run of a job needs no room beside that of the one before.
+static void test_room_for_the_next_run(void **state)
+{
+    (void)state;
+    for (int what = PARAMSERVER__V1__ON_EXISTING__RESUME; what <= PARAMSERVER__V1__ON_EXISTING__REPLACE; what++) {
+        struct job j;
+        job_open(&j, SYNC, "sgd", 20, 1 << 20);
+        j.core->pool.limit = psd_pool_used(&j.core->pool);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+        assert_int_equal(join_again(j.core, 0, SYNC, (Paramserver__V1__OnExisting)what).code, PS_OK);
+        assert_in_range(psd_pool_used(&j.core->pool), j.core->jobs->control->room, j.core->pool.limit);
+        psd_core_destroy(j.core);
+    }
+}
+
+// A task knows so many jobs and no more; those that ended before they were declared are no loss.
+static void test_many_jobs(void **state)
+{
+    struct job j;
+    char name[16];
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 8 << 20);
+    for (int i = 1; i < PSD_MAX_JOBS; i++) {
+        snprintf(name, sizeof name, "job %d", i);
+        assert_int_equal(open_job(j.core, name, 1).code, PS_OK);
+    }
+    struct answer a = open_job(j.core, "one too many", 1);
+    assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(a.text, "has 1024 jobs and takes no more"));
+    assert_int_equal(open_job(j.core, name, 1).code, PS_OK);  // who has joined may ask again
+    core_run(j.core, 4 * PS_SECOND);
+    assert_int_equal(open_job(j.core, "another", 1).code, PS_OK);
+    assert_null(psd_job_lookup(j.core, "job 1"));
+    assert_non_null(psd_job_lookup(j.core, "job 2"));
+    assert_non_null(psd_job_lookup(j.core, "job"));  // it had been declared
     psd_core_destroy(j.core);
 }
 
@@ -248,6 +354,108 @@ static void test_resumed_rounds(void **state)
     psd_core_destroy(j.core);
 }
 
+// Reads "a" once that round of it is closed.
+static void pull_a(struct psd_core *core, struct answer *a, uint64_t round)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    caller.worker = 0;
+    caller.client.data = (uint8_t *)"one who looks on";
+    t.variable = (char *)"a";
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.round = round;
+    ask_later(core, a, M(PULL), &r.base, NULL, UINT64_MAX);
+}
+
+static void assert_done(const struct answer *a)
+{
+    assert_true(a->answered);
+    assert_int_equal(a->code, PS_ABORTED);
+    assert_non_null(strstr(a->text, "job 'job' is done: its workers have gone, and round 2 is not closed any more"));
+}
+
+// Nobody waits for a round that no worker is left for; what was closed is still read, and so are the rounds of whoever
+// resumes the job.
+static void test_rounds_of_a_job_that_is_done(void **state)
+{
+    struct job j;
+    struct answer a, early, late;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push_a(j.core, rank, false).code, PS_OK);
+    pull_a(j.core, &early, 2);
+    assert_int_equal(leave(j.core, 0, NULL).code, PS_OK);
+    assert_false(early.answered);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    assert_done(&early);
+    pull_a(j.core, &late, 2);
+    assert_done(&late);
+    pull_a(j.core, &a, 1);
+    assert_true(a.answered);
+    assert_int_equal(a.code, PS_OK);
+    ps_rope_clear(&a.body);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join_again(j.core, rank, SYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    pull_a(j.core, &a, 1);
+    assert_false(a.answered);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(push_a(j.core, rank, true).code, PS_OK);
+    assert_true(a.answered);
+    assert_int_equal(a.code, PS_OK);
+    ps_rope_clear(&a.body);
+    psd_core_destroy(j.core);
+}
+
+static void describe(struct psd_core *core, struct answer *a, uint32_t rank, bool wait)
+{
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    r.caller = &caller;
+    r.wait = wait;
+    ask_later(core, a, M(DESCRIBE), &r.base, NULL, UINT64_MAX);
+}
+
+// Who waits for a job to be declared waits for the chief of its own run: what is known of the one before, others may ask.
+static void test_described_in_this_run(void **state)
+{
+    struct job j;
+    struct answer a, waits;
+    (void)state;
+    job_resume(&j);
+    describe(j.core, &a, 1, false);
+    assert_true(a.answered && a.code == PS_OK);
+    ps_rope_clear(&a.body);
+    describe(j.core, &waits, 1, true);
+    assert_false(waits.answered);
+    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    assert_true(waits.answered && waits.code == PS_OK);
+    ps_rope_clear(&waits.body);
+    psd_core_destroy(j.core);
+}
+
+// What still waits in a run that has ended is answered when the next one begins.
+static void test_waits_of_an_earlier_run(void **state)
+{
+    struct job j;
+    struct answer barrier;
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(1, 1);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
+    psd_job_fail(j.core->jobs, "its time had come");
+    assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+    assert_true(barrier.answered);
+    assert_int_equal(barrier.code, PS_ABORTED);
+    psd_core_destroy(j.core);
+}
+
 // ---- who is who ---------------------------------------------------------------------------------------------------
 
 static struct answer heartbeat(struct psd_core *core, uint32_t rank, bool again, uint64_t incarnation)
@@ -293,6 +501,52 @@ static void job_open_at_1(struct job *j)
     declare_init(&x, j, SYNC, "sgd");
     x.r.run_id = (char *)"run-1";
     assert_int_equal(ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+struct resuming {
+    struct job j;
+    atomic_bool done;
+};
+
+static void *resumes(void *arg)
+{
+    struct resuming *x = arg;
+    for (uint32_t i = 0; i < 500; i++) {
+        struct declaring d;
+        uint8_t id[16] = {0};
+        char run[24];
+        memcpy(id, &i, sizeof i);
+        snprintf(run, sizeof run, "%.*s", i % 2 ? 1 : 20, "run with a long name");
+        declare_init(&d, &x->j, SYNC, "sgd");
+        d.caller.client.data = id;
+        d.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+        d.r.run_id = run;
+        if (ask(x->j.core, M(DECLARE), &d.r.base, NULL, NULL, NULL, NULL).code)
+            abort();
+    }
+    atomic_store(&x->done, true);
+    return NULL;
+}
+
+// The run that Status names is one, while another begins.
+static void test_status_of_the_next_run(void **state)
+{
+    struct resuming x = {.done = false};
+    pthread_t thread;
+    (void)state;
+    job_open_at_1(&x.j);
+    assert_int_equal(pthread_create(&thread, NULL, resumes, &x), 0);
+    while (!atomic_load(&x.done)) {
+        Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+        ProtobufCMessage *m = NULL;
+        ask(x.j.core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL);
+        assert_non_null(m);
+        const char *run = ((Paramserver__V1__StatusReply *)m)->jobs[0]->run_id;
+        assert_true(strcmp(run, "r") == 0 || strcmp(run, "run with a long name") == 0 || strcmp(run, "run-1") == 0);
+        ps_msg_free(m);
+    }
+    pthread_join(thread, NULL);
+    psd_core_destroy(x.j.core);
 }
 
 struct roster {
@@ -394,6 +648,25 @@ static void test_members_of_another_run(void **state)
     struct answer a = push_a(j.core, 1, false);
     assert_int_equal(a.code, PS_ABORTED);
     assert_non_null(strstr(a.text, "everyone was dead"));
+    psd_core_destroy(j.core);
+}
+
+// A task that hears that all have gone keeps nobody waiting for a round.
+static void test_all_members_gone(void **state)
+{
+    struct job j;
+    struct roster x;
+    struct answer a;
+    (void)state;
+    job_open_at_1(&j);
+    pull_a(j.core, &a, 2);
+    roster_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_false(a.answered);
+    roster_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    x.members[0].state = PARAMSERVER__V1__MEMBER_STATE__LEFT;
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_done(&a);
     psd_core_destroy(j.core);
 }
 
@@ -583,14 +856,23 @@ int main(void)
         cmocka_unit_test(test_left_before_declare),
         cmocka_unit_test(test_departure_before_resume),
         cmocka_unit_test(test_declared_once),
+        cmocka_unit_test(test_resumed_as_it_was),
         cmocka_unit_test(test_next_chief),
         cmocka_unit_test(test_replace_frees),
+        cmocka_unit_test(test_room_for_workers),
+        cmocka_unit_test(test_room_for_the_next_run),
+        cmocka_unit_test(test_many_jobs),
         cmocka_unit_test(test_ended_by_any_means),
         cmocka_unit_test(test_resumed_rounds),
+        cmocka_unit_test(test_rounds_of_a_job_that_is_done),
+        cmocka_unit_test(test_waits_of_an_earlier_run),
+        cmocka_unit_test(test_described_in_this_run),
+        cmocka_unit_test(test_status_of_the_next_run),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_overtaken_members),
         cmocka_unit_test(test_told_until_heard),
         cmocka_unit_test(test_members_of_another_run),
+        cmocka_unit_test(test_all_members_gone),
         cmocka_unit_test(test_bad_rosters),
         cmocka_unit_test(test_late_barrier),
         cmocka_unit_test(test_leave_opens_barrier),

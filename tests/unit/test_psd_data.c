@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "common/clock.h"
+#include "common/memory.h"
 #include "psd/staging.h"
 #include "tests/unit/psd_store.h"
 
@@ -192,7 +193,7 @@ static void test_trainable_is_float32(void **state)
         struct answer a = store_declare(&s, ASYNC, "sgd", &spec, 1);
         assert_int_equal(a.code, PS_INVALID_ARGUMENT);
         assert_non_null(strstr(a.text, dtype > (int)D(STRING) ? "not one of float32" : "must be float32"));
-        assert_int_equal(psd_pool_used(&s.core->pool), 0);
+        assert_int_equal(pages_used(s.core), 0);
         psd_core_destroy(s.core);
     }
 }
@@ -287,11 +288,12 @@ static void test_strings(void **state)
 
 static void test_bad_strings(void **state)
 {
-    const struct spec specs[] = {{"s", D(STRING), STRINGS, false}, {"f", D(FLOAT32), 4, false}};
+    const struct spec specs[] = {
+        {"s", D(STRING), STRINGS, false}, {"f", D(FLOAT32), 4, false}, {"t", D(STRING), 1, false}};
     struct store s;
     struct change c;
     (void)state;
-    store_open(&s, ASYNC, "sgd", 16 << 20, specs, 2);
+    store_open(&s, ASYNC, "sgd", 16 << 20, specs, 3);
     const struct {
         uint64_t first, count;
         int64_t more;   // than the bytes there are, in the header
@@ -336,6 +338,13 @@ static void test_bad_strings(void **state)
     change_strings(&c, "s", 0, 1024, 1);
     change_range(&c, "f", D(FLOAT32), 0, 4);
     change_refused(&s, &c, M(PUT), PS_INVALID_ARGUMENT, "bytes of payload");
+    change_fini(&c);
+    // Nor to further strings, whose announced bytes would make up for it once they wrap around.
+    change_init(&c, 0, 1);
+    change_strings(&c, "s", 0, 1024, 1);
+    change_range(&c, "f", D(FLOAT32), 0, 4);
+    change_range(&c, "t", D(STRING), 0, 1)->bytes = (uint64_t)-16;
+    change_refused(&s, &c, M(PUT), PS_INVALID_ARGUMENT, "at most the 0 that came");
     change_fini(&c);
     psd_core_destroy(s.core);
 }
@@ -951,9 +960,10 @@ static void test_atomic_forgotten(void **state)
     part_init(&c, 0, 5, 0, 1);
     another_process(&c.caller);
     change_ok(&s, &c, M(PUT), OUTCOME(STAGED));
-    psd_staging_drop_worker(job, 1);
+    psd_staging_drop_worker(job, 1, 2);
+    psd_staging_drop_worker(job, 0, 1);
     assert_non_null(job->staged);
-    psd_staging_drop_worker(job, 0);
+    psd_staging_drop_worker(job, 0, 2);
     assert_null(job->staged);
     // The job's end.
     c.caller.sequence = c.caller.oldest = 6;
@@ -1487,6 +1497,38 @@ static void *declare_one(void *arg)
     return NULL;
 }
 
+// What a job of small variables takes is less than is planned for it, by all that is counted, and not by much.
+static void test_as_planned(void **state)
+{
+    enum { WORKERS = 300 };
+    const struct spec specs[] = {
+        {"a", D(FLOAT32), 7, true}, {"b", D(FLOAT32), BLOCK + 1, true}, {"c", D(INT64), 3, false}};
+    (void)state;
+    for (int sync = 0; sync < 2; sync++) {
+        struct store s = {.core = core_new(1 << 30)};
+        struct joining x;
+        struct ps_memory plan = {.kept = ps_memory_job(&(struct ps_memory_job){
+                                     .variables = 3, .partitions = 3, .workers = WORKERS, .tasks = 1, sync, true})};
+        join_init(&x, 0, sync ? SYNC : ASYNC);
+        x.r.workers = WORKERS;
+        assert_int_equal(ask(s.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        struct answer a = store_declare_for(&s, x.r.update, "adam", specs, 3, WORKERS);
+        if (a.code)
+            fail_msg("declare: %s", a.text);
+        for (int i = 0; i < 3; i++)
+            assert_true(ps_memory_add(
+                &plan, &(struct ps_memory_part){.count = specs[i].count,
+                                                .dtype = (int)specs[i].dtype,
+                                                .slots = specs[i].trainable ? 2 : 0,
+                                                .round_workers = sync && specs[i].trainable ? WORKERS : 0}));
+        size_t used = psd_pool_used(&s.core->pool), planned = ps_memory_total(&plan);
+        assert_in_range(planned, used, used + used / 4);
+        assert_true(used > WORKERS * sizeof(struct psd_member));
+        assert_true(s.core->jobs->room > 3 * sizeof(struct psd_variable) + WORKERS * sizeof(uint64_t));
+        psd_core_destroy(s.core);
+    }
+}
+
 // Two jobs that are declared at once, each of which alone would fit, do not both count on the same room.
 static void test_declared_at_once(void **state)
 {
@@ -1960,6 +2002,7 @@ int main(void)
         cmocka_unit_test(test_readers_take_the_room),
         cmocka_unit_test(test_marks_count),
         cmocka_unit_test(test_clients_count),
+        cmocka_unit_test(test_as_planned),
         cmocka_unit_test(test_declared_at_once),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_past_sequence),

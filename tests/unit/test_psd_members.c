@@ -233,6 +233,51 @@ static void test_bad_reductions(void **state)
     free(zeros);
 }
 
+// A sequence is of one meeting: under that of a barrier that was passed there is no reduction to ask for again, nor the
+// other way round.
+static void test_sequence_of_another_meeting(void **state)
+{
+    struct job j;
+    struct reducing x;
+    struct answer a;
+    const float one = 1;
+    float sum;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    enter(j.core, &a, 0, 1, "all");
+    assert_true(is_done(&a, PS_OK));
+    drop(&a);
+    reduce_init(&x, 0, 1, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a, &x, &one, sizeof one);
+    assert_true(is_done(&a, PS_INVALID_ARGUMENT));
+    assert_string_equal(a.text, "SUM 'all': sequence 1 was that of barrier 'all'");
+    reduce_init(&x, 0, 2, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a, &x, &one, sizeof one);
+    result_of(&a, &sum, sizeof sum);
+    enter(j.core, &a, 0, 2, "all");
+    assert_true(is_done(&a, PS_INVALID_ARGUMENT));
+    psd_core_destroy(j.core);
+}
+
+// Who enters the next meeting has given up the one it was in, and is not told that it has passed that.
+static void test_superseded_meeting(void **state)
+{
+    struct job j;
+    struct answer first, second, other;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter(j.core, &first, 0, 5, "one");
+    enter(j.core, &second, 0, 6, "two");
+    assert_true(is_done(&first, PS_ABORTED));
+    assert_non_null(strstr(first.text, "sequence 5 is superseded"));
+    enter(j.core, &other, 1, 1, "two");
+    assert_true(is_done(&second, PS_OK) && is_done(&other, PS_OK));
+    drop(&second);
+    drop(&other);
+    psd_core_destroy(j.core);
+}
+
 // ---- rest ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round)
@@ -518,6 +563,91 @@ static void test_meetings_without_who_came_late(void **state)
     psd_core_destroy(j.core);
 }
 
+static void lease_of(struct psd_core *core, struct answer *a, Paramserver__V1__Caller caller, uint64_t examples,
+                     uint64_t want)
+{
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    r.caller = &caller;
+    r.examples = examples;
+    r.want = want;
+    ask_later(core, a, M(LEASE), &r.base, NULL, UINT64_MAX);
+}
+
+// A late copy of an earlier request does not take the place of the one that waits.
+static void test_late_share(void **state)
+{
+    struct job j;
+    struct answer a, late, other;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a, 0, 8, 0, 0);
+    lease(j.core, &late, 0, 7, 0, 0);
+    assert_true(is_done(&late, PS_ABORTED));
+    assert_non_null(strstr(late.text, "sequence 7 is superseded"));
+    lease(j.core, &other, 1, 1, 0, 0);
+    assert_int_equal(share_of(&other).steps, 5);
+    assert_int_equal(share_of(&a).steps, 5);
+    psd_core_destroy(j.core);
+}
+
+// What a share has is known without a look at each of its batches.
+static void test_many_batches(void **state)
+{
+    const uint64_t examples = (UINT64_C(1) << 60) + 1;
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    lease_of(j.core, &a, caller_of(0, 1), examples, 4);
+    Paramserver__V1__LeaseReply s = share_of(&a);
+    assert_true(s.first == 0 && s.count == 4 && s.stride == 4 && s.end == examples);
+    assert_true(s.steps == (UINT64_C(1) << 58) + 1);
+    lease_of(j.core, &a, caller_of(0, 2), examples, 4);
+    assert_int_equal(share_of(&a).count, 0);
+    assert_true(done_of(j.core) == examples);
+    lease_of(j.core, &a, caller_of(0, 3), UINT64_C(1) << 62, 4);
+    assert_true(is_done(&a, PS_INVALID_ARGUMENT));
+    psd_core_destroy(j.core);
+}
+
+// A batch that all have lost goes from share to share: its stride does not grow until it means nothing any more.
+static void test_one_batch_for_many(void **state)
+{
+    enum { WORKERS = 8 };
+    struct psd_core *core = core_new(1 << 20);
+    struct joining x;
+    struct answer a[WORKERS];
+    (void)state;
+    for (uint64_t life = 1; life <= 8; life++) {
+        for (uint32_t rank = 0; rank < WORKERS; rank++) {
+            join_init(&x, rank, SYNC);
+            x.r.workers = WORKERS;
+            x.caller.incarnation = rank ? 1 : life;
+            if (life == 1 || rank == 0)
+                assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+        }
+        for (uint32_t rank = 0; rank < WORKERS; rank++) {
+            Paramserver__V1__Caller caller = caller_of(rank, life);
+            caller.incarnation = rank ? 1 : life;
+            lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 50);
+        }
+        core->jobs->control->declared = true;
+        core_run(core, 100 * PS_MS);
+        for (uint32_t rank = 0; rank < WORKERS; rank++) {
+            Paramserver__V1__LeaseReply s = share_of(&a[rank]);
+            assert_true(s.steps == 1 && s.end == 100 && s.stride >= 100);
+            assert_true(rank == 0 ? s.first == 0 : s.first >= 100);
+        }
+        Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+        Paramserver__V1__Caller caller = caller_of(0, 0);
+        caller.incarnation = life;
+        r.caller = &caller;
+        assert_int_equal(ask(core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    }
+    psd_core_destroy(core);
+}
+
 // Who waits for examples that nobody will train is told that the epoch is over.
 static void test_given_up(void **state)
 {
@@ -788,7 +918,7 @@ static void test_drain(void **state)
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
     struct answer a = join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE);
-    assert_int_equal(a.code, PS_UNAVAILABLE);
+    assert_int_equal(a.code, PS_FAILED_PRECONDITION);
     assert_non_null(strstr(a.text, "it takes no new jobs"));
     assert_int_equal(drain(j.core, "", 0, true).code, PS_OK);
     assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REPLACE).code, PS_OK);
@@ -808,13 +938,13 @@ static Paramserver__V1__WaitsReply *waits_of(struct psd_core *core, const char *
     return (Paramserver__V1__WaitsReply *)m;
 }
 
-// Worker 0 pulls "a" of round 1.
-static void pull_later(struct psd_core *core, struct answer *a, uint64_t deadline)
+// Worker 0 pulls this variable of round 1.
+static void pull_later(struct psd_core *core, struct answer *a, const char *name, uint64_t deadline)
 {
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    t.variable = (char *)"a";
+    t.variable = (char *)name;
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;
@@ -829,7 +959,7 @@ static void test_who_waits_for_whom(void **state)
     (void)state;
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
-    pull_later(j.core, &pull, test_time + 5 * PS_SECOND);
+    pull_later(j.core, &pull, "a", test_time + 5 * PS_SECOND);
     core_run(j.core, PS_SECOND);
     enter(j.core, &barrier, 0, 2, "b");
     Paramserver__V1__WaitsReply *w = waits_of(j.core, "", 0);
@@ -872,6 +1002,99 @@ static void test_who_waits_for_an_epoch(void **state)
     psd_core_drain(j.core);
     assert_true(is_done(&share, PS_UNAVAILABLE));
     psd_core_destroy(j.core);
+
+    // An async worker has had all that there is of its epoch.
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    struct answer other;
+    lease(j.core, &other, 0, 1, 3, 0);
+    lease(j.core, &share, 1, 1, 3, 0);
+    assert_true(is_done(&other, PS_OK));
+    w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_string_equal(w->waits[0]->what, "the rest of epoch 4");
+    ps_msg_free(&w->base);
+    psd_core_drain(j.core);
+    assert_true(is_done(&share, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+}
+
+// What a name that is cut to fit ends with is still UTF-8: without, nothing of the list could be read.
+static void test_names_are_cut(void **state)
+{
+    struct job j;
+    struct answer barrier;
+    char name[84];
+    (void)state;
+    memset(name, 'x', 78);
+    strcpy(name + 78, "\xc3\xa9\xc3\xa9");
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter(j.core, &barrier, 0, 1, name);
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_non_null(strstr(w->waits[0]->what, "xx?'"));
+    ps_msg_free(&w->base);
+    psd_core_drain(j.core);
+    assert_true(is_done(&barrier, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+
+    // Nor does a variable's.
+    struct answer pull;
+    char variable[192];
+    memset(variable, 'x', 179);
+    strcpy(variable + 179, "\xc3\xa9");
+    fill_job(&j, 20);
+    j.a.name = variable;
+    j.core = core_new(1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join(j.core, rank, SYNC).code, PS_OK);
+    assert_int_equal(declare(&j, SYNC, "sgd").code, PS_OK);
+    pull_later(j.core, &pull, variable, UINT64_MAX);
+    w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_non_null(strstr(w->waits[0]->what, "xx?'"));
+    ps_msg_free(&w->base);
+    psd_core_drain(j.core);
+    assert_true(is_done(&pull, PS_UNAVAILABLE));
+    psd_core_destroy(j.core);
+}
+
+// Calls of one worker that wait for different things, and too long, each say their own.
+static void test_late_for_different_things(void **state)
+{
+    struct psd_core *core = ssp_open(2, 2);
+    struct answer barrier, clock;
+    (void)state;
+    tick(core, &clock, 0, 50, true);
+    enter(core, &barrier, 0, 1, "b");
+    barrier.call.deadline = clock.call.deadline = test_time + PS_SECOND;
+    core->jobs->control->members[0].visit.waiting.earliest = test_time;
+    core->jobs->control->members[0].for_clock.earliest = test_time;
+    core_run(core, 1100 * PS_MS);
+    assert_true(is_done(&barrier, PS_DEADLINE_EXCEEDED) && is_done(&clock, PS_DEADLINE_EXCEEDED));
+    assert_non_null(strstr(barrier.text, "for barrier 'b', for worker 1"));
+    assert_non_null(strstr(clock.text, "for clock 48: it is at 50, staleness is 2"));
+    psd_core_destroy(core);
+}
+
+// Who begins to wait while the calls are listed, or ended, has not waited for ages.
+static void test_waits_from_now_on(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    enter(j.core, &a[0], 0, 1, "b");
+    test_time -= PS_MS;
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->waits[0]->since_ms, 0);
+    ps_msg_free(&w->base);
+    a[0].call.deadline = test_time;
+    j.core->jobs->control->members[0].visit.waiting.earliest = test_time;
+    psd_core_tick(j.core);
+    assert_false(j.core->jobs->control->members[0].resting);
+    assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
+    assert_non_null(strstr(a[0].text, "waited 0.0 s for barrier 'b'"));
+    psd_core_destroy(j.core);
 }
 
 // Ten thousand pulls wait for one round: all are listed, all are let go by one push.
@@ -884,7 +1107,7 @@ static void test_ten_thousand_wait(void **state)
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
     for (int i = 0; i < N; i++)
-        pull_later(j.core, &pulls[i], UINT64_MAX);
+        pull_later(j.core, &pulls[i], "a", UINT64_MAX);
     uint32_t listed = 0, total = 1;
     while (listed < total) {
         Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", listed);
@@ -910,6 +1133,8 @@ int main(void)
         cmocka_unit_test(test_not_a_number_shows),
         cmocka_unit_test(test_gather_and_broadcast),
         cmocka_unit_test(test_bad_reductions),
+        cmocka_unit_test(test_sequence_of_another_meeting),
+        cmocka_unit_test(test_superseded_meeting),
         cmocka_unit_test(test_unequal_batches),
         cmocka_unit_test(test_all_know_before_all_go_on),
         cmocka_unit_test(test_a_round_of_nothing),
@@ -917,6 +1142,9 @@ int main(void)
         cmocka_unit_test(test_the_dead_leave_their_shares),
         cmocka_unit_test(test_coming_back_to_sync),
         cmocka_unit_test(test_meetings_without_who_came_late),
+        cmocka_unit_test(test_late_share),
+        cmocka_unit_test(test_many_batches),
+        cmocka_unit_test(test_one_batch_for_many),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_nobody_runs_ahead),
         cmocka_unit_test(test_meetings_stop_no_clock),
@@ -928,6 +1156,9 @@ int main(void)
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_who_waits_for_whom),
         cmocka_unit_test(test_who_waits_for_an_epoch),
+        cmocka_unit_test(test_names_are_cut),
+        cmocka_unit_test(test_late_for_different_things),
+        cmocka_unit_test(test_waits_from_now_on),
         cmocka_unit_test(test_ten_thousand_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

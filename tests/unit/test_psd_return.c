@@ -57,15 +57,21 @@ static uint64_t tell(struct psd_core *core, uint64_t epoch, Paramserver__V1__Mem
     return open;
 }
 
-static struct answer push(struct psd_core *core, uint32_t rank, uint64_t incarnation, uint64_t sequence,
-                          const char *name, uint64_t count, uint64_t round)
+static struct answer push_from(struct psd_core *core, uint32_t rank, uint64_t incarnation, uint64_t sequence,
+                               const char *name, uint64_t first, uint64_t count, uint64_t round)
 {
     struct update u;
-    update_init(&u, rank, sequence, name, 0, count);
+    update_init(&u, rank, sequence, name, first, count);
     if (incarnation > 1)
         another_process(&u.caller);
     u.r.round = round;
     return send_update(core, &u, M(PUSH), count, 1, NULL);
+}
+
+static struct answer push(struct psd_core *core, uint32_t rank, uint64_t incarnation, uint64_t sequence,
+                          const char *name, uint64_t count, uint64_t round)
+{
+    return push_from(core, rank, incarnation, sequence, name, 0, count, round);
 }
 
 // Its gradient is whole in "a": that round closes with it alone when everyone has waited, and the next one is open to
@@ -101,9 +107,70 @@ static void test_fenced(void **state)
     psd_core_destroy(j.core);
 }
 
+// What one who stays has brought of a gradient was acknowledged: it is there when the rest of it comes.
+static void test_who_stays(void **state)
+{
+    struct job j;
+    (void)state;
+    open_at_1(&j);
+    tell(j.core, 2, DEAD, 1, false);
+    assert_int_equal(push(j.core, 0, 1, 1, "big", 131072, 1).code, PS_OK);
+    tell(j.core, 3, LIVE, 2, false);
+    assert_int_equal(push_from(j.core, 0, 1, 2, "big", 131072, 140000 - 131072, 1).code, PS_OK);
+    assert_true(read_one(j.core, "big") == 0);
+    assert_int_equal(push(j.core, 1, 2, 1, "big", 140000, 1).code, PS_OK);
+    assert_true(read_one(j.core, "big") != 0);
+    psd_core_destroy(j.core);
+}
+
+// A gradient whose worker is told to be gone between its check and its turn is not queued.
+static void test_gone_meanwhile(void **state)
+{
+    struct job j;
+    struct psd_stamp stamp = {0, 1, 1};
+    struct ps_rope payload = floats(15, 1);
+    atomic_ullong bytes = 0;
+    (void)state;
+    open_at_1(&j);
+    struct psd_partition *p = &j.core->jobs->partitions[0];
+    Paramserver__V1__Outcome outcome;
+    assert_int_equal(psd_block_prepare(&p->blocks[0], 0, &bytes, NULL), PS_OK);
+    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 0, &outcome, NULL), PS_OK);
+    tell(j.core, 2, DEAD, 1, false);
+    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 0, &stamp, &payload, 0), PARAMSERVER__V1__OUTCOME__STALE);
+    assert_int_equal(p->round->contributions[1].blocks, 0);
+    ps_rope_clear(&payload);
+    psd_core_destroy(j.core);
+}
+
+// Half of an atomic Put to "big" by worker 1's next incarnation; what became of it.
+static Paramserver__V1__Outcome put_half(struct psd_core *core, uint64_t first, uint64_t count)
+{
+    struct update u;
+    update_init(&u, 1, 1, "big", first, count);
+    another_process(&u.caller);
+    u.r.atomic_bytes = 140000 * sizeof(float);
+    return update_ok(core, &u, M(PUT), count, 1).outcome;
+}
+
+// An earlier list of members, in which its last incarnation is dead, comes late: what the next one has staged stays.
+static void test_staged_since(void **state)
+{
+    struct job j;
+    (void)state;
+    open_at_1(&j);
+    tell(j.core, 11, LIVE, 2, false);
+    assert_int_equal(put_half(j.core, 0, 131072), PARAMSERVER__V1__OUTCOME__STAGED);
+    tell(j.core, 10, DEAD, 1, false);
+    assert_int_equal(put_half(j.core, 131072, 140000 - 131072), PARAMSERVER__V1__OUTCOME__APPLIED);
+    psd_core_destroy(j.core);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled), cmocka_unit_test(test_fenced)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled), cmocka_unit_test(test_fenced),
+                                       cmocka_unit_test(test_who_stays), cmocka_unit_test(test_gone_meanwhile),
+                                       cmocka_unit_test(test_staged_since)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -843,6 +843,64 @@ static void test_silent_task(void **state)
     cluster_close(&c);
 }
 
+static void assert_unavailable(const struct answer *a, const char *text)
+{
+    assert_true(a->answered);
+    assert_int_equal(a->code, PS_UNAVAILABLE);
+    if (!strstr(a->text, text))
+        fail_msg("%s; expected %s", a->text, text);
+}
+
+// Who asks while the task still has to forget an earlier change does not wait for it without end.
+static void test_behind_a_silent_task(void **state)
+{
+    struct cluster c;
+    struct answer a, b;
+    (void)state;
+    open_two(&c, SYNC);
+    c.cut_off = 1;
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    settle(&c, 2100);
+    assert_unavailable(&a, "nothing has changed");
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    settle(&c, 1000);
+    set_hyper_later(&c, &b, "learning_rate", 4, 0, UINT64_MAX);
+    settle(&c, 950);
+    assert_false(a.answered);
+    settle(&c, 150);
+    assert_unavailable(&a, "ps task 1 has not answered for 2.");
+    assert_unavailable(&a, "nothing has changed");
+    assert_false(b.answered);
+    c.cut_off = NO_TASK;
+    settle(&c, 200);
+    assert_int_equal(round_of(&b), 4);
+    cluster_close(&c);
+}
+
+// A change that is being made goes on, whoever has not heard of it; who asked for it, or for another one, is told.
+static void test_silent_while_changing(void **state)
+{
+    struct cluster c;
+    struct answer a, b;
+    (void)state;
+    open_two(&c, ASYNC);
+    c.cut_off = 1;
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    set_hyper_later(&c, &b, "learning_rate", 4, 0, UINT64_MAX);
+    settle(&c, 1950);
+    assert_false(a.answered || b.answered);
+    settle(&c, 150);
+    assert_unavailable(&a, "learning_rate becomes 2, and ps task 1 has not heard of it for 2.");
+    assert_unavailable(&b, "nothing has changed");
+    c.cut_off = NO_TASK;
+    settle(&c, 100);
+    assert_int_equal(push(&c, 0, 0, 0, 1).code, PS_OK);
+    assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 0) == -2 && read_first(&c, 1) == -2);
+    set_hyper(&c, "learning_rate", 4, 0);
+    cluster_close(&c);
+}
+
 // Who does not wait until the end is told so; the change goes on without.
 static void test_impatient(void **state)
 {
@@ -903,27 +961,74 @@ static void test_too_many_changes(void **state)
     cluster_close(&c);
 }
 
+// The next run of a job, by another process.
+static void run_again(struct cluster *c)
+{
+    static uint8_t other[16] = "another process";
+    c->callers[0].client.data = other;
+    c->callers[0].incarnation = 2;
+    c->declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    c->sequence[0] = 0;
+    cluster_start(c);
+}
+
 // A resumed job goes on with what was changed.
 static void test_resume(void **state)
 {
     struct cluster c;
-    static uint8_t other[16] = "another process";
     (void)state;
     open_two(&c, SYNC);
     assert_int_equal(set_hyper(&c, "learning_rate", 2, 2), 2);
     assert_queued(push(&c, 0, 0, 1, 1), 1);
     leave(&c, 0);
-    c.callers[0].client.data = other;
-    c.callers[0].incarnation = 2;
-    c.declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
-    c.sequence[0] = 0;
-    cluster_start(&c);
+    run_again(&c);
     assert_queued(push(&c, 0, 0, 1, 1), 1);
     assert_queued(push(&c, 0, 1, 1, 1), 1);
     assert_true(read_first(&c, 0) == -3 && read_first(&c, 1) == -2);
     assert_int_equal(set_hyper(&c, "learning_rate", 4, 2), 2);
     assert_queued(push(&c, 0, 1, 2, 1), 2);
     assert_true(read_first(&c, 1) == -6);
+    cluster_close(&c);
+}
+
+// A change that is under way when a job is resumed keeps nobody waiting, and none from being made after it.
+static void test_resume_while_changing(void **state)
+{
+    struct cluster c;
+    struct answer a, b;
+    (void)state;
+    open_two(&c, ASYNC);
+    c.cut_off = 1;
+    set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
+    set_hyper_later(&c, &b, "learning_rate", 4, 0, UINT64_MAX);
+    settle(&c, 500);
+    leave(&c, 0);
+    run_again(&c);
+    c.cut_off = NO_TASK;
+    settle(&c, 200);
+    assert_true(a.answered && a.code == PS_FAILED_PRECONDITION);
+    assert_true(b.answered && b.code == PS_FAILED_PRECONDITION);
+    set_hyper(&c, "learning_rate", 4, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(push(&c, 0, i, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 0) == -4 && read_first(&c, 1) == -4);
+    cluster_close(&c);
+}
+
+// A control task that has lost its state counts changes from 1 again: the others take them all the same.
+static void test_resume_after_a_restart(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_two(&c, ASYNC);
+    for (int k = 0; k < 3; k++)
+        set_hyper(&c, "learning_rate", 8, 0);
+    cluster_restart(&c, 0);
+    run_again(&c);
+    set_hyper(&c, "learning_rate", 2, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(push(&c, 0, i, 0, 1).code, PS_OK);
+    assert_true(read_first(&c, 0) == -2 && read_first(&c, 1) == -2);
     cluster_close(&c);
 }
 
@@ -1494,10 +1599,14 @@ int main(void)
         cmocka_unit_test(test_fast_rounds),
         cmocka_unit_test(test_queue),
         cmocka_unit_test(test_silent_task),
+        cmocka_unit_test(test_behind_a_silent_task),
+        cmocka_unit_test(test_silent_while_changing),
         cmocka_unit_test(test_impatient),
         cmocka_unit_test(test_end_of_wait),
         cmocka_unit_test(test_too_many_changes),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_while_changing),
+        cmocka_unit_test(test_resume_after_a_restart),
         cmocka_unit_test(test_prepare),
         cmocka_unit_test(test_prepare_while_awaiting),
         cmocka_unit_test(test_bad_declarations),

@@ -207,9 +207,9 @@ static void variable_row(struct table *t, const struct plan *plan, size_t i)
 
 static struct load load_of_task(const struct plan *plan, uint32_t task)
 {
-    struct load load = {.memory.kept = PS_MEMORY_JOB};
-    if (plan->sync && task == 0)
-        load.memory.kept += PS_MEMORY_NORM * (plan->n_vars + plan->n_partitions);
+    const struct ps_memory_job job = {plan->n_vars, plan->n_partitions, plan->workers,
+                                      plan->tasks,  .sync = plan->sync, .control = task == 0};
+    struct load load = {.memory.kept = ps_memory_job(&job)};
     size_t last = plan->n_vars;
     for (size_t p = 0; p < plan->n_partitions; p++) {
         const struct ps_partition *partition = &plan->partitions[p];
