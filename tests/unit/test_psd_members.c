@@ -1006,12 +1006,14 @@ static void test_who_waits_for_an_epoch(void **state)
     // An async worker has had all that there is of its epoch.
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     struct answer other;
-    lease(j.core, &other, 0, 1, 3, 0);
-    lease(j.core, &share, 1, 1, 3, 0);
-    assert_true(is_done(&other, PS_OK));
+    for (uint64_t sequence = 1; sequence <= 21; sequence++) {  // the 11th says that all of the first epoch is trained
+        lease(j.core, &other, 0, sequence, sequence > 11, 0);
+        assert_int_equal(share_of(&other).count != 0, sequence != 11);
+    }
+    lease(j.core, &share, 1, 1, 1, 0);
     w = waits_of(j.core, "job", 0);
     assert_int_equal(w->n_waits, 1);
-    assert_string_equal(w->waits[0]->what, "the rest of epoch 4");
+    assert_string_equal(w->waits[0]->what, "the rest of epoch 2");
     ps_msg_free(&w->base);
     psd_core_drain(j.core);
     assert_true(is_done(&share, PS_UNAVAILABLE));
