@@ -11,8 +11,8 @@
 //      |                                                                                     or done: it has failed
 //      +-- a task that has prepared does not close the round, and those after it, until it hears what became of it
 //
-// A task that is silent for 2 s in a phase keeps no caller waiting: they are told UNAVAILABLE. A change that has come to
-// COMMIT is made all the same, and an earlier one must be heard before there is another.
+// A task that is silent for 2 s in a phase keeps no caller waiting: they are told UNAVAILABLE. A change that has come
+// to COMMIT is made all the same, and an earlier one must be heard before there is another.
 //
 // The last word counts: from its round on, also where something was said before for a later one.
 //
