@@ -448,9 +448,9 @@ def a_task_that_drains_takes_no_new_job():
     over.leave()
     try:
         equal(drain(), ["running"], "jobs that still run")
-        with refused(StatusCode.UNAVAILABLE, "drained"):
+        with refused(StatusCode.FAILED_PRECONDITION, "drained"):
             Worker("new").join()
-        with refused(StatusCode.UNAVAILABLE, "drained"):
+        with refused(StatusCode.FAILED_PRECONDITION, "drained"):
             Worker("over").join(on_existing=pb.RESUME)
         running.add("n", pack("int64", 3))
         equal(running.value("n"), pack("int64", 3), "the job that runs goes on")

@@ -244,7 +244,8 @@ static struct answer stop_job(struct psd_core *core, const char *name)
 // What is kept of workers counts. Jobs that ended before they were declared give way to others.
 static void test_room_for_workers(void **state)
 {
-    struct psd_core *core = core_new(9 << 20);
+    const size_t room = 3 * 4096 * (sizeof(struct psd_member) + 64);
+    struct psd_core *core = core_new(room);
     char name[] = "job-?";
     (void)state;
     for (char i = 0; i < 3; i++) {
@@ -252,7 +253,7 @@ static void test_room_for_workers(void **state)
         assert_int_equal(open_job(core, name, 4096).code, PS_OK);
     }
     size_t used = psd_pool_used(&core->pool);
-    assert_in_range(used, 3 * 4096 * sizeof(struct psd_member), 9 << 20);
+    assert_in_range(used, 3 * 4096 * sizeof(struct psd_member), room);
     struct answer a = open_job(core, "one too many", 4096);
     assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(a.text, "no room for the 4096 workers of a job"));
