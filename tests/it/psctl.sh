@@ -354,6 +354,17 @@ ok "and for how long it has been silent" lacks '"silent_ms": 0,' ctl --json work
 ok "doctor: a dead worker" fails_with 69 "job synced, worker 1, pid $worker1s on" ctl doctor synced
 ok "stop" says stopped ctl stop synced
 
+# ---- a job that is resumed otherwise than it was declared --------------------------------------------------------
+
+resume_still() {
+    timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set name=still --set on_existing=resume \
+        --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet "$@"
+}
+ok "a job cannot be resumed with another rule" fails_with 78 "still" resume_still --set optimizer.name=adagrad
+not_lost() { fails_with 75 "start it again with resume or replace" ctl doctor still && lacks "then start it again" ctl doctor still; }
+ok "doctor: that has failed, and nothing is lost" not_lost
+ok "which is so" resume_still
+
 # ---- drain --------------------------------------------------------------------------------------------------------
 
 ok "drain of what is not there" fails_with 66 "no ps:7 among 2" ctl drain ps:7

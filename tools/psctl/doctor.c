@@ -331,13 +331,16 @@ static void check_job(struct doctor *d, const struct job_sum *job)
 {
     char name[SUBJECT_MAX];
     size_t before = json_array_size(d->findings.table.rows);
-    bool over = strcmp(job->state, "done") == 0 || strcmp(job->state, "failed") == 0;
+    bool failed = strcmp(job->state, "failed") == 0, over = failed || strcmp(job->state, "done") == 0;
     snprintf(name, sizeof name, "job %.200s", job->name);
-    if (strcmp(job->state, "failed") == 0)
+    if (failed)
         findings_add(&d->findings, VERDICT_FAILED, name, "start it again with resume or replace, or psctl stop it",
                      "has failed: %.300s", job->reason);
-    check_run(d, name, job->name);
-    check_plan(d, name, job->name);
+    // One that has failed may have done so on the way to all tasks.
+    if (!failed) {
+        check_run(d, name, job->name);
+        check_plan(d, name, job->name);
+    }
     if (!over)
         check_workers(d, name, job);
     uint32_t live = job->control ? job->control->live_workers : 0;
