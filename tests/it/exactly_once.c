@@ -130,7 +130,7 @@ static void declare(void)
     assert_int_equal(call(direct, M(DECLARE), false, &r.base, NULL, NULL, NULL, NULL), PS_OK);
 }
 
-// The control task must go on hearing of the worker, or it is dead after 3 s.
+// The control task must go on hearing of the worker, or it is dead after a while.
 static void heartbeat(void)
 {
     Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;

@@ -9,8 +9,7 @@
 #include <string.h>
 
 static struct {
-    uint64_t nth, k;
-    atomic_uint_fast64_t count, failed;
+    atomic_uint_fast64_t nth, k, count, failed;
 } nomem;
 
 static _Thread_local struct {
