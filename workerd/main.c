@@ -241,7 +241,6 @@ static enum ps_code train(struct wk_run *run, const struct options *o, struct ps
 {
     bool evaluator = false;
     run->env.job = job;
-    run->env.stop = run->stop;
     run->summary = o->summary;
     run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
     run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
@@ -290,7 +289,7 @@ static uint64_t started_at(void)
 int main(int argc, char **argv)
 {
     struct ps_error e = {0};
-    struct wk_run run = {.started = started_at(), .stop = &stop};
+    struct wk_run run = {.started = started_at(), .env.stop = &stop};
     ps_alloc_tune();
     struct options o = parse(argc, argv);
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};

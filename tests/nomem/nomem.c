@@ -117,11 +117,6 @@ size_t nomem_live(bool print)
     return n;
 }
 
-size_t nomem_leaked(void)
-{
-    return nomem_live(true);
-}
-
 // ---- what fails ---------------------------------------------------------------------------------------------------
 
 void nomem_fail(uint64_t nth, uint64_t k)

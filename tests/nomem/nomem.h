@@ -26,6 +26,5 @@ uint64_t nomem_count(void);   // in the window, since nomem_fail
 uint64_t nomem_failed(void);  // of these
 void nomem_mark(void);
 size_t nomem_live(bool print);  // blocks that live and were made since the mark; print: the first few are shown
-size_t nomem_leaked(void);      // the same, printed
 
 #endif

@@ -279,7 +279,7 @@ static uint64_t live(psc_update update, const struct sim_faults *faults, uint64_
         psc_strings_free(workers[rank].words, 2);
     }
     sim_destroy(sim);
-    if (nomem_leaked())
+    if (nomem_live(true))
         fail_msg("allocation %" PRIu64 ", and %" PRIu64 " after it: leaked", nth, k - 1);
     return nomem_count();
 }

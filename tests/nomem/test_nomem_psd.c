@@ -724,7 +724,7 @@ static struct end live(void (*script)(struct life *), uint64_t nth, uint64_t k)
     nomem_window(true);
     cluster_close(&l.c);
     nomem_window(false);
-    if (nomem_leaked())
+    if (nomem_live(true))
         fail_msg("allocation %" PRIu64 " fails, and %" PRIu64 " after it: leaked", nth, k - 1);
     return end;
 }
@@ -800,7 +800,7 @@ static void test_round_waits(void **state)
         assert_int_equal(p->round->closed, 1);
         release_all(&l);
         cluster_close(&l.c);
-        assert_int_equal(nomem_leaked(), 0);
+        assert_int_equal(nomem_live(true), 0);
     }
     assert_true(waited);
 }

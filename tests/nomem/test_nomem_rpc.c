@@ -151,7 +151,7 @@ static void await_nothing_left(struct ps_server *s)
     uint64_t until = ps_now() + PATIENCE_MS * PS_MS;
     while ((nomem_live(false) || ps_server_queued(s)) && ps_now() < until)
         nanosleep(&(struct timespec){0, 200000}, NULL);
-    assert_int_equal(nomem_leaked(), 0);
+    assert_int_equal(nomem_live(true), 0);
     assert_int_equal(ps_server_queued(s), 0);
 }
 

@@ -152,8 +152,9 @@ static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error 
 {
     l->epoch_over = false;
     while (!is_enough(l)) {
-        if (*l->run->stop)
-            return ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, (int)*l->run->stop, l->step);
+        if (*l->run->env.stop)
+            return ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, (int)*l->run->env.stop,
+                           l->step);
         if (fill(l, epoch, e))
             return ps_error_prefix(e, "step %" PRIu64, l->step);
         if (l->n_ahead == 0)

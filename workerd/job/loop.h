@@ -7,8 +7,6 @@
 #ifndef WK_LOOP_H
 #define WK_LOOP_H
 
-#include <signal.h>
-
 #include "workerd/data/data.h"
 #include "workerd/strategy/strategy.h"
 
@@ -17,10 +15,9 @@ struct wk_run {
     const struct wk_strategy *strategy;
     void *state;
     struct wk_data *data;
-    const char *summary;                // where it is written, too; may be NULL
-    bool quiet;                         // no progress on stdout
-    uint64_t started;                   // ns, ps_now(): when whoever started this run did
-    const volatile sig_atomic_t *stop;  // not 0: a signal that asks to stop after the step
+    const char *summary;  // where it is written, too; may be NULL
+    bool quiet;           // no progress on stdout
+    uint64_t started;     // ns, ps_now(): when whoever started this run did
 
     // Results.
     struct wk_history history;
