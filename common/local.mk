@@ -1,39 +1,39 @@
 # libcommon: no gRPC. common/rpc/local.mk wraps the gRPC core once.
 noinst_LTLIBRARIES += libcommon.la
 libcommon_la_SOURCES = \
-	common/alloc.c common/alloc.h \
-	common/clock.c common/clock.h \
-	common/dtype.c common/dtype.h \
-	common/error.c common/error.h \
-	common/hash.h \
-	common/log.c common/log.h \
-	common/memory.c common/memory.h \
-	common/notify.c common/notify.h \
-	common/npy.c common/npy.h \
-	common/philox.h \
-	common/placement.c common/placement.h \
-	common/safetensors.c common/safetensors.h \
-	common/slice.c common/slice.h \
-	common/utf8.c common/utf8.h \
-	common/wire.c common/wire.h
+	common/base/alloc.c common/base/alloc.h \
+	common/base/clock.c common/base/clock.h \
+	common/wire/dtype.c common/wire/dtype.h \
+	common/base/error.c common/base/error.h \
+	common/base/hash.h \
+	common/base/log.c common/base/log.h \
+	common/plan/cost.c common/plan/cost.h \
+	common/base/notify.c common/base/notify.h \
+	common/file/npy.c common/file/npy.h \
+	common/math/philox.h \
+	common/plan/placement.c common/plan/placement.h \
+	common/file/safetensors.c common/file/safetensors.h \
+	common/wire/slice.c common/wire/slice.h \
+	common/base/utf8.c common/base/utf8.h \
+	common/wire/wire.c common/wire/wire.h
 libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 
 # The update rules and schedules: vectorised (which -O2 does for the simplest loops only) and never contracted into fused
 # multiply-adds, so that every machine computes the same bits.
 noinst_LTLIBRARIES += librule.la
 librule_la_SOURCES = \
-	common/cpu.h \
-	common/elementary.c common/elementary.h \
-	common/rule.c common/rule.h \
-	common/schedule.c common/schedule.h
+	common/math/cpu.h \
+	common/math/elementary.c common/math/elementary.h \
+	common/math/rule.c common/math/rule.h \
+	common/math/schedule.c common/math/schedule.h
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 
 # YAML with its lines: for libclient and for what a job file says, which are apart so that libpsclient has no more in it
 # than it needs.
 noinst_LTLIBRARIES += libpsyaml.la libjob.la
-libpsyaml_la_SOURCES = common/yaml.c common/yaml.h
+libpsyaml_la_SOURCES = common/file/yaml.c common/file/yaml.h
 libpsyaml_la_LIBADD = $(YAML_LIBS)
-libjob_la_SOURCES = common/job.c common/job.h
+libjob_la_SOURCES = common/job/job.c common/job/job.h
 libjob_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
 include common/rpc/local.mk

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/admin.h"
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "libclient/call.h"
 #include "libclient/convert.h"
 #include "libclient/wait.h"
 
 struct visitor {
     struct psc__waiter waiter;
-    struct ps_rope reply;
+    struct ps_slices reply;
 };
 
-static void replied(void *arg, const struct ps_error *e, struct ps_rope *reply)
+static void replied(void *arg, const struct ps_error *e, struct ps_slices *reply)
 {
     struct visitor *v = arg;
-    ps_rope_move(&v->reply, reply);
+    ps_slices_move(&v->reply, reply);
     psc__waiter_wake(&v->waiter, e);
 }
 
@@ -34,7 +34,7 @@ static enum ps_code ask(struct psc_client *c, struct psc__call_spec *spec, const
         code = psc__call_decode(&c->tasks[spec->task], reply_type, &v.reply, reply, e);
     else if (e)
         *e = v.waiter.error;
-    ps_rope_clear(&v.reply);
+    ps_slices_clear(&v.reply);
     return code;
 }
 

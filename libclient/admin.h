@@ -7,7 +7,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "libclient/psclient.h"
 
 // As psc_connect, for calls that are made once: what an attempt to connect takes is bounded by options->timeout_ms.

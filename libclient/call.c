@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/wire/wire.h"
 
 struct psc__call {
     struct psc__later later;
@@ -24,7 +24,7 @@ struct psc__call {
     bool away;        // a reply or a timer will still come back to it
     bool over, told;  // its end is decided; done has run
     struct ps_error error;
-    struct ps_rope reply;
+    struct ps_slices reply;
     psc__call_fn done;
     void *arg;
     bool owns_arg;
@@ -38,7 +38,7 @@ static void call_free(struct psc__call *call)
     if (call->owns_arg && !call->told)
         free(call->arg);
     ps_slice_unref(call->message);
-    ps_rope_clear(&call->reply);
+    ps_slices_clear(&call->reply);
     free(call);
 }
 
@@ -147,14 +147,14 @@ static bool has_caller(int method)
            (method >= PARAMSERVER__V1__METHOD__ASSIGN_SUB && method <= PARAMSERVER__V1__METHOD__CLOCK);
 }
 
-static void call_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+static void call_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct psc__call *call = arg;
     struct psc_client *c = call->client;
     psc__lock(c);
     if (!call_landed(call)) {
         if (code == PS_OK) {
-            ps_rope_move(&call->reply, reply);
+            ps_slices_move(&call->reply, reply);
             call_finish(call, &(struct ps_error){.code = PS_OK});
         } else if (may_repeat(call, code)) {
             call_repeat(call, code);
@@ -167,7 +167,7 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
     psc__unlock(c);
 }
 
-static void add_caller(struct psc__call *call, struct ps_rope *request)
+static void add_caller(struct psc__call *call, struct ps_slices *request)
 {
     // Caller is field 1 of every request that has one, and the parts of a message may be joined on the wire: so the
     // rest is packed once, and each attempt brings what is known by then.
@@ -181,12 +181,12 @@ static void add_caller(struct psc__call *call, struct ps_rope *request)
 static void call_send(struct psc__call *call)
 {
     struct psc_client *c = call->client;
-    struct ps_rope request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_ROPE_EMPTY;
     if (has_caller(call->method))
         add_caller(call, &request);
-    ps_rope_add(&request, ps_slice_ref(call->message));
+    ps_slices_add(&request, ps_slice_ref(call->message));
     if (request.broken) {
-        ps_rope_clear(&request);
+        ps_slices_clear(&request);
         call_fail(call, PS_RESOURCE_EXHAUSTED, "no memory for a request");
         return;
     }
@@ -263,7 +263,7 @@ void psc__calls_free(struct psc_client *c)
 // ---- helpers ------------------------------------------------------------------------------------------------------
 
 enum ps_code psc__call_unpack(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
-                              const struct ps_rope *reply, ProtobufCMessage **m, struct ps_rope *payload,
+                              const struct ps_slices *reply, ProtobufCMessage **m, struct ps_slices *payload,
                               struct ps_error *e)
 {
     enum ps_code code = reply->broken ? ps_no_memory(e, "an answer") : ps_msg_unpack(type, reply, m, payload, e);
@@ -276,11 +276,11 @@ enum ps_code psc__call_unpack(const struct psc__task *t, const ProtobufCMessageD
 }
 
 enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
-                              const struct ps_rope *reply, ProtobufCMessage **m, struct ps_error *e)
+                              const struct ps_slices *reply, ProtobufCMessage **m, struct ps_error *e)
 {
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     enum ps_code code = psc__call_unpack(t, type, reply, m, &payload, e);
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
     return code;
 }
 

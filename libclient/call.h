@@ -12,7 +12,7 @@
 enum { PSC__NO_LIMIT = -1, PSC__TRY_MS = 30000 };
 
 // Runs once, without the lock. reply is cleared by the caller.
-typedef void (*psc__call_fn)(void *arg, const struct ps_error *e, struct ps_rope *reply);
+typedef void (*psc__call_fn)(void *arg, const struct ps_error *e, struct ps_slices *reply);
 
 struct psc__call_spec {
     uint32_t task;
@@ -35,17 +35,17 @@ void psc__calls_free(struct psc_client *c);  // after the world's shutdown: thos
 
 // Decodes a reply to be freed with ps_msg_free(); INTERNAL, which names the task, or RESOURCE_EXHAUSTED.
 enum ps_code psc__call_unpack(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
-                              const struct ps_rope *reply, ProtobufCMessage **m, struct ps_rope *payload,
+                              const struct ps_slices *reply, ProtobufCMessage **m, struct ps_slices *payload,
                               struct ps_error *e);
 enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
-                              const struct ps_rope *reply, ProtobufCMessage **m, struct ps_error *e);
+                              const struct ps_slices *reply, ProtobufCMessage **m, struct ps_error *e);
 // Locked. ABORTED: the task has another generation than it had, which has ended the client.
 enum ps_code psc__call_check(struct psc__task *t, uint64_t generation, struct ps_error *e);
 
 // Locked. One more heartbeat, which done learns the end of; RESOURCE_EXHAUSTED: as psc__call.
 enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool owns_arg, struct ps_error *e);
 // Locked. Takes what a heartbeat was answered with, unless what is known of the members is newer.
-enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e);
+enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e);
 
 // 50 ms, doubling with each attempt to 1 s, give or take half of it.
 uint64_t psc__backoff(struct psc_client *c, uint32_t attempt);

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/cluster/cluster.h"
 #include "libclient/call.h"
-#include "libclient/cluster.h"
 #include "libclient/op.h"
 
 enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10, STOP_LOOK_MS = 200 };

@@ -21,7 +21,7 @@
 #include <signal.h>
 #include <sys/queue.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "libclient/layout.h"
 #include "libclient/psclient.h"
 #include "libclient/queue.h"

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "libclient/psclient.h"
 
 _Static_assert(sizeof(struct ps_error) == sizeof(psc_error), "psc_error is ps_error under its public name");

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/dtype.h"
-#include "common/placement.h"
-#include "common/rule.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/math/rule.h"
+#include "common/plan/placement.h"
+#include "common/wire/dtype.h"
+#include "common/wire/wire.h"
 #include "libclient/call.h"
 
 // ---- planning -----------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ static void check_resumed(struct declaring *d)
 
 static void declare_at(struct part *p);
 
-static enum ps_code read_part(struct part *p, const struct ps_rope *reply, struct ps_error *e)
+static enum ps_code read_part(struct part *p, const struct ps_slices *reply, struct ps_error *e)
 {
     struct psc__task *t = &p->of->client->tasks[p->task];
     ProtobufCMessage *m;
@@ -343,7 +343,7 @@ static void part_ended(struct part *p, const struct ps_error *e)
         declare_at(&d->parts[0]);
 }
 
-static void part_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+static void part_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct part *p = arg;
     struct ps_error e = *error;
@@ -481,7 +481,7 @@ static enum ps_code read_layout(const struct psc_client *c, const Paramserver__V
     return e->code;
 }
 
-static enum ps_code read_description(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
+static enum ps_code read_description(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
     struct psc__layout *layout = NULL;
@@ -502,7 +502,7 @@ static enum ps_code read_description(struct psc_client *c, const struct ps_rope 
     return e->code;
 }
 
-static void described(void *arg, const struct ps_error *error, struct ps_rope *reply)
+static void described(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct attaching *a = arg;
     struct ps_error e = *error;

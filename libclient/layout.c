@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/dtype.h"
-#include "common/hash.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/base/hash.h"
+#include "common/wire/dtype.h"
+#include "common/wire/wire.h"
 
 // ---- names --------------------------------------------------------------------------------------------------------
 

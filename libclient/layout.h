@@ -4,8 +4,8 @@
 #ifndef PSC_LAYOUT_H
 #define PSC_LAYOUT_H
 
-#include "common/error.h"
-#include "common/placement.h"
+#include "common/base/error.h"
+#include "common/plan/placement.h"
 #include "libclient/psclient.h"
 
 struct psc__partition {

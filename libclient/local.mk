@@ -4,7 +4,7 @@ libpscore_la_SOURCES = \
 	libclient/admin.c libclient/admin.h \
 	libclient/call.c libclient/call.h \
 	libclient/client.c libclient/client.h \
-	libclient/cluster.c libclient/cluster.h \
+	common/cluster/cluster.c common/cluster/cluster.h \
 	libclient/convert.h \
 	libclient/declare.c \
 	libclient/layout.c libclient/layout.h \
@@ -12,7 +12,7 @@ libpscore_la_SOURCES = \
 	libclient/op.c libclient/op.h libclient/op_cut.c libclient/op_string.c libclient/op_wire.c \
 	libclient/queue.c libclient/queue.h \
 	libclient/reduce.c \
-	libclient/tf_config.c \
+	common/cluster/tf_config.c \
 	libclient/transport.h \
 	libclient/visit.c \
 	libclient/wait.c libclient/wait.h \

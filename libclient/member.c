@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/wire/wire.h"
 #include "libclient/call.h"
 #include "libclient/convert.h"
 #include "libclient/op.h"
@@ -44,7 +44,7 @@ static bool is_final(enum ps_code code)
            code != PS_CANCELLED;
 }
 
-enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
+enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
     if (psc__call_decode(&c->tasks[0], &paramserver__v1__heartbeat_reply__descriptor, reply, &m, e) != PS_OK)
@@ -73,7 +73,7 @@ static void beat_ended(struct psc_client *c, const struct ps_error *e)
         psc__after(c, c->member.heartbeat_ns, beat, c);
 }
 
-static void beat_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+static void beat_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct psc_client *c = arg;
     struct ps_error e = *error;
@@ -136,7 +136,7 @@ static void join_end(struct join *j, const struct ps_error *e)
     free(j);
 }
 
-static enum ps_code read_join(struct psc_client *c, const struct ps_rope *reply, struct ps_error *e)
+static enum ps_code read_join(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
     if (psc__call_decode(&c->tasks[0], &paramserver__v1__join_reply__descriptor, reply, &m, e) != PS_OK)
@@ -171,7 +171,7 @@ static void join_failed(struct join *j, struct ps_error *e)
     join_end(j, e);
 }
 
-static void join_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+static void join_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct join *j = arg;
     struct ps_error e = *error;
@@ -230,7 +230,7 @@ static enum ps_code probes_error(const struct join *j, struct ps_error *e)
     return ps_fail(e, PS_UNAVAILABLE, "no answer within %.1f s from %s", (double)j->client->timeout_ns / 1e9, names);
 }
 
-static enum ps_code read_probe(struct psc__task *t, const struct ps_rope *reply, struct ps_error *e)
+static enum ps_code read_probe(struct psc__task *t, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
     if (psc__call_decode(t, &paramserver__v1__status_reply__descriptor, reply, &m, e) != PS_OK)
@@ -257,7 +257,7 @@ static void probes_end(struct join *j)
         join_end(j, &e);
 }
 
-static void probe_answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+static void probe_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct probe *p = arg;
     struct join *j = p->join;

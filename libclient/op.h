@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 
-#include "common/slice.h"
+#include "common/wire/slice.h"
 #include "libclient/client.h"
 
 enum {
@@ -134,7 +134,7 @@ const struct psc__variable *psc__op_variable(const struct psc_op *op, const stru
 // ---- for queue.c --------------------------------------------------------------------------------------------------
 
 // Where there is no memory for it *to is broken.
-void psc__op_pack(struct psc_op *op, const struct psc__request *r, struct ps_rope *to);
+void psc__op_pack(struct psc_op *op, const struct psc__request *r, struct ps_slices *to);
 int psc__op_method(const struct psc_op *op);
 uint32_t psc__op_timeout_ms(const struct psc_op *op);
 uint64_t psc__op_deadline(const struct psc_op *op);
@@ -144,7 +144,7 @@ uint64_t psc__op_sequence(const struct psc_op *op);
 void psc__op_hold(struct psc_op *op);
 void psc__op_unhold(struct psc_op *op);
 // Without the lock: checks a reply and copies what it brought. On failure the answer is empty.
-enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__request *r, const struct ps_rope *reply,
+enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__request *r, const struct ps_slices *reply,
                                 struct psc__answer *a, struct ps_error *e);
 void psc__answer_free(struct psc__answer *a);
 // Takes the answer's numbers; a read's stay with r until it has all of them. True: it goes on, r knows where.

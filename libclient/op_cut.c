@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/alloc.h"
-#include "common/dtype.h"
+#include "common/base/alloc.h"
+#include "common/wire/dtype.h"
 #include "libclient/op.h"
 
 // A tensor, checked.

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/dtype.h"
+#include "common/base/alloc.h"
+#include "common/wire/dtype.h"
 #include "libclient/op.h"
 
 void psc_strings_free(psc_string *strings, uint64_t count)

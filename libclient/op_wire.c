@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/dtype.h"
+#include "common/base/alloc.h"
+#include "common/wire/dtype.h"
 #include "libclient/call.h"
 #include "libclient/op.h"
 
@@ -68,14 +68,14 @@ static Paramserver__V1__Tensor **pack_tensors(struct psc_op *op, const struct ps
 }
 
 static void pack_update(struct psc_op *op, const struct psc__request *r, Paramserver__V1__Caller *caller,
-                        Paramserver__V1__Tensor **tensors, struct ps_rope *to)
+                        Paramserver__V1__Tensor **tensors, struct ps_slices *to)
 {
     Paramserver__V1__UpdateRequest m = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     for (uint32_t i = r->first_piece; i != PSC__NO_PIECE; i = op->pieces[i].next) {
         const struct psc__piece *piece = &op->pieces[i];
         psc__op_hold(op);
-        ps_rope_add(&payload, (struct ps_slice){piece->data, piece->bytes, &op->memory});
+        ps_slices_add(&payload, (struct ps_slice){piece->data, piece->bytes, &op->memory});
     }
     m.caller = caller;
     m.n_tensors = r->n_pieces;
@@ -89,7 +89,7 @@ static void pack_update(struct psc_op *op, const struct psc__request *r, Paramse
 }
 
 static void pack_read(struct psc_op *op, const struct psc__request *r, Paramserver__V1__Caller *caller,
-                      Paramserver__V1__Tensor **tensors, struct ps_rope *to)
+                      Paramserver__V1__Tensor **tensors, struct ps_slices *to)
 {
     Paramserver__V1__ReadRequest m = PARAMSERVER__V1__READ_REQUEST__INIT;
     m.caller = caller;
@@ -102,7 +102,7 @@ static void pack_read(struct psc_op *op, const struct psc__request *r, Paramserv
     ps_msg_pack(&m.base, NULL, to);
 }
 
-void psc__op_pack(struct psc_op *op, const struct psc__request *r, struct ps_rope *to)
+void psc__op_pack(struct psc_op *op, const struct psc__request *r, struct ps_slices *to)
 {
     Paramserver__V1__Caller caller;
     Paramserver__V1__Tensor **tensors = pack_tensors(op, r);
@@ -172,7 +172,7 @@ static void skip_unchanged(const struct psc_op *op, struct psc__place *p, const 
 
 // A tensor's bytes in the payload. Numbers are copied from there, strings by way of `text`.
 struct source {
-    const struct ps_rope *payload;
+    const struct ps_slices *payload;
     size_t at;                             // numbers
     uint8_t *text;                         // strings: all bytes of the tensor
     const uint8_t *lengths, *bytes, *end;  // in text
@@ -188,7 +188,7 @@ static enum ps_code source_open(struct source *s, const Paramserver__V1__Tensor 
     s->text = ps_try_alloc(bytes);
     if (!s->text)
         return ps_no_memory(e, "strings");
-    ps_rope_copy_out(s->payload, s->at, bytes, s->text);
+    ps_slices_copy_out(s->payload, s->at, bytes, s->text);
     s->lengths = s->text;
     s->bytes = s->text + t->count * PS_STRING_LENGTH;
     s->end = s->text + bytes;
@@ -206,14 +206,14 @@ static enum ps_code source_take(struct source *s, const struct psc_op *op, const
         return psc__strings_take(piece->strings + p->at, n, lengths, &s->bytes, s->end, e);
     }
     uint32_t elem_size = psc__op_variable(op, piece)->elem_size;
-    ps_rope_copy_out(s->payload, s->at, n * elem_size, piece->into + p->at * elem_size);
+    ps_slices_copy_out(s->payload, s->at, n * elem_size, piece->into + p->at * elem_size);
     s->at += n * elem_size;
     return PS_OK;
 }
 
 // Moves *p and *at (in the payload) past t.
 static enum ps_code copy_tensor(const struct psc_op *op, const Paramserver__V1__Tensor *t, struct psc__place *p,
-                                const struct ps_rope *payload, size_t *at, struct ps_error *e)
+                                const struct ps_slices *payload, size_t *at, struct ps_error *e)
 {
     struct source s = {.payload = payload, .at = *at};
     enum ps_code code = PS_OK;
@@ -252,7 +252,7 @@ static bool same_place(struct psc__place a, struct psc__place b)
 }
 
 static enum ps_code copy_payload(const struct psc_op *op, const struct psc__request *r, struct psc__answer *a,
-                                 const struct ps_rope *payload, struct ps_error *e)
+                                 const struct ps_slices *payload, struct ps_error *e)
 {
     struct psc__place p = r->place;
     size_t at = 0;
@@ -319,7 +319,7 @@ static const struct reply_kind *kind_of(const struct psc_op *op)
     return op->method == PARAMSERVER__V1__METHOD__PUSH_PULL ? &push_pull_kind : &update_kind;
 }
 
-static enum ps_code read_parts(const struct psc_op *op, const struct psc__request *r, const struct ps_rope *payload,
+static enum ps_code read_parts(const struct psc_op *op, const struct psc__request *r, const struct ps_slices *payload,
                                struct psc__answer *a, struct ps_error *e)
 {
     const struct reply_kind *kind = kind_of(op);
@@ -331,10 +331,10 @@ static enum ps_code read_parts(const struct psc_op *op, const struct psc__reques
     return kind->values ? copy_payload(op, r, a, payload, e) : PS_OK;
 }
 
-enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__request *r, const struct ps_rope *reply,
+enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__request *r, const struct ps_slices *reply,
                                 struct psc__answer *a, struct ps_error *e)
 {
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     *a = (struct psc__answer){0};
     enum ps_code code = psc__call_unpack(r->task, kind_of(op)->type, reply, &a->message, &payload, e);
     if (code == PS_OK) {
@@ -344,7 +344,7 @@ enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__reque
             psc__answer_free(a);
         }
     }
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
     return code == PS_OK ? code : ps_error_prefix(e, "%s", psc__method_name(op->method));
 }
 

@@ -7,7 +7,7 @@
 #include "libclient/client.h"
 #include "libclient/op.h"
 
-static void request_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *reply);
+static void request_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
 
 void psc__queue_init(struct psc__queue *q)
 {
@@ -76,11 +76,11 @@ static void fly(struct psc__request *r)
 static void request_send(struct psc__request *r)
 {
     struct psc_client *c = r->task->client;
-    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_ROPE_EMPTY;
     struct ps_error e;
     psc__op_pack(r->op, r, &message);
     if (message.broken) {
-        ps_rope_clear(&message);
+        ps_slices_clear(&message);
         ps_fail(&e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a request of %zu bytes to " PSC__TASK,
                 psc__method_name(psc__op_method(r->op)), r->bytes, PSC__TASK_ARGS(r->task));
         psc__op_fail(r->op, &e);
@@ -222,7 +222,7 @@ static void answered(const struct psc__request *r)
 }
 
 // Called with the lock held and returns with it held; lets go of it in between, while bytes are copied.
-static void request_accept(struct psc__request *r, const struct ps_rope *reply)
+static void request_accept(struct psc__request *r, const struct ps_slices *reply)
 {
     struct psc_op *op = r->op;
     struct psc_client *c = r->task->client;
@@ -279,7 +279,7 @@ static void request_failed(struct psc__request *r, enum ps_code code, const char
     }
 }
 
-static void request_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+static void request_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct psc__request *r = arg;
     struct psc__task *t = r->task;

@@ -31,7 +31,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 struct psc_client;
 struct psc_op;

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/dtype.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/wire/dtype.h"
+#include "common/wire/wire.h"
 #include "libclient/call.h"
 #include "libclient/op.h"
 
@@ -45,7 +45,7 @@ struct meeting {
 struct kind {
     const char *name;
     void (*bring)(const struct meeting *m, Paramserver__V1__ReduceRequest *r);
-    enum ps_code (*take)(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_rope *payload,
+    enum ps_code (*take)(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_slices *payload,
                          struct ps_error *e);
     void (*hand_over)(struct meeting *m);
 };
@@ -106,15 +106,15 @@ static void bring_piece(const struct meeting *m, Paramserver__V1__ReduceRequest 
     r->payload = (ProtobufCBinaryData){n, n ? m->data + first : NULL};
 }
 
-static enum ps_code take_piece(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_rope *payload,
-                               struct ps_error *e)
+static enum ps_code take_piece(struct meeting *m, const Paramserver__V1__ReduceReply *r,
+                               const struct ps_slices *payload, struct ps_error *e)
 {
     (void)r;
     uint64_t first, n = piece_at(m, m->bytes, &first);
     if (payload->len != n)
         return ps_fail(e, m->op == PARAMSERVER__V1__REDUCE_OP__BROADCAST ? PS_INVALID_ARGUMENT : PS_INTERNAL,
                        "%" PRIu64 " bytes were expected here, %zu came", n, payload->len);
-    ps_rope_copy_out(payload, 0, n, n ? m->data + first : NULL);
+    ps_slices_copy_out(payload, 0, n, n ? m->data + first : NULL);
     return PS_OK;
 }
 
@@ -152,7 +152,7 @@ static void bring_size_or_piece(const struct meeting *m, Paramserver__V1__Reduce
     r->payload = (ProtobufCBinaryData){sizeof m->bytes, (uint8_t *)&m->bytes};
 }
 
-static enum ps_code take_sizes(struct meeting *m, const struct ps_rope *payload, struct ps_error *e)
+static enum ps_code take_sizes(struct meeting *m, const struct ps_slices *payload, struct ps_error *e)
 {
     uint64_t most = 0;
     if (payload->len != m->n_ranks * sizeof *m->theirs)
@@ -162,7 +162,7 @@ static enum ps_code take_sizes(struct meeting *m, const struct ps_rope *payload,
     m->offsets = ps_try_alloc_array(m->n_ranks, sizeof *m->offsets);
     if (!m->theirs || !m->offsets)
         return ps_no_memory(e, "the sizes");
-    ps_rope_copy_out(payload, 0, payload->len, m->theirs);
+    ps_slices_copy_out(payload, 0, payload->len, m->theirs);
     for (size_t i = 0; i < m->n_ranks; i++) {
         m->offsets[i] = m->all_bytes;
         if (m->theirs[i] > INT64_MAX || __builtin_add_overflow(m->all_bytes, m->theirs[i], &m->all_bytes))
@@ -178,7 +178,7 @@ static enum ps_code take_sizes(struct meeting *m, const struct ps_rope *payload,
     return PS_OK;
 }
 
-static enum ps_code take_all(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_rope *payload,
+static enum ps_code take_all(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_slices *payload,
                              struct ps_error *e)
 {
     size_t at = 0;
@@ -192,7 +192,7 @@ static enum ps_code take_all(struct meeting *m, const Paramserver__V1__ReduceRep
             return ps_fail(e, PS_INTERNAL,
                            "answered with %" PRIu64 " bytes of worker %u and %zu in all; expected %" PRIu64,
                            r->counts[i], m->ranks[i], payload->len, n);
-        ps_rope_copy_out(payload, at, n, m->all + m->offsets[i] + first);
+        ps_slices_copy_out(payload, at, n, m->all + m->offsets[i] + first);
         at += n;
     }
     return PS_OK;
@@ -234,11 +234,11 @@ static void meeting_end(struct meeting *m, struct ps_error *e)
     meeting_free(m);
 }
 
-static enum ps_code take_reply(struct meeting *m, const struct ps_rope *reply, struct ps_error *e)
+static enum ps_code take_reply(struct meeting *m, const struct ps_slices *reply, struct ps_error *e)
 {
     struct psc__task *control = &m->client->tasks[0];
     ProtobufCMessage *message;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     if (psc__call_unpack(control, &paramserver__v1__reduce_reply__descriptor, reply, &message, &payload, e) != PS_OK)
         return e->code;
     const Paramserver__V1__ReduceReply *r = (Paramserver__V1__ReduceReply *)message;
@@ -249,12 +249,12 @@ static enum ps_code take_reply(struct meeting *m, const struct ps_rope *reply, s
         ps_no_memory(e, "an answer");
     if (e->code == PS_OK && check_ranks(m, r, e) == PS_OK)
         m->kind->take(m, r, &payload, e);
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
     ps_msg_free(message);
     return e->code;
 }
 
-static void met(void *arg, const struct ps_error *error, struct ps_rope *reply)
+static void met(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct meeting *m = arg;
     struct ps_error e = *error;

@@ -5,12 +5,12 @@
 #ifndef PSC_TRANSPORT_H
 #define PSC_TRANSPORT_H
 
-#include "common/error.h"
-#include "common/slice.h"
+#include "common/base/error.h"
+#include "common/wire/slice.h"
 
 // Runs exactly once per call. reply is cleared by the caller of this function after it returns; move what is kept.
 // Codes the transport makes itself: UNAVAILABLE (not connected, connection lost), DEADLINE_EXCEEDED.
-typedef void (*psc_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_rope *reply);
+typedef void (*psc_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
 
 struct psc_world {
     void *ctx;
@@ -20,8 +20,8 @@ struct psc_world {
     // returns control to a caller that holds its locks: it is never run from inside call. The request's slices are the
     // user's memory: the transport drops its references when it has done with reading them, holding no lock, and an
     // operation does not end before that.
-    void (*call)(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request, psc_reply_fn reply,
-                 void *arg);
+    void (*call)(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
+                 psc_reply_fn reply, void *arg);
     uint64_t (*now)(void *ctx);  // ns
     // Runs fn once after delay; never from inside. May be called with locks held, as call may.
     void (*after)(void *ctx, uint64_t delay_ns, void (*fn)(void *arg), void *arg);

@@ -2,9 +2,9 @@
 // Calls at the control task that wait for other workers: barrier, lease, clock; and the last one, leave.
 #include <stdlib.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/wire/wire.h"
 #include "libclient/call.h"
 
 enum { LEAVE_TIMEOUT_MS = 2000 };
@@ -27,7 +27,7 @@ struct kind {
     void (*take)(const struct visit *v, const ProtobufCMessage *m);  // likewise
 };
 
-static void members_heard(void *arg, const struct ps_error *error, struct ps_rope *reply)
+static void members_heard(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct visit *v = arg;
     struct ps_error e = *error;
@@ -49,7 +49,7 @@ static bool asks_for_members(struct visit *v, uint64_t epoch)
     return asks;
 }
 
-static void answered(void *arg, const struct ps_error *error, struct ps_rope *reply)
+static void answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct visit *v = arg;
     struct psc__task *control = &v->client->tasks[0];

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 struct psc__waiter {
     pthread_mutex_t lock;

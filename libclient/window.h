@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 struct psc__seat {
     TAILQ_ENTRY(psc__seat) link;

@@ -1,29 +1,29 @@
 # libpsdcore: the parameter server without its network; nothing in it knows gRPC.
 noinst_LTLIBRARIES += libpsdcore.la
 libpsdcore_la_SOURCES = \
-	psd/call.c psd/call.h \
-	psd/clients.c \
-	psd/clock.c \
-	psd/control.c psd/control.h \
-	psd/core.c psd/core.h \
-	psd/draft.c psd/draft.h \
-	psd/hyper.c psd/hyper.h \
-	psd/lease.c psd/meeting.c psd/member.c \
-	psd/norms.c psd/norms.h \
-	psd/roster.c \
-	psd/round.c psd/round.h \
-	psd/service.h psd/service_admin.c psd/service_data.c psd/service_declare.c psd/service_read.c \
-	psd/shard.c psd/shard.h \
-	psd/staging.c psd/staging.h \
-	psd/storage.c psd/storage.h \
-	psd/step.c psd/step.h \
-	psd/update.c psd/update.h \
-	psd/waits.c psd/waits.h
+	psd/call/call.c psd/call/call.h \
+	psd/job/clients.c \
+	psd/control/ssp.c \
+	psd/control/control.c psd/control/control.h \
+	psd/service/dispatch.c psd/service/core.h \
+	psd/service/reply.c psd/service/reply.h \
+	psd/control/hyper.c psd/control/hyper.h \
+	psd/control/lease.c psd/control/collective.c psd/control/member.c \
+	psd/sync/norm.c psd/sync/norm.h \
+	psd/control/view.c \
+	psd/sync/round.c psd/sync/round.h \
+	psd/service/service.h psd/service/admin.c psd/service/update.c psd/service/declare.c psd/service/read.c \
+	psd/job/shard.c psd/job/shard.h \
+	psd/job/staging.c psd/job/staging.h \
+	psd/store/storage.c psd/store/storage.h \
+	psd/job/step.c psd/job/step.h \
+	psd/job/apply.c psd/job/apply.h \
+	psd/service/waits.c psd/service/waits.h
 libpsdcore_la_LIBADD = libcommon.la libpsdnumbers.la
 
 # Vectorised, as the update rules are.
 noinst_LTLIBRARIES += libpsdnumbers.la
-libpsdnumbers_la_SOURCES = psd/numbers.c psd/numbers.h
+libpsdnumbers_la_SOURCES = psd/store/numbers.c psd/store/numbers.h
 libpsdnumbers_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS)
 
 include psd/rpc/local.mk

@@ -8,16 +8,16 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/hash.h"
-#include "common/log.h"
-#include "common/memory.h"
-#include "common/notify.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/base/notify.h"
+#include "common/plan/cost.h"
 #include "config.h"
-#include "psd/core.h"
 #include "psd/options.h"
 #include "psd/rpc/rpc.h"
+#include "psd/service/core.h"
 
 enum { TICK_MS = 50 };
 

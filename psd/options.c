@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "config.h"
 #include "libclient/psclient.h"
 

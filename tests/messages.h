@@ -6,18 +6,18 @@
 
 #include <string.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
 // A payload of n equal numbers; broken: no memory.
-static inline struct ps_rope floats(size_t n, float value)
+static inline struct ps_slices floats(size_t n, float value)
 {
-    struct ps_rope r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_ROPE_EMPTY;
     uint8_t *data;
     struct ps_slice s = ps_slice_new(n * sizeof(float), &data);
     for (size_t i = 0; data && i < n; i++)
         ((float *)data)[i] = value;
-    ps_rope_add(&r, s);
+    ps_slices_add(&r, s);
     r.broken |= !data;
     return r;
 }

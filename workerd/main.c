@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/job.h"
-#include "common/log.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/job/job.h"
 #include "config.h"
 #include "libclient/psclient.h"
 #include "workerd/job/loop.h"

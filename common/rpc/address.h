@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 // False: a unix socket's path that is longer than one may be, of which the core would complain on stderr in its own way.
 bool ps_address_fits(const char *address);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 
 // Up to here copying a slice is cheaper than what the core does for each one: a reference count, an entry of its
 // slice buffers, one of writev's.
@@ -82,8 +82,8 @@ static void received_free(struct ps_owner *o)
     free(r);
 }
 
-bool ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer, void (*freed)(void *arg, size_t bytes),
-                         void *arg)
+bool ps_slices_from_buffer(struct ps_slices *out, grpc_byte_buffer *buffer, void (*freed)(void *arg, size_t bytes),
+                           void *arg)
 {
     grpc_slice_buffer *slices = &buffer->data.raw.slice_buffer;
     struct received *r = ps_try_alloc(sizeof *r);
@@ -97,14 +97,14 @@ bool ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer, void (*f
     for (size_t i = 0; i < slices->count; i++) {
         grpc_slice *s = &slices->slices[i];  // where it is: short ones hold their bytes themselves
         struct ps_slice part = {GRPC_SLICE_START_PTR(*s), GRPC_SLICE_LENGTH(*s), &r->owner};
-        ps_rope_add(out, ps_slice_ref(part));
+        ps_slices_add(out, ps_slice_ref(part));
     }
     bool whole = !out->broken;
     if (whole) {
         r->freed = freed;
         r->arg = arg;
     } else {
-        ps_rope_clear(out);
+        ps_slices_clear(out);
     }
     ps_owner_unref(&r->owner);
     return whole;
@@ -177,7 +177,7 @@ bool ps_loans_settle(struct ps_loans *loans)
     return settled;
 }
 
-grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in, struct ps_loans *loans)
+grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loans)
 {
     grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(NULL, 0);
     bool ok = !in->broken;

@@ -8,8 +8,8 @@
 
 #include <grpc/byte_buffer.h>
 
-#include "common/slice.h"
-#include "common/wire.h"
+#include "common/wire/slice.h"
+#include "common/wire/wire.h"
 
 // What waits for the stream goes into one message up to here, but always at least one record. Larger ones gain nothing
 // and would leave the cache between the socket's copy and the update rule.
@@ -20,8 +20,8 @@ enum { PS_RECORD_OVERHEAD = 48, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEA
 
 // Appends the buffer's bytes to *out; takes over the buffer, which lives until the last of its slices is dropped; then
 // freed (may be NULL) is told, on any thread, with any lock held. False: no memory; the buffer is gone, freed not told.
-bool ps_rope_from_buffer(struct ps_rope *out, grpc_byte_buffer *buffer, void (*freed)(void *arg, size_t bytes),
-                         void *arg);
+bool ps_slices_from_buffer(struct ps_slices *out, grpc_byte_buffer *buffer, void (*freed)(void *arg, size_t bytes),
+                           void *arg);
 
 // Slices that the core has references on. It may hold them longer than the calls they were sent with, and drop them on
 // a thread of its own.
@@ -32,7 +32,7 @@ struct ps_loans {
 
 // A byte buffer that holds references on the large slices of *in, counted in *loans, and copies of the small ones.
 // *in becomes empty. NULL: no memory, or *in was broken.
-grpc_byte_buffer *ps_rope_to_buffer(struct ps_rope *in, struct ps_loans *loans);
+grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loans);
 // Waits until the core has dropped all; what they were sent on must be closed. False: it still holds some (of a unix
 // socket whose other end neither reads nor closes). Their owners are then never told, and *loans must live on.
 bool ps_loans_settle(struct ps_loans *loans);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/rpc/address.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
@@ -46,7 +46,7 @@ void ps__pending_free(struct ps__pending *p)
 {
     if (!p)
         return;
-    ps_rope_clear(&p->request);
+    ps_slices_clear(&p->request);
     free(p->text);
     free(p);
 }
@@ -62,7 +62,7 @@ void ps__pending_end_later(struct ps_client *c, struct ps__pending *p, enum ps_c
 }
 
 void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
-                    struct ps_rope *request, ps_reply_fn reply, void *arg)
+                    struct ps_slices *request, ps_reply_fn reply, void *arg)
 {
     struct ps__peer *peer = &c->peers[task];
     struct ps__pending *p = ps_alloc(sizeof *p);
@@ -71,7 +71,7 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
     p->arg = arg;
     p->method = method;
     p->timeout_ms = timeout_ms;
-    ps_rope_move(&p->request, request);
+    ps_slices_move(&p->request, request);
 
     ps_releases_begin(&releases);
     if (p->request.len > PS_BODY_MAX)
@@ -169,7 +169,7 @@ static bool tell_ended(struct ps_client *c)
 {
     struct ps__pendings ended = TAILQ_HEAD_INITIALIZER(ended);
     struct ps_releases released = {0};
-    struct ps_rope none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_ROPE_EMPTY;
     struct ps__pending *p;
     pthread_mutex_lock(&c->lock);
     TAILQ_CONCAT(&ended, &c->ended, link);

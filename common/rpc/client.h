@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
-#include "common/slice.h"
+#include "common/base/error.h"
+#include "common/wire/slice.h"
 
 struct ps_client;
 
@@ -27,7 +27,7 @@ enum { PS_CLIENT_ATTEMPT_MS = 1000 };
 // Runs once per call. reply is empty unless code is PS_OK; what is not moved out of it is cleared afterwards. text: the
 // server's sentence, or what became of the connection; which task it was is the caller's to say. Codes made here:
 // UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED, INVALID_ARGUMENT (a request larger than a message may be).
-typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_rope *reply);
+typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
 
 // addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call. An attempt to
 // connect may take so long that a task that comes back is found within the next second; or attempt_ms, for who makes one
@@ -43,7 +43,7 @@ void ps_client_destroy(struct ps_client *c);  // stopped
 
 // request is moved. timeout_ms 0: none. stream: as a record, where the method may be one.
 void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
-                    struct ps_rope *request, ps_reply_fn reply, void *arg);
+                    struct ps_slices *request, ps_reply_fn reply, void *arg);
 
 // Runs fn after delay_ns, unless the client is stopped before.
 void ps_client_after(struct ps_client *c, uint64_t delay_ns, void (*fn)(void *arg), void *arg);

@@ -40,7 +40,7 @@ struct ps__pending {
     LIST_ENTRY(ps__pending) same_bucket;
     uint64_t id, deadline;
     bool queued;  // in to_send
-    struct ps_rope request;
+    struct ps_slices request;
     // Where it ended without the core:
     enum ps_code code;
     char *text;

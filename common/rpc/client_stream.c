@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
@@ -74,9 +74,9 @@ static struct ps__pending *find(struct ps__client_stream *st, uint64_t id)
     return NULL;
 }
 
-static void tell(struct ps__pending *p, enum ps_code code, const char *text, struct ps_rope *body)
+static void tell(struct ps__pending *p, enum ps_code code, const char *text, struct ps_slices *body)
 {
-    struct ps_rope none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_ROPE_EMPTY;
     p->reply(p->arg, code, text, code == PS_OK ? body : &none);
     ps__pending_free(p);
 }
@@ -95,9 +95,9 @@ static void tell_all(struct ps__pendings *list, enum ps_code code, const char *d
 // ---- sending ------------------------------------------------------------------------------------------------------
 
 // Locked. The next message, empty where there is none to be sent now; otherwise it has to go to send().
-static struct ps_rope take(struct ps__client_stream *st)
+static struct ps_slices take(struct ps__client_stream *st)
 {
-    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_ROPE_EMPTY;
     struct ps__pending *p;
     size_t n = 0, bytes = 0;
     if (!st->ready || st->sending || st->corked || st->over)
@@ -142,11 +142,11 @@ static void start(struct ps__client_stream *st, const grpc_op *ops, size_t n, st
         stream_unref(st);  // the client is closed: everything has been told
 }
 
-static void send(struct ps__client_stream *st, struct ps_rope *message)
+static void send(struct ps__client_stream *st, struct ps_slices *message)
 {
     if (message->len == 0)
         return;
-    st->outgoing = ps_rope_to_buffer(message, &st->peer->client->loans);
+    st->outgoing = ps_slices_to_buffer(message, &st->peer->client->loans);
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
     start(st, &op, 1, &st->sent);
 }
@@ -160,7 +160,7 @@ static void on_sent(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&c->lock);
     st->sending = false;
     st->over |= !ok;
-    struct ps_rope message = take(st);
+    struct ps_slices message = take(st);
     pthread_mutex_unlock(&c->lock);
     send(st, &message);
     stream_unref(st);
@@ -174,7 +174,7 @@ static void start_receive(struct ps__client_stream *st)
     start(st, &op, 1, &st->received);
 }
 
-static enum ps_code tell_replies(struct ps__client_stream *st, const struct ps_rope *message, struct ps_error *e)
+static enum ps_code tell_replies(struct ps__client_stream *st, const struct ps_slices *message, struct ps_error *e)
 {
     struct ps_client *c = st->peer->client;
     for (size_t offset = 0; offset < message->len;) {
@@ -191,7 +191,7 @@ static enum ps_code tell_replies(struct ps__client_stream *st, const struct ps_r
         pthread_mutex_unlock(&c->lock);
         if (p)
             tell(p, (enum ps_code)r.code, r.error, &r.body);
-        ps_rope_clear(&r.body);
+        ps_slices_clear(&r.body);
     }
     return PS_OK;
 }
@@ -201,10 +201,10 @@ static void on_received(struct ps_event *ev, bool ok)
     (void)ok;
     struct ps__client_stream *st = PS_CONTAINER(ev, struct ps__client_stream, received);
     struct ps_client *c = st->peer->client;
-    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_ROPE_EMPTY;
     struct ps_error e;
     if (st->incoming) {
-        ps_rope_from_buffer(&message, st->incoming, NULL, NULL);
+        ps_slices_from_buffer(&message, st->incoming, NULL, NULL);
         st->incoming = NULL;
         start_receive(st);
 
@@ -213,7 +213,7 @@ static void on_received(struct ps_event *ev, bool ok)
         pthread_mutex_unlock(&c->lock);
         if (tell_replies(st, &message, &e))
             grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_INTERNAL, e.text, NULL);
-        ps_rope_clear(&message);
+        ps_slices_clear(&message);
         pthread_mutex_lock(&c->lock);
         st->corked = false;
         message = take(st);
@@ -352,7 +352,7 @@ static void open_stream(struct ps__client_stream *st)
     pthread_mutex_lock(&c->lock);
     st->ready = true;
     bool cancel = c->stopping;
-    struct ps_rope message = take(st);
+    struct ps_slices message = take(st);
     pthread_mutex_unlock(&c->lock);
     send(st, &message);
     if (cancel)
@@ -363,7 +363,7 @@ static void open_stream(struct ps__client_stream *st)
 void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
 {
     struct ps_client *c = peer->client;
-    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_ROPE_EMPTY;
     pthread_mutex_lock(&c->lock);
     if (c->stopping) {
         pthread_mutex_unlock(&c->lock);

@@ -2,8 +2,8 @@
 #include <grpc/support/alloc.h>
 #include <stdlib.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
@@ -60,7 +60,7 @@ static void on_done(struct ps_event *ev, bool ok)
     struct ps__unary *u = PS_CONTAINER(ev, struct ps__unary, done);
     struct ps_client *c = u->peer->client;
     struct ps__pending *p = u->pending;
-    struct ps_rope body = PS_ROPE_EMPTY;
+    struct ps_slices body = PS_ROPE_EMPTY;
     char *text = NULL;
     pthread_mutex_lock(&c->lock);
     TAILQ_REMOVE(&c->unaries, u, link);
@@ -73,11 +73,11 @@ static void on_done(struct ps_event *ev, bool ok)
         text = ps__call_text(p, code, details);
         gpr_free(details);
     } else if (u->reply) {
-        ps_rope_from_buffer(&body, u->reply, NULL, NULL);
+        ps_slices_from_buffer(&body, u->reply, NULL, NULL);
         u->reply = NULL;
     }
     p->reply(p->arg, code, text ? text : "", &body);
-    ps_rope_clear(&body);
+    ps_slices_clear(&body);
     free(text);
     ps__pending_free(p);
     unary_unref(u);
@@ -95,7 +95,7 @@ static struct ps__unary *unary_new(struct ps__peer *peer, struct ps__pending *p)
     u->done.fn = on_done;
     u->grpc = grpc_channel_create_call(peer->channel, NULL, 0, peer->client->cq.queue, path, NULL,
                                        ps_timespec(deadline), NULL);
-    u->request = ps_rope_to_buffer(&p->request, &peer->client->loans);
+    u->request = ps_slices_to_buffer(&p->request, &peer->client->loans);
     grpc_metadata_array_init(&u->initial);
     grpc_metadata_array_init(&u->trailing);
     u->details = grpc_empty_slice();

@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 
-#include "common/clock.h"
-#include "common/log.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 
 // For the life of the process: grpc_shutdown may wait 10 s for a poller of the core's own.
 static pthread_once_t once = PTHREAD_ONCE_INIT;

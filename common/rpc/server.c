@@ -9,14 +9,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/log.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/rpc/address.h"
 #include "common/rpc/buffer.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
@@ -32,10 +32,10 @@ void *ps__call_alloc(struct ps_server *s, size_t size)
     return c;
 }
 
-void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct ps__call *c = (struct ps__call *)call;
-    struct ps_rope none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_ROPE_EMPTY;
     body = body ? body : &none;
     if (code == PS_OK && body->broken) {
         code = PS_RESOURCE_EXHAUSTED;
@@ -45,7 +45,7 @@ void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, st
         text = "the reply is larger than a message may be";
     }
     if (code != PS_OK)
-        ps_rope_clear(body);
+        ps_slices_clear(body);
     c->reply(c, code, text ? text : "", body);
 }
 
@@ -106,12 +106,12 @@ static void on_freed(void *arg, size_t bytes)
     server_unref(s);
 }
 
-bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_rope *out)
+bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_slices *out)
 {
     size_t bytes = grpc_byte_buffer_length(buffer);
     atomic_fetch_add(&s->refs, 1);
     atomic_fetch_add(&s->room.requests, bytes);
-    bool ok = ps_rope_from_buffer(out, buffer, on_freed, s);
+    bool ok = ps_slices_from_buffer(out, buffer, on_freed, s);
     if (!ok)
         on_freed(s, bytes);
     return ok;

@@ -24,8 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
-#include "common/slice.h"
+#include "common/base/error.h"
+#include "common/wire/slice.h"
 
 enum {
     PS_STREAM_BYTES = 64 << 20,   // requests of a stream that are not answered; at most a quarter of the budget
@@ -44,10 +44,10 @@ struct ps_server;
 
 // A request. Belongs to the handler until ps_call_reply.
 struct ps_call {
-    int method;              // Method of the proto
-    uint64_t deadline;       // ns on ps_now's clock, when to answer at the latest; UINT64_MAX: none
-    struct ps_rope request;  // the message; to be moved or cleared at any time, cleared with the call at the latest
-    void *user;              // options.call_bytes, zeroed, aligned for anything
+    int method;                // Method of the proto
+    uint64_t deadline;         // ns on ps_now's clock, when to answer at the latest; UINT64_MAX: none
+    struct ps_slices request;  // the message; to be moved or cleared at any time, cleared with the call at the latest
+    void *user;                // options.call_bytes, zeroed, aligned for anything
 };
 
 // A method outside of the contract, of small messages that are answered at once.
@@ -60,7 +60,7 @@ struct ps_service_method {
     } kind;
     // Appends the message to *reply (empty). An error ends the call. By any of the server's threads, any number at once,
     // or by that of ps_server_changed; does not block.
-    enum ps_code (*answer)(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e);
+    enum ps_code (*answer)(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e);
     void *ctx;
 };
 
@@ -103,6 +103,6 @@ enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns);
 void ps_server_destroy(struct ps_server *s);  // stopped, not stuck
 
 // Answers. body is moved, or cleared unless code is PS_OK; may be NULL. text (may be NULL): one sentence.
-void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_rope *body);
+void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_slices *body);
 
 #endif

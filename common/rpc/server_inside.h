@@ -127,7 +127,7 @@ struct ps_server {
 struct ps__call {
     struct ps_call call;
     struct ps_server *server;
-    void (*reply)(struct ps__call *call, enum ps_code code, const char *text, struct ps_rope *body);
+    void (*reply)(struct ps__call *call, enum ps_code code, const char *text, struct ps_slices *body);
     size_t bytes;  // of a record's request; then of the answer
 };
 
@@ -176,7 +176,7 @@ void ps__server_leave(struct ps_server *s, struct ps__stream *stream);
 
 // A received message's rope, which is in the room until the last of its slices is dropped. Takes over the buffer.
 // False: no memory.
-bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_rope *out);
+bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_slices *out);
 // Ends a call of the core's for which there is no memory, with RESOURCE_EXHAUSTED.
 void ps__server_drop_call(grpc_call *grpc);
 

@@ -6,7 +6,7 @@
 // How large a message will be is not known before it is there, and once one has begun to arrive the core takes all of
 // it. So a receiver is charged what it brought last time. One that brings nothing for a while is idle: it goes on
 // receiving, and its charge is lifted.
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/server_inside.h"
 
 // Silence that lifts a charge.

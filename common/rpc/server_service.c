@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "common/rpc/server_inside.h"
 
 struct ps__served {
@@ -122,11 +122,11 @@ static void end(struct ps__served *c, enum ps_code code, const char *text)
     grpc_slice_unref(details);
 }
 
-static void send(struct ps__served *c, const struct ps_rope *reply)
+static void send(struct ps__served *c, const struct ps_slices *reply)
 {
     bool last = c->service->method->kind == PS_SERVICE_UNARY;
     grpc_slice body = grpc_slice_malloc(reply->len), none = grpc_empty_slice();
-    ps_rope_copy_out(reply, 0, reply->len, GRPC_SLICE_START_PTR(body));
+    ps_slices_copy_out(reply, 0, reply->len, GRPC_SLICE_START_PTR(body));
     c->outgoing = grpc_raw_byte_buffer_create(&body, 1);
     grpc_slice_unref(body);
     grpc_op ops[] = {
@@ -138,16 +138,16 @@ static void send(struct ps__served *c, const struct ps_rope *reply)
 
 // ---- work ---------------------------------------------------------------------------------------------------------
 
-static enum ps_code answer(struct ps__served *c, struct ps_rope *reply, struct ps_error *e)
+static enum ps_code answer(struct ps__served *c, struct ps_slices *reply, struct ps_error *e)
 {
     const struct ps_service_method *method = c->service->method;
     if (c->request_len > PS_SERVICE_REQUEST_MAX)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: a request of %zu bytes, at most %d are accepted", method->path,
                        c->request_len, PS_SERVICE_REQUEST_MAX);
-    struct ps_rope in = PS_ROPE_EMPTY;
-    ps_rope_add(&in, (struct ps_slice){GRPC_SLICE_START_PTR(c->request), GRPC_SLICE_LENGTH(c->request), NULL});
+    struct ps_slices in = PS_ROPE_EMPTY;
+    ps_slices_add(&in, (struct ps_slice){GRPC_SLICE_START_PTR(c->request), GRPC_SLICE_LENGTH(c->request), NULL});
     enum ps_code code = in.broken ? ps_no_memory(e, method->path) : method->answer(method->ctx, &in, reply, e);
-    ps_rope_clear(&in);
+    ps_slices_clear(&in);
     if (code == PS_OK && reply->broken)
         code = ps_no_memory(e, method->path);
     if (code == PS_OK && method->kind == PS_SERVICE_WATCH && reply->len > PS_WATCHED_MAX)
@@ -157,10 +157,10 @@ static enum ps_code answer(struct ps__served *c, struct ps_rope *reply, struct p
 }
 
 // Not what the watcher was sent last? Then it is about to be.
-static bool is_news(struct ps__served *c, const struct ps_rope *reply)
+static bool is_news(struct ps__served *c, const struct ps_slices *reply)
 {
     uint8_t now[PS_WATCHED_MAX];
-    ps_rope_copy_out(reply, 0, reply->len, now);
+    ps_slices_copy_out(reply, 0, reply->len, now);
     if (c->told && c->last_len == reply->len && memcmp(c->last, now, reply->len) == 0)
         return false;
     memcpy(c->last, now, reply->len);
@@ -179,7 +179,7 @@ static bool step(struct ps__served *c, const struct news *news)
     const struct ps_service_method *method = c->service->method;
     bool watched = method->kind == PS_SERVICE_WATCH;
     if (news->asked) {
-        struct ps_rope reply = PS_ROPE_EMPTY;
+        struct ps_slices reply = PS_ROPE_EMPTY;
         struct ps_error e;
         enum ps_code code = answer(c, &reply, &e);
         bool sends = code == PS_OK && (!watched || is_news(c, &reply));
@@ -187,7 +187,7 @@ static bool step(struct ps__served *c, const struct news *news)
             send(c, &reply);
         else if (code)
             end(c, code, e.text);
-        ps_rope_clear(&reply);
+        ps_slices_clear(&reply);
         if (sends || code)
             return true;
     }

@@ -10,16 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/rpc/buffer.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 struct ps__message {
     STAILQ_ENTRY(ps__message) link;
-    struct ps_rope bytes;
+    struct ps_slices bytes;
 };
 
 struct ps__record {
@@ -29,7 +29,7 @@ struct ps__record {
     uint64_t id;
     enum ps_code code;  // the answer
     char *text;         // NULL: none
-    struct ps_rope body;
+    struct ps_slices body;
 };
 
 // ---- memory -------------------------------------------------------------------------------------------------------
@@ -75,15 +75,15 @@ static struct ps__message *message_new(struct ps_server *s, grpc_byte_buffer *bu
 static void message_free(struct ps__message *m)
 {
     if (m)
-        ps_rope_clear(&m->bytes);
+        ps_slices_clear(&m->bytes);
     free(m);
 }
 
 static void record_free(struct ps__record *r)
 {
     ps__room_return_calls(&r->base.server->room, 1, PS__RECORD_BYTES);
-    ps_rope_clear(&r->base.call.request);
-    ps_rope_clear(&r->body);
+    ps_slices_clear(&r->base.call.request);
+    ps_slices_clear(&r->body);
     free(r->text);
     free(r);
 }
@@ -240,7 +240,7 @@ static void fail_send(struct ps__stream *st)
 static void start_send(struct ps__stream *st, struct ps__records *records)
 {
     struct ps__record *r;
-    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_ROPE_EMPTY;
     TAILQ_FOREACH(r, records, link)
     {
         struct ps_record out;
@@ -254,7 +254,7 @@ static void start_send(struct ps__stream *st, struct ps__records *records)
         ps_record_pack(&out, &message);
     }
     records_free(records);
-    st->outgoing = ps_rope_to_buffer(&message, &st->server->loans);
+    st->outgoing = ps_slices_to_buffer(&message, &st->server->loans);
     if (!st->outgoing) {
         fail_send(st);
         return;
@@ -292,16 +292,16 @@ void ps__stream_drain(struct ps__stream *st)
 
 // ---- requests -----------------------------------------------------------------------------------------------------
 
-static void record_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_rope *body)
+static void record_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct ps__record *r = (struct ps__record *)call;
     struct ps__stream *st = r->stream;
     size_t admitted = r->base.bytes;
     r->code = code;
     r->text = code ? ps_try_strdup(text) : NULL;  // without memory, the code alone
-    ps_rope_move(&r->body, body);
+    ps_slices_move(&r->body, body);
     r->base.bytes = r->body.len + PS_RECORD_OVERHEAD + (r->text ? strlen(r->text) : 0);
-    ps_rope_clear(&r->base.call.request);
+    ps_slices_clear(&r->base.call.request);
 
     pthread_mutex_lock(&st->lock);
     st->unanswered--;
@@ -330,8 +330,8 @@ static struct ps__record *record_new(struct ps__stream *st, struct ps_record *in
 }
 
 // All of a message's records, or none.
-static enum ps_code take_apart(struct ps__stream *st, const struct ps_rope *message, struct ps__records *out, size_t *n,
-                               struct ps_error *e)
+static enum ps_code take_apart(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
+                               size_t *n, struct ps_error *e)
 {
     uint64_t now = ps_now();
     size_t offset = 0;
@@ -345,7 +345,7 @@ static enum ps_code take_apart(struct ps__stream *st, const struct ps_rope *mess
             return code;
         struct ps__record *r = in.body.broken ? NULL : record_new(st, &in, offset - start, now);
         if (!r) {
-            ps_rope_clear(&in.body);
+            ps_slices_clear(&in.body);
             return ps_no_memory(e, "a request");
         }
         TAILQ_INSERT_TAIL(out, r, link);

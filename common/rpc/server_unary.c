@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/buffer.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 struct unary {
     struct ps__call base;
@@ -26,7 +26,7 @@ static void unary_free(struct unary *u)
     struct ps_server *s = u->base.server;
     atomic_fetch_sub(&s->room.answers, u->base.bytes);
     ps__room_return_calls(&s->room, 1, PS__UNARY_BYTES);
-    ps_rope_clear(&u->base.call.request);
+    ps_slices_clear(&u->base.call.request);
     if (u->message)
         grpc_byte_buffer_destroy(u->message);
     grpc_call_unref(u->grpc);
@@ -47,21 +47,21 @@ static void on_answered(struct ps_event *ev, bool ok)
 // Small answers are sent whatever others leave unread.
 enum { LARGE_ANSWER = 64 << 10 };
 
-static void unary_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_rope *body)
+static void unary_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct unary *u = (struct unary *)call;
     struct ps_server *s = u->base.server;
     if (code == PS_OK && body->len > LARGE_ANSWER && !ps__room_has_answers(&s->room)) {
         code = PS_RESOURCE_EXHAUSTED;
         text = "too many answers wait here for clients that do not read them";
-        ps_rope_clear(body);
-    } else if (code == PS_OK && !(u->message = ps_rope_to_buffer(body, &s->loans))) {
+        ps_slices_clear(body);
+    } else if (code == PS_OK && !(u->message = ps_slices_to_buffer(body, &s->loans))) {
         code = PS_RESOURCE_EXHAUSTED;
         text = "no memory for the reply";
     }
     u->base.bytes = u->message ? grpc_byte_buffer_length(u->message) : 0;
     atomic_fetch_add(&s->room.answers, u->base.bytes);
-    ps_rope_clear(&u->base.call.request);
+    ps_slices_clear(&u->base.call.request);
     grpc_slice details = grpc_slice_from_copied_string(text);
     grpc_op ops[4] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA},

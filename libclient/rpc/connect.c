@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "common/cluster/cluster.h"
 #include "common/rpc/client.h"
 #include "libclient/admin.h"
 #include "libclient/client.h"
-#include "libclient/cluster.h"
 #include "libclient/convert.h"
 #include "libclient/rpc/world.h"
 #include "libclient/wait.h"

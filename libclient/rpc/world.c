@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "common/rpc/client.h"
 
 struct rpc_world {
@@ -12,7 +12,7 @@ struct rpc_world {
     bool stream;
 };
 
-static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request,
+static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
                        psc_reply_fn reply, void *arg)
 {
     struct rpc_world *w = ctx;

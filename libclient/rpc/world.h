@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "libclient/psclient.h"
 #include "libclient/transport.h"
 

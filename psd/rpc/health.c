@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/utf8.h"
-#include "common/wire.h"
+#include "common/base/utf8.h"
+#include "common/wire/wire.h"
 #include "proto/health.pb-c.h"
 #include "proto/paramserver.pb-c.h"
 
@@ -44,11 +44,11 @@ static enum ps_code refuse_unknown(const char *service, struct ps_error *e)
     return ps_fail(e, PS_NOT_FOUND, "no service '%s' here: expected '' or one of paramserver.v1", name);
 }
 
-static enum ps_code answer(struct psd_health *h, bool watch, const struct ps_rope *request, struct ps_rope *reply,
+static enum ps_code answer(struct psd_health *h, bool watch, const struct ps_slices *request, struct ps_slices *reply,
                            struct ps_error *e)
 {
     ProtobufCMessage *m;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     enum ps_code code = ps_msg_unpack(&grpc__health__v1__health_check_request__descriptor, request, &m, &payload, e);
     if (code)
         return code;
@@ -59,17 +59,17 @@ static enum ps_code answer(struct psd_health *h, bool watch, const struct ps_rop
         code = refuse_unknown(service, e);
     else
         ps_msg_pack(&out.base, NULL, reply);
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
     ps_msg_free(m);
     return code;
 }
 
-enum ps_code psd_health_check(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e)
+enum ps_code psd_health_check(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e)
 {
     return answer(ctx, false, request, reply, e);
 }
 
-enum ps_code psd_health_watch(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e)
+enum ps_code psd_health_watch(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e)
 {
     return answer(ctx, true, request, reply, e);
 }

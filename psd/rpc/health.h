@@ -9,8 +9,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "common/error.h"
-#include "common/slice.h"
+#include "common/base/error.h"
+#include "common/wire/slice.h"
 
 struct psd_health {
     atomic_bool stopping;
@@ -20,8 +20,8 @@ void psd_health_init(struct psd_health *h);  // serving
 void psd_health_stop(struct psd_health *h);  // NOT_SERVING from now on; ps_server_changed follows
 
 // NOT_FOUND: a service that is neither "" nor one of the contract. INVALID_ARGUMENT: not a request.
-enum ps_code psd_health_check(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e);
+enum ps_code psd_health_check(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e);
 // Likewise, but a service that is not known has a state too: SERVICE_UNKNOWN.
-enum ps_code psd_health_watch(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e);
+enum ps_code psd_health_watch(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e);
 
 #endif

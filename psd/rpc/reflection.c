@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/utf8.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/base/utf8.h"
+#include "common/wire/wire.h"
 #include "proto/descriptor.pb-c.h"
 #include "proto/reflection.pb-c.h"
 
@@ -41,13 +41,13 @@ static enum ps_code decode(const ProtobufCMessageDescriptor *type, const uint8_t
                            struct ps_error *e)
 {
     ProtobufCMessage *m;
-    struct ps_rope in = PS_ROPE_EMPTY, payload = PS_ROPE_EMPTY;
-    ps_rope_add(&in, (struct ps_slice){data, len, NULL});
+    struct ps_slices in = PS_ROPE_EMPTY, payload = PS_ROPE_EMPTY;
+    ps_slices_add(&in, (struct ps_slice){data, len, NULL});
     enum ps_code code = in.broken ? ps_no_memory(e, "descriptors") : ps_msg_unpack(type, &in, &m, &payload, e);
     if (code == PS_OK)
         *(ProtobufCMessage **)out = m;
-    ps_rope_clear(&payload);
-    ps_rope_clear(&in);
+    ps_slices_clear(&payload);
+    ps_slices_clear(&in);
     return code;
 }
 
@@ -313,10 +313,11 @@ static void answer(struct turn *t, const request_t *q)
     }
 }
 
-enum ps_code psd_reflection_answer(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e)
+enum ps_code psd_reflection_answer(void *ctx, const struct ps_slices *request, struct ps_slices *reply,
+                                   struct ps_error *e)
 {
     ProtobufCMessage *m;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     struct turn t = {.r = ctx};
     enum ps_code code =
         ps_msg_unpack(&grpc__reflection__v1__server_reflection_request__descriptor, request, &m, &payload, e);
@@ -328,7 +329,7 @@ enum ps_code psd_reflection_answer(void *ctx, const struct ps_rope *request, str
     t.response.original_request = q;
     answer(&t, q);
     ps_msg_pack(&t.response.base, NULL, reply);
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
     ps_msg_free(m);
     return PS_OK;
 }

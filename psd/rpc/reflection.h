@@ -8,8 +8,8 @@
 #ifndef PSD_RPC_REFLECTION_H
 #define PSD_RPC_REFLECTION_H
 
-#include "common/error.h"
-#include "common/slice.h"
+#include "common/base/error.h"
+#include "common/wire/slice.h"
 
 struct psd_reflection;
 
@@ -17,6 +17,7 @@ enum ps_code psd_reflection_create(struct psd_reflection **out, struct ps_error 
 void psd_reflection_destroy(struct psd_reflection *r);                                // may be NULL
 
 // INVALID_ARGUMENT: not a request. What is not found, or not asked for, is an error_response.
-enum ps_code psd_reflection_answer(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e);
+enum ps_code psd_reflection_answer(void *ctx, const struct ps_slices *request, struct ps_slices *reply,
+                                   struct ps_error *e);
 
 #endif

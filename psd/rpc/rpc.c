@@ -7,9 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/log.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/rpc/client.h"
 #include "common/rpc/server.h"
 #include "psd/rpc/health.h"
@@ -33,7 +33,7 @@ struct inbound {
     struct ps_call *from;
 };
 
-static void inbound_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+static void inbound_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct inbound *in = (struct inbound *)call;
     ps_call_reply(in->from, code, text, body);
@@ -47,7 +47,7 @@ static void on_call(void *ctx, struct ps_call *from)
     in->call.method = from->method;
     in->call.deadline = from->deadline;
     in->call.reply = inbound_reply;
-    ps_rope_move(&in->call.request, &from->request);
+    ps_slices_move(&in->call.request, &from->request);
     psd_core_call(r->core, &in->call);
 }
 
@@ -56,12 +56,12 @@ static void on_call(void *ctx, struct ps_call *from)
 enum { SEND_TIMEOUT_MS = 5000 };
 
 struct outbound {
-    void (*done)(void *arg, enum ps_code code, const struct ps_rope *reply);
+    void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply);
     void *arg;
     uint32_t task;
 };
 
-static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct outbound *out = arg;
     if (code)
@@ -70,8 +70,8 @@ static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_r
     free(out);
 }
 
-static void world_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
-                       void (*done)(void *arg, enum ps_code code, const struct ps_rope *reply), void *arg)
+static void world_send(void *ctx, uint32_t task, int method, struct ps_slices *request,
+                       void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply), void *arg)
 {
     struct psd_rpc *r = ctx;
     struct outbound *out = ps_alloc(sizeof *out);

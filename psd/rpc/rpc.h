@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
-#include "psd/core.h"
+#include "common/base/error.h"
+#include "psd/service/core.h"
 
 struct psd_rpc;
 

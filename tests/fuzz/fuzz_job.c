@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/job.h"
+#include "common/job/job.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

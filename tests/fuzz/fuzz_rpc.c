@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
-#include "common/utf8.h"
-#include "psd/core.h"
+#include "common/base/log.h"
+#include "common/base/utf8.h"
+#include "psd/service/core.h"
 #include "tests/fuzz/rpc_requests.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -39,7 +39,7 @@ enum other { PEER_ANSWERS = 0, AGAIN = FUZZ_METHODS, RAW, STRANGE_METHOD, TIME_P
 // What another ps task has been sent and not answered.
 struct sent {
     int method;
-    void (*done)(void *arg, enum ps_code code, const struct ps_rope *reply);
+    void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply);
     void *arg;
 };
 
@@ -52,7 +52,7 @@ struct fuzz {
     size_t n_sent;
     struct asked *parked;  // calls that have not been answered
 
-    struct ps_rope last;  // the last request
+    struct ps_slices last;  // the last request
     int last_method;
     uint64_t digest;  // of all that can be asked for
     bool known;       // it is the present one
@@ -70,7 +70,7 @@ struct outcome {
     bool answered;
     enum ps_code code;
     char text[600];
-    struct ps_rope body;
+    struct ps_slices body;
 };
 
 // ---- the world ----------------------------------------------------------------------------------------------------
@@ -91,19 +91,19 @@ static uint64_t resident(void *ctx)
     return 1 << 20;
 }
 
-static void send_to_peer(void *ctx, uint32_t task, int method, struct ps_rope *request,
-                         void (*done)(void *arg, enum ps_code code, const struct ps_rope *reply), void *arg)
+static void send_to_peer(void *ctx, uint32_t task, int method, struct ps_slices *request,
+                         void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply), void *arg)
 {
     struct fuzz *f = ctx;
     if (task >= f->job.tasks || task == f->job.task || !request_type(method))
         fail("method %d was sent to ps task %" PRIu32 " of %" PRIu32, method, task, f->job.tasks);
-    ps_rope_clear(request);
+    ps_slices_clear(request);
     if (f->n_sent == MOST_SENT)
         fail("%d messages to other ps tasks are under way", MOST_SENT);
     f->sent[f->n_sent++] = (struct sent){method, done, arg};
 }
 
-static void answer_peer(struct fuzz *f, size_t i, enum ps_code code, struct ps_rope *reply)
+static void answer_peer(struct fuzz *f, size_t i, enum ps_code code, struct ps_slices *reply)
 {
     struct sent s = f->sent[i];
     memmove(&f->sent[i], &f->sent[i + 1], (--f->n_sent - i) * sizeof s);
@@ -113,11 +113,11 @@ static void answer_peer(struct fuzz *f, size_t i, enum ps_code code, struct ps_r
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
-static void check_answer(const struct asked *a, enum ps_code code, const char *text, const struct ps_rope *body)
+static void check_answer(const struct asked *a, enum ps_code code, const char *text, const struct ps_slices *body)
 {
     const ProtobufCMessageDescriptor *type = reply_type(a->call.method);
     const char *name = method_name(a->call.method);
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     struct ps_error e = {0};
     ProtobufCMessage *reply;
     if ((int)code < 0 || code > PS_UNAUTHENTICATED)
@@ -133,10 +133,10 @@ static void check_answer(const struct asked *a, enum ps_code code, const char *t
     if (ps_msg_unpack(type, body, &reply, &payload, &e))
         fail("%s: a reply that cannot be read: %s", name, e.text);
     ps_msg_free(reply);
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
 }
 
-static void on_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+static void on_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct asked *a = (struct asked *)call, **at = &a->f->parked;
     check_answer(a, code, text, body);
@@ -146,9 +146,9 @@ static void on_reply(struct psd_call *call, enum ps_code code, const char *text,
         a->to->answered = true;
         a->to->code = code;
         snprintf(a->to->text, sizeof a->to->text, "%s", text);
-        ps_rope_move(&a->to->body, body);
+        ps_slices_move(&a->to->body, body);
     }
-    ps_rope_clear(body);
+    ps_slices_clear(body);
     while (*at && *at != a)
         at = &(*at)->next;
     if (!*at)
@@ -158,7 +158,7 @@ static void on_reply(struct psd_call *call, enum ps_code code, const char *text,
 }
 
 // Moves the request. The outcome's body is the caller's.
-static struct outcome call(struct fuzz *f, int method, struct ps_rope *request, uint64_t deadline)
+static struct outcome call(struct fuzz *f, int method, struct ps_slices *request, uint64_t deadline)
 {
     struct outcome out = {.answered = false};
     struct asked *a = calloc(1, sizeof *a);
@@ -205,7 +205,7 @@ static uint64_t mix_answer(uint64_t h, struct outcome *o)
     h = mix_number(h, o->answered ? o->code : 99);
     for (size_t i = 0; i < o->body.n; i++)
         h = mix(h, o->body.v[i].data, o->body.v[i].len);
-    ps_rope_clear(&o->body);
+    ps_slices_clear(&o->body);
     return h;
 }
 
@@ -222,7 +222,7 @@ static Paramserver__V1__Caller observer(const char *job)
 
 static struct outcome ask(struct fuzz *f, int method, const ProtobufCMessage *m)
 {
-    struct ps_rope request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_ROPE_EMPTY;
     ps_msg_pack(m, NULL, &request);
     return call(f, method, &request, UINT64_MAX);
 }
@@ -253,7 +253,7 @@ static uint64_t mix_members(struct fuzz *f, uint64_t h, const char *job)
 {
     Paramserver__V1__WorkersRequest r = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
     Paramserver__V1__WorkersReply *w = NULL;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     r.job = (char *)job;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__WORKERS, &r.base);
     if (o.code || ps_msg_unpack(&paramserver__v1__workers_reply__descriptor, &o.body, (ProtobufCMessage **)&w, &payload,
@@ -268,7 +268,7 @@ static uint64_t mix_members(struct fuzz *f, uint64_t h, const char *job)
     }
     h = mix_number(h, w->epoch);
     ps_msg_free(&w->base);
-    ps_rope_clear(&o.body);
+    ps_slices_clear(&o.body);
     return h;
 }
 
@@ -277,7 +277,7 @@ static uint64_t mix_job(struct fuzz *f, uint64_t h, const char *job)
     Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
     Paramserver__V1__Caller c = observer(job);
     Paramserver__V1__DescribeReply *d = NULL;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     r.caller = &c;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__DESCRIBE, &r.base);
     h = mix_members(f, h, job);
@@ -307,7 +307,7 @@ static uint64_t digest(struct fuzz *f)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     Paramserver__V1__StatusReply *s = NULL;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     uint64_t h = 4711;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__STATUS, &r.base);
     if (o.code || ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &o.body, (ProtobufCMessage **)&s, &payload,
@@ -323,39 +323,39 @@ static uint64_t digest(struct fuzz *f)
         h = mix_job(f, h, s->jobs[i]->name);
     }
     ps_msg_free(&s->base);
-    ps_rope_clear(&o.body);
+    ps_slices_clear(&o.body);
     return h;
 }
 
 // ---- steps --------------------------------------------------------------------------------------------------------
 
 // The same bytes in slices that end somewhere else.
-static void cut(struct ps_rope *r, size_t most)
+static void cut(struct ps_slices *r, size_t most)
 {
-    struct ps_rope pieces = PS_ROPE_EMPTY;
+    struct ps_slices pieces = PS_ROPE_EMPTY;
     for (size_t at = 0, n; at < r->len; at += n) {
         n = r->len - at < most ? r->len - at : most;
-        ps_rope_add_range(&pieces, r, at, n);
+        ps_slices_add_range(&pieces, r, at, n);
     }
-    ps_rope_clear(r);
+    ps_slices_clear(r);
     *r = pieces;
 }
 
 // Moves the request, and looks at what became of it.
-static enum ps_code try(struct fuzz *f, int method, struct ps_rope *request, uint8_t how)
+static enum ps_code try(struct fuzz *f, int method, struct ps_slices *request, uint8_t how)
 {
     static const uint64_t patience[] = {UINT64_MAX, 1000000, 1000000000, 0};
     static const size_t slices[] = {PS_MESSAGE_MAX, 1000, 16, 1};
     uint64_t wait = patience[how & 3];
     if (request->len < 10000)
         cut(request, slices[how >> 2 & 3]);
-    ps_rope_clear(&f->last);
-    ps_rope_add_range(&f->last, request, 0, request->len);
+    ps_slices_clear(&f->last);
+    ps_slices_add_range(&f->last, request, 0, request->len);
     f->last_method = method;
     if (!f->known)
         f->digest = digest(f);
     struct outcome o = call(f, method, request, wait == UINT64_MAX ? wait : f->time + wait);
-    ps_rope_clear(&o.body);
+    ps_slices_clear(&o.body);
     f->known = o.answered && o.code;
     if (f->known && digest(f) != f->digest)
         fail("%s: was refused, and has changed something: %s", method_name(method), o.text);
@@ -372,35 +372,35 @@ static void pass_time(struct fuzz *f, uint8_t how)
     psd_core_tick(f->core);
 }
 
-static void raw(struct feed *in, struct ps_rope *request)
+static void raw(struct feed *in, struct ps_slices *request)
 {
     size_t n = feed_byte(in);
     n = n < in->len - in->at ? n : in->len - in->at;
-    ps_rope_add(request, ps_slice_copy(in->data + in->at, n));
+    ps_slices_add(request, ps_slice_copy(in->data + in->at, n));
     in->at += n;
 }
 
 static void peer_answers(struct fuzz *f, struct feed *in, uint8_t how)
 {
-    struct ps_rope reply = PS_ROPE_EMPTY;
+    struct ps_slices reply = PS_ROPE_EMPTY;
     if (how & 1)
         raw(in, &reply);
     if (f->n_sent)
         answer_peer(f, (how >> 4) % f->n_sent, how & 2 ? PS_UNAVAILABLE : PS_OK, &reply);
-    ps_rope_clear(&reply);
+    ps_slices_clear(&reply);
 }
 
 static void step(struct fuzz *f, struct feed *in)
 {
     uint8_t op = feed_byte(in), how = feed_byte(in);
-    struct ps_rope request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_ROPE_EMPTY;
     int what = op % 32;
     switch (what) {
     case PEER_ANSWERS:
         peer_answers(f, in, how);
         break;
     case AGAIN:
-        ps_rope_add_range(&request, &f->last, 0, f->last.len);
+        ps_slices_add_range(&request, &f->last, 0, f->last.len);
         try(f, f->last_method, &request, how);
         break;
     case RAW:
@@ -432,7 +432,7 @@ static void step(struct fuzz *f, struct feed *in)
 static enum ps_code make_and_try(struct fuzz *f, int method, uint8_t who, uint8_t which)
 {
     struct feed in = {(const uint8_t[]){who, which}, 2, 0};
-    struct ps_rope request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_ROPE_EMPTY;
     request_make(&f->job, method, &in, &request);
     return try(f, method, &request, 0);
 }
@@ -442,14 +442,14 @@ static void learn_run(struct fuzz *f)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     Paramserver__V1__StatusReply *s = NULL;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__STATUS, &r.base);
     ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &o.body, (ProtobufCMessage **)&s, &payload, NULL);
     if (s && s->n_jobs)
         snprintf(f->job.run_id, sizeof f->job.run_id, "%s", s->jobs[0]->run_id);
     if (s)
         ps_msg_free(&s->base);
-    ps_rope_clear(&o.body);
+    ps_slices_clear(&o.body);
 }
 
 // Joins and declares, as byte 0 wants it: update (0: no job yet), two tasks, the second of them, a big variable, all
@@ -489,7 +489,7 @@ static void begin(struct fuzz *f, uint8_t setup)
 // others yet.
 static void end(struct fuzz *f)
 {
-    struct ps_rope nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_ROPE_EMPTY;
     psd_core_drain(f->core);
     if (f->parked)
         fail("%s: not answered when the task drained", method_name(f->parked->call.method));
@@ -497,7 +497,7 @@ static void end(struct fuzz *f)
     while (f->n_sent)
         answer_peer(f, 0, PS_UNAVAILABLE, &nothing);
     psd_core_destroy(f->core);
-    ps_rope_clear(&f->last);
+    ps_slices_clear(&f->last);
 }
 
 static size_t heap(void)  // 0 under a sanitizer, which watches memory itself

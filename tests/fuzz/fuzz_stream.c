@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -27,22 +27,22 @@ static uint64_t next(uint64_t *state)
 
 // Slices of 1 to `most` bytes that end at places which follow from the seed. Each is memory of its own, so that
 // sanitizers see the first byte read past its end.
-static struct ps_rope cut(const uint8_t *data, size_t size, size_t most, uint64_t seed)
+static struct ps_slices cut(const uint8_t *data, size_t size, size_t most, uint64_t seed)
 {
-    struct ps_rope r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_ROPE_EMPTY;
     for (size_t at = 0, n; at < size; at += n) {
         n = 1 + next(&seed) % most;
         n = n < size - at ? n : size - at;
-        ps_rope_add(&r, ps_slice_copy(data + at, n));
+        ps_slices_add(&r, ps_slice_copy(data + at, n));
     }
     return r;
 }
 
-static bool same(const struct ps_rope *a, const struct ps_rope *b)
+static bool same(const struct ps_slices *a, const struct ps_slices *b)
 {
     uint8_t *x = malloc(a->len + 1), *y = malloc(b->len + 1);
-    ps_rope_copy_out(a, 0, a->len, x);
-    ps_rope_copy_out(b, 0, b->len, y);
+    ps_slices_copy_out(a, 0, a->len, x);
+    ps_slices_copy_out(b, 0, b->len, y);
     bool equal = a->len == b->len && memcmp(x, y, a->len) == 0;
     free(x);
     free(y);
@@ -58,16 +58,16 @@ static void expect_same(const struct ps_record *a, const struct ps_record *b)
 static void repack(const struct ps_record *r)
 {
     struct ps_record copy = *r, again;
-    struct ps_rope packed = PS_ROPE_EMPTY;
+    struct ps_slices packed = PS_ROPE_EMPTY;
     size_t at = 0;
     copy.body = PS_ROPE_EMPTY;
-    ps_rope_add_range(&copy.body, &r->body, 0, r->body.len);
+    ps_slices_add_range(&copy.body, &r->body, 0, r->body.len);
     ps_record_pack(&copy, &packed);
     expect(copy.body.len == 0);
     expect(ps_record_next(&packed, &at, &again, NULL) == PS_OK && at == packed.len);
     expect_same(r, &again);
-    ps_rope_clear(&again.body);
-    ps_rope_clear(&packed);
+    ps_slices_clear(&again.body);
+    ps_slices_clear(&packed);
 }
 
 // What protobuf-c makes of the same record.
@@ -75,7 +75,7 @@ static void compare(const struct ps_record *r, const Paramserver__V1__Record *p)
 {
     size_t n = strlen(p->error) < sizeof r->error ? strlen(p->error) : sizeof r->error - 1;
     uint8_t *body = malloc(r->body.len + 1);
-    ps_rope_copy_out(&r->body, 0, r->body.len, body);
+    ps_slices_copy_out(&r->body, 0, r->body.len, body);
     expect(r->id == p->id && r->method == (uint32_t)p->method && r->timeout_ms == p->timeout_ms && r->code == p->code);
     expect(strncmp(r->error, p->error, n) == 0 && r->error[n] == 0);
     expect(r->body.len == p->body.len && (!p->body.len || memcmp(body, p->body.data, p->body.len) == 0));
@@ -83,7 +83,7 @@ static void compare(const struct ps_record *r, const Paramserver__V1__Record *p)
 }
 
 // All records of a message, as two ropes of the same bytes have them. p: NULL where protobuf-c refused.
-static void walk(const struct ps_rope *a, const struct ps_rope *b, const Paramserver__V1__StreamMessage *p)
+static void walk(const struct ps_slices *a, const struct ps_slices *b, const Paramserver__V1__StreamMessage *p)
 {
     size_t n = 0, at_a = 0, at_b = 0;
     while (at_a < a->len) {
@@ -104,8 +104,8 @@ static void walk(const struct ps_rope *a, const struct ps_rope *b, const Paramse
             compare(&r, p->records[n]);
         }
         n++;
-        ps_rope_clear(&r.body);
-        ps_rope_clear(&s.body);
+        ps_slices_clear(&r.body);
+        ps_slices_clear(&s.body);
     }
     expect(!p || n == p->n_records);
 }
@@ -115,15 +115,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t seed = size;
     for (size_t i = 0; i < size && i < 64; i++)
         seed = seed * 31 + data[i];
-    struct ps_rope whole = cut(data, size, size + 1, 0), few = cut(data, size, 40, seed),
-                   many = cut(data, size, 3, seed);
+    struct ps_slices whole = cut(data, size, size + 1, 0), few = cut(data, size, 40, seed),
+                     many = cut(data, size, 3, seed);
     Paramserver__V1__StreamMessage *p = paramserver__v1__stream_message__unpack(NULL, size, data);
     walk(&whole, &few, p);
     walk(&few, &many, NULL);
     if (p)
         paramserver__v1__stream_message__free_unpacked(p, NULL);
-    ps_rope_clear(&whole);
-    ps_rope_clear(&few);
-    ps_rope_clear(&many);
+    ps_slices_clear(&whole);
+    ps_slices_clear(&few);
+    ps_slices_clear(&many);
     return 0;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/utf8.h"
+#include "common/base/utf8.h"
 #include "libclient/psclient.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -39,21 +39,21 @@ static void expect(bool holds)
         abort();
 }
 
-static struct ps_rope rope_of(const uint8_t *data, size_t size, size_t step)
+static struct ps_slices rope_of(const uint8_t *data, size_t size, size_t step)
 {
-    struct ps_rope r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_ROPE_EMPTY;
     for (size_t at = 0; at < size; at += step)
-        ps_rope_add(&r, (struct ps_slice){data + at, size - at < step ? size - at : step, NULL});
+        ps_slices_add(&r, (struct ps_slice){data + at, size - at < step ? size - at : step, NULL});
     return r;
 }
 
-static bool same(const struct ps_rope *a, const struct ps_rope *b)
+static bool same(const struct ps_slices *a, const struct ps_slices *b)
 {
     if (a->len != b->len)
         return false;
     uint8_t *x = malloc(a->len + 1), *y = malloc(a->len + 1);
-    ps_rope_copy_out(a, 0, a->len, x);
-    ps_rope_copy_out(b, 0, b->len, y);
+    ps_slices_copy_out(a, 0, a->len, x);
+    ps_slices_copy_out(b, 0, b->len, y);
     bool equal = memcmp(x, y, a->len) == 0;
     free(x);
     free(y);
@@ -82,9 +82,9 @@ static void drop_unknown(ProtobufCMessage *m)
 }
 
 // Longer encodings of the same value may go, but not grow: what was packed unpacks to the same again.
-static void message(const ProtobufCMessageDescriptor *type, const struct ps_rope *in)
+static void message(const ProtobufCMessageDescriptor *type, const struct ps_slices *in)
 {
-    struct ps_rope payload = PS_ROPE_EMPTY, kept = PS_ROPE_EMPTY, again = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY, kept = PS_ROPE_EMPTY, again = PS_ROPE_EMPTY;
     ProtobufCMessage *m;
     struct ps_error e = {0};
     if (ps_msg_unpack(type, in, &m, &payload, &e)) {
@@ -92,7 +92,7 @@ static void message(const ProtobufCMessageDescriptor *type, const struct ps_rope
         return;
     }
     expect(payload.len <= in->len);
-    ps_rope_add_range(&kept, &payload, 0, payload.len);
+    ps_slices_add_range(&kept, &payload, 0, payload.len);
     drop_unknown(m);
     ps_msg_pack(m, &payload, &again);
     ps_msg_free(m);
@@ -105,17 +105,17 @@ static void message(const ProtobufCMessageDescriptor *type, const struct ps_rope
             ps_msg_free(m);
         }
     }
-    ps_rope_clear(&payload);
-    ps_rope_clear(&kept);
-    ps_rope_clear(&again);
+    ps_slices_clear(&payload);
+    ps_slices_clear(&kept);
+    ps_slices_clear(&again);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    struct ps_rope in = rope_of(data + 2, size - 2, data[1] ? data[1] : size);
+    struct ps_slices in = rope_of(data + 2, size - 2, data[1] ? data[1] : size);
     message(types[data[0] % (sizeof types / sizeof *types)], &in);
-    ps_rope_clear(&in);
+    ps_slices_clear(&in);
     return 0;
 }

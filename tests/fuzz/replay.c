@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/hash.h"
+#include "common/base/hash.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

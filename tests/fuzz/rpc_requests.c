@@ -190,17 +190,17 @@ struct tensors {
     size_t n, first;  // first: which variable is
 };
 
-static void add_payload(struct ps_rope *payload, const struct variable *v, Paramserver__V1__Tensor *t, uint8_t choice)
+static void add_payload(struct ps_slices *payload, const struct variable *v, Paramserver__V1__Tensor *t, uint8_t choice)
 {
     uint8_t *data;
     size_t width = v->width ? v->width : 4, bytes = (size_t)t->count * width;
     struct ps_slice s = ps_slice_new(bytes, &data);
     memset(data, v->width ? choice & 0x3f : 0, bytes);  // numbers that are neither 0 nor NaN; strings that are empty
     t->bytes = bytes;
-    ps_rope_add(payload, s);
+    ps_slices_add(payload, s);
 }
 
-static void fill_tensors(struct tensors *x, const struct fuzz_job *job, uint8_t choice, struct ps_rope *payload)
+static void fill_tensors(struct tensors *x, const struct fuzz_job *job, uint8_t choice, struct ps_slices *payload)
 {
     size_t wanted = choice & 0x80 ? 2 : 1;
     for (size_t i = 0; i < FUZZ_VARIABLES && x->n < wanted; i++) {
@@ -226,12 +226,12 @@ static void fill_tensors(struct tensors *x, const struct fuzz_job *job, uint8_t 
     }
 }
 
-static void make_update(struct fuzz_job *job, int method, uint8_t who, uint8_t which, struct ps_rope *out)
+static void make_update(struct fuzz_job *job, int method, uint8_t who, uint8_t which, struct ps_slices *out)
 {
     Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_from(job, who);
     struct tensors x = {.n = 0};
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     bool push = method == PARAMSERVER__V1__METHOD__PUSH || method == PARAMSERVER__V1__METHOD__PUSH_PULL;
     fill_tensors(&x, job, push ? which | 0x40 : which & ~0x40, &payload);
     uint64_t *round = &job->round[caller.worker][x.first];
@@ -244,7 +244,7 @@ static void make_update(struct fuzz_job *job, int method, uint8_t who, uint8_t w
     ps_msg_pack(&r.base, &payload, out);
 }
 
-static void make_read(struct fuzz_job *job, int method, uint8_t who, uint8_t which, struct ps_rope *out)
+static void make_read(struct fuzz_job *job, int method, uint8_t who, uint8_t which, struct ps_slices *out)
 {
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_from(job, who);
@@ -257,22 +257,22 @@ static void make_read(struct fuzz_job *job, int method, uint8_t who, uint8_t whi
     ps_msg_pack(&r.base, NULL, out);
 }
 
-static void make_reduce(struct fuzz_job *job, uint8_t who, uint8_t which, struct ps_rope *out)
+static void make_reduce(struct fuzz_job *job, uint8_t who, uint8_t which, struct ps_slices *out)
 {
     Paramserver__V1__ReduceRequest r = PARAMSERVER__V1__REDUCE_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_from(job, who);
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     const float values[] = {1, 2, 3, 4};
     r.caller = &caller;
     r.name = (char *)"r";
     r.op = (Paramserver__V1__ReduceOp)(1 + which % 6);
     r.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
     r.count = 4;
-    ps_rope_add(&payload, ps_slice_copy(values, sizeof values));
+    ps_slices_add(&payload, ps_slice_copy(values, sizeof values));
     ps_msg_pack(&r.base, &payload, out);
 }
 
-static void make_set_members(struct fuzz_job *job, uint8_t which, struct ps_rope *out)
+static void make_set_members(struct fuzz_job *job, uint8_t which, struct ps_slices *out)
 {
     Paramserver__V1__SetMembersRequest r = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
     Paramserver__V1__Member m[FUZZ_WORKERS], *ms[FUZZ_WORKERS];
@@ -290,7 +290,7 @@ static void make_set_members(struct fuzz_job *job, uint8_t which, struct ps_rope
     ps_msg_pack(&r.base, NULL, out);
 }
 
-static void make_peer(struct fuzz_job *job, int method, uint8_t which, struct ps_rope *out)
+static void make_peer(struct fuzz_job *job, int method, uint8_t which, struct ps_slices *out)
 {
     Paramserver__V1__PrepareHyperRequest p = PARAMSERVER__V1__PREPARE_HYPER_REQUEST__INIT;
     Paramserver__V1__SumSquaresRequest s = PARAMSERVER__V1__SUM_SQUARES_REQUEST__INIT;
@@ -316,7 +316,7 @@ static void make_peer(struct fuzz_job *job, int method, uint8_t which, struct ps
         ps_msg_pack(&r.base, NULL, out);                             \
     } while (0)
 
-static void make_membership(struct fuzz_job *job, int method, uint8_t who, uint8_t which, struct ps_rope *out)
+static void make_membership(struct fuzz_job *job, int method, uint8_t who, uint8_t which, struct ps_slices *out)
 {
     Paramserver__V1__Caller caller = caller_from(job, who);
     switch (method) {
@@ -348,7 +348,7 @@ static void make_membership(struct fuzz_job *job, int method, uint8_t who, uint8
     }
 }
 
-static void make_admin(int method, uint8_t which, struct ps_rope *out)
+static void make_admin(int method, uint8_t which, struct ps_slices *out)
 {
     char *job = (char *)(which & 1 ? "" : "job");
     switch (method) {
@@ -374,7 +374,7 @@ static void make_admin(int method, uint8_t which, struct ps_rope *out)
     }
 }
 
-void request_make(struct fuzz_job *job, int method, struct feed *f, struct ps_rope *out)
+void request_make(struct fuzz_job *job, int method, struct feed *f, struct ps_slices *out)
 {
     uint8_t who = feed_byte(f), which = feed_byte(f);
     const ProtobufCMessageDescriptor *type = request_type(method);
@@ -602,22 +602,22 @@ static void change_place(const struct place *p, uint8_t how, uint8_t value)
 }
 
 // Shorter, longer, or other bytes in it.
-static void change_payload(struct ps_rope *payload, uint8_t how, uint8_t value)
+static void change_payload(struct ps_slices *payload, uint8_t how, uint8_t value)
 {
     size_t len = how % 4 == 0 ? payload->len / 2 : how % 4 == 1 ? payload->len + value : payload->len;
     uint8_t *data;
     struct ps_slice s = ps_slice_new(len, &data);
     memset(data, 0, len);
-    ps_rope_copy_out(payload, 0, len < payload->len ? len : payload->len, data);
+    ps_slices_copy_out(payload, 0, len < payload->len ? len : payload->len, data);
     for (size_t i = 0; how % 4 >= 2 && i < len; i += how % 4 == 2 ? 1 : 1 + value)
         data[i] = value;
-    ps_rope_clear(payload);
-    ps_rope_add(payload, s);
+    ps_slices_clear(payload);
+    ps_slices_add(payload, s);
 }
 
-void request_change(int method, int n, struct feed *f, struct ps_rope *request)
+void request_change(int method, int n, struct feed *f, struct ps_slices *request)
 {
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     ProtobufCMessage *m;
     if (n == 0 || ps_msg_unpack(request_type(method), request, &m, &payload, NULL))
         return;
@@ -630,7 +630,7 @@ void request_change(int method, int n, struct feed *f, struct ps_rope *request)
         else
             change_place(&p, how, value);
     }
-    ps_rope_clear(request);
+    ps_slices_clear(request);
     ps_msg_pack(m, &payload, request);
     ps_msg_free(m);
 }

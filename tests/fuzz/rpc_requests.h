@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
 // The input, byte by byte; zeros after its end.
@@ -31,9 +31,9 @@ struct fuzz_job {
 };
 
 // A right one of that method, packed; consumes two bytes: which caller and sequence, which variables.
-void request_make(struct fuzz_job *job, int method, struct feed *f, struct ps_rope *out);
+void request_make(struct fuzz_job *job, int method, struct feed *f, struct ps_slices *out);
 // Changes n fields; consumes three bytes for each. What cannot be unpacked stays as it is.
-void request_change(int method, int n, struct feed *f, struct ps_rope *request);
+void request_change(int method, int n, struct feed *f, struct ps_slices *request);
 
 // NULL: no such method.
 const ProtobufCMessageDescriptor *request_type(int method);

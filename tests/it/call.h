@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "common/rpc/client.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 enum { CALL_TIMEOUT_MS = 60000 };
 
@@ -19,16 +19,16 @@ struct answer {
     bool is_there;
     enum ps_code code;
     char text[512];
-    struct ps_rope body;  // to be cleared
+    struct ps_slices body;  // to be cleared
 };
 
-static inline void take_answer(void *arg, enum ps_code code, const char *text, struct ps_rope *body)
+static inline void take_answer(void *arg, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct answer *a = arg;
     pthread_mutex_lock(&a->lock);
     a->code = code;
     snprintf(a->text, sizeof a->text, "%s", text);
-    ps_rope_move(&a->body, body);
+    ps_slices_move(&a->body, body);
     a->is_there = true;
     pthread_cond_signal(&a->came);
     pthread_mutex_unlock(&a->lock);
@@ -36,9 +36,9 @@ static inline void take_answer(void *arg, enum ps_code code, const char *text, s
 
 // payload (may be NULL) is moved.
 static inline void ask(struct ps_client *client, int method, bool stream, const ProtobufCMessage *m,
-                       struct ps_rope *payload, struct answer *a)
+                       struct ps_slices *payload, struct answer *a)
 {
-    struct ps_rope request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_ROPE_EMPTY;
     *a = (struct answer){.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     ps_msg_pack(m, payload, &request);
     ps_client_call(client, 0, method, stream, CALL_TIMEOUT_MS, &request, take_answer, a);

@@ -26,9 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/error.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/error.h"
 #include "libclient/psclient.h"
 #include "tests/it/proxy.h"
 

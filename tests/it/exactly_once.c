@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "tests/it/call.h"
 #include "tests/it/proxy.h"
 #include "tests/messages.h"
@@ -35,18 +35,18 @@ static float expected;
 
 // *reply (may be NULL) is unpacked where the code is PS_OK, *bytes gets its payload.
 static enum ps_code call(struct ps_client *client, int method, bool stream, const ProtobufCMessage *m,
-                         struct ps_rope *payload, const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply,
-                         struct ps_rope *bytes)
+                         struct ps_slices *payload, const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply,
+                         struct ps_slices *bytes)
 {
     struct answer a;
-    struct ps_rope ignored = PS_ROPE_EMPTY;
+    struct ps_slices ignored = PS_ROPE_EMPTY;
     ask(client, method, stream, m, payload, &a);
     if (await(&a) == PS_OK && reply)
         a.code = ps_msg_unpack(type, &a.body, reply, bytes ? bytes : &ignored, NULL);
     if (a.code != PS_OK && a.code != PS_UNAVAILABLE)
         print_message("# %s: %s\n", ps_code_name(a.code), a.text);
-    ps_rope_clear(&ignored);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&ignored);
+    ps_slices_clear(&a.body);
     return a.code;
 }
 
@@ -56,7 +56,7 @@ static enum ps_code push(struct ps_client *client, bool stream, const char *name
     Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     Paramserver__V1__Caller caller = caller_of(0, seq);
-    struct ps_rope payload = floats(count, 1);
+    struct ps_slices payload = floats(count, 1);
     r.caller = &caller;
     r.n_tensors = 1;
     r.tensors = tensors;
@@ -73,7 +73,7 @@ static float value_of(const char *name)
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     Paramserver__V1__Caller caller = caller_of(0, 0);
     ProtobufCMessage *reply = NULL;
-    struct ps_rope bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_ROPE_EMPTY;
     float value = -1;
     r.caller = &caller;
     r.n_tensors = 1;
@@ -82,8 +82,8 @@ static float value_of(const char *name)
     t.count = 1;
     assert_int_equal(
         call(direct, M(GET), false, &r.base, NULL, &paramserver__v1__read_reply__descriptor, &reply, &bytes), PS_OK);
-    ps_rope_copy_out(&bytes, 0, sizeof value, &value);
-    ps_rope_clear(&bytes);
+    ps_slices_copy_out(&bytes, 0, sizeof value, &value);
+    ps_slices_clear(&bytes);
     ps_msg_free(reply);
     return value;
 }
@@ -277,20 +277,20 @@ static void test_stalled_reader(void **state)
     after = before;
     do {
         ProtobufCMessage *m = NULL;
-        struct ps_rope bytes = PS_ROPE_EMPTY;
+        struct ps_slices bytes = PS_ROPE_EMPTY;
         assert_int_equal(
             call(direct, M(GET), false, &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes), PS_OK);
         for (size_t i = 0; i < bytes.len; i += sizeof(float)) {
             float x, scratch;
             uint64_t block = (done + i) / PS_BLOCK_BYTES;
-            memcpy(&x, ps_rope_peek(&bytes, i, sizeof x, &scratch), sizeof x);
+            memcpy(&x, ps_slices_peek(&bytes, i, sizeof x, &scratch), sizeof x);
             if (x != (block % 61 == 0 && block < 8 * 61 ? before : 0))
                 fail_msg("element %" PRIu64 " is %g", (done + i) / 4, (double)x);
         }
         done += bytes.len;
         r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
         r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
-        ps_rope_clear(&bytes);
+        ps_slices_clear(&bytes);
         ps_msg_free(m);
         push_blocks(&after);
         heartbeat();

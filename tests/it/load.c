@@ -21,8 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "libclient/psclient.h"
 #include "tests/it/call.h"
 #include "tests/messages.h"
@@ -43,7 +43,7 @@ static void pause_ms(long ms)
 
 // ---- one call -----------------------------------------------------------------------------------------------------
 
-static struct ps_rope call(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_rope *payload)
+static struct ps_slices call(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_slices *payload)
 {
     struct answer a;
     ask(c, method, false, m, payload, &a);
@@ -52,10 +52,10 @@ static struct ps_rope call(struct ps_client *c, int method, const ProtobufCMessa
     return a.body;
 }
 
-static void call_only(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_rope *payload)
+static void call_only(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_slices *payload)
 {
-    struct ps_rope reply = call(c, method, m, payload);
-    ps_rope_clear(&reply);
+    struct ps_slices reply = call(c, method, m, payload);
+    ps_slices_clear(&reply);
 }
 
 // ---- declare ------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ struct push {
 
 static void push_one(struct pusher *p, uint64_t sequence);
 
-static void on_pushed(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+static void on_pushed(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct push *x = arg;
     struct pusher *p = x->by;
@@ -152,12 +152,12 @@ static void on_pushed(void *arg, enum ps_code code, const char *text, struct ps_
         push_one(p, ++p->sequence);
 }
 
-static void pack_push(struct pusher *p, uint64_t sequence, struct ps_rope *request)
+static void pack_push(struct pusher *p, uint64_t sequence, struct ps_slices *request)
 {
     Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     Paramserver__V1__Caller caller = caller_of(0, sequence);
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     uint64_t places = (uint64_t)MIB * (1 << 20) / p->bytes;
     caller.client.data = p->id;
     caller.worker = 0;
@@ -169,13 +169,13 @@ static void pack_push(struct pusher *p, uint64_t sequence, struct ps_rope *reque
     t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
     t.count = p->bytes / sizeof(float);
     t.first = t.count == SMALL ? 0 : (sequence + p->id[0]) % places * t.count;
-    ps_rope_add(&payload, ps_slice_ref(p->payload));
+    ps_slices_add(&payload, ps_slice_ref(p->payload));
     ps_msg_pack(&r.base, &payload, request);
 }
 
 static void push_one(struct pusher *p, uint64_t sequence)
 {
-    struct ps_rope request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_ROPE_EMPTY;
     struct push *x = ps_alloc(sizeof *x);
     *x = (struct push){p, sequence};
     pack_push(p, sequence, &request);
@@ -238,7 +238,7 @@ static int push(const char *address, size_t n, size_t kib, double seconds)
 
 static atomic_size_t answered, refused;
 
-static void on_pulled(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+static void on_pulled(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     (void)arg;
     (void)reply;
@@ -247,7 +247,7 @@ static void on_pulled(void *arg, enum ps_code code, const char *text, struct ps_
     atomic_fetch_add(&answered, 1);
 }
 
-static void read_request(struct ps_rope *request, const char *name, uint64_t first, uint64_t count, uint64_t round)
+static void read_request(struct ps_slices *request, const char *name, uint64_t first, uint64_t count, uint64_t round)
 {
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
@@ -266,13 +266,13 @@ static uint32_t waiting(struct ps_client *c)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     ProtobufCMessage *m = NULL;
-    struct ps_rope none = PS_ROPE_EMPTY, reply = call(c, M(STATUS), &r.base, NULL);
+    struct ps_slices none = PS_ROPE_EMPTY, reply = call(c, M(STATUS), &r.base, NULL);
     if (ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &reply, &m, &none, NULL))
         die("status", PS_INTERNAL, "not a reply");
     const Paramserver__V1__StatusReply *s = (const Paramserver__V1__StatusReply *)m;
     uint32_t n = s->n_jobs ? s->jobs[0]->waiting : 0;
     ps_msg_free(m);
-    ps_rope_clear(&reply);
+    ps_slices_clear(&reply);
     return n;
 }
 
@@ -282,7 +282,7 @@ static void close_round(struct ps_client *c)
         Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
         Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
         Paramserver__V1__Caller caller = caller_of(rank, 1);
-        struct ps_rope payload = floats(SMALL, 1);
+        struct ps_slices payload = floats(SMALL, 1);
         r.caller = &caller;
         r.n_tensors = 1;
         r.tensors = tensors;
@@ -303,7 +303,7 @@ static int park(const char *address, size_t n)
     for (int i = 0; i <= STREAMS; i++)
         c[i] = ps_client_create(&address, 1);
     for (size_t i = 0; i < n; i++) {
-        struct ps_rope request = PS_ROPE_EMPTY;
+        struct ps_slices request = PS_ROPE_EMPTY;
         read_request(&request, "small", 0, 16, 1);
         ps_client_call(c[i % 10 ? i % STREAMS : STREAMS], 0, M(PULL), i % 10, 0, &request, on_pulled, NULL);
     }
@@ -343,12 +343,12 @@ static int deaf(const char *address, size_t reads, size_t kib)
     pusher_init(&p, address, kib ? kib : 512);
     for (size_t i = 0; i < reads; i++)
         for (uint64_t first = 0; first + chunk <= (uint64_t)MIB << 18; first += chunk) {
-            struct ps_rope request = PS_ROPE_EMPTY;
+            struct ps_slices request = PS_ROPE_EMPTY;
             read_request(&request, "w", first, chunk, 0);
             ps_client_call(p.client, 0, M(PULL), i % 2 == 0, 0, &request, on_pulled, NULL);
         }
     for (size_t i = 0; kib && i < PS_WINDOW - 1; i++) {
-        struct ps_rope request = PS_ROPE_EMPTY;
+        struct ps_slices request = PS_ROPE_EMPTY;
         pack_push(&p, ++p.sequence, &request);
         ps_client_call(p.client, 0, M(PUSH), true, 0, &request, on_pulled, NULL);
     }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/safetensors.h"
+#include "common/file/safetensors.h"
 
 int main(int argc, char **argv)
 {

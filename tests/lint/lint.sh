@@ -66,14 +66,13 @@ includes_none() {
 # Includes point only down. The programs stand side by side on libclient and common; gRPC is known to the rpc
 # directories and to what starts them.
 rule_includes() {
-    includes_none 'common/' '-' 'psd/|workerd/|libclient/|tools/|tests/'
+    includes_none 'common/' 'common/cluster/' 'psd/|workerd/|libclient/|tools/|tests/'
     includes_none 'libclient/' '-' 'psd/|workerd/|tools/|tests/'
     includes_none 'psd/' 'psd/options' 'workerd/|libclient/|tools/|tests/'
     includes_none 'workerd/' '-' 'psd/|tools/|tests/'
     includes_none 'workerd/nn/' '-' 'workerd/([^n]|n[^n])|libclient/'
     includes_none 'tools/' '-' 'psd/|tests/'
-    includes_none 'psd/(storage|call)' '-' 'psd/(update|round|shard|service|control|core|rpc)'
-    includes_none 'psd/(update|round|shard|step)' '-' 'psd/(service|control|core|rpc)'
+    includes_none 'psd/(store|call)/' '-' 'psd/(job|sync|control|service|rpc)/'
     includes_none 'psd/' 'psd/(rpc|main)' 'psd/rpc'
     includes_none 'libclient/' 'libclient/rpc' 'libclient/rpc'
     includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+/rpc|psd/main' 'grpc/|grpc\.|common/rpc'
@@ -83,7 +82,7 @@ rule_includes() {
 # on it; and what workerd and psctl alone use of common.
 rule_memory() {
     c_files | grep -E '^(common|libclient|psd)/' |
-        grep -vE '/rpc/|^psd/(main|options)\.|^common/(alloc|job|safetensors)\.' |
+        grep -vE '/rpc/|^psd/(main|options)\.|^common/(base/alloc|job/job|file/safetensors)\.' |
         xargs -r grep -HnE '\<ps_(alloc|alloc_aligned|realloc|strdup|printf)[[:space:]]*\('
 }
 

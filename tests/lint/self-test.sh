@@ -49,7 +49,7 @@ spdx='// SPDX-License-Identifier: Apache-2.0'
 tree=$tmp/tree
 good_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{common/rpc,psd/rpc,libclient/rpc,workerd/nn,workerd/data,tests/sim}
+    mkdir -p "$tree"/{common/{base,job,rpc},psd/{rpc,store},libclient/rpc,workerd/{nn,data},tests/sim}
     cp "$here/../../.clang-format" "$tree"
     printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
@@ -76,7 +76,7 @@ accepts "lint: a good tree" lint
 printf '%s\n' "$spdx" 'void longest(int x)' '{' "$(lines 80)" '}' >"$tree/common/longest.c"
 accepts "lint: a function of 80 lines" lint
 printf '%s\n' "$spdx" 'static void *x = ps_try_alloc(9);' >"$tree/psd/careful.c"
-for file in psd/rpc/server.c psd/main.c psd/options.c common/alloc.c common/job.c workerd/job.c; do
+for file in psd/rpc/server.c psd/main.c psd/options.c common/base/alloc.c common/job/job.c workerd/job.c; do
     printf '%s\n' "$spdx" 'static void *x = ps_alloc(9);' >"$tree/$file"
 done
 accepts "lint: an allocation that may abort, where it may" lint
@@ -105,20 +105,20 @@ with "lint: unfinished in C" words common/bad.c "$spdx" '// T''ODO' 'int bad;'
 with "lint: unfinished in a makefile" words common/local.mk '# FIX''ME: later'
 with "lint: unfinished in a script" words tests/bad.sh '#!/bin/sh' "# ${spdx#// }" '# XX''X'
 
-including common/bad.c '"psd/core.h"'
+including common/bad.c '"psd/service/core.h"'
 including common/bad.c '"workerd/nn/op.h"'
 including common/bad.c '<grpc/grpc.h>'
 including common/bad.c '"common/rpc/rpc.h"'
 including libclient/bad.c '"workerd/job.h"'
 including libclient/bad.c '<grpc/slice.h>'
 including libclient/bad.h '"libclient/rpc/channel.h"'
-including psd/storage.c '"psd/shard.h"'
-including psd/shard.c '"psd/service.h"'
-including psd/round.h '"psd/core.h"'
+including psd/store/storage.c '"psd/job/shard.h"'
+including psd/job/shard.c '"psd/service/service.h"'
+including psd/sync/round.h '"psd/service/core.h"'
 including psd/service.c '"psd/rpc/server.h"'
 including psd/service.c '"common/rpc/rpc.h"'
 including psd/bad.c '"libclient/psclient.h"'
-including workerd/bad.c '"psd/core.h"'
+including workerd/bad.c '"psd/service/core.h"'
 including workerd/bad.c '<grpc/grpc.h>'
 including workerd/nn/bad.c '"workerd/data/data.h"'
 including tests/sim/bad.c '<grpc/grpc.h>'

@@ -43,7 +43,7 @@ point() { # ok|"not ok" DESCRIPTION
 
 healthy() {
     local t
-    mkdir -p psd && cp "$top_srcdir/psd/round.c" psd/round.c && compile psd/round.c || return 1
+    mkdir -p psd/sync && cp "$top_srcdir/psd/sync/round.c" psd/sync/round.c && compile psd/sync/round.c || return 1
     for t in "$@"; do
         if red "$t"; then
             sed 's/^/# /' out | head -n 5

@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "libclient/client.h"
-#include "psd/service.h"
+#include "psd/service/service.h"
 #include "tests/nomem/nomem.h"
 #include "tests/sim/sim.h"
 

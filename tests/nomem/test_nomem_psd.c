@@ -16,8 +16,8 @@
 #include <cmocka.h>
 #include <inttypes.h>
 
-#include "common/hash.h"
-#include "psd/control.h"
+#include "common/base/hash.h"
+#include "psd/control/control.h"
 #include "tests/nomem/nomem.h"
 #include "tests/unit/psd_cluster.h"
 
@@ -30,13 +30,13 @@ struct sent {
     struct answer a;
     uint32_t task;
     int method;
-    struct ps_rope request;  // to send it again
+    struct ps_slices request;  // to send it again
 };
 
 struct life {
     struct cluster c;
-    uint32_t rank;                 // whose calls they are
-    struct ps_rope held[PENDING];  // answers to reads, whose blocks stay pinned
+    uint32_t rank;                   // whose calls they are
+    struct ps_slices held[PENDING];  // answers to reads, whose blocks stay pinned
     size_t n_held;
     uint64_t given;             // digest of the leases
     struct sent sent[PENDING];  // calls that wait
@@ -88,7 +88,7 @@ static uint64_t mix_reply(uint64_t h, struct psd_core *core, int method, const P
     h = ps_hash(h, &a.code, sizeof a.code);
     for (size_t i = 0; i < a.body.n; i++)
         h = ps_hash(h, a.body.v[i].data, a.body.v[i].len);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&a.body);
     return h;
 }
 
@@ -141,7 +141,7 @@ static void send_now(struct life *l, struct sent *s)
 {
     s->a = (struct answer){.call = {.method = s->method, .deadline = UINT64_MAX, .reply = on_reply}};
     for (size_t i = 0; i < s->request.n; i++)
-        ps_rope_add(&s->a.call.request, ps_slice_ref(s->request.v[i]));
+        ps_slices_add(&s->a.call.request, ps_slice_ref(s->request.v[i]));
     nomem_window(true);
     psd_core_call(l->c.task[s->task].core, &s->a.call);
     nomem_window(false);
@@ -174,7 +174,8 @@ static void pass(struct life *l, uint64_t ms)
     nomem_window(false);
 }
 
-static struct sent *start(struct life *l, uint32_t task, int method, const ProtobufCMessage *m, struct ps_rope *payload)
+static struct sent *start(struct life *l, uint32_t task, int method, const ProtobufCMessage *m,
+                          struct ps_slices *payload)
 {
     struct sent *s = l->sent;
     while (s->method)
@@ -200,14 +201,14 @@ static void wait_for(struct life *l, struct sent *s)
         fail_msg("method %d: %s", s->method, s->a.text);
     if (s->a.body.broken)
         fail_msg("method %d: its answer is not whole", s->method);
-    ps_rope_clear(&s->request);
+    ps_slices_clear(&s->request);
     s->method = 0;
 }
 
 static void finish(struct life *l, struct sent *s)
 {
     wait_for(l, s);
-    ps_rope_clear(&s->a.body);
+    ps_slices_clear(&s->a.body);
 }
 
 static void call(struct life *l, uint32_t task, int method, const ProtobufCMessage *m)
@@ -241,13 +242,13 @@ static struct sent *start_join(struct life *l, uint32_t rank)
 static void end_join(struct life *l, struct sent *s)
 {
     ProtobufCMessage *reply = NULL;
-    struct ps_rope nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_ROPE_EMPTY;
     wait_for(l, s);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__join_reply__descriptor, &s->a.body, &reply, &nothing, NULL),
                      PS_OK);
     snprintf(l->c.run_id, sizeof l->c.run_id, "%s", ((Paramserver__V1__JoinReply *)reply)->run_id);
     ps_msg_free(reply);
-    ps_rope_clear(&s->a.body);
+    ps_slices_clear(&s->a.body);
 }
 
 static void declare(struct life *l)
@@ -278,19 +279,19 @@ struct part {
 };
 
 // The ranges' bytes; every number is value. Strings have 3 bytes each.
-static struct ps_rope payload_of(const struct life *l, const struct part *parts, size_t n, float value)
+static struct ps_slices payload_of(const struct life *l, const struct part *parts, size_t n, float value)
 {
-    struct ps_rope all = PS_ROPE_EMPTY;
+    struct ps_slices all = PS_ROPE_EMPTY;
     for (size_t i = 0; i < n; i++) {
         if (l->c.v[parts[i].variable].dtype != D(STRING)) {
-            struct ps_rope one = floats(parts[i].count, value);
-            ps_rope_move(&all, &one);
+            struct ps_slices one = floats(parts[i].count, value);
+            ps_slices_move(&all, &one);
             continue;
         }
         for (uint64_t k = 0; k < parts[i].count; k++)
-            ps_rope_add(&all, ps_slice_copy(&(uint32_t){3}, sizeof(uint32_t)));
+            ps_slices_add(&all, ps_slice_copy(&(uint32_t){3}, sizeof(uint32_t)));
         for (uint64_t k = 0; k < parts[i].count; k++)
-            ps_rope_add(&all, ps_slice_copy("abc", 3));
+            ps_slices_add(&all, ps_slice_copy("abc", 3));
     }
     return all;
 }
@@ -321,7 +322,7 @@ static struct sent *start_update(struct life *l, uint32_t task, int method, stru
 {
     Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     Paramserver__V1__Tensor t[4], *tensors[4];
-    struct ps_rope payload = payload_of(l, parts, n, value);
+    struct ps_slices payload = payload_of(l, parts, n, value);
     if (how.same_sequence)
         l->c.sequence[l->rank]--;
     r.caller = caller(l, true);
@@ -367,13 +368,13 @@ static void hold(struct life *l, struct sent *s)
 {
     wait_for(l, s);
     assert_true(l->n_held < PENDING);
-    ps_rope_move(&l->held[l->n_held++], &s->a.body);
+    ps_slices_move(&l->held[l->n_held++], &s->a.body);
 }
 
 static void release_all(struct life *l)
 {
     while (l->n_held)
-        ps_rope_clear(&l->held[--l->n_held]);
+        ps_slices_clear(&l->held[--l->n_held]);
 }
 
 static void take(struct life *l, uint32_t task, int method, uint64_t round, size_t n, const struct part *parts)
@@ -385,7 +386,7 @@ static struct sent *start_meeting(struct life *l, Paramserver__V1__ReduceOp op, 
 {
     Paramserver__V1__BarrierRequest b = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
     Paramserver__V1__ReduceRequest r = PARAMSERVER__V1__REDUCE_REQUEST__INIT;
-    struct ps_rope payload = floats(3, value);
+    struct ps_slices payload = floats(3, value);
     b.name = r.name = (char *)"m";
     b.caller = r.caller = caller(l, true);
     r.op = op;
@@ -393,7 +394,7 @@ static struct sent *start_meeting(struct life *l, Paramserver__V1__ReduceOp op, 
     r.count = 3;
     if (op)
         return start(l, 0, M(REDUCE), &r.base, &payload);
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
     return start(l, 0, M(BARRIER), &b.base, NULL);
 }
 
@@ -424,14 +425,14 @@ static struct sent *start_lease(struct life *l, uint32_t rank, uint64_t round)
 static void end_lease(struct life *l, struct sent *s)
 {
     ProtobufCMessage *m = NULL;
-    struct ps_rope nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_ROPE_EMPTY;
     wait_for(l, s);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &s->a.body, &m, &nothing, NULL), PS_OK);
     const Paramserver__V1__LeaseReply *r = (Paramserver__V1__LeaseReply *)m;
     const uint64_t share[] = {r->first, r->count, r->stride, r->end, r->steps, r->round};
     l->given = ps_hash(l->given, share, sizeof share);
     ps_msg_free(m);
-    ps_rope_clear(&s->a.body);
+    ps_slices_clear(&s->a.body);
 }
 
 static struct sent *start_clock(struct life *l, uint32_t rank, uint64_t step)

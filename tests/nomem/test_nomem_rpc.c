@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/server.h"
 #include "tests/it/call.h"
 #include "tests/messages.h"
@@ -58,8 +58,8 @@ static void park(struct ps_call *call)
 
 static void echo(struct ps_call *call)
 {
-    struct ps_rope body = PS_ROPE_EMPTY;
-    ps_rope_move(&body, &call->request);
+    struct ps_slices body = PS_ROPE_EMPTY;
+    ps_slices_move(&body, &call->request);
     ps_call_reply(call, PS_OK, NULL, &body);
 }
 
@@ -73,7 +73,7 @@ static void on_call(void *ctx, struct ps_call *call)
     } else if (call->method == PUSH) {
         ps_call_reply(call, PS_NOT_FOUND, "no variable 'w' in job 'job'", NULL);
     } else if (call->method == PULL) {
-        struct ps_rope body = floats(LARGE, 1);
+        struct ps_slices body = floats(LARGE, 1);
         ps_call_reply(call, PS_OK, NULL, &body);
     } else {
         echo(call);
@@ -132,7 +132,7 @@ static void call_all(struct ps_client *client, bool scarce)
     for (int i = 0; i < CALLS; i++) {
         Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
         Paramserver__V1__Caller caller = caller_of(0, 1);
-        struct ps_rope payload = floats(i % 2 ? 1024 : 4, 2);
+        struct ps_slices payload = floats(i % 2 ? 1024 : 4, 2);
         r.caller = &caller;
         ask(client, methods[i / 2], i % 2, &r.base, &payload, &answers[i]);
     }
@@ -142,7 +142,7 @@ static void call_all(struct ps_client *client, bool scarce)
         if (!is_fit(&answers[i], methods[i / 2], i % 2, scarce))
             fail_msg("method %d%s: %s \"%s\", %zu bytes", methods[i / 2], i % 2 ? " (stream)" : "",
                      ps_code_name(answers[i].code), answers[i].text, answers[i].body.len);
-        ps_rope_clear(&answers[i].body);
+        ps_slices_clear(&answers[i].body);
     }
 }
 

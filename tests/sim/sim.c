@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/philox.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/math/philox.h"
 
 // A process that is stopped, or has no processor, until then: what happens to it meanwhile happens afterwards.
 struct sleeper {
@@ -57,7 +57,7 @@ struct call {
     void *arg;
     enum ps_code code;
     char text[512];
-    struct ps_rope body;
+    struct ps_slices body;
 };
 
 struct sim {
@@ -153,7 +153,7 @@ uint64_t sim_digest(const struct sim *sim)
     return sim->digest;
 }
 
-static void digest(struct sim *sim, const struct ps_rope *message, uint64_t what)
+static void digest(struct sim *sim, const struct ps_slices *message, uint64_t what)
 {
     uint64_t h = sim->digest ^ what ^ sim->now;
     for (size_t i = 0; i < message->n; i++)
@@ -168,21 +168,21 @@ static void call_unref(struct call *c)
 {
     if (--c->refs)
         return;
-    ps_rope_clear(&c->psd.request);
-    ps_rope_clear(&c->body);
+    ps_slices_clear(&c->psd.request);
+    ps_slices_clear(&c->body);
     free(c);
 }
 
-static void answer(struct call *c, enum ps_code code, const char *text, struct ps_rope *body)
+static void answer(struct call *c, enum ps_code code, const char *text, struct ps_slices *body)
 {
-    struct ps_rope none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_ROPE_EMPTY;
     if (c->answered || c->client->dead)
         return;
     c->answered = true;
     LIST_REMOVE(c, link);
     c->reply(c->arg, code, text, body ? body : &none);
     if (body)
-        ps_rope_clear(body);
+        ps_slices_clear(body);
     call_unref(c);
 }
 
@@ -203,7 +203,7 @@ static void later(struct call *c, uint64_t when, void (*fn)(void *))
     at(c->client->sim, when, &c->client->sleeper, NULL, fn, c);
 }
 
-static void watch(struct call *c, const struct ps_rope *message, bool answered, enum ps_code code)
+static void watch(struct call *c, const struct ps_slices *message, bool answered, enum ps_code code)
 {
     const struct sim *sim = c->client->sim;
     const struct sim_seen seen = {c->task, c->psd.method, message, answered, code, &c->note};
@@ -254,14 +254,14 @@ static uint64_t loose_arrival(struct sim *sim)
 }
 
 // The psd's answer sets out on its way back.
-static void psd_replied(struct psd_call *psd, enum ps_code code, const char *text, struct ps_rope *body)
+static void psd_replied(struct psd_call *psd, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct call *c = (struct call *)psd;
     struct sim *sim = c->client->sim;
     watch(c, body, true, code);
     c->code = code;
     memcpy(c->text, text, strlen(text) < sizeof c->text ? strlen(text) + 1 : sizeof c->text - 1);
-    ps_rope_move(&c->body, body);
+    ps_slices_move(&c->body, body);
     if (c->client->loose && happens(sim, sim->faults.lose))
         later(c, sim->now + some_delay(sim), on_lost);
     else if (c->client->loose)
@@ -283,14 +283,14 @@ static void on_arrived(void *arg)
 }
 
 // False: no memory (tests/nomem), *to is empty.
-static bool copy_message(struct ps_rope *to, const struct ps_rope *from)
+static bool copy_message(struct ps_slices *to, const struct ps_slices *from)
 {
     uint8_t *bytes;
-    ps_rope_add(to, ps_slice_new(from->len, &bytes));
+    ps_slices_add(to, ps_slice_new(from->len, &bytes));
     if (to->len == from->len)
-        ps_rope_copy_out(from, 0, from->len, bytes);
+        ps_slices_copy_out(from, 0, from->len, bytes);
     else
-        ps_rope_clear(to);
+        ps_slices_clear(to);
     return to->len == from->len;
 }
 
@@ -318,10 +318,10 @@ static void repeat(const struct call *c)
 static void send_loose(struct call *c)
 {
     struct sim *sim = c->client->sim;
-    struct ps_rope own = PS_ROPE_EMPTY;
+    struct ps_slices own = PS_ROPE_EMPTY;
     if (copy_message(&own, &c->psd.request)) {
-        ps_rope_clear(&c->psd.request);  // the client's memory is let go of
-        ps_rope_move(&c->psd.request, &own);
+        ps_slices_clear(&c->psd.request);  // the client's memory is let go of
+        ps_slices_move(&c->psd.request, &own);
     }
     if (happens(sim, sim->faults.repeat))
         repeat(c);
@@ -350,11 +350,11 @@ static void cut(struct call *c)
         arrives(c, next_arrival(c, 0));
         return;
     }
-    ps_rope_clear(&c->psd.request);  // the client's memory is let go of
+    ps_slices_clear(&c->psd.request);  // the client's memory is let go of
     call_unref(c);
 }
 
-static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request,
+static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
                        psc_reply_fn reply, void *arg)
 {
     struct client *client = ctx;
@@ -365,7 +365,7 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
     LIST_INSERT_HEAD(&client->waiting, c, link);
     c->serial = client->connections[task].serial;
     c->psd = (struct psd_call){.method = method, .deadline = UINT64_MAX, .reply = psd_replied};
-    ps_rope_move(&c->psd.request, request);
+    ps_slices_move(&c->psd.request, request);
     if (timeout_ms) {
         c->psd.deadline = sim->now + timeout_ms * PS_MS;
         later(c, c->psd.deadline + some_delay(sim), on_timeout);
@@ -482,11 +482,11 @@ static uint64_t psd_queued(void *ctx)
 
 // What waits for the answer to a message from one psd to another.
 struct peer_call {
-    void (*done)(void *, enum ps_code, const struct ps_rope *);
+    void (*done)(void *, enum ps_code, const struct ps_slices *);
     void *arg;
 };
 
-static void peer_replied(void *arg, enum ps_code code, const char *text, struct ps_rope *body)
+static void peer_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct peer_call *p = arg;
     (void)text;
@@ -494,8 +494,8 @@ static void peer_replied(void *arg, enum ps_code code, const char *text, struct 
     free(p);
 }
 
-static void psd_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
-                     void (*done)(void *, enum ps_code, const struct ps_rope *), void *arg)
+static void psd_send(void *ctx, uint32_t task, int method, struct ps_slices *request,
+                     void (*done)(void *, enum ps_code, const struct ps_slices *), void *arg)
 {
     struct sim *sim = ctx;
     struct peer_call *p = ps_alloc(sizeof *p);

@@ -13,7 +13,7 @@
 #define SIM_H
 
 #include "libclient/transport.h"
-#include "psd/core.h"
+#include "psd/service/core.h"
 
 struct sim;
 
@@ -46,7 +46,7 @@ bool sim_run(struct sim *sim, bool (*done)(void *arg), void *arg, uint64_t until
 struct sim_seen {
     uint32_t task;
     int method;
-    const struct ps_rope *message;  // the request, or the answer where code is PS_OK
+    const struct ps_slices *message;  // the request, or the answer where code is PS_OK
     bool answer;
     enum ps_code code;
     uint64_t *note;  // the watcher's own, of this request's delivery; 0 at first

@@ -23,11 +23,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/log.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "libclient/call.h"
-#include "psd/control.h"
+#include "psd/control/control.h"
 #include "tests/sim/trainer.h"
 
 #define LIMIT (300 * PS_SECOND)
@@ -161,7 +161,7 @@ static bool is_current(const struct ssp *s, const struct asked *a)
 static void see_request(struct ssp *s, const struct sim_seen *seen)
 {
     const ProtobufCMessageDescriptor *type = type_of(seen->method);
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     ProtobufCMessage *m;
     if (!type || ps_msg_unpack(type, seen->message, &m, &payload, NULL))
         return;
@@ -183,7 +183,7 @@ static void see_request(struct ssp *s, const struct sim_seen *seen)
         a->tally->meets = a->sequence;
     }
     *seen->note = (uint64_t)(uintptr_t)a;
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
     ps_msg_free(m);
 }
 
@@ -198,7 +198,7 @@ static void see_grant(struct ssp *s, const struct asked *a)
             print_message("# worker %" PRIu32 ": state %d, clock %" PRIu64 " (there %" PRIu64 "), leases %" PRIu32
                           " (%d), meetings %" PRIu64 "/%" PRIu64 " (%d)\n",
                           i, (int)m->state, y->clock, m->clock, y->leases, psd_in_lease(m), y->meets, y->met,
-                          psd_in_meeting(m));
+                          psd_in_collective(m));
         }
     CHECK(s->trial, lead <= s->trial->staleness,
           "worker %zu is let go at clock %" PRIu64 ", the slowest is at %" PRIu64, (size_t)(a->tally - s->tallies),
@@ -207,9 +207,9 @@ static void see_grant(struct ssp *s, const struct asked *a)
     s->greatest = lead > s->greatest ? lead : s->greatest;
 }
 
-static void see_share(struct ssp *s, const struct asked *a, const struct ps_rope *message)
+static void see_share(struct ssp *s, const struct asked *a, const struct ps_slices *message)
 {
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, message, &m, &payload, NULL))
         return;
@@ -338,7 +338,7 @@ static void read_again(void *arg)
     psc_get(r->client, &slots, 1, on_read, r, NULL);
 }
 
-static void on_set(void *arg, const struct ps_error *e, struct ps_rope *reply)
+static void on_set(void *arg, const struct ps_error *e, struct ps_slices *reply)
 {
     struct reader *r = arg;
     (void)reply;

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
-#include "common/philox.h"
+#include "common/base/clock.h"
+#include "common/math/philox.h"
 #include "tests/sim/worker.h"
 
 enum { PS = 3, WORKERS = 4, STEPS = 6 };

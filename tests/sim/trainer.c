@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "psd/control.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "psd/control/control.h"
 
 static const char *const addresses[] = {"a:1", "b:1", "c:1"};
 

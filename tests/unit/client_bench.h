@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
-#include "common/wire.h"
+#include "common/base/clock.h"
+#include "common/wire/wire.h"
 #include "libclient/client.h"
 #include "tests/unit/fake_ps.h"
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/dtype.h"
+#include "common/base/alloc.h"
+#include "common/wire/dtype.h"
 #include "tests/unit/fake_inside.h"
 
 // ---- variables ----------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ void fake_free_variables(struct fake *f)
             free(v->name);
         }
         for (size_t i = 0; i < task->n_staged; i++)
-            ps_rope_clear(&task->staged[i].request);
+            ps_slices_clear(&task->staged[i].request);
     }
 }
 
@@ -217,14 +217,14 @@ struct results {
     bool duplicate;  // all of them
 };
 
-static void update_all(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_rope *payload,
+static void update_all(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_slices *payload,
                        bool staging, struct results *out)
 {
     static bool ours[FAKE_VARIABLES][FAKE_BLOCKS];
     uint8_t *bytes = ps_alloc(payload->len);
     size_t at = 0;
     memset(ours, 0, sizeof ours);
-    ps_rope_copy_out(payload, 0, payload->len, bytes);
+    ps_slices_copy_out(payload, 0, payload->len, bytes);
     out->n = r->n_tensors;
     out->duplicate = true;
     for (size_t i = 0; i < r->n_tensors; i++) {
@@ -244,7 +244,7 @@ static void update_all(struct call *c, const Paramserver__V1__UpdateRequest *r, 
 // ---- atomic updates -----------------------------------------------------------------------------------------------
 
 // True: this was the last one that was missing, and the others have been applied.
-static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_rope *payload)
+static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_slices *payload)
 {
     struct task *t = &c->f->in->tasks[c->task];
     uint64_t bytes = payload->len;
@@ -252,7 +252,7 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
     if (c->f->forgets_staged)
         return false;
     for (size_t i = 0; i < t->n_staged; i++) {
-        struct ps_rope body = PS_ROPE_EMPTY;
+        struct ps_slices body = PS_ROPE_EMPTY;
         ProtobufCMessage *m;
         if (t->staged[i].sequence != r->caller->sequence)
             continue;
@@ -260,7 +260,7 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
         const Paramserver__V1__Tensor *first = ((Paramserver__V1__UpdateRequest *)m)->tensors[0];
         known |= first->first == r->tensors[0]->first && strcmp(first->variable, r->tensors[0]->variable) == 0;
         bytes += body.len;
-        ps_rope_clear(&body);
+        ps_slices_clear(&body);
         ps_msg_free(m);
     }
     if (known)
@@ -268,18 +268,18 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
     if (bytes < r->atomic_bytes) {
         struct staged *s = &t->staged[t->n_staged++];
         s->sequence = r->caller->sequence;
-        ps_rope_add_range(&s->request, &c->request, 0, c->request.len);
+        ps_slices_add_range(&s->request, &c->request, 0, c->request.len);
         return false;
     }
     for (size_t i = 0; i < t->n_staged; i++) {
-        struct ps_rope body = PS_ROPE_EMPTY;
+        struct ps_slices body = PS_ROPE_EMPTY;
         ProtobufCMessage *m;
         struct results ignored;
         if (t->staged[i].sequence != r->caller->sequence)
             continue;
         ps_msg_unpack(&paramserver__v1__update_request__descriptor, &t->staged[i].request, &m, &body, NULL);
         update_all(c, (Paramserver__V1__UpdateRequest *)m, &body, false, &ignored);
-        ps_rope_clear(&body);
+        ps_slices_clear(&body);
         ps_msg_free(m);
     }
     return true;
@@ -298,7 +298,7 @@ static bool is_done(struct call *c, const Paramserver__V1__UpdateRequest *r)
 struct reading {
     Paramserver__V1__Tensor tensors[FAKE_RANGES], *pointers[FAKE_RANGES];
     size_t n;
-    struct ps_rope payload;
+    struct ps_slices payload;
     size_t limit;
     uint64_t at, from, next_offset;  // bytes
     bool joins;
@@ -316,12 +316,12 @@ static void add_values(struct reading *r, const struct variable *v, uint64_t fir
 {
     for (uint64_t i = first; v->strings && i < end; i++) {
         uint32_t len = (uint32_t)v->strings[i].len;
-        ps_rope_add(&r->payload, ps_slice_copy(&len, sizeof len));
+        ps_slices_add(&r->payload, ps_slice_copy(&len, sizeof len));
     }
     for (uint64_t i = first; v->strings && i < end; i++)
-        ps_rope_add(&r->payload, ps_slice_copy(v->strings[i].data, v->strings[i].len));
+        ps_slices_add(&r->payload, ps_slice_copy(v->strings[i].data, v->strings[i].len));
     if (!v->strings)
-        ps_rope_add(&r->payload, ps_slice_copy(v->values + first * v->elem_size, (end - first) * v->elem_size));
+        ps_slices_add(&r->payload, ps_slice_copy(v->values + first * v->elem_size, (end - first) * v->elem_size));
 }
 
 static void add_tensor(struct reading *r, const struct variable *v, uint32_t b, uint64_t first, uint64_t end, bool join)
@@ -421,18 +421,18 @@ static void reply_push_pull(struct call *c, const Paramserver__V1__UpdateRequest
     fake_answer_with(c, &out.base, &reading.payload);
 }
 
-static bool has_nonfinite(const struct ps_rope *payload)
+static bool has_nonfinite(const struct ps_slices *payload)
 {
     float f;
     for (size_t i = 0; i + sizeof f <= payload->len; i += sizeof f) {
-        ps_rope_copy_out(payload, i, sizeof f, &f);
+        ps_slices_copy_out(payload, i, sizeof f, &f);
         if (!isfinite(f))
             return true;
     }
     return false;
 }
 
-void fake_update(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_rope *payload)
+void fake_update(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_slices *payload)
 {
     struct task *t = &c->f->in->tasks[c->task];
     struct results results = {0};

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "libclient/psclient.h"
 #include "proto/paramserver.pb-c.h"
 #include "tests/unit/fake_ps.h"
@@ -21,7 +21,7 @@ struct call {
     uint64_t serial, deadline;  // of the connection; on the fake's clock
     bool cut;                   // its answer is lost
     bool counted;               // it was parked for a round, which has its gradient
-    struct ps_rope request, body;
+    struct ps_slices request, body;
     enum ps_code code;
     const char *text;
     psc_reply_fn reply;
@@ -49,7 +49,7 @@ struct variable {
 // A request of an atomic update, until all of them have come.
 struct staged {
     uint64_t sequence;
-    struct ps_rope request;
+    struct ps_slices request;
 };
 
 struct task {
@@ -65,7 +65,7 @@ struct task {
 struct met {
     uint32_t worker;
     uint64_t sequence;
-    struct ps_rope reply;
+    struct ps_slices reply;
 };
 
 struct fake_inside {
@@ -75,7 +75,7 @@ struct fake_inside {
     size_t n, cap;
     uint64_t orders, draws;
     TAILQ_HEAD(, call) parked;
-    struct ps_rope held;
+    struct ps_slices held;
     struct task tasks[FAKE_TASKS];
     Paramserver__V1__DeclareRequest *declared;
     struct met met[FAKE_MET];
@@ -84,14 +84,14 @@ struct fake_inside {
 
 // fake_ps.c
 void fake_answer(struct call *c, enum ps_code code, const char *text);
-void fake_answer_with(struct call *c, const ProtobufCMessage *m, struct ps_rope *payload);
+void fake_answer_with(struct call *c, const ProtobufCMessage *m, struct ps_slices *payload);
 void fake_park(struct call *c);
 void fake_note(struct call *c, const Paramserver__V1__Caller *caller, Paramserver__V1__Tensor **tensors, size_t n,
                struct fake_arrival a);
 
 // fake_data.c
 void fake_make_variables(struct fake *f, uint32_t task, const Paramserver__V1__DeclareRequest *r);
-void fake_update(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_rope *payload);
+void fake_update(struct call *c, const Paramserver__V1__UpdateRequest *r, const struct ps_slices *payload);
 void fake_read(struct call *c, const Paramserver__V1__ReadRequest *r);
 void fake_free_variables(struct fake *f);
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/philox.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/math/philox.h"
 #include "tests/unit/fake_inside.h"
 
 enum { TRAVEL = PS_MS };
@@ -91,11 +91,11 @@ static void tell(void *arg)
     if (lost && c->code == PS_OK) {
         c->code = PS_UNAVAILABLE;
         c->text = "connection lost";
-        ps_rope_clear(&c->body);
+        ps_slices_clear(&c->body);
     }
     c->reply(c->arg, c->code, c->text, &c->body);
-    ps_rope_clear(&c->body);
-    ps_rope_clear(&c->request);
+    ps_slices_clear(&c->body);
+    ps_slices_clear(&c->request);
     free(c);
 }
 
@@ -113,7 +113,7 @@ void fake_answer(struct call *c, enum ps_code code, const char *text)
     answer_at(c, c->f->now + TRAVEL + extra, code, text);
 }
 
-void fake_answer_with(struct call *c, const ProtobufCMessage *m, struct ps_rope *payload)
+void fake_answer_with(struct call *c, const ProtobufCMessage *m, struct ps_slices *payload)
 {
     ps_msg_pack(m, payload, &c->body);
     fake_answer(c, PS_OK, "");
@@ -318,7 +318,7 @@ enum { RANKS = 8 };
 struct brought {
     struct call *call;
     Paramserver__V1__ReduceRequest *request;
-    struct ps_rope payload;
+    struct ps_slices payload;
 };
 
 static void combine(const Paramserver__V1__ReduceRequest *r, uint8_t *sum, const uint8_t *more)
@@ -333,13 +333,13 @@ static void combine(const Paramserver__V1__ReduceRequest *r, uint8_t *sum, const
             ((int32_t *)sum)[i] += ((const int32_t *)more)[i];
 }
 
-static void add_brought(struct ps_rope *out, const struct brought *b)
+static void add_brought(struct ps_slices *out, const struct brought *b)
 {
     const Paramserver__V1__ReduceRequest *r = b->request;
     uint8_t *bytes = ps_alloc(b->payload.len + 1);
-    ps_rope_copy_out(&b->payload, 0, b->payload.len, bytes);
+    ps_slices_copy_out(&b->payload, 0, b->payload.len, bytes);
     if (r->op == PARAMSERVER__V1__REDUCE_OP__GATHER || out->len == 0)
-        ps_rope_add(out, ps_slice_copy(bytes, b->payload.len));
+        ps_slices_add(out, ps_slice_copy(bytes, b->payload.len));
     else if (r->op != PARAMSERVER__V1__REDUCE_OP__BROADCAST)
         combine(r, (uint8_t *)out->v[0].data, bytes);
     free(bytes);
@@ -359,7 +359,7 @@ static void answer_meeting(struct fake *f, const struct brought *all)
     Paramserver__V1__ReduceReply out = PARAMSERVER__V1__REDUCE_REPLY__INIT;
     uint32_t ranks[RANKS];
     uint64_t counts[RANKS];
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     out.generation = f->generation[0];
     out.ranks = ranks;
     out.counts = counts;
@@ -375,15 +375,15 @@ static void answer_meeting(struct fake *f, const struct brought *all)
     for (uint32_t r = 0; r < RANKS; r++) {
         if (!all[r].call)
             continue;
-        struct ps_rope copy = PS_ROPE_EMPTY;
+        struct ps_slices copy = PS_ROPE_EMPTY;
         struct met *m = &f->in->met[f->in->n_met++ % FAKE_MET];
-        ps_rope_add_range(&copy, &payload, 0, payload.len);
+        ps_slices_add_range(&copy, &payload, 0, payload.len);
         *m = (struct met){r + 1, all[r].request->caller->sequence, PS_ROPE_EMPTY};
         ps_msg_pack(&out.base, &copy, &m->reply);
-        ps_rope_add_range(&all[r].call->body, &m->reply, 0, m->reply.len);
+        ps_slices_add_range(&all[r].call->body, &m->reply, 0, m->reply.len);
         fake_answer(all[r].call, PS_OK, "");
     }
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
 }
 
 // The calls of this name that are parked, by rank.
@@ -393,7 +393,7 @@ static size_t collect(struct fake *f, const char *name, struct brought *all)
     struct call *c;
     TAILQ_FOREACH(c, &f->in->parked, link)
     {
-        struct ps_rope payload = PS_ROPE_EMPTY;
+        struct ps_slices payload = PS_ROPE_EMPTY;
         ProtobufCMessage *m;
         if (c->method != PARAMSERVER__V1__METHOD__REDUCE ||
             ps_msg_unpack(&paramserver__v1__reduce_request__descriptor, &c->request, &m, &payload, NULL) != PS_OK)
@@ -403,7 +403,7 @@ static size_t collect(struct fake *f, const char *name, struct brought *all)
             all[r->caller->worker - 1] = (struct brought){c, r, payload};
             n++;
         } else {
-            ps_rope_clear(&payload);
+            ps_slices_clear(&payload);
             ps_msg_free(m);
         }
     }
@@ -416,7 +416,7 @@ static void reduce(struct call *c, const Paramserver__V1__ReduceRequest *r)
     const struct met *before = find_met(c->f, r->caller);
     snprintf(c->f->last_name, sizeof c->f->last_name, "%s", r->name);
     if (before) {
-        ps_rope_add_range(&c->body, &before->reply, 0, before->reply.len);
+        ps_slices_add_range(&c->body, &before->reply, 0, before->reply.len);
         fake_answer(c, PS_OK, "");
         return;
     }
@@ -429,7 +429,7 @@ static void reduce(struct call *c, const Paramserver__V1__ReduceRequest *r)
         answer_meeting(c->f, all);
     for (uint32_t i = 0; i < RANKS; i++)
         if (all[i].call) {
-            ps_rope_clear(&all[i].payload);
+            ps_slices_clear(&all[i].payload);
             ps_msg_free(&all[i].request->base);
         }
 }
@@ -457,7 +457,7 @@ static const ProtobufCMessageDescriptor *const request_types[] = {
     [PARAMSERVER__V1__METHOD__SET_HYPER] = &paramserver__v1__set_hyper_request__descriptor,
 };
 
-static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_rope *payload)
+static void serve(struct call *c, const ProtobufCMessage *m, const struct ps_slices *payload)
 {
     const Paramserver__V1__ReadRequest *r = (const Paramserver__V1__ReadRequest *)m;
     switch (c->method) {
@@ -516,12 +516,12 @@ static void execute(struct call *c)
 {
     struct fake *f = c->f;
     ProtobufCMessage *m;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     struct ps_error e;
     aside(f, true);
     if (ps_msg_unpack(request_types[c->method], &c->request, &m, &payload, &e) == PS_OK) {
         serve(c, m, &payload);
-        ps_rope_clear(&payload);
+        ps_slices_clear(&payload);
         ps_msg_free(m);
     } else {
         fake_answer(c, PS_INVALID_ARGUMENT, "not a request");
@@ -595,7 +595,7 @@ static void arrive(void *arg)
         fake_answer(c, PS_ABORTED, "the job has ended");
         break;
     case FAKE_GARBAGE:
-        ps_rope_add(&c->body, ps_slice_copy("\xff\xff\xff\x7f", 4));
+        ps_slices_add(&c->body, ps_slice_copy("\xff\xff\xff\x7f", 4));
         fake_answer(c, PS_OK, "");
         break;
     case FAKE_LOSE:
@@ -604,7 +604,7 @@ static void arrive(void *arg)
     }
 }
 
-static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_rope *request,
+static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
                        psc_reply_fn reply, void *arg)
 {
     struct fake *f = ctx;
@@ -612,13 +612,13 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
     uint8_t *bytes;
     aside(f, true);
     struct ps_slice copy = ps_slice_new(request->len, &bytes);
-    ps_rope_copy_out(request, 0, request->len, bytes);
+    ps_slices_copy_out(request, 0, request->len, bytes);
     *c = (struct call){.f = f, .task = task, .method = method, .reply = reply, .arg = arg};
-    ps_rope_add(&c->request, copy);
+    ps_slices_add(&c->request, copy);
     aside(f, false);
     if (f->hold_memory && method == PARAMSERVER__V1__METHOD__PUSH)
-        ps_rope_move(&f->in->held, request);
-    ps_rope_clear(request);
+        ps_slices_move(&f->in->held, request);
+    ps_slices_clear(request);
     c->serial = f->in->tasks[task].serial;
     c->deadline = f->now + timeout_ms * PS_MS;
     add_event(f, f->now + TRAVEL + (f->unary ? draw(f) % (20 * TRAVEL) : 0), arrive, c, c);
@@ -626,9 +626,9 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
 
 void fake_release_memory(struct fake *f)
 {
-    struct ps_rope held = PS_ROPE_EMPTY;
-    ps_rope_move(&held, &f->in->held);
-    ps_rope_clear(&held);
+    struct ps_slices held = PS_ROPE_EMPTY;
+    ps_slices_move(&held, &f->in->held);
+    ps_slices_clear(&held);
 }
 
 // ---- the world ----------------------------------------------------------------------------------------------------
@@ -703,7 +703,7 @@ void fake_free(struct fake *f)
         return;
     fake_free_variables(f);
     for (size_t i = 0; i < f->in->n_met && i < FAKE_MET; i++)
-        ps_rope_clear(&f->in->met[i].reply);
+        ps_slices_clear(&f->in->met[i].reply);
     if (f->in->declared)
         paramserver__v1__declare_request__free_unpacked(f->in->declared, NULL);
     free(f->in->events);

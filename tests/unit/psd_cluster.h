@@ -7,7 +7,7 @@
 #ifndef TEST_PSD_CLUSTER_H
 #define TEST_PSD_CLUSTER_H
 
-#include "psd/service.h"
+#include "psd/service/service.h"
 #include "tests/unit/psd_core.h"
 
 #define M(name) PARAMSERVER__V1__METHOD__##name
@@ -17,7 +17,7 @@
 
 enum { MAX_TASKS = 3, MAX_PARTITIONS = 16, MAX_VARIABLES = 6, NO_TASK = MAX_TASKS };
 
-typedef void (*done_fn)(void *arg, enum ps_code code, const struct ps_rope *reply);
+typedef void (*done_fn)(void *arg, enum ps_code code, const struct ps_slices *reply);
 
 // A message from one task to another, or its answer on the way back.
 struct letter {
@@ -27,8 +27,8 @@ struct letter {
     int method;
     bool answered;
     enum ps_code code;
-    struct ps_rope body;  // of the message, then of the answer
-    done_fn done;         // NULL: nobody waits for it
+    struct ps_slices body;  // of the message, then of the answer
+    done_fn done;           // NULL: nobody waits for it
     void *arg;
     struct letter *next;
 };
@@ -105,35 +105,35 @@ static inline void post(struct cluster *c, struct letter *l)
 
 static inline void letter_free(struct letter *l)
 {
-    ps_rope_clear(&l->body);
-    ps_rope_clear(&l->call.request);
+    ps_slices_clear(&l->body);
+    ps_slices_clear(&l->call.request);
     free(l);
 }
 
-static void cluster_send(void *ctx, uint32_t to, int method, struct ps_rope *request, done_fn done, void *arg)
+static void cluster_send(void *ctx, uint32_t to, int method, struct ps_slices *request, done_fn done, void *arg)
 {
     struct task *task = ctx;
     struct letter *l = ps_alloc(sizeof *l);
     *l = (struct letter){.cluster = task->cluster, .from = task->index, .to = to, .method = method};
     l->done = done;
     l->arg = arg;
-    ps_rope_move(&l->body, request);
+    ps_slices_move(&l->body, request);
     post(task->cluster, l);
 }
 
-static void on_letter_answered(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+static void on_letter_answered(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct letter *l = (struct letter *)call;
     (void)text;
     l->answered = true;
     l->code = code;
-    ps_rope_move(&l->body, body);
+    ps_slices_move(&l->body, body);
     post(l->cluster, l);
 }
 
 static inline void tell_sender(struct letter *l, enum ps_code code)
 {
-    const struct ps_rope nothing = PS_ROPE_EMPTY;
+    const struct ps_slices nothing = PS_ROPE_EMPTY;
     if (l->done)
         l->done(l->arg, code, code == PS_OK ? &l->body : &nothing);
     letter_free(l);
@@ -142,7 +142,7 @@ static inline void tell_sender(struct letter *l, enum ps_code code)
 static inline void hand_over(struct letter *l)
 {
     l->call = (struct psd_call){.method = l->method, .deadline = UINT64_MAX, .reply = on_letter_answered};
-    ps_rope_move(&l->call.request, &l->body);
+    ps_slices_move(&l->call.request, &l->body);
     psd_core_call(l->cluster->task[l->to].core, &l->call);
 }
 
@@ -151,8 +151,8 @@ static inline struct letter *copy_of(const struct letter *l)
     struct letter *copy = ps_alloc(sizeof *copy);
     uint8_t *bytes;
     *copy = (struct letter){.cluster = l->cluster, .from = l->from, .to = l->to, .method = l->method};
-    ps_rope_add(&copy->body, ps_slice_new(l->body.len, &bytes));
-    ps_rope_copy_out(&l->body, 0, l->body.len, bytes);
+    ps_slices_add(&copy->body, ps_slice_new(l->body.len, &bytes));
+    ps_slices_copy_out(&l->body, 0, l->body.len, bytes);
     return copy;
 }
 
@@ -380,7 +380,7 @@ static inline struct pushed push_some(struct cluster *c, uint32_t rank, uint32_t
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     Paramserver__V1__Caller caller = c->callers[rank];
     ProtobufCMessage *reply = NULL;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     struct pushed out = {PS_OK};
     caller.sequence = caller.oldest = ++c->sequence[rank];
     r.caller = &caller;
@@ -392,7 +392,7 @@ static inline struct pushed push_some(struct cluster *c, uint32_t rank, uint32_t
     t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
     t.first = p->first + first;
     t.count = count;
-    ps_rope_add(&payload, ps_slice_copy(g, count * sizeof *g));
+    ps_slices_add(&payload, ps_slice_copy(g, count * sizeof *g));
     struct answer a = ask(c->task[p->task].core, M(PUSH), &r.base, &payload, &paramserver__v1__update_reply__descriptor,
                           &reply, NULL);
     out.code = a.code;
@@ -429,7 +429,7 @@ static inline void read_values(struct cluster *c, uint32_t partition, uint64_t c
     Paramserver__V1__Caller caller = c->callers[0];
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     ProtobufCMessage *reply = NULL;
-    struct ps_rope bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_ROPE_EMPTY;
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;
@@ -440,8 +440,8 @@ static inline void read_values(struct cluster *c, uint32_t partition, uint64_t c
         ask(c->task[p->task].core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &reply, &bytes);
     if (a.code || bytes.len != count * sizeof *to)
         fail_msg("get: %s, %zu bytes", a.text, bytes.len);
-    ps_rope_copy_out(&bytes, 0, bytes.len, to);
-    ps_rope_clear(&bytes);
+    ps_slices_copy_out(&bytes, 0, bytes.len, to);
+    ps_slices_clear(&bytes);
     ps_msg_free(reply);
 }
 
@@ -478,14 +478,14 @@ static inline void set_hyper_later(struct cluster *c, struct answer *a, const ch
 static inline uint64_t round_of(struct answer *a)
 {
     ProtobufCMessage *reply = NULL;
-    struct ps_rope nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_ROPE_EMPTY;
     if (!a->answered || a->code)
         fail_msg("set hyper: %s", a->answered ? a->text : "not answered");
     if (ps_msg_unpack(&paramserver__v1__set_hyper_reply__descriptor, &a->body, &reply, &nothing, NULL))
         fail_msg("set hyper: a reply that is none");
     uint64_t round = ((Paramserver__V1__SetHyperReply *)reply)->round;
     ps_msg_free(reply);
-    ps_rope_clear(&a->body);
+    ps_slices_clear(&a->body);
     return round;
 }
 

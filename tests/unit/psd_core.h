@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/wire.h"
-#include "psd/core.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/wire/wire.h"
+#include "psd/service/core.h"
 #include "tests/messages.h"
 
 struct answer {
@@ -19,7 +19,7 @@ struct answer {
     bool answered;
     enum ps_code code;
     char text[512];
-    struct ps_rope body;
+    struct ps_slices body;
 };
 
 static uint64_t test_time = 1000000000;
@@ -46,20 +46,20 @@ static uint64_t test_resident(void *ctx)
 // What the core has sent to other tasks: how often, the last message, and what it hears back.
 static struct test_sent {
     int n;
-    struct ps_rope last;
+    struct ps_slices last;
     enum ps_code code;
 } test_sent;
 
-static void test_send(void *ctx, uint32_t task, int method, struct ps_rope *request,
-                      void (*done)(void *, enum ps_code, const struct ps_rope *), void *arg)
+static void test_send(void *ctx, uint32_t task, int method, struct ps_slices *request,
+                      void (*done)(void *, enum ps_code, const struct ps_slices *), void *arg)
 {
-    const struct ps_rope nothing = PS_ROPE_EMPTY;
+    const struct ps_slices nothing = PS_ROPE_EMPTY;
     (void)ctx;
     (void)task;
     (void)method;
     test_sent.n++;
-    ps_rope_clear(&test_sent.last);
-    ps_rope_move(&test_sent.last, request);
+    ps_slices_clear(&test_sent.last);
+    ps_slices_move(&test_sent.last, request);
     done(arg, test_sent.code, &nothing);
 }
 
@@ -89,18 +89,18 @@ static inline void core_run(struct psd_core *core, uint64_t ns)
     }
 }
 
-static void on_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+static void on_reply(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct answer *a = (struct answer *)call;
     a->code = code;
     snprintf(a->text, sizeof a->text, "%s", text);
-    ps_rope_move(&a->body, body);
+    ps_slices_move(&a->body, body);
     a->answered = true;
 }
 
 // Starts a call; payload (may be NULL) is moved. The answer may come now or later.
 static void ask_later(struct psd_core *core, struct answer *a, int method, const ProtobufCMessage *m,
-                      struct ps_rope *payload, uint64_t deadline)
+                      struct ps_slices *payload, uint64_t deadline)
 {
     *a = (struct answer){.call = {.method = method, .deadline = deadline, .reply = on_reply}};
     ps_msg_pack(m, payload, &a->call.request);
@@ -108,19 +108,19 @@ static void ask_later(struct psd_core *core, struct answer *a, int method, const
 }
 
 // A call that is answered at once; *reply (may be NULL) is unpacked where the code is PS_OK.
-static struct answer ask(struct psd_core *core, int method, const ProtobufCMessage *m, struct ps_rope *payload,
-                         const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply, struct ps_rope *bytes)
+static struct answer ask(struct psd_core *core, int method, const ProtobufCMessage *m, struct ps_slices *payload,
+                         const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply, struct ps_slices *bytes)
 {
     struct answer a;
-    struct ps_rope ignored = PS_ROPE_EMPTY;
+    struct ps_slices ignored = PS_ROPE_EMPTY;
     ask_later(core, &a, method, m, payload, UINT64_MAX);
     if (!a.answered)
         snprintf(a.text, sizeof a.text, "not answered");
     if (a.answered && a.code == PS_OK && reply &&
         ps_msg_unpack(type, &a.body, reply, bytes ? bytes : &ignored, NULL) != PS_OK)
         snprintf(a.text, sizeof a.text, "the reply cannot be unpacked");
-    ps_rope_clear(&ignored);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&ignored);
+    ps_slices_clear(&a.body);
     return a;
 }
 

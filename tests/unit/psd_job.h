@@ -4,7 +4,7 @@
 #ifndef TEST_PSD_JOB_H
 #define TEST_PSD_JOB_H
 
-#include "psd/control.h"
+#include "psd/control/control.h"
 #include "tests/unit/psd_core.h"
 
 #define M(name) PARAMSERVER__V1__METHOD__##name
@@ -166,7 +166,7 @@ static inline void update_init(struct update *u, uint32_t rank, uint64_t sequenc
 static inline struct answer send_update(struct psd_core *core, struct update *u, int method, size_t n, float value,
                                         Paramserver__V1__UpdateReply **reply)
 {
-    struct ps_rope payload = floats(n, value);
+    struct ps_slices payload = floats(n, value);
     return ask(core, method, &u->r.base, &payload, &paramserver__v1__update_reply__descriptor,
                (ProtobufCMessage **)reply, NULL);
 }
@@ -177,7 +177,7 @@ static inline float read_one(struct psd_core *core, const char *name)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     ProtobufCMessage *reply = NULL;
-    struct ps_rope bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_ROPE_EMPTY;
     float value = -1;
     r.caller = &caller;
     r.tensors = tensors;
@@ -188,8 +188,8 @@ static inline float read_one(struct psd_core *core, const char *name)
     if (a.code)
         fail_msg("get: %s", a.text);
     assert_int_equal(bytes.len, sizeof value);
-    ps_rope_copy_out(&bytes, 0, sizeof value, &value);
-    ps_rope_clear(&bytes);
+    ps_slices_copy_out(&bytes, 0, sizeof value, &value);
+    ps_slices_clear(&bytes);
     ps_msg_free(reply);
     return value;
 }

@@ -4,9 +4,9 @@
 #ifndef TEST_PSD_STORE_H
 #define TEST_PSD_STORE_H
 
-#include "common/dtype.h"
-#include "common/hash.h"
-#include "psd/round.h"
+#include "common/base/hash.h"
+#include "common/wire/dtype.h"
+#include "psd/sync/round.h"
 #include "tests/unit/psd_job.h"
 
 #define D(name) PARAMSERVER__V1__DTYPE__##name
@@ -118,7 +118,7 @@ struct change {
     // Of the reply, where it was OK:
     Paramserver__V1__TensorResult results[RANGES];
     uint64_t round;
-    struct ps_rope values;
+    struct ps_slices values;
 };
 
 static inline void change_init(struct change *c, uint32_t rank, uint64_t sequence)
@@ -169,20 +169,20 @@ static inline Paramserver__V1__Tensor *change_floats(struct change *c, const cha
 static inline void change_fini(struct change *c)
 {
     free(c->bytes);
-    ps_rope_clear(&c->values);
+    ps_slices_clear(&c->values);
 }
 
-static inline struct ps_rope change_payload(const struct change *c)
+static inline struct ps_slices change_payload(const struct change *c)
 {
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     for (size_t at = 0, n; at < c->len; at += n) {
         n = c->cut && c->cut < c->len - at ? c->cut : c->len - at;
-        ps_rope_add(&payload, ps_slice_copy(c->bytes + at, n));
+        ps_slices_add(&payload, ps_slice_copy(c->bytes + at, n));
     }
     return payload;
 }
 
-static inline void change_take_reply(struct change *c, int method, struct ps_rope *body)
+static inline void change_take_reply(struct change *c, int method, struct ps_slices *body)
 {
     ProtobufCMessage *m = NULL;
     bool pull = method == M(PUSH_PULL);
@@ -202,13 +202,13 @@ static inline void change_take_reply(struct change *c, int method, struct ps_rop
 static inline struct answer change_send(struct store *s, struct change *c, int method)
 {
     struct answer a;
-    struct ps_rope payload = change_payload(c);
+    struct ps_slices payload = change_payload(c);
     ask_later(s->core, &a, method, &c->r.base, &payload, UINT64_MAX);
     if (!a.answered)
         fail_msg("method %d is not answered", method);
     if (a.code == PS_OK)
         change_take_reply(c, method, &a.body);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&a.body);
     return a;
 }
 
@@ -240,7 +240,7 @@ struct reading_of {
     Paramserver__V1__Caller caller;
     Paramserver__V1__Tensor t[RANGES], *tensors[RANGES];
     Paramserver__V1__ReadReply *reply;
-    struct ps_rope values;
+    struct ps_slices values;
 };
 
 static inline void read_init(struct reading_of *x)
@@ -266,7 +266,7 @@ static inline Paramserver__V1__Tensor *read_range(struct reading_of *x, const ch
 static inline void read_fini(struct reading_of *x)
 {
     ps_msg_free(x->reply ? &x->reply->base : NULL);
-    ps_rope_clear(&x->values);
+    ps_slices_clear(&x->values);
     x->reply = NULL;
 }
 
@@ -303,7 +303,7 @@ static inline void get_values(struct store *s, const char *name, uint64_t first,
     read_range(&x, name, first, count);
     read_ok(s, &x, M(GET));
     assert_int_equal(x.values.len, bytes);
-    ps_rope_copy_out(&x.values, 0, bytes, to);
+    ps_slices_copy_out(&x.values, 0, bytes, to);
     read_fini(&x);
 }
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "common/philox.h"
+#include "common/math/philox.h"
 #include "tests/unit/client_bench.h"
 
 enum {

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "workerd/data/data_internal.h"
 
 // Stand-ins for workerd/nn: wk_data_check asks for nothing else.

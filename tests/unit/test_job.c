@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "common/job.h"
-#include "common/yaml.h"
+#include "common/file/yaml.h"
+#include "common/job/job.h"
 
 // The least that a job file may say, on lines 1 to 4.
 #define LEAST                                         \

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "common/dtype.h"
-#include "common/memory.h"
-#include "common/wire.h"
+#include "common/plan/cost.h"
+#include "common/wire/dtype.h"
+#include "common/wire/wire.h"
 
 static void an_async_partition(void **state)
 {

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "tests/unit/nn_files.h"
 #include "workerd/nn/model.h"
 

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "common/alloc.h"
-#include "common/philox.h"
+#include "common/base/alloc.h"
+#include "common/math/philox.h"
 #include "workerd/nn/op.h"
 
 static const struct nn_ops *ref = &nn_ref_ops, *cpu = &nn_cpu_ops;

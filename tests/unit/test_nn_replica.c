@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "common/alloc.h"
-#include "common/philox.h"
-#include "common/safetensors.h"
+#include "common/base/alloc.h"
+#include "common/file/safetensors.h"
+#include "common/math/philox.h"
 #include "tests/unit/nn_files.h"
 #include "workerd/nn/model.h"
 

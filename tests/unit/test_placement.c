@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "common/placement.h"
+#include "common/plan/placement.h"
 
 // float32 without slots.
 static struct ps_placement_var var(const char *name, uint64_t rows, uint64_t row_count)

@@ -12,8 +12,8 @@
 #include <semaphore.h>
 #include <time.h>
 
-#include "common/clock.h"
-#include "psd/draft.h"
+#include "common/base/clock.h"
+#include "psd/service/reply.h"
 #include "tests/unit/psd_job.h"
 
 // ---- bad input ----------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ static void test_bad_messages(void **state)
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     for (int method = 0; method <= M(SET_MEMBERS) + 1; method++) {
         struct answer a = {.call = {.method = method, .deadline = UINT64_MAX, .reply = on_reply}};
-        ps_rope_add(&a.call.request, ps_slice_copy("\xff\xff\xff\xff\xff\xff", 6));
+        ps_slices_add(&a.call.request, ps_slice_copy("\xff\xff\xff\xff\xff\xff", 6));
         psd_core_call(j.core, &a.call);
         assert_true(a.answered && a.code != PS_OK && a.text[0]);
     }
@@ -422,16 +422,17 @@ struct waited {
     enum ps_code code;
 };
 
-static void wake_waited(struct psd_call *call, enum ps_code code, const char *text, struct ps_rope *body)
+static void wake_waited(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct waited *w = (struct waited *)call;
     (void)text;
     w->code = code;
-    ps_rope_clear(body);
+    ps_slices_clear(body);
     sem_post(&w->answered);
 }
 
-static enum ps_code ask_and_wait(struct psd_core *core, int method, const ProtobufCMessage *m, struct ps_rope *payload)
+static enum ps_code ask_and_wait(struct psd_core *core, int method, const ProtobufCMessage *m,
+                                 struct ps_slices *payload)
 {
     struct waited w = {.call = {.method = method, .deadline = UINT64_MAX, .reply = wake_waited}};
     sem_init(&w.answered, 0, 0);
@@ -456,7 +457,7 @@ static enum ps_code take_round(const struct sync_worker *w, uint64_t k)
     struct update u;
     Paramserver__V1__ReadRequest read = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Tensor big = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&u.t, &big};
-    struct ps_rope payload = floats(15 + SYNC_BIG, 100);
+    struct ps_slices payload = floats(15 + SYNC_BIG, 100);
     update_init(&u, w->rank, k, "a", 0, 0);
     big.variable = (char *)"big";
     big.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
@@ -610,7 +611,7 @@ static void test_repeated_ranges(void **state)
     r.n_tensors = 1;
     assert_int_equal(ask(j.core, M(PULL), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
     // Two variables in turn: the blocks of each are looked up once.
-    struct psd_pieces pieces = {0};
+    struct psd_extents pieces = {0};
     struct ps_error e = {0};
     Paramserver__V1__Tensor a_whole = PARAMSERVER__V1__TENSOR__INIT;
     a_whole.variable = (char *)"a";
@@ -619,7 +620,7 @@ static void test_repeated_ranges(void **state)
     assert_int_equal(psd_job_locate(j.core->jobs, tensors, TIMES, PSD_READ, 0, &pieces, &e), PS_INVALID_ARGUMENT);
     assert_non_null(strstr(e.text, "comes again"));
     assert_in_range(pieces.n, 1, 1 + N / (PS_BLOCK_BYTES / sizeof(float)));
-    psd_pieces_free(&pieces);
+    psd_extents_free(&pieces);
     psd_core_destroy(j.core);
 }
 
@@ -665,21 +666,21 @@ static void test_stalled_reader(void **state)
     t.variable = (char *)"big";
     do {
         ProtobufCMessage *m = NULL;
-        struct ps_rope bytes = PS_ROPE_EMPTY;
+        struct ps_slices bytes = PS_ROPE_EMPTY;
         struct answer a = ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes);
         if (a.code)
             fail_msg("get: %s", a.text);
         Paramserver__V1__ReadReply *reply = (Paramserver__V1__ReadReply *)m;
         for (size_t i = 0; i < bytes.len; i += sizeof(float)) {
             float x, scratch;
-            memcpy(&x, ps_rope_peek(&bytes, i, sizeof x, &scratch), sizeof x);
+            memcpy(&x, ps_slices_peek(&bytes, i, sizeof x, &scratch), sizeof x);
             if (x != 0)
                 fail_msg("element %zu is %g", (done + i) / sizeof x, (double)x);
         }
         done += bytes.len;
         r.offset = reply->next_offset;
         r.snapshot = reply->snapshot;
-        ps_rope_clear(&bytes);
+        ps_slices_clear(&bytes);
         ps_msg_free(m);
         for (int k = 0; k < 16; k++) {
             struct update u;
@@ -839,7 +840,7 @@ static void test_snapshots_count(void **state)
     size_t before = psd_pool_used(&j.core->pool);
     for (int i = 0; i < READERS; i++)
         begin_long_reading(j.core, tensors, N);
-    size_t each = N * (sizeof(struct psd_piece) + sizeof(struct psd_pinned));
+    size_t each = N * (sizeof(struct psd_extent) + sizeof(struct psd_pinned));
     assert_in_range(j.core->n_snapshots, 1, MEMORY / each);
     assert_in_range(psd_pool_used(&j.core->pool), before + j.core->n_snapshots * each, MEMORY);
     while (psd_drop_oldest_snapshot(j.core))
@@ -904,17 +905,17 @@ static void test_one_instant(void **state)
     assert_int_equal(pthread_create(&thread, NULL, push_all_blocks, j.core), 0);
     while (last < 100) {
         struct reading x;
-        struct ps_rope bytes = PS_ROPE_EMPTY;
+        struct ps_slices bytes = PS_ROPE_EMPTY;
         ProtobufCMessage *m = NULL;
         float value[6];
         reading_init(&x);
         ask(j.core, M(GET), &x.r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes);
         for (size_t i = 0; i < instant_blocks; i++)
-            ps_rope_copy_out(&bytes, i * PS_BLOCK_BYTES, sizeof(float), &value[i]);
+            ps_slices_copy_out(&bytes, i * PS_BLOCK_BYTES, sizeof(float), &value[i]);
         for (size_t i = 1; i < instant_blocks; i++)
             assert_true(value[i] <= value[i - 1] && value[i] >= value[0] - 1);
         last = value[instant_blocks - 1];
-        ps_rope_clear(&bytes);
+        ps_slices_clear(&bytes);
         ps_msg_free(m);
     }
     pthread_join(thread, NULL);

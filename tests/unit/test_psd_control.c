@@ -10,9 +10,9 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#include "common/clock.h"
-#include "psd/service.h"
-#include "psd/update.h"
+#include "common/base/clock.h"
+#include "psd/job/apply.h"
+#include "psd/service/service.h"
 #include "tests/unit/psd_job.h"
 
 // ---- who is waited for --------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ static void test_silence_is_death(void **state)
     core_run(j.core, 2 * PS_SECOND);
     assert_true(barrier.answered && barrier.code == PS_OK);
     assert_true(read_one(j.core, "a") == -1);
-    ps_rope_clear(&barrier.body);
+    ps_slices_clear(&barrier.body);
     psd_core_destroy(j.core);
 }
 
@@ -398,7 +398,7 @@ static void test_rounds_of_a_job_that_is_done(void **state)
     pull_a(j.core, &a, 1);
     assert_true(a.answered);
     assert_int_equal(a.code, PS_OK);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&a.body);
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(join_again(j.core, rank, SYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
     assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
@@ -408,7 +408,7 @@ static void test_rounds_of_a_job_that_is_done(void **state)
         assert_int_equal(push_a(j.core, rank, true).code, PS_OK);
     assert_true(a.answered);
     assert_int_equal(a.code, PS_OK);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&a.body);
     psd_core_destroy(j.core);
 }
 
@@ -430,12 +430,12 @@ static void test_described_in_this_run(void **state)
     job_resume(&j);
     describe(j.core, &a, 1, false);
     assert_true(a.answered && a.code == PS_OK);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&a.body);
     describe(j.core, &waits, 1, true);
     assert_false(waits.answered);
     assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
     assert_true(waits.answered && waits.code == PS_OK);
-    ps_rope_clear(&waits.body);
+    ps_slices_clear(&waits.body);
     psd_core_destroy(j.core);
 }
 
@@ -600,7 +600,7 @@ static void test_told_until_heard(void **state)
 {
     struct job j;
     ProtobufCMessage *m;
-    struct ps_rope none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_ROPE_EMPTY;
     (void)state;
     fill_job(&j, 20);
     j.core = core_new_task(0, 2, 1 << 20);
@@ -628,7 +628,7 @@ static void test_told_until_heard(void **state)
     assert_int_equal(r->members[0]->state, PARAMSERVER__V1__MEMBER_STATE__LIVE);
     assert_int_equal(r->members[1]->state, PARAMSERVER__V1__MEMBER_STATE__LEFT);
     ps_msg_free(m);
-    ps_rope_clear(&test_sent.last);
+    ps_slices_clear(&test_sent.last);
     psd_core_destroy(j.core);
 }
 
@@ -705,7 +705,7 @@ static void assert_passed(struct answer *a)
 {
     assert_true(a->answered);
     assert_int_equal(a->code, PS_OK);
-    ps_rope_clear(&a->body);
+    ps_slices_clear(&a->body);
 }
 
 // A copy of a barrier's message that arrives when its caller is in a later barrier does not take it out of that.
@@ -759,14 +759,14 @@ static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64
 static void assert_lease(struct answer *a, uint64_t first, uint64_t count)
 {
     ProtobufCMessage *m = NULL;
-    struct ps_rope none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_ROPE_EMPTY;
     assert_true(a->answered);
     assert_int_equal(a->code, PS_OK);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);
     assert_int_equal(((Paramserver__V1__LeaseReply *)m)->first, first);
     assert_int_equal(((Paramserver__V1__LeaseReply *)m)->count, count);
     ps_msg_free(m);
-    ps_rope_clear(&a->body);
+    ps_slices_clear(&a->body);
 }
 
 // An epoch is one joint pass: retries get the same range, a dead worker's comes back, who is first waits for the rest.
@@ -841,7 +841,7 @@ static void test_lease_of_one_who_returns(void **state)
         for (uint64_t s = 1; s <= 4; s++) {
             lease(j.core, &a, 0, s, 0);
             assert_true(a.answered);
-            ps_rope_clear(&a.body);
+            ps_slices_clear(&a.body);
         }
         lease(j.core, &a, 0, 5, 0);
         assert_lease(&a, 0, 0);

@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "common/clock.h"
-#include "common/memory.h"
-#include "psd/staging.h"
+#include "common/base/clock.h"
+#include "common/plan/cost.h"
+#include "psd/job/staging.h"
 #include "tests/unit/psd_store.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
@@ -234,7 +234,7 @@ static void check_strings(struct store *s, const char *name, uint64_t first, uin
     assert_int_equal(x.reply->tensors[0]->bytes, expected.len);
     assert_int_equal(x.reply->tensors[0]->count, count);
     uint8_t *got = malloc(expected.len);
-    ps_rope_copy_out(&x.values, 0, expected.len, got);
+    ps_slices_copy_out(&x.values, 0, expected.len, got);
     assert_memory_equal(got, expected.bytes, expected.len);
     free(got);
     read_fini(&x);
@@ -616,10 +616,10 @@ static void test_partitions(void **state)
 
 // ---- PushPull -----------------------------------------------------------------------------------------------------
 
-static float value_at(const struct ps_rope *values, size_t i)
+static float value_at(const struct ps_slices *values, size_t i)
 {
     float x;
-    ps_rope_copy_out(values, i * sizeof x, sizeof x, &x);
+    ps_slices_copy_out(values, i * sizeof x, sizeof x, &x);
     return x;
 }
 
@@ -657,7 +657,7 @@ static void test_push_pull(void **state)
 
 static void send_later(struct store *s, struct change *c, int method, struct answer *a)
 {
-    struct ps_rope payload = change_payload(c);
+    struct ps_slices payload = change_payload(c);
     ask_later(s->core, a, method, &c->r.base, &payload, UINT64_MAX);
 }
 
@@ -703,8 +703,8 @@ static void test_push_pull_in_rounds(void **state)
     assert_true(value_at(&first.values, 3 * BLOCK - 1) == -2 && isnan(value_at(&first.values, 3 * BLOCK)));
     assert_int_equal(s.core->jobs->nonfinite, 1);
     assert_int_equal(s.core->jobs->updates, 2);
-    ps_rope_clear(&waiting.body);
-    ps_rope_clear(&retry.body);
+    ps_slices_clear(&waiting.body);
+    ps_slices_clear(&retry.body);
     // Sent again it is a duplicate, and finds the round closed.
     change_ok(&s, &first, M(PUSH_PULL), OUTCOME(DUPLICATE));
     change_fini(&first);
@@ -1823,34 +1823,34 @@ static void test_damaged_requests(void **state)
     for (size_t call = 0; call < COUNT(data_calls); call++) {
         struct store s;
         struct good g;
-        struct ps_rope whole = PS_ROPE_EMPTY, payload;
+        struct ps_slices whole = PS_ROPE_EMPTY, payload;
         uint8_t bytes[1024];
         bool reads = data_calls[call].kinds & READS;
         store_open(&s, ASYNC, "sgd", 1 << 20, wanted, COUNT(wanted));
         good_init(&g, data_calls[call].kinds);
         payload = change_payload(&g.c);
         ps_msg_pack(reads ? &g.x.r.base : &g.c.r.base, reads ? NULL : &payload, &whole);
-        ps_rope_clear(&payload);
+        ps_slices_clear(&payload);
         assert_true(whole.len < sizeof bytes);
-        ps_rope_copy_out(&whole, 0, whole.len, bytes);
+        ps_slices_copy_out(&whole, 0, whole.len, bytes);
         for (size_t i = 0; i < 9 * whole.len; i++) {
             size_t n = i < whole.len ? i : whole.len, at = (i - whole.len) / 8;
             struct answer a = {.call = {.method = data_calls[call].method, .deadline = UINT64_MAX, .reply = on_reply}};
             uint64_t before = store_digest(&s);
             if (i >= whole.len)
                 bytes[at] ^= (uint8_t)(1U << i % 8);
-            ps_rope_add(&a.call.request, ps_slice_copy(bytes, n));
+            ps_slices_add(&a.call.request, ps_slice_copy(bytes, n));
             psd_core_call(s.core, &a.call);
             assert_true(a.answered);
             if (i < whole.len && !reads)
                 assert_int_not_equal(a.code, PS_OK);
             if (a.code)
                 assert_true(store_digest(&s) == before && a.text[0]);
-            ps_rope_clear(&a.body);
+            ps_slices_clear(&a.body);
             if (i >= whole.len)
                 bytes[at] ^= (uint8_t)(1U << i % 8);
         }
-        ps_rope_clear(&whole);
+        ps_slices_clear(&whole);
         good_fini(&g);
         psd_core_destroy(s.core);
     }
@@ -1917,7 +1917,7 @@ static void test_no_memory(void **state)
             change_init(&c, 0, 1);
             asked[i].fill(&c);
             uint64_t before = store_digest(&s);
-            struct ps_rope payload = change_payload(&c);
+            struct ps_slices payload = change_payload(&c);
             a = (struct answer){.call = {.method = asked[i].method, .deadline = UINT64_MAX, .reply = on_reply}};
             ps_msg_pack(&c.r.base, &payload, &a.call.request);
             allocations_left = n;
@@ -1930,7 +1930,7 @@ static void test_no_memory(void **state)
             else
                 change_take_reply(&c, asked[i].method, &a.body);
             assert_int_equal(c.values.len, code == PS_OK && asked[i].method == M(PUSH_PULL) ? c.len : 0);
-            ps_rope_clear(&a.body);
+            ps_slices_clear(&a.body);
             change_ok(&s, &c, asked[i].method, code == PS_OK ? OUTCOME(DUPLICATE) : OUTCOME(APPLIED));
             assert_null(s.core->jobs->staged);
             change_fini(&c);
@@ -1961,7 +1961,7 @@ static void test_no_memory_to_read(void **state)
             allocations_left = -1;
             code = a.code;
             assert_true(code == PS_OK || code == PS_RESOURCE_EXHAUSTED);
-            ps_rope_clear(&a.body);
+            ps_slices_clear(&a.body);
             assert_false(psd_block_pinned(store_block(&s, "w", 0)));
         }
         psd_core_destroy(s.core);

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "psd/control.h"
+#include "psd/control/control.h"
 #include "tests/unit/psd_job.h"
 
 #define SSP PARAMSERVER__V1__UPDATE__SSP
@@ -24,7 +24,7 @@ static bool is_done(const struct answer *a, enum ps_code code)
 
 static void drop(struct answer *a)
 {
-    ps_rope_clear(&a->body);
+    ps_slices_clear(&a->body);
 }
 
 // ---- meetings -----------------------------------------------------------------------------------------------------
@@ -57,8 +57,8 @@ static void reduce_init(struct reducing *x, uint32_t rank, uint64_t sequence, Pa
 
 static void bring(struct psd_core *core, struct answer *a, struct reducing *x, const void *data, size_t bytes)
 {
-    struct ps_rope payload = PS_ROPE_EMPTY;
-    ps_rope_add(&payload, ps_slice_copy(data, bytes));
+    struct ps_slices payload = PS_ROPE_EMPTY;
+    ps_slices_add(&payload, ps_slice_copy(data, bytes));
     ask_later(core, a, M(REDUCE), &x->r.base, &payload, UINT64_MAX);
 }
 
@@ -66,13 +66,13 @@ static void bring(struct psd_core *core, struct answer *a, struct reducing *x, c
 static size_t result_of(struct answer *a, void *to, size_t size)
 {
     ProtobufCMessage *m;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     assert_true(is_done(a, PS_OK));
     assert_int_equal(ps_msg_unpack(&paramserver__v1__reduce_reply__descriptor, &a->body, &m, &payload, NULL), PS_OK);
     size_t n = payload.len;
     assert_true(n <= size);
-    ps_rope_copy_out(&payload, 0, n, to);
-    ps_rope_clear(&payload);
+    ps_slices_copy_out(&payload, 0, n, to);
+    ps_slices_clear(&payload);
     ps_msg_free(m);
     drop(a);
     return n;
@@ -347,7 +347,7 @@ static void test_all_know_before_all_go_on(void **state)
     assert_true(is_done(&a[0], PS_OK) && is_done(&a[1], PS_OK));
     drop(&a[0]);
     drop(&a[1]);
-    ps_rope_clear(&test_sent.last);
+    ps_slices_clear(&test_sent.last);
     psd_core_destroy(j.core);
 }
 
@@ -358,7 +358,7 @@ static uint64_t round_of_get(struct psd_core *core)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     ProtobufCMessage *m;
-    struct ps_rope bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_ROPE_EMPTY;
     t.variable = (char *)"a";
     r.caller = &caller;
     r.tensors = tensors;
@@ -367,7 +367,7 @@ static uint64_t round_of_get(struct psd_core *core)
                      PS_OK);
     uint64_t round = ((Paramserver__V1__ReadReply *)m)->round;
     assert_int_equal(((Paramserver__V1__ReadReply *)m)->last_round, round);
-    ps_rope_clear(&bytes);
+    ps_slices_clear(&bytes);
     ps_msg_free(m);
     return round;
 }
@@ -421,7 +421,7 @@ static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64
 static Paramserver__V1__LeaseReply share_of(struct answer *a)
 {
     ProtobufCMessage *m;
-    struct ps_rope none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_ROPE_EMPTY;
     if (!is_done(a, PS_OK))
         fail_msg("lease: answered %d, %d %s", a->answered, (int)a->code, a->text);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);

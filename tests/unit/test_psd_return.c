@@ -127,8 +127,8 @@ static void test_who_stays(void **state)
 static void test_gone_meanwhile(void **state)
 {
     struct job j;
-    struct psd_stamp stamp = {0, 1, 1};
-    struct ps_rope payload = floats(15, 1);
+    struct psd_request_id stamp = {0, 1, 1};
+    struct ps_slices payload = floats(15, 1);
     atomic_ullong bytes = 0;
     (void)state;
     open_at_1(&j);
@@ -139,7 +139,7 @@ static void test_gone_meanwhile(void **state)
     tell(j.core, 2, DEAD, 1, false);
     assert_int_equal(psd_round_add(p->round, 1, 1, 1, 0, &stamp, &payload, 0), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(p->round->contributions[1].blocks, 0);
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
     psd_core_destroy(j.core);
 }
 

@@ -696,7 +696,7 @@ static struct answer set_hyper_now(struct cluster *c, const char *name, double v
     for (int i = 0; i < 200 && !a.answered; i++)
         settle(c, 50);
     assert_true(a.answered);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&a.body);
     return a;
 }
 

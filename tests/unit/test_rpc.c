@@ -22,11 +22,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "common/rpc/client.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
 enum { PUSH = PARAMSERVER__V1__METHOD__PUSH, STATUS = PARAMSERVER__V1__METHOD__STATUS, WAIT_S = 20 };
@@ -49,8 +49,8 @@ struct core {
 
 static void echo(struct ps_call *call)
 {
-    struct ps_rope body = PS_ROPE_EMPTY;
-    ps_rope_move(&body, &call->request);
+    struct ps_slices body = PS_ROPE_EMPTY;
+    ps_slices_move(&body, &call->request);
     ps_call_reply(call, PS_OK, NULL, &body);
 }
 
@@ -58,11 +58,11 @@ enum { BIG = 1 << 20 };
 
 static void answer_big(struct ps_call *call)
 {
-    struct ps_rope body = PS_ROPE_EMPTY;
+    struct ps_slices body = PS_ROPE_EMPTY;
     uint8_t *data;
     struct ps_slice s = ps_slice_new(BIG, &data);
     memset(data, 'b', BIG);
-    ps_rope_add(&body, s);
+    ps_slices_add(&body, s);
     ps_call_reply(call, PS_OK, NULL, &body);
 }
 
@@ -85,7 +85,7 @@ static void on_call(void *ctx, struct ps_call *call)
     struct core *core = ctx;
     uint8_t head[5] = {'e'};
     uint32_t number;
-    ps_rope_copy_out(&call->request, 0, sizeof head, head);
+    ps_slices_copy_out(&call->request, 0, sizeof head, head);
     memcpy(&number, head + 1, sizeof number);
     if (head[0] == 'n' && number % 500 == 0)
         pause_ms(2);  // time to be overtaken
@@ -147,14 +147,14 @@ struct answer {
     bool done;
     enum ps_code code;
     char text[512];
-    struct ps_rope body;
+    struct ps_slices body;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static _Thread_local bool inside_call;
 
-static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_rope *reply)
+static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct answer *a = arg;
     assert_false(inside_call);
@@ -162,7 +162,7 @@ static void on_answer(void *arg, enum ps_code code, const char *text, struct ps_
     assert_false(a->done);
     a->code = code;
     snprintf(a->text, sizeof a->text, "%s", text);
-    ps_rope_move(&a->body, reply);
+    ps_slices_move(&a->body, reply);
     a->done = true;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
@@ -192,9 +192,9 @@ static void await(struct answer *a)
 static void ask(struct ps_client *c, bool stream, int method, uint32_t timeout_ms, struct ps_slice request,
                 struct answer *a)
 {
-    struct ps_rope rope = PS_ROPE_EMPTY;
+    struct ps_slices rope = PS_ROPE_EMPTY;
     memset(a, 0, sizeof *a);
-    ps_rope_add(&rope, request);
+    ps_slices_add(&rope, request);
     inside_call = true;
     ps_client_call(c, 0, method, stream, timeout_ms, &rope, on_answer, a);
     inside_call = false;
@@ -211,7 +211,7 @@ static enum ps_code ask_and_await(struct ps_client *c, bool stream, uint32_t tim
 {
     ask(c, stream, PUSH, timeout_ms, text(request), a);
     await(a);
-    ps_rope_clear(&a->body);
+    ps_slices_clear(&a->body);
     return a->code;
 }
 
@@ -225,7 +225,7 @@ static struct {
     struct ps_server *_Atomic overtaken;  // the next answer is overtaken by a change
 } watched;
 
-static enum ps_code tell_state(void *ctx, const struct ps_rope *request, struct ps_rope *reply, struct ps_error *e)
+static enum ps_code tell_state(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e)
 {
     char text[32];
     int n = snprintf(text, sizeof text, "state %d", atomic_load(&watched.state));
@@ -238,7 +238,7 @@ static enum ps_code tell_state(void *ctx, const struct ps_rope *request, struct 
     }
     if (request->len != 3)
         return ps_fail(e, PS_INVALID_ARGUMENT, "who asks?");
-    ps_rope_add(reply, ps_slice_copy(text, (size_t)n));
+    ps_slices_add(reply, ps_slice_copy(text, (size_t)n));
     return PS_OK;
 }
 
@@ -371,9 +371,9 @@ static void check_echo(struct ps_client *c, bool stream, size_t len)
     if (a.code)
         fail_msg("%zu bytes: %s", len, a.text);
     assert_int_equal(a.body.len, len);
-    ps_rope_copy_out(&a.body, 0, len, got);
+    ps_slices_copy_out(&a.body, 0, len, got);
     assert_memory_equal(got, data, len);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&a.body);
     ps_slice_unref(request);
     free(got);
 }
@@ -405,7 +405,7 @@ static void admin_calls_are_unary(void **state)
     ask(p->client, true, STATUS, 10000, text("e"), &a);
     await(&a);
     assert_int_equal(a.code, PS_OK);
-    ps_rope_clear(&a.body);
+    ps_slices_clear(&a.body);
 }
 
 static void too_large_a_request_is_refused(void **state)
@@ -444,9 +444,9 @@ static void stream_keeps_order(void **state)
         await(&a[i]);
         if (a[i].code)
             fail_msg("%u: %s", i, a[i].text);
-        ps_rope_copy_out(&a[i].body, 1, sizeof number, &number);
+        ps_slices_copy_out(&a[i].body, 1, sizeof number, &number);
         assert_int_equal(number, i);
-        ps_rope_clear(&a[i].body);
+        ps_slices_clear(&a[i].body);
     }
     assert_false(look(&p->core).out_of_order);
     assert_int_equal(look(&p->core).n_calls, N);
@@ -484,7 +484,7 @@ static void owners_are_let_go_outside_of_calls(void **state)
     for (int i = 0; i < N; i++) {
         await(&a[i]);
         assert_int_equal(a[i].code, PS_OK);
-        ps_rope_clear(&a[i].body);
+        ps_slices_clear(&a[i].body);
     }
     close_client(p->client);
     p->client = NULL;
@@ -522,7 +522,7 @@ static void a_parked_call_delays_nobody(void **state)
     release(&p->core);
     await(&waiting);
     assert_int_equal(waiting.code, PS_OK);
-    ps_rope_clear(&waiting.body);
+    ps_slices_clear(&waiting.body);
 }
 
 // Parked calls are cheap: many more fit than a client may need, over one stream and as unary calls.
@@ -539,7 +539,7 @@ static void many_calls_park(void **state)
     for (int i = 0; i < N; i++) {
         await(&a[i]);
         assert_int_equal(a[i].code, PS_OK);
-        ps_rope_clear(&a[i].body);
+        ps_slices_clear(&a[i].body);
     }
     await_idle(p);
     free(a);
@@ -579,7 +579,7 @@ static void calls_are_bounded(void **state)
         }
         await(&a[i]);
         assert_int_equal(a[i].code, PS_OK);
-        ps_rope_clear(&a[i].body);
+        ps_slices_clear(&a[i].body);
     }
     close_client(other);
     await_idle(p);
@@ -624,7 +624,7 @@ static void requests_are_bounded(void **state)
         if (a[i].code)
             fail_msg("%d: %s: %s", i, ps_code_name(a[i].code), a[i].text);
         assert_int_equal(a[i].body.len, LEN);
-        ps_rope_clear(&a[i].body);
+        ps_slices_clear(&a[i].body);
     }
     for (int i = 0; i < CLIENTS; i++)
         close_client(c[i]);
@@ -655,7 +655,7 @@ static void who_has_nothing_gets_in(void **state)
             pause_ms(1);
         }
         assert_int_equal(a[i].code, PS_OK);
-        ps_rope_clear(&a[i].body);
+        ps_slices_clear(&a[i].body);
     }
     for (int i = 0; i <= CLIENTS; i++)
         close_client(c[i]);
@@ -676,7 +676,7 @@ static void the_idle_take_no_room(void **state)
         ask(c[i], true, PUSH, 10000, bytes_of('e', LEN), &a);
         await(&a);
         assert_int_equal(a.code, PS_OK);
-        ps_rope_clear(&a.body);
+        ps_slices_clear(&a.body);
     }
     for (int i = CLIENTS; i-- > 0;)
         assert_int_equal(ask_and_await(c[i], true, 5000, "e", &a), PS_OK);
@@ -799,7 +799,7 @@ static void drained_server_answers_what_it_has(void **state)
     for (int i = 0; i < 2; i++) {
         await(&a[i]);
         assert_int_equal(a[i].code, PS_OK);
-        ps_rope_clear(&a[i].body);
+        ps_slices_clear(&a[i].body);
     }
     assert_int_equal(ps_server_stop(p->server, 5 * PS_SECOND), PS_STOP_DONE);
     ps_server_destroy(p->server);
@@ -812,10 +812,10 @@ struct chain {
     struct answer last;
 };
 
-static void call_again(void *arg, enum ps_code code, const char *what, struct ps_rope *reply)
+static void call_again(void *arg, enum ps_code code, const char *what, struct ps_slices *reply)
 {
     struct chain *chain = arg;
-    struct ps_rope request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_ROPE_EMPTY;
     (void)what;
     (void)reply;
     assert_int_equal(code, PS_CANCELLED);
@@ -829,8 +829,8 @@ static void calls_made_while_stopping_end(void **state)
 {
     struct pair *p = *state;
     struct chain chain = {.client = p->client};
-    struct ps_rope request = PS_ROPE_EMPTY;
-    ps_rope_add(&request, text("p"));
+    struct ps_slices request = PS_ROPE_EMPTY;
+    ps_slices_add(&request, text("p"));
     ps_client_call(p->client, 0, PUSH, true, 0, &request, call_again, &chain);
     await_parked(&p->core, 1);
     close_client(p->client);
@@ -853,7 +853,7 @@ static void note(void *arg)
 {
     order.seen[order.n++] = (int)(intptr_t)arg;
     if (order.n == 8)
-        on_answer(&order.last, PS_OK, "", &(struct ps_rope){0});
+        on_answer(&order.last, PS_OK, "", &(struct ps_slices){0});
 }
 
 static void never(void *arg)
@@ -1073,18 +1073,18 @@ static void a_client_that_does_not_read(void **state)
 {
     static const uint8_t window[] = {0, 4, 0x7f, 0xff, 0xff, 0xff}, more[] = {0x7f, 0, 0, 0};
     struct pair *p = *state;
-    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_ROPE_EMPTY;
     uint8_t data[16000], *body = calloc(1, 3900);
     struct raw r;
     body[0] = 'e';
     for (int i = 0; i < 4; i++) {
         struct ps_record record = {.id = 1, .method = PUSH};
-        ps_rope_add(&record.body, (struct ps_slice){body, 3900, NULL});
+        ps_slices_add(&record.body, (struct ps_slice){body, 3900, NULL});
         ps_record_pack(&record, &message);
     }
     size_t len = message.len;
-    ps_rope_copy_out(&message, 0, len, data);
-    ps_rope_clear(&message);
+    ps_slices_copy_out(&message, 0, len, data);
+    ps_slices_clear(&message);
 
     raw_open(&r, p, PS_STREAM_PATH, "identity");
     put_frame(&r, 4, 0, 0, window, sizeof window);
@@ -1108,16 +1108,16 @@ static void a_client_that_does_not_read(void **state)
 static void raw_deaf(struct raw *r, const struct pair *p, int n)
 {
     static const uint8_t window[] = {0, 4, 0x7f, 0xff, 0xff, 0xff}, more[] = {0x7f, 0, 0, 0};
-    struct ps_rope message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_ROPE_EMPTY;
     uint8_t data[4000];
     for (int i = 0; i < n; i++) {
         struct ps_record record = {.id = (uint64_t)i + 1, .method = PUSH};
-        ps_rope_add(&record.body, text("b"));
+        ps_slices_add(&record.body, text("b"));
         ps_record_pack(&record, &message);
     }
     size_t len = message.len;
-    ps_rope_copy_out(&message, 0, len, data);
-    ps_rope_clear(&message);
+    ps_slices_copy_out(&message, 0, len, data);
+    ps_slices_clear(&message);
     raw_open(r, p, PS_STREAM_PATH, "identity");
     put_frame(r, 4, 0, 0, window, sizeof window);
     put_frame(r, 8, 0, 0, more, sizeof more);

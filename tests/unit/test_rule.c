@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "common/philox.h"
-#include "common/rule.h"
+#include "common/math/philox.h"
+#include "common/math/rule.h"
 #include "tests/golden/rules.h"
 
 // N: more than one run of an application that clips, and no multiple of any vector's width.

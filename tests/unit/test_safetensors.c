@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "common/alloc.h"
-#include "common/safetensors.h"
+#include "common/base/alloc.h"
+#include "common/file/safetensors.h"
 
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 

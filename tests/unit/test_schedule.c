@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "common/elementary.h"
-#include "common/schedule.h"
+#include "common/math/elementary.h"
+#include "common/math/schedule.h"
 #include "tests/golden/schedules.h"
 
 // ---- the rate -----------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "common/utf8.h"
-#include "common/wire.h"
+#include "common/base/utf8.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
 #define UPDATE_REQUEST (&paramserver__v1__update_request__descriptor)
@@ -21,47 +21,47 @@ static struct ps_slice bytes(const void *data, size_t len)
     return (struct ps_slice){data, len, NULL};
 }
 
-static struct ps_rope rope_of(const void *data, size_t len)
+static struct ps_slices rope_of(const void *data, size_t len)
 {
-    struct ps_rope r = PS_ROPE_EMPTY;
-    ps_rope_add(&r, bytes(data, len));
+    struct ps_slices r = PS_ROPE_EMPTY;
+    ps_slices_add(&r, bytes(data, len));
     return r;
 }
 
 // The same bytes in two slices; cut 0: in slices of one byte.
-static struct ps_rope cut_rope(const uint8_t *data, size_t len, size_t cut)
+static struct ps_slices cut_rope(const uint8_t *data, size_t len, size_t cut)
 {
-    struct ps_rope r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_ROPE_EMPTY;
     if (cut) {
-        ps_rope_add(&r, bytes(data, cut));
-        ps_rope_add(&r, bytes(data + cut, len - cut));
+        ps_slices_add(&r, bytes(data, cut));
+        ps_slices_add(&r, bytes(data + cut, len - cut));
         return r;
     }
     for (size_t i = 0; i < len; i++)
-        ps_rope_add(&r, bytes(data + i, 1));
+        ps_slices_add(&r, bytes(data + i, 1));
     return r;
 }
 
-static uint8_t *flatten(struct ps_rope *r, size_t *len)
+static uint8_t *flatten(struct ps_slices *r, size_t *len)
 {
     uint8_t *flat = malloc(r->len ? r->len : 1);
     *len = r->len;
-    ps_rope_copy_out(r, 0, r->len, flat);
-    ps_rope_clear(r);
+    ps_slices_copy_out(r, 0, r->len, flat);
+    ps_slices_clear(r);
     return flat;
 }
 
 static enum ps_code unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t len)
 {
-    struct ps_rope in = rope_of(data, len), payload = PS_ROPE_EMPTY;
+    struct ps_slices in = rope_of(data, len), payload = PS_ROPE_EMPTY;
     ProtobufCMessage *m = NULL;
     struct ps_error e = {0};
     enum ps_code code = ps_msg_unpack(type, &in, &m, &payload, &e);
     assert_true((code == PS_OK) == (m != NULL));
     assert_true((code == PS_OK) == (e.text[0] == 0));
     ps_msg_free(m);
-    ps_rope_clear(&payload);
-    ps_rope_clear(&in);
+    ps_slices_clear(&payload);
+    ps_slices_clear(&in);
     return code;
 }
 
@@ -76,7 +76,7 @@ static uint8_t *packed_request(size_t *len)
     Paramserver__V1__Caller caller = PARAMSERVER__V1__CALLER__INIT;
     Paramserver__V1__Tensor tensor = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&tensor};
     Paramserver__V1__UpdateRequest m = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
-    struct ps_rope payload = rope_of(PAYLOAD, sizeof PAYLOAD), out = PS_ROPE_EMPTY;
+    struct ps_slices payload = rope_of(PAYLOAD, sizeof PAYLOAD), out = PS_ROPE_EMPTY;
     caller.job = "mnist";
     caller.sequence = UINT64_MAX;
     tensor.variable = "dense/kernel";
@@ -91,10 +91,10 @@ static uint8_t *packed_request(size_t *len)
     return flatten(&out, len);
 }
 
-static void check_request(const struct ps_rope *in)
+static void check_request(const struct ps_slices *in)
 {
     ProtobufCMessage *m;
-    struct ps_rope payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_ROPE_EMPTY;
     struct ps_error e;
     char got[sizeof PAYLOAD];
     assert_int_equal(ps_msg_unpack(UPDATE_REQUEST, in, &m, &payload, &e), PS_OK);
@@ -106,10 +106,10 @@ static void check_request(const struct ps_rope *in)
     assert_int_equal(r->round, 1000);
     assert_int_equal(r->payload.len, 0);
     assert_int_equal(payload.len, sizeof PAYLOAD);
-    ps_rope_copy_out(&payload, 0, sizeof PAYLOAD, got);
+    ps_slices_copy_out(&payload, 0, sizeof PAYLOAD, got);
     assert_memory_equal(got, PAYLOAD, sizeof PAYLOAD);
     ps_msg_free(m);
-    ps_rope_clear(&payload);
+    ps_slices_clear(&payload);
 }
 
 static void message_survives_any_cut(void **state)
@@ -118,9 +118,9 @@ static void message_survives_any_cut(void **state)
     size_t len;
     uint8_t *flat = packed_request(&len);
     for (size_t cut = 0; cut < len; cut++) {
-        struct ps_rope in = cut_rope(flat, len, cut);
+        struct ps_slices in = cut_rope(flat, len, cut);
         check_request(&in);
-        ps_rope_clear(&in);
+        ps_slices_clear(&in);
     }
     free(flat);
 }
@@ -130,14 +130,14 @@ static void payload_is_not_copied(void **state)
     (void)state;
     size_t len;
     uint8_t *flat = packed_request(&len);
-    struct ps_rope in = rope_of(flat, len), payload = PS_ROPE_EMPTY;
+    struct ps_slices in = rope_of(flat, len), payload = PS_ROPE_EMPTY;
     ProtobufCMessage *m;
     assert_int_equal(ps_msg_unpack(UPDATE_REQUEST, &in, &m, &payload, NULL), PS_OK);
     assert_int_equal(payload.n, 1);
     assert_ptr_equal(payload.v[0].data, flat + len - sizeof PAYLOAD);
     ps_msg_free(m);
-    ps_rope_clear(&payload);
-    ps_rope_clear(&in);
+    ps_slices_clear(&payload);
+    ps_slices_clear(&in);
     free(flat);
 }
 
@@ -285,7 +285,7 @@ static void set_error(struct ps_record *r, const char *text)
 // Three records: a request, a reply with an error, one with nothing at all.
 static uint8_t *packed_records(size_t *len)
 {
-    struct ps_rope out = PS_ROPE_EMPTY;
+    struct ps_slices out = PS_ROPE_EMPTY;
     struct ps_record *r = calloc(1, sizeof *r);
     r->id = 1ull << 40;
     r->method = 10;
@@ -304,7 +304,7 @@ static uint8_t *packed_records(size_t *len)
     return flatten(&out, len);
 }
 
-static void check_records(const struct ps_rope *in)
+static void check_records(const struct ps_slices *in)
 {
     struct ps_record r;
     size_t offset = 0;
@@ -316,9 +316,9 @@ static void check_records(const struct ps_rope *in)
     assert_int_equal(r.code, 0);
     assert_string_equal(r.error, "");
     assert_int_equal(r.body.len, sizeof PAYLOAD);
-    ps_rope_copy_out(&r.body, 0, sizeof PAYLOAD, got);
+    ps_slices_copy_out(&r.body, 0, sizeof PAYLOAD, got);
     assert_memory_equal(got, PAYLOAD, sizeof PAYLOAD);
-    ps_rope_clear(&r.body);
+    ps_slices_clear(&r.body);
 
     assert_int_equal(ps_record_next(in, &offset, &r, NULL), PS_OK);
     assert_int_equal(r.id, 2);
@@ -339,9 +339,9 @@ static void records_survive_any_cut(void **state)
     size_t len;
     uint8_t *flat = packed_records(&len);
     for (size_t cut = 0; cut < len; cut++) {
-        struct ps_rope in = cut_rope(flat, len, cut);
+        struct ps_slices in = cut_rope(flat, len, cut);
         check_records(&in);
-        ps_rope_clear(&in);
+        ps_slices_clear(&in);
     }
     free(flat);
 }
@@ -370,11 +370,11 @@ static void packed_records_are_protobuf(void **state)
 
 static enum ps_code next(const char *data, size_t len, struct ps_record *r)
 {
-    struct ps_rope in = rope_of(data, len);
+    struct ps_slices in = rope_of(data, len);
     struct ps_error e;
     size_t offset = 0;
     enum ps_code code = ps_record_next(&in, &offset, r, &e);
-    ps_rope_clear(&in);
+    ps_slices_clear(&in);
     return code;
 }
 

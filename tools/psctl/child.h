@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <uv.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 enum { CHILD_LINE_MAX = 4096, CHILD_READY_FD = 3 };
 

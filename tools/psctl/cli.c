@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/error.h"
+#include "common/base/alloc.h"
+#include "common/base/error.h"
 
 enum { LONG_BASE = 256, HELP = LONG_BASE + CLI_OPTIONS_MAX };
 

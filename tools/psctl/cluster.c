@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/alloc.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/wire/wire.h"
 #include "libclient/admin.h"
 #include "proto/paramserver.pb-c.h"
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "libclient/psclient.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/psctl.h"

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/operand.h"

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 static const struct table_column columns[] = {
     {"verdict", "verdict", TABLE_TEXT},

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/guard.h"
 

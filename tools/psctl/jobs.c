@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "tools/psctl/table.h"
 
 static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatus *job)

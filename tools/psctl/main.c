@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "tools/psctl/psctl.h"
 
 static const struct command commands[] = {

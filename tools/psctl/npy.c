@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/alloc.h"
-#include "common/npy.h"
+#include "common/base/alloc.h"
+#include "common/file/npy.h"
 #include "libclient/psclient.h"
 
 enum { DESCR_MAX = 24 };

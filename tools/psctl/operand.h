@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 enum { OPERAND_NAME_MAX = 64 };
 

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/dtype.h"
-#include "common/job.h"
-#include "common/memory.h"
-#include "common/placement.h"
-#include "common/rule.h"
+#include "common/base/alloc.h"
+#include "common/job/job.h"
+#include "common/math/rule.h"
+#include "common/plan/cost.h"
+#include "common/plan/placement.h"
+#include "common/wire/dtype.h"
 #include "tools/psctl/operand.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/table.h"

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 // Where the daemon `name` is: what the environment variable says; else near psctl itself, as installed or in
 // a build tree; else on PATH. NOT_FOUND says where it was looked for.

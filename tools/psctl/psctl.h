@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "tools/psctl/cli.h"
 
 // Which cluster a command is about, and how it answers. Set by options before or after the command's name.

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/job.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/job/job.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/group.h"
 #include "tools/psctl/program.h"

@@ -4,7 +4,7 @@
 #ifndef PSCTL_RUNDIR_H
 #define PSCTL_RUNDIR_H
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 enum { RUNDIR_MAX = 80, RUNDIR_PATH_MAX = RUNDIR_MAX + 32 };  // a socket's path has room for 107 bytes
 

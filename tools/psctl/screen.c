@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 
 #define SECOND_SCREEN "\033[?1049h"
 #define FIRST_SCREEN "\033[?1049l"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/operand.h"

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/alloc.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/jobs.h"
 #include "tools/psctl/screen.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "tools/psctl/operand.h"
 
 static enum ps_code from_psc(const psc_error *from, struct ps_error *e)

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "common/dtype.h"
+#include "common/wire/dtype.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/npy.h"
 

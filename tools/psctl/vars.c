@@ -3,8 +3,8 @@
 // psctl vars: a job's variables, where they lie and how far they are.
 #include <stdlib.h>
 
-#include "common/alloc.h"
-#include "common/dtype.h"
+#include "common/base/alloc.h"
+#include "common/wire/dtype.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/table.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/wire.h"
+#include "common/base/alloc.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/table.h"

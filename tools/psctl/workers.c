@@ -2,7 +2,7 @@
 //
 // psctl workers: a job's members, as the control task knows them.
 #include "tools/psctl/workers.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
 // On a narrow screen the last ones are left out.

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "workerd/data/data_internal.h"
 
 static enum ps_code check_alike(const struct wk_split *train, const struct wk_split *test, struct ps_error *e);

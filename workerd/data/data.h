@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/dtype.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/wire/dtype.h"
 #include "workerd/nn/model.h"
 
-enum wk_data_kind { WK_IDX, WK_CSV, WK_NPY, WK_DIGITS };  // as enum ps_data_kind of common/job.h
+enum wk_data_kind { WK_IDX, WK_CSV, WK_NPY, WK_DIGITS };  // as enum ps_data_kind of common/job/job.h
 
 struct wk_data_spec {
     enum wk_data_kind kind;

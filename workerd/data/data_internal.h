@@ -6,7 +6,7 @@
 #ifndef WK_DATA_INTERNAL_H
 #define WK_DATA_INTERNAL_H
 
-#include "common/npy.h"
+#include "common/file/npy.h"
 #include "workerd/data/data.h"
 
 // A split in memory. Examples stay in the type they came in: images of bytes take a quarter of their floats.

@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "common/alloc.h"
-#include "common/philox.h"
+#include "common/base/alloc.h"
+#include "common/math/philox.h"
 #include "workerd/data/data_internal.h"
 
 enum { SIDE = WK_DIGIT_SIDE, PIXELS = WK_DIGIT_PIXELS };

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "workerd/data/data_internal.h"
 
 enum { MAGIC = 4, DIMENSION = 4, UNSIGNED_BYTES = 8 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A permutation that needs no memory: worker and position alone say which example comes next.
-#include "common/philox.h"
+#include "common/math/philox.h"
 #include "workerd/data/data_internal.h"
 
 enum { ROUNDS = 8 };

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
 #include "workerd/job/progress.h"
 #include "workerd/job/summary.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 enum { BAR = 20 };
 #define REDRAW (100 * PS_MS)

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/safetensors.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/file/safetensors.h"
 
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
 {

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/philox.h"
+#include "common/math/philox.h"
 #include "workerd/nn/layer.h"
 
 enum fan { FAN_NONE, FAN_IN, FAN_AVG };

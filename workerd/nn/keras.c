@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
 #include "workerd/nn/setting.h"
 

@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/dtype.h"
-#include "common/error.h"
+#include "common/base/error.h"
+#include "common/wire/dtype.h"
 #include "workerd/nn/json.h"
 #include "workerd/nn/model.h"
 #include "workerd/nn/op.h"

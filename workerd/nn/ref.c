@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/philox.h"
+#include "common/base/alloc.h"
+#include "common/math/philox.h"
 #include "workerd/nn/loss.h"
 #include "workerd/nn/op.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
 
 struct node;

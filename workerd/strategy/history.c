@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 
 enum ps_code wk_take_error(const psc_error *from, struct ps_error *e)
 {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/rule.h"
+#include "common/base/alloc.h"
+#include "common/math/rule.h"
 #include "workerd/strategy/strategy.h"
 
 struct one_device {

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/alloc.h"
-#include "common/clock.h"
-#include "common/philox.h"
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/math/philox.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"

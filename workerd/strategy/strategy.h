@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/error.h"
-#include "common/job.h"
+#include "common/base/error.h"
+#include "common/job/job.h"
 #include "workerd/nn/model.h"
 
 // What a strategy is made of and works on. Everything in it outlives the strategy.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/strategy/variables.h"
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 
 psc_variable *wk_variables(const struct nn_model *model, size_t *n)
 {

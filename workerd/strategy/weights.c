@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
-#include "common/safetensors.h"
+#include "common/file/safetensors.h"
 #include "workerd/strategy/strategy.h"
 
 static enum ps_code take_weight(const struct nn_param *p, const struct ps_safetensors *file, float *to,

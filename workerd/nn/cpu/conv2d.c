@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
-#include "common/log.h"
+#include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
 
 // One of the three: forward, gradient of the data, gradient of the weights.

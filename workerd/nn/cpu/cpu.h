@@ -7,7 +7,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#include "common/cpu.h"
+#include "common/math/cpu.h"
 #include "workerd/nn/op.h"
 
 struct nn_context {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "workerd/nn/cpu/cpu.h"
 
 struct dense {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/philox.h"
+#include "common/math/philox.h"
 #include "workerd/nn/cpu/cpu.h"
 
 enum { BLOCKS = 64 };  // of four words, drawn at a time

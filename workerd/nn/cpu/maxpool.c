@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/alloc.h"
+#include "common/base/alloc.h"
 #include "workerd/nn/cpu/cpu.h"
 
 struct maxpool {

@@ -3,8 +3,8 @@
 #include <oneapi/dnnl/dnnl_debug.h>
 #include <stdlib.h>
 
-#include "common/alloc.h"
-#include "common/log.h"
+#include "common/base/alloc.h"
+#include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/loss.h"
 

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base/alloc.h"
+
+#include <malloc.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+
+static void *checked(void *p, size_t size)
+{
+    if (!p) {
+        ps_error_log("out of memory: %zu bytes for a control structure", size);
+        abort();
+    }
+    return p;
+}
+
+void *ps_try_alloc(size_t size)
+{
+    return calloc(1, size ? size : 1);
+}
+
+void *ps_try_alloc_array(size_t n, size_t size)
+{
+    return calloc(n ? n : 1, size ? size : 1);
+}
+
+void *ps_try_realloc(void *p, size_t size)
+{
+    return realloc(p, size ? size : 1);
+}
+
+char *ps_try_strdup(const char *s)
+{
+    return strdup(s);
+}
+
+void *ps_try_reserve(void *array, size_t n, size_t *cap, size_t size)
+{
+    if (n <= *cap)
+        return array;
+    size_t room = 2 * *cap > 8 ? 2 * *cap : 8;
+    room = n > room ? n : room;
+    void *more = ps_try_realloc(array, room * size);
+    if (more)
+        *cap = room;
+    return more;
+}
+
+enum ps_code ps_no_memory(struct ps_error *e, const char *what)
+{
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %s", what);
+}
+
+void *ps_alloc(size_t size)
+{
+    return checked(calloc(1, size ? size : 1), size);
+}
+
+void *ps_alloc_aligned(size_t size)
+{
+    return checked(aligned_alloc(64, (size + 63) & ~(size_t)63), size);
+}
+
+void *ps_realloc(void *p, size_t size)
+{
+    return checked(realloc(p, size ? size : 1), size);
+}
+
+char *ps_strdup(const char *s)
+{
+    size_t n = strlen(s) + 1;
+    return memcpy(ps_alloc(n), s, n);
+}
+
+char *ps_printf(const char *format, ...)
+{
+    char *s = NULL;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&s, format, args);
+    va_end(args);
+    return checked(n < 0 ? NULL : s, 0);
+}
+
+void ps_alloc_tune(void)
+{
+    // Older glibc refuses a threshold above 32 MiB: take that then.
+    if (!mallopt(M_MMAP_THRESHOLD, 1 << 30))
+        mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 2000000000);
+    mallopt(M_TOP_PAD, 64 << 20);
+}

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Top to bottom: reading (the file, the header, the tensors, how they cover the data), finding, writing.
+#include "common/file/safetensors.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+_Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "float32 data is little-endian in the file and used where it lies");
+
+enum { MAX_HEADER = 100000000, PREFIX = 8 };  // bytes; the limit is the format's own
+
+// ---- reading ------------------------------------------------------------------------------------------------------
+
+static enum ps_code read_fully(int fd, const char *path, void *to, size_t n, struct ps_error *e)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t got = read(fd, (char *)to + at, n - at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return ps_fail(e, PS_UNAVAILABLE, "%s: reading: %s", path, strerror(errno));
+        if (got == 0)
+            return ps_fail(e, PS_DATA_LOSS, "%s: ends %zu bytes too early", path, n - at);
+        at += (size_t)got;
+    }
+    return PS_OK;
+}
+
+// Reads the length and the header's text (freed by the caller), and leaves fd at the data.
+static enum ps_code read_header(int fd, const char *path, uint64_t file_size, char **text, uint64_t *length,
+                                struct ps_error *e)
+{
+    uint64_t word;
+    if (file_size < PREFIX)
+        return ps_fail(e, PS_DATA_LOSS, "%s: expected 8 bytes of header length, but the file has %" PRIu64, path,
+                       file_size);
+    enum ps_code code = read_fully(fd, path, &word, sizeof word, e);
+    if (code != PS_OK)
+        return code;
+    word = le64toh(word);
+    if (word > MAX_HEADER)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "%s: expected a safetensors header of at most %d bytes, but its length says %" PRIu64, path,
+                       MAX_HEADER, word);
+    if (word > file_size - PREFIX)
+        return ps_fail(e, PS_DATA_LOSS,
+                       "%s: the header should have %" PRIu64 " bytes, but the file ends after %" PRIu64, path, word,
+                       file_size - PREFIX);
+    char *s = malloc(word + 1);
+    if (!s)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a header of %" PRIu64 " bytes", path, word);
+    code = read_fully(fd, path, s, word, e);
+    if (code != PS_OK) {
+        free(s);
+        return code;
+    }
+    *text = s;
+    *length = word;
+    return PS_OK;
+}
+
+static enum ps_code parse_header(int fd, const char *path, uint64_t file_size, json_t **header, uint64_t *length,
+                                 struct ps_error *e)
+{
+    char *text = NULL;
+    json_error_t error;
+    enum ps_code code = read_header(fd, path, file_size, &text, length, e);
+    if (code != PS_OK)
+        return code;
+    json_t *root = json_loadb(text, *length, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (!root)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: the header is not JSON: %s (byte %d)", path, error.text,
+                       error.position);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected the header to be a JSON object", path);
+    }
+    *header = root;
+    return PS_OK;
+}
+
+static enum ps_code read_dtype(const char *path, const char *name, const json_t *entry, struct ps_error *e)
+{
+    const json_t *dtype = json_object_get(entry, "dtype");
+    if (!json_is_string(dtype))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected a dtype", path, name);
+    if (strcmp(json_string_value(dtype), "F32") != 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected dtype F32, not %.16s", path, name,
+                       json_string_value(dtype));
+    return PS_OK;
+}
+
+static enum ps_code read_shape(const char *path, const json_t *entry, struct ps_safetensor *t, struct ps_error *e)
+{
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!json_is_array(shape) || json_array_size(shape) > PS_MAX_RANK)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected a shape of at most %d dimensions", path,
+                       t->name, PS_MAX_RANK);
+    t->rank = json_array_size(shape);
+    for (size_t i = 0; i < t->rank; i++) {
+        const json_t *dimension = json_array_get(shape, i);
+        if (!json_is_integer(dimension) || json_integer_value(dimension) < 1)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "%s: tensor \"%.100s\": expected dimension %zu to be a whole number of 1 or more", path,
+                           t->name, i);
+        t->shape[i] = (uint64_t)json_integer_value(dimension);
+    }
+    if (ps_shape_count(t->shape, t->rank, PS_FLOAT32, &t->count, e) != PS_OK)
+        return ps_error_prefix(e, "%.100s: tensor \"%.100s\"", path, t->name);
+    return PS_OK;
+}
+
+// Sets *begin, in bytes from the start of the data.
+static enum ps_code read_offsets(const char *path, const json_t *entry, const struct ps_safetensor *t,
+                                 uint64_t data_size, uint64_t *begin, struct ps_error *e)
+{
+    char shape[160];
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second) ||
+        json_integer_value(first) < 0 || json_integer_value(second) < json_integer_value(first))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected data_offsets [begin, end] in bytes",
+                       path, t->name);
+    uint64_t from = (uint64_t)json_integer_value(first), to = (uint64_t)json_integer_value(second);
+    if (to - from != t->count * sizeof(float))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "%s: tensor \"%.100s\": data_offsets span %" PRIu64 " bytes, but shape %s of float32 takes %zu",
+                       path, t->name, to - from, ps_shape_text(t->shape, t->rank, shape, sizeof shape),
+                       (size_t)t->count * sizeof(float));
+    if (to > data_size)
+        return ps_fail(e, PS_DATA_LOSS,
+                       "%s: tensor \"%.100s\": data ends at byte %" PRIu64 ", but the file has only %" PRIu64, path,
+                       t->name, to, data_size);
+    *begin = from;
+    return PS_OK;
+}
+
+// What is known of a tensor before the data is in memory.
+struct entry {
+    struct ps_safetensor tensor;
+    uint64_t begin;
+};
+
+static int by_begin(const void *a, const void *b)
+{
+    uint64_t x = ((const struct entry *)a)->begin, y = ((const struct entry *)b)->begin;
+    return (x > y) - (x < y);
+}
+
+// The format wants every byte of the data in exactly one tensor.
+static enum ps_code check_cover(const char *path, const struct entry *entry, size_t n, uint64_t data_size,
+                                struct ps_error *e)
+{
+    uint64_t end = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (entry[i].begin < end)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "%s: tensor \"%.100s\": begins at byte %" PRIu64
+                           ", inside \"%.100s\", which ends at %" PRIu64,
+                           path, entry[i].tensor.name, entry[i].begin, entry[i - 1].tensor.name, end);
+        if (entry[i].begin > end)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "%s: tensor \"%.100s\": begins at byte %" PRIu64 ", but expected it at %" PRIu64
+                           ": a hole in the data",
+                           path, entry[i].tensor.name, entry[i].begin, end);
+        end += entry[i].tensor.count * sizeof(float);
+    }
+    if (end < data_size)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %" PRIu64 " bytes after the last tensor belong to none", path,
+                       data_size - end);
+    return PS_OK;
+}
+
+static enum ps_code read_entries(const char *path, json_t *header, uint64_t data_size, struct entry *entries, size_t *n,
+                                 struct ps_error *e)
+{
+    const char *name;
+    json_t *value;
+    size_t count = 0;
+    json_object_foreach(header, name, value)
+    {
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        struct entry *entry = &entries[count++];
+        entry->tensor.name = name;
+        enum ps_code code = read_dtype(path, name, value, e);
+        if (code == PS_OK)
+            code = read_shape(path, value, &entry->tensor, e);
+        if (code == PS_OK)
+            code = read_offsets(path, value, &entry->tensor, data_size, &entry->begin, e);
+        if (code != PS_OK)
+            return code;
+    }
+    qsort(entries, count, sizeof *entries, by_begin);
+    *n = count;
+    return check_cover(path, entries, count, data_size, e);
+}
+
+static enum ps_code read_data(int fd, const char *path, uint64_t size, float **data, struct ps_error *e)
+{
+    float *to = aligned_alloc(64, (size + 64) & ~UINT64_C(63));
+    if (!to)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for %" PRIu64 " bytes of tensors", path, size);
+    enum ps_code code = read_fully(fd, path, to, size, e);
+    if (code == PS_OK)
+        *data = to;
+    else
+        free(to);
+    return code;
+}
+
+// header lives on in s for the names.
+static enum ps_code read_tensors(int fd, const char *path, uint64_t data_size, struct ps_safetensors *s,
+                                 struct ps_error *e)
+{
+    struct entry *entries = calloc(json_object_size(s->header) + 1, sizeof *entries);
+    if (!entries)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for the names of its tensors", path);
+    enum ps_code code = read_entries(path, s->header, data_size, entries, &s->n, e);
+    if (code == PS_OK)
+        code = read_data(fd, path, data_size, &s->data, e);
+    if (code == PS_OK) {
+        s->tensor = ps_alloc(s->n * sizeof *s->tensor);
+        for (size_t i = 0; i < s->n; i++) {
+            s->tensor[i] = entries[i].tensor;
+            s->tensor[i].data = s->data + entries[i].begin / sizeof(float);
+        }
+    }
+    free(entries);
+    return code;
+}
+
+static enum ps_code read_file(int fd, const char *path, struct ps_safetensors *s, struct ps_error *e)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a regular file", path);
+    uint64_t size = (uint64_t)st.st_size, length = 0;
+    json_t *header = NULL;
+    enum ps_code code = parse_header(fd, path, size, &header, &length, e);
+    s->header = header;
+    return code == PS_OK ? read_tensors(fd, path, size - PREFIX - length, s, e) : code;
+}
+
+enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
+    struct ps_safetensors *s = ps_alloc(sizeof *s);
+    enum ps_code code = read_file(fd, path, s, e);
+    close(fd);
+    if (code == PS_OK)
+        *out = s;
+    else
+        ps_safetensors_free(s);
+    return code;
+}
+
+void ps_safetensors_free(struct ps_safetensors *s)
+{
+    if (!s)
+        return;
+    json_decref(s->header);
+    free(s->tensor);
+    free(s->data);
+    free(s);
+}
+
+const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, const char *name)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->tensor[i].name, name) == 0)
+            return &s->tensor[i];
+    return NULL;
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct ps_safetensor *)a)->name, ((const struct ps_safetensor *)b)->name);
+}
+
+// The tensors sorted by name, each with its count; freed by the caller.
+static enum ps_code sort_tensors(const char *path, const struct ps_safetensor *tensors, size_t n,
+                                 struct ps_safetensor **out, struct ps_error *e)
+{
+    struct ps_safetensor *t = ps_alloc(n * sizeof *t);
+    enum ps_code code = PS_OK;
+    for (size_t i = 0; i < n; i++)
+        t[i] = tensors[i];
+    qsort(t, n, sizeof *t, by_name);
+    for (size_t i = 0; code == PS_OK && i < n; i++) {
+        if (strcmp(t[i].name, "__metadata__") == 0 || (i > 0 && strcmp(t[i].name, t[i - 1].name) == 0))
+            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected a name that is not taken", path,
+                           t[i].name);
+        else if (ps_shape_count(t[i].shape, t[i].rank, PS_FLOAT32, &t[i].count, e) != PS_OK)
+            code = ps_error_prefix(e, "%.100s: tensor \"%.100s\"", path, t[i].name);
+    }
+    if (code == PS_OK)
+        *out = t;
+    else
+        free(t);
+    return code;
+}
+
+// {"dtype": "F32", "shape": [...], "data_offsets": [offset, offset + bytes]}
+static json_t *entry_json(const struct ps_safetensor *t, uint64_t offset)
+{
+    json_t *shape = json_array();
+    for (size_t i = 0; i < t->rank; i++)
+        json_array_append_new(shape, json_integer((json_int_t)t->shape[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets", (json_int_t)offset,
+                     (json_int_t)(offset + t->count * sizeof(float)));
+}
+
+// The header with its length before it, padded with spaces to a multiple of 8; freed by the caller.
+static enum ps_code make_header(const char *path, const struct ps_safetensor *t, size_t n, char **out, size_t *size,
+                                struct ps_error *e)
+{
+    json_t *root = json_object();
+    uint64_t offset = 0;
+    enum ps_code code = PS_OK;
+    for (size_t i = 0; code == PS_OK && i < n; i++) {
+        if (json_object_set_new(root, t[i].name, entry_json(&t[i], offset)) != 0)
+            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor %zu: expected a name in UTF-8", path, i);
+        offset += t[i].count * sizeof(float);
+    }
+    char *text = code == PS_OK ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (code != PS_OK)
+        return code;
+    size_t length = strlen(text), padded = (length + 7) & ~(size_t)7;
+    uint64_t word = htole64(padded);
+    char *header = ps_alloc(PREFIX + padded);
+    memcpy(header, &word, PREFIX);
+    memcpy(header + PREFIX, text, length);
+    memset(header + PREFIX + length, ' ', padded - length);
+    free(text);
+    *out = header;
+    *size = PREFIX + padded;
+    return PS_OK;
+}
+
+static enum ps_code write_fully(int fd, const char *path, const void *from, size_t n, struct ps_error *e)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t put = write(fd, (const char *)from + at, n - at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return ps_fail(e, PS_UNAVAILABLE, "%s: writing: %s", path, strerror(errno));
+        at += (size_t)put;
+    }
+    return PS_OK;
+}
+
+static enum ps_code write_all(int fd, const char *path, const struct ps_safetensor *t, size_t n, struct ps_error *e)
+{
+    char *header = NULL;
+    size_t size = 0;
+    enum ps_code code = make_header(path, t, n, &header, &size, e);
+    if (code == PS_OK)
+        code = write_fully(fd, path, header, size, e);
+    for (size_t i = 0; code == PS_OK && i < n; i++)
+        code = write_fully(fd, path, t[i].data, t[i].count * sizeof(float), e);
+    if (code == PS_OK && fsync(fd) != 0)
+        code = ps_fail(e, PS_UNAVAILABLE, "%s: flushing: %s", path, strerror(errno));
+    free(header);
+    return code;
+}
+
+// A rename is on disk when its directory is.
+static enum ps_code move_into_place(const char *temporary, const char *path, struct ps_error *e)
+{
+    if (rename(temporary, path) != 0)
+        return ps_fail(e, PS_UNAVAILABLE, "%s: renaming into place: %s", path, strerror(errno));
+    char *copy = ps_strdup(path);
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool good = fd >= 0 && fsync(fd) == 0;
+    enum ps_code code = good ? PS_OK : ps_fail(e, PS_UNAVAILABLE, "%s: flushing its folder: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    free(copy);
+    return code;
+}
+
+static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t, size_t n, struct ps_error *e)
+{
+    char *temporary = ps_printf("%s.%016" PRIx64 ".tmp", path, ps_random());
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    enum ps_code code;
+    if (fd < 0) {
+        code = ps_fail(e, PS_UNAVAILABLE, "%s: creating: %s", temporary, strerror(errno));
+    } else {
+        code = write_all(fd, path, t, n, e);
+        if (close(fd) != 0 && code == PS_OK)
+            code = ps_fail(e, PS_UNAVAILABLE, "%s: closing: %s", path, strerror(errno));
+        if (code == PS_OK)
+            code = move_into_place(temporary, path, e);
+        if (code != PS_OK)
+            unlink(temporary);
+    }
+    free(temporary);
+    return code;
+}
+
+enum ps_code ps_safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, struct ps_error *e)
+{
+    struct ps_safetensor *sorted = NULL;
+    enum ps_code code = sort_tensors(path, tensors, n, &sorted, e);
+    if (code == PS_OK)
+        code = write_sorted(path, sorted, n, e);
+    free(sorted);
+    return code;
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights in a file: the safetensors format. 8 bytes of header length (little-endian), a JSON header
+// {"name": {"dtype": "F32", "shape": [3, 3], "data_offsets": [begin, end]}, ...}, then the data, which the tensors
+// cover without holes. float32 only. Errors name the file and the tensor.
+#ifndef PS_COMMON_SAFETENSORS_H
+#define PS_COMMON_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/wire/dtype.h"
+
+struct ps_safetensor {
+    const char *name;
+    uint64_t shape[PS_MAX_RANK];
+    size_t rank;
+    uint64_t count;
+    const float *data;  // (shape), row-major
+};
+
+// A file that was read: owns its tensors' names and data.
+struct ps_safetensors {
+    struct ps_safetensor *tensor;  // in the order of their data
+    size_t n;
+    void *header;  // what the names point into
+    float *data;
+};
+
+// NOT_FOUND: the file cannot be opened. INVALID_ARGUMENT: not what the format asks for, or not float32. DATA_LOSS: cut
+// short. Any bytes may stand in the file: what is allocated is bounded by its size.
+enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e);
+void ps_safetensors_free(struct ps_safetensors *s);
+// NULL: no tensor of that name.
+const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, const char *name);
+
+// Writes n tensors (count is worked out from shape). The same tensors in any order give the same bytes. The file
+// appears whole and on disk, or not at all: whatever was at path before stays until then.
+enum ps_code ps_safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, struct ps_error *e);
+
+#endif

@@ -1,0 +1,656 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job file becomes a job in four steps: the tree is read and assignments laid over it; keys that no field
+// has are refused; every field takes its value or default; what no single field can know is checked.
+#include "common/job/job.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/file/yaml.h"
+#include "common/plan/placement.h"
+
+// ---- the fields ---------------------------------------------------------------------------------------------------
+
+enum type {
+    CHOICE,   // int: index in words, plus first
+    WORD,     // char *: one of words
+    STRING,   // char *
+    PATH,     // char *: a file or folder
+    COUNT,    // uint64_t, min .. max
+    SMALL,    // int, min .. max
+    FLAG,     // bool
+    REAL,     // double
+    METRICS,  // bool: a list of words, which for now is one
+    // struct ps_schedule: lists of numbers
+    BOUNDARIES,
+    VALUES,
+};
+
+static const char *const data_kinds[] = {"idx", "csv", "npy", "synthetic-digits", NULL};
+static const char *const losses[] = {"sparse_categorical_crossentropy", "mse", NULL};
+static const char *const metrics[] = {"accuracy", NULL};
+static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "ftrl", NULL};
+static const char *const schedules[] = {"constant", "piecewise", "exponential", "cosine", NULL};
+static const char *const strategies[] = {"parameter_server", "one_device", NULL};
+static const char *const strategies_elsewhere[] = {"mirrored", "multi_worker_mirrored", "central_storage", NULL};
+static const char *const updates[] = {"async", "sync", "ssp", NULL};
+static const char *const placements[] = {"greedy", "round_robin", NULL};
+static const char *const devices[] = {"cpu", "ref", NULL};
+static const char *const devices_elsewhere[] = {"cuda", "gpu", NULL};
+static const char *const on_existing[] = {"refuse", "resume", "replace", NULL};
+
+// Some fields are there only with some values of another one; sets of those values are bits.
+enum by { BY_KIND, BY_OPTIMIZER, BY_SCHEDULE, BY_UPDATE };
+enum { IDX = 1 << PS_DATA_IDX, CSV = 1 << PS_DATA_CSV, NPY = 1 << PS_DATA_NPY, DIGITS = 1 << PS_DATA_DIGITS };
+enum { SGD = 1 << 0, RMSPROP = 1 << 3 };
+enum {
+    CONSTANT = 1 << PS_CONSTANT,
+    PIECEWISE = 1 << PS_PIECEWISE,
+    EXPONENTIAL = 1 << PS_EXPONENTIAL,
+    COSINE = 1 << PS_COSINE,
+    ANY = CONSTANT | PIECEWISE | EXPONENTIAL | COSINE
+};
+enum { ASYNC = 1 << PS_ASYNC, SYNC = 1 << PS_SYNC, SSP = 1 << PS_SSP };
+
+#define ALWAYS ~0U
+
+struct field {
+    const char *path;
+    enum type type;
+    size_t offset;
+    const char *fallback;  // as it would stand in a file; NULL: none
+    const char *const *words;
+    const char *const *elsewhere;  // words known from TensorFlow, which get a better sentence
+    int first;                     // CHOICE: value of words[0]
+    uint64_t min, max;
+    enum by by;         // decides, of:
+    unsigned kinds;     // those that have it; 0: all
+    unsigned required;  // those that must have it
+};
+
+#define AT(member) .offset = offsetof(struct ps_job, member)
+#define RATE "optimizer.learning_rate"
+#define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
+
+static const struct field fields[] = {
+    {"name", STRING, AT(name)},
+    {"model", PATH, AT(model), .required = ALWAYS},
+    {"weights", PATH, AT(weights)},
+    {"data.kind", CHOICE, AT(data.kind), .words = data_kinds, .required = ALWAYS},
+    {"data.path", PATH, AT(data.path), .kinds = IDX | CSV, .required = IDX | CSV},
+    {"data.test_path", PATH, AT(data.test_path), .kinds = CSV},
+    {"data.x", PATH, AT(data.x), .kinds = NPY, .required = NPY},
+    {"data.y", PATH, AT(data.y), .kinds = NPY, .required = NPY},
+    {"data.x_test", PATH, AT(data.x_test), .kinds = NPY},
+    {"data.y_test", PATH, AT(data.y_test), .kinds = NPY},
+    {"data.train_examples", COUNT, AT(data.train_examples), "20000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
+    {"data.test_examples", COUNT, AT(data.test_examples), "2000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
+    {"data.shuffle", FLAG, AT(shuffle), "true"},
+    {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
+    {"loss.from_logits", FLAG, AT(from_logits), "false"},
+    {"metrics", METRICS, AT(accuracy), .words = metrics},
+    {"optimizer.name", CHOICE, AT(optimizer), .words = optimizers, .required = ALWAYS},
+    {"optimizer.nesterov", FLAG, AT(nesterov), "false", .by = BY_OPTIMIZER, .kinds = SGD},
+    {"optimizer.centered", FLAG, AT(centered), "false", .by = BY_OPTIMIZER, .kinds = RMSPROP},
+    {RATE ".schedule", CHOICE, AT(schedule.kind), .words = schedules, .first = PS_CONSTANT},
+    {RATE ".initial", REAL, AT(schedule.initial), SCHEDULED(CONSTANT | EXPONENTIAL | COSINE)},
+    {RATE ".decay_steps", COUNT, AT(schedule.decay_steps), .min = 1, .max = INT64_MAX, SCHEDULED(EXPONENTIAL | COSINE)},
+    {RATE ".decay_rate", REAL, AT(schedule.decay_rate), SCHEDULED(EXPONENTIAL)},
+    {RATE ".staircase", FLAG, AT(schedule.staircase), "false", .by = BY_SCHEDULE, .kinds = EXPONENTIAL},
+    {RATE ".alpha", REAL, AT(schedule.alpha), "0", .by = BY_SCHEDULE, .kinds = COSINE},
+    {RATE ".boundaries", BOUNDARIES, AT(schedule), .max = INT64_MAX, SCHEDULED(PIECEWISE)},
+    {RATE ".values", VALUES, AT(schedule), SCHEDULED(PIECEWISE)},
+    {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
+    {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
+    {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies, strategies_elsewhere},
+    {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC},
+    {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC},
+    {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC},
+    {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP},
+    {"strategy.replicas_to_aggregate", SMALL, AT(replicas_to_aggregate), "0", .max = 1 << 16, .by = BY_UPDATE,
+     .kinds = SYNC},
+    {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
+    {"strategy.placement", WORD, AT(placement), "greedy", placements},
+    {"strategy.partitioner", STRING, AT(partitioner), "none"},
+    {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = 1 << 16},
+    {"batch_size", SMALL, AT(batch_size), "64", .min = 1, .max = 1 << 20},
+    {"epochs", COUNT, AT(epochs), "1", .min = 1, .max = 1 << 30},
+    {"steps", COUNT, AT(steps), "0", .min = 0, .max = INT64_MAX},
+    {"seed", COUNT, AT(seed), "0", .min = 0, .max = INT64_MAX},
+    {"threads", SMALL, AT(threads), "1", .min = 1, .max = 1024},
+    {"device", WORD, AT(device), "cpu", devices, devices_elsewhere},
+    {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing},
+    {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400},
+    {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000},
+    {"output", PATH, AT(output)},
+};
+
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+#define EACH_FIELD(f)               \
+    const struct field *f = fields; \
+    f < fields + N_FIELDS;          \
+    f++
+
+static void *member(const struct ps_job *job, const struct field *f)
+{
+    return (char *)job + f->offset;
+}
+
+// The fields that decide.
+static const struct {
+    const char *path;
+    const char *const *words;
+    size_t offset;
+    int first;
+} deciders[] = {
+    [BY_KIND] = {"data.kind", data_kinds, AT(data.kind)},
+    [BY_OPTIMIZER] = {"optimizer.name", optimizers, AT(optimizer)},
+    [BY_SCHEDULE] = {RATE ".schedule", schedules, AT(schedule.kind), PS_CONSTANT},
+    [BY_UPDATE] = {"strategy.update", updates, AT(update), PS_ASYNC},
+};
+
+static int decided(const struct field *f, const struct ps_job *job)
+{
+    return *(const int *)((const char *)job + deciders[f->by].offset);
+}
+
+static bool is_among(unsigned kinds, const struct field *f, const struct ps_job *job)
+{
+    return kinds >> decided(f, job) & 1;
+}
+
+static const char *decided_word(const struct field *f, const struct ps_job *job)
+{
+    return deciders[f->by].words[decided(f, job) - deciders[f->by].first];
+}
+
+// ---- unknown keys -------------------------------------------------------------------------------------------------
+
+// optimizer holds what its rule takes besides its fields; take_hypers looks at those.
+static bool is_open(const char *path)
+{
+    return strcmp(path, "optimizer") == 0;
+}
+
+// If path is word (len bytes) or begins with it and a dot: what follows the dot, or "". Else NULL.
+static const char *below(const char *path, const char *word, size_t len)
+{
+    if (strncmp(path, word, len) != 0)
+        return NULL;
+    return path[len] == '.' ? path + len + 1 : path[len] == '\0' ? path + len : NULL;
+}
+
+static enum ps_code unknown_key(const struct ps_yaml *v, const char *parent, struct ps_error *e)
+{
+    char word[N_FIELDS][32];
+    const char *known[N_FIELDS];
+    int n = 0;
+    for (EACH_FIELD(f)) {
+        const char *rest = *parent ? below(f->path, parent, strlen(parent)) : f->path;
+        if (rest && *rest) {
+            snprintf(word[n], sizeof *word, "%.*s", (int)strcspn(rest, "."), rest);
+            known[n] = word[n];
+            n++;
+        }
+    }
+    const char *nearest = ps_nearest(v->key, known, n), *in = *parent ? " in " : "";
+    if (nearest)
+        return ps_yaml_fail(v, e, "unknown key \"%.60s\"%s%s; did you mean \"%s\"?", v->key, in, parent, nearest);
+    return ps_yaml_fail(v, e, "unknown key \"%.60s\"%s%s", v->key, in, parent);
+}
+
+// Every key below map (whose path is parent, "" for the root) is a field or leads to one.
+static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, struct ps_error *e)
+{
+    for (const struct ps_yaml *v = map->first; v; v = v->next) {
+        char path[128];
+        const char *rest = NULL;
+        if (snprintf(path, sizeof path, "%s%s%s", parent, *parent ? "." : "", v->key) >= (int)sizeof path)
+            return unknown_key(v, parent, e);
+        for (EACH_FIELD(f)) {
+            rest = strchr(v->key, '.') ? NULL : below(f->path, path, strlen(path));
+            if (rest)
+                break;
+        }
+        if (!rest && !is_open(parent))
+            return unknown_key(v, parent, e);
+        if (!rest || !*rest || ps_yaml_is_null(v) || (v->kind != PS_YAML_MAP && strcmp(path, RATE) == 0))
+            continue;
+        if (v->kind != PS_YAML_MAP)
+            return ps_yaml_expected(v, path, e, "a map");
+        if (check_keys(v, path, e) != PS_OK)
+            return PS_INVALID_ARGUMENT;
+    }
+    return PS_OK;
+}
+
+// ---- values -------------------------------------------------------------------------------------------------------
+
+// path as it is, or where it is relative and stands in a file, beside that file.
+static char *resolve(const struct ps_yaml *v, const char *path)
+{
+    const char *slash = v->line ? strrchr(v->source, '/') : NULL;
+    if (!slash || path[0] == '/')
+        return ps_strdup(path);
+    return ps_printf("%.*s/%s", (int)(slash - v->source), v->source, path);
+}
+
+static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, int *to, struct ps_error *e)
+{
+    for (int i = 0; f->elsewhere && v->kind == PS_YAML_SCALAR && f->elsewhere[i]; i++)
+        if (strcmp(v->text, f->elsewhere[i]) == 0)
+            return ps_yaml_fail(v, e, "%s %s is not supported; there are %s and %s", f->path, v->text, f->words[0],
+                                f->words[1]);
+    return ps_yaml_choice(v, f->path, f->words, to, e);
+}
+
+static enum ps_code take_metrics(const struct field *f, const struct ps_yaml *v, bool *accuracy, struct ps_error *e)
+{
+    int i;
+    if (v->kind != PS_YAML_LIST)
+        return ps_yaml_expected(v, f->path, e, "a list such as [accuracy]");
+    for (const struct ps_yaml *item = v->first; item; item = item->next) {
+        if (ps_yaml_choice(item, f->path, f->words, &i, e) != PS_OK)
+            return PS_INVALID_ARGUMENT;
+        *accuracy = true;
+    }
+    return PS_OK;
+}
+
+// A list of least .. most numbers.
+static enum ps_code check_list(const struct field *f, const struct ps_yaml *v, size_t least, size_t most,
+                               struct ps_error *e)
+{
+    size_t n = 0;
+    if (v->kind != PS_YAML_LIST)
+        return ps_yaml_expected(v, f->path, e, "a list of numbers");
+    for (const struct ps_yaml *item = v->first; item; item = item->next)
+        n++;
+    if (n >= least && n <= most)
+        return PS_OK;
+    if (least == most)
+        return ps_yaml_fail(v, e, "%s has %zu numbers; it must have %zu, one more than boundaries", f->path, n, most);
+    return ps_yaml_fail(v, e, "%s has %zu numbers; it must have %zu to %zu", f->path, n, least, most);
+}
+
+static enum ps_code take_boundaries(const struct field *f, const struct ps_yaml *v, struct ps_schedule *to,
+                                    struct ps_error *e)
+{
+    if (check_list(f, v, 1, PS_SCHEDULE_MAX_BOUNDARIES, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
+    for (const struct ps_yaml *item = v->first; item; item = item->next)
+        if (ps_yaml_uint(item, f->path, f->min, f->max, &to->boundary[to->n_boundaries++], e) != PS_OK)
+            return PS_INVALID_ARGUMENT;
+    return PS_OK;
+}
+
+// After the boundaries, of which there is one less.
+static enum ps_code take_values(const struct field *f, const struct ps_yaml *v, struct ps_schedule *to,
+                                struct ps_error *e)
+{
+    double *value = to->value;
+    if (check_list(f, v, to->n_boundaries + 1, to->n_boundaries + 1, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
+    for (const struct ps_yaml *item = v->first; item; item = item->next)
+        if (ps_yaml_real(item, f->path, value++, e) != PS_OK)
+            return PS_INVALID_ARGUMENT;
+    return PS_OK;
+}
+
+static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, struct ps_job *job, struct ps_error *e)
+{
+    void *to = member(job, f);
+    const char *text = NULL;
+    enum ps_code code = PS_OK;
+    uint64_t small = 0;
+    int choice = 0;
+    switch (f->type) {
+    case COUNT:
+        return ps_yaml_uint(v, f->path, f->min, f->max, to, e);
+    case SMALL:
+        code = ps_yaml_uint(v, f->path, f->min, f->max, &small, e);
+        if (code == PS_OK)
+            *(int *)to = (int)small;
+        return code;
+    case FLAG:
+        return ps_yaml_bool(v, f->path, to, e);
+    case REAL:
+        return ps_yaml_real(v, f->path, to, e);
+    case METRICS:
+        return take_metrics(f, v, to, e);
+    case BOUNDARIES:
+        return take_boundaries(f, v, to, e);
+    case VALUES:
+        return take_values(f, v, to, e);
+    case CHOICE:
+    case WORD:
+        code = take_choice(f, v, &choice, e);
+        if (code == PS_OK && f->type == CHOICE)
+            *(int *)to = f->first + choice;
+        else if (code == PS_OK)
+            *(char **)to = ps_strdup(f->words[choice]);
+        return code;
+    case STRING:
+    case PATH:
+        code = ps_yaml_string(v, f->path, &text, e);
+        if (code == PS_OK && !*text)
+            return ps_yaml_expected(v, f->path, e, "a %s", f->type == PATH ? "path" : "string of some length");
+        if (code == PS_OK)
+            *(char **)to = f->type == PATH ? resolve(v, text) : ps_strdup(text);
+        return code;
+    }
+    return code;
+}
+
+// A field with a value takes it, one without its default.
+static enum ps_code take_field(const struct field *f, const struct ps_yaml *root, struct ps_job *job,
+                               struct ps_error *e)
+{
+    const struct ps_yaml *v = ps_yaml_find(root, f->path);
+    const struct ps_yaml fallback = {
+        .kind = PS_YAML_SCALAR, .source = root->source, .line = 1, .text = (char *)f->fallback};
+    bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
+    if (given && !fits)
+        return ps_yaml_fail(v, e, "%s does not go with %s %s", f->path, deciders[f->by].path, decided_word(f, job));
+    if (given)
+        return take_value(f, v, job, e);
+    if (f->required == ALWAYS)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing", root->source, f->path);
+    if (is_among(f->required, f, job))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing, which %s %s needs", root->source, f->path,
+                       deciders[f->by].path, decided_word(f, job));
+    return f->fallback && fits ? take_value(f, &fallback, job, e) : PS_OK;
+}
+
+// ---- the optimizer ------------------------------------------------------------------------------------------------
+
+// Is what stands at path, below optimizer, taken by the table of fields?
+static bool is_field(const struct ps_yaml *v, const char *path)
+{
+    for (EACH_FIELD(f)) {
+        const char *rest = below(f->path, path, strlen(path));
+        if (rest && (!*rest || v->kind == PS_YAML_MAP))
+            return true;
+    }
+    return false;
+}
+
+// Sets in hyper what the file says, by the names of rule.
+static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *name, const struct ps_rule *rule,
+                                double *hyper, struct ps_error *e)
+{
+    struct ps_error why = {.code = PS_OK};
+    ps_rule_defaults(rule, hyper);
+    for (const struct ps_yaml *v = optimizer->first; v; v = v->next) {
+        char path[128];
+        double value;
+        snprintf(path, sizeof path, "optimizer.%s", v->key);
+        if (is_field(v, path) || ps_yaml_is_null(v))
+            continue;
+        if (ps_yaml_real(v, path, &value, e) != PS_OK)
+            return PS_INVALID_ARGUMENT;
+        if (ps_rule_set(rule, hyper, v->key, value, &why) != PS_OK)
+            return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
+    }
+    if (ps_rule_check(rule, hyper, &why) != PS_OK)
+        return ps_yaml_fail(optimizer, e, "optimizer %s: %s", name, why.text);
+    return PS_OK;
+}
+
+// The value that hyper has for a name of rule; 0 where rule has no such name.
+static double value_of(const struct ps_rule *rule, const double *hyper, const char *name)
+{
+    for (int i = 0; i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++)
+        if (strcmp(rule->hyper[i].name, name) == 0)
+            return hyper[i];
+    return 0;
+}
+
+// A learning rate is a number, or a map that says which schedule. Before the fields are taken.
+static enum ps_code check_rate(const struct ps_yaml *root, struct ps_error *e)
+{
+    const struct ps_yaml *rate = ps_yaml_find(root, RATE), *schedule = ps_yaml_find(root, RATE ".schedule");
+    if (rate && rate->kind == PS_YAML_MAP && (!schedule || ps_yaml_is_null(schedule)))
+        return ps_yaml_fail(rate, e, "%s.schedule is missing", RATE);
+    return PS_OK;
+}
+
+static enum ps_code take_schedule(const struct ps_yaml *root, struct ps_job *job, double *hyper, struct ps_error *e)
+{
+    struct ps_error why = {.code = PS_OK};
+    if (ps_schedule_check(&job->schedule, &why) != PS_OK)
+        return ps_yaml_fail(ps_yaml_find(root, RATE), e, "%s: %s", RATE, why.text);
+    if (job->schedule.kind != PS_SCHEDULE_NONE)
+        hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&job->schedule, 0);
+    return PS_OK;
+}
+
+// Read as the rule that has all hyperparameters of the optimizer, of which then the one with the fewest slots that will
+// do is taken.
+static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *job, struct ps_error *e)
+{
+    const char *name = optimizers[job->optimizer];
+    const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
+    double hyper[PS_RULE_MAX_HYPERS];
+    if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, hyper, e) != PS_OK ||
+        take_schedule(root, job, hyper, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
+    rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"), job->nesterov || job->centered);
+    job->rule = rule->name;
+    for (size_t i = 0; i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++) {
+        job->hypers[i] = (struct ps_hyper){rule->hyper[i].name, value_of(widest, hyper, rule->hyper[i].name)};
+        job->n_hypers = i + 1;
+    }
+    return PS_OK;
+}
+
+// ---- what no field knows alone ------------------------------------------------------------------------------------
+
+// The name goes into file names and onto the wire.
+static enum ps_code take_name(const struct ps_yaml *root, const char *path, struct ps_job *job, struct ps_error *e)
+{
+    const struct ps_yaml *v = ps_yaml_find(root, "name");
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
+    if (!job->name)
+        job->name = ps_printf("%.*s", dot && dot > base ? (int)(dot - base) : (int)strlen(base), base);
+    size_t len = strlen(job->name);
+    bool fits = len > 0 && len <= 128 && job->name[0] != '.' &&
+                strspn(job->name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
+    if (fits)
+        return PS_OK;
+    if (v && !ps_yaml_is_null(v))
+        return ps_yaml_expected(v, "name", e, "at most 128 letters, digits, '.', '_' and '-', not '.' first");
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "%s: the job has no name, and \"%.60s\", from the file's, cannot be one: set name", path, job->name);
+}
+
+static enum ps_code check_partitioner(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    struct ps_placement_spec spec;
+    struct ps_error why = {.code = PS_OK};
+    if (ps_placement_parse(job->placement, job->partitioner, &spec, &why) == PS_OK)
+        return PS_OK;
+    return ps_yaml_fail(ps_yaml_find(root, "strategy.partitioner"), e, "strategy.%s", why.text);
+}
+
+static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    bool labels = job->loss == PS_LOSS_SPARSE_XENT;
+    if (job->accuracy && !labels)
+        return ps_yaml_fail(ps_yaml_find(root, "metrics"), e, "accuracy needs class labels; loss mse has none");
+    if (job->from_logits && !labels)
+        return ps_yaml_fail(ps_yaml_find(root, "loss.from_logits"), e, "loss mse has no from_logits");
+    if (!job->data.x_test != !job->data.y_test)
+        return ps_yaml_fail(ps_yaml_find(root, job->data.x_test ? "data.x_test" : "data.y_test"), e,
+                            "data.x_test and data.y_test go together");
+    return check_partitioner(root, job, e);
+}
+
+// ---- in and out ---------------------------------------------------------------------------------------------------
+
+static enum ps_code take_all(const struct ps_yaml *root, const char *path, struct ps_job *job, struct ps_error *e)
+{
+    enum ps_code code = check_rate(root, e);
+    for (const struct field *f = fields; f < fields + N_FIELDS && code == PS_OK; f++)
+        code = take_field(f, root, job, e);
+    if (code == PS_OK)
+        code = take_optimizer(root, job, e);
+    if (code == PS_OK)
+        code = take_name(root, path, job, e);
+    if (code == PS_OK)
+        code = check_together(root, job, e);
+    if (code == PS_OK && !job->output)
+        job->output = ps_printf("%s.safetensors", job->name);
+    return code;
+}
+
+enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets, size_t n_sets,
+                          struct ps_job **job, struct ps_error *e)
+{
+    struct ps_yaml *root = NULL;
+    struct ps_job *j = ps_alloc(sizeof *j);
+    enum ps_code code = ps_yaml_parse(text, len, path, &root, e);
+    if (code == PS_OK && root->kind != PS_YAML_MAP)
+        code = ps_yaml_expected(root, "a job file", e, "a map of keys such as model, data and optimizer");
+    for (size_t i = 0; i < n_sets && code == PS_OK; i++)
+        code = ps_yaml_set(root, sets[i], e);
+    if (code == PS_OK)
+        code = check_keys(root, "", e);
+    if (code == PS_OK)
+        code = take_all(root, path, j, e);
+    ps_yaml_free(root);
+    if (code != PS_OK) {
+        ps_job_free(j);
+        return code;
+    }
+    *job = j;
+    return PS_OK;
+}
+
+enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_sets, struct ps_job **job,
+                         struct ps_error *e)
+{
+    char *text;
+    size_t len;
+    enum ps_code code = ps_yaml_read_file(path, &text, &len, e);
+    if (code != PS_OK)
+        return code;
+    code = ps_job_parse(text, len, path, sets, n_sets, job, e);
+    free(text);
+    return code;
+}
+
+static enum ps_code cannot(const char *do_what, const char *path, struct ps_error *e)
+{
+    return ps_fail(e, errno == ENOENT || errno == ENOTDIR ? PS_NOT_FOUND : PS_PERMISSION_DENIED, "%s cannot be %s: %s",
+                   path, do_what, strerror(errno));
+}
+
+// Its folder counts where it is made anew; by_renaming: always.
+static enum ps_code check_writable(const char *path, bool by_renaming, struct ps_error *e)
+{
+    struct stat s;
+    bool exists = stat(path, &s) == 0;
+    if (exists && S_ISDIR(s.st_mode))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s cannot be written: it is a folder", path);
+    char *copy = ps_strdup(path);
+    bool ok = access(exists && !by_renaming ? path : dirname(copy), W_OK) == 0;
+    free(copy);
+    return ok ? PS_OK : cannot("written", path, e);
+}
+
+enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, struct ps_error *e)
+{
+    if (job->weights && access(job->weights, R_OK) != 0)
+        return cannot("read", job->weights, e);
+    enum ps_code code = check_writable(job->output, true, e);
+    return code == PS_OK && summary ? check_writable(summary, false, e) : code;
+}
+
+void ps_job_free(struct ps_job *job)
+{
+    if (!job)
+        return;
+    for (EACH_FIELD(f))
+        if (f->type == STRING || f->type == PATH || f->type == WORD)
+            free(*(char **)member(job, f));
+    free(job);
+}
+
+static json_t *schedule_json(const struct field *f, const struct ps_schedule *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->n_boundaries + (f->type == VALUES); i++)
+        json_array_append_new(list,
+                              f->type == VALUES ? json_real(s->value[i]) : json_integer((json_int_t)s->boundary[i]));
+    return list;
+}
+
+// The value of a field, or NULL where the job has none.
+static json_t *field_json(const struct field *f, const struct ps_job *job)
+{
+    const void *at = member(job, f);
+    if (f->kinds && !is_among(f->kinds, f, job))
+        return NULL;
+    switch (f->type) {
+    case COUNT:
+        return json_integer((json_int_t) * (const uint64_t *)at);
+    case SMALL:
+        return json_integer(*(const int *)at);
+    case FLAG:
+        return json_boolean(*(const bool *)at);
+    case REAL:
+        return json_real(*(const double *)at);
+    case BOUNDARIES:
+    case VALUES:
+        return schedule_json(f, at);
+    case METRICS:
+        return *(const bool *)at ? json_pack("[s]", f->words[0]) : json_array();
+    case CHOICE:  // one that is not made, that of a schedule, is below its first
+        return *(const int *)at < f->first ? NULL : json_string(f->words[*(const int *)at - f->first]);
+    case WORD:
+    case STRING:
+    case PATH:
+        return json_string(*(char *const *)at);
+    }
+    return NULL;
+}
+
+// Takes the reference to value.
+static void put_json(json_t *object, const char *path, json_t *value)
+{
+    const char *dot = strchr(path, '.');
+    if (!dot) {
+        json_object_set_new(object, path, value);
+        return;
+    }
+    char *key = ps_printf("%.*s", (int)(dot - path), path);
+    if (!json_object_get(object, key))
+        json_object_set_new(object, key, json_object());
+    put_json(json_object_get(object, key), dot + 1, value);
+    free(key);
+}
+
+json_t *ps_job_json(const struct ps_job *job)
+{
+    json_t *root = json_object();
+    for (EACH_FIELD(f)) {
+        json_t *value = field_json(f, job);
+        if (value)
+            put_json(root, f->path, value);
+    }
+    json_t *optimizer = json_object_get(root, "optimizer");
+    for (size_t i = 0; i < job->n_hypers; i++) {
+        if (i != PS_HYPER_LEARNING_RATE || job->schedule.kind == PS_SCHEDULE_NONE)
+            json_object_set_new(optimizer, job->hypers[i].name, json_real(job->hypers[i].value));
+    }
+    return root;
+}

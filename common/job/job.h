@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job: what is trained, on what, how. Read from a YAML file by one table (in job.c) that holds every key with its
+// type, default and range; read by workerd and psctl.
+//
+//     model: model.json          # required: Keras JSON
+//     weights: w.safetensors     # to start from; default: the model's initializers
+//     data:
+//       kind: idx                # required, and its own keys:
+//                                #   idx {path: DIR}, csv {path, test_path}, npy {x, y, x_test, y_test},
+//                                #   synthetic-digits {train_examples: 20000, test_examples: 2000}
+//       shuffle: true
+//     loss:
+//       name: mse                # required: mse, sparse_categorical_crossentropy
+//       from_logits: false       # not with mse
+//     metrics: []                # accuracy
+//     optimizer:
+//       name: adam               # required: sgd, adam, adamw, rmsprop, adagrad, adadelta, ftrl; and its
+//                                #   hyperparameters, with Keras's names and defaults (sgd's nesterov and rmsprop's
+//                                #   centered among them), and those that all have:
+//       learning_rate: 0.001     # or a schedule, see below
+//       weight_decay: 0          # 0.004 with adamw
+//       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one
+//     strategy:
+//       name: parameter_server   # or one_device
+//       update: async            # or sync, ssp
+//       n_fetch: 1               # async: pull every so many steps
+//       n_push: 1                # async: push every so many steps
+//       staleness: N             # ssp, required: steps that a worker may be ahead of the slowest
+//       replicas_to_aggregate: 0 # sync: gradients that close a round; 0: of all workers
+//       refuse_nonfinite: false  # a gradient with a NaN or an infinity is an error
+//       placement: greedy        # or round_robin
+//       partitioner: none        # or fixed:N, min_bytes:B, max_bytes:B
+//       min_workers: 1           # with fewer live ones the job ends
+//     batch_size: 64             # per replica
+//     epochs: 1
+//     steps: 0                   # stop after so many; 0: no limit
+//     seed: 0
+//     threads: 1                 # per replica
+//     device: cpu                # or ref
+//     name: NAME                 # default: the file's name without its suffix
+//     on_existing: refuse        # or resume, replace
+//     timeout: 60                # seconds, for connecting and joining
+//     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
+//     output: NAME.safetensors   # the final weights
+//
+// A learning rate that follows the step, by Keras's schedules:
+//
+//     learning_rate:
+//       schedule: cosine         # or constant, exponential, piecewise
+//       initial: 0.1             # required, but with piecewise
+//       decay_steps: 1000        # exponential, cosine: required
+//       decay_rate: 0.9          # exponential: required
+//       staircase: false         # exponential
+//       alpha: 0                 # cosine: the least, as a fraction of initial
+//       boundaries: [100, 200]   # piecewise: required, at most 32 steps;
+//       values: [0.1, 0.05, 0.01]  #          values[i] holds up to and with step boundaries[i]
+//       warmup_steps: 0          # linear, from warmup_initial; the schedule's own steps are counted after it
+//       warmup_initial: 0
+//
+// Paths are relative to the file they stand in; those that were assigned with --set, and the default of output, to the
+// current directory.
+#ifndef PS_COMMON_JOB_H
+#define PS_COMMON_JOB_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/math/rule.h"
+#include "common/math/schedule.h"
+
+enum ps_data_kind { PS_DATA_IDX, PS_DATA_CSV, PS_DATA_NPY, PS_DATA_DIGITS };
+enum ps_loss { PS_LOSS_SPARSE_XENT, PS_LOSS_MSE };
+enum ps_strategy { PS_STRATEGY_PARAMETER_SERVER, PS_STRATEGY_ONE_DEVICE };
+
+// Values of the two are those of the proto.
+enum ps_update { PS_ASYNC = 1, PS_SYNC = 2, PS_SSP = 3 };
+enum ps_on_existing { PS_REFUSE = 0, PS_RESUME = 1, PS_REPLACE = 2 };
+
+struct ps_hyper {
+    const char *name;  // static
+    double value;
+};
+
+struct ps_job_data {
+    int kind;  // enum ps_data_kind
+    char *path, *test_path;
+    char *x, *y, *x_test, *y_test;
+    uint64_t train_examples, test_examples;
+};
+
+// Strings are owned by the job unless said otherwise; those not given are NULL.
+struct ps_job {
+    char *name;
+    char *model, *weights, *output;
+    struct ps_job_data data;
+    bool shuffle;
+    int loss;  // enum ps_loss
+    bool from_logits;
+    bool accuracy;  // is among the metrics
+
+    int optimizer;                               // index in job.c's list, for ps_job_json, as
+    bool nesterov, centered;                     // are these two: the rule is picked by them
+    const char *rule;                            // of common/math/rule.h; static
+    struct ps_hyper hypers[PS_RULE_MAX_HYPERS];  // all that the rule has, in its order
+    size_t n_hypers;
+    struct ps_schedule schedule;  // of the learning rate, whose hyperparameter is then the rate of step 0
+
+    int strategy;                   // enum ps_strategy
+    int update;                     // enum ps_update
+    char *placement, *partitioner;  // as ps_placement_parse takes them
+    int min_workers;
+    int n_fetch, n_push;        // async, else 0
+    int staleness;              // ssp, else 0
+    int replicas_to_aggregate;  // sync; 0: all
+    bool refuse_nonfinite;
+
+    int batch_size, threads;  // per replica
+    uint64_t epochs, steps, seed;
+    char *device;
+    int on_existing;  // enum ps_on_existing
+    int timeout;      // seconds
+    int delay_ms;
+};
+
+// Reads the job file at path with sets ("KEY=VALUE") laid over it in order. INVALID_ARGUMENT: "FILE:LINE: ..." or
+// "--set KEY: ..." and what was expected; NOT_FOUND and the like: the file cannot be read.
+enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_sets, struct ps_job **job,
+                         struct ps_error *e);
+// The same from memory; path is where the text is said to come from.
+enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const char *const *sets, size_t n_sets,
+                          struct ps_job **job, struct ps_error *e);
+void ps_job_free(struct ps_job *job);
+
+// Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far
+// as can be seen now? NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT.
+enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, struct ps_error *e);
+
+// The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new reference.
+json_t *ps_job_json(const struct ps_job *job);
+
+#endif

@@ -1,0 +1,637 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each rule is two functions: one that turns hyperparameters into float scalars, and a loop over the elements
+// in Keras 3's order of operations. What all have in common, clipping and weight decay, comes before the rule,
+// in runs that stay in the nearest cache; where there is none of it, it costs nothing.
+//
+// The same input gives the same bits on every machine, in place or not: the loops are elementwise, this file
+// is compiled without contraction into fused multiply-adds, and square root and division are exact in every
+// instruction set. Scalars are computed in double and rounded to float once; Keras rounds at each step, which
+// shows in adam's alpha alone (relative 6e-6 at step 1, where it subtracts a float close to 1 from 1).
+//
+// Where Keras's formulas make a NaN of a finite gradient we do not follow: see rmsprop_centered and ftrl.
+#include "common/math/rule.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/math/cpu.h"
+#include "common/math/elementary.h"
+
+// ---- the rules ----------------------------------------------------------------------------------------------------
+
+PS_PER_CPU static void assign_add_loop(size_t n, const float *g, const float *w_in, float *w_out)
+{
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++)
+        w_out[i] = w_in[i] + g[i];
+}
+
+static void assign_add_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    (void)hyper;
+    assign_add_loop(a->n, a->g, a->w_in, a->w_out);
+}
+
+PS_PER_CPU static void sgd_loop(size_t n, const float *g, const float *w_in, float *w_out, float rate)
+{
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++)
+        w_out[i] = w_in[i] - g[i] * rate;
+}
+
+static void sgd_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    sgd_loop(a->n, a->g, a->w_in, a->w_out, (float)hyper[PS_HYPER_LEARNING_RATE]);
+}
+
+enum { MOMENTUM_MOMENTUM = PS_HYPER_OWN };
+
+PS_PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, float momentum)
+{
+    const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0];
+    float *w_out = a->w_out, *m_out = a->slot_out[0];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float m = m_in[i] * momentum - g[i] * rate;
+        m_out[i] = m;
+        w_out[i] = w_in[i] + m;
+    }
+}
+
+PS_PER_CPU static void nesterov_loop(const struct ps_rule_args *a, float rate, float momentum)
+{
+    const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0];
+    float *w_out = a->w_out, *m_out = a->slot_out[0];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float step = g[i] * rate;
+        float m = m_in[i] * momentum - step;
+        m_out[i] = m;
+        w_out[i] = w_in[i] + (m * momentum - step);
+    }
+}
+
+static void momentum_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    momentum_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], (float)hyper[MOMENTUM_MOMENTUM]);
+}
+
+static void nesterov_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    nesterov_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], (float)hyper[MOMENTUM_MOMENTUM]);
+}
+
+enum { ADAGRAD_INITIAL_ACCUMULATOR_VALUE = PS_HYPER_OWN, ADAGRAD_EPSILON };
+
+PS_PER_CPU static void adagrad_loop(const struct ps_rule_args *a, float rate, float epsilon)
+{
+    const float *g = a->g, *w_in = a->w_in, *sum_in = a->slot_in[0];
+    float *w_out = a->w_out, *sum_out = a->slot_out[0];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float sum = sum_in[i] + g[i] * g[i];
+        sum_out[i] = sum;
+        w_out[i] = w_in[i] - rate * g[i] / sqrtf(sum + epsilon);
+    }
+}
+
+static void adagrad_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    adagrad_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], (float)hyper[ADAGRAD_EPSILON]);
+}
+
+// A moving average: rho of what it was, 1 - rho of what comes.
+struct average {
+    float rho;
+    float gain;  // 1 - rho
+};
+
+static struct average average(double rho)
+{
+    return (struct average){(float)rho, (float)(1 - rho)};
+}
+
+enum { ADADELTA_RHO = PS_HYPER_OWN, ADADELTA_EPSILON };
+
+PS_PER_CPU static void adadelta_loop(const struct ps_rule_args *a, float rate, struct average by, float epsilon)
+{
+    const float *g = a->g, *w_in = a->w_in, *sum_in = a->slot_in[0], *delta_in = a->slot_in[1];
+    float *w_out = a->w_out, *sum_out = a->slot_out[0], *delta_out = a->slot_out[1];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float sum = by.rho * sum_in[i] + by.gain * (g[i] * g[i]);
+        float step = sqrtf(delta_in[i] + epsilon) * g[i] / sqrtf(sum + epsilon);
+        sum_out[i] = sum;
+        delta_out[i] = by.rho * delta_in[i] + by.gain * (step * step);
+        w_out[i] = w_in[i] - rate * step;
+    }
+}
+
+static void adadelta_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    adadelta_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], average(hyper[ADADELTA_RHO]),
+                  (float)hyper[ADADELTA_EPSILON]);
+}
+
+enum { RMSPROP_RHO = PS_HYPER_OWN, RMSPROP_EPSILON, RMSPROP_MOMENTUM };
+
+struct rmsprop_scalars {
+    float rate, epsilon, momentum;
+    struct average by;
+};
+
+static struct rmsprop_scalars rmsprop_scalars(const double *hyper)
+{
+    return (struct rmsprop_scalars){(float)hyper[PS_HYPER_LEARNING_RATE], (float)hyper[RMSPROP_EPSILON],
+                                    (float)hyper[RMSPROP_MOMENTUM], average(hyper[RMSPROP_RHO])};
+}
+
+PS_PER_CPU static void rmsprop_loop(const struct ps_rule_args *a, struct rmsprop_scalars s)
+{
+    const float *g = a->g, *w_in = a->w_in, *v_in = a->slot_in[0];
+    float *w_out = a->w_out, *v_out = a->slot_out[0];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float v = s.by.rho * v_in[i] + s.by.gain * (g[i] * g[i]);
+        v_out[i] = v;
+        w_out[i] = w_in[i] - s.rate * g[i] / sqrtf(v + s.epsilon);
+    }
+}
+
+static void rmsprop_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    rmsprop_loop(a, rmsprop_scalars(hyper));
+}
+
+PS_PER_CPU static void rmsprop_momentum_loop(const struct ps_rule_args *a, struct rmsprop_scalars s)
+{
+    const float *g = a->g, *w_in = a->w_in, *v_in = a->slot_in[0], *m_in = a->slot_in[1];
+    float *w_out = a->w_out, *v_out = a->slot_out[0], *m_out = a->slot_out[1];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float v = s.by.rho * v_in[i] + s.by.gain * (g[i] * g[i]);
+        float m = s.momentum * m_in[i] + s.rate * g[i] / sqrtf(v + s.epsilon);
+        v_out[i] = v;
+        m_out[i] = m;
+        w_out[i] = w_in[i] - m;
+    }
+}
+
+static void rmsprop_momentum_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    rmsprop_momentum_loop(a, rmsprop_scalars(hyper));
+}
+
+// The variance, v - mean^2, is never below 0, but in floats their difference may be: where gradients hardly change.
+PS_PER_CPU static void rmsprop_centered_loop(const struct ps_rule_args *a, struct rmsprop_scalars s)
+{
+    const float *g = a->g, *w_in = a->w_in, *v_in = a->slot_in[0], *m_in = a->slot_in[1], *mean_in = a->slot_in[2];
+    float *w_out = a->w_out, *v_out = a->slot_out[0], *m_out = a->slot_out[1], *mean_out = a->slot_out[2];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float v = s.by.rho * v_in[i] + s.by.gain * (g[i] * g[i]);
+        float mean = s.by.rho * mean_in[i] + s.by.gain * g[i];
+        float variance = v - mean * mean;
+        variance = variance < 0 ? 0 : variance;
+        float m = s.momentum * m_in[i] + s.rate * g[i] / sqrtf(variance + s.epsilon);
+        v_out[i] = v;
+        mean_out[i] = mean;
+        m_out[i] = m;
+        w_out[i] = w_in[i] - m;
+    }
+}
+
+static void rmsprop_centered_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    rmsprop_centered_loop(a, rmsprop_scalars(hyper));
+}
+
+enum { ADAM_BETA_1 = PS_HYPER_OWN, ADAM_BETA_2, ADAM_EPSILON };
+
+struct adam_scalars {
+    float alpha;   // learning rate with both bias corrections
+    float gain_1;  // 1 - beta_1
+    float gain_2;  // 1 - beta_2
+    float epsilon;
+};
+
+PS_PER_CPU static void adam_loop(const struct ps_rule_args *a, struct adam_scalars s)
+{
+    const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0], *v_in = a->slot_in[1];
+    float *w_out = a->w_out, *m_out = a->slot_out[0], *v_out = a->slot_out[1];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float m = m_in[i] + (g[i] - m_in[i]) * s.gain_1;
+        float v = v_in[i] + (g[i] * g[i] - v_in[i]) * s.gain_2;
+        m_out[i] = m;
+        v_out[i] = v;
+        w_out[i] = w_in[i] - m * s.alpha / (sqrtf(v) + s.epsilon);
+    }
+}
+
+static void adam_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    double correction_1 = 1 - ps_power_int(hyper[ADAM_BETA_1], a->step);
+    double correction_2 = 1 - ps_power_int(hyper[ADAM_BETA_2], a->step);
+    struct adam_scalars s = {
+        .alpha = (float)(hyper[PS_HYPER_LEARNING_RATE] * sqrt(correction_2) / correction_1),
+        .gain_1 = (float)(1 - hyper[ADAM_BETA_1]),
+        .gain_2 = (float)(1 - hyper[ADAM_BETA_2]),
+        .epsilon = (float)hyper[ADAM_EPSILON],
+    };
+    adam_loop(a, s);
+}
+
+enum {
+    FTRL_LEARNING_RATE_POWER = PS_HYPER_OWN,
+    FTRL_INITIAL_ACCUMULATOR_VALUE,
+    FTRL_L1,
+    FTRL_L2,
+    FTRL_L2_SHRINKAGE,
+    FTRL_BETA
+};
+
+struct ftrl_scalars {
+    float rate;
+    float power;  // - learning_rate_power
+    float l1;
+    float l2;         // twice it, with beta's part
+    float shrinkage;  // twice it
+};
+
+// One element, given the powers of its accumulator before and after. No gradient yet and no regularization leave 0 to
+// divide by: the weight stays.
+__attribute__((always_inline)) static inline float ftrl_element(struct ftrl_scalars s, float g, float w, float *linear,
+                                                                float power_before, float power)
+{
+    float q = power / s.rate + s.l2;
+    float l = *linear + ((g + s.shrinkage * w) - (power - power_before) / s.rate * w);
+    float bound = l < -s.l1 ? -s.l1 : l;
+    bound = bound > s.l1 ? s.l1 : bound;
+    *linear = l;
+    return q == 0 ? w : (bound - l) / q;
+}
+
+// learning_rate_power = -1/2.
+PS_PER_CPU static void ftrl_loop(const struct ps_rule_args *a, struct ftrl_scalars s)
+{
+    const float *g = a->g, *w_in = a->w_in, *sum_in = a->slot_in[0], *linear_in = a->slot_in[1];
+    float *w_out = a->w_out, *sum_out = a->slot_out[0], *linear_out = a->slot_out[1];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float before = sum_in[i], sum = before + g[i] * g[i], linear = linear_in[i];
+        w_out[i] = ftrl_element(s, g[i], w_in[i], &linear, sqrtf(before), sqrtf(sum));
+        sum_out[i] = sum;
+        linear_out[i] = linear;
+    }
+}
+
+static void ftrl_power_loop(const struct ps_rule_args *a, struct ftrl_scalars s)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        float before = a->slot_in[0][i], sum = before + a->g[i] * a->g[i], linear = a->slot_in[1][i];
+        float power_before = (float)ps_power((double)before, (double)s.power);
+        float power = (float)ps_power((double)sum, (double)s.power);
+        a->w_out[i] = ftrl_element(s, a->g[i], a->w_in[i], &linear, power_before, power);
+        a->slot_out[0][i] = sum;
+        a->slot_out[1][i] = linear;
+    }
+}
+
+static void copy(size_t n, const float *from, float *to)
+{
+    if (to != from)
+        memcpy(to, from, n * sizeof *to);
+}
+
+// A rate of 0, by which Keras divides, changes nothing.
+static void ftrl_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    double rate = hyper[PS_HYPER_LEARNING_RATE];
+    struct ftrl_scalars s = {
+        .rate = (float)rate,
+        .power = (float)-hyper[FTRL_LEARNING_RATE_POWER],
+        .l1 = (float)hyper[FTRL_L1],
+        .l2 = (float)(2 * hyper[FTRL_L2] + hyper[FTRL_BETA] / rate),
+        .shrinkage = (float)(2 * hyper[FTRL_L2_SHRINKAGE]),
+    };
+    if (s.rate == 0) {
+        copy(a->n, a->w_in, a->w_out);
+        copy(a->n, a->slot_in[0], a->slot_out[0]);
+        copy(a->n, a->slot_in[1], a->slot_out[1]);
+    } else if (s.power == 0.5F)
+        ftrl_loop(a, s);
+    else
+        ftrl_power_loop(a, s);
+}
+
+enum { EMA_MOMENTUM };
+
+PS_PER_CPU static void ema_loop(size_t n, const float *g, const float *w_in, float *w_out, struct average by)
+{
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++)
+        w_out[i] = w_in[i] * by.rho + g[i] * by.gain;
+}
+
+static void ema_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    ema_loop(a->n, a->g, a->w_in, a->w_out, average(hyper[EMA_MOMENTUM]));
+}
+
+// ---- the table ----------------------------------------------------------------------------------------------------
+
+#define BETA_MAX 0.999999999  // below 1: adam divides by 1 - beta^step
+#define EPSILON_MIN 1e-30     // above 0: adam divides 0 by it where a gradient is 0; and a float
+#define FACTOR_MAX 1e6        // of weight decay, regularization
+#define LIMIT_MAX 1e30        // of gradients and of what they add up to; a float
+
+// What every rule that learns has, with Keras's defaults for the two that differ.
+#define LEARNS(learning_rate, weight_decay)                                                                     \
+    [PS_HYPER_LEARNING_RATE] = {"learning_rate", learning_rate, 0, PS_RATE_MAX},                                \
+    [PS_HYPER_WEIGHT_DECAY] = {"weight_decay", weight_decay, 0, FACTOR_MAX},                                    \
+    [PS_HYPER_CLIPNORM] = {"clipnorm", 0, 0, LIMIT_MAX}, [PS_HYPER_CLIPVALUE] = {"clipvalue", 0, 0, LIMIT_MAX}, \
+    [PS_HYPER_GLOBAL_CLIPNORM] = {"global_clipnorm", 0, 0, LIMIT_MAX}
+
+#define EPSILON                         \
+    {                                   \
+        "epsilon", 1e-7, EPSILON_MIN, 1 \
+    }
+#define MOMENTUM            \
+    {                       \
+        "momentum", 0, 0, 1 \
+    }
+#define INITIAL_ACCUMULATOR_VALUE                      \
+    {                                                  \
+        "initial_accumulator_value", 0.1, 0, LIMIT_MAX \
+    }
+#define ADAM                                                                                      \
+    [ADAM_BETA_1] = {"beta_1", 0.9, 0, BETA_MAX}, [ADAM_BETA_2] = {"beta_2", 0.999, 0, BETA_MAX}, \
+    [ADAM_EPSILON] = EPSILON
+#define RMSPROP [RMSPROP_RHO] = {"rho", 0.9, 0, 1}, [RMSPROP_EPSILON] = EPSILON
+
+static const struct ps_rule rules[] = {
+    {.name = "assign_add", .apply = assign_add_apply},
+    {.name = "sgd", .learns = true, .hyper = {LEARNS(0.01, 0)}, .apply = sgd_apply},
+    {.name = "momentum",
+     .learns = true,
+     .slots = 1,
+     .slot_name = {"momentum"},
+     .hyper = {LEARNS(0.01, 0), [MOMENTUM_MOMENTUM] = MOMENTUM},
+     .apply = momentum_apply},
+    {.name = "nesterov",
+     .learns = true,
+     .slots = 1,
+     .slot_name = {"momentum"},
+     .hyper = {LEARNS(0.01, 0), [MOMENTUM_MOMENTUM] = MOMENTUM},
+     .apply = nesterov_apply},
+    {.name = "adagrad",
+     .learns = true,
+     .slots = 1,
+     .slot_name = {"accumulator"},
+     .slot_start = {ADAGRAD_INITIAL_ACCUMULATOR_VALUE},
+     .hyper = {LEARNS(0.001, 0), [ADAGRAD_INITIAL_ACCUMULATOR_VALUE] = INITIAL_ACCUMULATOR_VALUE,
+               [ADAGRAD_EPSILON] = EPSILON},
+     .apply = adagrad_apply},
+    {.name = "adadelta",
+     .learns = true,
+     .slots = 2,
+     .slot_name = {"accumulated_grad", "accumulated_delta_var"},
+     .hyper = {LEARNS(0.001, 0), [ADADELTA_RHO] = {"rho", 0.95, 0, 1}, [ADADELTA_EPSILON] = EPSILON},
+     .apply = adadelta_apply},
+    {.name = "rmsprop",
+     .learns = true,
+     .slots = 1,
+     .slot_name = {"velocity"},
+     .hyper = {LEARNS(0.001, 0), RMSPROP},
+     .apply = rmsprop_apply},
+    {.name = "rmsprop_momentum",
+     .learns = true,
+     .slots = 2,
+     .slot_name = {"velocity", "momentum"},
+     .hyper = {LEARNS(0.001, 0), RMSPROP, [RMSPROP_MOMENTUM] = MOMENTUM},
+     .apply = rmsprop_momentum_apply},
+    {.name = "rmsprop_centered",
+     .learns = true,
+     .slots = 3,
+     .slot_name = {"velocity", "momentum", "average_gradient"},
+     .hyper = {LEARNS(0.001, 0), RMSPROP, [RMSPROP_MOMENTUM] = MOMENTUM},
+     .apply = rmsprop_centered_apply},
+    {.name = "adam",
+     .learns = true,
+     .slots = 2,
+     .slot_name = {"momentum", "velocity"},
+     .hyper = {LEARNS(0.001, 0), ADAM},
+     .apply = adam_apply},
+    {.name = "adamw",
+     .learns = true,
+     .slots = 2,
+     .slot_name = {"momentum", "velocity"},
+     .hyper = {LEARNS(0.001, 0.004), ADAM},
+     .apply = adam_apply},
+    {.name = "ftrl",
+     .learns = true,
+     .slots = 2,
+     .slot_name = {"accumulator", "linear"},
+     .slot_start = {FTRL_INITIAL_ACCUMULATOR_VALUE},
+     .hyper = {LEARNS(0.001, 0), [FTRL_LEARNING_RATE_POWER] = {"learning_rate_power", -0.5, -10, 0},
+               [FTRL_INITIAL_ACCUMULATOR_VALUE] = INITIAL_ACCUMULATOR_VALUE,
+               [FTRL_L1] = {"l1_regularization_strength", 0, 0, FACTOR_MAX},
+               [FTRL_L2] = {"l2_regularization_strength", 0, 0, FACTOR_MAX},
+               [FTRL_L2_SHRINKAGE] = {"l2_shrinkage_regularization_strength", 0, 0, FACTOR_MAX},
+               [FTRL_BETA] = {"beta", 0, 0, FACTOR_MAX}},
+     .apply = ftrl_apply},
+    {.name = "ema", .hyper = {[EMA_MOMENTUM] = {"momentum", 0.99, 0, 1}}, .apply = ema_apply},
+};
+
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+const struct ps_rule *ps_rule_at(int i)
+{
+    return i >= 0 && i < N_RULES ? &rules[i] : NULL;
+}
+
+const struct ps_rule *ps_rule_find(const char *name)
+{
+    for (int i = 0; i < N_RULES; i++)
+        if (strcmp(rules[i].name, name) == 0)
+            return &rules[i];
+    return NULL;
+}
+
+// Keras's optimizers whose rule is not the one of the same name.
+static const struct {
+    const char *name;
+    const char *rule[2][2];  // [flag][with a momentum]
+} families[] = {
+    {"sgd", {{"sgd", "momentum"}, {"sgd", "nesterov"}}},
+    {"rmsprop", {{"rmsprop", "rmsprop_momentum"}, {"rmsprop_centered", "rmsprop_centered"}}},
+};
+static const char *const alone[] = {"adagrad", "adadelta", "adam", "adamw", "ftrl"};
+
+const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum, bool flag)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (strcasecmp(keras_name, families[i].name) == 0)
+            return ps_rule_find(families[i].rule[flag][momentum != 0]);
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (strcasecmp(keras_name, alone[i]) == 0)
+            return ps_rule_find(alone[i]);
+    return NULL;
+}
+
+// ---- hyperparameters ----------------------------------------------------------------------------------------------
+
+void ps_rule_defaults(const struct ps_rule *rule, double *hyper)
+{
+    for (int i = 0; i < PS_RULE_MAX_HYPERS; i++)
+        hyper[i] = rule->hyper[i].value;
+}
+
+static enum ps_code unknown_hyper(const struct ps_rule *rule, const char *name, struct ps_error *e)
+{
+    const char *known[PS_RULE_MAX_HYPERS] = {NULL};
+    for (int i = 0; i < PS_RULE_MAX_HYPERS; i++)
+        known[i] = rule->hyper[i].name;
+    const char *nearest = ps_nearest(name, known, PS_RULE_MAX_HYPERS);
+    if (nearest)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"; did you mean \"%s\"?", rule->name, name,
+                       nearest);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"", rule->name, name);
+}
+
+enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value, struct ps_error *e)
+{
+    int i = 0;
+    while (i < PS_RULE_MAX_HYPERS && rule->hyper[i].name && strcmp(rule->hyper[i].name, name) != 0)
+        i++;
+    if (i == PS_RULE_MAX_HYPERS || !rule->hyper[i].name)
+        return unknown_hyper(rule, name, e);
+    const struct ps_rule_hyper *h = &rule->hyper[i];
+    if (!(value >= h->min && value <= h->max))  // so that NaN fails
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must lie between %.10g and %.10g", name,
+                       rule->name, value, h->min, h->max);
+    hyper[i] = value;
+    return PS_OK;
+}
+
+enum ps_code ps_rule_check(const struct ps_rule *rule, const double *hyper, struct ps_error *e)
+{
+    static const int ways[] = {PS_HYPER_CLIPNORM, PS_HYPER_CLIPVALUE, PS_HYPER_GLOBAL_CLIPNORM};
+    int on = 0;
+    for (size_t i = 0; rule->learns && i < sizeof ways / sizeof *ways; i++)
+        on += hyper[ways[i]] > 0;
+    if (on <= 1)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "only one of clipnorm (%g), clipvalue (%g) and global_clipnorm (%g) of rule %s may be set",
+                   hyper[PS_HYPER_CLIPNORM], hyper[PS_HYPER_CLIPVALUE], hyper[PS_HYPER_GLOBAL_CLIPNORM], rule->name);
+}
+
+float ps_rule_slot_init(const struct ps_rule *rule, const double *hyper, int k)
+{
+    return rule->slot_start[k] ? (float)hyper[rule->slot_start[k]] : 0;
+}
+
+// ---- an application -----------------------------------------------------------------------------------------------
+
+enum { RUN = 2048 };  // elements whose gradient, weight and slots stay in the nearest cache
+
+// What comes before the rule.
+struct before {
+    float scale, clip;  // of the gradient; 1 and infinity: nothing
+    float decay, rate;  // of the weight; 0: nothing
+};
+
+// NaN stays NaN.
+PS_PER_CPU static void gradient_loop(size_t n, const float *in, float *out, float scale, float clip)
+{
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++) {
+        float g = in[i] * scale;
+        g = g < -clip ? -clip : g;
+        out[i] = g > clip ? clip : g;
+    }
+}
+
+PS_PER_CPU static void decay_loop(size_t n, const float *w_in, float *w_out, float decay, float rate)
+{
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++)
+        w_out[i] = w_in[i] - w_in[i] * decay * rate;
+}
+
+// The run of a that begins at element `at`, with its gradient in g and its decayed weight in w_out.
+static struct ps_rule_args prepare_run(const struct ps_rule_args *a, size_t at, int slots, struct before by, float *g)
+{
+    struct ps_rule_args run = *a;
+    run.n = a->n - at < RUN ? a->n - at : RUN;
+    run.g = a->g + at;
+    run.w_in = a->w_in + at;
+    run.w_out = a->w_out + at;
+    for (int k = 0; k < slots; k++) {
+        run.slot_in[k] = a->slot_in[k] + at;
+        run.slot_out[k] = a->slot_out[k] + at;
+    }
+    if (by.scale != 1 || by.clip < INFINITY) {
+        gradient_loop(run.n, run.g, g, by.scale, by.clip);
+        run.g = g;
+    }
+    if (by.decay > 0) {
+        decay_loop(run.n, run.w_in, run.w_out, by.decay, by.rate);
+        run.w_in = run.w_out;
+    }
+    return run;
+}
+
+void ps_rule_apply(const struct ps_rule *rule, const double *hyper, const struct ps_rule_args *a)
+{
+    float g[RUN];
+    struct before by = {.scale = 1, .clip = INFINITY};
+    if (rule->learns && a->trainable) {
+        by.scale = a->clip_factor;
+        by.clip = hyper[PS_HYPER_CLIPVALUE] > 0 ? (float)hyper[PS_HYPER_CLIPVALUE] : INFINITY;
+        by.decay = (float)hyper[PS_HYPER_WEIGHT_DECAY];
+        by.rate = (float)hyper[PS_HYPER_LEARNING_RATE];
+    }
+    if (by.scale == 1 && !(by.clip < INFINITY) && by.decay == 0) {
+        rule->apply(hyper, a);
+        return;
+    }
+    for (size_t at = 0; at < a->n; at += RUN) {
+        struct ps_rule_args run = prepare_run(a, at, rule->slots, by, g);
+        rule->apply(hyper, &run);
+    }
+}
+
+// ---- clipping by norm ---------------------------------------------------------------------------------------------
+
+enum { LANES = 16 };
+
+// Each lane adds up every LANES-th element; then lanes are folded in halves. The square of a float is exact in double.
+PS_PER_CPU double ps_sum_squares(const float *g, size_t n)
+{
+    double lane[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] += (double)g[i + k] * (double)g[i + k];
+    for (; i < n; i++)
+        lane[i % LANES] += (double)g[i] * (double)g[i];
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t k = 0; k < half; k++)
+            lane[k] += lane[k + half];
+    return lane[0];
+}
+
+float ps_clip_factor(double sum_squares, double limit)
+{
+    if (!(limit > 0))
+        return 1;
+    if (!isfinite(sum_squares))
+        return NAN;
+    double norm = sqrt(sum_squares);
+    return norm > limit ? (float)(limit / norm) : 1;
+}

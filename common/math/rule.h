@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Update rules: how a gradient changes a variable. Pure functions over one block, used by psd (on storage's blocks)
+// and by the strategies that keep variables in the worker.
+//
+// Formulas, names and defaults of hyperparameters are Keras 3's (keras.optimizers), float32 throughout.
+#ifndef PS_COMMON_RULE_H
+#define PS_COMMON_RULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+
+enum { PS_RULE_MAX_SLOTS = 3, PS_RULE_MAX_HYPERS = 12 };
+
+#define PS_RATE_MAX 1e6  // the greatest learning rate
+
+// Where a rule that learns (see below) has the hyperparameters that all of those have; its own follow. 0: off.
+enum {
+    PS_HYPER_LEARNING_RATE,
+    PS_HYPER_WEIGHT_DECAY,     // w -= w * weight_decay * learning_rate, before the update
+    PS_HYPER_CLIPNORM,         // of each variable's gradient
+    PS_HYPER_CLIPVALUE,        // of each element
+    PS_HYPER_GLOBAL_CLIPNORM,  // of the gradient of all variables together
+    PS_HYPER_OWN
+};
+
+// One application. w and slot are read from *_in and written to *_out, which are either the same (in place) or do not
+// overlap. n elements each. g is the mean gradient.
+struct ps_rule_args {
+    size_t n;
+    uint64_t step;      // 1 for the first application to this block (Keras's iterations + 1)
+    bool trainable;     // false: clipping and weight decay pass it by
+    float clip_factor;  // where trainable: what clipping by norm multiplies g by (ps_clip_factor), else 1
+    const float *g;
+    const float *w_in;
+    float *w_out;
+    const float *slot_in[PS_RULE_MAX_SLOTS];
+    float *slot_out[PS_RULE_MAX_SLOTS];
+};
+
+// hyper[i] is the value of rule->hyper[i].
+typedef void (*ps_rule_apply_fn)(const double *hyper, const struct ps_rule_args *a);
+
+struct ps_rule_hyper {
+    const char *name;
+    double value;     // the default
+    double min, max;  // accepted values, both inclusive
+};
+
+struct ps_rule {
+    const char *name;
+    bool learns;  // g is a gradient: there is a learning rate, and the others of PS_HYPER_*
+    int slots;    // float32 arrays of the variable's size
+    const char *slot_name[PS_RULE_MAX_SLOTS];
+    int slot_start[PS_RULE_MAX_SLOTS];               // index of the hyperparameter it starts at; 0: starts at 0
+    struct ps_rule_hyper hyper[PS_RULE_MAX_HYPERS];  // ends with name NULL
+    ps_rule_apply_fn apply;                          // without clipping and weight decay; called by ps_rule_apply
+};
+
+// assign_add; sgd, momentum, nesterov, adagrad, adadelta, rmsprop, rmsprop_momentum, rmsprop_centered, adam, adamw,
+// ftrl; ema. NULL: no such rule.
+const struct ps_rule *ps_rule_find(const char *name);
+// The i-th rule, NULL past the last.
+const struct ps_rule *ps_rule_at(int i);
+
+// Copies the defaults into hyper[PS_RULE_MAX_HYPERS].
+void ps_rule_defaults(const struct ps_rule *rule, double *hyper);
+// Sets one by name. INVALID_ARGUMENT names the rule, the key (with the nearest known one) or the accepted range.
+enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value, struct ps_error *e);
+// What no hyperparameter knows alone, when all are set: of the three ways to clip at most one may be on.
+enum ps_code ps_rule_check(const struct ps_rule *rule, const double *hyper, struct ps_error *e);
+// What every element of slot k is before the first application.
+float ps_rule_slot_init(const struct ps_rule *rule, const double *hyper, int k);
+
+// The gradient is scaled and clipped, the weight decayed, then the rule applied. Where the learning rate follows a
+// schedule, hyper[PS_HYPER_LEARNING_RATE] is that of the step. Elements do not know of each other: a block may be cut
+// into as many applications as one likes.
+void ps_rule_apply(const struct ps_rule *rule, const double *hyper, const struct ps_rule_args *a);
+
+// For clipping by norm: the sum of the squares of g, in an order that depends on n alone.
+double ps_sum_squares(const float *g, size_t n);
+// min(1, limit / norm). NaN where the sum is not finite, as in Keras's global_clipnorm; 1 where limit is 0.
+float ps_clip_factor(double sum_squares, double limit);
+
+// The rule that a Keras optimizer is ("sgd", "Adam": any case). Of those that differ in their slots it is the one with
+// the fewest that will do: sgd, momentum, nesterov (flag: sgd's `nesterov`); rmsprop, rmsprop_momentum,
+// rmsprop_centered (flag: rmsprop's `centered`). With a momentum and without the flag it has all hyperparameters that
+// any of them has. NULL: no such optimizer.
+const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum, bool flag);
+
+#endif

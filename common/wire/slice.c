@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/wire/slice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+struct bytes {
+    struct ps_owner owner;
+    _Alignas(64) uint8_t data[];
+};
+
+void ps_owner_ref(struct ps_owner *o)
+{
+    atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
+}
+
+void ps_owner_unref(struct ps_owner *o)
+{
+    if (atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) == 1)
+        o->free(o);
+}
+
+static void bytes_free(struct ps_owner *o)
+{
+    free(o);
+}
+
+struct ps_slice ps_slice_new(size_t len, uint8_t **data)
+{
+    struct bytes *b = aligned_alloc(64, (sizeof *b + len + 63) & ~(size_t)63);
+    *data = NULL;
+    if (!b)
+        return (struct ps_slice){0};
+    b->owner.free = bytes_free;
+    atomic_init(&b->owner.refs, 1);
+    *data = b->data;
+    return (struct ps_slice){b->data, len, &b->owner};
+}
+
+struct ps_slice ps_slice_copy(const void *data, size_t len)
+{
+    uint8_t *to;
+    struct ps_slice s = ps_slice_new(len, &to);
+    if (to && len)
+        memcpy(to, data, len);
+    return s;
+}
+
+struct ps_slice ps_slice_ref(struct ps_slice s)
+{
+    if (s.owner)
+        ps_owner_ref(s.owner);
+    return s;
+}
+
+void ps_slice_unref(struct ps_slice s)
+{
+    if (s.owner)
+        ps_owner_unref(s.owner);
+}
+
+void ps_slices_add(struct ps_slices *r, struct ps_slice s)
+{
+    if (s.len == 0) {
+        ps_slice_unref(s);
+        return;
+    }
+    if (r->n == r->cap) {
+        size_t cap = r->cap ? 2 * r->cap : 4;
+        struct ps_slice *v = ps_try_realloc(r->v, cap * sizeof *v);
+        if (!v) {
+            ps_slice_unref(s);
+            r->broken = true;
+            return;
+        }
+        r->v = v;
+        r->cap = cap;
+    }
+    r->v[r->n++] = s;
+    r->len += s.len;
+}
+
+void ps_slices_add_range(struct ps_slices *r, const struct ps_slices *from, size_t offset, size_t len)
+{
+    for (size_t i = 0; i < from->n && len; i++) {
+        struct ps_slice s = from->v[i];
+        if (offset >= s.len) {
+            offset -= s.len;
+            continue;
+        }
+        s.data += offset;
+        s.len = s.len - offset < len ? s.len - offset : len;
+        offset = 0;
+        len -= s.len;
+        ps_slices_add(r, ps_slice_ref(s));
+    }
+}
+
+void ps_slices_clear(struct ps_slices *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        ps_slice_unref(r->v[i]);
+    free(r->v);
+    *r = PS_ROPE_EMPTY;
+}
+
+void ps_slices_move(struct ps_slices *to, struct ps_slices *from)
+{
+    bool broken = to->broken || from->broken;
+    if (to->n == 0) {
+        free(to->v);
+        *to = *from;
+    } else {
+        for (size_t i = 0; i < from->n; i++)
+            ps_slices_add(to, from->v[i]);
+        free(from->v);
+    }
+    to->broken |= broken;
+    *from = PS_ROPE_EMPTY;
+}
+
+void ps_slices_copy_out(const struct ps_slices *r, size_t offset, size_t len, void *to)
+{
+    uint8_t *at = to;
+    for (size_t i = 0; i < r->n && len; i++) {
+        const struct ps_slice *s = &r->v[i];
+        if (offset >= s->len) {
+            offset -= s->len;
+            continue;
+        }
+        size_t n = s->len - offset < len ? s->len - offset : len;
+        memcpy(at, s->data + offset, n);
+        at += n;
+        len -= n;
+        offset = 0;
+    }
+}
+
+const uint8_t *ps_slices_peek(const struct ps_slices *r, size_t offset, size_t len, void *scratch)
+{
+    size_t at = offset;
+    for (size_t i = 0; i < r->n; i++) {
+        if (at < r->v[i].len) {
+            if (at + len <= r->v[i].len)
+                return r->v[i].data + at;
+            break;
+        }
+        at -= r->v[i].len;
+    }
+    ps_slices_copy_out(r, offset, len, scratch);
+    return scratch;
+}

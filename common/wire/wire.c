@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The protobuf wire format as far as it is read by hand: the top level of a message, to find the payload without
+// copying it, and the stream's records, whose headers must not cost an allocation. Everything else is protobuf-c's.
+#include "common/wire/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/utf8.h"
+
+enum wire_type { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
+
+enum { VARINT_MAX = 10 };
+
+// Field numbers of StreamMessage and Record.
+enum { STREAM_RECORDS = 1 };
+enum { RECORD_ID = 1, RECORD_METHOD = 2, RECORD_TIMEOUT = 3, RECORD_CODE = 4, RECORD_ERROR = 5, RECORD_BODY = 15 };
+
+// ---- reading ------------------------------------------------------------------------------------------------------
+
+// A place in a rope. Slices may end anywhere, inside a varint too.
+struct cursor {
+    const struct ps_slices *in;
+    size_t i, at;     // slice, and byte in it; at < v[i].len unless the rope has ended
+    size_t pos, end;  // bytes from the start of the rope; what is read stays below end
+};
+
+static void cursor_advance(struct cursor *c, size_t n)  // n <= end - pos
+{
+    c->pos += n;
+    c->at += n;
+    while (c->i < c->in->n && c->at >= c->in->v[c->i].len)
+        c->at -= c->in->v[c->i++].len;
+}
+
+static struct cursor cursor_at(const struct ps_slices *in, size_t pos)  // pos <= in->len
+{
+    struct cursor c = {.in = in, .end = in->len};
+    cursor_advance(&c, pos);
+    return c;
+}
+
+static bool read_varint(struct cursor *c, uint64_t *value)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < VARINT_MAX && c->pos < c->end; i++) {
+        uint8_t byte = c->in->v[c->i].data[c->at];
+        cursor_advance(c, 1);
+        v |= (uint64_t)(byte & 0x7f) << (7 * i);
+        if (byte < 0x80) {
+            *value = v;
+            return true;
+        }
+    }
+    return false;
+}
+
+struct field {
+    uint32_t number;
+    enum wire_type type;
+    uint64_t value;  // VARINT
+    size_t start;    // of the tag
+    size_t len;      // LENGTH: bytes that follow; the cursor stands before them
+};
+
+// Reads a tag and, where it has one, the value. Fixed-size values are skipped: no field of ours has one.
+static bool read_field(struct cursor *c, struct field *f)
+{
+    uint64_t tag, len;
+    f->start = c->pos;
+    if (!read_varint(c, &tag) || tag >> 3 == 0 || tag >> 32)
+        return false;
+    f->number = (uint32_t)(tag >> 3);
+    f->type = tag & 7;
+    f->len = 0;
+    switch (f->type) {
+    case VARINT:
+        return read_varint(c, &f->value);
+    case LENGTH:
+        if (!read_varint(c, &len) || len > c->end - c->pos)
+            return false;
+        f->len = len;
+        return true;
+    case FIXED64:
+    case FIXED32:
+        len = f->type == FIXED64 ? 8 : 4;
+        if (len > c->end - c->pos)
+            return false;
+        cursor_advance(c, len);
+        return true;
+    }
+    return false;  // groups, and types that do not exist
+}
+
+// ---- messages -----------------------------------------------------------------------------------------------------
+
+// Where a message's header ends, and where its payload lies.
+struct layout {
+    size_t header;
+    size_t payload, payload_len;
+};
+
+static enum ps_code find_payload(const char *name, const struct ps_slices *in, struct layout *l, struct ps_error *e)
+{
+    struct cursor c = cursor_at(in, 0);
+    struct field f;
+    *l = (struct layout){.header = in->len};
+    while (c.pos < c.end) {
+        if (!read_field(&c, &f))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s: malformed at byte %zu of %zu", name, f.start, in->len);
+        if (f.number == PS_PAYLOAD_FIELD) {
+            if (f.type != LENGTH || c.pos + f.len != c.end)
+                return ps_fail(e, PS_INVALID_ARGUMENT, "%s: the payload (field %d) must be bytes and come last", name,
+                               PS_PAYLOAD_FIELD);
+            *l = (struct layout){f.start, c.pos, f.len};
+            return PS_OK;
+        }
+        cursor_advance(&c, f.len);
+    }
+    return PS_OK;
+}
+
+// protobuf-c can turn a few bytes of input into a hundred times as much heap: the budget counts all that it ever asks
+// for while it decodes one message. free() is free(), so that the message outlives the budget.
+struct budget {
+    size_t left;
+    bool exceeded, no_memory;
+};
+
+enum { HEAP_OVERHEAD = 16 };  // of malloc, per block
+
+static void *budget_alloc(void *data, size_t size)
+{
+    struct budget *b = data;
+    if (size > b->left || b->left - size < HEAP_OVERHEAD) {
+        b->exceeded = true;
+        return NULL;
+    }
+    b->left -= size + HEAP_OVERHEAD;
+    void *p = malloc(size);
+    b->no_memory |= !p;
+    return p;
+}
+
+static void budget_free(void *data, void *p)
+{
+    (void)data;
+    free(p);
+}
+
+static bool strings_are_utf8(const ProtobufCMessage *m);
+
+// A field's value, or one of them: a string, or a message with strings of its own. NULL: there is none.
+static bool value_is_utf8(ProtobufCType type, const void *value)
+{
+    if (type == PROTOBUF_C_TYPE_STRING)
+        return ps_utf8_valid(value);
+    return !value || strings_are_utf8(value);
+}
+
+// Members of a oneof share their memory, which is that of the one whose number the quantifier has.
+static bool is_chosen(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f)
+{
+    uint32_t number;
+    memcpy(&number, (const char *)m + f->quantifier_offset, sizeof number);
+    return number == f->id;
+}
+
+// protobuf-c does not look. Messages of ours nest one level deep.
+static bool strings_are_utf8(const ProtobufCMessage *m)
+{
+    for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+        if (f->type != PROTOBUF_C_TYPE_STRING && f->type != PROTOBUF_C_TYPE_MESSAGE)
+            continue;
+        if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && !is_chosen(m, f))
+            continue;
+        bool repeated = f->label == PROTOBUF_C_LABEL_REPEATED;
+        const void *member = (const char *)m + f->offset;
+        const void *const *values = repeated ? *(const void *const *const *)member : member;
+        size_t n = repeated ? *(const size_t *)(const void *)((const char *)m + f->quantifier_offset) : 1;
+        for (size_t k = 0; k < n; k++)
+            if (!value_is_utf8(f->type, values[k]))
+                return false;
+    }
+    return true;
+}
+
+static enum ps_code decode(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, size_t len,
+                           ProtobufCMessage **out, struct ps_error *e)
+{
+    struct budget budget = {.left = PS_DECODE_MAX};
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
+    bool split = in->n > 0 && in->v[0].len < len;
+    uint8_t *scratch = split ? malloc(len) : NULL;
+    if (split && !scratch)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a header of %zu bytes", type->short_name, len);
+
+    const uint8_t *header = len ? ps_slices_peek(in, 0, len, scratch) : (const uint8_t *)"";
+    ProtobufCMessage *m = protobuf_c_message_unpack(type, &allocator, len, header);
+    free(scratch);
+    if (!m && budget.exceeded)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: takes more than %d MiB of memory once decoded", type->short_name,
+                       PS_DECODE_MAX >> 20);
+    if (!m && budget.no_memory)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory to decode a header of %zu bytes", type->short_name,
+                       len);
+    if (!m)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: malformed header of %zu bytes", type->short_name, len);
+    if (!strings_are_utf8(m)) {
+        ps_msg_free(m);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: a text that is not UTF-8", type->short_name);
+    }
+    *out = m;
+    return PS_OK;
+}
+
+enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, ProtobufCMessage **out,
+                           struct ps_slices *payload, struct ps_error *e)
+{
+    struct layout l;
+    ps_slices_clear(payload);
+    if (in->len > PS_MESSAGE_MAX)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: %zu bytes, at most %d MiB are accepted", type->short_name,
+                       in->len, PS_MESSAGE_MAX >> 20);
+    enum ps_code code = find_payload(type->short_name, in, &l, e);
+    if (code)
+        return code;
+    if (l.header > PS_HEADER_MAX)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: header of %zu bytes, at most %d MiB are accepted",
+                       type->short_name, l.header, PS_HEADER_MAX >> 20);
+    code = decode(type, in, l.header, out, e);
+    if (code != PS_OK)
+        return code;
+    ps_slices_add_range(payload, in, l.payload, l.payload_len);
+    if (!payload->broken)
+        return PS_OK;
+    ps_slices_clear(payload);
+    ps_msg_free(*out);
+    *out = NULL;
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for its payload's slices", type->short_name);
+}
+
+void ps_msg_free(ProtobufCMessage *m)
+{
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, NULL};
+    if (m)
+        protobuf_c_message_free_unpacked(m, &allocator);
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------
+
+static size_t varint_size(uint64_t v)
+{
+    size_t n = 1;
+    while (v >>= 7)
+        n++;
+    return n;
+}
+
+static uint8_t *put_varint(uint8_t *to, uint64_t v)
+{
+    while (v >= 0x80) {
+        *to++ = (uint8_t)(v | 0x80);
+        v >>= 7;
+    }
+    *to++ = (uint8_t)v;
+    return to;
+}
+
+static uint8_t *put_tag(uint8_t *to, uint32_t number, enum wire_type type)
+{
+    return put_varint(to, (uint64_t)number << 3 | type);
+}
+
+void ps_msg_pack(const ProtobufCMessage *m, struct ps_slices *payload, struct ps_slices *out)
+{
+    size_t header = protobuf_c_message_get_packed_size(m), payload_len = payload ? payload->len : 0;
+    size_t tail = payload_len ? 1 + varint_size(payload_len) : 0;
+    uint8_t *to;
+    struct ps_slice s = ps_slice_new(header + tail, &to);
+    if (to) {
+        to += protobuf_c_message_pack(m, to);
+        if (tail)
+            put_varint(put_tag(to, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+    } else {
+        out->broken = true;
+    }
+    ps_slices_add(out, s);
+    if (payload)
+        ps_slices_move(out, payload);
+}
+
+size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to)
+{
+    uint8_t *end = to + protobuf_c_message_pack(m, to);
+    if (payload_len)
+        end = put_varint(put_tag(end, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+    return (size_t)(end - to);
+}
+
+// ---- records ------------------------------------------------------------------------------------------------------
+
+static enum ps_code bad_record(const struct ps_slices *message, size_t pos, struct ps_error *e)
+{
+    return ps_fail(e, PS_INVALID_ARGUMENT, "StreamMessage: not a record at byte %zu of %zu", pos, message->len);
+}
+
+static void record_error(struct cursor *c, size_t len, struct ps_record *r)
+{
+    size_t n = len < sizeof r->error ? len : sizeof r->error - 1;
+    ps_slices_copy_out(c->in, c->pos, n, r->error);
+    r->error[n] = 0;
+}
+
+// One field of a record; the cursor moves past it. False: not what the field should be.
+static bool record_field(struct cursor *c, const struct field *f, struct ps_record *r)
+{
+    bool varint = f->type == VARINT, bytes = f->type == LENGTH;
+    switch (f->number) {
+    case RECORD_ID:
+        r->id = f->value;
+        return varint;
+    case RECORD_METHOD:
+        r->method = (uint32_t)f->value;
+        return varint;
+    case RECORD_TIMEOUT:
+        r->timeout_ms = (uint32_t)f->value;
+        return varint;
+    case RECORD_CODE:
+        r->code = (uint32_t)f->value;
+        return varint;
+    case RECORD_ERROR:
+        record_error(c, f->len, r);
+        break;
+    case RECORD_BODY:
+        if (!bytes || c->pos + f->len != c->end)
+            return false;
+        ps_slices_add_range(&r->body, c->in, c->pos, f->len);  // may be broken: whoever takes the record looks
+        break;
+    default:
+        bytes = true;  // whatever it is, it has been read
+    }
+    cursor_advance(c, f->len);
+    return bytes;
+}
+
+enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, struct ps_record *r, struct ps_error *e)
+{
+    struct cursor c = cursor_at(message, *offset);
+    struct field f = {0};
+    r->id = 0;
+    r->method = r->timeout_ms = r->code = 0;
+    r->error[0] = 0;
+    r->body = PS_ROPE_EMPTY;
+    if (!read_field(&c, &f) || f.number != STREAM_RECORDS || f.type != LENGTH)
+        return bad_record(message, *offset, e);
+    c.end = c.pos + f.len;
+    while (c.pos < c.end) {
+        size_t pos = c.pos;
+        if (!read_field(&c, &f) || !record_field(&c, &f, r)) {
+            ps_slices_clear(&r->body);
+            return bad_record(message, pos, e);
+        }
+    }
+    *offset = c.end;
+    return PS_OK;
+}
+
+static size_t field_size(uint64_t value)  // proto3: a zero is not written
+{
+    return value ? 1 + varint_size(value) : 0;
+}
+
+static uint8_t *put_field(uint8_t *to, uint32_t number, uint64_t value)
+{
+    return value ? put_varint(put_tag(to, number, VARINT), value) : to;
+}
+
+void ps_record_pack(struct ps_record *r, struct ps_slices *out)
+{
+    size_t error = strlen(r->error), body = r->body.len;
+    size_t header = field_size(r->id) + field_size(r->method) + field_size(r->timeout_ms) + field_size(r->code) +
+                    (error ? 1 + varint_size(error) + error : 0) + (body ? 1 + varint_size(body) : 0);
+    uint8_t *to;
+    struct ps_slice s = ps_slice_new(1 + varint_size(header + body) + header, &to);
+    if (!to) {
+        ps_slices_clear(&r->body);
+        out->broken = true;
+        return;
+    }
+    to = put_varint(put_tag(to, STREAM_RECORDS, LENGTH), header + body);
+    to = put_field(to, RECORD_ID, r->id);
+    to = put_field(to, RECORD_METHOD, r->method);
+    to = put_field(to, RECORD_TIMEOUT, r->timeout_ms);
+    to = put_field(to, RECORD_CODE, r->code);
+    if (error) {
+        to = put_varint(put_tag(to, RECORD_ERROR, LENGTH), error);
+        to = (uint8_t *)memcpy(to, r->error, error) + error;
+    }
+    if (body)
+        put_varint(put_tag(to, RECORD_BODY, LENGTH), body);
+    ps_slices_add(out, s);
+    ps_slices_move(out, &r->body);
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between bytes and structs, one mechanism for both transports and both directions.
+//
+// Receives ropes from rpc; hands headers (decoded by protobuf-c) and payloads (the received bytes, where they lie) to
+// the service and to libclient. No state; any thread.
+#ifndef PS_COMMON_WIRE_H
+#define PS_COMMON_WIRE_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/base/error.h"
+#include "common/wire/slice.h"
+
+enum {
+    PS_PROTOCOL = 1,
+    PS_PAYLOAD_FIELD = 15,
+    PS_HEADER_MAX = 4 << 20,     // bytes of a message without its payload
+    PS_DECODE_MAX = 32 << 20,    // heap that one decoded header may take
+    PS_MESSAGE_MAX = 8 << 20,    // bytes of a whole message
+    PS_CHUNK_MAX = 4 << 20,      // bytes of payload in a request; of a whole reply to a read
+    PS_BLOCK_BYTES = 512 << 10,  // bytes of values in a block
+    PS_WINDOW = 256,             // open sequences of one client
+};
+
+// Decodes a message; *payload (cleared first) gets references to the bytes of field 15, which must come last.
+// The header is decoded with an allocator that refuses to pass PS_DECODE_MAX. Free with ps_msg_free().
+// INVALID_ARGUMENT: not this message, a payload that is not the last field, or a string that is not UTF-8.
+// RESOURCE_EXHAUSTED: over a bound.
+enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, ProtobufCMessage **out,
+                           struct ps_slices *payload, struct ps_error *e);
+void ps_msg_free(ProtobufCMessage *m);
+
+// Appends the message to *out: the header in one fresh slice, then the payload's own slices (moved; may be NULL).
+// Where there is no memory *out is broken.
+void ps_msg_pack(const ProtobufCMessage *m, struct ps_slices *payload, struct ps_slices *out);
+
+// Writes the message's header to memory that has room for it; payload_len bytes are to follow. Returns its length: that
+// of the message, and at most 5 bytes more.
+size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to);
+
+// One record of the gathered stream (message Record). body holds references.
+struct ps_record {
+    uint64_t id;
+    uint32_t method;      // enum of the proto
+    uint32_t timeout_ms;  // requests
+    uint32_t code;        // replies
+    char error[512];      // replies
+    struct ps_slices body;
+};
+
+// Takes the record that starts at *offset of a StreamMessage and moves *offset past it. Skips fields it does not
+// know. INVALID_ARGUMENT: not a record. The caller clears r->body.
+enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, struct ps_record *r, struct ps_error *e);
+void ps_record_pack(struct ps_record *r, struct ps_slices *out);  // moves r->body
+
+#endif

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job's workers: how they come, show that they live, and go.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/utf8.h"
+#include "psd/control/control.h"
+#include "psd/job/apply.h"
+
+#define EXPECTED PARAMSERVER__V1__MEMBER_STATE__EXPECTED
+#define LIVE PARAMSERVER__V1__MEMBER_STATE__LIVE
+#define LEFT PARAMSERVER__V1__MEMBER_STATE__LEFT
+#define DEAD PARAMSERVER__V1__MEMBER_STATE__DEAD
+
+const char *psd_state_name(Paramserver__V1__MemberState state)
+{
+    return state == EXPECTED ? "not joined yet" : state == LIVE ? "live" : state == LEFT ? "left" : "dead";
+}
+
+uint32_t psd_count_state(const struct psd_control *c, Paramserver__V1__MemberState state)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        n += c->members[i].state == state;
+    return n;
+}
+
+// ---- going --------------------------------------------------------------------------------------------------------
+
+// Does the death of this member end the job? Job locked.
+static void judge_death(struct psd_job *job, uint32_t worker)
+{
+    const struct psd_control *c = job->control;
+    const char *why = c->members[worker].reason;
+    uint32_t remain = psd_count_state(c, LIVE) + psd_count_state(c, EXPECTED);
+    char reason[PSD_FAILURE_MAX] = "";
+    if (remain < c->min_workers)
+        snprintf(reason, sizeof reason, "worker %" PRIu32 " %s, and %" PRIu32 " of at least %" PRIu32 " remain", worker,
+                 why, remain, c->min_workers);
+    else if (!c->declared)
+        snprintf(reason, sizeof reason, "worker %" PRIu32 " %s before the job was declared", worker, why);
+    if (reason[0])
+        psd_job_fail(job, reason);
+}
+
+// A member leaves or dies: what it had comes back, nobody waits for it, too few may remain. Job locked, from the change
+// of its state on: nobody sees one without the other. psd_view_spread follows, unlocked.
+static void depart(struct psd_job *job, uint32_t worker, Paramserver__V1__MemberState state, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    struct psd_member *m = &c->members[worker];
+    m->state = state;
+    psd_view_changed(c);
+    psd_ready_all(ready, &m->visit.waiting);
+    psd_ready_all(ready, &m->for_lease);
+    psd_ready_all(ready, &m->for_clock);
+    psd_lease_return(c, worker, ready);
+    if (state == DEAD)
+        judge_death(job, worker);
+    psd_control_advance(job, ready);
+}
+
+int psd_leave(struct psd_request *t)
+{
+    const Paramserver__V1__LeaveRequest *r = (const Paramserver__V1__LeaveRequest *)t->request;
+    Paramserver__V1__LeaveReply out = PARAMSERVER__V1__LEAVE_REPLY__INIT;
+    pthread_mutex_lock(&t->job->lock);
+    struct psd_control *c = t->job->control;
+    bool known = c && t->caller->worker && t->caller->worker <= c->workers &&
+                 memcmp(c->members[t->caller->worker - 1].client, t->caller->client.data, 16) == 0;
+    bool again = known && !psd_is_live(&c->members[t->caller->worker - 1]);
+    struct psd_member *m = again ? NULL : psd_live_member(t);
+    if (m) {
+        size_t at = r->failed ? (size_t)snprintf(m->reason, sizeof m->reason, "failed: ") : 0;
+        ps_utf8_cut(r->reason, m->reason + at, sizeof m->reason - at);
+        depart(t->job, t->caller->worker - 1, r->failed ? DEAD : LEFT, &t->ready);
+    }
+    pthread_mutex_unlock(&t->job->lock);
+    if (!m && !again)
+        return (int)t->error.code;
+    psd_view_spread(t->core, t->job, psd_now(t->core), &t->ready);
+    out.generation = t->core->generation;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+// Why a member counts as dead now; false: it does not. Job locked.
+static bool is_overdue(const struct psd_control *c, struct psd_member *m, uint64_t now, uint64_t limit)
+{
+    if (m->state == LIVE && now >= m->last_seen + limit)
+        snprintf(m->reason, sizeof m->reason, "sent no heartbeat for %.1f s", (double)(now - m->last_seen) / 1e9);
+    else if (m->state == EXPECTED && now >= c->opened + c->join_within)
+        snprintf(m->reason, sizeof m->reason, "did not join within %.1f s", (double)c->join_within / 1e9);
+    else
+        return false;
+    return true;
+}
+
+void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    const uint64_t limit = core->config.dead_after_ms * PS_MS;
+    pthread_mutex_lock(&job->lock);
+    struct psd_control *c = job->control;
+    for (uint32_t i = 0; c && i < c->workers; i++) {
+        struct psd_member *m = &c->members[i];
+        m->last_seen += m->state == LIVE ? core->slept : 0;
+        if (!is_overdue(c, m, now, limit))
+            continue;
+        ps_warn("job '%s': worker %" PRIu32 "%s%s%s is dead: it %s", job->name, i, m->address[0] ? " (" : "",
+                m->address, m->address[0] ? ")" : "", m->reason);
+        depart(job, i, DEAD, ready);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+// ---- Join ---------------------------------------------------------------------------------------------------------
+
+enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e)
+{
+    if (what != PARAMSERVER__V1__ON_EXISTING__REFUSE && what != PARAMSERVER__V1__ON_EXISTING__RESUME &&
+        what != PARAMSERVER__V1__ON_EXISTING__REPLACE)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "on_existing %d is none of REFUSE, RESUME, REPLACE", (int)what);
+    return PS_OK;
+}
+
+static enum ps_code check_join(struct psd_request *t, const Paramserver__V1__JoinRequest *r)
+{
+    struct ps_error *e = &t->error;
+    if (t->core->config.task != 0)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "join: this is ps task %" PRIu32 ", members join at task 0",
+                       t->core->config.task);
+    if (r->workers == 0 || r->workers > 4096 || t->caller->worker == 0 || t->caller->worker > r->workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: rank + 1 = %" PRIu32 " of %" PRIu32 " workers: expected 1 to %s",
+                       t->caller->worker, r->workers, r->workers > 4096 ? "4096" : "their number");
+    if (r->update <= PARAMSERVER__V1__UPDATE__UPDATE_NONE || r->update > PARAMSERVER__V1__UPDATE__SSP)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: update %d is none of ASYNC, SYNC, SSP", (int)r->update);
+    if (psd_check_on_existing(r->on_existing, e))
+        return ps_error_prefix(e, "join");
+    if (r->min_workers > r->workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: at least %" PRIu32 " of %" PRIu32 " workers", r->min_workers,
+                       r->workers);
+    return PS_OK;
+}
+
+// Table lock held. before: the run that is over (may be NULL). Where there is no room, a job that is void gives way: see
+// join.
+static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct psd_control *before,
+                            const Paramserver__V1__JoinRequest *r)
+{
+    struct psd_control *c =
+        psd_control_new(&t->core->pool, before, r, t->core->config.tasks, psd_now(t->core), &t->error);
+    if (!c && !t->gone)
+        psd_job_drop_void(t);
+    if (!c)
+        return t->error.code;
+    psd_job_collect(job, &t->ready);  // of the run that is over, in which nobody waits any more
+    pthread_mutex_lock(&job->lock);
+    c->epoch = job->control ? job->control->epoch : 0;
+    psd_control_free(job->control);
+    job->control = c;
+    atomic_store(&job->failed, 0);
+    snprintf(job->run_id, sizeof job->run_id, "%016" PRIx64, t->core->world.random(t->core->world.ctx));
+    pthread_mutex_unlock(&job->lock);
+    psd_ready_all(&t->ready, &t->core->joining);
+    return PS_OK;
+}
+
+// Table lock held. Puts a job of this name into the table, in place of that one (may be NULL). Nothing has happened
+// where there is no memory for it, but that a job which is void may have given way.
+static struct psd_job *open_new(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_job *old)
+{
+    if (!old && psd_job_make_place(t))
+        return NULL;
+    struct psd_job *job = psd_job_new(t->caller->job, &t->core->pool);
+    if (!job) {
+        ps_no_memory(&t->error, "a job");
+        return NULL;
+    }
+    if (new_run(t, job, old ? old->control : NULL, r)) {
+        psd_job_free(job);
+        return NULL;
+    }
+    if (old) {
+        old->refs++;
+        t->gone = old;
+        psd_job_remove(t->core, old, &t->ready);
+    }
+    psd_job_install(t->core, job);
+    return job;
+}
+
+// Table lock held. A run on old values is of the workers that these were declared for.
+static enum ps_code check_resume(struct psd_request *t, const Paramserver__V1__JoinRequest *r,
+                                 const struct psd_job *job)
+{
+    if (!atomic_load(&job->declared) || (job->workers == r->workers && job->update == r->update))
+        return PS_OK;
+    return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                   "job '%s' was declared with %" PRIu32 " workers and update %d, this worker brings %" PRIu32
+                   " and %d: it can only be resumed as it was",
+                   job->name, job->workers, (int)job->update, r->workers, (int)r->update);
+}
+
+// Table lock held: the job the caller means to join in t->job (referenced), opened if it is worker 0 that
+// asks.
+static int open_job(struct psd_request *t, const Paramserver__V1__JoinRequest *r)
+{
+    struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
+    bool first = t->caller->worker == 1, over = false;
+    if (job) {
+        pthread_mutex_lock(&job->lock);
+        over = psd_control_is_over(job);
+        pthread_mutex_unlock(&job->lock);
+    }
+    if (job && over && first && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
+        return ps_fail(&t->error, PS_ALREADY_EXISTS,
+                       "job '%s' exists, %s: resume it, replace it, or choose another name", job->name,
+                       atomic_load(&job->failed) == 2 ? "failed" : "done");
+    if ((!job || over) && !first)
+        return psd_park(t, &t->core->joining);
+    if ((!job || over) && psd_refuse_when_draining(t))
+        return (int)t->error.code;
+    if (job && over && job->declaring)
+        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
+    if (!job || (over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
+        if (!(job = open_new(t, r, job)))
+            return (int)t->error.code;
+    } else if (over && (check_resume(t, r, job) || new_run(t, job, job->control, r))) {
+        return (int)t->error.code;
+    }
+    job->refs++;
+    t->job = job;
+    return PS_OK;
+}
+
+// Job locked. May the caller be this member?
+static enum ps_code check_admission(struct psd_request *t, const Paramserver__V1__JoinRequest *r,
+                                    const struct psd_member *m)
+{
+    const struct psd_control *c = t->job->control;
+    bool same = memcmp(m->client, t->caller->client.data, 16) == 0;
+    if (c->workers != r->workers || c->update != r->update || c->staleness != r->staleness)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "job '%s' was opened with %" PRIu32 " workers, update %d and staleness %" PRIu32
+                       ", this worker brings %" PRIu32 ", %d and %" PRIu32,
+                       t->job->name, c->workers, (int)c->update, c->staleness, r->workers, (int)r->update,
+                       r->staleness);
+    if (m->state == LIVE && !same)
+        return ps_fail(&t->error, PS_ALREADY_EXISTS,
+                       "worker %" PRIu32 " of job '%s' is alive as %s: two workers cannot have one rank",
+                       t->caller->worker - 1, t->job->name, m->address);
+    if ((m->state == LEFT || m->state == DEAD) && t->caller->incarnation <= m->incarnation)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "worker %" PRIu32 " of job '%s' %s as incarnation %" PRIu64
+                       ": it can come back with a higher one only",
+                       t->caller->worker - 1, t->job->name, m->state == LEFT ? "has left" : "is dead", m->incarnation);
+    return PS_OK;
+}
+
+// Job locked. Who comes to a sync job that has begun rests until the others wait for it.
+static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_member *m)
+{
+    struct psd_control *c = t->job->control;
+    if (m->state != LIVE) {
+        bool back = m->state != EXPECTED;
+        psd_visit_clear(&m->visit);
+        *m = (struct psd_member){.state = LIVE, .incarnation = t->caller->incarnation, .counted = m->counted};
+        memcpy(m->client, t->caller->client.data, 16);
+        snprintf(m->address, sizeof m->address, "%s", r->address);
+        ps_utf8_repair(m->address);
+        m->resting = m->fresh = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
+        psd_clock_level(c, m);
+        if (back)
+            psd_view_changed(c);  // tasks have heard of its departure, and must refuse who it was before
+        else
+            c->epoch++;
+    }
+    m->last_seen = psd_now(t->core);
+}
+
+// All that the reply needs.
+static enum ps_code reserve_join(struct psd_request *t, const Paramserver__V1__JoinRequest *r,
+                                 struct psd_member_list *list)
+{
+    if (!psd_members_reserve(r->workers, list))
+        return ps_no_memory(&t->error, "a list of members");
+    return psd_request_reserve(t, PSD_REPLY_BYTES + r->workers * PSD_MEMBER_BYTES);
+}
+
+// Job locked.
+static int reply_join(struct psd_request *t, const struct psd_member *m, struct psd_member_list *list)
+{
+    Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
+    const struct psd_control *c = t->job->control;
+    psd_members_fill(c, psd_now(t->core), list);
+    out.generation = t->core->generation;
+    out.run_id = t->job->run_id;
+    out.epoch = c->epoch;
+    out.heartbeat_ms = t->core->config.heartbeat_ms;
+    out.dead_after_ms = t->core->config.dead_after_ms;
+    out.n_members = list->n;
+    out.members = list->pointers;
+    out.late = c->begun && !m->visit.passed && !m->lease_sequence;
+    out.data_epoch = c->data.number + c->data.over;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+static int join(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_member_list *list)
+{
+    int code;
+    bool again;
+    do {
+        pthread_mutex_lock(&t->core->table);
+        code = open_job(t, r);
+        pthread_mutex_unlock(&t->core->table);
+        again = code == PS_RESOURCE_EXHAUSTED && t->gone;  // there is more room without it
+        psd_drop_gone(t);
+    } while (again);
+    if (code != PS_OK)
+        return code;
+    pthread_mutex_lock(&t->job->lock);
+    struct psd_member *m = t->caller->worker <= t->job->control->workers
+                               ? &t->job->control->members[t->caller->worker - 1]
+                               : &(struct psd_member){.state = EXPECTED};
+    code = (int)check_admission(t, r, m);
+    if (code == PS_OK) {
+        admit(t, r, m);
+        code = reply_join(t, m, list);
+        psd_control_advance(t->job, &t->ready);
+    }
+    pthread_mutex_unlock(&t->job->lock);
+    return code;
+}
+
+int psd_join(struct psd_request *t)
+{
+    const Paramserver__V1__JoinRequest *r = (const Paramserver__V1__JoinRequest *)t->request;
+    struct psd_member_list list = {0};
+    int code = (int)check_join(t, r);
+    if (code == PS_OK)
+        code = (int)reserve_join(t, r, &list);
+    if (code == PS_OK)
+        code = join(t, r, &list);
+    psd_members_list_free(&list);
+    return code;
+}
+
+// ---- staying ------------------------------------------------------------------------------------------------------
+
+struct psd_member *psd_live_member(struct psd_request *t)
+{
+    struct psd_control *c = t->job->control;
+    struct psd_member *m =
+        c && t->caller->worker && t->caller->worker <= c->workers ? &c->members[t->caller->worker - 1] : NULL;
+    if (!m) {
+        ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                "rank + 1 = %" PRIu32 " is not a member of job '%s' at ps task %" PRIu32, t->caller->worker,
+                t->job->name, t->core->config.task);
+        return NULL;
+    }
+    if (m->state != LIVE || memcmp(m->client, t->caller->client.data, 16) != 0 ||
+        m->incarnation != t->caller->incarnation) {
+        ps_fail(&t->error, PS_ABORTED, "worker %" PRIu32 " of job '%s' is %s%s%s", t->caller->worker - 1, t->job->name,
+                m->state == LIVE ? "another process now" : psd_state_name(m->state), m->reason[0] ? ": " : "",
+                m->reason);
+        return NULL;
+    }
+    m->last_seen = psd_now(t->core);
+    return m;
+}
+
+int psd_fail_superseded(struct psd_request *t, const char *what, uint64_t newest)
+{
+    return ps_fail(&t->error, PS_ABORTED,
+                   "%s: sequence %" PRIu64 " is superseded: worker %" PRIu32 " has asked again under %" PRIu64, what,
+                   t->caller->sequence, t->caller->worker - 1, newest);
+}
+
+int psd_heartbeat(struct psd_request *t)
+{
+    const Paramserver__V1__HeartbeatRequest *r = (const Paramserver__V1__HeartbeatRequest *)t->request;
+    Paramserver__V1__HeartbeatReply out = PARAMSERVER__V1__HEARTBEAT_REPLY__INIT;
+    struct psd_member_list list = {0};
+    pthread_mutex_lock(&t->job->lock);
+    struct psd_member *m = psd_live_member(t);
+    int code = m ? PS_OK : (int)t->error.code;
+    if (m) {
+        m->step = r->step;
+        m->images_per_second = r->images_per_second;
+        m->loss = r->loss;
+        out.generation = t->core->generation;
+        out.epoch = t->job->control->epoch;
+        out.drain = m->draining;
+        // Without memory for the list it is said with a later heartbeat.
+        if (out.epoch != r->epoch && psd_members_list(t->job->control, psd_now(t->core), &list)) {
+            out.n_members = list.n;
+            out.members = list.pointers;
+        } else {
+            out.epoch = r->epoch;
+        }
+        code = psd_request_reply(t, &out.base, NULL);
+        if (code != PS_OK) {
+            out.epoch = r->epoch;
+            out.n_members = 0;
+            code = psd_request_reply(t, &out.base, NULL);
+        }
+        psd_members_list_free(&list);
+    }
+    pthread_mutex_unlock(&t->job->lock);
+    return code;
+}
+
+int psd_workers(struct psd_request *t)
+{
+    const Paramserver__V1__WorkersRequest *r = (const Paramserver__V1__WorkersRequest *)t->request;
+    Paramserver__V1__WorkersReply out = PARAMSERVER__V1__WORKERS_REPLY__INIT;
+    struct psd_member_list list;
+    t->job = psd_job_find(t->core, r->job);
+    if (!t->job)
+        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
+                       r->job);
+    pthread_mutex_lock(&t->job->lock);
+    const struct psd_control *c = t->job->control;
+    int code = PS_OK;
+    if (!c)
+        code = ps_fail(&t->error, PS_FAILED_PRECONDITION, "workers are known at ps task 0, this is %" PRIu32,
+                       t->core->config.task);
+    else if (!psd_members_list(c, psd_now(t->core), &list))
+        code = ps_no_memory(&t->error, "a list of members");
+    if (code == PS_OK) {
+        out.epoch = c->epoch;
+        out.n_members = list.n;
+        out.members = list.pointers;
+        code = psd_request_reply(t, &out.base, NULL);
+        psd_members_list_free(&list);
+    }
+    pthread_mutex_unlock(&t->job->lock);
+    return code;
+}

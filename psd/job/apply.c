@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/job/apply.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/utf8.h"
+#include "psd/job/step.h"
+#include "psd/store/numbers.h"
+
+bool psd_job_fail(struct psd_job *job, const char *reason)
+{
+    int no = 0;
+    if (!atomic_compare_exchange_strong(&job->failed, &no, 1))
+        return false;
+    ps_utf8_cut(reason, job->failure, sizeof job->failure);
+    atomic_store(&job->failed, 2);
+    ps_warn("job '%s' has ended: %s", job->name, job->failure);
+    return true;
+}
+
+// ---- payload ------------------------------------------------------------------------------------------------------
+
+// Moves to the slice in which offset lies, which is below the payload's end. Returns where in it.
+static size_t seek(struct psd_feed *f, size_t offset)
+{
+    if (offset < f->base)
+        f->slice = f->base = 0;
+    while (offset - f->base >= f->payload->v[f->slice].len)
+        f->base += f->payload->v[f->slice++].len;
+    return offset - f->base;
+}
+
+void psd_feed_copy(struct psd_feed *f, size_t offset, size_t len, void *to)
+{
+    uint8_t *out = to;
+    while (len) {
+        size_t at = seek(f, offset), n = f->payload->v[f->slice].len - at;
+        n = n < len ? n : len;
+        memcpy(out, f->payload->v[f->slice].data + at, n);
+        out += n;
+        offset += n;
+        len -= n;
+    }
+}
+
+enum { RUN_BYTES = 16 << 10 };
+
+void psd_feed_walk(struct psd_feed *f, size_t offset, size_t bytes, size_t elem,
+                   bool (*fn)(void *arg, size_t first, const void *data, size_t n), void *arg)
+{
+    _Alignas(64) uint8_t scratch[RUN_BYTES];
+    for (size_t done = 0, len; done < bytes; done += len) {
+        size_t at = seek(f, offset + done);
+        const uint8_t *here = f->payload->v[f->slice].data + at;
+        size_t left = bytes - done < RUN_BYTES ? bytes - done : RUN_BYTES;
+        len = f->payload->v[f->slice].len - at;
+        len = (len < left ? len : left) / elem * elem;
+        if (len == 0 || (uintptr_t)here % elem) {
+            len = left;
+            psd_feed_copy(f, offset + done, len, scratch);
+            here = scratch;
+        }
+        if (!fn(arg, done / elem, here, len / elem))
+            return;
+    }
+}
+
+struct scan {
+    int dtype;
+    size_t size;
+    uint64_t n, first;
+};
+
+static bool scan_run(void *arg, size_t at, const void *data, size_t n)
+{
+    struct scan *s = arg;
+    size_t found = psd_numbers_nonfinite(s->dtype, data, n), i = 0;
+    while (found && !s->n && !psd_numbers_nonfinite(s->dtype, (const uint8_t *)data + i * s->size, 1))
+        i++;
+    if (found && !s->n)
+        s->first = at + i;
+    s->n += found;
+    return true;
+}
+
+uint64_t psd_update_nonfinite(const struct psd_extent *p, struct psd_feed *feed, uint64_t *first)
+{
+    struct scan s = {.dtype = p->variable->dtype, .size = ps_dtype_size(p->variable->dtype)};
+    if (s.dtype == PS_FLOAT32 || s.dtype == PS_FLOAT64)
+        psd_feed_walk(feed, p->at, p->bytes, s.size, scan_run, &s);
+    if (s.n && first)
+        *first = p->first + s.first;
+    return s.n;
+}
+
+// ---- a block ------------------------------------------------------------------------------------------------------
+
+enum psd_effect psd_update_effect(int method, const struct psd_variable *v)
+{
+    switch (method) {
+    case PARAMSERVER__V1__METHOD__PUT:
+        return PSD_PUT;
+    case PARAMSERVER__V1__METHOD__ASSIGN_ADD:
+        return PSD_ADD;
+    case PARAMSERVER__V1__METHOD__ASSIGN_SUB:
+        return PSD_SUBTRACT;
+    default:
+        return v->rule ? PSD_RULE : PSD_ADD;
+    }
+}
+
+struct change {
+    enum psd_effect how;
+    int dtype;
+    size_t size;  // of an element; 1 where they are bytes to copy, which need no alignment
+    const struct psd_block *b;
+    struct psd_page *out;
+    size_t offset;  // of the piece, in elements
+    bool count;
+    size_t nonfinite;
+    struct psd_step step;
+};
+
+static bool change_run(void *arg, size_t first, const void *data, size_t n)
+{
+    struct change *c = arg;
+    size_t at = c->offset + first;
+    const void *from = c->b->page->data + at * c->size;
+    void *to = c->out->data + at * c->size;
+    switch (c->how) {
+    case PSD_PUT:
+        memcpy(to, data, n * c->size);
+        break;
+    case PSD_ADD:
+        psd_numbers_add(c->dtype, to, from, data, n);
+        break;
+    case PSD_SUBTRACT:
+        psd_numbers_subtract(c->dtype, to, from, data, n);
+        break;
+    case PSD_RULE:
+        psd_step_apply(&c->step, c->b, c->out, at, n, data);
+        break;
+    }
+    if (c->count)
+        c->nonfinite += psd_numbers_nonfinite(c->dtype, data, n);
+    return true;
+}
+
+// What no piece writes: all around a slice, the slots of what is no rule's update.
+static void copy_the_rest(enum psd_effect how, const struct psd_extent *piece, const struct psd_block *b,
+                          struct psd_page *out)
+{
+    size_t from = psd_slot_offset(b->value_bytes, 0);
+    if (out == b->page)
+        return;
+    if (piece->count < b->count)
+        memcpy(out->data, b->page->data, b->page->bytes);
+    else if (how != PSD_RULE && b->page->bytes > from)
+        memcpy(out->data + from, b->page->data + from, b->page->bytes - from);
+}
+
+static void put_strings(const struct psd_extent *p, struct psd_block *b, struct psd_page *out, struct psd_feed *feed)
+{
+    size_t lengths = (size_t)p->count * PS_STRING_LENGTH;
+    psd_feed_copy(feed, p->at, lengths, out->data);
+    psd_feed_copy(feed, p->text_at, p->bytes - lengths, out->data + lengths);
+    b->value_bytes = p->bytes;
+}
+
+void psd_update_block(const struct psd_job *job, enum psd_effect how, struct psd_extent *pieces, size_t n,
+                      struct psd_block *b, struct psd_page *out, struct psd_feed *feed, bool count)
+{
+    const struct psd_variable *v = pieces->variable;
+    size_t size = ps_dtype_size(v->dtype);
+    struct change c = {.how = how, .dtype = v->dtype, .size = how == PSD_PUT ? 1 : size, .b = b, .out = out};
+    c.count = count;
+    if (v->dtype == PS_STRING) {
+        put_strings(pieces, b, out, feed);
+        return;
+    }
+    copy_the_rest(how, pieces, b, out);
+    if (how == PSD_RULE)
+        psd_step_init(&c.step, job, v, b, 0);
+    for (size_t i = 0; i < n; i++) {
+        c.offset = pieces[i].offset * (size / c.size);
+        c.nonfinite = 0;
+        psd_feed_walk(feed, pieces[i].at, pieces[i].bytes, c.size, change_run, &c);
+        pieces[i].nonfinite = (uint32_t)c.nonfinite;
+    }
+    b->steps += how == PSD_RULE;
+}
+
+size_t psd_update_page_bytes(const struct psd_extent *piece, const struct psd_block *b)
+{
+    return piece->variable->dtype == PS_STRING ? piece->bytes : b->page->bytes;
+}

@@ -1,0 +1,629 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/job/shard.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/hash.h"
+#include "psd/control/hyper.h"
+#include "psd/job/staging.h"
+#include "psd/job/step.h"
+#include "psd/sync/norm.h"
+#include "psd/sync/round.h"
+
+static int slots_of(const struct psd_variable *v)
+{
+    return v->rule ? v->rule->slots : 0;
+}
+
+static bool has_round(const struct psd_job *job, const struct psd_variable *v)
+{
+    return job->update == PARAMSERVER__V1__UPDATE__SYNC && v->rule;
+}
+
+struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
+{
+    struct psd_job *job = ps_try_alloc(sizeof *job);
+    pthread_rwlockattr_t attr;
+    if (!job || !(job->name = ps_try_strdup(name))) {
+        free(job);
+        return NULL;
+    }
+    job->pool = pool;
+    job->refs = 1;
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_mutex_init(&job->staging, NULL);
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&job->cut, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    return job;
+}
+
+static void undeclare(struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_partition *p = &job->partitions[i];
+        for (uint32_t k = 0; k < p->n_blocks; k++)
+            psd_block_fini(&p->blocks[k]);
+        free(p->blocks);
+        psd_round_destroy(p->round);
+    }
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        free(job->variables[i].name);
+    free(job->partitions);
+    free(job->variables);
+    free(job->buckets);
+    free(job->incarnations);
+    psd_hyper_change_free(job->tuning);
+    psd_norm_free(job->norms);
+    job->tuning = NULL;
+    job->norms = NULL;
+    job->partitions = NULL;
+    job->variables = NULL;
+    job->buckets = NULL;
+    job->incarnations = NULL;
+    job->n_partitions = job->n_variables = job->n_buckets = 0;
+    job->bytes = 0;
+    psd_pool_give(job->pool, job->room);
+    job->room = 0;
+}
+
+void psd_job_free(struct psd_job *job)
+{
+    psd_staging_drop_all(job);
+    undeclare(job);
+    psd_clients_free(job);
+    pthread_rwlock_destroy(&job->cut);
+    pthread_mutex_destroy(&job->staging);
+    pthread_mutex_destroy(&job->lock);
+    free(job->name);
+    free(job);
+}
+
+// ---- declaration --------------------------------------------------------------------------------------------------
+
+static uint64_t hash_rule(uint64_t h, const char *rule, Paramserver__V1__Hyper *const *hypers, size_t n)
+{
+    h = ps_hash(h, rule, strlen(rule) + 1);
+    h = ps_hash(h, &n, sizeof n);
+    for (size_t i = 0; i < n; i++) {
+        h = ps_hash(h, hypers[i]->name, strlen(hypers[i]->name) + 1);
+        h = ps_hash(h, &hypers[i]->value, sizeof hypers[i]->value);
+    }
+    return h;
+}
+
+static uint64_t hash_schedule(uint64_t h, const Paramserver__V1__Schedule *s)
+{
+    const uint64_t counts[] = {s->decay_steps, s->staircase, s->warmup_steps, s->n_boundaries, s->n_values};
+    const double reals[] = {s->initial, s->decay_rate, s->alpha, s->warmup_initial};
+    h = ps_hash(h, s->kind, strlen(s->kind) + 1);
+    h = ps_hash(h, counts, sizeof counts);
+    h = ps_hash(h, reals, sizeof reals);
+    h = ps_hash(h, s->boundaries, s->n_boundaries * sizeof *s->boundaries);
+    return ps_hash(h, s->values, s->n_values * sizeof *s->values);
+}
+
+uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
+{
+    uint64_t h = PS_HASH_SEED;
+    uint32_t numbers[] = {(uint32_t)r->update, r->workers, r->tasks, r->replicas_to_aggregate, r->staleness};
+    h = ps_hash(h, numbers, sizeof numbers);
+    h = hash_rule(h, r->rule, r->hypers, r->n_hypers);
+    if (r->schedule && r->schedule->kind[0])
+        h = hash_schedule(h, r->schedule);
+    for (size_t i = 0; i < r->n_variables; i++) {
+        const Paramserver__V1__Variable *v = r->variables[i];
+        uint32_t what[] = {(uint32_t)v->dtype, (uint32_t)v->trainable, (uint32_t)v->n_shape};
+        h = ps_hash(h, v->name, strlen(v->name) + 1);
+        h = ps_hash(h, what, sizeof what);
+        h = ps_hash(h, v->shape, v->n_shape * sizeof *v->shape);
+        h = hash_rule(h, v->rule, v->hypers, v->n_hypers);
+    }
+    for (size_t i = 0; i < r->n_partitions; i++) {
+        const Paramserver__V1__Partition *p = r->partitions[i];
+        uint64_t what[] = {p->variable, p->first, p->count, p->task};
+        h = ps_hash(h, what, sizeof what);
+    }
+    return h;
+}
+
+static uint32_t bucket_of(const struct psd_job *job, const char *name)
+{
+    return (uint32_t)ps_hash(PS_HASH_SEED, name, strlen(name)) & (job->n_buckets - 1);
+}
+
+struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name)
+{
+    if (job->n_buckets == 0)
+        return NULL;
+    struct psd_variable *v = job->buckets[bucket_of(job, name)];
+    while (v && strcmp(v->name, name) != 0)
+        v = v->next_in_bucket;
+    return v;
+}
+
+static enum ps_code take_schedule(struct psd_job *job, const Paramserver__V1__Schedule *from, struct ps_error *e)
+{
+    struct ps_schedule *to = &job->schedule;
+    *to = (struct ps_schedule){.kind = PS_SCHEDULE_NONE};
+    if (!from || from->kind[0] == '\0')
+        return PS_OK;
+    to->kind = ps_schedule_find(from->kind);
+    if (to->kind == PS_SCHEDULE_NONE)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "declare: no schedule is named '%.64s'; expected constant, piecewise, exponential or cosine",
+                       from->kind);
+    if (!job->rule->learns)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: rule %s has no learning rate that could follow a schedule",
+                       job->rule->name);
+    bool piecewise = to->kind == PS_PIECEWISE;
+    if (from->n_boundaries > PS_SCHEDULE_MAX_BOUNDARIES || from->n_values != (piecewise ? from->n_boundaries + 1 : 0) ||
+        (!piecewise && from->n_boundaries))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: schedule %s with %zu boundaries and %zu values; expected %s",
+                       from->kind, from->n_boundaries, from->n_values,
+                       piecewise ? "at most 32 boundaries, and one value more than these" : "neither");
+    to->initial = from->initial;
+    to->decay_steps = from->decay_steps;
+    to->decay_rate = from->decay_rate;
+    to->staircase = from->staircase;
+    to->alpha = from->alpha;
+    to->n_boundaries = from->n_boundaries;
+    to->warmup_steps = from->warmup_steps;
+    to->warmup_initial = from->warmup_initial;
+    for (size_t i = 0; i < from->n_boundaries; i++)
+        to->boundary[i] = from->boundaries[i];
+    for (size_t i = 0; i < from->n_values; i++)
+        to->value[i] = from->values[i];
+    return ps_schedule_check(to, e) ? ps_error_prefix(e, "declare") : PS_OK;
+}
+
+static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
+{
+    job->rule = ps_rule_find(r->rule);
+    if (!job->rule)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: no update rule is named '%.64s'", r->rule);
+    ps_rule_defaults(job->rule, job->hyper);
+    for (size_t i = 0; i < r->n_hypers; i++)
+        if (ps_rule_set(job->rule, job->hyper, r->hypers[i]->name, r->hypers[i]->value, e))
+            return ps_error_prefix(e, "declare");
+    if (ps_rule_check(job->rule, job->hyper, e))
+        return ps_error_prefix(e, "declare");
+    return take_schedule(job, r->schedule, e);
+}
+
+// The variable's rule and what it has of its own: name, dtype and trainable are known.
+static enum ps_code take_own_rule(const struct psd_job *job, struct psd_variable *v,
+                                  const Paramserver__V1__Variable *from, struct ps_error *e)
+{
+    v->own_rule = from->rule[0] != '\0';
+    v->rule = v->own_rule ? ps_rule_find(from->rule) : v->trainable ? job->rule : NULL;
+    if (v->own_rule && !v->rule)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule is named '%.64s'", from->rule);
+    if (!v->rule && from->n_hypers)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "it has hyperparameters and no rule that they are for");
+    if (!v->rule)
+        return PS_OK;
+    if (v->dtype != PS_FLOAT32)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "it is %s; one %s must be float32", ps_dtype_name(v->dtype),
+                       v->trainable ? "that is trainable" : "with a rule");
+    v->own = v->own_rule ? UINT32_MAX : 0;
+    if (v->own_rule)
+        ps_rule_defaults(v->rule, v->hyper);
+    else
+        memcpy(v->hyper, job->hyper, sizeof v->hyper);
+    for (size_t i = 0; i < from->n_hypers; i++) {
+        if (v->rule->learns && strcmp(from->hypers[i]->name, v->rule->hyper[PS_HYPER_GLOBAL_CLIPNORM].name) == 0)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s is of the whole job, not of one variable",
+                           from->hypers[i]->name);
+        int at = psd_hyper_find(v->rule, from->hypers[i]->name);
+        if (ps_rule_set(v->rule, v->hyper, from->hypers[i]->name, from->hypers[i]->value, e))
+            return e->code;
+        v->own |= UINT32_C(1) << at;
+    }
+    return ps_rule_check(v->rule, v->hyper, e);
+}
+
+static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Variable *from, struct ps_error *e)
+{
+    struct psd_variable *v = &job->variables[job->n_variables];
+    if (from->name[0] == '\0' || strlen(from->name) > 255)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable %" PRIu32 " needs a name of 1 to 255 bytes",
+                       job->n_variables);
+    if (psd_job_variable(job, from->name))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable '%s' is declared twice", from->name);
+    if (ps_shape_count(from->shape, from->n_shape, (int)from->dtype, &v->count, e))
+        return ps_error_prefix(e, "declare: variable '%s'", from->name);
+    v->dtype = (int)from->dtype;
+    v->trainable = from->trainable;
+    if (take_own_rule(job, v, from, e))
+        return ps_error_prefix(e, "declare: variable '%s'", from->name);
+    v->name = ps_try_strdup(from->name);
+    if (!v->name)
+        return ps_no_memory(e, "the variables' names");
+    v->rank = from->n_shape;
+    if (v->rank)
+        memcpy(v->shape, from->shape, v->rank * sizeof *v->shape);
+    struct psd_variable **bucket = &job->buckets[bucket_of(job, v->name)];
+    v->next_in_bucket = *bucket;
+    *bucket = v;
+    job->n_variables++;
+    return PS_OK;
+}
+
+static enum ps_code take_variables(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
+{
+    job->n_buckets = 1;
+    while (job->n_buckets < 2 * r->n_variables)
+        job->n_buckets *= 2;
+    job->buckets = ps_try_alloc_array(job->n_buckets, sizeof *job->buckets);
+    job->variables = ps_try_alloc_array(r->n_variables, sizeof *job->variables);
+    if (!job->buckets || !job->variables)
+        return ps_no_memory(e, "the variables");
+    for (size_t i = 0; i < r->n_variables; i++)
+        if (take_variable(job, r->variables[i], e))
+            return e->code;
+    return PS_OK;
+}
+
+// Partitions come in order of (variable, first) and cover every variable.
+static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
+{
+    size_t at = 0;
+    job->partitions = ps_try_alloc_array(r->n_partitions, sizeof *job->partitions);
+    if (!job->partitions)
+        return ps_no_memory(e, "the partitions");
+    for (uint32_t i = 0; i < job->n_variables; i++) {
+        struct psd_variable *v = &job->variables[i];
+        uint64_t covered = 0;
+        v->first_partition = (uint32_t)at;
+        while (at < r->n_partitions && r->partitions[at]->variable == i) {
+            const Paramserver__V1__Partition *p = r->partitions[at];
+            if (p->first != covered || p->count == 0 || p->count > v->count - covered || p->task >= r->tasks)
+                return ps_fail(e, PS_INVALID_ARGUMENT,
+                               "declare: partition %zu of variable '%s' is [%" PRIu64 ", +%" PRIu64 ") on task %" PRIu32
+                               "; expected one that begins at %" PRIu64 " on one of %" PRIu32 " tasks",
+                               at - v->first_partition, v->name, p->first, p->count, p->task, covered, r->tasks);
+            job->partitions[at] =
+                (struct psd_partition){.variable = i, .task = p->task, .first = p->first, .count = p->count};
+            covered += p->count;
+            at++;
+        }
+        if (covered != v->count)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "declare: partitions of variable '%s' cover %" PRIu64 " of its %" PRIu64 " elements",
+                           v->name, covered, v->count);
+        v->n_partitions = (uint32_t)(at - v->first_partition);
+        job->n_partitions = (uint32_t)at;
+    }
+    if (at != r->n_partitions)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: partition %zu is out of order or of an unknown variable", at);
+    return PS_OK;
+}
+
+// Bytes of an element that has not been changed yet.
+static size_t element_bytes(const struct psd_variable *v)
+{
+    return v->dtype == PS_STRING ? PS_STRING_LENGTH : ps_dtype_size(v->dtype);
+}
+
+static uint32_t elements_per_block(const struct psd_variable *v)
+{
+    return v->dtype == PS_STRING ? PS_STRING_BLOCK : (uint32_t)(PS_BLOCK_BYTES / ps_dtype_size(v->dtype));
+}
+
+static uint64_t count_blocks(const struct psd_partition *p, uint32_t per_block)
+{
+    return p->count / per_block + (p->count % per_block != 0);
+}
+
+// What a page takes besides its data: its head, and what malloc adds to align it.
+enum { PAGE_OVERHEAD = sizeof(struct psd_page) + 64 };
+
+// Bytes that the blocks of a partition and, in a sync job, its open round take, with all that is kept about them: with
+// many workers and small variables that is most of it. False: more than can be counted.
+static bool partition_bytes(const struct psd_job *job, const struct psd_partition *p, size_t *bytes)
+{
+    const struct psd_variable *v = &job->variables[p->variable];
+    uint32_t per_block = elements_per_block(v), tail = (uint32_t)(p->count % per_block);
+    size_t size = element_bytes(v), slots = (size_t)slots_of(v), gradients = 0, once = 0, values, pages, kept;
+    size_t each = sizeof(struct psd_block) + PAGE_OVERHEAD;
+    if (has_round(job, v)) {
+        gradients = job->workers;
+        each += gradients * (PAGE_OVERHEAD + PSD_ROUND_BYTES_PER_GRADIENT_BLOCK) + PSD_ROUND_BYTES_PER_BLOCK;
+        once = sizeof(struct psd_round) + gradients * PSD_ROUND_BYTES_PER_WORKER;
+    }
+    size_t last = tail ? psd_page_bytes(tail * size, (int)slots) : 0;
+    return !__builtin_mul_overflow(p->count * size, gradients, &values) &&
+           !__builtin_mul_overflow(p->count / per_block, psd_page_bytes(per_block * size, (int)slots), &pages) &&
+           !__builtin_mul_overflow(count_blocks(p, per_block), each, &kept) &&
+           !__builtin_add_overflow(values, kept, bytes) && !__builtin_add_overflow(*bytes, pages, bytes) &&
+           !__builtin_add_overflow(*bytes, last + once, bytes);
+}
+
+// What is known of the declaration itself, on each task alike.
+static size_t tables_bytes(const struct psd_job *job)
+{
+    size_t bytes = job->n_variables * sizeof *job->variables + job->n_buckets * sizeof *job->buckets +
+                   job->n_partitions * sizeof *job->partitions + job->workers * sizeof *job->incarnations;
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        bytes += strlen(job->variables[i].name) + 1;
+    return bytes;
+}
+
+// For that and all of this task's partitions; SIZE_MAX: more than can be counted.
+static size_t bytes_needed(const struct psd_job *job, uint32_t task)
+{
+    size_t total = tables_bytes(job) + psd_hyper_change_bytes(job, task) + psd_norm_bytes(job, task), bytes;
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].task == task &&
+            (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))
+            return SIZE_MAX;
+    return total;
+}
+
+// Pages that have been made count themselves: their part of the room goes back.
+static void spend_room(struct psd_job *job, size_t bytes)
+{
+    psd_pool_give(job->pool, bytes);
+    job->room -= bytes;
+}
+
+// What a fresh block's slots are before the first application of the rule; they are zero already.
+static void start_slots(const struct psd_variable *v, struct psd_block *b)
+{
+    for (int k = 0; k < slots_of(v); k++) {
+        float *slot = (float *)(b->page->data + psd_slot_offset(b->value_bytes, k));
+        float start = ps_rule_slot_init(v->rule, v->hyper, k);
+        for (uint32_t i = 0; start != 0 && i < b->count; i++)
+            slot[i] = start;
+    }
+}
+
+static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, struct ps_error *e)
+{
+    const struct psd_variable *v = &job->variables[p->variable];
+    size_t size = element_bytes(v);
+    p->block_count = elements_per_block(v);
+    uint64_t n = count_blocks(p, p->block_count);
+    p->blocks = ps_try_alloc_array(n, sizeof *p->blocks);
+    if (!p->blocks)
+        return ps_no_memory(e, "the blocks");
+    for (uint64_t k = 0; k < n; k++) {
+        uint64_t left = p->count - k * p->block_count;
+        uint32_t count = left < p->block_count ? (uint32_t)left : p->block_count;
+        if (psd_block_init(&p->blocks[k], job->pool, count, size, slots_of(v), e))
+            return e->code;
+        start_slots(v, &p->blocks[k]);
+        spend_room(job, p->blocks[k].page->bytes);
+        job->bytes += p->blocks[k].page->bytes;
+        p->n_blocks++;
+    }
+    if (!has_round(job, v))
+        return PS_OK;
+    if (psd_round_create(job, p, &p->round, e))
+        return e->code;
+    spend_room(job, p->count * size * job->workers);
+    return PS_OK;
+}
+
+// All of the room is taken at once, so that two jobs which are declared at the same time do not both count on it.
+static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_error *e)
+{
+    size_t bytes = bytes_needed(job, task);
+    if (!psd_pool_take(job->pool, bytes))
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                       "declare: ps task %" PRIu32 " would need %zu bytes for job '%s' and has %zu of %zu left", task,
+                       bytes, job->name, job->pool->limit - psd_pool_used(job->pool), job->pool->limit);
+    job->room = bytes;
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))
+            return ps_error_prefix(e, "declare");
+    if (psd_hyper_change_create(job, task, e) || psd_norm_create(job, task, e))
+        return ps_error_prefix(e, "declare");
+    return PS_OK;
+}
+
+static enum ps_code make_incarnations(struct psd_job *job, struct ps_error *e)
+{
+    job->incarnations = ps_try_alloc_array(job->workers, sizeof *job->incarnations);
+    return job->incarnations ? PS_OK : ps_no_memory(e, "the workers");
+}
+
+enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, uint32_t task,
+                             struct ps_error *e)
+{
+    job->update = r->update;
+    job->workers = r->workers;
+    job->tasks = r->tasks;
+    job->replicas_to_aggregate = r->replicas_to_aggregate;
+    job->staleness = r->staleness;
+    if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) || make_incarnations(job, e) ||
+        make_shard(job, task, e)) {
+        undeclare(job);
+        return e->code;
+    }
+    job->digest = psd_declaration_digest(r);
+    atomic_store(&job->declared, true);
+    return PS_OK;
+}
+
+// ---- ranges -------------------------------------------------------------------------------------------------------
+
+void psd_extents_free(struct psd_extents *pieces)
+{
+    free(pieces->v);
+    *pieces = (struct psd_extents){0};
+}
+
+// Room for one more piece; NULL: no memory.
+static struct psd_extent *new_piece(struct psd_extents *pieces)
+{
+    struct psd_extent *v = ps_try_reserve(pieces->v, pieces->n + 1, &pieces->cap, sizeof *v);
+    if (!v)
+        return NULL;
+    pieces->v = v;
+    return &pieces->v[pieces->n++];
+}
+
+// Elements [first, end) of a variable, which a request's tensor of that index names.
+struct range {
+    struct psd_variable *variable;
+    uint64_t first, end;
+    uint32_t tensor;
+    enum psd_access access;
+};
+
+// The blocks of partition p that the range touches before `stop`; moves its first there.
+static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint64_t stop, struct psd_extents *pieces,
+                                  struct ps_error *e)
+{
+    const struct psd_variable *v = r->variable;
+    bool whole = r->access != PSD_READ && (v->dtype == PS_STRING || (r->access == PSD_PUSH && p->round));
+    size_t size = ps_dtype_size(v->dtype);
+    while (r->first < stop) {
+        uint64_t at = r->first - p->first;
+        uint32_t block = (uint32_t)(at / p->block_count), offset = (uint32_t)(at % p->block_count);
+        uint32_t left = p->blocks[block].count - offset;
+        uint32_t count = stop - r->first < left ? (uint32_t)(stop - r->first) : left;
+        if (whole && count != p->blocks[block].count)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "variable '%s': elements [%" PRIu64 ", %" PRIu64 ") cut block %" PRIu32
+                           " of the partition at %" PRIu64 "; %s covers whole blocks of %" PRIu32 " elements",
+                           v->name, r->first, r->end, block, p->first,
+                           v->dtype == PS_STRING ? "an update of strings" : "a push to a round", p->block_count);
+        struct psd_extent *piece = new_piece(pieces);
+        if (!piece)
+            return ps_no_memory(e, "the blocks of a request");
+        *piece = (struct psd_extent){.variable = r->variable,
+                                     .partition = p,
+                                     .first = r->first,
+                                     .block = block,
+                                     .offset = offset,
+                                     .count = count,
+                                     .tensor = r->tensor,
+                                     .bytes = (uint32_t)(count * size)};
+        pieces->bytes += piece->bytes;
+        r->first += count;
+    }
+    return PS_OK;
+}
+
+static enum ps_code check_against(const struct psd_variable *v, const Paramserver__V1__Tensor *t, struct ps_error *e)
+{
+    char have[128], got[128];
+    if (t->dtype && (int)t->dtype != v->dtype)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, the request says %s", v->name,
+                       ps_dtype_name(v->dtype), ps_dtype_name((int)t->dtype));
+    if (t->n_shape && (t->n_shape != v->rank || memcmp(t->shape, v->shape, v->rank * sizeof *v->shape) != 0))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' has shape %s, the request says %s", v->name,
+                       ps_shape_text(v->shape, v->rank, have, sizeof have),
+                       ps_shape_text(t->shape, t->n_shape, got, sizeof got));
+    if (t->first > v->count || t->count > v->count - t->first)
+        return ps_fail(e, PS_OUT_OF_RANGE,
+                       "variable '%s' has %" PRIu64 " elements, the request says [%" PRIu64 ", +%" PRIu64 ")", v->name,
+                       v->count, t->first, t->count);
+    return PS_OK;
+}
+
+// The partition of a variable in which an element of it lies.
+static struct psd_partition *partition_of(const struct psd_job *job, const struct psd_variable *v, uint64_t element)
+{
+    uint32_t low = v->first_partition, high = low + v->n_partitions;  // it is in [low, high)
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (job->partitions[middle].first <= element)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &job->partitions[low];
+}
+
+// last: the range before this one in the request; becomes this one.
+static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1__Tensor *t, struct range *last,
+                               struct ps_error *e)
+{
+    struct psd_variable *v = psd_job_variable(job, t->variable);
+    if (!v)
+        return ps_fail(e, PS_NOT_FOUND, "job '%s' has no variable '%.128s'", job->name, t->variable);
+    if (check_against(v, t, e))
+        return e->code;
+    uint64_t first = t->first, end = t->first || t->count ? t->first + t->count : v->count;
+    if (first == end)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the range at %" PRIu64 " is empty", v->name, first);
+    if (last->variable == v && first < last->end)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s': the range at %" PRIu64 " comes after one that ends at %" PRIu64
+                       "; expected ranges in order, without overlap",
+                       v->name, first, last->end);
+    last->variable = v;
+    last->first = first;
+    last->end = end;
+    return PS_OK;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct psd_variable *const *x = a, *const *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+// Does each variable of a request come once, with all its ranges? What is unknown here is found out later.
+static enum ps_code check_variables(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
+                                    struct ps_error *e)
+{
+    const struct psd_variable **v = ps_try_alloc_array(n, sizeof *v), *twice = NULL;
+    size_t found = 0;
+    if (!v)
+        return ps_no_memory(e, "the variables of a request");
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(tensors[i]->variable, tensors[i - 1]->variable) != 0)
+            v[found++] = psd_job_variable(job, tensors[i]->variable);
+    qsort(v, found, sizeof *v, by_address);
+    for (size_t i = 1; i < found; i++)
+        if (v[i] && v[i] == v[i - 1])
+            twice = v[i];
+    free(v);
+    return twice ? ps_fail(e, PS_INVALID_ARGUMENT,
+                           "variable '%s' comes again after another one; expected its ranges one after the other",
+                           twice->name)
+                 : PS_OK;
+}
+
+enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
+                            enum psd_access access, size_t payload, struct psd_extents *pieces, struct ps_error *e)
+{
+    struct range r = {.access = access};
+    bool in_order = true;  // as they were declared, which is how clients send them: none comes again
+    uint64_t need = 0;
+    if (n == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "the request names no tensor");
+    for (r.tensor = 0; r.tensor < n; r.tensor++) {
+        const struct psd_variable *last = r.variable;
+        if (take_range(job, tensors[r.tensor], &r, e))
+            return e->code;
+        // Before more blocks are looked up: a request could name the same ones again and again.
+        if (in_order && r.variable < last && check_variables(job, tensors, n, e))
+            return e->code;
+        in_order &= r.variable >= last;
+        need += (r.end - r.first) * element_bytes(r.variable);
+        if (access != PSD_READ && need > payload)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "the tensors need at least %" PRIu64 " bytes of payload, %zu came",
+                           need, payload);
+        while (r.first < r.end) {
+            struct psd_partition *p = partition_of(job, r.variable, r.first);
+            uint64_t stop = p->first + p->count < r.end ? p->first + p->count : r.end;
+            if (!p->blocks)
+                return ps_fail(e, PS_FAILED_PRECONDITION,
+                               "variable '%s': elements from %" PRIu64 " on lie on ps task %" PRIu32 ", not here",
+                               r.variable->name, r.first, p->task);
+            if (locate_blocks(&r, p, stop, pieces, e))
+                return e->code;
+        }
+    }
+    return PS_OK;
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job as this task sees it: its variables, who owns their partitions, and the blocks of those that lie
+// here.
+//
+// Receives from: service. Hands to: storage, round, staging. Threads: any. A job is reference-counted; its declaration
+// (variables, partitions, rule) does not change once `declared` is set, so it is read without a lock.
+#ifndef PSD_SHARD_H
+#define PSD_SHARD_H
+
+#include <pthread.h>
+
+#include "common/math/schedule.h"
+#include "common/wire/dtype.h"
+#include "proto/paramserver.pb-c.h"
+#include "psd/call/call.h"
+#include "psd/store/storage.h"
+
+struct psd_round;
+struct psd_staged;
+
+struct psd_partition {
+    uint32_t variable;  // index into the job's variables
+    uint32_t task;
+    uint64_t first, count;  // elements of the variable
+    // Of partitions on this task only:
+    uint32_t n_blocks;
+    uint32_t block_count;  // elements of every block but the last
+    struct psd_block *blocks;
+    struct psd_round *round;  // sync, and the variable has a rule; else NULL
+};
+
+struct psd_variable {
+    char *name;
+    int dtype;
+    uint64_t shape[PS_MAX_RANK];
+    size_t rank;
+    uint64_t count;
+    bool trainable;
+    const struct ps_rule *rule;  // NULL: neither trainable nor with a rule of its own; a push adds, outside of rounds
+    bool own_rule;               // it names one; else it is the job's
+    uint32_t own;                // bit i: hyper[i] is its own, and stays; the others follow the job's
+    double hyper[PS_RULE_MAX_HYPERS];
+    uint32_t first_partition, n_partitions;
+    struct psd_variable *next_in_bucket;
+};
+
+// What is known of a client that has changed something.
+struct psd_client {
+    uint8_t id[16];
+    uint32_t worker;  // rank + 1, or 0
+    uint64_t incarnation;
+    uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
+    uint32_t next;    // in its bucket: index + 1, 0: none
+};
+
+// A hyperparameter of the job's rule, changed by hand.
+struct psd_change {
+    uint64_t number;  // grows from one to the next
+    uint64_t round;   // the first that uses it; async, ssp: 0
+    int hyper;        // index
+    double value;
+};
+
+enum { PSD_MAX_CHANGES = 64, PSD_FAILURE_MAX = 400 };
+
+enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
+
+struct psd_job {
+    char *name;
+    char run_id[24];
+    int refs;              // guarded by the core's job table lock
+    struct psd_job *next;  // in that table
+
+    pthread_mutex_t lock;  // guards what has no remark of its own
+    // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
+    // updates. An atomic update holds it exclusively, pinning what goes into one message shared.
+    pthread_rwlock_t cut;
+
+    pthread_mutex_t staging;    // guards
+    struct psd_staged *staged;  // atomic updates that are not complete (psd/job/staging.h)
+
+    // The declaration.
+    atomic_bool declared;
+    bool declaring;           // guarded by the core's job table lock, as is
+    uint8_t declared_by[16];  // the client id of the chief that did, or resumed
+    bool resumed;             // that declaration went on with old values
+    Paramserver__V1__Update update;
+    uint32_t workers, tasks;
+    uint32_t replicas_to_aggregate;  // sync; 0: all members'
+    uint32_t staleness;              // ssp
+    const struct ps_rule *rule;      // of trainable variables
+    double hyper[PS_RULE_MAX_HYPERS];
+    struct ps_schedule schedule;  // of its learning rate
+    struct psd_variable *variables;
+    uint32_t n_variables;
+    struct psd_variable **buckets;  // by hash of the name
+    uint32_t n_buckets;             // a power of two
+    struct psd_partition *partitions;
+    uint32_t n_partitions;
+    uint64_t digest;         // of the declaration: the same one may be sent again
+    _Atomic uint64_t bytes;  // of pages of this task's blocks
+    size_t room;             // taken from the pool for what is kept besides pages
+    struct psd_pool *pool;
+
+    struct psd_client *clients;
+    uint32_t n_clients, cap_clients;  // a power of two
+    uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
+    uint64_t *incarnations;           // [workers]: the highest seen
+
+    // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
+    // cut held exclusively, read with it shared.
+    struct psd_change changes[PSD_MAX_CHANGES];
+    uint32_t n_changes;
+    struct psd_hyper_change *tuning;  // psd/control/hyper.c
+    atomic_ullong held;               // rounds from this one on do not close; 0: none is held
+    struct psd_norm *norms;           // psd/sync/norm.c; sync, else NULL
+
+    char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
+    atomic_int failed;              // 0 no, 1 being written, 2 yes
+
+    // Membership, kept by the control task (psd/control/control.c); NULL elsewhere until the first SetMembers.
+    struct psd_control *control;
+    struct psd_waiters waiting;  // Describe(wait)
+
+    // Counted since the start, and per second over the last second (by psd_core_tick).
+    atomic_ullong updates, bytes_moved, duplicates, stale;
+    atomic_ullong nonfinite;      // pushes with a NaN or an infinity, refused or not
+    atomic_ullong met_staleness;  // the greatest that a push met
+    atomic_ullong marks_bytes;    // of the blocks' marks
+    uint64_t last_updates, last_bytes;
+    double updates_per_second, bytes_per_second;
+};
+
+struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
+void psd_job_free(struct psd_job *job);
+
+// Fills the declaration of a fresh job and makes the blocks of this task's partitions. On failure the job is
+// as before. INVALID_ARGUMENT names the variable or partition that is wrong; RESOURCE_EXHAUSTED says what is
+// missing.
+enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *request, uint32_t task,
+                             struct ps_error *e);
+uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *request);
+
+void psd_clients_free(struct psd_job *job);  // psd/job/clients.c
+
+struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name);
+
+// A run of elements inside one block of this task.
+struct psd_extent {
+    struct psd_variable *variable;
+    struct psd_partition *partition;
+    uint64_t first;  // element of the variable
+    uint32_t block;
+    uint32_t offset, count;  // elements inside the block
+    uint32_t tensor;         // of the request
+    uint32_t bytes;          // of the values; of STRING as they are in a payload, 0 until that is known
+    uint32_t at;             // updates: where they begin in the payload
+    uint32_t text_at;        // STRING: at is where the lengths begin, this where the bytes do
+    uint32_t nonfinite;      // pushes: its elements that are NaN or infinite, as far as they have been applied
+};
+
+struct psd_extents {
+    struct psd_extent *v;
+    size_t n, cap;
+    uint64_t bytes;
+};
+
+// What a request does with its ranges: an update of a STRING variable or a push to a round covers whole blocks.
+enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
+
+// Appends the pieces of the ranges of a request, which must lie on this task, those of one variable one after the other
+// and in order (NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is here).
+// Pieces in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it weighs.
+enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
+                            enum psd_access access, size_t payload, struct psd_extents *pieces, struct ps_error *e);
+void psd_extents_free(struct psd_extents *pieces);
+
+// The index past the last of the pieces from i on that lie in the block of piece i.
+static inline size_t psd_extents_block_end(const struct psd_extents *pieces, size_t i)
+{
+    size_t end = i + 1;
+    while (end < pieces->n && pieces->v[end].partition == pieces->v[i].partition &&
+           pieces->v[end].block == pieces->v[i].block)
+        end++;
+    return end;
+}
+
+static inline struct psd_block *psd_extent_block(const struct psd_extent *p)
+{
+    return &p->partition->blocks[p->block];
+}
+
+#endif

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/job/staging.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+
+#define STAGED_TTL (60 * PS_SECOND)
+
+// All of an update's pieces in one block. Their values lie in page, which is their payload.
+struct staged_block {
+    struct psd_page *page, *spare;  // spare: for psd_block_begin_with
+    size_t first, n;                // pieces of the chunk
+};
+
+// What one request brought, in one allocation.
+struct chunk {
+    struct chunk *next;
+    size_t taken;  // bytes of the pool for this
+    struct psd_extent *pieces;
+    size_t n_blocks;
+    struct staged_block blocks[];
+};
+
+struct psd_staged {
+    struct psd_staged *next;
+    uint32_t client, worker;  // its index in the job; rank + 1, or 0
+    uint64_t incarnation, sequence;
+    int method;
+    uint64_t bytes, here;  // announced, staged
+    uint64_t touched;      // ns
+    struct chunk *chunks;
+    // The blocks in it, a hash table with open addressing.
+    const struct psd_block **table;
+    size_t n, cap;  // cap: a power of two, or 0
+};
+
+// ---- forgetting ---------------------------------------------------------------------------------------------------
+
+static void free_chunk(struct psd_job *job, struct chunk *c)
+{
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        if (c->blocks[i].page)
+            psd_page_unref(c->blocks[i].page);
+        if (c->blocks[i].spare)
+            psd_page_unref(c->blocks[i].spare);
+    }
+    psd_pool_give(job->pool, c->taken);
+    free(c);
+}
+
+static size_t table_bytes(size_t cap)
+{
+    return cap * sizeof(const struct psd_block *);
+}
+
+// *at: its link in the job's list.
+static void forget(struct psd_job *job, struct psd_staged **at)
+{
+    struct psd_staged *s = *at;
+    *at = s->next;
+    while (s->chunks) {
+        struct chunk *c = s->chunks;
+        s->chunks = c->next;
+        free_chunk(job, c);
+    }
+    psd_pool_give(job->pool, sizeof *s + table_bytes(s->cap));
+    free(s->table);
+    free(s);
+}
+
+struct reason {
+    uint64_t now;
+    bool ended;     // the job
+    uint32_t gone;  // rank + 1 of a worker that has departed, and
+    uint64_t incarnation;
+};
+
+// The job's lock is held where no worker is gone.
+static bool is_over(const struct psd_job *job, const struct psd_staged *s, const struct reason *why)
+{
+    if (why->gone)
+        return s->worker == why->gone && s->incarnation <= why->incarnation;
+    return why->ended || why->now >= s->touched + STAGED_TTL ||
+           (s->worker && s->incarnation < job->incarnations[s->worker - 1]);
+}
+
+static void forget_where(struct psd_job *job, const struct reason *why)
+{
+    pthread_mutex_lock(&job->staging);
+    for (struct psd_staged **at = &job->staged; *at;)
+        if (is_over(job, *at, why))
+            forget(job, at);
+        else
+            at = &(*at)->next;
+    pthread_mutex_unlock(&job->staging);
+}
+
+void psd_staging_tick(struct psd_job *job, uint64_t now)
+{
+    pthread_mutex_lock(&job->lock);
+    forget_where(job, &(struct reason){.now = now, .ended = atomic_load(&job->failed) == 2});
+    pthread_mutex_unlock(&job->lock);
+}
+
+void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarnation)
+{
+    forget_where(job, &(struct reason){.gone = rank + 1, .incarnation = incarnation});
+}
+
+void psd_staging_drop_all(struct psd_job *job)
+{
+    forget_where(job, &(struct reason){.ended = true});
+}
+
+// ---- the blocks that are in an update -----------------------------------------------------------------------------
+
+// Where a block is in the table, or would be. Multiplicative hashing (Knuth, The Art of Computer Programming 6.4).
+static const struct psd_block **slot_of(const struct psd_staged *s, const struct psd_block *b)
+{
+    size_t i = (size_t)((uintptr_t)b * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (s->cap - 1);
+    while (s->table[i] && s->table[i] != b)
+        i = (i + 1) & (s->cap - 1);
+    return &s->table[i];
+}
+
+static bool is_staged(const struct psd_staged *s, const struct psd_block *b)
+{
+    return s->cap && *slot_of(s, b);
+}
+
+// Room for n more blocks, half of it empty.
+static enum ps_code grow_table(struct psd_job *job, struct psd_staged *s, size_t n, struct ps_error *e)
+{
+    struct psd_staged larger = *s;
+    while (larger.cap < 2 * (s->n + n))
+        larger.cap = larger.cap ? 2 * larger.cap : 16;
+    if (larger.cap == s->cap)
+        return PS_OK;
+    size_t more = table_bytes(larger.cap) - table_bytes(s->cap);
+    if (!psd_pool_take(job->pool, more))
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu bytes to stage an atomic update do not fit the limit of %zu",
+                       more, job->pool->limit);
+    larger.table = ps_try_alloc_array(larger.cap, sizeof(const struct psd_block *));
+    if (!larger.table) {
+        psd_pool_give(job->pool, more);
+        return ps_no_memory(e, "an atomic update");
+    }
+    for (size_t i = 0; i < s->cap; i++)
+        if (s->table[i])
+            *slot_of(&larger, s->table[i]) = s->table[i];
+    free(s->table);
+    *s = larger;
+    return PS_OK;
+}
+
+// ---- staging ------------------------------------------------------------------------------------------------------
+
+// Memory that counts in the pool; NULL: there is none.
+static void *alloc_counted(struct psd_job *job, size_t bytes)
+{
+    if (!psd_pool_take(job->pool, bytes))
+        return NULL;
+    void *p = ps_try_alloc(bytes);
+    if (!p)
+        psd_pool_give(job->pool, bytes);
+    return p;
+}
+
+// The update that a request belongs to, made where it is the first. Earlier ones that its client has given up are
+// forgotten.
+static enum ps_code find_staged(struct psd_job *job, const struct psd_atomic *a, struct psd_staged **out,
+                                struct ps_error *e)
+{
+    for (struct psd_staged **at = &job->staged; *at;) {
+        struct psd_staged *s = *at;
+        bool mine = s->client == a->stamp.client;
+        if (mine && s->sequence == a->stamp.sequence) {
+            *out = s;
+            return PS_OK;
+        }
+        if (mine && s->sequence < a->stamp.oldest)
+            forget(job, at);
+        else
+            at = &s->next;
+    }
+    struct psd_staged *s = alloc_counted(job, sizeof *s);
+    if (!s)
+        return ps_no_memory(e, "an atomic update");
+    *s = (struct psd_staged){.next = job->staged,
+                             .client = a->stamp.client,
+                             .worker = a->caller->worker,
+                             .incarnation = a->caller->incarnation,
+                             .sequence = a->stamp.sequence,
+                             .method = a->method,
+                             .bytes = a->bytes};
+    job->staged = *out = s;
+    return PS_OK;
+}
+
+// What a request adds: blocks and pieces that are not staged yet.
+struct addition {
+    size_t blocks, pieces;
+    uint64_t bytes;
+};
+
+static struct addition count_addition(const struct psd_staged *s, const struct psd_extents *pieces)
+{
+    struct addition n = {0};
+    for (size_t i = 0, end; i < pieces->n; i = end) {
+        end = psd_extents_block_end(pieces, i);
+        if (is_staged(s, psd_extent_block(&pieces->v[i])))
+            continue;
+        n.blocks++;
+        n.pieces += end - i;
+        for (size_t k = i; k < end; k++)
+            n.bytes += pieces->v[k].bytes;
+    }
+    return n;
+}
+
+static enum ps_code check_addition(const struct psd_staged *s, const struct psd_atomic *a, const struct addition *n,
+                                   struct ps_error *e)
+{
+    if (s->method != a->method || s->bytes != a->bytes)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "sequence %" PRIu64 " is an atomic update of %" PRIu64 " bytes; a request of it says %" PRIu64
+                       " bytes%s",
+                       s->sequence, s->bytes, a->bytes, s->method != a->method ? ", by another method" : "");
+    if (n->bytes > s->bytes - s->here)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "atomic update of %" PRIu64 " bytes: %" PRIu64 " are here already, %" PRIu64 " more came",
+                       s->bytes, s->here, n->bytes);
+    return PS_OK;
+}
+
+static struct chunk *new_chunk(struct psd_job *job, const struct addition *n)
+{
+    size_t blocks = sizeof(struct chunk) + n->blocks * sizeof(struct staged_block);
+    size_t bytes = blocks + n->pieces * sizeof(struct psd_extent);
+    struct chunk *c = alloc_counted(job, bytes);
+    if (!c)
+        return NULL;
+    c->taken = bytes;
+    c->pieces = (struct psd_extent *)((char *)c + blocks);
+    return c;
+}
+
+// Pieces [i, end) of a request become the chunk's next block: their values lie side by side in its page, strings as they
+// lie in a block.
+static bool stage_block(struct psd_job *job, struct chunk *c, size_t first, const struct psd_atomic *a, size_t i,
+                        size_t end)
+{
+    struct staged_block *b = &c->blocks[c->n_blocks];
+    uint32_t bytes = 0;
+    *b = (struct staged_block){.first = first, .n = end - i};
+    for (size_t k = i; k < end; k++) {
+        c->pieces[first + k - i] = a->pieces->v[k];
+        c->pieces[first + k - i].at = bytes;
+        bytes += a->pieces->v[k].bytes;
+    }
+    b->page = psd_page_try(job->pool, bytes);
+    if (!b->page)
+        return false;
+    c->n_blocks++;
+    const struct psd_extent *from = &a->pieces->v[i];
+    if (from->variable->dtype == PS_STRING) {
+        uint32_t lengths = from->count * PS_STRING_LENGTH;
+        c->pieces[first].text_at = lengths;
+        psd_feed_copy(a->feed, from->at, lengths, b->page->data);
+        psd_feed_copy(a->feed, from->text_at, bytes - lengths, b->page->data + lengths);
+    } else {
+        psd_feed_copy(a->feed, from->at, bytes, b->page->data);
+    }
+    return true;
+}
+
+static enum ps_code stage(struct psd_job *job, struct psd_staged *s, const struct psd_atomic *a, struct ps_error *e)
+{
+    struct addition n = count_addition(s, a->pieces);
+    size_t pieces = 0;
+    if (check_addition(s, a, &n, e))
+        return e->code;
+    s->touched = a->now;
+    if (n.blocks == 0)
+        return PS_OK;
+    struct chunk *c = grow_table(job, s, n.blocks, e) ? NULL : new_chunk(job, &n);
+    for (size_t i = 0, end; c && i < a->pieces->n; i = end) {
+        end = psd_extents_block_end(a->pieces, i);
+        if (is_staged(s, psd_extent_block(&a->pieces->v[i])))
+            continue;
+        if (!stage_block(job, c, pieces, a, i, end)) {
+            free_chunk(job, c);
+            c = NULL;
+        }
+        pieces += end - i;
+    }
+    if (!c)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%" PRIu64 " bytes to stage do not fit the limit of %zu", n.bytes,
+                       job->pool->limit);
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        const struct psd_block *b = psd_extent_block(&c->pieces[c->blocks[i].first]);
+        *slot_of(s, b) = b;
+    }
+    s->n += n.blocks;
+    s->here += n.bytes;
+    c->next = s->chunks;
+    s->chunks = c;
+    return PS_OK;
+}
+
+// ---- taking effect ------------------------------------------------------------------------------------------------
+
+// What a block needs so that nothing fails once the first one has been changed.
+static enum ps_code prepare_block(struct psd_job *job, const struct psd_request_id *stamp,
+                                  const struct psd_extent *pieces, struct staged_block *to, struct ps_error *e)
+{
+    struct psd_block *b = psd_extent_block(&pieces[to->first]);
+    pthread_mutex_lock(&b->lock);
+    enum ps_code code = psd_block_prepare(b, stamp->client, &job->marks_bytes, e);
+    size_t bytes = psd_update_page_bytes(&pieces[to->first], b);
+    bool fresh = psd_block_pinned(b) || b->page->bytes != bytes;
+    pthread_mutex_unlock(&b->lock);
+    if (code == PS_OK && fresh && !to->spare && !(to->spare = psd_page_try(job->pool, bytes)))
+        code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu bytes for a fresh block do not fit the limit of %zu", bytes,
+                       job->pool->limit);
+    return code;
+}
+
+static void apply_block(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *stamp,
+                        struct psd_extent *pieces, struct staged_block *from)
+{
+    struct psd_extent *p = &pieces[from->first];
+    struct psd_block *b = psd_extent_block(p);
+    struct ps_slice slice = {from->page->data, from->page->bytes, NULL};
+    struct ps_slices payload = {.v = &slice, .n = 1, .len = slice.len};
+    struct psd_feed feed = {.payload = &payload};
+    struct psd_page *out;
+    pthread_mutex_lock(&b->lock);
+    // The cut keeps readers out: a block that was not pinned when it was prepared still is not.
+    if (!psd_block_has_stamp(b, stamp) && psd_block_begin_with(b, psd_update_page_bytes(p, b), &from->spare, &out)) {
+        job->bytes += out->bytes - b->page->bytes;
+        psd_update_block(job, psd_update_effect(s->method, p->variable), p, from->n, b, out, &feed, false);
+        psd_block_commit(b, out);
+        psd_block_stamp(b, stamp);
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
+static enum ps_code commit(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *stamp,
+                           struct ps_error *e)
+{
+    enum ps_code code = PS_OK;
+    pthread_rwlock_wrlock(&job->cut);
+    for (struct chunk *c = s->chunks; c && code == PS_OK; c = c->next)
+        for (size_t i = 0; i < c->n_blocks && code == PS_OK; i++)
+            code = prepare_block(job, stamp, c->pieces, &c->blocks[i], e);
+    for (struct chunk *c = s->chunks; c && code == PS_OK; c = c->next)
+        for (size_t i = 0; i < c->n_blocks; i++)
+            apply_block(job, s, stamp, c->pieces, &c->blocks[i]);
+    pthread_rwlock_unlock(&job->cut);
+    return code;
+}
+
+// ---- a request ----------------------------------------------------------------------------------------------------
+
+static bool all_have_stamp(const struct psd_atomic *a)
+{
+    bool all = true;
+    for (size_t i = 0; i < a->pieces->n && all; i++) {
+        struct psd_block *b = psd_extent_block(&a->pieces->v[i]);
+        pthread_mutex_lock(&b->lock);
+        all = psd_block_has_stamp(b, &a->stamp);
+        pthread_mutex_unlock(&b->lock);
+    }
+    return all;
+}
+
+static enum ps_code add(struct psd_job *job, const struct psd_atomic *a, Paramserver__V1__Outcome *outcome,
+                        struct ps_error *e)
+{
+    struct psd_staged *s = NULL;
+    *outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
+    if (all_have_stamp(a))
+        return PS_OK;
+    if (find_staged(job, a, &s, e))
+        return e->code;
+    enum ps_code code = stage(job, s, a, e);
+    bool whole = code == PS_OK && s->here == s->bytes;
+    if (whole)
+        code = commit(job, s, &a->stamp, e);
+    *outcome = whole ? PARAMSERVER__V1__OUTCOME__APPLIED : PARAMSERVER__V1__OUTCOME__STAGED;
+    if ((whole && code == PS_OK) || !s->chunks) {
+        struct psd_staged **at = &job->staged;
+        while (*at != s)
+            at = &(*at)->next;
+        forget(job, at);
+    }
+    return code;
+}
+
+enum ps_code psd_staging_add(struct psd_job *job, const struct psd_atomic *a, Paramserver__V1__Outcome *outcome,
+                             struct ps_error *e)
+{
+    pthread_mutex_lock(&job->staging);
+    enum ps_code code = add(job, a, outcome, e);
+    pthread_mutex_unlock(&job->staging);
+    return code;
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Status, Drain and StopJob: what psctl asks a task.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "config.h"
+#include "psd/control/control.h"
+#include "psd/service/waits.h"
+
+struct job_status {
+    Paramserver__V1__JobStatus out;
+    char reason[PSD_FAILURE_MAX], run_id[sizeof((struct psd_job *)0)->run_id];
+};
+
+static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *out)
+{
+    uint64_t round = UINT64_MAX;
+    uint32_t last = UINT32_MAX;
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_partition *p = &job->partitions[i];
+        if (!p->blocks)
+            continue;
+        out->partitions++;
+        out->variables += p->variable != last;
+        last = p->variable;
+        if (p->round) {
+            pthread_mutex_lock(&p->round->lock);
+            round = p->round->closed < round ? p->round->closed : round;
+            pthread_mutex_unlock(&p->round->lock);
+        }
+    }
+    out->round = round == UINT64_MAX ? 0 : round;
+}
+
+static void describe_job(struct psd_core *core, struct psd_job *job, struct job_status *s)
+{
+    Paramserver__V1__JobStatus *out = &s->out;
+    paramserver__v1__job_status__init(out);
+    psd_control_describe(job, out, s->reason, sizeof s->reason);
+    out->name = job->name;
+    out->run_id = s->run_id;
+    out->reason = s->reason;
+    if (atomic_load(&job->declared)) {
+        out->update = job->update;
+        out->bytes = job->bytes;
+        count_partitions(job, out);
+    }
+    out->waiting = psd_waits_count(core, job);
+    out->updates = atomic_load(&job->updates);
+    out->duplicates = atomic_load(&job->duplicates);
+    out->stale = atomic_load(&job->stale);
+    out->nonfinite = atomic_load(&job->nonfinite);
+    out->marks_bytes = atomic_load(&job->marks_bytes);
+    if (job->update != PARAMSERVER__V1__UPDATE__SSP)  // there it is that of the clock
+        out->staleness = atomic_load(&job->met_staleness);
+    pthread_mutex_lock(&job->lock);
+    memcpy(s->run_id, job->run_id, sizeof s->run_id);
+    out->updates_per_second = job->updates_per_second;
+    out->bytes_per_second = job->bytes_per_second;
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void describe_task(struct psd_core *core, Paramserver__V1__StatusReply *out)
+{
+    out->generation = core->generation;
+    out->version = (char *)PACKAGE_VERSION;
+    out->task = core->config.task;
+    out->tasks = core->config.tasks;
+    out->cluster_hash = core->config.cluster_hash;
+    out->uptime_ms = (psd_now(core) - core->started) / PS_MS;
+    out->clock_ms = core->world.wall ? core->world.wall(core->world.ctx) : 0;
+    out->resident_bytes = core->world.resident(core->world.ctx);
+    out->queued_bytes = core->world.queued ? core->world.queued(core->world.ctx) : 0;
+    out->block_bytes = psd_pool_used(&core->pool);
+    out->limit_bytes = core->pool.limit;
+    out->draining = atomic_load(&core->refuses_jobs);
+    pthread_mutex_lock(&core->snapshot_lock);
+    out->pinned_bytes = core->pinned;
+    pthread_mutex_unlock(&core->snapshot_lock);
+}
+
+int psd_status(struct psd_request *t)
+{
+    const Paramserver__V1__StatusRequest *r = (const Paramserver__V1__StatusRequest *)t->request;
+    Paramserver__V1__StatusReply out = PARAMSERVER__V1__STATUS_REPLY__INIT;
+    struct psd_jobs jobs;
+    if (psd_jobs_hold(t->core, r->job, &jobs, &t->error) && t->error.code != PS_NOT_FOUND)
+        return (int)t->error.code;
+    struct job_status *v = ps_try_alloc_array(jobs.n, sizeof *v);
+    out.jobs = ps_try_alloc_array(jobs.n, sizeof(void *));
+    int code = v && out.jobs ? PS_OK : (int)ps_no_memory(&t->error, "a list of jobs");
+    if (code == PS_OK) {
+        describe_task(t->core, &out);
+        for (; out.n_jobs < jobs.n; out.n_jobs++) {
+            describe_job(t->core, jobs.v[out.n_jobs], &v[out.n_jobs]);
+            out.jobs[out.n_jobs] = &v[out.n_jobs].out;
+        }
+        code = psd_request_reply(t, &out.base, NULL);
+    }
+    free(out.jobs);
+    free(v);
+    psd_jobs_release(t->core, &jobs);
+    return code;
+}
+
+// ---- Drain --------------------------------------------------------------------------------------------------------
+
+enum ps_code psd_refuse_when_draining(struct psd_request *t)
+{
+    if (!atomic_load(&t->core->refuses_jobs))
+        return PS_OK;
+    return ps_fail(&t->error, PS_FAILED_PRECONDITION, "ps task %" PRIu32 " is being drained: it takes no new jobs",
+                   t->core->config.task);
+}
+
+static int drain_worker(struct psd_request *t, const Paramserver__V1__DrainRequest *r)
+{
+    t->job = psd_job_find(t->core, r->job);
+    if (!t->job)
+        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
+                       r->job);
+    pthread_mutex_lock(&t->job->lock);
+    struct psd_control *c = t->job->control;
+    struct psd_member *m = c && r->worker <= c->workers ? &c->members[r->worker - 1] : NULL;
+    int code = PS_OK;
+    if (!c)
+        code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "workers are known at ps task 0, this is %" PRIu32,
+                            t->core->config.task);
+    else if (!m || !psd_is_live(m))
+        code =
+            (int)ps_fail(&t->error, m ? PS_FAILED_PRECONDITION : PS_NOT_FOUND, "worker %" PRIu32 " of job '%s' is %s",
+                         r->worker - 1, t->job->name, m ? psd_state_name(m->state) : "none of its workers");
+    else
+        m->draining = !r->undo;
+    pthread_mutex_unlock(&t->job->lock);
+    return code;
+}
+
+static bool still_runs(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool runs = atomic_load(&job->failed) != 2 && !(job->control && psd_control_is_over(job));
+    pthread_mutex_unlock(&job->lock);
+    return runs;
+}
+
+int psd_drain(struct psd_request *t)
+{
+    const Paramserver__V1__DrainRequest *r = (const Paramserver__V1__DrainRequest *)t->request;
+    Paramserver__V1__DrainReply out = PARAMSERVER__V1__DRAIN_REPLY__INIT;
+    struct psd_jobs jobs = {0};
+    out.generation = t->core->generation;
+    if (r->worker) {
+        int code = drain_worker(t, r);
+        return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;
+    }
+    int code = (int)psd_jobs_hold(t->core, "", &jobs, &t->error);
+    if (code != PS_OK)
+        return code;
+    out.jobs = ps_try_alloc_array(jobs.n, sizeof(char *));
+    for (size_t i = 0; out.jobs && i < jobs.n; i++)
+        if (still_runs(jobs.v[i]))
+            out.jobs[out.n_jobs++] = jobs.v[i]->name;
+    code = out.jobs ? psd_request_reply(t, &out.base, NULL) : (int)ps_no_memory(&t->error, "a list of jobs");
+    if (code == PS_OK)
+        atomic_store(&t->core->refuses_jobs, !r->undo);
+    free(out.jobs);
+    psd_jobs_release(t->core, &jobs);
+    return code;
+}
+
+// ---- StopJob ------------------------------------------------------------------------------------------------------
+
+int psd_stop_job(struct psd_request *t)
+{
+    const Paramserver__V1__StopJobRequest *r = (const Paramserver__V1__StopJobRequest *)t->request;
+    Paramserver__V1__StopJobReply out = PARAMSERVER__V1__STOP_JOB_REPLY__INIT;
+    pthread_mutex_lock(&t->core->table);
+    struct psd_job *job = psd_job_lookup(t->core, r->job);
+    if (job) {
+        job->refs++;
+        t->gone = job;
+        psd_job_remove(t->core, job, &t->ready);
+    }
+    pthread_mutex_unlock(&t->core->table);
+    if (!job)
+        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
+                       r->job);
+    psd_drop_gone(t);
+    out.generation = t->core->generation;
+    return psd_request_reply(t, &out.base, NULL);
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parameter server without its network: calls in, replies out, time and peers through a vtable. psd/rpc
+// puts gRPC around it, tests/sim a simulated network.
+//
+// Receives from: psd/rpc (or tests/sim). Hands to: service. Threads: psd_core_call and psd_core_tick may be
+// called from any number of threads at once; none of them blocks. Replies are made on the thread that made
+// them ready, with no lock held.
+#ifndef PSD_CORE_H
+#define PSD_CORE_H
+
+#include "psd/call/call.h"
+
+struct psd_core;
+
+struct psd_world {
+    void *ctx;
+    uint64_t (*now)(void *ctx);  // ns, monotonic
+    uint64_t (*random)(void *ctx);
+    uint64_t (*resident)(void *ctx);  // bytes of this process that are in memory
+    uint64_t (*wall)(void *ctx);      // ms since 1970; may be NULL, as the next
+    uint64_t (*queued)(void *ctx);    // bytes of requests that came and are not answered, and of answers not sent
+    // Sends a message of the Peer service to another ps task. Its answer comes back through done, never from inside
+    // send; reply is empty unless code is PS_OK, and done's only while it runs.
+    void (*send)(void *ctx, uint32_t task, int method, struct ps_slices *request,
+                 void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply), void *arg);
+};
+
+struct psd_config {
+    uint32_t task, tasks;   // this one, and how many ps tasks the cluster has
+    uint64_t memory_bytes;  // for blocks: values, slots, pins, rounds
+    uint32_t heartbeat_ms;  // what workers are told
+    uint32_t dead_after_ms;
+    uint32_t stall_ms;      // a call parked for longer is logged; 0: never
+    uint64_t cluster_hash;  // of the ps tasks' addresses, for those who compare
+};
+
+enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,
+                             struct ps_error *e);
+void psd_core_call(struct psd_core *core, struct psd_call *call);
+// Deadlines of parked calls, deaths, snapshots' time to live, rates. Call every 50 ms or so.
+void psd_core_tick(struct psd_core *core);
+// Answers everything parked with UNAVAILABLE "... is shutting down", takes nothing new that would park.
+void psd_core_drain(struct psd_core *core);
+void psd_core_destroy(struct psd_core *core);
+
+#endif

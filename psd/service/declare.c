@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Declare and Describe. The chief declares on every task, the control task last: once that has answered, the
+// whole cluster knows the job.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "psd/control/control.h"
+#include "psd/job/apply.h"
+
+typedef Paramserver__V1__DeclareRequest declare_t;
+
+enum { MAX_WORKERS = 4096, MAX_VARIABLES = 1 << 20 };
+
+static enum ps_code check_update(const declare_t *r, struct ps_error *e)
+{
+    if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SSP &&
+        r->update != PARAMSERVER__V1__UPDATE__SYNC)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update %d is none of ASYNC, SSP, SYNC", (int)r->update);
+    if (r->staleness && r->update != PARAMSERVER__V1__UPDATE__SSP)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: a bound of the staleness, %" PRIu32 ", is for ssp jobs alone",
+                       r->staleness);
+    if (r->replicas_to_aggregate && r->update != PARAMSERVER__V1__UPDATE__SYNC)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: replicas to aggregate, %" PRIu32 ", are for sync jobs alone",
+                       r->replicas_to_aggregate);
+    if (r->replicas_to_aggregate > r->workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "declare: %" PRIu32 " replicas to aggregate of %" PRIu32 " workers; expected no more than these",
+                       r->replicas_to_aggregate, r->workers);
+    return PS_OK;
+}
+
+static enum ps_code check_request(struct psd_request *t, const declare_t *r)
+{
+    const struct psd_config *c = &t->core->config;
+    struct ps_error *e = &t->error;
+    if (check_update(r, e))
+        return e->code;
+    if (psd_check_on_existing(r->on_existing, e))
+        return ps_error_prefix(e, "declare");
+    if (strlen(r->run_id) >= sizeof t->job->run_id)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: a run id has at most %zu bytes", sizeof t->job->run_id - 1);
+    if (r->workers == 0 || r->workers > MAX_WORKERS)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %" PRIu32 " workers; expected 1 to %d", r->workers,
+                       MAX_WORKERS);
+    if (r->tasks != c->tasks || r->task != c->task)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "declare: meant for ps task %" PRIu32 " of %" PRIu32 ", this is %" PRIu32 " of %" PRIu32
+                       ": the cluster descriptions differ",
+                       r->task, r->tasks, c->task, c->tasks);
+    if (r->n_variables == 0 || r->n_variables > MAX_VARIABLES)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %zu variables; expected 1 to %d", r->n_variables,
+                       MAX_VARIABLES);
+    if (t->caller->worker == 0 || t->caller->worker > r->workers)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the caller is not a worker of the job");
+    return PS_OK;
+}
+
+static bool is_mine(const struct psd_job *job, const struct psd_request *t)
+{
+    return memcmp(job->declared_by, t->caller->client.data, sizeof job->declared_by) == 0;
+}
+
+// Has the job been declared here in the run that the request is of?
+static bool is_this_run(const struct psd_request *t, struct psd_job *job, const declare_t *r)
+{
+    if (t->core->config.task == 0)
+        return psd_control_declared(job);
+    return r->run_id[0] && strcmp(job->run_id, r->run_id) == 0;
+}
+
+// May a declaration go ahead where the job has been declared already? Table lock held.
+static int check_existing(struct psd_request *t, struct psd_job *job, const declare_t *r)
+{
+    bool same = job->digest == psd_declaration_digest(r);
+    if (is_mine(job, t) && same)
+        return PS_OK;
+    if (is_mine(job, t) || is_this_run(t, job, r))
+        return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' has been declared in this run already%s", job->name,
+                       same ? ", by another chief" : ", otherwise");
+    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
+        return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' exists: resume it, replace it, or choose another name",
+                       job->name);
+    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__RESUME && !same)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "job '%s' exists with other variables, partitions, workers or hyperparameters: it can only be "
+                       "resumed as it was",
+                       job->name);
+    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE && t->core->config.task == 0)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "job '%s' was joined to be resumed: it would have been replaced when its chief joined",
+                       job->name);
+    return PS_OK;
+}
+
+// Goes on with the old values in a new run, which the control task has begun when it was joined.
+static void resume(const struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            psd_round_reset(job->partitions[i].round);
+    psd_norm_reset(job);
+    psd_hyper_change_resume(job, ready);
+    if (core->config.task != 0)
+        atomic_store(&job->failed, 0);
+}
+
+// Tasks other than 0 know the run by its declaration; task 0, where it was opened, must know it already.
+static int take_run(struct psd_request *t, struct psd_job *job, const declare_t *r)
+{
+    int code = PS_OK;
+    pthread_mutex_lock(&job->lock);
+    if (t->core->config.task != 0)
+        snprintf(job->run_id, sizeof job->run_id, "%s", r->run_id);
+    else if (r->run_id[0] && strcmp(job->run_id, r->run_id) != 0)
+        code = (int)ps_fail(&t->error, PS_ABORTED, "job '%s' is in run %s, the declaration is for run %.32s", job->name,
+                            job->run_id, r->run_id);
+    pthread_mutex_unlock(&job->lock);
+    return code;
+}
+
+// What stands under this name already; table lock held. PS_OK with t->job: declare it afresh, *again: it was
+// declared by this client, or resumed.
+static int claim(struct psd_request *t, const declare_t *r, bool *again)
+{
+    struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
+    if (t->core->config.task == 0 && !psd_control_may_declare(job, r, &t->error))
+        return (int)t->error.code;
+    if (job && job->declaring)
+        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
+    *again = job && atomic_load(&job->declared);
+    if (*again && check_existing(t, job, r))
+        return (int)t->error.code;
+    // At task 0 it was let in, or not, when it was joined.
+    if (t->core->config.task != 0 && !(*again && is_mine(job, t)) && psd_refuse_when_draining(t))
+        return (int)t->error.code;
+    if (*again && !is_mine(job, t) && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
+        job->refs++;
+        t->gone = job;
+        psd_job_remove(t->core, job, &t->ready);
+        job = NULL;
+        *again = false;
+    }
+    if (!job && psd_refuse_when_draining(t))
+        return (int)t->error.code;
+    if (!job && !t->gone && psd_job_make_place(t))
+        return (int)t->error.code;
+    if (!job) {
+        if (!(job = psd_job_new(t->caller->job, &t->core->pool)))
+            return ps_no_memory(&t->error, "a job");
+        psd_job_install(t->core, job);
+    }
+    job->refs++;
+    t->job = job;
+    if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)
+        return psd_request_fail_ended(t);
+    if (take_run(t, job, r))
+        return (int)t->error.code;
+    if (*again && !is_mine(job, t)) {
+        resume(t->core, job, &t->ready);
+        job->resumed = true;
+    }
+    job->declaring = !*again;
+    memcpy(job->declared_by, t->caller->client.data, sizeof job->declared_by);
+    return PS_OK;
+}
+
+// Blocks are made outside the table lock: that may take seconds, and other jobs go on.
+static int declare(struct psd_request *t, const declare_t *r)
+{
+    int code = psd_job_declare(t->job, r, t->core->config.task, &t->error);
+    if (code == PS_OK && t->core->config.task == 0)
+        psd_control_set_declared(t->core, t->job, &t->ready);
+    pthread_mutex_lock(&t->core->table);
+    t->job->declaring = false;
+    if (code != PS_OK && t->core->config.task != 0)
+        psd_job_remove(t->core, t->job, &t->ready);
+    psd_ready_all(&t->ready, &t->core->joining);
+    pthread_mutex_unlock(&t->core->table);
+    if (code != PS_OK)
+        return code;
+    pthread_mutex_lock(&t->job->lock);
+    psd_ready_all(&t->ready, &t->job->waiting);
+    pthread_mutex_unlock(&t->job->lock);
+    ps_debug("job '%s': %" PRIu32 " variables, %" PRIu64 " bytes here", t->job->name, t->job->n_variables,
+             t->job->bytes);
+    return atomic_load(&t->job->failed) == 2 ? psd_request_fail_ended(t) : PS_OK;
+}
+
+int psd_declare(struct psd_request *t)
+{
+    const declare_t *r = (const declare_t *)t->request;
+    Paramserver__V1__DeclareReply out = PARAMSERVER__V1__DECLARE_REPLY__INIT;
+    bool again = false;
+    if (check_request(t, r))
+        return (int)t->error.code;
+    pthread_mutex_lock(&t->core->table);
+    int code = claim(t, r, &again);
+    pthread_mutex_unlock(&t->core->table);
+    psd_drop_gone(t);
+    if (code == PS_OK && !again)
+        code = declare(t, r);
+    else if (code == PS_OK && t->core->config.task == 0)
+        psd_control_set_declared(t->core, t->job, &t->ready);
+    if (code != PS_OK)
+        return code;
+    out.generation = t->core->generation;
+    out.resumed = t->job->resumed;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+// ---- describe -----------------------------------------------------------------------------------------------------
+
+static void describe_partition(const struct psd_partition *p, Paramserver__V1__PartitionState *out)
+{
+    uint64_t updates = 0;
+    for (uint32_t k = 0; k < p->n_blocks; k++) {
+        struct psd_block *b = &p->blocks[k];
+        pthread_mutex_lock(&b->lock);
+        out->bytes += b->page->bytes;
+        updates += b->version;
+        if (k == 0 || b->version < out->version)
+            out->version = b->version;
+        pthread_mutex_unlock(&b->lock);
+    }
+    out->blocks = p->n_blocks;
+    out->updates = p->n_blocks ? updates / p->n_blocks : 0;
+    if (p->round) {
+        pthread_mutex_lock(&p->round->lock);
+        out->round = p->round->closed;
+        pthread_mutex_unlock(&p->round->lock);
+    }
+}
+
+// The reply's sub-messages, in arrays that are freed together.
+struct description {
+    Paramserver__V1__DescribeReply reply;
+    Paramserver__V1__Variable *variables;
+    Paramserver__V1__Partition *partitions;
+    Paramserver__V1__PartitionState *states;
+    Paramserver__V1__Hyper *hypers;  // the job's, then those of variables; hyper_list points to them
+    Paramserver__V1__Hyper **hyper_list;
+    Paramserver__V1__Schedule schedule;
+    Paramserver__V1__HyperChange changes[PSD_MAX_CHANGES], *change_list[PSD_MAX_CHANGES];
+};
+
+static bool describe_partitions(struct description *d, const struct psd_job *job)
+{
+    size_t n = job->n_partitions;
+    d->partitions = ps_try_alloc_array(n, sizeof *d->partitions);
+    d->states = ps_try_alloc_array(n, sizeof *d->states);
+    d->reply.partitions = ps_try_alloc_array(n, sizeof(void *));
+    d->reply.states = ps_try_alloc_array(n, sizeof(void *));
+    if (!d->partitions || !d->states || !d->reply.partitions || !d->reply.states)
+        return false;
+    d->reply.n_partitions = d->reply.n_states = n;
+    for (size_t i = 0; i < n; i++) {
+        const struct psd_partition *p = &job->partitions[i];
+        paramserver__v1__partition__init(d->reply.partitions[i] = &d->partitions[i]);
+        paramserver__v1__partition_state__init(d->reply.states[i] = &d->states[i]);
+        d->partitions[i].variable = p->variable;
+        d->partitions[i].first = p->first;
+        d->partitions[i].count = p->count;
+        d->partitions[i].task = p->task;
+        if (p->blocks)
+            describe_partition(p, &d->states[i]);
+    }
+    return true;
+}
+
+// Appends the hyperparameters of a rule whose bits are set, after the *n there are. Returns how many.
+static size_t describe_hypers(struct description *d, const struct ps_rule *rule, const double *hyper, uint32_t which,
+                              size_t *n)
+{
+    size_t before = *n;
+    for (int i = 0; i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++) {
+        if (!(which >> i & 1))
+            continue;
+        paramserver__v1__hyper__init(d->hyper_list[*n] = &d->hypers[*n]);
+        d->hypers[*n].name = (char *)rule->hyper[i].name;
+        d->hypers[*n].value = hyper[i];
+        ++*n;
+    }
+    return *n - before;
+}
+
+// As declared: what the job's rule or value holds for is not named.
+static void describe_variable(struct description *d, struct psd_variable *v, Paramserver__V1__Variable *out, size_t *n)
+{
+    paramserver__v1__variable__init(out);
+    out->name = v->name;
+    out->dtype = (Paramserver__V1__DType)v->dtype;
+    out->n_shape = v->rank;
+    out->shape = v->shape;
+    out->trainable = v->trainable;
+    if (v->own_rule)
+        out->rule = (char *)v->rule->name;
+    if (v->own) {
+        out->hypers = d->hyper_list + *n;
+        out->n_hypers = describe_hypers(d, v->rule, v->hyper, v->own, n);
+    }
+}
+
+static bool describe_variables(struct description *d, const struct psd_job *job)
+{
+    size_t n_hypers = PS_RULE_MAX_HYPERS, n = 0;
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        n_hypers += job->variables[i].own ? PS_RULE_MAX_HYPERS : 0;
+    d->hypers = ps_try_alloc_array(n_hypers, sizeof *d->hypers);
+    d->hyper_list = ps_try_alloc_array(n_hypers, sizeof(void *));
+    d->variables = ps_try_alloc_array(job->n_variables, sizeof *d->variables);
+    d->reply.variables = ps_try_alloc_array(job->n_variables, sizeof(void *));
+    if (!d->hypers || !d->hyper_list || !d->variables || !d->reply.variables)
+        return false;
+    d->reply.hypers = d->hyper_list;
+    d->reply.n_hypers = describe_hypers(d, job->rule, job->hyper, UINT32_MAX, &n);
+    d->reply.n_variables = job->n_variables;
+    for (uint32_t i = 0; i < job->n_variables; i++)
+        describe_variable(d, &job->variables[i], d->reply.variables[i] = &d->variables[i], &n);
+    return true;
+}
+
+static void describe_schedule(struct description *d, const struct psd_job *job)
+{
+    const struct ps_schedule *from = &job->schedule;
+    Paramserver__V1__Schedule *to = &d->schedule;
+    if (from->kind == PS_SCHEDULE_NONE)
+        return;
+    paramserver__v1__schedule__init(to);
+    to->kind = (char *)ps_schedule_name(from->kind);
+    to->initial = from->initial;
+    to->decay_steps = from->decay_steps;
+    to->decay_rate = from->decay_rate;
+    to->staircase = from->staircase;
+    to->alpha = from->alpha;
+    to->n_boundaries = from->n_boundaries;
+    to->boundaries = (uint64_t *)from->boundary;
+    to->n_values = from->kind == PS_PIECEWISE ? from->n_boundaries + 1 : 0;
+    to->values = (double *)from->value;
+    to->warmup_steps = from->warmup_steps;
+    to->warmup_initial = from->warmup_initial;
+    d->reply.schedule = to;
+}
+
+static void describe_changes(struct description *d, struct psd_job *job)
+{
+    pthread_rwlock_rdlock(&job->cut);
+    for (uint32_t i = 0; i < job->n_changes; i++) {
+        paramserver__v1__hyper_change__init(d->change_list[i] = &d->changes[i]);
+        d->changes[i].name = (char *)job->rule->hyper[job->changes[i].hyper].name;
+        d->changes[i].value = job->changes[i].value;
+        d->changes[i].round = job->changes[i].round;
+    }
+    d->reply.n_changes = job->n_changes;
+    d->reply.changes = d->change_list;
+    pthread_rwlock_unlock(&job->cut);
+}
+
+static int describe(struct psd_request *t)
+{
+    struct psd_job *job = t->job;
+    struct description d = {.reply = PARAMSERVER__V1__DESCRIBE_REPLY__INIT};
+    int code;
+    d.reply.generation = t->core->generation;
+    d.reply.update = job->update;
+    d.reply.workers = job->workers;
+    d.reply.tasks = job->tasks;
+    d.reply.task = t->core->config.task;
+    d.reply.rule = (char *)job->rule->name;
+    d.reply.block_bytes = PS_BLOCK_BYTES;
+    d.reply.replicas_to_aggregate = job->replicas_to_aggregate;
+    d.reply.staleness = job->staleness;
+    describe_schedule(&d, job);
+    describe_changes(&d, job);
+    if (describe_variables(&d, job) && describe_partitions(&d, job))
+        code = psd_request_reply(t, &d.reply.base, NULL);
+    else
+        code = (int)ps_no_memory(&t->error, "a description of the job");
+    void *const arrays[] = {d.variables,       d.partitions,       d.states,       d.hypers,
+                            d.reply.variables, d.reply.partitions, d.reply.states, d.hyper_list};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        free(arrays[i]);
+    return code;
+}
+
+// Job locked. By the chief of this run; on tasks other than 0 a run is known by its declaration.
+static bool is_declared(const struct psd_request *t)
+{
+    return atomic_load(&t->job->declared) && (t->core->config.task != 0 || t->job->control->declared);
+}
+
+int psd_describe(struct psd_request *t)
+{
+    const Paramserver__V1__DescribeRequest *r = (const Paramserver__V1__DescribeRequest *)t->request;
+    int code = PS_OK;
+    if (!t->job) {  // waits for the job itself
+        pthread_mutex_lock(&t->core->table);
+        if (!psd_job_lookup(t->core, t->caller->job))
+            code = psd_park(t, &t->core->joining);
+        else
+            code = psd_ready_one(t);
+        pthread_mutex_unlock(&t->core->table);
+        return code;
+    }
+    pthread_mutex_lock(&t->job->lock);
+    if (r->wait && !is_declared(t))
+        code = psd_park(t, &t->job->waiting);
+    else if (!atomic_load(&t->job->declared))
+        code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
+                            t->job->name, t->core->config.task);
+    pthread_mutex_unlock(&t->job->lock);
+    return code == PS_OK ? describe(t) : code;
+}

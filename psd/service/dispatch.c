@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The core: makes and ends itself, takes calls in, keeps the job table and the clock.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "psd/control/hyper.h"
+#include "psd/job/apply.h"
+#include "psd/job/staging.h"
+#include "psd/service/service.h"
+#include "psd/service/waits.h"
+#include "psd/sync/norm.h"
+
+enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
+                             struct ps_error *e)
+{
+    if (config->tasks == 0 || config->task >= config->tasks)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "ps task %" PRIu32 " of %" PRIu32 ": expected one below the number",
+                       config->task, config->tasks);
+    struct psd_core *core = ps_try_alloc(sizeof *core);
+    if (!core)
+        return ps_no_memory(e, "the core");
+    core->config = *config;
+    core->world = *world;
+    core->started = core->rates_at = world->now(world->ctx);
+    while (core->generation == 0)
+        core->generation = world->random(world->ctx);
+    psd_pool_init(&core->pool, config->memory_bytes);
+    pthread_mutex_init(&core->table, NULL);
+    pthread_mutex_init(&core->snapshot_lock, NULL);
+    pthread_mutex_init(&core->tick_lock, NULL);
+    *out = core;
+    return PS_OK;
+}
+
+void psd_core_destroy(struct psd_core *core)
+{
+    psd_expire_snapshots(core, UINT64_MAX, NULL);
+    while (core->jobs) {
+        struct psd_job *job = core->jobs;
+        core->jobs = job->next;
+        psd_control_free(job->control);
+        psd_job_free(job);
+    }
+    psd_pool_fini(&core->pool);
+    pthread_mutex_destroy(&core->tick_lock);
+    pthread_mutex_destroy(&core->snapshot_lock);
+    pthread_mutex_destroy(&core->table);
+    free(core);
+}
+
+// ---- job table ----------------------------------------------------------------------------------------------------
+
+struct psd_job *psd_job_lookup(struct psd_core *core, const char *name)
+{
+    struct psd_job *job = core->jobs;
+    while (job && strcmp(job->name, name) != 0)
+        job = job->next;
+    return job;
+}
+
+struct psd_job *psd_job_find(struct psd_core *core, const char *name)
+{
+    pthread_mutex_lock(&core->table);
+    struct psd_job *job = psd_job_lookup(core, name);
+    if (job)
+        job->refs++;
+    pthread_mutex_unlock(&core->table);
+    return job;
+}
+
+void psd_job_unref(struct psd_core *core, struct psd_job *job)
+{
+    if (!job)
+        return;
+    pthread_mutex_lock(&core->table);
+    bool last = --job->refs == 0;
+    pthread_mutex_unlock(&core->table);
+    if (last) {
+        psd_control_free(job->control);
+        psd_job_free(job);
+    }
+}
+
+void psd_job_install(struct psd_core *core, struct psd_job *job)
+{
+    job->next = core->jobs;
+    core->jobs = job;
+}
+
+static bool collect(struct psd_waiters *list, void *ready)
+{
+    psd_ready_all(ready, list);
+    return false;
+}
+
+void psd_job_collect(struct psd_job *job, struct psd_call **ready)
+{
+    psd_waits_walk(NULL, job, &(struct psd_look){collect, NULL, ready});
+}
+
+void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_job **at = &core->jobs;
+    while (*at && *at != job)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = job->next;
+    psd_job_fail(job, "it was stopped or replaced");
+    psd_job_collect(job, ready);
+    job->refs--;
+}
+
+// Table lock held.
+static bool is_void(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool over = atomic_load(&job->failed) == 2 || (job->control && psd_control_is_over(job));
+    pthread_mutex_unlock(&job->lock);
+    return over && !job->declaring && !atomic_load(&job->declared);
+}
+
+bool psd_job_drop_void(struct psd_request *t)
+{
+    struct psd_job *oldest = NULL;
+    for (struct psd_job *job = t->core->jobs; job; job = job->next)
+        if (is_void(job))
+            oldest = job;
+    if (!oldest)
+        return false;
+    oldest->refs++;
+    t->gone = oldest;
+    psd_job_remove(t->core, oldest, &t->ready);
+    return true;
+}
+
+enum ps_code psd_job_make_place(struct psd_request *t)
+{
+    size_t n = 0;
+    for (const struct psd_job *job = t->core->jobs; job; job = job->next)
+        n++;
+    if (n < PSD_MAX_JOBS || psd_job_drop_void(t))
+        return PS_OK;
+    return ps_fail(&t->error, PS_RESOURCE_EXHAUSTED, "ps task %" PRIu32 " has %zu jobs and takes no more: stop one",
+                   t->core->config.task, n);
+}
+
+void psd_drop_gone(struct psd_request *t)
+{
+    if (!t->gone)
+        return;
+    psd_expire_snapshots(t->core, 0, t->gone);
+    psd_job_unref(t->core, t->gone);
+    t->gone = NULL;
+}
+
+int psd_request_fail_ended(struct psd_request *t)
+{
+    return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
+}
+
+// ---- parked calls -------------------------------------------------------------------------------------------------
+
+int psd_park(struct psd_request *t, struct psd_waiters *list)
+{
+    if (atomic_load(&t->core->draining))
+        return ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", t->core->config.task);
+    if (t->job && atomic_load(&t->job->failed) == 2)
+        return psd_request_fail_ended(t);
+    if (t->call->parked_since == 0)
+        psd_call_keep(t->call);
+    if (t->call->parked_since == 0)
+        t->call->parked_since = psd_now(t->core);
+    if (t->caller) {
+        t->call->worker = t->caller->worker;
+        memcpy(t->call->client, t->caller->client.data, sizeof t->call->client);
+    }
+    psd_waiters_add(list, t->call);
+    return PSD_PARKED;
+}
+
+int psd_ready_one(struct psd_request *t)
+{
+    t->call->next = t->ready;
+    t->ready = t->call;
+    return PSD_PARKED;
+}
+
+// ---- time ---------------------------------------------------------------------------------------------------------
+
+static void tick_rates(struct psd_job *job, double seconds)
+{
+    uint64_t updates = atomic_load(&job->updates), bytes = atomic_load(&job->bytes_moved);
+    pthread_mutex_lock(&job->lock);
+    job->updates_per_second = (double)(updates - job->last_updates) / seconds;
+    job->bytes_per_second = (double)(bytes - job->last_bytes) / seconds;
+    job->last_updates = updates;
+    job->last_bytes = bytes;
+    pthread_mutex_unlock(&job->lock);
+}
+
+enum ps_code psd_jobs_hold(struct psd_core *core, const char *name, struct psd_jobs *jobs, struct ps_error *e)
+{
+    size_t n = 0;
+    *jobs = (struct psd_jobs){0};
+    pthread_mutex_lock(&core->table);
+    for (struct psd_job *job = core->jobs; job; job = job->next)
+        n++;
+    jobs->v = ps_try_alloc_array(n, sizeof(struct psd_job *));
+    for (struct psd_job *job = jobs->v ? core->jobs : NULL; job; job = job->next) {
+        if (name[0] && strcmp(name, job->name) != 0)
+            continue;
+        job->refs++;
+        jobs->v[jobs->n++] = job;
+    }
+    pthread_mutex_unlock(&core->table);
+    if (!jobs->v)
+        return ps_no_memory(e, "a list of jobs");
+    if (name[0] && jobs->n == 0) {
+        psd_jobs_release(core, jobs);
+        return ps_fail(e, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", core->config.task, name);
+    }
+    return PS_OK;
+}
+
+void psd_jobs_release(struct psd_core *core, struct psd_jobs *jobs)
+{
+    for (size_t i = 0; i < jobs->n; i++)
+        psd_job_unref(core, jobs->v[i]);
+    free(jobs->v);
+    *jobs = (struct psd_jobs){0};
+}
+
+static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    psd_control_tick(core, job, now, ready);
+    psd_hyper_change_tick(core, job, now, ready);
+    psd_rounds_try_close(job, ready);
+    psd_norm_send(core, job, ready);
+    psd_staging_tick(job, now);
+    psd_waits_end_late(core, job, now);
+    if (atomic_load(&job->failed) == 2)
+        psd_job_collect(job, ready);
+}
+
+// What is done every second. Tick lock held.
+static void tick_second(struct psd_core *core, const struct psd_jobs *jobs, uint64_t now)
+{
+    if (now - core->rates_at < PS_SECOND)
+        return;
+    for (size_t i = 0; i < jobs->n; i++) {
+        tick_rates(jobs->v[i], (double)(now - core->rates_at) / (double)PS_SECOND);
+        psd_waits_log_stalls(core, jobs->v[i], now);
+    }
+    psd_waits_log_stalls(core, NULL, now);
+    core->rates_at = now;
+}
+
+// Ticks that come late mean that this process was stopped or had no processor: nobody was heard meanwhile.
+enum { LATE_TICK_MS = 500 };
+
+void psd_core_tick(struct psd_core *core)
+{
+    struct psd_call *ready = NULL;
+    struct psd_jobs jobs;
+    pthread_mutex_lock(&core->tick_lock);
+    uint64_t now = psd_now(core);
+    core->slept = core->ticked_at && now - core->ticked_at > LATE_TICK_MS * PS_MS ? now - core->ticked_at : 0;
+    core->ticked_at = now;
+    if (psd_jobs_hold(core, "", &jobs, NULL) == PS_OK) {
+        for (size_t i = 0; i < jobs.n; i++)
+            tick_job(core, jobs.v[i], now, &ready);
+        tick_second(core, &jobs, now);
+        psd_jobs_release(core, &jobs);
+    }
+    pthread_mutex_unlock(&core->tick_lock);
+    psd_waits_end_late(core, NULL, now);
+    psd_expire_snapshots(core, now, NULL);
+    psd_run_ready(core, ready);
+}
+
+// Everything that is parked wants to park again, and is told.
+void psd_core_drain(struct psd_core *core)
+{
+    struct psd_call *all = NULL;
+    atomic_store(&core->draining, true);
+    pthread_mutex_lock(&core->table);
+    for (struct psd_job *job = core->jobs; job; job = job->next)
+        psd_job_collect(job, &all);
+    psd_ready_all(&all, &core->joining);
+    pthread_mutex_unlock(&core->table);
+    psd_run_ready(core, all);
+}
+
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+#define WITH_CALLER 1
+#define WITH_JOB 2
+#define SMALL_REPLY 4
+
+// What is done for a method before its own steps: the caller is checked; the job is looked up and must live; there is
+// room for a small reply.
+static const struct method {
+    const char *name;
+    const ProtobufCMessageDescriptor *type;
+    psd_method_fn run;
+    int needs;
+} methods[] = {
+#define METHOD(NAME, type, fn, needs) \
+    [PARAMSERVER__V1__METHOD__##NAME] = {#NAME, &paramserver__v1__##type##_request__descriptor, fn, needs}
+    METHOD(JOIN, join, psd_join, WITH_CALLER),
+    METHOD(HEARTBEAT, heartbeat, psd_heartbeat, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(LEAVE, leave, psd_leave, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(BARRIER, barrier, psd_barrier, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(LEASE, lease, psd_lease, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(DECLARE, declare, psd_declare, WITH_CALLER | SMALL_REPLY),
+    METHOD(DESCRIBE, describe, psd_describe, WITH_CALLER | WITH_JOB),
+    METHOD(PUT, update, psd_put, WITH_CALLER | WITH_JOB),
+    METHOD(ASSIGN_ADD, update, psd_assign_add, WITH_CALLER | WITH_JOB),
+    METHOD(PUSH, update, psd_push, WITH_CALLER | WITH_JOB),
+    METHOD(GET, read, psd_get, WITH_CALLER | WITH_JOB),
+    METHOD(PULL, read, psd_pull, WITH_CALLER | WITH_JOB),
+    METHOD(STATUS, status, psd_status, 0),
+    METHOD(WORKERS, workers, psd_workers, 0),
+    METHOD(STOP_JOB, stop_job, psd_stop_job, SMALL_REPLY),
+    METHOD(SET_MEMBERS, set_members, psd_set_members, 0),
+    METHOD(ASSIGN_SUB, update, psd_assign_sub, WITH_CALLER | WITH_JOB),
+    METHOD(PUSH_PULL, update, psd_push_pull, WITH_CALLER | WITH_JOB),
+    METHOD(REDUCE, reduce, psd_reduce, WITH_CALLER | WITH_JOB),
+    METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB | SMALL_REPLY),
+    METHOD(WAITS, waits, psd_waits, 0),
+    METHOD(SET_HYPER, set_hyper, psd_set_hyper, SMALL_REPLY),
+    METHOD(DRAIN, drain, psd_drain, SMALL_REPLY),
+    METHOD(PREPARE_HYPER, prepare_hyper, psd_prepare_hyper, SMALL_REPLY),
+    METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),
+#undef METHOD
+};
+
+static enum ps_code check_caller(struct psd_request *t, const struct method *m)
+{
+    // The caller is field 1 of every request that has one.
+    const Paramserver__V1__Caller *c =
+        *(Paramserver__V1__Caller *const *)((const char *)t->request + m->type->fields[0].offset);
+    if (!c)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the request names no caller", m->name);
+    t->caller = c;
+    if (c->protocol != PS_PROTOCOL)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "%s: protocol %" PRIu32 " is not spoken here; this is %d",
+                       m->name, c->protocol, PS_PROTOCOL);
+    if (c->job[0] == '\0' || strlen(c->job) > 128)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the job needs a name of 1 to 128 bytes", m->name);
+    if (c->client.len != 16)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the client id has %zu bytes, expected 16", m->name,
+                       c->client.len);
+    if (c->generation && c->generation != t->core->generation)
+        return ps_fail(&t->error, PS_ABORTED,
+                       "ps task %" PRIu32 " is in generation %016" PRIx64 ", the caller knew %016" PRIx64
+                       ": it has restarted and its state is not what the caller saw",
+                       t->core->config.task, t->core->generation, c->generation);
+    return PS_OK;
+}
+
+static enum ps_code find_job(struct psd_request *t, const struct method *m)
+{
+    t->job = psd_job_find(t->core, t->caller->job);
+    if (!t->job && m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait)
+        return PS_OK;  // it waits for the job itself
+    if (!t->job)
+        return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%s'", m->name,
+                       t->core->config.task, t->caller->job);
+    if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
+        return (enum ps_code)psd_request_fail_ended(t);
+    return PS_OK;
+}
+
+int psd_fail_later(struct psd_request *t, int code)
+{
+    if (code == PS_RESOURCE_EXHAUSTED && t->call->parked_since)
+        code = (int)(t->error.code = PS_UNAVAILABLE);
+    return code;
+}
+
+// One turn of a call: PSD_PARKED, or its code with the reply or the error in *t.
+static int take_turn(struct psd_request *t)
+{
+    int code;
+    ProtobufCMessage *request = NULL;
+    const struct method *m = t->call->method > 0 && t->call->method < (int)(sizeof methods / sizeof methods[0])
+                                 ? &methods[t->call->method]
+                                 : NULL;
+    if (!m)
+        return ps_fail(&t->error, PS_UNIMPLEMENTED, "there is no method %d", t->call->method);
+    code = (int)ps_msg_unpack(m->type, &t->call->request, &request, &t->payload, &t->error);
+    if (code != PS_OK)
+        return psd_fail_later(t, code);
+    t->request = request;
+    if (m->needs & WITH_CALLER)
+        code = (int)check_caller(t, m);
+    if (code == PS_OK && m->needs & WITH_JOB)
+        code = (int)find_job(t, m);
+    if (code == PS_OK && m->needs & SMALL_REPLY)
+        code = psd_fail_later(t, (int)psd_request_reserve(t, PSD_REPLY_BYTES));
+    if (code == PS_OK)
+        code = m->run(t);
+    psd_job_unref(t->core, t->job);
+    ps_slices_clear(&t->payload);
+    ps_slices_clear(&t->room);
+    ps_msg_free(request);
+    return code;
+}
+
+static void run_one(struct psd_core *core, struct psd_call *call, struct psd_call **ready)
+{
+    struct psd_request t = {.core = core, .call = call};
+    int code = take_turn(&t);
+    if (code != PSD_PARKED) {
+        ps_slices_clear(&call->request);
+        call->reply(call, (enum ps_code)code, code ? t.error.text : "", &t.reply);
+        ps_slices_clear(&t.reply);
+    }
+    psd_move_calls(ready, &t.ready);
+}
+
+void psd_run_ready(struct psd_core *core, struct psd_call *ready)
+{
+    while (ready) {
+        struct psd_call *call = ready;
+        ready = call->next;
+        run_one(core, call, &ready);
+    }
+}
+
+void psd_core_call(struct psd_core *core, struct psd_call *call)
+{
+    call->next = NULL;
+    call->parked_since = 0;
+    call->stall_told = false;
+    call->worker = 0;
+    memset(call->client, 0, sizeof call->client);
+    psd_run_ready(core, call);
+}
+
+enum ps_code psd_request_reserve(struct psd_request *t, size_t bytes)
+{
+    ps_slices_clear(&t->room);
+    ps_slices_add(&t->room, ps_slice_new(bytes, &t->room_data));
+    return t->room.len ? PS_OK : ps_no_memory(&t->error, "the answer");
+}
+
+// Enough for what ps_msg_write may write besides the message.
+enum { WRITE_SLACK = 5 };
+
+int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, struct ps_slices *payload)
+{
+    if (!payload && t->room.len >= protobuf_c_message_get_packed_size(reply) + WRITE_SLACK) {
+        t->room.v[0].len = t->room.len = ps_msg_write(reply, 0, t->room_data);
+        ps_slices_move(&t->reply, &t->room);
+        return PS_OK;
+    }
+    ps_msg_pack(reply, payload, &t->reply);
+    if (!t->reply.broken)
+        return PS_OK;
+    ps_slices_clear(&t->reply);
+    return psd_fail_later(t, ps_no_memory(&t->error, "the answer"));
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/service/reply.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct psd_extent *pieces, size_t n,
+                            struct ps_error *e)
+{
+    size_t bytes = PSD_REPLY_BYTES + n_results * PSD_RESULT_BYTES;
+    *d = (struct psd_reply){0};
+    for (size_t i = 0; i < n; i++)
+        bytes += PSD_TENSOR_BYTES + strlen(pieces[i].variable->name);
+    struct ps_slice header = ps_slice_new(bytes, &d->header);
+    if (!d->header)
+        return ps_no_memory(e, "the reply");
+    ps_slices_add(&d->rope, header);
+    // Each piece is a slice; of strings two.
+    size_t slices = 1 + 2 * n;
+    if (!d->rope.broken && slices > d->rope.cap) {
+        struct ps_slice *v = ps_try_realloc(d->rope.v, slices * sizeof *v);
+        d->rope.broken = !v;
+        d->rope.v = v ? v : d->rope.v;
+        d->rope.cap = v ? slices : d->rope.cap;
+    }
+    if (n) {
+        d->own = ps_try_alloc_array(n, sizeof *d->own);
+        d->tensors = ps_try_alloc_array(n, sizeof *d->tensors);
+    }
+    if (d->rope.broken || (n && (!d->own || !d->tensors))) {
+        psd_reply_fini(d);
+        return ps_no_memory(e, "the reply");
+    }
+    return PS_OK;
+}
+
+void psd_reply_fini(struct psd_reply *d)
+{
+    ps_slices_clear(&d->rope);
+    free(d->own);
+    free(d->tensors);
+    *d = (struct psd_reply){0};
+}
+
+// A piece that follows on the last one of the same range is of the same tensor of the reply.
+static void add_header(struct psd_reply *d, const struct psd_extent *p, const struct psd_pinned *at)
+{
+    Paramserver__V1__Tensor *tensor = d->n_tensors ? d->tensors[d->n_tensors - 1] : NULL;
+    if (!tensor || d->last->tensor != p->tensor) {
+        tensor = d->tensors[d->n_tensors] = &d->own[d->n_tensors];
+        d->n_tensors++;
+        paramserver__v1__tensor__init(tensor);
+        tensor->variable = p->variable->name;
+        tensor->dtype = (Paramserver__V1__DType)p->variable->dtype;
+        tensor->first = p->first;
+        tensor->version = at->version;
+    }
+    tensor->count += p->count;
+    tensor->changes += at->version;
+    if (at->version < tensor->version)
+        tensor->version = at->version;
+    if (p->variable->dtype == PS_STRING)
+        tensor->bytes += p->bytes;
+    d->last = p;
+}
+
+static void add_slice(struct psd_reply *d, struct psd_page *page, size_t offset, size_t len)
+{
+    ps_slices_add(&d->rope, (struct ps_slice){page->data + offset, len, &page->owner});
+}
+
+// Bytes of elements [first, first + n) of a block of strings.
+static size_t text_bytes(const struct psd_page *page, uint32_t first, uint32_t n)
+{
+    const uint32_t *lengths = (const uint32_t *)page->data + first;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += lengths[i];
+    return bytes;
+}
+
+uint32_t psd_strings_bytes(const struct psd_extent *p, const struct psd_page *page)
+{
+    return (uint32_t)(p->count * PS_STRING_LENGTH + text_bytes(page, p->offset, p->count));
+}
+
+// All their lengths, then all their bytes, which hold a reference of their own.
+static void add_strings(struct psd_reply *d, const struct psd_extent *v, const struct psd_pinned *pinned, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        add_slice(d, pinned[i].page, (size_t)v[i].offset * PS_STRING_LENGTH, (size_t)v[i].count * PS_STRING_LENGTH);
+    for (size_t i = 0; i < n; i++) {
+        size_t text = (size_t)psd_extent_block(&v[i])->count * PS_STRING_LENGTH;
+        ps_owner_ref(&pinned[i].page->owner);
+        add_slice(d, pinned[i].page, text + text_bytes(pinned[i].page, 0, v[i].offset),
+                  v[i].bytes - (size_t)v[i].count * PS_STRING_LENGTH);
+    }
+}
+
+void psd_reply_add(struct psd_reply *d, const struct psd_extent *v, const struct psd_pinned *pinned, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        add_header(d, &v[i], &pinned[i]);
+    if (n && v->variable->dtype == PS_STRING) {
+        add_strings(d, v, pinned, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        add_slice(d, pinned[i].page, v[i].offset * ps_dtype_size(v[i].variable->dtype), v[i].bytes);
+}
+
+void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *v, size_t n)
+{
+    pthread_rwlock_rdlock(&job->cut);
+    for (size_t i = 0; i < n; i++) {
+        struct psd_pinned pinned = psd_pin(&v[i]);
+        psd_reply_add(d, &v[i], &pinned, 1);
+    }
+    pthread_rwlock_unlock(&job->cut);
+}
+
+int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply)
+{
+    struct ps_slice *header = &d->rope.v[0];
+    size_t values = d->rope.len - header->len;
+    d->rope.len = values;
+    header->len = ps_msg_write(reply, values, d->header);
+    d->rope.len += header->len;
+    atomic_fetch_add(&t->job->bytes_moved, values);
+    ps_slices_move(&t->reply, &d->rope);
+    psd_reply_fini(d);
+    return PS_OK;
+}
+
+// ---- pins and rounds ----------------------------------------------------------------------------------------------
+
+struct psd_pinned psd_pin(const struct psd_extent *p)
+{
+    struct psd_block *b = psd_extent_block(p);
+    pthread_mutex_lock(&b->lock);
+    struct psd_pinned out = {psd_block_pin(b), b->version, b->round};
+    pthread_mutex_unlock(&b->lock);
+    return out;
+}
+
+int psd_wait_for_round(struct psd_request *t, const struct psd_extents *pieces, uint64_t wanted, uint64_t *closed)
+{
+    struct psd_round *last = NULL;
+    *closed = UINT64_MAX;
+    for (size_t i = 0; i < pieces->n; i++) {
+        struct psd_round *round = pieces->v[i].partition->round;
+        int code = PS_OK;
+        if (!round || round == last)
+            continue;
+        last = round;
+        pthread_mutex_lock(&round->lock);
+        if (round->closed < wanted && round->over && round->state == PSD_ROUND_OPEN)
+            code = (int)ps_fail(&t->error, PS_ABORTED,
+                                "job '%s' is done: its workers have gone, and round %" PRIu64 " is not closed any more",
+                                t->job->name, wanted);
+        else if (round->closed < wanted)
+            code = psd_park(t, &round->waiting);
+        else if (round->closed < *closed)
+            *closed = round->closed;
+        pthread_mutex_unlock(&round->lock);
+        if (code != PS_OK)
+            return code;
+    }
+    if (*closed == UINT64_MAX)
+        *closed = 0;
+    return PS_OK;
+}

@@ -1,0 +1,611 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Put, AssignAdd, AssignSub, Push, PushPull: check the request -> locate its blocks -> check rounds -> reserve all that
+// it needs -> apply block by block -> (PushPull: wait for the round, pin) -> reply. An atomic update is staged instead
+// (psd/job/staging.h), and applied when all of it has come. Everything is validated and reserved before anything is applied;
+// from then on nothing is refused.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "psd/job/staging.h"
+#include "psd/service/reply.h"
+
+typedef Paramserver__V1__TensorResult result_t;
+
+struct update {
+    struct psd_request *t;
+    const Paramserver__V1__UpdateRequest *request;
+    int method;
+    bool push, pull;  // Push or PushPull; PushPull
+    bool again;       // it has waited: what it pushed is in its blocks, and its payload may be gone
+    struct psd_request_id stamp;
+    struct psd_extents pieces;
+    struct psd_feed feed;
+    result_t *results, **pointers;  // [n_tensors], and to each
+    struct psd_page **spares;       // [pieces.n] for the block that begins at a piece; NULL: none is needed
+    size_t round_bytes;             // of pinned blocks that rounds will change
+    struct psd_reply draft;
+};
+
+// ---- check --------------------------------------------------------------------------------------------------------
+
+static enum ps_code check_sequence(struct psd_request *t)
+{
+    const Paramserver__V1__Caller *c = t->caller;
+    if (c->sequence == 0 || c->oldest == 0 || c->oldest > c->sequence)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT,
+                       "sequence %" PRIu64 " with oldest %" PRIu64 ": expected 1 <= oldest <= sequence", c->sequence,
+                       c->oldest);
+    if (c->sequence - c->oldest >= PS_WINDOW)
+        return ps_fail(&t->error, PS_RESOURCE_EXHAUSTED,
+                       "sequence %" PRIu64 " with oldest %" PRIu64 ": at most %d may be open at once", c->sequence,
+                       c->oldest, PS_WINDOW);
+    if (!atomic_load(&t->job->declared))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
+                       t->job->name, t->core->config.task);
+    if (c->worker > t->job->workers)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "worker %" PRIu32 " of job '%s', which has %" PRIu32,
+                       c->worker - 1, t->job->name, t->job->workers);
+    return PS_OK;
+}
+
+// The round that a piece's push goes to, or NULL: it is applied on arrival.
+static struct psd_round *round_of(const struct update *u, const struct psd_extent *p)
+{
+    return u->push ? p->partition->round : NULL;
+}
+
+static enum ps_code check_dtype(const struct update *u, const struct psd_variable *v,
+                                const Paramserver__V1__Tensor *tensor, struct ps_error *e)
+{
+    if (!tensor->dtype)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the request brings values without a dtype", v->name);
+    if (u->method != PARAMSERVER__V1__METHOD__PUT && !ps_dtype_is_number(v->dtype))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s' is %s, which takes no arithmetic: expected float32, float64, int32 or int64",
+                       v->name, ps_dtype_name(v->dtype));
+    return PS_OK;
+}
+
+// Bytes of an encoded block of strings, so that it can be read back in one message.
+enum { STRINGS_MAX = PS_CHUNK_MAX - 1024 };
+
+static bool add_lengths(void *arg, size_t first, const void *data, size_t n)
+{
+    const uint32_t *lengths = data;
+    (void)first;
+    for (size_t i = 0; i < n; i++)
+        *(uint64_t *)arg += lengths[i];
+    return true;
+}
+
+// Pieces [i, end) are a tensor's, whose strings begin at `at` in the payload, or would: all lengths, then all bytes.
+static enum ps_code read_strings(struct update *u, const Paramserver__V1__Tensor *tensor, size_t i, size_t end,
+                                 uint64_t at)
+{
+    struct ps_error *e = &u->t->error;
+    const char *name = u->pieces.v[i].variable->name;
+    uint64_t count = 0, text = 0, left = at < u->t->payload.len ? u->t->payload.len - at : 0;
+    for (size_t k = i; k < end; k++)
+        count += u->pieces.v[k].count;
+    if (tensor->bytes > left || tensor->bytes < count * PS_STRING_LENGTH)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s': %" PRIu64 " strings in %" PRIu64 " bytes; expected at least %" PRIu64
+                       ", and at most the %" PRIu64 " that came",
+                       name, count, tensor->bytes, count * PS_STRING_LENGTH, left);
+    for (size_t k = i; k < end; k++) {
+        struct psd_extent *p = &u->pieces.v[k];
+        uint64_t bytes = 0;
+        p->at = (uint32_t)at;
+        psd_feed_walk(&u->feed, at, (size_t)p->count * PS_STRING_LENGTH, PS_STRING_LENGTH, add_lengths, &bytes);
+        p->text_at = (uint32_t)(u->t->payload.len - left + count * PS_STRING_LENGTH + text);
+        if (bytes > STRINGS_MAX - p->count * PS_STRING_LENGTH)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "variable '%s': the %" PRIu32 " strings at %" PRIu64 " have %" PRIu64
+                           " bytes; a block of them has at most %d",
+                           name, p->count, p->first, bytes, STRINGS_MAX);
+        p->bytes = (uint32_t)(p->count * PS_STRING_LENGTH + bytes);
+        text += bytes;
+        at += p->count * PS_STRING_LENGTH;
+    }
+    if (count * PS_STRING_LENGTH + text != tensor->bytes)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s': %" PRIu64 " strings of %" PRIu64 " bytes in all do not make the %" PRIu64
+                       " bytes that are announced",
+                       name, count, text, tensor->bytes);
+    return PS_OK;
+}
+
+// Where the values of pieces [i, end), which are a tensor's, lie in the payload; moves *at past them.
+static enum ps_code place(struct update *u, const Paramserver__V1__Tensor *tensor, size_t i, size_t end, uint64_t *at)
+{
+    const struct psd_variable *v = u->pieces.v[i].variable;
+    uint64_t from = *at;
+    if (check_dtype(u, v, tensor, &u->t->error))
+        return u->t->error.code;
+    if (v->dtype == PS_STRING) {
+        *at += tensor->bytes;
+        return read_strings(u, tensor, i, end, from);
+    }
+    for (size_t k = i; k < end; k++) {
+        u->pieces.v[k].at = (uint32_t)*at;
+        *at += u->pieces.v[k].bytes;
+    }
+    if (tensor->bytes && tensor->bytes != *at - from)
+        return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
+                       "variable '%s': the range has %" PRIu64 " bytes, the request says %" PRIu64, v->name, *at - from,
+                       tensor->bytes);
+    return PS_OK;
+}
+
+static enum ps_code locate(struct update *u)
+{
+    struct psd_request *t = u->t;
+    uint64_t at = 0;
+    if (psd_job_locate(t->job, u->request->tensors, u->request->n_tensors, u->push ? PSD_PUSH : PSD_UPDATE,
+                       u->again ? UINT64_MAX : t->payload.len, &u->pieces, &t->error))
+        return t->error.code;
+    for (size_t i = 0, end; i < u->pieces.n; i = end) {
+        const struct psd_extent *v = u->pieces.v;
+        for (end = i + 1; end < u->pieces.n && v[end].tensor == v[i].tensor;)
+            end++;
+        if (place(u, u->request->tensors[v[i].tensor], i, end, &at))
+            return t->error.code;
+    }
+    if (at != t->payload.len && !u->again)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the tensors need %" PRIu64 " bytes of payload, %zu came", at,
+                       t->payload.len);
+    return PS_OK;
+}
+
+static enum ps_code check_finite(struct update *u)
+{
+    uint64_t first;
+    for (size_t i = 0; u->request->refuse_nonfinite && !u->again && i < u->pieces.n; i++)
+        if (psd_update_nonfinite(&u->pieces.v[i], &u->feed, &first)) {
+            atomic_fetch_add(&u->t->job->nonfinite, 1);
+            return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
+                           "variable '%s': the gradient's element %" PRIu64 " is not finite",
+                           u->pieces.v[i].variable->name, first);
+        }
+    return PS_OK;
+}
+
+static enum ps_code check_atomic(struct update *u)
+{
+    uint64_t bytes = u->request->atomic_bytes;
+    struct ps_error *e = &u->t->error;
+    if (bytes == 0)
+        return PS_OK;
+    if (u->pull)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "a PushPull of an atomic update: expected a Push, and then a Pull");
+    if (bytes > u->t->core->pool.limit)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "an atomic update of %" PRIu64 " bytes exceeds the limit of %zu",
+                       bytes, u->t->core->pool.limit);
+    for (size_t i = 0; i < u->pieces.n; i++)
+        if (round_of(u, &u->pieces.v[i]))
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "variable '%s': a push to a round takes effect at once with the others', not as an atomic "
+                           "update",
+                           u->pieces.v[i].variable->name);
+    return PS_OK;
+}
+
+// The values of a PushPull go back in one message.
+static enum ps_code check_pull(struct update *u)
+{
+    size_t bytes = PSD_REPLY_BYTES + u->request->n_tensors * PSD_RESULT_BYTES;
+    for (size_t i = 0; u->pull && i < u->pieces.n; i++)
+        bytes += PSD_TENSOR_BYTES + strlen(u->pieces.v[i].variable->name) + u->pieces.v[i].bytes;
+    if (bytes > PS_CHUNK_MAX)
+        return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
+                       "the reply to the PushPull would have %zu bytes, expected at most %d: ask in parts", bytes,
+                       PS_CHUNK_MAX);
+    return PS_OK;
+}
+
+static bool has_stamp(const struct update *u, struct psd_block *b)
+{
+    pthread_mutex_lock(&b->lock);
+    bool has = psd_block_has_stamp(b, &u->stamp);
+    pthread_mutex_unlock(&b->lock);
+    return has;
+}
+
+static enum ps_code check_rounds(struct update *u)
+{
+    struct psd_request *t = u->t;
+    for (size_t i = 0; i < u->pieces.n; i++) {
+        const struct psd_extent *p = &u->pieces.v[i];
+        struct psd_round *round = round_of(u, p);
+        Paramserver__V1__Outcome outcome;
+        if (!round)
+            continue;
+        if (t->caller->worker == 0)
+            return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job comes from one of its workers");
+        if (u->request->round == 0)
+            return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
+        if (has_stamp(u, psd_extent_block(p)))
+            continue;
+        if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, p->block, &outcome,
+                            &t->error))
+            return t->error.code;
+    }
+    return PS_OK;
+}
+
+// ---- reserve ------------------------------------------------------------------------------------------------------
+
+static enum ps_code fail_room(struct update *u, size_t bytes)
+{
+    return ps_fail(&u->t->error, PS_RESOURCE_EXHAUSTED,
+                   "%zu bytes for blocks that readers hold, or that become larger, do not fit the limit of %zu", bytes,
+                   u->t->core->pool.limit);
+}
+
+// A page for the block that begins at piece i.
+static enum ps_code reserve_page(struct update *u, size_t i, size_t bytes)
+{
+    if (!u->spares && !(u->spares = ps_try_alloc_array(u->pieces.n, sizeof(struct psd_page *))))
+        return ps_no_memory(&u->t->error, "an update");
+    u->spares[i] = psd_page_try(&u->t->core->pool, bytes);
+    return u->spares[i] ? PS_OK : fail_room(u, bytes);
+}
+
+// The client's mark in a block, and a page where the block's own may not be written, now or (room only) when its round
+// closes.
+static enum ps_code reserve_block(struct update *u, size_t i)
+{
+    const struct psd_extent *p = &u->pieces.v[i];
+    struct psd_block *b = psd_extent_block(p);
+    pthread_mutex_lock(&b->lock);
+    enum ps_code code = psd_block_prepare(b, u->stamp.client, &u->t->job->marks_bytes, &u->t->error);
+    size_t bytes = psd_update_page_bytes(p, b);
+    bool fresh = (psd_block_pinned(b) || b->page->bytes != bytes) && !psd_block_has_stamp(b, &u->stamp);
+    pthread_mutex_unlock(&b->lock);
+    if (code != PS_OK || !fresh)
+        return code;
+    if (!round_of(u, p))
+        return reserve_page(u, i, bytes);
+    if (!psd_pool_has_room(&u->t->core->pool, u->round_bytes + bytes))
+        return fail_room(u, u->round_bytes + bytes);
+    u->round_bytes += bytes;
+    return PS_OK;
+}
+
+// Where the pool is full, snapshots give way one by one: each may free memory, or leave blocks that need no copy.
+static enum ps_code reserve_blocks(struct update *u)
+{
+    for (size_t i = 0; i < u->pieces.n; i = psd_extents_block_end(&u->pieces, i)) {
+        enum ps_code code;
+        while ((code = reserve_block(u, i)) == PS_RESOURCE_EXHAUSTED && psd_drop_oldest_snapshot(u->t->core))
+            continue;
+        if (code != PS_OK)
+            return code;
+    }
+    return PS_OK;
+}
+
+static enum ps_code reserve_reply(struct update *u)
+{
+    size_t n = u->request->n_tensors;
+    u->results = ps_try_alloc_array(n, sizeof *u->results + sizeof *u->pointers);
+    if (!u->results)
+        return ps_no_memory(&u->t->error, "the reply");
+    u->pointers = (result_t **)(u->results + n);
+    for (size_t i = 0; i < n; i++)
+        paramserver__v1__tensor_result__init(u->pointers[i] = &u->results[i]);
+    return psd_reply_init(&u->draft, n, u->pieces.v, u->pull ? u->pieces.n : 0, &u->t->error);
+}
+
+// ---- apply --------------------------------------------------------------------------------------------------------
+
+// What became of a block, in the result of each tensor that has a piece in it.
+struct applied {
+    Paramserver__V1__Outcome outcome;
+    uint64_t found, version;  // before and after
+    uint64_t round;
+    bool counted;  // its pieces' nonfinite
+};
+
+// Those that were counted when they were applied; else in a walk of their own.
+static uint64_t nonfinite_of(struct update *u, const struct psd_extent *p, const struct applied *a)
+{
+    if (!u->push || u->request->refuse_nonfinite || u->again)
+        return 0;
+    return a->counted ? p->nonfinite : psd_update_nonfinite(p, &u->feed, NULL);
+}
+
+// A tensor's outcome is the one that says most: applied or queued before stale before duplicate.
+static void note(struct update *u, const struct psd_extent *p, const struct applied *a)
+{
+    static const int rank[] = {[PARAMSERVER__V1__OUTCOME__DUPLICATE] = 1,
+                               [PARAMSERVER__V1__OUTCOME__STALE] = 2,
+                               [PARAMSERVER__V1__OUTCOME__STAGED] = 3,
+                               [PARAMSERVER__V1__OUTCOME__QUEUED] = 3,
+                               [PARAMSERVER__V1__OUTCOME__APPLIED] = 4};
+    result_t *r = u->pointers[p->tensor];
+    uint64_t pulled = u->request->tensors[p->tensor]->version;
+    if (rank[a->outcome] > rank[r->outcome]) {
+        r->outcome = a->outcome;
+        r->round = a->round;
+    }
+    if (r->blocks == 0 || a->version < r->version)
+        r->version = a->version;
+    if (a->outcome == PARAMSERVER__V1__OUTCOME__APPLIED && pulled && a->found > pulled &&
+        a->found - pulled > r->staleness)
+        r->staleness = a->found - pulled;
+    r->blocks++;
+    r->duplicates += a->outcome == PARAMSERVER__V1__OUTCOME__DUPLICATE;
+    r->nonfinite += nonfinite_of(u, p, a);
+}
+
+// Pieces [i, end) are all in one block. UNAVAILABLE: a reader has pinned it since its page was reserved, and there is no
+// room for a copy even so.
+static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct applied *a)
+{
+    struct psd_extent *p = &u->pieces.v[i];
+    struct psd_job *job = u->t->job;
+    struct psd_block *b = psd_extent_block(p);
+    struct psd_page *none = NULL, **spare = u->spares ? &u->spares[i] : &none, *out;
+    enum ps_code code = PS_OK;
+    pthread_rwlock_rdlock(&job->cut);
+    pthread_mutex_lock(&b->lock);
+    a->found = b->version;
+    if (psd_block_has_stamp(b, &u->stamp)) {
+        a->outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
+    } else if (psd_block_begin_with(b, psd_update_page_bytes(p, b), spare, &out)) {
+        job->bytes += out->bytes - b->page->bytes;
+        psd_update_block(job, psd_update_effect(u->method, p->variable), p, end - i, b, out, &u->feed, u->push);
+        psd_block_commit(b, out);
+        psd_block_stamp(b, &u->stamp);
+        a->outcome = PARAMSERVER__V1__OUTCOME__APPLIED;
+        a->counted = true;
+    } else {
+        code = PS_UNAVAILABLE;
+    }
+    a->version = b->version;
+    pthread_mutex_unlock(&b->lock);
+    pthread_rwlock_unlock(&job->cut);
+    if (code != PS_OK)
+        ps_fail(&u->t->error, code,
+                "variable '%s': a reader holds block %" PRIu32
+                " and there is no room for another: send it again under the same sequence",
+                p->variable->name, p->block);
+    return code;
+}
+
+static void apply_in_round(struct update *u, const struct psd_extent *p, struct psd_round *round, struct applied *a)
+{
+    struct psd_block *b = psd_extent_block(p);
+    a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
+                               &u->stamp, &u->t->payload, p->at);
+    a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;
+    pthread_mutex_lock(&b->lock);
+    a->version = b->version;
+    pthread_mutex_unlock(&b->lock);
+}
+
+// A call that was parked runs again from the start and finds its own marks: what they say is what it did before.
+static void forgive_own_marks(const struct update *u, const struct psd_extent *p, struct applied *a)
+{
+    if (u->t->call->parked_since && a->outcome == PARAMSERVER__V1__OUTCOME__DUPLICATE)
+        a->outcome = round_of(u, p) ? PARAMSERVER__V1__OUTCOME__QUEUED : PARAMSERVER__V1__OUTCOME__APPLIED;
+}
+
+static enum ps_code apply_block(struct update *u, size_t i, size_t end)
+{
+    const struct psd_extent *p = &u->pieces.v[i];
+    struct psd_round *round = round_of(u, p);
+    struct applied a = {0};
+    enum ps_code code = PS_OK;
+    if (round)
+        apply_in_round(u, p, round, &a);
+    else
+        code = apply_now(u, i, end, &a);
+    forgive_own_marks(u, p, &a);
+    for (size_t k = i; code == PS_OK && k < end; k++)
+        note(u, &u->pieces.v[k], &a);
+    return code;
+}
+
+// Rounds whose last gradient may have been in this request. Blocks of a partition lie side by side.
+static void close_rounds(struct update *u)
+{
+    struct psd_round *last = NULL;
+    for (size_t i = 0; i < u->pieces.n; i++) {
+        struct psd_round *round = round_of(u, &u->pieces.v[i]);
+        if (round && round != last)
+            psd_round_try_close(u->t->job, round, &u->t->ready);
+        last = round;
+    }
+    psd_norm_send(u->t->core, u->t->job, &u->t->ready);
+}
+
+// Rounds are closed even where a block could not be changed: what is in them counts.
+static enum ps_code apply(struct update *u)
+{
+    enum ps_code code = PS_OK;
+    for (size_t i = 0, end; i < u->pieces.n && code == PS_OK; i = end) {
+        end = psd_extents_block_end(&u->pieces, i);
+        code = apply_block(u, i, end);
+    }
+    close_rounds(u);
+    return code;
+}
+
+static enum ps_code stage(struct update *u)
+{
+    struct psd_request *t = u->t;
+    struct psd_atomic atomic = {.caller = t->caller,
+                                .stamp = u->stamp,
+                                .bytes = u->request->atomic_bytes,
+                                .now = psd_now(t->core),
+                                .method = u->method,
+                                .pieces = &u->pieces,
+                                .feed = &u->feed};
+    struct applied a = {0};
+    enum ps_code code;
+    while ((code = psd_staging_add(t->job, &atomic, &a.outcome, &t->error)) == PS_RESOURCE_EXHAUSTED &&
+           psd_drop_oldest_snapshot(t->core))
+        continue;
+    for (size_t i = 0; code == PS_OK && i < u->pieces.n; i++) {
+        struct psd_block *b = psd_extent_block(&u->pieces.v[i]);
+        pthread_mutex_lock(&b->lock);
+        a.version = b->version;
+        pthread_mutex_unlock(&b->lock);
+        a.found = a.version - 1;
+        note(u, &u->pieces.v[i], &a);
+    }
+    return code;
+}
+
+// ---- reply --------------------------------------------------------------------------------------------------------
+
+static void count(struct update *u)
+{
+    struct psd_job *job = u->t->job;
+    bool changed = false, stale = false, staged = false;
+    uint64_t nonfinite = 0, staleness = 0;
+    for (size_t i = 0; i < u->request->n_tensors; i++) {
+        const result_t *r = &u->results[i];
+        changed |= r->outcome == PARAMSERVER__V1__OUTCOME__APPLIED || r->outcome == PARAMSERVER__V1__OUTCOME__QUEUED;
+        stale |= r->outcome == PARAMSERVER__V1__OUTCOME__STALE;
+        staged |= r->outcome == PARAMSERVER__V1__OUTCOME__STAGED;
+        nonfinite += r->nonfinite;
+        staleness = r->staleness > staleness ? r->staleness : staleness;
+    }
+    if (changed || stale || !staged)
+        atomic_fetch_add(changed ? &job->updates : stale ? &job->stale : &job->duplicates, 1);
+    if (nonfinite && (changed || stale || staged))
+        atomic_fetch_add(&job->nonfinite, 1);
+    unsigned long long met = atomic_load_explicit(&job->met_staleness, memory_order_relaxed);
+    while (staleness > met && !atomic_compare_exchange_weak(&job->met_staleness, &met, staleness))
+        continue;
+    atomic_fetch_add(&job->bytes_moved, u->t->payload.len);
+}
+
+static int reply(struct update *u)
+{
+    Paramserver__V1__UpdateReply out = PARAMSERVER__V1__UPDATE_REPLY__INIT;
+    out.generation = u->t->core->generation;
+    out.n_results = u->request->n_tensors;
+    out.results = u->pointers;
+    return psd_reply_send(&u->draft, u->t, &out.base);
+}
+
+static int reply_with_values(struct update *u, uint64_t closed)
+{
+    Paramserver__V1__PushPullReply out = PARAMSERVER__V1__PUSH_PULL_REPLY__INIT;
+    psd_reply_add_values(&u->draft, u->t->job, u->pieces.v, u->pieces.n);
+    out.generation = u->t->core->generation;
+    out.n_results = u->request->n_tensors;
+    out.results = u->pointers;
+    out.tensors = u->draft.tensors;
+    out.n_tensors = u->draft.n_tensors;
+    out.round = closed;
+    return psd_reply_send(&u->draft, u->t, &out.base);
+}
+
+// ---- the methods --------------------------------------------------------------------------------------------------
+
+// What is wrong with the request itself. Nothing is taken in of its client either.
+static enum ps_code check(struct update *u)
+{
+    if (check_sequence(u->t) || locate(u) || check_atomic(u) || check_pull(u) || (u->push && check_finite(u)))
+        return u->t->error.code;
+    return PS_OK;
+}
+
+static enum ps_code take(struct update *u)
+{
+    if (check(u) || psd_job_client(u->t->job, u->t->caller, &u->stamp, &u->t->error) || reserve_reply(u))
+        return u->t->error.code;
+    if (u->request->atomic_bytes)
+        return stage(u);
+    if (check_rounds(u) || reserve_blocks(u))
+        return u->t->error.code;
+    return apply(u);
+}
+
+// A PushPull that waits keeps its header alone: many large ones would else fill the room for requests, and the push that
+// they wait for could not be read. What the payload has told goes with it, in a field that means nothing in an update.
+// Without memory for a copy it keeps all.
+static void shed_payload(struct update *u)
+{
+    struct ps_slices header = PS_ROPE_EMPTY;
+    for (size_t i = 0; i < u->request->n_tensors; i++)
+        u->request->tensors[i]->changes = u->results[i].nonfinite;
+    ps_msg_pack(u->t->request, NULL, &header);
+    if (!header.broken) {
+        ps_slices_clear(&u->t->call->request);
+        ps_slices_move(&u->t->call->request, &header);
+    }
+    ps_slices_clear(&header);
+}
+
+static int answer(struct update *u)
+{
+    uint64_t closed;
+    if (!u->again)
+        count(u);
+    for (size_t i = 0; u->again && u->t->payload.len == 0 && i < u->request->n_tensors; i++)
+        u->results[i].nonfinite = u->request->tensors[i]->changes;
+    if (!u->pull)
+        return reply(u);
+    if (!u->again && u->request->round)
+        shed_payload(u);
+    int code = psd_wait_for_round(u->t, &u->pieces, u->request->round, &closed);
+    return code == PS_OK ? reply_with_values(u, closed) : code;
+}
+
+static int update(struct psd_request *t)
+{
+    struct update u = {.t = t,
+                       .request = (const Paramserver__V1__UpdateRequest *)t->request,
+                       .method = t->call->method,
+                       .pull = t->call->method == PARAMSERVER__V1__METHOD__PUSH_PULL,
+                       .feed = {.payload = &t->payload}};
+    u.again = t->call->parked_since != 0;
+    u.push = u.pull || t->call->method == PARAMSERVER__V1__METHOD__PUSH;
+    int code = (int)take(&u);
+    if (code == PS_OK)
+        code = answer(&u);
+    else
+        code = psd_fail_later(t, code);
+    for (size_t i = 0; u.spares && i < u.pieces.n; i++)
+        if (u.spares[i])
+            psd_page_unref(u.spares[i]);
+    free(u.spares);
+    free(u.results);
+    psd_reply_fini(&u.draft);
+    psd_extents_free(&u.pieces);
+    return code;
+}
+
+int psd_put(struct psd_request *t)
+{
+    return update(t);
+}
+
+int psd_assign_add(struct psd_request *t)
+{
+    return update(t);
+}
+
+int psd_assign_sub(struct psd_request *t)
+{
+    return update(t);
+}
+
+int psd_push(struct psd_request *t)
+{
+    return update(t);
+}
+
+int psd_push_pull(struct psd_request *t)
+{
+    return update(t);
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/service/waits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/utf8.h"
+#include "psd/control/control.h"
+#include "psd/control/hyper.h"
+#include "psd/sync/norm.h"
+
+// ---- for whom -----------------------------------------------------------------------------------------------------
+
+enum { TEXT_MAX = 256 };
+
+// "worker 1 (live, step 17, silent 0.2 s), worker 3 (not joined yet)". Where members are not kept, ranks alone.
+static void name_worker(const struct psd_control *c, uint32_t rank, uint64_t now, char *text, size_t size)
+{
+    size_t at = strlen(text);
+    const char *comma = at ? ", " : "";
+    if (at + 8 >= size)
+        return;
+    if (!c) {
+        snprintf(text + at, size - at, "%sworker %" PRIu32, comma, rank);
+        return;
+    }
+    const struct psd_member *m = &c->members[rank];
+    if (psd_is_live(m))
+        snprintf(text + at, size - at, "%sworker %" PRIu32 " (live, step %" PRIu64 ", silent %.1f s)", comma, rank,
+                 m->step, now > m->last_seen ? (double)(now - m->last_seen) / 1e9 : 0.0);
+    else
+        snprintf(text + at, size - at, "%sworker %" PRIu32 " (%s)", comma, rank, psd_state_name(m->state));
+}
+
+typedef bool (*wanted_fn)(const struct psd_control *c, const struct psd_member *m);
+
+static bool misses_meeting(const struct psd_control *c, const struct psd_member *m)
+{
+    (void)c;
+    return psd_is_expected(m) || (psd_is_awaited(m) && !psd_in_collective(m));
+}
+
+static bool still_trains(const struct psd_control *c, const struct psd_member *m)
+{
+    (void)c;
+    return psd_is_expected(m) || (psd_is_live(m) && !psd_in_lease(m));
+}
+
+static bool is_slowest(const struct psd_control *c, const struct psd_member *m)
+{
+    return (psd_is_live(m) || psd_is_expected(m)) && m->clock == c->slowest && !psd_in_collective(m) &&
+           !psd_in_lease(m);
+}
+
+// Job locked.
+static void name_members(const struct psd_control *c, wanted_fn wanted, uint64_t now, char *text)
+{
+    text[0] = '\0';
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (wanted(c, &c->members[i]))
+            name_worker(c, i, now, text, TEXT_MAX);
+    for (uint32_t task = 0; !text[0] && task < c->tasks; task++)
+        if (c->told[task] < c->changed)
+            snprintf(text, TEXT_MAX, "ps task %" PRIu32 " to learn who takes part", task);
+}
+
+// ---- the walk -----------------------------------------------------------------------------------------------------
+
+static void tell(const struct psd_look *l, struct psd_job *job, const char *what, const char *whom)
+{
+    if (l->tell)
+        l->tell(job, what, whom, l->arg);
+}
+
+static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_round *round, const struct psd_look *l)
+{
+    char what[TEXT_MAX], whom[TEXT_MAX] = "";
+    pthread_mutex_lock(&round->lock);
+    bool wanted = round->waiting.n && l->look(&round->waiting, l->arg);
+    uint64_t number = round->closed + 1;
+    bool *missing = wanted ? ps_try_alloc_array(round->workers, sizeof *missing) : NULL;
+    for (uint32_t rank = 0; missing && rank < round->workers; rank++)
+        missing[rank] = psd_round_misses(round, rank);
+    pthread_mutex_unlock(&round->lock);
+    if (!wanted)
+        return;
+    pthread_mutex_lock(&job->lock);
+    for (uint32_t rank = 0; missing && rank < round->workers; rank++)
+        if (missing[rank])
+            name_worker(job->control, rank, psd_now(core), whom, sizeof whom);
+    pthread_mutex_unlock(&job->lock);
+    free(missing);
+    snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
+             job->variables[round->partition->variable].name);
+    ps_utf8_repair(what);
+    tell(l, job, what, whom);
+}
+
+// What a member may wait for.
+enum wait { MEETING, LEASE, CLOCK, WAITS };
+
+// Job locked.
+static void name_wait(const struct psd_control *c, const struct psd_member *m, enum wait wait, char *what)
+{
+    if (wait == MEETING)
+        snprintf(what, TEXT_MAX, "%s '%s'", m->visit.op ? "reduction" : "barrier", m->visit.name);
+    else if (wait == LEASE)
+        snprintf(what, TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
+    else
+        snprintf(what, TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32,
+                 m->clock > c->staleness ? m->clock - c->staleness : 0, m->clock, c->staleness);
+}
+
+static void walk_member(struct psd_core *core, struct psd_job *job, uint32_t i, enum wait wait,
+                        const struct psd_look *l)
+{
+    static const wanted_fn who[] = {[MEETING] = misses_meeting, [LEASE] = still_trains, [CLOCK] = is_slowest};
+    char what[TEXT_MAX], whom[TEXT_MAX];
+    bool wanted = false;
+    pthread_mutex_lock(&job->lock);
+    struct psd_control *c = job->control;
+    if (c && i < c->workers) {
+        struct psd_member *m = &c->members[i];
+        struct psd_waiters *list = wait == MEETING ? &m->visit.waiting : wait == LEASE ? &m->for_lease : &m->for_clock;
+        wanted = list->n && l->look(list, l->arg);
+        if (wanted) {
+            name_wait(c, m, wait, what);
+            name_members(c, who[wait], psd_now(core), whom);
+        }
+    }
+    pthread_mutex_unlock(&job->lock);
+    if (wanted)
+        tell(l, job, what, whom);
+}
+
+void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd_look *l)
+{
+    if (!job) {
+        pthread_mutex_lock(&core->table);
+        bool wanted = core->joining.n && l->look(&core->joining, l->arg);
+        pthread_mutex_unlock(&core->table);
+        if (wanted)
+            tell(l, NULL, "the job to be opened", "worker 0");
+        return;
+    }
+    pthread_mutex_lock(&job->lock);
+    bool wanted = job->waiting.n && l->look(&job->waiting, l->arg);
+    uint32_t workers = job->control ? job->control->workers : 0;
+    pthread_mutex_unlock(&job->lock);
+    if (wanted)
+        tell(l, job, "the job to be declared", "the chief");
+    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            walk_round(core, job, job->partitions[i].round, l);
+    for (uint32_t i = 0; i < workers; i++)
+        for (enum wait wait = MEETING; wait < WAITS; wait++)
+            walk_member(core, job, i, wait, l);
+    char what[TEXT_MAX], whom[TEXT_MAX];
+    if (psd_hyper_change_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
+        tell(l, job, what, whom);
+    if (psd_norm_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
+        tell(l, job, what, whom);
+}
+
+// ---- who uses it --------------------------------------------------------------------------------------------------
+
+// A call may have been parked since `now` was looked up.
+static uint64_t waited(const struct psd_call *call, uint64_t now)  // ns
+{
+    return now > call->parked_since ? now - call->parked_since : 0;
+}
+
+struct late {
+    uint64_t now;
+    struct psd_call *calls;
+};
+
+static bool take_late(struct psd_waiters *list, void *arg)
+{
+    struct late *late = arg;
+    psd_take_late(list, late->now, &late->calls);
+    return late->calls != NULL;
+}
+
+static void answer_late(struct psd_job *job, const char *what, const char *whom, void *arg)
+{
+    struct late *late = arg;
+    (void)job;
+    while (late->calls) {
+        struct psd_call *call = late->calls;
+        struct ps_slices nothing = PS_ROPE_EMPTY;
+        char text[2 * TEXT_MAX + 64];
+        late->calls = call->next;
+        snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waited(call, late->now) / 1e9, what,
+                 whom[0] ? ", for " : "", whom);
+        ps_slices_clear(&call->request);
+        call->reply(call, PS_DEADLINE_EXCEEDED, text, &nothing);
+    }
+}
+
+void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now)
+{
+    struct late late = {.now = now};
+    psd_waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late});
+}
+
+struct stall {
+    uint64_t before;  // those who have waited since then or longer
+    uint32_t n;
+};
+
+static bool find_stalled(struct psd_waiters *list, void *arg)
+{
+    struct stall *s = arg;
+    s->n = 0;
+    for (struct psd_call *call = list->first; call; call = call->next)
+        if (!call->stall_told && call->parked_since <= s->before) {
+            call->stall_told = true;
+            s->n++;
+        }
+    return s->n;
+}
+
+static void log_stalled(struct psd_job *job, const char *what, const char *whom, void *arg)
+{
+    const struct stall *s = arg;
+    ps_warn("job '%s': %" PRIu32 " call%s wait%s long for %s%s%s", job ? job->name : "?", s->n, s->n == 1 ? "" : "s",
+            s->n == 1 ? "s" : "", what, whom[0] ? ": " : "", whom);
+}
+
+void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t now)
+{
+    uint64_t limit = core->config.stall_ms * PS_MS;
+    struct stall s = {.before = now - limit};
+    if (limit && now > limit)
+        psd_waits_walk(core, job, &(struct psd_look){find_stalled, log_stalled, &s});
+}
+
+static bool count_calls(struct psd_waiters *list, void *arg)
+{
+    *(uint32_t *)arg += list->n;
+    return false;
+}
+
+uint32_t psd_waits_count(struct psd_core *core, struct psd_job *job)
+{
+    uint32_t n = 0;
+    psd_waits_walk(core, job, &(struct psd_look){count_calls, NULL, &n});
+    return n;
+}
+
+// ---- Waits --------------------------------------------------------------------------------------------------------
+
+// Calls as they are told, in the order in which they were found; texts are shared by the calls of one list.
+struct listing {
+    uint64_t now;
+    Paramserver__V1__Wait *waits;
+    uint8_t (*clients)[16];
+    size_t n, cap, told;  // the first `told` of them have their texts
+    char **texts;
+    size_t n_texts, cap_texts;
+    struct psd_job *job;  // the one being walked
+    bool broken;          // no memory
+};
+
+static bool add_wait(struct listing *l, const struct psd_call *call)
+{
+    size_t cap = l->cap;
+    Paramserver__V1__Wait *waits = ps_try_reserve(l->waits, l->n + 1, &cap, sizeof *waits);
+    l->waits = waits ? waits : l->waits;
+    uint8_t(*clients)[16] = waits ? ps_try_reserve(l->clients, l->n + 1, &l->cap, sizeof *clients) : NULL;
+    if (!clients)
+        return false;
+    l->clients = clients;
+    Paramserver__V1__Wait *w = &l->waits[l->n];
+    paramserver__v1__wait__init(w);
+    w->method = (Paramserver__V1__Method)call->method;
+    w->worker = call->worker;
+    memcpy(l->clients[l->n], call->client, sizeof call->client);
+    w->since_ms = waited(call, l->now) / PS_MS;
+    w->left_ms = call->deadline == UINT64_MAX ? 0 : call->deadline > l->now ? (call->deadline - l->now) / PS_MS + 1 : 1;
+    l->n++;
+    return true;
+}
+
+static bool list_calls(struct psd_waiters *list, void *arg)
+{
+    struct listing *l = arg;
+    for (const struct psd_call *call = list->first; call && !l->broken; call = call->next)
+        l->broken = !add_wait(l, call);
+    return l->n > l->told;
+}
+
+static char *keep(struct listing *l, const char *text)
+{
+    char **texts = ps_try_reserve(l->texts, l->n_texts + 1, &l->cap_texts, sizeof *texts);
+    char *copy = texts ? ps_try_strdup(text) : NULL;
+    l->texts = texts ? texts : l->texts;
+    l->broken |= !copy;
+    if (copy)
+        l->texts[l->n_texts++] = copy;
+    return copy ? copy : (char *)"";
+}
+
+static void list_texts(struct psd_job *job, const char *what, const char *whom, void *arg)
+{
+    struct listing *l = arg;
+    char *a = keep(l, what), *b = keep(l, whom);
+    for (; l->told < l->n; l->told++) {
+        l->waits[l->told].job = job ? job->name : (char *)"";
+        l->waits[l->told].what = a;
+        l->waits[l->told].whom = b;
+    }
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const Paramserver__V1__Wait *const *x = a, *const *y = b;
+    return ((*x)->since_ms < (*y)->since_ms) - ((*x)->since_ms > (*y)->since_ms);
+}
+
+enum { WAIT_OVERHEAD = 64, REPLY_ROOM = PS_CHUNK_MAX - 1024 };
+
+// As many as fit one reply.
+static size_t fit(Paramserver__V1__Wait *const *waits, size_t n)
+{
+    size_t bytes = 0, i = 0;
+    for (; i < n && bytes < REPLY_ROOM; i++)
+        bytes += WAIT_OVERHEAD + strlen(waits[i]->job) + strlen(waits[i]->what) + strlen(waits[i]->whom);
+    return i;
+}
+
+static int reply_listing(struct psd_request *t, struct listing *l, size_t skip)
+{
+    Paramserver__V1__WaitsReply out = PARAMSERVER__V1__WAITS_REPLY__INIT;
+    Paramserver__V1__Wait **order = ps_try_alloc_array(l->n, sizeof(void *));
+    if (!order || l->broken) {
+        free(order);
+        return ps_no_memory(&t->error, "a list of parked calls");
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        order[i] = &l->waits[i];
+        l->waits[i].client = (ProtobufCBinaryData){sizeof l->clients[i], l->clients[i]};
+    }
+    qsort(order, l->n, sizeof(void *), longest_first);
+    skip = skip < l->n ? skip : l->n;
+    out.generation = t->core->generation;
+    out.total = (uint32_t)l->n;
+    out.n_waits = fit(order + skip, l->n - skip);
+    out.waits = order + skip;
+    int code = psd_request_reply(t, &out.base, NULL);
+    free(order);
+    return code;
+}
+
+static void list_job(struct psd_core *core, struct psd_job *job, void *arg)
+{
+    psd_waits_walk(core, job, &(struct psd_look){list_calls, list_texts, arg});
+}
+
+int psd_waits(struct psd_request *t)
+{
+    const Paramserver__V1__WaitsRequest *r = (const Paramserver__V1__WaitsRequest *)t->request;
+    struct listing l = {.now = psd_now(t->core)};
+    struct psd_jobs jobs;
+    int code = (int)psd_jobs_hold(t->core, r->job, &jobs, &t->error);
+    if (code == PS_OK) {
+        if (!r->job[0])
+            list_job(t->core, NULL, &l);
+        for (size_t i = 0; i < jobs.n; i++)
+            list_job(t->core, jobs.v[i], &l);
+        code = reply_listing(t, &l, r->skip);
+        psd_jobs_release(t->core, &jobs);
+    }
+    for (size_t i = 0; i < l.n_texts; i++)
+        free(l.texts[i]);
+    free(l.texts);
+    free(l.clients);
+    free(l.waits);
+    return code;
+}

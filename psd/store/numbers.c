@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/store/numbers.h"
+
+#include <stdint.h>
+
+#include "common/math/cpu.h"
+#include "common/wire/dtype.h"
+
+#define EACH(name, type, op)                                                          \
+    PS_PER_CPU static void name(type *to, const type *from, const type *by, size_t n) \
+    {                                                                                 \
+        PS_ELEMENTWISE                                                                \
+        for (size_t i = 0; i < n; i++)                                                \
+            to[i] = from[i] op by[i];                                                 \
+    }
+EACH(add_float, float, +)
+EACH(add_double, double, +)
+EACH(add_uint32, uint32_t, +)
+EACH(add_uint64, uint64_t, +)
+EACH(subtract_float, float, -)
+EACH(subtract_double, double, -)
+EACH(subtract_uint32, uint32_t, -)
+EACH(subtract_uint64, uint64_t, -)
+
+void psd_numbers_add(int dtype, void *to, const void *from, const void *by, size_t n)
+{
+    switch (dtype) {
+    case PS_FLOAT32:
+        add_float(to, from, by, n);
+        break;
+    case PS_FLOAT64:
+        add_double(to, from, by, n);
+        break;
+    case PS_INT32:
+        add_uint32(to, from, by, n);
+        break;
+    case PS_INT64:
+        add_uint64(to, from, by, n);
+        break;
+    }
+}
+
+void psd_numbers_subtract(int dtype, void *to, const void *from, const void *by, size_t n)
+{
+    switch (dtype) {
+    case PS_FLOAT32:
+        subtract_float(to, from, by, n);
+        break;
+    case PS_FLOAT64:
+        subtract_double(to, from, by, n);
+        break;
+    case PS_INT32:
+        subtract_uint32(to, from, by, n);
+        break;
+    case PS_INT64:
+        subtract_uint64(to, from, by, n);
+        break;
+    }
+}
+
+// IEEE 754: a number is NaN or infinite where its exponent is all ones.
+static const uint32_t exponent32 = UINT32_C(0x7f800000);
+static const uint64_t exponent64 = UINT64_C(0x7ff0000000000000);
+
+PS_PER_CPU static size_t count32(const uint32_t *x, size_t n)
+{
+    uint32_t found = 0;  // of a run that is shorter than 2^32
+    for (size_t i = 0; i < n; i++)
+        found += (x[i] & exponent32) == exponent32;
+    return found;
+}
+
+PS_PER_CPU static size_t count64(const uint64_t *x, size_t n)
+{
+    uint64_t found = 0;
+    for (size_t i = 0; i < n; i++)
+        found += (x[i] & exponent64) == exponent64;
+    return found;
+}
+
+size_t psd_numbers_nonfinite(int dtype, const void *x, size_t n)
+{
+    return dtype == PS_FLOAT32 ? count32(x, n) : dtype == PS_FLOAT64 ? count64(x, n) : 0;
+}
