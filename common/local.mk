@@ -9,6 +9,7 @@ libcommon_la_SOURCES = \
 	common/base/log.c common/base/log.h \
 	common/plan/cost.c common/plan/cost.h \
 	common/base/notify.c common/base/notify.h \
+	common/base/sometimes.c common/base/sometimes.h \
 	common/file/npy.c common/file/npy.h \
 	common/math/philox.h \
 	common/plan/placement.c common/plan/placement.h \

@@ -31,6 +31,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/sometimes.h"
 #include "libclient/call.h"
 #include "psd/control/control.h"
 #include "tests/sim/coverage.h"
@@ -814,11 +815,27 @@ static void test_calls(void **state)
         assert_int_equal(sim_coverage_print(), 0);
 }
 
+// The rare states that the seeds above have led into: none may be missing.
+static void test_sometimes(void **state)
+{
+    unsigned missing = 0;
+    (void)state;
+    for (int i = 0; i < PS_N_SOMETIMES; i++) {
+        uint64_t n = atomic_load(&ps_sometimes_met[i]);
+        print_message("# %8" PRIu64 "  %s\n", n, ps_sometimes_text((enum ps_sometimes)i));
+        missing += n == 0;
+    }
+    if (number("SIM_SEEDS", 500) < 200)
+        print_message("# too few seeds to expect all of them\n");
+    else
+        assert_int_equal(missing, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_chaos, shrink_what_failed),
                                        cmocka_unit_test_teardown(test_replay, shrink_what_failed),
-                                       cmocka_unit_test(test_calls)};
+                                       cmocka_unit_test(test_calls), cmocka_unit_test(test_sometimes)};
     if (!getenv("SIM_LOG"))
         ps_log_init("sim", PS_LOG_ERROR);
     cmocka_set_message_output(CM_OUTPUT_TAP);
