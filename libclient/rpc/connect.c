@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/cluster/cluster.h"
 #include "common/rpc/client.h"
 #include "libclient/admin.h"
 #include "libclient/client.h"
+#include "libclient/cluster.h"
 #include "libclient/convert.h"
 #include "libclient/rpc/world.h"
 #include "libclient/wait.h"
@@ -14,7 +14,7 @@ static psc_code connect_join(const psc_cluster *cluster, const psc_options *opti
     struct psc_world world;
     psc_client *c;
     struct ps_error e = {.code = PS_OK};
-    if (psc_world_rpc_create((const char *const *)cluster->addresses, cluster->n, options->transport, attempt_ms,
+    if (psc_world_rpc_create((const char *const *)cluster->is.addresses, cluster->is.n, options->transport, attempt_ms,
                              &world, &e) != PS_OK ||
         psc_client_create(cluster, options, &world, &c, &e) != PS_OK)
         return psc__error_out(&e, error);

@@ -8,4 +8,4 @@ psd_psd_SOURCES = \
 	psd/rpc/health.c psd/rpc/health.h \
 	psd/rpc/reflection.c psd/rpc/reflection.h \
 	psd/rpc/rpc.c psd/rpc/rpc.h
-psd_psd_LDADD = libpsdcore.la libpscore.la libpsrpc.la libcommon.la libstandardproto.la $(UV_LIBS) $(GRPC_LIBS) -lm
+psd_psd_LDADD = libpsdcore.la libpscluster.la libpsrpc.la libcommon.la libstandardproto.la $(UV_LIBS) $(GRPC_LIBS) -lm
