@@ -4,7 +4,7 @@ libpsdcore_la_SOURCES = \
 	psd/call/call.c psd/call/call.h \
 	psd/job/clients.c \
 	psd/control/ssp.c \
-	psd/control/control.c psd/control/control.h \
+	psd/control/control.c psd/control/state.c psd/control/state.h \
 	psd/service/dispatch.c psd/service/core.h \
 	psd/service/reply.c psd/service/reply.h \
 	psd/control/hyper.c psd/control/hyper.h \
@@ -12,7 +12,7 @@ libpsdcore_la_SOURCES = \
 	psd/sync/norm.c psd/sync/norm.h \
 	psd/control/view.c \
 	psd/sync/round.c psd/sync/round.h \
-	psd/service/service.h psd/service/admin.c psd/service/update.c psd/service/declare.c psd/service/read.c \
+	psd/service/service.h psd/service/membership.c psd/service/peer.c psd/service/admin.c psd/service/update.c psd/service/declare.c psd/service/read.c \
 	psd/job/shard.c psd/job/shard.h \
 	psd/job/staging.c psd/job/staging.h \
 	psd/store/storage.c psd/store/storage.h \
