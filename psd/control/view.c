@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "psd/control/control.h"
-#include "psd/job/apply.h"
+#include "psd/job/job.h"
 #include "psd/job/staging.h"
 #include "psd/sync/norm.h"
 

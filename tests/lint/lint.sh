@@ -73,6 +73,8 @@ rule_includes() {
     includes_none 'workerd/nn/' '-' 'workerd/([^n]|n[^n])|libclient/'
     includes_none 'tools/' '-' 'psd/|tests/'
     includes_none 'psd/(store|call)/' '-' 'psd/(job|sync|control|service|rpc)/'
+    includes_none 'psd/(job|sync/round)' '-' 'psd/(service|rpc)/'
+    includes_none 'psd/job/' 'psd/job/declaration' 'psd/(sync|control)/'
     includes_none 'psd/' 'psd/(rpc|main)' 'psd/rpc'
     includes_none 'libclient/' 'libclient/rpc' 'libclient/rpc'
     includes_none 'common/|psd/|libclient/|workerd/|tests/(sim|fuzz)/' '[a-z]+/rpc|psd/main' 'grpc/|grpc\.|common/rpc'
