@@ -36,4 +36,9 @@ libpsyaml_la_LIBADD = $(YAML_LIBS)
 libjob_la_SOURCES = common/job/job.c common/job/job.h
 libjob_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
+# The description of a cluster: for libclient and psd.
+noinst_LTLIBRARIES += libpscluster.la
+libpscluster_la_SOURCES = common/cluster/cluster.c common/cluster/cluster.h common/cluster/tf_config.c
+libpscluster_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
+
 include common/rpc/local.mk
