@@ -229,8 +229,8 @@ static enum ps_code check_rounds(struct update *u)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
         if (has_stamp(u, psd_extent_block(p)))
             continue;
-        if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, p->block, &outcome,
-                            &t->error))
+        if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, u->request->examples,
+                            p->block, &outcome, &t->error))
             return t->error.code;
     }
     return PS_OK;
