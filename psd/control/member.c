@@ -11,7 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/utf8.h"
 #include "psd/control/state.h"
-#include "psd/job/apply.h"
+#include "psd/job/job.h"
 
 #define EXPECTED PARAMSERVER__V1__MEMBER_STATE__EXPECTED
 #define LIVE PARAMSERVER__V1__MEMBER_STATE__LIVE

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "psd/control/state.h"
+#include "psd/job/job.h"
 #include "psd/job/staging.h"
 #include "psd/sync/norm.h"
 

@@ -8,7 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "psd/control/state.h"
-#include "psd/job/apply.h"
+#include "psd/job/job.h"
 
 // The job, if it is here and in the run that is meant: what is said of an earlier run must not reach this one. A job that
 // knows no run yet takes what is said of any, if the method allows that.

@@ -12,11 +12,11 @@
 //
 // Memory for one gradient per worker is taken when the job is declared. What it takes besides is a page for each block
 // that readers hold: nothing is applied before these are there, and a round that lacks one tries again at the next tick.
-// Threads: any; guarded by the round's lock (a "partition" lock in the order of psd/store/storage.h).
+// Threads: any; guarded by the round's lock (a "partition" lock in the order of psd/store/block.h).
 #ifndef PSD_ROUND_H
 #define PSD_ROUND_H
 
-#include "psd/job/shard.h"
+#include "psd/job/job.h"
 #include "psd/job/step.h"
 
 struct psd_contribution {

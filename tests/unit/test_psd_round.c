@@ -12,6 +12,7 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "psd/job/declaration.h"
 #include "tests/unit/psd_cluster.h"
 
 enum { MEMORY = 64 << 20, BLOCK = PS_BLOCK_BYTES / sizeof(float) };
