@@ -43,6 +43,7 @@ include tests/unit/psd_round.mk
 include tests/unit/psd_return.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
+include tests/unit/aggregate.mk
 include tests/unit/safetensors.mk
 include tests/unit/schedule.mk
 include tests/unit/table.mk

@@ -1,19 +1,26 @@
+# What psctl and psbench share: command lines, tables, where the daemons and the sockets are.
+noinst_LTLIBRARIES += libtools.la
+libtools_la_SOURCES = \
+	tools/common/cli.c tools/common/cli.h \
+	tools/common/program.c tools/common/program.h \
+	tools/common/rundir.c tools/common/rundir.h \
+	tools/common/table.c tools/common/table.h
+libtools_la_LIBADD = libcommon.la $(JANSSON_LIBS) $(UV_LIBS) -lm
+
 # psctl, the one tool for people. Its parts without main are a library, so that unit tests link them.
 bin_PROGRAMS += tools/psctl/psctl
 dist_man_MANS += tools/psctl.1
 noinst_LTLIBRARIES += libpsctl.la
 libpsctl_la_SOURCES = \
 	tools/psctl/child.c tools/psctl/child.h \
-	tools/psctl/cli.c tools/psctl/cli.h \
 	tools/psctl/findings.c tools/psctl/findings.h \
 	tools/psctl/group.c tools/psctl/group.h \
 	tools/psctl/guard.c tools/psctl/guard.h \
 	tools/psctl/npy.c tools/psctl/npy.h \
 	tools/psctl/operand.c tools/psctl/operand.h \
 	tools/psctl/probe.c tools/psctl/probe.h \
-	tools/psctl/screen.c tools/psctl/screen.h \
-	tools/psctl/table.c tools/psctl/table.h
-libpsctl_la_LIBADD = libcommon.la $(JANSSON_LIBS) $(UV_LIBS) -lm
+	tools/psctl/screen.c tools/psctl/screen.h
+libpsctl_la_LIBADD = libtools.la libcommon.la $(JANSSON_LIBS) $(UV_LIBS) -lm
 tools_psctl_psctl_SOURCES = \
 	tools/psctl/cluster.c tools/psctl/cluster.h \
 	tools/psctl/doctor.c \
@@ -23,10 +30,8 @@ tools_psctl_psctl_SOURCES = \
 	tools/psctl/jobs.c tools/psctl/jobs.h \
 	tools/psctl/main.c \
 	tools/psctl/plan.c \
-	tools/psctl/program.c tools/psctl/program.h \
 	tools/psctl/psctl.h \
 	tools/psctl/run.c \
-	tools/psctl/rundir.c tools/psctl/rundir.h \
 	tools/psctl/set.c \
 	tools/psctl/shards.c \
 	tools/psctl/status.c \

@@ -187,8 +187,8 @@ static enum ps_code find_place(struct wk_run *run, const struct options *o, psc_
         return e->code;
     if (run->env.rank >= run->env.workers)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "--rank %" PRIu32 " of %" PRIu32 " workers: expected one below the number", run->env.rank,
-                       run->env.workers);
+                       "--rank is %" PRIu32 ", but the job has %" PRIu32 " worker%s: ranks go from 0 to %" PRIu32,
+                       run->env.rank, run->env.workers, run->env.workers == 1 ? "" : "s", run->env.workers - 1);
     return PS_OK;
 }
 

@@ -6,7 +6,10 @@
 //     server_unary.c   a unary call
 //     server_stream.c  a gathered stream and its records
 //     server_service.c a call beside the contract
+//     server_call.c    what every kind of call needs of the server
 //     server_room.c    the budget of bytes
+//
+// Each calls those below it alone; the three in the middle do not know each other.
 //
 // Locks: the server's, the room's, and one per stream and call of a service; never two at once, and no function of the
 // gRPC core is called with any held: it may drop slices, whose owners may do anything.
@@ -173,10 +176,13 @@ void *ps__call_alloc(struct ps_server *s, size_t size);
 // the server is draining.
 bool ps__server_enter(struct ps_server *s, struct ps__stream *stream);
 void ps__server_leave(struct ps_server *s, struct ps__stream *stream);
+void ps__server_unref(struct ps_server *s);
 
 // A received message's rope, which is in the room until the last of its slices is dropped. Takes over the buffer.
 // False: no memory.
 bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_slices *out);
+// Answers a call that was just taken up with a status; its request is not read.
+void ps__call_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text);
 // Ends a call of the core's for which there is no memory, with RESOURCE_EXHAUSTED.
 void ps__server_drop_call(grpc_call *grpc);
 
@@ -185,7 +191,6 @@ uint64_t ps__answer_by(uint64_t now, uint64_t deadline);
 
 // A call of the core's, just taken up, is handed over to one of these.
 void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline);
-void ps__unary_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text);
 void ps__stream_begin(struct ps_server *s, grpc_call *grpc);
 void ps__service_begin(struct ps_server *s, struct ps__service *service, grpc_call *grpc);
 

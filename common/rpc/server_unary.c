@@ -36,7 +36,7 @@ static void unary_free(struct unary *u)
 
 // ---- the answer ---------------------------------------------------------------------------------------------------
 
-static void on_answered(struct ps_event *ev, bool ok)
+static void unary_on_answered(struct ps_event *ev, bool ok)
 {
     (void)ok;  // a client that is gone does not hear it
     struct unary *u = PS_CONTAINER(ev, struct unary, answered);
@@ -83,13 +83,13 @@ static void unary_reply(struct ps__call *call, enum ps_code code, const char *te
 // ---- the request --------------------------------------------------------------------------------------------------
 
 // What the next one may bring: the largest of late.
-static void learn(struct ps__room *room, size_t bytes)
+static void unary_learn(struct ps__room *room, size_t bytes)
 {
     size_t was = atomic_load(&room->unary_bytes), faded = was - was / 8;
     atomic_store(&room->unary_bytes, bytes > faded ? bytes : faded);
 }
 
-static void on_received(struct ps_event *ev, bool ok)
+static void unary_on_received(struct ps_event *ev, bool ok)
 {
     (void)ok;  // without a message, the client is gone or did not keep to the rules
     struct unary *u = PS_CONTAINER(ev, struct unary, received);
@@ -101,12 +101,12 @@ static void on_received(struct ps_event *ev, bool ok)
     } else if (!ps__server_received(s, u->incoming, &call->request)) {
         ps_call_reply(call, PS_RESOURCE_EXHAUSTED, "no memory for the request", NULL);
     } else {
-        learn(&s->room, call->request.len);
+        unary_learn(&s->room, call->request.len);
         s->options.call(s->options.ctx, call);
     }
 }
 
-static void receive(struct ps__receiver *r)
+static void unary_receive(struct ps__receiver *r)
 {
     struct unary *u = PS_CONTAINER(r, struct unary, receiver);
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &u->incoming};
@@ -125,9 +125,9 @@ static struct unary *unary_new(struct ps_server *s, grpc_call *grpc)
     }
     u->base.reply = unary_reply;
     u->grpc = grpc;
-    u->received.fn = on_received;
-    u->answered.fn = on_answered;
-    u->receiver.go = receive;
+    u->received.fn = unary_on_received;
+    u->answered.fn = unary_on_answered;
+    u->receiver.go = unary_receive;
     ps__server_enter(s, NULL);
     return u;
 }
@@ -143,20 +143,11 @@ void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t 
     bool room = ps__room_take_calls(&s->room, 1, PS__UNARY_BYTES);
     if (room && !ps__room_is_full(&s->room)) {
         if (ps__room_ask(&s->room, &u->receiver, 0, atomic_load(&s->room.unary_bytes)))
-            receive(&u->receiver);
+            unary_receive(&u->receiver);
         return;
     }
     char text[160];
     snprintf(text, sizeof text, "%s: more requests wait here than there is room for: %zu MiB, %d calls",
              ps_method_name(method), s->room.bytes >> 20, PS_SERVER_CALLS);
     ps_call_reply(call, PS_RESOURCE_EXHAUSTED, text, NULL);
-}
-
-void ps__unary_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text)
-{
-    struct unary *u = unary_new(s, grpc);
-    if (!u)
-        return;
-    ps__room_take_calls(&s->room, 1, PS__UNARY_BYTES);
-    ps_call_reply(&u->base.call, code, text, NULL);
 }

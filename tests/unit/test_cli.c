@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "libclient/psclient.h"
-#include "tools/psctl/cli.h"
+#include "tools/common/cli.h"
 #include "tools/psctl/npy.h"
 #include "tools/psctl/operand.h"
 

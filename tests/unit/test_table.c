@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/table.h"
 #include "tools/psctl/findings.h"
 #include "tools/psctl/screen.h"
-#include "tools/psctl/table.h"
 
 static const struct table_column columns[] = {
     {"name", "variable", TABLE_TEXT}, {"shape", "shape", TABLE_SHAPE},  {"tasks", "ps", TABLE_LIST},

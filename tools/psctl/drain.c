@@ -12,9 +12,9 @@
 #include "common/base/clock.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
+#include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/operand.h"
-#include "tools/psctl/table.h"
 #include "tools/psctl/workers.h"
 
 static const struct table_column columns[] = {

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "tools/psctl/table.h"
+#include "tools/common/table.h"
 
 enum verdict {
     VERDICT_OK,

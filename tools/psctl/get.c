@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/psctl/table.h"
+#include "tools/common/table.h"
 #include "tools/psctl/value.h"
 
 enum { FIRST_VALUES = 6 };

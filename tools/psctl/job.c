@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "proto/paramserver.pb-c.h"
+#include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
-#include "tools/psctl/table.h"
 
 typedef Paramserver__V1__DescribeReply Description;
 

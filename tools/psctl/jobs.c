@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "tools/psctl/table.h"
+#include "tools/common/table.h"
 
 static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatus *job)
 {

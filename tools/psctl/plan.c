@@ -12,9 +12,9 @@
 #include "common/plan/cost.h"
 #include "common/plan/placement.h"
 #include "common/wire/dtype.h"
+#include "tools/common/table.h"
 #include "tools/psctl/operand.h"
 #include "tools/psctl/psctl.h"
-#include "tools/psctl/table.h"
 #include "workerd/strategy/variables.h"
 
 // Beyond which it is worth a word, and the bytes of a task below which it is not.

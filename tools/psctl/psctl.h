@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "common/base/error.h"
-#include "tools/psctl/cli.h"
+#include "tools/common/cli.h"
 
 // Which cluster a command is about, and how it answers. Set by options before or after the command's name.
 struct target {

@@ -11,11 +11,11 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/job/job.h"
+#include "tools/common/program.h"
+#include "tools/common/rundir.h"
 #include "tools/psctl/child.h"
 #include "tools/psctl/group.h"
-#include "tools/psctl/program.h"
 #include "tools/psctl/psctl.h"
-#include "tools/psctl/rundir.h"
 
 struct run {
     const char *file;  // of the job

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <uv.h>
 
-#include "tools/psctl/table.h"
+#include "tools/common/table.h"
 
 struct screen {
     // The caller's: writes what is to be seen, lines, each ended by \n; is told of a key.

@@ -8,9 +8,9 @@
 
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
+#include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/operand.h"
-#include "tools/psctl/table.h"
 
 typedef Paramserver__V1__DescribeReply Description;
 

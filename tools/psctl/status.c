@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "proto/paramserver.pb-c.h"
+#include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
 #include "tools/psctl/jobs.h"
-#include "tools/psctl/table.h"
 
 static const struct table_column task_columns[] = {
     {"task", "ps", TABLE_COUNT},

@@ -2,8 +2,8 @@
 //
 // psctl stop: every ps task forgets a job. Its workers learn of it with their next call.
 #include "proto/paramserver.pb-c.h"
+#include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
-#include "tools/psctl/table.h"
 
 static const struct table_column columns[] = {
     {"task", "ps", TABLE_COUNT},

@@ -6,8 +6,8 @@
 #include "common/base/alloc.h"
 #include "common/wire/dtype.h"
 #include "proto/paramserver.pb-c.h"
+#include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
-#include "tools/psctl/table.h"
 
 typedef Paramserver__V1__DescribeReply Description;
 

@@ -7,8 +7,8 @@
 #include "common/base/alloc.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
+#include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
-#include "tools/psctl/table.h"
 
 static const struct table_column columns[] = {
     {"task", "ps", TABLE_COUNT},     {"job", "job", TABLE_TEXT},        {"who", "who", TABLE_TEXT},

@@ -5,8 +5,8 @@
 #define PSCTL_WORKERS_H
 
 #include "proto/paramserver.pb-c.h"
+#include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
-#include "tools/psctl/table.h"
 
 // ps_msg_free() frees *reply.
 enum ps_code workers_ask(struct cluster *c, const char *job, Paramserver__V1__WorkersReply **reply, struct ps_error *e);

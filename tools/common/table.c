@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/psctl/table.h"
+#include "tools/common/table.h"
 
 #include <inttypes.h>
 #include <math.h>

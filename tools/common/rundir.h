@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The private directory of one run: the ps tasks' sockets, and the cluster file that names them.
-#ifndef PSCTL_RUNDIR_H
-#define PSCTL_RUNDIR_H
+#ifndef TOOLS_RUNDIR_H
+#define TOOLS_RUNDIR_H
 
 #include "common/base/error.h"
 

@@ -2,8 +2,8 @@
 //
 // Facts as rows under typed columns, shown either to people (aligned text, human units) or to programs (JSON,
 // raw numbers). A command fills tables and says nothing of how they look.
-#ifndef PSCTL_TABLE_H
-#define PSCTL_TABLE_H
+#ifndef TOOLS_TABLE_H
+#define TOOLS_TABLE_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Command lines: options declared as a table that says where each value goes, on top of getopt_long.
-#ifndef PSCTL_CLI_H
-#define PSCTL_CLI_H
+#ifndef TOOLS_CLI_H
+#define TOOLS_CLI_H
 
 #include <stdbool.h>
 #include <stddef.h>

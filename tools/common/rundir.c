@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/psctl/rundir.h"
+#include "tools/common/rundir.h"
 
 #include <errno.h>
 #include <stdio.h>

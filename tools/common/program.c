@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/psctl/program.h"
+#include "tools/common/program.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static bool is_program(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-// The directory psctl lies in. In a build tree libtool keeps the program in .libs, beside a wrapper of its
+// The directory this program lies in. In a build tree libtool keeps the program in .libs, beside a wrapper of its
 // name.
 static void own_directory(char *to, size_t size)
 {
@@ -65,5 +66,6 @@ enum ps_code program_find(const char *name, const char *variable, char *to, size
     }
     if (find_near(name, to, size) || find_on_path(name, to, size))
         return PS_OK;
-    return ps_fail(e, PS_NOT_FOUND, "%s is neither beside psctl nor on PATH; $%s may name it", name, variable);
+    return ps_fail(e, PS_NOT_FOUND, "%s is neither beside %s nor on PATH; $%s may name it", name,
+                   program_invocation_short_name, variable);
 }

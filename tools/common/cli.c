@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/psctl/cli.h"
+#include "tools/common/cli.h"
 
 #include <errno.h>
 #include <getopt.h>
