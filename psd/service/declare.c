@@ -9,8 +9,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "psd/control/control.h"
-#include "psd/job/apply.h"
+#include "psd/control/state.h"
+#include "psd/job/declaration.h"
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 

@@ -10,11 +10,15 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "psd/control/hyper.h"
-#include "psd/job/apply.h"
 #include "psd/job/staging.h"
 #include "psd/service/service.h"
 #include "psd/service/waits.h"
 #include "psd/sync/norm.h"
+
+static void unref_snapshots_job(void *ctx, struct psd_job *job)
+{
+    psd_job_unref(ctx, job);
+}
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
                              struct ps_error *e)
@@ -32,7 +36,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
         core->generation = world->random(world->ctx);
     psd_pool_init(&core->pool, config->memory_bytes);
     pthread_mutex_init(&core->table, NULL);
-    pthread_mutex_init(&core->snapshot_lock, NULL);
+    psd_snapshots_init(&core->snapshots, &core->pool, unref_snapshots_job, core);
     pthread_mutex_init(&core->tick_lock, NULL);
     *out = core;
     return PS_OK;
@@ -40,7 +44,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
 
 void psd_core_destroy(struct psd_core *core)
 {
-    psd_expire_snapshots(core, UINT64_MAX, NULL);
+    psd_snapshots_fini(&core->snapshots);
     while (core->jobs) {
         struct psd_job *job = core->jobs;
         core->jobs = job->next;
@@ -49,7 +53,6 @@ void psd_core_destroy(struct psd_core *core)
     }
     psd_pool_fini(&core->pool);
     pthread_mutex_destroy(&core->tick_lock);
-    pthread_mutex_destroy(&core->snapshot_lock);
     pthread_mutex_destroy(&core->table);
     free(core);
 }
@@ -155,7 +158,7 @@ void psd_drop_gone(struct psd_request *t)
 {
     if (!t->gone)
         return;
-    psd_expire_snapshots(t->core, 0, t->gone);
+    psd_snapshots_expire(&t->core->snapshots, 0, t->gone);
     psd_job_unref(t->core, t->gone);
     t->gone = NULL;
 }
@@ -281,7 +284,7 @@ void psd_core_tick(struct psd_core *core)
     }
     pthread_mutex_unlock(&core->tick_lock);
     psd_waits_end_late(core, NULL, now);
-    psd_expire_snapshots(core, now, NULL);
+    psd_snapshots_expire(&core->snapshots, now, NULL);
     psd_run_ready(core, ready);
 }
 
