@@ -90,7 +90,7 @@ if [ "$PYTHON3" != no ]; then
     ok "several cases, limits, a plot" several
 fi
 ok "a table" table
-ok "a plot that cannot be written" fails_with 73 "cannot write" "$psbench" push --size 4 --no-limit --plot "$scratch/no/plot.svg" "${short[@]}"
+ok "a plot that cannot be written" fails_with 73 "no/plot.svg" "$psbench" push --size 4 --no-limit --plot "$scratch/no/plot.svg" "${short[@]}"
 ok "a full disk" fails_with 74 "cannot write standard output" sh -c "'$psbench' push --size 4 --no-limit ${short[*]} >/dev/full"
 
 # ---- the end ------------------------------------------------------------------------------------------------------

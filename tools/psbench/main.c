@@ -6,25 +6,27 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/file/output.h"
 #include "tools/psbench/options.h"
 #include "tools/psbench/plot.h"
 #include "tools/psbench/report.h"
 #include "tools/psbench/run.h"
 #include "tools/psbench/stop.h"
 
+static int report_error(const struct ps_error *e)
+{
+    fprintf(stderr, "psbench: %s\n", e->text);
+    return stop_signal() ? 128 + stop_signal() : ps_code_exit(e->code);
+}
+
 static int write_plot(const struct options *o, const struct bench_cases *cases)
 {
-    FILE *file = fopen(o->plot, "w");
-    if (!file) {
-        fprintf(stderr, "psbench: cannot write %s: %s\n", o->plot, strerror(errno));
-        return PS_EXIT_CREATE;
-    }
-    plot_write(cases, file);
-    bool failed = ferror(file);
-    if (fclose(file) == 0 && !failed)
-        return 0;
-    fprintf(stderr, "psbench: cannot write %s: %s\n", o->plot, strerror(errno));
-    return PS_EXIT_WRITE;
+    struct ps_output output;
+    struct ps_error e;
+    if (ps_output_open(&output, o->plot, &e))
+        return report_error(&e);
+    plot_write(cases, output.file);
+    return ps_output_commit(&output, &e) ? report_error(&e) : 0;
 }
 
 static int write_results(const struct options *o, const struct bench_cases *cases)
@@ -40,7 +42,7 @@ static int write_results(const struct options *o, const struct bench_cases *case
     }
     if (fflush(stdout) || ferror(stdout)) {
         fprintf(stderr, "psbench: cannot write standard output: %s\n", strerror(errno));
-        return PS_EXIT_WRITE;
+        return ps_code_exit(PS_CANNOT_WRITE);
     }
     return o->plot ? write_plot(o, cases) : 0;
 }
@@ -49,15 +51,11 @@ static int measure(const struct options *o)
 {
     struct ps_error e = {.code = PS_OK};
     struct bench_cases cases;
-    int exit_code;
+    if (o->plot && ps_output_check(o->plot, &e))
+        return report_error(&e);
     bench_cases_make(&cases, &o->plan);
     stop_watch();
-    if (run_all(&o->plan, &cases, &e) == PS_OK) {
-        exit_code = write_results(o, &cases);
-    } else {
-        fprintf(stderr, "psbench: %s\n", e.text);
-        exit_code = stop_signal() ? 128 + stop_signal() : ps_code_exit(e.code);
-    }
+    int exit_code = run_all(&o->plan, &cases, &e) ? report_error(&e) : write_results(o, &cases);
     bench_cases_free(&cases);
     return exit_code;
 }
