@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -59,7 +58,8 @@ void psc__caller_init(Paramserver__V1__Caller *caller, const struct psc__task *t
     caller->protocol = PS_PROTOCOL;
     caller->job = c->job;
     caller->client = (ProtobufCBinaryData){sizeof c->id, c->id};
-    caller->incarnation = c->incarnation;
+    caller->incarnation = c->member.incarnation;
+    caller->run = c->member.run;
     caller->sequence = sequence;
     caller->oldest = c->window.oldest;
     caller->generation = t->generation;
@@ -136,23 +136,12 @@ static enum ps_code check_options(const psc_options *o, struct ps_error *e)
     return PS_OK;
 }
 
-// Grows from one start of a worker to the next.
-static uint64_t incarnation_of(const struct psc_world *world)
-{
-    struct timespec t;
-    if (world->incarnation)
-        return world->incarnation;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static void init_identity(struct psc_client *c)
 {
     for (size_t i = 0; i < sizeof c->id; i += sizeof(uint64_t)) {
         uint64_t r = c->world.random(c->world.ctx);
         memcpy(c->id + i, &r, sizeof r);
     }
-    c->incarnation = incarnation_of(&c->world);
 }
 
 static bool init_tasks(struct psc_client *c, const struct psc_cluster *cluster)
@@ -194,7 +183,6 @@ static void free_memory(struct psc_client *c)
     free(c->tasks);
     free(c->scratch.tensors);
     free(c->scratch.pointers);
-    free(c->member.run_id);
     free(c->job);
     free(c);
 }

@@ -13,7 +13,7 @@ libpsdcore_la_SOURCES = \
 	psd/control/view.c \
 	psd/sync/round.c psd/sync/round.h \
 	psd/service/service.h psd/service/admin.c psd/service/update.c psd/service/declare.c psd/service/read.c \
-	psd/job/shard.c psd/job/shard.h \
+	psd/job/runs.c psd/job/runs.h psd/job/shard.c psd/job/shard.h \
 	psd/job/staging.c psd/job/staging.h \
 	psd/store/storage.c psd/store/storage.h \
 	psd/job/step.c psd/job/step.h \

@@ -124,6 +124,8 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
         in_lease += psd_is_live(m) && !psd_in_collective(m) && psd_in_lease(m);
     }
     psd_clock_advance(c, ready);
+    if (c->declared)
+        psd_ready_all(ready, &job->waiting);  // Describe(wait)
     if (live == 0 || psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__EXPECTED))
         return;
     if (in_meeting && in_meeting == awaited) {

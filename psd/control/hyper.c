@@ -261,12 +261,9 @@ static enum ps_code check_run(struct psd_request *t, const Paramserver__V1__Prep
     if (t->core->config.task == 0)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                        "prepare hyper: changes are made here, at the control task: ask for one with SetHyper");
-    pthread_mutex_lock(&t->job->lock);
-    bool same = strcmp(t->job->run_id, r->run_id) == 0;
-    pthread_mutex_unlock(&t->job->lock);
-    if (!same)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "prepare hyper: job '%s' is in another run here than '%.32s'",
-                       t->job->name, r->run_id);
+    if (r->run != atomic_load(&t->job->run))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                       "prepare hyper: job '%s' is in another run here than %" PRIu64, t->job->name, r->run);
     return atomic_load(&t->job->failed) == 2 ? (enum ps_code)psd_request_fail_ended(t) : PS_OK;
 }
 
@@ -494,7 +491,7 @@ static bool pack(const struct psd_job *job, const struct asking *a, struct ps_sl
 {
     Paramserver__V1__PrepareHyperRequest m = PARAMSERVER__V1__PREPARE_HYPER_REQUEST__INIT;
     m.job = job->name;
-    m.run_id = (char *)job->run_id;
+    m.run = atomic_load(&job->run);
     m.change = a->change.number;
     m.name = (char *)name_of(job, &a->change);
     m.value = a->change.value;

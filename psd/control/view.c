@@ -102,6 +102,14 @@ bool psd_view_is_known(const struct psd_control *c)
     return true;
 }
 
+bool psd_view_has_member(const struct psd_control *c, const struct psd_member *m)
+{
+    for (uint32_t task = 0; c->declared && task < c->tasks; task++)
+        if (c->told[task] < m->since)
+            return false;
+    return true;
+}
+
 uint64_t psd_view_closed(const struct psd_control *c)
 {
     uint64_t least = 0;
@@ -190,12 +198,9 @@ static enum ps_code check_run(struct psd_request *t, const Paramserver__V1__SetM
                        r->job);
     if (t->core->config.task == 0)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "members are kept here, at the control task");
-    pthread_mutex_lock(&t->job->lock);
-    bool same = t->job->run_id[0] == '\0' || strcmp(t->job->run_id, r->run_id) == 0;
-    pthread_mutex_unlock(&t->job->lock);
-    if (!same)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is in another run here than '%.32s'", t->job->name,
-                       r->run_id);
+    if (r->run != atomic_load(&t->job->run))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is in another run here than %" PRIu64, t->job->name,
+                       r->run);
     return PS_OK;
 }
 
@@ -249,7 +254,7 @@ int psd_set_members(struct psd_request *t)
 struct telling {
     struct psd_core *core;
     struct psd_job *job;
-    struct psd_control *control;
+    uint64_t run;
     uint32_t task;
     uint64_t epoch;
 };
@@ -276,10 +281,11 @@ static void told(void *arg, enum ps_code code, const struct ps_slices *reply)
     struct telling *x = arg;
     struct psd_call *ready = NULL;
     pthread_mutex_lock(&x->job->lock);
-    if (x->job->control == x->control) {
-        x->control->telling[x->task] = false;
-        if (code == PS_OK && x->epoch > x->control->told[x->task] && read_counted(x->job, x->task, reply)) {
-            x->control->told[x->task] = x->epoch;
+    if (atomic_load(&x->job->run) == x->run) {
+        struct psd_control *c = x->job->control;
+        c->telling[x->task] = false;
+        if (code == PS_OK && x->epoch > c->told[x->task] && read_counted(x->job, x->task, reply)) {
+            c->told[x->task] = x->epoch;
             psd_control_advance(x->job, &ready);
         }
     }
@@ -297,7 +303,7 @@ static bool pack_members(struct psd_job *job, uint64_t now, struct ps_slices *me
     if (!psd_members_list(job->control, now, &list))
         return false;
     request.job = job->name;
-    request.run_id = job->run_id;
+    request.run = atomic_load(&job->run);
     request.epoch = job->control->epoch;
     request.n_members = list.n;
     request.members = list.pointers;
@@ -322,7 +328,7 @@ static void tell(struct psd_core *core, struct psd_job *job, uint32_t task, uint
         x = NULL;
     }
     if (x) {
-        *x = (struct telling){core, job, job->control, task, job->control->epoch};
+        *x = (struct telling){core, job, atomic_load(&job->run), task, job->control->epoch};
         job->control->telling[task] = true;
     }
     pthread_mutex_unlock(&job->lock);

@@ -49,7 +49,6 @@ struct psd_variable {
 struct psd_client {
     uint8_t id[16];
     uint32_t worker;  // rank + 1, or 0
-    uint64_t incarnation;
     uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
     uint32_t next;    // in its bucket: index + 1, 0: none
 };
@@ -68,7 +67,9 @@ enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
 
 struct psd_job {
     char *name;
-    char run_id[24];
+    // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
+    // a new run goes on with the values of the one before.
+    atomic_ullong run;
     int refs;              // guarded by the core's job table lock
     struct psd_job *next;  // in that table
 
@@ -106,7 +107,7 @@ struct psd_job {
     struct psd_client *clients;
     uint32_t n_clients, cap_clients;  // a power of two
     uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
-    uint64_t *incarnations;           // [workers]: the highest seen
+    uint64_t *incarnations;           // [workers]: the one that is obeyed, as the control task has said
 
     // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
     // cut held exclusively, read with it shared.
@@ -140,6 +141,9 @@ void psd_job_free(struct psd_job *job);
 // missing.
 enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *request, uint32_t task,
                              struct ps_error *e);
+// Job locked. Workers are obeyed as the incarnations that they have when they first join the run, until the control task
+// says more.
+void psd_job_begin_run(struct psd_job *job);
 uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *request);
 
 void psd_clients_free(struct psd_job *job);  // psd/job/clients.c

@@ -14,6 +14,7 @@
 #define PSD_SERVICE_H
 
 #include "psd/control/hyper.h"
+#include "psd/job/runs.h"
 #include "psd/job/shard.h"
 #include "psd/service/core.h"
 #include "psd/sync/norm.h"
@@ -31,6 +32,7 @@ struct psd_core {
     pthread_mutex_t table;  // the job table lock
     struct psd_job *jobs;
     struct psd_waiters joining;  // Joins that wait for their job to be opened
+    struct psd_runs runs;
 
     pthread_mutex_t snapshot_lock;   // a leaf: nothing is locked under it but the pool
     struct psd_snapshot *snapshots;  // oldest first
