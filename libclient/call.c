@@ -229,7 +229,7 @@ enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec 
     if (spec->mutates)
         call->sequence = ++c->last_visit;
     TAILQ_INSERT_TAIL(&c->calls, call, link);
-    if (c->ended.code != PS_OK && spec->method != PARAMSERVER__V1__METHOD__LEAVE) {
+    if (c->ended.code != PS_OK && !spec->last) {
         call->away = true;
         psc__after(c, 0, call_refuse, call);
     } else {

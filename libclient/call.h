@@ -20,6 +20,7 @@ struct psc__call_spec {
     const ProtobufCMessage *message;  // without its Caller, which is added each time it is sent; only read
     int timeout_ms;                   // PSC__NO_LIMIT: waits for other workers, as long as the job is healthy
     bool once;                        // is not repeated
+    bool last;                        // goes out though the client has ended
     bool mutates;                     // takes the next sequence of visits, by which psd knows a repetition
     const char *awaits;               // what is waited for, "for worker 0 to open the job"; NULL: the answer
     psc__call_fn done;

@@ -8,8 +8,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "common/cluster/cluster.h"
 #include "libclient/call.h"
+#include "libclient/cluster.h"
 #include "libclient/op.h"
 
 enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10, STOP_LOOK_MS = 200 };
@@ -118,8 +118,8 @@ static enum ps_code check_options(const psc_options *o, struct ps_error *e)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: rank is %d; expected 0 or above, or -1 for an observer",
                        o->rank);
     if (o->rank >= 0 && (uint32_t)o->rank >= o->workers)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "options: rank %d of %u workers; ranks are 0 to workers - 1", o->rank,
-                       o->workers);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "options: rank is %d, but the job has %u workers: ranks count from 0",
+                       o->rank, o->workers);
     if (o->rank >= 0 && o->update != PSC_ASYNC && o->update != PSC_SYNC && o->update != PSC_SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "options: update is %d; expected async, ssp or sync", (int)o->update);
     if (o->staleness && o->update != PSC_SSP)
@@ -146,13 +146,13 @@ static void init_identity(struct psc_client *c)
 
 static bool init_tasks(struct psc_client *c, const struct psc_cluster *cluster)
 {
-    c->tasks = ps_try_alloc_array(cluster->n, sizeof *c->tasks);
-    for (uint32_t i = 0; c->tasks && i < cluster->n; i++) {
+    c->tasks = ps_try_alloc_array(cluster->is.n, sizeof *c->tasks);
+    for (uint32_t i = 0; c->tasks && i < cluster->is.n; i++) {
         c->tasks[i].client = c;
         c->tasks[i].index = i;
         psc__queue_init(&c->tasks[i].queue);
         c->n_tasks++;
-        if (!(c->tasks[i].address = ps_try_strdup(cluster->addresses[i])))
+        if (!(c->tasks[i].address = ps_try_strdup(cluster->is.addresses[i])))
             return false;
     }
     return c->tasks;

@@ -56,6 +56,7 @@ struct psc__membership {
     uint32_t chief;  // rank
     uint64_t step;
     double images_per_second, loss;
+    bool unsent;  // these have changed since the last heartbeat, or that one was lost
 };
 
 // Headers of requests are put together here before they are packed: no allocation per request.

@@ -63,6 +63,7 @@ enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_slices *reply
 static void beat_ended(struct psc_client *c, const struct ps_error *e)
 {
     uint64_t silent = psc__now(c) - c->member.heard;
+    c->member.unsent |= e->code != PS_OK;
     if (e->code != PS_OK && is_final(e->code))
         psc__end(c, PS_ABORTED, "the job has ended: %s", e->text);
     else if (e->code != PS_OK && silent > 2 * c->member.dead_after_ns)
@@ -86,7 +87,7 @@ static void beat_answered(void *arg, const struct ps_error *error, struct ps_sli
 
 enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool owns_arg, struct ps_error *e)
 {
-    const struct psc__membership *m = &c->member;
+    struct psc__membership *m = &c->member;
     Paramserver__V1__HeartbeatRequest request = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
     // Several may be lost before the silence counts as death.
     uint64_t patience = m->dead_after_ns / 4 > m->heartbeat_ns ? m->dead_after_ns / 4 : m->heartbeat_ns;
@@ -94,10 +95,12 @@ enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool 
     request.step = m->step;
     request.images_per_second = m->images_per_second;
     request.loss = m->loss;
+    m->unsent = false;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__HEARTBEAT,
                                   .message = &request.base,
                                   .timeout_ms = (int)(patience / PS_MS),
                                   .once = true,
+                                  .last = c->ended.code == PS_CANCELLED,
                                   .done = done,
                                   .arg = arg,
                                   .owns_arg = owns_arg};
@@ -330,6 +333,7 @@ void psc_report(psc_client *client, uint64_t step, double images_per_second, dou
     client->member.step = step;
     client->member.images_per_second = images_per_second;
     client->member.loss = loss;
+    client->member.unsent = true;
     psc__unlock(client);
 }
 

@@ -345,6 +345,11 @@ static enum ps_code op_prepare(struct psc_op *op, const struct psc__op_spec *spe
                        psc__method_name(op->method));
     if (spec->atomic && op->method == PARAMSERVER__V1__METHOD__PUSH_PULL)
         return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: atomic is for psc_push, and a psc_pull after it");
+    if (spec->n && !spec->tensors)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are no tensors, %zu were named", psc__method_name(op->method),
+                       spec->n);
+    if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && spec->n && !spec->into)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: there are no tensors to pull into");
     if (spec->seen && check_seen(op, spec->seen, e) != PS_OK)
         return e->code;
     return psc__op_cut(op, spec, e);
@@ -470,8 +475,11 @@ void psc_assign_sub(psc_client *client, const psc_tensor *tensors, size_t n, psc
     op_begin(client, &spec);
 }
 
+// NULL: no round, no examples.
 static void add_options(struct psc__op_spec *spec, const psc_push_options *options)
 {
+    if (!options)
+        return;
     spec->round = options->round;
     spec->examples = options->examples;
     spec->atomic = options->atomic;

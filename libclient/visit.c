@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls at the control task that wait for other workers: barrier, lease, clock; and the last one, leave.
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -26,6 +27,8 @@ struct kind {
     uint64_t (*epoch)(const ProtobufCMessage *m);                    // of the members; may be NULL
     void (*take)(const struct visit *v, const ProtobufCMessage *m);  // likewise
 };
+
+static const struct kind leave;
 
 static void members_heard(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
@@ -86,6 +89,7 @@ static enum ps_code start(const struct visit *visit, const ProtobufCMessage *req
                                   .message = request,
                                   .timeout_ms = timeout_ms,
                                   .mutates = v->kind->mutates,
+                                  .last = v->kind == &leave,
                                   .done = answered,
                                   .arg = v,
                                   .owns_arg = true};
@@ -209,21 +213,68 @@ static uint64_t no_generation(const ProtobufCMessage *m)
 static const struct kind leave = {
     PARAMSERVER__V1__METHOD__LEAVE, false, &paramserver__v1__leave_reply__descriptor, no_generation, NULL, NULL};
 
-void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
+struct leaving {
+    struct psc_client *client;
+    psc__done_fn done;
+    void *arg;
+    bool failed;
+    char reason[];
+};
+
+// reason NULL: done.
+static void leave_send(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
 {
     Paramserver__V1__LeaveRequest request = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
     struct visit v = {.client = c, .kind = &leave, .done = done, .arg = arg};
     struct ps_error e = {.code = PS_OK};
+    request.failed = reason != NULL;
+    if (reason)
+        request.reason = (char *)reason;
+    psc__lock(c);
+    enum ps_code code = start(&v, &request.base, LEAVE_TIMEOUT_MS, &e);
+    psc__unlock(c);
+    if (code != PS_OK)
+        done(arg, &e);
+}
+
+// The last heartbeat has been answered, or never will be.
+static void leave_reported(void *arg, const struct ps_error *e, struct ps_slices *reply)
+{
+    struct leaving *l = arg;
+    (void)e, (void)reply;
+    leave_send(l->client, l->failed ? l->reason : NULL, l->done, l->arg);
+    free(l);
+}
+
+// Sends psc_report's last numbers, if no heartbeat has brought them; leave_reported goes on. False: there is nothing to
+// send, or no memory to do so.
+static bool leave_report(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
+{
+    struct ps_error e;
+    size_t size = reason ? strlen(reason) + 1 : 0;
+    struct leaving *l = ps_try_alloc(sizeof *l + size);
+    if (!l)
+        return false;
+    *l = (struct leaving){.client = c, .done = done, .arg = arg, .failed = reason != NULL};
+    if (reason)
+        memcpy(l->reason, reason, size);
+    psc__lock(c);
+    bool sent = c->member.unsent && psc__beat(c, leave_reported, l, true, &e) == PS_OK;
+    psc__unlock(c);
+    if (!sent)
+        free(l);
+    return sent;
+}
+
+void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
+{
     psc__lock(c);
     // A control task that has been given up as silent need not be waited for once more.
     bool tell = c->member.joined && c->ended.code != PS_UNAVAILABLE;
     psc__end(c, PS_CANCELLED, "the client was closed");
-    request.failed = reason != NULL;
-    if (reason)
-        request.reason = (char *)reason;
-    if (tell)
-        start(&v, &request.base, LEAVE_TIMEOUT_MS, &e);
     psc__unlock(c);
-    if (!tell || e.code != PS_OK)
-        done(arg, &e);
+    if (!tell)
+        done(arg, &(struct ps_error){.code = PS_OK});
+    else if (!leave_report(c, reason, done, arg))
+        leave_send(c, reason, done, arg);
 }

@@ -38,7 +38,7 @@ void ps_releases_run(struct ps_releases *r)
     *r = (struct ps_releases){0};
 }
 
-static void add(struct ps_releases *r, struct ps_owner *owner)
+static void releases_add(struct ps_releases *r, struct ps_owner *owner)
 {
     if (r->n == r->cap) {
         r->cap = r->cap ? 2 * r->cap : 8;
@@ -50,15 +50,15 @@ static void add(struct ps_releases *r, struct ps_owner *owner)
 void ps_releases_move(struct ps_releases *to, struct ps_releases *from)
 {
     for (size_t i = 0; i < from->n; i++)
-        add(to, from->v[i]);
+        releases_add(to, from->v[i]);
     free(from->v);
     *from = (struct ps_releases){0};
 }
 
-static void release(void *owner)
+static void owner_release(void *owner)
 {
     if (collecting)
-        add(collecting, owner);
+        releases_add(collecting, owner);
     else
         ps_owner_unref(owner);
 }
@@ -113,7 +113,7 @@ bool ps_slices_from_buffer(struct ps_slices *out, grpc_byte_buffer *buffer, void
 // ---- out ----------------------------------------------------------------------------------------------------------
 
 // The run of small slices that starts at v[0]: how many, and their bytes.
-static size_t small_run(const struct ps_slice *v, size_t n, size_t *bytes)
+static size_t buffer_small_run(const struct ps_slice *v, size_t n, size_t *bytes)
 {
     size_t i = 0;
     for (*bytes = 0; i < n && v[i].len <= SMALL; i++)
@@ -121,14 +121,14 @@ static size_t small_run(const struct ps_slice *v, size_t n, size_t *bytes)
     return i;
 }
 
-static grpc_slice copy_run(const struct ps_slice *v, size_t n, size_t bytes)
+static grpc_slice buffer_copy_run(const struct ps_slice *v, size_t n, size_t bytes)
 {
     grpc_slice copy = grpc_slice_malloc(bytes);
     uint8_t *to = GRPC_SLICE_START_PTR(copy);
     for (size_t i = 0; i < n; i++) {
         to = (uint8_t *)memcpy(to, v[i].data, v[i].len) + v[i].len;
         if (v[i].owner)
-            release(v[i].owner);
+            owner_release(v[i].owner);
     }
     return copy;
 }
@@ -141,18 +141,18 @@ struct loan {
 // As in cq.c: the core synchronises the thread that drops a slice with the one that lent it, a race detector sees this.
 static atomic_uint lent;
 
-static void give_back(void *arg)
+static void loan_give_back(void *arg)
 {
     atomic_load(&lent);
     struct loan loan = *(struct loan *)arg;
     free(arg);
     if (!atomic_load(&loan.loans->abandoned))
-        release(loan.owner);
+        owner_release(loan.owner);
     atomic_fetch_sub(&loan.loans->out, 1);
 }
 
 // Gives the reference to the core. False: no memory.
-static bool lend(const struct ps_slice *s, struct ps_loans *loans, grpc_slice *out)
+static bool loan_lend(const struct ps_slice *s, struct ps_loans *loans, grpc_slice *out)
 {
     if (!s->owner) {
         *out = grpc_slice_from_static_buffer(s->data, s->len);
@@ -164,7 +164,7 @@ static bool lend(const struct ps_slice *s, struct ps_loans *loans, grpc_slice *o
     *loan = (struct loan){s->owner, loans};
     atomic_fetch_add(&loans->out, 1);
     atomic_fetch_add(&lent, 1);
-    *out = grpc_slice_new_with_user_data((void *)s->data, s->len, give_back, loan);
+    *out = grpc_slice_new_with_user_data((void *)s->data, s->len, loan_give_back, loan);
     return true;
 }
 
@@ -184,11 +184,11 @@ grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loa
     size_t i = 0;
     for (size_t bytes; ok && i < in->n;) {
         grpc_slice s;
-        size_t run = small_run(in->v + i, in->n - i, &bytes);
+        size_t run = buffer_small_run(in->v + i, in->n - i, &bytes);
         if (run)
-            s = copy_run(in->v + i, run, bytes);
+            s = buffer_copy_run(in->v + i, run, bytes);
         else
-            ok = lend(&in->v[i], loans, &s);
+            ok = loan_lend(&in->v[i], loans, &s);
         if (!ok)
             break;
         grpc_slice_buffer_add(&buffer->data.raw.slice_buffer, s);
@@ -196,7 +196,7 @@ grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loa
     }
     for (; i < in->n; i++)
         if (in->v[i].owner)
-            release(in->v[i].owner);
+            owner_release(in->v[i].owner);
     free(in->v);
     *in = PS_ROPE_EMPTY;
     if (ok)

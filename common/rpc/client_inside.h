@@ -5,6 +5,9 @@
 //     client.c         the thread, timers, start and end
 //     client_unary.c   a unary call
 //     client_stream.c  a task's gathered stream and its records
+//     client_call.c    what every kind of call needs of the client
+//
+// Each calls those below it alone; the two in the middle do not know each other.
 //
 // One lock, the client's. No function of the gRPC core, no callback and no release of a slice under it. Calls and
 // streams are freed on the client's thread alone.

@@ -21,12 +21,12 @@
 //
 // A job that is resumed keeps what was committed, from its first round on.
 //
-// Receives from: service. Hands to: the changes of psd/job/shard.h, the rounds, the other tasks. Threads: any; guarded by
+// Receives from: service. Hands to: the changes of psd/job/job.h, the rounds, the other tasks. Threads: any; guarded by
 // the job's lock, but for the changes themselves and `held`.
 #ifndef PSD_HYPER_H
 #define PSD_HYPER_H
 
-#include "psd/job/shard.h"
+#include "psd/job/job.h"
 
 struct psd_core;
 struct psd_hyper_change;

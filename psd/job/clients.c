@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// The clients of a job, by their ids: where the marks of what each has changed are kept, and who is too old to change
-// anything. They are looked up once per update, and never forgotten while the job lives: a mark that was forgotten
-// would let a late copy of a request take effect.
+#include "psd/job/clients.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "psd/service/service.h"
 
 // Every block that a client changes keeps a mark of it.
 enum { MAX_CLIENTS = 1 << 16, NONE = 0 };

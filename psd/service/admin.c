@@ -8,7 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "config.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "psd/service/waits.h"
 
 struct job_status {
@@ -77,9 +77,9 @@ static void describe_task(struct psd_core *core, Paramserver__V1__StatusReply *o
     out->block_bytes = psd_pool_used(&core->pool);
     out->limit_bytes = core->pool.limit;
     out->draining = atomic_load(&core->refuses_jobs);
-    pthread_mutex_lock(&core->snapshot_lock);
-    out->pinned_bytes = core->pinned;
-    pthread_mutex_unlock(&core->snapshot_lock);
+    pthread_mutex_lock(&core->snapshots.lock);
+    out->pinned_bytes = core->snapshots.pinned;
+    pthread_mutex_unlock(&core->snapshots.lock);
 }
 
 int psd_status(struct psd_request *t)

@@ -9,8 +9,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "psd/control/control.h"
-#include "psd/job/apply.h"
+#include "psd/control/state.h"
+#include "psd/job/declaration.h"
 #include "psd/job/staging.h"
 
 typedef Paramserver__V1__DeclareRequest declare_t;
@@ -75,7 +75,7 @@ static bool is_this_run(const struct psd_request *t, struct psd_job *job)
 }
 
 // A declaration of an earlier run that comes late must not touch this one. Table lock held; job may be NULL.
-static int check_run(struct psd_request *t, struct psd_job *job)
+static int declare_check_run(struct psd_request *t, struct psd_job *job)
 {
     uint64_t run = t->caller->run, known = job ? atomic_load(&job->run) : psd_runs_past(&t->core->runs, t->caller->job);
     if (run < known || (run == known && !job))
@@ -138,7 +138,7 @@ static void resume(const struct psd_core *core, struct psd_job *job, uint64_t ru
 static int claim(struct psd_request *t, const declare_t *r, bool *again)
 {
     struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
-    if (check_run(t, job))
+    if (declare_check_run(t, job))
         return (int)t->error.code;
     if (t->core->config.task == 0 && !psd_control_may_declare(job, r, &t->error))
         return (int)t->error.code;

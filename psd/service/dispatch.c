@@ -10,11 +10,15 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "psd/control/hyper.h"
-#include "psd/job/apply.h"
 #include "psd/job/staging.h"
 #include "psd/service/service.h"
 #include "psd/service/waits.h"
 #include "psd/sync/norm.h"
+
+static void unref_snapshots_job(void *ctx, struct psd_job *job)
+{
+    psd_job_unref(ctx, job);
+}
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
                              struct ps_error *e)
@@ -33,7 +37,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
     psd_runs_init(&core->runs, world->wall ? world->wall(world->ctx) * 1000 : 0);
     psd_pool_init(&core->pool, config->memory_bytes);
     pthread_mutex_init(&core->table, NULL);
-    pthread_mutex_init(&core->snapshot_lock, NULL);
+    psd_snapshots_init(&core->snapshots, &core->pool, unref_snapshots_job, core);
     pthread_mutex_init(&core->tick_lock, NULL);
     *out = core;
     return PS_OK;
@@ -41,7 +45,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
 
 void psd_core_destroy(struct psd_core *core)
 {
-    psd_expire_snapshots(core, UINT64_MAX, NULL);
+    psd_snapshots_fini(&core->snapshots);
     while (core->jobs) {
         struct psd_job *job = core->jobs;
         core->jobs = job->next;
@@ -50,7 +54,6 @@ void psd_core_destroy(struct psd_core *core)
     }
     psd_pool_fini(&core->pool);
     pthread_mutex_destroy(&core->tick_lock);
-    pthread_mutex_destroy(&core->snapshot_lock);
     pthread_mutex_destroy(&core->table);
     free(core);
 }
@@ -158,7 +161,7 @@ void psd_drop_gone(struct psd_request *t)
 {
     if (!t->gone)
         return;
-    psd_expire_snapshots(t->core, 0, t->gone);
+    psd_snapshots_expire(&t->core->snapshots, 0, t->gone);
     psd_job_unref(t->core, t->gone);
     t->gone = NULL;
 }
@@ -284,7 +287,7 @@ void psd_core_tick(struct psd_core *core)
     }
     pthread_mutex_unlock(&core->tick_lock);
     psd_waits_end_late(core, NULL, now);
-    psd_expire_snapshots(core, now, NULL);
+    psd_snapshots_expire(&core->snapshots, now, NULL);
     psd_run_ready(core, ready);
 }
 
@@ -374,14 +377,14 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
 }
 
 // Those who do not belong to the job learn its run by a Describe. Task 0 gives it to workers when they join.
-static bool may_name_no_run(const struct psd_request *t, const struct method *m)
+static bool dispatch_may_name_no_run(const struct psd_request *t, const struct method *m)
 {
     return t->caller->worker == 0 &&
            (m->run == psd_describe ||
             (m->run == psd_get && !((const Paramserver__V1__ReadRequest *)t->request)->if_newer));
 }
 
-static enum ps_code no_job(struct psd_request *t, const struct method *m)
+static enum ps_code dispatch_no_job(struct psd_request *t, const struct method *m)
 {
     pthread_mutex_lock(&t->core->table);
     uint64_t past = psd_runs_past(&t->core->runs, t->caller->job);
@@ -393,11 +396,11 @@ static enum ps_code no_job(struct psd_request *t, const struct method *m)
                    t->caller->job);
 }
 
-static enum ps_code check_run(struct psd_request *t, const struct method *m)
+static enum ps_code dispatch_check_run(struct psd_request *t, const struct method *m)
 {
     uint64_t run = atomic_load(&t->job->run), asked = t->caller->run;
     bool waits = m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait;
-    if (asked == 0 && !may_name_no_run(t, m))
+    if (asked == 0 && !dispatch_may_name_no_run(t, m))
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the request names no run of job '%s'", m->name,
                        t->job->name);
     if (asked && asked < run)
@@ -416,8 +419,8 @@ static enum ps_code find_job(struct psd_request *t, const struct method *m)
     if (!t->job && m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait)
         return PS_OK;  // it waits for the job itself
     if (!t->job)
-        return no_job(t, m);
-    if (check_run(t, m))
+        return dispatch_no_job(t, m);
+    if (dispatch_check_run(t, m))
         return t->error.code;
     if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
         return (enum ps_code)psd_request_fail_ended(t);

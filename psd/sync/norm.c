@@ -8,7 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "psd/job/apply.h"
+#include "psd/job/job.h"
 #include "psd/service/service.h"
 
 enum { PER_MESSAGE = 1024 };  // partitions

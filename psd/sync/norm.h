@@ -14,7 +14,7 @@
 #ifndef PSD_NORMS_H
 #define PSD_NORMS_H
 
-#include "psd/job/shard.h"
+#include "psd/job/job.h"
 
 struct psd_core;
 struct psd_norm;

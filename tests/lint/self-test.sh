@@ -49,7 +49,7 @@ spdx='// SPDX-License-Identifier: Apache-2.0'
 tree=$tmp/tree
 good_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{common/{base,job,rpc},psd/{rpc,store},libclient/rpc,workerd/{nn,data},tests/sim}
+    mkdir -p "$tree"/{common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data},tests/sim}
     cp "$here/../../.clang-format" "$tree"
     printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
@@ -108,13 +108,17 @@ with "lint: unfinished in a script" words tests/bad.sh '#!/bin/sh' "# ${spdx#// 
 including common/bad.c '"psd/service/core.h"'
 including common/bad.c '"workerd/nn/op.h"'
 including common/bad.c '<grpc/grpc.h>'
+including common/cluster/bad.c '"libclient/psclient.h"'
+including psd/options.c '"libclient/psclient.h"'
 including common/bad.c '"common/rpc/rpc.h"'
 including libclient/bad.c '"workerd/job.h"'
 including libclient/bad.c '<grpc/slice.h>'
 including libclient/bad.h '"libclient/rpc/channel.h"'
-including psd/store/storage.c '"psd/job/shard.h"'
-including psd/job/shard.c '"psd/service/service.h"'
-including psd/sync/round.h '"psd/service/core.h"'
+including psd/store/block.c '"psd/job/job.h"'
+including psd/job/bad.c '"psd/service/service.h"'
+including psd/sync/bad.h '"psd/service/core.h"'
+including psd/sync/bad.c '"psd/control/state.h"'
+including psd/control/bad.c '"psd/service/service.h"'
 including psd/service.c '"psd/rpc/server.h"'
 including psd/service.c '"common/rpc/rpc.h"'
 including psd/bad.c '"libclient/psclient.h"'

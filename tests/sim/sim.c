@@ -66,6 +66,7 @@ struct sim {
     uint32_t ps;
     struct psd_core **cores;
     struct sleeper *sleepers;  // [ps]
+    uint32_t *parked;          // [ps] calls that a psd has and has not answered
     struct tick *ticks;        // [ps]
     sim_watch_fn watch;
     void *watch_arg;
@@ -138,6 +139,16 @@ void sim_after(struct sim *sim, uint64_t delay, void (*fn)(void *), void *arg)
     at(sim, sim->now + delay, NULL, NULL, fn, arg);
 }
 
+void sim_calm(struct sim *sim)
+{
+    sim->faults = (struct sim_faults){.delay = sim->faults.delay};
+}
+
+uint32_t sim_parked(const struct sim *sim, uint32_t task)
+{
+    return sim->parked[task];
+}
+
 uint64_t sim_now(const struct sim *sim)
 {
     return sim->now;
@@ -206,7 +217,7 @@ static void later(struct call *c, uint64_t when, void (*fn)(void *))
 static void watch(struct call *c, const struct ps_slices *message, bool answered, enum ps_code code)
 {
     const struct sim *sim = c->client->sim;
-    const struct sim_seen seen = {c->task, c->psd.method, message, answered, code, &c->note};
+    const struct sim_seen seen = {c->task, c->psd.method, message, answered, c->client->loose, code, &c->note};
     if (sim->watch && c->client != sim->peers)
         sim->watch(sim->watch_arg, &seen);
 }
@@ -258,6 +269,7 @@ static void psd_replied(struct psd_call *psd, enum ps_code code, const char *tex
 {
     struct call *c = (struct call *)psd;
     struct sim *sim = c->client->sim;
+    sim->parked[c->task]--;
     watch(c, body, true, code);
     c->code = code;
     memcpy(c->text, text, strlen(text) < sizeof c->text ? strlen(text) + 1 : sizeof c->text - 1);
@@ -279,6 +291,7 @@ static void on_arrived(void *arg)
     struct sim *sim = c->client->sim;
     digest(sim, &c->psd.request, c->task * 2);
     watch(c, &c->psd.request, false, PS_OK);
+    sim->parked[c->task]++;
     psd_core_call(sim->cores[c->task], &c->psd);
 }
 
@@ -306,7 +319,7 @@ static void repeat(const struct call *c)
     struct sim *sim = c->client->sim;
     struct call *copy = ps_alloc(sizeof *copy);
     *copy = (struct call){.client = c->client, .task = c->task, .answered = true, .refs = 1};
-    copy->psd = (struct psd_call){.method = c->psd.method, .deadline = UINT64_MAX, .reply = psd_replied};
+    copy->psd = (struct psd_call){.method = c->psd.method, .deadline = c->psd.deadline, .reply = psd_replied};
     if (!copy_message(&copy->psd.request, &c->psd.request)) {
         call_unref(copy);
         return;
@@ -528,6 +541,7 @@ struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faul
     sim->faults = *faults;
     sim->cores = ps_alloc(ps * sizeof(struct psd_core *));
     sim->sleepers = ps_alloc(ps * sizeof *sim->sleepers);
+    sim->parked = ps_alloc(ps * sizeof *sim->parked);
     sim->ticks = ps_alloc(ps * sizeof *sim->ticks);
     sim->peers = sim_world(sim).ctx;
     sim->peers->loose = true;
@@ -590,6 +604,7 @@ void sim_destroy(struct sim *sim)
     }
     free(sim->ticks);
     free(sim->sleepers);
+    free(sim->parked);
     free(sim->cores);
     free(sim->heap);
     free(sim);

@@ -40,6 +40,8 @@ void sim_kill(struct sim *sim, const struct psc_world *world);
 uint64_t sim_now(const struct sim *sim);
 uint64_t sim_random(struct sim *sim);
 void sim_after(struct sim *sim, uint64_t delay, void (*fn)(void *arg), void *arg);
+// From now on nothing is cut, lost, late or repeated any more; messages still take their time.
+void sim_calm(struct sim *sim);
 // Runs events until done() or the time has come. False: time ran out (or there is nothing left to happen).
 bool sim_run(struct sim *sim, bool (*done)(void *arg), void *arg, uint64_t until);
 // Sees every request of a client as a psd takes it up, and its answer as the psd gives it, at that time.
@@ -48,6 +50,7 @@ struct sim_seen {
     int method;
     const struct ps_slices *message;  // the request, or the answer where code is PS_OK
     bool answer;
+    bool unary;  // by a client of unary calls
     enum ps_code code;
     uint64_t *note;  // the watcher's own, of this request's delivery; 0 at first
 };
@@ -57,6 +60,7 @@ void sim_watch(struct sim *sim, sim_watch_fn fn, void *arg);
 uint64_t sim_events(const struct sim *sim);  // that have happened
 // A digest of every message that was delivered, in order: equal for equal seeds.
 uint64_t sim_digest(const struct sim *sim);
+uint32_t sim_parked(const struct sim *sim, uint32_t task);  // calls in this psd's hands, from clients and from psds
 struct psd_core *sim_core(struct sim *sim, uint32_t task);
 uint32_t sim_tasks(const struct sim *sim);
 

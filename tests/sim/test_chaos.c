@@ -9,9 +9,14 @@
 //   - async, ssp: every range of an epoch is done once;
 //   - ssp: nobody is let go more than `staleness` steps ahead of the slowest, as counted here;
 //   - readers see whole atomic updates, values and versions that only grow;
-//   - a hyperparameter changes in the same round in all partitions.
+//   - a hyperparameter changes in the same round in all partitions;
+//   - of the run that a job replaces nothing is found in the next one;
+//   - once the faults have stopped, every wait ends: the workers are through within a minute, and then no call is parked.
 //
-// SIM_SEEDS (default 500) says how many seeds are run, SIM_SEED which one is the first.
+// Which faults and features a trial has follows from its seed: tests/sim/features.h. Which calls have been made with
+// which options is printed at the end, and compared with a list: tests/sim/coverage.h.
+//
+// SIM_SEEDS (default 500) says how many seeds are run, SIM_SEED which one is the first, SIM_OFF what is left out.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,14 +32,25 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "libclient/call.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
+#include "tests/sim/coverage.h"
 #include "tests/sim/trainer.h"
 
 #define LIMIT (300 * PS_SECOND)
+#define CALM_LIMIT (60 * PS_SECOND)  // for what waits when the faults stop
 #define M(name) PARAMSERVER__V1__METHOD__##name
 
-static const struct sim_faults faults = {
-    .cut = 0.05, .repeat = 0.3, .lose = 0.05, .delay = 5 * PS_MS, .late = 3 * PS_SECOND};
+static struct sim_faults faults_of(uint32_t features)
+{
+    struct sim_faults f = {.delay = 5 * PS_MS};
+    f.cut = sim_feature_on(features, SIM_CUT) ? 0.05 : 0;
+    f.repeat = sim_feature_on(features, SIM_REPEAT) ? 0.3 : 0;
+    f.lose = sim_feature_on(features, SIM_LOSE) ? 0.05 : 0;
+    // Later than a worker's death is noticed, so that messages of a run arrive in the next one.
+    if (sim_feature_on(features, SIM_LATE))
+        f.late = (sim_feature_on(features, SIM_REPLACE) ? 5 : 3) * PS_SECOND;
+    return f;
+}
 
 static uint64_t number(const char *name, uint64_t otherwise)
 {
@@ -56,6 +72,7 @@ struct tally {
 struct ssp {
     struct trial *trial;
     struct tally tallies[TRAINERS];
+    bool second;                                     // what is here is of the second run
     uint64_t aligned;                                // epochs whose end has made all level
     bool counted[TRAINERS], were_counted[TRAINERS];  // after the last message, and before the event that it was in
     uint64_t last;                                   // event
@@ -268,6 +285,11 @@ static void see(void *arg, const struct sim_seen *seen)
     struct ssp *s = arg;
     if (seen->task != 0)
         return;
+    if (s->second != s->trial->replaces) {
+        memset(s->tallies, 0, sizeof s->tallies);
+        s->aligned = 0;
+        s->second = true;
+    }
     if (s->last != sim_events(s->trial->sim))
         memcpy(s->were_counted, s->counted, sizeof s->counted);
     s->last = sim_events(s->trial->sim);
@@ -375,7 +397,7 @@ static void set_rate(void *arg)
 {
     struct reader *r = arg;
     struct ps_error e;
-    if (r->stop || r->trial->update != PSC_SYNC || r->set == 3)
+    if (r->stop || r->trial->update != PSC_SYNC || r->set == 3 || !trial_has(r->trial, SIM_SET_RATE))
         return;
     if (!r->setting) {
         Paramserver__V1__SetHyperRequest request = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
@@ -425,6 +447,8 @@ static void reader_start(struct reader *r, struct trial *t)
 
 static void reader_free(struct reader *r)
 {
+    if (!r->client)
+        return;
     psc__client_free(r->client);
     free(r->last);
     free(r->values);
@@ -456,17 +480,27 @@ static void fate(void *arg)
     struct life *l = t->current[sim_random(t->sim) % TRAINERS];
     uint64_t what = sim_random(t->sim) % 8, delay = sim_random(t->sim) % (6 * PS_SECOND);
     bool may = t->declared && !l->over && in_their_place(t) >= 3 && t->n_lives < 20;
-    if (what < 3 && may) {
+    if (t->calm)
+        return;
+    if (what < 3 && may && trial_has(t, SIM_KILL)) {
         trainer_kill(l);
-    } else if (what < 5 && may) {
+    } else if (what >= 3 && what < 5 && may && trial_has(t, SIM_STALL)) {
         sim_stall(&l->world, delay);
         l->asleep_until = sim_now(t->sim) + delay;
-        if (sim_random(t->sim) % 2)
+        if (sim_random(t->sim) % 2 && trial_has(t, SIM_TAKE_OVER))
             sim_after(t->sim, delay * 3 / 4, take_over, l);
-    } else if (what == 5) {
+    } else if (what == 5 && trial_has(t, SIM_STALL_PSD)) {
         sim_stall_psd(t->sim, (uint32_t)(sim_random(t->sim) % t->ps), delay / 3);
     }
     sim_after(t->sim, 100 * PS_MS + sim_random(t->sim) % (1500 * PS_MS), fate, t);
+}
+
+// The faults stop.
+static void calm_down(void *arg)
+{
+    struct trial *t = arg;
+    t->calm = true;
+    sim_calm(t->sim);
 }
 
 // ---- the account --------------------------------------------------------------------------------------------------
@@ -583,7 +617,7 @@ static bool all_done(void *arg)
     bool all = true;
     for (uint32_t i = 0; i < TRAINERS; i++)
         all &= t->finished[i];
-    return all || trial_is_over(t);
+    return !t->replacing && (all || trial_is_over(t));
 }
 
 static bool is_idle(void *arg)
@@ -627,45 +661,135 @@ static void check_all(const struct trial *t, const struct reader *r, const float
 }
 
 struct totals {
-    uint64_t lives, pushes, reads, grants, greatest, digest, voids, sets;
+    uint64_t lives, pushes, reads, grants, greatest, digest, voids, sets, replaced, calmed;
 };
 
-static void run(uint64_t seed, struct totals *totals)
+static void see_all(void *arg, const struct sim_seen *seen)
+{
+    struct ssp *s = arg;
+    if (!seen->answer)
+        sim_coverage_note(seen, trial_name(s->trial));
+    if (s->trial->update == PSC_SSP)
+        see(s, seen);
+}
+
+// In the midst of it the job is begun anew, as an operator would who has stopped all workers.
+struct second_run {
+    struct trial *trial;
+    struct reader *first, *second;
+};
+
+static void read_second(void *arg)
+{
+    struct second_run *s = arg;
+    if (s->trial->ended || s->trial->calm)
+        return;
+    if (s->trial->declared && !s->trial->replacing)
+        reader_start(s->second, s->trial);
+    else
+        sim_after(s->trial->sim, 100 * PS_MS, read_second, s);
+}
+
+static void begin_second(void *arg)
+{
+    struct second_run *s = arg;
+    if (!s->trial->declared || trial_is_over(s->trial) || s->trial->calm)
+        return;
+    s->first->stop = true;
+    trial_replace(s->trial);
+    read_second(s);
+}
+
+static bool nobody_waits(void *arg)
+{
+    struct trial *t = arg;
+    for (uint32_t task = 0; task < t->ps; task++)
+        if (sim_parked(t->sim, task))
+            return false;
+    return true;
+}
+
+// Workers that are through have nothing parked; nor has anybody else, some time after.
+static void check_nobody_waits(struct trial *t)
+{
+    CHECK(t, sim_run(t->sim, nobody_waits, t, sim_now(t->sim) + CALM_LIMIT), "calls are parked that nobody ends");
+}
+
+static struct trial *trial_new(uint64_t seed)
 {
     static const psc_update updates[] = {PSC_ASYNC, PSC_SSP, PSC_SYNC, PSC_SYNC, PSC_SYNC};
     struct trial *t = ps_alloc(sizeof *t);
-    struct reader reader;
-    float extra[SLOTS];
     *t = (struct trial){.seed = seed, .update = updates[seed % 5], .enough = seed % 5 == 4 ? 3 : 0, .ps = 3};
+    t->features = sim_features_draw(seed);
     t->staleness = 1 + seed / 5 % 3;
     t->partitions = t->update == PSC_SSP ? 2 : MAX_PARTITIONS;  // ssp: a psd owns nothing
+    return t;
+}
+
+static void run(uint64_t seed, struct totals *totals)
+{
+    struct trial *t = trial_new(seed);
+    struct reader readers[2] = {{.stop = true}, {.stop = true}};
+    struct second_run second = {t, &readers[0], &readers[1]};
     struct ssp ssp = {.trial = t};
+    const struct sim_faults faults = faults_of(t->features);
+    float extra[SLOTS];
     t->sim = sim_create(seed, t->ps, &faults, 64 << 20);
-    if (t->update == PSC_SSP)
-        sim_watch(t->sim, see, &ssp);
+    sim_watch(t->sim, see_all, &ssp);
     for (uint32_t rank = 0; rank < TRAINERS; rank++)
         trainer_start(t, rank);
-    reader_start(&reader, t);
+    if (trial_has(t, SIM_READER))
+        reader_start(&readers[0], t);
+    if (trial_has(t, SIM_REPLACE))
+        sim_after(t->sim, sim_random(t->sim) % PS_SECOND, begin_second, &second);
     fate(t);
-    CHECK(t, sim_run(t->sim, all_done, t, sim_now(t->sim) + LIMIT), "the workers do not end");
+    sim_after(t->sim, (10 + sim_random(t->sim) % 40) * PS_SECOND, calm_down, t);
+    if (!sim_run(t->sim, all_done, t, sim_now(t->sim) + 51 * PS_SECOND) && ++totals->calmed)
+        CHECK(t, sim_run(t->sim, all_done, t, sim_now(t->sim) + CALM_LIMIT), "the workers do not end");
     totals->voids += is_void(t);
+    struct reader *last = t->replaces || !trial_has(t, SIM_READER) ? &readers[1] : &readers[0];
     if (!is_void(t)) {
-        read_back(t, &reader, extra);
-        check_all(t, &reader, extra);
+        if (!last->client)
+            reader_start(last, t);
+        read_back(t, last, extra);
+        check_all(t, last, extra);
     }
-    reader.stop = true;
+    readers[0].stop = readers[1].stop = true;
     totals->lives += t->n_lives;
     totals->pushes += t->n_pushes;
-    totals->reads += reader.reads;
-    totals->sets += reader.sets;
+    totals->reads += readers[0].reads + readers[1].reads;
+    totals->sets += readers[0].sets + readers[1].sets;
+    totals->replaced += t->replaces;
     totals->grants += ssp.grants;
     totals->greatest = ssp.greatest > totals->greatest ? ssp.greatest : totals->greatest;
     totals->digest ^= sim_digest(t->sim);
-    t->ended = true;
-    trainers_free(t);
-    reader_free(&reader);
+    t->calm = true;
+    trainers_stop(t);
+    reader_free(&readers[0]);
+    reader_free(&readers[1]);
+    check_nobody_waits(t);
     sim_destroy(t->sim);
+    trainers_free(t);
     free(t);
+}
+
+// The seed that is being run; a test that fails leaves it here.
+static uint64_t running = UINT64_MAX;
+
+static void run_seed(uint64_t seed, struct totals *totals)
+{
+    running = seed;
+    run(seed, totals);
+    running = UINT64_MAX;
+}
+
+static int shrink_what_failed(void **state)
+{
+    (void)state;
+    if (running != UINT64_MAX)
+        sim_shrink(running);
+    running = UINT64_MAX;
+    return 0;
 }
 
 static void test_chaos(void **state)
@@ -674,12 +798,13 @@ static void test_chaos(void **state)
     uint64_t first = number("SIM_SEED", 0), seeds = number("SIM_SEEDS", 500);
     (void)state;
     for (uint64_t seed = first; seed < first + seeds; seed++)
-        run(seed, &n);
+        run_seed(seed, &n);
     print_message("# %" PRIu64 " seeds: %" PRIu64 " lives, %" PRIu64 " pushes, %" PRIu64 " reads, %" PRIu64
-                  " grants at most %" PRIu64 " ahead, %" PRIu64 " changes of the rate\n",
-                  seeds, n.lives, n.pushes, n.reads, n.grants, n.greatest, n.sets);
+                  " grants at most %" PRIu64 " ahead, %" PRIu64 " changes of the rate, %" PRIu64
+                  " second runs, %" PRIu64 " not through before the faults stopped\n",
+                  seeds, n.lives, n.pushes, n.reads, n.grants, n.greatest, n.sets, n.replaced, n.calmed);
     assert_true(n.voids <= 1 + seeds / 50);
-    assert_true(seeds < 20 || (n.sets > seeds / 4 && n.grants > seeds && n.reads > seeds));
+    assert_true(seeds < 20 || (n.sets > seeds / 8 && n.grants > seeds && n.reads > seeds && n.replaced > seeds / 20));
 }
 
 static void test_replay(void **state)
@@ -687,15 +812,27 @@ static void test_replay(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < 5; seed++) {
         struct totals a = {0}, b = {0};
-        run(seed, &a);
-        run(seed, &b);
+        run_seed(seed, &a);
+        run_seed(seed, &b);
         assert_true(a.digest == b.digest);
     }
 }
 
+// What the seeds above have called, and how.
+static void test_calls(void **state)
+{
+    (void)state;
+    if (number("SIM_SEEDS", 500) < 200)
+        print_message("# too few seeds to expect every call of the list\n");
+    else
+        assert_int_equal(sim_coverage_print(), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chaos), cmocka_unit_test(test_replay)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_chaos, shrink_what_failed),
+                                       cmocka_unit_test_teardown(test_replay, shrink_what_failed),
+                                       cmocka_unit_test(test_calls)};
     if (!getenv("SIM_LOG"))
         ps_log_init("sim", PS_LOG_ERROR);
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -14,7 +14,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 
 static const char *const addresses[] = {"a:1", "b:1", "c:1"};
 
@@ -40,7 +40,7 @@ bool trainer_is_member(const struct life *l)
 bool trial_is_over(const struct trial *t)
 {
     const struct psd_job *job = job_of(t);
-    return job && job->control && psd_control_is_over(job);
+    return job && job->control && job->control != t->first_run && psd_control_is_over(job);
 }
 
 // ---- ends ---------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ bool trial_is_over(const struct trial *t)
 static void begin_again(void *arg)
 {
     struct life *l = arg;
-    if (l->trial->current[l->rank] == l && !trial_is_over(l->trial))
+    if (l->trial->current[l->rank] == l && !trial_is_over(l->trial) && !l->trial->replacing && !l->trial->ended)
         trainer_start(l->trial, l->rank);
 }
 
@@ -291,13 +291,21 @@ static void on_push_pull(void *arg, const psc_result *r)
     step_done(l);
 }
 
+// 0: one PushPull, 1: an atomic push, 2: a push and an AssignAdd, 3: a push.
+static uint64_t trial_way(const struct trial *t)
+{
+    static const enum sim_feature needs[] = {SIM_PUSH_PULL, SIM_ATOMIC, SIM_ADD};
+    uint64_t way = sim_random(t->sim) % 4;
+    return way < 3 && !trial_has(t, needs[way]) ? 3 : way;
+}
+
 // The gradient goes out in one of several ways, and what the next step needs comes back.
 static void push(struct life *l, const struct push *batch)
 {
     struct trial *t = l->trial;
     psc_tensor gradient = slots_of(t, l->gradient), weights = slots_of(t, l->weights);
     psc_push_options options = {.round = is_sync(l) ? l->closed + 1 : 0, .examples = batch->rows};
-    uint64_t way = sim_random(t->sim) % 4;
+    uint64_t way = trial_way(t);
     if (batch->rows) {
         CHECK(t, t->n_pushes < SLOTS, "too many pushes");
         l->push = &t->pushes[t->n_pushes];
@@ -411,7 +419,7 @@ void trainer_start(struct trial *t, uint32_t rank)
 {
     struct life *l = ps_alloc(sizeof *l);
     psc_cluster *cluster;
-    bool unary = sim_random(t->sim) % 2;
+    bool unary = sim_random(t->sim) % 2 && trial_has(t, SIM_UNARY);
     CHECK(t, t->n_lives < MAX_LIVES, "too many lives");
     *l = (struct life){.trial = t, .rank = rank, .world = sim_world(t->sim)};
     t->lives[t->n_lives++] = t->current[rank] = l;
@@ -424,6 +432,7 @@ void trainer_start(struct trial *t, uint32_t rank)
                            .workers = TRAINERS,
                            .update = t->update,
                            .staleness = t->update == PSC_SSP ? t->staleness : 0,
+                           .on_existing = t->replaces ? PSC_REPLACE : PSC_REFUSE,
                            .transport = unary ? PSC_UNARY : PSC_STREAM,
                            .chunk_bytes = 1024,  // a request for each partition
                            .join_within_ms = 5000,
@@ -435,11 +444,49 @@ void trainer_start(struct trial *t, uint32_t rank)
     psc__join(l->client, on_joined, l);
 }
 
+static void replace_when_over(void *arg)
+{
+    struct trial *t = arg;
+    if (!trial_is_over(t)) {
+        sim_after(t->sim, 50 * PS_MS, replace_when_over, t);
+        return;
+    }
+    t->replacing = false;
+    t->replaces = true;
+    t->first_run = job_of(t)->control;
+    t->n_pushes = t->n_leases = 0;
+    memset(t->pushes, 0, sizeof t->pushes);
+    memset(t->leases, 0, sizeof t->leases);
+    for (uint32_t rank = 0; rank < TRAINERS; rank++)
+        trainer_start(t, rank);
+}
+
+void trial_replace(struct trial *t)
+{
+    t->replacing = true;
+    t->declared = t->summed = false;
+    for (uint32_t rank = 0; rank < TRAINERS; rank++) {
+        sim_kill(t->sim, &t->current[rank]->world);
+        t->current[rank]->over = true;
+        t->finished[rank] = false;
+    }
+    replace_when_over(t);
+}
+
+void trainers_stop(struct trial *t)
+{
+    t->ended = true;
+    for (uint32_t i = 0; i < t->n_lives; i++) {
+        psc__client_free(t->lives[i]->client);
+        t->lives[i]->client = NULL;
+        t->lives[i]->over = true;
+    }
+}
+
 void trainers_free(struct trial *t)
 {
     for (uint32_t i = 0; i < t->n_lives; i++) {
         struct life *l = t->lives[i];
-        psc__client_free(l->client);
         free(l->weights);
         free(l->gradient);
         free(l);

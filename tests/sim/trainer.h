@@ -7,6 +7,7 @@
 #define SIM_TRAINER_H
 
 #include "libclient/client.h"
+#include "tests/sim/features.h"
 #include "tests/sim/sim.h"
 
 enum {
@@ -58,11 +59,16 @@ struct life {
 
 struct trial {
     uint64_t seed;
+    uint32_t features;
     psc_update update;
     uint32_t staleness, enough;  // enough: replicas_to_aggregate, 0: all
     uint32_t ps, partitions;
     struct sim *sim;
     bool declared, ended;
+    bool calm;              // the faults have stopped
+    bool replacing;         // the workers of the first run are dead, those of the second have not started
+    bool replaces;          // this is the second run
+    const void *first_run;  // the control task's state of the run that was replaced
     struct life *current[TRAINERS];
     bool finished[TRAINERS];
     struct life *lives[MAX_LIVES];
@@ -76,18 +82,27 @@ struct trial {
 };
 
 // Fails the test with the seed.
-#define CHECK(trial, condition, ...)                                                                                   \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            print_message("# seed %" PRIu64 ", %s: %s:%d: %s\n", (trial)->seed, trial_name(trial), __FILE__, __LINE__, \
-                          #condition);                                                                                 \
-            fail_msg(__VA_ARGS__);                                                                                     \
-        }                                                                                                              \
+#define CHECK(trial, condition, ...)                                                                              \
+    do {                                                                                                          \
+        if (!(condition)) {                                                                                       \
+            char on_[512];                                                                                        \
+            print_message("# seed %" PRIu64 ", %s, with %s: %s:%d: %s\n", (trial)->seed, trial_name(trial),       \
+                          sim_features_text((trial)->features, on_, sizeof on_), __FILE__, __LINE__, #condition); \
+            fail_msg(__VA_ARGS__);                                                                                \
+        }                                                                                                         \
     } while (0)
 const char *trial_name(const struct trial *t);
+static inline bool trial_has(const struct trial *t, enum sim_feature f)
+{
+    return sim_feature_on(t->features, f);
+}
 
 void trainer_start(struct trial *t, uint32_t rank);  // its first life, or the next
 void trainer_kill(struct life *l);
+// Kills every worker. As soon as the control task takes the job for over, its account is dropped, and a first life of
+// every rank starts with `replace`; what the first run has under way in the network goes on arriving.
+void trial_replace(struct trial *t);
+void trainers_stop(struct trial *t);  // the trial has ended: its clients are closed
 void trainers_free(struct trial *t);
 // Does the control task know this life as a live member?
 bool trainer_is_member(const struct life *l);

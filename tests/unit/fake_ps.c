@@ -245,6 +245,7 @@ static void heartbeat(struct call *c, const Paramserver__V1__HeartbeatRequest *r
     struct members m;
     list_members(c->f, &m);
     c->f->heartbeats++;
+    c->f->step = r->step;
     out.generation = c->f->generation[0];
     out.epoch = epoch_of(c->f);
     out.n_members = out.epoch == r->epoch ? 0 : 2;

@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 #include "common/base/clock.h"
-#include "psd/job/apply.h"
+#include "psd/job/job.h"
 #include "psd/service/service.h"
 #include "tests/unit/psd_job.h"
 

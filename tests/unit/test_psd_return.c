@@ -134,7 +134,7 @@ static void test_gone_meanwhile(void **state)
     struct psd_partition *p = &j.core->jobs->partitions[0];
     Paramserver__V1__Outcome outcome;
     assert_int_equal(psd_block_prepare(&p->blocks[0], 0, &bytes, NULL), PS_OK);
-    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 0, &outcome, NULL), PS_OK);
+    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
     tell(j.core, 2, DEAD, 1, false);
     assert_int_equal(psd_round_add(p->round, 1, 1, 1, 0, &stamp, &payload, 0), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(p->round->contributions[1].blocks, 0);

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "psd/job/declaration.h"
 #include "tests/unit/psd_cluster.h"
 
 enum { MEMORY = 64 << 20, BLOCK = PS_BLOCK_BYTES / sizeof(float) };
@@ -86,6 +87,54 @@ static void test_first_of_several(void **state)
     assert_queued(push(&c, 2, 0, 2, 3), 2);
     assert_true(read_first(&c, 0) == -7);
     assert_counted(&c, 0, (uint64_t[]){1, 2, 2}, (uint64_t[]){1, 1, 0});
+    cluster_close(&c);
+}
+
+static struct pushed push_examples(struct cluster *c, uint32_t rank, uint64_t first, uint64_t count, uint64_t examples,
+                                   float value)
+{
+    float *g = ps_alloc(count * sizeof *g);
+    for (uint64_t i = 0; i < count; i++)
+        g[i] = value;
+    struct pushed p = push_some(c, rank, 0, first, count, 1, examples, g);
+    free(g);
+    return p;
+}
+
+// However many examples a worker claims, the sum over all workers does not wrap: a count that might is refused.
+static void test_examples_do_not_wrap(void **state)
+{
+    static const uint64_t half = UINT64_C(1) << 63, most = UINT64_C(1) << 40;
+    static const uint64_t claims[][3] = {{UINT64_MAX, 1, 1}, {half, half, 1}, {half, half, 0}, {most + 1, 1, 1}};
+    (void)state;
+    for (size_t k = 0; k < sizeof claims / sizeof claims[0]; k++) {
+        struct cluster c;
+        const struct variable w = {"w", 4, 1};
+        cluster_open(&c, 1, 3, MEMORY, &w, 1);
+        job_hyper(&c, "learning_rate", 1);
+        cluster_start(&c);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            bool bounded = claims[k][rank] <= most;
+            struct pushed p = push_examples(&c, rank, 0, 4, claims[k][rank], (float)(1 + rank));
+            assert_int_equal(p.code, bounded ? PS_OK : PS_INVALID_ARGUMENT);
+            if (!bounded)
+                assert_queued(push_examples(&c, rank, 0, 4, most, (float)(1 + rank)), 1);
+        }
+        float w0 = read_first(&c, 0);
+        assert_true(w0 <= -1 && w0 >= -3);
+        cluster_close(&c);
+    }
+}
+
+// All blocks of a gradient stand for the same examples.
+static void test_examples_of_a_gradient(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_backup(&c, 2 * BLOCK, 1);
+    assert_int_equal(push_examples(&c, 1, 0, BLOCK, 3, 1).code, PS_OK);
+    assert_int_equal(push_examples(&c, 1, BLOCK, BLOCK, 4, 1).code, PS_INVALID_ARGUMENT);
+    assert_queued(push_examples(&c, 1, BLOCK, BLOCK, 3, 1), 1);
     cluster_close(&c);
 }
 
@@ -1576,6 +1625,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_of_several),
+        cmocka_unit_test(test_examples_do_not_wrap),
+        cmocka_unit_test(test_examples_of_a_gradient),
         cmocka_unit_test(test_rank_order),
         cmocka_unit_test(test_half_a_gradient),
         cmocka_unit_test(test_departures),

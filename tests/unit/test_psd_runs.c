@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "tests/unit/psd_cluster.h"
 
 #define REPLACE PARAMSERVER__V1__ON_EXISTING__REPLACE
@@ -330,9 +330,9 @@ static void test_answer_to_an_earlier_run(void **state)
     run_again(&c, RESUME, old);
     assert_ptr_equal(c.task[0].core->jobs, job);
     job->control->changed = ++job->control->epoch;
-    job->control->told[1] = 0;
+    job->control->acked[1] = 0;
     tell_sender(answer, answer->code);
-    assert_int_equal(job->control->told[1], 0);
+    assert_int_equal(job->control->acked[1], 0);
     cluster_close(&c);
 }
 
