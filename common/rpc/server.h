@@ -66,7 +66,7 @@ struct ps_service_method {
 
 struct ps_server_options {
     bool insecure;      // allow addresses that other hosts can reach
-    int threads;        // that poll; 0: PS_SERVER_THREADS
+    int threads;        // that poll; 0: one, and one more for each four cores
     size_t bytes;       // in flight; 0: PS_SERVER_BYTES
     size_t call_bytes;  // room for the handler in each call
     void (*call)(void *ctx, struct ps_call *call);
@@ -78,8 +78,6 @@ struct ps_server_options {
     const struct ps_service_method *methods;  // beside the contract; live as long as the server
     size_t n_methods;
 };
-
-enum { PS_SERVER_THREADS = 2 };
 
 // Listens on n addresses: "host:port" (port 0: one that is free), "[ipv6]:port", "unix:/path". *server is set before the
 // first call arrives; NULL where this fails.
