@@ -156,7 +156,7 @@ static int server_calls_per_connection(size_t bytes)
 // Of many streams that are not read from, all of it lies here.
 static int server_look_ahead(size_t bytes)
 {
-    size_t share = bytes / 64;
+    size_t share = bytes / 256;
     return share > PS_LOOK_AHEAD ? PS_LOOK_AHEAD : share < PS_STREAM_SHARE ? PS_STREAM_SHARE : (int)share;
 }
 
@@ -230,16 +230,35 @@ static void server_start_threads(struct ps_server *s)
         pthread_create(&s->threads[i], NULL, server_poll, s);
 }
 
+// The port that was bound; 0: none. Of a name's further addresses, one whose port is free to choose takes the first's.
+static int server_bind_each(struct ps_server *s, const char *address, const struct ps_addresses *found,
+                            grpc_server_credentials *credentials)
+{
+    char text[PS_ADDRESS_TEXT];
+    int port = 0;
+    if (!found->n)
+        return grpc_server_add_http2_port(s->grpc, address, credentials);
+    for (size_t i = 0; i < found->n; i++) {
+        ps_address_text(&found->at[i], port, text);
+        int bound = grpc_server_add_http2_port(s->grpc, text, credentials);
+        if (bound <= 0 && (i == 0 || ps_address_port(&found->at[i])))
+            return 0;
+        port = port ? port : bound;
+    }
+    return port;
+}
+
 static enum ps_code server_bind(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
 {
     grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
     enum ps_code code = PS_OK;
     for (size_t i = 0; i < n && code == PS_OK; i++) {
-        code = ps_address_admit(addresses[i], s->options.insecure, e);
+        struct ps_addresses found;
+        code = ps_address_admit(addresses[i], s->options.insecure, &found, e);
         if (code)
             break;
-        int port = grpc_server_add_http2_port(s->grpc, addresses[i], credentials);
-        s->ports[i] = strncmp(addresses[i], "unix:", 5) == 0 ? 0 : port;
+        int port = server_bind_each(s, addresses[i], &found, credentials);
+        s->ports[i] = found.n ? port : 0;
         if (port <= 0)
             code = ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s", addresses[i]);
     }

@@ -566,7 +566,7 @@ static void stream_on_closed(struct ps_event *ev, bool ok)
 
 static bool stream_is_one_too_many(struct ps_server *s)
 {
-    size_t most = s->room.bytes / PS_STREAM_SHARE;
+    size_t most = s->room.bytes / PS_STREAM_OWN;
     pthread_mutex_lock(&s->lock);
     bool many = s->n_streams >= most;
     pthread_mutex_unlock(&s->lock);
@@ -585,7 +585,7 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
     st->ended.fn = stream_on_ended;
     st->closed.fn = stream_on_closed;
     st->receiver.go = stream_receive_late;
-    st->last_bytes = PS_STREAM_SHARE;
+    st->last_bytes = PS_STREAM_OWN;
     STAILQ_INIT(&st->inbox);
     TAILQ_INIT(&st->apart);
     TAILQ_INIT(&st->outbox);
@@ -599,7 +599,7 @@ void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
 {
     char text[96];
     if (stream_is_one_too_many(s)) {
-        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->room.bytes / PS_STREAM_SHARE);
+        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->room.bytes / PS_STREAM_OWN);
         ps__call_refuse(s, grpc, PS_RESOURCE_EXHAUSTED, text);
         return;
     }
