@@ -9,8 +9,6 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { JOIN_WITHIN_MS = 60000 };
-
 // Takes room for c from its pool, and for that the room of the run before.
 static bool take_room(struct psd_control *c, struct psd_control *before)
 {
@@ -39,7 +37,7 @@ struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *b
     c->min_workers = r->min_workers ? r->min_workers : 1;
     c->staleness = r->staleness;
     c->opened = now;
-    c->join_within = (r->join_within_ms ? r->join_within_ms : JOIN_WITHIN_MS) * PS_MS;
+    c->join_within = (r->join_within_ms ? r->join_within_ms : PSD_JOIN_WITHIN_MS) * PS_MS;
     c->tasks = tasks;
     c->members = ps_try_alloc_array(c->workers, sizeof *c->members);
     c->acked = ps_try_alloc_array(tasks, sizeof *c->acked);
@@ -110,6 +108,8 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
         in_lease += psd_is_live(m) && !psd_in_collective(m) && psd_in_lease(m);
     }
     psd_clock_advance(c, ready);
+    if (c->declared)
+        psd_ready_all(ready, &job->waiting);  // Describe(wait)
     if (live == 0 || psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__EXPECTED))
         return;
     if (in_collective && in_collective == awaited) {
@@ -129,7 +129,7 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 struct broadcast {
     struct psd_core *core;
     struct psd_job *job;
-    struct psd_control *control;
+    uint64_t run;
     uint32_t task;
     uint64_t epoch;
 };
@@ -160,10 +160,10 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
     struct psd_call *ready = NULL;
     struct psd_counted counted = {0};
     pthread_mutex_lock(&x->job->lock);
-    if (x->job->control == x->control) {
-        x->control->in_flight[x->task] = false;
-        if (code == PS_OK && x->epoch > x->control->acked[x->task] &&
-            broadcast_read_reply(x->control, reply, &counted)) {
+    if (atomic_load(&x->job->run) == x->run) {
+        struct psd_control *c = x->job->control;
+        c->in_flight[x->task] = false;
+        if (code == PS_OK && x->epoch > c->acked[x->task] && broadcast_read_reply(c, reply, &counted)) {
             psd_view_acked(x->job, x->task, x->epoch, &counted);
             psd_control_advance(x->job, &ready);
         }
@@ -183,7 +183,7 @@ static bool broadcast_pack(struct psd_job *job, uint64_t now, struct ps_slices *
     if (!psd_members_list(job->control, now, &list))
         return false;
     request.job = job->name;
-    request.run_id = job->run_id;
+    request.run = atomic_load(&job->run);
     request.epoch = job->control->epoch;
     request.n_members = list.n;
     request.members = list.pointers;
@@ -208,7 +208,7 @@ static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t ta
         x = NULL;
     }
     if (x) {
-        *x = (struct broadcast){core, job, job->control, task, job->control->epoch};
+        *x = (struct broadcast){core, job, atomic_load(&job->run), task, job->control->epoch};
         job->control->in_flight[task] = true;
     }
     pthread_mutex_unlock(&job->lock);
@@ -216,9 +216,7 @@ static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t ta
         ps_slices_clear(&message);
         return;
     }
-    pthread_mutex_lock(&core->table);
-    job->refs++;
-    pthread_mutex_unlock(&core->table);
+    psd_job_ref(core, job);
     core->world.send(core->world.ctx, task, PARAMSERVER__V1__METHOD__SET_MEMBERS, &message, broadcast_on_reply, x);
 }
 
@@ -266,8 +264,6 @@ void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t 
 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
-enum { EXCLUDE_AFTER_MS = 100 };
-
 // A worker that has waited here for a while is excluded from rounds, where others still train.
 static void control_exclude_idle(struct psd_job *job, uint64_t now)
 {
@@ -283,7 +279,7 @@ static void control_exclude_idle(struct psd_job *job, uint64_t now)
     }
     for (uint32_t i = 0; busy && i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
-        if (psd_is_live(m) && !m->excluded && m->waits_since && now >= m->waits_since + EXCLUDE_AFTER_MS * PS_MS)
+        if (psd_is_live(m) && !m->excluded && m->waits_since && now >= m->waits_since + PSD_EXCLUDE_AFTER_MS * PS_MS)
             changed = m->excluded = true;
     }
     if (changed)

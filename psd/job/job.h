@@ -50,7 +50,6 @@ struct psd_variable {
 struct psd_client {
     uint8_t id[16];
     uint32_t worker;  // rank + 1, or 0
-    uint64_t incarnation;
     uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
     uint32_t next;    // in its bucket: index + 1, 0: none
 };
@@ -69,7 +68,9 @@ enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
 
 struct psd_job {
     char *name;
-    char run_id[24];
+    // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
+    // a new run goes on with the values of the one before.
+    atomic_ullong run;
     int refs;              // guarded by the core's job table lock
     struct psd_job *next;  // in that table
 
@@ -107,15 +108,15 @@ struct psd_job {
     struct psd_client *clients;
     uint32_t n_clients, cap_clients;  // a power of two
     uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
-    uint64_t *incarnations;           // [workers]: the highest seen
+    uint64_t *incarnations;           // [workers]: the one that is obeyed, as the control task has said
 
     // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
     // cut held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
-    struct psd_hyper_change *tuning;  // psd/control/hyper.c
-    atomic_ullong held;               // rounds from this one on do not close; 0: none is held
-    struct psd_norm *norms;           // psd/sync/norm.c; sync, else NULL
+    struct psd_agree *agree;  // psd/control/agree.h
+    atomic_ullong held;       // rounds from this one on do not close; 0: none is held
+    struct psd_norm *norms;   // psd/sync/norm.c; sync, else NULL
 
     char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
     atomic_int failed;              // 0 no, 1 being written, 2 yes
@@ -132,6 +133,18 @@ struct psd_job {
     uint64_t last_updates, last_bytes;
     double updates_per_second, bytes_per_second;
 };
+
+static inline bool psd_job_is_sync(const struct psd_job *job)
+{
+    return job->update == PARAMSERVER__V1__UPDATE__SYNC;
+}
+
+// Any thread, any lock held.
+static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
+{
+    uint64_t from = atomic_load(&job->held);
+    return from && round >= from;
+}
 
 struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
 void psd_job_free(struct psd_job *job);
