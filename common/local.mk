@@ -11,6 +11,7 @@ libcommon_la_SOURCES = \
 	common/base/notify.c common/base/notify.h \
 	common/base/sometimes.c common/base/sometimes.h \
 	common/file/npy.c common/file/npy.h \
+	common/file/output.c common/file/output.h \
 	common/math/philox.h \
 	common/plan/placement.c common/plan/placement.h \
 	common/file/safetensors.c common/file/safetensors.h \
@@ -19,10 +20,11 @@ libcommon_la_SOURCES = \
 	common/wire/wire.c common/wire/wire.h
 libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 
-# The update rules and schedules: vectorised (which -O2 does for the simplest loops only) and never contracted into fused
+# The update rules, the mean gradient and schedules: vectorised (which -O2 does for the simplest loops only) and never contracted into fused
 # multiply-adds, so that every machine computes the same bits.
 noinst_LTLIBRARIES += librule.la
 librule_la_SOURCES = \
+	common/math/aggregate.c common/math/aggregate.h \
 	common/math/cpu.h \
 	common/math/elementary.c common/math/elementary.h \
 	common/math/rule.c common/math/rule.h \
@@ -36,5 +38,10 @@ libpsyaml_la_SOURCES = common/file/yaml.c common/file/yaml.h
 libpsyaml_la_LIBADD = $(YAML_LIBS)
 libjob_la_SOURCES = common/job/job.c common/job/job.h
 libjob_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
+
+# The description of a cluster: for libclient and psd.
+noinst_LTLIBRARIES += libpscluster.la
+libpscluster_la_SOURCES = common/cluster/cluster.c common/cluster/cluster.h common/cluster/tf_config.c
+libpscluster_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
 include common/rpc/local.mk

@@ -2,22 +2,29 @@
 noinst_LTLIBRARIES += libpsdcore.la
 libpsdcore_la_SOURCES = \
 	psd/call/call.c psd/call/call.h \
-	psd/job/clients.c \
-	psd/control/ssp.c \
-	psd/control/control.c psd/control/control.h \
+	psd/store/block.c psd/store/block.h \
+	psd/store/dedup.c psd/store/dedup.h \
+	psd/store/pool.c psd/store/pool.h \
+	psd/job/apply.c psd/job/apply.h \
+	psd/job/clients.c psd/job/clients.h \
+	psd/job/declaration.c psd/job/declaration.h \
+	psd/job/hyper.c psd/job/hyper.h \
+	psd/job/job.c psd/job/job.h \
+	psd/job/locate.c psd/job/locate.h \
+	psd/job/payload.c psd/job/payload.h \
+	psd/job/runs.c psd/job/runs.h \
+	psd/job/snapshot.c psd/job/snapshot.h \
+	psd/job/staging.c psd/job/staging.h \
+	psd/job/step.c psd/job/step.h \
+	psd/sync/norm.c psd/sync/norm.h \
+	psd/sync/round.c psd/sync/round.h \
+	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/ssp.c psd/control/view.c \
+	psd/control/control.c psd/control/state.c psd/control/state.h \
+	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c psd/limits.h \
+	psd/service/service.h psd/service/admin.c psd/service/update.c psd/service/declare.c psd/service/read.c \
+	psd/service/membership.c psd/service/hyper.c psd/service/peer.c \
 	psd/service/dispatch.c psd/service/core.h \
 	psd/service/reply.c psd/service/reply.h \
-	psd/control/hyper.c psd/control/hyper.h \
-	psd/control/lease.c psd/control/collective.c psd/control/member.c \
-	psd/sync/norm.c psd/sync/norm.h \
-	psd/control/view.c \
-	psd/sync/round.c psd/sync/round.h \
-	psd/service/service.h psd/service/admin.c psd/service/update.c psd/service/declare.c psd/service/read.c \
-	psd/job/shard.c psd/job/shard.h \
-	psd/job/staging.c psd/job/staging.h \
-	psd/store/storage.c psd/store/storage.h \
-	psd/job/step.c psd/job/step.h \
-	psd/job/apply.c psd/job/apply.h \
 	psd/service/waits.c psd/service/waits.h
 libpsdcore_la_LIBADD = libcommon.la libpsdnumbers.la
 

@@ -16,6 +16,7 @@
 #include "common/plan/cost.h"
 #include "config.h"
 #include "psd/options.h"
+#include "psd/rpc/descriptors.h"
 #include "psd/rpc/rpc.h"
 #include "psd/service/core.h"
 
@@ -84,10 +85,13 @@ static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
 
 static enum ps_code serve(const struct psd_options *o, struct psd_rpc *rpc, struct psd_core *core, struct ps_error *e)
 {
+    long files = psd_descriptors_raise();
     const struct psd_rpc_listen listen = {o->listen, o->n_listen, o->insecure, o->threads,
                                           ps_memory_in_flight(o->memory)};
     if (psd_rpc_start(rpc, core, &listen, e))
         return e->code;
+    if (files)
+        ps_info("the limit of open files, and with it of connections, is %ld", files);
     say_ready(o, rpc);
     run_loop(core);
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/cluster/cluster.h"
 #include "config.h"
-#include "libclient/psclient.h"
 
 static const char help[] = "Usage: psd [OPTION...]\n"
                            "A parameter server: one ps task of a cluster, for any number of jobs.\n"
@@ -23,7 +23,7 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "  -p, --peers A,B,C        the same, on the command line\n"
                            "  -m, --memory BYTES       in all (K, M, G, T: KiB, MiB, ...); default: 3/4 of\n"
                            "                           the machine's\n"
-                           "      --threads N          that serve; default 2\n"
+                           "      --threads N          that serve; default 1 + cores/4\n"
                            "      --heartbeat-ms N     how often workers report; default 500\n"
                            "      --dead-after-ms N    silence that counts as death; default 2500\n"
                            "      --stall-after-ms N   who waits here for longer is named in the log; default 60000,\n"
@@ -100,14 +100,13 @@ static void push_all(const char ***list, size_t *n, char *text)
 }
 
 // Which task this is, as TF_CONFIG says.
-static enum ps_code take_task(struct psd_options *o, const psc_cluster *cluster, struct ps_error *e)
+static enum ps_code take_task(struct psd_options *o, const struct ps_cluster *cluster, struct ps_error *e)
 {
-    size_t task;
-    switch (psc_cluster_task(cluster, &task)) {
-    case PSC_TASK_PS:
-        o->task = (uint32_t)task;
+    switch (cluster->task) {
+    case PS_TASK_PS:
+        o->task = (uint32_t)cluster->index;
         return PS_OK;
-    case PSC_TASK_NONE:
+    case PS_TASK_NONE:
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "TF_CONFIG: task is missing: it or --task must say which ps task this is");
     default:
@@ -119,18 +118,17 @@ static enum ps_code take_task(struct psd_options *o, const psc_cluster *cluster,
 // The cluster of --cluster, else TF_CONFIG's, if there is one.
 static enum ps_code load_cluster(struct psd_options *o, const char *path, struct ps_error *e)
 {
-    psc_cluster *cluster;
-    psc_error error;
-    enum ps_code code = (enum ps_code)psc_cluster_find(path, &cluster, &error);
+    struct ps_cluster cluster = {0};
+    enum ps_code code = ps_cluster_find(path, &cluster, e);
     if (code == PS_NOT_FOUND && !path)
         return PS_OK;
     if (code)
-        return ps_fail(e, code, "%s", error.text);
-    for (size_t i = 0; i < psc_cluster_tasks(cluster); i++)
-        push(&o->peers, &o->n_peers, psc_cluster_address(cluster, i));
+        return code;
+    for (size_t i = 0; i < cluster.n; i++)
+        push(&o->peers, &o->n_peers, cluster.addresses[i]);
     if (!path && o->task == TASK_UNSAID)
-        code = take_task(o, cluster, e);
-    psc_cluster_free(cluster);
+        code = take_task(o, &cluster, e);
+    ps_cluster_fini(&cluster);
     return code;
 }
 

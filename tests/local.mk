@@ -35,13 +35,17 @@ include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/one_device.mk
+include tests/unit/output.mk
 include tests/unit/placement.mk
 include tests/unit/probe.mk
+include tests/unit/psbench.mk
 include tests/unit/psd.mk
 include tests/unit/psd_round.mk
 include tests/unit/psd_return.mk
+include tests/unit/psd_runs.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
+include tests/unit/aggregate.mk
 include tests/unit/safetensors.mk
 include tests/unit/schedule.mk
 include tests/unit/table.mk
@@ -54,3 +58,4 @@ endif
 include tests/lint/local.mk
 include tests/fuzz/local.mk
 include tests/it/local.mk
+include tests/bench/local.mk

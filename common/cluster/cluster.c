@@ -9,7 +9,6 @@
 #include "common/base/alloc.h"
 #include "common/base/error.h"
 #include "common/file/yaml.h"
-#include "libclient/convert.h"
 
 // ---- addresses ----------------------------------------------------------------------------------------------------
 
@@ -17,7 +16,7 @@ enum { UNIX_PATH_MAX = 107 };  // sockaddr_un.sun_path without its NUL
 
 // Is there something between the two that no host's name has in it? A scheme (grpc://) is refused by its slashes, as
 // TensorFlow does.
-static bool has_stranger(const char *at, const char *end)
+static bool address_has_stranger(const char *at, const char *end)
 {
     for (; at < end; at++)
         if ((unsigned char)*at <= ' ' || *at == 127 || *at == '/' || *at == ',')
@@ -34,7 +33,7 @@ static const char *address_fault(const char *address)
                : strlen(address + 5) > UNIX_PATH_MAX ? "the path after unix: is longer than 107 bytes"
                                                      : NULL;
     const char *colon = strrchr(address, ':');
-    if (!colon || colon == address || has_stranger(address, colon))
+    if (!colon || colon == address || address_has_stranger(address, colon))
         return forms;
     if (memchr(address, ':', (size_t)(colon - address)) && (*address != '[' || colon[-1] != ']'))
         return "expected host:port, where an IPv6 address has brackets, as in [::1]:7070";
@@ -46,15 +45,15 @@ static const char *address_fault(const char *address)
     return NULL;
 }
 
-enum ps_code psc__cluster_add(struct psc_cluster *c, const char *address, struct ps_error *e)
+enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps_error *e)
 {
     const char *fault = address_fault(address);
     for (size_t i = 0; i < c->n && !fault; i++)
         fault = strcmp(c->addresses[i], address) == 0 ? "is there twice, each task needs its own" : NULL;
     if (fault)
         return ps_fail(e, PS_INVALID_ARGUMENT, "ps address '%.200s': %s", address, fault);
-    if (c->n == PSC_MAX_TASKS)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "there are more than %d ps tasks", PSC_MAX_TASKS);
+    if (c->n == PS_CLUSTER_MAX)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "there are more than %d ps tasks", PS_CLUSTER_MAX);
     char **addresses = ps_try_realloc(c->addresses, (c->n + 1) * sizeof *addresses);
     if (!addresses)
         return ps_no_memory(e, "a cluster");
@@ -68,7 +67,7 @@ enum ps_code psc__cluster_add(struct psc_cluster *c, const char *address, struct
 
 // ---- YAML ---------------------------------------------------------------------------------------------------------
 
-static enum ps_code read_ps(const struct ps_yaml *list, struct psc_cluster *c, struct ps_error *e)
+static enum ps_code cluster_read_ps(const struct ps_yaml *list, struct ps_cluster *c, struct ps_error *e)
 {
     if (list->kind != PS_YAML_LIST || !list->first)
         return ps_yaml_expected(list, "ps", e, "a list of addresses, as in [\"127.0.0.1:7070\"]");
@@ -76,24 +75,24 @@ static enum ps_code read_ps(const struct ps_yaml *list, struct psc_cluster *c, s
         const char *address;
         if (ps_yaml_string(item, "ps", &address, e) != PS_OK)
             return e->code;
-        if (psc__cluster_add(c, address, e) != PS_OK)
+        if (ps_cluster_add(c, address, e) != PS_OK)
             return ps_error_prefix(e, "%s:%d", item->source, item->line);
     }
     return PS_OK;
 }
 
-static enum ps_code read_worker(const struct ps_yaml *list, struct psc_cluster *c, struct ps_error *e)
+static enum ps_code cluster_read_worker(const struct ps_yaml *list, struct ps_cluster *c, struct ps_error *e)
 {
     if (list->kind != PS_YAML_LIST)
         return ps_yaml_expected(list, "worker", e, "a list with one entry per worker");
     for (const struct ps_yaml *item = list->first; item; item = item->next)
         c->workers++;
-    if (c->workers > PSC_MAX_TASKS)
-        return ps_yaml_fail(list, e, "there are more than %d workers", PSC_MAX_TASKS);
+    if (c->workers > PS_CLUSTER_MAX)
+        return ps_yaml_fail(list, e, "there are more than %d workers", PS_CLUSTER_MAX);
     return PS_OK;
 }
 
-static enum ps_code unknown_key(const struct ps_yaml *section, struct ps_error *e)
+static enum ps_code cluster_unknown_key(const struct ps_yaml *section, struct ps_error *e)
 {
     static const char *const known[] = {"ps", "worker"};
     const char *near = ps_nearest(section->key, known, sizeof known / sizeof *known);
@@ -102,110 +101,64 @@ static enum ps_code unknown_key(const struct ps_yaml *section, struct ps_error *
     return ps_yaml_fail(section, e, "unknown key '%s'; expected ps or worker", section->key);
 }
 
-static enum ps_code read_cluster(const struct ps_yaml *root, struct psc_cluster *c, struct ps_error *e)
+static enum ps_code cluster_read(const struct ps_yaml *root, struct ps_cluster *c, struct ps_error *e)
 {
     enum ps_code code = PS_OK;
     if (root->kind != PS_YAML_MAP)
         return ps_yaml_fail(root, e, "expected a map with the key ps: a list of addresses");
     for (const struct ps_yaml *section = root->first; section && code == PS_OK; section = section->next) {
         if (strcmp(section->key, "ps") == 0)
-            code = read_ps(section, c, e);
+            code = cluster_read_ps(section, c, e);
         else if (strcmp(section->key, "worker") == 0)
-            code = read_worker(section, c, e);
+            code = cluster_read_worker(section, c, e);
         else
-            code = unknown_key(section, e);
+            code = cluster_unknown_key(section, e);
     }
     if (code == PS_OK && c->n == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: ps is missing: the list of the ps tasks' addresses", root->source);
     return code;
 }
 
-// ---- the public functions -----------------------------------------------------------------------------------------
+// ---- the whole ----------------------------------------------------------------------------------------------------
 
-psc_code psc__cluster_give(struct psc_cluster *c, struct ps_error *e, psc_cluster **cluster, psc_error *error)
+// Takes *root apart, if there is one, and frees it.
+static enum ps_code cluster_take(struct ps_yaml *root, struct ps_cluster *c, struct ps_error *e)
 {
-    if (!c)
-        ps_no_memory(e, "a cluster");
-    if (e->code == PS_OK)
-        *cluster = c;
-    else
-        psc_cluster_free(c);
-    return psc__error_out(e, error);
-}
-
-psc_code psc_cluster_load(const char *path, psc_cluster **cluster, psc_error *error)
-{
-    struct ps_error e = {.code = PS_OK};
-    struct psc_cluster *c = ps_try_alloc(sizeof *c);
-    struct ps_yaml *root = NULL;
-    if (c && ps_yaml_load(path, &root, &e) == PS_OK)
-        read_cluster(root, c, &e);
+    enum ps_code code = root ? cluster_read(root, c, e) : e->code;
     ps_yaml_free(root);
-    return psc__cluster_give(c, &e, cluster, error);
+    if (code != PS_OK)
+        ps_cluster_fini(c);
+    return code;
 }
 
-psc_code psc_cluster_parse(const char *yaml, const char *name, psc_cluster **cluster, psc_error *error)
+enum ps_code ps_cluster_load(const char *path, struct ps_cluster *c, struct ps_error *e)
 {
-    struct ps_error e = {.code = PS_OK};
-    struct psc_cluster *c = ps_try_alloc(sizeof *c);
     struct ps_yaml *root = NULL;
-    if (c && ps_yaml_parse(yaml, strlen(yaml), name, &root, &e) == PS_OK)
-        read_cluster(root, c, &e);
-    ps_yaml_free(root);
-    return psc__cluster_give(c, &e, cluster, error);
+    ps_yaml_load(path, &root, e);
+    return cluster_take(root, c, e);
 }
 
-psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **cluster, psc_error *error)
+enum ps_code ps_cluster_parse(const char *yaml, const char *name, struct ps_cluster *c, struct ps_error *e)
 {
-    struct ps_error e = {.code = PS_OK};
-    struct psc_cluster *c = ps_try_alloc(sizeof *c);
-    for (size_t i = 0; c && i < n && e.code == PS_OK; i++)
-        psc__cluster_add(c, ps[i], &e);
-    if (n == 0)
-        ps_fail(&e, PS_INVALID_ARGUMENT, "a cluster needs at least one ps task");
-    return psc__cluster_give(c, &e, cluster, error);
+    struct ps_yaml *root = NULL;
+    ps_yaml_parse(yaml, strlen(yaml), name, &root, e);
+    return cluster_take(root, c, e);
 }
 
-psc_code psc_cluster_find(const char *path, psc_cluster **cluster, psc_error *error)
+enum ps_code ps_cluster_find(const char *path, struct ps_cluster *c, struct ps_error *e)
 {
-    struct ps_error e;
     const char *json = getenv("TF_CONFIG");
     if (path)
-        return psc_cluster_load(path, cluster, error);
+        return ps_cluster_load(path, c, e);
     if (json && *json)
-        return psc_cluster_parse_tf_config(json, cluster, error);
-    ps_fail(&e, PS_NOT_FOUND, "no cluster is named: neither a cluster file nor the environment's TF_CONFIG");
-    return psc__error_out(&e, error);
+        return ps_cluster_parse_tf_config(json, c, e);
+    return ps_fail(e, PS_NOT_FOUND, "no cluster is named: neither a cluster file nor the environment's TF_CONFIG");
 }
 
-psc_task_type psc_cluster_task(const psc_cluster *cluster, size_t *index)
+void ps_cluster_fini(struct ps_cluster *c)
 {
-    if (index && cluster->task != PSC_TASK_NONE)
-        *index = cluster->index;
-    return cluster->task;
-}
-
-size_t psc_cluster_tasks(const psc_cluster *cluster)
-{
-    return cluster->n;
-}
-
-size_t psc_cluster_workers(const psc_cluster *cluster)
-{
-    return cluster->workers;
-}
-
-const char *psc_cluster_address(const psc_cluster *cluster, size_t task)
-{
-    return task < cluster->n ? cluster->addresses[task] : NULL;
-}
-
-void psc_cluster_free(psc_cluster *cluster)
-{
-    if (!cluster)
-        return;
-    for (size_t i = 0; i < cluster->n; i++)
-        free(cluster->addresses[i]);
-    free(cluster->addresses);
-    free(cluster);
+    for (size_t i = 0; i < c->n; i++)
+        free(c->addresses[i]);
+    free(c->addresses);
+    *c = (struct ps_cluster){0};
 }

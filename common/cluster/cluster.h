@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A cluster as it is described: in YAML or a list of addresses (cluster.c), or in TF_CONFIG (tf_config.c).
-#ifndef PSC_CLUSTER_H
-#define PSC_CLUSTER_H
+// The description of a cluster: a YAML file or a list of addresses (cluster.c), or TF_CONFIG (tf_config.c).
+#ifndef PS_CLUSTER_H
+#define PS_CLUSTER_H
 
 #include <stddef.h>
 
 #include "common/base/error.h"
-#include "libclient/psclient.h"
 
-enum { PSC_MAX_TASKS = 4096 };  // of one kind
+enum { PS_CLUSTER_MAX = 4096 };  // tasks of one kind
 
-struct psc_cluster {
+enum ps_task_type { PS_TASK_NONE, PS_TASK_PS, PS_TASK_WORKER, PS_TASK_EVALUATOR };
+
+struct ps_cluster {
     char **addresses;  // of the ps tasks
     size_t n;
-    size_t workers;      // 0: not said
-    psc_task_type task;  // what this process is, where that is said
-    size_t index;
+    size_t workers;          // 0: not said
+    enum ps_task_type task;  // what this process is, as TF_CONFIG says
+    size_t index;            // of the ps task, or the worker's rank
 };
 
-// Appends a ps task. Fails with a sentence about the address, before which the caller puts where it stands.
-enum ps_code psc__cluster_add(struct psc_cluster *c, const char *address, struct ps_error *e);
+// Each fills *c, which is {0} before. On failure *c is {0} again, and the text names file and line, or the path in
+// TF_CONFIG. INVALID_ARGUMENT: a mistake in the description; RESOURCE_EXHAUSTED: no memory; else: the file cannot be
+// read.
+enum ps_code ps_cluster_load(const char *path, struct ps_cluster *c, struct ps_error *e);
+enum ps_code ps_cluster_parse(const char *yaml, const char *name, struct ps_cluster *c, struct ps_error *e);
+enum ps_code ps_cluster_parse_tf_config(const char *json, struct ps_cluster *c, struct ps_error *e);
+// Reads the file `path` if that is not NULL, else the environment's TF_CONFIG. NOT_FOUND: there is neither.
+enum ps_code ps_cluster_find(const char *path, struct ps_cluster *c, struct ps_error *e);
 
-// Hands a cluster (NULL: there was no memory for it) to the caller of a public function, or frees it where *e says no.
-psc_code psc__cluster_give(struct psc_cluster *c, struct ps_error *e, psc_cluster **cluster, psc_error *error);
+// Appends a ps task. The text speaks of the address; the caller prefixes where it stands. On failure *c is as before.
+enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps_error *e);
+
+void ps_cluster_fini(struct ps_cluster *c);  // frees what it owns
 
 #endif

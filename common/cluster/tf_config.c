@@ -19,7 +19,6 @@
 
 #include "common/base/alloc.h"
 #include "common/cluster/cluster.h"
-#include "libclient/convert.h"
 
 enum { TF_CONFIG_MAX_BYTES = 1 << 20 };
 
@@ -28,7 +27,7 @@ static const char *const names[] = {"ps", "worker", "chief", "evaluator"};
 #define KNOWN "ps, worker, chief or evaluator"
 
 struct reader {
-    struct psc_cluster *c;
+    struct ps_cluster *c;
     const char *said[KINDS];  // the key under which this kind was listed; NULL: it was not
     size_t n[KINDS];
     json_t *seen;  // address: where it stands
@@ -37,7 +36,7 @@ struct reader {
 
 // ---- errors -------------------------------------------------------------------------------------------------------
 
-static const char *type_of(const json_t *v)
+static const char *tf_type_name(const json_t *v)
 {
     switch (json_typeof(v)) {
     case JSON_OBJECT:
@@ -59,14 +58,14 @@ static const char *type_of(const json_t *v)
 }
 
 // v NULL: it is missing.
-static enum ps_code expected(struct reader *r, const char *path, const char *what, const json_t *v)
+static enum ps_code tf_expected(struct reader *r, const char *path, const char *what, const json_t *v)
 {
     if (!v)
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: %s is missing: expected %s", path, what);
-    return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: %s must be %s, not %s", path, what, type_of(v));
+    return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: %s must be %s, not %s", path, what, tf_type_name(v));
 }
 
-static enum ps_code unknown(struct reader *r, const char *where, const char *name)
+static enum ps_code tf_unknown(struct reader *r, const char *where, const char *name)
 {
     const char *near = ps_nearest(name, names, KINDS);
     if (near)
@@ -76,7 +75,7 @@ static enum ps_code unknown(struct reader *r, const char *where, const char *nam
 }
 
 // KINDS: none of them.
-static enum kind kind_of(const char *name)
+static enum kind tf_kind(const char *name)
 {
     enum kind kind = PS;
     while (kind < KINDS && strcmp(name, names[kind]) != 0)
@@ -87,10 +86,10 @@ static enum kind kind_of(const char *name)
 // ---- the cluster --------------------------------------------------------------------------------------------------
 
 // Every address is some task's own, whatever its kind.
-static enum ps_code read_address(struct reader *r, enum kind kind, const char *path, const json_t *v)
+static enum ps_code tf_read_address(struct reader *r, enum kind kind, const char *path, const json_t *v)
 {
     if (!json_is_string(v))
-        return expected(r, path, "an address, as in \"node1:7070\"", v);
+        return tf_expected(r, path, "an address, as in \"node1:7070\"", v);
     if (json_string_length(v) == 0)
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: %s is empty: expected host:port", path);
     const char *address = json_string_value(v);
@@ -101,63 +100,63 @@ static enum ps_code read_address(struct reader *r, enum kind kind, const char *p
                        json_string_value(before));
     if (json_object_set_new(r->seen, address, json_string(path)))
         return ps_no_memory(r->e, "a cluster");
-    if (kind == PS && psc__cluster_add(r->c, address, r->e))
+    if (kind == PS && ps_cluster_add(r->c, address, r->e))
         return ps_error_prefix(r->e, "TF_CONFIG: %s", path);
     return PS_OK;
 }
 
-static enum ps_code read_kind(struct reader *r, const char *key, const json_t *list)
+static enum ps_code tf_read_kind(struct reader *r, const char *key, const json_t *list)
 {
     char path[64];
     size_t i;
     json_t *v;
-    enum kind kind = kind_of(key);
+    enum kind kind = tf_kind(key);
     if (kind == KINDS)
-        return unknown(r, "cluster", key);
+        return tf_unknown(r, "cluster", key);
     snprintf(path, sizeof path, "cluster.%s", key);
     if (r->said[kind])
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: %s: the chief is at cluster.%s already", path,
                        r->said[kind]);
     if (!json_is_array(list))
-        return expected(r, path, "a list of addresses", list);
+        return tf_expected(r, path, "a list of addresses", list);
     r->said[kind] = key;
     r->n[kind] = json_array_size(list);
-    if (r->n[kind] > (kind == CHIEF ? 1 : PSC_MAX_TASKS))
+    if (r->n[kind] > (kind == CHIEF ? 1 : PS_CLUSTER_MAX))
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: %s has %zu addresses: expected at most %d", path,
-                       r->n[kind], kind == CHIEF ? 1 : PSC_MAX_TASKS);
+                       r->n[kind], kind == CHIEF ? 1 : PS_CLUSTER_MAX);
     json_array_foreach(list, i, v)
     {
         snprintf(path, sizeof path, "cluster.%s[%zu]", key, i);
-        if (read_address(r, kind, path, v))
+        if (tf_read_address(r, kind, path, v))
             return r->e->code;
     }
     return PS_OK;
 }
 
-static enum ps_code read_cluster(struct reader *r, json_t *cluster)
+static enum ps_code tf_read_cluster(struct reader *r, json_t *cluster)
 {
     const char *key;
     json_t *list;
     if (!json_is_object(cluster))
-        return expected(r, "cluster", "an object with the addresses of ps, worker and chief", cluster);
+        return tf_expected(r, "cluster", "an object with the addresses of ps, worker and chief", cluster);
     json_object_foreach(cluster, key, list)
     {
-        if (read_kind(r, key, list))
+        if (tf_read_kind(r, key, list))
             return r->e->code;
     }
     if (r->n[PS] == 0)
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: cluster.ps is %s: expected the ps tasks' addresses",
                        r->said[PS] ? "empty" : "missing");
     r->c->workers = r->n[CHIEF] + r->n[WORKER];
-    if (r->c->workers > PSC_MAX_TASKS)
+    if (r->c->workers > PS_CLUSTER_MAX)
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: there are %zu workers: expected at most %d",
-                       r->c->workers, PSC_MAX_TASKS);
+                       r->c->workers, PS_CLUSTER_MAX);
     return PS_OK;
 }
 
 // ---- the task -----------------------------------------------------------------------------------------------------
 
-static bool whole_number(const json_t *v, uint64_t *to)
+static bool tf_whole_number(const json_t *v, uint64_t *to)
 {
     const char *text = json_string_value(v);
     if (json_is_integer(v) && json_integer_value(v) >= 0) {
@@ -170,10 +169,10 @@ static bool whole_number(const json_t *v, uint64_t *to)
     return true;
 }
 
-static enum ps_code read_index(struct reader *r, enum kind kind, const json_t *v, uint64_t *index)
+static enum ps_code tf_read_index(struct reader *r, enum kind kind, const json_t *v, uint64_t *index)
 {
-    if (!v || !whole_number(v, index))
-        return expected(r, "task.index", "a whole number from 0 on", v);
+    if (!v || !tf_whole_number(v, index))
+        return tf_expected(r, "task.index", "a whole number from 0 on", v);
     if (kind == EVALUATOR && !r->said[kind])
         return PS_OK;
     if (r->n[kind] == 0)
@@ -186,21 +185,21 @@ static enum ps_code read_index(struct reader *r, enum kind kind, const json_t *v
 }
 
 // Absent where somebody only looks at the cluster, as psctl does.
-static enum ps_code read_task(struct reader *r, const json_t *task)
+static enum ps_code tf_read_task(struct reader *r, const json_t *task)
 {
-    static const psc_task_type types[] = {PSC_TASK_PS, PSC_TASK_WORKER, PSC_TASK_WORKER, PSC_TASK_EVALUATOR};
+    static const enum ps_task_type types[] = {PS_TASK_PS, PS_TASK_WORKER, PS_TASK_WORKER, PS_TASK_EVALUATOR};
     uint64_t index = 0;
     if (!task)
         return PS_OK;
     if (!json_is_object(task))
-        return expected(r, "task", "an object with type and index", task);
+        return tf_expected(r, "task", "an object with type and index", task);
     const json_t *type = json_object_get(task, "type");
     if (!json_is_string(type))
-        return expected(r, "task.type", KNOWN, type);
-    enum kind kind = kind_of(json_string_value(type));
+        return tf_expected(r, "task.type", KNOWN, type);
+    enum kind kind = tf_kind(json_string_value(type));
     if (kind == KINDS)
-        return unknown(r, "task.type", json_string_value(type));
-    if (read_index(r, kind, json_object_get(task, "index"), &index))
+        return tf_unknown(r, "task.type", json_string_value(type));
+    if (tf_read_index(r, kind, json_object_get(task, "index"), &index))
         return r->e->code;
     r->c->task = types[kind];
     r->c->index = (size_t)index + (kind == WORKER ? r->n[CHIEF] : 0);
@@ -209,7 +208,7 @@ static enum ps_code read_task(struct reader *r, const json_t *task)
 
 // ---- the whole ----------------------------------------------------------------------------------------------------
 
-static enum ps_code parse(const char *text, json_t **root, struct ps_error *e)
+static enum ps_code tf_parse(const char *text, json_t **root, struct ps_error *e)
 {
     json_error_t error;
     size_t len = strlen(text);
@@ -225,18 +224,21 @@ static enum ps_code parse(const char *text, json_t **root, struct ps_error *e)
                    near ? (int)(near - error.text) : (int)strlen(error.text), error.text);
 }
 
-psc_code psc_cluster_parse_tf_config(const char *json, psc_cluster **cluster, psc_error *error)
+enum ps_code ps_cluster_parse_tf_config(const char *json, struct ps_cluster *c, struct ps_error *e)
 {
-    struct ps_error e = {.code = PS_OK};
-    struct reader r = {.c = ps_try_alloc(sizeof *r.c), .seen = json_object(), .e = &e};
+    struct reader r = {.c = c, .seen = json_object(), .e = e};
     json_t *root = NULL;
-    if (!r.c || !r.seen)
-        ps_no_memory(&e, "a cluster");
-    else if (parse(json, &root, &e) == PS_OK && !json_is_object(root))
-        ps_fail(&e, PS_INVALID_ARGUMENT, "TF_CONFIG must be an object with cluster and task, not %s", type_of(root));
-    else if (root && read_cluster(&r, json_object_get(root, "cluster")) == PS_OK)
-        read_task(&r, json_object_get(root, "task"));
+    e->code = PS_OK;
+    if (!r.seen)
+        ps_no_memory(e, "a cluster");
+    else if (tf_parse(json, &root, e) == PS_OK && !json_is_object(root))
+        ps_fail(e, PS_INVALID_ARGUMENT, "TF_CONFIG must be an object with cluster and task, not %s",
+                tf_type_name(root));
+    else if (root && tf_read_cluster(&r, json_object_get(root, "cluster")) == PS_OK)
+        tf_read_task(&r, json_object_get(root, "task"));
     json_decref(root);
     json_decref(r.seen);
-    return psc__cluster_give(r.c, &e, cluster, error);
+    if (e->code != PS_OK)
+        ps_cluster_fini(c);
+    return e->code;
 }

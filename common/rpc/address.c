@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static enum ps_code refused(const char *address, int error, struct ps_error *e)
+static enum ps_code address_refused(const char *address, int error, struct ps_error *e)
 {
     if (error == EADDRINUSE)
         return ps_fail(e, PS_ALREADY_EXISTS, "cannot listen on %s: another process listens there", address);
@@ -30,7 +30,7 @@ bool ps_address_fits(const char *address)
     return strncmp(address, "unix:", 5) != 0 || strlen(address + 5) < sizeof((struct sockaddr_un *)NULL)->sun_path;
 }
 
-static enum ps_code admit_unix(const char *address, const char *path, struct ps_error *e)
+static enum ps_code address_admit_unix(const char *address, const char *path, struct ps_error *e)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     struct stat st;
@@ -38,7 +38,7 @@ static enum ps_code admit_unix(const char *address, const char *path, struct ps_
         return ps_fail(e, PS_INVALID_ARGUMENT, "'%s': expected unix: and a path of 1 to %zu bytes", address,
                        sizeof to.sun_path - 1);
     if (lstat(path, &st) != 0)
-        return errno == ENOENT ? PS_OK : refused(address, errno, e);
+        return errno == ENOENT ? PS_OK : address_refused(address, errno, e);
     if (!S_ISSOCK(st.st_mode))
         return ps_fail(e, PS_ALREADY_EXISTS, "cannot listen on %s: a file that is no socket lies there", address);
 
@@ -49,19 +49,19 @@ static enum ps_code admit_unix(const char *address, const char *path, struct ps_
         close(fd);
     if (error == ECONNREFUSED)  // left behind by a process that is gone
         error = unlink(path) == 0 ? 0 : errno;
-    return error ? refused(address, error, e) : PS_OK;
+    return error ? address_refused(address, error, e) : PS_OK;
 }
 
 // ---- host:port ----------------------------------------------------------------------------------------------------
 
-static bool is_loopback(const struct sockaddr *a)
+static bool address_is_loopback(const struct sockaddr *a)
 {
     if (a->sa_family == AF_INET)
         return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
 }
 
-static int try_bind(const struct addrinfo *a)  // 0 or errno
+static int address_try_bind(const struct addrinfo *a)  // 0 or errno
 {
     int on = 1, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -73,7 +73,7 @@ static int try_bind(const struct addrinfo *a)  // 0 or errno
 }
 
 // Splits "host:port", "[host]:port". False: not that.
-static bool split(const char *address, char *host, size_t size, char *port, size_t port_size)
+static bool address_split(const char *address, char *host, size_t size, char *port, size_t port_size)
 {
     const char *colon = strrchr(address, ':');
     if (!colon || colon == address || strlen(colon + 1) >= port_size)
@@ -89,41 +89,67 @@ static bool split(const char *address, char *host, size_t size, char *port, size
     return *port && strspn(port, "0123456789") == strlen(port) && atoi(port) <= 65535;
 }
 
-static enum ps_code admit_each(const char *address, const struct addrinfo *list, bool insecure, struct ps_error *e)
+static void address_keep(struct ps_addresses *found, const struct addrinfo *a)
+{
+    if (found->n < PS_ADDRESSES_MAX)
+        memcpy(&found->at[found->n++], a->ai_addr, a->ai_addrlen);
+}
+
+static enum ps_code address_admit_each(const char *address, const struct addrinfo *list, bool insecure,
+                                       struct ps_addresses *found, struct ps_error *e)
 {
     for (const struct addrinfo *a = list; a; a = a->ai_next)
-        if (!insecure && !is_loopback(a->ai_addr))
+        if (!insecure && !address_is_loopback(a->ai_addr))
             return ps_fail(e, PS_FAILED_PRECONDITION,
                            "refusing to listen on %s: other hosts could connect, and connections are neither "
                            "authenticated nor encrypted; use a loopback address or unix:/path, or pass --insecure",
                            address);
     // A name may stand for several addresses ("localhost": ::1 and 127.0.0.1): one that works is enough, one that is
     // taken is not ours.
-    int works = 0, error = 0, taken = 0;
+    int error = 0, taken = 0;
     for (const struct addrinfo *a = list; a; a = a->ai_next) {
-        int result = try_bind(a);
-        works += result == 0;
+        int result = address_try_bind(a);
+        if (result == 0)
+            address_keep(found, a);
         taken += result == EADDRINUSE;
         error = result ? result : error;
     }
     if (taken)
-        return refused(address, EADDRINUSE, e);
-    return works ? PS_OK : refused(address, error, e);
+        return address_refused(address, EADDRINUSE, e);
+    return found->n ? PS_OK : address_refused(address, error, e);
 }
 
-enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_error *e)
+enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_addresses *found, struct ps_error *e)
 {
+    found->n = 0;
     if (strncmp(address, "unix:", 5) == 0)
-        return admit_unix(address, address + 5, e);
+        return address_admit_unix(address, address + 5, e);
 
     char host[256], port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
-    if (!split(address, host, sizeof host, port, sizeof port))
+    if (!address_split(address, host, sizeof host, port, sizeof port))
         return ps_fail(e, PS_INVALID_ARGUMENT, "'%s': expected host:port, [ipv6]:port or unix:/path", address);
     int error = getaddrinfo(host, port, &hints, &list);
     if (error)
         return ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s: %s: %s", address, host, gai_strerror(error));
-    enum ps_code code = admit_each(address, list, insecure, e);
+    enum ps_code code = address_admit_each(address, list, insecure, found, e);
     freeaddrinfo(list);
     return code;
+}
+
+int ps_address_port(const struct sockaddr_storage *at)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)at;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)at;
+    return ntohs(at->ss_family == AF_INET6 ? v6->sin6_port : v4->sin_port);
+}
+
+void ps_address_text(const struct sockaddr_storage *at, int port, char text[PS_ADDRESS_TEXT])
+{
+    char host[64] = "";
+    bool v6 = at->ss_family == AF_INET6;
+    getnameinfo((const struct sockaddr *)at, v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in), host,
+                sizeof host, NULL, 0, NI_NUMERICHOST);
+    int own = ps_address_port(at);
+    snprintf(text, PS_ADDRESS_TEXT, v6 ? "[%s]:%d" : "%s:%d", host, own ? own : port);
 }

@@ -11,56 +11,6 @@
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
-// ---- calls --------------------------------------------------------------------------------------------------------
-
-// The core's own sentences end with the cause: "failed to connect to all addresses; last error: ...: Connection refused".
-// What is not the system's word for it is said in ours.
-static const char *cause(const char *details)
-{
-    static const struct {
-        const char *said, *meant;
-    } known[] = {
-        {"", "connection lost"},
-        {"connection attempt timed out before receiving SETTINGS frame",
-         "it takes the connection, then does not answer"},
-        {"Failed parsing HTTP/2", "what listens there is no gRPC server"},
-        {"Trying to connect an http1.x server", "what listens there is no gRPC server"},
-    };
-    for (const char *colon; (colon = strstr(details, ": "));)
-        details = colon + 2;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(details, known[i].said) == 0)
-            return known[i].meant;
-    return details;
-}
-
-char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *details)
-{
-    bool ours = !*details || strcmp(details, "Deadline Exceeded") == 0;  // the core's word for it
-    if (code == PS_DEADLINE_EXCEEDED && ours)
-        return ps_printf("no answer to %s within %u ms", ps_method_name(p->method), p->timeout_ms);
-    return ps_strdup(code == PS_UNAVAILABLE ? cause(details) : details);
-}
-
-void ps__pending_free(struct ps__pending *p)
-{
-    if (!p)
-        return;
-    ps_slices_clear(&p->request);
-    free(p->text);
-    free(p);
-}
-
-void ps__pending_end_later(struct ps_client *c, struct ps__pending *p, enum ps_code code, char *text)
-{
-    p->code = code;
-    p->text = text;
-    pthread_mutex_lock(&c->lock);
-    TAILQ_INSERT_TAIL(&c->ended, p, link);
-    pthread_mutex_unlock(&c->lock);
-    ps__client_poke(c, 0);
-}
-
 void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
                     struct ps_slices *request, ps_reply_fn reply, void *arg)
 {
@@ -78,7 +28,7 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
         ps__pending_end_later(c, p, PS_INVALID_ARGUMENT,
                               ps_printf("%s: a request of %zu bytes, at most %d are accepted", ps_method_name(method),
                                         p->request.len, PS_BODY_MAX));
-    else if (stream && ps_method_streams(method))
+    else if (stream && ps_method_streams(method) && !ps_method_is_control(method))
         ps__stream_call(peer, p);
     else
         ps__unary_call(peer, p);
@@ -131,7 +81,7 @@ void ps_client_after(struct ps_client *c, uint64_t delay_ns, void (*fn)(void *ar
     ps__client_poke(c, t.at);
 }
 
-static void run_timers(struct ps_client *c, uint64_t now)
+static void client_run_timers(struct ps_client *c, uint64_t now)
 {
     pthread_mutex_lock(&c->lock);
     while (!c->stopping && c->n_timers && c->timers[0].at <= now) {
@@ -145,17 +95,7 @@ static void run_timers(struct ps_client *c, uint64_t now)
 
 // ---- the thread ---------------------------------------------------------------------------------------------------
 
-void ps__client_poke(struct ps_client *c, uint64_t at)
-{
-    pthread_mutex_lock(&c->lock);
-    bool ring = at < c->wake && !c->rung && !c->closed;
-    c->rung |= ring;
-    pthread_mutex_unlock(&c->lock);
-    if (ring)
-        ps_cq_batch(&c->cq, c->bell, NULL, 0, &c->on_bell);
-}
-
-static void on_bell(struct ps_event *ev, bool ok)
+static void client_on_bell(struct ps_event *ev, bool ok)
 {
     (void)ok;
     struct ps_client *c = PS_CONTAINER(ev, struct ps_client, on_bell);
@@ -165,7 +105,7 @@ static void on_bell(struct ps_event *ev, bool ok)
 }
 
 // Tells what ended without the core and drops what calls left to drop. True: there was something.
-static bool tell_ended(struct ps_client *c)
+static bool client_tell_ended(struct ps_client *c)
 {
     struct ps__pendings ended = TAILQ_HEAD_INITIALIZER(ended);
     struct ps_releases released = {0};
@@ -187,7 +127,7 @@ static bool tell_ended(struct ps_client *c)
 }
 
 // Cancels what is under way, and closes the queue once nothing is. Then it shuts down by itself.
-static void stop_all(struct ps_client *c)
+static void client_stop_all(struct ps_client *c)
 {
     ps__unary_cancel_all(c);
     ps__streams_cancel_all(c);
@@ -201,7 +141,7 @@ static void stop_all(struct ps_client *c)
         ps_cq_close(&c->cq);
 }
 
-static uint64_t next_due(const struct ps_client *c)  // locked
+static uint64_t client_next_due(const struct ps_client *c)  // locked
 {
     uint64_t next = ps__streams_soonest(c);
     if (c->n_timers && !c->stopping && c->timers[0].at < next)
@@ -210,20 +150,38 @@ static uint64_t next_due(const struct ps_client *c)  // locked
 }
 
 // All that is due. Returns when to come back: who adds something that is due sooner, rings.
-static uint64_t run_due(struct ps_client *c)
+static uint64_t client_run_due(struct ps_client *c)
 {
     uint64_t now = ps_now();
-    while (tell_ended(c))
+    while (client_tell_ended(c))
         continue;
-    run_timers(c, now);
+    client_run_timers(c, now);
     ps__streams_expire(c, now);
     pthread_mutex_lock(&c->lock);
     bool stopping = c->stopping;
-    uint64_t next = c->wake = next_due(c);
+    uint64_t next = c->wake = client_next_due(c);
     pthread_mutex_unlock(&c->lock);
     if (stopping)
-        stop_all(c);
+        client_stop_all(c);
     return next;
+}
+
+static bool client_has_work(const struct ps_client *c)  // locked
+{
+    bool some = c->stopping || c->n_timers || c->released.n || !TAILQ_EMPTY(&c->ended) || !TAILQ_EMPTY(&c->unaries);
+    for (size_t i = 0; i < c->n_peers && !some; i++)
+        some = c->peers[i].stream;
+    return some;
+}
+
+// Does not poll while nothing is under way. In the core one thread of the process polls for all: were it this one, in a
+// psd whose peers are silent, each event of the server would be met here and cost a switch of threads.
+static void client_await_work(struct ps_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!client_has_work(c))
+        pthread_cond_wait(&c->work, &c->lock);
+    pthread_mutex_unlock(&c->lock);
 }
 
 // Once all calls have been told, what may be left are messages stuck in the socket of a peer that neither reads nor
@@ -235,7 +193,8 @@ static void *client_thread(void *arg)
     uint64_t give_up = UINT64_MAX;
     enum ps_cq_step step;
     do {
-        uint64_t next = run_due(c);
+        client_await_work(c);
+        uint64_t next = client_run_due(c);
         if (c->closed && give_up == UINT64_MAX)
             give_up = ps_now() + patience;
         step = ps_cq_step(&c->cq, next < give_up ? next : give_up);
@@ -246,29 +205,33 @@ static void *client_thread(void *arg)
 
 // ---- start and end ------------------------------------------------------------------------------------------------
 
-static grpc_arg number(const char *key, int value)
+static grpc_arg client_arg(const char *key, int value)
 {
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
-static grpc_channel *channel_create(const char *address, int attempt_ms)
+static grpc_channel *client_channel_create(const char *address, int attempt_ms)
 {
     if (!ps_address_fits(address))
         return grpc_lame_client_channel_create(address, GRPC_STATUS_UNAVAILABLE,
                                                "its path is too long for a unix socket");
     grpc_arg args[] = {
-        number(GRPC_ARG_ENABLE_HTTP_PROXY, 0),  // set on many clusters, and not meant for this
-        number(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
-        number(GRPC_ARG_ENABLE_RETRIES, 0),  // libclient repeats what may be repeated
-        number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
-        number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        number(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, attempt_ms),  // what an attempt may take, for all its name
-        number(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
-        number(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
+        client_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),  // set on many clusters, and not meant for this
+        client_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
+        client_arg(GRPC_ARG_ENABLE_RETRIES, 0),  // libclient repeats what may be repeated
+        client_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
+        client_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+        // What a task may send before it is read: a round trip's worth. Probing for it doubles the latency.
+        client_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        client_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, PS_LOOK_AHEAD),
+        client_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
+        client_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, attempt_ms),  // what an attempt may take, for all its name
+        client_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
+        client_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
         // A task that is stopped still acknowledges TCP: it is missed after 3 s without an answer to a ping.
-        number(GRPC_ARG_KEEPALIVE_TIME_MS, 1000),
-        number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000),
-        number(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        client_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 1000),
+        client_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000),
+        client_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
     };
     grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
@@ -278,7 +241,7 @@ static grpc_channel *channel_create(const char *address, int attempt_ms)
     return channel;
 }
 
-static grpc_call *call_nowhere(struct ps_client *c)
+static grpc_call *client_call_nowhere(struct ps_client *c)
 {
     c->nowhere = grpc_lame_client_channel_create("nowhere", GRPC_STATUS_UNAVAILABLE, "never called");
     return grpc_channel_create_call(c->nowhere, NULL, 0, c->cq.queue, grpc_slice_from_static_string("/"), NULL,
@@ -295,15 +258,16 @@ struct ps_client *ps_client_create_patient(const char *const *addresses, size_t 
     struct ps_client *c = ps_alloc(sizeof *c);
     ps_cq_init(&c->cq);
     pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->work, NULL);
     TAILQ_INIT(&c->unaries);
     TAILQ_INIT(&c->ended);
-    c->on_bell.fn = on_bell;
-    c->bell = call_nowhere(c);
+    c->on_bell.fn = client_on_bell;
+    c->bell = client_call_nowhere(c);
     c->peers = ps_alloc(n * sizeof *c->peers);
     c->n_peers = n;
     for (size_t i = 0; i < n; i++) {
         c->peers[i].client = c;
-        c->peers[i].channel = channel_create(addresses[i], attempt_ms);
+        c->peers[i].channel = client_channel_create(addresses[i], attempt_ms);
     }
     pthread_create(&c->thread, NULL, client_thread, c);
     return c;
@@ -318,7 +282,7 @@ void ps_client_stop(struct ps_client *c)
     pthread_join(c->thread, NULL);
     for (size_t i = 0; i < c->n_peers; i++)
         grpc_channel_destroy(c->peers[i].channel);
-    while (tell_ended(c))  // what came in while it ended
+    while (client_tell_ended(c))  // what came in while it ended
         continue;
     c->stuck |= !ps_loans_settle(&c->loans);
 }
@@ -330,6 +294,7 @@ void ps_client_destroy(struct ps_client *c)
     grpc_call_unref(c->bell);
     grpc_channel_destroy(c->nowhere);
     ps_cq_fini(&c->cq);
+    pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->lock);
     free(c->peers);
     free(c->timers);

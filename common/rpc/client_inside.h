@@ -5,6 +5,9 @@
 //     client.c         the thread, timers, start and end
 //     client_unary.c   a unary call
 //     client_stream.c  a task's gathered stream and its records
+//     client_call.c    what every kind of call needs of the client
+//
+// Each calls those below it alone; the two in the middle do not know each other.
 //
 // One lock, the client's. No function of the gRPC core, no callback and no release of a slice under it. Calls and
 // streams are freed on the client's thread alone.
@@ -66,6 +69,7 @@ struct ps_client {
     struct ps_event on_bell;
 
     pthread_mutex_t lock;  // all below
+    pthread_cond_t work;   // there is something to do, for a thread that does not poll
     bool stopping, closed;
     uint64_t wake;             // when the thread looks at the clock of its own accord
     bool rung;                 // the bell's event is on its way to it

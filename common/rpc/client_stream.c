@@ -24,6 +24,11 @@ struct ps__client_stream {
     atomic_size_t refs;  // the peer's, and one per operation of the core
     struct ps_event opened, received, sent, closed;
     grpc_byte_buffer *incoming, *outgoing;
+    struct ps__batch {  // the records of the message that is put together, by the thread that set `sending`
+        struct ps_record_head head;
+        struct ps_slices body;
+    } batch[PS_GATHER_RECORDS];
+    size_t n_batch;
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
     grpc_slice details;
@@ -43,7 +48,7 @@ struct ps__client_stream {
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
-static void add(struct ps__client_stream *st, struct ps__pending *p)
+static void client_stream_add(struct ps__client_stream *st, struct ps__pending *p)
 {
     p->id = ++st->last_id;
     p->deadline = p->timeout_ms ? ps_now() + p->timeout_ms * PS_MS : UINT64_MAX;
@@ -55,7 +60,7 @@ static void add(struct ps__client_stream *st, struct ps__pending *p)
     LIST_INSERT_HEAD(&st->by_id[p->id % BUCKETS], p, same_bucket);
 }
 
-static void detach(struct ps__client_stream *st, struct ps__pending *p)
+static void client_stream_detach(struct ps__client_stream *st, struct ps__pending *p)
 {
     TAILQ_REMOVE(&st->all, p, link);
     LIST_REMOVE(p, same_bucket);
@@ -65,7 +70,7 @@ static void detach(struct ps__client_stream *st, struct ps__pending *p)
         st->soonest = UINT64_MAX;
 }
 
-static struct ps__pending *find(struct ps__client_stream *st, uint64_t id)
+static struct ps__pending *client_stream_find(struct ps__client_stream *st, uint64_t id)
 {
     struct ps__pending *p;
     LIST_FOREACH(p, &st->by_id[id % BUCKETS], same_bucket)
@@ -74,55 +79,50 @@ static struct ps__pending *find(struct ps__client_stream *st, uint64_t id)
     return NULL;
 }
 
-static void tell(struct ps__pending *p, enum ps_code code, const char *text, struct ps_slices *body)
+static void pending_tell(struct ps__pending *p, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct ps_slices none = PS_ROPE_EMPTY;
     p->reply(p->arg, code, text, code == PS_OK ? body : &none);
     ps__pending_free(p);
 }
 
-static void tell_all(struct ps__pendings *list, enum ps_code code, const char *details)
+static void pending_tell_all(struct ps__pendings *list, enum ps_code code, const char *details)
 {
     struct ps__pending *p;
     while ((p = TAILQ_FIRST(list))) {
         TAILQ_REMOVE(list, p, link);
         char *text = ps__call_text(p, code, details);
-        tell(p, code, text, NULL);
+        pending_tell(p, code, text, NULL);
         free(text);
     }
 }
 
 // ---- sending ------------------------------------------------------------------------------------------------------
 
-// Locked. The next message, empty where there is none to be sent now; otherwise it has to go to send().
-static struct ps_slices take(struct ps__client_stream *st)
+// Locked. Takes the next message's records. True: there are some, and client_stream_send() has to follow.
+static bool client_stream_take(struct ps__client_stream *st)
 {
-    struct ps_slices message = PS_ROPE_EMPTY;
     struct ps__pending *p;
     size_t n = 0, bytes = 0;
     if (!st->ready || st->sending || st->corked || st->over)
-        return message;
+        return false;
     while ((p = TAILQ_FIRST(&st->to_send)) && n < PS_GATHER_RECORDS) {
         bytes += p->request.len + PS_RECORD_OVERHEAD;
-        if (n++ && bytes > PS_GATHER_BYTES)
+        if (n && bytes > PS_GATHER_BYTES)
             break;
-        struct ps_record r;
-        r.id = p->id;
-        r.method = (uint32_t)p->method;
-        r.timeout_ms = p->timeout_ms;
-        r.code = 0;
-        r.error[0] = 0;
-        r.body = p->request;
+        struct ps__batch *b = &st->batch[n++];
+        b->head = (struct ps_record_head){.id = p->id, .method = (uint32_t)p->method, .timeout_ms = p->timeout_ms};
+        b->body = p->request;
         p->request = PS_ROPE_EMPTY;
-        ps_record_pack(&r, &message);
         p->queued = false;
         TAILQ_REMOVE(&st->to_send, p, to_send);
     }
-    st->sending = message.len > 0;
-    return message;
+    st->n_batch = n;
+    st->sending = n > 0;
+    return n > 0;
 }
 
-static void stream_unref(struct ps__client_stream *st)
+static void client_stream_unref(struct ps__client_stream *st)
 {
     if (atomic_fetch_sub(&st->refs, 1) != 1)
         return;
@@ -135,23 +135,29 @@ static void stream_unref(struct ps__client_stream *st)
     free(st);
 }
 
-static void start(struct ps__client_stream *st, const grpc_op *ops, size_t n, struct ps_event *ev)
+static void client_stream_start(struct ps__client_stream *st, const grpc_op *ops, size_t n, struct ps_event *ev)
 {
     atomic_fetch_add(&st->refs, 1);
     if (!ps_cq_batch(&st->peer->client->cq, st->grpc, ops, n, ev))
-        stream_unref(st);  // the client is closed: everything has been told
+        client_stream_unref(st);  // the client is closed: everything has been told
 }
 
-static void send(struct ps__client_stream *st, struct ps_slices *message)
+static void client_stream_send(struct ps__client_stream *st)
 {
-    if (message->len == 0)
+    struct ps_packer message;
+    ps_packer_init(&message, &st->peer->client->loans);
+    for (size_t i = 0; i < st->n_batch; i++)
+        ps_packer_add_record(&message, &st->batch[i].head, &st->batch[i].body);
+    st->outgoing = ps_packer_end(&message);
+    if (!st->outgoing) {  // what was to be sent is lost: the stream ends, and whoever may repeats it
+        grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "no memory for a message", NULL);
         return;
-    st->outgoing = ps_slices_to_buffer(message, &st->peer->client->loans);
+    }
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
-    start(st, &op, 1, &st->sent);
+    client_stream_start(st, &op, 1, &st->sent);
 }
 
-static void on_sent(struct ps_event *ev, bool ok)
+static void client_stream_on_sent(struct ps_event *ev, bool ok)
 {
     struct ps__client_stream *st = PS_CONTAINER(ev, struct ps__client_stream, sent);
     struct ps_client *c = st->peer->client;
@@ -160,43 +166,62 @@ static void on_sent(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&c->lock);
     st->sending = false;
     st->over |= !ok;
-    struct ps_slices message = take(st);
+    bool sends = client_stream_take(st);
     pthread_mutex_unlock(&c->lock);
-    send(st, &message);
-    stream_unref(st);
+    if (sends)
+        client_stream_send(st);
+    client_stream_unref(st);
 }
 
 // ---- receiving ----------------------------------------------------------------------------------------------------
 
-static void start_receive(struct ps__client_stream *st)
+static void client_stream_receive(struct ps__client_stream *st)
 {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &st->incoming};
-    start(st, &op, 1, &st->received);
+    client_stream_start(st, &op, 1, &st->received);
 }
 
-static enum ps_code tell_replies(struct ps__client_stream *st, const struct ps_slices *message, struct ps_error *e)
+// So many replies told, the calls that followed them leave, so that the task does not stand idle while the rest is told.
+enum { FLUSH_REPLIES = 32 };
+
+static void client_stream_flush(struct ps__client_stream *st)
 {
     struct ps_client *c = st->peer->client;
-    for (size_t offset = 0; offset < message->len;) {
+    pthread_mutex_lock(&c->lock);
+    st->corked = false;
+    bool sends = client_stream_take(st);
+    st->corked = true;
+    pthread_mutex_unlock(&c->lock);
+    if (sends)
+        client_stream_send(st);
+}
+
+static enum ps_code client_stream_tell_replies(struct ps__client_stream *st, const struct ps_slices *message,
+                                               struct ps_error *e)
+{
+    struct ps_client *c = st->peer->client;
+    for (size_t offset = 0, n = 0; offset < message->len;) {
         struct ps_record r;
         enum ps_code code = ps_record_next(message, &offset, &r, e);
         if (code)
             return code;
         pthread_mutex_lock(&c->lock);
-        struct ps__pending *p = find(st, r.id);
+        struct ps__pending *p = client_stream_find(st, r.id);
         if (p && !p->queued)
-            detach(st, p);
+            client_stream_detach(st, p);
         else
             p = NULL;  // its deadline was sooner
         pthread_mutex_unlock(&c->lock);
         if (p)
-            tell(p, (enum ps_code)r.code, r.error, &r.body);
+            pending_tell(p, (enum ps_code)r.code, r.error, &r.body);
         ps_slices_clear(&r.body);
+        if (++n % FLUSH_REPLIES == 0)
+            client_stream_flush(st);
     }
     return PS_OK;
 }
 
-static void on_received(struct ps_event *ev, bool ok)
+static void client_stream_on_received(struct ps_event *ev, bool ok)
 {
     (void)ok;
     struct ps__client_stream *st = PS_CONTAINER(ev, struct ps__client_stream, received);
@@ -206,33 +231,34 @@ static void on_received(struct ps_event *ev, bool ok)
     if (st->incoming) {
         ps_slices_from_buffer(&message, st->incoming, NULL, NULL);
         st->incoming = NULL;
-        start_receive(st);
+        client_stream_receive(st);
 
         pthread_mutex_lock(&c->lock);
         st->corked = true;
         pthread_mutex_unlock(&c->lock);
-        if (tell_replies(st, &message, &e))
+        if (client_stream_tell_replies(st, &message, &e))
             grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_INTERNAL, e.text, NULL);
         ps_slices_clear(&message);
         pthread_mutex_lock(&c->lock);
         st->corked = false;
-        message = take(st);
+        bool sends = client_stream_take(st);
         pthread_mutex_unlock(&c->lock);
-        send(st, &message);
+        if (sends)
+            client_stream_send(st);
     }
-    stream_unref(st);
+    client_stream_unref(st);
 }
 
 // ---- deadlines ----------------------------------------------------------------------------------------------------
 
-static void collect_late(struct ps__client_stream *st, uint64_t now, struct ps__pendings *late)
+static void client_stream_collect_late(struct ps__client_stream *st, uint64_t now, struct ps__pendings *late)
 {
     struct ps__pending *p, *next;
     uint64_t soonest = UINT64_MAX;
     for (p = TAILQ_FIRST(&st->all); p; p = next) {
         next = TAILQ_NEXT(p, link);
         if (p->deadline <= now) {
-            detach(st, p);
+            client_stream_detach(st, p);
             TAILQ_INSERT_TAIL(late, p, link);
         } else if (p->deadline < soonest) {
             soonest = p->deadline;
@@ -248,9 +274,9 @@ void ps__streams_expire(struct ps_client *c, uint64_t now)
         pthread_mutex_lock(&c->lock);
         struct ps__client_stream *st = c->peers[i].stream;
         if (st && st->soonest <= now)
-            collect_late(st, now, &late);
+            client_stream_collect_late(st, now, &late);
         pthread_mutex_unlock(&c->lock);
-        tell_all(&late, PS_DEADLINE_EXCEEDED, "");
+        pending_tell_all(&late, PS_DEADLINE_EXCEEDED, "");
     }
 }
 
@@ -268,7 +294,7 @@ uint64_t ps__streams_soonest(const struct ps_client *c)
 // ---- the stream itself --------------------------------------------------------------------------------------------
 
 // What the calls that waited learn of a stream's end. Errors that would meet them again keep their code.
-static enum ps_code code_of_end(grpc_status_code status, bool stopping)
+static enum ps_code client_stream_code(grpc_status_code status, bool stopping)
 {
     switch (status) {
     case GRPC_STATUS_INVALID_ARGUMENT:
@@ -282,7 +308,7 @@ static enum ps_code code_of_end(grpc_status_code status, bool stopping)
     }
 }
 
-static void on_closed(struct ps_event *ev, bool ok)
+static void client_stream_on_closed(struct ps_event *ev, bool ok)
 {
     (void)ok;
     struct ps__client_stream *st = PS_CONTAINER(ev, struct ps__client_stream, closed);
@@ -294,33 +320,33 @@ static void on_closed(struct ps_event *ev, bool ok)
     st->over = true;
     st->peer->stream = NULL;
     while ((p = TAILQ_FIRST(&st->all))) {
-        detach(st, p);
+        client_stream_detach(st, p);
         TAILQ_INSERT_TAIL(&lost, p, link);
     }
     pthread_mutex_unlock(&c->lock);
 
     char *details = grpc_slice_to_c_string(st->details);
-    tell_all(&lost, code_of_end(st->status, stopping), details);
+    pending_tell_all(&lost, client_stream_code(st->status, stopping), details);
     gpr_free(details);
-    stream_unref(st);
-    stream_unref(st);  // the peer's
+    client_stream_unref(st);
+    client_stream_unref(st);  // the peer's
 }
 
-static void on_opened(struct ps_event *ev, bool ok)
+static void client_stream_on_opened(struct ps_event *ev, bool ok)
 {
     (void)ok;  // if not, it is closed
-    stream_unref(PS_CONTAINER(ev, struct ps__client_stream, opened));
+    client_stream_unref(PS_CONTAINER(ev, struct ps__client_stream, opened));
 }
 
-static struct ps__client_stream *stream_new(struct ps__peer *peer)
+static struct ps__client_stream *client_stream_new(struct ps__peer *peer)
 {
     struct ps__client_stream *st = ps_alloc(sizeof *st);
     st->peer = peer;
     atomic_init(&st->refs, 1);
-    st->opened.fn = on_opened;
-    st->received.fn = on_received;
-    st->sent.fn = on_sent;
-    st->closed.fn = on_closed;
+    st->opened.fn = client_stream_on_opened;
+    st->received.fn = client_stream_on_received;
+    st->sent.fn = client_stream_on_sent;
+    st->closed.fn = client_stream_on_closed;
     st->soonest = UINT64_MAX;
     TAILQ_INIT(&st->all);
     TAILQ_INIT(&st->to_send);
@@ -331,7 +357,7 @@ static struct ps__client_stream *stream_new(struct ps__peer *peer)
 }
 
 // By the call that made the stream; others only add to it meanwhile.
-static void open_stream(struct ps__client_stream *st)
+static void client_stream_open(struct ps__client_stream *st)
 {
     struct ps_client *c = st->peer->client;
     st->grpc =
@@ -344,26 +370,26 @@ static void open_stream(struct ps__client_stream *st)
     grpc_op end = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
                    .data.recv_status_on_client = {
                        .trailing_metadata = &st->trailing, .status = &st->status, .status_details = &st->details}};
-    atomic_fetch_add(&st->refs, 1);  // this function's: on_closed may run before it returns
-    start(st, &end, 1, &st->closed);
-    start(st, ops, 2, &st->opened);
-    start_receive(st);
+    atomic_fetch_add(&st->refs, 1);  // this function's: client_stream_on_closed may run before it returns
+    client_stream_start(st, &end, 1, &st->closed);
+    client_stream_start(st, ops, 2, &st->opened);
+    client_stream_receive(st);
 
     pthread_mutex_lock(&c->lock);
     st->ready = true;
     bool cancel = c->stopping;
-    struct ps_slices message = take(st);
+    bool sends = client_stream_take(st);
     pthread_mutex_unlock(&c->lock);
-    send(st, &message);
+    if (sends)
+        client_stream_send(st);
     if (cancel)
         grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
-    stream_unref(st);
+    client_stream_unref(st);
 }
 
 void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
 {
     struct ps_client *c = peer->client;
-    struct ps_slices message = PS_ROPE_EMPTY;
     pthread_mutex_lock(&c->lock);
     if (c->stopping) {
         pthread_mutex_unlock(&c->lock);
@@ -373,19 +399,20 @@ void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
     struct ps__client_stream *st = peer->stream;
     bool fresh = !st;
     if (fresh)
-        st = peer->stream = stream_new(peer);
-    add(st, p);
+        st = peer->stream = client_stream_new(peer);
+    pthread_cond_signal(&c->work);
+    client_stream_add(st, p);
     uint64_t soonest = st->soonest;
-    message = take(st);
-    if (message.len)
+    bool sends = client_stream_take(st);
+    if (sends)
         atomic_fetch_add(&st->refs, 1);
     pthread_mutex_unlock(&c->lock);
 
     if (fresh) {
-        open_stream(st);
-    } else if (message.len) {
-        send(st, &message);
-        stream_unref(st);
+        client_stream_open(st);
+    } else if (sends) {
+        client_stream_send(st);
+        client_stream_unref(st);
     }
     ps__client_poke(c, soonest);
 }

@@ -22,7 +22,7 @@ struct ps__unary {
     grpc_slice details;
 };
 
-static void unary_free(struct ps__unary *u)
+static void client_unary_free(struct ps__unary *u)
 {
     grpc_byte_buffer_destroy(u->request);
     grpc_byte_buffer_destroy(u->reply);
@@ -33,14 +33,14 @@ static void unary_free(struct ps__unary *u)
     free(u);
 }
 
-static void unary_unref(struct ps__unary *u)
+static void client_unary_unref(struct ps__unary *u)
 {
     if (atomic_fetch_sub(&u->batches, 1) == 1)
-        unary_free(u);
+        client_unary_free(u);
 }
 
 // A call that was cut comes as one of these; no server of ours sends them.
-static enum ps_code code_of_end(grpc_status_code status, bool stopping)
+static enum ps_code client_unary_code(grpc_status_code status, bool stopping)
 {
     bool cut = status == GRPC_STATUS_CANCELLED || status == GRPC_STATUS_UNKNOWN;
     if (cut || status == GRPC_STATUS_UNAVAILABLE)
@@ -48,13 +48,13 @@ static enum ps_code code_of_end(grpc_status_code status, bool stopping)
     return (enum ps_code)status;
 }
 
-static void on_sent(struct ps_event *ev, bool ok)
+static void client_unary_on_sent(struct ps_event *ev, bool ok)
 {
     (void)ok;
-    unary_unref(PS_CONTAINER(ev, struct ps__unary, sent));
+    client_unary_unref(PS_CONTAINER(ev, struct ps__unary, sent));
 }
 
-static void on_done(struct ps_event *ev, bool ok)
+static void client_unary_on_done(struct ps_event *ev, bool ok)
 {
     (void)ok;
     struct ps__unary *u = PS_CONTAINER(ev, struct ps__unary, done);
@@ -67,7 +67,7 @@ static void on_done(struct ps_event *ev, bool ok)
     bool stopping = c->stopping;
     pthread_mutex_unlock(&c->lock);
 
-    enum ps_code code = code_of_end(u->status, stopping);
+    enum ps_code code = client_unary_code(u->status, stopping);
     if (code) {
         char *details = grpc_slice_to_c_string(u->details);
         text = ps__call_text(p, code, details);
@@ -80,10 +80,10 @@ static void on_done(struct ps_event *ev, bool ok)
     ps_slices_clear(&body);
     free(text);
     ps__pending_free(p);
-    unary_unref(u);
+    client_unary_unref(u);
 }
 
-static struct ps__unary *unary_new(struct ps__peer *peer, struct ps__pending *p)
+static struct ps__unary *client_unary_new(struct ps__peer *peer, struct ps__pending *p)
 {
     struct ps__unary *u = ps_alloc(sizeof *u);
     uint64_t deadline = p->timeout_ms ? ps_now() + p->timeout_ms * PS_MS : UINT64_MAX;
@@ -91,8 +91,8 @@ static struct ps__unary *unary_new(struct ps__peer *peer, struct ps__pending *p)
     u->peer = peer;
     u->pending = p;
     atomic_init(&u->batches, 2);
-    u->sent.fn = on_sent;
-    u->done.fn = on_done;
+    u->sent.fn = client_unary_on_sent;
+    u->done.fn = client_unary_on_done;
     u->grpc = grpc_channel_create_call(peer->channel, NULL, 0, peer->client->cq.queue, path, NULL,
                                        ps_timespec(deadline), NULL);
     u->request = ps_slices_to_buffer(&p->request, &peer->client->loans);
@@ -102,7 +102,7 @@ static struct ps__unary *unary_new(struct ps__peer *peer, struct ps__pending *p)
     return u;
 }
 
-static void unary_start(struct ps__unary *u)
+static void client_unary_start(struct ps__unary *u)
 {
     struct ps_cq *cq = &u->peer->client->cq;
     grpc_op send[] = {
@@ -125,22 +125,24 @@ static void unary_start(struct ps__unary *u)
 void ps__unary_call(struct ps__peer *peer, struct ps__pending *p)
 {
     struct ps_client *c = peer->client;
-    struct ps__unary *u = unary_new(peer, p);
+    struct ps__unary *u = client_unary_new(peer, p);
     pthread_mutex_lock(&c->lock);
     bool stopping = c->stopping;
-    if (!stopping)
+    if (!stopping) {
         TAILQ_INSERT_TAIL(&c->unaries, u, link);
+        pthread_cond_signal(&c->work);
+    }
     pthread_mutex_unlock(&c->lock);
 
     if (!stopping) {  // while it is in the list the queue stays open
-        unary_start(u);
+        client_unary_start(u);
         return;
     }
-    unary_free(u);
+    client_unary_free(u);
     ps__pending_end_later(c, p, PS_CANCELLED, ps_strdup("the client is closed"));
 }
 
-static struct ps__unary *next_to_cancel(struct ps_client *c)
+static struct ps__unary *client_unary_next_to_cancel(struct ps_client *c)
 {
     struct ps__unary *u;
     pthread_mutex_lock(&c->lock);
@@ -156,6 +158,6 @@ static struct ps__unary *next_to_cancel(struct ps_client *c)
 void ps__unary_cancel_all(struct ps_client *c)
 {
     struct ps__unary *u;
-    while ((u = next_to_cancel(c)))
+    while ((u = client_unary_next_to_cancel(c)))
         grpc_call_cancel_with_status(u->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
 }

@@ -4,6 +4,7 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,116 +18,6 @@
 #include "common/rpc/method.h"
 #include "common/rpc/server_inside.h"
 #include "common/wire/wire.h"
-
-// ---- calls --------------------------------------------------------------------------------------------------------
-
-void *ps__call_alloc(struct ps_server *s, size_t size)
-{
-    const size_t align = _Alignof(max_align_t);
-    size_t own = (size + align - 1) / align * align;
-    struct ps__call *c = ps_try_alloc(own + s->options.call_bytes);
-    if (!c)
-        return NULL;
-    c->server = s;
-    c->call.user = (char *)c + own;
-    return c;
-}
-
-void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_slices *body)
-{
-    struct ps__call *c = (struct ps__call *)call;
-    struct ps_slices none = PS_ROPE_EMPTY;
-    body = body ? body : &none;
-    if (code == PS_OK && body->broken) {
-        code = PS_RESOURCE_EXHAUSTED;
-        text = "no memory for the reply";
-    } else if (code == PS_OK && body->len > PS_BODY_MAX) {
-        code = PS_INTERNAL;
-        text = "the reply is larger than a message may be";
-    }
-    if (code != PS_OK)
-        ps_slices_clear(body);
-    c->reply(c, code, text ? text : "", body);
-}
-
-// Part of the time is left for the way back and for what is late here; of short times, a quarter.
-uint64_t ps__answer_by(uint64_t now, uint64_t deadline)
-{
-    const uint64_t margin = 150 * PS_MS;
-    if (deadline == UINT64_MAX || deadline <= now)
-        return deadline;
-    uint64_t left = deadline - now;
-    return deadline - (left / 4 < margin ? left / 4 : margin);
-}
-
-static void server_unref(struct ps_server *s)
-{
-    if (atomic_fetch_sub(&s->refs, 1) != 1)
-        return;
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->lock);
-    ps__room_fini(&s->room);
-    free(s->threads);
-    free(s->ports);
-    free(s->services);
-    free(s);
-}
-
-bool ps__server_enter(struct ps_server *s, struct ps__stream *stream)
-{
-    atomic_fetch_add(&s->refs, 1);
-    pthread_mutex_lock(&s->lock);
-    s->live++;
-    if (stream) {
-        s->n_streams++;
-        TAILQ_INSERT_TAIL(&s->streams, stream, link);
-    }
-    bool draining = s->draining;
-    pthread_mutex_unlock(&s->lock);
-    return draining;
-}
-
-void ps__server_leave(struct ps_server *s, struct ps__stream *stream)
-{
-    pthread_mutex_lock(&s->lock);
-    if (stream) {
-        s->n_streams--;
-        TAILQ_REMOVE(&s->streams, stream, link);
-    }
-    if (--s->live == s->n_served)
-        pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-    server_unref(s);
-}
-
-static void on_freed(void *arg, size_t bytes)
-{
-    struct ps_server *s = arg;
-    atomic_fetch_sub(&s->room.requests, bytes);
-    server_unref(s);
-}
-
-bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_slices *out)
-{
-    size_t bytes = grpc_byte_buffer_length(buffer);
-    atomic_fetch_add(&s->refs, 1);
-    atomic_fetch_add(&s->room.requests, bytes);
-    bool ok = ps_slices_from_buffer(out, buffer, on_freed, s);
-    if (!ok)
-        on_freed(s, bytes);
-    return ok;
-}
-
-void ps__server_drop_call(grpc_call *grpc)
-{
-    grpc_call_cancel_with_status(grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "no memory for the call", NULL);
-    grpc_call_unref(grpc);
-}
-
-size_t ps_server_queued(const struct ps_server *s)
-{
-    return ps__room_used(&s->room);
-}
 
 // ---- what is taken up ---------------------------------------------------------------------------------------------
 
@@ -169,7 +60,7 @@ static void acceptor_arm(struct acceptor *a)
         ps_error_log("grpc_server_request_call: %s", grpc_call_error_to_string(error));
 }
 
-static uint64_t deadline_ns(gpr_timespec t)
+static uint64_t acceptor_deadline(gpr_timespec t)
 {
     t = gpr_convert_clock_type(t, GPR_CLOCK_MONOTONIC);
     if (gpr_time_cmp(t, gpr_inf_future(GPR_CLOCK_MONOTONIC)) == 0)
@@ -177,15 +68,15 @@ static uint64_t deadline_ns(gpr_timespec t)
     return t.tv_sec < 0 ? 0 : (uint64_t)t.tv_sec * PS_SECOND + (uint64_t)t.tv_nsec;
 }
 
-static void refuse_unknown(struct ps_server *s, grpc_call *call, const grpc_call_details *details)
+static void acceptor_refuse(struct ps_server *s, grpc_call *call, const grpc_call_details *details)
 {
     char text[256], *path = grpc_slice_to_c_string(details->method);
     snprintf(text, sizeof text, "no method %.160s here: this is a paramserver.v1 server", path);
-    ps__unary_refuse(s, call, PS_UNIMPLEMENTED, text);
+    ps__call_refuse(s, call, PS_UNIMPLEMENTED, text);
     gpr_free(path);
 }
 
-static void on_call(struct ps_event *ev, bool ok)
+static void acceptor_on_call(struct ps_event *ev, bool ok)
 {
     struct acceptor *a = PS_CONTAINER(ev, struct acceptor, ev), met = *a;
     if (!ok) {  // the server has shut down
@@ -197,21 +88,21 @@ static void on_call(struct ps_event *ev, bool ok)
     acceptor_arm(a);
 
     if (met.kind == UNARY)
-        ps__unary_begin(met.server, met.method, met.call, deadline_ns(met.deadline));
+        ps__unary_begin(met.server, met.method, met.call, acceptor_deadline(met.deadline));
     else if (met.kind == STREAM)
         ps__stream_begin(met.server, met.call);
     else if (met.kind == SERVICE)
         ps__service_begin(met.server, &met.server->services[met.method], met.call);
     else
-        refuse_unknown(met.server, met.call, &met.details);
+        acceptor_refuse(met.server, met.call, &met.details);
     grpc_metadata_array_destroy(&met.metadata);
     grpc_call_details_destroy(&met.details);
 }
 
-static void accept_kind(struct ps_server *s, int kind, int method, void *registered)
+static void acceptor_start(struct ps_server *s, int kind, int method, void *registered)
 {
     struct acceptor *a = ps_alloc(sizeof *a);
-    a->ev.fn = on_call;
+    a->ev.fn = acceptor_on_call;
     a->server = s;
     a->kind = kind;
     a->method = method;
@@ -226,7 +117,7 @@ static void accept_kind(struct ps_server *s, int kind, int method, void *registe
 // How often a thread looks for room that came without an event: a receiver that has become idle.
 static const uint64_t look_ns = 250 * PS_MS;
 
-static void *poll_thread(void *arg)
+static void *server_poll(void *arg)
 {
     struct ps_server *s = arg;
     while (ps_cq_step(&s->cq, ps_now() + look_ns) != PS_CQ_SHUTDOWN)
@@ -234,7 +125,7 @@ static void *poll_thread(void *arg)
     return NULL;
 }
 
-static void on_shut(struct ps_event *ev, bool ok)
+static void server_on_shut(struct ps_event *ev, bool ok)
 {
     (void)ok;
     struct ps_server *s = PS_CONTAINER(ev, struct ps_server, shut);
@@ -245,39 +136,47 @@ static void on_shut(struct ps_event *ev, bool ok)
 }
 
 // What the core itself has to say is of use to those who debug it: what concerns us comes back as a status.
-static void log_grpc(gpr_log_func_args *args)
+static void server_log_grpc(gpr_log_func_args *args)
 {
     ps_debug("grpc: %s", args->message);
 }
 
-static grpc_arg number(const char *key, int value)
+static grpc_arg server_arg(const char *key, int value)
 {
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
 // One connection may have an eighth of the unary calls that fit; further ones wait at their client.
-static int calls_of_a_connection(size_t bytes)
+static int server_calls_per_connection(size_t bytes)
 {
     size_t n = bytes / 4 / PS__UNARY_BYTES / 8;
     return n < 16 ? 16 : n < PS_SERVER_CALLS / 8 ? (int)n : PS_SERVER_CALLS / 8;
 }
 
+// Of many streams that are not read from, all of it lies here.
+static int server_look_ahead(size_t bytes)
+{
+    size_t share = bytes / 256;
+    return share > PS_LOOK_AHEAD ? PS_LOOK_AHEAD : share < PS_STREAM_SHARE ? PS_STREAM_SHARE : (int)share;
+}
+
 static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
 {
     grpc_arg args[] = {
-        number(GRPC_ARG_ALLOW_REUSEPORT, 0),
-        number(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
+        server_arg(GRPC_ARG_ALLOW_REUSEPORT, 0),
+        server_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
         // A few compressed bytes could become any amount of memory: compressed messages are refused.
-        number(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
-        number(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        number(GRPC_ARG_MAX_CONCURRENT_STREAMS, calls_of_a_connection(bytes)),
+        server_arg(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
+        server_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+        server_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, server_calls_per_connection(bytes)),
         // Clients ping every second: see client.c. And a client that is gone without a word goes after 30 s.
-        number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
-        number(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
-        number(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000),
-        // What a stream that is not read from may have sent all the same. Left to itself the core makes it 4 MiB.
-        number(GRPC_ARG_HTTP2_BDP_PROBE, 0),
-        number(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, PS_STREAM_SHARE),
+        server_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
+        server_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
+        server_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000),
+        // What a stream that is not read from may have sent all the same.
+        server_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        server_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, server_look_ahead(bytes)),
+        server_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
         {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
         {.type = GRPC_ARG_POINTER,
          .key = GRPC_ARG_RESOURCE_QUOTA,
@@ -289,10 +188,10 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
 static struct ps_server *server_new(const struct ps_server_options *options, size_t n_addresses)
 {
     struct ps_server *s = ps_alloc(sizeof *s);
-    gpr_set_log_function(log_grpc);
+    gpr_set_log_function(server_log_grpc);
     ps_cq_init(&s->cq);
     s->options = *options;
-    s->shut.fn = on_shut;
+    s->shut.fn = server_on_shut;
     s->ports = ps_alloc(n_addresses * sizeof *s->ports);
     atomic_init(&s->refs, 1);
     pthread_mutex_init(&s->lock, NULL);
@@ -315,24 +214,51 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     return s;
 }
 
-static void start_threads(struct ps_server *s)
+// Two threads that poll for one stream hand it to and fro: on few cores one is faster.
+static int server_default_threads(void)
 {
-    s->n_threads = s->options.threads > 0 ? s->options.threads : PS_SERVER_THREADS;
-    s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
-    for (int i = 0; i < s->n_threads; i++)
-        pthread_create(&s->threads[i], NULL, poll_thread, s);
+    cpu_set_t cores;
+    int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    return 1 + n / 4;
 }
 
-static enum ps_code bind_all(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
+static void server_start_threads(struct ps_server *s)
+{
+    s->n_threads = s->options.threads > 0 ? s->options.threads : server_default_threads();
+    s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
+    for (int i = 0; i < s->n_threads; i++)
+        pthread_create(&s->threads[i], NULL, server_poll, s);
+}
+
+// The port that was bound; 0: none. Of a name's further addresses, one whose port is free to choose takes the first's.
+static int server_bind_each(struct ps_server *s, const char *address, const struct ps_addresses *found,
+                            grpc_server_credentials *credentials)
+{
+    char text[PS_ADDRESS_TEXT];
+    int port = 0;
+    if (!found->n)
+        return grpc_server_add_http2_port(s->grpc, address, credentials);
+    for (size_t i = 0; i < found->n; i++) {
+        ps_address_text(&found->at[i], port, text);
+        int bound = grpc_server_add_http2_port(s->grpc, text, credentials);
+        if (bound <= 0 && (i == 0 || ps_address_port(&found->at[i])))
+            return 0;
+        port = port ? port : bound;
+    }
+    return port;
+}
+
+static enum ps_code server_bind(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
 {
     grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
     enum ps_code code = PS_OK;
     for (size_t i = 0; i < n && code == PS_OK; i++) {
-        code = ps_address_admit(addresses[i], s->options.insecure, e);
+        struct ps_addresses found;
+        code = ps_address_admit(addresses[i], s->options.insecure, &found, e);
         if (code)
             break;
-        int port = grpc_server_add_http2_port(s->grpc, addresses[i], credentials);
-        s->ports[i] = strncmp(addresses[i], "unix:", 5) == 0 ? 0 : port;
+        int port = server_bind_each(s, addresses[i], &found, credentials);
+        s->ports[i] = found.n ? port : 0;
         if (port <= 0)
             code = ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s", addresses[i]);
     }
@@ -340,7 +266,7 @@ static enum ps_code bind_all(struct ps_server *s, const char *const *addresses, 
     return code;
 }
 
-static void serve_beside(struct ps_server *s)
+static void server_register_services(struct ps_server *s)
 {
     for (size_t i = 0; i < s->options.n_methods; i++)
         s->services[i].registered =
@@ -351,8 +277,8 @@ enum ps_code ps_server_start(const char *const *addresses, size_t n, const struc
                              struct ps_server **server, struct ps_error *e)
 {
     struct ps_server *s = *server = server_new(options, n);
-    start_threads(s);
-    enum ps_code code = bind_all(s, addresses, n, e);
+    server_start_threads(s);
+    enum ps_code code = server_bind(s, addresses, n, e);
     if (code) {
         ps_server_stop(s, 0);
         ps_server_destroy(s);
@@ -363,14 +289,14 @@ enum ps_code ps_server_start(const char *const *addresses, size_t n, const struc
     for (int m = 1; m < PS_METHODS; m++)
         registered[m] = grpc_server_register_method(s->grpc, ps_method_path(m), NULL, GRPC_SRM_PAYLOAD_NONE, 0);
     stream = grpc_server_register_method(s->grpc, PS_STREAM_PATH, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
-    serve_beside(s);
+    server_register_services(s);
     grpc_server_start(s->grpc);
     for (int m = 1; m < PS_METHODS; m++)
-        accept_kind(s, UNARY, m, registered[m]);
-    accept_kind(s, STREAM, 0, stream);
+        acceptor_start(s, UNARY, m, registered[m]);
+    acceptor_start(s, STREAM, 0, stream);
     for (size_t i = 0; i < s->options.n_methods; i++)
-        accept_kind(s, SERVICE, (int)i, s->services[i].registered);
-    accept_kind(s, UNKNOWN, 0, NULL);
+        acceptor_start(s, SERVICE, (int)i, s->services[i].registered);
+    acceptor_start(s, UNKNOWN, 0, NULL);
     return PS_OK;
 }
 
@@ -379,10 +305,15 @@ int ps_server_port(const struct ps_server *s, size_t i)
     return s->ports[i];
 }
 
+size_t ps_server_queued(const struct ps_server *s)
+{
+    return ps__room_used(&s->room);
+}
+
 // ---- end ----------------------------------------------------------------------------------------------------------
 
 // A stream that has not been told, with a reference; or NULL.
-static struct ps__stream *next_to_tell(struct ps_server *s)
+static struct ps__stream *server_next_stream(struct ps_server *s)
 {
     struct ps__stream *st;
     pthread_mutex_lock(&s->lock);
@@ -405,7 +336,7 @@ void ps_server_drain(struct ps_server *s)
 
     if (first && ps_cq_begin(&s->cq))
         grpc_server_shutdown_and_notify(s->grpc, s->cq.queue, &s->shut);
-    while ((st = next_to_tell(s))) {
+    while ((st = server_next_stream(s))) {
         ps__stream_drain(st);
         ps__stream_unref(st);
     }
@@ -413,17 +344,17 @@ void ps_server_drain(struct ps_server *s)
     ps__services_drain(s);
 }
 
-static bool no_call_is_left(const struct ps_server *s)
+static bool server_has_no_call(const struct ps_server *s)
 {
     return s->live == s->n_served;
 }
 
-static bool no_connection_is_left(const struct ps_server *s)
+static bool server_has_no_connection(const struct ps_server *s)
 {
     return s->is_shut;
 }
 
-static bool wait_until(struct ps_server *s, bool (*reached)(const struct ps_server *s), uint64_t until)
+static bool server_wait_until(struct ps_server *s, bool (*reached)(const struct ps_server *s), uint64_t until)
 {
     struct timespec t = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
     int error = 0;
@@ -439,11 +370,11 @@ enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
 {
     const uint64_t patience = PS_SECOND, moment = 500 * PS_MS;
     ps_server_drain(s);
-    bool answered = wait_until(s, no_call_is_left, ps_now() + grace_ns);
+    bool answered = server_wait_until(s, server_has_no_call, ps_now() + grace_ns);
     // Clients go by themselves once they have read what there is; one that writes to a closed connection reads no more.
-    wait_until(s, no_connection_is_left, ps_now() + (grace_ns < moment ? grace_ns : moment));
+    server_wait_until(s, server_has_no_connection, ps_now() + (grace_ns < moment ? grace_ns : moment));
     grpc_server_cancel_all_calls(s->grpc);
-    if (!wait_until(s, no_connection_is_left, ps_now() + patience))
+    if (!server_wait_until(s, server_has_no_connection, ps_now() + patience))
         return PS_STOP_STUCK;  // the core closes no connection that it still writes to
 
     ps_cq_close(&s->cq);
@@ -458,5 +389,5 @@ enum ps_stop ps_server_stop(struct ps_server *s, uint64_t grace_ns)
 
 void ps_server_destroy(struct ps_server *s)
 {
-    server_unref(s);
+    ps__server_unref(s);
 }

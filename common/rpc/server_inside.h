@@ -6,7 +6,10 @@
 //     server_unary.c   a unary call
 //     server_stream.c  a gathered stream and its records
 //     server_service.c a call beside the contract
+//     server_call.c    what every kind of call needs of the server
 //     server_room.c    the budget of bytes
+//
+// Each calls those below it alone; the three in the middle do not know each other.
 //
 // Locks: the server's, the room's, and one per stream and call of a service; never two at once, and no function of the
 // gRPC core is called with any held: it may drop slices, whose owners may do anything.
@@ -63,9 +66,10 @@ struct ps__sender {
 //                  of those that receive. A quarter more for those that have less than a share of their own.
 //     call_bytes   a quarter, for the calls themselves: those that are parked have little else
 //     answers      half as much again; most of their memory is not ours, but of those they were lent from
+//     lane         a sixteenth more, for calls of the control lane: they have room whatever the others take
 struct ps__room {
     size_t bytes;
-    atomic_size_t requests, answers, calls, call_bytes;
+    atomic_size_t requests, answers, calls, call_bytes, lane;
     atomic_size_t unary_bytes;  // what a unary call is expected to bring: the largest of late
     atomic_size_t n_waiting;
     pthread_mutex_t lock;  // all below, and the receivers in it
@@ -86,6 +90,9 @@ size_t ps__room_used(const struct ps__room *room);
 bool ps__room_take_calls(struct ps__room *room, size_t n, size_t bytes);
 void ps__room_return_calls(struct ps__room *room, size_t n, size_t bytes);
 bool ps__room_has_calls(const struct ps__room *room);
+// One call of the control lane. False: the lane is full, nothing was taken.
+bool ps__room_take_lane(struct ps__room *room);
+void ps__room_return_lane(struct ps__room *room);
 bool ps__room_has_answers(const struct ps__room *room);
 bool ps__room_is_full(const struct ps__room *room);  // of requests, beyond any waiting
 // Between begin and end the core sends `call` what was counted as answers. Where there is no room for others' and it
@@ -156,9 +163,11 @@ struct ps__stream {
     bool status_sent;
     bool handling;              // some thread hands over requests: others leave theirs in the inbox
     bool corked;                // that thread makes replies faster than they need to be sent
+    bool has_cancelled;         // the handler was asked to end what it has: nobody waits for it
     struct ps__messages inbox;  // received
     struct ps__records apart;   // taken apart, not handed over; the handling thread's
     struct ps__records outbox;  // answered, not sent
+    struct ps__records all;     // taken apart, not answered
     size_t n_apart;
     size_t unanswered;     // records, those apart included
     size_t request_bytes;  // inbox and unanswered
@@ -173,10 +182,13 @@ void *ps__call_alloc(struct ps_server *s, size_t size);
 // the server is draining.
 bool ps__server_enter(struct ps_server *s, struct ps__stream *stream);
 void ps__server_leave(struct ps_server *s, struct ps__stream *stream);
+void ps__server_unref(struct ps_server *s);
 
 // A received message's rope, which is in the room until the last of its slices is dropped. Takes over the buffer.
 // False: no memory.
 bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_slices *out);
+// Answers a call that was just taken up with a status; its request is not read.
+void ps__call_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text);
 // Ends a call of the core's for which there is no memory, with RESOURCE_EXHAUSTED.
 void ps__server_drop_call(grpc_call *grpc);
 
@@ -185,7 +197,6 @@ uint64_t ps__answer_by(uint64_t now, uint64_t deadline);
 
 // A call of the core's, just taken up, is handed over to one of these.
 void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t deadline);
-void ps__unary_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text);
 void ps__stream_begin(struct ps_server *s, grpc_call *grpc);
 void ps__service_begin(struct ps_server *s, struct ps__service *service, grpc_call *grpc);
 

@@ -49,6 +49,19 @@ bool ps__room_has_calls(const struct ps__room *room)
     return atomic_load(&room->call_bytes) < room->bytes / 4 && atomic_load(&room->calls) < PS_SERVER_CALLS;
 }
 
+bool ps__room_take_lane(struct ps__room *room)
+{
+    if ((atomic_fetch_add(&room->lane, 1) + 1) * PS__UNARY_BYTES <= room->bytes / 16)
+        return true;
+    ps__room_return_lane(room);
+    return false;
+}
+
+void ps__room_return_lane(struct ps__room *room)
+{
+    atomic_fetch_sub(&room->lane, 1);
+}
+
 bool ps__room_has_answers(const struct ps__room *room)
 {
     return atomic_load(&room->answers) < room->bytes / 2;
@@ -61,24 +74,25 @@ bool ps__room_is_full(const struct ps__room *room)
 
 size_t ps__room_used(const struct ps__room *room)
 {
-    return atomic_load(&room->requests) + atomic_load(&room->call_bytes) + atomic_load(&room->answers);
+    return atomic_load(&room->requests) + atomic_load(&room->call_bytes) + atomic_load(&room->answers) +
+           atomic_load(&room->lane) * PS__UNARY_BYTES;
 }
 
 // ---- receiving ----------------------------------------------------------------------------------------------------
 
-static bool fits(const struct ps__room *room, const struct ps__receiver *r)  // locked
+static bool room_fits(const struct ps__room *room, const struct ps__receiver *r)  // locked
 {
     return atomic_load(&room->requests) + room->expected + r->expected <= room->bytes / 2;
 }
 
-static void begin(struct ps__room *room, struct ps__receiver *r, uint64_t now)  // locked
+static void room_begin(struct ps__room *room, struct ps__receiver *r, uint64_t now)  // locked
 {
     r->since = now;
     room->expected += r->expected;
     TAILQ_INSERT_TAIL(&room->receiving, r, link);
 }
 
-static void lift_charge(struct ps__room *room, struct ps__receiver *r)  // locked
+static void room_lift_charge(struct ps__room *room, struct ps__receiver *r)  // locked
 {
     room->expected -= r->expected;
     r->expected = 0;
@@ -91,9 +105,9 @@ bool ps__room_ask(struct ps__room *room, struct ps__receiver *r, size_t own, siz
     r->own = own;
     r->expected = expected;
     pthread_mutex_lock(&room->lock);
-    bool go = room->open || (TAILQ_EMPTY(&room->waiting) && fits(room, r));
+    bool go = room->open || (TAILQ_EMPTY(&room->waiting) && room_fits(room, r));
     if (go) {
-        begin(room, r, ps_now());
+        room_begin(room, r, ps_now());
     } else {
         TAILQ_INSERT_TAIL(&room->waiting, r, link);
         atomic_fetch_add(&room->n_waiting, 1);
@@ -105,27 +119,27 @@ bool ps__room_ask(struct ps__room *room, struct ps__receiver *r, size_t own, siz
 void ps__room_received(struct ps__room *room, struct ps__receiver *r)
 {
     pthread_mutex_lock(&room->lock);
-    lift_charge(room, r);
+    room_lift_charge(room, r);
     TAILQ_REMOVE(&room->receiving, r, link);
     pthread_mutex_unlock(&room->lock);
 }
 
-static void lift_idle(struct ps__room *room, uint64_t now)  // locked
+static void room_lift_idle(struct ps__room *room, uint64_t now)  // locked
 {
     struct ps__receiver *r;
     TAILQ_FOREACH(r, &room->receiving, link)
     {
         if (now - r->since < idle_ns)
             break;
-        lift_charge(room, r);
+        room_lift_charge(room, r);
     }
 }
 
 // The next that may begin: the first where there is room, else the first that has less than a share of its own.
-static struct ps__receiver *next(struct ps__room *room)  // locked
+static struct ps__receiver *room_next(struct ps__room *room)  // locked
 {
     struct ps__receiver *r = TAILQ_FIRST(&room->waiting);
-    if (!r || room->open || fits(room, r))
+    if (!r || room->open || room_fits(room, r))
         return r;
     if (room->beyond >= BEYOND || atomic_load(&room->requests) > room->bytes / 4 * 3)
         return NULL;
@@ -139,17 +153,17 @@ static struct ps__receiver *next(struct ps__room *room)  // locked
     return r;
 }
 
-static void admit(struct ps__room *room)
+static void room_admit(struct ps__room *room)
 {
     struct ps__receivers go = TAILQ_HEAD_INITIALIZER(go);
     struct ps__receiver *r;
     uint64_t now = ps_now();
     pthread_mutex_lock(&room->lock);
-    lift_idle(room, now);
-    while ((r = next(room))) {
+    room_lift_idle(room, now);
+    while ((r = room_next(room))) {
         TAILQ_REMOVE(&room->waiting, r, link);
         atomic_fetch_sub(&room->n_waiting, 1);
-        begin(room, r, now);
+        room_begin(room, r, now);
         TAILQ_INSERT_TAIL(&go, r, also);
     }
     pthread_mutex_unlock(&room->lock);
@@ -179,7 +193,7 @@ void ps__room_end_send(struct ps__room *room, struct ps__sender *s)
 }
 
 // The longest that is not cut, and has taken too long; referenced.
-static grpc_call *next_deaf(struct ps__room *room, uint64_t now)
+static grpc_call *room_next_slow(struct ps__room *room, uint64_t now)
 {
     struct ps__sender *s;
     grpc_call *call = NULL;
@@ -196,11 +210,11 @@ static grpc_call *next_deaf(struct ps__room *room, uint64_t now)
     return call;
 }
 
-static void cut_deaf(struct ps__room *room)
+static void room_cut_slow(struct ps__room *room)
 {
     grpc_call *call;
     uint64_t now = ps_now();
-    while (!ps__room_has_answers(room) && (call = next_deaf(room, now))) {
+    while (!ps__room_has_answers(room) && (call = room_next_slow(room, now))) {
         grpc_call_cancel_with_status(call, GRPC_STATUS_ABORTED, "answers were not read while others waited", NULL);
         grpc_call_unref(call);
     }
@@ -211,9 +225,9 @@ static void cut_deaf(struct ps__room *room)
 void ps__room_work(struct ps__room *room)
 {
     if (atomic_load(&room->n_waiting))
-        admit(room);
+        room_admit(room);
     if (!ps__room_has_answers(room))
-        cut_deaf(room);
+        room_cut_slow(room);
 }
 
 void ps__room_open(struct ps__room *room)

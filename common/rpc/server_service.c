@@ -4,7 +4,7 @@
 // the client does.
 //
 // Whoever has something for a call to do (a request has come, the server drains, a watched answer may have changed)
-// says so with kick(). One thread works on a call at a time; while a message is on its way out nobody does, and who
+// says so with served_kick(). One thread works on a call at a time; while a message is on its way out nobody does, and who
 // comes meanwhile leaves word.
 #include <grpc/byte_buffer_reader.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ struct ps__served {
 
 // ---- a call begins and ends ---------------------------------------------------------------------------------------
 
-static bool enter(struct ps__served *c)
+static bool served_enter(struct ps__served *c)
 {
     struct ps_server *s = c->server;
     atomic_fetch_add(&s->refs, 1);
@@ -54,7 +54,7 @@ static bool enter(struct ps__served *c)
     return draining;
 }
 
-static void leave(struct ps__served *c)
+static void served_leave(struct ps__served *c)
 {
     struct ps_server *s = c->server;
     pthread_mutex_lock(&s->lock);
@@ -64,7 +64,7 @@ static void leave(struct ps__served *c)
     ps__server_leave(s, NULL);
 }
 
-static bool try_ref(struct ps__served *c)  // under the server's lock; false: it is being freed
+static bool served_try_ref(struct ps__served *c)  // under the server's lock; false: it is being freed
 {
     size_t n = atomic_load(&c->refs);
     while (n && !atomic_compare_exchange_weak(&c->refs, &n, n + 1))
@@ -72,7 +72,7 @@ static bool try_ref(struct ps__served *c)  // under the server's lock; false: it
     return n != 0;
 }
 
-static void unref(struct ps__served *c)
+static void served_unref(struct ps__served *c)
 {
     if (atomic_fetch_sub(&c->refs, 1) != 1)
         return;
@@ -82,31 +82,31 @@ static void unref(struct ps__served *c)
     grpc_call_unref(c->grpc);
     atomic_fetch_sub(&c->service->calls, 1);
     pthread_mutex_destroy(&c->lock);
-    leave(c);
+    served_leave(c);
     free(c);
 }
 
 // ---- operations of the core ---------------------------------------------------------------------------------------
 
 // While it is under way it has a reference.
-static void start(struct ps__served *c, const grpc_op *ops, size_t n, struct ps_event *ev)
+static void served_start(struct ps__served *c, const grpc_op *ops, size_t n, struct ps_event *ev)
 {
     atomic_fetch_add(&c->refs, 1);
     if (ps_cq_batch(&c->server->cq, c->grpc, ops, n, ev))
         return;
     grpc_call_cancel(c->grpc, NULL);
-    unref(c);
+    served_unref(c);
 }
 
-static void receive(struct ps__served *c)
+static void served_receive(struct ps__served *c)
 {
     grpc_slice_unref(c->request);
     c->request = grpc_empty_slice();
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &c->incoming};
-    start(c, &op, 1, &c->received);
+    served_start(c, &op, 1, &c->received);
 }
 
-static grpc_op status(enum ps_code code, grpc_slice *text)
+static grpc_op served_status_op(enum ps_code code, grpc_slice *text)
 {
     return (grpc_op){
         .op = GRPC_OP_SEND_STATUS_FROM_SERVER,
@@ -114,15 +114,15 @@ static grpc_op status(enum ps_code code, grpc_slice *text)
     };
 }
 
-static void end(struct ps__served *c, enum ps_code code, const char *text)
+static void served_end(struct ps__served *c, enum ps_code code, const char *text)
 {
     grpc_slice details = grpc_slice_from_copied_string(code ? text : "");
-    grpc_op op = status(code, &details);
-    start(c, &op, 1, &c->ended);
+    grpc_op op = served_status_op(code, &details);
+    served_start(c, &op, 1, &c->ended);
     grpc_slice_unref(details);
 }
 
-static void send(struct ps__served *c, const struct ps_slices *reply)
+static void served_send(struct ps__served *c, const struct ps_slices *reply)
 {
     bool last = c->service->method->kind == PS_SERVICE_UNARY;
     grpc_slice body = grpc_slice_malloc(reply->len), none = grpc_empty_slice();
@@ -131,14 +131,14 @@ static void send(struct ps__served *c, const struct ps_slices *reply)
     grpc_slice_unref(body);
     grpc_op ops[] = {
         {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = c->outgoing},
-        status(PS_OK, &none),
+        served_status_op(PS_OK, &none),
     };
-    start(c, ops, last ? 2 : 1, last ? &c->ended : &c->sent);
+    served_start(c, ops, last ? 2 : 1, last ? &c->ended : &c->sent);
 }
 
 // ---- work ---------------------------------------------------------------------------------------------------------
 
-static enum ps_code answer(struct ps__served *c, struct ps_slices *reply, struct ps_error *e)
+static enum ps_code served_answer(struct ps__served *c, struct ps_slices *reply, struct ps_error *e)
 {
     const struct ps_service_method *method = c->service->method;
     if (c->request_len > PS_SERVICE_REQUEST_MAX)
@@ -157,7 +157,7 @@ static enum ps_code answer(struct ps__served *c, struct ps_slices *reply, struct
 }
 
 // Not what the watcher was sent last? Then it is about to be.
-static bool is_news(struct ps__served *c, const struct ps_slices *reply)
+static bool served_is_news(struct ps__served *c, const struct ps_slices *reply)
 {
     uint8_t now[PS_WATCHED_MAX];
     ps_slices_copy_out(reply, 0, reply->len, now);
@@ -174,34 +174,34 @@ struct news {
 };
 
 // True: an operation was started, which leaves the call busy.
-static bool step(struct ps__served *c, const struct news *news)
+static bool served_step(struct ps__served *c, const struct news *news)
 {
     const struct ps_service_method *method = c->service->method;
     bool watched = method->kind == PS_SERVICE_WATCH;
     if (news->asked) {
         struct ps_slices reply = PS_ROPE_EMPTY;
         struct ps_error e;
-        enum ps_code code = answer(c, &reply, &e);
-        bool sends = code == PS_OK && (!watched || is_news(c, &reply));
+        enum ps_code code = served_answer(c, &reply, &e);
+        bool sends = code == PS_OK && (!watched || served_is_news(c, &reply));
         if (sends)
-            send(c, &reply);
+            served_send(c, &reply);
         else if (code)
-            end(c, code, e.text);
+            served_end(c, code, e.text);
         ps_slices_clear(&reply);
         if (sends || code)
             return true;
     }
     if (news->draining)
-        end(c, PS_UNAVAILABLE, "the server is shutting down");
+        served_end(c, PS_UNAVAILABLE, "the server is shutting down");
     else if (news->said_all && method->kind == PS_SERVICE_EACH)
-        end(c, PS_OK, "");
+        served_end(c, PS_OK, "");
     else if (news->said_all)
-        end(c, PS_INVALID_ARGUMENT, "the call brought no request");
+        served_end(c, PS_INVALID_ARGUMENT, "the call brought no request");
     return news->draining || news->said_all;
 }
 
 // By the thread that set c->busy, until there is nothing to do or something on its way. It has a reference.
-static void work(struct ps__served *c)
+static void served_work(struct ps__served *c)
 {
     bool more, watched = c->service->method->kind == PS_SERVICE_WATCH;
     struct news news;
@@ -212,22 +212,22 @@ static void work(struct ps__served *c)
         news = (struct news){c->asked, c->draining, c->said_all};
         c->asked &= watched || !more;
         pthread_mutex_unlock(&c->lock);
-    } while (more && !step(c, &news));
+    } while (more && !served_step(c, &news));
 }
 
-static void kick(struct ps__served *c)  // locked; lets go of it
+static void served_kick(struct ps__served *c)  // locked; lets go of it
 {
     bool mine = !c->busy;
     c->kicked = true;
     c->busy = true;
     pthread_mutex_unlock(&c->lock);
     if (mine)
-        work(c);
+        served_work(c);
 }
 
 // ---- events -------------------------------------------------------------------------------------------------------
 
-static void take_request(struct ps__served *c)
+static void served_take_request(struct ps__served *c)
 {
     grpc_byte_buffer_reader reader;
     c->request_len = grpc_byte_buffer_length(c->incoming);
@@ -238,54 +238,54 @@ static void take_request(struct ps__served *c)
     grpc_byte_buffer_destroy(c->incoming);
 }
 
-static void on_received(struct ps_event *ev, bool ok)
+static void served_on_received(struct ps_event *ev, bool ok)
 {
     (void)ok;  // without a message, nothing more comes
     struct ps__served *c = PS_CONTAINER(ev, struct ps__served, received);
     bool asked = c->incoming;
     if (asked)
-        take_request(c);
+        served_take_request(c);
     pthread_mutex_lock(&c->lock);
     c->asked = asked;
     c->said_all = !asked;
-    kick(c);
-    unref(c);
+    served_kick(c);
+    served_unref(c);
 }
 
-static void on_sent(struct ps_event *ev, bool ok)
+static void served_on_sent(struct ps_event *ev, bool ok)
 {
-    (void)ok;  // to a client that is gone there is nothing more to receive, and its watch goes with on_closed
+    (void)ok;  // to a client that is gone there is nothing more to receive, and its watch goes with served_on_closed
     struct ps__served *c = PS_CONTAINER(ev, struct ps__served, sent);
     grpc_byte_buffer_destroy(c->outgoing);
     c->outgoing = NULL;
     if (c->service->method->kind == PS_SERVICE_EACH)
-        receive(c);
+        served_receive(c);
     pthread_mutex_lock(&c->lock);
     c->kicked = true;
     pthread_mutex_unlock(&c->lock);
-    work(c);
-    unref(c);
+    served_work(c);
+    served_unref(c);
 }
 
-static void on_ended(struct ps_event *ev, bool ok)
+static void served_on_ended(struct ps_event *ev, bool ok)
 {
     (void)ok;
-    unref(PS_CONTAINER(ev, struct ps__served, ended));
+    served_unref(PS_CONTAINER(ev, struct ps__served, ended));
 }
 
-static void on_closed(struct ps_event *ev, bool ok)
+static void served_on_closed(struct ps_event *ev, bool ok)
 {
     (void)ok;
-    unref(PS_CONTAINER(ev, struct ps__served, closed));
+    served_unref(PS_CONTAINER(ev, struct ps__served, closed));
 }
 
 // ---- what the server does with it ---------------------------------------------------------------------------------
 
-static void refuse(struct ps__served *c)
+static void served_refuse(struct ps__served *c)
 {
     char text[192];
     snprintf(text, sizeof text, "%s: %d calls are open here already", c->service->method->path, PS_SERVICE_CALLS);
-    end(c, PS_RESOURCE_EXHAUSTED, text);
+    served_end(c, PS_RESOURCE_EXHAUSTED, text);
 }
 
 void ps__service_begin(struct ps_server *s, struct ps__service *service, grpc_call *grpc)
@@ -299,64 +299,64 @@ void ps__service_begin(struct ps_server *s, struct ps__service *service, grpc_ca
     c->server = s;
     c->service = service;
     c->grpc = grpc;
-    c->received.fn = on_received;
-    c->sent.fn = on_sent;
-    c->ended.fn = on_ended;
-    c->closed.fn = on_closed;
+    c->received.fn = served_on_received;
+    c->sent.fn = served_on_sent;
+    c->ended.fn = served_on_ended;
+    c->closed.fn = served_on_closed;
     pthread_mutex_init(&c->lock, NULL);
     atomic_init(&c->refs, 1);  // this function's
     c->busy = true;            // until it has begun
     c->request = grpc_empty_slice();
     bool full = atomic_fetch_add(&service->calls, 1) >= PS_SERVICE_CALLS;
-    bool draining = enter(c);
+    bool draining = served_enter(c);
 
     grpc_op ops[] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA},
         {.op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &c->cancelled},
     };
-    start(c, ops, 2, &c->closed);
+    served_start(c, ops, 2, &c->closed);
     if (full) {
-        refuse(c);
+        served_refuse(c);
     } else {
-        receive(c);
+        served_receive(c);
         pthread_mutex_lock(&c->lock);
         c->draining |= draining;
         c->kicked = true;
         pthread_mutex_unlock(&c->lock);
-        work(c);
+        served_work(c);
     }
-    unref(c);
+    served_unref(c);
 }
 
 // The one after c, or the first; referenced, and c is not any more. NULL: that was the last.
-static struct ps__served *next(struct ps_server *s, struct ps__served *c)
+static struct ps__served *served_next(struct ps_server *s, struct ps__served *c)
 {
     struct ps__served *n;
     pthread_mutex_lock(&s->lock);
     n = c ? TAILQ_NEXT(c, link) : TAILQ_FIRST(&s->served);
-    while (n && !try_ref(n))
+    while (n && !served_try_ref(n))
         n = TAILQ_NEXT(n, link);
     pthread_mutex_unlock(&s->lock);
     if (c)
-        unref(c);
+        served_unref(c);
     return n;
 }
 
-static void kick_all(struct ps_server *s, bool draining)
+static void served_kick_all(struct ps_server *s, bool draining)
 {
-    for (struct ps__served *c = next(s, NULL); c; c = next(s, c)) {
+    for (struct ps__served *c = served_next(s, NULL); c; c = served_next(s, c)) {
         pthread_mutex_lock(&c->lock);
         c->draining |= draining;
-        kick(c);
+        served_kick(c);
     }
 }
 
 void ps_server_changed(struct ps_server *s)
 {
-    kick_all(s, false);
+    served_kick_all(s, false);
 }
 
 void ps__services_drain(struct ps_server *s)
 {
-    kick_all(s, true);
+    served_kick_all(s, true);
 }

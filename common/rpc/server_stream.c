@@ -5,7 +5,7 @@
 // outbox while another message is being sent or handed over, so that a burst of requests is answered with few messages.
 // While there are too many of them, no request is handed over.
 //
-// Every function that changes the state ends with unlock_and_advance(): it looks what can be started now.
+// Every function that changes the state ends with stream_unlock_and_advance(): it looks what can be started now.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,10 @@ struct ps__record {
     struct ps__call base;
     struct ps__stream *stream;
     TAILQ_ENTRY(ps__record) link;  // of the message it came with, then in the outbox
+    TAILQ_ENTRY(ps__record) of_all;
+    bool cancelled;   // the handler was asked to end it
+    bool cancelling;  // is being asked, by a thread that frees it where it has been answered
+    bool answered;    // meanwhile
     uint64_t id;
     enum ps_code code;  // the answer
     char *text;         // NULL: none
@@ -99,28 +103,28 @@ static void records_free(struct ps__records *list)
 
 // ---- what can be started ------------------------------------------------------------------------------------------
 
-static size_t request_limit(const struct ps_server *s)
+static size_t stream_request_limit(const struct ps_server *s)
 {
     return s->room.bytes / 4 < PS_STREAM_BYTES ? s->room.bytes / 4 : PS_STREAM_BYTES;
 }
 
 // At most one message waits besides the one that is handed over: how many records it brings is not known yet.
-static bool may_receive(const struct ps__stream *st)
+static bool stream_may_receive(const struct ps__stream *st)
 {
     return st->state == PS__OPEN && !st->receiving && STAILQ_EMPTY(&st->inbox) &&
-           st->request_bytes < request_limit(st->server) &&
+           st->request_bytes < stream_request_limit(st->server) &&
            (st->unanswered < PS_STREAM_CALLS || ps__room_has_calls(&st->server->room));
 }
 
 // May more requests be handed over? Where the server has too many answers, until one is there.
-static bool may_answer(const struct ps__stream *st)
+static bool stream_may_answer(const struct ps__stream *st)
 {
     size_t bytes = atomic_load_explicit(&st->answer_bytes, memory_order_relaxed);
     return bytes == 0 || (bytes < PS_STREAM_ANSWERS && ps__room_has_answers(&st->server->room));
 }
 
 // Moves what the next message takes from the outbox to *out.
-static void take(struct ps__stream *st, struct ps__records *out)
+static void stream_take_outbox(struct ps__stream *st, struct ps__records *out)
 {
     struct ps__record *r;
     size_t n = 0, bytes = 0;
@@ -137,160 +141,164 @@ static void take(struct ps__stream *st, struct ps__records *out)
     st->sending_bytes = bytes;
 }
 
-static bool must_hand_over(const struct ps__stream *st)
+static bool stream_must_hand_over(const struct ps__stream *st)
 {
-    return !st->handling && (!STAILQ_EMPTY(&st->inbox) || st->n_apart) && (st->state >= PS__FAILED || may_answer(st));
+    bool waiting = !STAILQ_EMPTY(&st->inbox) || st->n_apart;
+    if (st->state >= PS__FAILED)
+        return !st->handling && (waiting || !st->has_cancelled);
+    return !st->handling && waiting && stream_may_answer(st);
 }
 
 // Answers that are sent, or that nobody wants.
-static void forget_answers(struct ps__stream *st, size_t bytes)
+static void stream_forget_answers(struct ps__stream *st, size_t bytes)
 {
     st->answer_bytes -= bytes;
     atomic_fetch_sub(&st->server->room.answers, bytes);
 }
 
-static bool may_end(const struct ps__stream *st)
+static bool stream_may_end(const struct ps__stream *st)
 {
     bool answered = !st->handling && STAILQ_EMPTY(&st->inbox) && !st->unanswered && TAILQ_EMPTY(&st->outbox);
     return !st->status_sent && !st->sending && (st->state == PS__FAILED || (st->state == PS__ENDING && answered));
 }
 
-static void start_receive(struct ps__stream *st, size_t own);
-static void start_send(struct ps__stream *st, struct ps__records *records);
-static void start_status(struct ps__stream *st);
-static void drop_answers(struct ps__stream *st, struct ps__records *dropped)
+static void stream_start_receive(struct ps__stream *st, size_t own);
+static void stream_start_send(struct ps__stream *st, struct ps__records *records);
+static void stream_start_status(struct ps__stream *st);
+static void stream_drop_answers(struct ps__stream *st, struct ps__records *dropped)
 {
     struct ps__record *r;
     TAILQ_FOREACH(r, &st->outbox, link)
-    forget_answers(st, r->base.bytes);
+    stream_forget_answers(st, r->base.bytes);
     TAILQ_CONCAT(dropped, &st->outbox, link);
 }
 
 // Expects the lock held, and lets go of it. The caller has a reference.
-static void unlock_and_advance(struct ps__stream *st)
+static void stream_unlock_and_advance(struct ps__stream *st)
 {
     struct ps__records send = TAILQ_HEAD_INITIALIZER(send), dropped = TAILQ_HEAD_INITIALIZER(dropped);
     if (st->state >= PS__FAILED)
-        drop_answers(st, &dropped);
-    take(st, &send);
-    bool receiving = may_receive(st), sending = !TAILQ_EMPTY(&send);
+        stream_drop_answers(st, &dropped);
+    stream_take_outbox(st, &send);
+    bool receiving = stream_may_receive(st), sending = !TAILQ_EMPTY(&send);
     size_t own = st->request_bytes;
     st->receiving |= receiving;
     st->sending |= sending;
-    bool ending = may_end(st);
+    bool ending = stream_may_end(st);
     st->status_sent |= ending;
     pthread_mutex_unlock(&st->lock);
 
     if (receiving)
-        start_receive(st, own);
+        stream_start_receive(st, own);
     if (sending)
-        start_send(st, &send);
+        stream_start_send(st, &send);
     if (ending)
-        start_status(st);
+        stream_start_status(st);
     records_free(&dropped);
 }
 
 // A batch with one operation; while it is under way it has a reference. False: the queue is shut down.
-static bool start(struct ps__stream *st, const grpc_op *op, struct ps_event *ev)
+static bool stream_start(struct ps__stream *st, const grpc_op *op, struct ps_event *ev)
 {
     stream_ref(st);
     if (ps_cq_batch(&st->server->cq, st->grpc, op, 1, ev))
         return true;
     pthread_mutex_lock(&st->lock);
     st->state = PS__CUT;
-    unlock_and_advance(st);
+    stream_unlock_and_advance(st);
     ps__stream_unref(st);
     return false;
 }
 
 // There is room: by the stream's own question, or by ps__room_work, for which it keeps a reference.
-static void receive(struct ps__stream *st)
+static void stream_receive(struct ps__stream *st)
 {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &st->incoming};
-    if (!start(st, &op, &st->received))
+    if (!stream_start(st, &op, &st->received))
         ps__room_received(&st->server->room, &st->receiver);
 }
 
-static void receive_late(struct ps__receiver *r)
+static void stream_receive_late(struct ps__receiver *r)
 {
     struct ps__stream *st = PS_CONTAINER(r, struct ps__stream, receiver);
-    receive(st);
+    stream_receive(st);
     ps__stream_unref(st);
 }
 
-static void start_receive(struct ps__stream *st, size_t own)
+static void stream_start_receive(struct ps__stream *st, size_t own)
 {
     stream_ref(st);
     if (ps__room_ask(&st->server->room, &st->receiver, own, st->last_bytes))
-        receive_late(&st->receiver);
+        stream_receive_late(&st->receiver);
 }
 
-static void end_with(struct ps__stream *st, int state, enum ps_code code, const char *text);
+static void stream_end_with(struct ps__stream *st, int state, enum ps_code code, const char *text);
 
 // What was taken to be sent is lost, and so is the stream: its client asks again.
-static void fail_send(struct ps__stream *st)
+static void stream_fail_send(struct ps__stream *st)
 {
     pthread_mutex_lock(&st->lock);
-    forget_answers(st, st->sending_bytes);
+    stream_forget_answers(st, st->sending_bytes);
     st->sending = false;
     pthread_mutex_unlock(&st->lock);
-    end_with(st, PS__FAILED, PS_RESOURCE_EXHAUSTED, "no memory for the answers");
+    stream_end_with(st, PS__FAILED, PS_RESOURCE_EXHAUSTED, "no memory for the answers");
 }
 
-static void start_send(struct ps__stream *st, struct ps__records *records)
+static void stream_start_send(struct ps__stream *st, struct ps__records *records)
 {
     struct ps__record *r;
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_packer message;
+    ps_packer_init(&message, &st->server->loans);
     TAILQ_FOREACH(r, records, link)
     {
-        struct ps_record out;
-        out.id = r->id;
-        out.method = 0;
-        out.timeout_ms = 0;
-        out.code = r->code;
-        snprintf(out.error, sizeof out.error, "%s", r->text ? r->text : "");
-        out.body = r->body;
-        r->body = PS_ROPE_EMPTY;
-        ps_record_pack(&out, &message);
+        const struct ps_record_head head = {.id = r->id, .code = r->code, .error = r->text};
+        ps_packer_add_record(&message, &head, &r->body);
     }
     records_free(records);
-    st->outgoing = ps_slices_to_buffer(&message, &st->server->loans);
+    st->outgoing = ps_packer_end(&message);
     if (!st->outgoing) {
-        fail_send(st);
+        stream_fail_send(st);
         return;
     }
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
     ps__room_begin_send(&st->server->room, &st->sender, st->grpc);
-    if (!start(st, &op, &st->sent))
+    if (!stream_start(st, &op, &st->sent))
         ps__room_end_send(&st->server->room, &st->sender);
 }
 
-static void start_status(struct ps__stream *st)
+static void stream_start_status(struct ps__stream *st)
 {
     grpc_slice text = grpc_slice_from_copied_string(st->status.code ? st->status.text : "");
     grpc_op op = {
         .op = GRPC_OP_SEND_STATUS_FROM_SERVER,
         .data.send_status_from_server = {.status = (grpc_status_code)st->status.code, .status_details = &text}};
-    start(st, &op, &st->ended);
+    stream_start(st, &op, &st->ended);
     grpc_slice_unref(text);
 }
 
-static void end_with(struct ps__stream *st, int state, enum ps_code code, const char *text)
+static void stream_end_with(struct ps__stream *st, int state, enum ps_code code, const char *text)
 {
     pthread_mutex_lock(&st->lock);
     if ((int)st->state < state) {
         st->state = state;
         ps_fail(&st->status, code, "%s", text);
     }
-    unlock_and_advance(st);
+    stream_unlock_and_advance(st);
 }
 
 void ps__stream_drain(struct ps__stream *st)
 {
-    end_with(st, PS__ENDING, PS_UNAVAILABLE, "the server is shutting down");
+    stream_end_with(st, PS__ENDING, PS_UNAVAILABLE, "the server is shutting down");
 }
 
 // ---- requests -----------------------------------------------------------------------------------------------------
+
+static char *record_text(const char *text)
+{
+    size_t len = strnlen(text, sizeof((struct ps_error *)NULL)->text - 1);
+    char *copy = ps_try_alloc(len + 1);
+    return copy ? memcpy(copy, text, len) : NULL;
+}
 
 static void record_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
@@ -298,7 +306,7 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     struct ps__stream *st = r->stream;
     size_t admitted = r->base.bytes;
     r->code = code;
-    r->text = code ? ps_try_strdup(text) : NULL;  // without memory, the code alone
+    r->text = code ? record_text(text) : NULL;  // without memory, the code alone
     ps_slices_move(&r->body, body);
     r->base.bytes = r->body.len + PS_RECORD_OVERHEAD + (r->text ? strlen(r->text) : 0);
     ps_slices_clear(&r->base.call.request);
@@ -306,10 +314,14 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     pthread_mutex_lock(&st->lock);
     st->unanswered--;
     st->request_bytes -= admitted;
-    st->answer_bytes += r->base.bytes;
-    atomic_fetch_add(&st->server->room.answers, r->base.bytes);
-    TAILQ_INSERT_TAIL(&st->outbox, r, link);  // a stream that has failed drops it
-    unlock_and_advance(st);
+    TAILQ_REMOVE(&st->all, r, of_all);
+    r->answered = true;
+    if (!r->cancelling) {
+        st->answer_bytes += r->base.bytes;
+        atomic_fetch_add(&st->server->room.answers, r->base.bytes);
+        TAILQ_INSERT_TAIL(&st->outbox, r, link);  // a stream that has failed drops it
+    }
+    stream_unlock_and_advance(st);
     ps__stream_unref(st);
 }
 
@@ -330,8 +342,8 @@ static struct ps__record *record_new(struct ps__stream *st, struct ps_record *in
 }
 
 // All of a message's records, or none.
-static enum ps_code take_apart(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
-                               size_t *n, struct ps_error *e)
+static enum ps_code stream_take_apart(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
+                                      size_t *n, struct ps_error *e)
 {
     uint64_t now = ps_now();
     size_t offset = 0;
@@ -353,7 +365,7 @@ static enum ps_code take_apart(struct ps__stream *st, const struct ps_slices *me
     return PS_OK;
 }
 
-static void hand_over_record(struct ps__record *r)
+static void record_hand_over(struct ps__record *r)
 {
     struct ps_server *s = r->base.server;
     char text[96];
@@ -367,40 +379,61 @@ static void hand_over_record(struct ps__record *r)
 }
 
 // The next message's records become what is to do.
-static void open_message(struct ps__stream *st, struct ps__message *m)
+static void stream_open_message(struct ps__stream *st, struct ps__message *m)
 {
+    struct ps__record *r;
     struct ps_error e;
     size_t n;
-    enum ps_code code = take_apart(st, &m->bytes, &st->apart, &n, &e);
+    enum ps_code code = stream_take_apart(st, &m->bytes, &st->apart, &n, &e);
     if (code) {
         records_free(&st->apart);
-        end_with(st, PS__FAILED, code, e.text);
+        stream_end_with(st, PS__FAILED, code, e.text);
         n = 0;
     }
     atomic_fetch_add(&st->refs, n);
     pthread_mutex_lock(&st->lock);
     st->n_apart = n;
     st->unanswered += n;
+    TAILQ_FOREACH(r, &st->apart, link)
+    TAILQ_INSERT_TAIL(&st->all, r, of_all);
     if (code)
         st->request_bytes -= m->bytes.len;
     pthread_mutex_unlock(&st->lock);
     message_free(m);
 }
 
+// So many requests handed over, their answers leave, so that the client does not stand idle while the rest is worked at.
+enum { FLUSH_RECORDS = 32, FLUSH_BYTES = 256 << 10 };
+
+static void stream_flush(struct ps__stream *st)
+{
+    pthread_mutex_lock(&st->lock);
+    st->corked = false;
+    stream_unlock_and_advance(st);
+    pthread_mutex_lock(&st->lock);
+    st->corked = true;
+    pthread_mutex_unlock(&st->lock);
+}
+
 // Hands over what is to do, as long as its answers have room. Returns how many.
-static size_t hand_over_records(struct ps__stream *st)
+static size_t stream_hand_over_records(struct ps__stream *st)
 {
     struct ps__record *r;
-    size_t n = 0;
-    for (; (r = TAILQ_FIRST(&st->apart)) && may_answer(st); n++) {
+    size_t n = 0, records = 0, bytes = 0;
+    for (; (r = TAILQ_FIRST(&st->apart)) && stream_may_answer(st); n++) {
         TAILQ_REMOVE(&st->apart, r, link);
-        hand_over_record(r);
+        bytes += r->base.bytes;
+        record_hand_over(r);
+        if (++records < FLUSH_RECORDS && bytes < FLUSH_BYTES)
+            continue;
+        stream_flush(st);
+        records = bytes = 0;
     }
     return n;
 }
 
 // Nobody waits for them any more.
-static size_t drop_records(struct ps__stream *st)
+static size_t stream_drop_records(struct ps__stream *st)
 {
     struct ps__record *r;
     size_t n = 0;
@@ -411,11 +444,33 @@ static size_t drop_records(struct ps__stream *st)
     return n;
 }
 
+// Asks the handler to end what it still has of a stream that nobody reads. Locked; by the thread that set st->handling.
+static void stream_cancel_records(struct ps__stream *st)
+{
+    struct ps_server *s = st->server;
+    struct ps__record *r;
+    st->has_cancelled = true;
+    while (s->options.cancel && (r = TAILQ_FIRST(&st->all)) && !r->cancelled) {
+        TAILQ_REMOVE(&st->all, r, of_all);
+        TAILQ_INSERT_TAIL(&st->all, r, of_all);  // behind those that are still to be asked for
+        r->cancelled = r->cancelling = true;
+        pthread_mutex_unlock(&st->lock);
+        s->options.cancel(s->options.ctx, &r->base.call);
+        pthread_mutex_lock(&st->lock);
+        r->cancelling = false;
+        if (!r->answered)
+            continue;
+        pthread_mutex_unlock(&st->lock);
+        record_free(r);
+        pthread_mutex_lock(&st->lock);
+    }
+}
+
 // By the thread that set st->handling.
-static void hand_over(struct ps__stream *st)
+static void stream_hand_over(struct ps__stream *st)
 {
     pthread_mutex_lock(&st->lock);
-    while ((st->n_apart || !STAILQ_EMPTY(&st->inbox)) && (st->state >= PS__FAILED || may_answer(st))) {
+    while ((st->n_apart || !STAILQ_EMPTY(&st->inbox)) && (st->state >= PS__FAILED || stream_may_answer(st))) {
         bool wanted = st->state < PS__FAILED;
         struct ps__message *m = st->n_apart ? NULL : STAILQ_FIRST(&st->inbox);
         if (m)
@@ -424,32 +479,34 @@ static void hand_over(struct ps__stream *st)
         pthread_mutex_unlock(&st->lock);
 
         if (m)
-            open_message(st, m);
-        size_t n = wanted ? hand_over_records(st) : drop_records(st);
+            stream_open_message(st, m);
+        size_t n = wanted ? stream_hand_over_records(st) : stream_drop_records(st);
 
         pthread_mutex_lock(&st->lock);
         st->corked = false;
         st->n_apart -= n;
-        unlock_and_advance(st);
+        stream_unlock_and_advance(st);
         pthread_mutex_lock(&st->lock);
     }
+    if (st->state >= PS__FAILED && !st->has_cancelled)
+        stream_cancel_records(st);
     st->handling = false;
-    unlock_and_advance(st);
+    stream_unlock_and_advance(st);
 }
 
 // After an event: as unlock_and_advance, and requests that can be handed over are.
-static void unlock_and_work(struct ps__stream *st)
+static void stream_unlock_and_work(struct ps__stream *st)
 {
-    bool handing = must_hand_over(st);
+    bool handing = stream_must_hand_over(st);
     st->handling |= handing;
-    unlock_and_advance(st);
+    stream_unlock_and_advance(st);
     if (handing)
-        hand_over(st);
+        stream_hand_over(st);
 }
 
 // ---- events -------------------------------------------------------------------------------------------------------
 
-static void on_received(struct ps_event *ev, bool ok)
+static void stream_on_received(struct ps_event *ev, bool ok)
 {
     (void)ok;  // without a message, nothing more comes: said the client, or lost is the connection
     struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, received);
@@ -471,12 +528,12 @@ static void on_received(struct ps_event *ev, bool ok)
         st->last_bytes = m->bytes.len;
         m = NULL;
     }
-    unlock_and_work(st);
+    stream_unlock_and_work(st);
     message_free(m);  // came after the end
     ps__stream_unref(st);
 }
 
-static void on_sent(struct ps_event *ev, bool ok)
+static void stream_on_sent(struct ps_event *ev, bool ok)
 {
     struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, sent);
     ps__room_end_send(&st->server->room, &st->sender);
@@ -484,32 +541,32 @@ static void on_sent(struct ps_event *ev, bool ok)
     st->outgoing = NULL;
     pthread_mutex_lock(&st->lock);
     st->sending = false;
-    forget_answers(st, st->sending_bytes);
+    stream_forget_answers(st, st->sending_bytes);
     if (!ok)
         st->state = PS__CUT;
-    unlock_and_work(st);
+    stream_unlock_and_work(st);
     ps__stream_unref(st);
 }
 
-static void on_ended(struct ps_event *ev, bool ok)
+static void stream_on_ended(struct ps_event *ev, bool ok)
 {
     (void)ok;
     ps__stream_unref(PS_CONTAINER(ev, struct ps__stream, ended));
 }
 
-static void on_closed(struct ps_event *ev, bool ok)
+static void stream_on_closed(struct ps_event *ev, bool ok)
 {
     (void)ok;
     struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, closed);
     pthread_mutex_lock(&st->lock);
     st->state = PS__CUT;
-    unlock_and_work(st);
+    stream_unlock_and_work(st);
     ps__stream_unref(st);
 }
 
-static bool too_many_streams(struct ps_server *s)
+static bool stream_is_one_too_many(struct ps_server *s)
 {
-    size_t most = s->room.bytes / PS_STREAM_SHARE;
+    size_t most = s->room.bytes / PS_STREAM_OWN;
     pthread_mutex_lock(&s->lock);
     bool many = s->n_streams >= most;
     pthread_mutex_unlock(&s->lock);
@@ -523,15 +580,16 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
         return NULL;
     st->server = s;
     st->grpc = grpc;
-    st->received.fn = on_received;
-    st->sent.fn = on_sent;
-    st->ended.fn = on_ended;
-    st->closed.fn = on_closed;
-    st->receiver.go = receive_late;
-    st->last_bytes = PS_STREAM_SHARE;
+    st->received.fn = stream_on_received;
+    st->sent.fn = stream_on_sent;
+    st->ended.fn = stream_on_ended;
+    st->closed.fn = stream_on_closed;
+    st->receiver.go = stream_receive_late;
+    st->last_bytes = PS_STREAM_OWN;
     STAILQ_INIT(&st->inbox);
     TAILQ_INIT(&st->apart);
     TAILQ_INIT(&st->outbox);
+    TAILQ_INIT(&st->all);
     pthread_mutex_init(&st->lock, NULL);
     atomic_init(&st->refs, 2);  // ps__stream_begin's, and that of its operations until they end the stream
     return st;
@@ -540,9 +598,9 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
 void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
 {
     char text[96];
-    if (too_many_streams(s)) {
-        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->room.bytes / PS_STREAM_SHARE);
-        ps__unary_refuse(s, grpc, PS_RESOURCE_EXHAUSTED, text);
+    if (stream_is_one_too_many(s)) {
+        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->room.bytes / PS_STREAM_OWN);
+        ps__call_refuse(s, grpc, PS_RESOURCE_EXHAUSTED, text);
         return;
     }
     struct ps__stream *st = stream_new(s, grpc);
@@ -560,7 +618,7 @@ void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
     pthread_mutex_lock(&st->lock);
     if (!open)
         st->state = PS__CUT;
-    unlock_and_advance(st);
+    stream_unlock_and_advance(st);
     if (!open)
         ps__stream_unref(st);
     if (draining)

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/cluster/cluster.h"
 #include "common/rpc/client.h"
 #include "libclient/admin.h"
 #include "libclient/client.h"
+#include "libclient/cluster.h"
 #include "libclient/convert.h"
 #include "libclient/rpc/world.h"
 #include "libclient/wait.h"
 
-static psc_code do_connect(const psc_cluster *cluster, const psc_options *options, int attempt_ms, psc_client **client,
-                           psc_error *error)
+static psc_code connect_join(const psc_cluster *cluster, const psc_options *options, int attempt_ms,
+                             psc_client **client, psc_error *error)
 {
     struct psc__waiter w;
     struct psc_world world;
     psc_client *c;
     struct ps_error e = {.code = PS_OK};
-    if (psc_world_rpc_create((const char *const *)cluster->addresses, cluster->n, options->transport, attempt_ms,
+    if (psc_world_rpc_create((const char *const *)cluster->is.addresses, cluster->is.n, options->transport, attempt_ms,
                              &world, &e) != PS_OK ||
         psc_client_create(cluster, options, &world, &c, &e) != PS_OK)
         return psc__error_out(&e, error);
@@ -29,12 +29,12 @@ static psc_code do_connect(const psc_cluster *cluster, const psc_options *option
 
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error)
 {
-    return do_connect(cluster, options, PS_CLIENT_ATTEMPT_MS, client, error);
+    return connect_join(cluster, options, PS_CLIENT_ATTEMPT_MS, client, error);
 }
 
 // Longer than a call: it is its deadline that ends the wait for who takes the connection and does not answer.
 psc_code psc__admin_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client,
                             psc_error *error)
 {
-    return do_connect(cluster, options, options->timeout_ms + PS_CLIENT_ATTEMPT_MS, client, error);
+    return connect_join(cluster, options, options->timeout_ms + PS_CLIENT_ATTEMPT_MS, client, error);
 }

@@ -12,38 +12,38 @@ struct rpc_world {
     bool stream;
 };
 
-static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
-                       psc_reply_fn reply, void *arg)
+static void psc_rpc_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
+                         psc_reply_fn reply, void *arg)
 {
     struct rpc_world *w = ctx;
     ps_client_call(w->client, task, method, w->stream, timeout_ms, request, reply, arg);
 }
 
-static uint64_t world_now(void *ctx)
+static uint64_t psc_rpc_now(void *ctx)
 {
     (void)ctx;
     return ps_now();
 }
 
-static void world_after(void *ctx, uint64_t delay_ns, void (*fn)(void *arg), void *arg)
+static void psc_rpc_after(void *ctx, uint64_t delay_ns, void (*fn)(void *arg), void *arg)
 {
     struct rpc_world *w = ctx;
     ps_client_after(w->client, delay_ns, fn, arg);
 }
 
-static uint64_t world_random(void *ctx)
+static uint64_t psc_rpc_random(void *ctx)
 {
     (void)ctx;
     return ps_random();
 }
 
-static void world_shutdown(void *ctx)
+static void psc_rpc_shutdown(void *ctx)
 {
     struct rpc_world *w = ctx;
     ps_client_stop(w->client);
 }
 
-static void world_destroy(void *ctx)
+static void psc_rpc_destroy(void *ctx)
 {
     struct rpc_world *w = ctx;
     ps_client_destroy(w->client);
@@ -66,12 +66,12 @@ enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum p
     w->stream = transport == PSC_STREAM;
     *world = (struct psc_world){
         .ctx = w,
-        .call = world_call,
-        .now = world_now,
-        .after = world_after,
-        .random = world_random,
-        .shutdown = world_shutdown,
-        .destroy = world_destroy,
+        .call = psc_rpc_call,
+        .now = psc_rpc_now,
+        .after = psc_rpc_after,
+        .random = psc_rpc_random,
+        .shutdown = psc_rpc_shutdown,
+        .destroy = psc_rpc_destroy,
     };
     return PS_OK;
 }

@@ -1,71 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/job/apply.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "common/base/log.h"
-#include "common/base/utf8.h"
 #include "psd/job/step.h"
 #include "psd/store/numbers.h"
-
-bool psd_job_fail(struct psd_job *job, const char *reason)
-{
-    int no = 0;
-    if (!atomic_compare_exchange_strong(&job->failed, &no, 1))
-        return false;
-    ps_utf8_cut(reason, job->failure, sizeof job->failure);
-    atomic_store(&job->failed, 2);
-    ps_warn("job '%s' has ended: %s", job->name, job->failure);
-    return true;
-}
-
-// ---- payload ------------------------------------------------------------------------------------------------------
-
-// Moves to the slice in which offset lies, which is below the payload's end. Returns where in it.
-static size_t seek(struct psd_feed *f, size_t offset)
-{
-    if (offset < f->base)
-        f->slice = f->base = 0;
-    while (offset - f->base >= f->payload->v[f->slice].len)
-        f->base += f->payload->v[f->slice++].len;
-    return offset - f->base;
-}
-
-void psd_feed_copy(struct psd_feed *f, size_t offset, size_t len, void *to)
-{
-    uint8_t *out = to;
-    while (len) {
-        size_t at = seek(f, offset), n = f->payload->v[f->slice].len - at;
-        n = n < len ? n : len;
-        memcpy(out, f->payload->v[f->slice].data + at, n);
-        out += n;
-        offset += n;
-        len -= n;
-    }
-}
-
-enum { RUN_BYTES = 16 << 10 };
-
-void psd_feed_walk(struct psd_feed *f, size_t offset, size_t bytes, size_t elem,
-                   bool (*fn)(void *arg, size_t first, const void *data, size_t n), void *arg)
-{
-    _Alignas(64) uint8_t scratch[RUN_BYTES];
-    for (size_t done = 0, len; done < bytes; done += len) {
-        size_t at = seek(f, offset + done);
-        const uint8_t *here = f->payload->v[f->slice].data + at;
-        size_t left = bytes - done < RUN_BYTES ? bytes - done : RUN_BYTES;
-        len = f->payload->v[f->slice].len - at;
-        len = (len < left ? len : left) / elem * elem;
-        if (len == 0 || (uintptr_t)here % elem) {
-            len = left;
-            psd_feed_copy(f, offset + done, len, scratch);
-            here = scratch;
-        }
-        if (!fn(arg, done / elem, here, len / elem))
-            return;
-    }
-}
 
 struct scan {
     int dtype;

@@ -6,7 +6,7 @@
 //     first request --> staged --(all bytes are here)--> applied, the blocks marked
 //                          \--(60 s of silence, a later incarnation, departure, the job's end)--> forgotten
 //
-// Receives from: service_data. Hands to: update, storage. Threads: any; guarded by the job's `staging` lock.
+// Receives from: service. Hands to: apply, store. Threads: any; guarded by the job's `staging` lock.
 #ifndef PSD_STAGING_H
 #define PSD_STAGING_H
 

@@ -9,7 +9,7 @@
 #ifndef PSD_STEP_H
 #define PSD_STEP_H
 
-#include "psd/job/shard.h"
+#include "psd/job/hyper.h"
 
 struct psd_step {
     const struct ps_rule *rule;
@@ -18,20 +18,6 @@ struct psd_step {
     bool trainable;
     float clip_factor;  // 1, until the caller sets what clipping by norm has found
 };
-
-// Clipping by norm, which is the worker's where there are no rounds.
-struct psd_clip {
-    enum { PSD_CLIP_NONE, PSD_CLIP_VARIABLE, PSD_CLIP_MODEL } by;  // whose norm
-    double limit;
-};
-
-// The index of a hyperparameter of the rule, -1: it has none of that name.
-int psd_hyper_find(const struct ps_rule *rule, const char *name);
-// A hyperparameter of the job's rule, but for the schedule. round: the one that is being applied; 0: none.
-double psd_hyper_of_job(const struct psd_job *job, int hyper, uint64_t round);
-struct psd_clip psd_clip_at(const struct psd_job *job, const struct psd_variable *v, uint64_t round);
-// May the variable's gradient ever count in the norm of the model? If one clips by that, it does.
-bool psd_clips_with_model(const struct psd_variable *v);
 
 void psd_step_init(struct psd_step *s, const struct psd_job *job, const struct psd_variable *v,
                    const struct psd_block *b, uint64_t round);

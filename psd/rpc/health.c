@@ -22,7 +22,7 @@ void psd_health_stop(struct psd_health *h)
     atomic_store(&h->stopping, true);
 }
 
-static status_t status_of(struct psd_health *h, const char *service)
+static status_t health_status_of(struct psd_health *h, const char *service)
 {
     const char *const known[] = {
         "",  // the task
@@ -36,7 +36,7 @@ static status_t status_of(struct psd_health *h, const char *service)
     return STATUS(SERVICE_UNKNOWN);
 }
 
-static enum ps_code refuse_unknown(const char *service, struct ps_error *e)
+static enum ps_code health_refuse_unknown(const char *service, struct ps_error *e)
 {
     char name[128];
     snprintf(name, sizeof name, "%s", service);
@@ -44,8 +44,8 @@ static enum ps_code refuse_unknown(const char *service, struct ps_error *e)
     return ps_fail(e, PS_NOT_FOUND, "no service '%s' here: expected '' or one of paramserver.v1", name);
 }
 
-static enum ps_code answer(struct psd_health *h, bool watch, const struct ps_slices *request, struct ps_slices *reply,
-                           struct ps_error *e)
+static enum ps_code health_answer(struct psd_health *h, bool watch, const struct ps_slices *request,
+                                  struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
     struct ps_slices payload = PS_ROPE_EMPTY;
@@ -54,9 +54,9 @@ static enum ps_code answer(struct psd_health *h, bool watch, const struct ps_sli
         return code;
     const char *service = ((Grpc__Health__V1__HealthCheckRequest *)m)->service;
     Grpc__Health__V1__HealthCheckResponse out = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
-    out.status = status_of(h, service);
+    out.status = health_status_of(h, service);
     if (out.status == STATUS(SERVICE_UNKNOWN) && !watch)
-        code = refuse_unknown(service, e);
+        code = health_refuse_unknown(service, e);
     else
         ps_msg_pack(&out.base, NULL, reply);
     ps_slices_clear(&payload);
@@ -66,10 +66,10 @@ static enum ps_code answer(struct psd_health *h, bool watch, const struct ps_sli
 
 enum ps_code psd_health_check(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e)
 {
-    return answer(ctx, false, request, reply, e);
+    return health_answer(ctx, false, request, reply, e);
 }
 
 enum ps_code psd_health_watch(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e)
 {
-    return answer(ctx, true, request, reply, e);
+    return health_answer(ctx, true, request, reply, e);
 }

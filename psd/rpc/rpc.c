@@ -39,7 +39,7 @@ static void inbound_reply(struct psd_call *call, enum ps_code code, const char *
     ps_call_reply(in->from, code, text, body);
 }
 
-static void on_call(void *ctx, struct ps_call *from)
+static void rpc_on_call(void *ctx, struct ps_call *from)
 {
     struct psd_rpc *r = ctx;
     struct inbound *in = from->user;
@@ -61,7 +61,7 @@ struct outbound {
     uint32_t task;
 };
 
-static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+static void rpc_on_reply(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct outbound *out = arg;
     if (code)
@@ -70,28 +70,28 @@ static void on_reply(void *arg, enum ps_code code, const char *text, struct ps_s
     free(out);
 }
 
-static void world_send(void *ctx, uint32_t task, int method, struct ps_slices *request,
-                       void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply), void *arg)
+static void rpc_world_send(void *ctx, uint32_t task, int method, struct ps_slices *request,
+                           void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply), void *arg)
 {
     struct psd_rpc *r = ctx;
     struct outbound *out = ps_alloc(sizeof *out);
     *out = (struct outbound){done, arg, task};
-    ps_client_call(r->peers, task, method, false, SEND_TIMEOUT_MS, request, on_reply, out);
+    ps_client_call(r->peers, task, method, false, SEND_TIMEOUT_MS, request, rpc_on_reply, out);
 }
 
-static uint64_t world_now(void *ctx)
+static uint64_t rpc_world_now(void *ctx)
 {
     (void)ctx;
     return ps_now();
 }
 
-static uint64_t world_random(void *ctx)
+static uint64_t rpc_world_random(void *ctx)
 {
     (void)ctx;
     return ps_random();
 }
 
-static uint64_t world_resident(void *ctx)
+static uint64_t rpc_world_resident(void *ctx)
 {
     unsigned long pages = 0;
     (void)ctx;
@@ -103,7 +103,7 @@ static uint64_t world_resident(void *ctx)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static uint64_t world_wall(void *ctx)
+static uint64_t rpc_world_wall(void *ctx)
 {
     struct timespec t;
     (void)ctx;
@@ -111,7 +111,7 @@ static uint64_t world_wall(void *ctx)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static uint64_t world_queued(void *ctx)
+static uint64_t rpc_world_queued(void *ctx)
 {
     const struct psd_rpc *r = ctx;
     return r->server ? ps_server_queued(r->server) : 0;
@@ -126,12 +126,12 @@ struct psd_rpc *psd_rpc_create(const char *const *peers, size_t n)
     psd_health_init(&r->health);
     r->world = (struct psd_world){
         .ctx = r,
-        .now = world_now,
-        .random = world_random,
-        .resident = world_resident,
-        .wall = world_wall,
-        .queued = world_queued,
-        .send = world_send,
+        .now = rpc_world_now,
+        .random = rpc_world_random,
+        .resident = rpc_world_resident,
+        .wall = rpc_world_wall,
+        .queued = rpc_world_queued,
+        .send = rpc_world_send,
     };
     return r;
 }
@@ -142,7 +142,7 @@ const struct psd_world *psd_rpc_world(struct psd_rpc *r)
 }
 
 // The services that every gRPC server has.
-static enum ps_code prepare_standard(struct psd_rpc *r, struct ps_error *e)
+static enum ps_code rpc_prepare_standard(struct psd_rpc *r, struct ps_error *e)
 {
     const struct ps_service_method methods[] = {
         {"/grpc.health.v1.Health/Check", PS_SERVICE_UNARY, psd_health_check, &r->health},
@@ -167,12 +167,12 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
         .threads = listen->threads,
         .bytes = listen->bytes,
         .call_bytes = sizeof(struct inbound),
-        .call = on_call,
+        .call = rpc_on_call,
         .ctx = r,
         .methods = r->standard,
         .n_methods = sizeof r->standard / sizeof *r->standard,
     };
-    if (prepare_standard(r, e))
+    if (rpc_prepare_standard(r, e))
         return e->code;
     r->core = core;
     return ps_server_start(listen->addresses, listen->n, &options, &r->server, e);

@@ -17,20 +17,20 @@ enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct 
     struct ps_slice header = ps_slice_new(bytes, &d->header);
     if (!d->header)
         return ps_no_memory(e, "the reply");
-    ps_slices_add(&d->rope, header);
+    ps_slices_add(&d->slices, header);
     // Each piece is a slice; of strings two.
     size_t slices = 1 + 2 * n;
-    if (!d->rope.broken && slices > d->rope.cap) {
-        struct ps_slice *v = ps_try_realloc(d->rope.v, slices * sizeof *v);
-        d->rope.broken = !v;
-        d->rope.v = v ? v : d->rope.v;
-        d->rope.cap = v ? slices : d->rope.cap;
+    if (!d->slices.broken && slices > d->slices.cap) {
+        struct ps_slice *v = ps_try_realloc(d->slices.v, slices * sizeof *v);
+        d->slices.broken = !v;
+        d->slices.v = v ? v : d->slices.v;
+        d->slices.cap = v ? slices : d->slices.cap;
     }
     if (n) {
         d->own = ps_try_alloc_array(n, sizeof *d->own);
         d->tensors = ps_try_alloc_array(n, sizeof *d->tensors);
     }
-    if (d->rope.broken || (n && (!d->own || !d->tensors))) {
+    if (d->slices.broken || (n && (!d->own || !d->tensors))) {
         psd_reply_fini(d);
         return ps_no_memory(e, "the reply");
     }
@@ -39,7 +39,7 @@ enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct 
 
 void psd_reply_fini(struct psd_reply *d)
 {
-    ps_slices_clear(&d->rope);
+    ps_slices_clear(&d->slices);
     free(d->own);
     free(d->tensors);
     *d = (struct psd_reply){0};
@@ -69,7 +69,7 @@ static void add_header(struct psd_reply *d, const struct psd_extent *p, const st
 
 static void add_slice(struct psd_reply *d, struct psd_page *page, size_t offset, size_t len)
 {
-    ps_slices_add(&d->rope, (struct ps_slice){page->data + offset, len, &page->owner});
+    ps_slices_add(&d->slices, (struct ps_slice){page->data + offset, len, &page->owner});
 }
 
 // Bytes of elements [first, first + n) of a block of strings.
@@ -80,11 +80,6 @@ static size_t text_bytes(const struct psd_page *page, uint32_t first, uint32_t n
     for (uint32_t i = 0; i < n; i++)
         bytes += lengths[i];
     return bytes;
-}
-
-uint32_t psd_strings_bytes(const struct psd_extent *p, const struct psd_page *page)
-{
-    return (uint32_t)(p->count * PS_STRING_LENGTH + text_bytes(page, p->offset, p->count));
 }
 
 // All their lengths, then all their bytes, which hold a reference of their own.
@@ -124,27 +119,18 @@ void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct
 
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply)
 {
-    struct ps_slice *header = &d->rope.v[0];
-    size_t values = d->rope.len - header->len;
-    d->rope.len = values;
+    struct ps_slice *header = &d->slices.v[0];
+    size_t values = d->slices.len - header->len;
+    d->slices.len = values;
     header->len = ps_msg_write(reply, values, d->header);
-    d->rope.len += header->len;
+    d->slices.len += header->len;
     atomic_fetch_add(&t->job->bytes_moved, values);
-    ps_slices_move(&t->reply, &d->rope);
+    ps_slices_move(&t->reply, &d->slices);
     psd_reply_fini(d);
     return PS_OK;
 }
 
-// ---- pins and rounds ----------------------------------------------------------------------------------------------
-
-struct psd_pinned psd_pin(const struct psd_extent *p)
-{
-    struct psd_block *b = psd_extent_block(p);
-    pthread_mutex_lock(&b->lock);
-    struct psd_pinned out = {psd_block_pin(b), b->version, b->round};
-    pthread_mutex_unlock(&b->lock);
-    return out;
-}
+// ---- rounds -------------------------------------------------------------------------------------------------------
 
 int psd_wait_for_round(struct psd_request *t, const struct psd_extents *pieces, uint64_t wanted, uint64_t *closed)
 {

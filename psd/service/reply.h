@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replies of the data calls. A draft has all the memory that its reply may need, so that an update, which has it made
+// Replies of the data calls. A reply builder has all the memory that its reply may need, so that an update, which has it made
 // before it changes anything, is answered once it has. Values are the pinned pages' own memory.
 //
-// Receives from: service_data, service_read. Threads: each draft is its turn's.
-#ifndef PSD_DRAFT_H
-#define PSD_DRAFT_H
+// Receives from: update, read. Threads: each belongs to its request.
+#ifndef PSD_REPLY_H
+#define PSD_REPLY_H
 
 #include "psd/service/service.h"
 
-// A piece's block at one moment, with a reference on its page.
-struct psd_pinned {
-    struct psd_page *page;
-    uint64_t version, round;
-};
-
 struct psd_reply {
-    struct ps_slices rope;  // the header's slice, then the values
+    struct ps_slices slices;  // the header's slice, then the values
     uint8_t *header;
     Paramserver__V1__Tensor **tensors;  // for the reply, as is n_tensors
     size_t n_tensors;
@@ -35,14 +29,9 @@ void psd_reply_fini(struct psd_reply *d);
 void psd_reply_add(struct psd_reply *d, const struct psd_extent *pieces, const struct psd_pinned *pinned, size_t n);
 // What the pieces, which are no strings, hold now, between two atomic updates.
 void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *pieces, size_t n);
-// reply points to the tensors. The draft is empty then.
+// reply points to the tensors. The builder is empty then.
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply);
 
-// Bytes of a piece of strings as they are in a payload; page: its block's.
-uint32_t psd_strings_bytes(const struct psd_extent *piece, const struct psd_page *page);
-
-// Pins a piece's block; the job's cut is held.
-struct psd_pinned psd_pin(const struct psd_extent *piece);
 // Parks the call at the first round of the pieces' partitions that is not closed yet; else *closed gets the least round
 // that is. ABORTED: nobody is left to close it.
 int psd_wait_for_round(struct psd_request *t, const struct psd_extents *pieces, uint64_t wanted, uint64_t *closed);

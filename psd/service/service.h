@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One pipeline for every call, whichever way it came: decode -> check the caller -> find the job -> the
-// method's own steps -> reply. The methods live in service_data.c (Put, AssignAdd, AssignSub, Push, PushPull),
-// service_read.c (Get, Pull), service_declare.c (Declare, Describe), around psd/control/control.h (what a job's workers ask of the
+// method's own steps -> reply. The methods live in update.c (Put, AssignAdd, AssignSub, Push, PushPull),
+// read.c (Get, Pull), declare.c (Declare, Describe), around psd/control/state.h (what a job's workers ask of the
 // control task), hyper.c (SetHyper, PrepareHyper), norms.c (SumSquares), waits.c (Waits) and service_admin.c (Status,
 // Drain, StopJob).
 //
@@ -13,8 +13,11 @@
 #ifndef PSD_SERVICE_H
 #define PSD_SERVICE_H
 
-#include "psd/control/hyper.h"
-#include "psd/job/shard.h"
+#include "psd/control/agree.h"
+#include "psd/job/apply.h"
+#include "psd/job/clients.h"
+#include "psd/job/runs.h"
+#include "psd/job/snapshot.h"
 #include "psd/service/core.h"
 #include "psd/sync/norm.h"
 #include "psd/sync/round.h"
@@ -31,10 +34,9 @@ struct psd_core {
     pthread_mutex_t table;  // the job table lock
     struct psd_job *jobs;
     struct psd_waiters joining;  // Joins that wait for their job to be opened
+    struct psd_runs runs;
 
-    pthread_mutex_t snapshot_lock;   // a leaf: nothing is locked under it but the pool
-    struct psd_snapshot *snapshots;  // oldest first
-    size_t n_snapshots, pinned;      // pinned: bytes
+    struct psd_snapshots snapshots;
 
     uint64_t rates_at, ticked_at;  // psd_core_tick
     uint64_t slept;                // ns for which this process did not run, as the last tick found
@@ -86,7 +88,7 @@ int psd_reduce(struct psd_request *t);
 int psd_clock(struct psd_request *t);
 int psd_waits(struct psd_request *t);
 int psd_set_hyper(struct psd_request *t);
-int psd_prepare_hyper(struct psd_request *t);
+int psd_agree(struct psd_request *t);
 int psd_sum_squares(struct psd_request *t);
 int psd_drain(struct psd_request *t);
 int psd_status(struct psd_request *t);
@@ -114,6 +116,7 @@ int psd_ready_one(struct psd_request *t);
 
 // Jobs. A reference keeps one alive after it was removed from the table.
 struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // referenced, or NULL
+void psd_job_ref(struct psd_core *core, struct psd_job *job);
 void psd_job_unref(struct psd_core *core, struct psd_job *job);
 void psd_job_install(struct psd_core *core, struct psd_job *job);         // a fresh one; table lock held
 struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);  // table lock held; not referenced
@@ -132,15 +135,6 @@ void psd_job_collect(struct psd_job *job, struct psd_call **ready);  // everythi
 // Runs calls that were made ready outside of a turn, as by a peer's answer; no lock held.
 void psd_run_ready(struct psd_core *core, struct psd_call *ready);
 
-// The index of the caller in the job's clients, made on first sight. INVALID_ARGUMENT, ABORTED: another
-// identity, an old incarnation. RESOURCE_EXHAUSTED: too many clients.
-enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *stamp,
-                            struct ps_error *e);
-
-// service_read.c: gives up the oldest snapshot; false: there is none.
-bool psd_drop_oldest_snapshot(struct psd_core *core);
-void psd_expire_snapshots(struct psd_core *core, uint64_t now, const struct psd_job *of);
-
 // All jobs of the moment, or the one of this name; each referenced. NOT_FOUND; RESOURCE_EXHAUSTED.
 struct psd_jobs {
     struct psd_job **v;
@@ -148,9 +142,6 @@ struct psd_jobs {
 };
 enum ps_code psd_jobs_hold(struct psd_core *core, const char *name, struct psd_jobs *jobs, struct ps_error *e);
 void psd_jobs_release(struct psd_core *core, struct psd_jobs *jobs);
-
-// Runs calls that became ready outside of any turn. No lock is held.
-void psd_run_ready(struct psd_core *core, struct psd_call *ready);
 
 // UNAVAILABLE where this task takes no new jobs.
 enum ps_code psd_refuse_when_draining(struct psd_request *t);

@@ -26,7 +26,7 @@ struct update {
     result_t *results, **pointers;  // [n_tensors], and to each
     struct psd_page **spares;       // [pieces.n] for the block that begins at a piece; NULL: none is needed
     size_t round_bytes;             // of pinned blocks that rounds will change
-    struct psd_reply draft;
+    struct psd_reply builder;
 };
 
 // ---- check --------------------------------------------------------------------------------------------------------
@@ -229,8 +229,8 @@ static enum ps_code check_rounds(struct update *u)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
         if (has_stamp(u, psd_extent_block(p)))
             continue;
-        if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, p->block, &outcome,
-                            &t->error))
+        if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, u->request->examples,
+                            p->block, &outcome, &t->error))
             return t->error.code;
     }
     return PS_OK;
@@ -280,7 +280,8 @@ static enum ps_code reserve_blocks(struct update *u)
 {
     for (size_t i = 0; i < u->pieces.n; i = psd_extents_block_end(&u->pieces, i)) {
         enum ps_code code;
-        while ((code = reserve_block(u, i)) == PS_RESOURCE_EXHAUSTED && psd_drop_oldest_snapshot(u->t->core))
+        while ((code = reserve_block(u, i)) == PS_RESOURCE_EXHAUSTED &&
+               psd_snapshots_drop_oldest(&u->t->core->snapshots))
             continue;
         if (code != PS_OK)
             return code;
@@ -297,7 +298,7 @@ static enum ps_code reserve_reply(struct update *u)
     u->pointers = (result_t **)(u->results + n);
     for (size_t i = 0; i < n; i++)
         paramserver__v1__tensor_result__init(u->pointers[i] = &u->results[i]);
-    return psd_reply_init(&u->draft, n, u->pieces.v, u->pull ? u->pieces.n : 0, &u->t->error);
+    return psd_reply_init(&u->builder, n, u->pieces.v, u->pull ? u->pieces.n : 0, &u->t->error);
 }
 
 // ---- apply --------------------------------------------------------------------------------------------------------
@@ -449,7 +450,7 @@ static enum ps_code stage(struct update *u)
     struct applied a = {0};
     enum ps_code code;
     while ((code = psd_staging_add(t->job, &atomic, &a.outcome, &t->error)) == PS_RESOURCE_EXHAUSTED &&
-           psd_drop_oldest_snapshot(t->core))
+           psd_snapshots_drop_oldest(&t->core->snapshots))
         continue;
     for (size_t i = 0; code == PS_OK && i < u->pieces.n; i++) {
         struct psd_block *b = psd_extent_block(&u->pieces.v[i]);
@@ -493,20 +494,20 @@ static int reply(struct update *u)
     out.generation = u->t->core->generation;
     out.n_results = u->request->n_tensors;
     out.results = u->pointers;
-    return psd_reply_send(&u->draft, u->t, &out.base);
+    return psd_reply_send(&u->builder, u->t, &out.base);
 }
 
 static int reply_with_values(struct update *u, uint64_t closed)
 {
     Paramserver__V1__PushPullReply out = PARAMSERVER__V1__PUSH_PULL_REPLY__INIT;
-    psd_reply_add_values(&u->draft, u->t->job, u->pieces.v, u->pieces.n);
+    psd_reply_add_values(&u->builder, u->t->job, u->pieces.v, u->pieces.n);
     out.generation = u->t->core->generation;
     out.n_results = u->request->n_tensors;
     out.results = u->pointers;
-    out.tensors = u->draft.tensors;
-    out.n_tensors = u->draft.n_tensors;
+    out.tensors = u->builder.tensors;
+    out.n_tensors = u->builder.n_tensors;
     out.round = closed;
-    return psd_reply_send(&u->draft, u->t, &out.base);
+    return psd_reply_send(&u->builder, u->t, &out.base);
 }
 
 // ---- the methods --------------------------------------------------------------------------------------------------
@@ -580,7 +581,7 @@ static int update(struct psd_request *t)
             psd_page_unref(u.spares[i]);
     free(u.spares);
     free(u.results);
-    psd_reply_fini(&u.draft);
+    psd_reply_fini(&u.builder);
     psd_extents_free(&u.pieces);
     return code;
 }

@@ -10,8 +10,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
-#include "psd/control/control.h"
-#include "psd/control/hyper.h"
+#include "psd/control/agree.h"
+#include "psd/control/state.h"
 #include "psd/sync/norm.h"
 
 // ---- for whom -----------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ static void name_members(const struct psd_control *c, wanted_fn wanted, uint64_t
         if (wanted(c, &c->members[i]))
             name_worker(c, i, now, text, TEXT_MAX);
     for (uint32_t task = 0; !text[0] && task < c->tasks; task++)
-        if (c->told[task] < c->changed)
+        if (c->acked[task] < c->changed)
             snprintf(text, TEXT_MAX, "ps task %" PRIu32 " to learn who takes part", task);
 }
 
@@ -95,6 +95,8 @@ static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_ro
             name_worker(job->control, rank, psd_now(core), whom, sizeof whom);
     pthread_mutex_unlock(&job->lock);
     free(missing);
+    if (!whom[0])
+        psd_agree_who_holds(job, number, whom, sizeof whom);
     snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
              job->variables[round->partition->variable].name);
     ps_utf8_repair(what);
@@ -108,7 +110,7 @@ enum wait { MEETING, LEASE, CLOCK, WAITS };
 static void name_wait(const struct psd_control *c, const struct psd_member *m, enum wait wait, char *what)
 {
     if (wait == MEETING)
-        snprintf(what, TEXT_MAX, "%s '%s'", m->visit.op ? "reduction" : "barrier", m->visit.name);
+        snprintf(what, TEXT_MAX, "%s '%s'", m->participation.op ? "reduction" : "barrier", m->participation.name);
     else if (wait == LEASE)
         snprintf(what, TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
     else
@@ -126,7 +128,9 @@ static void walk_member(struct psd_core *core, struct psd_job *job, uint32_t i, 
     struct psd_control *c = job->control;
     if (c && i < c->workers) {
         struct psd_member *m = &c->members[i];
-        struct psd_waiters *list = wait == MEETING ? &m->visit.waiting : wait == LEASE ? &m->for_lease : &m->for_clock;
+        struct psd_waiters *list = wait == MEETING ? &m->participation.waiting
+                                   : wait == LEASE ? &m->for_lease
+                                                   : &m->for_clock;
         wanted = list->n && l->look(list, l->arg);
         if (wanted) {
             name_wait(c, m, wait, what);
@@ -161,7 +165,7 @@ void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd
         for (enum wait wait = MEETING; wait < WAITS; wait++)
             walk_member(core, job, i, wait, l);
     char what[TEXT_MAX], whom[TEXT_MAX];
-    if (psd_hyper_change_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
+    if (psd_agree_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
         tell(l, job, what, whom);
     if (psd_norm_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
         tell(l, job, what, whom);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "psd/control/hyper.h"
+#include "common/math/aggregate.h"
 #include "psd/sync/norm.h"
 
 static enum ps_code take_memory(struct psd_round *round, struct psd_pool *pool)
@@ -114,10 +114,15 @@ uint64_t psd_round_open(struct psd_round *round)
 }
 
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
-                             uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e)
+                             uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e)
 {
     enum ps_code code = PS_OK;
+    if (examples > PS_EXAMPLES_MAX)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s': a gradient of %" PRIu64 " examples; expected at most %" PRIu64, variable,
+                       examples, PS_EXAMPLES_MAX);
     pthread_mutex_lock(&round->lock);
+    const struct psd_contribution *c = &round->contributions[rank];
     *outcome = number < open_number(round) ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
     if (number > round->closed + 1)
         code = ps_fail(e, PS_FAILED_PRECONDITION,
@@ -126,7 +131,12 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
     else if (!round->member[rank])
         code = ps_fail(e, PS_ABORTED, "variable '%s': worker %" PRIu32 " is not a member of round %" PRIu64 " any more",
                        variable, rank, round->closed + 1);
-    else if (number == open_number(round) && round->contributions[rank].in[block])
+    else if (number == open_number(round) && c->blocks && c->examples != examples)
+        code =
+            ps_fail(e, PS_INVALID_ARGUMENT,
+                    "variable '%s': a gradient of %" PRIu64 " examples, of which other blocks came as one of %" PRIu64,
+                    variable, examples, c->examples);
+    else if (number == open_number(round) && c->in[block])
         code = ps_fail(e, PS_ALREADY_EXISTS,
                        "variable '%s': worker %" PRIu32 " has already contributed a gradient to round %" PRIu64,
                        variable, rank, number);
@@ -166,21 +176,23 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
 
 // ---- the update ---------------------------------------------------------------------------------------------------
 
-// Elements [at, at + n) of a block's mean gradient: sum(n_i g_i) / sum(n_i), in rank order. A mean over no example is
-// no number, so one with n_i = 0 is not even multiplied.
-static void mean_gradient(const struct psd_round *round, uint32_t block, size_t at, size_t n, float total, float *mean)
+// Elements [at, at + n) of a block's mean gradient, over the whole gradients that have examples, in rank order.
+static void mean_gradient(const struct psd_round *round, uint32_t block, size_t at, size_t n, uint64_t total,
+                          float *mean)
 {
-    memset(mean, 0, n * sizeof *mean);
+    bool begun = false;
     for (uint32_t rank = 0; rank < round->workers; rank++) {
-        if (!is_whole(round, rank) || round->contributions[rank].examples == 0)
+        const struct psd_contribution *c = &round->contributions[rank];
+        if (!is_whole(round, rank) || c->examples == 0)
             continue;
-        const float weight = (float)round->contributions[rank].examples;
-        const float *g = (const float *)round->contributions[rank].pages[block]->data + at;
-        for (size_t i = 0; i < n; i++)
-            mean[i] += weight * g[i];
+        const float *g = (const float *)c->pages[block]->data + at;
+        if (begun)
+            ps_aggregate_add(n, c->examples, g, mean);
+        else
+            ps_aggregate_begin(n, c->examples, g, mean);
+        begun = true;
     }
-    for (size_t i = 0; i < n; i++)
-        mean[i] /= total;
+    ps_aggregate_mean(n, total, mean, mean);
 }
 
 // Takes a block's mean gradient in runs that stay in the first-level cache.
@@ -201,7 +213,7 @@ static bool reserve_pages(struct psd_round *round)
 }
 
 // False: a reader has come since its page was reserved, and there is no memory for one.
-static bool apply_block(struct psd_job *job, struct psd_round *round, uint32_t k, float total)
+static bool apply_block(struct psd_job *job, struct psd_round *round, uint32_t k, uint64_t total)
 {
     struct psd_block *b = &round->partition->blocks[k];
     float mean[RUN];
@@ -248,7 +260,7 @@ static double sum_squares(const struct psd_round *round)
         double of_block = 0;
         for (size_t at = 0; at < p->blocks[k].count; at += RUN) {
             size_t n = p->blocks[k].count - at < RUN ? p->blocks[k].count - at : RUN;
-            mean_gradient(round, k, at, n, (float)examples, mean);
+            mean_gradient(round, k, at, n, examples, mean);
             of_block += ps_sum_squares(mean, n);
         }
         sum += of_block;
@@ -288,7 +300,7 @@ static void apply(struct psd_job *job, struct psd_round *round, struct psd_call 
     if (examples && !reserve_pages(round))
         return;
     for (; examples && round->applied < round->partition->n_blocks; round->applied++)
-        if (!apply_block(job, round, round->applied, (float)examples))
+        if (!apply_block(job, round, round->applied, examples))
             return;
     drop_spares(round);
     round->closed++;

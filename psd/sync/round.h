@@ -12,11 +12,11 @@
 //
 // Memory for one gradient per worker is taken when the job is declared. What it takes besides is a page for each block
 // that readers hold: nothing is applied before these are there, and a round that lacks one tries again at the next tick.
-// Threads: any; guarded by the round's lock (a "partition" lock in the order of psd/store/storage.h).
+// Threads: any; guarded by the round's lock (a "partition" lock in the order of psd/store/block.h).
 #ifndef PSD_ROUND_H
 #define PSD_ROUND_H
 
-#include "psd/job/shard.h"
+#include "psd/job/job.h"
 #include "psd/job/step.h"
 
 struct psd_contribution {
@@ -76,9 +76,10 @@ enum ps_code psd_round_create(const struct psd_job *job, struct psd_partition *p
 void psd_round_destroy(struct psd_round *round);  // may be NULL
 
 // May rank contribute to round number? Outcome STALE (complete or closed already) or QUEUED with PS_OK;
-// FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in.
+// FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in;
+// INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that are in.
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
-                             uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
+                             uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
 // Adds one block of a gradient unless the block has the stamp already, or finds it stale (as one whose worker is no member
 // any more) or (a second gradient that raced past the check) duplicate.
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
@@ -86,7 +87,7 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
                                        const struct ps_slices *payload, size_t offset);
 // The first round that may still take gradients, now or when the one before it has closed.
 uint64_t psd_round_open(struct psd_round *round);
-// Applies and opens the next round if it is complete and not held (psd/control/hyper.h), or goes on with one that lacked memory:
+// Applies and opens the next round if it is complete and not held (psd/control/agree.h), or goes on with one that lacked memory:
 // call it at every tick. Calls that this makes ready are moved
 // to *ready. One that waits for a norm is with psd/sync/norm.h: psd_norm_send.
 void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready);

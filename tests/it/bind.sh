@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Where psd listens: without --insecure nowhere that another host could reach, whatever the address looks like.
+# Where psd listens, and for how many: without --insecure nowhere that another host could reach, whatever the address looks like.
 . "$top_srcdir/tests/it/lib.sh" || exit 1
 
 # refuses CODE TEXT ADDRESS: within 10 s, with one sentence that names the address.
@@ -48,3 +48,24 @@ long=$(printf '%0200d' 0)
 ok "a path that is too long for a socket" refuses 65 "1 to 107 bytes" "unix:/$long"
 ok "a name that is not known" refuses 69 "cannot listen" no-such-host.invalid:0
 ok "one bad address of two is enough" fails_with 78 "--insecure" timeout 10 "$psd" -l "unix:$scratch/one" -l 0.0.0.0:0
+
+# ---- more connections than descriptors ---------------------------------------------------------------------------
+
+printf '#!/bin/sh\nulimit -n 64\nexec "%s" "$@"\n' "$(realpath "$psd")" >"$scratch/limited"
+chmod +x "$scratch/limited"
+unlimited=$psd psd=$scratch/limited
+start_psd few || exit 1
+psd=$unlimited
+ok "the limit is said at the start" grep -q "the limit of open files, .* is 64" "$scratch/few.log"
+# Each is greeted by the server or closed by it, and some are closed.
+connects() {
+    timeout 60 "$top_builddir/tests/it/load" "unix:$scratch/few" connect 200 | tee "$scratch/connected"
+    grep -qE "^greeted [1-9][0-9]* closed [1-9][0-9]* neither 0$" "$scratch/connected"
+}
+for i in 1 2; do
+    ok "200 connections, time $i: each is served or closed" connects
+    ok "and a new one is served" timeout 20 "$psctl" --ps "unix:$scratch/few" status
+done
+ok "the log names the limit" grep -q "new connections are closed, .* raise the limit" "$scratch/few.log"
+kill -TERM "$psd_pid"
+ok "psd ends well" wait "$psd_pid"

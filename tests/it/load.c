@@ -10,14 +10,20 @@
 //                                              all wait, then closes the round at a line on its stdin; all are answered
 //     load ADDRESS deaf READS KIB              asks for the whole job READS times, or pushes KIB at a time, and never
 //                                              takes an answer
+//     load ADDRESS connect N                   opens N connections (unix sockets), then closes them; prints what became
+//                                              of each: greeted by the server, closed by it, or neither within 10 s
 //     load CLUSTER-FILE count SECONDS          16 clients of libclient push 1.0 to slots of their own until psd is
 //                                              gone; a reader checks that nothing acknowledged is missing
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -68,7 +74,13 @@ static void join(struct ps_client *c, uint32_t rank, bool sync)
     r.address = (char *)"load";
     r.workers = sync ? 2 : 1;
     r.update = sync ? PARAMSERVER__V1__UPDATE__SYNC : PARAMSERVER__V1__UPDATE__ASYNC;
-    call_only(c, M(JOIN), &r.base, NULL);
+    struct ps_slices none = PS_ROPE_EMPTY, reply = call(c, M(JOIN), &r.base, NULL);
+    ProtobufCMessage *m;
+    if (ps_msg_unpack(&paramserver__v1__join_reply__descriptor, &reply, &m, &none, NULL))
+        die("join", PS_INTERNAL, "not a reply");
+    test_run = ((const Paramserver__V1__JoinReply *)m)->run;
+    ps_msg_free(m);
+    ps_slices_clear(&reply);
 }
 
 static int declare(struct ps_client *c, bool sync)
@@ -100,6 +112,25 @@ static int declare(struct ps_client *c, bool sync)
     r.partitions = partitions;
     call_only(c, M(DECLARE), &r.base, NULL);
     return 0;
+}
+
+// The job has been declared by another process: its run is learnt of it.
+static void learn_run(const char *address)
+{
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    struct ps_client *c = ps_client_create(&address, 1);
+    caller.worker = caller.run = 0;
+    r.caller = &caller;
+    struct ps_slices none = PS_ROPE_EMPTY, reply = call(c, M(DESCRIBE), &r.base, NULL);
+    ProtobufCMessage *m;
+    if (ps_msg_unpack(&paramserver__v1__describe_reply__descriptor, &reply, &m, &none, NULL))
+        die("describe", PS_INTERNAL, "not a reply");
+    test_run = ((const Paramserver__V1__DescribeReply *)m)->run;
+    ps_msg_free(m);
+    ps_slices_clear(&reply);
+    ps_client_stop(c);
+    ps_client_destroy(c);
 }
 
 // ---- push ---------------------------------------------------------------------------------------------------------
@@ -356,6 +387,34 @@ static int deaf(const char *address, size_t reads, size_t kib)
     return pause();
 }
 
+// ---- connect ------------------------------------------------------------------------------------------------------
+
+static int connect_many(const char *address, size_t n)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    int *fd = ps_alloc(n * sizeof *fd);
+    size_t greeted = 0, closed = 0;
+    snprintf(to.sun_path, sizeof to.sun_path, "%s", address + strlen("unix:"));
+    for (size_t i = 0; i < n; i++) {
+        fd[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+        setsockopt(fd[i], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 10}, sizeof(struct timeval));
+        setsockopt(fd[i], SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 10}, sizeof(struct timeval));
+        if (fd[i] < 0 || connect(fd[i], (struct sockaddr *)&to, sizeof to) != 0)
+            die("connect", PS_UNAVAILABLE, strerror(errno));
+    }
+    for (size_t i = 0; i < n; i++) {
+        char byte;
+        ssize_t got = read(fd[i], &byte, 1);
+        greeted += got > 0;
+        closed += got == 0 || (got < 0 && errno == ECONNRESET);
+    }
+    printf("greeted %zu closed %zu neither %zu\n", greeted, closed, n - greeted - closed);
+    for (size_t i = 0; i < n; i++)
+        close(fd[i]);
+    free(fd);
+    return 0;
+}
+
 // ---- count --------------------------------------------------------------------------------------------------------
 
 enum { COUNTERS = 16, SLOTS = 4096 };
@@ -485,12 +544,16 @@ int main(int argc, char **argv)
     }
     if (n[3])
         window = (int)n[3];
+    if (strcmp(what, "push") == 0 || strcmp(what, "park") == 0 || strcmp(what, "deaf") == 0)
+        learn_run(argv[1]);
     if (strcmp(what, "push") == 0)
         return push(argv[1], (size_t)n[0], (size_t)n[1], (double)n[2]);
     if (strcmp(what, "park") == 0)
         return park(argv[1], (size_t)n[0]);
     if (strcmp(what, "deaf") == 0)
         return deaf(argv[1], (size_t)n[0], (size_t)n[1]);
+    if (strcmp(what, "connect") == 0)
+        return connect_many(argv[1], (size_t)n[0]);
     if (strcmp(what, "count") == 0)
         return count(argv[1]);
     fprintf(stderr, "usage: see the head of load.c\n");

@@ -49,7 +49,7 @@ spdx='// SPDX-License-Identifier: Apache-2.0'
 tree=$tmp/tree
 good_tree() {
     rm -rf "$tree"
-    mkdir -p "$tree"/{common/{base,job,rpc},psd/{rpc,store},libclient/rpc,workerd/{nn,data},tests/sim}
+    mkdir -p "$tree"/{common/{base,cluster,job,rpc},psd/{rpc,service,control,sync,job,store,call},libclient/rpc,workerd/{nn,data},tests/sim}
     cp "$here/../../.clang-format" "$tree"
     printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
@@ -108,13 +108,17 @@ with "lint: unfinished in a script" words tests/bad.sh '#!/bin/sh' "# ${spdx#// 
 including common/bad.c '"psd/service/core.h"'
 including common/bad.c '"workerd/nn/op.h"'
 including common/bad.c '<grpc/grpc.h>'
+including common/cluster/bad.c '"libclient/psclient.h"'
+including psd/options.c '"libclient/psclient.h"'
 including common/bad.c '"common/rpc/rpc.h"'
 including libclient/bad.c '"workerd/job.h"'
 including libclient/bad.c '<grpc/slice.h>'
 including libclient/bad.h '"libclient/rpc/channel.h"'
-including psd/store/storage.c '"psd/job/shard.h"'
-including psd/job/shard.c '"psd/service/service.h"'
-including psd/sync/round.h '"psd/service/core.h"'
+including psd/store/block.c '"psd/job/job.h"'
+including psd/job/bad.c '"psd/service/service.h"'
+including psd/sync/bad.h '"psd/service/core.h"'
+including psd/sync/bad.c '"psd/control/state.h"'
+including psd/control/bad.c '"psd/service/service.h"'
 including psd/service.c '"psd/rpc/server.h"'
 including psd/service.c '"common/rpc/rpc.h"'
 including psd/bad.c '"libclient/psclient.h"'
@@ -161,6 +165,42 @@ rejects "symbols: libpsclient.so exports another name" 'libpsclient\.so:' symbol
 good_build
 rm "$build/.libs/libpsclient.so"
 rejects "symbols: no libpsclient.so" 'libpsclient\.so:' symbols
+
+# ---- layers.sh ----------------------------------------------------------------------------------------------------
+
+# function NAME [CALLEE]
+function_() { echo "void $1(void); ${2:+void $2(void);} void $1(void) { ${2:+$2();} }"; }
+layered_build() {
+    rm -rf "$build"
+    compile psd/rpc/rpc.o "$(function_ serve update)"
+    compile psd/service/update.o "$(function_ update locate)"
+    compile psd/job/locate.o "$(function_ locate block)"
+    compile psd/store/.libs/block.o "$(function_ block)"
+    compile common/rpc/rpc.o "$(function_ dial fail)"
+    compile common/wire/wire.o "$(function_ wire fail)"
+    compile common/base/error.o "$(function_ fail)"
+    compile libclient/op.o "$(function_ op add)"
+    compile libclient/queue.o "$(function_ add lock)"
+    compile libclient/libx_la-base.o "$(function_ lock)"
+}
+layers() { env -u top_srcdir "$here/layers.sh" "$build"; }
+layers_with() { # NAME POINT OBJECT SOURCE
+    layered_build
+    compile "$3" "$4"
+    rejects "layers: $1" "$2:" layers
+}
+
+layered_build
+accepts "layers: calls that point down" layers
+layers_with "store calls rpc" psd psd/store/bad.o "$(function_ bad serve)"
+layers_with "wire calls rpc" common common/wire/bad.o "$(function_ bad dial)"
+layers_with "base calls the queue" libclient libclient/base.o "$(function_ base add)"
+layers_with "a file without a place" libclient libclient/new.o "$(function_ new add)"
+for dir in psd common libclient; do
+    layered_build
+    rm -r "${build:?}/$dir"
+    rejects "layers: no object of $dir" "$dir:" layers
+done
 
 echo "1..$point"
 exit $failed

@@ -67,6 +67,7 @@ struct fake {
     _Atomic uint64_t now;
     uint64_t arrived;
     int leaves, heartbeats;
+    uint64_t step;        // of the last heartbeat
     int worlds;           // that are not destroyed: none is used afterwards
     int met;              // Reduces
     char last_name[128];  // of these

@@ -16,7 +16,7 @@ static void test_join_and_declare(void **state)
     struct bench *b = bench_ready(PSC_STREAM);
     assert_true(psc_is_chief(b->client));
     assert_int_equal(psc_live_workers(b->client), 1);
-    assert_string_equal(psc_run_id(b->client), "run-1");
+    assert_int_equal(psc_run(b->client), 7);
     assert_int_equal(psc_variables(b->client), N_VARIABLES);
     assert_string_equal(psc_variable_at(b->client, 1)->name, "dense/bias");
     assert_null(psc_variable_at(b->client, N_VARIABLES));
@@ -585,6 +585,23 @@ static void test_tensors_are_checked(void **state)
     bench_free(b);
 }
 
+// Options may be left out; tensors may not.
+static void test_what_is_null(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o[4] = {0};
+    psc_push(b->client, b->tensors, 1, NULL, on_result, &o[0], NULL);
+    assert_int_equal(finish(b, &o[0]).error.code, PSC_OK);
+    psc_push_pull(b->client, b->tensors, b->tensors, 1, NULL, on_result, &o[1], NULL);
+    assert_int_equal(finish(b, &o[1]).error.code, PSC_OK);
+    psc_push_pull(b->client, b->tensors, NULL, 1, NULL, on_result, &o[2], NULL);
+    assert_int_equal(finish(b, &o[2]).error.code, PSC_INVALID_ARGUMENT);
+    psc_push(b->client, NULL, 1, NULL, on_result, &o[3], NULL);
+    assert_int_equal(finish(b, &o[3]).error.code, PSC_INVALID_ARGUMENT);
+    bench_free(b);
+}
+
 static void test_operations_need_a_declaration(void **state)
 {
     (void)state;
@@ -758,6 +775,32 @@ static void test_leaving_ends_what_is_under_way(void **state)
     b->client = NULL;
     assert_int_equal(late.result.error.code, PSC_CANCELLED);
     bench_free(b);
+}
+
+static uint64_t step_after_leaving(psc_transport transport, double seconds, bool silent)
+{
+    struct bench *b = bench_ready(transport);
+    struct outcome left = {0};
+    psc_report(b->client, 1, 10, 0.5);
+    fake_idle(&b->fake, seconds);
+    psc_report(b->client, 2, 20, 0.25);
+    b->fake.silent = silent;
+    psc__leave(b->client, "enough", on_done, &left);
+    assert_true(fake_run(&b->fake, &left.done, 10));
+    assert_int_equal(left.error.code, PS_OK);
+    assert_int_equal(b->fake.leaves, 1);
+    uint64_t step = b->fake.step;
+    bench_free(b);
+    return step;
+}
+
+static void test_the_last_report_is_sent_before_leaving(void **state)
+{
+    (void)state;
+    assert_int_equal(step_after_leaving(PSC_STREAM, 0, false), 2);
+    assert_int_equal(step_after_leaving(PSC_STREAM, 0.9, false), 2);
+    assert_int_equal(step_after_leaving(PSC_UNARY, 0.9, false), 2);
+    assert_int_equal(step_after_leaving(PSC_STREAM, 0.9, true), 1);
 }
 
 static void test_dying_with_everything_under_way(void **state)
@@ -971,6 +1014,7 @@ int main(void)
         cmocka_unit_test(test_lost_state_ends_the_client),
         cmocka_unit_test(test_aborted_ends_the_client),
         cmocka_unit_test(test_tensors_are_checked),
+        cmocka_unit_test(test_what_is_null),
         cmocka_unit_test(test_operations_need_a_declaration),
         cmocka_unit_test(test_a_waiting_pull_blocks_nobody),
         cmocka_unit_test(test_barrier_and_lease),
@@ -980,6 +1024,7 @@ int main(void)
         cmocka_unit_test(test_get_goes_on),
         cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
         cmocka_unit_test(test_leaving_ends_what_is_under_way),
+        cmocka_unit_test(test_the_last_report_is_sent_before_leaving),
         cmocka_unit_test(test_dying_with_everything_under_way),
         cmocka_unit_test(test_callbacks_start_operations_until_the_end),
         cmocka_unit_test(test_threads_wait),

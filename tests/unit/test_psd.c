@@ -575,6 +575,8 @@ static void test_superseded_clients(void **state)
     struct update u;
     (void)state;
     job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 0, "of old age").code, PS_OK);
+    assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE).code, PS_OK);
     update_init(&u, 0, 1, "a", 0, 15);
     another_process(&u.caller);
     assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);
@@ -841,15 +843,15 @@ static void test_snapshots_count(void **state)
     for (int i = 0; i < READERS; i++)
         begin_long_reading(j.core, tensors, N);
     size_t each = N * (sizeof(struct psd_extent) + sizeof(struct psd_pinned));
-    assert_in_range(j.core->n_snapshots, 1, MEMORY / each);
-    assert_in_range(psd_pool_used(&j.core->pool), before + j.core->n_snapshots * each, MEMORY);
-    while (psd_drop_oldest_snapshot(j.core))
+    assert_in_range(j.core->snapshots.n, 1, MEMORY / each);
+    assert_in_range(psd_pool_used(&j.core->pool), before + j.core->snapshots.n * each, MEMORY);
+    while (psd_snapshots_drop_oldest(&j.core->snapshots))
         continue;
     assert_int_equal(psd_pool_used(&j.core->pool), before);
     j.core->pool.limit = before + 4096;
     for (int i = 0; i < 2; i++)
         begin_long_reading(j.core, tensors, N);
-    assert_int_equal(j.core->n_snapshots, 1);
+    assert_int_equal(j.core->snapshots.n, 1);
     psd_core_destroy(j.core);
     free(t);
     free(tensors);

@@ -22,7 +22,6 @@ static void open_at_1(struct job *j)
     j->core = core_new_task(1, 2, 64 << 20);
     j->pa.task = j->pbig.task = 1;
     declare_init(&x, j, SYNC, "sgd");
-    x.r.run_id = (char *)"run-1";
     struct answer a = ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
     if (a.code)
         fail_msg("declare: %s", a.text);
@@ -45,7 +44,7 @@ static uint64_t tell(struct psd_core *core, uint64_t epoch, Paramserver__V1__Mem
     members[1].incarnation = incarnation;
     members[1].resting = members[0].resting = resting;
     r.job = (char *)"job";
-    r.run_id = (char *)"run-1";
+    r.run = 1;
     r.epoch = epoch;
     r.members = pointers;
     r.n_members = 2;
@@ -135,7 +134,7 @@ static void test_gone_meanwhile(void **state)
     struct psd_partition *p = &j.core->jobs->partitions[0];
     Paramserver__V1__Outcome outcome;
     assert_int_equal(psd_block_prepare(&p->blocks[0], 0, &bytes, NULL), PS_OK);
-    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 0, &outcome, NULL), PS_OK);
+    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
     tell(j.core, 2, DEAD, 1, false);
     assert_int_equal(psd_round_add(p->round, 1, 1, 1, 0, &stamp, &payload, 0), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(p->round->contributions[1].blocks, 0);

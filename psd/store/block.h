@@ -1,80 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocks: the unit of lock, version, mark and pin.
+// Blocks: the unit of lock, version, dedup and pin.
 //
 // A block's values and slots lie in one page. A reader pins the page (takes a reference); an update writes in
 // place while nobody has it pinned and into a fresh page otherwise. So a reader's page never changes under
 // it, and an update never waits for a reader.
 //
-// Receives from: shard. Hands to: nobody. Threads: any. The fields of a block are guarded by its lock, which
-// is held only to apply or to pin, never across I/O. A page is immutable while it has more than one
-// reference: references are added under the block's lock only.
+// Receives from: job. Hands to: pool, dedup. Threads: any. The fields of a block are guarded by its lock, which
+// is held only to apply or to pin, never across I/O. Knows neither jobs nor messages.
 //
 // Lock order in psd, outermost first: core's job table, job, partition or staging, job's cut, block, pool. Replies are
 // made with none held.
-#ifndef PSD_STORAGE_H
-#define PSD_STORAGE_H
+#ifndef PSD_BLOCK_H
+#define PSD_BLOCK_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
-#include "common/math/rule.h"
-#include "common/wire/slice.h"
-#include "common/wire/wire.h"
-
-// ---- pool ---------------------------------------------------------------------------------------------------------
-
-struct psd_page {
-    struct ps_owner owner;
-    struct psd_pool *pool;
-    struct psd_page *next_free;
-    size_t bytes;
-    _Alignas(64) uint8_t data[];
-};
-
-enum { PSD_POOL_LISTS = 256 };
-
-// Pages of all jobs, bounded in bytes. Free pages are kept for the next block of the same size, because
-// mapping fresh memory costs more than writing it.
-struct psd_pool {
-    pthread_mutex_t lock;
-    struct psd_page *free_pages[PSD_POOL_LISTS];  // by a hash of their size
-    size_t used, kept, limit;  // bytes: in pages given out and taken otherwise, in free pages, at most in both
-};
-
-void psd_pool_init(struct psd_pool *pool, size_t limit);
-void psd_pool_fini(struct psd_pool *pool);  // all pages must have come back
-bool psd_pool_has_room(struct psd_pool *pool, size_t bytes);
-size_t psd_pool_used(struct psd_pool *pool);
-// Counts memory that is no page: room that is about to be needed, marks, clients. False: it does not fit the limit.
-bool psd_pool_take(struct psd_pool *pool, size_t bytes);
-void psd_pool_give(struct psd_pool *pool, size_t bytes);
-// Not zeroed. Goes past the limit rather than fail, for whoever has made sure of the room before; NULL only where
-// malloc has nothing left.
-struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes);
-struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes);  // NULL also where it does not fit the limit
-void psd_page_unref(struct psd_page *page);
-
-// ---- marks --------------------------------------------------------------------------------------------------------
-
-// Which sequences of one client a block has taken: all below base, and those whose bit (sequence % PS_WINDOW)
-// is set.
-struct psd_mark {
-    uint64_t base;
-    uint64_t bits[PS_WINDOW / 64];
-};
-
-// What a mutating request is known by.
-struct psd_request_id {
-    uint32_t client;  // index in the job
-    uint64_t sequence, oldest;
-};
-
-void psd_mark_advance(struct psd_mark *mark, uint64_t oldest);
-bool psd_mark_test(const struct psd_mark *mark, uint64_t sequence);
-void psd_mark_set(struct psd_mark *mark, uint64_t sequence);
-
-// ---- blocks -------------------------------------------------------------------------------------------------------
+#include "common/base/error.h"
+#include "psd/store/dedup.h"
+#include "psd/store/pool.h"
 
 struct psd_block {
     pthread_mutex_t lock;

@@ -3,18 +3,19 @@
 // A job as this task sees it: its variables, who owns their partitions, and the blocks of those that lie
 // here.
 //
-// Receives from: service. Hands to: storage, round, staging. Threads: any. A job is reference-counted; its declaration
+// Receives from: service. Hands to: store. Threads: any. A job is reference-counted; its declaration
 // (variables, partitions, rule) does not change once `declared` is set, so it is read without a lock.
-#ifndef PSD_SHARD_H
-#define PSD_SHARD_H
+#ifndef PSD_JOB_H
+#define PSD_JOB_H
 
 #include <pthread.h>
 
+#include "common/math/rule.h"
 #include "common/math/schedule.h"
 #include "common/wire/dtype.h"
 #include "proto/paramserver.pb-c.h"
 #include "psd/call/call.h"
-#include "psd/store/storage.h"
+#include "psd/store/block.h"
 
 struct psd_round;
 struct psd_staged;
@@ -49,7 +50,6 @@ struct psd_variable {
 struct psd_client {
     uint8_t id[16];
     uint32_t worker;  // rank + 1, or 0
-    uint64_t incarnation;
     uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
     uint32_t next;    // in its bucket: index + 1, 0: none
 };
@@ -68,7 +68,9 @@ enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
 
 struct psd_job {
     char *name;
-    char run_id[24];
+    // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
+    // a new run goes on with the values of the one before.
+    atomic_ullong run;
     int refs;              // guarded by the core's job table lock
     struct psd_job *next;  // in that table
 
@@ -106,15 +108,15 @@ struct psd_job {
     struct psd_client *clients;
     uint32_t n_clients, cap_clients;  // a power of two
     uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
-    uint64_t *incarnations;           // [workers]: the highest seen
+    uint64_t *incarnations;           // [workers]: the one that is obeyed, as the control task has said
 
     // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
     // cut held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
-    struct psd_hyper_change *tuning;  // psd/control/hyper.c
-    atomic_ullong held;               // rounds from this one on do not close; 0: none is held
-    struct psd_norm *norms;           // psd/sync/norm.c; sync, else NULL
+    struct psd_agree *agree;  // psd/control/agree.h
+    atomic_ullong held;       // rounds from this one on do not close; 0: none is held
+    struct psd_norm *norms;   // psd/sync/norm.c; sync, else NULL
 
     char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
     atomic_int failed;              // 0 no, 1 being written, 2 yes
@@ -132,63 +134,32 @@ struct psd_job {
     double updates_per_second, bytes_per_second;
 };
 
+static inline bool psd_job_is_sync(const struct psd_job *job)
+{
+    return job->update == PARAMSERVER__V1__UPDATE__SYNC;
+}
+
+// Any thread, any lock held.
+static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
+{
+    uint64_t from = atomic_load(&job->held);
+    return from && round >= from;
+}
+
 struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
 void psd_job_free(struct psd_job *job);
 
-// Fills the declaration of a fresh job and makes the blocks of this task's partitions. On failure the job is
-// as before. INVALID_ARGUMENT names the variable or partition that is wrong; RESOURCE_EXHAUSTED says what is
-// missing.
-enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *request, uint32_t task,
-                             struct ps_error *e);
-uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *request);
-
-void psd_clients_free(struct psd_job *job);  // psd/job/clients.c
+// Ends the job: sets its failure text unless it has one (false). What waits in it is collected at the next tick at the
+// latest.
+bool psd_job_fail(struct psd_job *job, const char *reason);
 
 struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name);
+uint32_t psd_job_bucket(const struct psd_job *job, const char *name);  // of psd_job.buckets
 
-// A run of elements inside one block of this task.
-struct psd_extent {
-    struct psd_variable *variable;
-    struct psd_partition *partition;
-    uint64_t first;  // element of the variable
-    uint32_t block;
-    uint32_t offset, count;  // elements inside the block
-    uint32_t tensor;         // of the request
-    uint32_t bytes;          // of the values; of STRING as they are in a payload, 0 until that is known
-    uint32_t at;             // updates: where they begin in the payload
-    uint32_t text_at;        // STRING: at is where the lengths begin, this where the bytes do
-    uint32_t nonfinite;      // pushes: its elements that are NaN or infinite, as far as they have been applied
-};
-
-struct psd_extents {
-    struct psd_extent *v;
-    size_t n, cap;
-    uint64_t bytes;
-};
-
-// What a request does with its ranges: an update of a STRING variable or a push to a round covers whole blocks.
-enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
-
-// Appends the pieces of the ranges of a request, which must lie on this task, those of one variable one after the other
-// and in order (NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is here).
-// Pieces in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it weighs.
-enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
-                            enum psd_access access, size_t payload, struct psd_extents *pieces, struct ps_error *e);
-void psd_extents_free(struct psd_extents *pieces);
-
-// The index past the last of the pieces from i on that lie in the block of piece i.
-static inline size_t psd_extents_block_end(const struct psd_extents *pieces, size_t i)
+// Bytes of an element that has not been changed yet.
+static inline size_t psd_element_bytes(const struct psd_variable *v)
 {
-    size_t end = i + 1;
-    while (end < pieces->n && pieces->v[end].partition == pieces->v[i].partition &&
-           pieces->v[end].block == pieces->v[i].block)
-        end++;
-    return end;
-}
-
-static inline struct psd_block *psd_extent_block(const struct psd_extent *p)
-{
-    return &p->partition->blocks[p->block];
+    return v->dtype == PS_STRING ? PS_STRING_LENGTH : ps_dtype_size(v->dtype);
 }
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "psd/job/shard.h"
+#include "psd/job/declaration.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,9 +7,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
-#include "psd/control/hyper.h"
-#include "psd/job/staging.h"
-#include "psd/job/step.h"
+#include "psd/control/agree.h"
+#include "psd/job/hyper.h"
 #include "psd/sync/norm.h"
 #include "psd/sync/round.h"
 
@@ -23,26 +22,7 @@ static bool has_round(const struct psd_job *job, const struct psd_variable *v)
     return job->update == PARAMSERVER__V1__UPDATE__SYNC && v->rule;
 }
 
-struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
-{
-    struct psd_job *job = ps_try_alloc(sizeof *job);
-    pthread_rwlockattr_t attr;
-    if (!job || !(job->name = ps_try_strdup(name))) {
-        free(job);
-        return NULL;
-    }
-    job->pool = pool;
-    job->refs = 1;
-    pthread_mutex_init(&job->lock, NULL);
-    pthread_mutex_init(&job->staging, NULL);
-    pthread_rwlockattr_init(&attr);
-    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&job->cut, &attr);
-    pthread_rwlockattr_destroy(&attr);
-    return job;
-}
-
-static void undeclare(struct psd_job *job)
+void psd_job_undeclare(struct psd_job *job)
 {
     for (uint32_t i = 0; i < job->n_partitions; i++) {
         struct psd_partition *p = &job->partitions[i];
@@ -57,9 +37,9 @@ static void undeclare(struct psd_job *job)
     free(job->variables);
     free(job->buckets);
     free(job->incarnations);
-    psd_hyper_change_free(job->tuning);
+    psd_agree_free(job->agree);
     psd_norm_free(job->norms);
-    job->tuning = NULL;
+    job->agree = NULL;
     job->norms = NULL;
     job->partitions = NULL;
     job->variables = NULL;
@@ -69,18 +49,6 @@ static void undeclare(struct psd_job *job)
     job->bytes = 0;
     psd_pool_give(job->pool, job->room);
     job->room = 0;
-}
-
-void psd_job_free(struct psd_job *job)
-{
-    psd_staging_drop_all(job);
-    undeclare(job);
-    psd_clients_free(job);
-    pthread_rwlock_destroy(&job->cut);
-    pthread_mutex_destroy(&job->staging);
-    pthread_mutex_destroy(&job->lock);
-    free(job->name);
-    free(job);
 }
 
 // ---- declaration --------------------------------------------------------------------------------------------------
@@ -129,21 +97,6 @@ uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
         h = ps_hash(h, what, sizeof what);
     }
     return h;
-}
-
-static uint32_t bucket_of(const struct psd_job *job, const char *name)
-{
-    return (uint32_t)ps_hash(PS_HASH_SEED, name, strlen(name)) & (job->n_buckets - 1);
-}
-
-struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name)
-{
-    if (job->n_buckets == 0)
-        return NULL;
-    struct psd_variable *v = job->buckets[bucket_of(job, name)];
-    while (v && strcmp(v->name, name) != 0)
-        v = v->next_in_bucket;
-    return v;
 }
 
 static enum ps_code take_schedule(struct psd_job *job, const Paramserver__V1__Schedule *from, struct ps_error *e)
@@ -247,7 +200,7 @@ static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Va
     v->rank = from->n_shape;
     if (v->rank)
         memcpy(v->shape, from->shape, v->rank * sizeof *v->shape);
-    struct psd_variable **bucket = &job->buckets[bucket_of(job, v->name)];
+    struct psd_variable **bucket = &job->buckets[psd_job_bucket(job, v->name)];
     v->next_in_bucket = *bucket;
     *bucket = v;
     job->n_variables++;
@@ -304,12 +257,6 @@ static enum ps_code take_partitions(struct psd_job *job, const Paramserver__V1__
     return PS_OK;
 }
 
-// Bytes of an element that has not been changed yet.
-static size_t element_bytes(const struct psd_variable *v)
-{
-    return v->dtype == PS_STRING ? PS_STRING_LENGTH : ps_dtype_size(v->dtype);
-}
-
 static uint32_t elements_per_block(const struct psd_variable *v)
 {
     return v->dtype == PS_STRING ? PS_STRING_BLOCK : (uint32_t)(PS_BLOCK_BYTES / ps_dtype_size(v->dtype));
@@ -329,7 +276,7 @@ static bool partition_bytes(const struct psd_job *job, const struct psd_partitio
 {
     const struct psd_variable *v = &job->variables[p->variable];
     uint32_t per_block = elements_per_block(v), tail = (uint32_t)(p->count % per_block);
-    size_t size = element_bytes(v), slots = (size_t)slots_of(v), gradients = 0, once = 0, values, pages, kept;
+    size_t size = psd_element_bytes(v), slots = (size_t)slots_of(v), gradients = 0, once = 0, values, pages, kept;
     size_t each = sizeof(struct psd_block) + PAGE_OVERHEAD;
     if (has_round(job, v)) {
         gradients = job->workers;
@@ -357,7 +304,7 @@ static size_t tables_bytes(const struct psd_job *job)
 // For that and all of this task's partitions; SIZE_MAX: more than can be counted.
 static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
-    size_t total = tables_bytes(job) + psd_hyper_change_bytes(job, task) + psd_norm_bytes(job, task), bytes;
+    size_t total = tables_bytes(job) + psd_agree_bytes(job, task) + psd_norm_bytes(job, task), bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task &&
             (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))
@@ -386,7 +333,7 @@ static void start_slots(const struct psd_variable *v, struct psd_block *b)
 static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, struct ps_error *e)
 {
     const struct psd_variable *v = &job->variables[p->variable];
-    size_t size = element_bytes(v);
+    size_t size = psd_element_bytes(v);
     p->block_count = elements_per_block(v);
     uint64_t n = count_blocks(p, p->block_count);
     p->blocks = ps_try_alloc_array(n, sizeof *p->blocks);
@@ -422,7 +369,7 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))
             return ps_error_prefix(e, "declare");
-    if (psd_hyper_change_create(job, task, e) || psd_norm_create(job, task, e))
+    if (psd_agree_create(job, task, e) || psd_norm_create(job, task, e))
         return ps_error_prefix(e, "declare");
     return PS_OK;
 }
@@ -430,7 +377,16 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
 static enum ps_code make_incarnations(struct psd_job *job, struct ps_error *e)
 {
     job->incarnations = ps_try_alloc_array(job->workers, sizeof *job->incarnations);
-    return job->incarnations ? PS_OK : ps_no_memory(e, "the workers");
+    if (!job->incarnations)
+        return ps_no_memory(e, "the workers");
+    psd_job_begin_run(job);
+    return PS_OK;
+}
+
+void psd_job_begin_run(struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->workers; i++)
+        job->incarnations[i] = atomic_load(&job->run);
 }
 
 enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, uint32_t task,
@@ -443,187 +399,10 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
     job->staleness = r->staleness;
     if (take_rule(job, r, e) || take_variables(job, r, e) || take_partitions(job, r, e) || make_incarnations(job, e) ||
         make_shard(job, task, e)) {
-        undeclare(job);
+        psd_job_undeclare(job);
         return e->code;
     }
     job->digest = psd_declaration_digest(r);
     atomic_store(&job->declared, true);
-    return PS_OK;
-}
-
-// ---- ranges -------------------------------------------------------------------------------------------------------
-
-void psd_extents_free(struct psd_extents *pieces)
-{
-    free(pieces->v);
-    *pieces = (struct psd_extents){0};
-}
-
-// Room for one more piece; NULL: no memory.
-static struct psd_extent *new_piece(struct psd_extents *pieces)
-{
-    struct psd_extent *v = ps_try_reserve(pieces->v, pieces->n + 1, &pieces->cap, sizeof *v);
-    if (!v)
-        return NULL;
-    pieces->v = v;
-    return &pieces->v[pieces->n++];
-}
-
-// Elements [first, end) of a variable, which a request's tensor of that index names.
-struct range {
-    struct psd_variable *variable;
-    uint64_t first, end;
-    uint32_t tensor;
-    enum psd_access access;
-};
-
-// The blocks of partition p that the range touches before `stop`; moves its first there.
-static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint64_t stop, struct psd_extents *pieces,
-                                  struct ps_error *e)
-{
-    const struct psd_variable *v = r->variable;
-    bool whole = r->access != PSD_READ && (v->dtype == PS_STRING || (r->access == PSD_PUSH && p->round));
-    size_t size = ps_dtype_size(v->dtype);
-    while (r->first < stop) {
-        uint64_t at = r->first - p->first;
-        uint32_t block = (uint32_t)(at / p->block_count), offset = (uint32_t)(at % p->block_count);
-        uint32_t left = p->blocks[block].count - offset;
-        uint32_t count = stop - r->first < left ? (uint32_t)(stop - r->first) : left;
-        if (whole && count != p->blocks[block].count)
-            return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "variable '%s': elements [%" PRIu64 ", %" PRIu64 ") cut block %" PRIu32
-                           " of the partition at %" PRIu64 "; %s covers whole blocks of %" PRIu32 " elements",
-                           v->name, r->first, r->end, block, p->first,
-                           v->dtype == PS_STRING ? "an update of strings" : "a push to a round", p->block_count);
-        struct psd_extent *piece = new_piece(pieces);
-        if (!piece)
-            return ps_no_memory(e, "the blocks of a request");
-        *piece = (struct psd_extent){.variable = r->variable,
-                                     .partition = p,
-                                     .first = r->first,
-                                     .block = block,
-                                     .offset = offset,
-                                     .count = count,
-                                     .tensor = r->tensor,
-                                     .bytes = (uint32_t)(count * size)};
-        pieces->bytes += piece->bytes;
-        r->first += count;
-    }
-    return PS_OK;
-}
-
-static enum ps_code check_against(const struct psd_variable *v, const Paramserver__V1__Tensor *t, struct ps_error *e)
-{
-    char have[128], got[128];
-    if (t->dtype && (int)t->dtype != v->dtype)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, the request says %s", v->name,
-                       ps_dtype_name(v->dtype), ps_dtype_name((int)t->dtype));
-    if (t->n_shape && (t->n_shape != v->rank || memcmp(t->shape, v->shape, v->rank * sizeof *v->shape) != 0))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' has shape %s, the request says %s", v->name,
-                       ps_shape_text(v->shape, v->rank, have, sizeof have),
-                       ps_shape_text(t->shape, t->n_shape, got, sizeof got));
-    if (t->first > v->count || t->count > v->count - t->first)
-        return ps_fail(e, PS_OUT_OF_RANGE,
-                       "variable '%s' has %" PRIu64 " elements, the request says [%" PRIu64 ", +%" PRIu64 ")", v->name,
-                       v->count, t->first, t->count);
-    return PS_OK;
-}
-
-// The partition of a variable in which an element of it lies.
-static struct psd_partition *partition_of(const struct psd_job *job, const struct psd_variable *v, uint64_t element)
-{
-    uint32_t low = v->first_partition, high = low + v->n_partitions;  // it is in [low, high)
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (job->partitions[middle].first <= element)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &job->partitions[low];
-}
-
-// last: the range before this one in the request; becomes this one.
-static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1__Tensor *t, struct range *last,
-                               struct ps_error *e)
-{
-    struct psd_variable *v = psd_job_variable(job, t->variable);
-    if (!v)
-        return ps_fail(e, PS_NOT_FOUND, "job '%s' has no variable '%.128s'", job->name, t->variable);
-    if (check_against(v, t, e))
-        return e->code;
-    uint64_t first = t->first, end = t->first || t->count ? t->first + t->count : v->count;
-    if (first == end)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the range at %" PRIu64 " is empty", v->name, first);
-    if (last->variable == v && first < last->end)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "variable '%s': the range at %" PRIu64 " comes after one that ends at %" PRIu64
-                       "; expected ranges in order, without overlap",
-                       v->name, first, last->end);
-    last->variable = v;
-    last->first = first;
-    last->end = end;
-    return PS_OK;
-}
-
-static int by_address(const void *a, const void *b)
-{
-    const struct psd_variable *const *x = a, *const *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-// Does each variable of a request come once, with all its ranges? What is unknown here is found out later.
-static enum ps_code check_variables(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
-                                    struct ps_error *e)
-{
-    const struct psd_variable **v = ps_try_alloc_array(n, sizeof *v), *twice = NULL;
-    size_t found = 0;
-    if (!v)
-        return ps_no_memory(e, "the variables of a request");
-    for (size_t i = 0; i < n; i++)
-        if (i == 0 || strcmp(tensors[i]->variable, tensors[i - 1]->variable) != 0)
-            v[found++] = psd_job_variable(job, tensors[i]->variable);
-    qsort(v, found, sizeof *v, by_address);
-    for (size_t i = 1; i < found; i++)
-        if (v[i] && v[i] == v[i - 1])
-            twice = v[i];
-    free(v);
-    return twice ? ps_fail(e, PS_INVALID_ARGUMENT,
-                           "variable '%s' comes again after another one; expected its ranges one after the other",
-                           twice->name)
-                 : PS_OK;
-}
-
-enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
-                            enum psd_access access, size_t payload, struct psd_extents *pieces, struct ps_error *e)
-{
-    struct range r = {.access = access};
-    bool in_order = true;  // as they were declared, which is how clients send them: none comes again
-    uint64_t need = 0;
-    if (n == 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "the request names no tensor");
-    for (r.tensor = 0; r.tensor < n; r.tensor++) {
-        const struct psd_variable *last = r.variable;
-        if (take_range(job, tensors[r.tensor], &r, e))
-            return e->code;
-        // Before more blocks are looked up: a request could name the same ones again and again.
-        if (in_order && r.variable < last && check_variables(job, tensors, n, e))
-            return e->code;
-        in_order &= r.variable >= last;
-        need += (r.end - r.first) * element_bytes(r.variable);
-        if (access != PSD_READ && need > payload)
-            return ps_fail(e, PS_INVALID_ARGUMENT, "the tensors need at least %" PRIu64 " bytes of payload, %zu came",
-                           need, payload);
-        while (r.first < r.end) {
-            struct psd_partition *p = partition_of(job, r.variable, r.first);
-            uint64_t stop = p->first + p->count < r.end ? p->first + p->count : r.end;
-            if (!p->blocks)
-                return ps_fail(e, PS_FAILED_PRECONDITION,
-                               "variable '%s': elements from %" PRIu64 " on lie on ps task %" PRIu32 ", not here",
-                               r.variable->name, r.first, p->task);
-            if (locate_blocks(&r, p, stop, pieces, e))
-                return e->code;
-        }
-    }
     return PS_OK;
 }

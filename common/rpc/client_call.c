@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every kind of call needs of the client: how it ends, in which words, and who is woken to say so.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/rpc/client_inside.h"
+#include "common/rpc/method.h"
+
+void ps__client_poke(struct ps_client *c, uint64_t at)
+{
+    pthread_mutex_lock(&c->lock);
+    bool ring = at < c->wake && !c->rung && !c->closed;
+    c->rung |= ring;
+    pthread_cond_signal(&c->work);
+    pthread_mutex_unlock(&c->lock);
+    if (ring)
+        ps_cq_batch(&c->cq, c->bell, NULL, 0, &c->on_bell);
+}
+
+// The core's own sentences end with the cause: "failed to connect to all addresses; last error: ...: Connection refused".
+// What is not the system's word for it is said in ours.
+static const char *call_cause(const char *details)
+{
+    static const struct {
+        const char *said, *meant;
+    } known[] = {
+        {"", "connection lost"},
+        {"connection attempt timed out before receiving SETTINGS frame",
+         "it takes the connection, then does not answer"},
+        {"Failed parsing HTTP/2", "what listens there is no gRPC server"},
+        {"Trying to connect an http1.x server", "what listens there is no gRPC server"},
+    };
+    for (const char *colon; (colon = strstr(details, ": "));)
+        details = colon + 2;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(details, known[i].said) == 0)
+            return known[i].meant;
+    return details;
+}
+
+char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *details)
+{
+    bool ours = !*details || strcmp(details, "Deadline Exceeded") == 0;  // the core's word for it
+    if (code == PS_DEADLINE_EXCEEDED && ours)
+        return ps_printf("no answer to %s within %u ms", ps_method_name(p->method), p->timeout_ms);
+    return ps_strdup(code == PS_UNAVAILABLE ? call_cause(details) : details);
+}
+
+void ps__pending_free(struct ps__pending *p)
+{
+    if (!p)
+        return;
+    ps_slices_clear(&p->request);
+    free(p->text);
+    free(p);
+}
+
+void ps__pending_end_later(struct ps_client *c, struct ps__pending *p, enum ps_code code, char *text)
+{
+    p->code = code;
+    p->text = text;
+    pthread_mutex_lock(&c->lock);
+    TAILQ_INSERT_TAIL(&c->ended, p, link);
+    pthread_mutex_unlock(&c->lock);
+    ps__client_poke(c, 0);
+}

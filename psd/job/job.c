@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/job/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/base/utf8.h"
+#include "psd/job/clients.h"
+#include "psd/job/declaration.h"
+#include "psd/job/staging.h"
+
+struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
+{
+    struct psd_job *job = ps_try_alloc(sizeof *job);
+    pthread_rwlockattr_t attr;
+    if (!job || !(job->name = ps_try_strdup(name))) {
+        free(job);
+        return NULL;
+    }
+    job->pool = pool;
+    job->refs = 1;
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_mutex_init(&job->staging, NULL);
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&job->cut, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    return job;
+}
+
+void psd_job_free(struct psd_job *job)
+{
+    psd_staging_drop_all(job);
+    psd_job_undeclare(job);
+    psd_clients_free(job);
+    pthread_rwlock_destroy(&job->cut);
+    pthread_mutex_destroy(&job->staging);
+    pthread_mutex_destroy(&job->lock);
+    free(job->name);
+    free(job);
+}
+
+bool psd_job_fail(struct psd_job *job, const char *reason)
+{
+    int no = 0;
+    if (!atomic_compare_exchange_strong(&job->failed, &no, 1))
+        return false;
+    ps_utf8_cut(reason, job->failure, sizeof job->failure);
+    atomic_store(&job->failed, 2);
+    ps_warn("job '%s' has ended: %s", job->name, job->failure);
+    return true;
+}
+
+uint32_t psd_job_bucket(const struct psd_job *job, const char *name)
+{
+    return (uint32_t)ps_hash(PS_HASH_SEED, name, strlen(name)) & (job->n_buckets - 1);
+}
+
+struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name)
+{
+    if (job->n_buckets == 0)
+        return NULL;
+    struct psd_variable *v = job->buckets[psd_job_bucket(job, name)];
+    while (v && strcmp(v->name, name) != 0)
+        v = v->next_in_bucket;
+    return v;
+}

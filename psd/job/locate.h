@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the ranges of a request lie: the extents of blocks of this task that they cover.
+//
+// Receives from: service. Hands to: nobody. Threads: any; a declaration that stands is read without a lock.
+#ifndef PSD_LOCATE_H
+#define PSD_LOCATE_H
+
+#include "psd/job/job.h"
+
+// A run of elements inside one block of this task.
+struct psd_extent {
+    struct psd_variable *variable;
+    struct psd_partition *partition;
+    uint64_t first;  // element of the variable
+    uint32_t block;
+    uint32_t offset, count;  // elements inside the block
+    uint32_t tensor;         // of the request
+    uint32_t bytes;          // of the values; of STRING as they are in a payload, 0 until that is known
+    uint32_t at;             // updates: where they begin in the payload
+    uint32_t text_at;        // STRING: at is where the lengths begin, this where the bytes do
+    uint32_t nonfinite;      // pushes: its elements that are NaN or infinite, as far as they have been applied
+};
+
+struct psd_extents {
+    struct psd_extent *v;
+    size_t n, cap;
+    uint64_t bytes;
+};
+
+// What a request does with its ranges: an update of a STRING variable or a push to a round covers whole blocks.
+enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
+
+// Appends the pieces of the ranges of a request, which must lie on this task, those of one variable one after the other
+// and in order (NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is here).
+// Pieces in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it weighs.
+enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
+                            enum psd_access access, size_t payload, struct psd_extents *pieces, struct ps_error *e);
+void psd_extents_free(struct psd_extents *pieces);
+
+// The index past the last of the pieces from i on that lie in the block of piece i.
+static inline size_t psd_extents_block_end(const struct psd_extents *pieces, size_t i)
+{
+    size_t end = i + 1;
+    while (end < pieces->n && pieces->v[end].partition == pieces->v[i].partition &&
+           pieces->v[end].block == pieces->v[i].block)
+        end++;
+    return end;
+}
+
+static inline struct psd_block *psd_extent_block(const struct psd_extent *p)
+{
+    return &p->partition->blocks[p->block];
+}
+
+#endif

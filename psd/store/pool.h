@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory of blocks: pages, and the pool that bounds them in bytes together with what is counted beside them.
+//
+// Receives from: block, job. Hands to: nobody. Threads: any.
+#ifndef PSD_POOL_H
+#define PSD_POOL_H
+
+#include <pthread.h>
+
+#include "common/wire/slice.h"
+
+// A page is immutable while it has more than one reference: references are added under its block's lock only.
+struct psd_page {
+    struct ps_owner owner;
+    struct psd_pool *pool;
+    struct psd_page *next_free;
+    size_t bytes;
+    uint32_t snapshots;  // that hold it: psd/job/snapshot.c
+    _Alignas(64) uint8_t data[];
+};
+
+enum { PSD_POOL_LISTS = 256 };
+
+// Pages of all jobs, bounded in bytes. Free pages are kept for the next block of the same size, because
+// mapping fresh memory costs more than writing it.
+struct psd_pool {
+    pthread_mutex_t lock;
+    struct psd_page *free_pages[PSD_POOL_LISTS];  // by a hash of their size
+    size_t used, kept, limit;  // bytes: in pages given out and taken otherwise, in free pages, at most in both
+};
+
+void psd_pool_init(struct psd_pool *pool, size_t limit);
+void psd_pool_fini(struct psd_pool *pool);  // all pages must have come back
+bool psd_pool_has_room(struct psd_pool *pool, size_t bytes);
+size_t psd_pool_used(struct psd_pool *pool);
+// Counts memory that is no page: room that is about to be needed, marks, clients. False: it does not fit the limit.
+bool psd_pool_take(struct psd_pool *pool, size_t bytes);
+void psd_pool_give(struct psd_pool *pool, size_t bytes);
+// Not zeroed. Goes past the limit rather than fail, for whoever has made sure of the room before; NULL only where
+// malloc has nothing left.
+struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes);
+struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes);  // NULL also where it does not fit the limit
+void psd_page_unref(struct psd_page *page);
+
+#endif
