@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/utf8.h"
+
 static char program[64] = "paramserver";
 static enum ps_log_level threshold = PS_LOG_INFO;
 
@@ -26,6 +28,7 @@ void ps_log(enum ps_log_level level, const char *format, ...)
     va_start(args, format);
     int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
     va_end(args);
+    ps_utf8_plain(line);
     size_t len = strlen(line);
     (void)m;
     line[len++] = '\n';

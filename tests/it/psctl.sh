@@ -557,6 +557,73 @@ PY
     ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
 fi
 
+# ---- names that would steer a terminal, and tasks that do not answer ---------------------------------------------------
+
+if [ "$PYTHON3" != no ]; then
+    fake evil '{"status": {"jobs": [{"name": "a\u001b[31m\u009bm\u202e\n", "state": "failed", "reason": "\u2066x\u0007"}]},
+        "workers": {"members": [{"state": "DEAD", "reason": "\u009b\u001b]0;x"}]}}'
+    plain() { # ARGUMENT ...: neither the tables nor the errors have a control character
+        "$psctl" --ps "unix:$scratch/evil" "$@" >said 2>&1
+        cat -v said
+        [ -s said ] && ! LC_ALL=C grep -aqP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' said
+    }
+    for c in status "status nothing" jobs "workers j" doctor "top --once" "--json status" "get nothing x"; do
+        ok "$c: what is shown steers no terminal" plain $c
+    done
+
+    # Forwards to a1 what came as soon as there are two connections: psctl's call, and the look with plain sockets.
+    relay() {
+        "$PYTHON3" - "$scratch/relay" "$scratch/a1" <<'PY'
+import socket, sys, threading
+def pump(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+waiting = [listener.accept()[0], listener.accept()[0]]
+while True:
+    for client in waiting:
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(sys.argv[2])
+        threading.Thread(target=pump, args=(client, server), daemon=True).start()
+        threading.Thread(target=pump, args=(server, client), daemon=True).start()
+    waiting = [listener.accept()[0]]
+PY
+    }
+    relay &
+    children+=($!)
+    eventually test -S "$scratch/relay"
+    ok "doctor asks a task and tries its address at once" says "2 live workers" timeout 120 "$psctl" \
+        --ps "unix:$scratch/a0,unix:$scratch/relay" --timeout 3600 doctor
+
+    silent() { # takes connections, counts them, says nothing
+        "$PYTHON3" - "$scratch/silent" <<'PY'
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+held = []
+while True:
+    held.append(listener.accept()[0])
+    open(sys.argv[1] + ".count", "w").write(str(len(held)))
+PY
+    }
+    silent &
+    children+=($!)
+    eventually test -S "$scratch/silent"
+    asked_once() {
+        fails_with 69 "does not answer" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/silent" --timeout 1 doctor || return 1
+        echo "connections: $(cat silent.count)"
+        [ "$(cat silent.count)" = 2 ]
+    }
+    ok "doctor asks who does not answer once" asked_once
+fi
+
 # ---- a control task that is dead -------------------------------------------------------------------------------------
 
 kill -KILL "$pid0"
@@ -590,7 +657,7 @@ killed() {
     nobody() { [ -z "$(processes_with "$dir/")" ]; }
     eventually nobody
     local got=$?
-    rm -rf "$dir"
+    rm -rf "${dir:?}"
     return $got
 }
 ok "psctl run that is killed leaves nobody behind" killed

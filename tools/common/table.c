@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/utf8.h"
 
 enum { CELL_MAX = 512 };
 
@@ -81,10 +82,8 @@ static void number_text(const json_t *value, char *to, size_t size)
 // Text may come from the wire: what would steer a terminal is not passed on to one.
 static void plain_text(const char *from, char *to, size_t size)
 {
-    size_t i;
-    for (i = 0; from[i] && i + 1 < size; i++)
-        to[i] = (unsigned char)from[i] < ' ' || from[i] == 0x7f ? '?' : from[i];
-    to[i] = '\0';
+    snprintf(to, size, "%s", from);
+    ps_utf8_plain(to);
 }
 
 static void list_text(const json_t *array, const char *separator, char *to, size_t size)
@@ -306,7 +305,7 @@ static void show_json(const struct table_part *parts, size_t n, FILE *to)
         for (size_t i = 0; i < n; i++)
             json_object_set_new(document, parts[i].name, part_json(&parts[i]));
     }
-    json_dumpf(document, to, JSON_INDENT(2));
+    json_dumpf(document, to, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     putc('\n', to);
     json_decref(document);
 }

@@ -116,6 +116,10 @@ void cluster_ask(struct cluster *c, int method, const ProtobufCMessage *request,
     // The last one is asked by this thread, and whichever no thread could be had for.
     for (size_t i = 0; i < c->tasks; i++) {
         q[i] = (struct question){c, (uint32_t)i, method, request, reply_type, &(*answers)[i], .threaded = false};
+        if (c->silent && c->silent[i]) {
+            ps_fail(&(*answers)[i].error, PS_UNAVAILABLE, "ps:%zu does not answer", i);
+            continue;
+        }
         q[i].threaded = i + 1 < c->tasks && pthread_create(&q[i].thread, NULL, question_run, &q[i]) == 0;
         if (!q[i].threaded)
             question_run(&q[i]);

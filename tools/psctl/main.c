@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/utf8.h"
 #include "tools/psctl/psctl.h"
 
 static const struct command commands[] = {
@@ -145,7 +146,10 @@ int call_wrong(const struct call *call, const char *format, ...)
 
 int report(const struct ps_error *e)
 {
-    fprintf(stderr, "psctl: %s\n", e->text);
+    char text[sizeof e->text];
+    strcpy(text, e->text);
+    ps_utf8_plain(text);  // it may be another process's
+    fprintf(stderr, "psctl: %s\n", text);
     return ps_code_exit(e->code);
 }
 
