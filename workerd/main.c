@@ -215,7 +215,7 @@ static void take_place(struct wk_run *run, const struct options *o)
     char name[32];
     snprintf(name, sizeof name, "workerd[%" PRIu32 "]", run->env.rank);
     ps_log_init(name, PS_LOG_INFO);
-    run->quiet = o->quiet || run->env.rank != 0;
+    run->quiet = o->quiet;
 }
 
 static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, struct ps_error *e)
@@ -275,10 +275,15 @@ static enum ps_code train(struct wk_run *run, const struct options *o, struct ps
         dprintf((int)o->ready_fd, "READY\n");
         close((int)o->ready_fd);
     }
+    bool shown = !o->quiet && run->env.rank != 0;  // rank 0 shows its progress
+    if (shown)
+        ps_info("joined job '%s' as worker %" PRIu32 " of %" PRIu32, job->name, run->env.rank, run->env.workers);
     if (wk_loop(run, e))
         return e->code;
     if (run->drained)
         ps_info("leaves: it was asked to, or nothing was left; the others train the rest");
+    else if (shown)
+        ps_info("leaves job '%s': it is done", job->name);
     return PS_OK;
 }
 

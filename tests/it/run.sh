@@ -104,6 +104,45 @@ ok "progress that cannot be written is an error" unseen
 ok "data that is not there" bad 66 "nowhere" "$examples/softmax/job.yaml" --set data.kind=idx --set data.path=nowhere
 ok "a strategy that is not there" bad 65 "mirrored" "$examples/softmax/job.yaml" --set strategy.name=mirrored
 
+printf 'model: m.json\n\tloss: {name: mse}\n' >tab.yaml
+ok "a tab in YAML is named" bad 65 "tab.yaml:2: " tab.yaml
+ok "as what it is" bad 65 "found a tab, where YAML takes spaces only" tab.yaml
+
+# The progress on a terminal of 80 columns: Keras's bar; plain lines where TERM is dumb.
+on_terminal() { # NAME=VALUE ...: of a short job, as a terminal gets it
+    "$PYTHON3" - "$@" "$workerd" --job "${alone[@]}" --set data.train_examples=12800 --set output=shown.safetensors <<'PY'
+import fcntl, os, pty, struct, sys, termios
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    os.execvp("env", ["env", "-u", "NO_COLOR", *sys.argv[1:]])
+seen = b""
+try:
+    while got := os.read(fd, 65536):
+        seen += got
+except OSError:
+    pass
+os.waitpid(pid, 0)
+sys.stdout.buffer.write(seen)
+PY
+}
+shows() { # PATTERN ABSENT NAME=VALUE ...
+    local pattern=$1 absent=$2
+    shift 2
+    on_terminal "$@" >shown
+    cat -v shown
+    LC_ALL=C grep -aqP -- "$pattern" shown && ! LC_ALL=C grep -aqP -- "$absent" shown && grep -aq "Weights written to shown.safetensors" shown
+}
+if [ "$PYTHON3" != no ]; then
+    ok "a bar in colour, its number padded" shows '\r\x1b\[K  1/200 \x1b\[32m.*\xe2\x94\x81' '\r\x1b\[K1/' TERM=xterm LC_ALL=C.UTF-8
+    ok "NO_COLOR, and a locale without UTF-8" shows '\r\x1b\[K200/200 ====================' '\x1b\[[0-9]*m|\xe2' TERM=xterm LC_ALL=C NO_COLOR=1
+    ok "a dumb terminal" shows '^200/200 [0-9]' '\x1b' TERM=dumb LC_ALL=C.UTF-8
+else
+    n=$((n + 1))
+    echo "ok $n - the progress on a terminal # SKIP no python3"
+fi
+ok "./quickstart --help" fails_with 0 "./quickstart check" "$top_srcdir/quickstart" --help
+
 # The chief fails before there is a job; the others would wait for it for as long as the job file says.
 ok "a chief that opened no job ends the run" fails_with 65 "did not open the job" timeout 200 "$psctl" run --ps 1 --workers 2 \
     "$examples/conv/job.yaml" --set strategy.name=parameter_server --set weights=weights.safetensors --set timeout=3600 \
