@@ -57,7 +57,7 @@ fits() { # a screen of 80 x 24
 ok "every command's help fits a screen" fits
 ok "help of a command that is not there" fails_with 64 "did you mean drain?" "$psctl" help drian
 ok "what is near nothing" lacks "did you mean" "$psctl" foo
-ok "no command" fails_with 64 "psctl --help lists them" "$psctl"
+ok "no command: the help" fails_with 64 "usage: psctl [OPTIONS] COMMAND" "$psctl"
 ok "help has no options, and does not say so" says "usage: psctl help [COMMAND]" "$psctl" help help
 
 complete_line() { # WORD ...: what the last of them may become
@@ -169,7 +169,9 @@ for c in status jobs "jobs long" shards "vars long" "workers long" waits doctor 
 done
 ok "a job that is not there" fails_with 66 "there are: long" ctl status nothing
 ok "a job that is not there, in top" fails_with 66 "there are: long" ctl top --once nothing
+ok "a job that is nearly there" fails_with 66 "did you mean long?" ctl status logn
 ok "its variables" fails_with 66 "nothing" ctl vars nothing
+ok "without the name of the call" lacks "DESCRIBE" ctl vars nothing
 cannot_write() { # CODE COMMAND ...: with nowhere to write to
     local code=$1 got=0
     shift
@@ -260,7 +262,7 @@ ok "a job of its own for get and put" timeout 60 "$workerd" --job "$examples/sof
 epoch_of_still() { # what people are shown; what programs are
     local log
     log=$(ctl jobs still | awk '$1 == "epoch" { print $2 }')
-    ctl --json jobs still | tee json.out | grep -m 1 '"data_epoch": 1,' && echo "people: $log" && [ "$log" = 2 ]
+    ctl --json jobs still | tee json.out | grep -m 1 '"epoch": 1,' && echo "people: $log" && [ "$log" = 2 ]
 }
 ok "epochs are counted from 1, as in the log; in JSON from 0" epoch_of_still
 ok "get writes .npy" ctl get still $kernel one.npy
@@ -367,7 +369,7 @@ resume_still() {
         --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet "$@"
 }
 ok "a job cannot be resumed with another rule" fails_with 78 "still" resume_still --set optimizer.name=adagrad
-not_lost() { fails_with 75 "start it again with resume or replace" ctl doctor still && lacks "then start it again" ctl doctor still; }
+not_lost() { fails_with 75 "start it again with --set on_existing=resume (or replace)" ctl doctor still && lacks "then start it again" ctl doctor still; }
 ok "doctor: that has failed, and nothing is lost" not_lost
 ok "which is so" resume_still
 

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/utf8.h"
@@ -250,10 +252,27 @@ static void print_rows(const struct table *t, const int *wide, size_t rows, cons
     }
 }
 
+// On a terminal a sentence is cut where the line ends, unless hardly anything would be left of it.
+static void table_fit_sentence(const struct table *t, int *wide, FILE *to)
+{
+    struct winsize size = {0};
+    size_t last = t->n_columns - 1;
+    int used = 0;
+    if (!isatty(fileno(to)) || ioctl(fileno(to), TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return;
+    if (t->columns[last].type != TABLE_SENTENCE || !wide[last])
+        return;
+    for (size_t c = 0; c < last; c++)
+        used += wide[c] ? wide[c] + 2 : 0;
+    int room = size.ws_col - used;
+    wide[last] = wide[last] > room && room >= 16 ? room : wide[last];
+}
+
 void table_print(const struct table *t, FILE *to)
 {
     int *wide = layout(t);
-    print_rows(t, wide, json_array_size(t->rows), "", to);
+    table_fit_sentence(t, wide, to);
+    print_rows(t, wide, json_array_size(t->rows), "...", to);
     free(wide);
 }
 

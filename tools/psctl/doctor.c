@@ -343,7 +343,8 @@ static void check_job(struct doctor *d, const struct job_sum *job)
     bool failed = strcmp(job->state, "failed") == 0, over = failed || strcmp(job->state, "done") == 0;
     snprintf(name, sizeof name, "job %.200s", job->name);
     if (failed)
-        findings_add(&d->findings, VERDICT_FAILED, name, "start it again with resume or replace, or psctl stop it",
+        findings_add(&d->findings, VERDICT_FAILED, name,
+                     "start it again with --set on_existing=resume (or replace), or psctl stop it",
                      "has failed: %.300s", job->reason);
     // One that has failed may have done so on the way to all tasks.
     if (!failed) {
