@@ -148,6 +148,7 @@ int main(int argc, char **argv)
     if (code == PS_OK) {
         snprintf(name, sizeof name, "psd[%u]", options.task);
         ps_log_init(name, options.log_level);
+        ps_log_times();
         signal(SIGPIPE, SIG_IGN);
         code = run(&options, &e);
         if (code == PS_OK)
