@@ -112,9 +112,26 @@ static void count_staged(struct psc_op *op)
     }
 }
 
+// All blocks of a partition's gradient count in the round, or none, whichever request's answer told of it. The pieces of a
+// partition lie side by side.
+static void count_partial(struct psc_op *op)
+{
+    for (uint32_t i = 0, end; i < op->n_pieces; i = end) {
+        uint32_t partial = 0;
+        bool stale = false;
+        for (end = i; end < op->n_pieces && op->pieces[end].partition == op->pieces[i].partition; end++) {
+            partial += op->pieces[end].partial;
+            stale |= op->pieces[end].stale;
+        }
+        *(stale ? &op->result.stale : &op->result.queued) += partial;
+    }
+}
+
 static void op_finish(struct psc_op *op)
 {
     op->over = true;
+    if (op->round)
+        count_partial(op);
     if (op->atomic)
         count_staged(op);
     if (op->seen && op->result.error.code == PSC_OK)

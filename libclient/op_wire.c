@@ -386,7 +386,8 @@ static void count_read(struct psc_op *op, const struct psc__request *r)
         op->result.last_round = r->last_round;
 }
 
-static void accept_result(struct psc_op *op, struct psc__share *share, const Paramserver__V1__TensorResult *r)
+static void accept_result(struct psc_op *op, struct psc__share *share, struct psc__piece *piece,
+                          const Paramserver__V1__TensorResult *r)
 {
     psc_result *sum = &op->result;
     uint32_t changed = r->blocks - r->duplicates;
@@ -407,10 +408,14 @@ static void accept_result(struct psc_op *op, struct psc__share *share, const Par
         break;
     case PARAMSERVER__V1__OUTCOME__STALE:
         sum->stale += changed;
+        piece->stale = true;
         count_open_round(op, r->round);
         break;
     case PARAMSERVER__V1__OUTCOME__STAGED:
-        share->staged += changed;
+        if (op->atomic)
+            share->staged += changed;
+        else
+            piece->partial += changed;
         break;
     default:
         share->repeated = true;
@@ -463,8 +468,9 @@ bool psc__op_accept(struct psc_op *op, struct psc__request *r, const struct psc_
     struct psc__place p = r->place;
     if (!psc__saw_generation(r->task, a->generation))
         return false;
-    for (size_t i = 0; i < a->n_results; i++)
-        accept_result(op, &op->shares[r->task->index], a->results[i]);
+    uint32_t piece = r->first_piece;
+    for (size_t i = 0; i < a->n_results && piece != PSC__NO_PIECE; i++, piece = op->pieces[piece].next)
+        accept_result(op, &op->shares[r->task->index], &op->pieces[piece], a->results[i]);
     for (size_t i = 0; i < a->n_tensors; i++)
         accept_tensor(op, r, &p, a->tensors[i]);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round)

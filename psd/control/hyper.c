@@ -168,12 +168,6 @@ struct verdict {
     uint64_t greatest;
 };
 
-static void release(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
-{
-    psd_rounds_try_close(job, ready);
-    psd_norm_send(core, job, ready);
-}
-
 // Job locked. What was prepared is decided now.
 static void decide(struct psd_job *job, uint64_t number)
 {
@@ -248,7 +242,7 @@ static struct verdict take(struct psd_core *core, struct psd_job *job, phase_t p
         pthread_mutex_unlock(&job->lock);
     }
     if (!psd_round_is_held(job, UINT64_MAX))
-        release(core, job, ready);
+        psd_sync_advance_all(job, ready);
     return v;
 }
 

@@ -37,13 +37,6 @@ void psd_hyper_change_free(struct psd_hyper_change *tuning);  // may be NULL
 // For a new run; who has waited in an earlier one asks again in this.
 void psd_hyper_change_resume(struct psd_job *job, struct psd_call **ready);
 
-// Any thread, any lock held.
-static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
-{
-    uint64_t from = atomic_load(&job->held);
-    return from && round >= from;
-}
-
 // Goes on with a change that the control task makes, logs rounds that are held for long.
 void psd_hyper_change_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
 // The SetHyper calls that are parked, if there are any: look may take them, or some, out of the list. Where it returns

@@ -19,6 +19,7 @@
 
 struct psd_round;
 struct psd_staged;
+struct psd_sync_host;
 
 struct psd_partition {
     uint32_t variable;  // index into the job's variables
@@ -70,8 +71,8 @@ enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
 struct psd_job {
     char *name;
     char run_id[24];
-    int refs;              // guarded by the core's job table lock
-    struct psd_job *next;  // in that table
+    atomic_int refs;       // the table's, one per request that uses it, one per work under way
+    struct psd_job *next;  // in the core's job table, guarded by its lock
 
     pthread_mutex_t lock;  // guards what has no remark of its own
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
@@ -113,9 +114,10 @@ struct psd_job {
     // cut held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
-    struct psd_hyper_change *tuning;  // psd/control/hyper.c
-    atomic_ullong held;               // rounds from this one on do not close; 0: none is held
-    struct psd_norm *norms;           // psd/sync/norm.c; sync, else NULL
+    struct psd_hyper_change *tuning;   // psd/control/hyper.c
+    atomic_ullong held;                // rounds from this one on do not close; 0: none is held
+    struct psd_norm *norms;            // psd/sync/norm.c; sync, else NULL
+    const struct psd_sync_host *host;  // psd/sync/sync.h; set before the job is declared
 
     char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
     atomic_int failed;              // 0 no, 1 being written, 2 yes
@@ -135,6 +137,13 @@ struct psd_job {
 
 struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
 void psd_job_free(struct psd_job *job);
+
+// Do all tasks agree that this round is not closed yet? Any thread, any lock held.
+static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
+{
+    uint64_t from = atomic_load(&job->held);
+    return from && round >= from;
+}
 
 // Ends the job: sets its failure text unless it has one (false). What waits in it is collected at the next tick at the
 // latest.

@@ -100,10 +100,7 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
 // Goes on with the old values in a new run, which the control task has begun when it was joined.
 static void resume(const struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
-    for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_round_reset(job->partitions[i].round);
-    psd_norm_reset(job);
+    psd_sync_begin_run(job, ready);
     psd_hyper_change_resume(job, ready);
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
