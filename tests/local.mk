@@ -38,6 +38,7 @@ include tests/unit/one_device.mk
 include tests/unit/output.mk
 include tests/unit/placement.mk
 include tests/unit/probe.mk
+include tests/unit/psbench.mk
 include tests/unit/psd.mk
 include tests/unit/psd_round.mk
 include tests/unit/psd_return.mk

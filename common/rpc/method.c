@@ -33,7 +33,7 @@ static const char *const paths[PS_METHODS] = {
     [PARAMSERVER__V1__METHOD__WAITS] = ADMIN("Waits"),
     [PARAMSERVER__V1__METHOD__SET_HYPER] = ADMIN("SetHyper"),
     [PARAMSERVER__V1__METHOD__DRAIN] = ADMIN("Drain"),
-    [PARAMSERVER__V1__METHOD__PREPARE_HYPER] = PEER("PrepareHyper"),
+    [PARAMSERVER__V1__METHOD__AGREE] = PEER("Agree"),
     [PARAMSERVER__V1__METHOD__SUM_SQUARES] = PEER("SumSquares"),
 };
 
@@ -52,4 +52,11 @@ bool ps_method_streams(int method)
 {
     const char *path = ps_method_path(method);
     return path && strncmp(path, DATA(""), strlen(DATA(""))) == 0;
+}
+
+bool ps_method_is_control(int method)
+{
+    const char *path = ps_method_path(method);
+    bool membership = method == PARAMSERVER__V1__METHOD__HEARTBEAT || method == PARAMSERVER__V1__METHOD__LEAVE;
+    return membership || (path && !ps_method_streams(method));
 }

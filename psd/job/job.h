@@ -114,7 +114,7 @@ struct psd_job {
     // cut held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
-    struct psd_hyper_change *tuning;   // psd/control/hyper.c
+    struct psd_agree *agree;           // psd/control/agree.h
     atomic_ullong held;                // rounds from this one on do not close; 0: none is held
     struct psd_norm *norms;            // psd/sync/norm.c; sync, else NULL
     const struct psd_sync_host *host;  // psd/sync/sync.h; set before the job is declared
@@ -135,15 +135,20 @@ struct psd_job {
     double updates_per_second, bytes_per_second;
 };
 
-struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
-void psd_job_free(struct psd_job *job);
+static inline bool psd_job_is_sync(const struct psd_job *job)
+{
+    return job->update == PARAMSERVER__V1__UPDATE__SYNC;
+}
 
-// Do all tasks agree that this round is not closed yet? Any thread, any lock held.
+// Any thread, any lock held.
 static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
 {
     uint64_t from = atomic_load(&job->held);
     return from && round >= from;
 }
+
+struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
+void psd_job_free(struct psd_job *job);
 
 // Ends the job: sets its failure text unless it has one (false). What waits in it is collected at the next tick at the
 // latest.

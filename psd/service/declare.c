@@ -101,7 +101,7 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
 static void resume(const struct psd_core *core, struct psd_job *job, struct psd_call **ready)
 {
     psd_sync_begin_run(job, ready);
-    psd_hyper_change_resume(job, ready);
+    psd_agree_begin_run(job, ready);
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }

@@ -74,7 +74,7 @@ void psd_norm_put_back(struct psd_job *job, uint64_t run, struct psd_round *cons
 void psd_norm_record_due(struct psd_job *job, struct psd_call **ready);
 bool psd_norm_is_of_run(struct psd_job *job, uint64_t run);
 
-// The SumSquares calls that are parked, as in psd_hyper_change_walk.
+// The SumSquares calls that are parked, as in psd_agree_walk.
 bool psd_norm_walk(struct psd_job *job, bool (*look)(struct psd_waiters *list, void *arg), void *arg, char *what,
                    char *whom, size_t size);
 
