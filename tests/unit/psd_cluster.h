@@ -246,12 +246,19 @@ static inline void fill_variable(struct cluster *c, uint32_t i, const struct var
     }
 }
 
+// For the rounds of tasks that are started from now on; NULL: who makes work possible does it.
+static struct ps_workers *cluster_threads;
+
 static inline void task_start(struct cluster *c, uint32_t i, uint64_t memory)
 {
     const struct psd_config config = {
         .task = i, .tasks = c->tasks, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3600 * 1000};
-    const struct psd_world world = {
-        .ctx = &c->task[i], .now = test_now, .random = test_random, .resident = test_resident, .send = cluster_send};
+    const struct psd_world world = {.ctx = &c->task[i],
+                                    .now = test_now,
+                                    .random = test_random,
+                                    .resident = test_resident,
+                                    .send = cluster_send,
+                                    .workers = cluster_threads};
     c->task[i] = (struct task){c, i, NULL};
     if (psd_core_create(&config, &world, &c->task[i].core, NULL))
         abort();
