@@ -18,12 +18,9 @@ static enum ps_code sums_find_job(struct psd_request *t, const Paramserver__V1__
     if (t->core->config.task != 0)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                        "sum squares: this is ps task %" PRIu32 ", norms are added up at task 0", t->core->config.task);
-    pthread_mutex_lock(&t->job->lock);
-    bool same = strcmp(t->job->run_id, r->run_id) == 0;
-    pthread_mutex_unlock(&t->job->lock);
-    if (!same)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "sum squares: job '%s' is in another run here than '%.32s'",
-                       t->job->name, r->run_id);
+    if (r->run != atomic_load(&t->job->run))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "sum squares: job '%s' is in another run here than %" PRIu64,
+                       t->job->name, r->run);
     if (atomic_load(&t->job->failed) == 2)
         return (enum ps_code)psd_request_fail_ended(t);
     if (!t->job->norms)

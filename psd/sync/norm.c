@@ -33,6 +33,7 @@ enum ps_code psd_norm_create(struct psd_job *job, uint32_t task, struct ps_error
     if (!norms)
         return ps_no_memory(e, "clipping by norm");
     pthread_mutex_init(&norms->lock, NULL);
+    norms->run = atomic_load(&job->run);
     job->norms = norms;
     if (task != 0)
         return PS_OK;
@@ -62,7 +63,7 @@ void psd_norm_reset(struct psd_job *job, struct psd_call **ready)
     if (!norms)
         return;
     pthread_mutex_lock(&norms->lock);
-    norms->run++;
+    norms->run = atomic_load(&job->run);
     norms->due = NULL;
     if (norms->sums) {
         memset(norms->sums, 0, job->n_partitions * sizeof *norms->sums);

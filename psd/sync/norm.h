@@ -34,7 +34,7 @@ struct psd_norm_group {
 
 struct psd_norm {
     pthread_mutex_t lock;
-    uint64_t run;           // grows with every new run: what was sent in an earlier one is void
+    uint64_t run;           // the job's, to which all of this belongs: what was sent in an earlier one is void
     struct psd_round *due;  // linked by next_due
 
     // At the control task; of round r in [r % 2].
@@ -64,7 +64,7 @@ bool psd_norm_is_past(const struct psd_job *job, uint32_t partition, uint64_t ro
 
 void psd_norm_make_due(struct psd_job *job, struct psd_round *round);  // the round's lock may be held
 bool psd_norm_is_due(struct psd_job *job);                             // any
-// Takes up to n rounds out that are due, all of one number, *round. Returns how many; *run is the table's.
+// Takes up to n rounds out that are due, all of one number, *round. Returns how many; *run is that of the table.
 uint32_t psd_norm_take_due(struct psd_job *job, struct psd_round **rounds, uint32_t n, uint64_t *round, uint64_t *run);
 // Takes a round out whose total is known. NULL: there is none.
 struct psd_round *psd_norm_take_known(struct psd_job *job, uint64_t *number, double *total);

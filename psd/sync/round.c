@@ -147,6 +147,9 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
     *outcome = number < open_number(round) ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
     if (round->abandoned)
         code = ps_fail(e, PS_UNAVAILABLE, "variable '%s': its round still ends its work for the run before", variable);
+    else if (number > round->closed + 1 && number == open_number(round))
+        code = ps_fail(e, PS_UNAVAILABLE, "variable '%s': round %" PRIu64 " opens once round %" PRIu64 " is applied",
+                       variable, number, number - 1);
     else if (number > round->closed + 1)
         code = ps_fail(e, PS_FAILED_PRECONDITION,
                        "variable '%s': round %" PRIu64 " is open, the push is for round %" PRIu64, variable,

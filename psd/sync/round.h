@@ -113,8 +113,8 @@ void psd_round_destroy(struct psd_round *round);  // may be NULL
 
 // May rank contribute to round number? Outcome STALE (complete or closed already) or QUEUED with PS_OK;
 // FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in;
-// INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that are in; UNAVAILABLE: the
-// round still ends its work for the run before.
+// INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that are in; UNAVAILABLE, come
+// again: the round before is complete and not applied yet, or this one still ends its work for an earlier run.
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
                              uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
 // A copy of a block's gradient, for psd_round_add: no lock is held, so nobody waits for it. NULL: malloc has nothing left.

@@ -257,12 +257,8 @@ static void asking_end(void *arg, enum ps_code code, const struct ps_slices *rep
 static bool asking_pack(const struct asking *x, struct ps_slices *message)
 {
     Paramserver__V1__SumSquaresRequest m = PARAMSERVER__V1__SUM_SQUARES_REQUEST__INIT;
-    char run_id[sizeof x->job->run_id];
-    pthread_mutex_lock(&x->job->lock);
-    memcpy(run_id, x->job->run_id, sizeof run_id);
-    pthread_mutex_unlock(&x->job->lock);
     m.job = x->job->name;
-    m.run_id = run_id;
+    m.run = x->run;
     m.round = x->round;
     m.n_partitions = m.n_sums = x->n;
     m.partitions = (uint32_t *)x->partitions;

@@ -294,7 +294,8 @@ static void test_nobody_waits(void **state)
     assert_false(large.answered);
     assert_true(read_first(&c, 0) == 0);
     assert_int_equal(push(&c, 0, 0, 1, 2).result.outcome, STALE);  // it is complete
-    assert_int_equal(push(&c, 0, 0, 2, 2).code, PS_FAILED_PRECONDITION);
+    assert_int_equal(push(&c, 0, 0, 2, 2).code, PS_UNAVAILABLE);   // and not applied
+    assert_int_equal(push(&c, 0, 0, 3, 2).code, PS_FAILED_PRECONDITION);
     tick(&c);
     for (uint64_t round = 1; round <= 3; round++)
         for (uint32_t rank = 0; rank < 2; rank++)
