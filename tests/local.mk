@@ -30,6 +30,7 @@ include tests/unit/client.mk
 include tests/unit/data.mk
 include tests/unit/group.mk
 include tests/unit/job.mk
+include tests/unit/machine.mk
 include tests/unit/memory.mk
 include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
@@ -42,6 +43,7 @@ include tests/unit/psbench.mk
 include tests/unit/psd.mk
 include tests/unit/psd_round.mk
 include tests/unit/psd_return.mk
+include tests/unit/psd_runs.mk
 include tests/unit/rpc.mk
 include tests/unit/rule.mk
 include tests/unit/aggregate.mk
@@ -57,3 +59,4 @@ endif
 include tests/lint/local.mk
 include tests/fuzz/local.mk
 include tests/it/local.mk
+include tests/bench/local.mk
