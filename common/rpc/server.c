@@ -156,7 +156,7 @@ static int server_calls_per_connection(size_t bytes)
 // Of many streams that are not read from, all of it lies here.
 static int server_look_ahead(size_t bytes)
 {
-    size_t share = bytes / 256;
+    size_t share = bytes / 1024;
     return share > PS_LOOK_AHEAD ? PS_LOOK_AHEAD : share < PS_STREAM_SHARE ? PS_STREAM_SHARE : (int)share;
 }
 
@@ -185,6 +185,14 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
     return grpc_server_create(&(grpc_channel_args){sizeof args / sizeof *args, args}, NULL);
 }
 
+// Two threads that poll for one stream hand it to and fro: on few cores one is faster.
+static int server_default_threads(void)
+{
+    cpu_set_t cores;
+    int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    return 1 + n / 4;
+}
+
 static struct ps_server *server_new(const struct ps_server_options *options, size_t n_addresses)
 {
     struct ps_server *s = ps_alloc(sizeof *s);
@@ -206,6 +214,7 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     for (size_t i = 0; i < options->n_methods; i++)
         s->services[i].method = &options->methods[i];
 
+    s->n_threads = options->threads > 0 ? options->threads : server_default_threads();
     ps__room_init(&s->room, options->bytes ? options->bytes : PS_SERVER_BYTES);
     s->quota = grpc_resource_quota_create("server");
     grpc_resource_quota_resize(s->quota, 2 * s->room.bytes);
@@ -214,17 +223,8 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     return s;
 }
 
-// Two threads that poll for one stream hand it to and fro: on few cores one is faster.
-static int server_default_threads(void)
-{
-    cpu_set_t cores;
-    int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-    return 1 + n / 4;
-}
-
 static void server_start_threads(struct ps_server *s)
 {
-    s->n_threads = s->options.threads > 0 ? s->options.threads : server_default_threads();
     s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
     for (int i = 0; i < s->n_threads; i++)
         pthread_create(&s->threads[i], NULL, server_poll, s);
