@@ -8,6 +8,7 @@
 //                                              again, and how the shares of the clients differ
 //     load ADDRESS park N                      N Pulls of round 1, 9 of 10 over 4 streams, the others unary; says so when
 //                                              all wait, then closes the round at a line on its stdin; all are answered
+//     load ADDRESS waiting                     prints how many calls wait there
 //     load ADDRESS deaf READS KIB              asks for the whole job READS times, or pushes KIB at a time, and never
 //                                              takes an answer
 //     load ADDRESS connect N                   opens N connections (unix sockets), then closes them; prints what became
@@ -89,9 +90,9 @@ static int declare(struct ps_client *c, bool sync)
     Paramserver__V1__Variable v = PARAMSERVER__V1__VARIABLE__INIT, small = v, *variables[] = {&v, &small};
     Paramserver__V1__Partition p = PARAMSERVER__V1__PARTITION__INIT, q = p, *partitions[] = {&p, &q};
     Paramserver__V1__DeclareRequest r = PARAMSERVER__V1__DECLARE_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
     for (uint32_t i = 0; i < (sync ? 2u : 1u); i++)
         join(c, i, sync);
+    Paramserver__V1__Caller caller = caller_of(0, 0);  // of the run that the joins have opened
     v.name = (char *)"w";
     small.name = (char *)"small";
     v.shape = shape;
@@ -562,6 +563,13 @@ int main(int argc, char **argv)
         return park(argv[1], (size_t)n[0]);
     if (strcmp(what, "deaf") == 0)
         return deaf(argv[1], (size_t)n[0], (size_t)n[1]);
+    if (strcmp(what, "waiting") == 0) {
+        struct ps_client *c = ps_client_create((const char *const *)&argv[1], 1);
+        printf("waiting %" PRIu32 "\n", waiting(c));
+        ps_client_stop(c);
+        ps_client_destroy(c);
+        return 0;
+    }
     if (strcmp(what, "connect") == 0)
         return connect_many(argv[1], (size_t)n[0]);
     if (strcmp(what, "count") == 0)
