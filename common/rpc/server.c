@@ -153,11 +153,21 @@ static int server_calls_per_connection(size_t bytes)
     return n < 16 ? 16 : n < PS_SERVER_CALLS / 8 ? (int)n : PS_SERVER_CALLS / 8;
 }
 
-// Of many streams that are not read from, all of it lies here.
+static size_t server_clamp(size_t n, size_t least, size_t most)
+{
+    return n < least ? least : n > most ? most : n;
+}
+
+// Of many streams that are not read from, all of it lies here: a small server has less of it.
 static int server_look_ahead(size_t bytes)
 {
-    size_t share = bytes / 1024;
-    return share > PS_LOOK_AHEAD ? PS_LOOK_AHEAD : share < PS_STREAM_SHARE ? PS_STREAM_SHARE : (int)share;
+    size_t least = server_clamp(bytes / 256, PS_LOOK_AHEAD_LEAST, PS_STREAM_SHARE);
+    return (int)server_clamp(bytes / 1024, least, PS_LOOK_AHEAD);
+}
+
+static int server_frame(size_t bytes)
+{
+    return (int)server_clamp(bytes / 1024, PS_FRAME_LEAST, PS_FRAME_MAX);
 }
 
 static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
@@ -176,7 +186,7 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
         // What a stream that is not read from may have sent all the same.
         server_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
         server_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, server_look_ahead(bytes)),
-        server_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
+        server_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, server_frame(bytes)),
         {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
         {.type = GRPC_ARG_POINTER,
          .key = GRPC_ARG_RESOURCE_QUOTA,
