@@ -545,7 +545,7 @@ bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct p
         return false;
     uint32_t at = r->first_extent;
     for (size_t i = 0; i < a->n_results && at != PSC__NO_EXTENT; i++, at = op->extents[at].next)
-        op_accept_result(op, &op->per_task[r->per_task], &op->extents[at], a->results[i]);
+        op_accept_result(op, &op->per_task[r->per_task], &op->extents[at], &a->results[i]);
     for (size_t i = 0; i < a->n_tensors; i++)
         op_accept_tensor(op, r, &p, &a->tensors[i]);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round)
