@@ -71,7 +71,7 @@ struct psd_job {
     // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
     // a new run goes on with the values of the one before.
     atomic_ullong run;
-    int refs;              // guarded by the core's job table lock
+    atomic_int refs;       // grows from 0 never again; from the table only under the core's job table lock
     struct psd_job *next;  // in that table
 
     pthread_mutex_t lock;  // guards what has no remark of its own
