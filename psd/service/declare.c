@@ -187,7 +187,7 @@ static int declare(struct psd_request *t, const declare_t *r)
     psd_ready_all(&t->ready, &t->job->waiting);
     pthread_mutex_unlock(&t->job->lock);
     ps_debug("job '%s': %" PRIu32 " variables, %" PRIu64 " bytes here", t->job->name, t->job->n_variables,
-             t->job->bytes);
+             (uint64_t)atomic_load(&t->job->store.page_bytes));
     return atomic_load(&t->job->failed) == 2 ? psd_request_fail_ended(t) : PS_OK;
 }
 

@@ -157,9 +157,13 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
     bool open = round->state == PSD_ROUND_OPEN && number == round->closed + 1 && round->member[rank];
     bool fresh = open && !c->in[block];
     pthread_mutex_lock(&b->lock);
-    bool had = fresh ? !psd_block_stamp(b, stamp) : psd_block_has_stamp(b, stamp);
+    bool had = psd_block_has_taken(b, stamp), room = !fresh || had || psd_block_reserve(b, stamp);
+    if (fresh && !had && room)
+        psd_block_record(b, stamp);
     pthread_mutex_unlock(&b->lock);
-    if (had || (open && !fresh)) {
+    if (!room) {
+        outcome = PARAMSERVER__V1__OUTCOME__OUTCOME_NONE;
+    } else if (had || (open && !fresh)) {
         outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
     } else if (!open) {
         outcome = PARAMSERVER__V1__OUTCOME__STALE;
@@ -213,31 +217,42 @@ static bool reserve_pages(struct psd_round *round)
     return true;
 }
 
+struct round_update {
+    struct psd_job *job;
+    struct psd_round *round;
+    uint32_t block;
+    float total;
+};
+
+static void round_fill(void *arg, struct psd_block *b, struct psd_page *out)
+{
+    const struct round_update *u = arg;
+    struct psd_round *round = u->round;
+    struct psd_step step;
+    float mean[RUN];
+    psd_step_init(&step, u->job, &u->job->variables[round->partition->variable], b, round->closed + 1);
+    step.clip_factor = round->factor;
+    for (size_t at = 0; at < b->count; at += RUN) {
+        size_t n = b->count - at < RUN ? b->count - at : RUN;
+        mean_gradient(round, u->block, at, n, u->total, mean);
+        psd_step_apply(&step, b, out, at, n, mean);
+    }
+    b->steps++;
+    b->round = round->closed + 1;
+}
+
 // False: a reader has come since its page was reserved, and there is no memory for one.
-static bool apply_block(struct psd_job *job, struct psd_round *round, uint32_t k, uint64_t total)
+static bool apply_block(struct psd_job *job, struct psd_round *round, uint32_t k, float total)
 {
     struct psd_block *b = &round->partition->blocks[k];
-    float mean[RUN];
-    struct psd_page *out;
-    struct psd_step step;
+    struct round_update u = {job, round, k, total};
+    const struct psd_variable *v = &job->variables[round->partition->variable];
+    const struct psd_write w = {.bytes = psd_page_bytes(b->value_bytes, v->blank.slots), .fill = round_fill, .arg = &u};
+    uint64_t found, version;
     pthread_rwlock_rdlock(&job->cut);
-    pthread_mutex_lock(&b->lock);
-    bool begun = psd_block_begin(b, &round->spares[k], &out);
-    if (begun) {
-        psd_step_init(&step, job, &job->variables[round->partition->variable], b, round->closed + 1);
-        step.clip_factor = round->factor;
-        for (size_t at = 0; at < b->count; at += RUN) {
-            size_t n = b->count - at < RUN ? b->count - at : RUN;
-            mean_gradient(round, k, at, n, total, mean);
-            psd_step_apply(&step, b, out, at, n, mean);
-        }
-        b->steps++;
-        b->round = round->closed + 1;
-        psd_block_commit(b, out);
-    }
-    pthread_mutex_unlock(&b->lock);
+    enum psd_written written = psd_block_write(b, &w, &round->spares[k], &found, &version);
     pthread_rwlock_unlock(&job->cut);
-    return begun;
+    return written == PSD_WRITTEN;
 }
 
 static uint64_t count_examples(const struct psd_round *round)

@@ -81,7 +81,7 @@ void psd_round_destroy(struct psd_round *round);  // may be NULL
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
                              uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
 // Adds one block of a gradient unless the block has the stamp already, or finds it stale (as one whose worker is no member
-// any more) or (a second gradient that raced past the check) duplicate.
+// any more) or (a second gradient that raced past the check) duplicate. OUTCOME_NONE: there is no room to remember it.
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
                                        uint32_t block, const struct psd_request_id *stamp,
                                        const struct ps_slices *payload, size_t offset);

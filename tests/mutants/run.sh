@@ -18,6 +18,11 @@ declare -A objects=(
     [members]=unit/test_psd_members-test_psd_members
     [return]=unit/test_psd_return-test_psd_return
     [client]="unit/test_client unit/fake_ps unit/fake_data"
+    [data]=unit/test_psd_data-test_psd_data
+)
+# As tests/unit/psd.mk links it.
+declare -A options=(
+    [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock"
 )
 
 # compile FILE: what is at FILE here, as the build compiles it.
@@ -31,7 +36,7 @@ red() {
     local o parts=()
     for o in ${objects[$1]}; do parts+=("$b/tests/$o.o"); done
     # shellcheck disable=SC2086
-    $CC -o "test-$1" "${parts[@]}" mutant.o "$b/.libs/libpsdcore.a" "$b/.libs/libpscore.a" "$b/.libs/libcommon.a" $LIBS || exit 1
+    $CC ${options[$1]:-} -o "test-$1" "${parts[@]}" mutant.o "$b/.libs/libpsdcore.a" "$b/.libs/libpscore.a" "$b/.libs/libcommon.a" $LIBS || exit 1
     ! SIM_SEEDS=${SIM_SEEDS:-150} timeout 60 "./test-$1" >out 2>&1
 }
 
