@@ -10,6 +10,7 @@ libcommon_la_SOURCES = \
 	common/plan/cost.c common/plan/cost.h \
 	common/base/notify.c common/base/notify.h \
 	common/file/npy.c common/file/npy.h \
+	common/file/output.c common/file/output.h \
 	common/math/philox.h \
 	common/plan/placement.c common/plan/placement.h \
 	common/file/safetensors.c common/file/safetensors.h \

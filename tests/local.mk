@@ -35,8 +35,10 @@ include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/one_device.mk
+include tests/unit/output.mk
 include tests/unit/placement.mk
 include tests/unit/probe.mk
+include tests/unit/psbench.mk
 include tests/unit/psd.mk
 include tests/unit/psd_round.mk
 include tests/unit/psd_return.mk

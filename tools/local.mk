@@ -45,3 +45,28 @@ tools_psctl_psctl_LDADD = libpsctl.la libpscrpc.la libwkvariables.la libjob.la l
 
 bashcompletiondir = $(datadir)/bash-completion/completions
 dist_bashcompletion_DATA = tools/psctl/psctl.bash
+
+# psbench, the benchmark. It calls psd through the public library alone, as any program does.
+bin_PROGRAMS += tools/psbench/psbench
+dist_man_MANS += tools/psbench.1
+noinst_LTLIBRARIES += libpsbench.la
+libpsbench_la_SOURCES = \
+	tools/psbench/buffers.c tools/psbench/buffers.h \
+	tools/psbench/case.c tools/psbench/case.h \
+	tools/psbench/flow.c tools/psbench/flow.h \
+	tools/psbench/load.c tools/psbench/load.h \
+	tools/psbench/memory.c tools/psbench/memory.h \
+	tools/psbench/options.c tools/psbench/options.h \
+	tools/psbench/plot.c tools/psbench/plot.h \
+	tools/psbench/process.c tools/psbench/process.h \
+	tools/psbench/report.c tools/psbench/report.h \
+	tools/psbench/servers.c tools/psbench/servers.h \
+	tools/psbench/socket.c tools/psbench/socket.h \
+	tools/psbench/stats.c tools/psbench/stats.h \
+	tools/psbench/stop.c tools/psbench/stop.h
+libpsbench_la_LIBADD = libtools.la libcommon.la $(JANSSON_LIBS) -lm
+tools_psbench_psbench_SOURCES = \
+	tools/psbench/client.c tools/psbench/client.h \
+	tools/psbench/main.c \
+	tools/psbench/run.c tools/psbench/run.h
+tools_psbench_psbench_LDADD = libpsbench.la libpsclient.la libtools.la libcommon.la $(JANSSON_LIBS) -lm

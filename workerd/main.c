@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // workerd: trains one replica of a job and exits. 0: done; else why, on stderr and as the exit code.
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -33,8 +34,8 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]\n"
                            "  -V, --version            the version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
-                           "reached; 73 job or rank taken; 75 the job has ended early; 78 configuration;\n"
-                           "128 + N stopped by signal N.\n";
+                           "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
+                           "written; 75 the job has ended early; 78 configuration; 128 + N stopped by signal N.\n";
 
 struct options {
     const char *job, *cluster, *summary;
@@ -286,6 +287,17 @@ static uint64_t started_at(void)
     return began && began < now ? began : now;
 }
 
+// What was shown to nobody is an error, too, where nothing else is.
+static enum ps_code end_output(enum ps_code code, struct ps_error *e)
+{
+    errno = 0;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || code)
+        return code;
+    // A flush before this one may have met the error, and its reason is gone.
+    return ps_fail(e, PS_CANNOT_WRITE, "cannot write standard output%s%s", errno ? ": " : "",
+                   errno ? strerror(errno) : "");
+}
+
 int main(int argc, char **argv)
 {
     struct ps_error e = {0};
@@ -296,7 +308,7 @@ int main(int argc, char **argv)
     ps_log_init("workerd", PS_LOG_INFO);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    enum ps_code code = work(&run, &o, &e);
+    enum ps_code code = end_output(work(&run, &o, &e), &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);
     free(o.sets);

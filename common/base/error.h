@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors: a code, and one sentence for people. The codes are gRPC's canonical ones, so that what a function detects is
-// what the caller on the other host sees.
+// what the caller on the other host sees; and two of files on this machine, which are never sent.
 //
 // Who detects an error fills the struct ps_error; callers prefix it with where they were; the top logs it once.
 #ifndef PS_COMMON_ERROR_H
@@ -27,7 +27,9 @@
     X(INTERNAL, 13, 70)           \
     X(UNAVAILABLE, 14, 69)        \
     X(DATA_LOSS, 15, 65)          \
-    X(UNAUTHENTICATED, 16, 77)
+    X(UNAUTHENTICATED, 16, 77)    \
+    X(CANNOT_CREATE, 100, 73)     \
+    X(CANNOT_WRITE, 101, 74)
 
 enum ps_code {
 #define X(name, value, exit_code) PS_##name = value,
@@ -35,11 +37,8 @@ enum ps_code {
 #undef X
 };
 
-// Exit codes of what is no ps_code: the command line is wrong (EX_USAGE), a file cannot be created (EX_CANTCREAT), an
-// output cannot be written to its end (EX_IOERR).
+// The exit code of what is no ps_code: the command line is wrong (EX_USAGE).
 #define PS_EXIT_USAGE 64
-#define PS_EXIT_CREATE 73
-#define PS_EXIT_WRITE 74
 
 struct ps_error {
     enum ps_code code;

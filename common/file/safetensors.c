@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
+#include "common/file/output.h"
 
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "float32 data is little-endian in the file and used where it lies");
 
@@ -357,66 +356,21 @@ static enum ps_code make_header(const char *path, const struct ps_safetensor *t,
     return PS_OK;
 }
 
-static enum ps_code write_fully(int fd, const char *path, const void *from, size_t n, struct ps_error *e)
+static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t, size_t n, struct ps_error *e)
 {
-    for (size_t at = 0; at < n;) {
-        ssize_t put = write(fd, (const char *)from + at, n - at);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return ps_fail(e, PS_UNAVAILABLE, "%s: writing: %s", path, strerror(errno));
-        at += (size_t)put;
-    }
-    return PS_OK;
-}
-
-static enum ps_code write_all(int fd, const char *path, const struct ps_safetensor *t, size_t n, struct ps_error *e)
-{
+    struct ps_output o;
     char *header = NULL;
     size_t size = 0;
     enum ps_code code = make_header(path, t, n, &header, &size, e);
     if (code == PS_OK)
-        code = write_fully(fd, path, header, size, e);
-    for (size_t i = 0; code == PS_OK && i < n; i++)
-        code = write_fully(fd, path, t[i].data, t[i].count * sizeof(float), e);
-    if (code == PS_OK && fsync(fd) != 0)
-        code = ps_fail(e, PS_UNAVAILABLE, "%s: flushing: %s", path, strerror(errno));
-    free(header);
-    return code;
-}
-
-// A rename is on disk when its directory is.
-static enum ps_code move_into_place(const char *temporary, const char *path, struct ps_error *e)
-{
-    if (rename(temporary, path) != 0)
-        return ps_fail(e, PS_UNAVAILABLE, "%s: renaming into place: %s", path, strerror(errno));
-    char *copy = ps_strdup(path);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool good = fd >= 0 && fsync(fd) == 0;
-    enum ps_code code = good ? PS_OK : ps_fail(e, PS_UNAVAILABLE, "%s: flushing its folder: %s", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    free(copy);
-    return code;
-}
-
-static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t, size_t n, struct ps_error *e)
-{
-    char *temporary = ps_printf("%s.%016" PRIx64 ".tmp", path, ps_random());
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    enum ps_code code;
-    if (fd < 0) {
-        code = ps_fail(e, PS_UNAVAILABLE, "%s: creating: %s", temporary, strerror(errno));
-    } else {
-        code = write_all(fd, path, t, n, e);
-        if (close(fd) != 0 && code == PS_OK)
-            code = ps_fail(e, PS_UNAVAILABLE, "%s: closing: %s", path, strerror(errno));
-        if (code == PS_OK)
-            code = move_into_place(temporary, path, e);
-        if (code != PS_OK)
-            unlink(temporary);
+        code = ps_output_open(&o, path, e);
+    if (code == PS_OK) {
+        fwrite(header, 1, size, o.file);
+        for (size_t i = 0; i < n && !ferror(o.file); i++)
+            fwrite(t[i].data, sizeof(float), t[i].count, o.file);
+        code = ps_output_commit(&o, e);
     }
-    free(temporary);
+    free(header);
     return code;
 }
 

@@ -5,14 +5,13 @@
 #include "common/job/job.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/file/output.h"
 #include "common/file/yaml.h"
 #include "common/plan/placement.h"
 
@@ -548,31 +547,14 @@ enum ps_code ps_job_load(const char *path, const char *const *sets, size_t n_set
     return code;
 }
 
-static enum ps_code cannot(const char *do_what, const char *path, struct ps_error *e)
-{
-    return ps_fail(e, errno == ENOENT || errno == ENOTDIR ? PS_NOT_FOUND : PS_PERMISSION_DENIED, "%s cannot be %s: %s",
-                   path, do_what, strerror(errno));
-}
-
-// Its folder counts where it is made anew; by_renaming: always.
-static enum ps_code check_writable(const char *path, bool by_renaming, struct ps_error *e)
-{
-    struct stat s;
-    bool exists = stat(path, &s) == 0;
-    if (exists && S_ISDIR(s.st_mode))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s cannot be written: it is a folder", path);
-    char *copy = ps_strdup(path);
-    bool ok = access(exists && !by_renaming ? path : dirname(copy), W_OK) == 0;
-    free(copy);
-    return ok ? PS_OK : cannot("written", path, e);
-}
-
 enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, struct ps_error *e)
 {
     if (job->weights && access(job->weights, R_OK) != 0)
-        return cannot("read", job->weights, e);
-    enum ps_code code = check_writable(job->output, true, e);
-    return code == PS_OK && summary ? check_writable(summary, false, e) : code;
+        return ps_fail(e, errno == ENOENT || errno == ENOTDIR ? PS_NOT_FOUND : PS_PERMISSION_DENIED,
+                       "%s cannot be read: %s", job->weights, strerror(errno));
+    if (ps_output_check(job->output, e) || (summary && ps_output_check(summary, e)))
+        return e->code;
+    return PS_OK;
 }
 
 void ps_job_free(struct ps_job *job)

@@ -136,7 +136,7 @@ enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const 
 void ps_job_free(struct ps_job *job);
 
 // Before a job takes its time: can its weights be read, and its output and the summary (may be NULL) be written, as far
-// as can be seen now? NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT.
+// as can be seen now? NOT_FOUND, PERMISSION_DENIED of the weights; CANNOT_CREATE.
 enum ps_code ps_job_check_files(const struct ps_job *job, const char *summary, struct ps_error *e);
 
 // The effective job, defaults and all, in the form of a job file (which, JSON being YAML, it is). A new reference.

@@ -28,7 +28,7 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
         ps__pending_end_later(c, p, PS_INVALID_ARGUMENT,
                               ps_printf("%s: a request of %zu bytes, at most %d are accepted", ps_method_name(method),
                                         p->request.len, PS_BODY_MAX));
-    else if (stream && ps_method_streams(method))
+    else if (stream && ps_method_streams(method) && !ps_method_is_control(method))
         ps__stream_call(peer, p);
     else
         ps__unary_call(peer, p);

@@ -41,7 +41,8 @@ struct ps_client *ps_client_create_patient(const char *const *addresses, size_t 
 void ps_client_stop(struct ps_client *c);
 void ps_client_destroy(struct ps_client *c);  // stopped
 
-// request is moved. timeout_ms 0: none. stream: as a record, where the method may be one.
+// request is moved. timeout_ms 0: none. stream: as a record, where the method may be one and is no control call: those
+// do not queue behind data.
 void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
                     struct ps_slices *request, ps_reply_fn reply, void *arg);
 

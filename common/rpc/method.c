@@ -53,3 +53,10 @@ bool ps_method_streams(int method)
     const char *path = ps_method_path(method);
     return path && strncmp(path, DATA(""), strlen(DATA(""))) == 0;
 }
+
+bool ps_method_is_control(int method)
+{
+    const char *path = ps_method_path(method);
+    bool membership = method == PARAMSERVER__V1__METHOD__HEARTBEAT || method == PARAMSERVER__V1__METHOD__LEAVE;
+    return membership || (path && !ps_method_streams(method));
+}

@@ -13,5 +13,8 @@ enum { PS_METHODS = 26 };  // values of Method in proto/paramserver.proto; 0 is 
 const char *ps_method_path(int method);  // "/paramserver.v1.ParameterServer/Push"; NULL: no such method
 const char *ps_method_name(int method);  // "Push"; "?": no such method
 bool ps_method_streams(int method);      // may be a record of the stream
+// Membership and administration: small, answered at once, and not to wait behind data. Such calls are unary by choice
+// of our client, and have a room of their own at the server.
+bool ps_method_is_control(int method);
 
 #endif

@@ -7,8 +7,8 @@
 // ps_call_reply may be called from any thread, with no lock held that the release of a slice could want.
 //
 // Requests of one stream are handed over in order, one at a time. A stream with too much unanswered, or too many
-// replies that its client does not read, is not read from until that is gone. A call whose client is gone stays with
-// the handler until it is answered; the answer is dropped.
+// replies that its client does not read, is not read from until that is gone. A call whose client is gone is the handler's
+// until it answers, which options.cancel asks it to do at once; the answer is dropped.
 //
 // What is in flight has one budget over all clients and both transports, options.bytes. Where a message does not fit it
 // is not read yet: its sender waits. Unary calls beyond the bounds, and streams beyond one per PS_STREAM_SHARE of the
@@ -70,6 +70,10 @@ struct ps_server_options {
     size_t bytes;       // in flight; 0: PS_SERVER_BYTES
     size_t call_bytes;  // room for the handler in each call
     void (*call)(void *ctx, struct ps_call *call);
+    // The client of a call that was handed over is gone, or waits for it no longer. Once per call, after `call` has
+    // returned, by any of the server's threads; the handler may answer meanwhile, or have answered: *call stays until
+    // this returns. NULL: such calls stay until they are answered.
+    void (*cancel)(void *ctx, struct ps_call *call);
     void *ctx;
     const struct ps_service_method *methods;  // beside the contract; live as long as the server
     size_t n_methods;

@@ -66,9 +66,10 @@ struct ps__sender {
 //                  of those that receive. A quarter more for those that have less than a share of their own.
 //     call_bytes   a quarter, for the calls themselves: those that are parked have little else
 //     answers      half as much again; most of their memory is not ours, but of those they were lent from
+//     lane         a sixteenth more, for calls of the control lane: they have room whatever the others take
 struct ps__room {
     size_t bytes;
-    atomic_size_t requests, answers, calls, call_bytes;
+    atomic_size_t requests, answers, calls, call_bytes, lane;
     atomic_size_t unary_bytes;  // what a unary call is expected to bring: the largest of late
     atomic_size_t n_waiting;
     pthread_mutex_t lock;  // all below, and the receivers in it
@@ -89,6 +90,9 @@ size_t ps__room_used(const struct ps__room *room);
 bool ps__room_take_calls(struct ps__room *room, size_t n, size_t bytes);
 void ps__room_return_calls(struct ps__room *room, size_t n, size_t bytes);
 bool ps__room_has_calls(const struct ps__room *room);
+// One call of the control lane. False: the lane is full, nothing was taken.
+bool ps__room_take_lane(struct ps__room *room);
+void ps__room_return_lane(struct ps__room *room);
 bool ps__room_has_answers(const struct ps__room *room);
 bool ps__room_is_full(const struct ps__room *room);  // of requests, beyond any waiting
 // Between begin and end the core sends `call` what was counted as answers. Where there is no room for others' and it
@@ -159,9 +163,11 @@ struct ps__stream {
     bool status_sent;
     bool handling;              // some thread hands over requests: others leave theirs in the inbox
     bool corked;                // that thread makes replies faster than they need to be sent
+    bool has_cancelled;         // the handler was asked to end what it has: nobody waits for it
     struct ps__messages inbox;  // received
     struct ps__records apart;   // taken apart, not handed over; the handling thread's
     struct ps__records outbox;  // answered, not sent
+    struct ps__records all;     // taken apart, not answered
     size_t n_apart;
     size_t unanswered;     // records, those apart included
     size_t request_bytes;  // inbox and unanswered

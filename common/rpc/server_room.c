@@ -49,6 +49,19 @@ bool ps__room_has_calls(const struct ps__room *room)
     return atomic_load(&room->call_bytes) < room->bytes / 4 && atomic_load(&room->calls) < PS_SERVER_CALLS;
 }
 
+bool ps__room_take_lane(struct ps__room *room)
+{
+    if ((atomic_fetch_add(&room->lane, 1) + 1) * PS__UNARY_BYTES <= room->bytes / 16)
+        return true;
+    ps__room_return_lane(room);
+    return false;
+}
+
+void ps__room_return_lane(struct ps__room *room)
+{
+    atomic_fetch_sub(&room->lane, 1);
+}
+
 bool ps__room_has_answers(const struct ps__room *room)
 {
     return atomic_load(&room->answers) < room->bytes / 2;
@@ -61,7 +74,8 @@ bool ps__room_is_full(const struct ps__room *room)
 
 size_t ps__room_used(const struct ps__room *room)
 {
-    return atomic_load(&room->requests) + atomic_load(&room->call_bytes) + atomic_load(&room->answers);
+    return atomic_load(&room->requests) + atomic_load(&room->call_bytes) + atomic_load(&room->answers) +
+           atomic_load(&room->lane) * PS__UNARY_BYTES;
 }
 
 // ---- receiving ----------------------------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ struct ps__record {
     struct ps__call base;
     struct ps__stream *stream;
     TAILQ_ENTRY(ps__record) link;  // of the message it came with, then in the outbox
+    TAILQ_ENTRY(ps__record) of_all;
+    bool cancelled;   // the handler was asked to end it
+    bool cancelling;  // is being asked, by a thread that frees it where it has been answered
+    bool answered;    // meanwhile
     uint64_t id;
     enum ps_code code;  // the answer
     char *text;         // NULL: none
@@ -139,8 +143,10 @@ static void stream_take_outbox(struct ps__stream *st, struct ps__records *out)
 
 static bool stream_must_hand_over(const struct ps__stream *st)
 {
-    return !st->handling && (!STAILQ_EMPTY(&st->inbox) || st->n_apart) &&
-           (st->state >= PS__FAILED || stream_may_answer(st));
+    bool waiting = !STAILQ_EMPTY(&st->inbox) || st->n_apart;
+    if (st->state >= PS__FAILED)
+        return !st->handling && (waiting || !st->has_cancelled);
+    return !st->handling && waiting && stream_may_answer(st);
 }
 
 // Answers that are sent, or that nobody wants.
@@ -307,9 +313,13 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     pthread_mutex_lock(&st->lock);
     st->unanswered--;
     st->request_bytes -= admitted;
-    st->answer_bytes += r->base.bytes;
-    atomic_fetch_add(&st->server->room.answers, r->base.bytes);
-    TAILQ_INSERT_TAIL(&st->outbox, r, link);  // a stream that has failed drops it
+    TAILQ_REMOVE(&st->all, r, of_all);
+    r->answered = true;
+    if (!r->cancelling) {
+        st->answer_bytes += r->base.bytes;
+        atomic_fetch_add(&st->server->room.answers, r->base.bytes);
+        TAILQ_INSERT_TAIL(&st->outbox, r, link);  // a stream that has failed drops it
+    }
     stream_unlock_and_advance(st);
     ps__stream_unref(st);
 }
@@ -370,6 +380,7 @@ static void record_hand_over(struct ps__record *r)
 // The next message's records become what is to do.
 static void stream_open_message(struct ps__stream *st, struct ps__message *m)
 {
+    struct ps__record *r;
     struct ps_error e;
     size_t n;
     enum ps_code code = stream_take_apart(st, &m->bytes, &st->apart, &n, &e);
@@ -382,6 +393,8 @@ static void stream_open_message(struct ps__stream *st, struct ps__message *m)
     pthread_mutex_lock(&st->lock);
     st->n_apart = n;
     st->unanswered += n;
+    TAILQ_FOREACH(r, &st->apart, link)
+    TAILQ_INSERT_TAIL(&st->all, r, of_all);
     if (code)
         st->request_bytes -= m->bytes.len;
     pthread_mutex_unlock(&st->lock);
@@ -412,6 +425,28 @@ static size_t stream_drop_records(struct ps__stream *st)
     return n;
 }
 
+// Asks the handler to end what it still has of a stream that nobody reads. Locked; by the thread that set st->handling.
+static void stream_cancel_records(struct ps__stream *st)
+{
+    struct ps_server *s = st->server;
+    struct ps__record *r;
+    st->has_cancelled = true;
+    while (s->options.cancel && (r = TAILQ_FIRST(&st->all)) && !r->cancelled) {
+        TAILQ_REMOVE(&st->all, r, of_all);
+        TAILQ_INSERT_TAIL(&st->all, r, of_all);  // behind those that are still to be asked for
+        r->cancelled = r->cancelling = true;
+        pthread_mutex_unlock(&st->lock);
+        s->options.cancel(s->options.ctx, &r->base.call);
+        pthread_mutex_lock(&st->lock);
+        r->cancelling = false;
+        if (!r->answered)
+            continue;
+        pthread_mutex_unlock(&st->lock);
+        record_free(r);
+        pthread_mutex_lock(&st->lock);
+    }
+}
+
 // By the thread that set st->handling.
 static void stream_hand_over(struct ps__stream *st)
 {
@@ -434,6 +469,8 @@ static void stream_hand_over(struct ps__stream *st)
         stream_unlock_and_advance(st);
         pthread_mutex_lock(&st->lock);
     }
+    if (st->state >= PS__FAILED && !st->has_cancelled)
+        stream_cancel_records(st);
     st->handling = false;
     stream_unlock_and_advance(st);
 }
@@ -533,6 +570,7 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
     STAILQ_INIT(&st->inbox);
     TAILQ_INIT(&st->apart);
     TAILQ_INIT(&st->outbox);
+    TAILQ_INIT(&st->all);
     pthread_mutex_init(&st->lock, NULL);
     atomic_init(&st->refs, 2);  // ps__stream_begin's, and that of its operations until they end the stream
     return st;

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Meetings of a job's workers: a barrier, or a reduction, which is a barrier that brings a value. A meeting ends when
-// everyone who lives is in it; those who left or died are not waited for. What came of it is kept with each member until
-// its next one, so that a retry gets the same answer.
+// Collectives of a job's workers: a barrier, or a reduction, which is a barrier that brings a value. A collective completes
+// when every live worker is in it; workers that left or died are not waited for. Each member keeps the result until it
+// enters the next collective, so that a retry gets the same answer.
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/utf8.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 
 #define NO_OP PARAMSERVER__V1__REDUCE_OP__REDUCE_NONE
 #define GATHER PARAMSERVER__V1__REDUCE_OP__GATHER
 #define BROADCAST PARAMSERVER__V1__REDUCE_OP__BROADCAST
 
-// ---- what came of it ----------------------------------------------------------------------------------------------
+// ---- results ------------------------------------------------------------------------------------------------------
 
 static void outcome_unref(struct psd_outcome *o)
 {
@@ -30,7 +28,7 @@ static void outcome_unref(struct psd_outcome *o)
     free(o);
 }
 
-void psd_visit_clear(struct psd_visit *v)
+void psd_participation_clear(struct psd_participation *v)
 {
     outcome_unref(v->outcome);
     v->outcome = NULL;
@@ -56,18 +54,19 @@ static struct psd_outcome *outcome_new(const struct psd_control *c)
         if (!psd_is_awaited(&c->members[i]))
             continue;
         o->ranks[o->n_ranks] = i;
-        o->counts[o->n_ranks++] = c->members[i].visit.count;
+        o->counts[o->n_ranks++] = c->members[i].participation.count;
     }
     return o;
 }
 
-static const struct psd_visit *visit_of(const struct psd_control *c, const struct psd_outcome *o, uint32_t i)
+static const struct psd_participation *outcome_brought(const struct psd_control *c, const struct psd_outcome *o,
+                                                       uint32_t i)
 {
-    return &c->members[o->ranks[i]].visit;
+    return &c->members[o->ranks[i]].participation;
 }
 
 // Not PS_OK and no error in *o: malloc has nothing left, which may be otherwise at the next tick.
-static enum ps_code take_page(struct psd_job *job, struct psd_outcome *o, uint64_t bytes)
+static enum ps_code outcome_take_page(struct psd_job *job, struct psd_outcome *o, uint64_t bytes)
 {
     o->bytes = bytes;
     if (bytes == 0)
@@ -79,7 +78,7 @@ static enum ps_code take_page(struct psd_job *job, struct psd_outcome *o, uint64
     return o->value ? PS_OK : PS_RESOURCE_EXHAUSTED;
 }
 
-static void gather(struct psd_job *job, const struct psd_control *c, struct psd_outcome *o, size_t size)
+static void reduce_gather(struct psd_job *job, const struct psd_control *c, struct psd_outcome *o, size_t size)
 {
     uint64_t bytes = 0, at = 0;
     for (uint32_t i = 0; i < o->n_ranks; i++)
@@ -90,17 +89,17 @@ static void gather(struct psd_job *job, const struct psd_control *c, struct psd_
                 PS_CHUNK_MAX);
         return;
     }
-    if (take_page(job, o, bytes))
+    if (outcome_take_page(job, o, bytes))
         return;
     for (uint32_t i = 0; i < o->n_ranks; i++) {
         if (o->counts[i] == 0)
             continue;
-        memcpy(o->value->data + at, visit_of(c, o, i)->value->data, o->counts[i] * size);
+        memcpy(o->value->data + at, outcome_brought(c, o, i)->value->data, o->counts[i] * size);
         at += o->counts[i] * size;
     }
 }
 
-static void broadcast(const struct psd_control *c, struct psd_outcome *o, uint32_t root, size_t size)
+static void reduce_broadcast(const struct psd_control *c, struct psd_outcome *o, uint32_t root, size_t size)
 {
     const struct psd_member *m = root < c->workers ? &c->members[root] : NULL;
     if (!m || !psd_is_awaited(m)) {
@@ -108,8 +107,8 @@ static void broadcast(const struct psd_control *c, struct psd_outcome *o, uint32
                 m ? psd_state_name(m->state) : "none of the job");
         return;
     }
-    o->bytes = m->visit.count * size;
-    o->value = m->visit.value;
+    o->bytes = m->participation.count * size;
+    o->value = m->participation.value;
     if (o->value)
         ps_owner_ref(&o->value->owner);
 }
@@ -141,7 +140,7 @@ static void broadcast(const struct psd_control *c, struct psd_outcome *o, uint32
 
 #define NEVER(x) false
 
-static void fold(struct psd_outcome *o, const struct psd_visit *v, uint64_t n)
+static void reduce_fold(struct psd_outcome *o, const struct psd_participation *v, uint64_t n)
 {
     bool ordered = v->op == PARAMSERVER__V1__REDUCE_OP__MIN || v->op == PARAMSERVER__V1__REDUCE_OP__MAX;
     switch (v->dtype) {
@@ -166,7 +165,7 @@ static void fold(struct psd_outcome *o, const struct psd_visit *v, uint64_t n)
     }
 }
 
-static void divide(struct psd_outcome *o, int dtype, uint64_t n, uint32_t by)
+static void reduce_divide(struct psd_outcome *o, int dtype, uint64_t n, uint32_t by)
 {
     switch (dtype) {
     case PS_FLOAT32:
@@ -185,21 +184,21 @@ static void divide(struct psd_outcome *o, int dtype, uint64_t n, uint32_t by)
 }
 
 // In rank order.
-static void reduce(struct psd_job *job, const struct psd_control *c, struct psd_outcome *o,
-                   const struct psd_visit *first, size_t size)
+static void reduce_values(struct psd_job *job, const struct psd_control *c, struct psd_outcome *o,
+                          const struct psd_participation *first, size_t size)
 {
     uint64_t n = first->count;
-    if (take_page(job, o, n * size) || n == 0)
+    if (outcome_take_page(job, o, n * size) || n == 0)
         return;
     memcpy(o->value->data, first->value->data, n * size);
     for (uint32_t i = 1; i < o->n_ranks; i++)
-        fold(o, visit_of(c, o, i), n);
+        reduce_fold(o, outcome_brought(c, o, i), n);
     if (first->op == PARAMSERVER__V1__REDUCE_OP__MEAN)
-        divide(o, first->dtype, n, o->n_ranks);
+        reduce_divide(o, first->dtype, n, o->n_ranks);
 }
 
 // What comes of a reduction; NULL: no memory.
-static struct psd_outcome *conclude(struct psd_job *job, const struct psd_visit *first)
+static struct psd_outcome *collective_conclude(struct psd_job *job, const struct psd_participation *first)
 {
     const struct psd_control *c = job->control;
     struct psd_outcome *o = outcome_new(c);
@@ -207,206 +206,117 @@ static struct psd_outcome *conclude(struct psd_job *job, const struct psd_visit 
     if (!o)
         return NULL;
     if (first->op == GATHER)
-        gather(job, c, o, size);
+        reduce_gather(job, c, o, size);
     else if (first->op == BROADCAST)
-        broadcast(c, o, first->root, size);
+        reduce_broadcast(c, o, first->root, size);
     else
-        reduce(job, c, o, first, size);
+        reduce_values(job, c, o, first, size);
     if (o->error.code || o->bytes == 0 || o->value)
         return o;
     outcome_unref(o);
     return NULL;
 }
 
-void psd_collective_end(struct psd_job *job, struct psd_call **ready)
+void psd_collective_complete(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
     struct psd_outcome *o = NULL;
-    const struct psd_visit *first = NULL;
+    const struct psd_participation *first = NULL;
     for (uint32_t i = 0; i < c->workers && !first; i++)
-        first = psd_is_awaited(&c->members[i]) ? &c->members[i].visit : NULL;
-    if (first->op != NO_OP && !(o = conclude(job, first)))
+        first = psd_is_awaited(&c->members[i]) ? &c->members[i].participation : NULL;
+    if (first->op != NO_OP && !(o = collective_conclude(job, first)))
         return;  // at the next tick
     psd_clock_align(c);
     for (uint32_t i = 0; i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
         if (!psd_is_awaited(m))
             continue;
-        psd_visit_clear(&m->visit);
-        m->visit.outcome = o;
+        psd_participation_clear(&m->participation);
+        m->participation.outcome = o;
         if (o)
             o->refs++;
-        m->visit.passed = m->visit.entered;
-        psd_ready_all(ready, &m->visit.waiting);
-        psd_control_goes_on(c, m);
+        m->participation.passed = m->participation.entered;
+        psd_ready_all(ready, &m->participation.waiting);
+        psd_member_goes_on(c, m);
+        psd_clock_level(c, m);
     }
     outcome_unref(o);
 }
 
 // ---- entering -----------------------------------------------------------------------------------------------------
 
-static bool agrees(const struct psd_visit *a, const struct psd_visit *b)
+static bool collective_agrees(const struct psd_participation *a, const struct psd_participation *b)
 {
     bool counts = a->op == GATHER || a->op == BROADCAST || a->count == b->count;
     return a->op == b->op && a->dtype == b->dtype && a->root == b->root && counts && strcmp(a->name, b->name) == 0;
 }
 
-static const char *op_name(Paramserver__V1__ReduceOp op)
+const char *psd_reduce_op_name(Paramserver__V1__ReduceOp op)
 {
     const ProtobufCEnumValue *v =
         protobuf_c_enum_descriptor_get_value(&paramserver__v1__reduce_op__descriptor, (int)op);
     return op == NO_OP ? "barrier" : v ? v->name : "?";
 }
 
-// Is somebody else in a meeting of another kind? Then the two would wait for each other for ever.
-static enum ps_code check_others(struct psd_request *t, const struct psd_visit *mine)
+// Is somebody else in another collective? Then the two would wait for each other for ever.
+static enum ps_code collective_check_others(const struct psd_control *c, const struct psd_member *me,
+                                            const struct psd_participation *wish, struct ps_error *e)
 {
-    const struct psd_control *c = t->job->control;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct psd_member *m = &c->members[i];
-        if (i == t->caller->worker - 1 || !psd_is_live(m) || !psd_in_collective(m) || agrees(&m->visit, mine))
+        const struct psd_participation *other = &m->participation;
+        if (m == me || !psd_is_live(m) || !psd_in_collective(m) || collective_agrees(other, wish))
             continue;
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+        return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s '%s' (%s, %" PRIu64 " elements): worker %" PRIu32 " waits in %s '%s' (%s, %" PRIu64
                        "): they would wait for each other",
-                       op_name(mine->op), mine->name, ps_dtype_name(mine->dtype), mine->count, i, op_name(m->visit.op),
-                       m->visit.name, ps_dtype_name(m->visit.dtype), m->visit.count);
+                       psd_reduce_op_name(wish->op), wish->name, ps_dtype_name(wish->dtype), wish->count, i,
+                       psd_reduce_op_name(other->op), other->name, ps_dtype_name(other->dtype), other->count);
     }
     return PS_OK;
 }
 
-static enum ps_code take_value(struct psd_request *t, struct psd_visit *v)
+static enum ps_code collective_take_value(struct psd_pool *pool, const struct ps_slices *value,
+                                          struct psd_participation *p, struct ps_error *e)
 {
-    size_t bytes = t->payload.len;
+    size_t bytes = value->len;
     if (bytes == 0)
         return PS_OK;
-    v->value = psd_pool_has_room(t->job->pool, bytes) ? psd_page_new(t->job->pool, bytes) : NULL;
-    if (!v->value)
-        return ps_fail(&t->error, PS_RESOURCE_EXHAUSTED, "%s '%s': no memory for a value of %zu bytes", op_name(v->op),
-                       v->name, bytes);
-    ps_slices_copy_out(&t->payload, 0, bytes, v->value->data);
+    p->value = psd_pool_has_room(pool, bytes) ? psd_page_new(pool, bytes) : NULL;
+    if (!p->value)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s '%s': no memory for a value of %zu bytes",
+                       psd_reduce_op_name(p->op), p->name, bytes);
+    ps_slices_copy_out(value, 0, bytes, p->value->data);
     return PS_OK;
 }
 
-// Job locked. PS_OK: it is over, *visit is the member's.
-static int meet(struct psd_request *t, const struct psd_visit *mine, struct psd_visit **visit)
+int psd_collective_enter(struct psd_job *job, struct psd_member *m, const Paramserver__V1__Caller *caller,
+                         const struct psd_participation *wish, const struct ps_slices *value, struct psd_call **ready,
+                         struct ps_error *e)
 {
-    uint64_t sequence = t->caller->sequence;
-    struct psd_member *m = psd_live_member(t);
-    if (!m)
-        return (int)t->error.code;
-    struct psd_visit *v = *visit = &m->visit;
+    struct psd_participation *p = &m->participation, entered = *wish;
+    const uint64_t sequence = caller->sequence;
+    const char *what = psd_reduce_op_name(wish->op);
     if (sequence == 0)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: expected a sequence, so that a retry is known as one",
-                       op_name(mine->op));
-    if (sequence == v->entered && !agrees(v, mine))
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s '%s': sequence %" PRIu64 " was that of %s '%s'",
-                       op_name(mine->op), mine->name, sequence, op_name(v->op), v->name);
-    // What came of a meeting is known until the next is entered; that a barrier was passed, always.
-    if (sequence <= v->passed && (mine->op == NO_OP || sequence == v->entered))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a sequence, so that a retry is known as one", what);
+    if (sequence == p->entered && !collective_agrees(p, wish))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s '%s': sequence %" PRIu64 " was that of %s '%s'", what, wish->name,
+                       sequence, psd_reduce_op_name(p->op), p->name);
+    // The result is kept until the next collective is entered; that a barrier was passed is known always.
+    if (sequence <= p->passed && (wish->op == NO_OP || sequence == p->entered))
         return PS_OK;
-    if (sequence < v->entered)
-        return psd_fail_superseded(t, op_name(mine->op), v->entered);
-    if (check_others(t, mine))
-        return (int)t->error.code;
-    if (sequence > v->entered) {
-        struct psd_visit fresh = *mine;
-        if (take_value(t, &fresh))
-            return (int)t->error.code;
-        psd_ready_all(&t->ready, &v->waiting);  // for the meeting that is given up: they are told so
-        fresh.passed = v->passed;
-        fresh.entered = sequence;
-        psd_visit_clear(v);
-        *v = fresh;
-    }
-    int code = psd_park(t, &v->waiting);
-    if (code == PSD_PARKED) {
-        psd_control_waits(m, psd_now(t->core));
-        psd_control_advance(t->job, &t->ready);
-    }
-    return code;
-}
-
-static void take_name(struct psd_visit *v, const char *name)
-{
-    snprintf(v->name, sizeof v->name, "%s", name);
-    ps_utf8_repair(v->name);
-}
-
-int psd_barrier(struct psd_request *t)
-{
-    const Paramserver__V1__BarrierRequest *r = (const Paramserver__V1__BarrierRequest *)t->request;
-    Paramserver__V1__BarrierReply out = PARAMSERVER__V1__BARRIER_REPLY__INIT;
-    struct psd_visit mine = {.op = NO_OP}, *visit;
-    take_name(&mine, r->name);
-    pthread_mutex_lock(&t->job->lock);
-    int code = meet(t, &mine, &visit);
-    out.epoch = t->job->control ? t->job->control->epoch : 0;
-    pthread_mutex_unlock(&t->job->lock);
-    if (code == PSD_PARKED)
-        psd_view_spread(t->core, t->job, psd_now(t->core), &t->ready);
-    out.generation = t->core->generation;
-    return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;
-}
-
-// ---- Reduce -------------------------------------------------------------------------------------------------------
-
-static enum ps_code check_reduce(struct psd_request *t, const Paramserver__V1__ReduceRequest *r)
-{
-    bool moves = r->op == GATHER || r->op == BROADCAST;
-    bool known = r->op > NO_OP && r->op <= BROADCAST;
-    size_t size = ps_dtype_size((int)r->dtype), bytes;
-    if (!known)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "reduce '%.80s': there is no operation %d", r->name, (int)r->op);
-    if (size == 0 || (!moves && (int)r->dtype > PS_INT64))
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s '%.80s': dtype %d cannot be reduced", op_name(r->op),
-                       r->name, (int)r->dtype);
-    if (__builtin_mul_overflow(r->count, size, &bytes) || bytes != t->payload.len)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT,
-                       "%s '%.80s': %" PRIu64 " elements of %zu bytes were announced, %zu bytes came", op_name(r->op),
-                       r->name, r->count, size, t->payload.len);
-    if (bytes > PS_CHUNK_MAX)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s '%.80s': %zu bytes; at most %d at once", op_name(r->op),
-                       r->name, bytes, PS_CHUNK_MAX);
-    return PS_OK;
-}
-
-// Job locked.
-static int reply_outcome(struct psd_request *t, const struct psd_visit *v)
-{
-    Paramserver__V1__ReduceReply out = PARAMSERVER__V1__REDUCE_REPLY__INIT;
-    struct ps_slices payload = PS_ROPE_EMPTY;
-    struct psd_outcome *o = v->outcome;
-    if (o->error.code) {
-        t->error = o->error;
-        return (int)o->error.code;
-    }
-    out.generation = t->core->generation;
-    out.epoch = t->job->control->epoch;
-    out.n_ranks = o->n_ranks;
-    out.ranks = o->ranks;
-    out.n_counts = v->op == GATHER ? o->n_ranks : 0;
-    out.counts = o->counts;
-    if (o->bytes) {
-        ps_owner_ref(&o->value->owner);
-        ps_slices_add(&payload, (struct ps_slice){o->value->data, o->bytes, &o->value->owner});
-    }
-    return psd_request_reply(t, &out.base, &payload);
-}
-
-int psd_reduce(struct psd_request *t)
-{
-    const Paramserver__V1__ReduceRequest *r = (const Paramserver__V1__ReduceRequest *)t->request;
-    struct psd_visit mine = {.op = r->op, .dtype = (int)r->dtype, .count = r->count, .root = r->root}, *visit;
-    if (check_reduce(t, r))
-        return (int)t->error.code;
-    take_name(&mine, r->name);
-    pthread_mutex_lock(&t->job->lock);
-    int code = meet(t, &mine, &visit);
-    if (code == PS_OK)
-        code = reply_outcome(t, visit);
-    pthread_mutex_unlock(&t->job->lock);
-    if (code == PSD_PARKED)
-        psd_view_spread(t->core, t->job, psd_now(t->core), &t->ready);
-    return code;
+    if (sequence < p->entered)
+        return psd_fail_superseded(caller, what, p->entered, e);
+    if (collective_check_others(job->control, m, wish, e))
+        return (int)e->code;
+    if (sequence == p->entered)
+        return PSD_WAITS;
+    if (collective_take_value(job->pool, value, &entered, e))
+        return (int)e->code;
+    psd_ready_all(ready, &p->waiting);  // they asked for the collective that is given up, and are told so
+    entered.passed = p->passed;
+    entered.entered = sequence;
+    psd_participation_clear(p);
+    *p = entered;
+    return PSD_WAITS;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,10 +42,10 @@ struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *b
     c->join_within = (r->join_within_ms ? r->join_within_ms : JOIN_WITHIN_MS) * PS_MS;
     c->tasks = tasks;
     c->members = ps_try_alloc_array(c->workers, sizeof *c->members);
-    c->told = ps_try_alloc_array(tasks, sizeof *c->told);
+    c->acked = ps_try_alloc_array(tasks, sizeof *c->acked);
     c->open = ps_try_alloc_array(tasks, sizeof *c->open);
-    c->telling = ps_try_alloc_array(tasks, sizeof *c->telling);
-    if (!c->members || !c->told || !c->open || !c->telling) {
+    c->in_flight = ps_try_alloc_array(tasks, sizeof *c->in_flight);
+    if (!c->members || !c->acked || !c->open || !c->in_flight) {
         psd_control_free(c);
         ps_no_memory(e, "a job's members");
         return NULL;
@@ -67,45 +67,31 @@ void psd_control_free(struct psd_control *c)
     if (!c)
         return;
     for (uint32_t i = 0; c->members && i < c->workers; i++)
-        psd_visit_clear(&c->members[i].visit);
+        psd_participation_clear(&c->members[i].participation);
     psd_epoch_free(&c->data);
-    free(c->telling);
+    free(c->in_flight);
     free(c->open);
-    free(c->told);
+    free(c->acked);
     free(c->members);
     psd_pool_give(c->pool, c->room);
     free(c);
 }
 
-void psd_control_waits(struct psd_member *m, uint64_t now)
-{
-    if (m->waits_since == 0)
-        m->waits_since = now;
-}
-
-void psd_control_goes_on(struct psd_control *c, struct psd_member *m)
-{
-    m->waits_since = 0;
-    m->fresh = false;
-    c->begun = true;
-    psd_clock_level(c, m);
-}
-
-// Before all go on together, all take part again, and every task knows it: else one of them could close a round without
-// some of them.
-static bool all_take_part(struct psd_control *c, bool (*goes_on)(const struct psd_member *))
+// Before all go on together, all are included again, and every task knows it: else one of them could close a round
+// without some of them.
+static bool control_include_all(struct psd_control *c, bool (*waits)(const struct psd_member *))
 {
     bool changed = false;
     if (c->update != PARAMSERVER__V1__UPDATE__SYNC)
         return true;
     if (!psd_view_is_known(c))
-        return false;  // who rests, has gone or is new: their rounds are settled by that
+        return false;  // who is excluded, gone or new: that decides their rounds
     for (uint32_t i = 0; i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
-        if (!goes_on(m))
+        if (!waits(m))
             continue;
-        changed |= psd_is_live(m) && m->resting;
-        m->resting = false;
+        changed |= psd_is_live(m) && m->excluded;
+        m->excluded = false;
     }
     if (changed)
         psd_view_changed(c);
@@ -115,34 +101,175 @@ static bool all_take_part(struct psd_control *c, bool (*goes_on)(const struct ps
 void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
-    uint32_t live = 0, awaited = 0, in_meeting = 0, in_lease = 0;
+    uint32_t live = 0, awaited = 0, in_collective = 0, in_lease = 0;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct psd_member *m = &c->members[i];
         live += psd_is_live(m);
         awaited += psd_is_awaited(m);
-        in_meeting += psd_is_live(m) && psd_in_collective(m);
+        in_collective += psd_is_live(m) && psd_in_collective(m);
         in_lease += psd_is_live(m) && !psd_in_collective(m) && psd_in_lease(m);
     }
     psd_clock_advance(c, ready);
     if (live == 0 || psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__EXPECTED))
         return;
-    if (in_meeting && in_meeting == awaited) {
-        if (all_take_part(c, psd_in_collective))
-            psd_collective_end(job, ready);
+    if (in_collective && in_collective == awaited) {
+        if (control_include_all(c, psd_in_collective))
+            psd_collective_complete(job, ready);
     } else if (in_lease == live && c->update == PARAMSERVER__V1__UPDATE__SYNC) {
-        if (all_take_part(c, psd_in_lease))
-            psd_lease_share_out(job, ready);
-    } else if (in_meeting + in_lease == live && !c->data.over) {
-        psd_lease_give_up(c, ready);  // who is in the meeting will not train what the others wait for
+        if (control_include_all(c, psd_in_lease))
+            psd_lease_assign(job, ready);
+    } else if (in_collective + in_lease == live && !c->data.over) {
+        psd_lease_end_epoch(c, ready);  // who is in the collective will not train what the others wait for
     }
+}
+
+// ---- broadcasting the view ----------------------------------------------------------------------------------------
+
+// A SetMembers under way. It holds a reference on the job.
+struct broadcast {
+    struct psd_core *core;
+    struct psd_job *job;
+    struct psd_control *control;
+    uint32_t task;
+    uint64_t epoch;
+};
+
+// False: no memory, or not this message.
+static bool broadcast_read_reply(const struct psd_control *c, const struct ps_slices *reply, struct psd_counted *k)
+{
+    ProtobufCMessage *m;
+    struct ps_slices payload = PS_ROPE_EMPTY;
+    if (!psd_counted_init(k, c->workers) ||
+        ps_msg_unpack(&paramserver__v1__set_members_reply__descriptor, reply, &m, &payload, NULL))
+        return false;
+    const Paramserver__V1__SetMembersReply *r = (const Paramserver__V1__SetMembersReply *)m;
+    for (size_t i = 0; i < c->workers && i < r->n_counted && r->n_counted == r->n_counted_in_all; i++) {
+        k->some[i] = r->counted[i];
+        k->all[i] = r->counted_in_all[i];
+    }
+    k->open = r->open_round;
+    ps_slices_clear(&payload);
+    ps_msg_free(m);
+    return true;
+}
+
+// What cannot be read is told again at the next tick.
+static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_slices *reply)
+{
+    struct broadcast *x = arg;
+    struct psd_call *ready = NULL;
+    struct psd_counted counted = {0};
+    pthread_mutex_lock(&x->job->lock);
+    if (x->job->control == x->control) {
+        x->control->in_flight[x->task] = false;
+        if (code == PS_OK && x->epoch > x->control->acked[x->task] &&
+            broadcast_read_reply(x->control, reply, &counted)) {
+            psd_view_acked(x->job, x->task, x->epoch, &counted);
+            psd_control_advance(x->job, &ready);
+        }
+    }
+    pthread_mutex_unlock(&x->job->lock);
+    psd_counted_free(&counted);
+    psd_run_ready(x->core, ready);
+    psd_job_unref(x->core, x->job);
+    free(x);
+}
+
+// Job locked. Packs what a task must know; false: no memory, the next tick tries again.
+static bool broadcast_pack(struct psd_job *job, uint64_t now, struct ps_slices *message)
+{
+    Paramserver__V1__SetMembersRequest request = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
+    struct psd_member_list list;
+    if (!psd_members_list(job->control, now, &list))
+        return false;
+    request.job = job->name;
+    request.run_id = job->run_id;
+    request.epoch = job->control->epoch;
+    request.n_members = list.n;
+    request.members = list.pointers;
+    request.failure = atomic_load(&job->failed) == 2 ? job->failure : (char *)"";
+    ps_msg_pack(&request.base, NULL, message);
+    psd_members_list_free(&list);
+    return !message->broken;
+}
+
+static bool broadcast_is_due(const struct psd_control *c, uint32_t task)
+{
+    return c && c->declared && c->acked[task] < c->changed && !c->in_flight[task];
+}
+
+static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t task, uint64_t now)
+{
+    struct ps_slices message = PS_ROPE_EMPTY;
+    struct broadcast *x = NULL;
+    pthread_mutex_lock(&job->lock);
+    if (broadcast_is_due(job->control, task) && (x = ps_try_alloc(sizeof *x)) && !broadcast_pack(job, now, &message)) {
+        free(x);
+        x = NULL;
+    }
+    if (x) {
+        *x = (struct broadcast){core, job, job->control, task, job->control->epoch};
+        job->control->in_flight[task] = true;
+    }
+    pthread_mutex_unlock(&job->lock);
+    if (!x) {
+        ps_slices_clear(&message);
+        return;
+    }
+    pthread_mutex_lock(&core->table);
+    job->refs++;
+    pthread_mutex_unlock(&core->table);
+    core->world.send(core->world.ctx, task, PARAMSERVER__V1__METHOD__SET_MEMBERS, &message, broadcast_on_reply, x);
+}
+
+// This task's own rounds hear of it without a message.
+static void broadcast_to_self(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_view view = {0};
+    struct psd_counted counted = {0};
+    pthread_mutex_lock(&job->lock);
+    struct psd_control *c = job->control;
+    struct psd_departure *gone = broadcast_is_due(c, 0) ? ps_try_alloc_array(c->workers, sizeof *gone) : NULL;
+    bool must = gone && psd_view_init(&view, c->epoch, c->workers) && psd_counted_init(&counted, c->workers);
+    for (uint32_t i = 0; must && i < c->workers; i++) {
+        const struct psd_member *m = &c->members[i];
+        gone[i] = (struct psd_departure){psd_is_gone(m->state), m->incarnation};
+        view.takes_part[i] = psd_view_includes(m->state, m->excluded);
+        view.over &= gone[i].is;
+        psd_view_fence(job, i, m->state, m->incarnation);
+    }
+    pthread_mutex_unlock(&job->lock);
+    if (must) {
+        psd_view_take(core, job, &view, gone, &counted, ready);
+        pthread_mutex_lock(&job->lock);
+        if (job->control == c && view.epoch > c->acked[0]) {
+            psd_view_acked(job, 0, view.epoch, &counted);
+            psd_control_advance(job, ready);
+        }
+        pthread_mutex_unlock(&job->lock);
+    }
+    psd_counted_free(&counted);
+    free(view.takes_part);
+    free(gone);
+}
+
+void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    if (core->config.task != 0)
+        return;
+    if (atomic_load(&job->failed) == 2)
+        psd_job_collect(job, ready);
+    broadcast_to_self(core, job, ready);
+    for (uint32_t task = 1; task < core->config.tasks; task++)
+        broadcast_to(core, job, task, now);
 }
 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
-enum { REST_AFTER_MS = 100 };
+enum { EXCLUDE_AFTER_MS = 100 };
 
-// A worker that has waited here for a while rests, where others still train.
-static void let_rest(struct psd_job *job, uint64_t now)
+// A worker that has waited here for a while is excluded from rounds, where others still train.
+static void control_exclude_idle(struct psd_job *job, uint64_t now)
 {
     struct psd_control *c = job->control;
     if (c->update != PARAMSERVER__V1__UPDATE__SYNC || !c->declared)
@@ -156,8 +283,8 @@ static void let_rest(struct psd_job *job, uint64_t now)
     }
     for (uint32_t i = 0; busy && i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
-        if (psd_is_live(m) && !m->resting && m->waits_since && now >= m->waits_since + REST_AFTER_MS * PS_MS)
-            changed = m->resting = true;
+        if (psd_is_live(m) && !m->excluded && m->waits_since && now >= m->waits_since + EXCLUDE_AFTER_MS * PS_MS)
+            changed = m->excluded = true;
     }
     if (changed)
         psd_view_changed(c);
@@ -170,11 +297,11 @@ void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, 
     psd_members_tick(core, job, now, ready);
     pthread_mutex_lock(&job->lock);
     if (job->control) {
-        let_rest(job, now);
+        control_exclude_idle(job, now);
         psd_control_advance(job, ready);
     }
     pthread_mutex_unlock(&job->lock);
-    psd_view_spread(core, job, now, ready);
+    psd_control_broadcast(core, job, now, ready);
 }
 
 // ---- what others ask ----------------------------------------------------------------------------------------------
@@ -220,7 +347,7 @@ void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct
     if (job->control->changed)
         psd_view_changed(job->control);  // fresh rounds hear of those who have departed since the run began
     pthread_mutex_unlock(&job->lock);
-    psd_view_spread(core, job, psd_now(core), ready);
+    psd_control_broadcast(core, job, psd_now(core), ready);
 }
 
 bool psd_control_is_over(const struct psd_job *job)

@@ -14,58 +14,54 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 
 typedef Paramserver__V1__LeaseRequest lease_t;
 
 void psd_epoch_free(struct psd_epoch *d)
 {
     free(d->left);
-    free(d->orphans);
+    free(d->unfinished);
 }
 
 // All that is given out may come back: there is room for it before it is, so that no death loses an example. One more
 // is for the whole epoch.
-static enum ps_code reserve(struct psd_request *t)
+static enum ps_code lease_reserve(struct psd_control *c, struct ps_error *e)
 {
-    struct psd_control *c = t->job->control;
     struct psd_epoch *d = &c->data;
-    struct psd_share *left = ps_try_reserve(d->left, d->n_left + c->workers + 1, &d->cap_left, sizeof *left);
-    struct psd_orphan *orphans = ps_try_reserve(d->orphans, c->workers, &d->cap_orphans, sizeof *orphans);
+    struct psd_assignment *left = ps_try_reserve(d->left, d->n_left + c->workers + 1, &d->cap_left, sizeof *left);
+    struct psd_unfinished *unfinished =
+        ps_try_reserve(d->unfinished, c->workers, &d->cap_unfinished, sizeof *unfinished);
     d->left = left ? left : d->left;
-    d->orphans = orphans ? orphans : d->orphans;
-    return left && orphans ? PS_OK : ps_no_memory(&t->error, "leases that come back");
+    d->unfinished = unfinished ? unfinished : d->unfinished;
+    return left && unfinished ? PS_OK : ps_no_memory(e, "leases that come back");
 }
 
-static void leave(struct psd_epoch *d, struct psd_share share)
+static void lease_put_back(struct psd_epoch *d, struct psd_assignment rest)
 {
-    d->left[d->n_left++] = share;
+    d->left[d->n_left++] = rest;
 }
 
-static void wake(struct psd_control *c, struct psd_call **ready)
+static void lease_wake(struct psd_control *c, struct psd_call **ready)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
         if (!psd_in_lease(m))
             continue;
         psd_ready_all(ready, &m->for_lease);
-        psd_control_goes_on(c, m);
+        psd_member_goes_on(c, m);
+        psd_clock_level(c, m);
     }
 }
 
-static void end_epoch(struct psd_control *c, struct psd_call **ready)
+void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready)
 {
     c->data.over = true;
     psd_clock_align(c);
-    wake(c, ready);
+    lease_wake(c, ready);
 }
 
-void psd_lease_give_up(struct psd_control *c, struct psd_call **ready)
-{
-    end_epoch(c, ready);
-}
-
-static void begin_epoch(struct psd_control *c, uint64_t number, uint64_t examples)
+static void lease_begin_epoch(struct psd_control *c, uint64_t number, uint64_t examples)
 {
     struct psd_epoch *d = &c->data;
     for (uint32_t i = 0; i < c->workers; i++)
@@ -74,64 +70,64 @@ static void begin_epoch(struct psd_control *c, uint64_t number, uint64_t example
     d->examples = examples;
     d->over = false;
     d->next = d->done = 0;
-    d->n_left = d->n_orphans = 0;
+    d->n_left = d->n_unfinished = 0;
 }
 
 // ---- async --------------------------------------------------------------------------------------------------------
 
 // The next range of at most want examples: what came back first. count 0: nothing is left to give out.
-static struct psd_share take_range(struct psd_epoch *d, uint64_t want)
+static struct psd_assignment lease_take_range(struct psd_epoch *d, uint64_t want)
 {
-    struct psd_share r = {0};
+    struct psd_assignment r = {0};
     if (d->n_left) {
-        struct psd_share *last = &d->left[d->n_left - 1];
-        r = (struct psd_share){.first = last->first, .count = last->count < want ? last->count : want, .steps = 1};
+        struct psd_assignment *last = &d->left[d->n_left - 1];
+        r = (struct psd_assignment){.first = last->first, .count = last->count < want ? last->count : want, .steps = 1};
         last->first += r.count;
         last->count -= r.count;
         d->n_left -= last->count == 0;
     } else if (d->next < d->examples) {
         uint64_t rest = d->examples - d->next;
-        r = (struct psd_share){.first = d->next, .count = rest < want ? rest : want, .steps = 1};
+        r = (struct psd_assignment){.first = d->next, .count = rest < want ? rest : want, .steps = 1};
         d->next += r.count;
     }
     return r;
 }
 
-// Job locked. *share: count 0 with PS_OK: the epoch is done.
-static int take_async(struct psd_request *t, const lease_t *r, struct psd_member *m, struct psd_share *share)
+// *given: count 0 with PS_OK: the epoch is done.
+static int lease_take_async(struct psd_control *c, struct psd_member *m, const lease_t *r, struct psd_assignment *given,
+                            struct psd_call **ready)
 {
-    struct psd_control *c = t->job->control;
     struct psd_epoch *d = &c->data;
     d->done += m->lease.count;
     m->lease.count = 0;
     if (r->epoch > d->number || d->examples == 0)
-        begin_epoch(c, r->epoch, r->examples);
-    m->lease = take_range(d, r->want);
-    m->lease_sequence = t->caller->sequence;
-    *share = m->lease;
-    if (share->count) {
+        lease_begin_epoch(c, r->epoch, r->examples);
+    m->lease = lease_take_range(d, r->want);
+    m->lease_sequence = r->caller->sequence;
+    *given = m->lease;
+    if (given->count) {
         c->begun = true;
         return PS_OK;
     }
     if (d->done == d->examples)
-        end_epoch(c, &t->ready);
+        psd_lease_end_epoch(c, ready);
     if (d->over)
         return PS_OK;
     m->asks_epoch = r->epoch;
-    return psd_park(t, &m->for_lease);
+    return PSD_WAITS;
 }
 
 // ---- sync ---------------------------------------------------------------------------------------------------------
 
-static uint64_t batches_of(const struct psd_share *s)
+static uint64_t assignment_batches(const struct psd_assignment *s)
 {
     return s->end > s->first ? (s->end - s->first - 1) / s->stride + 1 : 0;
 }
 
 // In the first `steps` batches of a share: none overlap, so that only the last may be cut off.
-static uint64_t examples_of(const struct psd_share *s, uint64_t steps)
+static uint64_t assignment_examples(const struct psd_assignment *s, uint64_t steps)
 {
-    uint64_t n = batches_of(s);
+    uint64_t n = assignment_batches(s);
     n = n < steps ? n : steps;
     if (n == 0)
         return 0;
@@ -140,22 +136,22 @@ static uint64_t examples_of(const struct psd_share *s, uint64_t steps)
 }
 
 // What is known now of those who are gone: batches whose rounds counted are trained, the others are left.
-static void settle_orphans(struct psd_job *job)
+static void lease_close_unfinished(struct psd_job *job)
 {
     struct psd_control *c = job->control;
     struct psd_epoch *d = &c->data;
-    while (d->n_orphans) {
-        const struct psd_orphan *o = &d->orphans[d->n_orphans - 1];
+    while (d->n_unfinished) {
+        const struct psd_unfinished *o = &d->unfinished[d->n_unfinished - 1];
         uint64_t counted = c->members[o->rank].counted, steps = counted > d->round ? counted - d->round : 0;
-        struct psd_share rest = o->share;
-        uint64_t all = examples_of(&rest, rest.steps);
+        struct psd_assignment rest = o->rest;
+        uint64_t all = assignment_examples(&rest, rest.steps);
         steps = steps < rest.steps ? steps : rest.steps;
         rest.first += steps * rest.stride;
         rest.steps -= steps;
-        uint64_t trained = all - examples_of(&rest, rest.steps);
+        uint64_t trained = all - assignment_examples(&rest, rest.steps);
         if (all > trained)
-            leave(d, rest);
-        d->n_orphans--;
+            lease_put_back(d, rest);
+        d->n_unfinished--;
         d->done += trained;
         ps_info("job '%s': of the %" PRIu64 " examples that worker %" PRIu32 " had, %" PRIu64
                 " count; the others train the rest",
@@ -165,11 +161,11 @@ static void settle_orphans(struct psd_job *job)
 
 // Everyone's share of the first set. Where it has a batch for some alone, nobody takes a second one: a stride past its
 // end says so, and does not grow from one death to the next.
-static void hand_out(struct psd_control *c, struct psd_call **ready)
+static void lease_hand_out(struct psd_control *c, struct psd_call **ready)
 {
     struct psd_epoch *d = &c->data;
-    struct psd_share set = d->left[0];
-    uint64_t n = psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__LIVE), i = 0, batches = batches_of(&set);
+    struct psd_assignment set = d->left[0];
+    uint64_t n = psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__LIVE), i = 0, batches = assignment_batches(&set);
     d->n_left--;
     memmove(d->left, d->left + 1, d->n_left * sizeof *d->left);
     for (uint32_t rank = 0; rank < c->workers; rank++)
@@ -182,15 +178,15 @@ static void hand_out(struct psd_control *c, struct psd_call **ready)
         struct psd_member *m = &c->members[rank];
         if (!psd_is_live(m))
             continue;
-        m->lease = (struct psd_share){i < batches ? set.first + i * set.stride : set.end, set.count,
-                                      n < batches ? set.stride * n : set.end, set.end, (batches + n - 1) / n};
+        m->lease = (struct psd_assignment){i < batches ? set.first + i * set.stride : set.end, set.count,
+                                           n < batches ? set.stride * n : set.end, set.end, (batches + n - 1) / n};
         i++;
         m->lease_sequence = m->asks_sequence;
     }
-    wake(c, ready);
+    lease_wake(c, ready);
 }
 
-void psd_lease_share_out(struct psd_job *job, struct psd_call **ready)
+void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
     struct psd_epoch *d = &c->data;
@@ -199,41 +195,37 @@ void psd_lease_share_out(struct psd_job *job, struct psd_call **ready)
         struct psd_member *m = &c->members[rank];
         if (!psd_is_live(m))
             continue;
-        d->done += examples_of(&m->lease, m->lease.steps);
+        d->done += assignment_examples(&m->lease, m->lease.steps);
         m->lease.count = m->lease.steps = 0;
         asked = m->asks_epoch > asked ? m->asks_epoch : asked;
     }
-    settle_orphans(job);
+    lease_close_unfinished(job);
     if (d->n_left == 0 && !d->over && d->done) {
-        end_epoch(c, ready);
+        psd_lease_end_epoch(c, ready);
         return;
     }
     if (d->n_left == 0) {
         uint64_t examples = d->examples, batch = d->batch;
-        begin_epoch(c, asked, examples);
-        leave(d, (struct psd_share){0, batch, batch, examples, 0});
+        lease_begin_epoch(c, asked, examples);
+        lease_put_back(d, (struct psd_assignment){0, batch, batch, examples, 0});
     }
-    hand_out(c, ready);
+    lease_hand_out(c, ready);
 }
 
-// Job locked.
-static int take_sync(struct psd_request *t, const lease_t *r, struct psd_member *m)
+static int lease_take_sync(struct psd_control *c, struct psd_member *m, const lease_t *r, struct ps_error *e)
 {
-    struct psd_epoch *d = &t->job->control->data;
+    struct psd_epoch *d = &c->data;
     if (d->batch && r->want != d->batch)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+        return ps_fail(e, PS_FAILED_PRECONDITION,
                        "lease: the others train batches of %" PRIu64 ", this worker of %" PRIu64, d->batch, r->want);
-    if (t->caller->sequence < m->asks_sequence)
-        return psd_fail_superseded(t, "lease", m->asks_sequence);
-    int code = psd_park(t, &m->for_lease);
-    if (code != PSD_PARKED)
-        return code;
+    if (r->caller->sequence < m->asks_sequence)
+        return psd_fail_superseded(r->caller, "lease", m->asks_sequence, e);
     d->batch = r->want;
     d->examples = r->examples;
     m->asks_epoch = r->epoch;
-    m->asks_sequence = t->caller->sequence;
+    m->asks_sequence = r->caller->sequence;
     m->asks_round = r->round;
-    return code;
+    return PSD_WAITS;
 }
 
 // ---- both ---------------------------------------------------------------------------------------------------------
@@ -245,77 +237,50 @@ void psd_lease_return(struct psd_control *c, uint32_t rank, struct psd_call **re
     if (m->lease.count == 0 || d->over)
         return;
     if (c->update == PARAMSERVER__V1__UPDATE__SYNC) {
-        d->orphans[d->n_orphans++] = (struct psd_orphan){rank, m->lease};
+        d->unfinished[d->n_unfinished++] = (struct psd_unfinished){rank, m->lease};
     } else {
-        leave(d, m->lease);
-        wake(c, ready);
+        lease_put_back(d, m->lease);
+        lease_wake(c, ready);
     }
     m->lease.count = m->lease.steps = 0;
 }
 
-static enum ps_code check_lease(struct psd_request *t, const lease_t *r)
+static enum ps_code lease_check(const struct psd_epoch *d, const lease_t *r, struct ps_error *e)
 {
-    const struct psd_epoch *d = &t->job->control->data;
     bool begun = d->examples != 0;
-    if (r->examples == 0 || r->want == 0 || t->caller->sequence == 0)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "lease: expected examples, want and sequence above 0");
+    if (r->examples == 0 || r->want == 0 || r->caller->sequence == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "lease: expected examples, want and sequence above 0");
     if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / 4096)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "lease: %" PRIu64 " of %" PRIu64 " examples are too many",
-                       r->want, r->examples);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "lease: %" PRIu64 " of %" PRIu64 " examples are too many", r->want,
+                       r->examples);
     if (begun && r->examples != d->examples)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+        return ps_fail(e, PS_FAILED_PRECONDITION,
                        "lease: the epoch has %" PRIu64 " examples elsewhere, %" PRIu64
                        " here: the workers' data differ",
                        d->examples, r->examples);
     if (r->epoch > d->number + 1 || (begun && !d->over && r->epoch == d->number + 1))
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "lease: epoch %" PRIu64 " is not over, %" PRIu64 " was asked for", d->number, r->epoch);
+        return ps_fail(e, PS_FAILED_PRECONDITION, "lease: epoch %" PRIu64 " is not over, %" PRIu64 " was asked for",
+                       d->number, r->epoch);
     return PS_OK;
 }
 
-// Job locked. *share: count 0 with PS_OK: the epoch is done.
-static int take_lease(struct psd_request *t, const lease_t *r, struct psd_share *share)
+int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, struct psd_assignment *given,
+                   struct psd_call **ready, struct ps_error *e)
 {
-    struct psd_control *c = t->job->control;
-    struct psd_epoch *d;
-    struct psd_member *m = psd_live_member(t);
-    if (!m || check_lease(t, r))
-        return (int)t->error.code;
-    d = &c->data;
-    if (t->caller->sequence < m->lease_sequence)
-        return psd_fail_superseded(t, "lease", m->lease_sequence);
-    if (t->caller->sequence == m->lease_sequence && m->lease.count) {
-        *share = m->lease;
+    struct psd_control *c = job->control;
+    struct psd_epoch *d = &c->data;
+    if (lease_check(d, r, e))
+        return (int)e->code;
+    if (r->caller->sequence < m->lease_sequence)
+        return psd_fail_superseded(r->caller, "lease", m->lease_sequence, e);
+    if (r->caller->sequence == m->lease_sequence && m->lease.count) {
+        *given = m->lease;
         return PS_OK;
     }
     if (r->epoch < d->number || (r->epoch == d->number && d->over))
         return PS_OK;
-    if (reserve(t))
-        return (int)t->error.code;
-    int code = c->update == PARAMSERVER__V1__UPDATE__SYNC ? take_sync(t, r, m) : take_async(t, r, m, share);
-    if (code == PSD_PARKED) {
-        psd_control_waits(m, psd_now(t->core));
-        psd_control_advance(t->job, &t->ready);
-    }
-    return code;
-}
-
-int psd_lease(struct psd_request *t)
-{
-    const lease_t *r = (const lease_t *)t->request;
-    Paramserver__V1__LeaseReply out = PARAMSERVER__V1__LEASE_REPLY__INIT;
-    struct psd_share share = {0};
-    pthread_mutex_lock(&t->job->lock);
-    int code = take_lease(t, r, &share);
-    out.round = code == PS_OK && share.stride ? t->job->control->data.round : 0;
-    pthread_mutex_unlock(&t->job->lock);
-    if (code == PSD_PARKED)
-        psd_view_spread(t->core, t->job, psd_now(t->core), &t->ready);
-    out.generation = t->core->generation;
-    out.first = share.first;
-    out.count = share.count;
-    out.stride = share.stride;
-    out.end = share.end;
-    out.steps = share.steps;
-    return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;
+    if (lease_reserve(c, e))
+        return (int)e->code;
+    return c->update == PARAMSERVER__V1__UPDATE__SYNC ? lease_take_sync(c, m, r, e)
+                                                      : lease_take_async(c, m, r, given, ready);
 }

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "psd/job/job.h"
 
 #define EXPECTED PARAMSERVER__V1__MEMBER_STATE__EXPECTED
@@ -18,23 +18,10 @@
 #define LEFT PARAMSERVER__V1__MEMBER_STATE__LEFT
 #define DEAD PARAMSERVER__V1__MEMBER_STATE__DEAD
 
-const char *psd_state_name(Paramserver__V1__MemberState state)
-{
-    return state == EXPECTED ? "not joined yet" : state == LIVE ? "live" : state == LEFT ? "left" : "dead";
-}
-
-uint32_t psd_count_state(const struct psd_control *c, Paramserver__V1__MemberState state)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < c->workers; i++)
-        n += c->members[i].state == state;
-    return n;
-}
-
 // ---- going --------------------------------------------------------------------------------------------------------
 
 // Does the death of this member end the job? Job locked.
-static void judge_death(struct psd_job *job, uint32_t worker)
+static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
 {
     const struct psd_control *c = job->control;
     const char *why = c->members[worker].reason;
@@ -50,47 +37,42 @@ static void judge_death(struct psd_job *job, uint32_t worker)
 }
 
 // A member leaves or dies: what it had comes back, nobody waits for it, too few may remain. Job locked, from the change
-// of its state on: nobody sees one without the other. psd_view_spread follows, unlocked.
-static void depart(struct psd_job *job, uint32_t worker, Paramserver__V1__MemberState state, struct psd_call **ready)
+// of its state on: nobody sees one without the other.
+static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1__MemberState state,
+                          struct psd_call **ready)
 {
     struct psd_control *c = job->control;
     struct psd_member *m = &c->members[worker];
     m->state = state;
     psd_view_changed(c);
-    psd_ready_all(ready, &m->visit.waiting);
+    psd_ready_all(ready, &m->participation.waiting);
     psd_ready_all(ready, &m->for_lease);
     psd_ready_all(ready, &m->for_clock);
     psd_lease_return(c, worker, ready);
     if (state == DEAD)
-        judge_death(job, worker);
-    psd_control_advance(job, ready);
+        member_end_job_if_too_few(job, worker);
 }
 
-int psd_leave(struct psd_request *t)
+enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveRequest *r, uint64_t now,
+                              struct psd_call **ready, struct ps_error *e)
 {
-    const Paramserver__V1__LeaveRequest *r = (const Paramserver__V1__LeaveRequest *)t->request;
-    Paramserver__V1__LeaveReply out = PARAMSERVER__V1__LEAVE_REPLY__INIT;
-    pthread_mutex_lock(&t->job->lock);
-    struct psd_control *c = t->job->control;
-    bool known = c && t->caller->worker && t->caller->worker <= c->workers &&
-                 memcmp(c->members[t->caller->worker - 1].client, t->caller->client.data, 16) == 0;
-    bool again = known && !psd_is_live(&c->members[t->caller->worker - 1]);
-    struct psd_member *m = again ? NULL : psd_live_member(t);
-    if (m) {
-        size_t at = r->failed ? (size_t)snprintf(m->reason, sizeof m->reason, "failed: ") : 0;
-        ps_utf8_cut(r->reason, m->reason + at, sizeof m->reason - at);
-        depart(t->job, t->caller->worker - 1, r->failed ? DEAD : LEFT, &t->ready);
-    }
-    pthread_mutex_unlock(&t->job->lock);
-    if (!m && !again)
-        return (int)t->error.code;
-    psd_view_spread(t->core, t->job, psd_now(t->core), &t->ready);
-    out.generation = t->core->generation;
-    return psd_request_reply(t, &out.base, NULL);
+    struct psd_control *c = job->control;
+    uint32_t worker = r->caller->worker;
+    bool known =
+        c && worker && worker <= c->workers && memcmp(c->members[worker - 1].client, r->caller->client.data, 16) == 0;
+    if (known && !psd_is_live(&c->members[worker - 1]))
+        return PS_OK;
+    struct psd_member *m = psd_member_live(job, r->caller, now, e);
+    if (!m)
+        return e->code;
+    size_t at = r->failed ? (size_t)snprintf(m->reason, sizeof m->reason, "failed: ") : 0;
+    ps_utf8_cut(r->reason, m->reason + at, sizeof m->reason - at);
+    member_depart(job, worker - 1, r->failed ? DEAD : LEFT, ready);
+    return PS_OK;
 }
 
 // Why a member counts as dead now; false: it does not. Job locked.
-static bool is_overdue(const struct psd_control *c, struct psd_member *m, uint64_t now, uint64_t limit)
+static bool member_is_overdue(const struct psd_control *c, struct psd_member *m, uint64_t now, uint64_t limit)
 {
     if (m->state == LIVE && now >= m->last_seen + limit)
         snprintf(m->reason, sizeof m->reason, "sent no heartbeat for %.1f s", (double)(now - m->last_seen) / 1e9);
@@ -109,11 +91,11 @@ void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, 
     for (uint32_t i = 0; c && i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
         m->last_seen += m->state == LIVE ? core->slept : 0;
-        if (!is_overdue(c, m, now, limit))
+        if (!member_is_overdue(c, m, now, limit))
             continue;
         ps_warn("job '%s': worker %" PRIu32 "%s%s%s is dead: it %s", job->name, i, m->address[0] ? " (" : "",
                 m->address, m->address[0] ? ")" : "", m->reason);
-        depart(job, i, DEAD, ready);
+        member_depart(job, i, DEAD, ready);
     }
     pthread_mutex_unlock(&job->lock);
 }
@@ -268,12 +250,12 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
     struct psd_control *c = t->job->control;
     if (m->state != LIVE) {
         bool back = m->state != EXPECTED;
-        psd_visit_clear(&m->visit);
+        psd_participation_clear(&m->participation);
         *m = (struct psd_member){.state = LIVE, .incarnation = t->caller->incarnation, .counted = m->counted};
         memcpy(m->client, t->caller->client.data, 16);
         snprintf(m->address, sizeof m->address, "%s", r->address);
         ps_utf8_repair(m->address);
-        m->resting = m->fresh = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
+        m->excluded = m->newcomer = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
         psd_clock_level(c, m);
         if (back)
             psd_view_changed(c);  // tasks have heard of its departure, and must refuse who it was before
@@ -305,7 +287,7 @@ static int reply_join(struct psd_request *t, const struct psd_member *m, struct 
     out.dead_after_ms = t->core->config.dead_after_ms;
     out.n_members = list->n;
     out.members = list->pointers;
-    out.late = c->begun && !m->visit.passed && !m->lease_sequence;
+    out.late = c->begun && !m->participation.passed && !m->lease_sequence;
     out.data_epoch = c->data.number + c->data.over;
     return psd_request_reply(t, &out.base, NULL);
 }
@@ -347,98 +329,5 @@ int psd_join(struct psd_request *t)
     if (code == PS_OK)
         code = join(t, r, &list);
     psd_members_list_free(&list);
-    return code;
-}
-
-// ---- staying ------------------------------------------------------------------------------------------------------
-
-struct psd_member *psd_live_member(struct psd_request *t)
-{
-    struct psd_control *c = t->job->control;
-    struct psd_member *m =
-        c && t->caller->worker && t->caller->worker <= c->workers ? &c->members[t->caller->worker - 1] : NULL;
-    if (!m) {
-        ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                "rank + 1 = %" PRIu32 " is not a member of job '%s' at ps task %" PRIu32, t->caller->worker,
-                t->job->name, t->core->config.task);
-        return NULL;
-    }
-    if (m->state != LIVE || memcmp(m->client, t->caller->client.data, 16) != 0 ||
-        m->incarnation != t->caller->incarnation) {
-        ps_fail(&t->error, PS_ABORTED, "worker %" PRIu32 " of job '%s' is %s%s%s", t->caller->worker - 1, t->job->name,
-                m->state == LIVE ? "another process now" : psd_state_name(m->state), m->reason[0] ? ": " : "",
-                m->reason);
-        return NULL;
-    }
-    m->last_seen = psd_now(t->core);
-    return m;
-}
-
-int psd_fail_superseded(struct psd_request *t, const char *what, uint64_t newest)
-{
-    return ps_fail(&t->error, PS_ABORTED,
-                   "%s: sequence %" PRIu64 " is superseded: worker %" PRIu32 " has asked again under %" PRIu64, what,
-                   t->caller->sequence, t->caller->worker - 1, newest);
-}
-
-int psd_heartbeat(struct psd_request *t)
-{
-    const Paramserver__V1__HeartbeatRequest *r = (const Paramserver__V1__HeartbeatRequest *)t->request;
-    Paramserver__V1__HeartbeatReply out = PARAMSERVER__V1__HEARTBEAT_REPLY__INIT;
-    struct psd_member_list list = {0};
-    pthread_mutex_lock(&t->job->lock);
-    struct psd_member *m = psd_live_member(t);
-    int code = m ? PS_OK : (int)t->error.code;
-    if (m) {
-        m->step = r->step;
-        m->images_per_second = r->images_per_second;
-        m->loss = r->loss;
-        out.generation = t->core->generation;
-        out.epoch = t->job->control->epoch;
-        out.drain = m->draining;
-        // Without memory for the list it is said with a later heartbeat.
-        if (out.epoch != r->epoch && psd_members_list(t->job->control, psd_now(t->core), &list)) {
-            out.n_members = list.n;
-            out.members = list.pointers;
-        } else {
-            out.epoch = r->epoch;
-        }
-        code = psd_request_reply(t, &out.base, NULL);
-        if (code != PS_OK) {
-            out.epoch = r->epoch;
-            out.n_members = 0;
-            code = psd_request_reply(t, &out.base, NULL);
-        }
-        psd_members_list_free(&list);
-    }
-    pthread_mutex_unlock(&t->job->lock);
-    return code;
-}
-
-int psd_workers(struct psd_request *t)
-{
-    const Paramserver__V1__WorkersRequest *r = (const Paramserver__V1__WorkersRequest *)t->request;
-    Paramserver__V1__WorkersReply out = PARAMSERVER__V1__WORKERS_REPLY__INIT;
-    struct psd_member_list list;
-    t->job = psd_job_find(t->core, r->job);
-    if (!t->job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
-                       r->job);
-    pthread_mutex_lock(&t->job->lock);
-    const struct psd_control *c = t->job->control;
-    int code = PS_OK;
-    if (!c)
-        code = ps_fail(&t->error, PS_FAILED_PRECONDITION, "workers are known at ps task 0, this is %" PRIu32,
-                       t->core->config.task);
-    else if (!psd_members_list(c, psd_now(t->core), &list))
-        code = ps_no_memory(&t->error, "a list of members");
-    if (code == PS_OK) {
-        out.epoch = c->epoch;
-        out.n_members = list.n;
-        out.members = list.pointers;
-        code = psd_request_reply(t, &out.base, NULL);
-        psd_members_list_free(&list);
-    }
-    pthread_mutex_unlock(&t->job->lock);
     return code;
 }

@@ -3,9 +3,7 @@
 // ssp's clock (Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NIPS 2013):
 // a worker may be at most `staleness` steps ahead of the slowest. It is counted here alone, whatever ps tasks the steps
 // have touched.
-#include <inttypes.h>
-
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 
 // Those who train, or may begin to at any time. Who waits for something else cannot tick.
 static bool is_counted(const struct psd_member *m)
@@ -51,36 +49,22 @@ void psd_clock_align(struct psd_control *c)
             c->members[i].clock = greatest;
 }
 
-// Locked.
-static int tick(struct psd_request *t, const Paramserver__V1__ClockRequest *r, Paramserver__V1__ClockReply *out)
+int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver__V1__ClockRequest *r,
+                   Paramserver__V1__ClockReply *out, struct psd_call **ready, struct ps_error *e)
 {
-    struct psd_control *c = t->job->control;
-    struct psd_member *m = psd_live_member(t);
-    if (!m)
-        return (int)t->error.code;
+    struct psd_control *c = job->control;
     if (c->update != PARAMSERVER__V1__UPDATE__SSP)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "clock: job '%s' is not ssp", t->job->name);
+        return ps_fail(e, PS_FAILED_PRECONDITION, "clock: job '%s' is not ssp", job->name);
     if (r->step > m->clock_step) {
         m->clock += r->step - m->clock_step;
         m->clock_step = r->step;
     }
-    psd_clock_advance(c, &t->ready);
+    psd_clock_advance(c, ready);
     if (r->wait && c->slowest != UINT64_MAX && m->clock > c->slowest + c->staleness)
-        return psd_park(t, &m->for_clock);
+        return PSD_WAITS;
     out->clock = m->clock;
     out->slowest = c->slowest == UINT64_MAX ? m->clock : c->slowest;
     if (r->wait && m->clock > out->slowest && m->clock - out->slowest > c->farthest)
         c->farthest = m->clock - out->slowest;
     return PS_OK;
-}
-
-int psd_clock(struct psd_request *t)
-{
-    const Paramserver__V1__ClockRequest *r = (const Paramserver__V1__ClockRequest *)t->request;
-    Paramserver__V1__ClockReply out = PARAMSERVER__V1__CLOCK_REPLY__INIT;
-    pthread_mutex_lock(&t->job->lock);
-    int code = tick(t, r, &out);
-    pthread_mutex_unlock(&t->job->lock);
-    out.generation = t->core->generation;
-    return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;
 }

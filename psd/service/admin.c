@@ -8,7 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "config.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "psd/service/waits.h"
 
 struct job_status {

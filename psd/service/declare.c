@@ -9,7 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "psd/job/declaration.h"
 
 typedef Paramserver__V1__DeclareRequest declare_t;

@@ -2,7 +2,7 @@
 //
 // One pipeline for every call, whichever way it came: decode -> check the caller -> find the job -> the
 // method's own steps -> reply. The methods live in update.c (Put, AssignAdd, AssignSub, Push, PushPull),
-// read.c (Get, Pull), declare.c (Declare, Describe), around psd/control/control.h (what a job's workers ask of the
+// read.c (Get, Pull), declare.c (Declare, Describe), around psd/control/state.h (what a job's workers ask of the
 // control task), hyper.c (SetHyper, PrepareHyper), norms.c (SumSquares), waits.c (Waits) and service_admin.c (Status,
 // Drain, StopJob).
 //

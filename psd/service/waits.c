@@ -10,8 +10,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
-#include "psd/control/control.h"
 #include "psd/control/hyper.h"
+#include "psd/control/state.h"
 #include "psd/sync/norm.h"
 
 // ---- for whom -----------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ static void name_members(const struct psd_control *c, wanted_fn wanted, uint64_t
         if (wanted(c, &c->members[i]))
             name_worker(c, i, now, text, TEXT_MAX);
     for (uint32_t task = 0; !text[0] && task < c->tasks; task++)
-        if (c->told[task] < c->changed)
+        if (c->acked[task] < c->changed)
             snprintf(text, TEXT_MAX, "ps task %" PRIu32 " to learn who takes part", task);
 }
 
@@ -108,7 +108,7 @@ enum wait { MEETING, LEASE, CLOCK, WAITS };
 static void name_wait(const struct psd_control *c, const struct psd_member *m, enum wait wait, char *what)
 {
     if (wait == MEETING)
-        snprintf(what, TEXT_MAX, "%s '%s'", m->visit.op ? "reduction" : "barrier", m->visit.name);
+        snprintf(what, TEXT_MAX, "%s '%s'", m->participation.op ? "reduction" : "barrier", m->participation.name);
     else if (wait == LEASE)
         snprintf(what, TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
     else
@@ -126,7 +126,9 @@ static void walk_member(struct psd_core *core, struct psd_job *job, uint32_t i, 
     struct psd_control *c = job->control;
     if (c && i < c->workers) {
         struct psd_member *m = &c->members[i];
-        struct psd_waiters *list = wait == MEETING ? &m->visit.waiting : wait == LEASE ? &m->for_lease : &m->for_clock;
+        struct psd_waiters *list = wait == MEETING ? &m->participation.waiting
+                                   : wait == LEASE ? &m->for_lease
+                                                   : &m->for_clock;
         wanted = list->n && l->look(list, l->arg);
         if (wanted) {
             name_wait(c, m, wait, what);

@@ -9,8 +9,8 @@ installs() { env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$top_builddir" ins
 ok "make install" installs
 pc=$(find "$root" -name psclient.pc | head -n 1)
 ok "psclient.pc is installed" test -n "$pc"
-for what in sbin/psd sbin/workerd bin/psctl include/psclient.h man8/psd.8 man8/workerd.8 man1/psctl.1 man3/psclient.3 \
-    examples/mnist-cnn/async.yaml; do
+for what in sbin/psd sbin/workerd bin/psctl bin/psbench include/psclient.h man8/psd.8 man8/workerd.8 man1/psctl.1 man1/psbench.1 \
+    man3/psclient.3 examples/mnist-cnn/async.yaml; do
     ok "$what is installed" test -n "$(find "$root" -path "*/$what" | head -n 1)"
 done
 
@@ -37,3 +37,5 @@ installed_trains() {
         "${quick[@]}" --set output="$scratch/installed.safetensors"
 }
 ok "the installed psctl finds psd and workerd, and trains" installed_trains
+installed_measures() { LD_LIBRARY_PATH=$libdir timeout 60 "$bin/psbench" push --size 4K --seconds 0.05 --repeat 1; }
+ok "the installed psbench finds psd, and measures" installed_measures

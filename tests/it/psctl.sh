@@ -280,8 +280,14 @@ ok "put of a folder" fails_with 66 "cannot read /tmp: Is a directory" ctl put st
 ok "none of which changed anything" unchanged
 no_file() { fails_with "$1" "$2" ctl get still $kernel "$3" && lacks "784" ctl get still $kernel "$3"; }
 ok "get into a folder that is not there" no_file 73 "cannot create /nonexist/k.npy: No such file" /nonexist/k.npy
-ok "get into a folder" no_file 73 "cannot create /tmp: Is a directory" /tmp
+ok "get into a folder" no_file 73 "cannot create /tmp: it is a folder" /tmp
 ok "get onto what is full" no_file 74 "cannot write /dev/full: No space left" /dev/full
+full_disk() { (trap '' XFSZ && ulimit -f 4 && exec "$psctl" --ps "$peers" get still $kernel "$1"); }
+earlier() {
+    cp one.npy earlier.npy && fails_with 74 "cannot write earlier.npy: File too large" full_disk earlier.npy &&
+        cmp one.npy earlier.npy && ! ls earlier.npy.*
+}
+ok "get over an earlier file on a full disk: it stays" earlier
 ok "rows that are not there" fails_with 65 "0:784" ctl get still $kernel --rows 700:800
 ok "a variable that is not there" fails_with 66 "did you mean $kernel?" ctl get still sequential/dense/kernal
 ok "get to standard output" says NUMPY ctl get still $kernel -o -

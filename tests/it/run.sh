@@ -79,9 +79,28 @@ ok "a model file that is not there" bad 66 "nothing.json" "$examples/softmax/job
 echo '{"class_name": "Sequential", "config": {"layers": [{"class_name": "Dens"}]}}' >bad.json
 ok "a model with an unknown layer" bad 65 'bad.json' "$examples/softmax/job.yaml" --set model=bad.json
 ok "weights that are not there" bad 66 "nothing.safetensors" "$examples/softmax/job.yaml" --set weights=nothing.safetensors
-ok "an output that cannot be written" bad 66 "nowhere/o" "$examples/softmax/job.yaml" --set output=nowhere/o.safetensors
-ok "a summary that cannot be written" bad 66 "nowhere/s" "$examples/softmax/job.yaml" --summary nowhere/s.json
-ok "an output that is a folder" bad 65 "folder" "$examples/softmax/job.yaml" --set output=/tmp
+ok "an output whose folder is missing" bad 73 "nowhere/o.safetensors: No such file" "$examples/softmax/job.yaml" --set output=nowhere/o.safetensors
+ok "a summary whose folder is missing" bad 73 "nowhere/s.json: No such file" "$examples/softmax/job.yaml" --summary nowhere/s.json
+ok "an output that is a folder" bad 73 "/tmp: it is a folder" "$examples/softmax/job.yaml" --set output=/tmp
+
+# Outputs. As on a full disk: a limit on the size of files, whose signal is ignored.
+alone=("$examples/softmax/job.yaml" --set strategy.name=one_device "${quick[@]}" --set epochs=1)
+full_disk() { (trap '' XFSZ && ulimit -f 4 && exec "$workerd" --quiet --job "$@"); }
+echo good >kept.safetensors
+keeps() { fails_with 74 "cannot write kept.safetensors: File too large" full_disk "${alone[@]}" --set output=kept.safetensors &&
+    [ "$(cat kept.safetensors)" = good ] && ! ls kept.safetensors.*; }
+ok "weights on a full disk: the earlier ones stay" keeps
+ln -s weights.safetensors link
+mkfifo pipe
+beside() { "$workerd" --quiet --job "${alone[@]}" --set output=link && [ -L link ] && [ -s weights.safetensors ] &&
+    { cat pipe >piped & } && "$workerd" --quiet --job "${alone[@]}" --set output=pipe && wait $! && [ -p pipe ] &&
+    cmp piped weights.safetensors; }
+ok "an output that is a link or a pipe is written through and stays what it is" beside
+summary_full() { "$workerd" --quiet --job "${alone[@]}" --set output=o.safetensors --summary /dev/full; }
+ok "a summary that cannot be written says why" fails_with 74 "cannot write /dev/full: No space left on device" summary_full
+unseen() { fails_with 74 "cannot write standard output" sh -c '"$0" run --ps 1 --workers 2 "$@" 2>&1 >/dev/full' "$psctl" \
+    "$examples/softmax/job.yaml" "${quick[@]}" --set output=o.safetensors; }
+ok "progress that cannot be written is an error" unseen
 ok "data that is not there" bad 66 "nowhere" "$examples/softmax/job.yaml" --set data.kind=idx --set data.path=nowhere
 ok "a strategy that is not there" bad 65 "mirrored" "$examples/softmax/job.yaml" --set strategy.name=mirrored
 

@@ -17,7 +17,7 @@
 #include <inttypes.h>
 
 #include "common/base/hash.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "tests/nomem/nomem.h"
 #include "tests/unit/psd_cluster.h"
 

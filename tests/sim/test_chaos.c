@@ -32,7 +32,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "libclient/call.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/trainer.h"
 

@@ -14,7 +14,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 
 static const char *const addresses[] = {"a:1", "b:1", "c:1"};
 

@@ -4,7 +4,7 @@
 #ifndef TEST_PSD_JOB_H
 #define TEST_PSD_JOB_H
 
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "tests/unit/psd_core.h"
 
 #define M(name) PARAMSERVER__V1__METHOD__##name

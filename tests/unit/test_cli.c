@@ -215,10 +215,10 @@ static void npy_that_cannot_be_written_is_an_error(void **state)
     double data[1000] = {0};
     const uint64_t shape[] = {1000};
     const struct npy_array a = {PSC_FLOAT64, shape, 1, 1000, data};
-    assert_int_equal(npy_write("/nowhere/x.npy", &a, &e), PS_EXIT_CREATE);
+    assert_int_equal(npy_write("/nowhere/x.npy", &a, &e), PS_CANNOT_CREATE);
     assert_string_equal(e.text, "cannot create /nowhere/x.npy: No such file or directory");
     if (access("/dev/full", W_OK) == 0)
-        assert_int_equal(npy_write("/dev/full", &a, &e), PS_EXIT_WRITE);
+        assert_int_equal(npy_write("/dev/full", &a, &e), PS_CANNOT_WRITE);
 }
 
 // Elements of any bits go into a file and come back.
@@ -260,7 +260,7 @@ static void npy_of_strings(void **state)
     }
     npy_elements_free(&again);
     s[2] = (psc_string){"x\0", 2};
-    assert_int_equal(npy_write(path, &there, &e), ps_code_exit(PS_DATA_LOSS));
+    assert_int_equal(npy_write(path, &there, &e), PS_DATA_LOSS);
     expect_text(e.code, PS_DATA_LOSS, &e, "element 2 ends in a zero byte, which NumPy's type S does not keep");
     unlink(path);
 }

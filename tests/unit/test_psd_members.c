@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "psd/control/control.h"
+#include "psd/control/state.h"
 #include "tests/unit/psd_job.h"
 
 #define SSP PARAMSERVER__V1__UPDATE__SSP
@@ -1069,7 +1069,7 @@ static void test_late_for_different_things(void **state)
     tick(core, &clock, 0, 50, true);
     enter(core, &barrier, 0, 1, "b");
     barrier.call.deadline = clock.call.deadline = test_time + PS_SECOND;
-    core->jobs->control->members[0].visit.waiting.earliest = test_time;
+    core->jobs->control->members[0].participation.waiting.earliest = test_time;
     core->jobs->control->members[0].for_clock.earliest = test_time;
     core_run(core, 1100 * PS_MS);
     assert_true(is_done(&barrier, PS_DEADLINE_EXCEEDED) && is_done(&clock, PS_DEADLINE_EXCEEDED));
@@ -1091,9 +1091,9 @@ static void test_waits_from_now_on(void **state)
     assert_int_equal(w->waits[0]->since_ms, 0);
     ps_msg_free(&w->base);
     a[0].call.deadline = test_time;
-    j.core->jobs->control->members[0].visit.waiting.earliest = test_time;
+    j.core->jobs->control->members[0].participation.waiting.earliest = test_time;
     psd_core_tick(j.core);
-    assert_false(j.core->jobs->control->members[0].resting);
+    assert_false(j.core->jobs->control->members[0].excluded);
     assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
     assert_non_null(strstr(a[0].text, "waited 0.0 s for barrier 'b'"));
     psd_core_destroy(j.core);

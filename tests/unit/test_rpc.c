@@ -29,7 +29,12 @@
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
-enum { PUSH = PARAMSERVER__V1__METHOD__PUSH, STATUS = PARAMSERVER__V1__METHOD__STATUS, WAIT_S = 20 };
+enum {
+    PUSH = PARAMSERVER__V1__METHOD__PUSH,
+    STATUS = PARAMSERVER__V1__METHOD__STATUS,
+    HEARTBEAT = PARAMSERVER__V1__METHOD__HEARTBEAT,
+    WAIT_S = 20,
+};
 
 // ---- the little core ----------------------------------------------------------------------------------------------
 
@@ -41,10 +46,10 @@ struct user {
 struct core {
     pthread_mutex_t lock;
     struct user *parked;
-    size_t n_parked, n_calls;
+    size_t n_parked, n_calls, n_cancelled;
     uint32_t next_number;
     bool out_of_order;
-    uint64_t deadline;  // of the last call
+    uint64_t deadline, came;  // of the last call
 };
 
 static void echo(struct ps_call *call)
@@ -92,6 +97,7 @@ static void on_call(void *ctx, struct ps_call *call)
     pthread_mutex_lock(&core->lock);
     core->n_calls++;
     core->deadline = call->deadline;
+    core->came = ps_now();
     if (head[0] == 'n')
         core->out_of_order |= number != core->next_number++;
     if (head[0] == 'p')
@@ -128,6 +134,25 @@ static struct core look(struct core *core)
     return copy;
 }
 
+// The client of a call is gone: one that waits here ends.
+static void on_cancel(void *ctx, struct ps_call *call)
+{
+    struct core *core = ctx;
+    bool found = false;
+    pthread_mutex_lock(&core->lock);
+    core->n_cancelled++;
+    for (struct user **u = &core->parked; *u; u = &(*u)->next)
+        if ((*u)->call == call) {
+            *u = (*u)->next;
+            core->n_parked--;
+            found = true;
+            break;
+        }
+    pthread_mutex_unlock(&core->lock);
+    if (found)
+        ps_call_reply(call, PS_CANCELLED, "", NULL);
+}
+
 static size_t parked(struct core *core)
 {
     return look(core).n_parked;
@@ -139,6 +164,12 @@ static void await_parked(struct core *core, size_t n)
     while (parked(core) < n && ps_now() < until)
         pause_ms(1);
     assert_int_equal(parked(core), n);
+}
+
+static void await_parked_some(struct core *core, size_t n)
+{
+    for (uint64_t until = ps_now() + PS_SECOND; parked(core) < n && ps_now() < until;)
+        pause_ms(1);
 }
 
 // ---- answers ------------------------------------------------------------------------------------------------------
@@ -258,6 +289,7 @@ struct pair {
     struct ps_server *server;
     struct ps_client *client;
     size_t bytes;  // the server's budget
+    bool cancels;  // the handler wants to hear of clients that are gone
 };
 
 static void serve(struct pair *p, int threads)
@@ -266,6 +298,7 @@ static void serve(struct pair *p, int threads)
                                               .bytes = p->bytes,
                                               .call_bytes = sizeof(struct user),
                                               .call = on_call,
+                                              .cancel = p->cancels ? on_cancel : NULL,
                                               .ctx = &p->core,
                                               .methods = &watch_method,
                                               .n_methods = 1};
@@ -501,11 +534,11 @@ static void deadlines_hold(void **state)
         struct answer a;
         uint64_t before = ps_now();
         assert_int_equal(ask_and_await(p->client, stream, 200, "p", &a), PS_DEADLINE_EXCEEDED);
-        uint64_t took = ps_now() - before;
-        assert_in_range(took, 190 * PS_MS, 2000 * PS_MS);
+        assert_true(ps_now() - before >= 190 * PS_MS);
         assert_string_equal(a.text, "no answer to Push within 200 ms");
-        // The handler was told to answer a little before.
-        assert_in_range(look(&p->core).deadline, before, before + 199 * PS_MS);
+        // The handler was told to answer a little before: by less than it has, from when it heard of the call.
+        struct core core = look(&p->core);
+        assert_in_range(core.deadline, before, core.came + 199 * PS_MS);
         release(&p->core);  // too late: dropped
     }
     assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
@@ -632,6 +665,73 @@ static void requests_are_bounded(void **state)
     free(a);
 }
 
+static enum ps_code ask_method(struct ps_client *c, int method, bool stream)
+{
+    struct answer a;
+    ask(c, stream, method, 10000, text("e"), &a);
+    await(&a);
+    ps_slices_clear(&a.body);
+    return a.code;
+}
+
+// Calls that wait have taken all the room there is for calls: those of the control lane have their own.
+static void control_calls_have_a_room_of_their_own(void **state)
+{
+    enum { BUDGET = 16 << 20, N = BUDGET / 4 / 16384 + 50 };
+    struct pair *p = *state;
+    struct answer *a = calloc(N, sizeof *a);
+    struct ps_client *c[N / 16 + 1];
+    restart(p, BUDGET);
+    for (int i = 0; i < N; i++) {  // few of each: a connection has an eighth
+        if (i % 16 == 0)
+            c[i / 16] = connect_to(p->address);
+        ask(c[i / 16], false, PUSH, 0, text("p"), &a[i]);
+    }
+    for (int refused = 0, i; refused < 50; pause_ms(1))
+        for (refused = 0, i = 0; i < N; i++)
+            refused += answered(&a[i]);
+    assert_int_equal(ask_method(p->client, PUSH, false), PS_RESOURCE_EXHAUSTED);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(ask_method(p->client, HEARTBEAT, i % 2), PS_OK);
+        assert_int_equal(ask_method(p->client, STATUS, false), PS_OK);
+    }
+    release(&p->core);
+    for (int i = 0; i < N; i++) {
+        await(&a[i]);
+        ps_slices_clear(&a[i].body);
+    }
+    for (int i = 0; i <= (N - 1) / 16; i++)
+        close_client(c[i]);
+    await_idle(p);
+    free(a);
+}
+
+// A client whose stream the server does not read, for what it has brought already, is heard all the same.
+static void heartbeats_do_not_wait_behind_data(void **state)
+{
+    enum { BUDGET = 16 << 20, N = 64, LEN = 512 << 10 };
+    struct pair *p = *state;
+    struct answer a[N], late;
+    restart(p, BUDGET);
+    for (int i = 0; i < N; i++)
+        ask(p->client, true, PUSH, 0, bytes_of('p', LEN), &a[i]);
+    await_parked(&p->core, BUDGET / 4 / LEN);
+    ask(p->client, true, PUSH, 0, text("e"), &late);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(ask_method(p->client, HEARTBEAT, true), PS_OK);
+    assert_false(answered(&late));
+    for (int i = 0; i < N; i++) {
+        while (!answered(&a[i])) {
+            release(&p->core);
+            pause_ms(1);
+        }
+        ps_slices_clear(&a[i].body);
+    }
+    await(&late);
+    ps_slices_clear(&late.body);
+    await_idle(p);
+}
+
 // Some have taken what room there is, with requests that wait: others get in all the same.
 static void who_has_nothing_gets_in(void **state)
 {
@@ -698,7 +798,7 @@ static void streams_are_bounded(void **state)
     }
     assert_non_null(strstr(a.text, "8 streams are open"));
     close_client(c[0]);
-    uint64_t until = ps_now() + 5 * PS_SECOND;
+    uint64_t until = ps_now() + WAIT_S * PS_SECOND;
     while (ask_and_await(c[N], true, 10000, "e", &a) && ps_now() < until)
         pause_ms(10);
     assert_int_equal(a.code, PS_OK);
@@ -714,9 +814,7 @@ static void nobody_there_is_said_soon(void **state)
     close_server(p);
     for (int stream = 0; stream < 2; stream++) {
         struct answer a;
-        uint64_t before = ps_now();
-        assert_int_equal(ask_and_await(p->client, stream, 10000, "e", &a), PS_UNAVAILABLE);
-        assert_in_range(ps_now() - before, 0, 2 * PS_SECOND);
+        assert_int_equal(ask_and_await(p->client, stream, 600000, "e", &a), PS_UNAVAILABLE);  // not by its deadline
         assert_true(strlen(a.text) > 0);
     }
 }
@@ -729,7 +827,7 @@ static void a_server_that_returns_is_found(void **state)
     close_server(p);
     assert_int_equal(ask_and_await(p->client, true, 10000, "e", &a), PS_UNAVAILABLE);
     serve(p, 2);
-    uint64_t until = ps_now() + 5 * PS_SECOND;
+    uint64_t until = ps_now() + WAIT_S * PS_SECOND;
     for (int stream = 0; stream < 2; stream++) {
         while (ask_and_await(p->client, stream, 10000, "e", &a) == PS_UNAVAILABLE && ps_now() < until)
             pause_ms(20);
@@ -784,6 +882,61 @@ static void a_client_that_leaves_is_forgotten(void **state)
     }
     assert_int_equal(ask_and_await(p->client, true, 10000, "e", &(struct answer){0}), PS_OK);
     close_server(p);  // which answers them, to nobody
+}
+
+// What it had waiting here, on both transports, ends with it, and the room comes back.
+static void calls_of_a_client_that_is_gone_end(void **state)
+{
+    enum { N = 500 };
+    struct pair *p = *state;
+    p->cancels = true;
+    restart(p, 0);
+    struct ps_client *other = connect_to(p->address);
+    struct answer *a = calloc(N, sizeof *a), kept[2];
+    for (int i = 0; i < 2; i++)
+        ask(p->client, i, PUSH, 0, text("p"), &kept[i]);
+    for (int i = 0; i < N; i++)
+        ask(other, i % 2, PUSH, 0, text("p"), &a[i]);
+    await_parked(&p->core, N + 2);
+    close_client(other);
+    for (uint64_t until = ps_now() + WAIT_S * PS_SECOND; parked(&p->core) > 2 && ps_now() < until;)
+        pause_ms(1);
+    assert_int_equal(parked(&p->core), 2);
+    assert_int_equal(look(&p->core).n_cancelled, N);
+    release(&p->core);
+    for (int i = 0; i < 2; i++) {
+        await(&kept[i]);
+        assert_int_equal(kept[i].code, PS_OK);
+        ps_slices_clear(&kept[i].body);
+    }
+    await_idle(p);
+    free(a);
+}
+
+// Clients come and go while their calls are answered: each call is answered once, whoever is first.
+static void calls_are_answered_while_their_clients_go(void **state)
+{
+    enum { ROUNDS = 30, N = 100 };
+    struct pair *p = *state;
+    p->cancels = true;
+    restart(p, 0);
+    struct answer *a = calloc(N, sizeof *a);
+    for (int k = 0; k < ROUNDS; k++) {
+        struct ps_client *other = connect_to(p->address);
+        for (int i = 0; i < N; i++)
+            ask(other, i % 2, PUSH, i % 3 ? 0 : 1 + (unsigned)k, text(i % 5 ? "p" : "e"), &a[i]);
+        await_parked_some(&p->core, k % 2 ? N / 2 : 1);
+        if (k % 3)
+            release(&p->core);
+        close_client(other);
+        for (int i = 0; i < N; i++)
+            ps_slices_clear(&a[i].body);
+    }
+    for (uint64_t until = ps_now() + WAIT_S * PS_SECOND; parked(&p->core) && ps_now() < until;)
+        pause_ms(1);
+    assert_int_equal(parked(&p->core), 0);
+    await_idle(p);
+    free(a);
 }
 
 static void drained_server_answers_what_it_has(void **state)
@@ -872,7 +1025,7 @@ static void timers_run_in_order(void **state)
     for (int i = 0; i < 8; i++)
         ps_client_after(p->client, (uint64_t)delays[i] * PS_MS, note, (void *)(intptr_t)delays[i]);
     await(&order.last);
-    assert_in_range(ps_now() - before, 80 * PS_MS, 2000 * PS_MS);
+    assert_true(ps_now() - before >= 80 * PS_MS);
     for (int i = 0; i < 8; i++)
         assert_int_equal(order.seen[i], 10 * (i + 1));
 }
@@ -1156,7 +1309,7 @@ static void unread_answers_are_dropped(void **state)
     while (ask_and_await(p->client, false, 10000, "b", &a) && ps_now() - before < WAIT_S * PS_SECOND)
         pause_ms(100);
     assert_int_equal(a.code, PS_OK);
-    assert_in_range(ps_now() - before, 8 * PS_SECOND, 13 * PS_SECOND);
+    assert_true(ps_now() - before >= 8 * PS_SECOND);
     close(r.fd);
     await_idle(p);
 }
@@ -1335,9 +1488,8 @@ static void a_watcher_that_does_not_read_delays_no_end(void **state)
     atomic_store(&watched.answers, 0);
     raw_watch(&r, p, 0);
     await_answers(1);
-    uint64_t before = ps_now();
-    assert_int_equal(ps_server_stop(p->server, 10 * PS_SECOND), PS_STOP_DONE);
-    assert_in_range(ps_now() - before, 0, PS_SECOND);
+    const uint64_t grace = 600 * PS_SECOND;  // waiting for the watcher would take all of it
+    assert_int_equal(ps_server_stop(p->server, grace), PS_STOP_DONE);
     ps_server_destroy(p->server);
     p->server = NULL;
     close(r.fd);
@@ -1390,6 +1542,8 @@ int main(void)
         TEST(many_calls_park),
         TEST(calls_are_bounded),
         TEST(requests_are_bounded),
+        TEST(control_calls_have_a_room_of_their_own),
+        TEST(heartbeats_do_not_wait_behind_data),
         TEST(who_has_nothing_gets_in),
         TEST(the_idle_take_no_room),
         TEST(streams_are_bounded),
@@ -1398,6 +1552,8 @@ int main(void)
         TEST(a_cut_ends_what_waits),
         TEST(calls_outlive_the_server),
         TEST(a_client_that_leaves_is_forgotten),
+        TEST(calls_of_a_client_that_is_gone_end),
+        TEST(calls_are_answered_while_their_clients_go),
         TEST(drained_server_answers_what_it_has),
         TEST(calls_made_while_stopping_end),
         TEST(timers_run_in_order),

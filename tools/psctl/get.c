@@ -150,10 +150,8 @@ static int get(struct cluster *c, const struct call *call, const char *rows, con
         return exit_code;
     if (value_open(c, call->argv[0], call->argv[1], rows, v, &e) || value_get(c, v, &e))
         return report(&e);
-    if (file && (exit_code = npy_write(file, &v->array, &e))) {
-        report(&e);
-        return exit_code;
-    }
+    if (file && npy_write(file, &v->array, &e))
+        return report(&e);
     if (!file || strcmp(file, "-") != 0)
         show(v, call->target.json);
     return 0;

@@ -241,7 +241,7 @@ static int end_output(int exit_code)
         return exit_code;
     // A flush before this one may have met the error, and its reason is gone.
     fprintf(stderr, "psctl: cannot write standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
-    return exit_code ? exit_code : PS_EXIT_WRITE;
+    return exit_code ? exit_code : ps_code_exit(PS_CANNOT_WRITE);
 }
 
 int main(int argc, char **argv)

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/alloc.h"
 #include "common/file/npy.h"
+#include "common/file/output.h"
 #include "libclient/psclient.h"
 
 enum { DESCR_MAX = 24 };
@@ -151,32 +151,20 @@ static void write_all(const struct npy_array *a, size_t width, FILE *file)
     write_elements(a, width, file);
 }
 
-int npy_write(const char *path, const struct npy_array *a, struct ps_error *e)
+enum ps_code npy_write(const char *path, const struct npy_array *a, struct ps_error *e)
 {
     size_t width = 0;
-    struct stat st;
+    struct ps_output o;
     if (a->dtype == PSC_STRING && string_width(a, &width, e))
-        return ps_code_exit(e->code);
+        return e->code;
     if (strcmp(path, "-") == 0) {
         write_all(a, width, stdout);
-        return 0;
+        return PS_OK;
     }
-    FILE *file = fopen(path, "wb");
-    if (!file) {
-        ps_fail(e, PS_UNAVAILABLE, "cannot create %s: %s", path, strerror(errno));
-        return PS_EXIT_CREATE;
-    }
-    write_all(a, width, file);
-    bool failed = fflush(file) != 0 || ferror(file);
-    int error = errno;
-    bool removable = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode);
-    fclose(file);
-    if (!failed)
-        return 0;
-    if (removable)
-        remove(path);
-    ps_fail(e, PS_UNAVAILABLE, "cannot write %s: %s", path, strerror(error));
-    return PS_EXIT_WRITE;
+    if (ps_output_open(&o, path, e))
+        return e->code;
+    write_all(a, width, o.file);
+    return ps_output_commit(&o, e);
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------

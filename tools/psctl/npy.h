@@ -30,10 +30,9 @@ size_t npy_element_size(int dtype);
 // Frees what elements point to, not data itself.
 void npy_elements_free(const struct npy_array *a);
 
-// Writes to path, "-" for standard output, whose errors stay with stdout. Returns 0 or an exit code, whose reason *e then
-// has, and leaves no half of a file: PS_EXIT_CREATE, PS_EXIT_WRITE, or that of DATA_LOSS, where an element cannot be
-// written and nothing was begun.
-int npy_write(const char *path, const struct npy_array *a, struct ps_error *e);
+// Writes to path as common/file/output.h does, or to standard output ("-"), whose errors stay with stdout. DATA_LOSS: an
+// element cannot be written; nothing was begun.
+enum ps_code npy_write(const char *path, const struct npy_array *a, struct ps_error *e);
 
 // Reads elements of a->dtype and a->shape into a->data, from path, "-" for standard input. INVALID_ARGUMENT names both
 // types or both shapes where the file's is another; DATA_LOSS: not such a file; NOT_FOUND and the like: not readable.

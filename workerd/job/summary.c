@@ -9,6 +9,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/file/output.h"
 #include "common/file/safetensors.h"
 
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
@@ -63,8 +64,11 @@ static json_t *summarize(const struct wk_run *run)
 
 enum ps_code wk_save_summary(const struct wk_run *run, struct ps_error *e)
 {
+    struct ps_output o;
+    if (ps_output_open(&o, run->summary, e))
+        return e->code;
     json_t *s = summarize(run);
-    int failed = json_dump_file(s, run->summary, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_dumpf(s, o.file, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(s);
-    return failed ? ps_fail(e, PS_NOT_FOUND, "%s: the summary cannot be written", run->summary) : PS_OK;
+    return ps_output_commit(&o, e);
 }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/file/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+
+enum { LINKS_MAX = 40 };  // as many as the kernel follows
+
+// ---- where to -----------------------------------------------------------------------------------------------------
+
+static enum ps_code output_cannot(const char *do_what, const char *path, int error, struct ps_error *e)
+{
+    bool create = strcmp(do_what, "create") == 0;
+    return ps_fail(e, create ? PS_CANNOT_CREATE : PS_CANNOT_WRITE, "cannot %s %.256s: %s", do_what, path,
+                   strerror(error));
+}
+
+static void output_folder(const char *path, char folder[PATH_MAX])
+{
+    char copy[PATH_MAX];
+    strcpy(copy, path);
+    strcpy(folder, dirname(copy));
+}
+
+// Follows links one by one, because the last may lead to a file that is not there yet. Links of /proc lead to what is
+// open, not to a name. False: errno says why.
+static bool output_follow(const char *path, char target[PATH_MAX])
+{
+    char link[PATH_MAX], folder[PATH_MAX], next[2 * PATH_MAX];
+    strcpy(next, path);
+    for (int i = 0; i < LINKS_MAX; i++) {
+        if (strlen(next) >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return false;
+        }
+        strcpy(target, next);
+        ssize_t n = strncmp(target, "/proc/", 6) == 0 ? -1 : readlink(target, link, sizeof link - 1);
+        if (n < 0)
+            return true;  // no link; what else is wrong, opening it will say
+        link[n] = '\0';
+        output_folder(target, folder);
+        snprintf(next, sizeof next, "%s%s%s", *link == '/' ? "" : folder, *link == '/' ? "" : "/", link);
+    }
+    errno = ELOOP;
+    return false;
+}
+
+// Sets target and in_place.
+static enum ps_code output_place(struct ps_output *o, const char *path, struct ps_error *e)
+{
+    struct stat s;
+    *o = (struct ps_output){.path = path, .fd = -1};
+    if (strlen(path) >= PATH_MAX)
+        return output_cannot("create", path, ENAMETOOLONG, e);
+    if (!output_follow(path, o->target))
+        return output_cannot("create", path, errno, e);
+    bool exists = stat(o->target, &s) == 0;
+    if (exists && S_ISDIR(s.st_mode))
+        return ps_fail(e, PS_CANNOT_CREATE, "cannot create %.256s: it is a folder", path);
+    // Renaming would get past the write protection of a file that exists.
+    if (exists && access(o->target, W_OK) != 0)
+        return output_cannot("create", path, errno, e);
+    o->in_place = exists && (!S_ISREG(s.st_mode) || strncmp(o->target, "/proc/", 6) == 0);
+    return PS_OK;
+}
+
+enum ps_code ps_output_check(const char *path, struct ps_error *e)
+{
+    struct ps_output o;
+    char folder[PATH_MAX];
+    enum ps_code code = output_place(&o, path, e);
+    if (code)
+        return code;
+    output_folder(o.target, folder);
+    return o.in_place || access(folder, W_OK) == 0 ? PS_OK : output_cannot("create", path, errno, e);
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------
+
+// Keeps the reason, which a FILE forgets.
+static ssize_t output_write(void *cookie, const char *from, size_t n)
+{
+    struct ps_output *o = cookie;
+    for (size_t at = 0; at < n;) {
+        ssize_t put = write(o->fd, from + at, n - at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0) {
+            o->error = o->error ? o->error : errno;
+            return (ssize_t)at;
+        }
+        at += (size_t)put;
+    }
+    return (ssize_t)n;
+}
+
+static int output_open_target(struct ps_output *o)
+{
+    struct stat s;
+    if (o->in_place)
+        return open(o->target, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    snprintf(o->temporary, sizeof o->temporary, "%s.%016" PRIx64 ".tmp", o->target, ps_random());
+    int fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0 && stat(o->target, &s) == 0)
+        (void)!fchmod(fd, s.st_mode & 0777);  // who could read it before can read it then
+    return fd;
+}
+
+enum ps_code ps_output_open(struct ps_output *o, const char *path, struct ps_error *e)
+{
+    enum ps_code code = output_place(o, path, e);
+    if (code)
+        return code;
+    o->fd = output_open_target(o);
+    if (o->fd < 0)
+        return output_cannot("create", path, errno, e);
+    o->file = fopencookie(o, "w", (cookie_io_functions_t){.write = output_write});
+    if (!o->file) {
+        code = output_cannot("create", path, errno, e);
+        ps_output_abort(o);
+        return code;
+    }
+    return PS_OK;
+}
+
+// What is no file on a disk has nothing to flush.
+static bool output_sync(int fd)
+{
+    return fsync(fd) == 0 || errno == EINVAL || errno == EROFS || errno == ENOTSUP;
+}
+
+// A rename is on disk when its folder is.
+static int output_sync_folder(const char *target)
+{
+    char folder[PATH_MAX];
+    output_folder(target, folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd >= 0 && output_sync(fd) ? 0 : errno;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+static void output_end(struct ps_output *o)
+{
+    if (o->file)
+        fclose(o->file);
+    if (o->fd >= 0)
+        close(o->fd);
+    o->file = NULL;
+    o->fd = -1;
+}
+
+enum ps_code ps_output_commit(struct ps_output *o, struct ps_error *e)
+{
+    errno = 0;
+    bool failed = fflush(o->file) != 0 || ferror(o->file);
+    int error = o->error ? o->error : failed ? EIO : 0;
+    if (!error && !output_sync(o->fd))
+        error = errno;
+    output_end(o);
+    if (!error && !o->in_place)
+        error = rename(o->temporary, o->target) == 0 ? output_sync_folder(o->target) : errno;
+    if (!error)
+        return PS_OK;
+    if (!o->in_place)
+        unlink(o->temporary);
+    return output_cannot("write", o->path, error, e);
+}
+
+void ps_output_abort(struct ps_output *o)
+{
+    output_end(o);
+    if (!o->in_place)
+        unlink(o->temporary);
+}

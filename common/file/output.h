@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file that a program leaves behind. A regular file appears whole and on disk, or not at all: what was at its path before
+// stays until then. Through a symbolic link its target is written. A device, a pipe and what /proc names are written to as
+// they stand and never replaced. A folder is refused.
+//
+//     if (ps_output_open(&o, path, e))
+//         return e->code;
+//     fwrite(..., o.file);               // errors are kept
+//     return ps_output_commit(&o, e);    // or ps_output_abort
+//
+// Errors name the path as it was given: PS_CANNOT_CREATE, PS_CANNOT_WRITE. Threads: one per struct.
+#ifndef PS_COMMON_OUTPUT_H
+#define PS_COMMON_OUTPUT_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/base/error.h"
+
+struct ps_output {
+    FILE *file;        // to be written to, and closed by nobody else
+    const char *path;  // the caller's, for messages; lives as long as the output does
+    int fd;
+    int error;                      // errno of the first write that failed; 0: none
+    bool in_place;                  // not replaced by renaming
+    char target[PATH_MAX];          // what is written: path with its symbolic links followed
+    char temporary[PATH_MAX + 32];  // what becomes the target, unless it is written in place
+};
+
+enum ps_code ps_output_open(struct ps_output *o, const char *path, struct ps_error *e);
+// Ends the output: on PS_OK it is on disk under its name, else what was there before is.
+enum ps_code ps_output_commit(struct ps_output *o, struct ps_error *e);
+// Ends the output; what was there before stays.
+void ps_output_abort(struct ps_output *o);
+
+// Could path be opened so, as far as can be seen now? Nothing is created. Errors as ps_output_open's.
+enum ps_code ps_output_check(const char *path, struct ps_error *e);
+
+#endif

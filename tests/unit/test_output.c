@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// common/file/output: a file appears whole or not at all; what is no regular file is written to and never replaced.
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/file/output.h"
+
+static char folder[64];
+
+static const char *in_folder(const char *name)
+{
+    static char path[4][512];
+    static int i;
+    char *to = path[i++ % 4];
+    snprintf(to, sizeof path[0], "%s/%s", folder, name);
+    return to;
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/test_output.XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int entries(bool remove)
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+    for (struct dirent *entry; (entry = readdir(d));)
+        if (entry->d_name[0] != '.') {
+            n++;
+            if (remove && unlink(in_folder(entry->d_name)) != 0)
+                rmdir(in_folder(entry->d_name));
+        }
+    closedir(d);
+    return n;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    entries(true);
+    return rmdir(folder);
+}
+
+static enum ps_code put(const char *path, const char *text, struct ps_error *e)
+{
+    struct ps_output o;
+    if (ps_output_check(path, e) || ps_output_open(&o, path, e))
+        return e->code;
+    fputs(text, o.file);
+    return ps_output_commit(&o, e);
+}
+
+static void expect_content(const char *path, const char *text)
+{
+    char have[64] = "";
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    have[fread(have, 1, sizeof have - 1, f)] = '\0';
+    fclose(f);
+    assert_string_equal(have, text);
+}
+
+static mode_t mode_of(const char *path)
+{
+    struct stat s;
+    assert_int_equal(lstat(path, &s), 0);
+    return s.st_mode;
+}
+
+static void replaces_a_file(void **state)
+{
+    struct ps_error e = {0};
+    (void)state;
+    assert_int_equal(put(in_folder("a"), "one", &e), PS_OK);
+    assert_int_equal(chmod(in_folder("a"), 0640), 0);
+    assert_int_equal(put(in_folder("a"), "two", &e), PS_OK);
+    expect_content(in_folder("a"), "two");
+    assert_int_equal(mode_of(in_folder("a")) & 0777, 0640);
+    assert_int_equal(entries(false), 1);
+}
+
+// Links of every kind: relative, absolute, in a row, to a file that is not there yet.
+static void writes_through_links(void **state)
+{
+    struct ps_error e = {0};
+    (void)state;
+    assert_int_equal(symlink("target", in_folder("near")), 0);
+    assert_int_equal(symlink(in_folder("near"), in_folder("far")), 0);
+    assert_int_equal(put(in_folder("far"), "new", &e), PS_OK);
+    assert_true(S_ISLNK(mode_of(in_folder("far"))) && S_ISLNK(mode_of(in_folder("near"))));
+    expect_content(in_folder("target"), "new");
+    assert_int_equal(put(in_folder("near"), "newer", &e), PS_OK);
+    expect_content(in_folder("target"), "newer");
+    assert_int_equal(entries(false), 3);
+    assert_int_equal(symlink("loop", in_folder("loop")), 0);
+    assert_int_equal(put(in_folder("loop"), "x", &e), PS_CANNOT_CREATE);
+    assert_non_null(strstr(e.text, strerror(ELOOP)));
+}
+
+static void writes_into_a_fifo(void **state)
+{
+    struct ps_error e = {0};
+    char got[8] = "";
+    (void)state;
+    assert_int_equal(mkfifo(in_folder("fifo"), 0600), 0);
+    int fd = open(in_folder("fifo"), O_RDWR | O_NONBLOCK);
+    assert_int_equal(put(in_folder("fifo"), "abc", &e), PS_OK);
+    assert_int_equal(read(fd, got, sizeof got), 3);
+    assert_string_equal(got, "abc");
+    close(fd);
+    assert_true(S_ISFIFO(mode_of(in_folder("fifo"))));
+    assert_int_equal(entries(false), 1);
+}
+
+// A device of this test's own, because root could replace /dev's; who is not root cannot make one, nor harm those.
+static const char *device(const char *name, unsigned minor)
+{
+    const char *own = in_folder(name);
+    if (geteuid() != 0)
+        return minor == 3 ? "/dev/null" : "/dev/full";
+    return mknod(own, S_IFCHR | 0666, makedev(1, minor)) == 0 && access(own, W_OK) == 0 ? own : NULL;
+}
+
+static void writes_into_devices(void **state)
+{
+    struct ps_error e = {0};
+    const char *null = device("null", 3), *full = device("full", 7);
+    (void)state;
+    if (!null || !full)
+        skip();
+    assert_int_equal(put(null, "abc", &e), PS_OK);
+    assert_true(S_ISCHR(mode_of(null)));
+    assert_int_equal(put(full, "abc", &e), PS_CANNOT_WRITE);
+    assert_non_null(strstr(e.text, "full: No space left on device"));
+    assert_true(S_ISCHR(mode_of(full)));
+}
+
+// /dev/stdout and its kind: what is open, and not what its name was.
+static void writes_into_what_is_open(void **state)
+{
+    struct ps_error e = {0};
+    char path[64];
+    (void)state;
+    int fd = open(in_folder("a"), O_RDWR | O_CREAT, 0600);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    assert_int_equal(put(path, "abc", &e), PS_OK);
+    assert_int_equal(lseek(fd, 0, SEEK_END), 3);
+    close(fd);
+}
+
+static void refuses(void **state)
+{
+    struct ps_error e = {0};
+    char want[256];
+    (void)state;
+    assert_int_equal(put(folder, "x", &e), PS_CANNOT_CREATE);
+    snprintf(want, sizeof want, "cannot create %s: it is a folder", folder);
+    assert_string_equal(e.text, want);
+    assert_int_equal(put(in_folder("no/file"), "x", &e), PS_CANNOT_CREATE);
+    assert_non_null(strstr(e.text, "no/file: No such file or directory"));
+    if (geteuid() != 0) {
+        assert_int_equal(put(in_folder("a"), "x", &e), PS_OK);
+        assert_int_equal(chmod(in_folder("a"), 0400), 0);
+        assert_int_equal(put(in_folder("a"), "y", &e), PS_CANNOT_CREATE);
+        expect_content(in_folder("a"), "x");
+    }
+    assert_int_equal(ps_code_exit(PS_CANNOT_CREATE), 73);
+    assert_int_equal(ps_code_exit(PS_CANNOT_WRITE), 74);
+}
+
+// A disk that is full while the file is written, and an output that is given up: the earlier file stays.
+static void keeps_the_earlier_file(void **state)
+{
+    struct ps_error e = {0};
+    struct ps_output o;
+    struct rlimit limit, small;
+    (void)state;
+    assert_int_equal(put(in_folder("a"), "good", &e), PS_OK);
+    assert_int_equal(ps_output_open(&o, in_folder("a"), &e), PS_OK);
+    fputs("bad", o.file);
+    ps_output_abort(&o);
+    expect_content(in_folder("a"), "good");
+    assert_int_equal(entries(false), 1);
+
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    small = (struct rlimit){2, limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    enum ps_code code = put(in_folder("a"), "much more than that", &e);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    assert_int_equal(code, PS_CANNOT_WRITE);
+    assert_non_null(strstr(e.text, strerror(EFBIG)));
+    expect_content(in_folder("a"), "good");
+    assert_int_equal(entries(false), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(replaces_a_file, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(writes_through_links, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(writes_into_a_fifo, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(writes_into_devices, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(writes_into_what_is_open, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(refuses, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(keeps_the_earlier_file, make_folder, remove_folder),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/psbench/load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "tools/psbench/process.h"
+#include "tools/psbench/stop.h"
+
+enum {
+    LEAST_CALLS = 4,  // of each worker: its measurement goes on until it has them
+    READY_MS = 60000,
+    DONE_MS = 120000,
+    LEAST_WARM_MS = 100,
+    LOOK_MS = 100,  // for a signal that came just before a wait
+};
+
+struct load {
+    const struct bench_case *c;
+    pid_t *workers;
+    struct load_time *time;    // shared with the workers
+    struct load_meter *meter;  // [workers], likewise
+    size_t shared_bytes;
+    int news;
+};
+
+// ---- in a worker --------------------------------------------------------------------------------------------------
+
+static void load_tell(struct load_meter *m, char what)
+{
+    while (write(m->news, &what, 1) < 0 && errno == EINTR) {
+    }
+}
+
+void load_ready(struct load_meter *m)
+{
+    m->before = ps_now();
+    load_tell(m, 'r');
+}
+
+void load_done(struct load_meter *m)
+{
+    const struct timespec look = {.tv_nsec = PS_MS};
+    load_tell(m, 'd');
+    while (!atomic_load(&m->time->over))
+        nanosleep(&look, NULL);
+}
+
+bool load_count(struct load_meter *m, uint64_t started, uint64_t calls)
+{
+    uint64_t begin = atomic_load_explicit(&m->time->begin, memory_order_relaxed);
+    uint64_t end = atomic_load_explicit(&m->time->end, memory_order_relaxed);
+    pthread_mutex_lock(&m->lock);
+    uint64_t now = ps_now();
+    bool more = end == 0 || now < end || m->calls < LEAST_CALLS;
+    if (begin == 0 || now < begin) {
+        m->before = now;
+    } else if (more) {
+        m->calls += calls;
+        m->last = now;
+        histogram_add(&m->latency, (now - started) / calls);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return more;
+}
+
+static _Noreturn void load_work(const struct load *l, int rank, load_work_fn work, const void *arg)
+{
+    struct load_meter *m = &l->meter[rank];
+    if (work(arg, rank, m, &m->error))
+        load_tell(m, 'f');
+    _exit(0);
+}
+
+// ---- in psbench ---------------------------------------------------------------------------------------------------
+
+static enum ps_code load_start(struct load *l, load_work_fn work, const void *arg, struct ps_error *e)
+{
+    int pipes[2];
+    size_t n = (size_t)l->c->workers;
+    l->shared_bytes = sizeof *l->time + n * sizeof *l->meter;
+    void *shared = mmap(NULL, l->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED || pipe2(pipes, O_CLOEXEC) != 0)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot set up the workers: %s", strerror(errno));
+    l->meter = shared;
+    l->time = (struct load_time *)(l->meter + n);
+    l->workers = ps_alloc(n * sizeof *l->workers);
+    l->news = pipes[0];
+    enum ps_code code = PS_OK;
+    for (size_t i = 0; i < n && !code; i++) {
+        struct load_meter *m = &l->meter[i];
+        m->time = l->time;
+        m->news = pipes[1];
+        pthread_mutex_init(&m->lock, NULL);
+        l->workers[i] = process_fork();
+        if (l->workers[i] == 0)
+            load_work(l, (int)i, work, arg);
+        if (l->workers[i] < 0)
+            code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot fork: %s", strerror(errno));
+    }
+    close(pipes[1]);
+    return code;
+}
+
+static enum ps_code load_describe_failure(const struct load *l, const char *what, struct ps_error *e)
+{
+    for (int i = 0; i < l->c->workers; i++)
+        if (l->meter[i].error.code) {
+            *e = l->meter[i].error;
+            return ps_error_prefix(e, "worker %d", i);
+        }
+    return ps_fail(e, PS_INTERNAL, "not every worker %s", what);
+}
+
+// Until every worker has told its news, which are not that it failed.
+static enum ps_code load_await(struct load *l, const char *what, int timeout_ms, struct ps_error *e)
+{
+    uint64_t until = ps_now() + (uint64_t)timeout_ms * PS_MS;
+    for (long left = l->c->workers; left > 0;) {
+        char news = '\0';
+        struct pollfd p = {.fd = l->news, .events = POLLIN};
+        bool told = poll(&p, 1, LOOK_MS) > 0;
+        if (stop_asked(e))
+            return e->code;
+        if (told && (read(l->news, &news, 1) != 1 || news == 'f'))
+            return load_describe_failure(l, what, e);
+        left -= told;
+        if (ps_now() > until)
+            return ps_fail(e, PS_DEADLINE_EXCEEDED, "not every worker %s within %d s", what, timeout_ms / 1000);
+    }
+    return PS_OK;
+}
+
+static void load_sleep(uint64_t until)
+{
+    struct timespec t = {.tv_sec = (time_t)(until / PS_SECOND), .tv_nsec = (long)(until % PS_SECOND)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
+static uint64_t load_cpu_of_all(const pid_t *pids, size_t n)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += process_cpu(pids[i]);
+    return sum;
+}
+
+static uint64_t load_rss_of_all(const pid_t *pids, size_t n)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += process_rss(pids[i]);
+    return sum;
+}
+
+static void load_sum_up(const struct load *l, struct bench_sample *sample, struct histogram *latency)
+{
+    double calls_per_s = 0;
+    for (long i = 0; i < l->c->workers; i++) {
+        const struct load_meter *m = &l->meter[i];
+        calls_per_s += (double)m->calls / ((double)(m->last - m->before) / 1e9);
+        histogram_merge(latency, &m->latency);
+    }
+    sample->calls_per_s = calls_per_s;
+    sample->bytes_per_s = calls_per_s * (double)l->c->size;
+}
+
+static enum ps_code load_measure(struct load *l, const pid_t *servers, size_t n_servers, double seconds,
+                                 struct bench_sample *sample, struct histogram *latency, struct ps_error *e)
+{
+    size_t n = (size_t)l->c->workers;
+    if (load_await(l, "got ready", READY_MS, e))
+        return e->code;
+    uint64_t warm = (uint64_t)fmax(seconds / 4 * 1e9, LEAST_WARM_MS * 1e6);
+    uint64_t begin = ps_now() + warm, end = begin + (uint64_t)(seconds * 1e9);
+    atomic_store(&l->time->end, end);
+    atomic_store(&l->time->begin, begin);
+    load_sleep(begin);
+    uint64_t clients0 = load_cpu_of_all(l->workers, n), servers0 = load_cpu_of_all(servers, n_servers);
+    uint64_t measured = ps_now();
+    load_sleep(end);
+    uint64_t clients1 = load_cpu_of_all(l->workers, n), servers1 = load_cpu_of_all(servers, n_servers);
+    measured = ps_now() - measured;
+    if (load_await(l, "ended its calls", DONE_MS, e))
+        return e->code;
+    load_sum_up(l, sample, latency);
+    double bytes = sample->bytes_per_s * (double)measured / 1e9;
+    sample->client_cpu = (double)(clients1 - clients0) / 1e9 / bytes;
+    sample->server_cpu = n_servers ? (double)(servers1 - servers0) / 1e9 / bytes : NAN;
+    sample->client_rss = (double)load_rss_of_all(l->workers, n);
+    sample->server_rss = n_servers ? (double)load_rss_of_all(servers, n_servers) : NAN;
+    atomic_store(&l->time->over, true);
+    return PS_OK;
+}
+
+// Workers end by themselves after their calls; where there was an error they may be in the middle of anything.
+static void load_end(struct load *l, bool failed)
+{
+    for (long i = 0; l->workers && i < l->c->workers; i++) {
+        if (l->workers[i] <= 0)
+            continue;
+        if (failed)
+            kill(l->workers[i], SIGKILL);
+        while (waitpid(l->workers[i], NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    if (l->meter)
+        munmap(l->meter, l->shared_bytes);
+    if (l->news >= 0)
+        close(l->news);
+    free(l->workers);
+}
+
+enum ps_code load_run(const struct bench_case *c, load_work_fn work, const void *arg, const pid_t *servers,
+                      size_t n_servers, double seconds, struct bench_sample *sample, struct histogram *latency,
+                      struct ps_error *e)
+{
+    struct load l = {.c = c, .news = -1};
+    enum ps_code code = load_start(&l, work, arg, e);
+    if (!code)
+        code = load_measure(&l, servers, n_servers, seconds, sample, latency, e);
+    load_end(&l, code != PS_OK);
+    return code;
+}
