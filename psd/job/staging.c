@@ -11,7 +11,7 @@
 
 // All of an update's pieces in one block. Their values lie in page, which is their payload.
 struct staged_block {
-    struct psd_page *page, *spare;  // spare: for psd_block_begin_with
+    struct psd_page *page, *spare;  // spare: for psd_block_write
     size_t first, n;                // pieces of the chunk
     bool promised;                  // place for the request in its block
 };
