@@ -82,10 +82,9 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation)
 const char *psc__method_name(int method)
 {
     static const char *const names[] = {
-        "call",     "join",      "heartbeat",   "leave",         "barrier",    "lease",  "declare",
-        "describe", "put",       "assign_add",  "push",          "get",        "pull",   "status",
-        "workers",  "stop job",  "set members", "assign_sub",    "push_pull",  "reduce", "clock",
-        "waits",    "set hyper", "drain",       "prepare hyper", "sum squares"};
+        "call",       "join",   "heartbeat", "leave", "barrier",   "lease",   "declare",  "describe",    "put",
+        "assign_add", "push",   "get",       "pull",  "status",    "workers", "stop job", "set members", "assign_sub",
+        "push_pull",  "reduce", "clock",     "waits", "set hyper", "drain",   "agree",    "sum squares"};
     return names[method >= 0 && method < (int)(sizeof names / sizeof *names) ? method : 0];
 }
 

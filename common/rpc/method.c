@@ -33,7 +33,7 @@ static const char *const paths[PS_METHODS] = {
     [PARAMSERVER__V1__METHOD__WAITS] = ADMIN("Waits"),
     [PARAMSERVER__V1__METHOD__SET_HYPER] = ADMIN("SetHyper"),
     [PARAMSERVER__V1__METHOD__DRAIN] = ADMIN("Drain"),
-    [PARAMSERVER__V1__METHOD__PREPARE_HYPER] = PEER("PrepareHyper"),
+    [PARAMSERVER__V1__METHOD__AGREE] = PEER("Agree"),
     [PARAMSERVER__V1__METHOD__SUM_SQUARES] = PEER("SumSquares"),
 };
 

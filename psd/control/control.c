@@ -9,8 +9,6 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-enum { JOIN_WITHIN_MS = 60000 };
-
 // Takes room for c from its pool, and for that the room of the run before.
 static bool take_room(struct psd_control *c, struct psd_control *before)
 {
@@ -39,7 +37,7 @@ struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *b
     c->min_workers = r->min_workers ? r->min_workers : 1;
     c->staleness = r->staleness;
     c->opened = now;
-    c->join_within = (r->join_within_ms ? r->join_within_ms : JOIN_WITHIN_MS) * PS_MS;
+    c->join_within = (r->join_within_ms ? r->join_within_ms : PSD_JOIN_WITHIN_MS) * PS_MS;
     c->tasks = tasks;
     c->members = ps_try_alloc_array(c->workers, sizeof *c->members);
     c->acked = ps_try_alloc_array(tasks, sizeof *c->acked);
@@ -216,9 +214,7 @@ static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t ta
         ps_slices_clear(&message);
         return;
     }
-    pthread_mutex_lock(&core->table);
-    job->refs++;
-    pthread_mutex_unlock(&core->table);
+    psd_job_ref(core, job);
     core->world.send(core->world.ctx, task, PARAMSERVER__V1__METHOD__SET_MEMBERS, &message, broadcast_on_reply, x);
 }
 
@@ -266,8 +262,6 @@ void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t 
 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
-enum { EXCLUDE_AFTER_MS = 100 };
-
 // A worker that has waited here for a while is excluded from rounds, where others still train.
 static void control_exclude_idle(struct psd_job *job, uint64_t now)
 {
@@ -283,7 +277,7 @@ static void control_exclude_idle(struct psd_job *job, uint64_t now)
     }
     for (uint32_t i = 0; busy && i < c->workers; i++) {
         struct psd_member *m = &c->members[i];
-        if (psd_is_live(m) && !m->excluded && m->waits_since && now >= m->waits_since + EXCLUDE_AFTER_MS * PS_MS)
+        if (psd_is_live(m) && !m->excluded && m->waits_since && now >= m->waits_since + PSD_EXCLUDE_AFTER_MS * PS_MS)
             changed = m->excluded = true;
     }
     if (changed)

@@ -7,7 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
-#include "psd/control/hyper.h"
+#include "psd/control/agree.h"
 #include "psd/job/hyper.h"
 #include "psd/sync/norm.h"
 #include "psd/sync/round.h"
@@ -32,9 +32,9 @@ void psd_job_undeclare(struct psd_job *job)
     free(job->variables);
     free(job->buckets);
     free(job->incarnations);
-    psd_hyper_change_free(job->tuning);
+    psd_agree_free(job->agree);
     psd_norm_free(job->norms);
-    job->tuning = NULL;
+    job->agree = NULL;
     job->norms = NULL;
     job->partitions = NULL;
     job->variables = NULL;
@@ -301,7 +301,7 @@ static size_t tables_bytes(const struct psd_job *job)
 // For that and all of this task's partitions; SIZE_MAX: more than can be counted.
 static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
-    size_t total = tables_bytes(job) + psd_hyper_change_bytes(job, task) + psd_norm_bytes(job, task), bytes;
+    size_t total = tables_bytes(job) + psd_agree_bytes(job, task) + psd_norm_bytes(job, task), bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task &&
             (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))
@@ -353,7 +353,7 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))
             return ps_error_prefix(e, "declare");
-    if (psd_hyper_change_create(job, task, e) || psd_norm_create(job, task, e))
+    if (psd_agree_create(job, task, e) || psd_norm_create(job, task, e))
         return ps_error_prefix(e, "declare");
     return PS_OK;
 }

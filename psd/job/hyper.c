@@ -26,6 +26,56 @@ double psd_hyper_of_job(const struct psd_job *job, int hyper, uint64_t round)
     return change ? change->value : job->hyper[hyper];
 }
 
+// ---- changes by hand ----------------------------------------------------------------------------------------------
+
+// Does a later one hold in all rounds from `least` on in which this one would?
+static bool hyper_is_superseded(const struct psd_job *job, uint32_t i, uint64_t least)
+{
+    const struct psd_change *v = job->changes;
+    for (uint32_t k = i + 1; k < job->n_changes; k++)
+        if (v[k].hyper == v[i].hyper && (v[k].round <= least || v[k].round <= v[i].round))
+            return true;
+    return false;
+}
+
+// Forgets what no round from `least` on can need. Cut held exclusively.
+static void hyper_prune(struct psd_job *job, uint64_t least)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < job->n_changes; i++)
+        if (!hyper_is_superseded(job, i, least))
+            job->changes[kept++] = job->changes[i];
+    job->n_changes = kept;
+}
+
+// A task without rounds does not know how far they are elsewhere; what it evaluates changes for it does not apply itself.
+// It takes the older half to be over.
+bool psd_hyper_reserve(struct psd_job *job, uint64_t least)
+{
+    pthread_rwlock_wrlock(&job->cut);
+    if (job->n_changes == PSD_MAX_CHANGES)
+        hyper_prune(job, least == UINT64_MAX ? job->changes[PSD_MAX_CHANGES / 2].round : least);
+    bool room = job->n_changes < PSD_MAX_CHANGES;
+    pthread_rwlock_unlock(&job->cut);
+    return room;
+}
+
+void psd_hyper_change(struct psd_job *job, const struct psd_change *change)
+{
+    pthread_rwlock_wrlock(&job->cut);
+    job->changes[job->n_changes++] = *change;
+    pthread_rwlock_unlock(&job->cut);
+}
+
+void psd_hyper_begin_run(struct psd_job *job)
+{
+    pthread_rwlock_wrlock(&job->cut);
+    for (uint32_t i = 0; i < job->n_changes; i++)
+        job->changes[i].round = 0;
+    hyper_prune(job, 0);
+    pthread_rwlock_unlock(&job->cut);
+}
+
 // ---- clipping by norm ---------------------------------------------------------------------------------------------
 
 bool psd_clips_with_model(const struct psd_variable *v)

@@ -22,6 +22,16 @@ struct psd_clip psd_clip_at(const struct psd_job *job, const struct psd_variable
 // May the variable's gradient ever count in the norm of the model? If one clips by that, it does.
 bool psd_clips_with_model(const struct psd_variable *v);
 
+// ---- changes by hand: the job's lock is held, the cut is not --------------------------------------------------------
+
+// Makes room for one more change. No partition here needs what held before round `least`; UINT64_MAX: this task has no
+// rounds. False: there is no room.
+bool psd_hyper_reserve(struct psd_job *job, uint64_t least);
+// From its round on the value holds. There is room for it.
+void psd_hyper_change(struct psd_job *job, const struct psd_change *change);
+// A new run keeps what was changed, from its first round on.
+void psd_hyper_begin_run(struct psd_job *job);
+
 static inline bool psd_hyper_is_own(const struct psd_variable *v, int hyper)  // of the variable, not the job's
 {
     return v->own >> hyper & 1;

@@ -104,9 +104,9 @@ struct psd_job {
     // cut held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
-    struct psd_hyper_change *tuning;  // psd/control/hyper.c
-    atomic_ullong held;               // rounds from this one on do not close; 0: none is held
-    struct psd_norm *norms;           // psd/sync/norm.c; sync, else NULL
+    struct psd_agree *agree;  // psd/control/agree.h
+    atomic_ullong held;       // rounds from this one on do not close; 0: none is held
+    struct psd_norm *norms;   // psd/sync/norm.c; sync, else NULL
 
     char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
     atomic_int failed;              // 0 no, 1 being written, 2 yes
@@ -122,6 +122,18 @@ struct psd_job {
     uint64_t last_updates, last_bytes;
     double updates_per_second, bytes_per_second;
 };
+
+static inline bool psd_job_is_sync(const struct psd_job *job)
+{
+    return job->update == PARAMSERVER__V1__UPDATE__SYNC;
+}
+
+// Any thread, any lock held.
+static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
+{
+    uint64_t from = atomic_load(&job->held);
+    return from && round >= from;
+}
 
 struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
 void psd_job_free(struct psd_job *job);

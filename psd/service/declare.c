@@ -104,7 +104,7 @@ static void resume(const struct psd_core *core, struct psd_job *job, struct psd_
         if (job->partitions[i].round)
             psd_round_reset(job->partitions[i].round);
     psd_norm_reset(job);
-    psd_hyper_change_resume(job, ready);
+    psd_agree_begin_run(job, ready);
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }

@@ -9,7 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "psd/control/hyper.h"
+#include "psd/control/agree.h"
 #include "psd/job/staging.h"
 #include "psd/service/service.h"
 #include "psd/service/waits.h"
@@ -75,6 +75,13 @@ struct psd_job *psd_job_find(struct psd_core *core, const char *name)
         job->refs++;
     pthread_mutex_unlock(&core->table);
     return job;
+}
+
+void psd_job_ref(struct psd_core *core, struct psd_job *job)
+{
+    pthread_mutex_lock(&core->table);
+    job->refs++;
+    pthread_mutex_unlock(&core->table);
 }
 
 void psd_job_unref(struct psd_core *core, struct psd_job *job)
@@ -243,7 +250,7 @@ void psd_jobs_release(struct psd_core *core, struct psd_jobs *jobs)
 static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     psd_control_tick(core, job, now, ready);
-    psd_hyper_change_tick(core, job, now, ready);
+    psd_agree_tick(core, job, now, ready);
     psd_rounds_try_close(job, ready);
     psd_norm_send(core, job, ready);
     psd_staging_tick(job, now);
@@ -340,7 +347,7 @@ static const struct method {
     METHOD(WAITS, waits, psd_waits, 0),
     METHOD(SET_HYPER, set_hyper, psd_set_hyper, SMALL_REPLY),
     METHOD(DRAIN, drain, psd_drain, SMALL_REPLY),
-    METHOD(PREPARE_HYPER, prepare_hyper, psd_prepare_hyper, SMALL_REPLY),
+    METHOD(AGREE, agree, psd_agree, SMALL_REPLY),
     METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),
 #undef METHOD
 };

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the control task tells the other ps tasks: SetMembers. Decodes, finds the job in the run that is meant, hands the
-// message to psd/control, and answers.
+// What ps tasks say to each other: SetMembers, Agree. Each decodes, finds the job in the run that is meant, hands the message
+// to psd/control, and answers.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "psd/control/agree.h"
 #include "psd/control/state.h"
 #include "psd/job/job.h"
 
@@ -19,9 +20,6 @@ static enum ps_code peer_find_job(struct psd_request *t, const char *method, con
     if (!t->job || !atomic_load(&t->job->declared))
         return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%.128s'", method,
                        t->core->config.task, name);
-    if (t->core->config.task == 0)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "%s: this is the control task, which says it to the other ps tasks", method);
     pthread_mutex_lock(&t->job->lock);
     bool same = strcmp(t->job->run_id, run) == 0 || (any && t->job->run_id[0] == '\0');
     pthread_mutex_unlock(&t->job->lock);
@@ -29,6 +27,14 @@ static enum ps_code peer_find_job(struct psd_request *t, const char *method, con
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "%s: job '%s' is in another run here than '%.32s'", method,
                        t->job->name, run);
     return PS_OK;
+}
+
+static enum ps_code peer_refuse_at_control(struct psd_request *t, const char *method)
+{
+    if (t->core->config.task != 0)
+        return PS_OK;
+    return ps_fail(&t->error, PS_FAILED_PRECONDITION,
+                   "%s: this is the control task, which says it to the other ps tasks", method);
 }
 
 // ---- SetMembers ---------------------------------------------------------------------------------------------------
@@ -101,7 +107,8 @@ int psd_set_members(struct psd_request *t)
     const Paramserver__V1__SetMembersRequest *r = (const Paramserver__V1__SetMembersRequest *)t->request;
     Paramserver__V1__SetMembersReply out = PARAMSERVER__V1__SET_MEMBERS_REPLY__INIT;
     struct told_members told = {0};
-    if (peer_find_job(t, "set members", r->job, r->run_id, true) == PS_OK && set_members_read(t, r, &told) == PS_OK &&
+    if (peer_find_job(t, "set members", r->job, r->run_id, true) == PS_OK &&
+        peer_refuse_at_control(t, "set members") == PS_OK && set_members_read(t, r, &told) == PS_OK &&
         psd_request_reserve(t, PSD_REPLY_BYTES + t->job->workers * COUNTED_BYTES) == PS_OK) {
         set_members_take(t, r, &told);
         out.generation = t->core->generation;
@@ -113,4 +120,66 @@ int psd_set_members(struct psd_request *t)
     }
     told_members_free(&told);
     return (int)t->error.code;
+}
+
+// ---- Agree --------------------------------------------------------------------------------------------------------
+
+static enum ps_code agree_check(struct psd_request *t, const Paramserver__V1__AgreeRequest *r, struct psd_proposal *p)
+{
+    struct ps_error *e = &t->error;
+    const struct psd_agree_kind *kind = psd_agree_kind_of(t->job, (int)r->kind);
+    const bool sync = psd_job_is_sync(t->job);
+    if (r->phase < PSD_AGREE_PREPARE || r->phase > PSD_AGREE_INQUIRE)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "agree: phase %d is none of PREPARE, COMMIT, FORGET, INQUIRE",
+                       (int)r->phase);
+    if (r->number == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "agree: proposals are counted from 1");
+    if (!kind || r->value.len > sizeof p->value)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "agree: kind %d is not known here, or %zu bytes are more than %zu",
+                       (int)r->kind, r->value.len, sizeof p->value);
+    if (sync ? r->round == 0 : r->round != 0 || r->phase != PSD_AGREE_COMMIT)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       sync ? "agree: a change of a sync job names its round, from 1"
+                            : "agree: a job without rounds takes COMMIT alone, for round 0");
+    *p = (struct psd_proposal){.number = r->number, .round = r->round, .kind = (int)r->kind, .bytes = r->value.len};
+    if (r->value.len)
+        memcpy(p->value, r->value.data, r->value.len);
+    return kind->check(t->job, p, e) ? ps_error_prefix(e, "agree") : PS_OK;
+}
+
+// The control task says what was decided.
+static int agree_answer_inquiry(struct psd_request *t, const struct psd_proposal *p)
+{
+    Paramserver__V1__AgreeReply out = PARAMSERVER__V1__AGREE_REPLY__INIT;
+    pthread_mutex_lock(&t->job->lock);
+    out.decision = psd_agree_decision(t->job, p->number, &out.newest);
+    pthread_mutex_unlock(&t->job->lock);
+    out.generation = t->core->generation;
+    return psd_request_reply(t, &out.base, NULL);
+}
+
+int psd_agree(struct psd_request *t)
+{
+    const Paramserver__V1__AgreeRequest *r = (const Paramserver__V1__AgreeRequest *)t->request;
+    Paramserver__V1__AgreeReply out = PARAMSERVER__V1__AGREE_REPLY__INIT;
+    struct psd_proposal p;
+    if (peer_find_job(t, "agree", r->job, r->run_id, false) || agree_check(t, r, &p))
+        return (int)t->error.code;
+    if (r->phase == PSD_AGREE_INQUIRE && t->core->config.task != 0)
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "agree: what was decided is known at ps task 0");
+    if (r->phase == PSD_AGREE_INQUIRE)
+        return agree_answer_inquiry(t, &p);
+    if (peer_refuse_at_control(t, "agree"))
+        return (int)t->error.code;
+    if (atomic_load(&t->job->failed) == 2)
+        return psd_request_fail_ended(t);
+    struct psd_agree_verdict v = psd_agree_take(t->core, t->job, r->phase, &p, &t->ready);
+    if (v.code == PS_FAILED_PRECONDITION)
+        return ps_fail(&t->error, v.code, "agree: proposal %" PRIu64 " is not prepared here", r->number);
+    if (v.code)
+        return ps_fail(&t->error, v.code, "agree: too many changes wait for their rounds already");
+    out.generation = t->core->generation;
+    out.prepared = v.prepared;
+    out.round = v.greatest;
+    return psd_request_reply(t, &out.base, NULL);
 }

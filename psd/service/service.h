@@ -13,7 +13,7 @@
 #ifndef PSD_SERVICE_H
 #define PSD_SERVICE_H
 
-#include "psd/control/hyper.h"
+#include "psd/control/agree.h"
 #include "psd/job/apply.h"
 #include "psd/job/clients.h"
 #include "psd/job/snapshot.h"
@@ -86,7 +86,7 @@ int psd_reduce(struct psd_request *t);
 int psd_clock(struct psd_request *t);
 int psd_waits(struct psd_request *t);
 int psd_set_hyper(struct psd_request *t);
-int psd_prepare_hyper(struct psd_request *t);
+int psd_agree(struct psd_request *t);
 int psd_sum_squares(struct psd_request *t);
 int psd_drain(struct psd_request *t);
 int psd_status(struct psd_request *t);
@@ -114,6 +114,7 @@ int psd_ready_one(struct psd_request *t);
 
 // Jobs. A reference keeps one alive after it was removed from the table.
 struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // referenced, or NULL
+void psd_job_ref(struct psd_core *core, struct psd_job *job);
 void psd_job_unref(struct psd_core *core, struct psd_job *job);
 void psd_job_install(struct psd_core *core, struct psd_job *job);         // a fresh one; table lock held
 struct psd_job *psd_job_lookup(struct psd_core *core, const char *name);  // table lock held; not referenced

@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
-#include "psd/control/hyper.h"
+#include "psd/control/agree.h"
 #include "psd/control/state.h"
 #include "psd/sync/norm.h"
 
@@ -95,6 +95,8 @@ static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_ro
             name_worker(job->control, rank, psd_now(core), whom, sizeof whom);
     pthread_mutex_unlock(&job->lock);
     free(missing);
+    if (!whom[0])
+        psd_agree_who_holds(job, number, whom, sizeof whom);
     snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
              job->variables[round->partition->variable].name);
     ps_utf8_repair(what);
@@ -163,7 +165,7 @@ void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd
         for (enum wait wait = MEETING; wait < WAITS; wait++)
             walk_member(core, job, i, wait, l);
     char what[TEXT_MAX], whom[TEXT_MAX];
-    if (psd_hyper_change_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
+    if (psd_agree_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
         tell(l, job, what, whom);
     if (psd_norm_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
         tell(l, job, what, whom);

@@ -30,7 +30,7 @@ void psd_norm_reset(struct psd_job *job);    // for a new run; its rounds have b
 void psd_norm_await(struct psd_job *job, struct psd_round *round);
 void psd_norm_send(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
 
-// The SumSquares calls that are parked, as in psd_hyper_change_walk. What was lost is sent again by psd_norm_send: call it at
+// The SumSquares calls that are parked, as in psd_agree_walk. What was lost is sent again by psd_norm_send: call it at
 // every tick.
 bool psd_norm_walk(struct psd_job *job, bool (*look)(struct psd_waiters *list, void *arg), void *arg, char *what,
                    char *whom, size_t size);

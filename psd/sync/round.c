@@ -7,7 +7,6 @@
 
 #include "common/base/alloc.h"
 #include "common/math/aggregate.h"
-#include "psd/control/hyper.h"
 #include "psd/sync/norm.h"
 
 static enum ps_code take_memory(struct psd_round *round, struct psd_pool *pool)

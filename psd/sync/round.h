@@ -87,7 +87,7 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
                                        const struct ps_slices *payload, size_t offset);
 // The first round that may still take gradients, now or when the one before it has closed.
 uint64_t psd_round_open(struct psd_round *round);
-// Applies and opens the next round if it is complete and not held (psd/control/hyper.h), or goes on with one that lacked memory:
+// Applies and opens the next round if it is complete and not held (psd/control/agree.h), or goes on with one that lacked memory:
 // call it at every tick. Calls that this makes ready are moved
 // to *ready. One that waits for a norm is with psd/sync/norm.h: psd_norm_send.
 void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready);

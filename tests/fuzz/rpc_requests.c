@@ -10,31 +10,31 @@ uint8_t feed_byte(struct feed *f)
     return f->at < f->len ? f->data[f->at++] : 0;
 }
 
-#define METHODS(X)                                               \
-    X(JOIN, join_request, join_reply)                            \
-    X(HEARTBEAT, heartbeat_request, heartbeat_reply)             \
-    X(LEAVE, leave_request, leave_reply)                         \
-    X(BARRIER, barrier_request, barrier_reply)                   \
-    X(LEASE, lease_request, lease_reply)                         \
-    X(DECLARE, declare_request, declare_reply)                   \
-    X(DESCRIBE, describe_request, describe_reply)                \
-    X(PUT, update_request, update_reply)                         \
-    X(ASSIGN_ADD, update_request, update_reply)                  \
-    X(ASSIGN_SUB, update_request, update_reply)                  \
-    X(PUSH, update_request, update_reply)                        \
-    X(PUSH_PULL, update_request, push_pull_reply)                \
-    X(GET, read_request, read_reply)                             \
-    X(PULL, read_request, read_reply)                            \
-    X(REDUCE, reduce_request, reduce_reply)                      \
-    X(CLOCK, clock_request, clock_reply)                         \
-    X(STATUS, status_request, status_reply)                      \
-    X(WORKERS, workers_request, workers_reply)                   \
-    X(STOP_JOB, stop_job_request, stop_job_reply)                \
-    X(SET_MEMBERS, set_members_request, set_members_reply)       \
-    X(WAITS, waits_request, waits_reply)                         \
-    X(SET_HYPER, set_hyper_request, set_hyper_reply)             \
-    X(DRAIN, drain_request, drain_reply)                         \
-    X(PREPARE_HYPER, prepare_hyper_request, prepare_hyper_reply) \
+#define METHODS(X)                                         \
+    X(JOIN, join_request, join_reply)                      \
+    X(HEARTBEAT, heartbeat_request, heartbeat_reply)       \
+    X(LEAVE, leave_request, leave_reply)                   \
+    X(BARRIER, barrier_request, barrier_reply)             \
+    X(LEASE, lease_request, lease_reply)                   \
+    X(DECLARE, declare_request, declare_reply)             \
+    X(DESCRIBE, describe_request, describe_reply)          \
+    X(PUT, update_request, update_reply)                   \
+    X(ASSIGN_ADD, update_request, update_reply)            \
+    X(ASSIGN_SUB, update_request, update_reply)            \
+    X(PUSH, update_request, update_reply)                  \
+    X(PUSH_PULL, update_request, push_pull_reply)          \
+    X(GET, read_request, read_reply)                       \
+    X(PULL, read_request, read_reply)                      \
+    X(REDUCE, reduce_request, reduce_reply)                \
+    X(CLOCK, clock_request, clock_reply)                   \
+    X(STATUS, status_request, status_reply)                \
+    X(WORKERS, workers_request, workers_reply)             \
+    X(STOP_JOB, stop_job_request, stop_job_reply)          \
+    X(SET_MEMBERS, set_members_request, set_members_reply) \
+    X(WAITS, waits_request, waits_reply)                   \
+    X(SET_HYPER, set_hyper_request, set_hyper_reply)       \
+    X(DRAIN, drain_request, drain_reply)                   \
+    X(AGREE, agree_request, agree_reply)                   \
     X(SUM_SQUARES, sum_squares_request, sum_squares_reply)
 
 static const struct {
@@ -292,17 +292,19 @@ static void make_set_members(struct fuzz_job *job, uint8_t which, struct ps_slic
 
 static void make_peer(struct fuzz_job *job, int method, uint8_t which, struct ps_slices *out)
 {
-    Paramserver__V1__PrepareHyperRequest p = PARAMSERVER__V1__PREPARE_HYPER_REQUEST__INIT;
+    Paramserver__V1__AgreeRequest p = PARAMSERVER__V1__AGREE_REQUEST__INIT;
+    uint8_t value[32] = {0, 0, 0, 0, 0, 0, 0xd0, 0x3f};  // 0.25
     Paramserver__V1__SumSquaresRequest s = PARAMSERVER__V1__SUM_SQUARES_REQUEST__INIT;
     uint32_t partition = which % 4;
     double sum = which / 4;
     p.job = s.job = (char *)"job";
     p.run_id = s.run_id = job->run_id;
-    p.change = 1 + which / 64;
-    p.name = (char *)"learning_rate";
-    p.value = 0.25;
+    p.number = 1 + which / 64;
+    p.kind = PARAMSERVER__V1__AGREE_KIND__HYPER;
+    memcpy(value + 8, "learning_rate", 13);
+    p.value = (ProtobufCBinaryData){8 + 13, value};
     p.round = s.round = 1 + which / 4 % 4;
-    p.phase = (Paramserver__V1__PrepareHyperRequest__Phase)(1 + which % 3);
+    p.phase = (Paramserver__V1__AgreeRequest__Phase)(1 + which % 4);
     s.n_partitions = s.n_sums = 1;
     s.partitions = &partition;
     s.sums = &sum;
@@ -386,7 +388,7 @@ void request_make(struct fuzz_job *job, int method, struct feed *f, struct ps_sl
         make_reduce(job, who, which, out);
     } else if (method == PARAMSERVER__V1__METHOD__SET_MEMBERS) {
         make_set_members(job, which, out);
-    } else if (method == PARAMSERVER__V1__METHOD__PREPARE_HYPER || method == PARAMSERVER__V1__METHOD__SUM_SQUARES) {
+    } else if (method == PARAMSERVER__V1__METHOD__AGREE || method == PARAMSERVER__V1__METHOD__SUM_SQUARES) {
         make_peer(job, method, which, out);
     } else if (method == PARAMSERVER__V1__METHOD__DECLARE) {
         struct declaration d = {0};

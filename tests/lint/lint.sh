@@ -64,7 +64,7 @@ includes_none() {
 }
 
 # What still includes upwards in psd. Delete it, and what reads it, when it is empty.
-includes_not_yet='psd/(job/declaration|sync/(norm|round)|control/(hyper|state))\.'
+includes_not_yet='psd/(job/declaration|sync/(norm|round)|control/(agree|state))\.'
 
 # Includes point only down. The programs stand side by side on libclient and common; gRPC is known to the rpc
 # directories and to what starts them.

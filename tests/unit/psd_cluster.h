@@ -7,6 +7,7 @@
 #ifndef TEST_PSD_CLUSTER_H
 #define TEST_PSD_CLUSTER_H
 
+#include "psd/control/state.h"
 #include "psd/service/service.h"
 #include "tests/unit/psd_core.h"
 

@@ -844,22 +844,31 @@ static void test_fast_rounds(void **state)
     cluster_close(&c);
 }
 
-// Several callers at once: one after the other.
-static void test_queue(void **state)
+static void assert_one_at_a_time(struct answer *a)
+{
+    assert_true(a->answered);
+    assert_int_equal(a->code, PS_ABORTED);
+    assert_non_null(strstr(a->text, "one change at a time"));
+}
+
+// Several callers at once: another change is refused while one is under way, the same one waits for the same outcome.
+static void test_one_at_a_time(void **state)
 {
     struct cluster c;
     struct answer a[4];
-    uint64_t round[4];
     (void)state;
     open_two(&c, SYNC);
     c.lost = 0.3;
     for (int k = 0; k < 4; k++)
-        set_hyper_later(&c, &a[k], "learning_rate", 2 + k, k == 2 ? 3 : 0, UINT64_MAX);
-    for (int i = 0; i < 100 && !(a[0].answered && a[1].answered && a[2].answered && a[3].answered); i++)
+        set_hyper_later(&c, &a[k], "learning_rate", k == 1 ? 3 : 2, k == 2 ? 3 : 0, UINT64_MAX);
+    assert_one_at_a_time(&a[1]);
+    assert_one_at_a_time(&a[2]);
+    assert_false(a[0].answered || a[3].answered);
+    for (int i = 0; i < 100 && !(a[0].answered && a[3].answered); i++)
         settle(&c, 50);
-    for (int k = 0; k < 4; k++)
-        round[k] = round_of(&a[k]);
-    assert_true(round[0] == 4 && round[1] == 4 && round[2] == 3 && round[3] == 4);
+    assert_int_equal(round_of(&a[0]), 4);
+    assert_int_equal(round_of(&a[3]), 4);
+    assert_int_equal(set_hyper(&c, "learning_rate", 3, 0), 4);
     cluster_close(&c);
 }
 
@@ -884,6 +893,7 @@ static void test_silent_task(void **state)
     assert_non_null(strstr(a.text, "ps task 1 has not answered for 2."));
     assert_true(read_first(&c, 0) == -2);
     c.cut_off = NO_TASK;
+    settle(&c, 100);
     assert_int_equal(set_hyper(&c, "learning_rate", 4, 3), 3);
     for (uint32_t i = 0; i < 2; i++)
         for (uint64_t round = i ? 1 : 3; round <= 3; round++)
@@ -900,11 +910,11 @@ static void assert_unavailable(const struct answer *a, const char *text)
         fail_msg("%s; expected %s", a->text, text);
 }
 
-// Who asks while the task still has to forget an earlier change does not wait for it without end.
+// Until a silent task has heard that a change was given up, another is refused at once.
 static void test_behind_a_silent_task(void **state)
 {
     struct cluster c;
-    struct answer a, b;
+    struct answer a;
     (void)state;
     open_two(&c, SYNC);
     c.cut_off = 1;
@@ -912,17 +922,11 @@ static void test_behind_a_silent_task(void **state)
     settle(&c, 2100);
     assert_unavailable(&a, "nothing has changed");
     set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
-    settle(&c, 1000);
-    set_hyper_later(&c, &b, "learning_rate", 4, 0, UINT64_MAX);
-    settle(&c, 950);
-    assert_false(a.answered);
-    settle(&c, 150);
-    assert_unavailable(&a, "ps task 1 has not answered for 2.");
-    assert_unavailable(&a, "nothing has changed");
-    assert_false(b.answered);
+    assert_one_at_a_time(&a);
+    assert_non_null(strstr(a.text, "ps task 1 must hear first that it is given up that learning_rate becomes 2"));
     c.cut_off = NO_TASK;
     settle(&c, 200);
-    assert_int_equal(round_of(&b), 4);
+    assert_int_equal(set_hyper(&c, "learning_rate", 4, 0), 4);
     cluster_close(&c);
 }
 
@@ -936,11 +940,11 @@ static void test_silent_while_changing(void **state)
     c.cut_off = 1;
     set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
     set_hyper_later(&c, &b, "learning_rate", 4, 0, UINT64_MAX);
+    assert_one_at_a_time(&b);
     settle(&c, 1950);
-    assert_false(a.answered || b.answered);
+    assert_false(a.answered);
     settle(&c, 150);
     assert_unavailable(&a, "learning_rate becomes 2, and ps task 1 has not heard of it for 2.");
-    assert_unavailable(&b, "nothing has changed");
     c.cut_off = NO_TASK;
     settle(&c, 100);
     assert_int_equal(push(&c, 0, 0, 0, 1).code, PS_OK);
@@ -1049,7 +1053,7 @@ static void test_resume_while_changing(void **state)
     open_two(&c, ASYNC);
     c.cut_off = 1;
     set_hyper_later(&c, &a, "learning_rate", 2, 0, UINT64_MAX);
-    set_hyper_later(&c, &b, "learning_rate", 4, 0, UINT64_MAX);
+    set_hyper_later(&c, &b, "learning_rate", 2, 0, UINT64_MAX);
     settle(&c, 500);
     leave(&c, 0);
     run_again(&c);
@@ -1083,10 +1087,10 @@ static void test_resume_after_a_restart(void **state)
 
 // ---- one task's part of a change ----------------------------------------------------------------------------------
 
-typedef Paramserver__V1__PrepareHyperRequest__Phase phase_t;
-#define PREPARE PARAMSERVER__V1__PREPARE_HYPER_REQUEST__PHASE__PREPARE
-#define COMMIT PARAMSERVER__V1__PREPARE_HYPER_REQUEST__PHASE__COMMIT
-#define FORGET PARAMSERVER__V1__PREPARE_HYPER_REQUEST__PHASE__FORGET
+typedef Paramserver__V1__AgreeRequest__Phase phase_t;
+#define PREPARE PARAMSERVER__V1__AGREE_REQUEST__PHASE__PREPARE
+#define COMMIT PARAMSERVER__V1__AGREE_REQUEST__PHASE__COMMIT
+#define FORGET PARAMSERVER__V1__AGREE_REQUEST__PHASE__FORGET
 
 struct prepared {
     enum ps_code code;
@@ -1095,25 +1099,34 @@ struct prepared {
     uint64_t round;
 };
 
+// The value of a proposal of kind HYPER.
+static ProtobufCBinaryData hyper_value(uint8_t *space, const char *name, double value)
+{
+    memcpy(space, &value, sizeof value);
+    memcpy(space + sizeof value, name, strlen(name));
+    return (ProtobufCBinaryData){sizeof value + strlen(name), space};
+}
+
 static struct prepared prepare(struct cluster *c, phase_t phase, uint64_t change, uint64_t round, double value)
 {
-    Paramserver__V1__PrepareHyperRequest r = PARAMSERVER__V1__PREPARE_HYPER_REQUEST__INIT;
+    Paramserver__V1__AgreeRequest r = PARAMSERVER__V1__AGREE_REQUEST__INIT;
+    uint8_t space[64];
     ProtobufCMessage *reply = NULL;
     struct prepared out = {PS_OK};
     r.job = (char *)"job";
     r.run_id = c->run_id;
     r.phase = phase;
-    r.change = change;
+    r.number = change;
     r.round = round;
-    r.name = (char *)"learning_rate";
-    r.value = value;
-    struct answer a = ask(c->task[1].core, M(PREPARE_HYPER), &r.base, NULL,
-                          &paramserver__v1__prepare_hyper_reply__descriptor, &reply, NULL);
+    r.kind = PARAMSERVER__V1__AGREE_KIND__HYPER;
+    r.value = hyper_value(space, "learning_rate", value);
+    struct answer a =
+        ask(c->task[1].core, M(AGREE), &r.base, NULL, &paramserver__v1__agree_reply__descriptor, &reply, NULL);
     out.code = a.code;
     memcpy(out.text, a.text, sizeof out.text);
     if (reply) {
-        out.prepared = ((Paramserver__V1__PrepareHyperReply *)reply)->prepared;
-        out.round = ((Paramserver__V1__PrepareHyperReply *)reply)->round;
+        out.prepared = ((Paramserver__V1__AgreeReply *)reply)->prepared;
+        out.round = ((Paramserver__V1__AgreeReply *)reply)->round;
     }
     ps_msg_free(reply);
     return out;
@@ -1122,7 +1135,7 @@ static struct prepared prepare(struct cluster *c, phase_t phase, uint64_t change
 static void assert_prepared(struct prepared p, bool yes, uint64_t round)
 {
     if (p.code)
-        fail_msg("prepare hyper: %s", p.text);
+        fail_msg("agree: %s", p.text);
     assert_int_equal(p.prepared, yes);
     assert_int_equal(p.round, round);
 }
@@ -1169,6 +1182,140 @@ static void test_prepare_while_awaiting(void **state)
     assert_queued(push(&c, 0, 1, 1, 1), 1);
     assert_prepared(prepare(&c, PREPARE, 1, 1, 4), false, 1);
     assert_prepared(prepare(&c, PREPARE, 2, 2, 4), true, 1);
+    cluster_close(&c);
+}
+
+// A read of a partition that waits for a round.
+static void pull_later(struct cluster *c, struct answer *a, uint32_t partition, uint64_t round, uint64_t deadline)
+{
+    const Paramserver__V1__Partition *p = &c->p[partition];
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    r.caller = &c->callers[0];
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.round = round;
+    t.variable = c->v[p->variable].name;
+    t.first = p->first;
+    t.count = p->count;
+    ask_later(c->task[p->task].core, a, M(PULL), &r.base, NULL, deadline);
+}
+
+// A PREPARE that the control task knows nothing of holds rounds for seconds, not for ever; who waits is told for what.
+static void test_prepared_by_nobody(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    (void)state;
+    open_two(&c, SYNC);
+    assert_prepared(prepare(&c, PREPARE, 1000, 1, 4), true, 0);
+    assert_queued(push(&c, 0, 1, 1, 1), 1);
+    pull_later(&c, &a, 1, 1, test_time + PS_SECOND);
+    settle(&c, 1100);
+    assert_true(a.answered && a.code == PS_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(a.text, "for ps task 0, to say whether learning_rate becomes 4"));
+    settle(&c, 2000);
+    assert_true(read_first(&c, 1) == -1);
+    assert_int_equal(set_hyper(&c, "learning_rate", 2, 2), 2);  // the number of nobody is not counted
+    assert_queued(push(&c, 0, 1, 2, 1), 2);
+    assert_true(read_first(&c, 1) == -3);
+    cluster_close(&c);
+}
+
+// A task whose COMMIT was lost asks, and hears that the change is made.
+static void test_inquiry_hears_commit(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    (void)state;
+    open_two(&c, SYNC);
+    set_hyper_later(&c, &a, "learning_rate", 2, 1, UINT64_MAX);
+    while (c.task[0].core->jobs->agree->lead.phase == PREPARE)
+        assert_true(deliver(&c));
+    c.cut_off = 1;  // no COMMIT reaches it, what it sends itself does
+    assert_queued(push(&c, 0, 1, 1, 1), 1);
+    settle(&c, 2400);
+    assert_true(read_first(&c, 1) == 0);  // held
+    settle(&c, 300);
+    assert_true(read_first(&c, 1) == -2);
+    ps_slices_clear(&a.body);
+    cluster_close(&c);
+}
+
+// ---- another kind of change ---------------------------------------------------------------------------------------
+
+// It counts on how many tasks it was taken for which round. Its value: the round after which it is refused.
+enum { DUMMY = 2 };
+static uint64_t dummy_taken[4];
+static bool dummy_has_room = true;
+
+static enum ps_code dummy_check(const struct psd_job *job, const struct psd_proposal *p, struct ps_error *e)
+{
+    (void)job;
+    return p->bytes == 1 ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "expected one byte");
+}
+
+static bool dummy_reserve(struct psd_job *job, uint64_t least)
+{
+    (void)job;
+    (void)least;
+    return dummy_has_room;
+}
+
+static void dummy_take(struct psd_job *job, const struct psd_proposal *p)
+{
+    (void)job;
+    dummy_taken[p->value[0]] += p->round;
+}
+
+static void dummy_describe(const struct psd_job *job, const struct psd_proposal *p, char *text, size_t size)
+{
+    (void)job;
+    snprintf(text, size, "dummy %d is", p->value[0]);
+}
+
+static const struct psd_agree_kind dummy = {"dummy", dummy_check, dummy_reserve, dummy_take, dummy_describe};
+static const struct psd_agree_kind *const two_kinds[] = {NULL, &psd_agree_hyper, &dummy};
+
+static int propose(struct cluster *c, uint8_t value, uint64_t asked, bool was_parked, struct ps_error *e)
+{
+    struct psd_core *core = c->task[0].core;
+    struct psd_proposal p = {.kind = DUMMY, .bytes = 1, .value = {value}};
+    struct psd_call *ready = NULL;
+    uint64_t round = 0;
+    pthread_mutex_lock(&core->jobs->lock);
+    int code = psd_agree_propose(core, core->jobs, &p, asked, 0, was_parked, &round, e);
+    pthread_mutex_unlock(&core->jobs->lock);
+    psd_agree_go_on(core, core->jobs, &ready);
+    assert_null(ready);
+    return code == PS_OK ? (int)round : -code;
+}
+
+// Agreement does not look at what it is about: a second kind goes through the same phases, and is taken by all or none.
+static void test_another_kind(void **state)
+{
+    struct cluster c;
+    struct ps_error e = {0};
+    (void)state;
+    open_two(&c, SYNC);
+    memset(dummy_taken, 0, sizeof dummy_taken);
+    for (uint32_t i = 0; i < 2; i++)
+        c.task[i].core->jobs->agree->kinds = (struct psd_agree_kinds){two_kinds, 3};
+    assert_int_equal(propose(&c, 1, 3, false, &e), -PSD_WAITS);
+    assert_int_equal(propose(&c, 2, 3, false, &e), -PS_ABORTED);
+    settle(&c, 200);
+    assert_int_equal(propose(&c, 1, 3, true, &e), 3);
+    assert_true(dummy_taken[1] == 6 && dummy_taken[2] == 0);
+    dummy_has_room = false;
+    assert_int_equal(propose(&c, 3, 4, false, &e), -PSD_WAITS);
+    settle(&c, 200);
+    assert_int_equal(propose(&c, 3, 4, true, &e), -PS_RESOURCE_EXHAUSTED);
+    dummy_has_room = true;
+    assert_true(dummy_taken[3] == 0);
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint64_t round = 1; round <= 5; round++)  // nothing is held
+            assert_queued(push(&c, 0, i, round, 1), round);
+    assert_true(read_first(&c, 0) == -5 && read_first(&c, 1) == -5);
     cluster_close(&c);
 }
 
@@ -1417,27 +1564,29 @@ static const struct {
     {"another run", "job", "another", "learning_rate", 1, 5, PREPARE, 1, PS_FAILED_PRECONDITION},
     {"at the control task", "job", NULL, "learning_rate", 1, 5, PREPARE, 0, PS_FAILED_PRECONDITION},
     {"no phase", "job", NULL, "learning_rate", 1, 5, 0, 1, PS_INVALID_ARGUMENT},
-    {"phase 4", "job", NULL, "learning_rate", 1, 5, 4, 1, PS_INVALID_ARGUMENT},
+    {"phase 5", "job", NULL, "learning_rate", 1, 5, 5, 1, PS_INVALID_ARGUMENT},
+    {"an inquiry elsewhere", "job", NULL, "learning_rate", 1, 5, 4, 1, PS_FAILED_PRECONDITION},
     {"change 0", "job", NULL, "learning_rate", 0, 5, PREPARE, 1, PS_INVALID_ARGUMENT},
     {"no round", "job", NULL, "learning_rate", 1, 0, PREPARE, 1, PS_INVALID_ARGUMENT},
     {"no hyperparameter", "job", NULL, "rate", 1, 5, PREPARE, 1, PS_INVALID_ARGUMENT},
 };
 
-static void test_bad_prepare_hyper(void **state)
+static void test_bad_proposals(void **state)
 {
     struct cluster c;
-    Paramserver__V1__PrepareHyperRequest r = PARAMSERVER__V1__PREPARE_HYPER_REQUEST__INIT;
+    Paramserver__V1__AgreeRequest r = PARAMSERVER__V1__AGREE_REQUEST__INIT;
+    uint8_t space[64];
     (void)state;
     open_two(&c, SYNC);
     for (size_t i = 0; i < sizeof bad_prepares / sizeof bad_prepares[0]; i++) {
         r.job = (char *)bad_prepares[i].job;
         r.run_id = bad_prepares[i].run ? (char *)bad_prepares[i].run : c.run_id;
-        r.name = (char *)bad_prepares[i].name;
-        r.value = 1;
-        r.change = bad_prepares[i].change;
+        r.kind = PARAMSERVER__V1__AGREE_KIND__HYPER;
+        r.value = hyper_value(space, bad_prepares[i].name, 1);
+        r.number = bad_prepares[i].change;
         r.round = bad_prepares[i].round;
         r.phase = (phase_t)bad_prepares[i].phase;
-        struct answer a = ask(c.task[bad_prepares[i].task].core, M(PREPARE_HYPER), &r.base, NULL, NULL, NULL, NULL);
+        struct answer a = ask(c.task[bad_prepares[i].task].core, M(AGREE), &r.base, NULL, NULL, NULL, NULL);
         if (a.code != bad_prepares[i].code)
             fail_msg("%s: %s \"%s\"", bad_prepares[i].what, ps_code_name(a.code), a.text);
     }
@@ -1648,7 +1797,7 @@ int main(void)
         cmocka_unit_test(test_last_word),
         cmocka_unit_test(test_async),
         cmocka_unit_test(test_fast_rounds),
-        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_one_at_a_time),
         cmocka_unit_test(test_silent_task),
         cmocka_unit_test(test_behind_a_silent_task),
         cmocka_unit_test(test_silent_while_changing),
@@ -1663,7 +1812,10 @@ int main(void)
         cmocka_unit_test(test_bad_declarations),
         cmocka_unit_test(test_digest),
         cmocka_unit_test(test_bad_set_hyper),
-        cmocka_unit_test(test_bad_prepare_hyper),
+        cmocka_unit_test(test_prepared_by_nobody),
+        cmocka_unit_test(test_inquiry_hears_commit),
+        cmocka_unit_test(test_another_kind),
+        cmocka_unit_test(test_bad_proposals),
         cmocka_unit_test(test_bad_sum_squares),
         cmocka_unit_test(test_describe),
         cmocka_unit_test(test_threads),

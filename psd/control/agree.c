@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every task does in an agreement: it prepares, commits and forgets, and asks what became of what it has prepared.
+#include "psd/control/agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "psd/job/hyper.h"
+#include "psd/service/service.h"
+
+// ---- the component ------------------------------------------------------------------------------------------------
+
+size_t psd_agree_bytes(const struct psd_job *job, uint32_t task)
+{
+    return sizeof(struct psd_agree) + (task == 0 ? job->tasks * sizeof(enum psd_agree_answer) : 0);
+}
+
+enum ps_code psd_agree_create(struct psd_job *job, uint32_t task, struct ps_error *e)
+{
+    static const struct psd_agree_kind *const kinds[] = {[PARAMSERVER__V1__AGREE_KIND__HYPER] = &psd_agree_hyper};
+    struct psd_agree *a = ps_try_alloc(sizeof *a);
+    if (!a)
+        return ps_no_memory(e, "a job's agreement");
+    job->agree = a;
+    a->kinds = (struct psd_agree_kinds){kinds, sizeof kinds / sizeof kinds[0]};
+    a->lead.tasks = task == 0 ? job->tasks : 0;
+    a->lead.answers = ps_try_alloc_array(a->lead.tasks, sizeof *a->lead.answers);
+    return a->lead.answers ? PS_OK : ps_no_memory(e, "a job's agreement");
+}
+
+void psd_agree_free(struct psd_agree *a)
+{
+    if (!a)
+        return;
+    free(a->lead.answers);
+    free(a);
+}
+
+void psd_agree_begin_run(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_agree *a = job->agree;
+    pthread_mutex_lock(&job->lock);
+    atomic_store(&job->held, 0);
+    a->prepared.number = 0;
+    if (a->lead.tasks == 0)
+        a->decided = 0;  // the control task may have restarted, and count from 1 again
+    a->lead.phase = PSD_AGREE_NONE;
+    a->lead.decided = false;
+    psd_ready_all(ready, &a->lead.waiting);
+    psd_hyper_begin_run(job);
+    pthread_mutex_unlock(&job->lock);
+}
+
+// ---- words --------------------------------------------------------------------------------------------------------
+
+const struct psd_agree_kind *psd_agree_kind_of(const struct psd_job *job, int kind)
+{
+    const struct psd_agree_kinds *kinds = &job->agree->kinds;
+    return kind >= 0 && (size_t)kind < kinds->n ? kinds->v[kind] : NULL;
+}
+
+void psd_agree_describe(const struct psd_job *job, const struct psd_proposal *p, char *text, size_t size)
+{
+    psd_agree_kind_of(job, p->kind)->describe(job, p, text, size);
+}
+
+void psd_agree_who_holds(struct psd_job *job, uint64_t round, char *text, size_t size)
+{
+    char what[PSD_AGREE_TEXT_MAX];
+    text[0] = '\0';
+    if (!psd_round_is_held(job, round))
+        return;
+    pthread_mutex_lock(&job->lock);
+    if (job->agree->prepared.number) {
+        psd_agree_describe(job, &job->agree->prepared, what, sizeof what);
+        snprintf(text, size, "ps task 0, to say whether %s", what);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+bool psd_agree_pack(const struct psd_job *job, psd_agree_phase phase, const struct psd_proposal *p,
+                    struct ps_slices *message)
+{
+    Paramserver__V1__AgreeRequest m = PARAMSERVER__V1__AGREE_REQUEST__INIT;
+    m.job = job->name;
+    m.run_id = (char *)job->run_id;
+    m.number = p->number;
+    m.round = p->round;
+    m.kind = (Paramserver__V1__AgreeKind)p->kind;
+    m.value = (ProtobufCBinaryData){p->bytes, (uint8_t *)p->value};
+    m.phase = phase;
+    ps_msg_pack(&m.base, NULL, message);
+    return !message->broken;
+}
+
+// ---- one task's part ----------------------------------------------------------------------------------------------
+
+// The greatest and the least round that is decided among this task's partitions (none: 0, UINT64_MAX). No partition here
+// needs what was in use before the least.
+static void agree_decided_rounds(struct psd_job *job, uint64_t *greatest, uint64_t *least)
+{
+    *greatest = 0;
+    *least = UINT64_MAX;
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        if (!job->partitions[i].round)
+            continue;
+        uint64_t decided = psd_round_decided(job->partitions[i].round);
+        *greatest = decided > *greatest ? decided : *greatest;
+        *least = decided < *least ? decided : *least;
+    }
+}
+
+uint64_t psd_agree_decided_round(struct psd_job *job)
+{
+    uint64_t greatest, least;
+    agree_decided_rounds(job, &greatest, &least);
+    return greatest;
+}
+
+static void agree_release_rounds(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+{
+    psd_rounds_try_close(job, ready);
+    psd_norm_send(core, job, ready);
+}
+
+// Job locked. What was prepared up to this number is decided now.
+static void agree_decide(struct psd_job *job, uint64_t number)
+{
+    struct psd_agree *a = job->agree;
+    if (number > a->decided)
+        a->decided = number;
+    if (a->prepared.number && a->prepared.number <= a->decided) {
+        a->prepared.number = 0;
+        atomic_store(&job->held, 0);
+    }
+}
+
+// The round is held first and looked at then: what closes it has its lock, and sees the one or is seen by the other.
+static struct psd_agree_verdict agree_prepare(struct psd_core *core, struct psd_job *job, const struct psd_proposal *p)
+{
+    struct psd_agree *a = job->agree;
+    struct psd_agree_verdict v = {.code = PS_OK};
+    uint64_t least;
+    pthread_mutex_lock(&job->lock);
+    bool fresh = p->number > a->decided && p->number > a->prepared.number;
+    if (fresh) {
+        agree_decide(job, a->prepared.number);  // of an earlier one nothing will be heard any more
+        a->prepared = *p;
+        a->since = psd_now(core);
+        a->inquired = 0;
+        a->logged = false;
+        atomic_store(&job->held, p->round);
+    }
+    pthread_mutex_unlock(&job->lock);
+    agree_decided_rounds(job, &v.greatest, &least);
+    bool room = psd_agree_kind_of(job, p->kind)->reserve(job, least);
+    pthread_mutex_lock(&job->lock);
+    v.prepared = a->prepared.number == p->number && v.greatest < p->round && room;
+    pthread_mutex_unlock(&job->lock);
+    if (!room)
+        v.code = PS_RESOURCE_EXHAUSTED;
+    return v;
+}
+
+static struct psd_agree_verdict agree_commit(struct psd_job *job, const struct psd_proposal *p)
+{
+    struct psd_agree *a = job->agree;
+    struct psd_agree_verdict v = {.code = PS_OK, .prepared = true};
+    const struct psd_agree_kind *kind = psd_agree_kind_of(job, p->kind);
+    pthread_mutex_lock(&job->lock);
+    bool prepared = a->prepared.number == p->number, fresh = p->number > a->decided;
+    if (fresh && psd_job_is_sync(job) && !prepared)
+        v.code = PS_FAILED_PRECONDITION;
+    else if (fresh && !psd_job_is_sync(job) && !kind->reserve(job, 0))
+        v.code = PS_RESOURCE_EXHAUSTED;
+    else if (fresh)
+        kind->take(job, prepared ? &a->prepared : p);
+    if (fresh && v.code == PS_OK)
+        agree_decide(job, p->number);
+    pthread_mutex_unlock(&job->lock);
+    return v;
+}
+
+struct psd_agree_verdict psd_agree_take(struct psd_core *core, struct psd_job *job, psd_agree_phase phase,
+                                        const struct psd_proposal *p, struct psd_call **ready)
+{
+    struct psd_agree_verdict v = {.code = PS_OK};
+    uint64_t least;
+    if (phase == PSD_AGREE_PREPARE)
+        v = agree_prepare(core, job, p);
+    else if (phase == PSD_AGREE_COMMIT)
+        v = agree_commit(job, p);
+    else
+        agree_decided_rounds(job, &v.greatest, &least);
+    if (phase == PSD_AGREE_FORGET || (phase == PSD_AGREE_PREPARE && !v.prepared)) {
+        pthread_mutex_lock(&job->lock);
+        agree_decide(job, p->number);
+        pthread_mutex_unlock(&job->lock);
+    }
+    if (!psd_round_is_held(job, UINT64_MAX))
+        agree_release_rounds(core, job, ready);
+    return v;
+}
+
+// ---- inquiries ----------------------------------------------------------------------------------------------------
+
+// An INQUIRE under way. It holds a reference on the job.
+struct agree_inquiry {
+    struct psd_core *core;
+    struct psd_job *job;
+    uint64_t number;
+};
+
+// What the control task has answered: NONE where it has not.
+static psd_agree_phase inquiry_read(enum ps_code code, const struct ps_slices *reply, uint64_t *newest)
+{
+    psd_agree_phase phase = PSD_AGREE_NONE;
+    struct ps_slices nothing = PS_ROPE_EMPTY;
+    ProtobufCMessage *m = NULL;
+    if (code == PS_OK && ps_msg_unpack(&paramserver__v1__agree_reply__descriptor, reply, &m, &nothing, NULL) == PS_OK) {
+        phase = ((Paramserver__V1__AgreeReply *)m)->decision;
+        *newest = ((Paramserver__V1__AgreeReply *)m)->newest;
+    }
+    ps_slices_clear(&nothing);
+    ps_msg_free(m);
+    return phase;
+}
+
+// A number that the control task never gave away is forgotten without being counted as decided: its own next ones are
+// lower.
+static void agree_forget_unknown(struct psd_job *job, uint64_t number, uint64_t newest)
+{
+    pthread_mutex_lock(&job->lock);
+    if (job->agree->prepared.number == number) {
+        job->agree->prepared.number = 0;
+        atomic_store(&job->held, 0);
+        agree_decide(job, number < newest ? number : newest);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void inquiry_on_reply(void *arg, enum ps_code code, const struct ps_slices *reply)
+{
+    struct agree_inquiry *q = arg;
+    struct psd_call *ready = NULL;
+    uint64_t newest = 0;
+    psd_agree_phase decision = inquiry_read(code, reply, &newest);
+    if (decision == PSD_AGREE_COMMIT) {
+        struct psd_proposal p = {.number = q->number};
+        pthread_mutex_lock(&q->job->lock);
+        if (q->job->agree->prepared.number == q->number)
+            p = q->job->agree->prepared;
+        pthread_mutex_unlock(&q->job->lock);
+        if (p.round)
+            psd_agree_take(q->core, q->job, PSD_AGREE_COMMIT, &p, &ready);
+    } else if (decision == PSD_AGREE_FORGET) {
+        agree_forget_unknown(q->job, q->number, newest);
+        agree_release_rounds(q->core, q->job, &ready);
+    }
+    psd_run_ready(q->core, ready);
+    psd_job_unref(q->core, q->job);
+    free(q);
+}
+
+// Job locked. Is it time to ask what became of what is prepared?
+static bool inquiry_is_due(struct psd_agree *a, uint64_t now)
+{
+    uint64_t due = a->inquired ? a->inquired + PSD_INQUIRE_AGAIN_MS * PS_MS : a->since + PSD_INQUIRE_AFTER_MS * PS_MS;
+    return a->lead.tasks == 0 && a->prepared.number && now >= due;
+}
+
+// Job locked.
+static void agree_log_held(struct psd_job *job, uint64_t now)
+{
+    struct psd_agree *a = job->agree;
+    char what[PSD_AGREE_TEXT_MAX];
+    if (!a->prepared.number || a->logged || now < a->since + PSD_HELD_TOO_LONG_MS * PS_MS)
+        return;
+    a->logged = true;
+    psd_agree_describe(job, &a->prepared, what, sizeof what);
+    ps_warn("job '%s': rounds from %" PRIu64 " on have waited for %.1f s to hear from ps task 0 whether %s", job->name,
+            a->prepared.round, (double)(now - a->since) / (double)PS_SECOND, what);
+}
+
+void psd_agree_watch(struct psd_core *core, struct psd_job *job, uint64_t now)
+{
+    struct ps_slices message = PS_ROPE_EMPTY;
+    struct agree_inquiry *q = NULL;
+    pthread_mutex_lock(&job->lock);
+    struct psd_agree *a = job->agree;
+    agree_log_held(job, now);
+    if (inquiry_is_due(a, now) && (q = ps_try_alloc(sizeof *q))) {
+        a->inquired = now;
+        *q = (struct agree_inquiry){core, job, a->prepared.number};
+        if (!psd_agree_pack(job, PSD_AGREE_INQUIRE, &a->prepared, &message)) {
+            ps_slices_clear(&message);
+            free(q);
+            q = NULL;  // the next tick tries again
+            a->inquired = 0;
+        }
+    }
+    pthread_mutex_unlock(&job->lock);
+    if (!q)
+        return;
+    psd_job_ref(core, job);
+    core->world.send(core->world.ctx, 0, PARAMSERVER__V1__METHOD__AGREE, &message, inquiry_on_reply, q);
+}

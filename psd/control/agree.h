@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Agreement: a change takes effect in one round on all ps tasks. What changes is opaque here: a proposal has a kind, which
+// says what to do with its value, and the value's bytes.
+//
+// async, ssp: COMMIT is sent to every task, where the change takes effect as it comes. sync: all blocks of all tasks change
+// in the same round, in two phases:
+//
+//            all have prepared                 all have it
+//   PREPARE ------------------------> COMMIT -------------> the proposer is answered
+//      | \--one has closed the round, refuses, or is silent--> FORGET --all have forgotten--> tried again, further ahead,
+//      |                                                                                     or it has failed
+//      +-- a task that has prepared does not close the round, nor those after it, until it hears what was decided;
+//          after PSD_INQUIRE_AFTER_MS it asks: INQUIRE
+//
+// One change at a time: a second proposal is refused with ABORTED until every task has heard the end of the first. The
+// same proposal, as of a caller whose answer was lost, waits for the same outcome.
+//
+// A task that is silent for PSD_AGREE_SILENT_MS in a phase keeps no proposer waiting: it is told UNAVAILABLE. A change that
+// has come to COMMIT is made all the same. Messages may be lost, late, repeated or overtake each other: what was not
+// acknowledged is sent again, and a proposal whose number is decided at a task is not decided once more. A task that
+// inquires hears FORGET for what the control task does not know: so a PREPARE that nobody commits holds rounds for seconds.
+//
+// Receives from: service (SetHyper, and whatever asks next), peers. Hands to: the kinds, the rounds, the other tasks.
+// Threads: any; guarded by the job's lock, but for job->held, which is atomic.
+#ifndef PSD_CONTROL_AGREE_H
+#define PSD_CONTROL_AGREE_H
+
+#include "psd/job/job.h"
+#include "psd/limits.h"
+
+struct psd_core;
+
+typedef Paramserver__V1__AgreeRequest__Phase psd_agree_phase;
+#define PSD_AGREE_NONE PARAMSERVER__V1__AGREE_REQUEST__PHASE__PHASE_NONE
+#define PSD_AGREE_PREPARE PARAMSERVER__V1__AGREE_REQUEST__PHASE__PREPARE
+#define PSD_AGREE_COMMIT PARAMSERVER__V1__AGREE_REQUEST__PHASE__COMMIT
+#define PSD_AGREE_FORGET PARAMSERVER__V1__AGREE_REQUEST__PHASE__FORGET
+#define PSD_AGREE_INQUIRE PARAMSERVER__V1__AGREE_REQUEST__PHASE__INQUIRE
+
+struct psd_proposal {
+    uint64_t number;  // grows from one to the next; 0: there is none
+    uint64_t round;   // the first that uses it; async, ssp: 0
+    int kind;         // AgreeKind
+    size_t bytes;
+    uint8_t value[PSD_AGREE_VALUE_MAX];
+};
+
+// What a kind of change does on one task. The job's lock is held in `take` alone.
+struct psd_agree_kind {
+    const char *name;  // of what asks for it: "set hyper"
+    enum ps_code (*check)(const struct psd_job *job, const struct psd_proposal *p, struct ps_error *e);
+    // Makes room for one more, so that take cannot fail. No partition here needs what held before round `least` (UINT64_MAX:
+    // there are no rounds). False: there is no room.
+    bool (*reserve)(struct psd_job *job, uint64_t least);
+    void (*take)(struct psd_job *job, const struct psd_proposal *p);  // p is decided
+    // "learning_rate becomes 0.1"
+    void (*describe)(const struct psd_job *job, const struct psd_proposal *p, char *text, size_t size);
+};
+
+struct psd_agree_kinds {
+    const struct psd_agree_kind *const *v;  // [n] by AgreeKind; NULL: there is none of that number
+    size_t n;
+};
+
+// Where one task stands in the phase.
+enum psd_agree_answer { PSD_TO_ASK, PSD_ASKED, PSD_ANSWERED };
+
+// The control task's own part: the proposal that it makes.
+struct psd_agree_lead {
+    psd_agree_phase phase;  // NONE: all tasks have heard the end of it
+    struct psd_proposal p;  // its number goes on growing
+    uint64_t asked;         // the round asked for; 0: any
+    uint64_t ahead;         // rounds, of this try
+    uint64_t begun;         // ns: the phase
+    uint32_t tasks, n_answered;
+    enum psd_agree_answer *answers;  // [tasks]
+    bool too_late;                   // a task has closed the round, and
+    uint64_t greatest;               // this is the greatest that any has
+    bool decided;                    // there is an outcome: as `error` says
+    struct ps_error error;
+    struct psd_waiters waiting;  // for the outcome
+};
+
+struct psd_agree {
+    struct psd_agree_kinds kinds;
+    uint64_t decided;              // proposals up to this number are committed or forgotten here
+    struct psd_proposal prepared;  // number 0: none
+    uint64_t since;                // ns: prepared
+    uint64_t inquired;             // ns: asked what became of it; 0: not yet
+    bool logged;                   // that it has held rounds for long
+    struct psd_agree_lead lead;
+};
+
+// ---- the component ------------------------------------------------------------------------------------------------
+
+size_t psd_agree_bytes(const struct psd_job *job, uint32_t task);
+enum ps_code psd_agree_create(struct psd_job *job, uint32_t task, struct ps_error *e);
+void psd_agree_free(struct psd_agree *agree);  // may be NULL
+// For a new run; who has waited in an earlier one is told.
+void psd_agree_begin_run(struct psd_job *job, struct psd_call **ready);
+void psd_agree_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
+// The calls that wait for an outcome, if there are any: look may take them, or some, out of the list. Where it returns
+// true, what and whom (size bytes each) say what they wait for. Returns what look did.
+bool psd_agree_walk(struct psd_job *job, bool (*look)(struct psd_waiters *list, void *arg), void *arg, char *what,
+                    char *whom, size_t size);
+
+// ---- agree.c: what every task does --------------------------------------------------------------------------------
+
+// What a task has to say.
+struct psd_agree_verdict {
+    enum ps_code code;  // PS_OK; RESOURCE_EXHAUSTED, FAILED_PRECONDITION: it is not prepared here
+    bool prepared;
+    uint64_t greatest;  // round that is decided here
+};
+
+const struct psd_agree_kind *psd_agree_kind_of(const struct psd_job *job, int kind);  // NULL: there is none
+// Unlocked. What this task does with a message, whether it came over the network or is its own.
+struct psd_agree_verdict psd_agree_take(struct psd_core *core, struct psd_job *job, psd_agree_phase phase,
+                                        const struct psd_proposal *p, struct psd_call **ready);
+void psd_agree_describe(const struct psd_job *job, const struct psd_proposal *p, char *text, size_t size);
+// Why this round is held here: "ps task 0, to say whether learning_rate becomes 0.1"; "": it is not.
+void psd_agree_who_holds(struct psd_job *job, uint64_t round, char *text, size_t size);
+// Packs a message about p; false: no memory.
+bool psd_agree_pack(const struct psd_job *job, psd_agree_phase phase, const struct psd_proposal *p,
+                    struct ps_slices *message);
+// Unlocked. The greatest round that is decided among this task's partitions; 0: none.
+uint64_t psd_agree_decided_round(struct psd_job *job);
+// Unlocked. Time passes for what is prepared here: it is logged, and inquired about.
+void psd_agree_watch(struct psd_core *core, struct psd_job *job, uint64_t now);
+
+// ---- propose.c: what the control task does besides ----------------------------------------------------------------
+
+// Locked. The job's proposal from now on, unless there is another: ABORTED. asked: a round, or 0; greatest: psd_agree_decided_round.
+// PSD_WAITS: in lead.waiting; psd_agree_go_on follows, unlocked. Where it was parked and the outcome is there, PS_OK with the round, or
+// the error.
+int psd_agree_propose(struct psd_core *core, struct psd_job *job, const struct psd_proposal *p, uint64_t asked,
+                      uint64_t greatest, bool was_parked, uint64_t *round, struct ps_error *e);
+// Unlocked. Asks those tasks that the phase has not asked yet, and goes through as many phases as are over.
+void psd_agree_go_on(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
+// Locked. What was decided of a proposal: PREPARE: nothing yet. *newest: the greatest number that there has been.
+psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *newest);
+
+extern const struct psd_agree_kind psd_agree_hyper;  // hyper.c
+
+#endif

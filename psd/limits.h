@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The limits of psd's control and service rooms, each with its unit and its reason. Those that clients can meet are in
+// proto/paramserver.proto, too.
+#ifndef PSD_LIMITS_H
+#define PSD_LIMITS_H
+
+enum {
+    // ---- agreement ----
+    PSD_AGREE_VALUE_MAX = 256,    // bytes of a proposal's value: kept in place, so that nothing has to be allocated
+    PSD_AGREE_TEXT_MAX = 200,     // bytes of its description in texts
+    PSD_AGREE_SILENT_MS = 2000,   // a task that has not answered in a phase by then keeps no proposer waiting
+    PSD_INQUIRE_AFTER_MS = 2500,  // a prepared proposal: longer than the control task itself waits in PREPARE
+    PSD_INQUIRE_AGAIN_MS = 1000,  // between two inquiries
+    PSD_HELD_TOO_LONG_MS = 5000,  // a held round has a line in the log
+    PSD_AGREE_AHEAD = 4,          // rounds between the last one known to be closed and the one that is tried first
+    PSD_AGREE_AHEAD_MAX = 4096,   // rounds: it is doubled with every try up to this
+
+    // ---- membership ----
+    PSD_JOIN_WITHIN_MS = 60000,  // a worker that has not joined by then is not waited for, unless Join says otherwise
+    PSD_EXCLUDE_AFTER_MS = 100,  // a worker that waits here for longer is excluded from rounds where others train
+};
+
+#endif
