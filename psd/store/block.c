@@ -36,7 +36,7 @@ void psd_block_fini(struct psd_block *b)
 }
 
 // Writes what the block has held from the start. Pages come back to the pool as they were left, so all of it is written.
-static void block_fill(struct psd_block *b)
+void psd_block_fill(struct psd_block *b)
 {
     const struct psd_blank *blank = b->blank;
     if (!blank)
@@ -57,7 +57,7 @@ bool psd_block_pinned(const struct psd_block *b)
 
 struct psd_page *psd_block_pin(struct psd_block *b)
 {
-    block_fill(b);
+    psd_block_fill(b);
     ps_owner_ref(&b->page->owner);
     return b->page;
 }
@@ -119,7 +119,7 @@ static enum psd_written block_write(struct psd_block *b, const struct psd_write 
     struct psd_page *out = block_begin(b, w->bytes, spare);
     if (!out)
         return PSD_NO_ROOM;
-    block_fill(b);
+    psd_block_fill(b);
     w->fill(w->arg, b, out);
     block_commit(b, out);
     if (w->id)
