@@ -66,7 +66,8 @@ void psc__caller_init(Paramserver__V1__Caller *caller, const struct psc__task *t
     caller->protocol = PS_PROTOCOL;
     caller->job = c->job;
     caller->client = (ProtobufCBinaryData){sizeof c->id, c->id};
-    caller->incarnation = c->incarnation;
+    caller->incarnation = c->member.incarnation;
+    caller->run = c->member.run;
     caller->sequence = sequence;
     caller->oldest = c->window.oldest;
     caller->generation = t->generation;

@@ -50,8 +50,9 @@ struct psc__task {
 // What the control task said of the job, and what it is told with the next heartbeat.
 struct psc__membership {
     bool joined, late, draining;
-    char *run_id;         // constant once joined
-    uint64_t data_epoch;  // likewise
+    uint64_t run;          // constant once joined or attached; 0: not known
+    uint64_t incarnation;  // likewise
+    uint64_t data_epoch;   // likewise
     uint64_t epoch;
     uint64_t heartbeat_ns, dead_after_ns;
     uint64_t heard;  // when the last heartbeat was answered
@@ -75,7 +76,6 @@ struct psc_client {
     size_t chunk_bytes;
     const volatile sig_atomic_t *stop;  // may be NULL
     uint8_t id[16];
-    uint64_t incarnation;
     uint32_t n_tasks;
     struct psc__task *tasks;
 

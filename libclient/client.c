@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -41,23 +40,12 @@ static enum ps_code options_check(const psc_options *o, struct ps_error *e)
     return PS_OK;
 }
 
-// Grows from one start of a worker to the next.
-static uint64_t client_incarnation(const struct psc_world *world)
-{
-    struct timespec t;
-    if (world->incarnation)
-        return world->incarnation;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static void client_init_identity(struct psc_client *c)
 {
     for (size_t i = 0; i < sizeof c->id; i += sizeof(uint64_t)) {
         uint64_t r = c->world.random(c->world.ctx);
         memcpy(c->id + i, &r, sizeof r);
     }
-    c->incarnation = client_incarnation(&c->world);
 }
 
 static bool client_init_tasks(struct psc_client *c, const struct psc_cluster *cluster)
@@ -100,7 +88,6 @@ static void client_free_memory(struct psc_client *c)
     for (uint32_t i = 0; i < c->n_tasks; i++)
         free(c->tasks[i].address);
     free(c->tasks);
-    free(c->member.run_id);
     free(c->job);
     free(c);
 }

@@ -241,8 +241,6 @@ static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c,
     to->rule = (char *)d->rule;
     to->replicas_to_aggregate = d->replicas_to_aggregate;
     to->staleness = c->staleness;
-    if (c->member.run_id)
-        to->run_id = c->member.run_id;
     if (d->schedule)
         draft_schedule(&draft, d->schedule);
     if (draft_alloc(&draft, d, n_partitions)) {
@@ -495,6 +493,7 @@ static enum ps_code read_description(struct psc_client *c, const struct ps_slice
     if (e->code == PS_OK && !c->layout) {
         c->layout = layout;
         c->update = (psc_update)r->update;
+        c->member.run = r->run;
         layout = NULL;
     }
     psc__unlock(c);

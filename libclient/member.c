@@ -151,9 +151,9 @@ static enum ps_code join_read(struct psc_client *c, const struct ps_slices *repl
                 r->heartbeat_ms, r->dead_after_ms);
     } else if (!psc__saw_generation(&c->tasks[0], r->generation)) {
         *e = c->ended;
-    } else if (!(c->member.run_id = ps_try_strdup(r->run_id))) {
-        ps_no_memory(e, "the name of the run");
     } else {
+        c->member.run = r->run;
+        c->member.incarnation = r->incarnation;
         c->member.joined = true;
         c->member.late = r->late;
         c->member.data_epoch = r->data_epoch;
@@ -385,7 +385,10 @@ bool psc_is_draining(psc_client *client)
     return draining;
 }
 
-const char *psc_run_id(psc_client *client)
+uint64_t psc_run(psc_client *client)
 {
-    return client->member.run_id ? client->member.run_id : "";
+    psc__lock(client);
+    uint64_t run = client->member.run;
+    psc__unlock(client);
+    return run;
 }

@@ -141,7 +141,7 @@ bool psc_is_late(psc_client *client);
 uint64_t psc_data_epoch(psc_client *client);
 // Has an administrator asked this worker to leave (psctl drain)? It finishes its step and calls psc_close.
 bool psc_is_draining(psc_client *client);
-const char *psc_run_id(psc_client *client);
+uint64_t psc_run(psc_client *client);  // of the job that it joined or attached to; 0: it has done neither
 
 // ---- variables ----------------------------------------------------------------------------------------------------
 

@@ -108,6 +108,8 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
         in_lease += psd_is_live(m) && !psd_in_collective(m) && psd_in_lease(m);
     }
     psd_clock_advance(c, ready);
+    if (c->declared)
+        psd_ready_all(ready, &job->waiting);  // Describe(wait)
     if (live == 0 || psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__EXPECTED))
         return;
     if (in_collective && in_collective == awaited) {
@@ -127,7 +129,7 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 struct broadcast {
     struct psd_core *core;
     struct psd_job *job;
-    struct psd_control *control;
+    uint64_t run;
     uint32_t task;
     uint64_t epoch;
 };
@@ -158,10 +160,10 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
     struct psd_call *ready = NULL;
     struct psd_counted counted = {0};
     pthread_mutex_lock(&x->job->lock);
-    if (x->job->control == x->control) {
-        x->control->in_flight[x->task] = false;
-        if (code == PS_OK && x->epoch > x->control->acked[x->task] &&
-            broadcast_read_reply(x->control, reply, &counted)) {
+    if (atomic_load(&x->job->run) == x->run) {
+        struct psd_control *c = x->job->control;
+        c->in_flight[x->task] = false;
+        if (code == PS_OK && x->epoch > c->acked[x->task] && broadcast_read_reply(c, reply, &counted)) {
             psd_view_acked(x->job, x->task, x->epoch, &counted);
             psd_control_advance(x->job, &ready);
         }
@@ -181,7 +183,7 @@ static bool broadcast_pack(struct psd_job *job, uint64_t now, struct ps_slices *
     if (!psd_members_list(job->control, now, &list))
         return false;
     request.job = job->name;
-    request.run_id = job->run_id;
+    request.run = atomic_load(&job->run);
     request.epoch = job->control->epoch;
     request.n_members = list.n;
     request.members = list.pointers;
@@ -206,7 +208,7 @@ static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t ta
         x = NULL;
     }
     if (x) {
-        *x = (struct broadcast){core, job, job->control, task, job->control->epoch};
+        *x = (struct broadcast){core, job, atomic_load(&job->run), task, job->control->epoch};
         job->control->in_flight[task] = true;
     }
     pthread_mutex_unlock(&job->lock);

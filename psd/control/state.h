@@ -64,6 +64,7 @@ struct psd_member {
     Paramserver__V1__MemberState state;
     uint8_t client[16];
     uint64_t incarnation;
+    uint64_t since;  // tasks that have heard of this epoch obey the incarnation; 0: all do
     char address[80];
     uint64_t last_seen;  // ns
     uint64_t step;
@@ -194,6 +195,8 @@ void psd_members_list_free(struct psd_member_list *list);
 void psd_view_changed(struct psd_control *c);
 // Does every task know?
 bool psd_view_is_known(const struct psd_control *c);
+// Does every task obey this member as its present incarnation?
+bool psd_view_has_member(const struct psd_control *c, const struct psd_member *m);
 // The last round that takes no more gradients in any partition, when its task was told; 0: none, or there are no rounds.
 uint64_t psd_view_closed(const struct psd_control *c);
 

@@ -62,7 +62,9 @@ enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
 
 struct psd_job {
     char *name;
-    char run_id[24];
+    // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
+    // a new run goes on with the values of the one before.
+    atomic_ullong run;
     int refs;              // guarded by the core's job table lock
     struct psd_job *next;  // in that table
 
@@ -98,7 +100,7 @@ struct psd_job {
 
     struct psd_store store;  // what the blocks of this task share
     struct psd_clients clients;
-    uint64_t *incarnations;  // [workers]: the highest seen
+    uint64_t *incarnations;  // [workers]: the one that is obeyed, as the control task has said
 
     // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
     // cut held exclusively, read with it shared.
