@@ -221,7 +221,7 @@ static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t ta
 }
 
 // This task's own rounds hear of it without a message.
-static void broadcast_to_self(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+static void broadcast_to_self(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_view view = {0};
     struct psd_counted counted = {0};
@@ -238,7 +238,7 @@ static void broadcast_to_self(struct psd_core *core, struct psd_job *job, struct
     }
     pthread_mutex_unlock(&job->lock);
     if (must) {
-        psd_view_take(core, job, &view, gone, &counted, ready);
+        psd_view_take(job, &view, gone, &counted, ready);
         pthread_mutex_lock(&job->lock);
         if (job->control == c && view.epoch > c->acked[0]) {
             psd_view_acked(job, 0, view.epoch, &counted);
@@ -257,7 +257,7 @@ void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t 
         return;
     if (atomic_load(&job->failed) == 2)
         psd_job_collect(job, ready);
-    broadcast_to_self(core, job, ready);
+    broadcast_to_self(job, ready);
     for (uint32_t task = 1; task < core->config.tasks; task++)
         broadcast_to(core, job, task, now);
 }

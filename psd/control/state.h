@@ -219,8 +219,8 @@ struct psd_departure {
 };
 void psd_view_fence(struct psd_job *job, uint32_t rank, Paramserver__V1__MemberState state, uint64_t incarnation);
 // Unlocked. This task's rounds and staged updates hear of a view; says what counts here.
-void psd_view_take(struct psd_core *core, struct psd_job *job, const struct psd_view *view,
-                   const struct psd_departure *gone, struct psd_counted *counted, struct psd_call **ready);
+void psd_view_take(struct psd_job *job, const struct psd_view *view, const struct psd_departure *gone,
+                   struct psd_counted *counted, struct psd_call **ready);
 // A task has acknowledged the view of this epoch.
 void psd_view_acked(struct psd_job *job, uint32_t task, uint64_t epoch, const struct psd_counted *counted);
 

@@ -10,7 +10,7 @@
 #include "psd/control/state.h"
 #include "psd/job/job.h"
 #include "psd/job/staging.h"
-#include "psd/sync/norm.h"
+#include "psd/sync/sync.h"
 
 // ---- members on the wire ------------------------------------------------------------------------------------------
 
@@ -160,17 +160,17 @@ static void view_reform_rounds(struct psd_job *job, const struct psd_view *view,
 {
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
         if (job->partitions[i].round)
-            psd_round_set_members(job, job->partitions[i].round, view, ready);
+            psd_sync_set_members(job, job->partitions[i].round, view, ready);
 }
 
-void psd_view_take(struct psd_core *core, struct psd_job *job, const struct psd_view *view,
-                   const struct psd_departure *gone, struct psd_counted *counted, struct psd_call **ready)
+void psd_view_take(struct psd_job *job, const struct psd_view *view, const struct psd_departure *gone,
+                   struct psd_counted *counted, struct psd_call **ready)
 {
     for (uint32_t i = 0; i < view->n; i++)
         if (gone[i].is)
             psd_staging_drop_worker(job, i, gone[i].incarnation);
     view_reform_rounds(job, view, ready);
-    psd_norm_send(core, job, ready);
+    psd_sync_send_norms(job, ready);
     psd_rounds_counted(job, counted->some, counted->all);
     counted->open = psd_rounds_open(job);
 }

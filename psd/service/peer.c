@@ -92,7 +92,7 @@ static void set_members_take(struct psd_request *t, const Paramserver__V1__SetMe
     for (size_t i = 0; i < r->n_members; i++)
         psd_view_fence(t->job, r->members[i]->rank, r->members[i]->state, r->members[i]->incarnation);
     pthread_mutex_unlock(&t->job->lock);
-    psd_view_take(t->core, t->job, &told->view, told->gone, &told->counted, &t->ready);
+    psd_view_take(t->job, &told->view, told->gone, &told->counted, &t->ready);
 }
 
 enum { COUNTED_BYTES = 2 * 10 };  // of a reply, for one worker

@@ -254,6 +254,18 @@ static enum ps_code fail_room(struct update *u, size_t bytes)
                    u->t->core->pool.limit);
 }
 
+// The gradient that the round will hold, unless the round is closed already.
+static enum ps_code copy_gradient(struct update *u, size_t i)
+{
+    const struct psd_extent *p = &u->pieces.v[i];
+    struct psd_round *round = round_of(u, p);
+    struct psd_page **page = &u->reserved[i].page;
+    if (u->request->round < psd_round_open(round) || *page)
+        return PS_OK;
+    *page = psd_round_copy(round, p->block, &u->t->payload, p->at);
+    return *page ? PS_OK : ps_no_memory(&u->t->error, "a gradient");
+}
+
 // Place for the record of the request in the block that begins at piece i, and a page where the block's own may not be
 // written, now or (room only) when its round closes.
 static enum ps_code reserve_block(struct update *u, size_t i)
@@ -274,6 +286,8 @@ static enum ps_code reserve_block(struct update *u, size_t i)
         return ps_fail(&u->t->error, PS_RESOURCE_EXHAUSTED,
                        "what is kept of one request more in a block does not fit the limit of %zu",
                        u->t->core->pool.limit);
+    if (in_round && !taken && copy_gradient(u, i))
+        return u->t->error.code;
     if (!fresh)
         return PS_OK;
     if (!in_round)
@@ -351,14 +365,14 @@ static uint64_t nonfinite_of(struct update *u, const struct psd_extent *p, const
     return a->counted ? p->nonfinite : psd_update_nonfinite(p, &u->feed, NULL);
 }
 
-// A tensor's outcome is the one that says most: applied or queued before stale before duplicate.
+// A tensor's outcome is the one that says most. Of a gradient that is what its last block has found: queued or stale.
 static void note(struct update *u, const struct psd_extent *p, const struct applied *a)
 {
     static const int rank[] = {[PARAMSERVER__V1__OUTCOME__DUPLICATE] = 1,
-                               [PARAMSERVER__V1__OUTCOME__STALE] = 2,
-                               [PARAMSERVER__V1__OUTCOME__STAGED] = 3,
-                               [PARAMSERVER__V1__OUTCOME__QUEUED] = 3,
-                               [PARAMSERVER__V1__OUTCOME__APPLIED] = 4};
+                               [PARAMSERVER__V1__OUTCOME__STAGED] = 2,
+                               [PARAMSERVER__V1__OUTCOME__STALE] = 3,
+                               [PARAMSERVER__V1__OUTCOME__QUEUED] = 4,
+                               [PARAMSERVER__V1__OUTCOME__APPLIED] = 5};
     result_t *r = u->pointers[p->tensor];
     uint64_t pulled = u->request->tensors[p->tensor]->version;
     if (rank[a->outcome] > rank[r->outcome]) {
@@ -418,8 +432,9 @@ static enum ps_code apply_in_round(struct update *u, size_t i, struct psd_round 
 {
     const struct psd_extent *p = &u->pieces.v[i];
     struct psd_block *b = psd_extent_block(p);
+    struct psd_page *none = NULL, **gradient = u->reserved ? &u->reserved[i].page : &none;
     a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
-                               &u->id, &u->t->payload, p->at);
+                               &u->id, gradient);
     if (a->outcome == PARAMSERVER__V1__OUTCOME__OUTCOME_NONE)
         return fail_block(u, i);
     a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;
@@ -455,10 +470,10 @@ static void close_rounds(struct update *u)
     for (size_t i = 0; i < u->pieces.n; i++) {
         struct psd_round *round = round_of(u, &u->pieces.v[i]);
         if (round && round != last)
-            psd_round_try_close(u->t->job, round, &u->t->ready);
+            psd_sync_advance(u->t->job, round, &u->t->ready);
         last = round;
     }
-    psd_norm_send(u->t->core, u->t->job, &u->t->ready);
+    psd_sync_send_norms(u->t->job, &u->t->ready);
 }
 
 // Rounds are closed even where a block could not be changed: what is in them counts.

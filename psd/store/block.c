@@ -112,6 +112,8 @@ static enum psd_written block_write(struct psd_block *b, const struct psd_write 
 {
     if (w->promised)
         psd_block_give_up(b);
+    if (w->wanted && !w->wanted(w->arg))
+        return PSD_NOT_WANTED;
     if (w->id && psd_block_has_taken(b, w->id))
         return PSD_TAKEN_BEFORE;
     if (w->id && !w->promised && !psd_block_reserve(b, w->id))

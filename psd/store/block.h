@@ -74,10 +74,11 @@ struct psd_write {
     size_t bytes;                     // of its page from then on
     // Makes all of the page at out, from the block's own: the same one where nobody has it pinned.
     void (*fill)(void *arg, struct psd_block *b, struct psd_page *out);
+    bool (*wanted)(void *arg);  // asked under the lock; NULL: it is
     void *arg;
 };
 
-enum psd_written { PSD_WRITTEN, PSD_TAKEN_BEFORE, PSD_NO_ROOM };
+enum psd_written { PSD_WRITTEN, PSD_TAKEN_BEFORE, PSD_NOT_WANTED, PSD_NO_ROOM };
 
 // Reserves, applies, counts the version and records the request, in one round of the block's lock, which is not held; of the
 // job's cut a share is. *spare (NULL: there is none; taken if it is used): a page of w->bytes that was reserved before.
