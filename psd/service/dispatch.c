@@ -525,12 +525,9 @@ enum ps_code psd_request_reserve(struct psd_request *t, size_t bytes)
     return t->room.len ? PS_OK : ps_no_memory(&t->error, "the answer");
 }
 
-// Enough for what ps_msg_write may write besides the message.
-enum { WRITE_SLACK = 5 };
-
 int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, struct ps_slices *payload)
 {
-    if (!payload && t->room.len >= protobuf_c_message_get_packed_size(reply) + WRITE_SLACK) {
+    if (!payload && t->room.len >= protobuf_c_message_get_packed_size(reply) + PS_MSG_WRITE_MORE) {
         t->room.v[0].len = t->room.len = ps_msg_write(reply, 0, t->room_data);
         ps_slices_move(&t->reply, &t->room);
         return PS_OK;

@@ -80,10 +80,13 @@ enum { STRINGS_MAX = PS_CHUNK_MAX - 1024 };
 
 static bool add_lengths(void *arg, size_t first, const void *data, size_t n)
 {
-    const uint32_t *lengths = data;
+    uint64_t *bytes = arg;
     (void)first;
-    for (size_t i = 0; i < n; i++)
-        *(uint64_t *)arg += lengths[i];
+    for (size_t i = 0; i < n; i++) {
+        uint32_t length;
+        memcpy(&length, (const uint8_t *)data + i * sizeof length, sizeof length);
+        *bytes += length;
+    }
     return true;
 }
 

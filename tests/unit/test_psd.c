@@ -647,6 +647,79 @@ static void test_status_counts_waiting(void **state)
     psd_core_destroy(j.core);
 }
 
+// ---- replies ------------------------------------------------------------------------------------------------------
+
+// Every number of a message is as large as it can be, those of fields to come too.
+static void fill_to_the_brim(ProtobufCMessage *m)
+{
+    for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
+        void *at = (char *)m + f->offset;
+        if (f->label == PROTOBUF_C_LABEL_REPEATED)
+            continue;
+        if (f->type == PROTOBUF_C_TYPE_UINT64)
+            *(uint64_t *)at = UINT64_MAX;
+        else if (f->type == PROTOBUF_C_TYPE_UINT32)
+            *(uint32_t *)at = UINT32_MAX;
+        else if (f->type == PROTOBUF_C_TYPE_ENUM)
+            *(int32_t *)at = INT32_MAX;
+        else if (f->type == PROTOBUF_C_TYPE_BOOL)
+            *(protobuf_c_boolean *)at = true;
+        else
+            assert_true(f->type == PROTOBUF_C_TYPE_STRING || f->type == PROTOBUF_C_TYPE_BYTES);
+    }
+}
+
+// The room that is reserved for a reply is enough for the largest one of its kind.
+static void test_reply_bounds(void **state)
+{
+    enum { N = 300 };
+    char name[256];
+    Paramserver__V1__TensorResult result = PARAMSERVER__V1__TENSOR_RESULT__INIT, *results[N];
+    Paramserver__V1__Tensor tensor = PARAMSERVER__V1__TENSOR__INIT, *tensors[N];
+    Paramserver__V1__UpdateReply update = PARAMSERVER__V1__UPDATE_REPLY__INIT;
+    Paramserver__V1__ReadReply reading = PARAMSERVER__V1__READ_REPLY__INIT;
+    Paramserver__V1__PushPullReply both = PARAMSERVER__V1__PUSH_PULL_REPLY__INIT;
+    (void)state;
+    memset(name, 'x', 255);
+    name[255] = 0;
+    fill_to_the_brim(&result.base);
+    fill_to_the_brim(&tensor.base);
+    fill_to_the_brim(&update.base);
+    fill_to_the_brim(&reading.base);
+    fill_to_the_brim(&both.base);
+    tensor.variable = name;
+    for (int i = 0; i < N; i++) {
+        results[i] = &result;
+        tensors[i] = &tensor;
+    }
+    update.results = both.results = results;
+    reading.tensors = both.tensors = tensors;
+    update.n_results = both.n_results = reading.n_tensors = both.n_tensors = N;
+    const size_t of_results = PSD_REPLY_BYTES + N * PSD_RESULT_BYTES, of_tensors = N * (PSD_TENSOR_BYTES + 255);
+    assert_true(protobuf_c_message_get_packed_size(&update.base) + PS_MSG_WRITE_MORE <= of_results);
+    assert_true(protobuf_c_message_get_packed_size(&reading.base) + PS_MSG_WRITE_MORE <= PSD_REPLY_BYTES + of_tensors);
+    assert_true(protobuf_c_message_get_packed_size(&both.base) + PS_MSG_WRITE_MORE <= of_results + of_tensors);
+}
+
+// One that would not fit is not written.
+static void test_reply_too_large(void **state)
+{
+    struct psd_reply builder;
+    struct psd_request t = {0};
+    Paramserver__V1__TensorResult result = PARAMSERVER__V1__TENSOR_RESULT__INIT, *results[10];
+    Paramserver__V1__UpdateReply update = PARAMSERVER__V1__UPDATE_REPLY__INIT;
+    (void)state;
+    fill_to_the_brim(&result.base);
+    for (int i = 0; i < 10; i++)
+        results[i] = &result;
+    update.results = results;
+    update.n_results = 10;
+    assert_int_equal(psd_reply_init(&builder, 1, NULL, 0, NULL), PS_OK);
+    assert_int_equal(psd_reply_send(&builder, &t, &update.base), PS_INTERNAL);
+    assert_int_equal(t.reply.len, 0);
+}
+
 // ---- snapshots ----------------------------------------------------------------------------------------------------
 
 // A Get of 64 MiB whose reader stalls: pushes to single blocks go on, memory grows by the blocks they touch and no
@@ -999,6 +1072,8 @@ int main(void)
         cmocka_unit_test(test_repeated_ranges),
         cmocka_unit_test(test_status_counts_waiting),
         cmocka_unit_test(test_stalled_reader),
+        cmocka_unit_test(test_reply_bounds),
+        cmocka_unit_test(test_reply_too_large),
         cmocka_unit_test(test_snapshot_revoked),
         cmocka_unit_test(test_snapshot_gives_way),
         cmocka_unit_test(test_many_snapshots),
