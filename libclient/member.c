@@ -19,16 +19,8 @@ static int timeout_ms(const struct psc_client *c)
 }
 
 // Locked.
-static void note_members(struct psc_client *c, uint64_t epoch, Paramserver__V1__Member *const *members, size_t n)
+static void note_members(struct psc_client *c, uint64_t epoch, uint32_t live, uint32_t chief)
 {
-    uint32_t live = 0, chief = UINT32_MAX;
-    for (size_t i = 0; i < n; i++) {
-        if (members[i]->state != PARAMSERVER__V1__MEMBER_STATE__LIVE)
-            continue;
-        live++;
-        if (members[i]->rank < chief)
-            chief = members[i]->rank;
-    }
     c->member.epoch = epoch;
     c->member.live = live;
     c->member.chief = chief;
@@ -54,7 +46,7 @@ enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_slices *reply
     c->member.draining = r->drain;
     // Answers may overtake each other.
     if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch > c->member.epoch)
-        note_members(c, r->epoch, r->members, r->n_members);
+        note_members(c, r->epoch, r->live, r->chief);
     ps_msg_free(m);
     return PS_OK;
 }
@@ -160,7 +152,7 @@ static enum ps_code read_join(struct psc_client *c, const struct ps_slices *repl
         c->member.heartbeat_ns = r->heartbeat_ms * PS_MS;
         c->member.dead_after_ns = r->dead_after_ms * PS_MS;
         c->member.heard = psc__now(c);
-        note_members(c, r->epoch, r->members, r->n_members);
+        note_members(c, r->epoch, r->live, r->chief);
         psc__after(c, c->member.heartbeat_ns, beat, c);
     }
     psc__unlock(c);

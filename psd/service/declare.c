@@ -105,6 +105,8 @@ static void resume(const struct psd_core *core, struct psd_job *job, struct psd_
             psd_round_reset(job->partitions[i].round);
     psd_norm_reset(job);
     psd_agree_begin_run(job, ready);
+    psd_view_free(job->view);
+    job->view = NULL;
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }
