@@ -31,7 +31,7 @@ static enum ps_code ask(struct psc_client *c, struct psc__call_spec *spec, const
         psc__waiter_wake(&v.waiter, &failed);
     enum ps_code code = psc__waiter_wait(&v.waiter);
     if (code == PS_OK)
-        code = psc__call_decode(&c->tasks[spec->task], reply_type, &v.reply, reply, e);
+        code = psc__decode(&c->tasks[spec->task], reply_type, &v.reply, reply, e);
     else if (e)
         *e = v.waiter.error;
     ps_slices_clear(&v.reply);
@@ -64,7 +64,7 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
     if (ask(client, &spec, &paramserver__v1__set_hyper_reply__descriptor, &m, &e) == PS_OK) {
         const Paramserver__V1__SetHyperReply *r = (Paramserver__V1__SetHyperReply *)m;
         psc__lock(client);
-        psc__call_check(&client->tasks[0], r->generation, &e);
+        psc__check_generation(&client->tasks[0], r->generation, &e);
         psc__unlock(client);
         if (e.code == PS_OK && round)
             *round = r->round;

@@ -8,6 +8,15 @@
 #include "common/base/clock.h"
 #include "common/wire/wire.h"
 
+// Those of a client.
+struct psc__calls {
+    TAILQ_HEAD(, psc__call) open;  // whose end has not been told, or that still wait for a reply or a timer
+    // Of calls that change something: theirs are apart from those of updates, which must not wait until other workers
+    // have come.
+    uint64_t last_sequence;
+    struct psc__ender ender;
+};
+
 struct psc__call {
     struct psc__later later;
     TAILQ_ENTRY(psc__call) link;
@@ -34,7 +43,7 @@ static void call_send(struct psc__call *call);
 
 static void call_free(struct psc__call *call)
 {
-    TAILQ_REMOVE(&call->client->calls, call, link);
+    TAILQ_REMOVE(&call->client->calls->open, call, link);
     if (call->owns_arg && !call->told)
         free(call->arg);
     ps_slice_unref(call->message);
@@ -113,7 +122,7 @@ static void call_again(void *arg)
     psc__unlock(c);
 }
 
-static bool may_repeat(struct psc__call *call, enum ps_code code)
+static bool call_may_repeat(struct psc__call *call, enum ps_code code)
 {
     bool patient = call->deadline == UINT64_MAX;
     uint64_t now = psc__now(call->client);
@@ -141,7 +150,7 @@ static void call_repeat(struct psc__call *call, enum ps_code code)
 }
 
 // Those of the service ParameterServer; Admin's have none.
-static bool has_caller(int method)
+static bool call_has_caller(int method)
 {
     return method < PARAMSERVER__V1__METHOD__STATUS ||
            (method >= PARAMSERVER__V1__METHOD__ASSIGN_SUB && method <= PARAMSERVER__V1__METHOD__CLOCK);
@@ -156,10 +165,10 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
         if (code == PS_OK) {
             ps_slices_move(&call->reply, reply);
             call_finish(call, &(struct ps_error){.code = PS_OK});
-        } else if (may_repeat(call, code)) {
+        } else if (call_may_repeat(call, code)) {
             call_repeat(call, code);
         } else {
-            if (code == PS_NOT_FOUND && c->member.joined && c->layout && has_caller(call->method))
+            if (code == PS_NOT_FOUND && c->member.joined && c->layout && call_has_caller(call->method))
                 psc__lost_job(call->task, text);  // this call too ends so, unless all had ended before
             call_fail(call, code, text);
         }
@@ -167,7 +176,7 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
     psc__unlock(c);
 }
 
-static void add_caller(struct psc__call *call, struct ps_slices *request)
+static void call_add_caller(struct psc__call *call, struct ps_slices *request)
 {
     // Caller is field 1 of every request that has one, and the parts of a message may be joined on the wire: so the
     // rest is packed once, and each attempt brings what is known by then.
@@ -182,8 +191,8 @@ static void call_send(struct psc__call *call)
 {
     struct psc_client *c = call->client;
     struct ps_slices request = PS_ROPE_EMPTY;
-    if (has_caller(call->method))
-        add_caller(call, &request);
+    if (call_has_caller(call->method))
+        call_add_caller(call, &request);
     ps_slices_add(&request, ps_slice_ref(call->message));
     if (request.broken) {
         ps_slices_clear(&request);
@@ -227,8 +236,8 @@ enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec 
     call->started = psc__now(c);
     call->deadline = spec->timeout_ms < 0 ? UINT64_MAX : call->started + (uint64_t)spec->timeout_ms * PS_MS;
     if (spec->mutates)
-        call->sequence = ++c->last_visit;
-    TAILQ_INSERT_TAIL(&c->calls, call, link);
+        call->sequence = ++c->calls->last_sequence;
+    TAILQ_INSERT_TAIL(&c->calls->open, call, link);
     if (c->ended.code != PS_OK && !spec->last) {
         call->away = true;
         psc__after(c, 0, call_refuse, call);
@@ -246,61 +255,29 @@ enum ps_code psc__call(struct psc_client *c, const struct psc__call_spec *spec, 
     return code;
 }
 
-void psc__calls_fail(struct psc_client *c, const struct ps_error *e)
+static void calls_end(struct psc_client *c, const struct ps_error *why)
 {
     struct psc__call *call;
-    for (call = TAILQ_FIRST(&c->calls); call; call = TAILQ_NEXT(call, link))
-        call_finish(call, e);
+    TAILQ_FOREACH(call, &c->calls->open, link)
+    call_finish(call, why);
+}
+
+bool psc__calls_create(struct psc_client *c)
+{
+    c->calls = ps_try_alloc(sizeof *c->calls);
+    if (!c->calls)
+        return false;
+    TAILQ_INIT(&c->calls->open);
+    c->calls->ender.end = calls_end;
+    TAILQ_INSERT_TAIL(&c->enders, &c->calls->ender, link);
+    return true;
 }
 
 void psc__calls_free(struct psc_client *c)
 {
     struct psc__call *call;
-    while ((call = TAILQ_FIRST(&c->calls)))
+    while (c->calls && (call = TAILQ_FIRST(&c->calls->open)))
         call_free(call);
-}
-
-// ---- helpers ------------------------------------------------------------------------------------------------------
-
-enum ps_code psc__call_unpack(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
-                              const struct ps_slices *reply, ProtobufCMessage **m, struct ps_slices *payload,
-                              struct ps_error *e)
-{
-    enum ps_code code = reply->broken ? ps_no_memory(e, "an answer") : ps_msg_unpack(type, reply, m, payload, e);
-    if (code == PS_OK)
-        return PS_OK;
-    ps_error_prefix(e, PSC__TASK ": answer that is no %s", PSC__TASK_ARGS(t), type->short_name);
-    if (code != PS_RESOURCE_EXHAUSTED)
-        e->code = PS_INTERNAL;
-    return e->code;
-}
-
-enum ps_code psc__call_decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
-                              const struct ps_slices *reply, ProtobufCMessage **m, struct ps_error *e)
-{
-    struct ps_slices payload = PS_ROPE_EMPTY;
-    enum ps_code code = psc__call_unpack(t, type, reply, m, &payload, e);
-    ps_slices_clear(&payload);
-    return code;
-}
-
-enum ps_code psc__call_check(struct psc__task *t, uint64_t generation, struct ps_error *e)
-{
-    if (!psc__saw_generation(t, generation))
-        *e = t->client->ended;
-    return e->code;
-}
-
-uint64_t psc__backoff(struct psc_client *c, uint32_t attempt)
-{
-    uint64_t base = attempt < 5 ? (50 * PS_MS) << attempt : PS_SECOND;
-    return base / 2 + c->world.random(c->world.ctx) % base;
-}
-
-uint32_t psc__timeout_ms(struct psc_client *c, uint64_t deadline)
-{
-    uint64_t now = psc__now(c);
-    if (deadline == UINT64_MAX)
-        return PSC__TRY_MS;
-    return deadline > now + PS_MS ? (uint32_t)((deadline - now) / PS_MS) : 1;
+    free(c->calls);
+    c->calls = NULL;
 }

@@ -10,7 +10,8 @@
 #include "common/plan/placement.h"
 #include "common/wire/dtype.h"
 #include "common/wire/wire.h"
-#include "libclient/call.h"
+#include "libclient/client.h"
+#include "libclient/layout.h"
 
 // ---- planning -----------------------------------------------------------------------------------------------------
 
@@ -240,8 +241,6 @@ static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c,
     to->rule = (char *)d->rule;
     to->replicas_to_aggregate = d->replicas_to_aggregate;
     to->staleness = c->staleness;
-    if (c->member.run_id)
-        to->run_id = c->member.run_id;
     if (d->schedule)
         draft_schedule(&draft, d->schedule);
     if (draft_alloc(&draft, d, n_partitions)) {
@@ -313,12 +312,12 @@ static enum ps_code read_part(struct part *p, const struct ps_slices *reply, str
 {
     struct psc__task *t = &p->of->client->tasks[p->task];
     ProtobufCMessage *m;
-    if (psc__call_decode(t, &paramserver__v1__declare_reply__descriptor, reply, &m, e) != PS_OK)
+    if (psc__decode(t, &paramserver__v1__declare_reply__descriptor, reply, &m, e) != PS_OK)
         return e->code;
     const Paramserver__V1__DeclareReply *r = (Paramserver__V1__DeclareReply *)m;
     p->resumed = r->resumed;
     psc__lock(t->client);
-    psc__call_check(t, r->generation, e);
+    psc__check_generation(t, r->generation, e);
     psc__unlock(t->client);
     ps_msg_free(m);
     return e->code;
@@ -485,15 +484,16 @@ static enum ps_code read_description(struct psc_client *c, const struct ps_slice
 {
     ProtobufCMessage *m;
     struct psc__layout *layout = NULL;
-    if (psc__call_decode(&c->tasks[0], &paramserver__v1__describe_reply__descriptor, reply, &m, e) != PS_OK)
+    if (psc__decode(&c->tasks[0], &paramserver__v1__describe_reply__descriptor, reply, &m, e) != PS_OK)
         return e->code;
     const Paramserver__V1__DescribeReply *r = (Paramserver__V1__DescribeReply *)m;
     read_layout(c, r, &layout, e);
     psc__lock(c);
-    psc__call_check(&c->tasks[0], r->generation, e);
+    psc__check_generation(&c->tasks[0], r->generation, e);
     if (e->code == PS_OK && !c->layout) {
         c->layout = layout;
         c->update = (psc_update)r->update;
+        c->member.run = r->run;
         layout = NULL;
     }
     psc__unlock(c);

@@ -9,17 +9,17 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/wire/wire.h"
-#include "libclient/call.h"
 #include "libclient/convert.h"
+#include "libclient/member.h"
 #include "libclient/op.h"
 
-static int timeout_ms(const struct psc_client *c)
+static int member_timeout_ms(const struct psc_client *c)
 {
     return (int)(c->timeout_ns / PS_MS);
 }
 
 // Locked.
-static void note_members(struct psc_client *c, uint64_t epoch, uint32_t live, uint32_t chief)
+static void member_note_all(struct psc_client *c, uint64_t epoch, uint32_t live, uint32_t chief)
 {
     c->member.epoch = epoch;
     c->member.live = live;
@@ -28,9 +28,9 @@ static void note_members(struct psc_client *c, uint64_t epoch, uint32_t live, ui
 
 // ---- heartbeats ---------------------------------------------------------------------------------------------------
 
-static void beat(void *arg);
+static void beat_send(void *arg);
 
-static bool is_final(enum ps_code code)
+static bool beat_is_final(enum ps_code code)
 {
     return code != PS_UNAVAILABLE && code != PS_DEADLINE_EXCEEDED && code != PS_RESOURCE_EXHAUSTED &&
            code != PS_CANCELLED;
@@ -39,14 +39,14 @@ static bool is_final(enum ps_code code)
 enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
-    if (psc__call_decode(&c->tasks[0], &paramserver__v1__heartbeat_reply__descriptor, reply, &m, e) != PS_OK)
+    if (psc__decode(&c->tasks[0], &paramserver__v1__heartbeat_reply__descriptor, reply, &m, e) != PS_OK)
         return e->code;
     const Paramserver__V1__HeartbeatReply *r = (Paramserver__V1__HeartbeatReply *)m;
     c->member.heard = psc__now(c);
     c->member.draining = r->drain;
     // Answers may overtake each other.
     if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch > c->member.epoch)
-        note_members(c, r->epoch, r->live, r->chief);
+        member_note_all(c, r->epoch, r->live, r->chief);
     ps_msg_free(m);
     return PS_OK;
 }
@@ -56,14 +56,14 @@ static void beat_ended(struct psc_client *c, const struct ps_error *e)
 {
     uint64_t silent = psc__now(c) - c->member.heard;
     c->member.unsent |= e->code != PS_OK;
-    if (e->code != PS_OK && is_final(e->code))
+    if (e->code != PS_OK && beat_is_final(e->code))
         psc__end(c, PS_ABORTED, "the job has ended: %s", e->text);
     else if (e->code != PS_OK && silent > 2 * c->member.dead_after_ns)
         psc__end(c, PS_UNAVAILABLE, PSC__TASK ", the control task, has been silent for %.1f s: %s",
                  PSC__TASK_ARGS(&c->tasks[0]), (double)silent / 1e9, e->text);
     psc__ops_expire(c);
     if (c->ended.code == PS_OK)
-        psc__after(c, c->member.heartbeat_ns, beat, c);
+        psc__after(c, c->member.heartbeat_ns, beat_send, c);
 }
 
 static void beat_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
@@ -99,7 +99,7 @@ enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool 
     return psc__call_locked(c, &spec, e);
 }
 
-static void beat(void *arg)
+static void beat_send(void *arg)
 {
     struct psc_client *c = arg;
     struct ps_error e;
@@ -131,10 +131,10 @@ static void join_end(struct join *j, const struct ps_error *e)
     free(j);
 }
 
-static enum ps_code read_join(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
+static enum ps_code join_read(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
-    if (psc__call_decode(&c->tasks[0], &paramserver__v1__join_reply__descriptor, reply, &m, e) != PS_OK)
+    if (psc__decode(&c->tasks[0], &paramserver__v1__join_reply__descriptor, reply, &m, e) != PS_OK)
         return e->code;
     const Paramserver__V1__JoinReply *r = (Paramserver__V1__JoinReply *)m;
     psc__lock(c);
@@ -143,17 +143,17 @@ static enum ps_code read_join(struct psc_client *c, const struct ps_slices *repl
                 r->heartbeat_ms, r->dead_after_ms);
     } else if (!psc__saw_generation(&c->tasks[0], r->generation)) {
         *e = c->ended;
-    } else if (!(c->member.run_id = ps_try_strdup(r->run_id))) {
-        ps_no_memory(e, "the name of the run");
     } else {
+        c->member.run = r->run;
+        c->member.incarnation = r->incarnation;
         c->member.joined = true;
         c->member.late = r->late;
         c->member.data_epoch = r->data_epoch;
         c->member.heartbeat_ns = r->heartbeat_ms * PS_MS;
         c->member.dead_after_ns = r->dead_after_ms * PS_MS;
         c->member.heard = psc__now(c);
-        note_members(c, r->epoch, r->live, r->chief);
-        psc__after(c, c->member.heartbeat_ns, beat, c);
+        member_note_all(c, r->epoch, r->live, r->chief);
+        psc__after(c, c->member.heartbeat_ns, beat_send, c);
     }
     psc__unlock(c);
     ps_msg_free(m);
@@ -171,7 +171,7 @@ static void join_answered(void *arg, const struct ps_error *error, struct ps_sli
     struct join *j = arg;
     struct ps_error e = *error;
     if (e.code == PS_OK)
-        read_join(j->client, reply, &e);
+        join_read(j->client, reply, &e);
     if (e.code == PS_OK)
         join_end(j, &e);
     else
@@ -204,7 +204,7 @@ static void join_send(struct join *j)
 }
 
 // One sentence for all tasks that were not there; another error than that comes first.
-static enum ps_code probes_error(const struct join *j, struct ps_error *e)
+static enum ps_code join_probes_error(const struct join *j, struct ps_error *e)
 {
     char names[400] = "";
     size_t at = 0;
@@ -225,10 +225,10 @@ static enum ps_code probes_error(const struct join *j, struct ps_error *e)
     return ps_fail(e, PS_UNAVAILABLE, "no answer within %.1f s from %s", (double)j->client->timeout_ns / 1e9, names);
 }
 
-static enum ps_code read_probe(struct psc__task *t, const struct ps_slices *reply, struct ps_error *e)
+static enum ps_code probe_read(struct psc__task *t, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
-    if (psc__call_decode(t, &paramserver__v1__status_reply__descriptor, reply, &m, e) != PS_OK)
+    if (psc__decode(t, &paramserver__v1__status_reply__descriptor, reply, &m, e) != PS_OK)
         return e->code;
     const Paramserver__V1__StatusReply *r = (Paramserver__V1__StatusReply *)m;
     psc__lock(t->client);
@@ -243,10 +243,10 @@ static enum ps_code read_probe(struct psc__task *t, const struct ps_slices *repl
 }
 
 // All have answered, or never will.
-static void probes_end(struct join *j)
+static void join_probes_end(struct join *j)
 {
     struct ps_error e = {.code = PS_OK};
-    if (probes_error(j, &e) == PS_OK)
+    if (join_probes_error(j, &e) == PS_OK)
         join_send(j);
     else
         join_end(j, &e);
@@ -258,13 +258,13 @@ static void probe_answered(void *arg, const struct ps_error *error, struct ps_sl
     struct join *j = p->join;
     struct ps_error e = *error;
     if (e.code == PS_OK)
-        read_probe(p->task, reply, &e);
+        probe_read(p->task, reply, &e);
     psc__lock(j->client);
     p->error = e;
     bool last = --j->left == 0;
     psc__unlock(j->client);
     if (last)
-        probes_end(j);
+        join_probes_end(j);
 }
 
 static struct join *join_new(struct psc_client *c, psc__done_fn done, void *arg)
@@ -284,7 +284,7 @@ static struct join *join_new(struct psc_client *c, psc__done_fn done, void *arg)
 }
 
 // True: there was no memory for any.
-static bool send_probes(struct join *j)
+static bool join_send_probes(struct join *j)
 {
     struct psc_client *c = j->client;
     Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
@@ -295,7 +295,7 @@ static bool send_probes(struct join *j)
         struct psc__call_spec spec = {.task = i,
                                       .method = PARAMSERVER__V1__METHOD__STATUS,
                                       .message = &request.base,
-                                      .timeout_ms = timeout_ms(c),
+                                      .timeout_ms = member_timeout_ms(c),
                                       .done = probe_answered,
                                       .arg = &j->probes[i]};
         j->left += psc__call_locked(c, &spec, &j->probes[i].error) == PS_OK;
@@ -313,8 +313,8 @@ void psc__join(struct psc_client *c, psc__done_fn done, void *arg)
         ps_no_memory(&e, "joining");
     if (!j)
         done(arg, &e);
-    else if (send_probes(j))
-        probes_end(j);
+    else if (join_send_probes(j))
+        join_probes_end(j);
 }
 
 // ---- what is known ------------------------------------------------------------------------------------------------
@@ -377,7 +377,10 @@ bool psc_is_draining(psc_client *client)
     return draining;
 }
 
-const char *psc_run_id(psc_client *client)
+uint64_t psc_run(psc_client *client)
 {
-    return client->member.run_id ? client->member.run_id : "";
+    psc__lock(client);
+    uint64_t run = client->member.run;
+    psc__unlock(client);
+    return run;
 }

@@ -3,111 +3,252 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
-#include "libclient/call.h"
 #include "libclient/convert.h"
 
-// What every handle of an operation is for which there was no memory at all.
-static struct psc_op no_memory = {
-    .result.error = {PSC_RESOURCE_EXHAUSTED, "no memory for an operation"},
-    .done = true,
-    .mutex = PTHREAD_MUTEX_INITIALIZER,
-    .cond = PTHREAD_COND_INITIALIZER,
-};
+// Of operations and requests that have ended, so many are kept for the next ones, with arrays of so many elements.
+enum { IDLE_OPS = 64, FREE_REQUESTS = 256, KEPT_ELEMENTS = 64 };
 
-static struct psc_op *of_memory(struct ps_owner *o)
+static struct psc_op *op_of_memory(struct ps_owner *o)
 {
     return (struct psc_op *)((char *)o - offsetof(struct psc_op, memory));
 }
 
+static struct psc__op_request *op_request(struct psc__request *r)
+{
+    return (struct psc__op_request *)r;
+}
+
+// ---- those that are kept ------------------------------------------------------------------------------------------
+
+static void op_destroy(struct psc_op *op)
+{
+    free(op->extents);
+    free(op->per_task);
+    free(op);
+}
+
+static void ops_end(struct psc_client *c, const struct ps_error *why);
+
+bool psc__ops_create(struct psc_client *c)
+{
+    pthread_condattr_t monotonic;
+    struct psc__ops *ops = c->ops = ps_try_alloc(sizeof *ops);
+    if (!ops)
+        return false;
+    TAILQ_INIT(&ops->open);
+    TAILQ_INIT(&ops->free_requests);
+    TAILQ_INIT(&ops->idle);
+    ops->users = 1;
+    pthread_mutex_init(&ops->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&ops->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    ops->ender.end = ops_end;
+    TAILQ_INSERT_TAIL(&c->enders, &ops->ender, link);
+    return true;
+}
+
+// Somebody is done with it: the client, or an operation that is idle now. Its lock is held, and given back.
+static void ops_release(struct psc__ops *ops)
+{
+    struct psc_op *op;
+    bool last = --ops->users == 0;
+    pthread_mutex_unlock(&ops->lock);
+    if (!last)
+        return;
+    while ((op = TAILQ_FIRST(&ops->idle))) {
+        TAILQ_REMOVE(&ops->idle, op, link);
+        op_destroy(op);
+    }
+    pthread_cond_destroy(&ops->ended);
+    pthread_mutex_destroy(&ops->lock);
+    free(ops);
+}
+
+void psc__ops_free(struct psc_client *c)
+{
+    struct psc__op_request *r;
+    if (!c->ops)
+        return;
+    while ((r = TAILQ_FIRST(&c->ops->free_requests))) {
+        TAILQ_REMOVE(&c->ops->free_requests, r, link);
+        free(r);
+    }
+    pthread_mutex_lock(&c->ops->lock);
+    ops_release(c->ops);
+    c->ops = NULL;
+}
+
+// All zero but for the arrays. NULL: no memory.
+static struct psc_op *op_take(struct psc__ops *ops)
+{
+    pthread_mutex_lock(&ops->lock);
+    struct psc_op *op = TAILQ_FIRST(&ops->idle);
+    if (op) {
+        TAILQ_REMOVE(&ops->idle, op, link);
+        ops->n_idle--;
+    } else {
+        op = ps_try_alloc(sizeof *op);
+    }
+    ops->users += op != NULL;
+    ops->untold += op != NULL;
+    pthread_mutex_unlock(&ops->lock);
+    return op;
+}
+
+// Nobody has it any more. The lock of ops is held, and given back.
+static void op_return(struct psc__ops *ops, struct psc_op *op)
+{
+    bool keep = ops->n_idle < IDLE_OPS && op->cap_extents <= KEPT_ELEMENTS && op->cap_per_task <= KEPT_ELEMENTS;
+    struct psc__extent *extents = op->extents;
+    struct psc__per_task *per_task = op->per_task;
+    size_t cap_extents = op->cap_extents, cap_per_task = op->cap_per_task;
+    if (keep) {
+        memset(op, 0, sizeof *op);
+        op->extents = extents;
+        op->per_task = per_task;
+        op->cap_extents = cap_extents;
+        op->cap_per_task = cap_per_task;
+        TAILQ_INSERT_HEAD(&ops->idle, op, link);
+        ops->n_idle++;
+    } else {
+        op_destroy(op);
+    }
+    ops_release(ops);
+}
+
+// One holder has let go: any thread. The lock of ops is held, and given back.
+static void op_drop(struct psc_op *op)
+{
+    struct psc__ops *ops = op->ops;
+    if (atomic_fetch_sub(&op->holders, 1) != 1) {
+        pthread_mutex_unlock(&ops->lock);
+        return;
+    }
+    psc__op_free_strings(op);
+    free(op->why);
+    op_return(ops, op);
+}
+
+static void op_request_free(struct psc_client *c, struct psc__op_request *r)
+{
+    if (c->ops->n_free_requests == FREE_REQUESTS) {
+        free(r);
+        return;
+    }
+    TAILQ_INSERT_HEAD(&c->ops->free_requests, r, link);
+    c->ops->n_free_requests++;
+}
+
 // ---- the end of an operation --------------------------------------------------------------------------------------
 
-void psc__op_drop(struct psc_op *op)
+static void op_set_error(struct psc_op *op, const struct ps_error *e)
 {
-    if (op == &no_memory || atomic_fetch_sub(&op->holders, 1) != 1)
-        return;
-    pthread_cond_destroy(&op->cond);
-    pthread_mutex_destroy(&op->mutex);
-    psc__op_free_strings(op);
-    free(op->pieces);
-    free(op);
+    op->code = e->code;
+    op->why = e->code == PS_OK ? NULL : ps_try_alloc(sizeof *op->why);
+    if (op->why)
+        *op->why = *e;
+}
+
+static void op_error_out(const struct psc_op *op, psc_error *to)
+{
+    struct ps_error e = {.code = op->code, .text = "no memory for the reason"};
+    psc__error_out(op->why ? op->why : &e, to);
+}
+
+static void op_result_out(const struct psc_op *op, psc_result *to)
+{
+    const struct psc__found *f = &op->found;
+    op_error_out(op, &to->error);
+    to->version = f->version;
+    to->staleness = f->staleness;
+    to->round = f->round;
+    to->applied = f->applied;
+    to->queued = f->queued;
+    to->stale = f->stale;
+    to->duplicates = f->duplicates;
+    to->open_round = f->open_round;
+    to->last_round = f->last_round;
+    to->nonfinite = f->nonfinite;
+    to->unchanged = f->unchanged;
 }
 
 // Without the lock.
 static void op_tell(struct psc__later *later)
 {
     struct psc_op *op = (struct psc_op *)((char *)later - offsetof(struct psc_op, later));
-    psc_client *c = op->client;
-    if (op->callback)
-        op->callback(op->arg, &op->result);
-    pthread_mutex_lock(&c->lock);
-    TAILQ_REMOVE(&c->ops, op, link);
-    pthread_cond_broadcast(&c->told);
-    pthread_mutex_unlock(&c->lock);
-    pthread_mutex_lock(&op->mutex);
+    struct psc__ops *ops = op->ops;
+    if (op->callback) {
+        psc_result result;
+        op_result_out(op, &result);
+        op->callback(op->arg, &result);
+    }
+    pthread_mutex_lock(&ops->lock);
     atomic_store(&op->done, true);
-    pthread_cond_broadcast(&op->cond);
-    pthread_mutex_unlock(&op->mutex);
-    psc__op_drop(op);
+    ops->untold--;
+    ops->told++;
+    if (ops->waiting)
+        pthread_cond_broadcast(&ops->ended);
+    op_drop(op);
 }
 
 // Outcome known, memory free.
 static void op_end(struct psc_op *op)
 {
+    TAILQ_REMOVE(&op->ops->open, op, link);
     psc__run_later(op->client, &op->later, op_tell);
 }
 
 // The transport has dropped the last reference.
-static void memory_released(struct ps_owner *o)
+static void op_memory_released(struct ps_owner *o)
 {
-    psc_client *c = of_memory(o)->client;
+    psc_client *c = op_of_memory(o)->client;
     psc__lock(c);
-    op_end(of_memory(o));
+    op_end(op_of_memory(o));
     psc__unlock(c);
 }
 
-void psc__op_hold(struct psc_op *op)
-{
-    ps_owner_ref(&op->memory);
-}
-
-void psc__op_unhold(struct psc_op *op)
+static void op_unhold(struct psc_op *op)
 {
     if (atomic_fetch_sub(&op->memory.refs, 1) == 1)
         op_end(op);
 }
 
 // What the next operation with the same psc_seen need not get again; how many tensors this one has left alone.
-static void note_seen(struct psc_op *op)
+static void op_note_seen(struct psc_op *op)
 {
     uint32_t touched = 0, last = UINT32_MAX;
-    for (uint32_t i = 0; i < op->n_pieces; i++) {
-        const struct psc__piece *piece = &op->pieces[i];
-        if (!piece->touched)
+    for (uint32_t i = 0; i < op->n_extents; i++) {
+        const struct psc__extent *extent = &op->extents[i];
+        if (!extent->touched)
             continue;
-        op->seen->changes[piece->partition] = piece->changes;
-        touched += piece->tensor != last;  // a tensor's pieces lie side by side
-        last = piece->tensor;
+        op->seen->changes[extent->partition] = extent->changes;
+        touched += extent->tensor != last;  // a tensor's extents lie side by side
+        last = extent->tensor;
     }
-    op->result.unchanged = op->n_tensors - touched;
+    op->found.unchanged = op->n_tensors - touched;
 }
 
 // All blocks of an atomic update take effect at a task together, whichever request's answer told of it.
-static void count_staged(struct psc_op *op)
+static void op_count_staged(struct psc_op *op)
 {
     struct ps_error e;
-    for (uint32_t t = 0; t < op->client->n_tasks; t++) {
-        const struct psc__share *share = &op->shares[t];
-        if (share->committed) {
-            op->result.applied += share->staged;
-        } else if (share->repeated) {
-            op->result.duplicates += share->staged;
-        } else if (share->staged && op->result.error.code == PSC_OK) {
+    for (uint32_t i = 0; i < op->n_per_task; i++) {
+        const struct psc__per_task *p = &op->per_task[i];
+        if (p->committed) {
+            op->found.applied += p->staged;
+        } else if (p->repeated) {
+            op->found.duplicates += p->staged;
+        } else if (p->staged && op->code == PS_OK) {
             ps_fail(&e, PS_INTERNAL, "%s: " PSC__TASK " has all %" PRIu64 " bytes of an atomic update, not applied",
-                    psc__method_name(op->method), PSC__TASK_ARGS(&op->client->tasks[t]), share->bytes);
-            psc__error_out(&e, &op->result.error);
+                    psc__method_name(op->method), PSC__TASK_ARGS(&op->client->tasks[p->task]), p->bytes);
+            op_set_error(op, &e);
         }
     }
 }
@@ -116,49 +257,51 @@ static void op_finish(struct psc_op *op)
 {
     op->over = true;
     if (op->atomic)
-        count_staged(op);
-    if (op->seen && op->result.error.code == PSC_OK)
-        note_seen(op);
-    if (op->result.error.code == PSC_OK)
+        op_count_staged(op);
+    if (op->seen && op->code == PS_OK)
+        op_note_seen(op);
+    if (op->code == PS_OK)
         psc__op_hand_over(op);
     if (op->seen)
         op->seen->busy = false;
     psc__window_leave(&op->client->window, &op->seat);
-    psc__op_unhold(op);
+    op_unhold(op);
 }
 
-static void detach(struct psc__request *r)
+static void op_detach(struct psc__op_request *r)
 {
-    TAILQ_REMOVE(&r->op->requests, r, of_op);
-    if (r->state == PSC__FLYING || r->state == PSC__LANDED) {
+    struct psc_client *c = r->op->client;
+    TAILQ_REMOVE(&r->op->requests, r, link);
+    if (r->is.state == PSC__FLYING || r->is.state == PSC__LANDED) {
+        r->is.abandoned = true;
         r->op = NULL;
         return;
     }
-    if (r->state == PSC__QUEUED)
-        psc__queue_remove(r);
-    free(r);
+    if (r->is.state == PSC__QUEUED)
+        psc__queue_remove(&r->is);
+    op_request_free(c, r);
 }
 
-void psc__op_fail(struct psc_op *op, const struct ps_error *e)
+// Requests that were sent are left to land, the others are freed.
+static void op_fail(struct psc_op *op, const struct ps_error *e)
 {
-    struct psc__request *r;
+    struct psc__op_request *r;
     if (op->over)
         return;
-    psc__error_out(e, &op->result.error);
+    op_set_error(op, e);
     while ((r = TAILQ_FIRST(&op->requests)))
-        detach(r);
-    for (uint32_t t = 0; t < op->client->n_tasks; t++)
-        psc__queue_pump(&op->client->tasks[t]);  // reads may have waited for these
+        op_detach(r);
+    psc__queues_pump(op->client);  // reads may have waited for these
     op_finish(op);
 }
 
-void psc__ops_fail(struct psc_client *c, const struct ps_error *e)
+static void ops_end(struct psc_client *c, const struct ps_error *why)
 {
     struct psc_op *op, *next;
-    for (op = TAILQ_FIRST(&c->ops); op; op = next) {
+    for (op = TAILQ_FIRST(&c->ops->open); op; op = next) {
         next = TAILQ_NEXT(op, link);
         if (!op->refused)
-            psc__op_fail(op, e);
+            op_fail(op, why);
     }
 }
 
@@ -166,7 +309,7 @@ void psc__ops_expire(struct psc_client *c)
 {
     struct psc_op *op, *next;
     uint64_t now = psc__now(c);
-    for (op = TAILQ_FIRST(&c->ops); op; op = next) {
+    for (op = TAILQ_FIRST(&c->ops->open); op; op = next) {
         next = TAILQ_NEXT(op, link);
         // A second for the transport to say it better.
         if (op->over || op->refused || op->deadline == UINT64_MAX || now < op->deadline + PS_SECOND)
@@ -175,95 +318,163 @@ void psc__ops_expire(struct psc_client *c)
         ps_fail(&e, PS_DEADLINE_EXCEEDED, "%s: not finished after %.1f s: %s", psc__method_name(op->method),
                 (double)(now - op->started) / 1e9,
                 op->seat.state == PSC__SEAT_WAITS ? "256 earlier operations are still open" : "no answer");
-        psc__op_fail(op, &e);
+        op_fail(op, &e);
+        next = TAILQ_FIRST(&c->ops->open);  // others may have ended with it
     }
 }
 
 // ---- an operation that ends before it begins ----------------------------------------------------------------------
 
-static void finish_refused(struct psc_op *op)
+static void op_finish_refused(struct psc_op *op)
 {
     op->refused = false;
     op_finish(op);
 }
 
-static void tell_refused(void *arg)
+static void op_tell_refused(void *arg)
 {
     struct psc_op *op = arg;
     psc_client *c = op->client;
     psc__lock(c);
-    finish_refused(op);
+    op_finish_refused(op);
     psc__unlock(c);
 }
 
-bool psc__ops_finish_refused(struct psc_client *c)
-{
-    struct psc_op *op;
-    bool some = false;
-    for (op = TAILQ_FIRST(&c->ops); op; op = TAILQ_NEXT(op, link)) {
-        some |= op->refused;
-        if (op->refused)
-            finish_refused(op);
-    }
-    return some;
-}
-
 // Callbacks never run from inside the function that starts an operation: so this takes a timer too.
-static void refuse(struct psc_op *op, const struct ps_error *e)
+static void op_refuse(struct psc_op *op, const struct ps_error *e)
 {
-    struct psc__request *r;
-    psc__error_out(e, &op->result.error);
+    struct psc__op_request *r;
+    op_set_error(op, e);
     while ((r = TAILQ_FIRST(&op->requests))) {
-        TAILQ_REMOVE(&op->requests, r, of_op);
-        free(r);
+        TAILQ_REMOVE(&op->requests, r, link);
+        op_request_free(op->client, r);
     }
     op->refused = true;
-    psc__after(op->client, 0, tell_refused, op);
+    psc__after(op->client, 0, op_tell_refused, op);
+}
+
+static void ops_finish_refused(struct psc_client *c)
+{
+    struct psc_op *op, *next;
+    psc__lock(c);
+    for (op = TAILQ_FIRST(&c->ops->open); op; op = next) {
+        next = TAILQ_NEXT(op, link);
+        if (op->refused)
+            op_finish_refused(op);
+    }
+    psc__unlock(c);  // callbacks may start others, which are refused
+}
+
+// Other threads may be about to let go of an operation's memory; and its callback may start another.
+void psc__ops_drain(struct psc_client *c)
+{
+    struct psc__ops *ops = c->ops;
+    pthread_mutex_lock(&ops->lock);
+    while (ops->untold) {
+        uint64_t told = ops->told;
+        pthread_mutex_unlock(&ops->lock);
+        ops_finish_refused(c);
+        pthread_mutex_lock(&ops->lock);
+        ops->waiting++;
+        while (ops->untold && ops->told == told)
+            pthread_cond_wait(&ops->ended, &ops->lock);
+        ops->waiting--;
+    }
+    pthread_mutex_unlock(&ops->lock);
 }
 
 // ---- requests -----------------------------------------------------------------------------------------------------
 
-static void admit(struct psc__share *share)
+static void op_admit(struct psc__per_task *p)
 {
     struct psc__request *r;
-    while (share->admitted < PSC__READS_FLYING && (r = TAILQ_FIRST(&share->held))) {
-        TAILQ_REMOVE(&share->held, r, link);
-        share->admitted++;
+    while (p->admitted < PSC__READS_FLYING && (r = TAILQ_FIRST(&p->held))) {
+        TAILQ_REMOVE(&p->held, r, link);
+        p->admitted++;
         psc__queue_add(r);
     }
 }
 
-void psc__op_request_done(struct psc_op *op, struct psc__request *r)
+static void op_request_done(struct psc_op *op, struct psc__op_request *r)
 {
-    struct psc__share *share = &op->shares[r->task->index];
-    bool read = !r->mutates;
-    TAILQ_REMOVE(&op->requests, r, of_op);
-    free(r);
+    struct psc__per_task *p = &op->per_task[r->per_task];
+    bool read = !r->is.mutates;
+    TAILQ_REMOVE(&op->requests, r, link);
+    op_request_free(op->client, r);
     if (read) {
-        share->admitted--;
-        admit(share);
+        p->admitted--;
+        op_admit(p);
     }
     if (--op->left == 0)
         op_finish(op);
 }
 
-// ---- starting -----------------------------------------------------------------------------------------------------
-
-static void start_reads(struct psc_op *op)
+static void op_request_pack(struct psc__request *r, struct ps_slices *to)
 {
-    psc_client *c = op->client;
-    struct psc__request *r;
-    for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
-        TAILQ_INSERT_TAIL(&op->shares[r->task->index].held, r, link);
-    for (uint32_t t = 0; t < c->n_tasks; t++)
-        admit(&op->shares[t]);
+    psc__op_pack(op_request(r)->op, op_request(r), to);
 }
 
-static void start_updates(struct psc_op *op)
+static bool op_request_accept(struct psc__request *request, const struct ps_slices *reply)
 {
-    struct psc__request *r;
-    for (r = TAILQ_FIRST(&op->requests); r; r = TAILQ_NEXT(r, of_op))
-        psc__queue_add(r);
+    struct psc__op_request *r = op_request(request);
+    struct psc_op *op = r->op;
+    struct psc_client *c = op->client;
+    struct psc__answer answer;
+    struct ps_error e;
+    bool goes_on = false;
+    ps_owner_ref(&op->memory);
+    psc__unlock(c);
+    enum ps_code code = psc__op_read_reply(op, r, reply, &answer, &e);
+    psc__lock(c);
+    if (r->op && code != PS_OK)
+        op_fail(op, &e);
+    if (r->op)
+        goes_on = psc__op_accept(op, r, &answer);  // which may end the client, and so the operation
+    if (!r->op)
+        op_request_free(c, r);
+    else if (!goes_on)
+        op_request_done(op, r);
+    op_unhold(op);
+    psc__answer_free(&answer);
+    return goes_on;
+}
+
+static void op_request_restart(struct psc__request *r)
+{
+    psc__op_restart(op_request(r)->op, op_request(r));
+}
+
+static void op_request_fail(struct psc__request *r, const struct ps_error *e)
+{
+    op_fail(op_request(r)->op, e);
+}
+
+static void op_request_drop(struct psc__request *r)
+{
+    op_request_free(r->queue->task->client, op_request(r));
+}
+
+static const struct psc__request_kind op_request_kind = {op_request_pack, op_request_accept, op_request_restart,
+                                                         op_request_fail, op_request_drop};
+
+// ---- starting -----------------------------------------------------------------------------------------------------
+
+static void op_start_reads(struct psc_op *op)
+{
+    struct psc__op_request *r;
+    for (uint32_t i = 0; i < op->n_per_task; i++)
+        TAILQ_INIT(&op->per_task[i].held);
+    TAILQ_FOREACH(r, &op->requests, link)
+    TAILQ_INSERT_TAIL(&op->per_task[r->per_task].held, &r->is, link);
+    for (uint32_t i = 0; i < op->n_per_task; i++)
+        op_admit(&op->per_task[i]);
+}
+
+static void op_start_updates(struct psc_op *op)
+{
+    struct psc__op_request *r;
+    TAILQ_FOREACH(r, &op->requests, link)
+    psc__queue_add(&r->is);
 }
 
 // An operation may find no memory while its requests are sent, and end: so the tasks are pumped one by one, each
@@ -272,28 +483,25 @@ static void op_start(struct psc__seat *seat)
 {
     struct psc_op *op = (struct psc_op *)((char *)seat - offsetof(struct psc_op, seat));
     psc_client *c = op->client;
+    struct psc__op_request *r;
+    TAILQ_FOREACH(r, &op->requests, link)
+    r->is.sequence = op->seat.sequence;
     if (op->seat.mutates)
-        start_updates(op);
+        op_start_updates(op);
     else
-        start_reads(op);
-    for (uint32_t t = 0; t < c->n_tasks; t++)
-        psc__queue_pump(&c->tasks[t]);
+        op_start_reads(op);
+    psc__queues_pump(c);
 }
 
-static bool is_read(int method)
+static bool method_is_read(int method)
 {
     return method == PARAMSERVER__V1__METHOD__GET || method == PARAMSERVER__V1__METHOD__PULL;
 }
 
-static struct psc_op *op_alloc(const psc_client *c)
-{
-    return ps_try_alloc(sizeof(struct psc_op) + c->n_tasks * sizeof(struct psc__share));
-}
-
 static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec *spec)
 {
-    pthread_condattr_t monotonic;
     op->client = c;
+    op->ops = c->ops;
     op->method = spec->method;
     op->round = spec->round;
     op->examples = spec->examples;
@@ -301,9 +509,9 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->refuse_nonfinite = spec->refuse_nonfinite;
     op->callback = spec->callback;
     op->arg = spec->arg;
-    op->seat.mutates = !is_read(spec->method);
+    op->seat.mutates = !method_is_read(spec->method);
     op->seat.start = op_start;
-    op->memory.free = memory_released;
+    op->memory.free = op_memory_released;
     atomic_init(&op->memory.refs, 1);
     atomic_init(&op->holders, spec->handle ? 2 : 1);
     atomic_init(&op->done, false);
@@ -311,16 +519,9 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->deadline =
         spec->round && spec->method != PARAMSERVER__V1__METHOD__PUSH ? UINT64_MAX : op->started + c->timeout_ns;
     TAILQ_INIT(&op->requests);
-    for (uint32_t t = 0; t < c->n_tasks; t++)
-        TAILQ_INIT(&op->shares[t].held);
-    pthread_mutex_init(&op->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&op->cond, &monotonic);
-    pthread_condattr_destroy(&monotonic);
 }
 
-static enum ps_code check_seen(struct psc_op *op, psc_seen *seen, struct ps_error *e)
+static enum ps_code op_check_seen(struct psc_op *op, psc_seen *seen, struct ps_error *e)
 {
     if (seen->layout != op->layout)
         return ps_fail(e, PS_INVALID_ARGUMENT, "get: what was seen is another client's");
@@ -334,108 +535,81 @@ static enum ps_code check_seen(struct psc_op *op, psc_seen *seen, struct ps_erro
 static enum ps_code op_prepare(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
 {
     psc_client *c = op->client;
+    const char *method = psc__method_name(op->method);
     if (c->ended.code != PS_OK)
         return (*e = c->ended).code;
     if (!c->layout)
         return ps_fail(e, PS_FAILED_PRECONDITION, "%s: no variables are known: psc_declare or psc_attach comes first",
-                       psc__method_name(op->method));
+                       method);
     op->layout = c->layout;
     if (spec->atomic && c->update == PSC_SYNC)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: atomic is not for a sync job: a round takes effect at once anyway",
-                       psc__method_name(op->method));
+                       method);
     if (spec->atomic && op->method == PARAMSERVER__V1__METHOD__PUSH_PULL)
         return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: atomic is for psc_push, and a psc_pull after it");
     if (spec->n && !spec->tensors)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are no tensors, %zu were named", psc__method_name(op->method),
-                       spec->n);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are no tensors, %zu were named", method, spec->n);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && spec->n && !spec->into)
         return ps_fail(e, PS_INVALID_ARGUMENT, "push_pull: there are no tensors to pull into");
-    if (spec->seen && check_seen(op, spec->seen, e) != PS_OK)
+    if (spec->seen && op_check_seen(op, spec->seen, e) != PS_OK)
         return e->code;
     return psc__op_cut(op, spec, e);
 }
 
-// ---- without memory -----------------------------------------------------------------------------------------------
-
-// Operations that can do nothing but fail, for when others cannot be made. Each serves once; those used are made up
-// for as soon as there is memory again.
-enum { SPARES = 16 };
-
-// Locked.
-static bool add_spare(psc_client *c)
+// The requests were cut: what the queues want to know of them.
+static void op_dress_requests(struct psc_op *op)
 {
-    struct psc_op *spare = op_alloc(c);
-    if (!spare)
-        return false;
-    TAILQ_INSERT_TAIL(&c->spares, spare, link);
-    c->n_spares++;
-    return true;
-}
-
-static struct psc_op *take_spare(psc_client *c)
-{
-    struct psc_op *spare = TAILQ_FIRST(&c->spares);
-    if (spare) {
-        TAILQ_REMOVE(&c->spares, spare, link);
-        c->n_spares--;
+    struct psc__op_request *r;
+    TAILQ_FOREACH(r, &op->requests, link)
+    {
+        r->is.kind = &op_request_kind;
+        r->is.queue = &op->client->queues[op->per_task[r->per_task].task];
+        r->is.method = op->method;
+        r->is.started = op->started;
+        r->is.deadline = op->deadline;
+        r->is.mutates = op->seat.mutates;
+        r->is.put = op->method == PARAMSERVER__V1__METHOD__PUT;
+        r->is.round_trip = op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round > 0;
     }
-    return spare;
 }
 
-enum ps_code psc__ops_reserve(struct psc_client *c, struct ps_error *e)
+// There is no memory to tell it later.
+static void op_fail_here(const struct psc__op_spec *spec)
 {
-    while (c->n_spares < SPARES)
-        if (!add_spare(c))
-            return ps_no_memory(e, "a client");
-    return PS_OK;
-}
-
-void psc__ops_unreserve(struct psc_client *c)
-{
-    struct psc_op *spare;
-    while ((spare = take_spare(c)))
-        free(spare);
-}
-
-// Not even a spare is left: all of them have failed and wait for their callbacks.
-static void fail_here(const struct psc__op_spec *spec)
-{
+    psc_result result = {.error.code = PSC_RESOURCE_EXHAUSTED, .error.text = "no memory for an operation"};
     if (spec->handle)
-        *spec->handle = &no_memory;
+        *spec->handle = NULL;
     if (spec->callback)
-        spec->callback(spec->arg, &no_memory.result);
+        spec->callback(spec->arg, &result);
 }
 
 static void op_begin(psc_client *c, const struct psc__op_spec *spec)
 {
     struct ps_error e = {.code = PS_OK};
     psc__lock(c);
-    struct psc_op *op = op_alloc(c);
-    bool poor = !op;
-    if (!poor && c->n_spares < SPARES)
-        add_spare(c);
-    if (poor && !(op = take_spare(c))) {
+    struct psc_op *op = op_take(c->ops);
+    if (!op) {
         psc__unlock(c);
-        fail_here(spec);
+        op_fail_here(spec);
         return;
     }
     op_init(op, c, spec);
     if (spec->handle)
         *spec->handle = op;
-    TAILQ_INSERT_TAIL(&c->ops, op, link);
-    if (poor)
-        ps_fail(&e, PS_RESOURCE_EXHAUSTED, "%s: no memory for an operation", psc__method_name(spec->method));
-    if (poor || op_prepare(op, spec, &e) != PS_OK || op->left == 0)
-        refuse(op, &e);
-    else
+    TAILQ_INSERT_TAIL(&c->ops->open, op, link);
+    if (op_prepare(op, spec, &e) != PS_OK || op->left == 0) {
+        op_refuse(op, &e);
+    } else {
+        op_dress_requests(op);
         psc__window_enter(&c->window, &op->seat);
+    }
     psc__unlock(c);
 }
 
 // ---- the public functions -----------------------------------------------------------------------------------------
 
-static struct psc__op_spec plain(int method, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
-                                 psc_op **op)
+static struct psc__op_spec op_spec(int method, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
+                                   psc_op **op)
 {
     return (struct psc__op_spec){
         .method = method, .tensors = tensors, .n = n, .callback = callback, .arg = arg, .handle = op};
@@ -443,20 +617,20 @@ static struct psc__op_spec plain(int method, const psc_tensor *tensors, size_t n
 
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op)
 {
-    struct psc__op_spec spec = plain(PARAMSERVER__V1__METHOD__PUT, tensors, n, callback, arg, op);
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PUT, tensors, n, callback, arg, op);
     op_begin(client, &spec);
 }
 
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op)
 {
-    struct psc__op_spec spec = plain(PARAMSERVER__V1__METHOD__GET, tensors, n, callback, arg, op);
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__GET, tensors, n, callback, arg, op);
     op_begin(client, &spec);
 }
 
 void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors, size_t n, psc_callback callback,
                    void *arg, psc_op **op)
 {
-    struct psc__op_spec spec = plain(PARAMSERVER__V1__METHOD__GET, tensors, n, callback, arg, op);
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__GET, tensors, n, callback, arg, op);
     spec.seen = seen;
     op_begin(client, &spec);
 }
@@ -464,19 +638,19 @@ void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors
 void psc_assign_add(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
                     psc_op **op)
 {
-    struct psc__op_spec spec = plain(PARAMSERVER__V1__METHOD__ASSIGN_ADD, tensors, n, callback, arg, op);
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__ASSIGN_ADD, tensors, n, callback, arg, op);
     op_begin(client, &spec);
 }
 
 void psc_assign_sub(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
                     psc_op **op)
 {
-    struct psc__op_spec spec = plain(PARAMSERVER__V1__METHOD__ASSIGN_SUB, tensors, n, callback, arg, op);
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__ASSIGN_SUB, tensors, n, callback, arg, op);
     op_begin(client, &spec);
 }
 
 // NULL: no round, no examples.
-static void add_options(struct psc__op_spec *spec, const psc_push_options *options)
+static void op_add_options(struct psc__op_spec *spec, const psc_push_options *options)
 {
     if (!options)
         return;
@@ -489,16 +663,16 @@ static void add_options(struct psc__op_spec *spec, const psc_push_options *optio
 void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op)
 {
-    struct psc__op_spec spec = plain(PARAMSERVER__V1__METHOD__PUSH, tensors, n, callback, arg, op);
-    add_options(&spec, options);
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PUSH, tensors, n, callback, arg, op);
+    op_add_options(&spec, options);
     op_begin(client, &spec);
 }
 
 void psc_push_pull(psc_client *client, const psc_tensor *tensors, const psc_tensor *into, size_t n,
                    const psc_push_options *options, psc_callback callback, void *arg, psc_op **op)
 {
-    struct psc__op_spec spec = plain(PARAMSERVER__V1__METHOD__PUSH_PULL, tensors, n, callback, arg, op);
-    add_options(&spec, options);
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PUSH_PULL, tensors, n, callback, arg, op);
+    op_add_options(&spec, options);
     spec.into = into;
     op_begin(client, &spec);
 }
@@ -506,7 +680,7 @@ void psc_push_pull(psc_client *client, const psc_tensor *tensors, const psc_tens
 void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback, void *arg,
               psc_op **op)
 {
-    struct psc__op_spec spec = plain(PARAMSERVER__V1__METHOD__PULL, tensors, n, callback, arg, op);
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PULL, tensors, n, callback, arg, op);
     spec.round = round;
     op_begin(client, &spec);
 }
@@ -541,4 +715,55 @@ void psc_seen_free(psc_seen *seen)
         return;
     free(seen->changes);
     free(seen);
+}
+
+// ---- waiting for one ----------------------------------------------------------------------------------------------
+
+static struct timespec time_in(int timeout_ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += timeout_ms / 1000;
+    t.tv_nsec += timeout_ms % 1000 * 1000000L;
+    if (t.tv_nsec >= 1000000000L) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000L;
+    }
+    return t;
+}
+
+bool psc_done(psc_op *op, int timeout_ms)
+{
+    if (!op || atomic_load(&op->done) || timeout_ms <= 0)
+        return !op || atomic_load(&op->done);
+    int timed_out = 0;
+    struct timespec until = time_in(timeout_ms);
+    struct psc__ops *ops = op->ops;
+    pthread_mutex_lock(&ops->lock);
+    ops->waiting++;
+    while (!atomic_load(&op->done) && !timed_out)
+        timed_out = pthread_cond_timedwait(&ops->ended, &ops->lock, &until);
+    ops->waiting--;
+    pthread_mutex_unlock(&ops->lock);
+    return atomic_load(&op->done);
+}
+
+psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
+{
+    psc_result found = {.error.code = PSC_RESOURCE_EXHAUSTED, .error.text = "no memory for an operation"};
+    if (op) {
+        struct psc__ops *ops = op->ops;
+        pthread_mutex_lock(&ops->lock);
+        ops->waiting++;
+        while (!atomic_load(&op->done))
+            pthread_cond_wait(&ops->ended, &ops->lock);
+        ops->waiting--;
+        op_result_out(op, &found);
+        op_drop(op);
+    }
+    if (result)
+        *result = found;
+    if (error)
+        *error = found.error;
+    return found.error.code;
 }

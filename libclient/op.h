@@ -6,27 +6,32 @@
 // the last of these references is gone; only then may the caller touch the tensors again. Strings are the exception:
 // they travel encoded, in memory of the operation's own, and come to the caller when all of a read has succeeded.
 //
-// Functions are called with the client's lock held, except psc__op_read_reply.
+// Functions are called with the client's lock held, except psc__op_read_reply and those that say so.
+//
+// A steady stream of operations allocates nothing here: an operation that has ended is kept, with its arrays, for the
+// next one, and so are requests.
 #ifndef PSC_OP_H
 #define PSC_OP_H
 
 #include <stdatomic.h>
 
 #include "common/wire/slice.h"
-#include "libclient/client.h"
+#include "libclient/base.h"
+#include "libclient/layout.h"
+#include "libclient/queue.h"
 
 enum {
     PSC__READS_FLYING = 16,               // requests of one pull at one task: more would pin more at psd than the
                                           // wire can take
-    PSC__PIECES_MAX = 4096,               // ranges in one request, but for a get
+    PSC__EXTENTS_MAX = 4096,              // ranges in one request, but for a get
     PSC__HEADER_MAX = PS_HEADER_MAX / 2,  // bytes of their headers, as far as they are known beforehand
     PSC__REPLY_MARGIN = 256 << 10,        // of a reply's PS_CHUNK_MAX, for what is not payload
 };
 
-#define PSC__NO_PIECE UINT32_MAX
+#define PSC__NO_EXTENT UINT32_MAX
 
 // A range of one partition, and where its bytes are.
-struct psc__piece {
+struct psc__extent {
     uint32_t partition;  // index into the layout's
     uint32_t next;       // in the request's chain
     uint32_t tensor;     // of the operation
@@ -41,14 +46,34 @@ struct psc__piece {
     psc_string *strings;  // updates: the caller's, to be encoded; reads: those that came, the operation's own
 };
 
-// What an operation has to do with one task.
-struct psc__share {
-    struct psc__requests held;
-    uint32_t admitted;  // reads: so many requests at a time
-    uint64_t bytes;     // updates: payload in all
-    uint32_t staged;    // atomic: blocks
-    bool committed;     // atomic: they have taken effect, now or
-    bool repeated;      // before a retry
+// A place in a request's concatenated ranges.
+struct psc__place {
+    uint32_t extent;  // in the operation's extents
+    uint64_t at;      // elements into it
+};
+
+struct psc__op_request {
+    struct psc__request is;             // first
+    TAILQ_ENTRY(psc__op_request) link;  // in its operation's, or in the client's of those that are free
+    struct psc_op *op;                  // NULL: it has given this request up
+    uint32_t per_task;                  // index into the operation's
+    size_t header_bytes;
+    uint32_t first_extent, last_extent, n_extents;  // a chain in the operation's extents
+    struct psc__place place;                        // reads that go on: what comes next
+    uint64_t offset, snapshot;                      // likewise
+    uint64_t version, round, last_round;            // reads: found so far, for the operation's result
+};
+
+// What an operation has to do with one of the tasks that it touches.
+struct psc__per_task {
+    uint32_t task;
+    uint32_t admitted;             // reads: so many requests at a time,
+    struct psc__requests held;     // and those that wait for it
+    struct psc__op_request *open;  // while it is cut: the one that still has room
+    uint64_t bytes;                // updates: payload in all
+    uint32_t staged;               // atomic: blocks
+    bool committed;                // atomic: they have taken effect, now or
+    bool repeated;                 // before a retry
 };
 
 struct psc_seen {
@@ -71,12 +96,31 @@ struct psc__op_spec {
     psc_op **handle;
 };
 
+// Operations of one client, and what those who wait for them sleep on. It outlives the client while a handle does.
+struct psc__ops {
+    // Guarded by the client's lock.
+    TAILQ_HEAD(, psc_op) open;  // whose outcome is not known, or that wait for a timer to be told
+    TAILQ_HEAD(psc__op_requests, psc__op_request) free_requests;
+    uint32_t n_free_requests;
+    struct psc__ender ender;
+    // Guarded by this lock, which is the last to be taken.
+    pthread_mutex_t lock;
+    pthread_cond_t ended;       // some operation has, and somebody waits
+    TAILQ_HEAD(, psc_op) idle;  // ended, to be used again
+    uint32_t n_idle;
+    uint32_t waiting;  // threads
+    uint64_t users;    // operations that are not idle, and the client
+    uint64_t untold;   // operations whose end has not been told
+    uint64_t told;     // so far
+};
+
 struct psc_op {
     struct psc__later later;
     struct psc__seat seat;
     struct ps_owner memory;
-    TAILQ_ENTRY(psc_op) link;  // in the client's
+    TAILQ_ENTRY(psc_op) link;  // among those that are open, or idle
     psc_client *client;
+    struct psc__ops *ops;
     struct psc__layout *layout;
     int method;
     uint64_t round, examples;
@@ -84,22 +128,29 @@ struct psc_op {
     psc_seen *seen;
     uint32_t n_tensors;
     uint64_t started, deadline;  // deadline UINT64_MAX: waits for a round, as long as the job is healthy
-    struct psc__piece *pieces;
-    uint32_t n_pieces;
-    size_t cap_pieces;
-    struct psc__requests requests;  // all that are not done, linked by of_op
-    uint32_t left;                  // requests that are not done
-    bool refused;                   // ended before it began: a timer will tell
-    bool over;                      // the outcome is known
-    bool versioned, rounded;        // result.version and result.round are of some request
-    psc_result result;
+    struct psc__extent *extents;
+    uint32_t n_extents;
+    size_t cap_extents;
+    struct psc__per_task *per_task;  // of the tasks that it touches
+    uint32_t n_per_task;
+    size_t cap_per_task;
+    struct psc__op_requests requests;  // all that are not done
+    uint32_t left;                     // requests that are not done
+    bool refused;                      // ended before it began: a timer will tell
+    bool over;                         // the outcome is known
+    bool versioned, rounded;           // found.version and found.round are of some request
+    struct psc__found {                // psc_result's numbers
+        uint64_t version, staleness, round;
+        uint32_t applied, queued, stale, duplicates;
+        uint64_t open_round, last_round, nonfinite;
+        uint32_t unchanged;
+    } found;
+    enum ps_code code;
+    struct ps_error *why;  // NULL: code is OK, or there was no memory for the sentence
     psc_callback callback;
     void *arg;
     atomic_uint holders;  // the machinery, and the caller where it asked for the handle
-    atomic_bool done;
-    pthread_mutex_t mutex;
-    pthread_cond_t cond;         // done
-    struct psc__share shares[];  // per task
+    atomic_bool done;     // its end has been told
 };
 
 // One reply, decoded: an UpdateReply, a ReadReply or both at once.
@@ -114,13 +165,16 @@ struct psc__answer {
     struct psc__place place;  // where the values go on
 };
 
-// op_cut.c. Validates the tensors and cuts them: requests, left and pieces are filled. e->code is PS_OK before. On
+// ---- op_cut.c -----------------------------------------------------------------------------------------------------
+
+// Validates the tensors and cuts them: requests, left, extents and per_task are filled. e->code is PS_OK before. On
 // failure some requests may have been made; none is anywhere but in op->requests.
 enum ps_code psc__op_cut(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e);
+void psc__cutting_free(struct psc_client *c);
 
-// op_string.c. Strings in a payload: the lengths of all, then their bytes.
-//
-// Encodes what the update's pieces of strings send; on failure the caller drops the operation.
+// ---- op_string.c: strings in a payload are the lengths of all, then their bytes -----------------------------------
+
+// Encodes what the update's extents of strings send; on failure the caller drops the operation.
 enum ps_code psc__op_encode(struct psc_op *op, struct ps_error *e);
 // Takes apart n strings that came: the lengths at `lengths`, the bytes at *bytes, which is moved past them; INTERNAL
 // where they end beyond `end`. Those that were in `to` are freed.
@@ -129,41 +183,32 @@ enum ps_code psc__strings_take(psc_string *to, uint64_t n, const uint8_t *length
 void psc__op_hand_over(struct psc_op *op);  // the strings read, to the caller
 void psc__op_free_strings(struct psc_op *op);
 
-const struct psc__variable *psc__op_variable(const struct psc_op *op, const struct psc__piece *piece);
+// ---- op_wire.c ----------------------------------------------------------------------------------------------------
 
-// ---- for queue.c --------------------------------------------------------------------------------------------------
+static inline const struct psc__variable *psc__op_variable(const struct psc_op *op, const struct psc__extent *extent)
+{
+    return &op->layout->variables[op->layout->partitions[extent->partition].variable];
+}
 
 // Where there is no memory for it *to is broken.
-void psc__op_pack(struct psc_op *op, const struct psc__request *r, struct ps_slices *to);
-int psc__op_method(const struct psc_op *op);
-uint32_t psc__op_timeout_ms(const struct psc_op *op);
-uint64_t psc__op_deadline(const struct psc_op *op);
-uint64_t psc__op_started(const struct psc_op *op);
-uint64_t psc__op_sequence(const struct psc_op *op);
-
-void psc__op_hold(struct psc_op *op);
-void psc__op_unhold(struct psc_op *op);
+void psc__op_pack(struct psc_op *op, const struct psc__op_request *r, struct ps_slices *to);
 // Without the lock: checks a reply and copies what it brought. On failure the answer is empty.
-enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__request *r, const struct ps_slices *reply,
+enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__op_request *r, const struct ps_slices *reply,
                                 struct psc__answer *a, struct ps_error *e);
 void psc__answer_free(struct psc__answer *a);
 // Takes the answer's numbers; a read's stay with r until it has all of them. True: it goes on, r knows where.
-bool psc__op_accept(struct psc_op *op, struct psc__request *r, const struct psc__answer *a);
-void psc__op_restart(struct psc_op *op, struct psc__request *r);       // a read begins again, and what it found is void
-void psc__op_request_done(struct psc_op *op, struct psc__request *r);  // frees r
-// The operation ends with *e. Requests that fly are left to land (their op is NULL), the others are freed.
-void psc__op_fail(struct psc_op *op, const struct ps_error *e);
+bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct psc__answer *a);
+void psc__op_restart(struct psc_op *op, struct psc__op_request *r);  // a read begins again, and what it found is void
+void psc__scratch_free(struct psc_client *c);
 
-// ---- for client.c and wait.c --------------------------------------------------------------------------------------
+// ---- op.c ---------------------------------------------------------------------------------------------------------
 
-// Memory for operations that find none: they end with RESOURCE_EXHAUSTED as others do.
-enum ps_code psc__ops_reserve(struct psc_client *c, struct ps_error *e);
-void psc__ops_unreserve(struct psc_client *c);
-
-void psc__ops_fail(struct psc_client *c, const struct ps_error *e);  // all
-void psc__ops_expire(struct psc_client *c);  // those whose deadline passed without anyone's noticing
-// After the world's shutdown: those whose timer will not run. False: there are none.
-bool psc__ops_finish_refused(struct psc_client *c);
-void psc__op_drop(struct psc_op *op);  // one holder; any thread, no lock
+bool psc__ops_create(struct psc_client *c);  // false: no memory
+// After the world's shutdown and the client's end: returns when every operation's end has been told, those whose timer
+// will not run included. Without the lock.
+void psc__ops_drain(struct psc_client *c);
+void psc__ops_free(struct psc_client *c);
+// Ends those whose deadline passed without anyone's noticing.
+void psc__ops_expire(struct psc_client *c);
 
 #endif

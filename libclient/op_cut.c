@@ -18,30 +18,40 @@ struct range {
     uint32_t tensor;
 };
 
+struct psc__cutting {
+    struct range *ranges;
+    size_t cap_ranges;
+    struct {
+        uint64_t mark;   // the operation that touched the task last,
+        uint32_t index;  // and where its part for the task is
+    } * tasks;           // [client's]
+    uint64_t marks;      // operations so far
+};
+
 struct cutter {
     struct psc_op *op;
     const struct psc__op_spec *spec;
-    struct range *ranges;        // by variable, then first
-    struct psc__request **open;  // per task: the request that still has room
-    size_t limit, pieces;        // bytes per request, and ranges
+    struct psc__cutting *kept;
+    struct range *ranges;   // by variable, then first
+    size_t limit, extents;  // bytes per request, and ranges
     struct ps_error *e;
 };
 
 // ---- checking -----------------------------------------------------------------------------------------------------
 
-static bool is_arithmetic(int method)
+static bool method_is_arithmetic(int method)
 {
     return method != PARAMSERVER__V1__METHOD__PUT && method != PARAMSERVER__V1__METHOD__GET &&
            method != PARAMSERVER__V1__METHOD__PULL;
 }
 
-static bool is_push(int method)
+static bool method_is_push(int method)
 {
     return method == PARAMSERVER__V1__METHOD__PUSH || method == PARAMSERVER__V1__METHOD__PUSH_PULL;
 }
 
-static enum ps_code check_part(const struct psc_op *op, const psc_tensor *t, const struct psc__variable *v,
-                               struct ps_error *e)
+static enum ps_code cut_check_part(const struct psc_op *op, const psc_tensor *t, const struct psc__variable *v,
+                                   struct ps_error *e)
 {
     bool whole = !t->part || (t->first == 0 && t->count == v->count);
     bool in_rounds = op->client->update == PSC_SYNC && (v->is.trainable || v->is.rule);
@@ -56,14 +66,14 @@ static enum ps_code check_part(const struct psc_op *op, const psc_tensor *t, con
     if (!whole && op->seen)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': only the whole of it can be got where it is newer",
                        t->name);
-    if (!whole && in_rounds && is_push(op->method))
+    if (!whole && in_rounds && method_is_push(op->method))
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': in a sync job a gradient is of the whole variable",
                        t->name);
     return PS_OK;
 }
 
-static enum ps_code check_tensor(const struct psc_op *op, const psc_tensor *t, struct psc__variable **variable,
-                                 struct ps_error *e)
+static enum ps_code cut_check_tensor(const struct psc_op *op, const psc_tensor *t, struct psc__variable **variable,
+                                     struct ps_error *e)
 {
     struct psc__variable *v = *variable = t->name ? psc__layout_find(op->layout, t->name) : NULL;
     if (!v)
@@ -71,17 +81,17 @@ static enum ps_code check_tensor(const struct psc_op *op, const psc_tensor *t, s
     if (t->dtype != v->is.dtype)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, the tensor is %s", t->name,
                        ps_dtype_name((int)v->is.dtype), ps_dtype_name((int)t->dtype));
-    if (is_arithmetic(op->method) && !ps_dtype_is_number((int)t->dtype))
+    if (method_is_arithmetic(op->method) && !ps_dtype_is_number((int)t->dtype))
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, which is for put and get alone", t->name,
                        ps_dtype_name((int)t->dtype));
     if (!t->data)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the tensor has no data", t->name);
-    return check_part(op, t, v, e);
+    return cut_check_part(op, t, v, e);
 }
 
 // psc_push_pull: where values go is what the gradient is of.
-static enum ps_code check_into(const psc_tensor *t, const psc_tensor *into, struct psc__variable *v,
-                               const struct psc__layout *l, struct ps_error *e)
+static enum ps_code cut_check_into(const psc_tensor *t, const psc_tensor *into, struct psc__variable *v,
+                                   const struct psc__layout *l, struct ps_error *e)
 {
     uint64_t first = t->part ? t->first : 0, into_first = into->part ? into->first : 0;
     if (!into->name || psc__layout_find(l, into->name) != v || into->count != t->count || into_first != first ||
@@ -96,7 +106,7 @@ static enum ps_code check_into(const psc_tensor *t, const psc_tensor *into, stru
 }
 
 // In the order in which variables are first named, then of their elements.
-static int compare_ranges(const void *a, const void *b)
+static int range_compare(const void *a, const void *b)
 {
     const struct range *x = a, *y = b;
     if (x->variable != y->variable)
@@ -104,7 +114,7 @@ static int compare_ranges(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static enum ps_code check_tensors(struct cutter *cut)
+static enum ps_code cut_check_tensors(struct cutter *cut)
 {
     const struct psc__op_spec *spec = cut->spec;
     struct psc_op *op = cut->op;
@@ -114,8 +124,8 @@ static enum ps_code check_tensors(struct cutter *cut)
     for (size_t i = 0; i < spec->n; i++) {
         const psc_tensor *t = &spec->tensors[i];
         struct psc__variable *v;
-        if (check_tensor(op, t, &v, cut->e) != PS_OK ||
-            (spec->into && check_into(t, &spec->into[i], v, l, cut->e) != PS_OK))
+        if (cut_check_tensor(op, t, &v, cut->e) != PS_OK ||
+            (spec->into && cut_check_into(t, &spec->into[i], v, l, cut->e) != PS_OK))
             return cut->e->code;
         repeated |= v->mark == l->marks;
         if (v->mark != l->marks)
@@ -126,7 +136,7 @@ static enum ps_code check_tensors(struct cutter *cut)
     }
     if (!repeated)
         return PS_OK;
-    qsort(cut->ranges, spec->n, sizeof *cut->ranges, compare_ranges);
+    qsort(cut->ranges, spec->n, sizeof *cut->ranges, range_compare);
     for (size_t i = 1; i < spec->n; i++) {
         const struct range *r = &cut->ranges[i], *before = r - 1;
         if (r->variable == before->variable && r->first < before->end)
@@ -156,7 +166,7 @@ static uint64_t walk_position(const struct walk *w)
 }
 
 // The next stretch of a range below `limit`. False: none.
-static bool walk_on(struct walk *w, uint64_t limit, struct overlap *o)
+static bool walk_advance(struct walk *w, uint64_t limit, struct overlap *o)
 {
     if (w->at == w->end || walk_position(w) >= limit)
         return false;
@@ -173,22 +183,22 @@ struct unit {
     uint64_t block;       // index into the layout's versions
     uint64_t first, end;  // the block's elements
     uint64_t count;       // of these in the operation
-    size_t bytes, pieces;
+    size_t bytes, extents;
 };
 
-static const psc_string *strings_of(const struct cutter *cut, const struct overlap *o)
+static const psc_string *overlap_strings(const struct cutter *cut, const struct overlap *o)
 {
     return (const psc_string *)cut->spec->tensors[o->of->tensor].data + (o->first - o->of->first);
 }
 
 // Of payload. How long strings are that have not been read is not known.
-static size_t bytes_of(const struct cutter *cut, const struct overlap *o)
+static size_t overlap_bytes(const struct cutter *cut, const struct overlap *o)
 {
     const struct psc__variable *v = o->of->variable;
     size_t bytes = o->count * (v->elem_size ? v->elem_size : PS_STRING_LENGTH);
     if (v->elem_size || !cut->op->seat.mutates)
         return bytes;
-    const psc_string *s = strings_of(cut, o);
+    const psc_string *s = overlap_strings(cut, o);
     for (uint64_t i = 0; i < o->count; i++)
         if (__builtin_add_overflow(bytes, s[i].len, &bytes))
             return SIZE_MAX;
@@ -196,7 +206,7 @@ static size_t bytes_of(const struct cutter *cut, const struct overlap *o)
 }
 
 // The unit that the walk comes to next; p: a partition at or before it.
-static struct unit unit_at(const struct cutter *cut, const struct walk *at, const struct psc__partition *p)
+static struct unit cut_unit_at(const struct cutter *cut, const struct walk *at, const struct psc__partition *p)
 {
     const struct psc__variable *v = at->at->variable;
     uint64_t element = walk_position(at);
@@ -209,22 +219,22 @@ static struct unit unit_at(const struct cutter *cut, const struct walk *at, cons
     u.block = p->first_block + i;
     u.first = p->first + i * v->block_elems;
     u.end = end - u.first > v->block_elems ? u.first + v->block_elems : end;
-    for (struct walk w = *at; walk_on(&w, u.end, &o); u.pieces++) {
+    for (struct walk w = *at; walk_advance(&w, u.end, &o); u.extents++) {
         u.count += o.count;
-        if (__builtin_add_overflow(u.bytes, bytes_of(cut, &o), &u.bytes))
+        if (__builtin_add_overflow(u.bytes, overlap_bytes(cut, &o), &u.bytes))
             u.bytes = SIZE_MAX;
     }
     return u;
 }
 
-static enum ps_code check_unit(const struct cutter *cut, const struct psc__variable *v, const struct unit *u)
+static enum ps_code cut_check_unit(const struct cutter *cut, const struct psc__variable *v, const struct unit *u)
 {
     size_t most = PS_CHUNK_MAX - PSC__REPLY_MARGIN;
-    if (u->pieces > cut->pieces || u->pieces * v->header_bytes > PSC__HEADER_MAX)
+    if (u->extents > cut->extents || u->extents * v->header_bytes > PSC__HEADER_MAX)
         return ps_fail(cut->e, PS_INVALID_ARGUMENT,
                        "variable '%s': %zu ranges of one block, elements [%" PRIu64 ", %" PRIu64 "), are more than one "
                        "request can name",
-                       v->is.name, u->pieces, u->first, u->end);
+                       v->is.name, u->extents, u->first, u->end);
     if (v->elem_size || !cut->op->seat.mutates)
         return PS_OK;
     if (u->count != u->end - u->first)
@@ -243,99 +253,134 @@ static enum ps_code check_unit(const struct cutter *cut, const struct psc__varia
 
 // ---- requests -----------------------------------------------------------------------------------------------------
 
-static struct psc__request *request_new(struct psc_op *op, struct psc__task *t)
+// What the operation has for the task. NULL: no memory.
+static struct psc__per_task *cut_per_task(struct cutter *cut, uint32_t task)
 {
-    struct psc__request *r = ps_try_alloc(sizeof *r);
+    struct psc__cutting *kept = cut->kept;
+    struct psc_op *op = cut->op;
+    if (kept->tasks[task].mark == kept->marks)
+        return &op->per_task[kept->tasks[task].index];
+    struct psc__per_task *per_task =
+        ps_try_reserve(op->per_task, op->n_per_task + 1, &op->cap_per_task, sizeof *per_task);
+    if (!per_task)
+        return NULL;
+    op->per_task = per_task;
+    kept->tasks[task].mark = kept->marks;
+    kept->tasks[task].index = op->n_per_task;
+    per_task += op->n_per_task++;
+    *per_task = (struct psc__per_task){.task = task};
+    return per_task;
+}
+
+// One that was used before, or a fresh one. NULL: no memory.
+static struct psc__op_request *cut_take_request(struct psc__ops *ops)
+{
+    struct psc__op_request *r = TAILQ_FIRST(&ops->free_requests);
+    if (!r)
+        return ps_try_alloc(sizeof *r);
+    TAILQ_REMOVE(&ops->free_requests, r, link);
+    ops->n_free_requests--;
+    *r = (struct psc__op_request){0};
+    return r;
+}
+
+static struct psc__op_request *cut_new_request(struct psc_op *op, struct psc__per_task *per_task)
+{
+    struct psc__op_request *r = cut_take_request(op->ops);
     if (!r)
         return NULL;
-    r->task = t;
     r->op = op;
-    r->mutates = op->seat.mutates;
-    r->put = op->method == PARAMSERVER__V1__METHOD__PUT;
-    r->round_trip = op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round > 0;
-    r->state = PSC__HELD;
-    r->first_piece = r->last_piece = PSC__NO_PIECE;
+    r->per_task = (uint32_t)(per_task - op->per_task);
+    r->is.state = PSC__HELD;
+    r->first_extent = r->last_extent = PSC__NO_EXTENT;
     r->version = r->round = UINT64_MAX;
-    TAILQ_INSERT_TAIL(&op->requests, r, of_op);
+    TAILQ_INSERT_TAIL(&op->requests, r, link);
     op->left++;
     return r;
 }
 
 // The one that u goes into. NULL: no memory; or a get, which is of one instant at each task, has no room for it.
-static struct psc__request *request_for(struct cutter *cut, const struct psc__variable *v, const struct unit *u)
+static struct psc__op_request *cut_request_for(struct cutter *cut, const struct psc__variable *v, const struct unit *u)
 {
-    struct psc__request **open = &cut->open[u->partition->task], *r = *open;
     struct psc__task *t = &cut->op->client->tasks[u->partition->task];
-    bool full = !r || r->bytes + u->bytes > cut->limit || r->n_pieces + u->pieces > cut->pieces ||
-                r->header_bytes + u->pieces * v->header_bytes > PSC__HEADER_MAX;
+    struct psc__per_task *per_task = cut_per_task(cut, u->partition->task);
+    struct psc__op_request *r = per_task ? per_task->open : NULL;
+    bool full = !r || r->is.bytes + u->bytes > cut->limit || r->n_extents + u->extents > cut->extents ||
+                r->header_bytes + u->extents * v->header_bytes > PSC__HEADER_MAX;
     if (r && full && cut->op->method == PARAMSERVER__V1__METHOD__GET) {
         ps_fail(cut->e, PS_INVALID_ARGUMENT,
                 "variable '%s': %zu ranges of it after %u others are more than one request to " PSC__TASK
                 " can name; a get reads all of them at one instant",
-                v->is.name, u->pieces, r->n_pieces, PSC__TASK_ARGS(t));
+                v->is.name, u->extents, r->n_extents, PSC__TASK_ARGS(t));
         return NULL;
     }
-    if (full && !(*open = request_new(cut->op, t)))
+    if (full && per_task)
+        per_task->open = r = cut_new_request(cut->op, per_task);
+    if (!r) {
         ps_no_memory(cut->e, "a request");
-    return *open;
+        return NULL;
+    }
+    per_task->bytes += u->bytes;
+    return r;
 }
 
-static bool room_for_a_piece(struct psc_op *op)
+static bool cut_reserve_extent(struct psc_op *op)
 {
-    struct psc__piece *pieces = ps_try_reserve(op->pieces, op->n_pieces + 1, &op->cap_pieces, sizeof *pieces);
-    if (pieces)
-        op->pieces = pieces;
-    return pieces;
+    struct psc__extent *extents = ps_try_reserve(op->extents, op->n_extents + 1, &op->cap_extents, sizeof *extents);
+    if (extents)
+        op->extents = extents;
+    return extents;
 }
 
-static void point_to_memory(const struct cutter *cut, struct psc__piece *piece, const struct overlap *o)
+static void cut_point_to_memory(const struct cutter *cut, struct psc__extent *extent, const struct overlap *o)
 {
     const struct psc__variable *v = o->of->variable;
     uint64_t at = (o->first - o->of->first) * (v->elem_size ? v->elem_size : sizeof(psc_string));
     uint8_t *data = (uint8_t *)cut->spec->tensors[o->of->tensor].data + at;
     if (!cut->op->seat.mutates)
-        piece->into = data;
+        extent->into = data;
     else if (v->elem_size)
-        piece->data = data;
+        extent->data = data;
     else
-        piece->strings = (psc_string *)(void *)data;
+        extent->strings = (psc_string *)(void *)data;
     if (cut->spec->into)
-        piece->into = (uint8_t *)cut->spec->into[o->of->tensor].data + at;
+        extent->into = (uint8_t *)cut->spec->into[o->of->tensor].data + at;
 }
 
-// Goes on with the request's last piece where o follows it in memory, else adds one.
-static bool add_overlap(struct cutter *cut, struct psc__request *r, const struct unit *u, const struct overlap *o)
+// Goes on with the request's last extent where o follows it in memory, else adds one.
+static bool cut_add_overlap(struct cutter *cut, struct psc__op_request *r, const struct unit *u,
+                            const struct overlap *o)
 {
     struct psc_op *op = cut->op;
     uint64_t version = op->layout->versions[u->block];
-    size_t bytes = bytes_of(cut, o);
+    size_t bytes = overlap_bytes(cut, o);
     uint32_t partition = (uint32_t)(u->partition - op->layout->partitions);
-    struct psc__piece *last = r->n_pieces ? &op->pieces[r->last_piece] : NULL;
-    r->bytes += bytes;
+    struct psc__extent *last = r->n_extents ? &op->extents[r->last_extent] : NULL;
+    r->is.bytes += bytes;
     if (last && last->partition == partition && last->tensor == o->of->tensor) {
         last->count += o->count;
         last->bytes += bytes;
         last->version = version < last->version ? version : last->version;
         return true;
     }
-    if (!room_for_a_piece(op))
+    if (!cut_reserve_extent(op))
         return false;
-    uint32_t i = op->n_pieces++;
-    struct psc__piece *piece = &op->pieces[i];
-    *piece = (struct psc__piece){.partition = partition,
-                                 .next = PSC__NO_PIECE,
-                                 .tensor = o->of->tensor,
-                                 .is_strings = o->of->variable->elem_size == 0,
-                                 .first = o->first,
-                                 .count = o->count,
-                                 .version = version,
-                                 .bytes = bytes};
-    point_to_memory(cut, piece, o);
-    if (r->n_pieces++)
-        op->pieces[r->last_piece].next = i;
+    uint32_t i = op->n_extents++;
+    struct psc__extent *extent = &op->extents[i];
+    *extent = (struct psc__extent){.partition = partition,
+                                   .next = PSC__NO_EXTENT,
+                                   .tensor = o->of->tensor,
+                                   .is_strings = o->of->variable->elem_size == 0,
+                                   .first = o->first,
+                                   .count = o->count,
+                                   .version = version,
+                                   .bytes = bytes};
+    cut_point_to_memory(cut, extent, o);
+    if (r->n_extents++)
+        op->extents[r->last_extent].next = i;
     else
-        r->first_piece = r->place.piece = i;
-    r->last_piece = i;
+        r->first_extent = r->place.extent = i;
+    r->last_extent = i;
     r->header_bytes += o->of->variable->header_bytes;
     return true;
 }
@@ -349,16 +394,15 @@ static enum ps_code cut_variable(struct cutter *cut, const struct range *at, con
     struct walk w = {.at = at, .end = end};
     struct overlap o;
     while (w.at < end) {
-        struct unit u = unit_at(cut, &w, p);
-        if (check_unit(cut, v, &u) != PS_OK)
+        struct unit u = cut_unit_at(cut, &w, p);
+        if (cut_check_unit(cut, v, &u) != PS_OK)
             return cut->e->code;
-        struct psc__request *r = request_for(cut, v, &u);
+        struct psc__op_request *r = cut_request_for(cut, v, &u);
         if (!r)
             return cut->e->code;
-        while (walk_on(&w, u.end, &o))
-            if (!add_overlap(cut, r, &u, &o))
+        while (walk_advance(&w, u.end, &o))
+            if (!cut_add_overlap(cut, r, &u, &o))
                 return ps_no_memory(cut->e, "the ranges of a request");
-        op->shares[u.partition->task].bytes += u.bytes;
         p = u.partition;
     }
     return PS_OK;
@@ -378,7 +422,7 @@ static enum ps_code cut_all(struct cutter *cut)
 
 // ---- the whole ----------------------------------------------------------------------------------------------------
 
-static size_t limit_of(const struct psc_op *op)
+static size_t cut_limit(const struct psc_op *op)
 {
     size_t chunk = op->client->chunk_bytes, reply = PS_CHUNK_MAX - PSC__REPLY_MARGIN;
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && chunk > reply)
@@ -386,21 +430,47 @@ static size_t limit_of(const struct psc_op *op)
     return chunk;
 }
 
+void psc__cutting_free(struct psc_client *c)
+{
+    if (c->cutting) {
+        free(c->cutting->ranges);
+        free(c->cutting->tasks);
+    }
+    free(c->cutting);
+}
+
+// The client's memory for cutting, with room for n ranges. NULL: no memory.
+static struct psc__cutting *cutting_reserve(struct psc_client *c, size_t n)
+{
+    if (!c->cutting)
+        c->cutting = ps_try_alloc(sizeof *c->cutting);
+    struct psc__cutting *kept = c->cutting;
+    if (kept && !kept->tasks)
+        kept->tasks = ps_try_alloc_array(c->n_tasks, sizeof *kept->tasks);
+    if (!kept || !kept->tasks)
+        return NULL;
+    struct range *ranges = ps_try_reserve(kept->ranges, n + 1, &kept->cap_ranges, sizeof *ranges);
+    if (!ranges)
+        return NULL;
+    kept->ranges = ranges;
+    kept->marks++;
+    return kept;
+}
+
 enum ps_code psc__op_cut(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
 {
-    struct cutter cut = {.op = op, .spec = spec, .e = e, .limit = limit_of(op), .pieces = PSC__PIECES_MAX};
+    struct cutter cut = {.op = op, .spec = spec, .e = e, .limit = cut_limit(op), .extents = PSC__EXTENTS_MAX};
     if (op->method == PARAMSERVER__V1__METHOD__GET)
-        cut.limit = cut.pieces = SIZE_MAX;  // one snapshot per task, which psd cuts
+        cut.limit = cut.extents = SIZE_MAX;  // one snapshot per task, which psd cuts
     op->n_tensors = (uint32_t)spec->n;
-    cut.open = ps_try_alloc_array(op->client->n_tasks, sizeof(struct psc__request *));
-    cut.ranges = ps_try_alloc_array(spec->n, sizeof *cut.ranges);
-    if (spec->n > UINT32_MAX)
+    if (spec->n >= UINT32_MAX) {
         ps_fail(e, PS_INVALID_ARGUMENT, "%zu tensors", spec->n);
-    else if (!cut.open || !cut.ranges)
+    } else if (!(cut.kept = cutting_reserve(op->client, spec->n))) {
         ps_no_memory(e, "an operation");
-    else if (check_tensors(&cut) == PS_OK)
-        cut_all(&cut);
-    free(cut.open);
-    free(cut.ranges);
+    } else {
+        cut.ranges = cut.kept->ranges;
+        if (cut_check_tensors(&cut) == PS_OK)
+            cut_all(&cut);
+    }
     return e->code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", psc__method_name(op->method));
 }

@@ -18,7 +18,7 @@ void psc_strings_free(psc_string *strings, uint64_t count)
     }
 }
 
-static uint8_t *encode(const psc_string *s, uint64_t n, uint64_t bytes)
+static uint8_t *strings_encode(const psc_string *s, uint64_t n, uint64_t bytes)
 {
     uint8_t *data = ps_try_alloc(bytes), *to = data ? data + n * PS_STRING_LENGTH : NULL;
     for (uint64_t i = 0; data && i < n; i++) {
@@ -33,15 +33,15 @@ static uint8_t *encode(const psc_string *s, uint64_t n, uint64_t bytes)
 
 enum ps_code psc__op_encode(struct psc_op *op, struct ps_error *e)
 {
-    for (uint32_t i = 0; i < op->n_pieces; i++) {
-        struct psc__piece *piece = &op->pieces[i];
-        if (!piece->is_strings)
+    for (uint32_t i = 0; i < op->n_extents; i++) {
+        struct psc__extent *extent = &op->extents[i];
+        if (!extent->is_strings)
             continue;
         if (op->seat.mutates)
-            piece->data = encode(piece->strings, piece->count, piece->bytes);
+            extent->data = strings_encode(extent->strings, extent->count, extent->bytes);
         else
-            piece->strings = ps_try_alloc_array(piece->count, sizeof *piece->strings);
-        if (op->seat.mutates ? !piece->data : !piece->strings)
+            extent->strings = ps_try_alloc_array(extent->count, sizeof *extent->strings);
+        if (op->seat.mutates ? !extent->data : !extent->strings)
             return ps_no_memory(e, "strings");
     }
     return PS_OK;
@@ -73,29 +73,29 @@ void psc__op_hand_over(struct psc_op *op)
 {
     if (op->seat.mutates)
         return;
-    for (uint32_t i = 0; i < op->n_pieces; i++) {
-        struct psc__piece *piece = &op->pieces[i];
-        if (!piece->is_strings || !piece->touched)
+    for (uint32_t i = 0; i < op->n_extents; i++) {
+        struct psc__extent *extent = &op->extents[i];
+        if (!extent->is_strings || !extent->touched)
             continue;
         if (op->seen)
-            psc_strings_free((psc_string *)(void *)piece->into, piece->count);
-        memcpy(piece->into, piece->strings, piece->count * sizeof *piece->strings);
-        free(piece->strings);
-        piece->strings = NULL;
+            psc_strings_free((psc_string *)(void *)extent->into, extent->count);
+        memcpy(extent->into, extent->strings, extent->count * sizeof *extent->strings);
+        free(extent->strings);
+        extent->strings = NULL;
     }
 }
 
 void psc__op_free_strings(struct psc_op *op)
 {
-    for (uint32_t i = 0; i < op->n_pieces; i++) {
-        struct psc__piece *piece = &op->pieces[i];
-        if (!piece->is_strings)
+    for (uint32_t i = 0; i < op->n_extents; i++) {
+        struct psc__extent *extent = &op->extents[i];
+        if (!extent->is_strings)
             continue;
         if (op->seat.mutates) {
-            free(piece->data);
+            free(extent->data);
         } else {
-            psc_strings_free(piece->strings, piece->count);
-            free(piece->strings);
+            psc_strings_free(extent->strings, extent->count);
+            free(extent->strings);
         }
     }
 }

@@ -7,21 +7,33 @@
 
 #include "common/base/alloc.h"
 #include "common/wire/dtype.h"
-#include "libclient/call.h"
 #include "libclient/op.h"
 
 // ---- requests -----------------------------------------------------------------------------------------------------
 
-const struct psc__variable *psc__op_variable(const struct psc_op *op, const struct psc__piece *piece)
+// Headers of requests are put together here before they are packed: no allocation per request.
+struct psc__scratch {
+    Paramserver__V1__Tensor *tensors;
+    Paramserver__V1__Tensor **pointers;
+    size_t cap;
+};
+
+void psc__scratch_free(struct psc_client *c)
 {
-    return &op->layout->variables[op->layout->partitions[piece->partition].variable];
+    if (c->scratch) {
+        free(c->scratch->tensors);
+        free(c->scratch->pointers);
+    }
+    free(c->scratch);
 }
 
 // NULL: no memory.
-static struct psc__scratch *scratch(psc_client *c, size_t n)
+static struct psc__scratch *scratch_reserve(psc_client *c, size_t n)
 {
-    struct psc__scratch *s = &c->scratch;
-    if (s->cap >= n)
+    if (!c->scratch)
+        c->scratch = ps_try_alloc(sizeof *c->scratch);
+    struct psc__scratch *s = c->scratch;
+    if (!s || s->cap >= n)
         return s;
     size_t cap = n > 64 ? n : 64;
     s->cap = 0;  // the pointers are to nothing until there are new ones
@@ -38,62 +50,63 @@ static struct psc__scratch *scratch(psc_client *c, size_t n)
     return s;
 }
 
-static void header_of(const struct psc_op *op, const struct psc__piece *piece, bool mutates, Paramserver__V1__Tensor *t)
+static void wire_tensor(const struct psc_op *op, const struct psc__extent *extent, bool mutates,
+                        Paramserver__V1__Tensor *t)
 {
-    const struct psc__variable *v = psc__op_variable(op, piece);
+    const struct psc__variable *v = psc__op_variable(op, extent);
     paramserver__v1__tensor__init(t);
     t->variable = (char *)v->is.name;
-    t->first = piece->first;
-    t->count = piece->count;
+    t->first = extent->first;
+    t->count = extent->count;
     if (op->seen)
-        t->changes = op->seen->changes[piece->partition];
+        t->changes = op->seen->changes[extent->partition];
     if (!mutates)
         return;
     t->dtype = (Paramserver__V1__DType)v->is.dtype;
     t->n_shape = v->is.rank;
     t->shape = (uint64_t *)v->is.shape;
-    t->version = piece->version;
-    if (piece->is_strings)
-        t->bytes = piece->bytes;
+    t->version = extent->version;
+    if (extent->is_strings)
+        t->bytes = extent->bytes;
 }
 
 // The headers of r's ranges, in the scratch. NULL: no memory.
-static Paramserver__V1__Tensor **pack_tensors(struct psc_op *op, const struct psc__request *r)
+static Paramserver__V1__Tensor **wire_pack_tensors(struct psc_op *op, const struct psc__op_request *r)
 {
-    struct psc__scratch *s = scratch(op->client, r->n_pieces);
-    uint32_t i = r->first_piece;
-    for (uint32_t n = 0; s && n < r->n_pieces; n++, i = op->pieces[i].next)
-        header_of(op, &op->pieces[i], r->mutates, &s->tensors[n]);
+    struct psc__scratch *s = scratch_reserve(op->client, r->n_extents);
+    uint32_t i = r->first_extent;
+    for (uint32_t n = 0; s && n < r->n_extents; n++, i = op->extents[i].next)
+        wire_tensor(op, &op->extents[i], r->is.mutates, &s->tensors[n]);
     return s ? s->pointers : NULL;
 }
 
-static void pack_update(struct psc_op *op, const struct psc__request *r, Paramserver__V1__Caller *caller,
-                        Paramserver__V1__Tensor **tensors, struct ps_slices *to)
+static void wire_pack_update(struct psc_op *op, const struct psc__op_request *r, Paramserver__V1__Caller *caller,
+                             Paramserver__V1__Tensor **tensors, struct ps_slices *to)
 {
     Paramserver__V1__UpdateRequest m = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     struct ps_slices payload = PS_ROPE_EMPTY;
-    for (uint32_t i = r->first_piece; i != PSC__NO_PIECE; i = op->pieces[i].next) {
-        const struct psc__piece *piece = &op->pieces[i];
-        psc__op_hold(op);
-        ps_slices_add(&payload, (struct ps_slice){piece->data, piece->bytes, &op->memory});
+    for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next) {
+        const struct psc__extent *extent = &op->extents[i];
+        ps_owner_ref(&op->memory);
+        ps_slices_add(&payload, (struct ps_slice){extent->data, extent->bytes, &op->memory});
     }
     m.caller = caller;
-    m.n_tensors = r->n_pieces;
+    m.n_tensors = r->n_extents;
     m.tensors = tensors;
     m.round = op->round;
     m.examples = op->examples;
     m.refuse_nonfinite = op->refuse_nonfinite;
     if (op->atomic)
-        m.atomic_bytes = op->shares[r->task->index].bytes;
+        m.atomic_bytes = op->per_task[r->per_task].bytes;
     ps_msg_pack(&m.base, &payload, to);
 }
 
-static void pack_read(struct psc_op *op, const struct psc__request *r, Paramserver__V1__Caller *caller,
-                      Paramserver__V1__Tensor **tensors, struct ps_slices *to)
+static void wire_pack_read(struct psc_op *op, const struct psc__op_request *r, Paramserver__V1__Caller *caller,
+                           Paramserver__V1__Tensor **tensors, struct ps_slices *to)
 {
     Paramserver__V1__ReadRequest m = PARAMSERVER__V1__READ_REQUEST__INIT;
     m.caller = caller;
-    m.n_tensors = r->n_pieces;
+    m.n_tensors = r->n_extents;
     m.tensors = tensors;
     m.round = op->round;
     m.offset = r->offset;
@@ -102,42 +115,17 @@ static void pack_read(struct psc_op *op, const struct psc__request *r, Paramserv
     ps_msg_pack(&m.base, NULL, to);
 }
 
-void psc__op_pack(struct psc_op *op, const struct psc__request *r, struct ps_slices *to)
+void psc__op_pack(struct psc_op *op, const struct psc__op_request *r, struct ps_slices *to)
 {
     Paramserver__V1__Caller caller;
-    Paramserver__V1__Tensor **tensors = pack_tensors(op, r);
-    psc__caller_init(&caller, r->task, op->seat.sequence);
+    Paramserver__V1__Tensor **tensors = wire_pack_tensors(op, r);
+    psc__caller_init(&caller, r->is.queue->task, op->seat.sequence);
     if (!tensors)
         to->broken = true;
-    else if (r->mutates)
-        pack_update(op, r, &caller, tensors, to);
+    else if (r->is.mutates)
+        wire_pack_update(op, r, &caller, tensors, to);
     else
-        pack_read(op, r, &caller, tensors, to);
-}
-
-int psc__op_method(const struct psc_op *op)
-{
-    return op->method;
-}
-
-uint32_t psc__op_timeout_ms(const struct psc_op *op)
-{
-    return psc__timeout_ms(op->client, op->deadline);
-}
-
-uint64_t psc__op_deadline(const struct psc_op *op)
-{
-    return op->deadline;
-}
-
-uint64_t psc__op_started(const struct psc_op *op)
-{
-    return op->started;
-}
-
-uint64_t psc__op_sequence(const struct psc_op *op)
-{
-    return op->seat.sequence;
+        wire_pack_read(op, r, &caller, tensors, to);
 }
 
 // ---- replies: their values ----------------------------------------------------------------------------------------
@@ -145,29 +133,29 @@ uint64_t psc__op_sequence(const struct psc_op *op)
 static void place_advance(const struct psc_op *op, struct psc__place *p, uint64_t count)
 {
     p->at += count;
-    if (p->at == op->pieces[p->piece].count)
-        *p = (struct psc__place){op->pieces[p->piece].next, 0};
+    if (p->at == op->extents[p->extent].count)
+        *p = (struct psc__place){op->extents[p->extent].next, 0};
 }
 
 // How much of t, of which `done` elements are dealt with, lies in the range at p; 0: it is not what comes next.
 // psd joins ranges that touch each other, so a tensor may go on in the next range.
-static uint64_t part_here(const struct psc_op *op, const struct psc__place *p, const Paramserver__V1__Tensor *t,
-                          uint64_t done)
+static uint64_t place_part(const struct psc_op *op, const struct psc__place *p, const Paramserver__V1__Tensor *t,
+                           uint64_t done)
 {
-    if (p->piece == PSC__NO_PIECE)
+    if (p->extent == PSC__NO_EXTENT)
         return 0;
-    const struct psc__piece *piece = &op->pieces[p->piece];
-    uint64_t left = t->count - done, room = piece->count - p->at;
-    if (t->first + done != piece->first + p->at || strcmp(t->variable, psc__op_variable(op, piece)->is.name) != 0)
+    const struct psc__extent *extent = &op->extents[p->extent];
+    uint64_t left = t->count - done, room = extent->count - p->at;
+    if (t->first + done != extent->first + p->at || strcmp(t->variable, psc__op_variable(op, extent)->is.name) != 0)
         return 0;
     return left < room ? left : room;
 }
 
 // What has not changed since it was seen is not there: p moves on to the range that t begins.
-static void skip_unchanged(const struct psc_op *op, struct psc__place *p, const Paramserver__V1__Tensor *t)
+static void place_skip_unchanged(const struct psc_op *op, struct psc__place *p, const Paramserver__V1__Tensor *t)
 {
-    while (op->seen && p->piece != PSC__NO_PIECE && p->at == 0 && (!t || part_here(op, p, t, 0) == 0))
-        p->piece = op->pieces[p->piece].next;
+    while (op->seen && p->extent != PSC__NO_EXTENT && p->at == 0 && (!t || place_part(op, p, t, 0) == 0))
+        p->extent = op->extents[p->extent].next;
 }
 
 // A tensor's bytes in the payload. Numbers are copied from there, strings by way of `text`.
@@ -199,35 +187,35 @@ static enum ps_code source_open(struct source *s, const Paramserver__V1__Tensor 
 static enum ps_code source_take(struct source *s, const struct psc_op *op, const struct psc__place *p, uint64_t n,
                                 struct ps_error *e)
 {
-    const struct psc__piece *piece = &op->pieces[p->piece];
-    if (piece->is_strings) {
+    const struct psc__extent *extent = &op->extents[p->extent];
+    if (extent->is_strings) {
         const uint8_t *lengths = s->lengths;
         s->lengths += n * PS_STRING_LENGTH;
-        return psc__strings_take(piece->strings + p->at, n, lengths, &s->bytes, s->end, e);
+        return psc__strings_take(extent->strings + p->at, n, lengths, &s->bytes, s->end, e);
     }
-    uint32_t elem_size = psc__op_variable(op, piece)->elem_size;
-    ps_slices_copy_out(s->payload, s->at, n * elem_size, piece->into + p->at * elem_size);
+    uint32_t elem_size = psc__op_variable(op, extent)->elem_size;
+    ps_slices_copy_out(s->payload, s->at, n * elem_size, extent->into + p->at * elem_size);
     s->at += n * elem_size;
     return PS_OK;
 }
 
 // Moves *p and *at (in the payload) past t.
-static enum ps_code copy_tensor(const struct psc_op *op, const Paramserver__V1__Tensor *t, struct psc__place *p,
-                                const struct ps_slices *payload, size_t *at, struct ps_error *e)
+static enum ps_code reply_copy_tensor(const struct psc_op *op, const Paramserver__V1__Tensor *t, struct psc__place *p,
+                                      const struct ps_slices *payload, size_t *at, struct ps_error *e)
 {
     struct source s = {.payload = payload, .at = *at};
     enum ps_code code = PS_OK;
     uint64_t bytes = 0;
-    skip_unchanged(op, p, t);
+    place_skip_unchanged(op, p, t);
     for (uint64_t done = 0, n; code == PS_OK && (done == 0 || done < t->count); done += n) {
-        n = part_here(op, p, t, done);
+        n = place_part(op, p, t, done);
         if (n == 0) {  // as of a tensor of nothing
             code = ps_fail(e, PS_INTERNAL, "answered with [%" PRIu64 ", +%" PRIu64 ") of '%s', out of turn", t->first,
                            t->count, t->variable);
             break;
         }
         if (done == 0) {
-            uint32_t elem_size = psc__op_variable(op, &op->pieces[p->piece])->elem_size;
+            uint32_t elem_size = psc__op_variable(op, &op->extents[p->extent])->elem_size;
             if (__builtin_mul_overflow(t->count, elem_size, &bytes))
                 bytes = UINT64_MAX;
             bytes = elem_size ? bytes : t->bytes;
@@ -246,34 +234,34 @@ static enum ps_code copy_tensor(const struct psc_op *op, const Paramserver__V1__
     return code;
 }
 
-static bool same_place(struct psc__place a, struct psc__place b)
+static bool place_equal(struct psc__place a, struct psc__place b)
 {
-    return a.piece == b.piece && a.at == b.at;
+    return a.extent == b.extent && a.at == b.at;
 }
 
-static enum ps_code copy_payload(const struct psc_op *op, const struct psc__request *r, struct psc__answer *a,
-                                 const struct ps_slices *payload, struct ps_error *e)
+static enum ps_code reply_copy_payload(const struct psc_op *op, const struct psc__op_request *r, struct psc__answer *a,
+                                       const struct ps_slices *payload, struct ps_error *e)
 {
     struct psc__place p = r->place;
     size_t at = 0;
     for (size_t i = 0; i < a->n_tensors; i++)
-        if (copy_tensor(op, a->tensors[i], &p, payload, &at, e) != PS_OK)
+        if (reply_copy_tensor(op, a->tensors[i], &p, payload, &at, e) != PS_OK)
             return e->code;
-    bool moved = !same_place(p, r->place);
+    bool moved = !place_equal(p, r->place);
     if (a->next_offset == 0)
-        skip_unchanged(op, &p, NULL);
-    bool complete = p.piece == PSC__NO_PIECE;
+        place_skip_unchanged(op, &p, NULL);
+    bool complete = p.extent == PSC__NO_EXTENT;
     if (at != payload->len || complete != (a->next_offset == 0) ||
         (!complete && (!moved || a->next_offset <= r->offset)))
         return ps_fail(e, PS_INTERNAL, "answered %zu of %zu bytes from %" PRIu64 " on, to be continued at %" PRIu64,
-                       payload->len, r->bytes, r->offset, a->next_offset);
+                       payload->len, r->is.bytes, r->offset, a->next_offset);
     a->place = p;
     return PS_OK;
 }
 
 // ---- replies: what they say ---------------------------------------------------------------------------------------
 
-static void open_update(struct psc__answer *a)
+static void answer_open_update(struct psc__answer *a)
 {
     const Paramserver__V1__UpdateReply *m = (Paramserver__V1__UpdateReply *)a->message;
     a->generation = m->generation;
@@ -281,7 +269,7 @@ static void open_update(struct psc__answer *a)
     a->n_results = m->n_results;
 }
 
-static void open_push_pull(struct psc__answer *a)
+static void answer_open_push_pull(struct psc__answer *a)
 {
     const Paramserver__V1__PushPullReply *m = (Paramserver__V1__PushPullReply *)a->message;
     a->generation = m->generation;
@@ -292,7 +280,7 @@ static void open_push_pull(struct psc__answer *a)
     a->round = m->round;
 }
 
-static void open_read(struct psc__answer *a)
+static void answer_open_read(struct psc__answer *a)
 {
     const Paramserver__V1__ReadReply *m = (Paramserver__V1__ReadReply *)a->message;
     a->generation = m->generation;
@@ -308,39 +296,39 @@ static const struct reply_kind {
     const ProtobufCMessageDescriptor *type;
     void (*open)(struct psc__answer *);
     bool results, values;
-} update_kind = {&paramserver__v1__update_reply__descriptor, open_update, true, false},
-  push_pull_kind = {&paramserver__v1__push_pull_reply__descriptor, open_push_pull, true, true},
-  read_kind = {&paramserver__v1__read_reply__descriptor, open_read, false, true};
+} update_kind = {&paramserver__v1__update_reply__descriptor, answer_open_update, true, false},
+  push_pull_kind = {&paramserver__v1__push_pull_reply__descriptor, answer_open_push_pull, true, true},
+  read_kind = {&paramserver__v1__read_reply__descriptor, answer_open_read, false, true};
 
-static const struct reply_kind *kind_of(const struct psc_op *op)
+static const struct reply_kind *reply_kind_of(const struct psc_op *op)
 {
     if (!op->seat.mutates)
         return &read_kind;
     return op->method == PARAMSERVER__V1__METHOD__PUSH_PULL ? &push_pull_kind : &update_kind;
 }
 
-static enum ps_code read_parts(const struct psc_op *op, const struct psc__request *r, const struct ps_slices *payload,
-                               struct psc__answer *a, struct ps_error *e)
+static enum ps_code reply_read_parts(const struct psc_op *op, const struct psc__op_request *r,
+                                     const struct ps_slices *payload, struct psc__answer *a, struct ps_error *e)
 {
-    const struct reply_kind *kind = kind_of(op);
+    const struct reply_kind *kind = reply_kind_of(op);
     kind->open(a);
     if (payload->broken)
         return ps_no_memory(e, "an answer");
-    if (kind->results && a->n_results != r->n_pieces)
-        return ps_fail(e, PS_INTERNAL, "%zu results for %u tensors", a->n_results, r->n_pieces);
-    return kind->values ? copy_payload(op, r, a, payload, e) : PS_OK;
+    if (kind->results && a->n_results != r->n_extents)
+        return ps_fail(e, PS_INTERNAL, "%zu results for %u tensors", a->n_results, r->n_extents);
+    return kind->values ? reply_copy_payload(op, r, a, payload, e) : PS_OK;
 }
 
-enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__request *r, const struct ps_slices *reply,
+enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__op_request *r, const struct ps_slices *reply,
                                 struct psc__answer *a, struct ps_error *e)
 {
     struct ps_slices payload = PS_ROPE_EMPTY;
     *a = (struct psc__answer){0};
-    enum ps_code code = psc__call_unpack(r->task, kind_of(op)->type, reply, &a->message, &payload, e);
+    enum ps_code code = psc__unpack(r->is.queue->task, reply_kind_of(op)->type, reply, &a->message, &payload, e);
     if (code == PS_OK) {
-        code = read_parts(op, r, &payload, a, e);
+        code = reply_read_parts(op, r, &payload, a, e);
         if (code != PS_OK) {
-            ps_error_prefix(e, PSC__TASK, PSC__TASK_ARGS(r->task));
+            ps_error_prefix(e, PSC__TASK, PSC__TASK_ARGS(r->is.queue->task));
             psc__answer_free(a);
         }
     }
@@ -356,41 +344,41 @@ void psc__answer_free(struct psc__answer *a)
 
 // ---- replies: what they change ------------------------------------------------------------------------------------
 
-static void count_version(struct psc_op *op, uint64_t version)
+static void found_version(struct psc_op *op, uint64_t version)
 {
-    if (!op->versioned || version < op->result.version)
-        op->result.version = version;
+    if (!op->versioned || version < op->found.version)
+        op->found.version = version;
     op->versioned = true;
 }
 
-static void count_round(struct psc_op *op, uint64_t round)
+static void found_round(struct psc_op *op, uint64_t round)
 {
-    if (!op->rounded || round < op->result.round)
-        op->result.round = round;
+    if (!op->rounded || round < op->found.round)
+        op->found.round = round;
     op->rounded = true;
 }
 
-static void count_open_round(struct psc_op *op, uint64_t round)
+static void found_open_round(struct psc_op *op, uint64_t round)
 {
-    if (round > op->result.open_round)
-        op->result.open_round = round;
+    if (round > op->found.open_round)
+        op->found.open_round = round;
 }
 
 // What a read has found.
-static void count_read(struct psc_op *op, const struct psc__request *r)
+static void found_read(struct psc_op *op, const struct psc__op_request *r)
 {
     if (r->version != UINT64_MAX)  // not all was unchanged since it was seen
-        count_version(op, r->version);
-    count_round(op, r->round);
-    if (r->last_round > op->result.last_round)
-        op->result.last_round = r->last_round;
+        found_version(op, r->version);
+    found_round(op, r->round);
+    if (r->last_round > op->found.last_round)
+        op->found.last_round = r->last_round;
 }
 
-static void accept_result(struct psc_op *op, struct psc__share *share, const Paramserver__V1__TensorResult *r)
+static void op_accept_result(struct psc_op *op, struct psc__per_task *per_task, const Paramserver__V1__TensorResult *r)
 {
-    psc_result *sum = &op->result;
+    struct psc__found *sum = &op->found;
     uint32_t changed = r->blocks - r->duplicates;
-    count_version(op, r->version);
+    found_version(op, r->version);
     if (r->staleness > sum->staleness)
         sum->staleness = r->staleness;
     sum->duplicates += r->duplicates;
@@ -398,96 +386,98 @@ static void accept_result(struct psc_op *op, struct psc__share *share, const Par
     switch (r->outcome) {
     case PARAMSERVER__V1__OUTCOME__APPLIED:
         sum->applied += changed;
-        share->committed = true;
+        per_task->committed = true;
         break;
     case PARAMSERVER__V1__OUTCOME__QUEUED:
         sum->queued += changed;
-        count_round(op, r->round);
-        count_open_round(op, r->round + 1);
+        found_round(op, r->round);
+        found_open_round(op, r->round + 1);
         break;
     case PARAMSERVER__V1__OUTCOME__STALE:
         sum->stale += changed;
-        count_open_round(op, r->round);
+        found_open_round(op, r->round);
         break;
     case PARAMSERVER__V1__OUTCOME__STAGED:
-        share->staged += changed;
+        per_task->staged += changed;
         break;
     default:
-        share->repeated = true;
+        per_task->repeated = true;
         if (op->round) {  // only what was counted in its round is known
-            count_round(op, op->round);
-            count_open_round(op, op->round + 1);
+            found_round(op, op->round);
+            found_open_round(op, op->round + 1);
         }
     }
 }
 
-static void note_version(struct psc_op *op, const struct psc__piece *piece, uint64_t first, uint64_t count,
-                         uint64_t version)
+static void op_note_version(struct psc_op *op, const struct psc__extent *extent, uint64_t first, uint64_t count,
+                            uint64_t version)
 {
     struct psc__layout *l = op->layout;
     uint64_t block,
-        n = psc__layout_blocks(psc__op_variable(op, piece), &l->partitions[piece->partition], first, count, &block);
+        n = psc__layout_blocks(psc__op_variable(op, extent), &l->partitions[extent->partition], first, count, &block);
     for (uint64_t b = 0; b < n; b++)
         l->versions[block + b] = version;
 }
 
 // A range's changes are those of its parts together. How those of a tensor that psd has joined belong to its ranges is
 // not known: these are got again.
-static void add_changes(struct psc__piece *piece, const Paramserver__V1__Tensor *t, uint64_t here)
+static void extent_add_changes(struct psc__extent *extent, const Paramserver__V1__Tensor *t, uint64_t here)
 {
-    if (here == t->count && piece->changes != UINT64_MAX)
-        piece->changes += t->changes;
+    if (here == t->count && extent->changes != UINT64_MAX)
+        extent->changes += t->changes;
     else
-        piece->changes = UINT64_MAX;
+        extent->changes = UINT64_MAX;
 }
 
-static void accept_tensor(struct psc_op *op, struct psc__request *r, struct psc__place *p,
-                          const Paramserver__V1__Tensor *t)
+static void op_accept_tensor(struct psc_op *op, struct psc__op_request *r, struct psc__place *p,
+                             const Paramserver__V1__Tensor *t)
 {
     if (t->version < r->version)
         r->version = t->version;
-    skip_unchanged(op, p, t);
+    place_skip_unchanged(op, p, t);
     for (uint64_t done = 0, n; done < t->count; done += n) {
-        struct psc__piece *piece = &op->pieces[p->piece];
-        n = part_here(op, p, t, done);
-        piece->touched = true;
-        add_changes(piece, t, n);
+        struct psc__extent *extent = &op->extents[p->extent];
+        n = place_part(op, p, t, done);
+        extent->touched = true;
+        extent_add_changes(extent, t, n);
         if (op->method != PARAMSERVER__V1__METHOD__GET)
-            note_version(op, piece, t->first + done, n, t->version);
+            op_note_version(op, extent, t->first + done, n, t->version);
         place_advance(op, p, n);
     }
 }
 
-bool psc__op_accept(struct psc_op *op, struct psc__request *r, const struct psc__answer *a)
+bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct psc__answer *a)
 {
     struct psc__place p = r->place;
-    if (!psc__saw_generation(r->task, a->generation))
+    if (!psc__saw_generation(r->is.queue->task, a->generation))
         return false;
     for (size_t i = 0; i < a->n_results; i++)
-        accept_result(op, &op->shares[r->task->index], a->results[i]);
+        op_accept_result(op, &op->per_task[r->per_task], a->results[i]);
     for (size_t i = 0; i < a->n_tensors; i++)
-        accept_tensor(op, r, &p, a->tensors[i]);
+        op_accept_tensor(op, r, &p, a->tensors[i]);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round)
-        count_open_round(op, a->round + 1);
+        found_open_round(op, a->round + 1);
     if (a->round < r->round)
         r->round = a->round;
     if (a->last_round > r->last_round)
         r->last_round = a->last_round;
     r->offset = a->next_offset;
     r->snapshot = a->snapshot;
+    r->is.goes_on = a->snapshot != 0;
     r->place = a->place;
-    if (!r->mutates && r->offset == 0)
-        count_read(op, r);
+    if (!r->is.mutates && r->offset == 0)
+        found_read(op, r);
     return r->offset != 0;
 }
 
-void psc__op_restart(struct psc_op *op, struct psc__request *r)
+void psc__op_restart(struct psc_op *op, struct psc__op_request *r)
 {
     r->offset = r->snapshot = r->last_round = 0;
+    r->is.goes_on = false;
     r->version = r->round = UINT64_MAX;
-    r->place = (struct psc__place){r->first_piece, 0};
-    for (uint32_t i = r->first_piece; i != PSC__NO_PIECE; i = op->pieces[i].next) {
-        op->pieces[i].touched = false;
-        op->pieces[i].changes = 0;
+    r->place = (struct psc__place){r->first_extent, 0};
+    for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next) {
+        op->extents[i].touched = false;
+        op->extents[i].changes = 0;
     }
 }

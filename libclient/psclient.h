@@ -5,8 +5,8 @@
 //
 // Threads. A psc_client may be used from any number of threads at once. Callbacks run on a thread of the library, or on
 // the one that is in psc_close: they may start operations, they must not wait for any. A psc_op belongs to whoever
-// started it. (Where there is not even memory to tell it later that there is no memory to start an operation, its
-// callback runs before the function that starts it returns.)
+// started it. (Where there is no memory for an operation its callback runs before the function that starts it returns,
+// and its handle is NULL, which psc_wait and psc_done take.)
 //
 // Ownership. Strings and arrays that are passed in are copied before the call returns, except tensors' data: that
 // memory stays the caller's and must neither move nor change (reads: be read) until the operation has finished. What
@@ -141,7 +141,7 @@ bool psc_is_late(psc_client *client);
 uint64_t psc_data_epoch(psc_client *client);
 // Has an administrator asked this worker to leave (psctl drain)? It finishes its step and calls psc_close.
 bool psc_is_draining(psc_client *client);
-const char *psc_run_id(psc_client *client);
+uint64_t psc_run(psc_client *client);  // of the job that it joined or attached to; 0: it has done neither
 
 // ---- variables ----------------------------------------------------------------------------------------------------
 

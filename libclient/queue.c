@@ -3,42 +3,64 @@
 
 #include <stdlib.h>
 
-#include "libclient/call.h"
-#include "libclient/client.h"
-#include "libclient/op.h"
+#include "common/base/alloc.h"
 
-static void request_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
+static void queue_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
 
-void psc__queue_init(struct psc__queue *q)
+bool psc__queues_create(struct psc_client *c)
 {
-    TAILQ_INIT(&q->updates);
-    TAILQ_INIT(&q->reads);
-    TAILQ_INIT(&q->reads_flying);
+    c->queues = ps_try_alloc_array(c->n_tasks, sizeof *c->queues);
+    for (uint32_t t = 0; c->queues && t < c->n_tasks; t++) {
+        struct psc__queue *q = &c->queues[t];
+        q->task = &c->tasks[t];
+        TAILQ_INIT(&q->returned);
+        TAILQ_INIT(&q->updates);
+        TAILQ_INIT(&q->reads);
+        TAILQ_INIT(&q->expired);
+        TAILQ_INIT(&q->reads_flying);
+    }
+    return c->queues;
+}
+
+void psc__queues_free(struct psc_client *c)
+{
+    free(c->queues);
+    c->queues = NULL;
+}
+
+static void queue_append(struct psc__requests *list, struct psc__request *r)
+{
+    r->list = list;
+    TAILQ_INSERT_TAIL(list, r, link);
 }
 
 void psc__queue_add(struct psc__request *r)
 {
-    struct psc__queue *q = &r->task->queue;
+    struct psc__queue *q = r->queue;
     r->ticket = r->mutates ? ++q->last_ticket : q->last_ticket;
-    r->sequence = psc__op_sequence(r->op);
     r->state = PSC__QUEUED;
-    TAILQ_INSERT_TAIL(r->mutates ? &q->updates : &q->reads, r, link);
+    queue_append(r->mutates ? &q->updates : &q->reads, r);
 }
 
 void psc__queue_remove(struct psc__request *r)
 {
-    struct psc__queue *q = &r->task->queue;
-    TAILQ_REMOVE(r->mutates ? &q->updates : &q->reads, r, link);
+    TAILQ_REMOVE(r->list, r, link);
+    r->list = NULL;
 }
 
 // ---- sending ------------------------------------------------------------------------------------------------------
 
-static bool may_send_update(const struct psc__task *t, const struct psc__request *r)
+static struct psc__request *queue_next_update(const struct psc__queue *q)
 {
-    const struct psc__queue *q = &t->queue;
+    struct psc__request *r = TAILQ_FIRST(&q->returned);
+    return r ? r : TAILQ_FIRST(&q->updates);
+}
+
+static bool queue_may_update(const struct psc__queue *q, const struct psc__request *r)
+{
     if (q->updates_flying == 0)
         return true;
-    if (q->draining || t->client->unary || q->careful_ticket)
+    if (q->draining || q->task->client->unary || q->careful_ticket)
         return false;
     if ((r->put || q->flying_put) && r->sequence != q->flying_sequence)
         return false;
@@ -46,24 +68,22 @@ static bool may_send_update(const struct psc__task *t, const struct psc__request
            (q->updates_flying < PSC__UPDATES_FLYING && q->bytes_flying + r->bytes <= PSC__BYTES_FLYING);
 }
 
-static bool may_send_read(const struct psc__task *t, const struct psc__request *r)
+static bool queue_may_read(const struct psc__queue *q, const struct psc__request *r)
 {
-    const struct psc__queue *q = &t->queue;
-    const struct psc__request *unsent = TAILQ_FIRST(&q->updates);
+    const struct psc__request *unsent = queue_next_update(q);
     if (q->draining || (unsent && unsent->ticket <= r->ticket))
         return false;
-    return !t->client->unary || q->updates_flying == 0 || q->flying_ticket > r->ticket;
+    return !q->task->client->unary || q->updates_flying == 0 || q->flying_ticket > r->ticket;
 }
 
-static void fly(struct psc__request *r)
+static void queue_fly(struct psc__queue *q, struct psc__request *r)
 {
-    struct psc__queue *q = &r->task->queue;
     psc__queue_remove(r);
     r->state = PSC__FLYING;
     r->alone = q->careful_ticket > 0;
     r->overtook = false;
     if (!r->mutates)
-        TAILQ_INSERT_TAIL(&q->reads_flying, r, link);
+        queue_append(&q->reads_flying, r);
     if (!r->mutates || r->round_trip)
         return;
     q->updates_flying++;
@@ -73,138 +93,146 @@ static void fly(struct psc__request *r)
     q->flying_put = r->put;
 }
 
-static void request_send(struct psc__request *r)
+static void queue_send(struct psc__queue *q, struct psc__request *r)
 {
-    struct psc_client *c = r->task->client;
+    struct psc_client *c = q->task->client;
     struct ps_slices message = PS_ROPE_EMPTY;
     struct ps_error e;
-    psc__op_pack(r->op, r, &message);
+    r->kind->pack(r, &message);
     if (message.broken) {
         ps_slices_clear(&message);
         ps_fail(&e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a request of %zu bytes to " PSC__TASK,
-                psc__method_name(psc__op_method(r->op)), r->bytes, PSC__TASK_ARGS(r->task));
-        psc__op_fail(r->op, &e);
+                psc__method_name(r->method), r->bytes, PSC__TASK_ARGS(q->task));
+        r->kind->fail(r, &e);
         return;
     }
-    fly(r);
-    c->world.call(c->world.ctx, r->task->index, psc__op_method(r->op), psc__op_timeout_ms(r->op), &message,
-                  request_replied, r);
+    queue_fly(q, r);
+    c->world.call(c->world.ctx, q->task->index, r->method, psc__timeout_ms(c, r->deadline), &message, queue_replied, r);
 }
 
-void psc__queue_pump(struct psc__task *t)
+void psc__queue_pump(struct psc__queue *q)
 {
-    struct psc__queue *q = &t->queue;
     struct psc__request *r;
     // An operation that fails here pumps all queues: this one is at it already.
-    if (q->resting || q->pumping || t->client->ended.code != PS_OK)
+    if (q->resting || q->pumping || q->task->client->ended.code != PS_OK)
         return;
     q->pumping = true;
-    while ((r = TAILQ_FIRST(&q->updates)) && may_send_update(t, r))
-        request_send(r);
-    while ((r = TAILQ_FIRST(&q->reads)) && may_send_read(t, r))
-        request_send(r);
+    while ((r = queue_next_update(q)) && queue_may_update(q, r))
+        queue_send(q, r);
+    while ((r = TAILQ_FIRST(&q->reads)) && queue_may_read(q, r))
+        queue_send(q, r);
     q->pumping = false;
+}
+
+void psc__queues_pump(struct psc_client *c)
+{
+    for (uint32_t t = 0; t < c->n_tasks; t++)
+        psc__queue_pump(&c->queues[t]);
 }
 
 // ---- sending again ------------------------------------------------------------------------------------------------
 
-// When this request's operation has to be given up, if its task stays as it is.
-static uint64_t give_up_at(const struct psc__request *r)
+// When a request of q has to be given up, if its task stays as it is.
+static uint64_t queue_give_up_at(const struct psc__queue *q, const struct psc__request *r)
 {
-    uint64_t deadline = psc__op_deadline(r->op);
-    if (deadline != UINT64_MAX)
-        return deadline;
+    if (r->deadline != UINT64_MAX)
+        return r->deadline;
     // Another request may have been answered while the queue rested: then the task is not down.
-    return r->task->queue.down_since ? r->task->queue.down_since + r->task->client->timeout_ns : UINT64_MAX;
+    return q->down_since ? q->down_since + q->task->client->timeout_ns : UINT64_MAX;
 }
 
-static struct psc__request *first_expired(const struct psc__requests *list, uint64_t now)
+static void queue_give_up(struct psc__queue *q, struct psc__request *r)
+{
+    struct ps_error e;
+    uint64_t since = r->started > q->down_since ? r->started : q->down_since;
+    double seconds = (double)(psc__now(q->task->client) - since) / 1e9;
+    const char *method = psc__method_name(r->method);
+    if (q->why.code == PS_UNAVAILABLE)
+        ps_fail(&e, PS_UNAVAILABLE, "%s: " PSC__TASK " cannot be reached, tried for %.1f s: %s", method,
+                PSC__TASK_ARGS(q->task), seconds, q->why.text);
+    else
+        ps_fail(&e, q->why.code, "%s: " PSC__TASK " refused for %.1f s: %s", method, PSC__TASK_ARGS(q->task), seconds,
+                q->why.text);
+    r->kind->fail(r, &e);
+}
+
+static void queue_collect_expired(struct psc__queue *q, struct psc__requests *list, uint64_t now)
+{
+    struct psc__request *r, *next;
+    for (r = TAILQ_FIRST(list); r; r = next) {
+        next = TAILQ_NEXT(r, link);
+        if (now < queue_give_up_at(q, r))
+            continue;
+        psc__queue_remove(r);
+        queue_append(&q->expired, r);
+    }
+}
+
+// Giving up one ends all requests of its operation: they leave the list of the expired with it.
+static void queue_expire(struct psc__queue *q)
 {
     struct psc__request *r;
-    for (r = TAILQ_FIRST(list); r; r = TAILQ_NEXT(r, link))
-        if (now >= give_up_at(r))
-            return r;
-    return NULL;
-}
-
-static void give_up(struct psc__request *r)
-{
-    struct psc__task *t = r->task;
-    struct ps_error e;
-    uint64_t since = psc__op_started(r->op) > t->queue.down_since ? psc__op_started(r->op) : t->queue.down_since;
-    double seconds = (double)(psc__now(t->client) - since) / 1e9;
-    const char *method = psc__method_name(psc__op_method(r->op));
-    if (t->queue.why.code == PS_UNAVAILABLE)
-        ps_fail(&e, PS_UNAVAILABLE, "%s: " PSC__TASK " cannot be reached, tried for %.1f s: %s", method,
-                PSC__TASK_ARGS(t), seconds, t->queue.why.text);
-    else
-        ps_fail(&e, t->queue.why.code, "%s: " PSC__TASK " refused for %.1f s: %s", method, PSC__TASK_ARGS(t), seconds,
-                t->queue.why.text);
-    psc__op_fail(r->op, &e);
+    uint64_t now = psc__now(q->task->client);
+    queue_collect_expired(q, &q->returned, now);
+    queue_collect_expired(q, &q->updates, now);
+    queue_collect_expired(q, &q->reads, now);
+    while ((r = TAILQ_FIRST(&q->expired)))
+        queue_give_up(q, r);
 }
 
 // The rest is over.
-static void task_resume(void *arg)
+static void queue_resume(void *arg)
 {
-    struct psc__task *t = arg;
-    struct psc__queue *q = &t->queue;
-    struct psc__request *r;
-    psc__lock(t->client);
+    struct psc__queue *q = arg;
+    psc__lock(q->task->client);
     q->resting = false;
-    uint64_t now = psc__now(t->client);
-    while ((r = first_expired(&q->updates, now)) || (r = first_expired(&q->reads, now)))
-        give_up(r);
-    psc__queue_pump(t);
-    psc__unlock(t->client);
+    queue_expire(q);
+    psc__queue_pump(q);
+    psc__unlock(q->task->client);
 }
 
-static void put_back(struct psc__request *r)
+// Answers come in order, or nearly: an update's place is at the end, or near it.
+static void queue_put_back(struct psc__queue *q, struct psc__request *r)
 {
-    struct psc__queue *q = &r->task->queue;
-    struct psc__request *later;
+    struct psc__request *before = TAILQ_LAST(&q->returned, psc__requests);
     r->state = PSC__QUEUED;
-    if (!r->mutates) {
-        TAILQ_INSERT_HEAD(&q->reads, r, link);
-        return;
-    }
-    for (later = TAILQ_FIRST(&q->updates); later; later = TAILQ_NEXT(later, link))
-        if (later->ticket > r->ticket)
-            break;
-    if (later)
-        TAILQ_INSERT_BEFORE(later, r, link);
+    r->list = r->mutates ? &q->returned : &q->reads;
+    while (r->mutates && before && before->ticket > r->ticket)
+        before = TAILQ_PREV(before, psc__requests, link);
+    if (r->mutates && before)
+        TAILQ_INSERT_AFTER(&q->returned, before, r, link);
     else
-        TAILQ_INSERT_TAIL(&q->updates, r, link);
+        TAILQ_INSERT_HEAD(r->list, r, link);
 }
 
 // An update has been refused, or its answer is lost. What was read behind it may be without it.
-static void note_overtaken(const struct psc__request *update)
+static void queue_note_overtaken(struct psc__queue *q, const struct psc__request *update)
 {
     struct psc__request *r;
-    for (r = TAILQ_FIRST(&update->task->queue.reads_flying); r; r = TAILQ_NEXT(r, link))
-        r->overtook |= r->ticket >= update->ticket;
+    TAILQ_FOREACH(r, &q->reads_flying, link)
+    r->overtook |= r->ticket >= update->ticket;
 }
 
-static void rest(struct psc__task *t, enum ps_code code, const char *text)
+static void queue_rest(struct psc__queue *q, enum ps_code code, const char *text)
 {
-    struct psc__queue *q = &t->queue;
+    struct psc_client *c = q->task->client;
     if (!q->down_since)
-        q->down_since = psc__now(t->client);
+        q->down_since = psc__now(c);
     q->draining = q->updates_flying > 0;
     ps_fail(&q->why, code, "%s", text);
     if (q->resting)
         return;
     q->resting = true;
-    psc__after(t->client, psc__backoff(t->client, q->attempt++), task_resume, t);
+    psc__after(c, psc__backoff(c, q->attempt++), queue_resume, q);
 }
 
 // ---- landing ------------------------------------------------------------------------------------------------------
 
-static void land(struct psc__request *r)
+static void queue_land(struct psc__queue *q, struct psc__request *r)
 {
-    struct psc__queue *q = &r->task->queue;
     r->state = PSC__LANDED;
     if (!r->mutates)
-        TAILQ_REMOVE(&q->reads_flying, r, link);
+        psc__queue_remove(r);
     if (!r->mutates || r->round_trip)
         return;
     q->bytes_flying -= r->bytes;
@@ -212,91 +240,76 @@ static void land(struct psc__request *r)
         q->draining = false;
 }
 
-static void answered(const struct psc__request *r)
+static void queue_answered(struct psc__queue *q, const struct psc__request *r)
 {
-    struct psc__queue *q = &r->task->queue;
     q->attempt = 0;
     q->down_since = 0;
     if (r->mutates && r->alone && r->ticket >= q->careful_ticket)
         q->careful_ticket = 0;
 }
 
-// Called with the lock held and returns with it held; lets go of it in between, while bytes are copied.
-static void request_accept(struct psc__request *r, const struct ps_slices *reply)
+static void queue_refused(struct psc__queue *q, struct psc__request *r, enum ps_code code, const char *text)
 {
-    struct psc_op *op = r->op;
-    struct psc_client *c = r->task->client;
-    struct psc__answer answer;
-    struct ps_error e;
-    psc__op_hold(op);
-    psc__unlock(c);
-    enum ps_code code = psc__op_read_reply(op, r, reply, &answer, &e);
-    psc__lock(c);
-    if (r->op && code != PS_OK) {
-        psc__op_fail(op, &e);
-    } else if (r->op && psc__op_accept(op, r, &answer)) {
-        put_back(r);
-        r = NULL;
-    } else if (r->op) {
-        psc__op_request_done(op, r);
-        r = NULL;
-    }
-    free(r);
-    psc__op_unhold(op);
-    psc__answer_free(&answer);
+    queue_put_back(q, r);
+    if (r->mutates)
+        queue_note_overtaken(q, r);
+    if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->ticket > q->careful_ticket)
+        q->careful_ticket = r->ticket;
+    queue_rest(q, code, text);
+    if (psc__now(q->task->client) >= queue_give_up_at(q, r))
+        queue_give_up(q, r);
 }
 
-static void request_failed(struct psc__request *r, enum ps_code code, const char *text)
+static void queue_failed(struct psc__queue *q, struct psc__request *r, enum ps_code code, const char *text)
 {
-    struct psc__task *t = r->task;
-    if (code == PS_DEADLINE_EXCEEDED && psc__op_deadline(r->op) == UINT64_MAX) {
-        put_back(r);  // waits for a round: others live, so it goes on
-    } else if (code == PS_ABORTED && r->snapshot) {
-        psc__op_restart(r->op, r);  // psd needed the memory: that read starts again
-        put_back(r);
-    } else if (code == PS_ABORTED) {
+    struct psc__task *t = q->task;
+    struct ps_error e;
+    if (code == PS_DEADLINE_EXCEEDED && r->deadline == UINT64_MAX) {
+        queue_put_back(q, r);  // waits for a round: others live, so it goes on
+        return;
+    }
+    if (code == PS_ABORTED && r->goes_on) {
+        r->kind->restart(r);  // psd needed the memory: that read starts again
+        queue_put_back(q, r);
+        return;
+    }
+    if (code == PS_UNAVAILABLE || code == PS_RESOURCE_EXHAUSTED) {
+        queue_refused(q, r, code, text);
+        return;
+    }
+    if (code == PS_ABORTED) {
         // The job has ended, the task has lost its state, or another process has this worker's place: whichever, this
         // client must not go on as if nothing had happened.
         psc__end(t->client, code, PSC__TASK ": %s", PSC__TASK_ARGS(t), text);
-        free(r);
     } else if (code == PS_NOT_FOUND && t->client->member.joined) {
         psc__lost_job(t, text);
-        free(r);
-    } else if (code == PS_UNAVAILABLE || code == PS_RESOURCE_EXHAUSTED) {
-        put_back(r);
-        if (r->mutates)
-            note_overtaken(r);
-        if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->ticket > t->queue.careful_ticket)
-            t->queue.careful_ticket = r->ticket;
-        rest(t, code, text);
-        if (psc__now(t->client) >= give_up_at(r))
-            give_up(r);
     } else {
-        struct ps_error e;
-        ps_fail(&e, code, "%s: " PSC__TASK ": %s", psc__method_name(psc__op_method(r->op)), PSC__TASK_ARGS(t), text);
-        psc__op_fail(r->op, &e);
-        free(r);
+        ps_fail(&e, code, "%s: " PSC__TASK ": %s", psc__method_name(r->method), PSC__TASK_ARGS(t), text);
+        r->kind->fail(r, &e);
     }
+    r->kind->free(r);
 }
 
-static void request_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
+static void queue_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct psc__request *r = arg;
-    struct psc__task *t = r->task;
-    psc__lock(t->client);
-    land(r);
+    struct psc__queue *q = r->queue;
+    struct psc_client *c = q->task->client;
+    psc__lock(c);
+    queue_land(q, r);
     if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
-        answered(r);
-    if (!r->op) {
-        free(r);
+        queue_answered(q, r);
+    if (r->abandoned) {
+        r->kind->free(r);
     } else if (code == PS_OK && r->overtook) {
-        psc__op_restart(r->op, r);
-        put_back(r);
+        r->kind->restart(r);
+        queue_put_back(q, r);
     } else if (code == PS_OK) {
-        request_accept(r, reply);
+        if (r->kind->accept(r, reply))
+            queue_put_back(q, r);
     } else {
-        request_failed(r, code, text);
+        queue_failed(q, r, code, text);
     }
-    psc__queue_pump(t);
-    psc__unlock(t->client);
+    psc__queue_pump(q);
+    psc__unlock(c);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requests of tensor operations to one task.
+// The requests of tensor operations to one task. A queue knows a request as the data below and a table of functions;
+// what an operation is it does not know.
 //
 //     updates   HELD? -> QUEUED -> FLYING -> LANDED -> done      one order per task: that of their sequences
 //     reads     HELD? -> QUEUED -> FLYING -> LANDED -> done      no order of their own, but none overtakes an
@@ -31,48 +32,56 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "common/base/error.h"
-
-struct psc_client;
-struct psc_op;
-struct psc__task;
+#include "libclient/base.h"
 
 enum {
     PSC__UPDATES_FLYING = 256,    // requests of one task (stream): few would keep small ones from gathering
     PSC__BYTES_FLYING = 8 << 20,  // payload of these
 };
 
-// A place in a request's concatenated ranges.
-struct psc__place {
-    uint32_t piece;  // in the operation's pieces
-    uint64_t at;     // elements into it
-};
-
-struct psc__request {
-    TAILQ_ENTRY(psc__request) link;  // in the task's queue (QUEUED, a read: FLYING), or in its operation's share (HELD)
-    TAILQ_ENTRY(psc__request) of_op;
-    struct psc__task *task;
-    struct psc_op *op;  // NULL: given up, only its landing is awaited
-    bool mutates;
-    bool put;         // an update that goes with no other operation's
-    bool round_trip;  // an update whose answer waits for its round
-    bool alone;       // sent while updates went one by one
-    bool overtook;    // a read that flies: an update before it was refused meanwhile
-    enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
-    uint64_t ticket;    // updates: place in the task's order; reads: of the last update before it
-    uint64_t sequence;  // the operation's
-    size_t bytes;       // payload, here or in the reply
-    size_t header_bytes;
-    uint32_t first_piece, last_piece, n_pieces;  // a chain in the operation's pieces
-    struct psc__place place;                     // reads that go on: what comes next
-    uint64_t offset, snapshot;                   // likewise
-    uint64_t version, round, last_round;         // reads: found so far, for the operation's result
-};
-
+struct psc__request;
 TAILQ_HEAD(psc__requests, psc__request);
 
+// What a queue asks of whoever makes requests. All are called locked.
+struct psc__request_kind {
+    // Appends the message; where there is no memory for it, *to is broken.
+    void (*pack)(struct psc__request *r, struct ps_slices *to);
+    // Takes the answer; lets go of the lock in between, while bytes are copied. True: r goes on, and the queue puts it
+    // back. Else r is gone.
+    bool (*accept)(struct psc__request *r, const struct ps_slices *reply);
+    void (*restart)(struct psc__request *r);  // a read begins again, and what it found is void
+    // Ends all that r belongs to: its queued requests leave their queues, those that were sent become `abandoned`.
+    void (*fail)(struct psc__request *r, const struct ps_error *e);
+    void (*free)(struct psc__request *r);
+};
+
+// Embed it.
+struct psc__request {
+    TAILQ_ENTRY(psc__request) link;
+    struct psc__requests *list;  // the queue's in which it stands (QUEUED; a read: FLYING); NULL: none of the queue's
+    struct psc__queue *queue;
+    const struct psc__request_kind *kind;
+    int method;
+    uint64_t started, deadline;  // of what it belongs to; deadline UINT64_MAX: waits for others as long as they live
+    uint64_t sequence;           // likewise
+    size_t bytes;                // payload, here or in the reply
+    bool mutates;
+    bool put;         // an update that goes with no other sequence's
+    bool round_trip;  // an update whose answer waits for its round
+    bool goes_on;     // a read of which some has come: ABORTED starts it again
+    // The queue's.
+    bool abandoned;  // given up, only its landing is awaited
+    bool alone;      // sent while updates went one by one
+    bool overtook;   // a read that flies: an update before it was refused meanwhile
+    enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
+    uint64_t ticket;  // updates: place in the task's order; reads: of the last update before it
+};
+
 struct psc__queue {
-    struct psc__requests updates, reads;  // QUEUED
+    struct psc__task *task;
+    // QUEUED. Updates that came back are before those that were never sent, in the order of their tickets.
+    struct psc__requests returned, updates, reads;
+    struct psc__requests expired;  // taken from these, to be given up
     struct psc__requests reads_flying;
     uint64_t last_ticket;
     uint32_t updates_flying;  // no round trips, as those below
@@ -88,9 +97,12 @@ struct psc__queue {
     struct ps_error why;      // what ended the last attempt
 };
 
-void psc__queue_init(struct psc__queue *q);
+bool psc__queues_create(struct psc_client *c);  // false: no memory
+void psc__queues_free(struct psc_client *c);
+
 void psc__queue_add(struct psc__request *r);     // HELD -> QUEUED, at the end; the caller pumps
 void psc__queue_remove(struct psc__request *r);  // QUEUED -> out
-void psc__queue_pump(struct psc__task *t);       // sends what may be sent
+void psc__queue_pump(struct psc__queue *q);      // sends what may be sent
+void psc__queues_pump(struct psc_client *c);     // all of them
 
 #endif

@@ -14,7 +14,6 @@ typedef void (*psc_reply_fn)(void *arg, enum ps_code code, const char *text, str
 
 struct psc_world {
     void *ctx;
-    uint64_t incarnation;  // of a client made in this world; 0: milliseconds of the wall clock at its creation
     // Sends request (moved) as `method` (Method of the proto) to a ps task. Calls made one after the other reach a
     // task in that order as long as the connection holds. reply may run on another thread, and never before call
     // returns control to a caller that holds its locks: it is never run from inside call. The request's slices are the

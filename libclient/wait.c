@@ -2,11 +2,8 @@
 // The functions that wait: each starts something, sleeps, and takes the outcome.
 #include "libclient/wait.h"
 
-#include <stdio.h>
-#include <time.h>
-
+#include "libclient/client.h"
 #include "libclient/convert.h"
-#include "libclient/op.h"
 
 void psc__waiter_init(struct psc__waiter *w)
 {
@@ -122,45 +119,4 @@ void psc_close(psc_client *client, const char *reason)
     psc__leave(client, reason, psc__waiter_wake, &w);
     psc__waiter_wait(&w);
     psc__client_free(client);
-}
-
-// ---- operations ---------------------------------------------------------------------------------------------------
-
-static struct timespec time_in(int timeout_ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += timeout_ms / 1000;
-    t.tv_nsec += timeout_ms % 1000 * 1000000L;
-    if (t.tv_nsec >= 1000000000L) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000L;
-    }
-    return t;
-}
-
-bool psc_done(psc_op *op, int timeout_ms)
-{
-    int timed_out = timeout_ms <= 0;
-    struct timespec until = time_in(timeout_ms);
-    pthread_mutex_lock(&op->mutex);
-    while (!atomic_load(&op->done) && !timed_out)
-        timed_out = pthread_cond_timedwait(&op->cond, &op->mutex, &until);
-    pthread_mutex_unlock(&op->mutex);
-    return atomic_load(&op->done);
-}
-
-psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
-{
-    pthread_mutex_lock(&op->mutex);
-    while (!atomic_load(&op->done))
-        pthread_cond_wait(&op->cond, &op->mutex);
-    pthread_mutex_unlock(&op->mutex);
-    psc_code code = op->result.error.code;
-    if (result)
-        *result = op->result;
-    if (error)
-        *error = op->result.error;
-    psc__op_drop(op);
-    return code;
 }

@@ -12,6 +12,7 @@ libpsdcore_la_SOURCES = \
 	psd/job/job.c psd/job/job.h \
 	psd/job/locate.c psd/job/locate.h \
 	psd/job/payload.c psd/job/payload.h \
+	psd/job/runs.c psd/job/runs.h \
 	psd/job/snapshot.c psd/job/snapshot.h \
 	psd/job/staging.c psd/job/staging.h \
 	psd/job/step.c psd/job/step.h \

@@ -22,6 +22,10 @@ static inline struct ps_slices floats(size_t n, float value)
     return r;
 }
 
+// The run that callers name, and the incarnation that they have from the beginning of it: the first that a psd without a
+// wall clock gives out, unless a test has learnt another.
+static uint64_t test_run = 1;
+
 // The caller of a request by worker `rank` (below 8) of job "job".
 static inline Paramserver__V1__Caller caller_of(uint32_t rank, uint64_t sequence)
 {
@@ -32,7 +36,7 @@ static inline Paramserver__V1__Caller caller_of(uint32_t rank, uint64_t sequence
     c.job = (char *)"job";
     c.client.data = ids[rank];
     c.client.len = 16;
-    c.incarnation = 1;
+    c.incarnation = c.run = test_run;
     c.sequence = sequence;
     c.oldest = sequence;
     c.worker = rank + 1;

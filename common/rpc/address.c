@@ -89,8 +89,14 @@ static bool address_split(const char *address, char *host, size_t size, char *po
     return *port && strspn(port, "0123456789") == strlen(port) && atoi(port) <= 65535;
 }
 
+static void address_keep(struct ps_addresses *found, const struct addrinfo *a)
+{
+    if (found->n < PS_ADDRESSES_MAX)
+        memcpy(&found->at[found->n++], a->ai_addr, a->ai_addrlen);
+}
+
 static enum ps_code address_admit_each(const char *address, const struct addrinfo *list, bool insecure,
-                                       struct ps_error *e)
+                                       struct ps_addresses *found, struct ps_error *e)
 {
     for (const struct addrinfo *a = list; a; a = a->ai_next)
         if (!insecure && !address_is_loopback(a->ai_addr))
@@ -100,20 +106,22 @@ static enum ps_code address_admit_each(const char *address, const struct addrinf
                            address);
     // A name may stand for several addresses ("localhost": ::1 and 127.0.0.1): one that works is enough, one that is
     // taken is not ours.
-    int works = 0, error = 0, taken = 0;
+    int error = 0, taken = 0;
     for (const struct addrinfo *a = list; a; a = a->ai_next) {
         int result = address_try_bind(a);
-        works += result == 0;
+        if (result == 0)
+            address_keep(found, a);
         taken += result == EADDRINUSE;
         error = result ? result : error;
     }
     if (taken)
         return address_refused(address, EADDRINUSE, e);
-    return works ? PS_OK : address_refused(address, error, e);
+    return found->n ? PS_OK : address_refused(address, error, e);
 }
 
-enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_error *e)
+enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_addresses *found, struct ps_error *e)
 {
+    found->n = 0;
     if (strncmp(address, "unix:", 5) == 0)
         return address_admit_unix(address, address + 5, e);
 
@@ -124,7 +132,24 @@ enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_erro
     int error = getaddrinfo(host, port, &hints, &list);
     if (error)
         return ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s: %s: %s", address, host, gai_strerror(error));
-    enum ps_code code = address_admit_each(address, list, insecure, e);
+    enum ps_code code = address_admit_each(address, list, insecure, found, e);
     freeaddrinfo(list);
     return code;
+}
+
+int ps_address_port(const struct sockaddr_storage *at)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)at;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)at;
+    return ntohs(at->ss_family == AF_INET6 ? v6->sin6_port : v4->sin_port);
+}
+
+void ps_address_text(const struct sockaddr_storage *at, int port, char text[PS_ADDRESS_TEXT])
+{
+    char host[64] = "";
+    bool v6 = at->ss_family == AF_INET6;
+    getnameinfo((const struct sockaddr *)at, v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in), host,
+                sizeof host, NULL, 0, NI_NUMERICHOST);
+    int own = ps_address_port(at);
+    snprintf(text, PS_ADDRESS_TEXT, v6 ? "[%s]:%d" : "%s:%d", host, own ? own : port);
 }

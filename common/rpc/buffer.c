@@ -112,27 +112,6 @@ bool ps_slices_from_buffer(struct ps_slices *out, grpc_byte_buffer *buffer, void
 
 // ---- out ----------------------------------------------------------------------------------------------------------
 
-// The run of small slices that starts at v[0]: how many, and their bytes.
-static size_t buffer_small_run(const struct ps_slice *v, size_t n, size_t *bytes)
-{
-    size_t i = 0;
-    for (*bytes = 0; i < n && v[i].len <= SMALL; i++)
-        *bytes += v[i].len;
-    return i;
-}
-
-static grpc_slice buffer_copy_run(const struct ps_slice *v, size_t n, size_t bytes)
-{
-    grpc_slice copy = grpc_slice_malloc(bytes);
-    uint8_t *to = GRPC_SLICE_START_PTR(copy);
-    for (size_t i = 0; i < n; i++) {
-        to = (uint8_t *)memcpy(to, v[i].data, v[i].len) + v[i].len;
-        if (v[i].owner)
-            owner_release(v[i].owner);
-    }
-    return copy;
-}
-
 struct loan {
     struct ps_owner *owner;
     struct ps_loans *loans;
@@ -177,30 +156,91 @@ bool ps_loans_settle(struct ps_loans *loans)
     return settled;
 }
 
-grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loans)
+// Memory of a run: the first time little, for the header of one large slice; then for many small ones.
+enum { FIRST_RUN = 1 << 10, RUN = 32 << 10 };
+
+void ps_packer_init(struct ps_packer *p, struct ps_loans *loans)
 {
-    grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(NULL, 0);
-    bool ok = !in->broken;
-    size_t i = 0;
-    for (size_t bytes; ok && i < in->n;) {
-        grpc_slice s;
-        size_t run = buffer_small_run(in->v + i, in->n - i, &bytes);
-        if (run)
-            s = buffer_copy_run(in->v + i, run, bytes);
-        else
-            ok = loan_lend(&in->v[i], loans, &s);
-        if (!ok)
-            break;
-        grpc_slice_buffer_add(&buffer->data.raw.slice_buffer, s);
-        i += run ? run : 1;
+    *p = (struct ps_packer){.buffer = grpc_raw_byte_buffer_create(NULL, 0), .loans = loans};
+}
+
+static void packer_end_run(struct ps_packer *p)
+{
+    if (!p->at)
+        return;
+    GRPC_SLICE_SET_LENGTH(p->run, p->used);
+    grpc_slice_buffer_add(&p->buffer->data.raw.slice_buffer, p->run);
+    p->at = p->end = NULL;
+}
+
+// Where the next n bytes go; n <= FIRST_RUN or so.
+static uint8_t *packer_reserve(struct ps_packer *p, size_t n)
+{
+    if ((size_t)(p->end - p->at) >= n)
+        return p->at;
+    bool first = !p->at && !p->buffer->data.raw.slice_buffer.count;
+    packer_end_run(p);
+    size_t size = first ? FIRST_RUN : RUN;
+    size = n > size ? n : size;
+    p->run = grpc_slice_malloc(size);
+    p->at = GRPC_SLICE_START_PTR(p->run);
+    p->end = p->at + size;
+    p->used = 0;
+    return p->at;
+}
+
+static void packer_took(struct ps_packer *p, size_t n)
+{
+    p->at += n;
+    p->used += n;
+}
+
+static void packer_add_slice(struct ps_packer *p, const struct ps_slice *s)
+{
+    grpc_slice loan;
+    if (s->len <= SMALL) {
+        memcpy(packer_reserve(p, s->len), s->data, s->len);
+        packer_took(p, s->len);
+    } else if (loan_lend(s, p->loans, &loan)) {
+        packer_end_run(p);
+        grpc_slice_buffer_add(&p->buffer->data.raw.slice_buffer, loan);
+        return;  // with the reference
+    } else {
+        p->broken = true;
     }
-    for (; i < in->n; i++)
-        if (in->v[i].owner)
-            owner_release(in->v[i].owner);
+    if (s->owner)
+        owner_release(s->owner);
+}
+
+void ps_packer_add(struct ps_packer *p, struct ps_slices *in)
+{
+    p->broken |= in->broken;
+    for (size_t i = 0; i < in->n; i++)
+        packer_add_slice(p, &in->v[i]);
     free(in->v);
     *in = PS_ROPE_EMPTY;
-    if (ok)
-        return buffer;
-    grpc_byte_buffer_destroy(buffer);
+}
+
+void ps_packer_add_record(struct ps_packer *p, const struct ps_record_head *head, struct ps_slices *body)
+{
+    size_t room = PS_RECORD_HEAD + (head->error ? strlen(head->error) : 0);
+    packer_took(p, ps_record_write(head, body->len, packer_reserve(p, room)));
+    ps_packer_add(p, body);
+}
+
+grpc_byte_buffer *ps_packer_end(struct ps_packer *p)
+{
+    packer_end_run(p);
+    if (!p->broken)
+        return p->buffer;
+    grpc_byte_buffer_destroy(p->buffer);
     return NULL;
+}
+
+grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loans)
+{
+    struct ps_packer p;
+    ps_packer_init(&p, loans);
+    ps_packer_add(&p, in);
+    return ps_packer_end(&p);
 }

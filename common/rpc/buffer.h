@@ -15,6 +15,10 @@
 // and would leave the cache between the socket's copy and the update rule.
 enum { PS_GATHER_BYTES = 512 << 10, PS_GATHER_RECORDS = 400 };
 
+// HTTP/2's: what may be under way on a stream (a round trip's worth at several GB/s), and in one frame (all that HTTP/2
+// allows: a frame that ends in a tensor splits an element).
+enum { PS_LOOK_AHEAD = 4 << 20, PS_FRAME_MAX = (16 << 20) - 1 };
+
 // Bytes of a record besides its body and text, at most, and what that leaves for the body.
 enum { PS_RECORD_OVERHEAD = 48, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEAD };
 
@@ -30,8 +34,23 @@ struct ps_loans {
     atomic_bool abandoned;
 };
 
-// A byte buffer that holds references on the large slices of *in, counted in *loans, and copies of the small ones.
-// *in becomes empty. NULL: no memory, or *in was broken.
+// A byte buffer being put together: small slices are copied, one after the other into few large ones; of the others it
+// holds references, counted in *loans. On the stack of one thread.
+struct ps_packer {
+    grpc_byte_buffer *buffer;
+    struct ps_loans *loans;
+    grpc_slice run;  // of small ones; its memory is at..end
+    uint8_t *at, *end;
+    size_t used;  // of the run
+    bool broken;  // there was no memory, or what was to be packed was broken
+};
+
+void ps_packer_init(struct ps_packer *p, struct ps_loans *loans);
+void ps_packer_add(struct ps_packer *p, struct ps_slices *in);  // *in becomes empty
+void ps_packer_add_record(struct ps_packer *p, const struct ps_record_head *head, struct ps_slices *body);  // likewise
+grpc_byte_buffer *ps_packer_end(struct ps_packer *p);  // NULL: it was broken
+
+// All of that for one list of slices.
 grpc_byte_buffer *ps_slices_to_buffer(struct ps_slices *in, struct ps_loans *loans);
 // Waits until the core has dropped all; what they were sent on must be closed. False: it still holds some (of a unix
 // socket whose other end neither reads nor closes). Their owners are then never told, and *loans must live on.

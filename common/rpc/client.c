@@ -166,6 +166,24 @@ static uint64_t client_run_due(struct ps_client *c)
     return next;
 }
 
+static bool client_has_work(const struct ps_client *c)  // locked
+{
+    bool some = c->stopping || c->n_timers || c->released.n || !TAILQ_EMPTY(&c->ended) || !TAILQ_EMPTY(&c->unaries);
+    for (size_t i = 0; i < c->n_peers && !some; i++)
+        some = c->peers[i].stream;
+    return some;
+}
+
+// Does not poll while nothing is under way. In the core one thread of the process polls for all: were it this one, in a
+// psd whose peers are silent, each event of the server would be met here and cost a switch of threads.
+static void client_await_work(struct ps_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!client_has_work(c))
+        pthread_cond_wait(&c->work, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
 // Once all calls have been told, what may be left are messages stuck in the socket of a peer that neither reads nor
 // goes. TCP gives up on it after the keepalive's 2 s, a unix socket does not: the client is then left as it is.
 static void *client_thread(void *arg)
@@ -175,6 +193,7 @@ static void *client_thread(void *arg)
     uint64_t give_up = UINT64_MAX;
     enum ps_cq_step step;
     do {
+        client_await_work(c);
         uint64_t next = client_run_due(c);
         if (c->closed && give_up == UINT64_MAX)
             give_up = ps_now() + patience;
@@ -202,6 +221,10 @@ static grpc_channel *client_channel_create(const char *address, int attempt_ms)
         client_arg(GRPC_ARG_ENABLE_RETRIES, 0),  // libclient repeats what may be repeated
         client_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
         client_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+        // What a task may send before it is read: a round trip's worth. Probing for it doubles the latency.
+        client_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        client_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, PS_LOOK_AHEAD),
+        client_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
         client_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, attempt_ms),  // what an attempt may take, for all its name
         client_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
         client_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
@@ -235,6 +258,7 @@ struct ps_client *ps_client_create_patient(const char *const *addresses, size_t 
     struct ps_client *c = ps_alloc(sizeof *c);
     ps_cq_init(&c->cq);
     pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->work, NULL);
     TAILQ_INIT(&c->unaries);
     TAILQ_INIT(&c->ended);
     c->on_bell.fn = client_on_bell;
@@ -270,6 +294,7 @@ void ps_client_destroy(struct ps_client *c)
     grpc_call_unref(c->bell);
     grpc_channel_destroy(c->nowhere);
     ps_cq_fini(&c->cq);
+    pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->lock);
     free(c->peers);
     free(c->timers);

@@ -13,6 +13,7 @@ void ps__client_poke(struct ps_client *c, uint64_t at)
     pthread_mutex_lock(&c->lock);
     bool ring = at < c->wake && !c->rung && !c->closed;
     c->rung |= ring;
+    pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
     if (ring)
         ps_cq_batch(&c->cq, c->bell, NULL, 0, &c->on_bell);

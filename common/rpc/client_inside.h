@@ -69,6 +69,7 @@ struct ps_client {
     struct ps_event on_bell;
 
     pthread_mutex_t lock;  // all below
+    pthread_cond_t work;   // there is something to do, for a thread that does not poll
     bool stopping, closed;
     uint64_t wake;             // when the thread looks at the clock of its own accord
     bool rung;                 // the bell's event is on its way to it

@@ -24,6 +24,11 @@ struct ps__client_stream {
     atomic_size_t refs;  // the peer's, and one per operation of the core
     struct ps_event opened, received, sent, closed;
     grpc_byte_buffer *incoming, *outgoing;
+    struct ps__batch {  // the records of the message that is put together, by the thread that set `sending`
+        struct ps_record_head head;
+        struct ps_slices body;
+    } batch[PS_GATHER_RECORDS];
+    size_t n_batch;
     grpc_metadata_array initial, trailing;
     grpc_status_code status;
     grpc_slice details;
@@ -94,32 +99,27 @@ static void pending_tell_all(struct ps__pendings *list, enum ps_code code, const
 
 // ---- sending ------------------------------------------------------------------------------------------------------
 
-// Locked. The next message, empty where there is none to be sent now; otherwise it has to go to client_stream_send().
-static struct ps_slices client_stream_take(struct ps__client_stream *st)
+// Locked. Takes the next message's records. True: there are some, and client_stream_send() has to follow.
+static bool client_stream_take(struct ps__client_stream *st)
 {
-    struct ps_slices message = PS_ROPE_EMPTY;
     struct ps__pending *p;
     size_t n = 0, bytes = 0;
     if (!st->ready || st->sending || st->corked || st->over)
-        return message;
+        return false;
     while ((p = TAILQ_FIRST(&st->to_send)) && n < PS_GATHER_RECORDS) {
         bytes += p->request.len + PS_RECORD_OVERHEAD;
-        if (n++ && bytes > PS_GATHER_BYTES)
+        if (n && bytes > PS_GATHER_BYTES)
             break;
-        struct ps_record r;
-        r.id = p->id;
-        r.method = (uint32_t)p->method;
-        r.timeout_ms = p->timeout_ms;
-        r.code = 0;
-        r.error[0] = 0;
-        r.body = p->request;
+        struct ps__batch *b = &st->batch[n++];
+        b->head = (struct ps_record_head){.id = p->id, .method = (uint32_t)p->method, .timeout_ms = p->timeout_ms};
+        b->body = p->request;
         p->request = PS_ROPE_EMPTY;
-        ps_record_pack(&r, &message);
         p->queued = false;
         TAILQ_REMOVE(&st->to_send, p, to_send);
     }
-    st->sending = message.len > 0;
-    return message;
+    st->n_batch = n;
+    st->sending = n > 0;
+    return n > 0;
 }
 
 static void client_stream_unref(struct ps__client_stream *st)
@@ -142,11 +142,17 @@ static void client_stream_start(struct ps__client_stream *st, const grpc_op *ops
         client_stream_unref(st);  // the client is closed: everything has been told
 }
 
-static void client_stream_send(struct ps__client_stream *st, struct ps_slices *message)
+static void client_stream_send(struct ps__client_stream *st)
 {
-    if (message->len == 0)
+    struct ps_packer message;
+    ps_packer_init(&message, &st->peer->client->loans);
+    for (size_t i = 0; i < st->n_batch; i++)
+        ps_packer_add_record(&message, &st->batch[i].head, &st->batch[i].body);
+    st->outgoing = ps_packer_end(&message);
+    if (!st->outgoing) {  // what was to be sent is lost: the stream ends, and whoever may repeats it
+        grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "no memory for a message", NULL);
         return;
-    st->outgoing = ps_slices_to_buffer(message, &st->peer->client->loans);
+    }
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
     client_stream_start(st, &op, 1, &st->sent);
 }
@@ -160,9 +166,10 @@ static void client_stream_on_sent(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&c->lock);
     st->sending = false;
     st->over |= !ok;
-    struct ps_slices message = client_stream_take(st);
+    bool sends = client_stream_take(st);
     pthread_mutex_unlock(&c->lock);
-    client_stream_send(st, &message);
+    if (sends)
+        client_stream_send(st);
     client_stream_unref(st);
 }
 
@@ -174,11 +181,26 @@ static void client_stream_receive(struct ps__client_stream *st)
     client_stream_start(st, &op, 1, &st->received);
 }
 
+// So many replies told, the calls that followed them leave, so that the task does not stand idle while the rest is told.
+enum { FLUSH_REPLIES = 32 };
+
+static void client_stream_flush(struct ps__client_stream *st)
+{
+    struct ps_client *c = st->peer->client;
+    pthread_mutex_lock(&c->lock);
+    st->corked = false;
+    bool sends = client_stream_take(st);
+    st->corked = true;
+    pthread_mutex_unlock(&c->lock);
+    if (sends)
+        client_stream_send(st);
+}
+
 static enum ps_code client_stream_tell_replies(struct ps__client_stream *st, const struct ps_slices *message,
                                                struct ps_error *e)
 {
     struct ps_client *c = st->peer->client;
-    for (size_t offset = 0; offset < message->len;) {
+    for (size_t offset = 0, n = 0; offset < message->len;) {
         struct ps_record r;
         enum ps_code code = ps_record_next(message, &offset, &r, e);
         if (code)
@@ -193,6 +215,8 @@ static enum ps_code client_stream_tell_replies(struct ps__client_stream *st, con
         if (p)
             pending_tell(p, (enum ps_code)r.code, r.error, &r.body);
         ps_slices_clear(&r.body);
+        if (++n % FLUSH_REPLIES == 0)
+            client_stream_flush(st);
     }
     return PS_OK;
 }
@@ -217,9 +241,10 @@ static void client_stream_on_received(struct ps_event *ev, bool ok)
         ps_slices_clear(&message);
         pthread_mutex_lock(&c->lock);
         st->corked = false;
-        message = client_stream_take(st);
+        bool sends = client_stream_take(st);
         pthread_mutex_unlock(&c->lock);
-        client_stream_send(st, &message);
+        if (sends)
+            client_stream_send(st);
     }
     client_stream_unref(st);
 }
@@ -353,9 +378,10 @@ static void client_stream_open(struct ps__client_stream *st)
     pthread_mutex_lock(&c->lock);
     st->ready = true;
     bool cancel = c->stopping;
-    struct ps_slices message = client_stream_take(st);
+    bool sends = client_stream_take(st);
     pthread_mutex_unlock(&c->lock);
-    client_stream_send(st, &message);
+    if (sends)
+        client_stream_send(st);
     if (cancel)
         grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_CANCELLED, "the client is closed", NULL);
     client_stream_unref(st);
@@ -364,7 +390,6 @@ static void client_stream_open(struct ps__client_stream *st)
 void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
 {
     struct ps_client *c = peer->client;
-    struct ps_slices message = PS_ROPE_EMPTY;
     pthread_mutex_lock(&c->lock);
     if (c->stopping) {
         pthread_mutex_unlock(&c->lock);
@@ -375,17 +400,18 @@ void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
     bool fresh = !st;
     if (fresh)
         st = peer->stream = client_stream_new(peer);
+    pthread_cond_signal(&c->work);
     client_stream_add(st, p);
     uint64_t soonest = st->soonest;
-    message = client_stream_take(st);
-    if (message.len)
+    bool sends = client_stream_take(st);
+    if (sends)
         atomic_fetch_add(&st->refs, 1);
     pthread_mutex_unlock(&c->lock);
 
     if (fresh) {
         client_stream_open(st);
-    } else if (message.len) {
-        client_stream_send(st, &message);
+    } else if (sends) {
+        client_stream_send(st);
         client_stream_unref(st);
     }
     ps__client_poke(c, soonest);

@@ -128,8 +128,10 @@ void ps__unary_call(struct ps__peer *peer, struct ps__pending *p)
     struct ps__unary *u = client_unary_new(peer, p);
     pthread_mutex_lock(&c->lock);
     bool stopping = c->stopping;
-    if (!stopping)
+    if (!stopping) {
         TAILQ_INSERT_TAIL(&c->unaries, u, link);
+        pthread_cond_signal(&c->work);
+    }
     pthread_mutex_unlock(&c->lock);
 
     if (!stopping) {  // while it is in the list the queue stays open

@@ -4,6 +4,7 @@
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/log.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +153,13 @@ static int server_calls_per_connection(size_t bytes)
     return n < 16 ? 16 : n < PS_SERVER_CALLS / 8 ? (int)n : PS_SERVER_CALLS / 8;
 }
 
+// Of many streams that are not read from, all of it lies here.
+static int server_look_ahead(size_t bytes)
+{
+    size_t share = bytes / 256;
+    return share > PS_LOOK_AHEAD ? PS_LOOK_AHEAD : share < PS_STREAM_SHARE ? PS_STREAM_SHARE : (int)share;
+}
+
 static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
 {
     grpc_arg args[] = {
@@ -165,9 +173,10 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
         server_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500),
         server_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 10000),
         server_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000),
-        // What a stream that is not read from may have sent all the same. Left to itself the core makes it 4 MiB.
+        // What a stream that is not read from may have sent all the same.
         server_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
-        server_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, PS_STREAM_SHARE),
+        server_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, server_look_ahead(bytes)),
+        server_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
         {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
         {.type = GRPC_ARG_POINTER,
          .key = GRPC_ARG_RESOURCE_QUOTA,
@@ -205,12 +214,38 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     return s;
 }
 
+// Two threads that poll for one stream hand it to and fro: on few cores one is faster.
+static int server_default_threads(void)
+{
+    cpu_set_t cores;
+    int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    return 1 + n / 4;
+}
+
 static void server_start_threads(struct ps_server *s)
 {
-    s->n_threads = s->options.threads > 0 ? s->options.threads : PS_SERVER_THREADS;
+    s->n_threads = s->options.threads > 0 ? s->options.threads : server_default_threads();
     s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
     for (int i = 0; i < s->n_threads; i++)
         pthread_create(&s->threads[i], NULL, server_poll, s);
+}
+
+// The port that was bound; 0: none. Of a name's further addresses, one whose port is free to choose takes the first's.
+static int server_bind_each(struct ps_server *s, const char *address, const struct ps_addresses *found,
+                            grpc_server_credentials *credentials)
+{
+    char text[PS_ADDRESS_TEXT];
+    int port = 0;
+    if (!found->n)
+        return grpc_server_add_http2_port(s->grpc, address, credentials);
+    for (size_t i = 0; i < found->n; i++) {
+        ps_address_text(&found->at[i], port, text);
+        int bound = grpc_server_add_http2_port(s->grpc, text, credentials);
+        if (bound <= 0 && (i == 0 || ps_address_port(&found->at[i])))
+            return 0;
+        port = port ? port : bound;
+    }
+    return port;
 }
 
 static enum ps_code server_bind(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
@@ -218,11 +253,12 @@ static enum ps_code server_bind(struct ps_server *s, const char *const *addresse
     grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
     enum ps_code code = PS_OK;
     for (size_t i = 0; i < n && code == PS_OK; i++) {
-        code = ps_address_admit(addresses[i], s->options.insecure, e);
+        struct ps_addresses found;
+        code = ps_address_admit(addresses[i], s->options.insecure, &found, e);
         if (code)
             break;
-        int port = grpc_server_add_http2_port(s->grpc, addresses[i], credentials);
-        s->ports[i] = strncmp(addresses[i], "unix:", 5) == 0 ? 0 : port;
+        int port = server_bind_each(s, addresses[i], &found, credentials);
+        s->ports[i] = found.n ? port : 0;
         if (port <= 0)
             code = ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s", addresses[i]);
     }

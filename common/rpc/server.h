@@ -11,7 +11,7 @@
 // until it answers, which options.cancel asks it to do at once; the answer is dropped.
 //
 // What is in flight has one budget over all clients and both transports, options.bytes. Where a message does not fit it
-// is not read yet: its sender waits. Unary calls beyond the bounds, and streams beyond one per PS_STREAM_SHARE of the
+// is not read yet: its sender waits. Unary calls beyond the bounds, and streams beyond one per PS_STREAM_OWN of the
 // budget, are answered with RESOURCE_EXHAUSTED. A call that is parked counts with its own memory and that of its
 // request: of a request in a large message, the handler best keeps a copy.
 //
@@ -30,7 +30,8 @@
 enum {
     PS_STREAM_BYTES = 64 << 20,   // requests of a stream that are not answered; at most a quarter of the budget
     PS_STREAM_ANSWERS = 8 << 20,  // answers of a stream that are not sent: no request is handed over while there are
-    PS_STREAM_SHARE = 256 << 10,  // of the budget
+    PS_STREAM_SHARE = 256 << 10,  // of the budget: who has less is let in where others have taken all
+    PS_STREAM_OWN = 16 << 10,     // of the budget: a stream with nothing under way, and its connection
     PS_STREAM_CALLS = 64,         // of a stream, whatever others have
     PS_MESSAGE_RECORDS = 4096,    // in one message
     PS_SERVER_CALLS = 64 << 10,  // not answered or not sent, of all clients; at most what a quarter of the budget holds
@@ -66,7 +67,7 @@ struct ps_service_method {
 
 struct ps_server_options {
     bool insecure;      // allow addresses that other hosts can reach
-    int threads;        // that poll; 0: PS_SERVER_THREADS
+    int threads;        // that poll; 0: one, and one more for each four cores
     size_t bytes;       // in flight; 0: PS_SERVER_BYTES
     size_t call_bytes;  // room for the handler in each call
     void (*call)(void *ctx, struct ps_call *call);
@@ -78,8 +79,6 @@ struct ps_server_options {
     const struct ps_service_method *methods;  // beside the contract; live as long as the server
     size_t n_methods;
 };
-
-enum { PS_SERVER_THREADS = 2 };
 
 // Listens on n addresses: "host:port" (port 0: one that is free), "[ipv6]:port", "unix:/path". *server is set before the
 // first call arrives; NULL where this fails.

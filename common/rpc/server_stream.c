@@ -247,21 +247,15 @@ static void stream_fail_send(struct ps__stream *st)
 static void stream_start_send(struct ps__stream *st, struct ps__records *records)
 {
     struct ps__record *r;
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_packer message;
+    ps_packer_init(&message, &st->server->loans);
     TAILQ_FOREACH(r, records, link)
     {
-        struct ps_record out;
-        out.id = r->id;
-        out.method = 0;
-        out.timeout_ms = 0;
-        out.code = r->code;
-        snprintf(out.error, sizeof out.error, "%s", r->text ? r->text : "");
-        out.body = r->body;
-        r->body = PS_ROPE_EMPTY;
-        ps_record_pack(&out, &message);
+        const struct ps_record_head head = {.id = r->id, .code = r->code, .error = r->text};
+        ps_packer_add_record(&message, &head, &r->body);
     }
     records_free(records);
-    st->outgoing = ps_slices_to_buffer(&message, &st->server->loans);
+    st->outgoing = ps_packer_end(&message);
     if (!st->outgoing) {
         stream_fail_send(st);
         return;
@@ -299,13 +293,20 @@ void ps__stream_drain(struct ps__stream *st)
 
 // ---- requests -----------------------------------------------------------------------------------------------------
 
+static char *record_text(const char *text)
+{
+    size_t len = strnlen(text, sizeof((struct ps_error *)NULL)->text - 1);
+    char *copy = ps_try_alloc(len + 1);
+    return copy ? memcpy(copy, text, len) : NULL;
+}
+
 static void record_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct ps__record *r = (struct ps__record *)call;
     struct ps__stream *st = r->stream;
     size_t admitted = r->base.bytes;
     r->code = code;
-    r->text = code ? ps_try_strdup(text) : NULL;  // without memory, the code alone
+    r->text = code ? record_text(text) : NULL;  // without memory, the code alone
     ps_slices_move(&r->body, body);
     r->base.bytes = r->body.len + PS_RECORD_OVERHEAD + (r->text ? strlen(r->text) : 0);
     ps_slices_clear(&r->base.call.request);
@@ -401,14 +402,32 @@ static void stream_open_message(struct ps__stream *st, struct ps__message *m)
     message_free(m);
 }
 
+// So many requests handed over, their answers leave, so that the client does not stand idle while the rest is worked at.
+enum { FLUSH_RECORDS = 32, FLUSH_BYTES = 256 << 10 };
+
+static void stream_flush(struct ps__stream *st)
+{
+    pthread_mutex_lock(&st->lock);
+    st->corked = false;
+    stream_unlock_and_advance(st);
+    pthread_mutex_lock(&st->lock);
+    st->corked = true;
+    pthread_mutex_unlock(&st->lock);
+}
+
 // Hands over what is to do, as long as its answers have room. Returns how many.
 static size_t stream_hand_over_records(struct ps__stream *st)
 {
     struct ps__record *r;
-    size_t n = 0;
+    size_t n = 0, records = 0, bytes = 0;
     for (; (r = TAILQ_FIRST(&st->apart)) && stream_may_answer(st); n++) {
         TAILQ_REMOVE(&st->apart, r, link);
+        bytes += r->base.bytes;
         record_hand_over(r);
+        if (++records < FLUSH_RECORDS && bytes < FLUSH_BYTES)
+            continue;
+        stream_flush(st);
+        records = bytes = 0;
     }
     return n;
 }
@@ -547,7 +566,7 @@ static void stream_on_closed(struct ps_event *ev, bool ok)
 
 static bool stream_is_one_too_many(struct ps_server *s)
 {
-    size_t most = s->room.bytes / PS_STREAM_SHARE;
+    size_t most = s->room.bytes / PS_STREAM_OWN;
     pthread_mutex_lock(&s->lock);
     bool many = s->n_streams >= most;
     pthread_mutex_unlock(&s->lock);
@@ -566,7 +585,7 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
     st->ended.fn = stream_on_ended;
     st->closed.fn = stream_on_closed;
     st->receiver.go = stream_receive_late;
-    st->last_bytes = PS_STREAM_SHARE;
+    st->last_bytes = PS_STREAM_OWN;
     STAILQ_INIT(&st->inbox);
     TAILQ_INIT(&st->apart);
     TAILQ_INIT(&st->outbox);
@@ -580,7 +599,7 @@ void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
 {
     char text[96];
     if (stream_is_one_too_many(s)) {
-        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->room.bytes / PS_STREAM_SHARE);
+        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->room.bytes / PS_STREAM_OWN);
         ps__call_refuse(s, grpc, PS_RESOURCE_EXHAUSTED, text);
         return;
     }

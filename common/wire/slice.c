@@ -7,10 +7,18 @@
 
 #include "common/base/alloc.h"
 
+// Tensors begin at a cache line; small slices, which are headers, do not: aligned blocks pass by malloc's caches.
 struct bytes {
     struct ps_owner owner;
     _Alignas(64) uint8_t data[];
 };
+
+struct small_bytes {
+    struct ps_owner owner;
+    uint8_t data[];
+};
+
+enum { SMALL_SLICE = 512 };
 
 void ps_owner_ref(struct ps_owner *o)
 {
@@ -28,8 +36,22 @@ static void bytes_free(struct ps_owner *o)
     free(o);
 }
 
+static struct ps_slice slice_new_small(size_t len, uint8_t **data)
+{
+    struct small_bytes *b = malloc(sizeof *b + len);
+    *data = NULL;
+    if (!b)
+        return (struct ps_slice){0};
+    b->owner.free = bytes_free;
+    atomic_init(&b->owner.refs, 1);
+    *data = b->data;
+    return (struct ps_slice){b->data, len, &b->owner};
+}
+
 struct ps_slice ps_slice_new(size_t len, uint8_t **data)
 {
+    if (len <= SMALL_SLICE)
+        return slice_new_small(len, data);
     struct bytes *b = aligned_alloc(64, (sizeof *b + len + 63) & ~(size_t)63);
     *data = NULL;
     if (!b)

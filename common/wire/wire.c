@@ -44,6 +44,16 @@ static struct cursor cursor_at(const struct ps_slices *in, size_t pos)  // pos <
 static bool read_varint(struct cursor *c, uint64_t *value)
 {
     uint64_t v = 0;
+    if (c->pos < c->end) {  // most are one byte, and not the last of their slice
+        const struct ps_slice *s = &c->in->v[c->i];
+        uint8_t byte = s->data[c->at];
+        if (byte < 0x80 && c->at + 1 < s->len) {
+            c->at++;
+            c->pos++;
+            *value = byte;
+            return true;
+        }
+    }
     for (int i = 0; i < VARINT_MAX && c->pos < c->end; i++) {
         uint8_t byte = c->in->v[c->i].data[c->at];
         cursor_advance(c, 1);
@@ -378,29 +388,36 @@ static uint8_t *put_field(uint8_t *to, uint32_t number, uint64_t value)
     return value ? put_varint(put_tag(to, number, VARINT), value) : to;
 }
 
-void ps_record_pack(struct ps_record *r, struct ps_slices *out)
+size_t ps_record_write(const struct ps_record_head *r, size_t body, uint8_t *to)
 {
-    size_t error = strlen(r->error), body = r->body.len;
+    size_t error = r->error ? strlen(r->error) : 0;
     size_t header = field_size(r->id) + field_size(r->method) + field_size(r->timeout_ms) + field_size(r->code) +
                     (error ? 1 + varint_size(error) + error : 0) + (body ? 1 + varint_size(body) : 0);
+    uint8_t *at = put_varint(put_tag(to, STREAM_RECORDS, LENGTH), header + body);
+    at = put_field(at, RECORD_ID, r->id);
+    at = put_field(at, RECORD_METHOD, r->method);
+    at = put_field(at, RECORD_TIMEOUT, r->timeout_ms);
+    at = put_field(at, RECORD_CODE, r->code);
+    if (error) {
+        at = put_varint(put_tag(at, RECORD_ERROR, LENGTH), error);
+        at = (uint8_t *)memcpy(at, r->error, error) + error;
+    }
+    if (body)
+        at = put_varint(put_tag(at, RECORD_BODY, LENGTH), body);
+    return (size_t)(at - to);
+}
+
+void ps_record_pack(struct ps_record *r, struct ps_slices *out)
+{
+    struct ps_record_head head = {r->id, r->method, r->timeout_ms, r->code, r->error};
     uint8_t *to;
-    struct ps_slice s = ps_slice_new(1 + varint_size(header + body) + header, &to);
+    struct ps_slice s = ps_slice_new(PS_RECORD_HEAD + strlen(r->error), &to);
     if (!to) {
         ps_slices_clear(&r->body);
         out->broken = true;
         return;
     }
-    to = put_varint(put_tag(to, STREAM_RECORDS, LENGTH), header + body);
-    to = put_field(to, RECORD_ID, r->id);
-    to = put_field(to, RECORD_METHOD, r->method);
-    to = put_field(to, RECORD_TIMEOUT, r->timeout_ms);
-    to = put_field(to, RECORD_CODE, r->code);
-    if (error) {
-        to = put_varint(put_tag(to, RECORD_ERROR, LENGTH), error);
-        to = (uint8_t *)memcpy(to, r->error, error) + error;
-    }
-    if (body)
-        put_varint(put_tag(to, RECORD_BODY, LENGTH), body);
+    s.len = ps_record_write(&head, r->body.len, to);
     ps_slices_add(out, s);
     ps_slices_move(out, &r->body);
 }

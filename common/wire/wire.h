@@ -38,6 +38,12 @@ void ps_msg_pack(const ProtobufCMessage *m, struct ps_slices *payload, struct ps
 // of the message, and at most 5 bytes more.
 size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to);
 
+struct ps_record_head {
+    uint64_t id;
+    uint32_t method, timeout_ms, code;
+    const char *error;
+};
+
 // One record of the gathered stream (message Record). body holds references.
 struct ps_record {
     uint64_t id;
@@ -52,5 +58,9 @@ struct ps_record {
 // know. INVALID_ARGUMENT: not a record. The caller clears r->body.
 enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, struct ps_record *r, struct ps_error *e);
 void ps_record_pack(struct ps_record *r, struct ps_slices *out);  // moves r->body
+// Writes the same record without its body, of which body_len bytes are to follow, to memory that has room for
+// PS_RECORD_HEAD bytes and the error text (NULL: none). Returns how many it wrote.
+enum { PS_RECORD_HEAD = 48 };
+size_t ps_record_write(const struct ps_record_head *r, size_t body_len, uint8_t *to);
 
 #endif

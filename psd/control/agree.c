@@ -88,7 +88,7 @@ bool psd_agree_pack(const struct psd_job *job, psd_agree_phase phase, const stru
 {
     Paramserver__V1__AgreeRequest m = PARAMSERVER__V1__AGREE_REQUEST__INIT;
     m.job = job->name;
-    m.run_id = (char *)job->run_id;
+    m.run = atomic_load(&job->run);
     m.number = p->number;
     m.round = p->round;
     m.kind = (Paramserver__V1__AgreeKind)p->kind;

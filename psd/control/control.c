@@ -127,6 +127,8 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
     struct psd_control *c = job->control;
     const struct psd_tally *t = &c->tally;
     psd_clock_advance(c, ready);
+    if (c->declared)
+        psd_ready_all(ready, &job->waiting);  // Describe(wait)
     if (t->live == 0 || t->expected)
         return;
     if (t->in_collective && t->in_collective == t->awaited) {
@@ -146,7 +148,7 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 struct broadcast {
     struct psd_core *core;
     struct psd_job *job;
-    struct psd_control *control;
+    uint64_t run;
     uint32_t task;
     struct psd_view_delta delta;
 };
@@ -175,8 +177,8 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
     struct broadcast *x = arg;
     struct psd_call *ready = NULL;
     pthread_mutex_lock(&x->job->lock);
-    struct psd_control *c = x->job->control;
-    if (c == x->control) {
+    if (atomic_load(&x->job->run) == x->run) {
+        struct psd_control *c = x->job->control;
         c->in_flight[x->task] = false;
         if (code == PS_ABORTED)
             c->acked[x->task] = 0;
@@ -200,7 +202,7 @@ static bool broadcast_pack(struct psd_job *job, uint64_t now, const struct psd_v
     if (!psd_members_list(job->control, d->since, now, &list))
         return false;
     request.job = job->name;
-    request.run_id = job->run_id;
+    request.run = atomic_load(&job->run);
     request.epoch = d->epoch;
     request.since = d->since;
     request.n_members = list.n;
@@ -224,7 +226,7 @@ static struct broadcast *broadcast_make(struct psd_core *core, struct psd_job *j
     struct broadcast *x = broadcast_is_due(c, task) ? ps_try_alloc(sizeof *x) : NULL;
     if (!x)
         return NULL;
-    *x = (struct broadcast){.core = core, .job = job, .control = c, .task = task};
+    *x = (struct broadcast){.core = core, .job = job, .run = atomic_load(&job->run), .task = task};
     if (psd_view_delta_since(c, c->acked[task], &x->delta) && broadcast_pack(job, now, &x->delta, message)) {
         c->in_flight[task] = true;
         return x;

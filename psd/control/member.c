@@ -165,7 +165,7 @@ static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct p
     psd_control_free(job->control);
     job->control = c;
     atomic_store(&job->failed, 0);
-    snprintf(job->run_id, sizeof job->run_id, "%016" PRIx64, t->core->world.random(t->core->world.ctx));
+    atomic_store(&job->run, psd_runs_next(&t->core->runs));
     pthread_mutex_unlock(&job->lock);
     psd_ready_all(&t->ready, &t->core->joining);
     return PS_OK;
@@ -255,11 +255,10 @@ static enum ps_code check_admission(struct psd_request *t, const Paramserver__V1
         return ps_fail(&t->error, PS_ALREADY_EXISTS,
                        "worker %" PRIu32 " of job '%s' is alive as %s: two workers cannot have one rank",
                        t->caller->worker - 1, t->job->name, m->address);
-    if ((m->state == LEFT || m->state == DEAD) && t->caller->incarnation <= m->incarnation)
+    if ((m->state == LEFT || m->state == DEAD) && m->incarnation && same)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                       "worker %" PRIu32 " of job '%s' %s as incarnation %" PRIu64
-                       ": it can come back with a higher one only",
-                       t->caller->worker - 1, t->job->name, m->state == LEFT ? "has left" : "is dead", m->incarnation);
+                       "worker %" PRIu32 " of job '%s' %s: only another process can come back as this worker",
+                       t->caller->worker - 1, t->job->name, m->state == LEFT ? "has left" : "is dead");
     return PS_OK;
 }
 
@@ -269,11 +268,12 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
     struct psd_control *c = t->job->control;
     if (m->state != LIVE) {
         bool back = m->state != EXPECTED;
+        uint64_t incarnation = back ? psd_runs_next(&t->core->runs) : atomic_load(&t->job->run);
         psd_participation_clear(&m->participation);
         *m = (struct psd_member){.state = LIVE,
                                  .tallied = m->tallied,
                                  .changed_at = m->changed_at,
-                                 .incarnation = t->caller->incarnation,
+                                 .incarnation = incarnation,
                                  .counted = m->counted,
                                  .split = m->split};
         memcpy(m->client, t->caller->client.data, 16);
@@ -281,10 +281,12 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
         ps_utf8_repair(m->address);
         m->excluded = m->newcomer = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
         psd_clock_level(c, m);
-        if (back)
+        if (back) {
             psd_view_changed(c, m);  // tasks have heard of its departure, and must refuse who it was before
-        else
+            m->since = c->changed;
+        } else {
             psd_view_joined(c, m);
+        }
         psd_member_recount(c, m);
     }
     psd_member_heard(c, m, psd_now(t->core));
@@ -306,7 +308,8 @@ static int reply_join(struct psd_request *t, const struct psd_member *m, struct 
     struct psd_control *c = t->job->control;
     psd_members_fill(c, psd_now(t->core), list);
     out.generation = t->core->generation;
-    out.run_id = t->job->run_id;
+    out.run = atomic_load(&t->job->run);
+    out.incarnation = m->incarnation;
     out.epoch = c->epoch;
     out.heartbeat_ms = t->core->config.heartbeat_ms;
     out.dead_after_ms = t->core->config.dead_after_ms;
@@ -343,6 +346,8 @@ static int join(struct psd_request *t, const Paramserver__V1__JoinRequest *r, st
         psd_control_advance(t->job, &t->ready);
     }
     pthread_mutex_unlock(&t->job->lock);
+    if (code == PS_OK)
+        psd_control_broadcast(t->core, t->job, psd_now(t->core), &t->ready);
     return code;
 }
 

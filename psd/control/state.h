@@ -72,6 +72,7 @@ struct psd_member {
     uint64_t changed_at;  // the epoch at which tasks and clients had to hear of it last
     uint8_t client[16];
     uint64_t incarnation;
+    uint64_t since;  // tasks that have heard of this epoch obey the incarnation; 0: all do
     char address[80];
     uint64_t last_seen;  // ns, on psd_control_awake's clock
     uint64_t step;
@@ -254,6 +255,8 @@ void psd_view_joined(struct psd_control *c, struct psd_member *m);
 void psd_view_tell_all(struct psd_control *c);
 // Does every task know?
 bool psd_view_is_known(struct psd_control *c);
+// Does every task obey this member as its present incarnation?
+bool psd_view_has_member(const struct psd_control *c, const struct psd_member *m);
 // The last round that takes no more gradients in any partition, when its task was told; 0: none, or there are no rounds.
 uint64_t psd_view_closed(const struct psd_control *c);
 

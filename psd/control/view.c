@@ -118,6 +118,14 @@ bool psd_view_is_known(struct psd_control *c)
     return true;
 }
 
+bool psd_view_has_member(const struct psd_control *c, const struct psd_member *m)
+{
+    for (uint32_t task = 0; c->declared && task < c->tasks; task++)
+        if (c->acked[task] < m->since)
+            return false;
+    return true;
+}
+
 uint64_t psd_view_closed(const struct psd_control *c)
 {
     uint64_t least = 0;

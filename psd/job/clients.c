@@ -70,7 +70,7 @@ static struct psd_client *add(struct psd_job *job, const Paramserver__V1__Caller
     if (job->n_clients == job->cap_clients && grow(job, e))
         return NULL;
     struct psd_client *c = &job->clients[job->n_clients];
-    *c = (struct psd_client){.worker = caller->worker, .incarnation = caller->incarnation};
+    *c = (struct psd_client){.worker = caller->worker};
     memcpy(c->id, caller->client.data, sizeof c->id);
     link_client(job, job->n_clients++);
     return c;
@@ -89,23 +89,24 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
     enum ps_code code = PS_OK;
     pthread_mutex_lock(&job->lock);
     struct psd_client *c = find(job, caller->client.data);
-    uint64_t newest = caller->worker ? job->incarnations[caller->worker - 1] : c ? c->incarnation : 0;
+    uint64_t known = caller->worker ? job->incarnations[caller->worker - 1] : caller->incarnation;
     if (c && c->worker != caller->worker)
         code = ps_fail(e, PS_INVALID_ARGUMENT, "this client id belongs to another worker (rank + 1 = %" PRIu32 ")",
                        c->worker);
-    else if (caller->incarnation < newest)
+    else if (caller->incarnation < known)
+        code = ps_fail(e, PS_ABORTED, "worker %" PRIu32 ": incarnation %" PRIu64 " is superseded by %" PRIu64,
+                       caller->worker - 1, caller->incarnation, known);
+    else if (caller->incarnation > known)
         code =
-            ps_fail(e, PS_ABORTED, "incarnation %" PRIu64 " is superseded: the same worker has been here as %" PRIu64,
-                    caller->incarnation, newest);
+            ps_fail(e, PS_UNAVAILABLE,
+                    "worker %" PRIu32 " has not joined job '%s' as incarnation %" PRIu64 ", as far as was heard here",
+                    caller->worker - 1, job->name, caller->incarnation);
     else if (!c && job->n_clients == MAX_CLIENTS)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "job '%s' has been changed by %d clients already, it takes no more",
                        job->name, MAX_CLIENTS);
     if (code == PS_OK && !c && !(c = add(job, caller, e)))
         code = PS_RESOURCE_EXHAUSTED;
     if (code == PS_OK) {
-        c->incarnation = caller->incarnation;
-        if (caller->worker)
-            job->incarnations[caller->worker - 1] = caller->incarnation;
         if (caller->oldest > c->oldest)
             c->oldest = caller->oldest;
         *stamp = (struct psd_request_id){(uint32_t)(c - job->clients), caller->sequence, c->oldest};

@@ -377,7 +377,16 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
 static enum ps_code make_incarnations(struct psd_job *job, struct ps_error *e)
 {
     job->incarnations = ps_try_alloc_array(job->workers, sizeof *job->incarnations);
-    return job->incarnations ? PS_OK : ps_no_memory(e, "the workers");
+    if (!job->incarnations)
+        return ps_no_memory(e, "the workers");
+    psd_job_begin_run(job);
+    return PS_OK;
+}
+
+void psd_job_begin_run(struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->workers; i++)
+        job->incarnations[i] = atomic_load(&job->run);
 }
 
 enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, uint32_t task,

@@ -50,7 +50,6 @@ struct psd_variable {
 struct psd_client {
     uint8_t id[16];
     uint32_t worker;  // rank + 1, or 0
-    uint64_t incarnation;
     uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
     uint32_t next;    // in its bucket: index + 1, 0: none
 };
@@ -69,7 +68,9 @@ enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
 
 struct psd_job {
     char *name;
-    char run_id[24];
+    // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
+    // a new run goes on with the values of the one before.
+    atomic_ullong run;
     int refs;              // guarded by the core's job table lock
     struct psd_job *next;  // in that table
 
@@ -107,7 +108,7 @@ struct psd_job {
     struct psd_client *clients;
     uint32_t n_clients, cap_clients;  // a power of two
     uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
-    uint64_t *incarnations;           // [workers]: the highest seen
+    uint64_t *incarnations;           // [workers]: the one that is obeyed, as the control task has said
 
     // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
     // cut held exclusively, read with it shared.

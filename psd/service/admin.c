@@ -13,7 +13,7 @@
 
 struct job_status {
     Paramserver__V1__JobStatus out;
-    char reason[PSD_FAILURE_MAX], run_id[sizeof((struct psd_job *)0)->run_id];
+    char reason[PSD_FAILURE_MAX];
 };
 
 static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *out)
@@ -42,7 +42,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     paramserver__v1__job_status__init(out);
     psd_control_describe(job, out, s->reason, sizeof s->reason);
     out->name = job->name;
-    out->run_id = s->run_id;
+    out->run = atomic_load(&job->run);
     out->reason = s->reason;
     if (atomic_load(&job->declared)) {
         out->update = job->update;
@@ -58,7 +58,6 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     if (job->update != PARAMSERVER__V1__UPDATE__SSP)  // there it is that of the clock
         out->staleness = atomic_load(&job->met_staleness);
     pthread_mutex_lock(&job->lock);
-    memcpy(s->run_id, job->run_id, sizeof s->run_id);
     out->updates_per_second = job->updates_per_second;
     out->bytes_per_second = job->bytes_per_second;
     pthread_mutex_unlock(&job->lock);

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "psd/control/state.h"
 #include "psd/job/declaration.h"
+#include "psd/job/staging.h"
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
@@ -42,8 +43,8 @@ static enum ps_code check_request(struct psd_request *t, const declare_t *r)
         return e->code;
     if (psd_check_on_existing(r->on_existing, e))
         return ps_error_prefix(e, "declare");
-    if (strlen(r->run_id) >= sizeof t->job->run_id)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: a run id has at most %zu bytes", sizeof t->job->run_id - 1);
+    if (t->caller->run == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the request names no run; expected the one that Join gave");
     if (r->workers == 0 || r->workers > MAX_WORKERS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %" PRIu32 " workers; expected 1 to %d", r->workers,
                        MAX_WORKERS);
@@ -65,21 +66,36 @@ static bool is_mine(const struct psd_job *job, const struct psd_request *t)
     return memcmp(job->declared_by, t->caller->client.data, sizeof job->declared_by) == 0;
 }
 
-// Has the job been declared here in the run that the request is of?
-static bool is_this_run(const struct psd_request *t, struct psd_job *job, const declare_t *r)
+// Has the job, which is declared, been declared here in the run that the request is of?
+static bool is_this_run(const struct psd_request *t, struct psd_job *job)
 {
     if (t->core->config.task == 0)
         return psd_control_declared(job);
-    return r->run_id[0] && strcmp(job->run_id, r->run_id) == 0;
+    return atomic_load(&job->run) == t->caller->run;
+}
+
+// A declaration of an earlier run that comes late must not touch this one. Table lock held; job may be NULL.
+static int declare_check_run(struct psd_request *t, struct psd_job *job)
+{
+    uint64_t run = t->caller->run, known = job ? atomic_load(&job->run) : psd_runs_past(&t->core->runs, t->caller->job);
+    if (run < known || (run == known && !job))
+        return ps_fail(&t->error, PS_ABORTED,
+                       "job '%s' is declared for run %" PRIu64 ", which has ended: its last one here is %" PRIu64,
+                       t->caller->job, run, known);
+    if (run > known && job && t->core->config.task == 0)
+        return ps_fail(&t->error, PS_UNAVAILABLE,
+                       "job '%s' is declared for run %" PRIu64 ", of which ps task 0 has not heard yet", t->caller->job,
+                       run);
+    return PS_OK;
 }
 
 // May a declaration go ahead where the job has been declared already? Table lock held.
 static int check_existing(struct psd_request *t, struct psd_job *job, const declare_t *r)
 {
     bool same = job->digest == psd_declaration_digest(r);
-    if (is_mine(job, t) && same)
+    if (is_this_run(t, job) && is_mine(job, t) && same)
         return PS_OK;
-    if (is_mine(job, t) || is_this_run(t, job, r))
+    if (is_this_run(t, job))
         return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' has been declared in this run already%s", job->name,
                        same ? ", by another chief" : ", otherwise");
     if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
@@ -97,9 +113,17 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
     return PS_OK;
 }
 
-// Goes on with the old values in a new run, which the control task has begun when it was joined.
-static void resume(const struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+// Goes on with the old values in a new run, which the control task has begun when it was joined. Calls of the run before
+// are answered; what it had staged is forgotten.
+static void resume(const struct psd_core *core, struct psd_job *job, uint64_t run, struct psd_call **ready)
 {
+    pthread_mutex_lock(&job->lock);
+    atomic_store(&job->run, run);
+    psd_job_begin_run(job);
+    pthread_mutex_unlock(&job->lock);
+    psd_staging_drop_all(job);
+    if (core->config.task != 0)
+        psd_job_collect(job, ready);
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].round)
             psd_round_reset(job->partitions[i].round);
@@ -111,25 +135,13 @@ static void resume(const struct psd_core *core, struct psd_job *job, struct psd_
         atomic_store(&job->failed, 0);
 }
 
-// Tasks other than 0 know the run by its declaration; task 0, where it was opened, must know it already.
-static int take_run(struct psd_request *t, struct psd_job *job, const declare_t *r)
-{
-    int code = PS_OK;
-    pthread_mutex_lock(&job->lock);
-    if (t->core->config.task != 0)
-        snprintf(job->run_id, sizeof job->run_id, "%s", r->run_id);
-    else if (r->run_id[0] && strcmp(job->run_id, r->run_id) != 0)
-        code = (int)ps_fail(&t->error, PS_ABORTED, "job '%s' is in run %s, the declaration is for run %.32s", job->name,
-                            job->run_id, r->run_id);
-    pthread_mutex_unlock(&job->lock);
-    return code;
-}
-
 // What stands under this name already; table lock held. PS_OK with t->job: declare it afresh, *again: it was
 // declared by this client, or resumed.
 static int claim(struct psd_request *t, const declare_t *r, bool *again)
 {
     struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
+    if (declare_check_run(t, job))
+        return (int)t->error.code;
     if (t->core->config.task == 0 && !psd_control_may_declare(job, r, &t->error))
         return (int)t->error.code;
     if (job && job->declaring)
@@ -137,10 +149,11 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
     *again = job && atomic_load(&job->declared);
     if (*again && check_existing(t, job, r))
         return (int)t->error.code;
+    bool mine = *again && is_this_run(t, job);
     // At task 0 it was let in, or not, when it was joined.
-    if (t->core->config.task != 0 && !(*again && is_mine(job, t)) && psd_refuse_when_draining(t))
+    if (t->core->config.task != 0 && !mine && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (*again && !is_mine(job, t) && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
+    if (*again && !mine && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
         job->refs++;
         t->gone = job;
         psd_job_remove(t->core, job, &t->ready);
@@ -154,16 +167,15 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
     if (!job) {
         if (!(job = psd_job_new(t->caller->job, &t->core->pool)))
             return ps_no_memory(&t->error, "a job");
+        atomic_store(&job->run, t->caller->run);
         psd_job_install(t->core, job);
     }
     job->refs++;
     t->job = job;
     if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)
         return psd_request_fail_ended(t);
-    if (take_run(t, job, r))
-        return (int)t->error.code;
-    if (*again && !is_mine(job, t)) {
-        resume(t->core, job, &t->ready);
+    if (*again && !mine) {
+        resume(t->core, job, t->caller->run, &t->ready);
         job->resumed = true;
     }
     job->declaring = !*again;
@@ -376,6 +388,7 @@ static int describe(struct psd_request *t)
     d.reply.block_bytes = PS_BLOCK_BYTES;
     d.reply.replicas_to_aggregate = job->replicas_to_aggregate;
     d.reply.staleness = job->staleness;
+    d.reply.run = atomic_load(&job->run);
     describe_schedule(&d, job);
     describe_changes(&d, job);
     if (describe_variables(&d, job) && describe_partitions(&d, job))
@@ -389,10 +402,15 @@ static int describe(struct psd_request *t)
     return code;
 }
 
-// Job locked. By the chief of this run; on tasks other than 0 a run is known by its declaration.
+// Job locked. By the chief of this run; on tasks other than 0 a run is known by its declaration. A worker finds that it
+// is declared when all tasks obey it.
 static bool is_declared(const struct psd_request *t)
 {
-    return atomic_load(&t->job->declared) && (t->core->config.task != 0 || t->job->control->declared);
+    const struct psd_control *c = t->job->control;
+    const struct psd_member *m =
+        c && t->caller->worker && t->caller->worker <= c->workers ? &c->members[t->caller->worker - 1] : NULL;
+    return atomic_load(&t->job->declared) && t->caller->run <= atomic_load(&t->job->run) &&
+           (!c || (c->declared && (!m || psd_view_has_member(c, m))));
 }
 
 int psd_describe(struct psd_request *t)

@@ -34,6 +34,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
     core->started = core->rates_at = world->now(world->ctx);
     while (core->generation == 0)
         core->generation = world->random(world->ctx);
+    psd_runs_init(&core->runs, world->wall ? world->wall(world->ctx) * 1000 : 0);
     psd_pool_init(&core->pool, config->memory_bytes);
     pthread_mutex_init(&core->table, NULL);
     psd_snapshots_init(&core->snapshots, &core->pool, unref_snapshots_job, core);
@@ -124,6 +125,8 @@ void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call 
     if (!*at)
         return;
     *at = job->next;
+    if (atomic_load(&job->declared))
+        psd_runs_remember(&core->runs, job->name, atomic_load(&job->run));
     psd_job_fail(job, "it was stopped or replaced");
     psd_job_collect(job, ready);
     job->refs--;
@@ -375,6 +378,47 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
                        "ps task %" PRIu32 " is in generation %016" PRIx64 ", the caller knew %016" PRIx64
                        ": it has restarted and its state is not what the caller saw",
                        t->core->config.task, t->core->generation, c->generation);
+    if (c->run >= PSD_RUN_LIMIT)
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: run %" PRIu64 " was never given out", m->name, c->run);
+    if (m->run != psd_join)
+        psd_runs_hear(&t->core->runs, c->run);
+    return PS_OK;
+}
+
+// Those who do not belong to the job learn its run by a Describe. Task 0 gives it to workers when they join.
+static bool dispatch_may_name_no_run(const struct psd_request *t, const struct method *m)
+{
+    return t->caller->worker == 0 &&
+           (m->run == psd_describe ||
+            (m->run == psd_get && !((const Paramserver__V1__ReadRequest *)t->request)->if_newer));
+}
+
+static enum ps_code dispatch_no_job(struct psd_request *t, const struct method *m)
+{
+    pthread_mutex_lock(&t->core->table);
+    uint64_t past = psd_runs_past(&t->core->runs, t->caller->job);
+    pthread_mutex_unlock(&t->core->table);
+    if (t->caller->run && t->caller->run < past)
+        return ps_fail(&t->error, PS_ABORTED, "%s: run %" PRIu64 " of job '%s' has ended", m->name, t->caller->run,
+                       t->caller->job);
+    return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%s'", m->name, t->core->config.task,
+                   t->caller->job);
+}
+
+static enum ps_code dispatch_check_run(struct psd_request *t, const struct method *m)
+{
+    uint64_t run = atomic_load(&t->job->run), asked = t->caller->run;
+    bool waits = m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait;
+    if (asked == 0 && !dispatch_may_name_no_run(t, m))
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the request names no run of job '%s'", m->name,
+                       t->job->name);
+    if (asked && asked < run)
+        return ps_fail(&t->error, PS_ABORTED, "%s: run %" PRIu64 " of job '%s' has ended, this is run %" PRIu64,
+                       m->name, asked, t->job->name, run);
+    if (asked > run && !waits)
+        return ps_fail(&t->error, PS_UNAVAILABLE,
+                       "%s: ps task %" PRIu32 " has not heard of run %" PRIu64 " of job '%s' yet, this is run %" PRIu64,
+                       m->name, t->core->config.task, asked, t->job->name, run);
     return PS_OK;
 }
 
@@ -384,8 +428,9 @@ static enum ps_code find_job(struct psd_request *t, const struct method *m)
     if (!t->job && m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait)
         return PS_OK;  // it waits for the job itself
     if (!t->job)
-        return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%s'", m->name,
-                       t->core->config.task, t->caller->job);
+        return dispatch_no_job(t, m);
+    if (dispatch_check_run(t, m))
+        return t->error.code;
     if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
         return (enum ps_code)psd_request_fail_ended(t);
     return PS_OK;

@@ -11,20 +11,15 @@
 #include "psd/control/state.h"
 #include "psd/job/job.h"
 
-// The job, if it is here and in the run that is meant: what is said of an earlier run must not reach this one. A job that
-// knows no run yet takes what is said of any, if the method allows that.
-static enum ps_code peer_find_job(struct psd_request *t, const char *method, const char *name, const char *run,
-                                  bool any)
+// The job, if it is here and in the run that is meant: what is said of an earlier run must not reach this one.
+static enum ps_code peer_find_job(struct psd_request *t, const char *method, const char *name, uint64_t run)
 {
     t->job = psd_job_find(t->core, name);
     if (!t->job || !atomic_load(&t->job->declared))
         return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%.128s'", method,
                        t->core->config.task, name);
-    pthread_mutex_lock(&t->job->lock);
-    bool same = strcmp(t->job->run_id, run) == 0 || (any && t->job->run_id[0] == '\0');
-    pthread_mutex_unlock(&t->job->lock);
-    if (!same)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "%s: job '%s' is in another run here than '%.32s'", method,
+    if (run != atomic_load(&t->job->run))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "%s: job '%s' is in another run here than %" PRIu64, method,
                        t->job->name, run);
     return PS_OK;
 }
@@ -100,7 +95,7 @@ int psd_set_members(struct psd_request *t)
 {
     const Paramserver__V1__SetMembersRequest *r = (const Paramserver__V1__SetMembersRequest *)t->request;
     struct psd_view_delta d = {0};
-    if (peer_find_job(t, "set members", r->job, r->run_id, true) || peer_refuse_at_control(t, "set members") ||
+    if (peer_find_job(t, "set members", r->job, r->run) || peer_refuse_at_control(t, "set members") ||
         set_members_read(t, r, &d) || psd_request_reserve(t, PSD_REPLY_BYTES + d.n * COUNTED_BYTES)) {
         psd_view_delta_free(&d);
         return (int)t->error.code;
@@ -156,7 +151,7 @@ int psd_agree(struct psd_request *t)
     const Paramserver__V1__AgreeRequest *r = (const Paramserver__V1__AgreeRequest *)t->request;
     Paramserver__V1__AgreeReply out = PARAMSERVER__V1__AGREE_REPLY__INIT;
     struct psd_proposal p;
-    if (peer_find_job(t, "agree", r->job, r->run_id, false) || agree_check(t, r, &p))
+    if (peer_find_job(t, "agree", r->job, r->run) || agree_check(t, r, &p))
         return (int)t->error.code;
     if (r->phase == PSD_AGREE_INQUIRE && t->core->config.task != 0)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "agree: what was decided is known at ps task 0");

@@ -16,6 +16,7 @@
 #include "psd/control/agree.h"
 #include "psd/job/apply.h"
 #include "psd/job/clients.h"
+#include "psd/job/runs.h"
 #include "psd/job/snapshot.h"
 #include "psd/service/core.h"
 #include "psd/sync/norm.h"
@@ -33,6 +34,7 @@ struct psd_core {
     pthread_mutex_t table;  // the job table lock
     struct psd_job *jobs;
     struct psd_waiters joining;  // Joins that wait for their job to be opened
+    struct psd_runs runs;
 
     struct psd_snapshots snapshots;
 

@@ -300,12 +300,8 @@ static void on_totals(void *arg, enum ps_code code, const struct ps_slices *repl
 static bool pack(const struct asking *x, struct ps_slices *message)
 {
     Paramserver__V1__SumSquaresRequest m = PARAMSERVER__V1__SUM_SQUARES_REQUEST__INIT;
-    char run_id[sizeof x->job->run_id];
-    pthread_mutex_lock(&x->job->lock);
-    memcpy(run_id, x->job->run_id, sizeof run_id);
-    pthread_mutex_unlock(&x->job->lock);
     m.job = x->job->name;
-    m.run_id = run_id;
+    m.run = atomic_load(&x->job->run);
     m.round = x->round;
     m.n_partitions = m.n_sums = x->n;
     m.partitions = (uint32_t *)x->partitions;
@@ -367,12 +363,9 @@ static enum ps_code check_job(struct psd_request *t, const Paramserver__V1__SumS
     if (t->core->config.task != 0)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION,
                        "sum squares: this is ps task %" PRIu32 ", norms are added up at task 0", t->core->config.task);
-    pthread_mutex_lock(&t->job->lock);
-    bool same = strcmp(t->job->run_id, r->run_id) == 0;
-    pthread_mutex_unlock(&t->job->lock);
-    if (!same)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "sum squares: job '%s' is in another run here than '%.32s'",
-                       t->job->name, r->run_id);
+    if (r->run != atomic_load(&t->job->run))
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "sum squares: job '%s' is in another run here than %" PRIu64,
+                       t->job->name, r->run);
     if (atomic_load(&t->job->failed) == 2)
         return (enum ps_code)psd_request_fail_ended(t);
     if (!t->job->norms)

@@ -216,7 +216,7 @@ static Paramserver__V1__Caller observer(const char *job)
     c.protocol = PS_PROTOCOL;
     c.job = (char *)job;
     c.client = (ProtobufCBinaryData){16, id};
-    c.incarnation = 1;
+    c.incarnation = c.run = 1;
     return c;
 }
 
@@ -297,7 +297,7 @@ static uint64_t mix_status(uint64_t h, const Paramserver__V1__JobStatus *s)
                                 s->round,     s->waiting,    s->live_workers, s->duplicates,    s->stale,
                                 s->staleness, s->data_epoch, s->examples,     s->examples_done, s->marks_bytes};
     h = mix(h, s->name, strlen(s->name));
-    h = mix(h, s->run_id, strlen(s->run_id));
+    h = mix_number(h, s->run);
     h = mix(h, s->state, strlen(s->state));
     h = mix(h, s->reason, strlen(s->reason));
     return mix(h, numbers, sizeof numbers);
@@ -437,7 +437,7 @@ static enum ps_code make_and_try(struct fuzz *f, int method, uint8_t who, uint8_
     return try(f, method, &request, 0);
 }
 
-// The run's id is made up by the control task: from its status.
+// The run is a number that the control task gives out: from its status.
 static void learn_run(struct fuzz *f)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
@@ -446,7 +446,7 @@ static void learn_run(struct fuzz *f)
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__STATUS, &r.base);
     ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &o.body, (ProtobufCMessage **)&s, &payload, NULL);
     if (s && s->n_jobs)
-        snprintf(f->job.run_id, sizeof f->job.run_id, "%s", s->jobs[0]->run_id);
+        f->job.run = s->jobs[0]->run;
     if (s)
         ps_msg_free(&s->base);
     ps_slices_clear(&o.body);
@@ -480,7 +480,7 @@ static void begin(struct fuzz *f, uint8_t setup)
             make_and_try(f, PARAMSERVER__V1__METHOD__JOIN, worker, 0);
         learn_run(f);
     } else {
-        snprintf(f->job.run_id, sizeof f->job.run_id, "run");
+        f->job.run = 1;
     }
     make_and_try(f, PARAMSERVER__V1__METHOD__DECLARE, 1, 0);
 }

@@ -116,7 +116,7 @@ static Paramserver__V1__Caller caller_from(struct fuzz_job *job, uint8_t choice)
     c.protocol = PS_PROTOCOL;
     c.job = (char *)"job";
     c.client = (ProtobufCBinaryData){16, ids[c.worker]};
-    c.incarnation = 1;
+    c.incarnation = c.run = job->run;
     switch (choice / FUZZ_CALLERS % 4) {
     case 0:
         c.oldest = c.sequence = ++*last;
@@ -165,7 +165,6 @@ static void fill_declaration(struct declaration *d, const struct fuzz_job *job)
     d->r.tasks = job->tasks;
     d->r.task = job->task;
     d->r.rule = (char *)"momentum";
-    d->r.run_id = (char *)job->run_id;
     d->r.staleness = job->update == PARAMSERVER__V1__UPDATE__SSP ? 2 : 0;
     d->r.variables = d->vs;
     d->r.partitions = d->ps;
@@ -279,11 +278,11 @@ static void make_set_members(struct fuzz_job *job, uint8_t which, struct ps_slic
     for (uint32_t i = 0; i < FUZZ_WORKERS; i++) {
         paramserver__v1__member__init(ms[i] = &m[i]);
         m[i].rank = i;
-        m[i].incarnation = 1;
+        m[i].incarnation = job->run;
         m[i].state = which >> i & 1 ? PARAMSERVER__V1__MEMBER_STATE__DEAD : PARAMSERVER__V1__MEMBER_STATE__LIVE;
     }
     r.job = (char *)"job";
-    r.run_id = job->run_id;
+    r.run = job->run;
     r.epoch = 1 + which / 4;
     r.members = ms;
     r.n_members = FUZZ_WORKERS;
@@ -298,7 +297,7 @@ static void make_peer(struct fuzz_job *job, int method, uint8_t which, struct ps
     uint32_t partition = which % 4;
     double sum = which / 4;
     p.job = s.job = (char *)"job";
-    p.run_id = s.run_id = job->run_id;
+    p.run = s.run = job->run;
     p.number = 1 + which / 64;
     p.kind = PARAMSERVER__V1__AGREE_KIND__HYPER;
     memcpy(value + 8, "learning_rate", 13);

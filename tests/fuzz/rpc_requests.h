@@ -25,7 +25,7 @@ struct fuzz_job {
     Paramserver__V1__Update update;
     bool every_dtype;  // variables that are put and got only, too
     bool big;          // one of two blocks
-    char run_id[64];
+    uint64_t run;
     // The last used, by Caller.worker and, of rounds, variable.
     uint64_t sequence[FUZZ_CALLERS], round[FUZZ_CALLERS][FUZZ_VARIABLES];
 };

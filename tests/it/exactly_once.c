@@ -98,7 +98,11 @@ static void join(void)
     r.address = (char *)"test";
     r.workers = 1;
     r.update = PARAMSERVER__V1__UPDATE__ASYNC;
-    assert_int_equal(call(direct, M(JOIN), false, &r.base, NULL, NULL, NULL, NULL), PS_OK);
+    ProtobufCMessage *reply = NULL;
+    assert_int_equal(
+        call(direct, M(JOIN), false, &r.base, NULL, &paramserver__v1__join_reply__descriptor, &reply, NULL), PS_OK);
+    test_run = ((Paramserver__V1__JoinReply *)reply)->run;
+    ps_msg_free(reply);
 }
 
 static void declare(void)

@@ -74,7 +74,13 @@ static void join(struct ps_client *c, uint32_t rank, bool sync)
     r.address = (char *)"load";
     r.workers = sync ? 2 : 1;
     r.update = sync ? PARAMSERVER__V1__UPDATE__SYNC : PARAMSERVER__V1__UPDATE__ASYNC;
-    call_only(c, M(JOIN), &r.base, NULL);
+    struct ps_slices none = PS_ROPE_EMPTY, reply = call(c, M(JOIN), &r.base, NULL);
+    ProtobufCMessage *m;
+    if (ps_msg_unpack(&paramserver__v1__join_reply__descriptor, &reply, &m, &none, NULL))
+        die("join", PS_INTERNAL, "not a reply");
+    test_run = ((const Paramserver__V1__JoinReply *)m)->run;
+    ps_msg_free(m);
+    ps_slices_clear(&reply);
 }
 
 static int declare(struct ps_client *c, bool sync)
@@ -106,6 +112,25 @@ static int declare(struct ps_client *c, bool sync)
     r.partitions = partitions;
     call_only(c, M(DECLARE), &r.base, NULL);
     return 0;
+}
+
+// The job has been declared by another process: its run is learnt of it.
+static void learn_run(const char *address)
+{
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    struct ps_client *c = ps_client_create(&address, 1);
+    caller.worker = caller.run = 0;
+    r.caller = &caller;
+    struct ps_slices none = PS_ROPE_EMPTY, reply = call(c, M(DESCRIBE), &r.base, NULL);
+    ProtobufCMessage *m;
+    if (ps_msg_unpack(&paramserver__v1__describe_reply__descriptor, &reply, &m, &none, NULL))
+        die("describe", PS_INTERNAL, "not a reply");
+    test_run = ((const Paramserver__V1__DescribeReply *)m)->run;
+    ps_msg_free(m);
+    ps_slices_clear(&reply);
+    ps_client_stop(c);
+    ps_client_destroy(c);
 }
 
 // ---- push ---------------------------------------------------------------------------------------------------------
@@ -519,6 +544,8 @@ int main(int argc, char **argv)
     }
     if (n[3])
         window = (int)n[3];
+    if (strcmp(what, "push") == 0 || strcmp(what, "park") == 0 || strcmp(what, "deaf") == 0)
+        learn_run(argv[1]);
     if (strcmp(what, "push") == 0)
         return push(argv[1], (size_t)n[0], (size_t)n[1], (double)n[2]);
     if (strcmp(what, "park") == 0)

@@ -170,16 +170,16 @@ def count_of(declared):
 class Worker:
     """One client process: its identity, its sequences and the requests it makes."""
 
-    def __init__(self, job, rank=0, workers=1, update=pb.ASYNC, stub=unary, incarnation=1):
+    def __init__(self, job, rank=0, workers=1, update=pb.ASYNC, stub=unary):
         self.job, self.rank, self.workers, self.update = job, rank, workers, update
-        self.stub, self.incarnation = stub, incarnation
+        self.stub = stub
         self.client = os.urandom(16)
-        self.sequence = self.generation = 0
+        self.run = self.incarnation = self.sequence = self.generation = 0
         self.variables = {}
 
     def caller(self, **changes):
         known = dict(protocol=1, job=self.job, client=self.client, incarnation=self.incarnation,
-                     generation=self.generation, worker=self.rank + 1)
+                     generation=self.generation, worker=self.rank + 1, run=self.run)
         return pb.Caller(**{**known, **changes})
 
     def next_caller(self, **changes):
@@ -190,7 +190,7 @@ class Worker:
     def join(self, **more):
         reply = self.stub.Join(pb.JoinRequest(caller=self.caller(), address="python:1", workers=self.workers,
                                               update=self.update, **more), timeout=PATIENCE)
-        self.generation = reply.generation
+        self.generation, self.run, self.incarnation = reply.generation, reply.run, reply.incarnation
         return reply
 
     def leave(self, **more):

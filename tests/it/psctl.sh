@@ -472,7 +472,7 @@ beside() { # NAME COMMAND ...: of a cluster of two fakes, the one of this name b
 if [ "$PYTHON3" != no ]; then
     version=$("$psctl" --version)
     version=${version#psctl }
-    job='{"name": "j", "run_id": "r1", "state": "running", "update": "SYNC"}'
+    job='{"name": "j", "run": 1, "state": "running", "update": "SYNC"}'
     plan='{"tasks": 2, "update": "SYNC", "rule": "sgd", "variables": [{"name": "v", "dtype": "FLOAT32"}]'
     fake first "{\"status\": {\"version\": \"$version\", \"tasks\": 2, \"jobs\": [$job]}, \"describe\": $plan},
         \"waits\": 5, \"workers\": {\"members\": [{\"state\": \"LIVE\", \"clock\": 7}, {\"rank\": 1, \"state\": \"LIVE\",
@@ -488,7 +488,7 @@ if [ "$PYTHON3" != no ]; then
     second full "$good, \"block_bytes\": 950, \"limit_bytes\": 1000" "$plan}"
     second other "$good" "${plan/sgd/adam}}"
     second changed "$good" "$plan, \"changes\": [{\"name\": \"learning_rate\", \"value\": 0.5}]}"
-    second rerun "${good/r1/r2}" "$plan}"
+    second rerun "${good/: 1,/: 2,}" "$plan}"
     ok "doctor: two that agree, and a worker that has not joined" says "has not joined yet" beside alike doctor
     ok "doctor: another version" fails_with 78 "is version 99.1, ps:0 is $version" beside newer doctor
     ok "doctor: a clock that is behind" fails_with 78 "4.0 s behind this machine's" beside late doctor
@@ -496,7 +496,7 @@ if [ "$PYTHON3" != no ]; then
     ok "doctor: memory that is nearly full" says "is 95 % full" beside full doctor
     ok "doctor: another declaration" fails_with 78 "is declared otherwise on ps:1 than on ps:0" beside other doctor
     ok "doctor: another change" fails_with 78 "has other changed hyperparameters on ps:1" beside changed doctor
-    ok "doctor: another run" fails_with 78 "is run r1 on ps:0 and run r2 on ps:1" beside rerun doctor
+    ok "doctor: another run" fails_with 78 "is run 1 on ps:0 and run 2 on ps:1" beside rerun doctor
     all_waits() { "$psctl" --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
     fake never '{"workers": {"members": [{"state": "DEAD", "reason": "did not join within 2.0 s"}]}}'
     ok "workers: one that never came has no silence" lacks silent "$psctl" --ps "unix:$scratch/never" workers j

@@ -219,10 +219,15 @@ def what_is_wrong_is_refused_and_changes_nothing():
     def put(tensor=whole, payload=bytes_of_w, by=caller):
         return lambda: unary.Put(pb.UpdateRequest(caller=by, tensors=[tensor], payload=payload), timeout=PATIENCE)
 
-    def get(**changes):
-        read = pb.ReadRequest(caller=w.caller(), tensors=[pb.Tensor(variable="w")])
+    def get(by=None, **changes):
+        read = pb.ReadRequest(caller=by or w.caller(), tensors=[pb.Tensor(variable="w")])
         read.MergeFrom(pb.ReadRequest(**changes))
         return lambda: unary.Get(read, timeout=PATIENCE)
+
+    def stranger(job):
+        worker = Worker(job)
+        worker.run, worker.incarnation = w.run, w.incarnation
+        return worker
 
     for code, text, call in (
         (StatusCode.INVALID_ARGUMENT, "float64", put(w.tensor("w", dtype=pb.FLOAT64))),
@@ -256,8 +261,17 @@ def what_is_wrong_is_refused_and_changes_nothing():
         (StatusCode.OUT_OF_RANGE, "elements", get(tensors=[pb.Tensor(variable="w", first=1, count=(1 << 64) - 1)])),
         (StatusCode.ALREADY_EXISTS, "rank", Worker("wrong").join),
         (StatusCode.FAILED_PRECONDITION, "workers", Worker("wrong", workers=2).join),
-        (StatusCode.FAILED_PRECONDITION, "chief", lambda: Worker("wrong").declare(variable("w", "int32", 1))),
-        (StatusCode.FAILED_PRECONDITION, "open", lambda: Worker("closed").declare(variable("w", "int32", 1))),
+        (StatusCode.FAILED_PRECONDITION, "chief", lambda: stranger("wrong").declare(variable("w", "int32", 1))),
+        (StatusCode.FAILED_PRECONDITION, "open", lambda: stranger("closed").declare(variable("w", "int32", 1))),
+        (StatusCode.INVALID_ARGUMENT, "names no run", lambda: Worker("wrong").declare(variable("w", "int32", 1))),
+        (StatusCode.INVALID_ARGUMENT, "names no run", put(by=w.caller(run=0, **known))),
+        (StatusCode.INVALID_ARGUMENT, "names no run", get(by=w.caller(run=0))),
+        (StatusCode.INVALID_ARGUMENT, "names no run", get(by=w.caller(run=0, worker=0), if_newer=True)),
+        (StatusCode.INVALID_ARGUMENT, "never given out", put(by=w.caller(run=1 << 63, **known))),
+        (StatusCode.ABORTED, "has ended", put(by=w.caller(run=w.run - 1, **known))),
+        (StatusCode.ABORTED, "has ended", get(by=w.caller(run=w.run - 1))),
+        (StatusCode.UNAVAILABLE, "has not heard of run", put(by=w.caller(run=w.run + 1, **known))),
+        (StatusCode.UNAVAILABLE, "has not joined", put(by=w.caller(incarnation=w.incarnation + 1, **known))),
     ):
         with refused(code, text):
             call()
@@ -812,15 +826,17 @@ def damaged_requests_are_answered():
             end = chance.choice([None, chance.randrange(len(message))])
             raw(SERVICE + name)(bytes(message[:end]), timeout=PATIENCE)
         except grpc.RpcError as error:
-            if error.code() in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL):
+            later = "has not heard of run" in error.details() or "has not joined" in error.details()
+            if not later and error.code() in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL):
                 raise AssertionError(f"{name} {bytes(message).hex()}: {error.code()} '{error.details()}'") from None
 
 
 @point
 def text_is_utf8_both_ways():
     w = Worker("Wörter", workers=2)
-    unary.Join(pb.JoinRequest(caller=w.caller(), address="é" * 200, workers=2, min_workers=2, update=pb.ASYNC),
-              timeout=PATIENCE)
+    joined = unary.Join(pb.JoinRequest(caller=w.caller(), address="é" * 200, workers=2, min_workers=2,
+                                       update=pb.ASYNC), timeout=PATIENCE)
+    w.run, w.incarnation = joined.run, joined.incarnation
     w.declare(variable("größe", "int64"))
     equal(w.value("größe"), bytes(8))
     unary.Leave(pb.LeaveRequest(caller=w.caller(), failed=True, reason="x" + "é" * 200), timeout=PATIENCE)

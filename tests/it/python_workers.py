@@ -463,15 +463,15 @@ def a_task_that_drains_takes_no_new_job():
 
 @point
 def who_has_been_replaced_is_refused(stub):
-    """A worker that comes back has a higher incarnation; from then on nothing of the earlier one counts."""
+    """A worker that comes back gets a higher incarnation; from then on nothing of the earlier one counts."""
     a, old = open_team("replaced", 2, pb.SSP, variable("n", "int64"), stub=stub, join=dict(staleness=1))
     old.add("n", pack("int64", 1))
     old.leave(failed=True, reason="killed")
     new = Worker("replaced", 1, 2, pb.SSP, stub)
-    with refused(StatusCode.FAILED_PRECONDITION, "higher"):
-        new.join(staleness=1)
-    new.incarnation = 2
-    new.join(staleness=1)
+    with refused(StatusCode.FAILED_PRECONDITION, "only another process"):
+        old.join(staleness=1)
+    equal(new.join(staleness=1).incarnation > old.incarnation, True, "incarnation grows")
+    equal(new.join(staleness=1).incarnation, new.incarnation, "incarnation of the one that lives")
     new.variables = a.variables
     new.add("n", pack("int64", 1))
 
@@ -492,7 +492,8 @@ def who_has_been_replaced_is_refused(stub):
             call(new)
         new.generation = known
     equal((new.value("n"), [m.clock for m in members_of("replaced")]), (pack("int64", 2), [0, 0]), "unchanged")
-    equal([(m.state, m.incarnation) for m in members_of("replaced")], [(pb.LIVE, 1), (pb.LIVE, 2)], "members")
+    equal([(m.state, m.incarnation) for m in members_of("replaced")],
+          [(pb.LIVE, a.incarnation), (pb.LIVE, new.incarnation)], "members")
 
 
 sys.exit(run())

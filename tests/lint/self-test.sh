@@ -166,5 +166,41 @@ good_build
 rm "$build/.libs/libpsclient.so"
 rejects "symbols: no libpsclient.so" 'libpsclient\.so:' symbols
 
+# ---- layers.sh ----------------------------------------------------------------------------------------------------
+
+# function NAME [CALLEE]
+function_() { echo "void $1(void); ${2:+void $2(void);} void $1(void) { ${2:+$2();} }"; }
+layered_build() {
+    rm -rf "$build"
+    compile psd/rpc/rpc.o "$(function_ serve update)"
+    compile psd/service/update.o "$(function_ update locate)"
+    compile psd/job/locate.o "$(function_ locate block)"
+    compile psd/store/.libs/block.o "$(function_ block)"
+    compile common/rpc/rpc.o "$(function_ dial fail)"
+    compile common/wire/wire.o "$(function_ wire fail)"
+    compile common/base/error.o "$(function_ fail)"
+    compile libclient/op.o "$(function_ op add)"
+    compile libclient/queue.o "$(function_ add lock)"
+    compile libclient/libx_la-base.o "$(function_ lock)"
+}
+layers() { env -u top_srcdir "$here/layers.sh" "$build"; }
+layers_with() { # NAME POINT OBJECT SOURCE
+    layered_build
+    compile "$3" "$4"
+    rejects "layers: $1" "$2:" layers
+}
+
+layered_build
+accepts "layers: calls that point down" layers
+layers_with "store calls rpc" psd psd/store/bad.o "$(function_ bad serve)"
+layers_with "wire calls rpc" common common/wire/bad.o "$(function_ bad dial)"
+layers_with "base calls the queue" libclient libclient/base.o "$(function_ base add)"
+layers_with "a file without a place" libclient libclient/new.o "$(function_ new add)"
+for dir in psd common libclient; do
+    layered_build
+    rm -r "${build:?}/$dir"
+    rejects "layers: no object of $dir" "$dir:" layers
+done
+
 echo "1..$point"
 exit $failed

@@ -17,6 +17,7 @@ declare -A objects=(
     [psd]=unit/test_psd-test_psd [control]=unit/test_psd_control-test_psd_control
     [members]=unit/test_psd_members-test_psd_members
     [return]=unit/test_psd_return-test_psd_return [round]=unit/test_psd_round-test_psd_round
+    [runs]=unit/test_psd_runs-test_psd_runs
     [client]="unit/test_client unit/fake_ps unit/fake_data"
 )
 

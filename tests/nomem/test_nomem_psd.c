@@ -239,14 +239,14 @@ static struct sent *start_join(struct life *l, uint32_t rank)
     return start(l, 0, M(JOIN), &r.base, NULL);
 }
 
-static void end_join(struct life *l, struct sent *s)
+static void end_join(struct life *l, uint32_t rank, struct sent *s)
 {
     ProtobufCMessage *reply = NULL;
     struct ps_slices nothing = PS_ROPE_EMPTY;
     wait_for(l, s);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__join_reply__descriptor, &s->a.body, &reply, &nothing, NULL),
                      PS_OK);
-    snprintf(l->c.run_id, sizeof l->c.run_id, "%s", ((Paramserver__V1__JoinReply *)reply)->run_id);
+    cluster_joined(&l->c, rank, (Paramserver__V1__JoinReply *)reply);
     ps_msg_free(reply);
     ps_slices_clear(&s->a.body);
 }
@@ -257,7 +257,6 @@ static void declare(struct life *l)
     caller(l, false);
     for (uint32_t task = l->c.tasks; task--;) {
         l->c.declare.task = task;
-        l->c.declare.run_id = l->c.run_id;
         call(l, task, M(DECLARE), &l->c.declare.base);
     }
 }
@@ -269,7 +268,7 @@ static void open_job(struct life *l)
     for (uint32_t rank = l->c.workers; rank--;)
         joins[rank] = start_join(l, rank);
     for (uint32_t rank = 0; rank < l->c.workers; rank++)
-        end_join(l, joins[rank]);
+        end_join(l, rank, joins[rank]);
     declare(l);
 }
 
@@ -504,7 +503,7 @@ static void be_born_again(struct life *l)
     static uint8_t ids[8][16];
     for (uint32_t rank = 0; rank < l->c.workers; rank++) {
         memset(ids[rank], 'A' + (int)rank, 16);
-        ids[rank][15] = (uint8_t)++l->c.callers[rank].incarnation;
+        ids[rank][15]++;
         l->c.callers[rank].client.data = ids[rank];
         l->c.sequence[rank] = 0;
     }
@@ -663,7 +662,7 @@ static void live_leases(struct life *l, Paramserver__V1__Update how)
         end_lease(l, leases[1]);
     }
     be_born_again(l);
-    end_join(l, start_join(l, 2));
+    end_join(l, 2, start_join(l, 2));
     look(l);
 }
 

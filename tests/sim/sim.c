@@ -432,7 +432,6 @@ struct psc_world sim_world(struct sim *sim)
     client->next = sim->clients;
     sim->clients = client;
     return (struct psc_world){.ctx = client,
-                              .incarnation = 1 + sim->now,
                               .call = world_call,
                               .now = world_now,
                               .after = world_after,

@@ -237,12 +237,26 @@ static void see_share(struct ssp *s, const struct asked *a, const struct ps_slic
     ps_msg_free(m);
 }
 
+// The incarnation that a Join was answered with.
+static uint64_t incarnation_in(const struct ps_slices *message)
+{
+    struct ps_slices payload = PS_ROPE_EMPTY;
+    ProtobufCMessage *m;
+    if (ps_msg_unpack(&paramserver__v1__join_reply__descriptor, message, &m, &payload, NULL))
+        return 0;
+    uint64_t incarnation = ((const Paramserver__V1__JoinReply *)m)->incarnation;
+    ps_msg_free(m);
+    return incarnation;
+}
+
 static void see_answer(struct ssp *s, const struct sim_seen *seen)
 {
     struct asked *a = (struct asked *)(uintptr_t)*seen->note;
     if (!a)
         return;
     bool ok = seen->code == PS_OK;
+    if (seen->method == M(JOIN) && ok)
+        a->incarnation = incarnation_in(seen->message);
     if (seen->method == M(JOIN) && ok && a->tally->incarnation != a->incarnation) {
         *a->tally = (struct tally){.incarnation = a->incarnation};
         level(s, a->tally, false);

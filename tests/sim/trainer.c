@@ -34,7 +34,7 @@ bool trainer_is_member(const struct life *l)
 {
     const struct psd_job *job = job_of(l->trial);
     const struct psd_member *m = job && job->control ? &job->control->members[l->rank] : NULL;
-    return m && psd_is_live(m) && m->incarnation == l->client->incarnation;
+    return m && psd_is_live(m) && m->incarnation == l->client->member.incarnation;
 }
 
 bool trial_is_over(const struct trial *t)

@@ -225,7 +225,8 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     struct members m;
     list_members(c->f, &m);
     out.generation = c->f->generation[0];
-    out.run_id = (char *)"run-1";
+    out.run = 7;
+    out.incarnation = 8;
     out.epoch = epoch_of(c->f);
     out.heartbeat_ms = 500;
     out.dead_after_ms = 3000;
@@ -693,7 +694,6 @@ struct psc_world fake_world(struct fake *f)
     }
     f->worlds++;
     return (struct psc_world){.ctx = f,
-                              .incarnation = 5,
                               .call = world_call,
                               .now = world_now,
                               .after = world_after,

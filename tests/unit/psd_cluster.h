@@ -62,6 +62,7 @@ struct cluster {
     uint64_t seed;
     double lost, repeated;  // probabilities
     uint32_t cut_off;       // a task that no letter reaches; NO_TASK: none
+    uint64_t wall;          // ms: of the clock of all tasks
 
     struct variable variables[MAX_VARIABLES];
     uint32_t n_variables;
@@ -74,7 +75,7 @@ struct cluster {
     uint32_t n_partitions;
     Paramserver__V1__Caller callers[8];  // each worker's
     uint64_t sequence[8];
-    char run_id[24];
+    uint64_t run;  // as the last Join was told
 };
 
 // ---- chance -------------------------------------------------------------------------------------------------------
@@ -246,24 +247,34 @@ static inline void fill_variable(struct cluster *c, uint32_t i, const struct var
     }
 }
 
+static uint64_t cluster_wall(void *ctx)
+{
+    return ((struct task *)ctx)->cluster->wall;
+}
+
 static inline void task_start(struct cluster *c, uint32_t i, uint64_t memory)
 {
     const struct psd_config config = {
         .task = i, .tasks = c->tasks, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3600 * 1000};
-    const struct psd_world world = {
-        .ctx = &c->task[i], .now = test_now, .random = test_random, .resident = test_resident, .send = cluster_send};
+    const struct psd_world world = {.ctx = &c->task[i],
+                                    .now = test_now,
+                                    .random = test_random,
+                                    .resident = test_resident,
+                                    .wall = cluster_wall,
+                                    .send = cluster_send};
     c->task[i] = (struct task){c, i, NULL};
     if (psd_core_create(&config, &world, &c->task[i].core, NULL))
         abort();
 }
 
-// A task ends, with all that it knew, and another takes its place.
+// A task ends, with all that it knew, and another takes its place, a second later.
 static inline void cluster_restart(struct cluster *c, uint32_t task)
 {
     uint64_t memory = c->task[task].core->config.memory_bytes;
     psd_core_drain(c->task[task].core);
     deliver_all(c);
     psd_core_destroy(c->task[task].core);
+    c->wall += 1000;
     task_start(c, task, memory);
 }
 
@@ -300,6 +311,12 @@ static inline void job_hyper(struct cluster *c, const char *name, double value)
     h->value = value;
 }
 
+static inline void cluster_joined(struct cluster *c, uint32_t rank, const Paramserver__V1__JoinReply *reply)
+{
+    c->run = c->callers[rank].run = reply->run;
+    c->callers[rank].incarnation = reply->incarnation;
+}
+
 static inline struct answer cluster_join(struct cluster *c, uint32_t rank)
 {
     Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
@@ -312,7 +329,7 @@ static inline struct answer cluster_join(struct cluster *c, uint32_t rank)
     struct answer a =
         ask(c->task[0].core, M(JOIN), &r.base, NULL, &paramserver__v1__join_reply__descriptor, &reply, NULL);
     if (reply)
-        snprintf(c->run_id, sizeof c->run_id, "%s", ((Paramserver__V1__JoinReply *)reply)->run_id);
+        cluster_joined(c, rank, (Paramserver__V1__JoinReply *)reply);
     ps_msg_free(reply);
     return a;
 }
@@ -321,7 +338,6 @@ static inline struct answer cluster_join(struct cluster *c, uint32_t rank)
 static inline struct answer declare_at(struct cluster *c, uint32_t task)
 {
     c->declare.task = task;
-    c->declare.run_id = c->run_id;
     return ask(c->task[task].core, M(DECLARE), &c->declare.base, NULL, NULL, NULL, NULL);
 }
 

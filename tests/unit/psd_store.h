@@ -68,6 +68,7 @@ static inline struct answer store_declare(struct store *s, Paramserver__V1__Upda
 static inline void store_open(struct store *s, Paramserver__V1__Update update, const char *rule, uint64_t memory,
                               const struct spec *specs, uint32_t n)
 {
+    forget_again();
     s->core = core_new(memory);
     assert_int_equal(join(s->core, 0, update).code, PS_OK);
     assert_int_equal(join(s->core, 1, update).code, PS_OK);

@@ -263,7 +263,7 @@ static void test_all_fail_from_then_on(void **state)
     sweep(true);
 }
 
-// More than there is memory for even to fail: each callback runs once all the same.
+// There is no memory to tell it later: the callback runs at once, the handle is NULL, and that may be waited for.
 static void test_nothing_is_left(void **state)
 {
     (void)state;
@@ -273,13 +273,16 @@ static void test_nothing_is_left(void **state)
     memory.n = 0;
     memory.fail = 0;
     memory.forever = true;
-    for (int i = 0; i < 64; i++)
-        psc_push(b->client, &b->tensors[3], 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
-    assert_int_equal(atomic_load(&o[0].done), 0);
     for (int i = 0; i < 64; i++) {
-        assert_true(fake_run(&b->fake, &o[i].done, 10));
+        psc_op *op = (psc_op *)b;
+        psc_error e;
+        psc_push(b->client, &b->tensors[3], 1, &(psc_push_options){.examples = 1}, on_result, &o[i], &op);
         assert_int_equal(atomic_load(&o[i].done), 1);
         assert_int_equal(o[i].result.error.code, PSC_RESOURCE_EXHAUSTED);
+        assert_null(op);
+        assert_true(psc_done(op, 0));
+        assert_int_equal(psc_wait(op, NULL, &e), PSC_RESOURCE_EXHAUSTED);
+        assert_string_equal(e.text, "no memory for an operation");
     }
     memory.fail = UINT64_MAX;
     assert_int_equal(push(b, 3, 1).error.code, PSC_OK);

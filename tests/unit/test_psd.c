@@ -575,6 +575,8 @@ static void test_superseded_clients(void **state)
     struct update u;
     (void)state;
     job_open(&j, ASYNC, "assign_add", 20, 1 << 20);
+    assert_int_equal(leave(j.core, 0, "of old age").code, PS_OK);
+    assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE).code, PS_OK);
     update_init(&u, 0, 1, "a", 0, 15);
     another_process(&u.caller);
     assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);

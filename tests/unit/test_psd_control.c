@@ -362,6 +362,7 @@ static void pull_a(struct psd_core *core, struct answer *a, uint64_t round)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     caller.worker = 0;
+    caller.run = core->jobs->run;
     caller.client.data = (uint8_t *)"one who looks on";
     t.variable = (char *)"a";
     r.caller = &caller;
@@ -412,10 +413,14 @@ static void test_rounds_of_a_job_that_is_done(void **state)
     psd_core_destroy(j.core);
 }
 
-static void describe(struct psd_core *core, struct answer *a, uint32_t rank, bool wait)
+// By worker 1 of the run that was resumed, or by one who looks on.
+static void describe(struct psd_core *core, struct answer *a, bool worker, bool wait)
 {
     Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(rank, 0);
+    Paramserver__V1__Caller caller = caller_of(1, 0);
+    another_process(&caller);
+    if (!worker)
+        caller.worker = caller.run = 0;
     r.caller = &caller;
     r.wait = wait;
     ask_later(core, a, M(DESCRIBE), &r.base, NULL, UINT64_MAX);
@@ -428,10 +433,10 @@ static void test_described_in_this_run(void **state)
     struct answer a, waits;
     (void)state;
     job_resume(&j);
-    describe(j.core, &a, 1, false);
+    describe(j.core, &a, false, false);
     assert_true(a.answered && a.code == PS_OK);
     ps_slices_clear(&a.body);
-    describe(j.core, &waits, 1, true);
+    describe(j.core, &waits, true, true);
     assert_false(waits.answered);
     assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
     assert_true(waits.answered && waits.code == PS_OK);
@@ -492,7 +497,7 @@ static void test_coming_back(void **state)
 
 // ---- what the other tasks hear ------------------------------------------------------------------------------------
 
-// Task 1 of 2, which holds all of a sync job in run "run-1".
+// Task 1 of 2, which holds all of a sync job in run 1.
 static void job_open_at_1(struct job *j)
 {
     struct declaring x;
@@ -500,7 +505,6 @@ static void job_open_at_1(struct job *j)
     j->pa.task = j->pbig.task = 1;
     j->core = core_new_task(1, 2, 1 << 20);
     declare_init(&x, j, SYNC, "sgd");
-    x.r.run_id = (char *)"run-1";
     assert_int_equal(ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
 }
 
@@ -515,13 +519,11 @@ static void *resumes(void *arg)
     for (uint32_t i = 0; i < 500; i++) {
         struct declaring d;
         uint8_t id[16] = {0};
-        char run[24];
         memcpy(id, &i, sizeof i);
-        snprintf(run, sizeof run, "%.*s", i % 2 ? 1 : 20, "run with a long name");
         declare_init(&d, &x->j, SYNC, "sgd");
         d.caller.client.data = id;
         d.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
-        d.r.run_id = run;
+        d.caller.run = 2 + i;
         if (ask(x->j.core, M(DECLARE), &d.r.base, NULL, NULL, NULL, NULL).code)
             abort();
     }
@@ -529,10 +531,11 @@ static void *resumes(void *arg)
     return NULL;
 }
 
-// The run that Status names is one, while another begins.
+// The run that Status names grows, while one begins after the other.
 static void test_status_of_the_next_run(void **state)
 {
     struct resuming x = {.done = false};
+    uint64_t last = 1;
     pthread_t thread;
     (void)state;
     job_open_at_1(&x.j);
@@ -542,8 +545,9 @@ static void test_status_of_the_next_run(void **state)
         ProtobufCMessage *m = NULL;
         ask(x.j.core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL);
         assert_non_null(m);
-        const char *run = ((Paramserver__V1__StatusReply *)m)->jobs[0]->run_id;
-        assert_true(strcmp(run, "r") == 0 || strcmp(run, "run with a long name") == 0 || strcmp(run, "run-1") == 0);
+        uint64_t run = ((Paramserver__V1__StatusReply *)m)->jobs[0]->run;
+        assert_true(run >= last);
+        last = run;
         ps_msg_free(m);
     }
     pthread_join(thread, NULL);
@@ -565,7 +569,7 @@ static void roster_init(struct roster *x, uint64_t epoch, Paramserver__V1__Membe
         x->members[i].state = i == 1 ? state : PARAMSERVER__V1__MEMBER_STATE__LIVE;
     }
     x->r.job = (char *)"job";
-    x->r.run_id = (char *)"run-1";
+    x->r.run = 1;
     x->r.epoch = epoch;
     x->r.members = x->pointers;
     x->r.n_members = 2;
@@ -623,7 +627,7 @@ static void test_told_until_heard(void **state)
     assert_int_equal(ps_msg_unpack(&paramserver__v1__set_members_request__descriptor, &test_sent.last, &m, &none, NULL),
                      PS_OK);
     const Paramserver__V1__SetMembersRequest *r = (Paramserver__V1__SetMembersRequest *)m;
-    assert_string_equal(r->run_id, j.core->jobs->run_id);
+    assert_int_equal(r->run, j.core->jobs->run);
     assert_int_equal(r->n_members, 2);
     assert_int_equal(r->members[0]->state, PARAMSERVER__V1__MEMBER_STATE__LIVE);
     assert_int_equal(r->members[1]->state, PARAMSERVER__V1__MEMBER_STATE__LEFT);
@@ -640,11 +644,11 @@ static void test_members_of_another_run(void **state)
     (void)state;
     job_open_at_1(&j);
     roster_init(&x, 9, PARAMSERVER__V1__MEMBER_STATE__DEAD);
-    x.r.run_id = (char *)"run-0";
+    x.r.run = 2;
     x.r.failure = (char *)"everyone was dead";
     assert_int_equal(tell(j.core, &x).code, PS_FAILED_PRECONDITION);
     assert_int_equal(push_a(j.core, 0, false).code, PS_OK);
-    x.r.run_id = (char *)"run-1";
+    x.r.run = 1;
     assert_int_equal(tell(j.core, &x).code, PS_OK);
     struct answer a = push_a(j.core, 1, false);
     assert_int_equal(a.code, PS_ABORTED);

@@ -944,12 +944,14 @@ static void test_atomic_forgotten(void **state)
     part_ok(&s, 0, 3, 1, 1, M(PUSH), OUTCOME(STAGED));
     assert_true(job->staged && pages_used(s.core) < before + PS_BLOCK_BYTES);
     // A later incarnation of its worker, and not of another.
+    job->incarnations[1] = 2;
     change_init(&c, 1, 1);
     another_process(&c.caller);
     change_floats(&c, "n", 0, 1, 0);
     change_ok(&s, &c, M(PUT), OUTCOME(APPLIED));
     psd_staging_tick(job, test_time);
     assert_non_null(job->staged);
+    job->incarnations[0] = 2;
     c.caller.worker = 1;
     another_process(&c.caller);
     change_ok(&s, &c, M(PUT), OUTCOME(APPLIED));
@@ -1481,6 +1483,7 @@ struct declarer {
     struct psd_core *core;
     pthread_barrier_t *start;
     char name[8];
+    uint64_t run;
     enum ps_code code;
 };
 
@@ -1492,6 +1495,7 @@ static void *declare_one(void *arg)
     fill_job(&j, 6 << 20);
     declare_init(&x, &j, SYNC, "sgd");
     x.caller.job = d->name;
+    x.caller.run = d->run;
     pthread_barrier_wait(d->start);
     d->code = ask(d->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code;
     return NULL;
@@ -1546,6 +1550,7 @@ static void test_declared_at_once(void **state)
             assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
             d[k].core = core;
             d[k].start = &start;
+            d[k].run = 1 + (uint64_t)k;
             pthread_create(&thread[k], NULL, declare_one, &d[k]);
         }
         for (int k = 0; k < 2; k++)

@@ -741,22 +741,25 @@ static void test_many_batches(void **state)
 // A batch that all have lost goes from share to share: its stride does not grow until it means nothing any more.
 static void test_one_batch_for_many(void **state)
 {
-    enum { WORKERS = 8 };
+    enum { WORKERS = 8, LIVES = 8 };
+    uint8_t lives[LIVES + 1][16] = {{0}};  // worker 0's client ids
     struct psd_core *core = core_new(1 << 20);
     struct joining x;
     struct answer a[WORKERS];
     (void)state;
-    for (uint64_t life = 1; life <= 8; life++) {
+    for (uint8_t life = 1; life <= LIVES; life++) {
+        lives[life][0] = life;
         for (uint32_t rank = 0; rank < WORKERS; rank++) {
             join_init(&x, rank, SYNC);
             x.r.workers = WORKERS;
-            x.caller.incarnation = rank ? 1 : life;
+            x.caller.client.data = rank ? x.caller.client.data : lives[life];
             if (life == 1 || rank == 0)
                 assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
         }
         for (uint32_t rank = 0; rank < WORKERS; rank++) {
             Paramserver__V1__Caller caller = caller_of(rank, life);
             caller.incarnation = rank ? 1 : life;
+            caller.client.data = rank ? caller.client.data : lives[life];
             lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 50);
         }
         core->jobs->control->declared = true;
@@ -769,6 +772,7 @@ static void test_one_batch_for_many(void **state)
         Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
         Paramserver__V1__Caller caller = caller_of(0, 0);
         caller.incarnation = life;
+        caller.client.data = lives[life];
         r.caller = &caller;
         assert_int_equal(ask(core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
     }

@@ -22,7 +22,6 @@ static void open_at_1(struct job *j)
     j->core = core_new_task(1, 2, 64 << 20);
     j->pa.task = j->pbig.task = 1;
     declare_init(&x, j, SYNC, "sgd");
-    x.r.run_id = (char *)"run-1";
     struct answer a = ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
     if (a.code)
         fail_msg("declare: %s", a.text);
@@ -45,7 +44,7 @@ static uint64_t tell(struct psd_core *core, uint64_t epoch, Paramserver__V1__Mem
     members[1].incarnation = incarnation;
     members[1].resting = members[0].resting = resting;
     r.job = (char *)"job";
-    r.run_id = (char *)"run-1";
+    r.run = 1;
     r.epoch = epoch;
     r.members = pointers;
     r.n_members = 2;

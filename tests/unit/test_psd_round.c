@@ -579,7 +579,6 @@ static void test_norms_of_runs(void **state)
     assert_queued(push(&c, 0, 1, 3, 100), 3);
     leave(&c, 0);
     c.callers[0].client.data = other;
-    c.callers[0].incarnation = 2;
     c.declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
     cluster_start(&c);
     assert_queued(push(&c, 0, 0, 1, 3), 1);
@@ -1019,7 +1018,6 @@ static void run_again(struct cluster *c)
 {
     static uint8_t other[16] = "another process";
     c->callers[0].client.data = other;
-    c->callers[0].incarnation = 2;
     c->declare.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
     c->sequence[0] = 0;
     cluster_start(c);
@@ -1114,7 +1112,7 @@ static struct prepared prepare(struct cluster *c, phase_t phase, uint64_t change
     ProtobufCMessage *reply = NULL;
     struct prepared out = {PS_OK};
     r.job = (char *)"job";
-    r.run_id = c->run_id;
+    r.run = c->run;
     r.phase = phase;
     r.number = change;
     r.round = round;
@@ -1554,21 +1552,23 @@ static void test_bad_set_hyper(void **state)
 }
 
 static const struct {
-    const char *what, *job, *run, *name;
+    const char *what, *job;
+    uint64_t other_run;  // added to that of the job
+    const char *name;
     uint64_t change, round;
     int phase;
     uint32_t task;
     enum ps_code code;
 } bad_prepares[] = {
-    {"another job", "another", NULL, "learning_rate", 1, 5, PREPARE, 1, PS_NOT_FOUND},
-    {"another run", "job", "another", "learning_rate", 1, 5, PREPARE, 1, PS_FAILED_PRECONDITION},
-    {"at the control task", "job", NULL, "learning_rate", 1, 5, PREPARE, 0, PS_FAILED_PRECONDITION},
-    {"no phase", "job", NULL, "learning_rate", 1, 5, 0, 1, PS_INVALID_ARGUMENT},
-    {"phase 5", "job", NULL, "learning_rate", 1, 5, 5, 1, PS_INVALID_ARGUMENT},
-    {"an inquiry elsewhere", "job", NULL, "learning_rate", 1, 5, 4, 1, PS_FAILED_PRECONDITION},
-    {"change 0", "job", NULL, "learning_rate", 0, 5, PREPARE, 1, PS_INVALID_ARGUMENT},
-    {"no round", "job", NULL, "learning_rate", 1, 0, PREPARE, 1, PS_INVALID_ARGUMENT},
-    {"no hyperparameter", "job", NULL, "rate", 1, 5, PREPARE, 1, PS_INVALID_ARGUMENT},
+    {"another job", "another", 0, "learning_rate", 1, 5, PREPARE, 1, PS_NOT_FOUND},
+    {"another run", "job", 1, "learning_rate", 1, 5, PREPARE, 1, PS_FAILED_PRECONDITION},
+    {"at the control task", "job", 0, "learning_rate", 1, 5, PREPARE, 0, PS_FAILED_PRECONDITION},
+    {"no phase", "job", 0, "learning_rate", 1, 5, 0, 1, PS_INVALID_ARGUMENT},
+    {"phase 5", "job", 0, "learning_rate", 1, 5, 5, 1, PS_INVALID_ARGUMENT},
+    {"an inquiry elsewhere", "job", 0, "learning_rate", 1, 5, 4, 1, PS_FAILED_PRECONDITION},
+    {"change 0", "job", 0, "learning_rate", 0, 5, PREPARE, 1, PS_INVALID_ARGUMENT},
+    {"no round", "job", 0, "learning_rate", 1, 0, PREPARE, 1, PS_INVALID_ARGUMENT},
+    {"no hyperparameter", "job", 0, "rate", 1, 5, PREPARE, 1, PS_INVALID_ARGUMENT},
 };
 
 static void test_bad_proposals(void **state)
@@ -1580,7 +1580,7 @@ static void test_bad_proposals(void **state)
     open_two(&c, SYNC);
     for (size_t i = 0; i < sizeof bad_prepares / sizeof bad_prepares[0]; i++) {
         r.job = (char *)bad_prepares[i].job;
-        r.run_id = bad_prepares[i].run ? (char *)bad_prepares[i].run : c.run_id;
+        r.run = c.run + bad_prepares[i].other_run;
         r.kind = PARAMSERVER__V1__AGREE_KIND__HYPER;
         r.value = hyper_value(space, bad_prepares[i].name, 1);
         r.number = bad_prepares[i].change;
@@ -1601,7 +1601,8 @@ static void test_bad_proposals(void **state)
 }
 
 static const struct {
-    const char *what, *job, *run;
+    const char *what, *job;
+    uint64_t other_run;  // added to that of the job
     uint64_t round;
     uint32_t partition;
     double sum;
@@ -1609,17 +1610,17 @@ static const struct {
     uint32_t task;
     enum ps_code code;
 } bad_sums[] = {
-    {"another job", "another", NULL, 1, 1, 1, 1, 1, 0, PS_NOT_FOUND},
-    {"another run", "job", "another", 1, 1, 1, 1, 1, 0, PS_FAILED_PRECONDITION},
-    {"not at the control task", "job", NULL, 1, 1, 1, 1, 1, 1, PS_FAILED_PRECONDITION},
-    {"round 0", "job", NULL, 0, 1, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
-    {"no partitions", "job", NULL, 1, 1, 1, 0, 0, 0, PS_INVALID_ARGUMENT},
-    {"no sums", "job", NULL, 1, 1, 1, 1, 0, 0, PS_INVALID_ARGUMENT},
-    {"partition 9", "job", NULL, 1, 9, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
-    {"the control task's own", "job", NULL, 1, 0, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
-    {"a negative sum", "job", NULL, 1, 1, -1, 1, 1, 0, PS_INVALID_ARGUMENT},
-    {"not clipped", "job", NULL, 1, 3, 1, 1, 1, 0, PS_FAILED_PRECONDITION},
-    {"long over", "job", NULL, 2, 1, 1, 1, 1, 0, PS_OUT_OF_RANGE},
+    {"another job", "another", 0, 1, 1, 1, 1, 1, 0, PS_NOT_FOUND},
+    {"another run", "job", 1, 1, 1, 1, 1, 1, 0, PS_FAILED_PRECONDITION},
+    {"not at the control task", "job", 0, 1, 1, 1, 1, 1, 1, PS_FAILED_PRECONDITION},
+    {"round 0", "job", 0, 0, 1, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
+    {"no partitions", "job", 0, 1, 1, 1, 0, 0, 0, PS_INVALID_ARGUMENT},
+    {"no sums", "job", 0, 1, 1, 1, 1, 0, 0, PS_INVALID_ARGUMENT},
+    {"partition 9", "job", 0, 1, 9, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
+    {"the control task's own", "job", 0, 1, 0, 1, 1, 1, 0, PS_INVALID_ARGUMENT},
+    {"a negative sum", "job", 0, 1, 1, -1, 1, 1, 0, PS_INVALID_ARGUMENT},
+    {"not clipped", "job", 0, 1, 3, 1, 1, 1, 0, PS_FAILED_PRECONDITION},
+    {"long over", "job", 0, 2, 1, 1, 1, 1, 0, PS_OUT_OF_RANGE},
 };
 
 static void test_bad_sum_squares(void **state)
@@ -1645,7 +1646,7 @@ static void test_bad_sum_squares(void **state)
         uint32_t partition = bad_sums[i].partition;
         double sum = bad_sums[i].sum;
         r.job = (char *)bad_sums[i].job;
-        r.run_id = bad_sums[i].run ? (char *)bad_sums[i].run : c.run_id;
+        r.run = c.run + bad_sums[i].other_run;
         r.round = bad_sums[i].round;
         r.partitions = &partition;
         r.n_partitions = bad_sums[i].n_partitions;

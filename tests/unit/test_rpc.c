@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -787,16 +789,16 @@ static void the_idle_take_no_room(void **state)
 
 static void streams_are_bounded(void **state)
 {
-    enum { N = 8 };
+    enum { N = 32 };
     struct pair *p = *state;
     struct ps_client *c[N + 1];
     struct answer a;
-    restart(p, N * PS_STREAM_SHARE);
+    restart(p, N * PS_STREAM_OWN);
     for (int i = 0; i <= N; i++) {
         c[i] = connect_to(p->address);
         assert_int_equal(ask_and_await(c[i], true, 10000, "e", &a), i < N ? PS_OK : PS_RESOURCE_EXHAUSTED);
     }
-    assert_non_null(strstr(a.text, "8 streams are open"));
+    assert_non_null(strstr(a.text, "32 streams are open"));
     close_client(c[0]);
     uint64_t until = ps_now() + WAIT_S * PS_SECOND;
     while (ask_and_await(c[N], true, 10000, "e", &a) && ps_now() < until)
@@ -1059,6 +1061,26 @@ static void only_loopback_without_insecure(void **state)
     assert_int_equal(try_address("192.0.2.1:0", false, &e), PS_FAILED_PRECONDITION);
     assert_int_equal(try_address("0.0.0.0:0", true, &e), PS_OK);
     assert_int_equal(try_address("192.0.2.1:0", true, &e), PS_UNAVAILABLE);  // not an address of this host
+}
+
+// Otherwise what is listened on could be another address than the one that was found to be loopback.
+static atomic_int lookups;
+
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list)
+{
+    int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    *(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
+    atomic_fetch_add(&lookups, strcmp(host, "localhost") == 0);
+    return next(host, service, hints, list);
+}
+
+static void a_name_is_looked_up_once(void **state)
+{
+    struct ps_error e;
+    (void)state;
+    atomic_store(&lookups, 0);
+    assert_int_equal(try_address("localhost:0", false, &e), PS_OK);
+    assert_int_equal(atomic_load(&lookups), 1);
 }
 
 static void bad_addresses_are_refused(void **state)
@@ -1558,6 +1580,7 @@ int main(void)
         TEST(calls_made_while_stopping_end),
         TEST(timers_run_in_order),
         cmocka_unit_test(only_loopback_without_insecure),
+        cmocka_unit_test(a_name_is_looked_up_once),
         cmocka_unit_test(bad_addresses_are_refused),
         TEST(who_is_no_server_is_said),
         cmocka_unit_test(a_path_too_long_is_not_connected_to),

@@ -222,9 +222,9 @@ static void check_run(struct doctor *d, const char *name, const char *job)
         if (!control)
             findings_add(&d->findings, VERDICT_WRONG, name, "psctl stop it: no worker can go on with it",
                          "is known to ps:%zu and not to the control task", i);
-        else if (here->run_id[0] && control->run_id[0] && strcmp(here->run_id, control->run_id) != 0)
+        else if (here->run && control->run && here->run != control->run)
             findings_add(&d->findings, VERDICT_WRONG, name, "psctl stop it, then start it again",
-                         "is run %.24s on ps:0 and run %.24s on ps:%zu", control->run_id, here->run_id, i);
+                         "is run %" PRIu64 " on ps:0 and run %" PRIu64 " on ps:%zu", control->run, here->run, i);
     }
 }
 
@@ -232,7 +232,7 @@ static void check_run(struct doctor *d, const char *name, const char *job)
 static uint8_t *declaration(const Description *d, bool changes, size_t *len)
 {
     Description plan = *d;
-    plan.generation = 0;
+    plan.generation = plan.run = 0;
     plan.task = 0;
     plan.n_states = 0;
     plan.states = NULL;

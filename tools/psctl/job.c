@@ -29,7 +29,7 @@ static const struct table_column job_columns[] = {
     {"bytes", "bytes", TABLE_BYTES},
     {"marks_bytes", "marks", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
-    {"run_id", "run", TABLE_TEXT},
+    {"run", "run", TABLE_COUNT},
     {"reason", "reason", TABLE_SENTENCE},
 };
 
@@ -76,7 +76,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_count(job->bytes));
     table_cell(t, table_count(job->marks_bytes));
     table_cell(t, table_count(job->waiting));
-    table_cell(t, table_text(job->run_id));
+    table_cell(t, table_count(job->run));
     table_cell(t, table_text(job->reason));
 }
 

@@ -15,7 +15,7 @@ static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatu
             return &jobs->v[i];
     jobs->v = ps_realloc(jobs->v, (jobs->n + 1) * sizeof *jobs->v);
     jobs->v[jobs->n] = (struct job_sum){.name = job->name,
-                                        .run_id = job->run_id,
+                                        .run = job->run,
                                         .state = job->state,
                                         .reason = job->reason,
                                         .update = (int)job->update,
@@ -33,8 +33,8 @@ static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job, bool
         sum->reason = job->reason;
         sum->state = job->state;
     }
-    if (sum->run_id[0] == '\0')
-        sum->run_id = job->run_id;
+    if (sum->run == 0)
+        sum->run = job->run;
     // 0 also where a task holds nothing that takes part in rounds.
     if (job->round > 0 && job->round < sum->round)
         sum->round = job->round;

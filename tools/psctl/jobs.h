@@ -13,7 +13,8 @@
 
 // Strings belong to the answers.
 struct job_sum {
-    const char *name, *run_id, *state, *reason;
+    const char *name, *state, *reason;
+    uint64_t run;
     int update;
     const Paramserver__V1__JobStatus
         *control;  // as the control task sees it; NULL: it did not answer, or has no such job

@@ -3,7 +3,7 @@
 // holds. All workers cut alike, so their calls meet: "NAME" where one call is enough, else "NAME (1/3)" and so on. An
 // all-gather begins with "NAME (sizes)", for what fits a call depends on how many bring something.
 //
-// Whoever takes part in the first call must take part in all: a result of some pieces with a worker and others without
+// Whoever takes part in the first call must take part in all: a result of some parts with a worker and others without
 // is none.
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,24 +13,24 @@
 #include "common/base/alloc.h"
 #include "common/wire/dtype.h"
 #include "common/wire/wire.h"
-#include "libclient/call.h"
+#include "libclient/client.h"
 #include "libclient/op.h"
 
-enum { PIECE_BYTES = PS_CHUNK_MAX - PSC__REPLY_MARGIN };  // of payload in a request, and in a reply
+enum { PART_BYTES = PS_CHUNK_MAX - PSC__REPLY_MARGIN };  // of payload in a request, and in a reply
 
-struct meeting {
+struct collective {
     struct psc_client *client;
     const struct kind *kind;
     char *name;
     Paramserver__V1__ReduceOp op;
     Paramserver__V1__DType dtype;
-    uint32_t root;           // broadcast
-    uint8_t *data;           // what this worker brings; reduce, broadcast: and gets
-    uint64_t bytes;          // of it
-    uint64_t piece_bytes;    // of it in a call
-    uint64_t piece, pieces;  // the call under way, of how many
-    bool sizes;              // all-gather: that call is the one before the first
-    uint32_t *ranks;         // who took part in the first call
+    uint32_t root;         // broadcast
+    uint8_t *data;         // what this worker brings; reduce, broadcast: and gets
+    uint64_t bytes;        // of it
+    uint64_t part_bytes;   // of it in a call
+    uint64_t part, parts;  // the call under way, of how many
+    bool sizes;            // all-gather: that call is the one before the first
+    uint32_t *ranks;       // who took part in the first call
     size_t n_ranks;
     uint32_t *workers;           // reduce: out
     uint64_t *theirs, *offsets;  // all-gather: per rank of ranks: bytes, where they begin in all
@@ -44,17 +44,17 @@ struct meeting {
 
 struct kind {
     const char *name;
-    void (*bring)(const struct meeting *m, Paramserver__V1__ReduceRequest *r);
-    enum ps_code (*take)(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_slices *payload,
+    void (*bring)(const struct collective *m, Paramserver__V1__ReduceRequest *r);
+    enum ps_code (*take)(struct collective *m, const Paramserver__V1__ReduceReply *r, const struct ps_slices *payload,
                          struct ps_error *e);
-    void (*hand_over)(struct meeting *m);
+    void (*hand_over)(struct collective *m);
 };
 
-static void meet(struct meeting *m);
+static void collective_call(struct collective *m);
 
 // ---- who takes part -----------------------------------------------------------------------------------------------
 
-static bool has_rank(const uint32_t *ranks, size_t n, uint32_t rank)
+static bool ranks_have(const uint32_t *ranks, size_t n, uint32_t rank)
 {
     for (size_t i = 0; i < n; i++)
         if (ranks[i] == rank)
@@ -62,18 +62,19 @@ static bool has_rank(const uint32_t *ranks, size_t n, uint32_t rank)
     return false;
 }
 
-static enum ps_code check_ranks(struct meeting *m, const Paramserver__V1__ReduceReply *r, struct ps_error *e)
+static enum ps_code collective_check_ranks(struct collective *m, const Paramserver__V1__ReduceReply *r,
+                                           struct ps_error *e)
 {
     if (m->ranks) {
         for (size_t i = 0; i < m->n_ranks; i++)
-            if (!has_rank(r->ranks, r->n_ranks, m->ranks[i]))
+            if (!ranks_have(r->ranks, r->n_ranks, m->ranks[i]))
                 return ps_fail(e, PS_ABORTED, "worker %u left in the middle", m->ranks[i]);
         for (size_t i = 0; i < r->n_ranks; i++)
-            if (!has_rank(m->ranks, m->n_ranks, r->ranks[i]))
+            if (!ranks_have(m->ranks, m->n_ranks, r->ranks[i]))
                 return ps_fail(e, PS_ABORTED, "worker %u came in the middle", r->ranks[i]);
         return PS_OK;
     }
-    if (r->n_ranks == 0 || !has_rank(r->ranks, r->n_ranks, (uint32_t)m->client->rank))
+    if (r->n_ranks == 0 || !ranks_have(r->ranks, r->n_ranks, (uint32_t)m->client->rank))
         return ps_fail(e, PS_INTERNAL, "answered for %zu workers without this one", r->n_ranks);
     m->ranks = ps_try_alloc_array(r->n_ranks, sizeof *m->ranks);
     if (!m->ranks)
@@ -83,34 +84,34 @@ static enum ps_code check_ranks(struct meeting *m, const Paramserver__V1__Reduce
     return PS_OK;
 }
 
-// ---- pieces -------------------------------------------------------------------------------------------------------
+// ---- parts -------------------------------------------------------------------------------------------------------
 
-// This call's part of `bytes` bytes that are cut into pieces; empty beyond their end.
-static uint64_t piece_at(const struct meeting *m, uint64_t bytes, uint64_t *first)
+// This call's part of `bytes` bytes that are cut into parts; empty beyond their end.
+static uint64_t collective_part(const struct collective *m, uint64_t bytes, uint64_t *first)
 {
-    *first = m->piece * m->piece_bytes;
+    *first = m->part * m->part_bytes;
     if (*first >= bytes)
         return 0;
-    return bytes - *first < m->piece_bytes ? bytes - *first : m->piece_bytes;
+    return bytes - *first < m->part_bytes ? bytes - *first : m->part_bytes;
 }
 
-static uint64_t pieces_of(uint64_t bytes, uint64_t piece_bytes)
+static uint64_t parts_of(uint64_t bytes, uint64_t part_bytes)
 {
-    return bytes / piece_bytes + (bytes % piece_bytes > 0);
+    return bytes / part_bytes + (bytes % part_bytes > 0);
 }
 
-static void bring_piece(const struct meeting *m, Paramserver__V1__ReduceRequest *r)
+static void bring_part(const struct collective *m, Paramserver__V1__ReduceRequest *r)
 {
-    uint64_t first, n = piece_at(m, m->bytes, &first);
+    uint64_t first, n = collective_part(m, m->bytes, &first);
     r->count = n / ps_dtype_size((int)m->dtype);
     r->payload = (ProtobufCBinaryData){n, n ? m->data + first : NULL};
 }
 
-static enum ps_code take_piece(struct meeting *m, const Paramserver__V1__ReduceReply *r,
-                               const struct ps_slices *payload, struct ps_error *e)
+static enum ps_code take_part(struct collective *m, const Paramserver__V1__ReduceReply *r,
+                              const struct ps_slices *payload, struct ps_error *e)
 {
     (void)r;
-    uint64_t first, n = piece_at(m, m->bytes, &first);
+    uint64_t first, n = collective_part(m, m->bytes, &first);
     if (payload->len != n)
         return ps_fail(e, m->op == PARAMSERVER__V1__REDUCE_OP__BROADCAST ? PS_INVALID_ARGUMENT : PS_INTERNAL,
                        "%" PRIu64 " bytes were expected here, %zu came", n, payload->len);
@@ -120,31 +121,31 @@ static enum ps_code take_piece(struct meeting *m, const Paramserver__V1__ReduceR
 
 // ---- reduce -------------------------------------------------------------------------------------------------------
 
-static void reduce_done(struct meeting *m)
+static void reduce_done(struct collective *m)
 {
     if (m->workers)
         *m->workers = (uint32_t)m->n_ranks;
 }
 
-static const struct kind reduce = {"reduce", bring_piece, take_piece, reduce_done};
+static const struct kind reduce = {"reduce", bring_part, take_part, reduce_done};
 
 // ---- broadcast ----------------------------------------------------------------------------------------------------
 
-static void bring_if_root(const struct meeting *m, Paramserver__V1__ReduceRequest *r)
+static void broadcast_bring(const struct collective *m, Paramserver__V1__ReduceRequest *r)
 {
     r->root = m->root;
     if ((uint32_t)m->client->rank == m->root)
-        bring_piece(m, r);
+        bring_part(m, r);
 }
 
-static const struct kind broadcast = {"broadcast", bring_if_root, take_piece, NULL};
+static const struct kind broadcast = {"broadcast", broadcast_bring, take_part, NULL};
 
 // ---- all-gather ---------------------------------------------------------------------------------------------------
 
-static void bring_size_or_piece(const struct meeting *m, Paramserver__V1__ReduceRequest *r)
+static void gather_bring(const struct collective *m, Paramserver__V1__ReduceRequest *r)
 {
     if (!m->sizes) {
-        bring_piece(m, r);
+        bring_part(m, r);
         return;
     }
     r->dtype = PARAMSERVER__V1__DTYPE__INT64;
@@ -152,7 +153,7 @@ static void bring_size_or_piece(const struct meeting *m, Paramserver__V1__Reduce
     r->payload = (ProtobufCBinaryData){sizeof m->bytes, (uint8_t *)&m->bytes};
 }
 
-static enum ps_code take_sizes(struct meeting *m, const struct ps_slices *payload, struct ps_error *e)
+static enum ps_code gather_take_sizes(struct collective *m, const struct ps_slices *payload, struct ps_error *e)
 {
     uint64_t most = 0;
     if (payload->len != m->n_ranks * sizeof *m->theirs)
@@ -173,21 +174,21 @@ static enum ps_code take_sizes(struct meeting *m, const struct ps_slices *payloa
     if (!m->all)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %" PRIu64 " bytes of %zu workers", m->all_bytes,
                        m->n_ranks);
-    m->piece_bytes = PIECE_BYTES / m->n_ranks;
-    m->pieces = pieces_of(most, m->piece_bytes);
+    m->part_bytes = PART_BYTES / m->n_ranks;
+    m->parts = parts_of(most, m->part_bytes);
     return PS_OK;
 }
 
-static enum ps_code take_all(struct meeting *m, const Paramserver__V1__ReduceReply *r, const struct ps_slices *payload,
-                             struct ps_error *e)
+static enum ps_code gather_take(struct collective *m, const Paramserver__V1__ReduceReply *r,
+                                const struct ps_slices *payload, struct ps_error *e)
 {
     size_t at = 0;
     if (m->sizes)
-        return take_sizes(m, payload, e);
+        return gather_take_sizes(m, payload, e);
     if (r->n_counts != m->n_ranks)
         return ps_fail(e, PS_INTERNAL, "answered with %zu counts for %zu workers", r->n_counts, m->n_ranks);
     for (size_t i = 0; i < m->n_ranks; i++) {
-        uint64_t first, n = piece_at(m, m->theirs[i], &first);
+        uint64_t first, n = collective_part(m, m->theirs[i], &first);
         if (r->counts[i] != n || n > payload->len - at)
             return ps_fail(e, PS_INTERNAL,
                            "answered with %" PRIu64 " bytes of worker %u and %zu in all; expected %" PRIu64,
@@ -198,7 +199,7 @@ static enum ps_code take_all(struct meeting *m, const Paramserver__V1__ReduceRep
     return PS_OK;
 }
 
-static void all_gather_done(struct meeting *m)
+static void all_gather_done(struct collective *m)
 {
     for (uint32_t r = 0; m->sizes_out && r < m->client->workers; r++)
         m->sizes_out[r] = 0;
@@ -210,11 +211,11 @@ static void all_gather_done(struct meeting *m)
     m->all = NULL;
 }
 
-static const struct kind all_gather = {"all_gather", bring_size_or_piece, take_all, all_gather_done};
+static const struct kind all_gather = {"all_gather", gather_bring, gather_take, all_gather_done};
 
 // ---- one call after the other -------------------------------------------------------------------------------------
 
-static void meeting_free(struct meeting *m)
+static void collective_free(struct collective *m)
 {
     free(m->name);
     free(m->ranks);
@@ -224,53 +225,53 @@ static void meeting_free(struct meeting *m)
     free(m);
 }
 
-static void meeting_end(struct meeting *m, struct ps_error *e)
+static void collective_end(struct collective *m, struct ps_error *e)
 {
     if (e->code != PS_OK)
         ps_error_prefix(e, "%s '%s'", m->kind->name, m->name);
     else if (m->kind->hand_over)
         m->kind->hand_over(m);
     m->done(m->arg, e);
-    meeting_free(m);
+    collective_free(m);
 }
 
-static enum ps_code take_reply(struct meeting *m, const struct ps_slices *reply, struct ps_error *e)
+static enum ps_code collective_take_reply(struct collective *m, const struct ps_slices *reply, struct ps_error *e)
 {
     struct psc__task *control = &m->client->tasks[0];
     ProtobufCMessage *message;
     struct ps_slices payload = PS_ROPE_EMPTY;
-    if (psc__call_unpack(control, &paramserver__v1__reduce_reply__descriptor, reply, &message, &payload, e) != PS_OK)
+    if (psc__unpack(control, &paramserver__v1__reduce_reply__descriptor, reply, &message, &payload, e) != PS_OK)
         return e->code;
     const Paramserver__V1__ReduceReply *r = (Paramserver__V1__ReduceReply *)message;
     psc__lock(m->client);
-    psc__call_check(control, r->generation, e);
+    psc__check_generation(control, r->generation, e);
     psc__unlock(m->client);
     if (e->code == PS_OK && payload.broken)
         ps_no_memory(e, "an answer");
-    if (e->code == PS_OK && check_ranks(m, r, e) == PS_OK)
+    if (e->code == PS_OK && collective_check_ranks(m, r, e) == PS_OK)
         m->kind->take(m, r, &payload, e);
     ps_slices_clear(&payload);
     ps_msg_free(message);
     return e->code;
 }
 
-static void met(void *arg, const struct ps_error *error, struct ps_slices *reply)
+static void collective_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
-    struct meeting *m = arg;
+    struct collective *m = arg;
     struct ps_error e = *error;
     if (e.code == PS_OK)
-        take_reply(m, reply, &e);
+        collective_take_reply(m, reply, &e);
     if (m->sizes)
         m->sizes = false;
     else
-        m->piece++;
-    if (e.code == PS_OK && m->piece < m->pieces)
-        meet(m);
+        m->part++;
+    if (e.code == PS_OK && m->part < m->parts)
+        collective_call(m);
     else
-        meeting_end(m, &e);
+        collective_end(m, &e);
 }
 
-static void meet(struct meeting *m)
+static void collective_call(struct collective *m)
 {
     Paramserver__V1__ReduceRequest request = PARAMSERVER__V1__REDUCE_REQUEST__INIT;
     struct ps_error e = {.code = PS_OK};
@@ -280,17 +281,17 @@ static void meet(struct meeting *m)
                                   .message = &request.base,
                                   .timeout_ms = PSC__NO_LIMIT,
                                   .mutates = true,
-                                  .done = met,
+                                  .done = collective_answered,
                                   .arg = m};
     if (!name) {
         ps_no_memory(&e, "a call");
-        meeting_end(m, &e);
+        collective_end(m, &e);
         return;
     }
     if (m->sizes)
         snprintf(name, size, "%s (sizes)", m->name);
-    else if (m->pieces > 1)
-        snprintf(name, size, "%s (%" PRIu64 "/%" PRIu64 ")", m->name, m->piece + 1, m->pieces);
+    else if (m->parts > 1)
+        snprintf(name, size, "%s (%" PRIu64 "/%" PRIu64 ")", m->name, m->part + 1, m->parts);
     else
         snprintf(name, size, "%s", m->name);
     request.name = name;
@@ -300,12 +301,12 @@ static void meet(struct meeting *m)
     psc__call(m->client, &spec, &e);
     free(name);
     if (e.code != PS_OK)
-        meeting_end(m, &e);
+        collective_end(m, &e);
 }
 
 // ---- starting -----------------------------------------------------------------------------------------------------
 
-static enum ps_code check(const struct meeting *m, const char *name, struct ps_error *e)
+static enum ps_code collective_check(const struct collective *m, const char *name, struct ps_error *e)
 {
     if (!name || !name[0])
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: it has no name", m->kind->name);
@@ -317,22 +318,22 @@ static enum ps_code check(const struct meeting *m, const char *name, struct ps_e
 }
 
 // e: what is wrong already, or OK.
-static void start(const struct meeting *meeting, const char *name, struct ps_error *e)
+static void collective_start(const struct collective *from, const char *name, struct ps_error *e)
 {
-    struct meeting *m = NULL;
-    if (e->code == PS_OK && check(meeting, name, e) == PS_OK && !(m = ps_try_alloc(sizeof *m)))
-        ps_no_memory(e, meeting->kind->name);
+    struct collective *m = NULL;
+    if (e->code == PS_OK && collective_check(from, name, e) == PS_OK && !(m = ps_try_alloc(sizeof *m)))
+        ps_no_memory(e, from->kind->name);
     if (m) {
-        *m = *meeting;
+        *m = *from;
         m->name = ps_try_strdup(name);
         if (!m->name)
-            ps_no_memory(e, meeting->kind->name);
+            ps_no_memory(e, from->kind->name);
     }
     if (e->code == PS_OK) {
-        meet(m);
+        collective_call(m);
         return;
     }
-    meeting->done(meeting->arg, e);
+    from->done(from->arg, e);
     free(m);
 }
 
@@ -340,15 +341,15 @@ void psc__reduce(struct psc_client *c, const char *name, psc_reduce_op op, psc_d
                  uint32_t *workers, psc__done_fn done, void *arg)
 {
     struct ps_error e = {.code = PS_OK};
-    struct meeting m = {.client = c,
-                        .kind = &reduce,
-                        .op = (Paramserver__V1__ReduceOp)op,
-                        .dtype = (Paramserver__V1__DType)dtype,
-                        .data = data,
-                        .piece_bytes = PIECE_BYTES,
-                        .workers = workers,
-                        .done = done,
-                        .arg = arg};
+    struct collective m = {.client = c,
+                           .kind = &reduce,
+                           .op = (Paramserver__V1__ReduceOp)op,
+                           .dtype = (Paramserver__V1__DType)dtype,
+                           .data = data,
+                           .part_bytes = PART_BYTES,
+                           .workers = workers,
+                           .done = done,
+                           .arg = arg};
     if (op < PSC_SUM || op > PSC_MAX)
         ps_fail(&e, PS_INVALID_ARGUMENT, "reduce: no operation %d; expected sum, mean, min or max", (int)op);
     else if (dtype < PSC_FLOAT32 || dtype > PSC_INT64)
@@ -356,45 +357,45 @@ void psc__reduce(struct psc_client *c, const char *name, psc_reduce_op op, psc_d
                 ps_dtype_name((int)dtype));
     else if (__builtin_mul_overflow(count, ps_dtype_size((int)dtype), &m.bytes) || m.bytes > INT64_MAX)
         ps_fail(&e, PS_INVALID_ARGUMENT, "reduce: %" PRIu64 " elements overflow 63 bits of bytes", count);
-    m.pieces = pieces_of(m.bytes, PIECE_BYTES);
-    start(&m, name, &e);
+    m.parts = parts_of(m.bytes, PART_BYTES);
+    collective_start(&m, name, &e);
 }
 
 void psc__broadcast(struct psc_client *c, const char *name, uint32_t root, void *data, uint64_t bytes,
                     psc__done_fn done, void *arg)
 {
     struct ps_error e = {.code = PS_OK};
-    struct meeting m = {.client = c,
-                        .kind = &broadcast,
-                        .op = PARAMSERVER__V1__REDUCE_OP__BROADCAST,
-                        .dtype = PARAMSERVER__V1__DTYPE__UINT8,
-                        .root = root,
-                        .data = data,
-                        .bytes = bytes,
-                        .piece_bytes = PIECE_BYTES,
-                        .pieces = pieces_of(bytes, PIECE_BYTES),
-                        .done = done,
-                        .arg = arg};
+    struct collective m = {.client = c,
+                           .kind = &broadcast,
+                           .op = PARAMSERVER__V1__REDUCE_OP__BROADCAST,
+                           .dtype = PARAMSERVER__V1__DTYPE__UINT8,
+                           .root = root,
+                           .data = data,
+                           .bytes = bytes,
+                           .part_bytes = PART_BYTES,
+                           .parts = parts_of(bytes, PART_BYTES),
+                           .done = done,
+                           .arg = arg};
     if (root >= c->workers)
         ps_fail(&e, PS_INVALID_ARGUMENT, "broadcast: the root is worker %u of %u", root, c->workers);
-    start(&m, name, &e);
+    collective_start(&m, name, &e);
 }
 
 void psc__all_gather(struct psc_client *c, const char *name, const void *data, uint64_t bytes, void **all,
                      uint64_t *all_bytes, uint64_t *sizes, psc__done_fn done, void *arg)
 {
     struct ps_error e = {.code = PS_OK};
-    struct meeting m = {.client = c,
-                        .kind = &all_gather,
-                        .op = PARAMSERVER__V1__REDUCE_OP__GATHER,
-                        .dtype = PARAMSERVER__V1__DTYPE__UINT8,
-                        .data = (uint8_t *)data,
-                        .bytes = bytes,
-                        .sizes = true,
-                        .all_out = all,
-                        .all_bytes_out = all_bytes,
-                        .sizes_out = sizes,
-                        .done = done,
-                        .arg = arg};
-    start(&m, name, &e);
+    struct collective m = {.client = c,
+                           .kind = &all_gather,
+                           .op = PARAMSERVER__V1__REDUCE_OP__GATHER,
+                           .dtype = PARAMSERVER__V1__DTYPE__UINT8,
+                           .data = (uint8_t *)data,
+                           .bytes = bytes,
+                           .sizes = true,
+                           .all_out = all,
+                           .all_bytes_out = all_bytes,
+                           .sizes_out = sizes,
+                           .done = done,
+                           .arg = arg};
+    collective_start(&m, name, &e);
 }

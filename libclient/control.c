@@ -6,11 +6,11 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/wire/wire.h"
-#include "libclient/call.h"
+#include "libclient/client.h"
 
 enum { LEAVE_TIMEOUT_MS = 2000 };
 
-struct visit {
+struct control_call {
     struct psc_client *client;
     const struct kind *kind;
     psc_share *share;           // lease
@@ -24,15 +24,15 @@ struct kind {
     bool mutates;
     const ProtobufCMessageDescriptor *reply;
     uint64_t (*generation)(const ProtobufCMessage *m);
-    uint64_t (*epoch)(const ProtobufCMessage *m);                    // of the members; may be NULL
-    void (*take)(const struct visit *v, const ProtobufCMessage *m);  // likewise
+    uint64_t (*epoch)(const ProtobufCMessage *m);                           // of the members; may be NULL
+    void (*take)(const struct control_call *v, const ProtobufCMessage *m);  // likewise
 };
 
 static const struct kind leave;
 
-static void members_heard(void *arg, const struct ps_error *error, struct ps_slices *reply)
+static void control_members_heard(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
-    struct visit *v = arg;
+    struct control_call *v = arg;
     struct ps_error e = *error;
     psc__lock(v->client);
     if (e.code == PS_OK)
@@ -43,25 +43,25 @@ static void members_heard(void *arg, const struct ps_error *error, struct ps_sli
 }
 
 // Who has met the others may rely on knowing who they are. True: members_heard goes on.
-static bool asks_for_members(struct visit *v, uint64_t epoch)
+static bool control_asks_for_members(struct control_call *v, uint64_t epoch)
 {
     struct ps_error e;
     psc__lock(v->client);
-    bool asks = epoch > v->client->member.epoch && psc__beat(v->client, members_heard, v, true, &e) == PS_OK;
+    bool asks = epoch > v->client->member.epoch && psc__beat(v->client, control_members_heard, v, true, &e) == PS_OK;
     psc__unlock(v->client);
     return asks;
 }
 
-static void answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
+static void control_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
-    struct visit *v = arg;
+    struct control_call *v = arg;
     struct psc__task *control = &v->client->tasks[0];
     struct ps_error e = *error;
     uint64_t epoch = 0;
     ProtobufCMessage *m;
-    if (e.code == PS_OK && psc__call_decode(control, v->kind->reply, reply, &m, &e) == PS_OK) {
+    if (e.code == PS_OK && psc__decode(control, v->kind->reply, reply, &m, &e) == PS_OK) {
         psc__lock(v->client);
-        psc__call_check(control, v->kind->generation(m), &e);
+        psc__check_generation(control, v->kind->generation(m), &e);
         psc__unlock(v->client);
         if (e.code == PS_OK && v->kind->take)
             v->kind->take(v, m);
@@ -71,26 +71,26 @@ static void answered(void *arg, const struct ps_error *error, struct ps_slices *
     }
     if (e.code != PS_OK)
         ps_error_prefix(&e, "%s", psc__method_name(v->kind->method));
-    else if (asks_for_members(v, epoch))
+    else if (control_asks_for_members(v, epoch))
         return;
     v->done(v->arg, &e);
     free(v);
 }
 
 // Locked. What cannot be started is for the caller to tell.
-static enum ps_code start(const struct visit *visit, const ProtobufCMessage *request, int timeout_ms,
-                          struct ps_error *e)
+static enum ps_code control_start(const struct control_call *control_begin, const ProtobufCMessage *request,
+                                  int timeout_ms, struct ps_error *e)
 {
-    struct visit *v = ps_try_alloc(sizeof *v);
+    struct control_call *v = ps_try_alloc(sizeof *v);
     if (!v)
         return ps_no_memory(e, "a call");
-    *v = *visit;
+    *v = *control_begin;
     struct psc__call_spec spec = {.method = v->kind->method,
                                   .message = request,
                                   .timeout_ms = timeout_ms,
                                   .mutates = v->kind->mutates,
                                   .last = v->kind == &leave,
-                                  .done = answered,
+                                  .done = control_answered,
                                   .arg = v,
                                   .owns_arg = true};
     if (psc__call_locked(v->client, &spec, e) != PS_OK)
@@ -98,11 +98,11 @@ static enum ps_code start(const struct visit *visit, const ProtobufCMessage *req
     return e->code;
 }
 
-static void visit(const struct visit *v, const ProtobufCMessage *request, int timeout_ms)
+static void control_begin(const struct control_call *v, const ProtobufCMessage *request, int timeout_ms)
 {
     struct ps_error e = {.code = PS_OK};
     psc__lock(v->client);
-    enum ps_code code = start(v, request, timeout_ms, &e);
+    enum ps_code code = control_start(v, request, timeout_ms, &e);
     psc__unlock(v->client);
     if (code == PS_OK)
         return;
@@ -133,7 +133,8 @@ void psc__barrier(struct psc_client *c, const char *name, psc__done_fn done, voi
 {
     Paramserver__V1__BarrierRequest request = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
     request.name = (char *)name;
-    visit(&(struct visit){.client = c, .kind = &barrier, .done = done, .arg = arg}, &request.base, PSC__NO_LIMIT);
+    control_begin(&(struct control_call){.client = c, .kind = &barrier, .done = done, .arg = arg}, &request.base,
+                  PSC__NO_LIMIT);
 }
 
 // ---- lease --------------------------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ static uint64_t lease_generation(const ProtobufCMessage *m)
     return ((const Paramserver__V1__LeaseReply *)m)->generation;
 }
 
-static void take_share(const struct visit *v, const ProtobufCMessage *m)
+static void lease_take(const struct control_call *v, const ProtobufCMessage *m)
 {
     const Paramserver__V1__LeaseReply *r = (const Paramserver__V1__LeaseReply *)m;
     *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round};
@@ -154,7 +155,7 @@ static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE,
                                   &paramserver__v1__lease_reply__descriptor,
                                   lease_generation,
                                   NULL,
-                                  take_share};
+                                  lease_take};
 
 void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                 psc_share *share, psc__done_fn done, void *arg)
@@ -164,8 +165,8 @@ void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_
     request.examples = examples;
     request.want = want;
     request.round = round;
-    visit(&(struct visit){.client = c, .kind = &lease, .share = share, .done = done, .arg = arg}, &request.base,
-          PSC__NO_LIMIT);
+    control_begin(&(struct control_call){.client = c, .kind = &lease, .share = share, .done = done, .arg = arg},
+                  &request.base, PSC__NO_LIMIT);
 }
 
 // ---- clock --------------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ static uint64_t clock_generation(const ProtobufCMessage *m)
     return ((const Paramserver__V1__ClockReply *)m)->generation;
 }
 
-static void take_clock(const struct visit *v, const ProtobufCMessage *m)
+static void clock_take(const struct control_call *v, const ProtobufCMessage *m)
 {
     const Paramserver__V1__ClockReply *r = (const Paramserver__V1__ClockReply *)m;
     if (v->clock)
@@ -190,28 +191,29 @@ static const struct kind clock_kind = {PARAMSERVER__V1__METHOD__CLOCK,
                                        &paramserver__v1__clock_reply__descriptor,
                                        clock_generation,
                                        NULL,
-                                       take_clock};
+                                       clock_take};
 
 void psc__clock(struct psc_client *c, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc__done_fn done,
                 void *arg)
 {
     Paramserver__V1__ClockRequest request = PARAMSERVER__V1__CLOCK_REQUEST__INIT;
-    struct visit v = {.client = c, .kind = &clock_kind, .clock = clock, .slowest = slowest, .done = done, .arg = arg};
+    struct control_call v = {
+        .client = c, .kind = &clock_kind, .clock = clock, .slowest = slowest, .done = done, .arg = arg};
     request.step = step;
     request.wait = wait;
-    visit(&v, &request.base, wait ? PSC__NO_LIMIT : (int)(c->timeout_ns / PS_MS));
+    control_begin(&v, &request.base, wait ? PSC__NO_LIMIT : (int)(c->timeout_ns / PS_MS));
 }
 
 // ---- leave --------------------------------------------------------------------------------------------------------
 
-static uint64_t no_generation(const ProtobufCMessage *m)
+static uint64_t leave_generation(const ProtobufCMessage *m)
 {
     (void)m;
     return 0;
 }
 
 static const struct kind leave = {
-    PARAMSERVER__V1__METHOD__LEAVE, false, &paramserver__v1__leave_reply__descriptor, no_generation, NULL, NULL};
+    PARAMSERVER__V1__METHOD__LEAVE, false, &paramserver__v1__leave_reply__descriptor, leave_generation, NULL, NULL};
 
 struct leaving {
     struct psc_client *client;
@@ -225,19 +227,19 @@ struct leaving {
 static void leave_send(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
 {
     Paramserver__V1__LeaveRequest request = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
-    struct visit v = {.client = c, .kind = &leave, .done = done, .arg = arg};
+    struct control_call v = {.client = c, .kind = &leave, .done = done, .arg = arg};
     struct ps_error e = {.code = PS_OK};
     request.failed = reason != NULL;
     if (reason)
         request.reason = (char *)reason;
     psc__lock(c);
-    enum ps_code code = start(&v, &request.base, LEAVE_TIMEOUT_MS, &e);
+    enum ps_code code = control_start(&v, &request.base, LEAVE_TIMEOUT_MS, &e);
     psc__unlock(c);
     if (code != PS_OK)
         done(arg, &e);
 }
 
-// The last heartbeat has been answered, or never will be.
+// The last heartbeat has been control_answered, or never will be.
 static void leave_reported(void *arg, const struct ps_error *e, struct ps_slices *reply)
 {
     struct leaving *l = arg;

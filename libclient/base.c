@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libclient/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/wire/wire.h"
+
+// ---- the lock, time -----------------------------------------------------------------------------------------------
+
+void psc__lock(struct psc_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+}
+
+void psc__unlock(struct psc_client *c)
+{
+    TAILQ_HEAD(, psc__later) now = TAILQ_HEAD_INITIALIZER(now);
+    TAILQ_CONCAT(&now, &c->later, link);
+    pthread_mutex_unlock(&c->lock);
+    struct psc__later *l;
+    while ((l = TAILQ_FIRST(&now))) {
+        TAILQ_REMOVE(&now, l, link);
+        l->run(l);
+    }
+}
+
+void psc__run_later(struct psc_client *c, struct psc__later *l, void (*run)(struct psc__later *))
+{
+    l->run = run;
+    TAILQ_INSERT_TAIL(&c->later, l, link);
+}
+
+uint64_t psc__now(struct psc_client *c)
+{
+    return c->world.now(c->world.ctx);
+}
+
+void psc__after(struct psc_client *c, uint64_t delay_ns, void (*fn)(void *), void *arg)
+{
+    c->world.after(c->world.ctx, delay_ns, fn, arg);
+}
+
+uint64_t psc__backoff(struct psc_client *c, uint32_t attempt)
+{
+    uint64_t base = attempt < 5 ? (50 * PS_MS) << attempt : PS_SECOND;
+    return base / 2 + c->world.random(c->world.ctx) % base;
+}
+
+uint32_t psc__timeout_ms(struct psc_client *c, uint64_t deadline)
+{
+    uint64_t now = psc__now(c);
+    if (deadline == UINT64_MAX)
+        return PSC__TRY_MS;
+    return deadline > now + PS_MS ? (uint32_t)((deadline - now) / PS_MS) : 1;
+}
+
+// ---- what all requests share --------------------------------------------------------------------------------------
+
+void psc__caller_init(Paramserver__V1__Caller *caller, const struct psc__task *t, uint64_t sequence)
+{
+    struct psc_client *c = t->client;
+    paramserver__v1__caller__init(caller);
+    caller->protocol = PS_PROTOCOL;
+    caller->job = c->job;
+    caller->client = (ProtobufCBinaryData){sizeof c->id, c->id};
+    caller->incarnation = c->member.incarnation;
+    caller->run = c->member.run;
+    caller->sequence = sequence;
+    caller->oldest = c->window.oldest;
+    caller->generation = t->generation;
+    caller->worker = (uint32_t)(c->rank + 1);
+}
+
+bool psc__saw_generation(struct psc__task *t, uint64_t generation)
+{
+    if (generation == 0 || generation == t->generation)
+        return true;
+    if (t->generation == 0) {
+        t->generation = generation;
+        return true;
+    }
+    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost its state (generation %llu, was %llu)",
+             PSC__TASK_ARGS(t), (unsigned long long)generation, (unsigned long long)t->generation);
+    return false;
+}
+
+enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, struct ps_error *e)
+{
+    if (!psc__saw_generation(t, generation))
+        *e = t->client->ended;
+    return e->code;
+}
+
+const char *psc__method_name(int method)
+{
+    static const char *const names[] = {
+        "call",       "join",   "heartbeat", "leave", "barrier",   "lease",   "declare",  "describe",    "put",
+        "assign_add", "push",   "get",       "pull",  "status",    "workers", "stop job", "set members", "assign_sub",
+        "push_pull",  "reduce", "clock",     "waits", "set hyper", "drain",   "agree",    "sum squares"};
+    return names[method >= 0 && method < (int)(sizeof names / sizeof *names) ? method : 0];
+}
+
+void psc__lost_job(struct psc__task *t, const char *text)
+{
+    psc__end(t->client, PS_ABORTED, PSC__TASK ": %s: it was stopped or replaced", PSC__TASK_ARGS(t), text);
+}
+
+void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...)
+{
+    if (c->ended.code != PS_OK)
+        return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->ended.text, sizeof c->ended.text, format, args);
+    va_end(args);
+    c->ended.code = code;
+    c->window.closed = true;
+    struct psc__ender *ender;
+    TAILQ_FOREACH(ender, &c->enders, link)
+    ender->end(c, &c->ended);
+}
+
+// ---- replies ------------------------------------------------------------------------------------------------------
+
+enum ps_code psc__unpack(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
+                         const struct ps_slices *reply, ProtobufCMessage **m, struct ps_slices *payload,
+                         struct ps_error *e)
+{
+    enum ps_code code = reply->broken ? ps_no_memory(e, "an answer") : ps_msg_unpack(type, reply, m, payload, e);
+    if (code == PS_OK)
+        return PS_OK;
+    ps_error_prefix(e, PSC__TASK ": answer that is no %s", PSC__TASK_ARGS(t), type->short_name);
+    if (code != PS_RESOURCE_EXHAUSTED)
+        e->code = PS_INTERNAL;
+    return e->code;
+}
+
+enum ps_code psc__decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
+                         const struct ps_slices *reply, ProtobufCMessage **m, struct ps_error *e)
+{
+    struct ps_slices payload = PS_ROPE_EMPTY;
+    enum ps_code code = psc__unpack(t, type, reply, m, &payload, e);
+    ps_slices_clear(&payload);
+    return code;
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs of a job: what belongs to an earlier one, or comes from who never joined, changes nothing and is told nothing, at
+// the control task and elsewhere.
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "psd/control/state.h"
+#include "tests/unit/psd_cluster.h"
+
+#define REPLACE PARAMSERVER__V1__ON_EXISTING__REPLACE
+#define RESUME PARAMSERVER__V1__ON_EXISTING__RESUME
+
+enum { MEMORY = 16 << 20 };
+
+// "w": partition 0 at task 0, 1 at task 1; "n", which takes no part in rounds, alike: 2 and 3.
+static const struct variable variables[] = {{"w", 8, 2}, {.name = "n", .count = 8, .n_partitions = 2, .passive = true}};
+
+static void open_job(struct cluster *c, Paramserver__V1__Update update, uint32_t workers)
+{
+    cluster_open(c, 2, workers, MEMORY, variables, 2);
+    c->declare.update = update;
+    job_hyper(c, "learning_rate", 1);
+    cluster_start(c);
+    settle(c, 100);
+}
+
+// Other processes run the job again; the callers of the run before are copied to old.
+static void run_again(struct cluster *c, Paramserver__V1__OnExisting on_existing, Paramserver__V1__Caller *old)
+{
+    static uint8_t ids[8][16];
+    memcpy(old, c->callers, sizeof c->callers);
+    for (uint32_t rank = 0; rank < c->workers; rank++) {
+        memset(ids[rank], '1' + (int)rank, 16);
+        c->callers[rank].client.data = ids[rank];
+        c->sequence[rank] = 0;
+    }
+    c->declare.on_existing = on_existing;
+    cluster_start(c);
+    settle(c, 100);
+}
+
+static void all_leave(struct cluster *c)
+{
+    for (uint32_t rank = 0; rank < c->workers; rank++)
+        leave(c, rank);
+    settle(c, 100);
+}
+
+// A call on all of a partition.
+struct asking {
+    struct answer a;
+    union {
+        Paramserver__V1__UpdateRequest update;
+        Paramserver__V1__ReadRequest read;
+    };
+    Paramserver__V1__Caller caller;
+    Paramserver__V1__Tensor t, *tensors[1];
+};
+
+static void ask_for(struct cluster *c, struct asking *x, int method, const Paramserver__V1__Caller *caller,
+                    uint32_t partition, uint64_t round, float value)
+{
+    const Paramserver__V1__Partition *p = &c->p[partition];
+    struct ps_slices payload = PS_ROPE_EMPTY;
+    bool reads = method == M(GET) || method == M(PULL);
+    x->caller = *caller;
+    paramserver__v1__tensor__init(x->tensors[0] = &x->t);
+    x->t.variable = c->v[p->variable].name;
+    x->t.first = p->first;
+    x->t.count = p->count;
+    if (reads) {
+        paramserver__v1__read_request__init(&x->read);
+        x->read.caller = &x->caller;
+        x->read.tensors = x->tensors;
+        x->read.n_tensors = 1;
+        x->read.round = round;
+        x->t.changes = 1;
+        x->read.if_newer = method == M(GET);
+    } else {
+        paramserver__v1__update_request__init(&x->update);
+        x->caller.sequence = x->caller.oldest = 40;
+        x->update.caller = &x->caller;
+        x->update.tensors = x->tensors;
+        x->update.n_tensors = 1;
+        x->update.round = round;
+        x->update.examples = 1;
+        x->t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+        payload = floats(p->count, value);
+    }
+    ask_later(c->task[p->task].core, &x->a, method, reads ? &x->read.base : &x->update.base, &payload, UINT64_MAX);
+}
+
+static void assert_refused(struct asking *x, enum ps_code code, const char *text)
+{
+    if (!x->a.answered || x->a.code != code || !strstr(x->a.text, text))
+        fail_msg("%s: %s; expected %s: ... %s ...", x->a.answered ? ps_code_name(x->a.code) : "not answered", x->a.text,
+                 ps_code_name(code), text);
+    ps_slices_clear(&x->a.body);
+}
+
+// Task 0 ends, and another takes its place a second later; task 1 hears nothing of it.
+static void control_restarts(struct cluster *c)
+{
+    uint32_t before = c->cut_off;
+    c->cut_off = 1;
+    cluster_restart(c, 0);
+    deliver_all(c);
+    c->cut_off = before;
+}
+
+// ---- declarations -------------------------------------------------------------------------------------------------
+
+static void assert_late_declare(struct cluster *c, const Paramserver__V1__Caller *old)
+{
+    Paramserver__V1__Caller now = c->callers[0];
+    c->callers[0] = *old;
+    for (int i = 0; i < 2; i++) {
+        c->declare.on_existing = i ? RESUME : REPLACE;
+        struct answer a = declare_at(c, 1);
+        assert_int_equal(a.code, PS_ABORTED);
+        assert_non_null(strstr(a.text, "has ended"));
+    }
+    c->callers[0] = now;
+}
+
+// A declaration of an earlier run comes late: while the next one trains, when that has ended, when it is forgotten.
+static void test_late_declare(void **state)
+{
+    struct cluster c;
+    Paramserver__V1__Caller old[8];
+    (void)state;
+    open_job(&c, ASYNC, 1);
+    all_leave(&c);
+    run_again(&c, REPLACE, old);
+    assert_int_equal(push(&c, 0, 1, 0, 3).code, PS_OK);
+    assert_late_declare(&c, old);
+    assert_true(read_first(&c, 1) == -3);
+    all_leave(&c);
+    assert_late_declare(&c, old);
+    Paramserver__V1__StopJobRequest stop = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    stop.job = (char *)"job";
+    assert_int_equal(ask(c.task[1].core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_late_declare(&c, old);
+    assert_late_declare(&c, c.callers);  // a copy of the last one, too
+    cluster_close(&c);
+}
+
+// ---- data calls ---------------------------------------------------------------------------------------------------
+
+static const int methods[] = {M(PUT), M(ASSIGN_ADD), M(ASSIGN_SUB), M(PUSH), M(PUSH_PULL), M(GET), M(PULL)};
+
+// What belongs to an earlier run is refused, whatever became of that, from the next one's declaration on.
+static void test_earlier_run(void **state)
+{
+    static const Paramserver__V1__OnExisting ways[] = {REPLACE, RESUME};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct cluster c;
+        struct asking x;
+        Paramserver__V1__Caller old[8];
+        open_job(&c, ASYNC, 2);
+        for (uint32_t p = 0; p < 2; p++)
+            assert_int_equal(push(&c, 0, p, 0, 1).code, PS_OK);
+        all_leave(&c);
+        run_again(&c, ways[i], old);
+        for (uint32_t p = 0; p < 2; p++) {
+            float before = read_first(&c, p);
+            for (size_t k = 0; k < sizeof methods / sizeof methods[0]; k++) {
+                ask_for(&c, &x, methods[k], &old[1], p, 0, 7);
+                assert_refused(&x, PS_ABORTED, "has ended");
+                Paramserver__V1__Caller early = c.callers[1];
+                early.run++;
+                ask_for(&c, &x, methods[k], &early, p, 0, 7);
+                assert_refused(&x, PS_UNAVAILABLE, "has not heard of run");
+                early.run = 0;
+                ask_for(&c, &x, methods[k], &early, p, 0, 7);
+                assert_refused(&x, PS_INVALID_ARGUMENT, "names no run");
+            }
+            assert_true(read_first(&c, p) == before);
+        }
+        cluster_close(&c);
+    }
+}
+
+// A PushPull and a Pull of round 1 wait at task 1. The job is declared anew there: they are answered, and in round 1 of the
+// next run nothing counts but what its own workers have pushed.
+static void test_waits_while_declared_anew(void **state)
+{
+    static const Paramserver__V1__OnExisting ways[] = {REPLACE, RESUME};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct cluster c;
+        struct asking w, pull;
+        Paramserver__V1__Caller old[8];
+        open_job(&c, SYNC, 2);
+        ask_for(&c, &w, M(PUSH_PULL), &c.callers[0], 1, 1, 100);
+        ask_for(&c, &pull, M(PULL), &c.callers[0], 1, 1, 0);
+        assert_true(!w.a.answered && !pull.a.answered);
+        control_restarts(&c);
+        run_again(&c, ways[i], old);
+        assert_refused(&w, PS_ABORTED, "");
+        assert_refused(&pull, PS_ABORTED, "");
+        assert_int_equal(push(&c, 1, 1, 1, 3).result.outcome, PARAMSERVER__V1__OUTCOME__QUEUED);
+        settle(&c, 100);
+        assert_true(read_first(&c, 1) == 0);
+        assert_int_equal(push(&c, 0, 1, 1, 5).result.outcome, PARAMSERVER__V1__OUTCOME__QUEUED);
+        settle(&c, 100);
+        assert_true(read_first(&c, 1) == -4);
+        cluster_close(&c);
+    }
+}
+
+// The same with tensors of a variable that takes no part in rounds beside one that does: what was pushed of it has been
+// applied, and is not applied again.
+static void test_passive_while_declared_anew(void **state)
+{
+    struct cluster c;
+    Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
+    Paramserver__V1__Tensor t[2], *tensors[2];
+    Paramserver__V1__Caller caller, old[8];
+    struct answer a;
+    (void)state;
+    open_job(&c, SYNC, 2);
+    for (int i = 0; i < 2; i++) {
+        paramserver__v1__tensor__init(tensors[i] = &t[i]);
+        t[i].variable = (char *)variables[i].name;
+        t[i].dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+        t[i].first = t[i].count = 4;
+    }
+    caller = c.callers[0];
+    caller.sequence = caller.oldest = 1;
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 2;
+    r.round = r.examples = 1;
+    struct ps_slices payload = floats(8, 2);
+    ask_later(c.task[1].core, &a, M(PUSH_PULL), &r.base, &payload, UINT64_MAX);
+    assert_false(a.answered);
+    assert_true(read_first(&c, 3) == 2);
+    control_restarts(&c);
+    run_again(&c, REPLACE, old);
+    assert_true(a.answered);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_true(read_first(&c, 3) == 0);
+    cluster_close(&c);
+}
+
+// ---- who is who ---------------------------------------------------------------------------------------------------
+
+// A client that has a rank and a higher incarnation, and never joined, is not obeyed, and the worker goes on.
+static void test_stranger(void **state)
+{
+    struct cluster c;
+    struct asking x;
+    (void)state;
+    open_job(&c, ASYNC, 2);
+    for (uint32_t p = 0; p < 2; p++) {
+        Paramserver__V1__Caller stranger = c.callers[1];
+        stranger.client.data = (uint8_t *)"one from outside";
+        stranger.incarnation += 1000;
+        ask_for(&c, &x, M(PUSH), &stranger, p, 0, 7);
+        assert_refused(&x, PS_UNAVAILABLE, "has not joined");
+        assert_int_equal(push(&c, 1, p, 0, 1).code, PS_OK);
+        assert_true(read_first(&c, p) == -1);
+    }
+    cluster_close(&c);
+}
+
+// A worker that comes back is obeyed whatever it, or its clock, thinks of its incarnation; the one before is not. What it
+// waits for first is that all tasks know that.
+static void test_coming_back(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    (void)state;
+    open_job(&c, ASYNC, 2);
+    Paramserver__V1__Caller before = c.callers[1];
+    leave(&c, 1);
+    settle(&c, 100);
+    c.callers[1].client.data = (uint8_t *)"its next process";
+    c.callers[1].incarnation = 0;
+    c.sequence[1] = 0;
+    assert_int_equal(cluster_join(&c, 1).code, PS_OK);
+    uint64_t incarnation = c.callers[1].incarnation;
+    assert_true(incarnation > before.incarnation);
+    assert_int_equal(cluster_join(&c, 1).code, PS_OK);
+    assert_int_equal(c.callers[1].incarnation, incarnation);
+    r.caller = &c.callers[1];
+    r.wait = true;
+    ask_later(c.task[0].core, &a, M(DESCRIBE), &r.base, NULL, UINT64_MAX);
+    assert_false(a.answered);  // task 1 has not heard of it
+    assert_int_equal(push(&c, 1, 1, 0, 1).code, PS_UNAVAILABLE);
+    deliver_all(&c);
+    assert_true(a.answered && a.code == PS_OK);
+    ps_slices_clear(&a.body);
+    for (uint32_t p = 0; p < 2; p++) {
+        struct asking x;
+        assert_int_equal(push(&c, 1, p, 0, 1).code, PS_OK);
+        ask_for(&c, &x, M(PUSH), &before, p, 0, 7);
+        assert_refused(&x, PS_ABORTED, "is superseded");
+        assert_true(read_first(&c, p) == -1);
+    }
+    cluster_close(&c);
+}
+
+// An answer to what an earlier run told a task is not taken for one to the run of now, wherever its memory lies.
+static void test_answer_to_an_earlier_run(void **state)
+{
+    struct cluster c;
+    Paramserver__V1__Caller old[8];
+    (void)state;
+    open_job(&c, SYNC, 2);
+    struct psd_job *job = c.task[0].core->jobs;
+    leave(&c, 1);
+    while (c.n_mail && !c.mail->answered)
+        deliver(&c);
+    struct letter *answer = c.mail;  // of task 1, under way
+    assert_non_null(answer);
+    c.mail = NULL;
+    c.n_mail = 0;
+    leave(&c, 0);
+    settle(&c, 100);
+    run_again(&c, RESUME, old);
+    assert_ptr_equal(c.task[0].core->jobs, job);
+    job->control->changed = ++job->control->epoch;
+    job->control->acked[1] = 0;
+    tell_sender(answer, answer->code);
+    assert_int_equal(job->control->acked[1], 0);
+    cluster_close(&c);
+}
+
+// ---- numbers ------------------------------------------------------------------------------------------------------
+
+// Numbers grow, over a restart and over what was heard; what lies a century ahead is not believed.
+static void test_numbers(void **state)
+{
+    static struct psd_runs runs;
+    (void)state;
+    psd_runs_init(&runs, 1000);
+    assert_int_equal(psd_runs_next(&runs), 1001);
+    psd_runs_hear(&runs, 5000);
+    psd_runs_hear(&runs, 4000);
+    assert_int_equal(psd_runs_next(&runs), 5001);
+    psd_runs_hear(&runs, PSD_RUN_LIMIT - 1);
+    assert_int_equal(psd_runs_next(&runs), 5002);
+}
+
+// The last run of a name is remembered; where there are too many names, those with the lowest runs give way, and what is
+// not above them is refused under any name.
+static void test_past_runs(void **state)
+{
+    static struct psd_runs runs;
+    char name[16];
+    (void)state;
+    memset(&runs, 0, sizeof runs);
+    psd_runs_init(&runs, 0);
+    assert_int_equal(psd_runs_past(&runs, "job"), 0);
+    psd_runs_remember(&runs, "job", 7);
+    psd_runs_remember(&runs, "job", 5);
+    assert_int_equal(psd_runs_past(&runs, "job"), 7);
+    for (uint64_t i = 1; i < PSD_PAST_RUNS; i++) {
+        snprintf(name, sizeof name, "job %" PRIu64, i);
+        psd_runs_remember(&runs, name, 100 + i);
+    }
+    assert_int_equal(psd_runs_past(&runs, "job"), 7);
+    assert_int_equal(psd_runs_past(&runs, "another"), 0);
+    psd_runs_remember(&runs, "one more", 99);
+    assert_int_equal(psd_runs_past(&runs, "one more"), 99);
+    assert_int_equal(psd_runs_past(&runs, "job 1"), 101);
+    assert_int_equal(psd_runs_past(&runs, "job"), 7);
+    assert_int_equal(psd_runs_past(&runs, "another"), 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late_declare),
+        cmocka_unit_test(test_earlier_run),
+        cmocka_unit_test(test_waits_while_declared_anew),
+        cmocka_unit_test(test_passive_while_declared_anew),
+        cmocka_unit_test(test_stranger),
+        cmocka_unit_test(test_coming_back),
+        cmocka_unit_test(test_answer_to_an_earlier_run),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_past_runs),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
