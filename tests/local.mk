@@ -58,3 +58,4 @@ endif
 include tests/lint/local.mk
 include tests/fuzz/local.mk
 include tests/it/local.mk
+include tests/bench/local.mk

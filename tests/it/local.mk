@@ -35,4 +35,3 @@ if HAVE_PYTHON3
 TESTS += tests/it/python_client.py tests/it/python_workers.py tests/it/standard_services.py
 endif
 EXTRA_DIST += tests/it/ps_client.py tests/it/python_client.py tests/it/python_workers.py tests/it/standard_services.py
-EXTRA_DIST += tests/bench/train.sh

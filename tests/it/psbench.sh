@@ -93,6 +93,26 @@ ok "a table" table
 ok "a plot that cannot be written" fails_with 73 "no/plot.svg" "$psbench" push --size 4 --no-limit --plot "$scratch/no/plot.svg" "${short[@]}"
 ok "a full disk" fails_with 74 "cannot write standard output" sh -c "'$psbench' push --size 4 --no-limit ${short[*]} >/dev/full"
 
+# A peer that claims fixed figures, after a first attempt that fails.
+peers() {
+    printf '#!/bin/sh\n[ -e tried ] || { touch tried; exit 1; }\necho "{\\"gb_per_s\\": 1e-9, \\"asked\\": \\"$*\\"}"\n' >peer && chmod +x peer
+    "$PYTHON3" "$top_srcdir/tests/bench/peers.py" --psbench "$psbench" --peer 'it=./peer {command} {size} {window} {seconds}' \
+        --commands push,pull --sizes 4,64K --seconds 0.05 --repeat 2 --json peers.json || return 1
+    "$PYTHON3" - <<'P'
+import json
+all = json.load(open("peers.json"))
+assert [(r["command"], r["size"]) for r in all] == [(c, s) for c in ("push", "pull") for s in (4, 65536)]
+for r in all:
+    p = r["programs"]
+    assert set(p) == {"psbench", "socket", "it"}
+    assert p["it"]["gb_per_s"]["median"] == 1e-9 and p["it"]["cpu_s_per_gb"] is None
+    ratio = p["it"]["ratio"]
+    assert ratio["min"] <= ratio["median"] <= ratio["max"]
+    assert abs(ratio["max"] * 1e-9 - p["psbench"]["gb_per_s"]["max"]) < 1e-12 and p["socket"]["ratio"]["min"] > 0
+P
+}
+[ "$PYTHON3" = no ] || ok "beside a peer" peers
+
 # ---- the end ------------------------------------------------------------------------------------------------------
 
 # A psd that says its pid, so that others on this machine are not taken for ours.
@@ -113,7 +133,7 @@ no_psd_left() {
 signalled() { # SIGNAL: in the middle of a run
     local i pid code=0
     rm -f psd.pids
-    PSD=$scratch/told_psd "$psbench" push --size 4 --ps 2 --seconds 600 --repeat 1 &
+    PSD=$scratch/told_psd "$psbench" push --size 4 --ps 2 --seconds 60 --repeat 1 &
     pid=$!
     children+=("$pid")
     for i in $(seq 100); do

@@ -142,10 +142,18 @@ static enum ps_code load_await(struct load *l, const char *what, int timeout_ms,
     return PS_OK;
 }
 
-static void load_sleep(uint64_t until)
+// In naps: a signal that comes just before one is seen after it.
+static enum ps_code load_sleep(uint64_t until, struct ps_error *e)
 {
-    struct timespec t = {.tv_sec = (time_t)(until / PS_SECOND), .tv_nsec = (long)(until % PS_SECOND)};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    while (!stop_asked(e)) {
+        uint64_t now = ps_now(), nap = now < until ? until - now : 0;
+        if (nap == 0)
+            return PS_OK;
+        nap = nap < LOOK_MS * PS_MS ? nap : LOOK_MS * PS_MS;
+        const struct timespec t = {.tv_sec = (time_t)(nap / PS_SECOND), .tv_nsec = (long)(nap % PS_SECOND)};
+        nanosleep(&t, NULL);
+    }
+    return e->code;
 }
 
 static uint64_t load_cpu_of_all(const pid_t *pids, size_t n)
@@ -186,10 +194,12 @@ static enum ps_code load_measure(struct load *l, const pid_t *servers, size_t n_
     uint64_t begin = ps_now() + warm, end = begin + (uint64_t)(seconds * 1e9);
     atomic_store(&l->time->end, end);
     atomic_store(&l->time->begin, begin);
-    load_sleep(begin);
+    if (load_sleep(begin, e))
+        return e->code;
     uint64_t clients0 = load_cpu_of_all(l->workers, n), servers0 = load_cpu_of_all(servers, n_servers);
     uint64_t measured = ps_now();
-    load_sleep(end);
+    if (load_sleep(end, e))
+        return e->code;
     uint64_t clients1 = load_cpu_of_all(l->workers, n), servers1 = load_cpu_of_all(servers, n_servers);
     measured = ps_now() - measured;
     if (load_await(l, "ended its calls", DONE_MS, e))

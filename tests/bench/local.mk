@@ -1,0 +1,6 @@
+# Figures, which no test judges. tests/bench/delay is made when delay.sh asks for it.
+EXTRA_PROGRAMS += tests/bench/delay
+tests_bench_delay_SOURCES = tests/bench/delay.c
+tests_bench_delay_LDADD = libcommon.la
+CLEANFILES += tests/bench/delay
+EXTRA_DIST += tests/bench/delay.sh tests/bench/peers.py tests/bench/train.sh
