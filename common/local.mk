@@ -7,6 +7,7 @@ libcommon_la_SOURCES = \
 	common/base/error.c common/base/error.h \
 	common/base/hash.h \
 	common/base/log.c common/base/log.h \
+	common/base/machine.c common/base/machine.h \
 	common/plan/cost.c common/plan/cost.h \
 	common/base/notify.c common/base/notify.h \
 	common/file/npy.c common/file/npy.h \

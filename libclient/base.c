@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -82,7 +83,7 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation)
         t->generation = generation;
         return true;
     }
-    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost its state (generation %llu, was %llu)",
+    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost the job's state (generation %llu, was %llu)",
              PSC__TASK_ARGS(t), (unsigned long long)generation, (unsigned long long)t->generation);
     return false;
 }
@@ -92,6 +93,37 @@ enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, str
     if (!psc__saw_generation(t, generation))
         *e = t->client->ended;
     return e->code;
+}
+
+// As the transport ends its text (transport.h).
+static bool text_says_nobody_listens(const char *text)
+{
+    static const char *const words[] = {PSC_NOBODY_LISTENS, PSC_NO_SOCKET};
+    size_t len = strlen(text);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t n = strlen(words[i]);
+        if (len >= n && strcmp(text + len - n, words[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+void psc__task_unreachable(struct psc__task *t, const char *text)
+{
+    struct psc_client *c = t->client;
+    uint64_t now = psc__now(c);
+    snprintf(t->why, sizeof t->why, "%s", text);
+    if (!t->refused_since && text_says_nobody_listens(text))
+        t->refused_since = now;
+    if (c->member.joined && t->refused_since && now - t->refused_since >= c->member.dead_after_ns)
+        psc__end(c, PS_UNAVAILABLE, PSC__TASK " cannot be reached, tried for %.1f s: %s: the job's state there is lost",
+                 PSC__TASK_ARGS(t), (double)(now - t->refused_since) / 1e9, text);
+}
+
+void psc__task_heard(struct psc__task *t)
+{
+    t->refused_since = 0;
+    t->why[0] = 0;
 }
 
 const char *psc__method_name(int method)

@@ -44,7 +44,9 @@ struct psc__task {
     struct psc_client *client;
     uint32_t index;
     char *address;
-    uint64_t generation;  // 0: it has not answered yet
+    uint64_t generation;     // 0: it has not answered yet
+    uint64_t refused_since;  // nobody has listened at its address since; 0: somebody may
+    char why[128];           // the last attempt to reach it failed; "": it has answered since, or nothing was tried
 };
 
 // What the control task said of the job, and what it is told with the next heartbeat.
@@ -60,7 +62,9 @@ struct psc__membership {
     uint32_t chief;  // rank
     uint64_t step;
     double images_per_second, loss;
-    bool unsent;  // these have changed since the last heartbeat, or that one was lost
+    bool looking;        // a call that asks whether a task is there is under way
+    uint32_t looked_at;  // the task that was asked last
+    bool unsent;         // these have changed since the last heartbeat, or that one was lost
 };
 
 struct psc_client {
@@ -74,10 +78,14 @@ struct psc_client {
     bool unary;
     uint64_t timeout_ns;
     size_t chunk_bytes;
-    const volatile sig_atomic_t *stop;  // may be NULL
+    const volatile sig_atomic_t *stop;           // may be NULL
+    void (*waits)(void *arg, const char *what);  // likewise
+    void *waits_arg;
     uint8_t id[16];
     uint32_t n_tasks;
     struct psc__task *tasks;
+
+    char waits_for[256];  // what was told last; that timer's alone
 
     pthread_mutex_t lock;
     TAILQ_HEAD(, psc__later) later;
@@ -113,6 +121,11 @@ void psc__lost_job(struct psc__task *t, const char *text);
 bool psc__saw_generation(struct psc__task *t, uint64_t generation);
 // Locked. Likewise; ABORTED: it has changed.
 enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, struct ps_error *e);
+
+// Locked. An attempt to reach t has failed. Silence may pass; but where nobody has listened at its address for as long as
+// a worker may be silent, the process is gone, and the job's state with it: that ends a client that has joined.
+void psc__task_unreachable(struct psc__task *t, const char *text);
+void psc__task_heard(struct psc__task *t);  // locked: it has answered
 
 // Locked. The Caller of a request to t; its strings stay the client's.
 void psc__caller_init(Paramserver__V1__Caller *caller, const struct psc__task *t, uint64_t sequence);

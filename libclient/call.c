@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,12 @@ static void call_free(struct psc__call *call)
     free(call);
 }
 
+// Waits for other workers, not for an answer alone.
+static bool call_is_patient(const struct psc__call *call)
+{
+    return call->deadline == UINT64_MAX;
+}
+
 // ---- its end ------------------------------------------------------------------------------------------------------
 
 static void call_tell(struct psc__later *later)
@@ -82,8 +89,8 @@ static void call_fail(struct psc__call *call, enum ps_code code, const char *tex
         ps_fail(&e, code, PSC__TASK " cannot be reached, tried for %.1f s: %s", PSC__TASK_ARGS(call->task), seconds,
                 text);
     else if (code == PS_DEADLINE_EXCEEDED && !call->once)
-        ps_fail(&e, code, PSC__TASK ": waited %.1f s %s: %s", PSC__TASK_ARGS(call->task), seconds,
-                call->awaits ? call->awaits : "for an answer", text);
+        ps_fail(&e, code, PSC__TASK ": waited %.1f s for %s: %s", PSC__TASK_ARGS(call->task), seconds,
+                call->awaits ? call->awaits : "an answer", text);
     else
         ps_fail(&e, code, PSC__TASK ": %s", PSC__TASK_ARGS(call->task), text);
     call_finish(call, &e);
@@ -124,7 +131,7 @@ static void call_again(void *arg)
 
 static bool call_may_repeat(struct psc__call *call, enum ps_code code)
 {
-    bool patient = call->deadline == UINT64_MAX;
+    bool patient = call_is_patient(call);
     uint64_t now = psc__now(call->client);
     if (call->once)
         return false;
@@ -161,6 +168,10 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
     struct psc__call *call = arg;
     struct psc_client *c = call->client;
     psc__lock(c);
+    if (code == PS_UNAVAILABLE)
+        psc__task_unreachable(call->task, text);  // which may end the client, and so the call
+    else if (code != PS_DEADLINE_EXCEEDED)
+        psc__task_heard(call->task);
     if (!call_landed(call)) {
         if (code == PS_OK) {
             ps_slices_move(&call->reply, reply);
@@ -253,6 +264,34 @@ enum ps_code psc__call(struct psc_client *c, const struct psc__call_spec *spec, 
     enum ps_code code = psc__call_locked(c, spec, e);
     psc__unlock(c);
     return code;
+}
+
+bool psc__calls_wait_for_others(const struct psc_client *c, uint64_t since)
+{
+    const struct psc__call *call;
+    TAILQ_FOREACH(call, &c->calls->open, link)
+    if (!call->over && call_is_patient(call) && call->started < since)
+        return true;
+    return false;
+}
+
+void psc__calls_name_wait(const struct psc_client *c, uint64_t since, char *what, size_t size)
+{
+    const struct psc__call *call;
+    TAILQ_FOREACH(call, &c->calls->open, link)
+    if (!call->over && !call->once && call->started < since)
+        break;
+    if (!call)
+        return;
+    if (call->task->why[0])
+        snprintf(what, size, PSC__TASK ": %s", PSC__TASK_ARGS(call->task), call->task->why);
+    else if (call->awaits)
+        snprintf(what, size, "%s", call->awaits);
+    else if (call_is_patient(call))
+        snprintf(what, size, "the other workers: %s", psc__method_name(call->method));
+    else
+        snprintf(what, size, PSC__TASK ": no answer to %s yet", PSC__TASK_ARGS(call->task),
+                 psc__method_name(call->method));
 }
 
 static void calls_end(struct psc_client *c, const struct ps_error *why)

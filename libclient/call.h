@@ -20,7 +20,7 @@ struct psc__call_spec {
     bool once;                        // is not repeated
     bool last;                        // goes out though the client has ended
     bool mutates;                     // takes the next sequence of such calls, by which psd knows a repetition
-    const char *awaits;               // what is waited for, "for worker 0 to open the job"; NULL: the answer
+    const char *awaits;               // what is waited for, "worker 0 to open the job"; NULL: the answer
     psc__call_fn done;
     void *arg;
     bool owns_arg;  // free() it where done never runs: the client is freed before the call has ended
@@ -29,6 +29,12 @@ struct psc__call_spec {
 // RESOURCE_EXHAUSTED: there is no memory to start it, and done will not run.
 enum ps_code psc__call(struct psc_client *c, const struct psc__call_spec *spec, struct ps_error *e);
 enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec *spec, struct ps_error *e);
+
+// Locked. Has some call waited for other workers since before `since`?
+bool psc__calls_wait_for_others(const struct psc_client *c, uint64_t since);
+
+// Locked. What the first call waits for that was started before `since` and is no heartbeat; *what stays as it is: none.
+void psc__calls_name_wait(const struct psc_client *c, uint64_t since, char *what, size_t size);
 
 bool psc__calls_create(struct psc_client *c);  // false: no memory
 void psc__calls_free(struct psc_client *c);    // after the world's shutdown: those whose timer will not run, too

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/client.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,9 @@
 #include "libclient/op.h"
 
 enum { DEFAULT_TIMEOUT_MS = 60000, DEFAULT_CHUNK = 512 << 10, STOP_LOOK_MS = 200 };
+
+#define WAIT_IS_LONG (2 * PS_SECOND)
+#define WAIT_LOOK (PS_SECOND / 2)
 
 // ---- making one ---------------------------------------------------------------------------------------------------
 
@@ -74,6 +78,8 @@ static void client_init_options(struct psc_client *c, const psc_options *options
     c->timeout_ns = (uint64_t)(options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * PS_MS;
     c->chunk_bytes = options->chunk_bytes ? options->chunk_bytes : DEFAULT_CHUNK;
     c->stop = options->stop;
+    c->waits = options->waits;
+    c->waits_arg = options->waits_arg;
 }
 
 // What it has but for its world.
@@ -123,6 +129,39 @@ static void client_look_for_stop(void *arg)
     psc__unlock(c);
 }
 
+// What has been waited for since before `since`, in `what`; "": nothing that is worth a word.
+static void client_name_wait(struct psc_client *c, uint64_t since, char *what, size_t size)
+{
+    what[0] = 0;
+    for (uint32_t t = 0; t < c->n_tasks; t++)
+        if (psc__queue_is_down(&c->queues[t], since)) {
+            snprintf(what, size, PSC__TASK ": %.160s", PSC__TASK_ARGS(&c->tasks[t]), c->queues[t].why.text);
+            return;
+        }
+    psc__calls_name_wait(c, since, what, size);
+}
+
+static void client_look_for_waits(void *arg)
+{
+    struct psc_client *c = arg;
+    char what[sizeof c->waits_for];
+    psc__lock(c);
+    uint64_t now = psc__now(c);
+    client_name_wait(c, now > WAIT_IS_LONG ? now - WAIT_IS_LONG : 0, what, sizeof what);
+    bool tell = what[0] && strcmp(what, c->waits_for) != 0;
+    memcpy(c->waits_for, what, sizeof what);
+    bool ended = c->ended.code != PS_OK;
+    psc__unlock(c);
+    if (ended)
+        return;
+    if (tell)
+        c->waits(c->waits_arg, what);
+    psc__lock(c);
+    if (c->ended.code == PS_OK)
+        psc__after(c, WAIT_LOOK, client_look_for_waits, c);
+    psc__unlock(c);
+}
+
 enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct psc_options *options,
                                const struct psc_world *world, struct psc_client **client, struct ps_error *e)
 {
@@ -136,6 +175,8 @@ enum ps_code psc_client_create(const struct psc_cluster *cluster, const struct p
     pthread_mutex_init(&c->lock, NULL);
     if (c->stop)
         client_look_for_stop(c);
+    if (c->waits)
+        psc__after(c, WAIT_LOOK, client_look_for_waits, c);
     *client = c;
     return PS_OK;
 }

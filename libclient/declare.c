@@ -521,7 +521,7 @@ void psc__attach(struct psc_client *c, psc__done_fn done, void *arg)
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__DESCRIBE,
                                   .message = &request.base,
                                   .timeout_ms = (int)(c->timeout_ns / PS_MS),
-                                  .awaits = "for the chief to declare the variables",
+                                  .awaits = "the chief to declare the variables",
                                   .done = described,
                                   .arg = a};
     struct ps_error e;

@@ -51,6 +51,40 @@ enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_slices *reply
     return PS_OK;
 }
 
+// A reply to look_for_task, or none: call.c has noted which.
+static void task_looked_for(void *arg, const struct ps_error *e, struct ps_slices *reply)
+{
+    struct psc_client *c = arg;
+    (void)e, (void)reply;
+    psc__lock(c);
+    c->member.looking = false;
+    psc__unlock(c);
+}
+
+// Locked. A worker that waits for others at the control task would not notice that another task is gone, which is what
+// the others may have ended of: with each heartbeat it asks one of them whether it is there, in turn, but stays with one
+// that is not.
+static void look_for_task(struct psc_client *c)
+{
+    struct psc__membership *m = &c->member;
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    struct ps_error e;
+    if (m->looking || c->n_tasks == 1 || psc__now(c) < m->dead_after_ns ||
+        !psc__calls_wait_for_others(c, psc__now(c) - m->dead_after_ns))
+        return;
+    if (!c->tasks[m->looked_at].refused_since)
+        m->looked_at = m->looked_at + 1 < c->n_tasks ? m->looked_at + 1 : 1;
+    request.job = c->job;
+    struct psc__call_spec spec = {.task = m->looked_at,
+                                  .method = PARAMSERVER__V1__METHOD__STATUS,
+                                  .message = &request.base,
+                                  .timeout_ms = (int)(m->dead_after_ns / PS_MS),
+                                  .once = true,
+                                  .done = task_looked_for,
+                                  .arg = c};
+    m->looking = psc__call_locked(c, &spec, &e) == PS_OK;
+}
+
 // Locked. A heartbeat is over; the next one follows unless that ends the client.
 static void beat_ended(struct psc_client *c, const struct ps_error *e)
 {
@@ -62,6 +96,8 @@ static void beat_ended(struct psc_client *c, const struct ps_error *e)
         psc__end(c, PS_UNAVAILABLE, PSC__TASK ", the control task, has been silent for %.1f s: %s",
                  PSC__TASK_ARGS(&c->tasks[0]), (double)silent / 1e9, e->text);
     psc__ops_expire(c);
+    if (c->ended.code == PS_OK)
+        look_for_task(c);
     if (c->ended.code == PS_OK)
         psc__after(c, c->member.heartbeat_ns, beat_send, c);
 }
@@ -196,7 +232,7 @@ static void join_send(struct join *j)
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__JOIN,
                                   .message = &request.base,
                                   .timeout_ms = (int)psc__timeout_ms(c, j->deadline),
-                                  .awaits = c->rank ? "for worker 0 to open the job" : NULL,
+                                  .awaits = c->rank ? "worker 0 to open the job" : NULL,
                                   .done = join_answered,
                                   .arg = j};
     if (psc__call(c, &spec, &e) != PS_OK)
@@ -206,7 +242,7 @@ static void join_send(struct join *j)
 // One sentence for all tasks that were not there; another error than that comes first.
 static enum ps_code join_probes_error(const struct join *j, struct ps_error *e)
 {
-    char names[400] = "";
+    char names[440] = "";
     size_t at = 0;
     const struct ps_error *last = NULL;
     for (uint32_t i = 0; i < j->client->n_tasks; i++) {
@@ -217,8 +253,8 @@ static enum ps_code join_probes_error(const struct join *j, struct ps_error *e)
             return (*e = p->error).code;
         last = &p->error;
         if (at < sizeof names)
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s" PSC__TASK, at ? ", " : "",
-                                   PSC__TASK_ARGS(p->task));
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s" PSC__TASK ": %s", at ? "; " : "",
+                                   PSC__TASK_ARGS(p->task), p->task->why[0] ? p->task->why : "it is silent");
     }
     if (!last)
         return PS_OK;

@@ -115,6 +115,11 @@ typedef struct psc_options {
     // For a signal handler: not long (200 ms) after this has become other than 0, everything that waits ends with
     // CANCELLED, psc_connect too, and nothing more is begun but psc_close. May be NULL.
     const volatile sig_atomic_t *stop;
+    // Told what the client waits for, once that has lasted 2 s, and again when it is something else: "ps:1 (node1:7070):
+    // Connection refused", "worker 0 to open the job". Runs on a thread of the library and must not wait; what is text
+    // to copy. May be NULL.
+    void (*waits)(void *arg, const char *what);
+    void *waits_arg;
 } psc_options;
 
 // Connects to every ps task (UNAVAILABLE names those that do not answer) and, where rank >= 0, joins the job: rank 0

@@ -124,6 +124,11 @@ void psc__queue_pump(struct psc__queue *q)
     q->pumping = false;
 }
 
+bool psc__queue_is_down(const struct psc__queue *q, uint64_t since)
+{
+    return q->down_since && q->down_since < since && (queue_next_update(q) || !TAILQ_EMPTY(&q->reads));
+}
+
 void psc__queues_pump(struct psc_client *c)
 {
     for (uint32_t t = 0; t < c->n_tasks; t++)
@@ -299,6 +304,10 @@ static void queue_replied(void *arg, enum ps_code code, const char *text, struct
     queue_land(q, r);
     if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
         queue_answered(q, r);
+    if (code == PS_UNAVAILABLE)
+        psc__task_unreachable(q->task, text);  // which may end the client, and so r's operation
+    else if (code != PS_DEADLINE_EXCEEDED)
+        psc__task_heard(q->task);
     if (r->abandoned) {
         r->kind->free(r);
     } else if (code == PS_OK && r->overtook) {

@@ -9,7 +9,10 @@
 #include "common/wire/slice.h"
 
 // Runs exactly once per call. reply is cleared by the caller of this function after it returns; move what is kept.
-// Codes the transport makes itself: UNAVAILABLE (not connected, connection lost), DEADLINE_EXCEEDED.
+// Codes the transport makes itself: UNAVAILABLE (not connected, connection lost), DEADLINE_EXCEEDED. The text of
+// UNAVAILABLE ends with one of these two where nobody listens at the task's address.
+#define PSC_NOBODY_LISTENS "Connection refused"
+#define PSC_NO_SOCKET "No such file or directory"
 typedef void (*psc_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
 
 struct psc_world {

@@ -1,4 +1,8 @@
 # Generated code lives in the build tree only.
+# For clients in other languages: reflection has the types, the file has their meaning, too.
+protodir = $(pkgdatadir)/proto
+proto_DATA = proto/paramserver.proto
+
 EXTRA_DIST += proto/descriptor.proto proto/health.proto proto/paramserver.proto proto/reflection.proto
 CLEANFILES += proto/*.pb-c.[ch] proto/descriptors.inc proto/descriptors.set proto/reflection_v1alpha.proto
 BUILT_SOURCES += proto/paramserver.pb-c.h

@@ -72,10 +72,13 @@ static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
     for (size_t i = 0; i < o->n_listen; i++) {
         int port = psd_rpc_port(rpc, i);
         if (port)
-            ps_info("listening on %s, port %d", o->listen[i], port);
+            ps_info("listening on port %d of %.*s", port, (int)(strrchr(o->listen[i], ':') - o->listen[i]),
+                    o->listen[i]);
         else
             ps_info("listening on %s", o->listen[i]);
     }
+    if (o->memory_why)
+        ps_info("memory: %.1f GiB, 3/4 of %s; --memory says otherwise", (double)o->memory / (1 << 30), o->memory_why);
     if (o->ready_fd >= 0) {
         dprintf(o->ready_fd, "READY %d\n", psd_rpc_port(rpc, 0));
         close(o->ready_fd);
@@ -145,6 +148,7 @@ int main(int argc, char **argv)
     if (code == PS_OK) {
         snprintf(name, sizeof name, "psd[%u]", options.task);
         ps_log_init(name, options.log_level);
+        ps_log_times();
         signal(SIGPIPE, SIG_IGN);
         code = run(&options, &e);
         if (code == PS_OK)

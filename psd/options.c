@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/options.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/machine.h"
 #include "common/cluster/cluster.h"
 #include "config.h"
 
@@ -21,8 +24,8 @@ static const char help[] = "Usage: psd [OPTION...]\n"
                            "  -c, --cluster FILE       the cluster file: addresses of all ps tasks; default: what\n"
                            "                           TF_CONFIG in the environment says, if it is set\n"
                            "  -p, --peers A,B,C        the same, on the command line\n"
-                           "  -m, --memory BYTES       in all (K, M, G, T: KiB, MiB, ...); default: 3/4 of\n"
-                           "                           the machine's\n"
+                           "  -m, --memory BYTES       in all, from 4M on (K, M, G, T: KiB, MiB, ...);\n"
+                           "                           default: 3/4 of the machine's or the cgroup's\n"
                            "      --threads N          that serve; default 1 + cores/4\n"
                            "      --heartbeat-ms N     how often workers report; default 500\n"
                            "      --dead-after-ms N    silence that counts as death; default 2500\n"
@@ -40,6 +43,7 @@ static const char help[] = "Usage: psd [OPTION...]\n"
 enum { INSECURE = 256, THREADS, HEARTBEAT, DEAD_AFTER, STALL_AFTER, READY_FD };
 
 #define TASK_UNSAID UINT32_MAX
+#define LEAST_MEMORY (UINT64_C(4) << 20)  // bytes
 
 static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"insecure", 0, NULL, INSECURE},
@@ -152,6 +156,8 @@ static void take(struct psd_options *o, int option, const char **cluster)
         break;
     case 'm':
         o->memory = bytes("memory", optarg);
+        if (o->memory < LEAST_MEMORY)
+            usage("memory", optarg, "at least 4M, with which requests of up to 1 MiB fit");
         break;
     case THREADS:
         o->threads = (int)number("threads", optarg, 1, 256);
@@ -186,6 +192,26 @@ static void take(struct psd_options *o, int option, const char **cluster)
     }
 }
 
+// What the gRPC core would refuse without a reason.
+static void options_check_listen(const char *address)
+{
+    char folder[4096], text[4200];
+    const char *colon = strrchr(address, ':');
+    if (strncmp(address, "unix:", 5) == 0) {
+        if (strlen(address + 5) >= sizeof folder)
+            return;
+        strcpy(folder, address + 5);
+        const char *parent = dirname(folder);
+        if (access(parent, W_OK | X_OK) == 0)
+            return;
+        snprintf(text, sizeof text, "a socket in a folder that can be written; %s: %s", parent, strerror(errno));
+        usage("listen", address, text);
+    }
+    if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1) &&
+        strtoul(colon + 1, NULL, 10) > 65535)
+        usage("listen", address, "a port from 0 to 65535");
+}
+
 // What belongs together, and what was not said.
 static void complete(struct psd_options *o)
 {
@@ -208,8 +234,13 @@ static void complete(struct psd_options *o)
         push(&o->listen, &o->n_listen, o->n_peers ? o->peers[o->task] : "127.0.0.1:7070");
     if (!o->n_peers)
         push(&o->peers, &o->n_peers, o->listen[0]);
-    if (!o->memory)
-        o->memory = (uint64_t)sysconf(_SC_PHYS_PAGES) / 4 * 3 * (uint64_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < o->n_listen; i++)
+        options_check_listen(o->listen[i]);
+    if (!o->memory) {
+        struct ps_machine_memory machine = ps_machine_memory("");
+        o->memory = machine.bytes / 4 * 3;
+        o->memory_why = machine.why;
+    }
 }
 
 enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, struct ps_error *e)

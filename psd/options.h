@@ -19,7 +19,8 @@ struct psd_options {
     uint32_t task;  // index into peers
     bool insecure;
     enum ps_log_level log_level;
-    uint64_t memory;  // bytes
+    uint64_t memory;         // bytes
+    const char *memory_why;  // what the default is 3/4 of; NULL: --memory said it
     int threads;
     int ready_fd;  // -1: none
     uint32_t heartbeat_ms, dead_after_ms, stall_after_ms;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -28,6 +29,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]\n"
                            "  -r, --rank I             this worker's rank, from 0; default: TF_CONFIG's, or 0\n"
                            "  -w, --workers M          workers of the job; default: the cluster's, or 1\n"
                            "  -m, --min-workers K      with fewer live workers the job ends; default: the job file's\n"
+                           "      --ready-fd N         write \"READY\" to this descriptor once the job is open\n"
                            "  -S, --summary FILE       where the chief writes how it went (JSON)\n"
                            "  -q, --quiet              no progress on standard output\n"
                            "  -h, --help               this text\n"
@@ -37,6 +39,8 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]\n"
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
                            "written; 75 the job has ended early; 78 configuration; 128 + N stopped by signal N.\n";
 
+enum { READY_FD = 256 };
+
 struct options {
     const char *job, *cluster, *summary;
     char *ps;
@@ -44,6 +48,7 @@ struct options {
     int n_sets;
     long rank;                  // -1: not said
     long workers, min_workers;  // 0: not said
+    long ready_fd;              // -1: none
     bool quiet;
 };
 
@@ -67,11 +72,20 @@ static long number_of(const char *option, const char *text, long least)
 
 static struct options parse(int argc, char **argv)
 {
-    static const struct option known[] = {
-        {"job", 1, NULL, 'j'},   {"set", 1, NULL, 's'},     {"cluster", 1, NULL, 'c'},     {"ps", 1, NULL, 'p'},
-        {"rank", 1, NULL, 'r'},  {"workers", 1, NULL, 'w'}, {"min-workers", 1, NULL, 'm'}, {"summary", 1, NULL, 'S'},
-        {"quiet", 0, NULL, 'q'}, {"help", 0, NULL, 'h'},    {"version", 0, NULL, 'V'},     {NULL, 0, NULL, 0}};
-    struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *)), .rank = -1};
+    static const struct option known[] = {{"job", 1, NULL, 'j'},
+                                          {"set", 1, NULL, 's'},
+                                          {"cluster", 1, NULL, 'c'},
+                                          {"ps", 1, NULL, 'p'},
+                                          {"rank", 1, NULL, 'r'},
+                                          {"workers", 1, NULL, 'w'},
+                                          {"min-workers", 1, NULL, 'm'},
+                                          {"summary", 1, NULL, 'S'},
+                                          {"ready-fd", 1, NULL, READY_FD},
+                                          {"quiet", 0, NULL, 'q'},
+                                          {"help", 0, NULL, 'h'},
+                                          {"version", 0, NULL, 'V'},
+                                          {NULL, 0, NULL, 0}};
+    struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *)), .rank = -1, .ready_fd = -1};
     int c;
     while ((c = getopt_long(argc, argv, "j:s:c:p:r:w:m:S:qhV", known, NULL)) != -1) {
         switch (c) {
@@ -98,6 +112,9 @@ static struct options parse(int argc, char **argv)
             break;
         case 'S':
             o.summary = optarg;
+            break;
+        case READY_FD:
+            o.ready_fd = number_of("ready-fd", optarg, 0);
             break;
         case 'q':
             o.quiet = true;
@@ -198,7 +215,7 @@ static void take_place(struct wk_run *run, const struct options *o)
     char name[32];
     snprintf(name, sizeof name, "workerd[%" PRIu32 "]", run->env.rank);
     ps_log_init(name, PS_LOG_INFO);
-    run->quiet = o->quiet || run->env.rank != 0;
+    run->quiet = o->quiet;
 }
 
 static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, struct ps_error *e)
@@ -252,10 +269,21 @@ static enum ps_code train(struct wk_run *run, const struct options *o, struct ps
         return PS_OK;
     }
     take_place(run, o);
-    if (prepare(run, job, model, e) || wk_loop(run, e))
+    if (prepare(run, job, model, e))
+        return e->code;
+    if (o->ready_fd >= 0) {
+        dprintf((int)o->ready_fd, "READY\n");
+        close((int)o->ready_fd);
+    }
+    bool shown = !o->quiet && run->env.rank != 0;  // rank 0 shows its progress
+    if (shown)
+        ps_info("joined job '%s' as worker %" PRIu32 " of %" PRIu32, job->name, run->env.rank, run->env.workers);
+    if (wk_loop(run, e))
         return e->code;
     if (run->drained)
         ps_info("leaves: it was asked to, or nothing was left; the others train the rest");
+    else if (shown)
+        ps_info("leaves job '%s': it is done", job->name);
     return PS_OK;
 }
 

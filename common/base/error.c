@@ -14,7 +14,7 @@ enum ps_code ps_fail(struct ps_error *e, enum ps_code code, const char *format, 
         e->code = code;
         vsnprintf(e->text, sizeof e->text, format, args);
         va_end(args);
-        ps_utf8_repair(e->text);
+        ps_utf8_plain(e->text);
     }
     return code;
 }
@@ -28,7 +28,7 @@ enum ps_code ps_error_prefix(struct ps_error *e, const char *format, ...)
     va_end(args);
     memcpy(what, e->text, sizeof what);
     snprintf(e->text, sizeof e->text, "%s: %.*s", where, (int)(sizeof e->text - strlen(where) - 3), what);
-    ps_utf8_repair(e->text);
+    ps_utf8_plain(e->text);
     return e->code;
 }
 

@@ -45,7 +45,8 @@ struct ps_error {
     char text[512];
 };
 
-// Fills *e (which may be NULL) and returns code, so that "return ps_fail(...)" reads as one step.
+// Fills *e (which may be NULL) and returns code, so that "return ps_fail(...)" reads as one step. The text is one line
+// that steers no terminal (ps_utf8_plain), whatever names stand in it.
 enum ps_code ps_fail(struct ps_error *e, enum ps_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line per event on stderr: "psd[0] W text". Any thread.
+// One line per event on stderr: "psd[0] W text". What would begin another line, or steer a terminal, is left out. Any thread.
 #ifndef PS_COMMON_LOG_H
 #define PS_COMMON_LOG_H
 
@@ -7,6 +7,8 @@ enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 
 // name is copied; call before threads start. level: messages above it are dropped.
 void ps_log_init(const char *name, enum ps_log_level level);
+// From now on every line begins with the time, "2025-01-31T23:59:59.123Z ".
+void ps_log_times(void);
 void ps_log(enum ps_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define ps_error_log(...) ps_log(PS_LOG_ERROR, __VA_ARGS__)

@@ -18,6 +18,17 @@ static size_t character(const uint8_t *s)
     return point < least[n] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000) ? 0 : n;
 }
 
+// Of a character of n bytes: C1 (c2 80 to c2 9f); U+2028 to U+202E and U+2066 to U+2069 (e2 80 a8 to ae, e2 81 a6 to a9).
+static bool utf8_steers(const uint8_t *s, size_t n)
+{
+    if (n == 1)
+        return s[0] < ' ' || s[0] == 0x7f;
+    if (n == 2)
+        return s[0] == 0xc2 && s[1] < 0xa0;
+    return n == 3 && s[0] == 0xe2 &&
+           ((s[1] == 0x80 && s[2] >= 0xa8 && s[2] <= 0xae) || (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
+}
+
 bool ps_utf8_valid(const char *text)
 {
     const uint8_t *s = (const uint8_t *)text;
@@ -36,6 +47,23 @@ void ps_utf8_repair(char *text)
             *s = '?';
         s += n ? n : 1;
     }
+}
+
+void ps_utf8_plain(char *text)
+{
+    const uint8_t *from = (const uint8_t *)text;
+    char *to = text;
+    while (*from) {
+        size_t n = character(from);
+        if (n == 0 || utf8_steers(from, n)) {
+            *to++ = *from == '\t' ? ' ' : '?';
+        } else {
+            memmove(to, from, n);
+            to += n;
+        }
+        from += n ? n : 1;
+    }
+    *to = '\0';
 }
 
 // Where to cut: before the last word that begins in the first n bytes; in a word that fills half of them, before a character.
@@ -59,5 +87,5 @@ void ps_utf8_cut(const char *text, char *to, size_t size)
     n = fits ? n : cut_at(text, size - sizeof left_out);
     memcpy(to, text, n);
     strcpy(to + n, fits ? "" : left_out);
-    ps_utf8_repair(to);
+    ps_utf8_plain(to);
 }

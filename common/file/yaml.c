@@ -144,13 +144,16 @@ static bool advance(struct reader *r)
         return true;
     const yaml_parser_t *p = &r->parser;
     size_t line = p->problem_mark.line + 1;
+    bool tab = p->error == YAML_SCANNER_ERROR && p->buffer.pointer && *p->buffer.pointer == '\t';
     if (p->error == YAML_MEMORY_ERROR)
         return no_memory(r) != NULL;
     if (p->error == YAML_READER_ERROR)  // which counts bytes only
         ps_fail(r->e, PS_INVALID_ARGUMENT, "%s at byte %zu", p->problem, p->problem_offset);
     else
         ps_fail(r->e, PS_INVALID_ARGUMENT, "%s%s%s", p->context ? p->context : "", p->context ? ": " : "",
-                p->problem ? p->problem : "not YAML");
+                tab          ? "found a tab, where YAML takes spaces only"
+                : p->problem ? p->problem
+                             : "not YAML");
     if (p->error == YAML_READER_ERROR)
         line = p->mark.line + 1;
     locate(r->source, r->assigned ? 0 : (int)line, r->e);

@@ -37,7 +37,7 @@ def find(x, key):
     for y in x if isinstance(x, list) else []:
         got = find(y, key)
         if got is not None: return got
-j, w = json.load(open("j.json")), {m["rank"]: m for m in json.load(open("w.json"))}
+j, w = json.load(open("j.json")), {m["worker"]: m for m in json.load(open("w.json"))}
 get = lambda key: find(j, key)
 clocks = [m["clock"] for m in w.values() if m["clock"] is not None]
 sys.exit(0 if eval(sys.argv[1]) else 1)
@@ -74,7 +74,7 @@ ok "the death of one is named" within 10 is_named
 in_time() { echo "not yet $unnamed ms after it" && [ "$unnamed" -lt 3000 ]; }
 [ "$SANITIZERS" != no ] || ok "within 3 s of the kill" in_time
 ok "and the others go on" within 10 holds sync 'all(w[r]["step"] > 60 for r in (0, 1, 3))'
-ok "the epoch ends with every example trained" within 20 holds sync 'get("data_epoch") > 0'
+ok "the epoch ends with every example trained" within 20 holds sync 'get("epoch") > 0'
 work sync 2 4 "${sync[@]}"
 pids[2]=$worker_pid
 ok "it comes back as a later process" within 20 holds sync 'w[2]["state"] == "live"'
@@ -88,7 +88,7 @@ ends() { # JOB PID ...
     for pid; do wait "$pid" || { cat "$job".*.log; return 1; }; done
 }
 ok "the others finish" ends sync "${pids[0]}" "${pids[2]}" "${pids[3]}"
-ok "every example of the last epoch counted once" holds sync "get('data_epoch') == $((epochs - 1)) and get('examples_done') == 6400"
+ok "every example of the last epoch counted once" holds sync "get('epoch') == $((epochs - 1)) and get('examples_done') == 6400"
 
 # ---- rank 0 dies and comes back; a signal while others are waited for ----------------------------------------------
 

@@ -57,7 +57,7 @@ fits() { # a screen of 80 x 24
 ok "every command's help fits a screen" fits
 ok "help of a command that is not there" fails_with 64 "did you mean drain?" "$psctl" help drian
 ok "what is near nothing" lacks "did you mean" "$psctl" foo
-ok "no command" fails_with 64 "psctl --help lists them" "$psctl"
+ok "no command: the help" fails_with 64 "usage: psctl [OPTIONS] COMMAND" "$psctl"
 ok "help has no options, and does not say so" says "usage: psctl help [COMMAND]" "$psctl" help help
 
 complete_line() { # WORD ...: what the last of them may become
@@ -169,7 +169,9 @@ for c in status jobs "jobs long" shards "vars long" "workers long" waits doctor 
 done
 ok "a job that is not there" fails_with 66 "there are: long" ctl status nothing
 ok "a job that is not there, in top" fails_with 66 "there are: long" ctl top --once nothing
+ok "a job that is nearly there" fails_with 66 "did you mean long?" ctl status logn
 ok "its variables" fails_with 66 "nothing" ctl vars nothing
+ok "without the name of the call" lacks "DESCRIBE" ctl vars nothing
 cannot_write() { # CODE COMMAND ...: with nowhere to write to
     local code=$1 got=0
     shift
@@ -260,7 +262,7 @@ ok "a job of its own for get and put" timeout 60 "$workerd" --job "$examples/sof
 epoch_of_still() { # what people are shown; what programs are
     local log
     log=$(ctl jobs still | awk '$1 == "epoch" { print $2 }')
-    ctl --json jobs still | tee json.out | grep -m 1 '"data_epoch": 1,' && echo "people: $log" && [ "$log" = 2 ]
+    ctl --json jobs still | tee json.out | grep -m 1 '"epoch": 1,' && echo "people: $log" && [ "$log" = 2 ]
 }
 ok "epochs are counted from 1, as in the log; in JSON from 0" epoch_of_still
 ok "get writes .npy" ctl get still $kernel one.npy
@@ -367,7 +369,7 @@ resume_still() {
         --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet "$@"
 }
 ok "a job cannot be resumed with another rule" fails_with 78 "still" resume_still --set optimizer.name=adagrad
-not_lost() { fails_with 75 "start it again with resume or replace" ctl doctor still && lacks "then start it again" ctl doctor still; }
+not_lost() { fails_with 75 "start it again with --set on_existing=resume (or replace)" ctl doctor still && lacks "then start it again" ctl doctor still; }
 ok "doctor: that has failed, and nothing is lost" not_lost
 ok "which is so" resume_still
 
@@ -557,6 +559,73 @@ PY
     ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
 fi
 
+# ---- names that would steer a terminal, and tasks that do not answer ---------------------------------------------------
+
+if [ "$PYTHON3" != no ]; then
+    fake evil '{"status": {"jobs": [{"name": "a\u001b[31m\u009bm\u202e\n", "state": "failed", "reason": "\u2066x\u0007"}]},
+        "workers": {"members": [{"state": "DEAD", "reason": "\u009b\u001b]0;x"}]}}'
+    plain() { # ARGUMENT ...: neither the tables nor the errors have a control character
+        "$psctl" --ps "unix:$scratch/evil" "$@" >said 2>&1
+        cat -v said
+        [ -s said ] && ! LC_ALL=C grep -aqP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' said
+    }
+    for c in status "status nothing" jobs "workers j" doctor "top --once" "--json status" "get nothing x"; do
+        ok "$c: what is shown steers no terminal" plain $c
+    done
+
+    # Forwards to a1 what came as soon as there are two connections: psctl's call, and the look with plain sockets.
+    relay() {
+        exec "$PYTHON3" - "$scratch/relay" "$scratch/a1" <<'PY'
+import socket, sys, threading
+def pump(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+        b.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+waiting = [listener.accept()[0], listener.accept()[0]]
+while True:
+    for client in waiting:
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(sys.argv[2])
+        threading.Thread(target=pump, args=(client, server), daemon=True).start()
+        threading.Thread(target=pump, args=(server, client), daemon=True).start()
+    waiting = [listener.accept()[0]]
+PY
+    }
+    relay &
+    children+=($!)
+    eventually test -S "$scratch/relay"
+    ok "doctor asks a task and tries its address at once" says "job still" timeout 120 "$psctl" \
+        --ps "unix:$scratch/a0,unix:$scratch/relay" --timeout 3600 doctor still
+
+    silent() { # takes connections, counts them, says nothing
+        exec "$PYTHON3" - "$scratch/silent" <<'PY'
+import socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+held = []
+while True:
+    held.append(listener.accept()[0])
+    open(sys.argv[1] + ".count", "w").write(str(len(held)))
+PY
+    }
+    silent &
+    children+=($!)
+    eventually test -S "$scratch/silent"
+    asked_once() {
+        fails_with 69 "does not answer" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/silent" --timeout 1 doctor || return 1
+        echo "connections: $(cat silent.count)"
+        [ "$(cat silent.count)" = 2 ]
+    }
+    ok "doctor asks who does not answer once" asked_once
+fi
+
 # ---- a control task that is dead -------------------------------------------------------------------------------------
 
 kill -KILL "$pid0"
@@ -590,7 +659,7 @@ killed() {
     nobody() { [ -z "$(processes_with "$dir/")" ]; }
     eventually nobody
     local got=$?
-    rm -rf "$dir"
+    rm -rf "${dir:?}"
     return $got
 }
 ok "psctl run that is killed leaves nobody behind" killed

@@ -104,7 +104,97 @@ ok "progress that cannot be written is an error" unseen
 ok "data that is not there" bad 66 "nowhere" "$examples/softmax/job.yaml" --set data.kind=idx --set data.path=nowhere
 ok "a strategy that is not there" bad 65 "mirrored" "$examples/softmax/job.yaml" --set strategy.name=mirrored
 
+printf 'model: m.json\n\tloss: {name: mse}\n' >tab.yaml
+ok "a tab in YAML is named" bad 65 "tab.yaml:2: " tab.yaml
+ok "as what it is" bad 65 "found a tab, where YAML takes spaces only" tab.yaml
+
+# The progress on a terminal of 80 columns: Keras's bar; plain lines where TERM is dumb.
+on_terminal() { # NAME=VALUE ...: of a short job, as a terminal gets it
+    "$PYTHON3" - "$@" "$workerd" --job "${alone[@]}" --set data.train_examples=12800 --set output=shown.safetensors <<'PY'
+import fcntl, os, pty, struct, sys, termios
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    os.execvp("env", ["env", "-u", "NO_COLOR", *sys.argv[1:]])
+seen = b""
+try:
+    while got := os.read(fd, 65536):
+        seen += got
+except OSError:
+    pass
+os.waitpid(pid, 0)
+sys.stdout.buffer.write(seen)
+PY
+}
+shows() { # PATTERN ABSENT NAME=VALUE ...
+    local pattern=$1 absent=$2
+    shift 2
+    on_terminal "$@" >shown
+    cat -v shown
+    LC_ALL=C grep -aqP -- "$pattern" shown && ! LC_ALL=C grep -aqP -- "$absent" shown && grep -aq "Weights written to shown.safetensors" shown
+}
+if [ "$PYTHON3" != no ]; then
+    ok "a bar in colour, its number padded" shows '\r\x1b\[K  1/200 \x1b\[32m.*\xe2\x94\x81' '\r\x1b\[K1/' TERM=xterm LC_ALL=C.UTF-8
+    ok "NO_COLOR, and a locale without UTF-8" shows '\r\x1b\[K200/200 ====================' '\x1b\[[0-9]*m|\xe2' TERM=xterm LC_ALL=C NO_COLOR=1
+    ok "a dumb terminal" shows '^200/200 [0-9]' '\x1b' TERM=dumb LC_ALL=C.UTF-8
+else
+    n=$((n + 1))
+    echo "ok $n - the progress on a terminal # SKIP no python3"
+fi
+ok "./quickstart --help" fails_with 0 "./quickstart check" "$top_srcdir/quickstart" --help
+
+# The chief fails before there is a job; the others would wait for it for as long as the job file says.
+ok "a chief that opened no job ends the run" fails_with 65 "did not open the job" timeout 200 "$psctl" run --ps 1 --workers 2 \
+    "$examples/conv/job.yaml" --set strategy.name=parameter_server --set weights=weights.safetensors --set timeout=3600 \
+    --set data.train_examples=640 --set data.test_examples=64
+
+# What killed runs have left: only what is surely theirs goes.
+leftovers() {
+    local d holder
+    mkdir -m 700 rt
+    for d in gone00 held00 nolock strange; do mkdir -m 700 "rt/psctl-$d" && touch "rt/psctl-$d/ps0" "rt/psctl-$d/cluster.yaml"; done
+    mkdir -m 755 rt/psctl-public && mkdir -m 700 elsewhere && ln -s "$PWD/elsewhere" rt/psctl-linked && mkdir -m 700 rt/psctl-longer-name
+    mv rt/psctl-strange rt/psctl-odd000
+    for d in psctl-gone00 psctl-held00 psctl-odd000 psctl-public psctl-longer-name; do touch "rt/$d/lock"; done
+    touch elsewhere/lock elsewhere/ps0 rt/psctl-odd000/precious
+    exec 8>rt/psctl-held00/lock && flock -n 8 || return 1
+    XDG_RUNTIME_DIR=$PWD/rt timeout 100 "$psctl" run --ps 1 --workers 1 "$examples/softmax/job.yaml" "${quick[@]}" \
+        --set strategy.name=parameter_server --set output=o.safetensors 8>&- || return 1
+    exec 8>&-
+    find rt elsewhere | LC_ALL=C sort
+    [ ! -e rt/psctl-gone00 ] && [ -e rt/psctl-held00/ps0 ] && [ -e rt/psctl-nolock/ps0 ] && [ -e rt/psctl-odd000/precious ] &&
+        [ -e rt/psctl-public/lock ] && [ -e elsewhere/ps0 ] && [ -e rt/psctl-longer-name/lock ] &&
+        [ "$(find rt -mindepth 1 -maxdepth 1 | wc -l)" = 6 ]
+}
+if command -v flock >/dev/null; then
+    ok "what killed runs have left is removed, and nothing else" leftovers
+else
+    n=$((n + 1))
+    echo "ok $n - what killed runs have left # SKIP no flock"
+fi
+
 # psd by itself.
+ok "a port that is none" fails_with 64 "127.0.0.1:99999: expected a port from 0 to 65535" "$psd" --listen 127.0.0.1:99999
+ok "a socket in a folder that is not there" fails_with 64 "/nonexistent/dir: No such file or directory" "$psd" \
+    --listen unix:/nonexistent/dir/x.sock
+ok "too little memory" fails_with 64 "at least 4M" "$psd" --listen unix:x.sock --memory 4K
+ok "far too little" fails_with 64 "at least 4M" "$psd" --listen unix:x.sock --memory 1
+small_space() { # the default under RLIMIT_AS
+    mkfifo space.ready
+    (ulimit -v 4194304 && exec "$psd" --listen "unix:$scratch/space" --ready-fd 3 3>space.ready 2>space.log) &
+    local pid=$! ready
+    read -r ready <space.ready
+    kill -TERM "$pid"
+    wait "$pid"
+    cat space.log
+    grep -qF "memory: 1.5 GiB, 3/4 of half of RLIMIT_AS" space.log
+}
+if [ "${SANITIZERS:-no}" = no ]; then
+    ok "psd's default memory honours RLIMIT_AS" small_space
+else
+    n=$((n + 1))
+    echo "ok $n - psd's default memory honours RLIMIT_AS # SKIP sanitizers need address space"
+fi
 ok "a public address needs --insecure" fails_with 78 "--insecure" "$psd" --listen 0.0.0.0:0
 start_psd taken || exit 1
 ok "an address in use" fails_with 73 "taken" "$psd" --listen "unix:$scratch/taken"

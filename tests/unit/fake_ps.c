@@ -553,7 +553,7 @@ void fake_wake(struct fake *f)
 
 // ---- the network --------------------------------------------------------------------------------------------------
 
-static void cut(struct call *c, bool executes)
+static void cut(struct call *c, bool executes, const char *why)
 {
     struct fake *f = c->f;
     struct call *p, *next;
@@ -561,7 +561,7 @@ static void cut(struct call *c, bool executes)
     if (executes)
         execute(c);
     else
-        fake_answer(c, PS_UNAVAILABLE, "connection refused");
+        fake_answer(c, PS_UNAVAILABLE, why);
     if (f->unary)
         return;
     f->in->tasks[c->task].serial++;
@@ -592,7 +592,10 @@ static void arrive(void *arg)
         break;
     case FAKE_CUT_BEFORE:
     case FAKE_CUT_AFTER:
-        cut(c, fate == FAKE_CUT_AFTER);
+        cut(c, fate == FAKE_CUT_AFTER, "connection lost");
+        break;
+    case FAKE_GONE:
+        cut(c, false, "failed to connect: " PSC_NOBODY_LISTENS);
         break;
     case FAKE_REFUSE:
         fake_answer(c, PS_RESOURCE_EXHAUSTED, "no memory");

@@ -29,7 +29,7 @@ static void test_join_and_declare(void **state)
 static enum fake_fate two_are_down(struct fake *f, uint32_t task, int method, uint64_t n)
 {
     (void)f, (void)method, (void)n;
-    return task ? FAKE_CUT_BEFORE : FAKE_DELIVER;
+    return task == 2 ? FAKE_LOSE : task ? FAKE_CUT_BEFORE : FAKE_DELIVER;
 }
 
 static void test_join_names_all_that_are_down(void **state)
@@ -40,7 +40,7 @@ static void test_join_names_all_that_are_down(void **state)
     bench_create(b, worker_options(b));
     struct ps_error e = bench_join(b);
     assert_int_equal(e.code, PS_UNAVAILABLE);
-    assert_string_equal(e.text, "no answer within 20.0 s from ps:1 (b:2), ps:2 (c:3)");
+    assert_string_equal(e.text, "no answer within 20.0 s from ps:1 (b:2): connection lost; ps:2 (c:3): it is silent");
     bench_free(b);
 }
 
@@ -450,6 +450,140 @@ static void test_unreachable_until_the_deadline(void **state)
     bench_free(b);
 }
 
+static enum fake_fate task_is_gone(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)method, (void)n;
+    return task == 1 && f->param ? (enum fake_fate)f->param : FAKE_DELIVER;
+}
+
+static psc_result push_to_one_that_is_gone(psc_transport transport, double *seconds, bool comes_back)
+{
+    struct bench *b = bench_ready(transport);
+    struct outcome o = {0};
+    b->fake.fate = task_is_gone;
+    b->fake.param = FAKE_GONE;
+    uint64_t start = b->fake.now;
+    psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
+    if (comes_back) {
+        fake_idle(&b->fake, 2);
+        b->fake.generation[1]++;
+        b->fake.param = 0;
+    }
+    psc_result r = finish(b, &o);
+    *seconds = (double)(b->fake.now - start) / 1e9;
+    bench_free(b);
+    return r;
+}
+
+// A task at whose address nobody listens for as long as a worker may be silent (3 s) is dead.
+static void test_a_task_that_is_gone_ends_the_client(void **state)
+{
+    (void)state;
+    for (int unary = 0; unary < 2; unary++) {
+        double seconds;
+        psc_result r = push_to_one_that_is_gone(unary ? PSC_UNARY : PSC_STREAM, &seconds, false);
+        assert_int_equal(r.error.code, PSC_UNAVAILABLE);
+        assert_non_null(strstr(r.error.text, "ps:1 (b:2) cannot be reached, tried for "));
+        assert_non_null(strstr(r.error.text, "Connection refused"));
+        assert_true(seconds >= 3 && seconds < 5);
+        r = push_to_one_that_is_gone(unary ? PSC_UNARY : PSC_STREAM, &seconds, true);
+        assert_int_equal(r.error.code, PSC_ABORTED);
+        assert_non_null(strstr(r.error.text, "ps:1 (b:2) has restarted and lost the job's state"));
+    }
+}
+
+struct said {
+    int n;
+    char last[256];
+};
+
+static void note_wait(void *arg, const char *what)
+{
+    struct said *said = arg;
+    said->n++;
+    snprintf(said->last, sizeof said->last, "%s", what);
+}
+
+// What a client waits for is told after 2 s, and again only when it is something else.
+static void test_who_waits_can_say_for_what(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    struct said said = {0};
+    psc_options options = worker_options(b);
+    struct outcome joined = {0}, o = {0}, met = {0};
+    options.waits = note_wait;
+    options.waits_arg = &said;
+    options.timeout_ms = 60000;
+    bench_create(b, options);
+    b->fake.fate = task_is_gone;
+    b->fake.param = FAKE_GONE;
+    psc__join(b->client, on_done, &joined);
+    fake_idle(&b->fake, 1.5);
+    assert_int_equal(said.n, 0);
+    fake_idle(&b->fake, 8);
+    assert_int_equal(said.n, 1);
+    assert_string_equal(said.last, "ps:1 (b:2): failed to connect: Connection refused");
+    b->fake.param = 0;
+    assert_true(fake_run(&b->fake, &joined.done, 10));
+    assert_int_equal(bench_declare(b).code, PS_OK);
+    b->fake.param = FAKE_CUT_BEFORE;
+    psc_push(b->client, b->tensors, N_VARIABLES, NULL, on_result, &o, NULL);
+    fake_idle(&b->fake, 6);
+    assert_int_equal(said.n, 2);
+    assert_string_equal(said.last, "ps:1 (b:2): connection lost");
+    b->fake.param = 0;
+    finish(b, &o);
+    psc__barrier(b->client, "end", on_done, &met);
+    fake_idle(&b->fake, 40);
+    assert_int_equal(said.n, 3);
+    assert_string_equal(said.last, "the other workers: barrier");
+    bench_free(b);
+}
+
+// Silence, or a connection that breaks, is not death.
+static void test_a_task_that_is_slow_does_not(void **state)
+{
+    (void)state;
+    const enum fake_fate fates[] = {FAKE_LOSE, FAKE_CUT_BEFORE};
+    for (size_t i = 0; i < 2; i++) {
+        struct bench *b = bench_new(PSC_STREAM);
+        psc_options options = worker_options(b);
+        struct outcome o = {0};
+        options.timeout_ms = 60000;
+        bench_begin(b, options);
+        assert_int_equal(bench_declare(b).code, PS_OK);
+        b->fake.fate = task_is_gone;
+        b->fake.param = fates[i];
+        if (fates[i] == FAKE_CUT_BEFORE)
+            psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
+        fake_idle(&b->fake, 30);
+        b->fake.param = 0;
+        if (fates[i] == FAKE_LOSE)
+            psc_push(b->client, b->tensors, N_VARIABLES, &(psc_push_options){.examples = 1}, on_result, &o, NULL);
+        assert_int_equal(finish(b, &o).error.code, PSC_OK);
+        bench_free(b);
+    }
+}
+
+// Nor does a worker that only waits for others miss it.
+static void test_who_waits_for_others_notices_too(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0};
+    psc__barrier(b->client, "end", on_done, &o);
+    fake_idle(&b->fake, 5);
+    b->fake.fate = task_is_gone;
+    b->fake.param = FAKE_GONE;
+    uint64_t start = b->fake.now;
+    assert_true(fake_run(&b->fake, &o.done, 20));
+    assert_int_equal(o.error.code, PS_UNAVAILABLE);
+    assert_non_null(strstr(o.error.text, "ps:1 (b:2) cannot be reached, tried for "));
+    assert_true(b->fake.now - start < 6 * PS_SECOND);
+    bench_free(b);
+}
+
 static enum fake_fate lose_pushes(struct fake *f, uint32_t task, int method, uint64_t n)
 {
     (void)f, (void)n;
@@ -516,7 +650,7 @@ static void test_lost_state_ends_the_client(void **state)
     b->fake.generation[1] = 7;
     psc_result r = push(b, 0, N_VARIABLES);
     assert_int_equal(r.error.code, PSC_ABORTED);
-    assert_string_equal(r.error.text, "ps:1 (b:2) has restarted and lost its state (generation 7, was 101)");
+    assert_string_equal(r.error.text, "ps:1 (b:2) has restarted and lost the job's state (generation 7, was 101)");
     assert_int_equal(psc_health(b->client, &e), PSC_ABORTED);
     assert_string_equal(e.text, r.error.text);
     assert_string_equal(push(b, 3, 1).error.text, r.error.text);  // whichever task it is for
@@ -1008,6 +1142,10 @@ int main(void)
         cmocka_unit_test(test_waiting_for_the_window_has_a_deadline),
         cmocka_unit_test(test_who_waits_for_others_holds_up_no_update),
         cmocka_unit_test(test_unreachable_until_the_deadline),
+        cmocka_unit_test(test_a_task_that_is_gone_ends_the_client),
+        cmocka_unit_test(test_a_task_that_is_slow_does_not),
+        cmocka_unit_test(test_who_waits_can_say_for_what),
+        cmocka_unit_test(test_who_waits_for_others_notices_too),
         cmocka_unit_test(test_no_answer_until_the_deadline),
         cmocka_unit_test(test_refused_is_tried_again),
         cmocka_unit_test(test_answers_that_are_none),

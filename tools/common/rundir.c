@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/common/rundir.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 char *rundir_address(const struct rundir *dir, int task, char *to)
@@ -19,6 +24,57 @@ char *rundir_cluster_file(const struct rundir *dir, char *to)
     return to;
 }
 
+// ---- what killed runs have left -----------------------------------------------------------------------------------
+
+// What rundir_create and the ps tasks make there. Whatever else lies in the directory keeps it.
+static bool rundir_is_ours(const char *name)
+{
+    if (strcmp(name, "cluster.yaml") == 0)
+        return true;
+    return strncmp(name, "ps", 2) == 0 && name[2] && strspn(name + 2, "0123456789") == strlen(name + 2);
+}
+
+static void rundir_empty(int dir)
+{
+    DIR *list = fdopendir(dup(dir));
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (rundir_is_ours(entry->d_name))
+            unlinkat(dir, entry->d_name, 0);
+    if (list)
+        closedir(list);
+}
+
+// A directory of this user, private as mkdtemp makes it, whose run has ended. Links are not followed.
+static void rundir_sweep_one(int parent, const char *name)
+{
+    struct stat st;
+    int dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return;
+    bool own = fstat(dir, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0;
+    int lock = own ? openat(dir, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) {
+        rundir_empty(dir);
+        unlinkat(dir, "lock", 0);
+        unlinkat(parent, name, AT_REMOVEDIR);
+    }
+    if (lock >= 0)
+        close(lock);
+    close(dir);
+}
+
+static void rundir_sweep(const char *parent)
+{
+    DIR *list = parent && *parent == '/' ? opendir(parent) : NULL;
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (strncmp(entry->d_name, "psctl-", 6) == 0 && strlen(entry->d_name) == 12)
+            rundir_sweep_one(dirfd(list), entry->d_name);
+    if (list)
+        closedir(list);
+}
+
+// ---- one's own ----------------------------------------------------------------------------------------------------
+
 static bool make_under(const char *parent, char path[RUNDIR_MAX])
 {
     if (!parent || *parent != '/' || snprintf(path, RUNDIR_MAX, "%s/psctl-XXXXXX", parent) >= RUNDIR_MAX)
@@ -26,37 +82,66 @@ static bool make_under(const char *parent, char path[RUNDIR_MAX])
     return mkdtemp(path) != NULL;
 }
 
+static char *rundir_lock_file(const struct rundir *dir, char *to)
+{
+    snprintf(to, RUNDIR_PATH_MAX, "%s/lock", dir->path);
+    return to;
+}
+
+// The lock is held before it has its name: nobody finds one that is not.
+static enum ps_code rundir_take(struct rundir *dir, struct ps_error *e)
+{
+    char path[RUNDIR_PATH_MAX], first[RUNDIR_PATH_MAX + 8];
+    snprintf(first, sizeof first, "%s.new", rundir_lock_file(dir, path));
+    dir->lock = open(first, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (dir->lock < 0 || flock(dir->lock, LOCK_EX | LOCK_NB) != 0 || rename(first, path) != 0)
+        return ps_fail(e, PS_CANNOT_CREATE, "cannot lock %s: %s", path, strerror(errno));
+    return PS_OK;
+}
+
 static enum ps_code write_cluster_file(const struct rundir *dir, struct ps_error *e)
 {
     char path[RUNDIR_PATH_MAX], address[RUNDIR_PATH_MAX];
     FILE *file = fopen(rundir_cluster_file(dir, path), "w");
     if (!file)
-        return ps_fail(e, PS_INTERNAL, "cannot write %s: %s", path, strerror(errno));
+        return ps_fail(e, PS_CANNOT_CREATE, "cannot write %s: %s", path, strerror(errno));
     fputs("ps:\n", file);
     for (int i = 0; i < dir->n_ps; i++)
         fprintf(file, "  - \"%s\"\n", rundir_address(dir, i, address));
     bool failed = ferror(file);
     if (fclose(file) || failed)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "cannot write %s: %s", path, strerror(errno));
+        return ps_fail(e, PS_CANNOT_WRITE, "cannot write %s: %s", path, strerror(errno));
     return PS_OK;
 }
 
 enum ps_code rundir_create(struct rundir *dir, int n_ps, struct ps_error *e)
 {
-    dir->n_ps = n_ps;
+    *dir = (struct rundir){.n_ps = n_ps, .lock = -1};
+    rundir_sweep(getenv("XDG_RUNTIME_DIR"));
+    rundir_sweep("/tmp");
     if (!make_under(getenv("XDG_RUNTIME_DIR"), dir->path) && !make_under("/tmp", dir->path))
-        return ps_fail(e, PS_INTERNAL, "cannot make a directory in /tmp: %s", strerror(errno));
-    if (write_cluster_file(dir, e) == PS_OK)
+        return ps_fail(e, PS_CANNOT_CREATE, "cannot make a directory in /tmp: %s", strerror(errno));
+    if (rundir_take(dir, e) == PS_OK && write_cluster_file(dir, e) == PS_OK)
         return PS_OK;
     rundir_remove(dir);
     return e->code;
 }
 
-void rundir_remove(const struct rundir *dir)
+void rundir_keep(struct rundir *dir)
+{
+    char path[RUNDIR_PATH_MAX];
+    unlink(rundir_lock_file(dir, path));
+    if (dir->lock >= 0)
+        close(dir->lock);
+    dir->lock = -1;
+}
+
+void rundir_remove(struct rundir *dir)
 {
     char path[RUNDIR_PATH_MAX];
     for (int i = 0; i < dir->n_ps; i++)
         unlink(rundir_address(dir, i, path) + strlen("unix:"));
     unlink(rundir_cluster_file(dir, path));
+    rundir_keep(dir);
     rmdir(dir->path);
 }

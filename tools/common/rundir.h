@@ -11,11 +11,15 @@ enum { RUNDIR_MAX = 80, RUNDIR_PATH_MAX = RUNDIR_MAX + 32 };  // a socket's path
 struct rundir {
     char path[RUNDIR_MAX];
     int n_ps;
+    int lock;  // on its file "lock", which the kernel lets go of when this process and its guard have ended
 };
 
-// Makes it under $XDG_RUNTIME_DIR where that is short enough, else under /tmp, and writes cluster.yaml.
+// Makes it under $XDG_RUNTIME_DIR where that is short enough, else under /tmp, and writes cluster.yaml. Removes first what
+// killed runs of the same user left there: directories whose lock nobody holds.
 enum ps_code rundir_create(struct rundir *dir, int n_ps, struct ps_error *e);
-void rundir_remove(const struct rundir *dir);
+void rundir_remove(struct rundir *dir);
+// The directory stays, and no later run removes it.
+void rundir_keep(struct rundir *dir);
 
 // "unix:/run/user/1000/psctl-Ab12Cd/ps0", in to[RUNDIR_PATH_MAX]; returns to.
 char *rundir_address(const struct rundir *dir, int task, char *to);

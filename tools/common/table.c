@@ -5,8 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/utf8.h"
 
 enum { CELL_MAX = 512 };
 
@@ -81,10 +84,8 @@ static void number_text(const json_t *value, char *to, size_t size)
 // Text may come from the wire: what would steer a terminal is not passed on to one.
 static void plain_text(const char *from, char *to, size_t size)
 {
-    size_t i;
-    for (i = 0; from[i] && i + 1 < size; i++)
-        to[i] = (unsigned char)from[i] < ' ' || from[i] == 0x7f ? '?' : from[i];
-    to[i] = '\0';
+    snprintf(to, size, "%s", from);
+    ps_utf8_plain(to);
 }
 
 static void list_text(const json_t *array, const char *separator, char *to, size_t size)
@@ -251,10 +252,27 @@ static void print_rows(const struct table *t, const int *wide, size_t rows, cons
     }
 }
 
+// On a terminal a sentence is cut where the line ends, unless hardly anything would be left of it.
+static void table_fit_sentence(const struct table *t, int *wide, FILE *to)
+{
+    struct winsize size = {0};
+    size_t last = t->n_columns - 1;
+    int used = 0;
+    if (!isatty(fileno(to)) || ioctl(fileno(to), TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return;
+    if (t->columns[last].type != TABLE_SENTENCE || !wide[last])
+        return;
+    for (size_t c = 0; c < last; c++)
+        used += wide[c] ? wide[c] + 2 : 0;
+    int room = size.ws_col - used;
+    wide[last] = wide[last] > room && room >= 16 ? room : wide[last];
+}
+
 void table_print(const struct table *t, FILE *to)
 {
     int *wide = layout(t);
-    print_rows(t, wide, json_array_size(t->rows), "", to);
+    table_fit_sentence(t, wide, to);
+    print_rows(t, wide, json_array_size(t->rows), "...", to);
     free(wide);
 }
 
@@ -306,7 +324,7 @@ static void show_json(const struct table_part *parts, size_t n, FILE *to)
         for (size_t i = 0; i < n; i++)
             json_object_set_new(document, parts[i].name, part_json(&parts[i]));
     }
-    json_dumpf(document, to, JSON_INDENT(2));
+    json_dumpf(document, to, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     putc('\n', to);
     json_decref(document);
 }

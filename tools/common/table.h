@@ -50,7 +50,8 @@ void table_cell(struct table *t, json_t *value);
 json_t *table_text(const char *text);
 json_t *table_count(uint64_t n);
 
-// Aligned text. Numbers stand to the right; a column that no row knows is left out, unless it is always shown.
+// Aligned text. Numbers stand to the right; a column that no row knows is left out, unless it is always shown. On a
+// terminal a sentence in the last column is cut where the line ends.
 void table_print(const struct table *t, FILE *to);
 // The first row as "title  value" lines.
 void table_print_record(const struct table *t, FILE *to);

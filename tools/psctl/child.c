@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/utf8.h"
+
 // ---- the end ------------------------------------------------------------------------------------------------------
 
 // A child leads a session, and so a process group: signals go to all of it, which matters where the program is a
@@ -52,12 +54,13 @@ void child_say(FILE *to, const char *name, const char *text)
     fflush(to);
 }
 
-static void relay(struct child_stream *stream, const char *text)
+static void relay(struct child_stream *stream, char *text)
 {
+    ps_utf8_plain(text);
     child_say(stream->to, stream->child->name, text);
 }
 
-static void hear_readiness(struct child_stream *stream, const char *text)
+static void hear_readiness(struct child_stream *stream, char *text)
 {
     struct child *child = stream->child;
     if (strncmp(text, "READY", 5) != 0 || child->ready)

@@ -20,7 +20,7 @@ struct child;
 struct child_stream {
     uv_pipe_t pipe;
     struct child *child;
-    void (*line)(struct child_stream *stream, const char *text);
+    void (*line)(struct child_stream *stream, char *text);
     FILE *to;  // of relayed lines
     size_t len;
     char text[CHILD_LINE_MAX];  // the beginning of a line

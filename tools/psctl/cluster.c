@@ -74,10 +74,21 @@ void cluster_close(struct cluster *c)
     psc_cluster_free(c->spec);
 }
 
+// Users know psctl's commands, not the calls that these make: "DESCRIBE: ps task 0 has ..." is told without the first word.
+static void cluster_plain_text(struct ps_error *e)
+{
+    size_t n = strspn(e->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+    if (n > 1 && strncmp(e->text + n, ": ", 2) == 0)
+        memmove(e->text, e->text + n + 2, strlen(e->text + n + 2) + 1);
+}
+
 enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,
                              const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply, struct ps_error *e)
 {
-    return psc__admin_call(c->client, task, method, request, reply_type, reply, c->timeout_ms, e);
+    enum ps_code code = psc__admin_call(c->client, task, method, request, reply_type, reply, c->timeout_ms, e);
+    if (code)
+        cluster_plain_text(e);
+    return code;
 }
 
 // One thread per task, so that a task that does not answer delays no other's answer.
@@ -116,6 +127,10 @@ void cluster_ask(struct cluster *c, int method, const ProtobufCMessage *request,
     // The last one is asked by this thread, and whichever no thread could be had for.
     for (size_t i = 0; i < c->tasks; i++) {
         q[i] = (struct question){c, (uint32_t)i, method, request, reply_type, &(*answers)[i], .threaded = false};
+        if (c->silent && c->silent[i]) {
+            ps_fail(&(*answers)[i].error, PS_UNAVAILABLE, "ps:%zu does not answer", i);
+            continue;
+        }
         q[i].threaded = i + 1 < c->tasks && pthread_create(&q[i].thread, NULL, question_run, &q[i]) == 0;
         if (!q[i].threaded)
             question_run(&q[i]);

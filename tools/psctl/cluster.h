@@ -17,7 +17,8 @@ struct cluster {
     psc_cluster *spec;
     psc_client *client;  // an observer
     size_t tasks;
-    int timeout_ms;  // of every question
+    int timeout_ms;      // of every question
+    const bool *silent;  // [tasks], the caller's; NULL: none is known to be
 };
 
 // What one task answered. reply is NULL where it did not: error says why.
@@ -31,7 +32,8 @@ struct answer {
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e);
 void cluster_close(struct cluster *c);
 
-// Asks every ps task the same at the same time. *answers is [c->tasks].
+// Asks every ps task the same at the same time. *answers is [c->tasks]. Where c->silent says that a task does not answer, it
+// is not asked again: its answer has no reply, and the error UNAVAILABLE.
 void cluster_ask(struct cluster *c, int method, const ProtobufCMessage *request,
                  const ProtobufCMessageDescriptor *reply_type, struct answer **answers);
 enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl doctor: asks every ps task at the same time, each with the deadline; finds out why those that do not answer do
-// not; compares what the others say of themselves, with each other and with the description of the cluster; then looks
+// psctl doctor: asks every ps task at the same time, each with the deadline, and tries each address meanwhile with plain
+// sockets, which tells why one does not answer; who does not is not asked again. So it takes one deadline, however many are
+// stopped. Then it compares what the others say of themselves, with each other and with the description of the cluster; then looks
 // at each job: is it declared alike everywhere, and are its workers there?
 #include <inttypes.h>
 #include <pthread.h>
@@ -26,7 +27,9 @@ enum { CLOCK_MS = 1000, FULL_PERCENT = 90, SUBJECT_MAX = 320 };
 struct doctor {
     struct cluster *cluster;
     const struct target *target;
-    struct answer *answers;  // [tasks] StatusReply
+    struct answer *answers;     // [tasks] StatusReply
+    struct inquiry *inquiries;  // [tasks]
+    bool *silent;               // [tasks] did not answer
     struct findings findings;
 };
 
@@ -101,27 +104,32 @@ static void judge_error(struct doctor *d, size_t task)
                  foreign ? "is a gRPC server, but no psd: %s" : "answers with an error: %s", e->text);
 }
 
+static void begin_probes(struct doctor *d)
+{
+    d->inquiries = ps_alloc(d->cluster->tasks * sizeof *d->inquiries);
+    for (size_t i = 0; i < d->cluster->tasks; i++) {
+        struct inquiry *q = &d->inquiries[i];
+        q->doctor = d;
+        q->task = i;
+        q->threaded = pthread_create(&q->thread, NULL, inquire, q) == 0;
+    }
+}
+
 static void find_missing(struct doctor *d)
 {
-    size_t n = d->cluster->tasks;
-    struct inquiry *q = ps_alloc(n * sizeof *q);
-    for (size_t i = 0; i < n; i++) {
-        q[i].doctor = d;
-        q[i].task = i;
-        if (needs_probe(&d->answers[i]))
-            q[i].threaded = pthread_create(&q[i].thread, NULL, inquire, &q[i]) == 0;
-        if (needs_probe(&d->answers[i]) && !q[i].threaded)
-            inquire(&q[i]);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (q[i].threaded)
-            pthread_join(q[i].thread, NULL);
-        if (needs_probe(&d->answers[i]))
-            judge_probe(d, i, &q[i].probe);
+    d->silent = ps_alloc(d->cluster->tasks * sizeof *d->silent);
+    for (size_t i = 0; i < d->cluster->tasks; i++) {
+        struct inquiry *q = &d->inquiries[i];
+        if (q->threaded)
+            pthread_join(q->thread, NULL);
+        d->silent[i] = needs_probe(&d->answers[i]);
+        if (d->silent[i] && !q->threaded)
+            inquire(q);
+        if (d->silent[i])
+            judge_probe(d, i, &q->probe);
         else if (!d->answers[i].reply)
             judge_error(d, i);
     }
-    free(q);
 }
 
 // ---- tasks that do ------------------------------------------------------------------------------------------------
@@ -289,6 +297,7 @@ static void check_plan(struct doctor *d, const char *name, const char *job)
         findings_add(&d->findings, VERDICT_WARNING, name, NULL, "cannot be looked at: %s", e.text);
         return;
     }
+    c.silent = d->silent;
     cluster_describe(&c, &answers);
     compare_plans(d, name, answers);
     cluster_answers_free(answers, c.tasks);
@@ -334,7 +343,8 @@ static void check_job(struct doctor *d, const struct job_sum *job)
     bool failed = strcmp(job->state, "failed") == 0, over = failed || strcmp(job->state, "done") == 0;
     snprintf(name, sizeof name, "job %.200s", job->name);
     if (failed)
-        findings_add(&d->findings, VERDICT_FAILED, name, "start it again with resume or replace, or psctl stop it",
+        findings_add(&d->findings, VERDICT_FAILED, name,
+                     "start it again with --set on_existing=resume (or replace), or psctl stop it",
                      "has failed: %.300s", job->reason);
     // One that has failed may have done so on the way to all tasks.
     if (!failed) {
@@ -355,6 +365,7 @@ static int examine(struct doctor *d, const char *only)
 {
     struct jobs jobs;
     struct ps_error e;
+    begin_probes(d);
     jobs_ask(d->cluster, &d->answers, &jobs);
     find_missing(d);
     for (size_t i = 0; i < d->cluster->tasks; i++)
@@ -369,6 +380,8 @@ static int examine(struct doctor *d, const char *only)
         exit_code = report(&e);
     free(jobs.v);
     cluster_answers_free(d->answers, d->cluster->tasks);
+    free(d->inquiries);
+    free(d->silent);
     return exit_code;
 }
 

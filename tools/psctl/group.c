@@ -160,6 +160,12 @@ static void lose_worker(struct group *g, const struct child *child)
     int live = running(g->workers, spec->n_workers);
     if (g->failed_workers++ == 0)
         g->first_failure = code_of_worker(child);
+    if (child->on_ready && !child->ready) {
+        if (live > 0)
+            say("%s did not open the job, for which the others wait: stopping", child->name);
+        stop(g, code_of_worker(child));
+        return;
+    }
     if (spec->n_workers - g->failed_workers < spec->min_workers) {
         if (live > 0)
             say("the job needs %d of its %d workers: stopping", spec->min_workers, spec->n_workers);
@@ -188,6 +194,12 @@ static void on_worker_end(struct child *child)
     finish_if_ended(g);
 }
 
+// Worker 0 says so once it has opened the job; what follows from it is seen where it ends.
+static void on_job_open(struct child *child)
+{
+    (void)child;
+}
+
 static void start_workers(struct group *g)
 {
     struct ps_error e;
@@ -199,6 +211,7 @@ static void start_workers(struct group *g)
         struct child *worker = &g->workers[i];
         snprintf(worker->name, sizeof worker->name, "worker %d", i);
         worker->terminal = i == 0;  // the chief shows the progress
+        worker->on_ready = i == 0 && g->spec->n_ps ? on_job_open : NULL;
         worker->on_end = on_worker_end;
         worker->arg = g;
         if (child_start(worker, &g->loop, g->spec->workers[i], &e)) {

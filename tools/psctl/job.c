@@ -18,7 +18,7 @@ static const struct table_column job_columns[] = {
     {"workers", "workers", TABLE_COUNT, .always = true},
     {"round", "round", TABLE_COUNT},
     {"staleness", "staleness", TABLE_COUNT},
-    {"data_epoch", "epoch", TABLE_INDEX},
+    {"epoch", "epoch", TABLE_INDEX},
     {"examples_done", "examples", TABLE_COUNT},
     {"examples", "of", TABLE_COUNT},
     {"updates", "updates", TABLE_COUNT},

@@ -75,13 +75,21 @@ enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_erro
 {
     char known[256] = "";
     size_t len = 0;
+    const char **names = ps_alloc(jobs->n * sizeof *names);
     for (size_t i = 0; i < jobs->n; i++) {
-        if (strcmp(jobs->v[i].name, name) == 0)
-            return PS_OK;
+        names[i] = jobs->v[i].name;
         if (len < sizeof known)
-            len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", jobs->v[i].name);
+            len += (size_t)snprintf(known + len, sizeof known - len, "%s%s", i ? ", " : "", names[i]);
+        if (strcmp(names[i], name) == 0) {
+            free(names);
+            return PS_OK;
+        }
     }
-    return ps_fail(e, PS_NOT_FOUND, "no job %s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
+    const char *near = ps_nearest(name, names, (int)jobs->n);
+    free(names);
+    if (near)
+        return ps_fail(e, PS_NOT_FOUND, "no job %.128s here; did you mean %.128s?", name, near);
+    return ps_fail(e, PS_NOT_FOUND, "no job %.128s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
 }
 
 json_t *jobs_live_workers(const struct job_sum *job)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/alloc.h"
+#include "common/base/utf8.h"
 #include "tools/psctl/psctl.h"
 
 static const struct command commands[] = {
@@ -87,16 +88,16 @@ static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file (
                                    "  --timeout S      seconds that each answer may take (5)\n"
                                    "  --json           for programs\n";
 
-static void help(void)
+static void help(FILE *to)
 {
-    printf("usage: psctl [OPTIONS] COMMAND ...\n");
+    fprintf(to, "usage: psctl [OPTIONS] COMMAND ...\n");
     for (int i = 0; i < COMMANDS; i++)
-        printf("  %-8s%-20s%s\n", commands[i].name, commands[i].operands, commands[i].summary);
-    printf("\n"
-           "  --cluster FILE, --ps A,B,C  the cluster: YAML, or the ps tasks' addresses;\n"
-           "      default: $PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070\n"
-           "  --timeout S  for each answer (5)      --json     for programs\n"
-           "  --help       also after a command     --version\n");
+        fprintf(to, "  %-8s%-20s%s\n", commands[i].name, commands[i].operands, commands[i].summary);
+    fprintf(to, "\n"
+                "  --cluster FILE, --ps A,B,C  the cluster: YAML, or the ps tasks' addresses;\n"
+                "      default: $PSCTL_CLUSTER, $TF_CONFIG, 127.0.0.1:7070\n"
+                "  --timeout S  for each answer (5)      --json     for programs\n"
+                "  --help       also after a command     --version\n");
 }
 
 static void command_usage(const struct command *command, char *to, size_t size)
@@ -145,7 +146,10 @@ int call_wrong(const struct call *call, const char *format, ...)
 
 int report(const struct ps_error *e)
 {
-    fprintf(stderr, "psctl: %s\n", e->text);
+    char text[sizeof e->text];
+    strcpy(text, e->text);
+    ps_utf8_plain(text);  // it may be another process's
+    fprintf(stderr, "psctl: %s\n", text);
     return ps_code_exit(e->code);
 }
 
@@ -177,7 +181,7 @@ int command_help(struct call *call)
     if (command)
         show_help(command);
     else
-        help();
+        help(stdout);
     return 0;
 }
 
@@ -205,7 +209,7 @@ static int run(int argc, char **argv)
     if (result == CLI_WRONG)
         return PS_EXIT_USAGE;
     if (result == CLI_HELP) {
-        help();
+        help(stdout);
         return 0;
     }
     if (version) {
@@ -213,7 +217,7 @@ static int run(int argc, char **argv)
         return 0;
     }
     if (first == argc) {
-        fprintf(stderr, "psctl: no command; psctl --help lists them\n");
+        help(stderr);
         return PS_EXIT_USAGE;
     }
     call.command = command_find(argv[first]);

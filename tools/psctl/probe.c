@@ -77,9 +77,8 @@ static void *look_up(void *arg)
 }
 
 // Waits for the answer; false: gave up, the thread frees it.
-static bool await(struct lookup *l, int timeout_ms)
+static bool await(struct lookup *l, uint64_t until)
 {
-    uint64_t until = ps_now() + (uint64_t)timeout_ms * PS_MS;
     struct timespec t = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
     int error = 0;
     pthread_mutex_lock(&l->lock);
@@ -92,7 +91,7 @@ static bool await(struct lookup *l, int timeout_ms)
 }
 
 // The list is to be freed; NULL: said why not.
-static struct addrinfo *resolve(const char *address, int timeout_ms, struct probe *p)
+static struct addrinfo *resolve(const char *address, uint64_t until, struct probe *p)
 {
     struct lookup *l = ps_alloc(sizeof *l);
     struct addrinfo *found = NULL;
@@ -105,7 +104,7 @@ static struct addrinfo *resolve(const char *address, int timeout_ms, struct prob
         say(p, PROBE_NO_NAME, strerror(errno));
     } else {
         pthread_detach(thread);
-        if (!await(l, timeout_ms)) {
+        if (!await(l, until)) {
             say(p, PROBE_NO_NAME, "no answer to the look-up of the name");
             return NULL;
         }
@@ -120,17 +119,19 @@ static struct addrinfo *resolve(const char *address, int timeout_ms, struct prob
 
 // ---- connecting ---------------------------------------------------------------------------------------------------
 
-static bool wait_for(int fd, short events, int timeout_ms)
+static bool wait_for(int fd, short events, uint64_t until)
 {
     struct pollfd one = {.fd = fd, .events = events};
     int n;
-    while ((n = poll(&one, 1, timeout_ms)) < 0 && errno == EINTR)
-        continue;
+    do {
+        uint64_t now = ps_now();
+        n = poll(&one, 1, until > now ? (int)((until - now) / PS_MS) + 1 : 0);
+    } while (n < 0 && errno == EINTR);
     return n > 0;
 }
 
 // -1: said why not.
-static int connect_to(const struct sockaddr *to, socklen_t size, int timeout_ms, struct probe *p)
+static int connect_to(const struct sockaddr *to, socklen_t size, uint64_t until, struct probe *p)
 {
     int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), error = 0;
     socklen_t len = sizeof error;
@@ -139,7 +140,7 @@ static int connect_to(const struct sockaddr *to, socklen_t size, int timeout_ms,
     error = errno;
     if (fd >= 0 && error == EINPROGRESS) {
         error = ETIMEDOUT;
-        if (wait_for(fd, POLLOUT, timeout_ms))
+        if (wait_for(fd, POLLOUT, until))
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
         if (error == 0)
             return fd;
@@ -158,7 +159,7 @@ static int connect_to(const struct sockaddr *to, socklen_t size, int timeout_ms,
     return -1;
 }
 
-static int connect_unix(const char *path, int timeout_ms, struct probe *p)
+static int connect_unix(const char *path, uint64_t until, struct probe *p)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof to.sun_path) {
@@ -166,16 +167,16 @@ static int connect_unix(const char *path, int timeout_ms, struct probe *p)
         return -1;
     }
     strcpy(to.sun_path, path);
-    return connect_to((struct sockaddr *)&to, sizeof to, timeout_ms, p);
+    return connect_to((struct sockaddr *)&to, sizeof to, until, p);
 }
 
 // Whichever of its addresses takes the connection.
-static int connect_host(const char *address, int timeout_ms, struct probe *p)
+static int connect_host(const char *address, uint64_t until, struct probe *p)
 {
-    struct addrinfo *list = resolve(address, timeout_ms, p);
+    struct addrinfo *list = resolve(address, until, p);
     int fd = -1;
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-        fd = connect_to(a->ai_addr, a->ai_addrlen, timeout_ms, p);
+        fd = connect_to(a->ai_addr, a->ai_addrlen, until, p);
     if (list)
         freeaddrinfo(list);
     return fd;
@@ -210,11 +211,11 @@ static void quote(struct probe *p, const unsigned char *b, ssize_t n)
     p->result = PROBE_OTHER;
 }
 
-static void greet(int fd, int timeout_ms, struct probe *p)
+static void greet(int fd, uint64_t until, struct probe *p)
 {
     unsigned char said[256];
     ssize_t n = send(fd, preface, sizeof preface, MSG_NOSIGNAL);
-    if (n > 0 && !wait_for(fd, POLLIN, timeout_ms)) {
+    if (n > 0 && !wait_for(fd, POLLIN, until)) {
         say(p, PROBE_SILENT, "");
         return;
     }
@@ -231,10 +232,10 @@ static void greet(int fd, int timeout_ms, struct probe *p)
 
 void probe(const char *address, int timeout_ms, struct probe *p)
 {
-    int fd = strncmp(address, "unix:", 5) == 0 ? connect_unix(address + 5, timeout_ms, p)
-                                               : connect_host(address, timeout_ms, p);
+    const uint64_t until = ps_now() + (uint64_t)timeout_ms * PS_MS;
+    int fd = strncmp(address, "unix:", 5) == 0 ? connect_unix(address + 5, until, p) : connect_host(address, until, p);
     if (fd < 0)
         return;
-    greet(fd, timeout_ms, p);
+    greet(fd, until, p);
     close(fd);
 }

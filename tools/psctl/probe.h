@@ -22,7 +22,7 @@ struct probe {
     char detail[160];  // the system's reason, or the beginning of what was said; may be empty
 };
 
-// Takes at most timeout_ms for each of the three steps. Any thread.
+// Takes at most timeout_ms in all. Any thread.
 void probe(const char *address, int timeout_ms, struct probe *p);
 
 #endif

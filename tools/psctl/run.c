@@ -94,6 +94,8 @@ static char **worker_words(const struct run *run, int rank)
         add_number(&w, "--rank", rank);
         add_number(&w, "--workers", run->n_workers);
         add_number(&w, "--min-workers", run->min_workers);
+        if (rank == 0)
+            add_number(&w, "--ready-fd", CHILD_READY_FD);
     }
     if (run->summary)
         add_option(&w, "--summary", run->summary);
@@ -144,10 +146,12 @@ static int start_with_ps(struct run *run)
     if (program_find("psd", "PSD", run->psd, sizeof run->psd, &e) || rundir_create(&run->dir, (int)run->n_ps, &e))
         return report(&e);
     int exit_code = start(run);
-    if (run->keep_dir)
+    if (run->keep_dir) {
         fprintf(stderr, "psctl: kept %s\n", run->dir.path);
-    else
+        rundir_keep(&run->dir);
+    } else {
         rundir_remove(&run->dir);
+    }
     return exit_code;
 }
 

@@ -8,7 +8,7 @@
 // On a narrow screen the last ones are left out.
 static const struct table_column columns[] = {
     {"job", "job", TABLE_TEXT},
-    {"rank", "worker", TABLE_COUNT},
+    {"worker", "worker", TABLE_COUNT},
     {"state", "state", TABLE_TEXT},
     {"step", "step", TABLE_COUNT},
     {"images_per_second", "images/s", TABLE_REAL},

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
@@ -165,11 +166,18 @@ static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error 
     return PS_OK;
 }
 
+// The chief shows its progress; where it has died or left, the next one does.
+static bool is_shown(const struct loop *l)
+{
+    return !l->run->quiet && l->run->strategy->is_chief(l->run->state);
+}
+
 // What is shown of an epoch that is not the last: the chief looks at the test split with the weights of the moment.
 static enum ps_code end_epoch(struct loop *l, bool last, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    bool look = !last && !run->quiet && run->strategy->is_chief(run->state);
+    bool look = !last && is_shown(l);
+    l->progress.quiet = !look;
     if (look && (run->strategy->refresh(run->state, e) || evaluate(run, e)))
         return e->code;
     if (!last)
@@ -183,6 +191,7 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
     bool late;
     uint64_t epoch = l->run->strategy->first_epoch(l->run->state, &late);
     for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
+        l->progress.quiet = !is_shown(l);
         wk_progress_epoch_begin(&l->progress, epoch);
         if (train_epoch(l, epoch, e))
             return e->code;
@@ -199,9 +208,12 @@ static enum ps_code write_results(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     if (run->strategy->refresh(run->state, e) || evaluate(run, e))
         return e->code;
+    l->progress.quiet = run->quiet;
     wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
     if (wk_save_weights(run, e) || (run->summary && wk_save_summary(run, e)))
         return e->code;
+    if (!run->quiet)
+        printf("Weights written to %s\n", run->env.job->output);
     return PS_OK;
 }
 

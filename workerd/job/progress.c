@@ -2,20 +2,67 @@
 #include "workerd/job/progress.h"
 
 #include <inttypes.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 
-enum { BAR = 20 };
+enum { BAR = 20, LEAST_BAR = 5, LINE = 256 };  // columns; bytes of what stands after the bar
 #define REDRAW (100 * PS_MS)
+
+// ---- the terminal -------------------------------------------------------------------------------------------------
+
+static bool progress_has_terminal(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+// https://no-color.org: set and not empty.
+static bool progress_has_colour(void)
+{
+    const char *no = getenv("NO_COLOR");
+    return !no || !*no;
+}
+
+static bool progress_has_utf8(void)
+{
+    locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+    bool utf8 = locale && strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
+    if (locale)
+        freelocale(locale);
+    return utf8;
+}
+
+static int progress_columns(void)
+{
+    struct winsize size = {0};
+    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    return size.ws_col ? size.ws_col : 80;
+}
 
 void wk_progress_init(struct wk_progress *p, bool quiet, uint64_t epochs, uint64_t steps, bool accuracy)
 {
     *p = (struct wk_progress){.quiet = quiet, .epochs = epochs, .steps = steps, .accuracy = accuracy};
-    p->terminal = isatty(STDOUT_FILENO);
+    p->terminal = progress_has_terminal();
+    p->colour = progress_has_colour();
+    p->utf8 = progress_has_utf8();
+}
+
+// ---- an epoch -----------------------------------------------------------------------------------------------------
+
+static void progress_head(struct wk_progress *p)
+{
+    if (!p->quiet && !p->headed)
+        printf("Epoch %" PRIu64 "/%" PRIu64 "\n", p->epoch + 1, p->epochs);
+    p->headed = !p->quiet;
 }
 
 void wk_progress_epoch_begin(struct wk_progress *p, uint64_t epoch)
@@ -26,34 +73,94 @@ void wk_progress_epoch_begin(struct wk_progress *p, uint64_t epoch)
     p->began = ps_now();
     p->drawn = 0;
     p->open = true;
-    if (!p->quiet) {
-        printf("Epoch %" PRIu64 "/%" PRIu64 "\n", epoch + 1, p->epochs);
-        fflush(stdout);
-    }
+    p->headed = false;
+    progress_head(p);
+    fflush(stdout);
 }
 
-static void print_metrics(const struct wk_progress *p)
+// ---- what stands after the bar, as Keras writes it ----------------------------------------------------------------
+
+__attribute__((format(printf, 2, 3))) static void progress_add(char line[LINE], const char *format, ...)
 {
-    if (p->examples <= 0)
-        return;
-    if (p->accuracy)
-        printf(" - accuracy: %.4f", p->correct / p->examples);
-    printf(" - loss: %.4f", p->loss / p->examples);
+    size_t n = strlen(line);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line + n, LINE - n, format, args);
+    va_end(args);
 }
 
-// "\r 123/938 ━━━━━━━━━━━━━━━━━━━━ 2s 15ms/step"
-static void draw(const struct wk_progress *p, bool last)
+// "45s", "1:05", "2:00:05".
+static void progress_add_time(char line[LINE], double seconds)
+{
+    unsigned long s = (unsigned long)(seconds + 0.5);
+    if (s >= 3600)
+        progress_add(line, " %lu:%02lu:%02lu", s / 3600, s / 60 % 60, s % 60);
+    else if (s >= 60)
+        progress_add(line, " %lu:%02lu", s / 60, s % 60);
+    else
+        progress_add(line, " %lus", s);
+}
+
+static void progress_add_step_time(char line[LINE], double seconds)
+{
+    if (seconds >= 1 || seconds == 0)
+        progress_add(line, " %.0fs/step", seconds);
+    else if (seconds >= 1e-3)
+        progress_add(line, " %.0fms/step", seconds * 1e3);
+    else
+        progress_add(line, " %.0fus/step", seconds * 1e6);
+}
+
+// While the epoch lasts the time is what is left of it, at the end what it took.
+static void progress_tail(const struct wk_progress *p, uint64_t steps, bool last, char line[LINE])
 {
     double seconds = (double)(ps_now() - p->began) / (double)PS_SECOND;
+    double per_step = p->step ? seconds / (double)p->step : 0;
+    line[0] = '\0';
+    progress_add_time(line, last ? seconds : per_step * (double)(steps - p->step));
+    progress_add_step_time(line, per_step);
+    if (p->examples > 0 && p->accuracy)
+        progress_add(line, " - accuracy: %.4f", p->correct / p->examples);
+    if (p->examples > 0)
+        progress_add(line, " - loss: %.4f", p->loss / p->examples);
+}
+
+// ---- the line -----------------------------------------------------------------------------------------------------
+
+static void progress_bar(const struct wk_progress *p, int bar, int full)
+{
+    static const char *const mark[2][2] = {{"-", "="}, {"\xe2\x94\x81", "\xe2\x94\x81"}};  // U+2501
+    static const char *const blank = " ";
+    fputs(p->colour ? "\033[32m" : "", stdout);
+    for (int i = 0; i < full; i++)
+        fputs(mark[p->utf8][1], stdout);
+    fputs(p->colour ? "\033[37m" : "", stdout);
+    for (int i = full; i < bar; i++)
+        fputs(p->colour || !p->utf8 ? mark[p->utf8][0] : blank, stdout);
+    fputs(p->colour ? "\033[0m" : "", stdout);
+}
+
+// "\r 123/938 ━━━━━━━━━━━━━━━━━━━━ 2s 15ms/step": no wider than the terminal while it is drawn over.
+static void progress_draw(const struct wk_progress *p, bool last)
+{
+    char head[48], tail[LINE];
     uint64_t steps = p->steps > p->step && !last ? p->steps : p->step;
-    int full = steps ? (int)(BAR * p->step / steps) : BAR;
-    if (p->terminal)
-        printf("\r\033[K");
-    printf("%" PRIu64 "/%" PRIu64 " ", p->step, steps);
-    for (int i = 0; p->terminal && i < BAR; i++)
-        fputs(i < full ? "\033[32m━\033[0m" : "\033[37m━\033[0m", stdout);
-    printf(" %.0fs %.0fms/step", seconds, p->step ? seconds * 1000 / (double)p->step : 0);
-    print_metrics(p);
+    int digits = snprintf(NULL, 0, "%" PRIu64, steps), columns = progress_columns() - 1;
+    int before = snprintf(head, sizeof head, "%*" PRIu64 "/%" PRIu64, digits, p->step, steps);
+    progress_tail(p, steps, last, tail);
+    if (!p->terminal) {
+        printf("%s%s", head, tail);
+        return;
+    }
+    int room = columns - before - 1 - (int)strlen(tail), bar = room < BAR && !last ? room : BAR;
+    printf("\r\033[K%s", head);
+    if (bar >= LEAST_BAR) {
+        putchar(' ');
+        progress_bar(p, bar, steps ? (int)((uint64_t)bar * p->step / steps) : bar);
+    } else if (before + (int)strlen(tail) > columns) {
+        tail[columns > before ? columns - before : 0] = '\0';
+    }
+    fputs(tail, stdout);
 }
 
 void wk_progress_step(struct wk_progress *p, double examples, double loss, double correct)
@@ -65,7 +172,8 @@ void wk_progress_step(struct wk_progress *p, double examples, double loss, doubl
     if (p->quiet || !p->terminal || ps_now() - p->drawn < REDRAW)
         return;
     p->drawn = ps_now();
-    draw(p, false);
+    progress_head(p);
+    progress_draw(p, false);
     fflush(stdout);
 }
 
@@ -73,7 +181,8 @@ void wk_progress_epoch_end(struct wk_progress *p, double test_loss, double test_
 {
     if (!p->open || p->quiet)
         return;
-    draw(p, true);
+    progress_head(p);
+    progress_draw(p, true);
     if (!isnan(test_loss)) {
         if (p->accuracy)
             printf(" - val_accuracy: %.4f", test_accuracy);
@@ -86,7 +195,7 @@ void wk_progress_epoch_end(struct wk_progress *p, double test_loss, double test_
 
 void wk_progress_fini(struct wk_progress *p)
 {
-    if (p->open && !p->quiet && p->terminal)
+    if (p->open && p->headed && !p->quiet && p->terminal)
         putchar('\n');
     fflush(stdout);
     p->open = false;

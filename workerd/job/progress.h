@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a person sees while a job trains: Keras's progress bar on a terminal, one line per epoch elsewhere.
+// What a person sees while a job trains: Keras's progress bar on a terminal, one line per epoch elsewhere and where TERM is
+// dumb. No colour where NO_COLOR is set, ASCII where the locale is not UTF-8.
 #ifndef WK_PROGRESS_H
 #define WK_PROGRESS_H
 
@@ -8,12 +9,13 @@
 #include <stdint.h>
 
 struct wk_progress {
-    bool quiet, terminal, accuracy;
+    bool quiet;  // may change between any two calls: only the chief shows its progress
+    bool terminal, colour, utf8, accuracy;
     uint64_t epochs, steps;  // in all; per epoch
     uint64_t epoch, step;
     double examples, loss, correct;  // sums of the epoch
     uint64_t began, drawn;           // ns
-    bool open;                       // an epoch has begun and not ended
+    bool open, headed;               // an epoch has begun and not ended; its title is shown
 };
 
 void wk_progress_init(struct wk_progress *p, bool quiet, uint64_t epochs, uint64_t steps, bool accuracy);

@@ -14,12 +14,19 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/math/philox.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
 
 // ---- open ---------------------------------------------------------------------------------------------------------
+
+static void say_what_it_waits_for(void *arg, const char *what)
+{
+    (void)arg;
+    ps_info("waiting for %s", what);
+}
 
 static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct ps_error *e)
 {
@@ -36,6 +43,7 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
         .on_existing = (psc_on_existing)job->on_existing,
         .timeout_ms = (int)(job->timeout * 1000),
         .stop = s->env->stop,
+        .waits = say_what_it_waits_for,
     };
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
         return wk_take_error(&error, e);
