@@ -17,6 +17,7 @@ libcommon_la_SOURCES = \
 	common/file/safetensors.c common/file/safetensors.h \
 	common/wire/slice.c common/wire/slice.h \
 	common/base/utf8.c common/base/utf8.h \
+	common/base/workers.c common/base/workers.h \
 	common/wire/wire.c common/wire/wire.h
 libcommon_la_LIBADD = librule.la libproto.la $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm
 

@@ -253,9 +253,26 @@ static void op_count_staged(struct psc_op *op)
     }
 }
 
+// All blocks of a partition's gradient count in the round, or none, whichever request's answer told of it. The extents of a
+// partition lie side by side.
+static void op_count_partial(struct psc_op *op)
+{
+    for (uint32_t i = 0, end; i < op->n_extents; i = end) {
+        uint32_t partial = 0;
+        bool stale = false;
+        for (end = i; end < op->n_extents && op->extents[end].partition == op->extents[i].partition; end++) {
+            partial += op->extents[end].partial;
+            stale |= op->extents[end].stale;
+        }
+        *(stale ? &op->found.stale : &op->found.queued) += partial;
+    }
+}
+
 static void op_finish(struct psc_op *op)
 {
     op->over = true;
+    if (op->round)
+        op_count_partial(op);
     if (op->atomic)
         op_count_staged(op);
     if (op->seen && op->code == PS_OK)

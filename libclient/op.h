@@ -40,6 +40,8 @@ struct psc__extent {
     uint64_t first, count;
     uint64_t version;     // updates: the least that the last pull of its blocks met
     uint64_t changes;     // psc_get_newer: those found
+    uint32_t partial;     // push to a round: blocks that came before the last of their gradient,
+    bool stale;           // which is not counted
     uint64_t bytes;       // of payload; an estimate where strings are read
     uint8_t *data;        // updates: what is sent; of strings the operation's own
     uint8_t *into;        // where values go

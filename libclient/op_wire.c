@@ -374,7 +374,8 @@ static void found_read(struct psc_op *op, const struct psc__op_request *r)
         op->found.last_round = r->last_round;
 }
 
-static void op_accept_result(struct psc_op *op, struct psc__per_task *per_task, const Paramserver__V1__TensorResult *r)
+static void op_accept_result(struct psc_op *op, struct psc__per_task *per_task, struct psc__extent *extent,
+                             const Paramserver__V1__TensorResult *r)
 {
     struct psc__found *sum = &op->found;
     uint32_t changed = r->blocks - r->duplicates;
@@ -395,10 +396,14 @@ static void op_accept_result(struct psc_op *op, struct psc__per_task *per_task, 
         break;
     case PARAMSERVER__V1__OUTCOME__STALE:
         sum->stale += changed;
+        extent->stale = true;
         found_open_round(op, r->round);
         break;
     case PARAMSERVER__V1__OUTCOME__STAGED:
-        per_task->staged += changed;
+        if (op->atomic)
+            per_task->staged += changed;
+        else
+            extent->partial += changed;
         break;
     default:
         per_task->repeated = true;
@@ -451,8 +456,9 @@ bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct p
     struct psc__place p = r->place;
     if (!psc__saw_generation(r->is.queue->task, a->generation))
         return false;
-    for (size_t i = 0; i < a->n_results; i++)
-        op_accept_result(op, &op->per_task[r->per_task], a->results[i]);
+    uint32_t at = r->first_extent;
+    for (size_t i = 0; i < a->n_results && at != PSC__NO_EXTENT; i++, at = op->extents[at].next)
+        op_accept_result(op, &op->per_task[r->per_task], &op->extents[at], a->results[i]);
     for (size_t i = 0; i < a->n_tensors; i++)
         op_accept_tensor(op, r, &p, a->tensors[i]);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round)

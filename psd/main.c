@@ -13,6 +13,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
+#include "common/base/workers.h"
 #include "common/plan/cost.h"
 #include "config.h"
 #include "psd/options.h"
@@ -126,14 +127,18 @@ static enum ps_code run(const struct psd_options *o, struct ps_error *e)
     };
     struct psd_core *core = NULL;
     struct psd_rpc *rpc = psd_rpc_create(o->peers, o->n_peers);
-    enum ps_code code = psd_core_create(&config, psd_rpc_world(rpc), &core, e);
+    struct psd_world world = *psd_rpc_world(rpc);
+    struct ps_workers *workers = world.workers = ps_workers_create(0);
+    enum ps_code code = psd_core_create(&config, &world, &core, e);
     if (code == PS_OK)
         code = serve(o, rpc, core, e);
+    ps_workers_stop(workers);
     if (!psd_rpc_stop(rpc, grace_ns))
         return code;
     if (core)
         psd_core_destroy(core);
     psd_rpc_destroy(rpc);
+    ps_workers_free(workers);
     return code;
 }
 

@@ -42,6 +42,7 @@ include tests/unit/probe.mk
 include tests/unit/psbench.mk
 include tests/unit/psd.mk
 include tests/unit/psd_round.mk
+include tests/unit/psd_sync.mk
 include tests/unit/psd_return.mk
 include tests/unit/psd_runs.mk
 include tests/unit/rpc.mk

@@ -122,12 +122,6 @@ uint64_t psd_agree_decided_round(struct psd_job *job)
     return greatest;
 }
 
-static void agree_release_rounds(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
-{
-    psd_rounds_try_close(job, ready);
-    psd_norm_send(core, job, ready);
-}
-
 // Job locked. What was prepared up to this number is decided now.
 static void agree_decide(struct psd_job *job, uint64_t number)
 {
@@ -203,7 +197,7 @@ struct psd_agree_verdict psd_agree_take(struct psd_core *core, struct psd_job *j
         pthread_mutex_unlock(&job->lock);
     }
     if (!psd_round_is_held(job, UINT64_MAX))
-        agree_release_rounds(core, job, ready);
+        psd_sync_advance_all(job, ready);
     return v;
 }
 
@@ -260,7 +254,7 @@ static void inquiry_on_reply(void *arg, enum ps_code code, const struct ps_slice
             psd_agree_take(q->core, q->job, PSD_AGREE_COMMIT, &p, &ready);
     } else if (decision == PSD_AGREE_FORGET) {
         agree_forget_unknown(q->job, q->number, newest);
-        agree_release_rounds(q->core, q->job, &ready);
+        psd_sync_advance_all(q->job, &ready);
     }
     psd_run_ready(q->core, ready);
     psd_job_unref(q->core, q->job);

@@ -250,7 +250,7 @@ static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t ta
 }
 
 // This task's own rounds hear of it without a message.
-static void broadcast_to_self(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+static void broadcast_to_self(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_view_delta d = {0};
     struct ps_error e;
@@ -259,7 +259,7 @@ static void broadcast_to_self(struct psd_core *core, struct psd_job *job, struct
     bool must = broadcast_is_due(c, 0) && psd_view_delta_since(c, c->acked[0], &d);
     const uint32_t workers = must ? c->workers : 0;
     pthread_mutex_unlock(&job->lock);
-    if (must && psd_view_take(core, job, workers, &d, ready, &e) == PS_OK) {
+    if (must && psd_view_take(job, workers, &d, ready, &e) == PS_OK) {
         pthread_mutex_lock(&job->lock);
         if (job->control == c && d.epoch > c->acked[0]) {
             psd_view_acked(job, 0, &d);
@@ -287,7 +287,7 @@ void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t 
         psd_job_collect(job, ready);
     if (!broadcast_any_due(job))
         return;
-    broadcast_to_self(core, job, ready);
+    broadcast_to_self(job, ready);
     for (uint32_t task = 1; task < core->config.tasks; task++)
         broadcast_to(core, job, task, now);
 }

@@ -10,7 +10,7 @@
 #include "psd/control/state.h"
 #include "psd/job/job.h"
 #include "psd/job/staging.h"
-#include "psd/sync/norm.h"
+#include "psd/sync/sync.h"
 
 // ---- members on the wire ------------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ static void view_reform_rounds(struct psd_job *job, const struct psd_view *view,
 {
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
         if (job->partitions[i].round)
-            psd_round_set_members(job, job->partitions[i].round, view, ready);
+            psd_sync_set_members(job, job->partitions[i].round, view, ready);
 }
 
 // What counts here of those that d names. A task without rounds counts nothing.
@@ -296,8 +296,8 @@ static void view_answer(struct psd_job *job, struct psd_view_delta *d, uint64_t 
     d->open = psd_rounds_open(job);
 }
 
-enum ps_code psd_view_take(struct psd_core *core, struct psd_job *job, uint32_t workers, struct psd_view_delta *d,
-                           struct psd_call **ready, struct ps_error *e)
+enum ps_code psd_view_take(struct psd_job *job, uint32_t workers, struct psd_view_delta *d, struct psd_call **ready,
+                           struct ps_error *e)
 {
     struct psd_view copy = {.n = workers, .takes_part = ps_try_alloc_array(workers, sizeof *copy.takes_part)};
     uint64_t *counted = ps_try_alloc_array(workers, sizeof *counted), *all = ps_try_alloc_array(workers, sizeof *all);
@@ -313,7 +313,7 @@ enum ps_code psd_view_take(struct psd_core *core, struct psd_job *job, uint32_t 
             psd_staging_drop_worker(job, d->v[i].rank, d->v[i].incarnation);
     if (code == PS_OK) {
         view_reform_rounds(job, &copy, ready);
-        psd_norm_send(core, job, ready);
+        psd_sync_send_norms(job, ready);
         view_answer(job, d, counted, all);
     }
     free(all);

@@ -351,10 +351,7 @@ static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, st
     }
     if (!has_round(job, v))
         return PS_OK;
-    if (psd_round_create(job, p, &p->round, e))
-        return e->code;
-    spend_room(job, p->count * size * job->workers);
-    return PS_OK;
+    return psd_round_create(job, p, &p->round, e);
 }
 
 // All of the room is taken at once, so that two jobs which are declared at the same time do not both count on it.

@@ -19,6 +19,7 @@
 
 struct psd_round;
 struct psd_staged;
+struct psd_sync_host;
 
 struct psd_partition {
     uint32_t variable;  // index into the job's variables
@@ -71,8 +72,8 @@ struct psd_job {
     // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
     // a new run goes on with the values of the one before.
     atomic_ullong run;
-    int refs;              // guarded by the core's job table lock
-    struct psd_job *next;  // in that table
+    atomic_int refs;       // the table's, one per request that uses it, one per work under way
+    struct psd_job *next;  // in the core's job table, guarded by its lock
 
     pthread_mutex_t lock;  // guards what has no remark of its own
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
@@ -114,9 +115,10 @@ struct psd_job {
     // cut held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
-    struct psd_agree *agree;  // psd/control/agree.h
-    atomic_ullong held;       // rounds from this one on do not close; 0: none is held
-    struct psd_norm *norms;   // psd/sync/norm.c; sync, else NULL
+    struct psd_agree *agree;           // psd/control/agree.h
+    atomic_ullong held;                // rounds from this one on do not close; 0: none is held
+    struct psd_norm *norms;            // psd/sync/norm.c; sync, else NULL
+    const struct psd_sync_host *host;  // psd/sync/sync.h; set before the job is declared
 
     char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
     atomic_int failed;              // 0 no, 1 being written, 2 yes

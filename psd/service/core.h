@@ -9,6 +9,7 @@
 #ifndef PSD_CORE_H
 #define PSD_CORE_H
 
+#include "common/base/workers.h"
 #include "psd/call/call.h"
 
 struct psd_core;
@@ -24,6 +25,7 @@ struct psd_world {
     // send; reply is empty unless code is PS_OK, and done's only while it runs.
     void (*send)(void *ctx, uint32_t task, int method, struct ps_slices *request,
                  void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply), void *arg);
+    struct ps_workers *workers;  // for the arithmetic of rounds; NULL: who makes it possible does it. Outlives the core
 };
 
 struct psd_config {

@@ -124,10 +124,7 @@ static void resume(const struct psd_core *core, struct psd_job *job, uint64_t ru
     psd_staging_drop_all(job);
     if (core->config.task != 0)
         psd_job_collect(job, ready);
-    for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_round_reset(job->partitions[i].round);
-    psd_norm_reset(job);
+    psd_sync_begin_run(job, ready);
     psd_agree_begin_run(job, ready);
     psd_view_free(job->view);
     job->view = NULL;

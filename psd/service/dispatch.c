@@ -13,11 +13,21 @@
 #include "psd/job/staging.h"
 #include "psd/service/service.h"
 #include "psd/service/waits.h"
-#include "psd/sync/norm.h"
+#include "psd/sync/sync.h"
 
 static void unref_snapshots_job(void *ctx, struct psd_job *job)
 {
     psd_job_unref(ctx, job);
+}
+
+static void run_ready(void *core, struct psd_call *ready)
+{
+    psd_run_ready(core, ready);
+}
+
+static void unref_job(void *core, struct psd_job *job)
+{
+    psd_job_unref(core, job);
 }
 
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
@@ -36,6 +46,13 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
         core->generation = world->random(world->ctx);
     psd_runs_init(&core->runs, world->wall ? world->wall(world->ctx) * 1000 : 0);
     psd_pool_init(&core->pool, config->memory_bytes);
+    core->sync_host = (struct psd_sync_host){.task = config->task,
+                                             .workers = world->workers,
+                                             .world = world->ctx,
+                                             .send = world->send,
+                                             .core = core,
+                                             .run_ready = run_ready,
+                                             .unref_job = unref_job};
     pthread_mutex_init(&core->table, NULL);
     psd_snapshots_init(&core->snapshots, &core->pool, unref_snapshots_job, core);
     pthread_mutex_init(&core->tick_lock, NULL);
@@ -102,6 +119,7 @@ void psd_job_unref(struct psd_core *core, struct psd_job *job)
 
 void psd_job_install(struct psd_core *core, struct psd_job *job)
 {
+    job->host = &core->sync_host;
     job->next = core->jobs;
     core->jobs = job;
 }
@@ -256,8 +274,7 @@ static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, s
 {
     psd_control_tick(core, job, now, ready);
     psd_agree_tick(core, job, now, ready);
-    psd_rounds_try_close(job, ready);
-    psd_norm_send(core, job, ready);
+    psd_sync_advance_all(job, ready);
     psd_staging_tick(job, now);
     psd_waits_end_late(core, job, now);
     if (atomic_load(&job->failed) == 2)

@@ -134,28 +134,16 @@ int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMe
 
 int psd_wait_for_round(struct psd_request *t, const struct psd_extents *pieces, uint64_t wanted, uint64_t *closed)
 {
-    struct psd_round *last = NULL;
-    *closed = UINT64_MAX;
-    for (size_t i = 0; i < pieces->n; i++) {
-        struct psd_round *round = pieces->v[i].partition->round;
-        int code = PS_OK;
-        if (!round || round == last)
-            continue;
-        last = round;
-        pthread_mutex_lock(&round->lock);
-        if (round->closed < wanted && round->over && round->state == PSD_ROUND_OPEN)
-            code = (int)ps_fail(&t->error, PS_ABORTED,
-                                "job '%s' is done: its workers have gone, and round %" PRIu64 " is not closed any more",
-                                t->job->name, wanted);
-        else if (round->closed < wanted)
-            code = psd_park(t, &round->waiting);
-        else if (round->closed < *closed)
-            *closed = round->closed;
-        pthread_mutex_unlock(&round->lock);
-        if (code != PS_OK)
-            return code;
-    }
-    if (*closed == UINT64_MAX)
-        *closed = 0;
-    return PS_OK;
+    struct psd_round *round = psd_sync_lock_open(pieces, wanted, closed);
+    int code;
+    if (!round)
+        return PS_OK;
+    if (psd_sync_is_over(round))
+        code = (int)ps_fail(&t->error, PS_ABORTED,
+                            "job '%s' is done: its workers have gone, and round %" PRIu64 " is not closed any more",
+                            t->job->name, wanted);
+    else
+        code = psd_park(t, &round->waiting);
+    pthread_mutex_unlock(&round->lock);
+    return code;
 }

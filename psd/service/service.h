@@ -20,7 +20,7 @@
 #include "psd/job/snapshot.h"
 #include "psd/service/core.h"
 #include "psd/sync/norm.h"
-#include "psd/sync/round.h"
+#include "psd/sync/sync.h"
 
 struct psd_core {
     struct psd_config config;
@@ -28,6 +28,7 @@ struct psd_core {
     uint64_t generation;
     uint64_t started;
     struct psd_pool pool;
+    struct psd_sync_host sync_host;
     atomic_bool draining;      // shuts down
     atomic_bool refuses_jobs;  // was asked to drain: takes no new ones
 

@@ -254,6 +254,20 @@ static enum ps_code reserve_page(struct update *u, size_t i, size_t bytes)
     return u->spares[i] ? PS_OK : fail_room(u, bytes);
 }
 
+// The gradient that the round will hold, unless the round is closed already.
+static enum ps_code copy_gradient(struct update *u, size_t i)
+{
+    const struct psd_extent *p = &u->pieces.v[i];
+    struct psd_round *round = round_of(u, p);
+    if (u->request->round < psd_round_open(round))
+        return PS_OK;
+    if (!u->spares && !(u->spares = ps_try_alloc_array(u->pieces.n, sizeof(struct psd_page *))))
+        return ps_no_memory(&u->t->error, "an update");
+    if (!u->spares[i] && !(u->spares[i] = psd_round_copy(round, p->block, &u->t->payload, p->at)))
+        return ps_no_memory(&u->t->error, "a gradient");
+    return PS_OK;
+}
+
 // The client's mark in a block, and a page where the block's own may not be written, now or (room only) when its round
 // closes.
 static enum ps_code reserve_block(struct update *u, size_t i)
@@ -263,8 +277,10 @@ static enum ps_code reserve_block(struct update *u, size_t i)
     pthread_mutex_lock(&b->lock);
     enum ps_code code = psd_block_prepare(b, u->stamp.client, &u->t->job->marks_bytes, &u->t->error);
     size_t bytes = psd_update_page_bytes(p, b);
-    bool fresh = (psd_block_pinned(b) || b->page->bytes != bytes) && !psd_block_has_stamp(b, &u->stamp);
+    bool had = psd_block_has_stamp(b, &u->stamp), fresh = (psd_block_pinned(b) || b->page->bytes != bytes) && !had;
     pthread_mutex_unlock(&b->lock);
+    if (code == PS_OK && round_of(u, p) && !had)
+        code = copy_gradient(u, i);
     if (code != PS_OK || !fresh)
         return code;
     if (!round_of(u, p))
@@ -319,14 +335,14 @@ static uint64_t nonfinite_of(struct update *u, const struct psd_extent *p, const
     return a->counted ? p->nonfinite : psd_update_nonfinite(p, &u->feed, NULL);
 }
 
-// A tensor's outcome is the one that says most: applied or queued before stale before duplicate.
+// A tensor's outcome is the one that says most. Of a gradient that is what its last block has found: queued or stale.
 static void note(struct update *u, const struct psd_extent *p, const struct applied *a)
 {
     static const int rank[] = {[PARAMSERVER__V1__OUTCOME__DUPLICATE] = 1,
-                               [PARAMSERVER__V1__OUTCOME__STALE] = 2,
-                               [PARAMSERVER__V1__OUTCOME__STAGED] = 3,
-                               [PARAMSERVER__V1__OUTCOME__QUEUED] = 3,
-                               [PARAMSERVER__V1__OUTCOME__APPLIED] = 4};
+                               [PARAMSERVER__V1__OUTCOME__STAGED] = 2,
+                               [PARAMSERVER__V1__OUTCOME__STALE] = 3,
+                               [PARAMSERVER__V1__OUTCOME__QUEUED] = 4,
+                               [PARAMSERVER__V1__OUTCOME__APPLIED] = 5};
     result_t *r = u->pointers[p->tensor];
     uint64_t pulled = u->request->tensors[p->tensor]->version;
     if (rank[a->outcome] > rank[r->outcome]) {
@@ -378,11 +394,13 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
     return code;
 }
 
-static void apply_in_round(struct update *u, const struct psd_extent *p, struct psd_round *round, struct applied *a)
+static void apply_in_round(struct update *u, size_t i, struct psd_round *round, struct applied *a)
 {
+    const struct psd_extent *p = &u->pieces.v[i];
     struct psd_block *b = psd_extent_block(p);
+    struct psd_page *none = NULL, **gradient = u->spares ? &u->spares[i] : &none;
     a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
-                               &u->stamp, &u->t->payload, p->at);
+                               &u->stamp, gradient);
     a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;
     pthread_mutex_lock(&b->lock);
     a->version = b->version;
@@ -403,7 +421,7 @@ static enum ps_code apply_block(struct update *u, size_t i, size_t end)
     struct applied a = {0};
     enum ps_code code = PS_OK;
     if (round)
-        apply_in_round(u, p, round, &a);
+        apply_in_round(u, i, round, &a);
     else
         code = apply_now(u, i, end, &a);
     forgive_own_marks(u, p, &a);
@@ -419,10 +437,10 @@ static void close_rounds(struct update *u)
     for (size_t i = 0; i < u->pieces.n; i++) {
         struct psd_round *round = round_of(u, &u->pieces.v[i]);
         if (round && round != last)
-            psd_round_try_close(u->t->job, round, &u->t->ready);
+            psd_sync_advance(u->t->job, round, &u->t->ready);
         last = round;
     }
-    psd_norm_send(u->t->core, u->t->job, &u->t->ready);
+    psd_sync_send_norms(u->t->job, &u->t->ready);
 }
 
 // Rounds are closed even where a block could not be changed: what is in them counts.

@@ -83,18 +83,31 @@ void psd_pool_give(struct psd_pool *pool, size_t bytes)
     pthread_mutex_unlock(&pool->lock);
 }
 
-static void page_free(struct ps_owner *owner)
+// The lock is held, and given up.
+static void page_keep_or_free(struct psd_pool *pool, struct psd_page *page)
 {
-    struct psd_page *page = (struct psd_page *)owner;
-    struct psd_pool *pool = page->pool;
-    pthread_mutex_lock(&pool->lock);
-    pool->used -= page->bytes;
     bool fits = pool->used + pool->kept + page->bytes <= pool->limit;
     if (fits)
         keep(pool, page);
     pthread_mutex_unlock(&pool->lock);
     if (!fits)
         free(page);
+}
+
+static void page_free(struct ps_owner *owner)
+{
+    struct psd_page *page = (struct psd_page *)owner;
+    pthread_mutex_lock(&page->pool->lock);
+    page->pool->used -= page->bytes;
+    page_keep_or_free(page->pool, page);
+}
+
+static void page_free_reserved(struct ps_owner *owner)
+{
+    struct psd_page *page = (struct psd_page *)owner;
+    pthread_mutex_lock(&page->pool->lock);
+    page->pool->reserved -= page->bytes;
+    page_keep_or_free(page->pool, page);
 }
 
 // A kept page of exactly this size. Most sizes are few (whole blocks and the ends of partitions); those of strings may be
@@ -113,20 +126,28 @@ static struct psd_page *take_kept(struct psd_pool *pool, size_t bytes)
     return NULL;
 }
 
-// A page for room that has been taken; page: a kept one, or NULL. Gives the room back where malloc has nothing left.
-static struct psd_page *make_page(struct psd_pool *pool, size_t bytes, struct psd_page *page)
+// page: a kept one, or NULL. NULL: malloc has nothing left.
+static struct psd_page *page_init(struct psd_pool *pool, size_t bytes, struct psd_page *page,
+                                  void (*free_page)(struct ps_owner *owner))
 {
     if (!page)
         page = aligned_alloc(64, (sizeof *page + bytes + 63) & ~(size_t)63);
-    if (!page) {
-        psd_pool_give(pool, bytes);
+    if (!page)
         return NULL;
-    }
-    page->owner.free = page_free;
+    page->owner.free = free_page;
     atomic_init(&page->owner.refs, 1);
     page->pool = pool;
     page->bytes = bytes;
     page->snapshots = 0;
+    return page;
+}
+
+// A page for room that has been taken. Gives the room back where malloc has nothing left.
+static struct psd_page *make_page(struct psd_pool *pool, size_t bytes, struct psd_page *page)
+{
+    page = page_init(pool, bytes, page, page_free);
+    if (!page)
+        psd_pool_give(pool, bytes);
     return page;
 }
 
@@ -150,6 +171,15 @@ struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes)
         keep(pool, page);
     pthread_mutex_unlock(&pool->lock);
     return room ? make_page(pool, bytes, page) : NULL;
+}
+
+struct psd_page *psd_page_reserved(struct psd_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct psd_page *page = page_init(pool, bytes, take_kept(pool, bytes), page_free_reserved);
+    pool->reserved += page ? bytes : 0;
+    pthread_mutex_unlock(&pool->lock);
+    return page;
 }
 
 void psd_page_unref(struct psd_page *page)

@@ -28,6 +28,7 @@ struct psd_pool {
     pthread_mutex_t lock;
     struct psd_page *free_pages[PSD_POOL_LISTS];  // by a hash of their size
     size_t used, kept, limit;  // bytes: in pages given out and taken otherwise, in free pages, at most in both
+    size_t reserved;           // bytes of used that are pages now: psd_page_reserved
 };
 
 void psd_pool_init(struct psd_pool *pool, size_t limit);
@@ -41,6 +42,9 @@ void psd_pool_give(struct psd_pool *pool, size_t bytes);
 // malloc has nothing left.
 struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes);
 struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes);  // NULL also where it does not fit the limit
+// Likewise, of bytes that psd_pool_take has counted for longer than the page lives, which are not given back with it. NULL:
+// malloc has nothing left.
+struct psd_page *psd_page_reserved(struct psd_pool *pool, size_t bytes);
 void psd_page_unref(struct psd_page *page);
 
 #endif

@@ -1,37 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clipping by norm in a sync job. A partition whose round is complete has a sum of squares of its mean gradient; the
-// norm needs those of all partitions of its variable, or of the model. They meet at the control task, where they are
-// added in the order of the partitions: the same bits whoever owns them.
+// The sums of squares from which the norms come that gradients are clipped by in a sync job: a table, which decides nothing
+// else. A partition whose round is complete has the sum of squares of its mean gradient; the norm needs those of all
+// partitions of its variable, or of the model: its group. They meet at the control task, where they are added in the order
+// of the partitions: the same bits whoever owns them.
 //
-//   round AWAITING --> due --SumSquares--> control task: parked until the group's sums are in --> totals --> applied
-//                       ^______________________| it failed, or was lost: sent again at the next tick
+// A sum that comes again changes nothing. Two rounds are remembered for each partition: one cannot be two rounds ahead of
+// another that still waits for it.
 //
-// The rounds of the control task itself stay due until their total is known. A sum that comes again changes nothing.
-// Two rounds are remembered for each partition: one cannot be two rounds ahead of another that still waits for it.
+// Besides, on every task: the rounds that wait for their norm and are not on their way to the control task (due).
 //
-// Receives from: round, service. Hands to: round, the other tasks. Threads: any. The lock of psd_norm is a leaf.
-#ifndef PSD_NORMS_H
-#define PSD_NORMS_H
+// Receives from: sync, service. Hands to: nobody. Threads: any. The lock of psd_norm is a leaf; its functions take it
+// unless they say otherwise.
+#ifndef PSD_NORM_H
+#define PSD_NORM_H
 
 #include "psd/job/job.h"
 
-struct psd_core;
-struct psd_norm;
+struct psd_round;
+
+// One partition's sum.
+struct psd_norm_sum {
+    uint64_t round;
+    double value;
+};
+
+// The partitions whose sums are added up.
+struct psd_norm_group {
+    uint64_t round;
+    uint32_t in;  // how many sums of this round are there
+    double total;
+};
+
+struct psd_norm {
+    pthread_mutex_t lock;
+    uint64_t run;           // the job's, to which all of this belongs: what was sent in an earlier one is void
+    struct psd_round *due;  // linked by next_due
+
+    // At the control task; of round r in [r % 2].
+    struct psd_norm_sum (*sums)[2];      // [n_partitions]
+    struct psd_norm_group (*groups)[2];  // [n_variables + 1]: each variable, then the model
+    uint32_t in_model;                   // partitions that count in the norm of the model
+    struct psd_waiters waiting;          // SumSquares calls, until their totals are known
+};
 
 // What the control task needs besides: counted before, taken by create. job->norms stays NULL where there are no rounds.
 size_t psd_norm_bytes(const struct psd_job *job, uint32_t task);
 enum ps_code psd_norm_create(struct psd_job *job, uint32_t task, struct ps_error *e);
 void psd_norm_free(struct psd_norm *norms);  // may be NULL
-void psd_norm_reset(struct psd_job *job);    // for a new run; its rounds have been reset
+// For a new run; its rounds have been reset. SumSquares calls that wait are moved to *ready.
+void psd_norm_reset(struct psd_job *job, struct psd_call **ready);
 
-// The round begins to wait for its norm; its lock is held. Goes no further: psd_norm_send does, with no lock held. (It
-// does nothing where nothing is due.)
-void psd_norm_await(struct psd_job *job, struct psd_round *round);
-void psd_norm_send(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
+// ---- sums, at the control task; the lock is held ------------------------------------------------------------------
 
-// The SumSquares calls that are parked, as in psd_agree_walk. What was lost is sent again by psd_norm_send: call it at
-// every tick.
+// True: it was the last of its group.
+bool psd_norm_record(struct psd_job *job, uint32_t partition, bool of_model, uint64_t round, double value);
+// The total of a partition's group. False: it is not known yet.
+bool psd_norm_total(const struct psd_job *job, uint32_t partition, bool of_model, uint64_t round, double *total);
+// Has the partition begun a round so much later that this one is forgotten?
+bool psd_norm_is_past(const struct psd_job *job, uint32_t partition, uint64_t round);
+
+// ---- rounds that are due ------------------------------------------------------------------------------------------
+
+void psd_norm_make_due(struct psd_job *job, struct psd_round *round);  // the round's lock may be held
+bool psd_norm_is_due(struct psd_job *job);                             // any
+// Takes up to n rounds out that are due, all of one number, *round. Returns how many; *run is that of the table.
+uint32_t psd_norm_take_due(struct psd_job *job, struct psd_round **rounds, uint32_t n, uint64_t *round, uint64_t *run);
+// Takes a round out whose total is known. NULL: there is none.
+struct psd_round *psd_norm_take_known(struct psd_job *job, uint64_t *number, double *total);
+// Puts rounds back that were taken in this run of the table; those of an earlier one are void.
+void psd_norm_put_back(struct psd_job *job, uint64_t run, struct psd_round *const *rounds, uint32_t n);
+// At the control task: records the sums of what is due here. SumSquares calls that this answers are moved to *ready.
+void psd_norm_record_due(struct psd_job *job, struct psd_call **ready);
+bool psd_norm_is_of_run(struct psd_job *job, uint64_t run);
+
+// The SumSquares calls that are parked, as in psd_agree_walk.
 bool psd_norm_walk(struct psd_job *job, bool (*look)(struct psd_waiters *list, void *arg), void *arg, char *what,
                    char *whom, size_t size);
 

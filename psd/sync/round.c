@@ -7,26 +7,24 @@
 
 #include "common/base/alloc.h"
 #include "common/math/aggregate.h"
-#include "psd/sync/norm.h"
 
-static enum ps_code take_memory(struct psd_round *round, struct psd_pool *pool)
+static enum ps_code round_alloc(struct psd_round *round)
 {
-    const struct psd_partition *p = round->partition;
-    size_t n = p->n_blocks, workers = round->workers;
+    size_t n = round->partition->n_blocks, workers = round->workers;
     round->member = ps_try_alloc_array(workers, sizeof *round->member);
     round->counted = ps_try_alloc_array(workers, sizeof *round->counted);
+    round->batch = ps_try_alloc_array(workers, sizeof *round->batch);
     round->contributions = ps_try_alloc_array(workers, sizeof *round->contributions);
     round->pages = ps_try_alloc_array(workers * n, sizeof(struct psd_page *));
-    round->in = ps_try_alloc_array(workers * n, sizeof *round->in);
+    round->sum = ps_try_alloc_array(n, sizeof(struct psd_page *));
     round->spares = ps_try_alloc_array(n, sizeof(struct psd_page *));
-    if (!round->member || !round->counted || !round->contributions || !round->pages || !round->in || !round->spares)
+    round->squares = ps_try_alloc_array(n, sizeof *round->squares);
+    round->applied = ps_try_alloc_array(n, sizeof *round->applied);
+    if (!round->member || !round->counted || !round->batch || !round->contributions || !round->pages || !round->sum ||
+        !round->spares || !round->squares || !round->applied)
         return PS_RESOURCE_EXHAUSTED;
     for (size_t rank = 0; rank < workers; rank++)
-        round->contributions[rank] =
-            (struct psd_contribution){.pages = round->pages + rank * n, .in = round->in + rank * n};
-    for (size_t i = 0; i < workers * n; i++)
-        if (!(round->pages[i] = psd_page_new(pool, p->blocks[i % n].value_bytes)))
-            return PS_RESOURCE_EXHAUSTED;
+        round->contributions[rank].pages = round->pages + rank * n;
     return PS_OK;
 }
 
@@ -38,23 +36,25 @@ enum ps_code psd_round_create(const struct psd_job *job, struct psd_partition *p
         return ps_no_memory(e, "a round");
     pthread_mutex_init(&round->lock, NULL);
     round->partition = p;
+    round->pool = job->pool;
     round->workers = job->workers;
     round->enough = job->replicas_to_aggregate ? job->replicas_to_aggregate : job->workers;
-    if (take_memory(round, job->pool)) {
+    if (round_alloc(round)) {
         psd_round_destroy(round);
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the gradients of %" PRIu32 " workers", job->workers);
     }
     memset(round->member, true, job->workers * sizeof *round->member);
+    round->members = job->workers;
     *out = round;
     return PS_OK;
 }
 
-static void drop_spares(struct psd_round *round)
+static void pages_drop(struct psd_page **pages, size_t n)
 {
-    for (uint32_t k = 0; round->spares && k < round->partition->n_blocks; k++) {
-        if (round->spares[k])
-            psd_page_unref(round->spares[k]);
-        round->spares[k] = NULL;
+    for (size_t k = 0; pages && k < n; k++) {
+        if (pages[k])
+            psd_page_unref(pages[k]);
+        pages[k] = NULL;
     }
 }
 
@@ -62,14 +62,17 @@ void psd_round_destroy(struct psd_round *round)
 {
     if (!round)
         return;
-    drop_spares(round);
+    size_t n = round->partition->n_blocks;
+    pages_drop(round->spares, n);
+    pages_drop(round->sum, n);
+    pages_drop(round->pages, round->workers * n);
+    free(round->applied);
+    free(round->squares);
     free(round->spares);
-    for (size_t i = 0; round->pages && i < (size_t)round->workers * round->partition->n_blocks; i++)
-        if (round->pages[i])
-            psd_page_unref(round->pages[i]);
+    free(round->sum);
     free(round->pages);
-    free(round->in);
     free(round->contributions);
+    free(round->batch);
     free(round->counted);
     free(round->member);
     pthread_mutex_destroy(&round->lock);
@@ -78,24 +81,29 @@ void psd_round_destroy(struct psd_round *round)
 
 // ---- gradients ----------------------------------------------------------------------------------------------------
 
-// The functions below: the round's lock is held.
+// The static functions below: the round's lock is held.
 
 static bool is_whole(const struct psd_round *round, uint32_t rank)
 {
-    return round->contributions[rank].blocks == round->partition->n_blocks;
+    return !round->abandoned && round->contributions[rank].blocks == round->partition->n_blocks;
 }
 
-// Completes an open round in which enough members' gradients are whole. Those of departed workers are there besides.
-static void judge(struct psd_round *round)
+// After the members, or all gradients, have changed.
+static void round_count(struct psd_round *round)
 {
-    uint32_t members = 0, whole = 0, departed = 0;
+    round->members = round->whole = round->whole_members = 0;
     for (uint32_t rank = 0; rank < round->workers; rank++) {
-        members += round->member[rank];
-        whole += round->member[rank] && is_whole(round, rank);
-        departed += !round->member[rank] && is_whole(round, rank);
+        round->members += round->member[rank];
+        round->whole += is_whole(round, rank);
+        round->whole_members += round->member[rank] && is_whole(round, rank);
     }
-    uint32_t needed = members < round->enough ? members : round->enough;
-    if (round->state == PSD_ROUND_OPEN && whole >= needed && whole + departed)
+}
+
+// Completes an open round in which enough members' gradients are whole. Those of departed workers count besides.
+static void round_judge(struct psd_round *round)
+{
+    uint32_t needed = round->members < round->enough ? round->members : round->enough;
+    if (round->state == PSD_ROUND_OPEN && round->whole_members >= needed && round->whole)
         round->state = PSD_ROUND_COMPLETE;
 }
 
@@ -113,6 +121,19 @@ uint64_t psd_round_open(struct psd_round *round)
     return open;
 }
 
+uint64_t psd_round_decided(struct psd_round *round)
+{
+    pthread_mutex_lock(&round->lock);
+    uint64_t decided = round->closed + (round->state > PSD_ROUND_COMPLETE);
+    pthread_mutex_unlock(&round->lock);
+    return decided;
+}
+
+static bool has_block(const struct psd_contribution *c, uint32_t block)
+{
+    return c->folded || c->pages[block];
+}
+
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
                              uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e)
 {
@@ -124,7 +145,12 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
     pthread_mutex_lock(&round->lock);
     const struct psd_contribution *c = &round->contributions[rank];
     *outcome = number < open_number(round) ? PARAMSERVER__V1__OUTCOME__STALE : PARAMSERVER__V1__OUTCOME__QUEUED;
-    if (number > round->closed + 1)
+    if (round->abandoned)
+        code = ps_fail(e, PS_UNAVAILABLE, "variable '%s': its round still ends its work for the run before", variable);
+    else if (number > round->closed + 1 && number == open_number(round))
+        code = ps_fail(e, PS_UNAVAILABLE, "variable '%s': round %" PRIu64 " opens once round %" PRIu64 " is applied",
+                       variable, number, number - 1);
+    else if (number > round->closed + 1)
         code = ps_fail(e, PS_FAILED_PRECONDITION,
                        "variable '%s': round %" PRIu64 " is open, the push is for round %" PRIu64, variable,
                        round->closed + 1, number);
@@ -136,7 +162,7 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
             ps_fail(e, PS_INVALID_ARGUMENT,
                     "variable '%s': a gradient of %" PRIu64 " examples, of which other blocks came as one of %" PRIu64,
                     variable, examples, c->examples);
-    else if (number == open_number(round) && c->in[block])
+    else if (number == open_number(round) && has_block(c, block))
         code = ps_fail(e, PS_ALREADY_EXISTS,
                        "variable '%s': worker %" PRIu32 " has already contributed a gradient to round %" PRIu64,
                        variable, rank, number);
@@ -144,17 +170,27 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
     return code;
 }
 
-Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
-                                       uint32_t block, const struct psd_request_id *stamp,
-                                       const struct ps_slices *payload, size_t offset)
+struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, const struct ps_slices *payload,
+                                size_t offset)
 {
-    Paramserver__V1__Outcome outcome = PARAMSERVER__V1__OUTCOME__QUEUED;
+    const struct psd_block *b = &round->partition->blocks[block];
+    struct psd_page *page = psd_page_reserved(round->pool, (size_t)b->count * sizeof(float));
+    if (page)
+        ps_slices_copy_out(payload, offset, page->bytes, page->data);
+    return page;
+}
+
+Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
+                                       uint32_t block, const struct psd_request_id *stamp, struct psd_page **gradient)
+{
+    Paramserver__V1__Outcome outcome;
     pthread_mutex_lock(&round->lock);
     struct psd_contribution *c = &round->contributions[rank];
     struct psd_block *b = &round->partition->blocks[block];
-    // Since the check its worker may have been taken out, and told what of it counts.
-    bool open = round->state == PSD_ROUND_OPEN && number == round->closed + 1 && round->member[rank];
-    bool fresh = open && !c->in[block];
+    // Since the check its worker may have been taken out, and told what of it counts; or the round may have been reset.
+    bool open = round->state == PSD_ROUND_OPEN && number == round->closed + 1 && round->member[rank] &&
+                !round->abandoned && *gradient;
+    bool fresh = open && !has_block(c, block);
     pthread_mutex_lock(&b->lock);
     bool had = fresh ? !psd_block_stamp(b, stamp) : psd_block_has_stamp(b, stamp);
     pthread_mutex_unlock(&b->lock);
@@ -163,266 +199,324 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
     } else if (!open) {
         outcome = PARAMSERVER__V1__OUTCOME__STALE;
     } else {
-        ps_slices_copy_out(payload, offset, c->pages[block]->bytes, c->pages[block]->data);
-        c->in[block] = true;
+        c->pages[block] = *gradient;
+        *gradient = NULL;
         c->examples = examples;
         c->blocks++;
-        if (is_whole(round, rank))
-            judge(round);
+        outcome = is_whole(round, rank) ? PARAMSERVER__V1__OUTCOME__QUEUED : PARAMSERVER__V1__OUTCOME__STAGED;
+        if (outcome == PARAMSERVER__V1__OUTCOME__QUEUED) {
+            round->whole++;
+            round->whole_members++;
+            round_judge(round);
+        }
     }
     pthread_mutex_unlock(&round->lock);
     return outcome;
 }
 
-// ---- the update ---------------------------------------------------------------------------------------------------
-
-// Elements [at, at + n) of a block's mean gradient, over the whole gradients that have examples, in rank order.
-static void mean_gradient(const struct psd_round *round, uint32_t block, size_t at, size_t n, uint64_t total,
-                          float *mean)
+static void contribution_forget(struct psd_contribution *c, uint32_t n_blocks)
 {
-    bool begun = false;
-    for (uint32_t rank = 0; rank < round->workers; rank++) {
-        const struct psd_contribution *c = &round->contributions[rank];
-        if (!is_whole(round, rank) || c->examples == 0)
-            continue;
-        const float *g = (const float *)c->pages[block]->data + at;
-        if (begun)
-            ps_aggregate_add(n, c->examples, g, mean);
-        else
-            ps_aggregate_begin(n, c->examples, g, mean);
-        begun = true;
-    }
-    ps_aggregate_mean(n, total, mean, mean);
+    pages_drop(c->pages, n_blocks);
+    c->blocks = 0;
+    c->folded = false;
 }
 
-// Takes a block's mean gradient in runs that stay in the first-level cache.
+void psd_round_forget(struct psd_round *round)
+{
+    uint32_t n = round->partition->n_blocks;
+    for (uint32_t rank = 0; rank < round->workers; rank++)
+        contribution_forget(&round->contributions[rank], n);
+    pages_drop(round->sum, n);
+    pages_drop(round->spares, n);
+    memset(round->applied, 0, n * sizeof *round->applied);
+    round->begun = false;
+    round->examples = 0;
+    round->next = 0;
+    round->abandoned = false;
+    round->whole = round->whole_members = 0;
+    round->state = PSD_ROUND_OPEN;
+}
+
+// ---- the sum ------------------------------------------------------------------------------------------------------
+
+// A mean gradient is taken in runs that stay in the first-level cache.
 enum { RUN = 4096 };
 
-// A page for each block that is held by readers now. False: there is no memory for all of them.
+// Can the rank still contribute to the round, or not any more? (The caller knows that it is not whole.)
+static bool is_expected(const struct psd_round *round, uint32_t rank)
+{
+    return round->state == PSD_ROUND_OPEN && round->member[rank];
+}
+
+size_t psd_round_work(const struct psd_round *round, bool held)
+{
+    size_t passes = 0;
+    for (uint32_t rank = round->next; rank < round->workers; rank++)
+        if (is_whole(round, rank))
+            passes += !round->contributions[rank].folded;
+        else if (is_expected(round, rank))
+            break;
+    if ((round->state == PSD_ROUND_COMPLETE && !held) || round->state == PSD_ROUND_SQUARING ||
+        round->state == PSD_ROUND_APPLYING)
+        passes += 2;
+    return passes * round->partition->n_blocks;
+}
+
+// The first gradient becomes the sum: its pages are not needed otherwise.
+static void sum_begin(struct psd_round *round, const struct psd_contribution *c)
+{
+    for (uint32_t k = 0; k < round->partition->n_blocks; k++) {
+        round->sum[k] = c->pages[k];
+        c->pages[k] = NULL;
+    }
+}
+
+bool psd_round_take_batch(struct psd_round *round)
+{
+    bool any = false;
+    round->n_batch = 0;
+    for (; round->next < round->workers; round->next++) {
+        struct psd_contribution *c = &round->contributions[round->next];
+        if (!is_whole(round, round->next)) {
+            if (is_expected(round, round->next))
+                break;
+            continue;
+        }
+        if (c->folded)
+            continue;
+        c->folded = any = true;
+        round->batch[round->n_batch++] = round->next;
+    }
+    return any;
+}
+
+struct fold {
+    struct psd_round *round;
+    bool begin;  // the first of the batch is the sum, not multiplied by its examples yet
+};
+
+// Every gradient of the batch, in rank order. A mean over no example is no number, so a gradient of none is not even
+// multiplied.
+static void fold_block(void *arg, uint32_t k)
+{
+    const struct fold *f = arg;
+    const struct psd_round *round = f->round;
+    const size_t count = round->partition->blocks[k].count;
+    for (size_t at = 0; at < count; at += RUN) {
+        size_t n = count - at < RUN ? count - at : RUN;
+        float *sum = (float *)round->sum[k]->data + at;
+        for (uint32_t i = 0; i < round->n_batch; i++) {
+            const struct psd_contribution *c = &round->contributions[round->batch[i]];
+            if (f->begin && i == 0)
+                ps_aggregate_begin(n, c->examples, sum, sum);
+            else
+                ps_aggregate_add(n, c->examples, (const float *)c->pages[k]->data + at, sum);
+        }
+    }
+    for (uint32_t i = f->begin; i < round->n_batch; i++)
+        pages_drop(&round->contributions[round->batch[i]].pages[k], 1);
+}
+
+// Drops those of the batch that stand for no example.
+static void batch_thin(struct psd_round *round)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < round->n_batch; i++) {
+        struct psd_contribution *c = &round->contributions[round->batch[i]];
+        round->examples += c->examples;
+        if (c->examples)
+            round->batch[n++] = round->batch[i];
+        else
+            pages_drop(c->pages, round->partition->n_blocks);
+    }
+    round->n_batch = n;
+}
+
+void psd_round_fold(struct psd_round *round, struct ps_workers *workers)
+{
+    batch_thin(round);
+    if (round->n_batch == 0)
+        return;
+    struct fold f = {round, !round->begun};
+    if (f.begin)
+        sum_begin(round, &round->contributions[round->batch[0]]);
+    round->begun = true;
+    ps_workers_for(workers, round->partition->n_blocks, fold_block, &f);
+}
+
+// Run by run and block by block, whatever the number of tasks and threads.
+static void square_block(void *arg, uint32_t k)
+{
+    struct psd_round *round = arg;
+    const size_t count = round->partition->blocks[k].count;
+    double square = 0;
+    float mean[RUN];
+    for (size_t at = 0; at < count; at += RUN) {
+        size_t n = count - at < RUN ? count - at : RUN;
+        ps_aggregate_mean(n, round->examples, (const float *)round->sum[k]->data + at, mean);
+        square += ps_sum_squares(mean, n);
+    }
+    round->squares[k] = square;
+}
+
+void psd_round_square(struct psd_round *round, struct ps_workers *workers)
+{
+    double square = 0;
+    if (round->examples) {
+        ps_workers_for(workers, round->partition->n_blocks, square_block, round);
+        for (uint32_t k = 0; k < round->partition->n_blocks; k++)
+            square += round->squares[k];
+    }
+    round->square = square;
+}
+
+// ---- the update ---------------------------------------------------------------------------------------------------
+
+struct apply {
+    struct psd_job *job;
+    struct psd_round *round;
+    uint64_t run, number;
+    atomic_bool lacks_memory;
+};
+
+// Changes a block, unless the round has been reset. False: a reader has come since its page was reserved, and there is no
+// memory for one. The block's lock is held.
+static bool round_change_block(const struct apply *a, uint32_t k)
+{
+    struct psd_round *round = a->round;
+    struct psd_block *b = &round->partition->blocks[k];
+    float mean[RUN];
+    struct psd_page *out;
+    struct psd_step step;
+    if (atomic_load(&round->run) != a->run)
+        return true;
+    if (!psd_block_begin(b, &round->spares[k], &out))
+        return false;
+    psd_step_init(&step, a->job, &a->job->variables[round->partition->variable], b, a->number);
+    step.clip_factor = round->factor;
+    for (size_t at = 0; at < b->count; at += RUN) {
+        size_t n = b->count - at < RUN ? b->count - at : RUN;
+        ps_aggregate_mean(n, round->examples, (const float *)round->sum[k]->data + at, mean);
+        psd_step_apply(&step, b, out, at, n, mean);
+    }
+    b->steps++;
+    b->round = a->number;
+    psd_block_commit(b, out);
+    return true;
+}
+
+static void apply_round_block(void *arg, uint32_t k)
+{
+    struct apply *a = arg;
+    struct psd_round *round = a->round;
+    struct psd_block *b = &round->partition->blocks[k];
+    if (round->applied[k])
+        return;
+    pthread_rwlock_rdlock(&a->job->cut);
+    pthread_mutex_lock(&b->lock);
+    bool changed = round_change_block(a, k);
+    pthread_mutex_unlock(&b->lock);
+    pthread_rwlock_unlock(&a->job->cut);
+    if (!changed) {
+        atomic_store(&a->lacks_memory, true);
+        return;
+    }
+    round->applied[k] = true;
+    pages_drop(&round->sum[k], 1);
+}
+
+// A page for each block that is pinned by readers now. False: there is no memory for all of them.
 static bool reserve_pages(struct psd_round *round)
 {
-    for (uint32_t k = round->applied; k < round->partition->n_blocks; k++) {
+    for (uint32_t k = 0; k < round->partition->n_blocks; k++) {
         struct psd_block *b = &round->partition->blocks[k];
         pthread_mutex_lock(&b->lock);
-        bool pinned = psd_block_pinned(b);
+        bool pinned = !round->applied[k] && psd_block_pinned(b);
+        size_t bytes = b->page->bytes;
         pthread_mutex_unlock(&b->lock);
-        if (pinned && !round->spares[k] && !(round->spares[k] = psd_page_new(b->page->pool, b->page->bytes)))
+        if (pinned && !round->spares[k] && !(round->spares[k] = psd_page_new(round->pool, bytes)))
             return false;
     }
     return true;
 }
 
-// False: a reader has come since its page was reserved, and there is no memory for one.
-static bool apply_block(struct psd_job *job, struct psd_round *round, uint32_t k, uint64_t total)
-{
-    struct psd_block *b = &round->partition->blocks[k];
-    float mean[RUN];
-    struct psd_page *out;
-    struct psd_step step;
-    pthread_rwlock_rdlock(&job->cut);
-    pthread_mutex_lock(&b->lock);
-    bool begun = psd_block_begin(b, &round->spares[k], &out);
-    if (begun) {
-        psd_step_init(&step, job, &job->variables[round->partition->variable], b, round->closed + 1);
-        step.clip_factor = round->factor;
-        for (size_t at = 0; at < b->count; at += RUN) {
-            size_t n = b->count - at < RUN ? b->count - at : RUN;
-            mean_gradient(round, k, at, n, total, mean);
-            psd_step_apply(&step, b, out, at, n, mean);
-        }
-        b->steps++;
-        b->round = round->closed + 1;
-        psd_block_commit(b, out);
-    }
-    pthread_mutex_unlock(&b->lock);
-    pthread_rwlock_unlock(&job->cut);
-    return begun;
-}
-
-static uint64_t count_examples(const struct psd_round *round)
-{
-    uint64_t examples = 0;
-    for (uint32_t rank = 0; rank < round->workers; rank++)
-        if (is_whole(round, rank))
-            examples += round->contributions[rank].examples;
-    return examples;
-}
-
-// Of the mean gradient, run by run and block by block, whatever the number of tasks and threads. A mean over no example
-// is nothing.
-static double sum_squares(const struct psd_round *round)
-{
-    const struct psd_partition *p = round->partition;
-    const uint64_t examples = count_examples(round);
-    double sum = 0;
-    float mean[RUN];
-    for (uint32_t k = 0; examples && k < p->n_blocks; k++) {
-        double of_block = 0;
-        for (size_t at = 0; at < p->blocks[k].count; at += RUN) {
-            size_t n = p->blocks[k].count - at < RUN ? p->blocks[k].count - at : RUN;
-            mean_gradient(round, k, at, n, examples, mean);
-            of_block += ps_sum_squares(mean, n);
-        }
-        sum += of_block;
-    }
-    return sum;
-}
-
-static void forget_gradient(struct psd_contribution *c, uint32_t n_blocks)
-{
-    memset(c->in, 0, n_blocks * sizeof *c->in);
-    c->blocks = 0;
-}
-
-static void forget_gradients(struct psd_round *round)
-{
-    for (uint32_t rank = 0; rank < round->workers; rank++)
-        forget_gradient(&round->contributions[rank], round->partition->n_blocks);
-    round->state = PSD_ROUND_OPEN;
-}
-
 // What a Get says of blocks that a round has left as they were.
-static void note_round(struct psd_round *round, uint64_t number)
+static void note_round(struct psd_round *round, uint64_t run, uint64_t number)
 {
     for (uint32_t k = 0; k < round->partition->n_blocks; k++) {
         struct psd_block *b = &round->partition->blocks[k];
         pthread_mutex_lock(&b->lock);
-        b->round = number;
+        if (atomic_load(&round->run) == run)
+            b->round = number;
         pthread_mutex_unlock(&b->lock);
     }
 }
 
-// Goes on with a round that is APPLYING, as far as there is memory. One whose gradients stand for no example at all
-// changes nothing, but closes. Gradients that are not whole are forgotten.
-static void apply(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
+bool psd_round_apply(struct psd_job *job, struct psd_round *round, uint64_t run, struct ps_workers *workers)
 {
-    uint64_t examples = count_examples(round);
-    if (examples && !reserve_pages(round))
-        return;
-    for (; examples && round->applied < round->partition->n_blocks; round->applied++)
-        if (!apply_block(job, round, round->applied, examples))
-            return;
-    drop_spares(round);
+    struct apply a = {.job = job, .round = round, .run = run, .number = round->number};
+    if (round->examples == 0) {
+        note_round(round, run, a.number);
+        return true;
+    }
+    if (!reserve_pages(round))
+        return false;
+    ps_workers_for(workers, round->partition->n_blocks, apply_round_block, &a);
+    return !atomic_load(&a.lacks_memory);
+}
+
+void psd_round_close(struct psd_round *round, struct psd_call **ready)
+{
     round->closed++;
-    if (!examples)
-        note_round(round, round->closed);
     for (uint32_t rank = 0; rank < round->workers; rank++)
         if (is_whole(round, rank))
             round->counted[rank] = round->closed;
-    forget_gradients(round);
+    psd_round_forget(round);
     psd_ready_all(ready, &round->waiting);
-}
-
-static void begin_apply(struct psd_job *job, struct psd_round *round, float factor, struct psd_call **ready)
-{
-    round->state = PSD_ROUND_APPLYING;
-    round->factor = factor;
-    round->applied = 0;
-    apply(job, round, ready);
-}
-
-static struct psd_clip clip_of(struct psd_job *job, const struct psd_variable *v, uint64_t number)
-{
-    pthread_rwlock_rdlock(&job->cut);
-    struct psd_clip clip = psd_clip_at(job, v, number);
-    pthread_rwlock_unlock(&job->cut);
-    return clip;
-}
-
-static void close_round(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
-{
-    const struct psd_variable *v = &job->variables[round->partition->variable];
-    round->number = round->closed + 1;
-    round->clip = clip_of(job, v, round->number);
-    if (round->clip.by == PSD_CLIP_NONE) {
-        begin_apply(job, round, 1, ready);
-        return;
-    }
-    round->sum = sum_squares(round);
-    if (round->clip.by == PSD_CLIP_VARIABLE && v->n_partitions == 1) {
-        begin_apply(job, round, ps_clip_factor(round->sum, round->clip.limit), ready);
-        return;
-    }
-    round->state = PSD_ROUND_AWAITING;
-    psd_norm_await(job, round);
-}
-
-void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
-{
-    pthread_mutex_lock(&round->lock);
-    if (round->state == PSD_ROUND_COMPLETE && !psd_round_is_held(job, round->closed + 1))
-        close_round(job, round, ready);
-    else if (round->state == PSD_ROUND_APPLYING)
-        apply(job, round, ready);
-    pthread_mutex_unlock(&round->lock);
-}
-
-void psd_rounds_try_close(struct psd_job *job, struct psd_call **ready)
-{
-    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_round_try_close(job, job->partitions[i].round, ready);
-}
-
-void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t number, double total,
-                      struct psd_call **ready)
-{
-    pthread_mutex_lock(&round->lock);
-    if (round->state == PSD_ROUND_AWAITING && round->number == number)
-        begin_apply(job, round, ps_clip_factor(total, round->clip.limit), ready);
-    pthread_mutex_unlock(&round->lock);
-}
-
-uint64_t psd_round_decided(struct psd_round *round)
-{
-    pthread_mutex_lock(&round->lock);
-    uint64_t decided = round->closed + (round->state == PSD_ROUND_AWAITING || round->state == PSD_ROUND_APPLYING);
-    pthread_mutex_unlock(&round->lock);
-    return decided;
 }
 
 // ---- members ------------------------------------------------------------------------------------------------------
 
-static bool comes_back(const struct psd_round *round, const struct psd_view *roster)
+static bool comes_back(const struct psd_round *round, const struct psd_view *view)
 {
     bool any = false;
-    for (uint32_t rank = 0; rank < round->workers && rank < roster->n; rank++)
-        any |= roster->takes_part[rank] && !round->member[rank];
+    for (uint32_t rank = 0; rank < round->workers && rank < view->n; rank++)
+        any |= view->takes_part[rank] && !round->member[rank];
     return any;
 }
 
-// Nobody comes back before everyone has waited: what is whole in an open round then is of those who have gone. It counts
-// by itself. Where no gradient is whole, theirs are forgotten: they must not be taken for those of other incarnations.
-// Who has waited with a part of its gradient in brings the rest of it.
-static void settle(struct psd_round *round)
+// A worker comes back only after all others have waited for it: the gradients that are whole in an open round then are of
+// workers that have departed. The round closes with them. If none is whole, the parts of those workers' gradients are
+// forgotten, so that they are not taken for parts of their next incarnations'. A member that has waited with a part of its
+// gradient in brings the rest.
+static void round_settle(struct psd_round *round)
 {
-    bool whole = false;
-    for (uint32_t rank = 0; rank < round->workers; rank++)
-        whole |= is_whole(round, rank);
-    if (round->state == PSD_ROUND_OPEN && whole)
+    if (round->state == PSD_ROUND_OPEN && round->whole)
         round->state = PSD_ROUND_COMPLETE;
+    if (round->abandoned)
+        return;  // the busy thread forgets them all
     for (uint32_t rank = 0; round->state == PSD_ROUND_OPEN && rank < round->workers; rank++)
         if (!round->member[rank])
-            forget_gradient(&round->contributions[rank], round->partition->n_blocks);
+            contribution_forget(&round->contributions[rank], round->partition->n_blocks);
 }
 
-void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_view *roster,
-                           struct psd_call **ready)
+void psd_round_set_members(struct psd_round *round, const struct psd_view *view, struct psd_call **ready)
 {
     pthread_mutex_lock(&round->lock);
-    if (roster->epoch >= round->epoch) {
-        round->epoch = roster->epoch;
-        if (comes_back(round, roster))
-            settle(round);
+    if (view->epoch >= round->epoch) {
+        round->epoch = view->epoch;
+        if (comes_back(round, view))
+            round_settle(round);
         for (uint32_t rank = 0; rank < round->workers; rank++)
-            round->member[rank] = rank < roster->n && roster->takes_part[rank];
-        judge(round);
-        round->over = roster->over;
+            round->member[rank] = rank < view->n && view->takes_part[rank];
+        round->next = 0;  // who did not count so far may, as long as nothing is folded
+        round_count(round);
+        round_judge(round);
+        round->over = view->over;
         if (round->over)
             psd_ready_all(ready, &round->waiting);
     }
     pthread_mutex_unlock(&round->lock);
-    psd_round_try_close(job, round, ready);
 }
 
 bool psd_round_misses(const struct psd_round *round, uint32_t rank)
@@ -430,17 +524,24 @@ bool psd_round_misses(const struct psd_round *round, uint32_t rank)
     return round->state == PSD_ROUND_OPEN && round->member[rank] && !is_whole(round, rank);
 }
 
-void psd_round_reset(struct psd_round *round)
+void psd_round_reset(struct psd_round *round, struct psd_call **ready)
 {
     pthread_mutex_lock(&round->lock);
-    drop_spares(round);
-    forget_gradients(round);
+    uint64_t run = atomic_fetch_add(&round->run, 1) + 1;
+    if (round->busy) {
+        round->abandoned = true;
+        round->state = PSD_ROUND_OPEN;
+    } else {
+        psd_round_forget(round);
+    }
     memset(round->member, true, round->workers * sizeof *round->member);
     memset(round->counted, 0, round->workers * sizeof *round->counted);
+    round_count(round);
     round->closed = 0;
     round->epoch = 0;
     round->over = false;
-    note_round(round, 0);
+    note_round(round, run, 0);
+    psd_ready_all(ready, &round->waiting);
     pthread_mutex_unlock(&round->lock);
 }
 

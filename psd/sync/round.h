@@ -1,29 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sync aggregation of one partition. A round is complete when the whole gradients of enough of its members are in: of
-// all, or of the first replicas_to_aggregate *different* ones. A set of ranks, never a count of requests. From then on
-// who contributes does not change any more: what comes for the round is STALE, who leaves has contributed. The update is
-// sum(n_i g_i) / sum(n_i), summed in rank order whatever the order of arrival, so the bits do not depend on timing or
-// on how many tasks there are.
+// One partition's round: its state, its sum and its application. A round is complete when the whole gradients of enough
+// of its members are in: of all, or of the first replicas_to_aggregate *different* ones. It counts a set of ranks, never
+// requests. Once it is complete its contributors do not change: what comes for it later is STALE, and a member that leaves
+// has contributed. The update is sum(n_i g_i) / sum(n_i), added in rank order whatever the order of arrival, so the bits
+// do not depend on timing, on the number of threads or on the number of tasks.
 //
-//         add (last block of a gradient)        try_close, unless held       total known              all blocks
-//   OPEN ------------------------------> COMPLETE ------------> AWAITING ---------------> APPLYING -----------> next OPEN
-//         set_members                           \------- clipped by no norm -----------/
+//         add (last block of a gradient)        not held        clipped by a norm          total known            all blocks
+//   OPEN ------------------------------> COMPLETE ------> SQUARING -----------> AWAITING ------------> APPLYING -----> OPEN
+//         set_members                         \--------- clipped by none, or by its own norm alone ----/
 //
-// Memory for one gradient per worker is taken when the job is declared. What it takes besides is a page for each block
-// that readers hold: nothing is applied before these are there, and a round that lacks one tries again at the next tick.
-// Threads: any; guarded by the round's lock (a "partition" lock in the order of psd/store/block.h).
+// A gradient whose last block is in counts, whatever happens to its worker. So a whole gradient is added to the sum as soon
+// as no lower rank can contribute any more that has not been added, and its memory is free then: a round holds one sum,
+// the gradients that came out of order, and the parts of those that are not whole.
+//
+// Memory for the worst of that, one gradient per worker, is counted in the pool when the job is declared; pages exist
+// while they are needed. Beyond that a round needs a page for each block that readers pin: it applies nothing to a block
+// before that page is there, and tries again at the next tick.
+//
+// Threads: any. The round's lock (a "partition" lock in the order of psd/store/block.h) guards the state; it is not held
+// while a gradient is copied, added or applied. The one thread that has set `busy` owns the sum, the whole gradients and
+// what is marked so below, without the lock. psd/sync/sync.h decides which thread that is, and when.
+//
+// Receives from: sync, service. Hands to: job, the rules and the mean of common/math.
 #ifndef PSD_ROUND_H
 #define PSD_ROUND_H
 
+#include "common/base/workers.h"
+#include "psd/job/hyper.h"
 #include "psd/job/job.h"
 #include "psd/job/step.h"
 
 struct psd_contribution {
     uint64_t examples;
     uint32_t blocks;          // of the partition that are in
-    struct psd_page **pages;  // [n_blocks] its gradient; in the round's array, as `in` is
-    bool *in;                 // [n_blocks]
+    bool folded;              // its gradient is in the sum, or the busy thread adds it
+    struct psd_page **pages;  // [n_blocks] of the round's array; until it is folded: its gradient, NULL: not in
 };
 
 // Who takes part, at one epoch of the membership.
@@ -34,7 +46,13 @@ struct psd_view {
     bool over;         // all have departed: the run is over
 };
 
-enum psd_round_state { PSD_ROUND_OPEN, PSD_ROUND_COMPLETE, PSD_ROUND_AWAITING, PSD_ROUND_APPLYING };
+enum psd_round_state {
+    PSD_ROUND_OPEN,
+    PSD_ROUND_COMPLETE,
+    PSD_ROUND_SQUARING,  // the sum of squares of its mean is computed
+    PSD_ROUND_AWAITING,  // the norm's total
+    PSD_ROUND_APPLYING
+};
 
 struct psd_round {
     pthread_mutex_t lock;
@@ -43,31 +61,47 @@ struct psd_round {
     uint32_t workers, enough;                // enough: whole gradients of that many members complete it, or of all
     bool *member;                            // [workers]
     uint64_t epoch;                          // of the membership that says so
-    bool over;                               // as the roster: what is not complete closes no more
+    bool over;                               // as the view: what is not complete closes no more
     struct psd_contribution *contributions;  // [workers]
     struct psd_page **pages;                 // [workers][n_blocks]
-    bool *in;                                // [workers][n_blocks]
     uint64_t *counted;                       // [workers] the last round in which its gradient counted
     struct psd_waiters waiting;              // Pulls for a round that has not closed
     struct psd_partition *partition;
+    struct psd_pool *pool;
+    uint32_t members, whole, whole_members;  // how many there are: members, whole gradients, and of these members'
+    atomic_ullong run;                       // grows with every reset: what was computed before belongs to another run
 
-    // AWAITING: what psd/sync/norm.c is told, and its link.
+    bool busy;        // a thread computes; before it ends it looks whether there is more to do
+    bool abandoned;   // reset meanwhile: the busy thread forgets all gradients, none is taken until it has
+    uint32_t next;    // ranks below have been folded, or do not count in this round
+    uint32_t *batch;  // [n_batch] ranks that are being folded; the busy thread's, as are those below
+    uint32_t n_batch;
+    struct psd_page **sum;  // [n_blocks] NULL: nothing is folded, or the block has been applied
+    bool begun;             // sum holds something
+    uint64_t examples;      // in the sum
+
+    // SQUARING and AWAITING: what psd/sync/norm.h is told, and its link.
     uint64_t number;  // of the round
     struct psd_clip clip;
-    double sum;  // of the squares of its mean gradient
+    double *squares;  // [n_blocks]
+    double square;    // their sum, in the order of the blocks
     struct psd_round *next_due;
 
     // APPLYING
-    struct psd_page **spares;  // [n_blocks] for those that are held; NULL: none is needed, or it was
-    uint32_t applied;          // blocks; they may be less than all for long only where a reader came in between
+    struct psd_page **spares;  // [n_blocks] for those that are pinned; NULL: none is needed, or it was
+    bool *applied;             // [n_blocks]
     float factor;              // that the mean gradient is clipped by
+
+    // psd/sync/sync.c: while the round is queued for a thread
+    struct ps_work work;
+    struct psd_job *job;
 };
 
 // What a round takes besides the pages' data and their overhead.
 enum {
-    PSD_ROUND_BYTES_PER_WORKER = sizeof(struct psd_contribution) + sizeof(bool) + sizeof(uint64_t),
-    PSD_ROUND_BYTES_PER_GRADIENT_BLOCK = sizeof(struct psd_page *) + sizeof(bool),
-    PSD_ROUND_BYTES_PER_BLOCK = sizeof(struct psd_page *),
+    PSD_ROUND_BYTES_PER_WORKER = sizeof(struct psd_contribution) + sizeof(bool) + sizeof(uint64_t) + sizeof(uint32_t),
+    PSD_ROUND_BYTES_PER_GRADIENT_BLOCK = sizeof(struct psd_page *),
+    PSD_ROUND_BYTES_PER_BLOCK = 2 * sizeof(struct psd_page *) + sizeof(double) + sizeof(bool),
 };
 
 // All workers are members at first. RESOURCE_EXHAUSTED: no memory.
@@ -75,47 +109,67 @@ enum ps_code psd_round_create(const struct psd_job *job, struct psd_partition *p
                               struct ps_error *e);
 void psd_round_destroy(struct psd_round *round);  // may be NULL
 
+// ---- gradients ----------------------------------------------------------------------------------------------------
+
 // May rank contribute to round number? Outcome STALE (complete or closed already) or QUEUED with PS_OK;
 // FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in;
-// INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that are in.
+// INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that are in; UNAVAILABLE, come
+// again: the round before is complete and not applied yet, or this one still ends its work for an earlier run.
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
                              uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
-// Adds one block of a gradient unless the block has the stamp already, or finds it stale (as one whose worker is no member
-// any more) or (a second gradient that raced past the check) duplicate.
+// A copy of a block's gradient, for psd_round_add: no lock is held, so nobody waits for it. NULL: malloc has nothing left.
+// Received buffers are not kept instead, because the transport would have to do without them: gRPC counts them against
+// the quota from which it receives everybody's messages, cancels streams when that is used up, and lets neighbouring
+// messages share a buffer.
+struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, const struct ps_slices *payload,
+                                size_t offset);
+// Adds one block of a gradient, and takes *gradient (which becomes NULL), unless the block has the stamp already, or finds
+// it stale (as one whose worker is no member any more) or (a second gradient that raced past the check) duplicate. A
+// *gradient that is NULL is never fresh. QUEUED: with this block the gradient is whole, and counts in the round. STAGED:
+// the block is in; what becomes of the gradient is said with its last block.
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
-                                       uint32_t block, const struct psd_request_id *stamp,
-                                       const struct ps_slices *payload, size_t offset);
+                                       uint32_t block, const struct psd_request_id *stamp, struct psd_page **gradient);
 // The first round that may still take gradients, now or when the one before it has closed.
 uint64_t psd_round_open(struct psd_round *round);
-// Applies and opens the next round if it is complete and not held (psd/control/agree.h), or goes on with one that lacked memory:
-// call it at every tick. Calls that this makes ready are moved
-// to *ready. One that waits for a norm is with psd/sync/norm.h: psd_norm_send.
-void psd_round_try_close(struct psd_job *job, struct psd_round *round, struct psd_call **ready);
-void psd_rounds_try_close(struct psd_job *job, struct psd_call **ready);  // all that are here
-// The total that round number has awaited, unless it does not any more.
-void psd_round_finish(struct psd_job *job, struct psd_round *round, uint64_t number, double total,
-                      struct psd_call **ready);
-// The greatest round whose gradients and hyperparameters are decided: closed, or it waits for its norm or memory only.
+// The greatest round whose gradients and hyperparameters are decided: closed, or only its norm, arithmetic or memory is
+// missing.
 uint64_t psd_round_decided(struct psd_round *round);
-// From now on the roster says whom to wait for, unless a later one has said so: rosters may overtake each other. A
-// departed worker's gradient counts if it is in whole, beside those of the members. Where all have departed, who waits
-// for a round is made ready: psd_wait_for_round.
-void psd_round_set_members(struct psd_job *job, struct psd_round *round, const struct psd_view *roster,
-                           struct psd_call **ready);
-// Is the whole gradient of rank in the round that has not closed?
-bool psd_round_has_gradient(struct psd_round *round, uint32_t rank);
+
+// ---- members ------------------------------------------------------------------------------------------------------
+
+// From now on the view says whom to wait for, unless a later one has said so: views may overtake each other. A departed
+// worker's gradient counts if it is in whole, beside those of the members. Where all have departed, who waits for a round
+// is made ready.
+void psd_round_set_members(struct psd_round *round, const struct psd_view *view, struct psd_call **ready);
 // Does the open round wait for this worker's gradient? The round's lock is held.
 bool psd_round_misses(const struct psd_round *round, uint32_t rank);
-// For each rank (arrays [workers of the job], zeroed): the last round in which its whole gradient counts in some
-// partition of this task, and in all of them.
-void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counted_in_all);
-// The least round that some partition of this task still takes gradients for; 0: it has no rounds.
-uint64_t psd_rounds_open(struct psd_job *job);
-// Starts over for a new run on the old values: round 1, all workers members.
-void psd_round_reset(struct psd_round *round);
+// Starts over for a new run on the old values: round 1, all workers members. Who waits for a round of the old run is made
+// ready. A round of the old run that is being applied may have changed some blocks; it changes no more.
+void psd_round_reset(struct psd_round *round, struct psd_call **ready);
 
 // For each rank, [workers], the last round in which its gradient counts in some partition here and in all of them; that
 // of one that has departed counts in the open round as soon as it is whole. 0 where this task has no rounds.
 void psd_rounds_counted(struct psd_job *job, uint64_t *counted, uint64_t *counted_in_all);
+// The least round that some partition of this task still takes gradients for; 0: it has no rounds.
+uint64_t psd_rounds_open(struct psd_job *job);
+
+// ---- arithmetic ---------------------------------------------------------------------------------------------------
+
+// The round's lock is held:
+// How many blocks' worth of arithmetic can be done now, 0: nothing can; held: the complete round may not be closed.
+size_t psd_round_work(const struct psd_round *round, bool held);
+// Takes the whole gradients whose turn it is into the batch. False: there is none.
+bool psd_round_take_batch(struct psd_round *round);
+// All blocks are applied: opens the next round. Calls that wait for this one are moved to *ready.
+void psd_round_close(struct psd_round *round, struct psd_call **ready);
+void psd_round_forget(struct psd_round *round);  // all gradients; opens the round again
+
+// The round's lock is not held, but the caller is the busy thread. Each divides its blocks among the workers (NULL: none).
+void psd_round_fold(struct psd_round *round, struct ps_workers *workers);    // adds the batch to the sum
+void psd_round_square(struct psd_round *round, struct ps_workers *workers);  // computes `square`
+// Applies the mean, clipped by `factor`, to all blocks to which it has not been applied, as long as the round is in this
+// run. A round whose gradients stand for no example at all changes nothing. False: a reader has pinned a block, and there is
+// no memory for a copy.
+bool psd_round_apply(struct psd_job *job, struct psd_round *round, uint64_t run, struct ps_workers *workers);
 
 #endif

@@ -4,3 +4,9 @@ tests_bench_delay_SOURCES = tests/bench/delay.c
 tests_bench_delay_LDADD = libcommon.la
 CLEANFILES += tests/bench/delay
 EXTRA_DIST += tests/bench/delay.sh tests/bench/peers.py tests/bench/train.sh
+
+# A large sync round beside another job on one psd: make tests/bench/rounds
+EXTRA_PROGRAMS += tests/bench/rounds
+tests_bench_rounds_SOURCES = tests/bench/rounds.c
+tests_bench_rounds_LDADD = libpsclient.la
+CLEANFILES += tests/bench/rounds

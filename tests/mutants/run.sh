@@ -15,6 +15,7 @@ declare -A objects=(
     [chaos]="sim/test_chaos-test_chaos sim/test_chaos-sim sim/test_chaos-trainer"
     [sim]="sim/test_sim-test_sim sim/test_sim-sim sim/test_sim-worker"
     [psd]=unit/test_psd-test_psd [control]=unit/test_psd_control-test_psd_control
+    [sync]=unit/test_psd_sync-test_psd_sync
     [members]=unit/test_psd_members-test_psd_members
     [return]=unit/test_psd_return-test_psd_return [round]=unit/test_psd_round-test_psd_round
     [runs]=unit/test_psd_runs-test_psd_runs

@@ -61,7 +61,14 @@ static uint64_t mix_partition(uint64_t h, const struct psd_job *job, const struc
     if (p->round) {
         const uint64_t numbers[] = {p->round->closed, (uint64_t)p->round->state, p->round->epoch};
         h = ps_hash(h, numbers, sizeof numbers);
-        h = ps_hash(h, p->round->in, p->round->workers * p->n_blocks * sizeof *p->round->in);
+        for (uint32_t rank = 0; rank < p->round->workers; rank++) {
+            const struct psd_contribution *c = &p->round->contributions[rank];
+            h = ps_hash(h, &c->blocks, sizeof c->blocks);
+            for (uint32_t k = 0; k < p->n_blocks; k++) {
+                bool in = c->folded || c->pages[k];
+                h = ps_hash(h, &in, sizeof in);
+            }
+        }
         h = ps_hash(h, p->round->member, p->round->workers * sizeof *p->round->member);
     }
     return h;

@@ -247,6 +247,9 @@ static inline void fill_variable(struct cluster *c, uint32_t i, const struct var
     }
 }
 
+// For the rounds of tasks that are started from now on; NULL: who makes work possible does it.
+static struct ps_workers *cluster_threads;
+
 static uint64_t cluster_wall(void *ctx)
 {
     return ((struct task *)ctx)->cluster->wall;
@@ -261,7 +264,8 @@ static inline void task_start(struct cluster *c, uint32_t i, uint64_t memory)
                                     .random = test_random,
                                     .resident = test_resident,
                                     .wall = cluster_wall,
-                                    .send = cluster_send};
+                                    .send = cluster_send,
+                                    .workers = cluster_threads};
     c->task[i] = (struct task){c, i, NULL};
     if (psd_core_create(&config, &world, &c->task[i].core, NULL))
         abort();

@@ -132,12 +132,14 @@ static void test_gone_meanwhile(void **state)
     (void)state;
     open_at_1(&j);
     struct psd_partition *p = &j.core->jobs->partitions[0];
+    struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
     Paramserver__V1__Outcome outcome;
     assert_int_equal(psd_block_prepare(&p->blocks[0], 0, &bytes, NULL), PS_OK);
     assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
     tell(j.core, 2, DEAD, 1, false);
-    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 0, &stamp, &payload, 0), PARAMSERVER__V1__OUTCOME__STALE);
+    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 0, &stamp, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(p->round->contributions[1].blocks, 0);
+    psd_page_unref(gradient);
     ps_slices_clear(&payload);
     psd_core_destroy(j.core);
 }

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/sync/sync.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/wire/wire.h"
+#include "psd/sync/norm.h"
+
+// ---- one round ----------------------------------------------------------------------------------------------------
+
+// Blocks of arithmetic that are done at once: about as much as one message of an async push brings.
+enum { LITTLE = 8 };
+
+// The functions below: the round's lock is held, by the busy thread.
+
+static void sync_begin_apply(struct psd_round *round, float factor)
+{
+    round->factor = factor;
+    round->state = PSD_ROUND_APPLYING;
+}
+
+// Decides by which norm, if any, the complete round is clipped.
+static void sync_begin_close(struct psd_job *job, struct psd_round *round)
+{
+    const struct psd_variable *v = &job->variables[round->partition->variable];
+    round->number = round->closed + 1;
+    pthread_rwlock_rdlock(&job->cut);
+    round->clip = psd_clip_at(job, v, round->number);
+    pthread_rwlock_unlock(&job->cut);
+    if (round->clip.by == PSD_CLIP_NONE)
+        sync_begin_apply(round, 1);
+    else
+        round->state = PSD_ROUND_SQUARING;
+}
+
+static void sync_squared(struct psd_job *job, struct psd_round *round)
+{
+    const struct psd_variable *v = &job->variables[round->partition->variable];
+    if (round->clip.by == PSD_CLIP_VARIABLE && v->n_partitions == 1) {
+        sync_begin_apply(round, ps_clip_factor(round->square, round->clip.limit));
+        return;
+    }
+    round->state = PSD_ROUND_AWAITING;
+    psd_norm_make_due(job, round);
+}
+
+enum pass { FOLD, SQUARE, APPLY };
+
+// Gives up the lock for some arithmetic. False: that could not be done, or the round has been reset meanwhile.
+static bool sync_compute(struct psd_job *job, struct psd_round *round, enum pass pass)
+{
+    struct ps_workers *workers = job->host->workers;
+    uint64_t run = atomic_load(&round->run);
+    bool done = true;
+    pthread_mutex_unlock(&round->lock);
+    if (pass == FOLD)
+        psd_round_fold(round, workers);
+    else if (pass == SQUARE)
+        psd_round_square(round, workers);
+    else
+        done = psd_round_apply(job, round, run, workers);
+    pthread_mutex_lock(&round->lock);
+    return done && !round->abandoned;
+}
+
+// One step; the lock may be given up meanwhile. False: there is nothing to do now.
+static bool sync_step(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
+{
+    if (round->abandoned) {
+        psd_round_forget(round);
+        return true;
+    }
+    if (psd_round_take_batch(round)) {
+        sync_compute(job, round, FOLD);
+        return true;
+    }
+    switch (round->state) {
+    case PSD_ROUND_COMPLETE:
+        if (psd_round_is_held(job, round->closed + 1))
+            return false;
+        sync_begin_close(job, round);
+        return true;
+    case PSD_ROUND_SQUARING:
+        if (sync_compute(job, round, SQUARE))
+            sync_squared(job, round);
+        return true;
+    case PSD_ROUND_APPLYING:
+        if (sync_compute(job, round, APPLY))
+            psd_round_close(round, ready);
+        else if (!round->abandoned)
+            return false;
+        return true;
+    default:
+        return false;
+    }
+}
+
+// All steps that are possible; the round's lock is held, and busy is set by this thread.
+static void sync_work(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
+{
+    while (sync_step(job, round, ready))
+        continue;
+    round->busy = false;
+}
+
+static void sync_run_work(struct ps_work *work)
+{
+    struct psd_round *round = (struct psd_round *)((char *)work - offsetof(struct psd_round, work));
+    struct psd_job *job = round->job;
+    const struct psd_sync_host *host = job->host;
+    struct psd_call *ready = NULL;
+    pthread_mutex_lock(&round->lock);
+    sync_work(job, round, &ready);
+    pthread_mutex_unlock(&round->lock);
+    psd_sync_send_norms(job, &ready);
+    host->run_ready(host->core, ready);
+    host->unref_job(host->core, job);
+}
+
+void psd_sync_advance(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
+{
+    struct ps_workers *workers = job->host->workers;
+    pthread_mutex_lock(&round->lock);
+    size_t work = round->busy ? 0 : psd_round_work(round, psd_round_is_held(job, round->closed + 1));
+    bool little = !workers || work <= LITTLE;
+    round->busy |= work != 0;
+    if (work && little)
+        sync_work(job, round, ready);
+    pthread_mutex_unlock(&round->lock);
+    if (work == 0 || little)
+        return;
+    atomic_fetch_add(&job->refs, 1);
+    round->work = (struct ps_work){.run = sync_run_work};
+    round->job = job;
+    ps_workers_run(workers, &round->work);
+}
+
+void psd_sync_advance_all(struct psd_job *job, struct psd_call **ready)
+{
+    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            psd_sync_advance(job, job->partitions[i].round, ready);
+    psd_sync_send_norms(job, ready);
+}
+
+void psd_sync_set_members(struct psd_job *job, struct psd_round *round, const struct psd_view *view,
+                          struct psd_call **ready)
+{
+    psd_round_set_members(round, view, ready);
+    psd_sync_advance(job, round, ready);
+}
+
+void psd_sync_begin_run(struct psd_job *job, struct psd_call **ready)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            psd_round_reset(job->partitions[i].round, ready);
+    psd_norm_reset(job, ready);
+}
+
+// ---- waiting for a round ------------------------------------------------------------------------------------------
+
+struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, uint64_t *closed)
+{
+    struct psd_round *last = NULL;
+    *closed = UINT64_MAX;
+    for (size_t i = 0; i < extents->n; i++) {
+        struct psd_round *round = extents->v[i].partition->round;
+        if (!round || round == last)
+            continue;
+        last = round;
+        pthread_mutex_lock(&round->lock);
+        if (round->closed < wanted)
+            return round;
+        if (round->closed < *closed)
+            *closed = round->closed;
+        pthread_mutex_unlock(&round->lock);
+    }
+    if (*closed == UINT64_MAX)
+        *closed = 0;
+    return NULL;
+}
+
+// ---- norms --------------------------------------------------------------------------------------------------------
+
+// The total that round number has awaited, unless it does not any more.
+static void sync_finish(struct psd_job *job, struct psd_round *round, uint64_t number, double total,
+                        struct psd_call **ready)
+{
+    pthread_mutex_lock(&round->lock);
+    if (round->state == PSD_ROUND_AWAITING && round->number == number)
+        sync_begin_apply(round, ps_clip_factor(total, round->clip.limit));
+    pthread_mutex_unlock(&round->lock);
+    psd_sync_advance(job, round, ready);
+}
+
+static void sync_finish_own(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_round *round;
+    uint64_t number;
+    double total;
+    psd_norm_record_due(job, ready);
+    while ((round = psd_norm_take_known(job, &number, &total)))
+        sync_finish(job, round, number, total, ready);
+}
+
+enum { PER_MESSAGE = 1024 };  // partitions
+
+// A SumSquares under way. It holds a reference on the job.
+struct asking {
+    struct psd_job *job;
+    uint64_t run, round;
+    uint32_t n;
+    struct psd_round *rounds[PER_MESSAGE];
+    uint32_t partitions[PER_MESSAGE];
+    double sums[PER_MESSAGE];
+};
+
+// Does the reply have a total for each partition? Then their rounds are finished.
+static bool asking_take_totals(const struct asking *x, const struct ps_slices *message, struct psd_call **ready)
+{
+    ProtobufCMessage *m = NULL;
+    struct ps_slices nothing = PS_ROPE_EMPTY;
+    bool good = ps_msg_unpack(&paramserver__v1__sum_squares_reply__descriptor, message, &m, &nothing, NULL) == PS_OK &&
+                ((Paramserver__V1__SumSquaresReply *)m)->n_totals == x->n;
+    for (uint32_t i = 0; good && i < x->n; i++)
+        sync_finish(x->job, x->rounds[i], x->round, ((Paramserver__V1__SumSquaresReply *)m)->totals[i], ready);
+    ps_slices_clear(&nothing);
+    ps_msg_free(m);
+    return good;
+}
+
+static void asking_end(void *arg, enum ps_code code, const struct ps_slices *reply)
+{
+    struct asking *x = arg;
+    const struct psd_sync_host *host = x->job->host;
+    struct psd_call *ready = NULL;
+    char why[160];
+    if (!psd_norm_is_of_run(x->job, x->run) || atomic_load(&x->job->failed) == 2) {
+        ;
+    } else if (code == PS_OUT_OF_RANGE) {
+        snprintf(why, sizeof why, "ps task 0 has forgotten the norms of round %" PRIu64 ", which is not closed here",
+                 x->round);
+        psd_job_fail(x->job, why);
+    } else if (code != PS_OK || !asking_take_totals(x, reply, &ready)) {
+        psd_norm_put_back(x->job, x->run, x->rounds, x->n);
+    }
+    host->run_ready(host->core, ready);
+    host->unref_job(host->core, x->job);
+    free(x);
+}
+
+static bool asking_pack(const struct asking *x, struct ps_slices *message)
+{
+    Paramserver__V1__SumSquaresRequest m = PARAMSERVER__V1__SUM_SQUARES_REQUEST__INIT;
+    m.job = x->job->name;
+    m.run = x->run;
+    m.round = x->round;
+    m.n_partitions = m.n_sums = x->n;
+    m.partitions = (uint32_t *)x->partitions;
+    m.sums = (double *)x->sums;
+    ps_msg_pack(&m.base, NULL, message);
+    return !message->broken;
+}
+
+// False: nothing was due, or there was no memory; then it is due still.
+static bool sync_ask(struct psd_job *job)
+{
+    const struct psd_sync_host *host = job->host;
+    struct ps_slices message = PS_ROPE_EMPTY;
+    struct asking *x = ps_try_alloc(sizeof *x);
+    if (!x)
+        return false;
+    x->job = job;
+    x->n = psd_norm_take_due(job, x->rounds, PER_MESSAGE, &x->round, &x->run);
+    for (uint32_t i = 0; i < x->n; i++) {
+        x->partitions[i] = (uint32_t)(x->rounds[i]->partition - job->partitions);
+        x->sums[i] = x->rounds[i]->square;
+    }
+    if (x->n == 0 || !asking_pack(x, &message)) {
+        psd_norm_put_back(job, x->run, x->rounds, x->n);
+        ps_slices_clear(&message);
+        free(x);
+        return false;
+    }
+    atomic_fetch_add(&job->refs, 1);
+    host->send(host->world, 0, PARAMSERVER__V1__METHOD__SUM_SQUARES, &message, asking_end, x);
+    return true;
+}
+
+void psd_sync_send_norms(struct psd_job *job, struct psd_call **ready)
+{
+    if (!atomic_load(&job->declared) || !job->norms || !psd_norm_is_due(job) || atomic_load(&job->failed) == 2)
+        return;
+    if (job->host->task == 0)
+        sync_finish_own(job, ready);
+    else
+        while (psd_norm_is_due(job) && sync_ask(job))
+            continue;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rounds of a job: when each is summed and applied, and by which thread; nobody else applies one.
+//
+//   COMPLETE -> held by a change that all tasks agree on? -> clipped by a norm? -> applied -> who waits is made ready
+//                                                                 |
+//   the norm of several partitions: due --SumSquares--> control task: parked until the group's sums are in --> totals
+//                                    ^_____________________| it failed, or was lost: sent again at the next tick
+//
+// The rounds of the control task itself stay due until their total is known.
+//
+// What is little is computed at once by the thread that has made it possible, as an async push would be; what is more by
+// the workers of psd_sync_host. Either way no lock is held meanwhile, and one thread at a time computes a round. Pulls of
+// such a round are parked; pushes to it are told STALE or to come later.
+//
+// Receives from: service (gradients, totals), control (members, holds). Hands to: round, norm, the other tasks. Threads:
+// any; no lock of psd's is held but where it says so.
+#ifndef PSD_SYNC_H
+#define PSD_SYNC_H
+
+#include "common/base/workers.h"
+#include "psd/job/job.h"
+#include "psd/job/locate.h"
+#include "psd/sync/round.h"
+
+// What the rounds need of the process that they are in. The job points to it from before it is declared.
+struct psd_sync_host {
+    uint32_t task;
+    struct ps_workers *workers;  // NULL: who makes work possible does it
+    // As psd_world.send.
+    void *world;
+    void (*send)(void *world, uint32_t task, int method, struct ps_slices *request,
+                 void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply), void *arg);
+    void *core;
+    void (*run_ready)(void *core, struct psd_call *ready);  // runs calls that became ready here; no lock is held
+    void (*unref_job)(void *core, struct psd_job *job);
+};
+
+// Goes on with a round, as far as that is possible. Calls that this makes ready are moved to *ready.
+void psd_sync_advance(struct psd_job *job, struct psd_round *round, struct psd_call **ready);
+// Goes on with all rounds of this task, those included that lacked memory or have been held, and with their norms. Call it
+// at every tick.
+void psd_sync_advance_all(struct psd_job *job, struct psd_call **ready);
+// psd_round_set_members, and what becomes possible with it.
+void psd_sync_set_members(struct psd_job *job, struct psd_round *round, const struct psd_view *view,
+                          struct psd_call **ready);
+// Goes on with what waits for its norm: sends it, or at the control task finishes it.
+void psd_sync_send_norms(struct psd_job *job, struct psd_call **ready);
+// All rounds of this task begin anew, with a new run on the old values.
+void psd_sync_begin_run(struct psd_job *job, struct psd_call **ready);
+
+// The first of the extents' rounds that has not closed round `wanted`, with its lock held: its list of waiters may be
+// joined. NULL: all have; *closed is the least round that is closed, 0 where none of them is in rounds.
+struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, uint64_t *closed);
+// The round's lock is held, and it has not closed what is waited for. Will it, as far as its members are concerned?
+static inline bool psd_sync_is_over(const struct psd_round *round)
+{
+    return round->over && round->state == PSD_ROUND_OPEN;
+}
+
+#endif
