@@ -22,8 +22,9 @@ void psd_call_keep(struct psd_call *call)
 
 void psd_waiters_add(struct psd_waiters *list, struct psd_call *call)
 {
-    if (list->n++ == 0 || call->deadline < list->earliest)
-        list->earliest = call->deadline;
+    uint64_t deadline = atomic_load(&call->gone) ? 0 : call->deadline;
+    if (list->n++ == 0 || deadline < list->earliest)
+        list->earliest = deadline;
     call->next = list->first;
     list->first = call;
 }
@@ -44,15 +45,15 @@ void psd_ready_all(struct psd_call **ready, struct psd_waiters *list)
     list->n = 0;
 }
 
-void psd_take_late(struct psd_waiters *list, uint64_t now, struct psd_call **late)
+void psd_take_late(struct psd_waiters *list, uint64_t now, bool any_gone, struct psd_call **late)
 {
-    if (!list->n || list->earliest > now)
+    if (!list->n || (!any_gone && list->earliest > now))
         return;
     struct psd_call **at = &list->first;
     list->earliest = UINT64_MAX;
     while (*at) {
         struct psd_call *call = *at;
-        if (call->deadline > now) {
+        if (call->deadline > now && !atomic_load(&call->gone)) {
             if (call->deadline < list->earliest)
                 list->earliest = call->deadline;
             at = &call->next;

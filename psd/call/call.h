@@ -4,6 +4,9 @@
 #ifndef PSD_CALL_H
 #define PSD_CALL_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 #include "common/base/error.h"
 #include "common/wire/slice.h"
 
@@ -19,6 +22,7 @@ struct psd_call {
     // The core's own from here on.
     struct psd_call *next;
     uint64_t parked_since;  // ns; 0: it never was
+    atomic_bool gone;       // psd_core_cancel: nobody waits for the answer
     bool stall_told;        // that it waits for long has been logged
     uint32_t worker;        // who waits: as in Caller
     uint8_t client[16];
@@ -28,7 +32,7 @@ struct psd_call {
 struct psd_waiters {
     struct psd_call *first;
     uint32_t n;
-    uint64_t earliest;  // while n: nobody's deadline is before it
+    uint64_t earliest;  // while n: nobody's deadline is before it; 0: somebody is gone
 };
 
 // A call that is about to wait keeps a copy of its request where that is small, and there is memory for one: it may have
@@ -38,8 +42,8 @@ void psd_call_keep(struct psd_call *call);
 void psd_waiters_add(struct psd_waiters *list, struct psd_call *call);
 // Moves every call of a list to *ready, which is linked by call->next.
 void psd_ready_all(struct psd_call **ready, struct psd_waiters *list);
-// Moves those whose deadline has passed to *late.
-void psd_take_late(struct psd_waiters *list, uint64_t now, struct psd_call **late);
+// Moves those whose deadline has passed to *late, and those that are gone: any_gone says that there may be some.
+void psd_take_late(struct psd_waiters *list, uint64_t now, bool any_gone, struct psd_call **late);
 void psd_move_calls(struct psd_call **to, struct psd_call **from);  // all of them, to the front
 
 #endif

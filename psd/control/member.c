@@ -68,7 +68,11 @@ enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveR
         return e->code;
     size_t at = r->failed ? (size_t)snprintf(m->reason, sizeof m->reason, "failed: ") : 0;
     ps_utf8_cut(r->reason, m->reason + at, sizeof m->reason - at);
+    ps_log(r->failed ? PS_LOG_WARNING : PS_LOG_INFO, "job '%s': worker %" PRIu32 " %s%s", job->name, worker - 1,
+           r->failed ? "" : "left", r->failed ? m->reason : "");
     member_depart(job, worker - 1, r->failed ? DEAD : LEFT, ready);
+    if (!r->failed && psd_control_is_over(job))
+        ps_info("job '%s' is done", job->name);
     return PS_OK;
 }
 
@@ -166,6 +170,7 @@ static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct p
     job->control = c;
     atomic_store(&job->failed, 0);
     atomic_store(&job->run, psd_runs_next(&t->core->runs));
+    ps_info("job '%s' begins: %" PRIu32 " worker%s", job->name, c->workers, c->workers == 1 ? "" : "s");
     pthread_mutex_unlock(&job->lock);
     psd_ready_all(&t->ready, &t->core->joining);
     return PS_OK;
@@ -219,9 +224,10 @@ static int open_job(struct psd_request *t, const Paramserver__V1__JoinRequest *r
         pthread_mutex_unlock(&job->lock);
     }
     if (job && over && first && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
-        return ps_fail(&t->error, PS_ALREADY_EXISTS,
-                       "job '%s' exists, %s: resume it, replace it, or choose another name", job->name,
-                       atomic_load(&job->failed) == 2 ? "failed" : "done");
+        return ps_fail(
+            &t->error, PS_ALREADY_EXISTS,
+            "job '%s' exists, %s: resume it or replace it (on_existing: resume, replace), or choose another name",
+            job->name, atomic_load(&job->failed) == 2 ? "failed" : "done");
     if ((!job || over) && !first)
         return psd_park(t, &t->core->joining);
     if ((!job || over) && psd_refuse_when_draining(t))
@@ -281,6 +287,8 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
         ps_utf8_repair(m->address);
         m->excluded = m->newcomer = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
         psd_clock_level(c, m);
+        ps_info("job '%s': worker %td joined%s%s%s", t->job->name, m - c->members, back ? " again" : "",
+                m->address[0] ? ", " : "", m->address);
         if (back) {
             psd_view_changed(c, m);  // tasks have heard of its departure, and must refuse who it was before
             m->since = c->changed;

@@ -40,6 +40,9 @@ struct psd_config {
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,
                              struct ps_error *e);
 void psd_core_call(struct psd_core *core, struct psd_call *call);
+// Nobody waits for the call's answer any more: where it is parked, the next tick answers it. *call has to stay for as
+// long as this takes, whether it has been answered or not. Any thread.
+void psd_core_cancel(struct psd_core *core, struct psd_call *call);
 // Deadlines of parked calls, deaths, snapshots' time to live, rates. Call every 50 ms or so.
 void psd_core_tick(struct psd_core *core);
 // Answers everything parked with UNAVAILABLE "... is shutting down", takes nothing new that would park.

@@ -305,6 +305,7 @@ void psd_core_tick(struct psd_core *core)
     uint64_t now = psd_now(core);
     core->slept = core->ticked_at && now - core->ticked_at > LATE_TICK_MS * PS_MS ? now - core->ticked_at : 0;
     core->ticked_at = now;
+    core->tick_finds_gone = atomic_exchange(&core->any_gone, false);
     if (psd_jobs_hold(core, "", &jobs, NULL) == PS_OK) {
         for (size_t i = 0; i < jobs.n; i++)
             tick_job(core, jobs.v[i], now, &ready);
@@ -315,6 +316,12 @@ void psd_core_tick(struct psd_core *core)
     psd_waits_end_late(core, NULL, now);
     psd_snapshots_expire(&core->snapshots, now, NULL);
     psd_run_ready(core, ready);
+}
+
+void psd_core_cancel(struct psd_core *core, struct psd_call *call)
+{
+    atomic_store(&call->gone, true);
+    atomic_store(&core->any_gone, true);
 }
 
 // Everything that is parked wants to park again, and is told.

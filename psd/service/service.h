@@ -42,6 +42,8 @@ struct psd_core {
     uint64_t rates_at, ticked_at;  // psd_core_tick
     uint64_t slept;                // ns for which this process did not run, as the last tick found
     pthread_mutex_t tick_lock;
+    bool tick_finds_gone;  // clients of calls that may be parked have gone: psd_core_tick
+    atomic_bool any_gone;  // since the last tick
 };
 
 static inline uint64_t psd_now(const struct psd_core *core)  // ns, monotonic
