@@ -277,7 +277,7 @@ static enum ps_code collective_check_others(const struct psd_control *c, const s
                                             const struct psd_participation *wish, struct ps_error *e)
 {
     uint32_t rank = c->in_collective.first;
-    if (rank == psd_rank_of(c, me))
+    while (rank != PSD_NO_RANK && (rank == psd_rank_of(c, me) || !psd_in_collective(&c->members[rank])))
         rank = psd_queue_next(&c->in_collective, rank);
     if (rank == PSD_NO_RANK || collective_agrees(&c->members[rank].participation, wish))
         return PS_OK;

@@ -42,9 +42,11 @@ static void lease_put_back(struct psd_epoch *d, struct psd_assignment rest)
     d->left[d->n_left++] = rest;
 }
 
-// The member that has waited longest goes on.
+// The member that has waited longest goes on. A member whose calls have all been cancelled waits no more.
 static void lease_wake_one(struct psd_control *c, struct psd_call **ready)
 {
+    while (c->in_lease.n && !psd_in_lease(&c->members[c->in_lease.first]))
+        psd_member_recount(c, &c->members[c->in_lease.first]);
     if (!c->in_lease.n)
         return;
     struct psd_member *m = &c->members[c->in_lease.first];

@@ -229,7 +229,7 @@ static int open_job(struct psd_request *t, const Paramserver__V1__JoinRequest *r
             "job '%s' exists, %s: resume it or replace it (on_existing: resume, replace), or choose another name",
             job->name, atomic_load(&job->failed) == 2 ? "failed" : "done");
     if ((!job || over) && !first)
-        return psd_park(t, &t->core->joining);
+        return psd_park(t, &t->core->joining, &t->core->table);
     if ((!job || over) && psd_refuse_when_draining(t))
         return (int)t->error.code;
     if (job && over && job->declaring)

@@ -12,7 +12,7 @@
 // Job locked. What control has decided: a call that must wait is parked in its list.
 static int membership_park(struct psd_request *t, struct psd_waiters *list, int code)
 {
-    return code == PSD_WAITS ? psd_park(t, list) : code;
+    return code == PSD_WAITS ? psd_park(t, list, &t->job->lock) : code;
 }
 
 // ---- Heartbeat, Leave, Workers ------------------------------------------------------------------------------------

@@ -85,15 +85,15 @@ static uint64_t waited(const struct psd_call *call, uint64_t now)  // ns
 }
 
 struct late {
+    struct psd_core *core;
     uint64_t now;
-    bool any_gone;
     struct psd_call *calls;
 };
 
 static bool take_late(struct psd_waiters *list, void *arg)
 {
     struct late *late = arg;
-    psd_take_late(list, late->now, late->any_gone, &late->calls);
+    psd_take_late(list, late->now, &late->calls);
     return late->calls != NULL;
 }
 
@@ -108,15 +108,14 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
         late->calls = call->next;
         snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waited(call, late->now) / 1e9, what,
                  whom[0] ? ", for " : "", whom);
-        ps_slices_clear(&call->request);
-        call->reply(call, atomic_load(&call->gone) ? PS_CANCELLED : PS_DEADLINE_EXCEEDED, text, &nothing);
+        psd_call_answer(late->core, call, PS_DEADLINE_EXCEEDED, text, &nothing);
     }
 }
 
 void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now)
 {
-    struct late late = {.now = now, .any_gone = core->tick_finds_gone};
-    psd_waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late, late.any_gone ? 0 : now});
+    struct late late = {.core = core, .now = now};
+    psd_waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late, now});
 }
 
 struct stall {
