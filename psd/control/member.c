@@ -140,9 +140,9 @@ static enum ps_code check_join(struct psd_request *t, const Paramserver__V1__Joi
     if (t->core->config.task != 0)
         return ps_fail(e, PS_FAILED_PRECONDITION, "join: this is ps task %" PRIu32 ", members join at task 0",
                        t->core->config.task);
-    if (r->workers == 0 || r->workers > 4096 || t->caller->worker == 0 || t->caller->worker > r->workers)
+    if (r->workers == 0 || r->workers > PSD_MAX_WORKERS || t->caller->worker == 0 || t->caller->worker > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: rank + 1 = %" PRIu32 " of %" PRIu32 " workers: expected 1 to %s",
-                       t->caller->worker, r->workers, r->workers > 4096 ? "4096" : "their number");
+                       t->caller->worker, r->workers, r->workers > PSD_MAX_WORKERS ? "65536" : "their number");
     if (r->update <= PARAMSERVER__V1__UPDATE__UPDATE_NONE || r->update > PARAMSERVER__V1__UPDATE__SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: update %d is none of ASYNC, SYNC, SSP", (int)r->update);
     if (psd_check_on_existing(r->on_existing, e))
@@ -304,9 +304,10 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
 static enum ps_code reserve_join(struct psd_request *t, const Paramserver__V1__JoinRequest *r,
                                  struct psd_member_list *list)
 {
-    if (!psd_members_reserve(r->workers, list))
+    const uint32_t named = r->workers <= PSD_MEMBERS_WHOLE ? r->workers : 0;
+    if (!psd_members_reserve(named, list))
         return ps_no_memory(&t->error, "a list of members");
-    return psd_request_reserve(t, PSD_REPLY_BYTES + r->workers * PSD_MEMBER_BYTES);
+    return psd_request_reserve(t, PSD_REPLY_BYTES + named * PSD_MEMBER_BYTES);
 }
 
 // Job locked.
@@ -314,7 +315,8 @@ static int reply_join(struct psd_request *t, const struct psd_member *m, struct 
 {
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
     struct psd_control *c = t->job->control;
-    psd_members_fill(c, psd_now(t->core), list);
+    if (list->n)
+        psd_members_fill(c, psd_now(t->core), list);
     out.generation = t->core->generation;
     out.run = atomic_load(&t->job->run);
     out.incarnation = m->incarnation;

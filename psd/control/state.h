@@ -241,6 +241,8 @@ struct psd_member_list {
 };
 // Members as messages tell them: those that have changed since that epoch (0: all). False: no memory.
 bool psd_members_list(struct psd_control *c, uint64_t since, uint64_t now, struct psd_member_list *list);
+// Are they more than a reply to a worker names?
+bool psd_members_are_many(struct psd_control *c, uint64_t since);
 // All of them in two steps: memory for so many, as many as the job has workers; then what cannot fail.
 bool psd_members_reserve(uint32_t workers, struct psd_member_list *list);
 void psd_members_fill(struct psd_control *c, uint64_t now, struct psd_member_list *list);

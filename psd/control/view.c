@@ -52,15 +52,22 @@ void psd_members_fill(struct psd_control *c, uint64_t now, struct psd_member_lis
     }
 }
 
-// How many members have changed since that epoch; those of an earlier run, or of none: all.
+// How many members have changed since that epoch; those of an earlier run, or of none: all. Of many that is not counted
+// out: all.
 static uint32_t view_count_since(struct psd_control *c, uint64_t since)
 {
     uint32_t n = 0, rank = c->changes.last;
     if (since < c->first_epoch)
         return c->workers;
-    for (; rank != PSD_NO_RANK && c->members[rank].changed_at > since; rank = psd_queue_before(&c->changes, rank))
+    for (; n <= PSD_MEMBERS_WHOLE && rank != PSD_NO_RANK && c->members[rank].changed_at > since;
+         rank = psd_queue_before(&c->changes, rank))
         n++;
-    return n;
+    return n > PSD_MEMBERS_WHOLE ? c->workers : n;
+}
+
+bool psd_members_are_many(struct psd_control *c, uint64_t since)
+{
+    return c->workers > PSD_MEMBERS_WHOLE && view_count_since(c, since) == c->workers;
 }
 
 bool psd_members_list(struct psd_control *c, uint64_t since, uint64_t now, struct psd_member_list *list)

@@ -15,7 +15,7 @@
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
-enum { MAX_WORKERS = 4096, MAX_VARIABLES = 1 << 20 };
+enum { MAX_WORKERS = PSD_MAX_WORKERS, MAX_VARIABLES = 1 << 20 };
 
 static enum ps_code check_update(const declare_t *r, struct ps_error *e)
 {

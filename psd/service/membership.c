@@ -28,7 +28,9 @@ static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__Heartbe
     out.epoch = t->job->control->epoch;
     out.live = t->job->control->tally.live;
     out.chief = t->job->control->chief;
-    if (out.epoch != r->epoch && psd_members_list(t->job->control, r->epoch, psd_now(t->core), &list)) {
+    if (psd_members_are_many(t->job->control, r->epoch)) {
+        out.n_members = 0;
+    } else if (out.epoch != r->epoch && psd_members_list(t->job->control, r->epoch, psd_now(t->core), &list)) {
         out.n_members = list.n;
         out.members = list.pointers;
     } else {

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -760,7 +761,7 @@ static void test_one_batch_for_many(void **state)
             Paramserver__V1__Caller caller = caller_of(rank, life);
             caller.incarnation = rank ? 1 : life;
             caller.client.data = rank ? caller.client.data : lives[life];
-            lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 50);
+            lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 46);
         }
         core->jobs->control->declared = true;
         core_run(core, 100 * PS_MS);
@@ -1232,6 +1233,109 @@ static void test_waits_from_now_on(void **state)
     psd_core_destroy(j.core);
 }
 
+// ---- nothing walks ------------------------------------------------------------------------------------------------
+
+struct crowd_caller {
+    Paramserver__V1__Caller caller;
+    uint8_t id[16];
+};
+
+static void crowd_caller_init(struct crowd_caller *x, const char *job, uint64_t run, uint32_t rank)
+{
+    paramserver__v1__caller__init(&x->caller);
+    memset(x->id, 1, sizeof x->id);
+    memcpy(x->id, &rank, sizeof rank);
+    x->caller.protocol = PS_PROTOCOL;
+    x->caller.job = (char *)job;
+    x->caller.client = (ProtobufCBinaryData){sizeof x->id, x->id};
+    x->caller.worker = rank + 1;
+    x->caller.run = x->caller.incarnation = run;
+}
+
+static struct psd_control *crowd_join(struct psd_core *core, const char *job, uint32_t workers, uint32_t rank)
+{
+    Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
+    struct crowd_caller x;
+    crowd_caller_init(&x, job, 0, rank);
+    r.caller = &x.caller;
+    r.workers = workers;
+    r.update = SSP;
+    r.staleness = 4;
+    struct answer a = ask(core, M(JOIN), &r.base, NULL, NULL, NULL, NULL);
+    if (a.code)
+        fail_msg("join: %s", a.text);
+    return psd_job_lookup(core, job)->control;
+}
+
+static void crowd_step(struct psd_core *core, const char *job, uint64_t run, uint32_t rank, uint64_t step)
+{
+    Paramserver__V1__ClockRequest r = PARAMSERVER__V1__CLOCK_REQUEST__INIT;
+    struct crowd_caller x;
+    crowd_caller_init(&x, job, run, rank);
+    r.caller = &x.caller;
+    r.step = step;
+    assert_int_equal(ask(core, M(CLOCK), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+static void crowd_beat(struct psd_core *core, const char *job, uint64_t run, uint32_t rank, uint64_t epoch)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    struct crowd_caller x;
+    crowd_caller_init(&x, job, run, rank);
+    r.caller = &x.caller;
+    r.epoch = epoch;
+    assert_int_equal(ask(core, M(HEARTBEAT), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+// How many members a join, a heartbeat, a step of the clock and a tick look at, among so many.
+struct visits {
+    uint64_t join, beat, step, tick;
+};
+
+static struct visits crowd_visits(uint32_t workers, int jobs)
+{
+    struct psd_core *core = core_new((size_t)2 << 30);
+    struct visits v;
+    char name[16] = "job-0";
+    struct psd_control *c = NULL;
+    for (int i = 0; i < jobs; i++) {
+        snprintf(name, sizeof name, "job-%d", i);
+        for (uint32_t rank = 0; rank + 1 < workers; rank++)
+            c = crowd_join(core, name, workers, rank);
+    }
+    const uint64_t run = atomic_load(&psd_job_lookup(core, name)->run);
+    uint64_t before = c->visited;
+    crowd_join(core, name, workers, workers - 1);
+    v.join = c->visited - before - (workers <= PSD_MEMBERS_WHOLE ? workers : 0);  // but for those that the reply names
+    before = c->visited;
+    crowd_beat(core, name, run, workers / 2, c->epoch);
+    v.beat = c->visited - before;
+    before = c->visited;
+    crowd_step(core, name, run, workers / 2, 1);
+    v.step = c->visited - before;
+    before = c->visited;
+    psd_core_tick(core);
+    v.tick = c->visited - before;
+    psd_core_destroy(core);
+    return v;
+}
+
+// The same with ten workers or ten thousand, with one job or a thousand.
+static void test_nothing_walks(void **state)
+{
+    static const struct {
+        uint32_t workers;
+        int jobs;
+    } rows[] = {{10, 1}, {100, 1}, {1000, 1}, {10000, 1}, {10, 100}, {10, 1000}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct visits v = crowd_visits(rows[i].workers, rows[i].jobs);
+        if (v.join > 4 || v.beat > 2 || v.step > 3 || v.tick > 1)
+            fail_msg("%u workers, %d jobs: join %" PRIu64 ", heartbeat %" PRIu64 ", step %" PRIu64 ", tick %" PRIu64,
+                     rows[i].workers, rows[i].jobs, v.join, v.beat, v.step, v.tick);
+    }
+}
+
 // Ten thousand pulls wait for one round: all are listed, all are let go by one push.
 static void test_ten_thousand_wait(void **state)
 {
@@ -1299,6 +1403,7 @@ int main(void)
         cmocka_unit_test(test_names_are_cut),
         cmocka_unit_test(test_late_for_different_things),
         cmocka_unit_test(test_waits_from_now_on),
+        cmocka_unit_test(test_nothing_walks),
         cmocka_unit_test(test_ten_thousand_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
