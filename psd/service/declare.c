@@ -126,6 +126,8 @@ static void resume(const struct psd_core *core, struct psd_job *job, uint64_t ru
         psd_job_collect(job, ready);
     psd_sync_begin_run(job, ready);
     psd_agree_begin_run(job, ready);
+    psd_view_free(job->view);
+    job->view = NULL;
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }

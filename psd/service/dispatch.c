@@ -68,6 +68,7 @@ void psd_core_destroy(struct psd_core *core)
         struct psd_job *job = core->jobs;
         core->jobs = job->next;
         psd_control_free(job->control);
+        psd_view_free(job->view);
         psd_job_free(job);
     }
     psd_pool_fini(&core->pool);
@@ -111,6 +112,7 @@ void psd_job_unref(struct psd_core *core, struct psd_job *job)
     pthread_mutex_lock(&core->cancelling);
     pthread_mutex_unlock(&core->cancelling);
     psd_control_free(job->control);
+    psd_view_free(job->view);
     psd_job_free(job);
 }
 

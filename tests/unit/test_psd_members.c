@@ -260,6 +260,37 @@ static void test_sequence_of_another_meeting(void **state)
     psd_core_destroy(j.core);
 }
 
+// The mean of integers is that of their sum, which may be greater than they can be.
+static void test_mean_of_great_integers(void **state)
+{
+    struct job j;
+    struct reducing x[2];
+    struct answer a[2];
+    const int32_t mine[2][2] = {{INT32_MAX, INT32_MIN}, {INT32_MAX, INT32_MIN}};
+    const int64_t longs[2] = {INT64_MAX, INT64_MAX - 2};
+    int32_t mean[2];
+    int64_t mean_of_longs;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reduce_init(&x[rank], rank, 1, OP(MEAN), DTYPE(INT32), 2);
+        bring(j.core, &a[rank], &x[rank], mine[rank], sizeof mine[rank]);
+    }
+    for (int k = 0; k < 2; k++) {
+        result_of(&a[k], mean, sizeof mean);
+        assert_true(mean[0] == INT32_MAX && mean[1] == INT32_MIN);
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reduce_init(&x[rank], rank, 2, OP(MEAN), DTYPE(INT64), 1);
+        bring(j.core, &a[rank], &x[rank], &longs[rank], sizeof longs[rank]);
+    }
+    for (int k = 0; k < 2; k++) {
+        result_of(&a[k], &mean_of_longs, sizeof mean_of_longs);
+        assert_true(mean_of_longs == INT64_MAX - 1);
+    }
+    psd_core_destroy(j.core);
+}
+
 // Who enters the next meeting has given up the one it was in, and is not told that it has passed that.
 static void test_superseded_meeting(void **state)
 {
@@ -278,6 +309,82 @@ static void test_superseded_meeting(void **state)
     psd_core_destroy(j.core);
 }
 
+// ---- what ended without effect -------------------------------------------------------------------------------------
+
+static void enter_for(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, const char *name,
+                      uint64_t ns)
+{
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, sequence);
+    r.caller = &caller;
+    r.name = (char *)name;
+    ask_later(core, a, M(BARRIER), &r.base, NULL, test_time + ns);
+}
+
+// A barrier whose time was over is not entered: the other waits, until the worker comes again, under the same sequence.
+static void test_a_late_barrier_is_not_entered(void **state)
+{
+    struct job j;
+    struct answer a, b, again;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter_for(j.core, &a, 0, 1, "A", PS_SECOND / 2);
+    core_run(j.core, PS_SECOND);
+    assert_true(is_done(&a, PS_DEADLINE_EXCEEDED));
+    enter(j.core, &b, 1, 1, "A");
+    assert_false(b.answered);
+    enter(j.core, &again, 0, 1, "A");
+    assert_true(is_done(&b, PS_OK) && is_done(&again, PS_OK));
+    drop(&b);
+    drop(&again);
+    psd_core_destroy(j.core);
+}
+
+// A value whose time was over is not summed.
+static void test_a_late_value_is_not_summed(void **state)
+{
+    struct job j;
+    struct reducing x[3];
+    struct answer a[3];
+    const float mine[] = {100, 1, 1};
+    float sum;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    reduce_init(&x[0], 0, 1, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a[0], &x[0], &mine[0], sizeof mine[0]);
+    j.core->jobs->control->members[0].participation.waiting.earliest = a[0].call.deadline = test_time;
+    psd_member_recount(j.core->jobs->control, &j.core->jobs->control->members[0]);
+    core_run(j.core, 100 * PS_MS);
+    assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
+    reduce_init(&x[1], 1, 1, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a[1], &x[1], &mine[1], sizeof mine[1]);
+    assert_false(a[1].answered);
+    reduce_init(&x[2], 0, 2, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a[2], &x[2], &mine[2], sizeof mine[2]);
+    result_of(&a[1], &sum, sizeof sum);
+    assert_true(sum == 2);
+    result_of(&a[2], &sum, sizeof sum);
+    psd_core_destroy(j.core);
+}
+
+// Nobody waits in it any more: another barrier is not refused because of it.
+static void test_a_late_barrier_refuses_no_other(void **state)
+{
+    struct job j;
+    struct answer a, b, c;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter_for(j.core, &a, 0, 1, "A", PS_SECOND / 2);
+    core_run(j.core, PS_SECOND);
+    enter(j.core, &b, 1, 1, "B");
+    assert_false(b.answered);
+    enter(j.core, &c, 0, 2, "B");
+    assert_true(is_done(&b, PS_OK) && is_done(&c, PS_OK));
+    drop(&b);
+    drop(&c);
+    psd_core_destroy(j.core);
+}
+
 // ---- rest ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round)
@@ -289,6 +396,26 @@ static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence
     update_init(&u, rank, sequence, "big", 0, 20);
     u.r.round = round;
     return code ? code : send_update(core, &u, M(PUSH), 20, 100, NULL).code;
+}
+
+// A worker whose barrier ended so trains on: rounds wait for it again, and take what it pushes.
+static void test_a_late_barrier_excludes_nobody(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    enter_for(j.core, &a, 0, 1, "A", PS_SECOND / 2);
+    core_run(j.core, 300 * PS_MS);
+    assert_true(j.core->jobs->control->members[0].excluded);
+    core_run(j.core, 400 * PS_MS);
+    assert_true(is_done(&a, PS_DEADLINE_EXCEEDED));
+    assert_false(j.core->jobs->control->members[0].excluded);
+    assert_int_equal(push(j.core, 1, 1, 1), PS_OK);
+    assert_true(read_one(j.core, "a") == 0);
+    assert_int_equal(push(j.core, 0, 2, 1), PS_OK);
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
 }
 
 // Worker 1 has 93 batches, worker 0 has 100. Both end together, and then both take part again.
@@ -1075,6 +1202,7 @@ static void test_late_for_different_things(void **state)
     barrier.call.deadline = clock.call.deadline = test_time + PS_SECOND;
     core->jobs->control->members[0].participation.waiting.earliest = test_time;
     core->jobs->control->members[0].for_clock.earliest = test_time;
+    psd_member_recount(core->jobs->control, &core->jobs->control->members[0]);
     core_run(core, 1100 * PS_MS);
     assert_true(is_done(&barrier, PS_DEADLINE_EXCEEDED) && is_done(&clock, PS_DEADLINE_EXCEEDED));
     assert_non_null(strstr(barrier.text, "for barrier 'b', for worker 1"));
@@ -1096,6 +1224,7 @@ static void test_waits_from_now_on(void **state)
     ps_msg_free(&w->base);
     a[0].call.deadline = test_time;
     j.core->jobs->control->members[0].participation.waiting.earliest = test_time;
+    psd_member_recount(j.core->jobs->control, &j.core->jobs->control->members[0]);
     psd_core_tick(j.core);
     assert_false(j.core->jobs->control->members[0].excluded);
     assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
@@ -1141,6 +1270,11 @@ int main(void)
         cmocka_unit_test(test_bad_reductions),
         cmocka_unit_test(test_sequence_of_another_meeting),
         cmocka_unit_test(test_superseded_meeting),
+        cmocka_unit_test(test_mean_of_great_integers),
+        cmocka_unit_test(test_a_late_barrier_is_not_entered),
+        cmocka_unit_test(test_a_late_value_is_not_summed),
+        cmocka_unit_test(test_a_late_barrier_refuses_no_other),
+        cmocka_unit_test(test_a_late_barrier_excludes_nobody),
         cmocka_unit_test(test_unequal_batches),
         cmocka_unit_test(test_all_know_before_all_go_on),
         cmocka_unit_test(test_a_round_of_nothing),
