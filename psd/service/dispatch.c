@@ -429,8 +429,8 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
                        c->client.len);
     if (c->generation && c->generation != t->core->generation)
         return ps_fail(&t->error, PS_ABORTED,
-                       "ps task %" PRIu32 " is in generation %016" PRIx64 ", the caller knew %016" PRIx64
-                       ": it has restarted and its state is not what the caller saw",
+                       "ps task %" PRIu32 " has restarted and lost the job's state: it is in generation %016" PRIx64
+                       ", the caller knew %016" PRIx64,
                        t->core->config.task, t->core->generation, c->generation);
     if (c->run >= PSD_RUN_LIMIT)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: run %" PRIu64 " was never given out", m->name, c->run);
