@@ -69,6 +69,7 @@ uint64_t ps_memory_in_flight(uint64_t memory)
 
 uint64_t ps_memory_for_blocks(uint64_t memory)
 {
-    uint64_t flight = ps_memory_in_flight(memory);
-    return memory - flight - flight / 4;
+    const uint64_t process = 16 << 20;  // of one that has just started: its code, the gRPC core
+    uint64_t flight = ps_memory_in_flight(memory), own = flight / 4 < process ? process : flight / 4;
+    return memory - flight - (own < memory / 4 ? own : memory / 4);
 }

@@ -17,7 +17,12 @@ enum { PS_GATHER_BYTES = 512 << 10, PS_GATHER_RECORDS = 400 };
 
 // HTTP/2's: what may be under way on a stream (a round trip's worth at several GB/s), and in one frame (all that HTTP/2
 // allows: a frame that ends in a tensor splits an element).
-enum { PS_LOOK_AHEAD = 4 << 20, PS_FRAME_MAX = (16 << 20) - 1 };
+enum {
+    PS_LOOK_AHEAD = 4 << 20,
+    PS_LOOK_AHEAD_LEAST = 64 << 10,
+    PS_FRAME_MAX = (16 << 20) - 1,
+    PS_FRAME_LEAST = 16 << 10,
+};
 
 // Bytes of a record besides its body and text, at most, and what that leaves for the body.
 enum { PS_RECORD_OVERHEAD = 48, PS_BODY_MAX = PS_MESSAGE_MAX - PS_RECORD_OVERHEAD };

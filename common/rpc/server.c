@@ -153,11 +153,21 @@ static int server_calls_per_connection(size_t bytes)
     return n < 16 ? 16 : n < PS_SERVER_CALLS / 8 ? (int)n : PS_SERVER_CALLS / 8;
 }
 
-// Of many streams that are not read from, all of it lies here.
+static size_t server_clamp(size_t n, size_t least, size_t most)
+{
+    return n < least ? least : n > most ? most : n;
+}
+
+// Of many streams that are not read from, all of it lies here: a small server has less of it.
 static int server_look_ahead(size_t bytes)
 {
-    size_t share = bytes / 256;
-    return share > PS_LOOK_AHEAD ? PS_LOOK_AHEAD : share < PS_STREAM_SHARE ? PS_STREAM_SHARE : (int)share;
+    size_t least = server_clamp(bytes / 256, PS_LOOK_AHEAD_LEAST, PS_STREAM_SHARE);
+    return (int)server_clamp(bytes / 1024, least, PS_LOOK_AHEAD);
+}
+
+static int server_frame(size_t bytes)
+{
+    return (int)server_clamp(bytes / 1024, PS_FRAME_LEAST, PS_FRAME_MAX);
 }
 
 static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
@@ -176,13 +186,21 @@ static grpc_server *server_create(grpc_resource_quota *quota, size_t bytes)
         // What a stream that is not read from may have sent all the same.
         server_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
         server_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, server_look_ahead(bytes)),
-        server_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
+        server_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, server_frame(bytes)),
         {.type = GRPC_ARG_STRING, .key = GRPC_ARG_OPTIMIZATION_TARGET, .value.string = "throughput"},
         {.type = GRPC_ARG_POINTER,
          .key = GRPC_ARG_RESOURCE_QUOTA,
          .value.pointer = {quota, grpc_resource_quota_arg_vtable()}},
     };
     return grpc_server_create(&(grpc_channel_args){sizeof args / sizeof *args, args}, NULL);
+}
+
+// Two threads that poll for one stream hand it to and fro: on few cores one is faster.
+static int server_default_threads(void)
+{
+    cpu_set_t cores;
+    int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    return 1 + n / 4;
 }
 
 static struct ps_server *server_new(const struct ps_server_options *options, size_t n_addresses)
@@ -206,6 +224,7 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     for (size_t i = 0; i < options->n_methods; i++)
         s->services[i].method = &options->methods[i];
 
+    s->n_threads = options->threads > 0 ? options->threads : server_default_threads();
     ps__room_init(&s->room, options->bytes ? options->bytes : PS_SERVER_BYTES);
     s->quota = grpc_resource_quota_create("server");
     grpc_resource_quota_resize(s->quota, 2 * s->room.bytes);
@@ -214,17 +233,8 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
     return s;
 }
 
-// Two threads that poll for one stream hand it to and fro: on few cores one is faster.
-static int server_default_threads(void)
-{
-    cpu_set_t cores;
-    int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-    return 1 + n / 4;
-}
-
 static void server_start_threads(struct ps_server *s)
 {
-    s->n_threads = s->options.threads > 0 ? s->options.threads : server_default_threads();
     s->threads = ps_alloc((size_t)s->n_threads * sizeof *s->threads);
     for (int i = 0; i < s->n_threads; i++)
         pthread_create(&s->threads[i], NULL, server_poll, s);

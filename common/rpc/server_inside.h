@@ -41,13 +41,13 @@ struct ps__service {
 
 // What receives one message at a time: a stream, a unary call.
 struct ps__receiver {
-    TAILQ_ENTRY(ps__receiver) link;      // waiting or receiving
-    TAILQ_ENTRY(ps__receiver) also;      // on the way from one to the other
+    TAILQ_ENTRY(ps__receiver) link;      // waiting, or charged
+    TAILQ_ENTRY(ps__receiver) also;      // on the way from waiting to charged
     void (*go)(struct ps__receiver *r);  // receive now: it had to wait
     size_t own;                          // requests that it has already
     size_t expected;                     // what it is charged
     uint64_t since;                      // receiving
-    bool beyond;
+    bool charged, beyond;
 };
 
 TAILQ_HEAD(ps__receivers, ps__receiver);
@@ -72,12 +72,12 @@ struct ps__room {
     atomic_size_t requests, answers, calls, call_bytes, lane;
     atomic_size_t unary_bytes;  // what a unary call is expected to bring: the largest of late
     atomic_size_t n_waiting;
-    pthread_mutex_t lock;  // all below, and the receivers in it
-    struct ps__receivers waiting, receiving;
-    TAILQ_HEAD(, ps__sender) sending;  // the longest first
-    size_t expected;                   // of those that receive
-    int beyond;                        // that receive without room
-    bool open;                         // the server ends: nobody waits any more
+    pthread_mutex_t lock;                   // all below, and the receivers in it
+    struct ps__receivers waiting, charged;  // the longest first
+    TAILQ_HEAD(, ps__sender) sending;       // the longest first
+    size_t expected;                        // of those that are charged
+    int beyond;                             // that receive without room
+    bool open;                              // the server ends: nobody waits any more
 };
 
 // Bytes of a call beside its request: ours and the core's.

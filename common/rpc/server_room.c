@@ -23,7 +23,7 @@ void ps__room_init(struct ps__room *room, size_t bytes)
     *room = (struct ps__room){.bytes = bytes};
     pthread_mutex_init(&room->lock, NULL);
     TAILQ_INIT(&room->waiting);
-    TAILQ_INIT(&room->receiving);
+    TAILQ_INIT(&room->charged);
     TAILQ_INIT(&room->sending);
 }
 
@@ -88,16 +88,19 @@ static bool room_fits(const struct ps__room *room, const struct ps__receiver *r)
 static void room_begin(struct ps__room *room, struct ps__receiver *r, uint64_t now)  // locked
 {
     r->since = now;
+    r->charged = true;
     room->expected += r->expected;
-    TAILQ_INSERT_TAIL(&room->receiving, r, link);
+    TAILQ_INSERT_TAIL(&room->charged, r, link);
 }
 
 static void room_lift_charge(struct ps__room *room, struct ps__receiver *r)  // locked
 {
+    if (!r->charged)
+        return;
     room->expected -= r->expected;
-    r->expected = 0;
     room->beyond -= r->beyond;
-    r->beyond = false;
+    r->charged = r->beyond = false;
+    TAILQ_REMOVE(&room->charged, r, link);
 }
 
 bool ps__room_ask(struct ps__room *room, struct ps__receiver *r, size_t own, size_t expected)
@@ -120,19 +123,14 @@ void ps__room_received(struct ps__room *room, struct ps__receiver *r)
 {
     pthread_mutex_lock(&room->lock);
     room_lift_charge(room, r);
-    TAILQ_REMOVE(&room->receiving, r, link);
     pthread_mutex_unlock(&room->lock);
 }
 
 static void room_lift_idle(struct ps__room *room, uint64_t now)  // locked
 {
     struct ps__receiver *r;
-    TAILQ_FOREACH(r, &room->receiving, link)
-    {
-        if (now - r->since < idle_ns)
-            break;
+    while ((r = TAILQ_FIRST(&room->charged)) && now - r->since >= idle_ns)
         room_lift_charge(room, r);
-    }
 }
 
 // The next that may begin: the first where there is room, else the first that has less than a share of its own.

@@ -1,31 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/call/call.h"
 
-enum { KEEP_MAX = 64 << 10 };
+enum { SHRINK_MAX = 64 << 10 };
 
-void psd_call_keep(struct psd_call *call)
+void psd_call_shrink(struct ps_slices *payload)
 {
-    struct ps_slices copy = PS_ROPE_EMPTY, *request = &call->request;
+    struct ps_slices copy = PS_ROPE_EMPTY;
     uint8_t *data;
-    if (request->len > KEEP_MAX)
+    if (payload->len == 0 || payload->len > SHRINK_MAX)
         return;
-    struct ps_slice s = ps_slice_new(request->len, &data);
+    struct ps_slice s = ps_slice_new(payload->len, &data);
     if (!data)
         return;
-    ps_slices_copy_out(request, 0, request->len, data);
+    ps_slices_copy_out(payload, 0, payload->len, data);
     ps_slices_add(&copy, s);
     if (copy.broken)
         return;
-    ps_slices_clear(request);
-    *request = copy;
+    ps_slices_clear(payload);
+    *payload = copy;
 }
 
-void psd_waiters_add(struct psd_waiters *list, struct psd_call *call)
+static void waiters_unlink(struct psd_call *call)
+{
+    struct psd_waiters *list = call->list;
+    if (call->previous)
+        call->previous->next = call->next;
+    else
+        list->first = call->next;
+    if (call->next)
+        call->next->previous = call->previous;
+    list->n--;
+    call->list = NULL;
+    atomic_store(&call->lock, NULL);
+}
+
+// Its lock is set before it looks whether it is cancelled; who cancels it does the one and then the other the other way
+// round: one of them sees the other.
+bool psd_waiters_add(struct psd_waiters *list, pthread_mutex_t *lock, struct psd_call *call)
 {
     if (list->n++ == 0 || call->deadline < list->earliest)
         list->earliest = call->deadline;
     call->next = list->first;
+    call->previous = NULL;
+    if (list->first)
+        list->first->previous = call;
     list->first = call;
+    call->list = list;
+    atomic_store(&call->lock, lock);
+    if (!atomic_load(&call->cancelled))
+        return true;
+    waiters_unlink(call);
+    return false;
+}
+
+bool psd_call_take(struct psd_call *call)
+{
+    pthread_mutex_t *lock = atomic_load(&call->lock);
+    if (!lock)
+        return false;
+    pthread_mutex_lock(lock);
+    bool parked = atomic_load(&call->lock) == lock;
+    if (parked)
+        waiters_unlink(call);
+    pthread_mutex_unlock(lock);
+    return parked;
 }
 
 void psd_move_calls(struct psd_call **to, struct psd_call **from)
@@ -40,27 +78,27 @@ void psd_move_calls(struct psd_call **to, struct psd_call **from)
 
 void psd_ready_all(struct psd_call **ready, struct psd_waiters *list)
 {
-    psd_move_calls(ready, &list->first);
-    list->n = 0;
+    while (list->first) {
+        struct psd_call *call = list->first;
+        waiters_unlink(call);
+        call->next = *ready;
+        *ready = call;
+    }
 }
 
 void psd_take_late(struct psd_waiters *list, uint64_t now, struct psd_call **late)
 {
     if (!list->n || list->earliest > now)
         return;
-    struct psd_call **at = &list->first;
     list->earliest = UINT64_MAX;
-    while (*at) {
-        struct psd_call *call = *at;
+    for (struct psd_call *call = list->first, *next; call; call = next) {
+        next = call->next;
         if (call->deadline > now) {
-            if (call->deadline < list->earliest)
-                list->earliest = call->deadline;
-            at = &call->next;
+            list->earliest = call->deadline < list->earliest ? call->deadline : list->earliest;
             continue;
         }
-        *at = call->next;
+        waiters_unlink(call);
         call->next = *late;
         *late = call;
-        list->n--;
     }
 }

@@ -4,8 +4,15 @@
 #ifndef PSD_CALL_H
 #define PSD_CALL_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
 #include "common/base/error.h"
 #include "common/wire/slice.h"
+
+struct psd_request;
+struct psd_waiters;
 
 // A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it
 // stays the core's until reply has run, exactly once, perhaps before psd_core_call returns.
@@ -22,6 +29,21 @@ struct psd_call {
     bool stall_told;        // that it waits for long has been logged
     uint32_t worker;        // who waits: as in Caller
     uint8_t client[16];
+
+    // Where it is parked: guarded by *lock, which is the list's. NULL: it is not parked.
+    pthread_mutex_t *_Atomic lock;
+    struct psd_waiters *list;
+    struct psd_call *previous;
+    atomic_bool cancelled;  // its client is gone: it is not parked any more
+
+    // What a call that waits goes on with (psd/service/service.h, psd_park).
+    void *message;  // the decoded request; NULL: it has never waited
+    struct ps_slices payload, room;
+    uint8_t *room_data;
+    struct psd_job *job;                         // referenced; may be NULL
+    int (*resume)(struct psd_request *request);  // NULL: its method
+    void *state;                                 // resume's
+    void (*state_free)(void *state);
 };
 
 // Parked calls that wait for one thing; whatever lock guards that guards the list. Zeroed: nobody.
@@ -31,11 +53,15 @@ struct psd_waiters {
     uint64_t earliest;  // while n: nobody's deadline is before it
 };
 
-// A call that is about to wait keeps a copy of its request where that is small, and there is memory for one: it may have
-// come in a message of megabytes, whose memory would wait with it.
-void psd_call_keep(struct psd_call *call);
+// A payload that waits is copied where that is small, and there is memory for it: it may have come in a message of
+// megabytes, whose memory would wait with it.
+void psd_call_shrink(struct ps_slices *payload);
 
-void psd_waiters_add(struct psd_waiters *list, struct psd_call *call);
+// Adds a call to a list, which lock guards and whose lock is held. False: it is cancelled, and has not been added.
+bool psd_waiters_add(struct psd_waiters *list, pthread_mutex_t *lock, struct psd_call *call);
+// Takes a call out of the list in which it is parked, if it is. True: it is the caller's now. No lock is held; the memory of
+// that list's lock lives on meanwhile.
+bool psd_call_take(struct psd_call *call);
 // Moves every call of a list to *ready, which is linked by call->next.
 void psd_ready_all(struct psd_call **ready, struct psd_waiters *list);
 // Moves those whose deadline has passed to *late.

@@ -117,6 +117,7 @@ struct psd_job {
 
     // Membership, kept by the control task (psd/control/control.c); NULL elsewhere until the first SetMembers.
     struct psd_control *control;
+    struct psd_task_view *view;  // the members, as this task was told: psd/control/view.c
     struct psd_waiters waiting;  // Describe(wait)
 
     // Counted since the start, and per second over the last second (by psd_core_tick).

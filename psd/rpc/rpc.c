@@ -51,6 +51,13 @@ static void rpc_on_call(void *ctx, struct ps_call *from)
     psd_core_call(r->core, &in->call);
 }
 
+static void rpc_on_cancel(void *ctx, struct ps_call *from)
+{
+    struct psd_rpc *r = ctx;
+    struct inbound *in = from->user;
+    psd_core_cancel(r->core, &in->call);
+}
+
 // ---- the core's world ---------------------------------------------------------------------------------------------
 
 enum { SEND_TIMEOUT_MS = 5000 };
@@ -168,6 +175,7 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
         .bytes = listen->bytes,
         .call_bytes = sizeof(struct inbound),
         .call = rpc_on_call,
+        .cancel = rpc_on_cancel,
         .ctx = r,
         .methods = r->standard,
         .n_methods = sizeof r->standard / sizeof *r->standard,

@@ -40,6 +40,9 @@ struct psd_config {
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,
                              struct ps_error *e);
 void psd_core_call(struct psd_core *core, struct psd_call *call);
+// The client of a call is gone: where the call waits it is answered with CANCELLED, else it waits no more. Any thread, once
+// psd_core_call has returned; the call may be answered meanwhile, or have been: its memory lives until this returns.
+void psd_core_cancel(struct psd_core *core, struct psd_call *call);
 // Deadlines of parked calls, deaths, snapshots' time to live, rates. Call every 50 ms or so.
 void psd_core_tick(struct psd_core *core);
 // Answers everything parked with UNAVAILABLE "... is shutting down", takes nothing new that would park.

@@ -15,7 +15,7 @@
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
-enum { MAX_WORKERS = 4096, MAX_VARIABLES = 1 << 20 };
+enum { MAX_WORKERS = PSD_MAX_WORKERS, MAX_VARIABLES = 1 << 20 };
 
 static enum ps_code check_update(const declare_t *r, struct ps_error *e)
 {
@@ -126,6 +126,8 @@ static void resume(const struct psd_core *core, struct psd_job *job, uint64_t ru
         psd_job_collect(job, ready);
     psd_sync_begin_run(job, ready);
     psd_agree_begin_run(job, ready);
+    psd_view_free(job->view);
+    job->view = NULL;
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }
@@ -171,6 +173,7 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
         return psd_request_fail_ended(t);
     if (*again && !mine) {
         resume(t->core, job, t->caller->run, &t->ready);
+        psd_ready_all(&t->ready, &t->core->joining);  // Describe(wait) of this run
         job->resumed = true;
     }
     job->declaring = !*again;
@@ -408,22 +411,36 @@ static bool is_declared(const struct psd_request *t)
            (!c || (c->declared && (!m || psd_view_has_member(c, m))));
 }
 
+// The job, as it is declared in the caller's run or an earlier one; parks the call where there is none, or one of an earlier
+// run alone: what it waits for is the name.
+static int describe_find_job(struct psd_request *q)
+{
+    int code = PS_OK;
+    pthread_mutex_lock(&q->core->table);
+    struct psd_job *job = psd_job_lookup(q->core, q->caller->job), *before = q->job;
+    if (job && atomic_load(&job->run) >= q->caller->run) {
+        psd_job_ref(q->core, job);
+        q->job = job;
+    } else {
+        q->job = NULL;
+        code = psd_park(q, &q->core->joining, &q->core->table);
+    }
+    pthread_mutex_unlock(&q->core->table);
+    psd_job_unref(q->core, before);
+    return code;
+}
+
 int psd_describe(struct psd_request *t)
 {
     const Paramserver__V1__DescribeRequest *r = (const Paramserver__V1__DescribeRequest *)t->request;
     int code = PS_OK;
-    if (!t->job) {  // waits for the job itself
-        pthread_mutex_lock(&t->core->table);
-        if (!psd_job_lookup(t->core, t->caller->job))
-            code = psd_park(t, &t->core->joining);
-        else
-            code = psd_ready_one(t);
-        pthread_mutex_unlock(&t->core->table);
+    if (!t->job || (r->wait && t->caller->run > atomic_load(&t->job->run)))
+        code = describe_find_job(t);
+    if (code != PS_OK)
         return code;
-    }
     pthread_mutex_lock(&t->job->lock);
     if (r->wait && !is_declared(t))
-        code = psd_park(t, &t->job->waiting);
+        code = psd_park(t, &t->job->waiting, &t->job->lock);
     else if (!atomic_load(&t->job->declared))
         code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
                             t->job->name, t->core->config.task);

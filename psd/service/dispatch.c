@@ -54,6 +54,7 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
                                              .run_ready = run_ready,
                                              .unref_job = unref_job};
     pthread_mutex_init(&core->table, NULL);
+    pthread_mutex_init(&core->cancelling, NULL);
     psd_snapshots_init(&core->snapshots, &core->pool, unref_snapshots_job, core);
     pthread_mutex_init(&core->tick_lock, NULL);
     *out = core;
@@ -67,10 +68,12 @@ void psd_core_destroy(struct psd_core *core)
         struct psd_job *job = core->jobs;
         core->jobs = job->next;
         psd_control_free(job->control);
+        psd_view_free(job->view);
         psd_job_free(job);
     }
     psd_pool_fini(&core->pool);
     pthread_mutex_destroy(&core->tick_lock);
+    pthread_mutex_destroy(&core->cancelling);
     pthread_mutex_destroy(&core->table);
     free(core);
 }
@@ -97,22 +100,20 @@ struct psd_job *psd_job_find(struct psd_core *core, const char *name)
 
 void psd_job_ref(struct psd_core *core, struct psd_job *job)
 {
-    pthread_mutex_lock(&core->table);
-    job->refs++;
-    pthread_mutex_unlock(&core->table);
+    (void)core;
+    atomic_fetch_add(&job->refs, 1);
 }
 
 void psd_job_unref(struct psd_core *core, struct psd_job *job)
 {
-    if (!job)
+    if (!job || atomic_fetch_sub(&job->refs, 1) > 1)
         return;
-    pthread_mutex_lock(&core->table);
-    bool last = --job->refs == 0;
-    pthread_mutex_unlock(&core->table);
-    if (last) {
-        psd_control_free(job->control);
-        psd_job_free(job);
-    }
+    // Whoever cancels a call that was parked here may still want a lock of the job's.
+    pthread_mutex_lock(&core->cancelling);
+    pthread_mutex_unlock(&core->cancelling);
+    psd_control_free(job->control);
+    psd_view_free(job->view);
+    psd_job_free(job);
 }
 
 void psd_job_install(struct psd_core *core, struct psd_job *job)
@@ -198,29 +199,67 @@ int psd_request_fail_ended(struct psd_request *t)
 
 // ---- parked calls -------------------------------------------------------------------------------------------------
 
-int psd_park(struct psd_request *t, struct psd_waiters *list)
+int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock)
 {
-    if (atomic_load(&t->core->draining))
-        return ps_fail(&t->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", t->core->config.task);
-    if (t->job && atomic_load(&t->job->failed) == 2)
-        return psd_request_fail_ended(t);
-    if (t->call->parked_since == 0)
-        psd_call_keep(t->call);
-    if (t->call->parked_since == 0)
-        t->call->parked_since = psd_now(t->core);
-    if (t->caller) {
-        t->call->worker = t->caller->worker;
-        memcpy(t->call->client, t->caller->client.data, sizeof t->call->client);
+    struct psd_call *call = q->call;
+    if (atomic_load(&q->core->draining))
+        return ps_fail(&q->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", q->core->config.task);
+    if (q->job && atomic_load(&q->job->failed) == 2)
+        return psd_request_fail_ended(q);
+    if (call->parked_since == 0) {
+        call->parked_since = psd_now(q->core);
+        psd_call_shrink(&q->payload);
+        ps_slices_clear(&call->request);
     }
-    psd_waiters_add(list, t->call);
-    return PSD_PARKED;
+    if (q->caller) {
+        call->worker = q->caller->worker;
+        memcpy(call->client, q->caller->client.data, sizeof call->client);
+    }
+    call->message = (void *)q->request;
+    ps_slices_move(&call->payload, &q->payload);
+    ps_slices_move(&call->room, &q->room);
+    call->room_data = q->room_data;
+    call->job = q->job;
+    if (call->job)
+        psd_job_ref(q->core, call->job);
+    if (psd_waiters_add(list, lock, call))
+        return PSD_PARKED;
+    return ps_fail(&q->error, PS_CANCELLED, "the client is gone");
 }
 
-int psd_ready_one(struct psd_request *t)
+void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_request *q), void *state,
+                           void (*state_free)(void *state))
 {
-    t->call->next = t->ready;
-    t->ready = t->call;
-    return PSD_PARKED;
+    q->call->resume = resume;
+    q->call->state = state;
+    q->call->state_free = state_free;
+}
+
+void psd_call_answer(struct psd_core *core, struct psd_call *call, enum ps_code code, const char *text,
+                     struct ps_slices *body)
+{
+    ps_slices_clear(&call->request);
+    ps_slices_clear(&call->payload);
+    ps_slices_clear(&call->room);
+    ps_msg_free(call->message);
+    if (call->state_free)
+        call->state_free(call->state);
+    struct psd_job *job = call->job;
+    call->message = call->state = call->job = NULL;
+    call->state_free = NULL;
+    call->reply(call, code, text, body);
+    psd_job_unref(core, job);
+}
+
+void psd_core_cancel(struct psd_core *core, struct psd_call *call)
+{
+    struct ps_slices nothing = PS_ROPE_EMPTY;
+    pthread_mutex_lock(&core->cancelling);
+    atomic_store(&call->cancelled, true);
+    bool parked = psd_call_take(call);
+    pthread_mutex_unlock(&core->cancelling);
+    if (parked)
+        psd_call_answer(core, call, PS_CANCELLED, "the client is gone", &nothing);
 }
 
 // ---- time ---------------------------------------------------------------------------------------------------------
@@ -390,8 +429,8 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
                        c->client.len);
     if (c->generation && c->generation != t->core->generation)
         return ps_fail(&t->error, PS_ABORTED,
-                       "ps task %" PRIu32 " is in generation %016" PRIx64 ", the caller knew %016" PRIx64
-                       ": it has restarted and its state is not what the caller saw",
+                       "ps task %" PRIu32 " has restarted and lost the job's state: it is in generation %016" PRIx64
+                       ", the caller knew %016" PRIx64,
                        t->core->config.task, t->core->generation, c->generation);
     if (c->run >= PSD_RUN_LIMIT)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: run %" PRIu64 " was never given out", m->name, c->run);
@@ -458,45 +497,78 @@ int psd_fail_later(struct psd_request *t, int code)
     return code;
 }
 
-// One turn of a call: PSD_PARKED, or its code with the reply or the error in *t.
-static int take_turn(struct psd_request *t)
+static const struct method *dispatch_method(const struct psd_call *call)
 {
-    int code;
+    bool known = call->method > 0 && call->method < (int)(sizeof methods / sizeof methods[0]);
+    return known ? &methods[call->method] : NULL;
+}
+
+static enum ps_code dispatch_decode(struct psd_request *q, const struct method *m)
+{
     ProtobufCMessage *request = NULL;
-    const struct method *m = t->call->method > 0 && t->call->method < (int)(sizeof methods / sizeof methods[0])
-                                 ? &methods[t->call->method]
-                                 : NULL;
-    if (!m)
-        return ps_fail(&t->error, PS_UNIMPLEMENTED, "there is no method %d", t->call->method);
-    code = (int)ps_msg_unpack(m->type, &t->call->request, &request, &t->payload, &t->error);
-    if (code != PS_OK)
-        return psd_fail_later(t, code);
-    t->request = request;
-    if (m->needs & WITH_CALLER)
-        code = (int)check_caller(t, m);
-    if (code == PS_OK && m->needs & WITH_JOB)
-        code = (int)find_job(t, m);
-    if (code == PS_OK && m->needs & SMALL_REPLY)
-        code = psd_fail_later(t, (int)psd_request_reserve(t, PSD_REPLY_BYTES));
-    if (code == PS_OK)
-        code = m->run(t);
-    psd_job_unref(t->core, t->job);
-    ps_slices_clear(&t->payload);
-    ps_slices_clear(&t->room);
-    ps_msg_free(request);
+    enum ps_code code = ps_msg_unpack(m->type, &q->call->request, &request, &q->payload, &q->error);
+    q->request = request;
     return code;
+}
+
+// The caller of a request that has one, which is its field 1.
+static const Paramserver__V1__Caller *dispatch_caller(const struct psd_request *q, const struct method *m)
+{
+    return m->needs & WITH_CALLER
+               ? *(Paramserver__V1__Caller *const *)((const char *)q->request + m->type->fields[0].offset)
+               : NULL;
+}
+
+// A call comes: PSD_PARKED, or its code with the reply or the error in *q.
+static int dispatch_start(struct psd_request *q, const struct method *m)
+{
+    int code = (int)dispatch_decode(q, m);
+    if (code == PS_OK && m->needs & WITH_CALLER)
+        code = (int)check_caller(q, m);
+    if (code == PS_OK && m->needs & WITH_JOB)
+        code = (int)find_job(q, m);
+    if (code == PS_OK && m->needs & SMALL_REPLY)
+        code = (int)psd_request_reserve(q, PSD_REPLY_BYTES);
+    return code == PS_OK ? m->run(q) : code;
+}
+
+// What it has waited for is there, or its job has ended, or begun another run.
+static int dispatch_go_on(struct psd_request *q, const struct method *m)
+{
+    struct psd_call *call = q->call;
+    q->request = call->message;
+    q->caller = dispatch_caller(q, m);
+    ps_slices_move(&q->payload, &call->payload);
+    ps_slices_move(&q->room, &call->room);
+    q->room_data = call->room_data;
+    q->job = call->job;
+    call->message = call->job = NULL;
+    if (!q->job && m->needs & WITH_JOB && find_job(q, m))
+        return (int)q->error.code;
+    if (q->job && q->caller && dispatch_check_run(q, m))
+        return (int)q->error.code;
+    if (q->job && atomic_load(&q->job->failed) == 2)
+        return psd_request_fail_ended(q);
+    return call->resume ? call->resume(q) : m->run(q);
 }
 
 static void run_one(struct psd_core *core, struct psd_call *call, struct psd_call **ready)
 {
-    struct psd_request t = {.core = core, .call = call};
-    int code = take_turn(&t);
+    struct psd_request q = {.core = core, .call = call};
+    const struct method *m = dispatch_method(call);
+    int code = m ? PS_OK : (int)ps_fail(&q.error, PS_UNIMPLEMENTED, "there is no method %d", call->method);
+    if (m)
+        code = call->message ? dispatch_go_on(&q, m) : dispatch_start(&q, m);
     if (code != PSD_PARKED) {
-        ps_slices_clear(&call->request);
-        call->reply(call, (enum ps_code)code, code ? t.error.text : "", &t.reply);
-        ps_slices_clear(&t.reply);
+        if (!call->message)
+            ps_msg_free((ProtobufCMessage *)q.request);
+        psd_call_answer(core, call, (enum ps_code)code, code ? q.error.text : "", &q.reply);
+        ps_slices_clear(&q.reply);
     }
-    psd_move_calls(ready, &t.ready);
+    psd_job_unref(core, q.job);
+    ps_slices_clear(&q.payload);
+    ps_slices_clear(&q.room);
+    psd_move_calls(ready, &q.ready);
 }
 
 void psd_run_ready(struct psd_core *core, struct psd_call *ready)
@@ -515,6 +587,13 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
     call->stall_told = false;
     call->worker = 0;
     memset(call->client, 0, sizeof call->client);
+    atomic_init(&call->lock, NULL);
+    atomic_init(&call->cancelled, false);
+    call->list = NULL;
+    call->payload = call->room = (struct ps_slices)PS_ROPE_EMPTY;
+    call->message = call->state = call->job = NULL;
+    call->resume = NULL;
+    call->state_free = NULL;
     psd_run_ready(core, call);
 }
 

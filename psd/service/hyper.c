@@ -16,7 +16,8 @@ static enum ps_code set_hyper_find_job(struct psd_request *t, const Paramserver_
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "set hyper: this is ps task %" PRIu32 ", hyperparameters are changed at task 0",
                        t->core->config.task);
-    t->job = psd_job_find(t->core, r->job);
+    if (!t->job)  // it has not waited
+        t->job = psd_job_find(t->core, r->job);
     if (!t->job)
         return ps_fail(e, PS_NOT_FOUND, "set hyper: there is no job '%.128s'", r->job);
     if (!atomic_load(&t->job->declared) || !psd_control_declared(t->job))
@@ -51,7 +52,7 @@ static int set_hyper_propose(struct psd_request *t, const Paramserver__V1__SetHy
     memcpy(p.value, &r->value, sizeof r->value);
     memcpy(p.value + sizeof r->value, r->name, strlen(r->name));  // a name of the rule: it fits
     int code = psd_agree_propose(t->core, t->job, &p, r->round, greatest, was_parked, round, &t->error);
-    return code == PSD_WAITS ? psd_park(t, &t->job->agree->lead.waiting) : code;
+    return code == PSD_WAITS ? psd_park(t, &t->job->agree->lead.waiting, &t->job->lock) : code;
 }
 
 int psd_set_hyper(struct psd_request *t)

@@ -149,7 +149,7 @@ int psd_wait_for_round(struct psd_request *t, const struct psd_extents *pieces, 
                             "job '%s' is done: its workers have gone, and round %" PRIu64 " is not closed any more",
                             t->job->name, wanted);
     else
-        code = psd_park(t, &round->waiting);
+        code = psd_park(t, &round->waiting, &round->lock);
     pthread_mutex_unlock(&round->lock);
     return code;
 }

@@ -6,8 +6,8 @@
 // control task), hyper.c (SetHyper, PrepareHyper), norms.c (SumSquares), waits.c (Waits) and service_admin.c (Status,
 // Drain, StopJob).
 //
-// A method that has to wait parks its call in a list of whatever it waits for; whoever makes it ready takes
-// it out and runs it again from the start. So a method is written as if it never waited.
+// A method that has to wait parks its call in a list of whatever it waits for, with all that it needs to go on: nothing is
+// decoded twice, and no job is looked up by its name again.
 //
 // Receives from: rpc, through psd/core.h. Hands to: shard. Threads: any.
 #ifndef PSD_SERVICE_H
@@ -32,7 +32,8 @@ struct psd_core {
     atomic_bool draining;      // shuts down
     atomic_bool refuses_jobs;  // was asked to drain: takes no new ones
 
-    pthread_mutex_t table;  // the job table lock
+    pthread_mutex_t table;       // the job table lock
+    pthread_mutex_t cancelling;  // taken before any other; while it is held no job is freed
     struct psd_job *jobs;
     struct psd_waiters joining;  // Joins that wait for their job to be opened
     struct psd_runs runs;
@@ -110,10 +111,19 @@ int psd_fail_later(struct psd_request *t, int code);
 int psd_request_fail_ended(struct psd_request *t);  // ABORTED, with the reason for which the job has ended
 
 // Lists of parked calls. The lock that guards the list is held.
-// Returns PSD_PARKED, or the error where nothing may wait any more: the task drains, the job has ended.
-int psd_park(struct psd_request *t, struct psd_waiters *list);
-// Makes the turn's own call ready to run again at once; returns PSD_PARKED.
-int psd_ready_one(struct psd_request *t);
+// Parks the request's call in a list, which lock guards. The call keeps the decoded request, the payload, the room for the
+// reply, and a reference on the request's job: whoever makes it ready takes it out, and it goes on with these, by its
+// method or by what psd_request_wait_with has named. Once the lock is free it may have been answered: the request is not
+// looked at any more. Returns PSD_PARKED, or the error where nothing may wait any more: the task drains, the job has ended,
+// the client is gone.
+int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock);
+// Before psd_park: a call that waits goes on with resume, which finds state in q->call->state. Whatever comes of the call,
+// state_free gets the state.
+void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_request *q), void *state,
+                           void (*state_free)(void *state));
+// Answers a call that is in no list, and lets go of all that it keeps. No lock is held.
+void psd_call_answer(struct psd_core *core, struct psd_call *call, enum ps_code code, const char *text,
+                     struct ps_slices *body);
 
 // Jobs. A reference keeps one alive after it was removed from the table.
 struct psd_job *psd_job_find(struct psd_core *core, const char *name);  // referenced, or NULL
@@ -150,6 +160,7 @@ enum ps_code psd_refuse_when_draining(struct psd_request *t);
 // control.c, the control task's; see psd/control.h.
 void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
 void psd_control_free(struct psd_control *control);
+void psd_view_free(struct psd_task_view *view);  // may be NULL
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);
 // Has the chief of this run declared the job here, at the control task, and with that everywhere?
 bool psd_control_declared(struct psd_job *job);

@@ -11,7 +11,8 @@
 
 static enum ps_code sums_find_job(struct psd_request *t, const Paramserver__V1__SumSquaresRequest *r)
 {
-    t->job = psd_job_find(t->core, r->job);
+    if (!t->job)  // it has not waited
+        t->job = psd_job_find(t->core, r->job);
     if (!t->job || !atomic_load(&t->job->declared))
         return ps_fail(&t->error, PS_NOT_FOUND, "sum squares: ps task %" PRIu32 " has no job '%.128s'",
                        t->core->config.task, r->job);
@@ -92,7 +93,7 @@ static int sums_take(struct psd_request *t, const Paramserver__V1__SumSquaresReq
         all = psd_norm_total(t->job, r->partitions[i], of_model[i], r->round, &totals[i]);
     if (*completed)
         psd_ready_all(&t->ready, &t->job->norms->waiting);
-    return all ? PS_OK : psd_park(t, &t->job->norms->waiting);
+    return all ? PS_OK : psd_park(t, &t->job->norms->waiting, &t->job->norms->lock);
 }
 
 int psd_sum_squares(struct psd_request *t)

@@ -20,12 +20,20 @@ struct reserved {
     bool promised;          // place for the record of the request (psd/store/dedup.h)
 };
 
+// What a PushPull that has pushed goes on with: the answer as far as it is known, and where the values are read.
+struct push_pull {
+    uint64_t round;
+    size_t n_results;
+    result_t *results, **pointers;
+    struct psd_extents pieces;
+    struct psd_reply builder;
+};
+
 struct update {
     struct psd_request *t;
     const Paramserver__V1__UpdateRequest *request;
     int method;
     bool push, pull;  // Push or PushPull; PushPull
-    bool again;       // it has waited: what it pushed is in its blocks, and its payload may be gone
     struct psd_request_id id;
     struct psd_extents pieces;
     struct psd_feed feed;
@@ -33,6 +41,7 @@ struct update {
     struct reserved *reserved;      // [pieces.n] for the block that begins at a piece; NULL: they are not needed
     size_t round_bytes;             // of pinned blocks that rounds will change
     struct psd_reply builder;
+    struct push_pull *then;  // room for what a PushPull goes on with
 };
 
 // ---- check --------------------------------------------------------------------------------------------------------
@@ -154,7 +163,7 @@ static enum ps_code locate(struct update *u)
     struct psd_request *t = u->t;
     uint64_t at = 0;
     if (psd_job_locate(t->job, u->request->tensors, u->request->n_tensors, u->push ? PSD_PUSH : PSD_UPDATE,
-                       u->again ? UINT64_MAX : t->payload.len, &u->pieces, &t->error))
+                       t->payload.len, &u->pieces, &t->error))
         return t->error.code;
     for (size_t i = 0, end; i < u->pieces.n; i = end) {
         const struct psd_extent *v = u->pieces.v;
@@ -163,7 +172,7 @@ static enum ps_code locate(struct update *u)
         if (place(u, u->request->tensors[v[i].tensor], i, end, &at))
             return t->error.code;
     }
-    if (at != t->payload.len && !u->again)
+    if (at != t->payload.len)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the tensors need %" PRIu64 " bytes of payload, %zu came", at,
                        t->payload.len);
     return PS_OK;
@@ -172,7 +181,7 @@ static enum ps_code locate(struct update *u)
 static enum ps_code check_finite(struct update *u)
 {
     uint64_t first;
-    for (size_t i = 0; u->request->refuse_nonfinite && !u->again && i < u->pieces.n; i++)
+    for (size_t i = 0; u->request->refuse_nonfinite && i < u->pieces.n; i++)
         if (psd_update_nonfinite(&u->pieces.v[i], &u->feed, &first)) {
             atomic_fetch_add(&u->t->job->nonfinite, 1);
             return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
@@ -345,6 +354,8 @@ static enum ps_code reserve_reply(struct update *u)
     if (!u->results)
         return ps_no_memory(&u->t->error, "the reply");
     u->pointers = (result_t **)(u->results + n);
+    if (u->pull && !(u->then = ps_try_alloc(sizeof *u->then)))
+        return ps_no_memory(&u->t->error, "the reply");
     for (size_t i = 0; i < n; i++)
         paramserver__v1__tensor_result__init(u->pointers[i] = &u->results[i]);
     return psd_reply_init(&u->builder, n, u->pieces.v, u->pull ? u->pieces.n : 0, &u->t->error);
@@ -363,7 +374,7 @@ struct applied {
 // Those that were counted when they were applied; else in a walk of their own.
 static uint64_t nonfinite_of(struct update *u, const struct psd_extent *p, const struct applied *a)
 {
-    if (!u->push || u->request->refuse_nonfinite || u->again)
+    if (!u->push || u->request->refuse_nonfinite)
         return 0;
     return a->counted ? p->nonfinite : psd_update_nonfinite(p, &u->feed, NULL);
 }
@@ -447,20 +458,12 @@ static enum ps_code apply_in_round(struct update *u, size_t i, struct psd_round 
     return PS_OK;
 }
 
-// A call that was parked runs again from the start and finds its own marks: what they say is what it did before.
-static void forgive_own_marks(const struct update *u, const struct psd_extent *p, struct applied *a)
-{
-    if (u->t->call->parked_since && a->outcome == PARAMSERVER__V1__OUTCOME__DUPLICATE)
-        a->outcome = round_of(u, p) ? PARAMSERVER__V1__OUTCOME__QUEUED : PARAMSERVER__V1__OUTCOME__APPLIED;
-}
-
 static enum ps_code apply_block(struct update *u, size_t i, size_t end)
 {
     const struct psd_extent *p = &u->pieces.v[i];
     struct psd_round *round = round_of(u, p);
     struct applied a = {0};
     enum ps_code code = round ? apply_in_round(u, i, round, &a) : apply_now(u, i, end, &a);
-    forgive_own_marks(u, p, &a);
     for (size_t k = i; code == PS_OK && k < end; k++)
         note(u, &u->pieces.v[k], &a);
     return code;
@@ -551,17 +554,45 @@ static int reply(struct update *u)
     return psd_reply_send(&u->builder, u->t, &out.base);
 }
 
-static int reply_with_values(struct update *u, uint64_t closed)
+static void push_pull_free(void *state)
 {
+    struct push_pull *w = state;
+    free(w->results);
+    psd_reply_fini(&w->builder);
+    psd_extents_free(&w->pieces);
+    free(w);
+}
+
+static int push_pull_resume(struct psd_request *q)
+{
+    struct push_pull *w = q->call->state;
     Paramserver__V1__PushPullReply out = PARAMSERVER__V1__PUSH_PULL_REPLY__INIT;
-    psd_reply_add_values(&u->builder, u->t->job, u->pieces.v, u->pieces.n);
-    out.generation = u->t->core->generation;
-    out.n_results = u->request->n_tensors;
-    out.results = u->pointers;
-    out.tensors = u->builder.tensors;
-    out.n_tensors = u->builder.n_tensors;
-    out.round = closed;
-    return psd_reply_send(&u->builder, u->t, &out.base);
+    int code = psd_wait_for_round(q, &w->pieces, w->round, &out.round);
+    if (code != PS_OK)
+        return code;
+    psd_reply_add_values(&w->builder, q->job, w->pieces.v, w->pieces.n);
+    out.generation = q->core->generation;
+    out.n_results = w->n_results;
+    out.results = w->pointers;
+    out.tensors = w->builder.tensors;
+    out.n_tensors = w->builder.n_tensors;
+    return psd_reply_send(&w->builder, q, &out.base);
+}
+
+// Moves what the answer needs into *u->then. The payload has done its part: many large ones that wait would else fill the
+// room for requests, and the push that they wait for could not be read.
+static int push_pull_wait(struct update *u)
+{
+    struct psd_request *q = u->t;
+    struct push_pull *w = u->then;
+    *w = (struct push_pull){u->request->round, u->request->n_tensors, u->results, u->pointers, u->pieces, u->builder};
+    u->then = NULL;
+    u->results = NULL;
+    u->pieces = (struct psd_extents){0};
+    u->builder = (struct psd_reply){0};
+    ps_slices_clear(&q->payload);
+    psd_request_wait_with(q, push_pull_resume, w, push_pull_free);
+    return push_pull_resume(q);
 }
 
 // ---- the methods --------------------------------------------------------------------------------------------------
@@ -585,35 +616,10 @@ static enum ps_code take(struct update *u)
     return apply(u);
 }
 
-// A PushPull that waits keeps its header alone: many large ones would else fill the room for requests, and the push that
-// they wait for could not be read. What the payload has told goes with it, in a field that means nothing in an update.
-// Without memory for a copy it keeps all.
-static void shed_payload(struct update *u)
-{
-    struct ps_slices header = PS_ROPE_EMPTY;
-    for (size_t i = 0; i < u->request->n_tensors; i++)
-        u->request->tensors[i]->changes = u->results[i].nonfinite;
-    ps_msg_pack(u->t->request, NULL, &header);
-    if (!header.broken) {
-        ps_slices_clear(&u->t->call->request);
-        ps_slices_move(&u->t->call->request, &header);
-    }
-    ps_slices_clear(&header);
-}
-
 static int answer(struct update *u)
 {
-    uint64_t closed;
-    if (!u->again)
-        count(u);
-    for (size_t i = 0; u->again && u->t->payload.len == 0 && i < u->request->n_tensors; i++)
-        u->results[i].nonfinite = u->request->tensors[i]->changes;
-    if (!u->pull)
-        return reply(u);
-    if (!u->again && u->request->round)
-        shed_payload(u);
-    int code = psd_wait_for_round(u->t, &u->pieces, u->request->round, &closed);
-    return code == PS_OK ? reply_with_values(u, closed) : code;
+    count(u);
+    return u->pull ? push_pull_wait(u) : reply(u);
 }
 
 static int update(struct psd_request *t)
@@ -623,14 +629,12 @@ static int update(struct psd_request *t)
                        .method = t->call->method,
                        .pull = t->call->method == PARAMSERVER__V1__METHOD__PUSH_PULL,
                        .feed = {.payload = &t->payload}};
-    u.again = t->call->parked_since != 0;
     u.push = u.pull || t->call->method == PARAMSERVER__V1__METHOD__PUSH;
     int code = (int)take(&u);
+    give_up_reserved(&u);
     if (code == PS_OK)
         code = answer(&u);
-    else
-        code = psd_fail_later(t, code);
-    give_up_reserved(&u);
+    free(u.then);
     free(u.results);
     psd_reply_fini(&u.builder);
     psd_extents_free(&u.pieces);

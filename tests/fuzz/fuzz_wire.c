@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/wire/codec.h"
+#include "common/wire/decode.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
@@ -123,7 +123,7 @@ static void oracle(const ProtobufCMessageDescriptor *type, const uint8_t *data, 
 {
     ProtobufCMessage *ours, *theirs;
     size_t a, b;
-    if (ps_codec_decode(type, data, size, PS_DECODE_MAX, &ours) != PS_DECODED)
+    if (ps_decode(type, data, size, PS_DECODE_MAX, &ours) != PS_DECODED)
         return;
     theirs = protobuf_c_message_unpack(type, NULL, size, data);
     expect(theirs != NULL);
@@ -132,7 +132,7 @@ static void oracle(const ProtobufCMessageDescriptor *type, const uint8_t *data, 
     expect(a == b && memcmp(x, y, a) == 0);
     free(x);
     free(y);
-    ps_codec_free(ours);
+    ps_decode_free(ours);
     protobuf_c_message_free_unpacked(theirs, NULL);
 }
 

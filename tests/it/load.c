@@ -3,11 +3,12 @@
 // Clients that load a psd, or mistreat it; tests/it/load.sh puts them together and looks at what becomes of psd.
 //
 //     load ADDRESS declare [sync]              opens the job: MIB of blocks, by worker 0; sync: 2 workers
-//     load ADDRESS push CLIENTS KIB SECONDS [WINDOW]   clients that push KIB at a time (4, or a multiple of 512), 2 on
-//                                              the way each; prints MB/s, and
-//                                              how many were refused and sent again
+//     load ADDRESS push CLIENTS KIB SECONDS [WINDOW]   clients that push KIB at a time (0: 4 B; 4, or a multiple of
+//                                              512), 2 on the way each; prints MB/s, how many were refused and sent
+//                                              again, and how the shares of the clients differ
 //     load ADDRESS park N                      N Pulls of round 1, 9 of 10 over 4 streams, the others unary; says so when
 //                                              all wait, then closes the round at a line on its stdin; all are answered
+//     load ADDRESS waiting                     prints how many calls wait there
 //     load ADDRESS deaf READS KIB              asks for the whole job READS times, or pushes KIB at a time, and never
 //                                              takes an answer
 //     load ADDRESS connect N                   opens N connections (unix sockets), then closes them; prints what became
@@ -89,9 +90,9 @@ static int declare(struct ps_client *c, bool sync)
     Paramserver__V1__Variable v = PARAMSERVER__V1__VARIABLE__INIT, small = v, *variables[] = {&v, &small};
     Paramserver__V1__Partition p = PARAMSERVER__V1__PARTITION__INIT, q = p, *partitions[] = {&p, &q};
     Paramserver__V1__DeclareRequest r = PARAMSERVER__V1__DECLARE_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
     for (uint32_t i = 0; i < (sync ? 2u : 1u); i++)
         join(c, i, sync);
+    Paramserver__V1__Caller caller = caller_of(0, 0);  // of the run that the joins have opened
     v.name = (char *)"w";
     small.name = (char *)"small";
     v.shape = shape;
@@ -196,10 +197,10 @@ static void pack_push(struct pusher *p, uint64_t sequence, struct ps_slices *req
     r.caller = &caller;
     r.n_tensors = 1;
     r.tensors = tensors;
-    t.variable = (char *)(p->bytes == SMALL * sizeof(float) ? "small" : "w");
+    t.variable = (char *)(p->bytes <= SMALL * sizeof(float) ? "small" : "w");
     t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
     t.count = p->bytes / sizeof(float);
-    t.first = t.count == SMALL ? 0 : (sequence + p->id[0]) % places * t.count;
+    t.first = t.count <= SMALL ? 0 : (sequence + p->id[0]) % places * t.count;
     ps_slices_add(&payload, ps_slice_ref(p->payload));
     ps_msg_pack(&r.base, &payload, request);
 }
@@ -216,7 +217,7 @@ static void push_one(struct pusher *p, uint64_t sequence)
 static void pusher_init(struct pusher *p, const char *address, size_t kib)
 {
     uint8_t *data;
-    *p = (struct pusher){.bytes = kib << 10, .oldest = 1};
+    *p = (struct pusher){.bytes = kib ? kib << 10 : sizeof(float), .oldest = 1};
     p->payload = ps_slice_new(p->bytes, &data);
     memset(data, 0, p->bytes);
     for (int i = 0; i < 2; i++)
@@ -248,9 +249,18 @@ static int push(const char *address, size_t n, size_t kib, double seconds)
         ps_client_after(p[i].client, 0, begin, &p[i]);
     }
     pause_ms(300);
-    uint64_t from = ps_now(), before = pushed(p, n);
+    uint64_t from = ps_now(), before = pushed(p, n), *each = ps_alloc(n * sizeof *each), least = UINT64_MAX, most = 0;
+    for (size_t i = 0; i < n; i++)
+        each[i] = atomic_load(&p[i].pushed);
     pause_ms((long)(seconds * 1000));
-    double rate = (double)(pushed(p, n) - before) / (double)(ps_now() - from) * 1e3;
+    uint64_t all = pushed(p, n) - before;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t own = atomic_load(&p[i].pushed) - each[i];
+        least = own < least ? own : least;
+        most = own > most ? own : most;
+    }
+    free(each);
+    double ns = (double)(ps_now() - from), share = (double)all / (double)n, bytes = (double)p[0].bytes;
     atomic_store(&stop, true);
     for (size_t i = 0; i < n; i++)
         while (atomic_load(&p[i].open))
@@ -261,7 +271,8 @@ static int push(const char *address, size_t n, size_t kib, double seconds)
         ps_slice_unref(p[i].payload);
     }
     free(p);
-    printf("%.0f MB/s, %u refused\n", rate, atomic_load(&turned_away));
+    printf("%.0f MB/s, %u refused, %.0f pushes/s, %.2f to %.2f of a share each\n", (double)all / ns * 1e3,
+           atomic_load(&turned_away), (double)all / bytes / ns * 1e9, (double)least / share, (double)most / share);
     return 0;
 }
 
@@ -552,6 +563,13 @@ int main(int argc, char **argv)
         return park(argv[1], (size_t)n[0]);
     if (strcmp(what, "deaf") == 0)
         return deaf(argv[1], (size_t)n[0], (size_t)n[1]);
+    if (strcmp(what, "waiting") == 0) {
+        struct ps_client *c = ps_client_create((const char *const *)&argv[1], 1);
+        printf("waiting %" PRIu32 "\n", waiting(c));
+        ps_client_stop(c);
+        ps_client_destroy(c);
+        return 0;
+    }
     if (strcmp(what, "connect") == 0)
         return connect_many(argv[1], (size_t)n[0]);
     if (strcmp(what, "count") == 0)

@@ -7,7 +7,8 @@ load=$top_builddir/tests/it/load
 long=${PS_LOAD_LONG:-}
 
 of_status() { sed -n "s/^$1:[[:space:]]*\([0-9]*\).*/\1/p" /proc/"$psd_pid"/status; } # kB, or a number
-ticks() { awk '{ print $14 + $15 }' /proc/"$psd_pid"/stat; }                            # of 10 ms
+# Wake-ups of a task of psd's: all of its threads', or those of one thread.
+wakeups() { cat /proc/"$psd_pid"/task/${1:-*}/status 2>/dev/null | awk '/^voluntary/ { n += $2 } END { print n }'; }
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 is_at_most() { awk -v a="${1:-nan}" -v b="$2" 'BEGIN { print a, "<=", b; exit !(a + 0 <= b + 0) }'; }
 
@@ -34,12 +35,26 @@ parked=10000
 start_psd parked --memory 4G --dead-after-ms 3600000 || exit 1
 ok "a sync job of two workers" "$load" "unix:$scratch/parked" declare sync
 threads=$(of_status Threads) resident=$(of_status VmRSS)
+ok "$parked pulls of a client wait for its round" background "$scratch/killed" "unix:$scratch/parked" park $parked
+kill -KILL "$load_pid"
+none_waits() {
+    for _ in $(seq 300); do
+        [ "$("$load" "unix:$scratch/parked" waiting)" = "waiting 0" ] && return 0
+        sleep 0.2
+    done
+    return 1
+}
+ok "it is killed, and none of them waits any more" none_waits
 ok "$parked pulls wait for its round" background "$scratch/park" "unix:$scratch/parked" park $parked
 ok "all of them are counted" grep -x "waiting $parked" "$scratch/park"
 ok "they take no threads" is_at_most "$(of_status Threads)" $((threads + 4)) # the gRPC core's, whatever the load
-before=$(ticks)
-sleep 5
-ok "they take less than 1 % of a core" is_at_most $(($(ticks) - before)) 4
+# The main thread wakes for psd's tick and nothing else: it is the clock. The others have some for keepalive pings.
+before=$(wakeups) main=$(wakeups "$psd_pid")
+for _ in $(seq 600); do
+    [ "$(wakeups "$psd_pid")" -ge $((main + 60)) ] && break
+    sleep 0.1
+done
+ok "a call that waits wakes nobody" is_at_most $(($(wakeups) - before)) $((10 * ($(wakeups "$psd_pid") - main)))
 [ "$SANITIZERS" = no ] && ok "and less than 64 MiB" is_at_most $(($(of_status VmRSS) - resident)) 65536
 echo >&4
 ok "the round closes" wait "$load_pid"
@@ -95,7 +110,7 @@ before=$(date +%s%N)
 kill -TERM "$psd_pid"
 ok "SIGTERM: exit 0" wait "$psd_pid"
 took=$((($(date +%s%N) - before) / 1000000))
-[ "$SANITIZERS" = no ] && ok "within 5 s" is_at_most $took 5000
+ok "within the 25 s that are promised" is_at_most $took 25000
 ok "nothing acknowledged was missing, to the end" wait "$count_pid"
 cat "$scratch/count.err"
 sed -n 's/^looked/# looked/p' "$scratch/count"

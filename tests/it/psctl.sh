@@ -439,7 +439,7 @@ takes_its_time() { # as long as --timeout says, and one sentence
     [ $((SECONDS - before)) -ge 2 ] && lacks "waited" cat "$scratch/said"
 }
 ok "status: waits as long as it was told" takes_its_time
-waits_once() { fails_with 75 "to become 0.125" ctl --timeout 2 set-lr long 0.125 && [ "$(grep -o waited "$scratch/said" | wc -l)" = 1 ]; }
+waits_once() { fails_with 75 "becomes 0.125" ctl --timeout 2 set-lr long 0.125 && [ "$(grep -o waited "$scratch/said" | wc -l)" = 1 ]; }
 ok "set-lr: says once how long it waited" waits_once
 kill -CONT "$pid1"
 ok "doctor: and it is well again" eventually says "ok" ctl doctor long

@@ -812,6 +812,29 @@ def garbage_is_refused():
 
 
 @point
+def calls_of_clients_that_are_gone_end():
+    def waiting():
+        return len(waits_of(""))
+
+    def describe():
+        caller = pb.Caller(protocol=1, job="never opened", client=os.urandom(16))
+        return pb.DescribeRequest(caller=caller, wait=True)
+
+    other = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+    stub = pb_grpc.ParameterServerStub(other)
+    calls = [stub.Describe.future(describe()) for _ in range(20)]  # without a deadline
+    record = pb.Record(id=1, method=pb.DESCRIBE, body=describe().SerializeToString())
+    requests = queue.SimpleQueue()
+    requests.put(pb.StreamMessage(records=[record]))
+    replies = stub.Stream(iter(requests.get, None))  # kept: it ends when it is forgotten
+    becomes(len(calls) + 1, waiting, "calls that wait")
+    other.close()
+    becomes(0, waiting, "calls that wait, of nobody")
+    requests.put(None)
+    equal(replies.done(), True, "the stream's end")
+
+
+@point
 def damaged_requests_are_answered():
     chance = random.Random(2)
     w = open_job("damaged", variable("w", "float32", 8, trainable=True))

@@ -215,7 +215,7 @@ on_standing() {
 }
 psctl_standing() { "$psctl" --ps "$peers" "$@"; }
 ok "a job on a standing psd" on_standing
-ok "its name is taken" fails_with 73 "replace it" on_standing
+ok "its name is taken" fails_with 73 "replace it (on_existing: resume, replace)" on_standing
 ok "resumed, with other epochs" on_standing --set on_existing=resume --set epochs=3
 ok "replaced" on_standing --set on_existing=replace
 says() { # TEXT COMMAND ...
@@ -233,6 +233,15 @@ ok "psctl get writes npy" psctl_standing get job sequential/dense/kernel -o kern
 ok "the file is npy" says NUMPY head -c 6 kernel.npy
 ok "psctl stop" psctl_standing stop job
 ok "the name is free again" on_standing
+says_all() { # FILE TEXT ...
+    local file=$1 text
+    shift
+    cat "$file"
+    for text; do grep -qF -- "$text" "$file" || return 1; done
+}
+ok "psd's log says when a job begins and ends, and who comes and goes" says_all standing0.log "job 'job' begins: 1 worker" \
+    "job 'job': worker 0 joined, pid " "job 'job': worker 0 left" "job 'job' is done"
+ok "with the time" grep -qE "^20[0-9-]{8}T[0-9:]{8}\.[0-9]{3}Z psd\[0\] I job" standing0.log
 
 # Deaths. A long job is started, and a part of it killed once it trains.
 long_job() { # UPDATE ARGUMENT ...

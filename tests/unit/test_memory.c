@@ -110,7 +110,8 @@ static void memory_is_divided(void **state)
     assert_int_equal(ps_memory_in_flight(gib / 2), 64 * mib);
     assert_int_equal(ps_memory_in_flight(4 * gib), gib / 2);
     assert_int_equal(ps_memory_in_flight(64 * gib), gib);
-    assert_int_equal(ps_memory_for_blocks(16 * mib), 11 * mib);
+    assert_int_equal(ps_memory_for_blocks(16 * mib), 8 * mib);
+    assert_int_equal(ps_memory_for_blocks(64 * mib), 32 * mib);
     assert_int_equal(ps_memory_for_blocks(64 * gib), 64 * gib - gib - gib / 4);
 }
 

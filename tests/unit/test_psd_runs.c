@@ -3,6 +3,7 @@
 // Runs of a job: what belongs to an earlier one, or comes from who never joined, changes nothing and is told nothing, at
 // the control task and elsewhere.
 #include <inttypes.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 #include <cmocka.h>
 
 #include "psd/control/state.h"
+#include "psd/service/waits.h"
 #include "tests/unit/psd_cluster.h"
 
 #define REPLACE PARAMSERVER__V1__ON_EXISTING__REPLACE
@@ -251,6 +253,158 @@ static void test_passive_while_declared_anew(void **state)
     cluster_close(&c);
 }
 
+// ---- a call goes on -----------------------------------------------------------------------------------------------
+
+// A PushPull that waits goes on: what it has pushed is not looked at again, counts once, and its answer says what it said
+// when it came.
+static void test_push_pull_goes_on(void **state)
+{
+    struct cluster c;
+    struct asking x;
+    ProtobufCMessage *m = NULL;
+    struct ps_slices values = PS_ROPE_EMPTY;
+    (void)state;
+    open_job(&c, SYNC, 2);
+    ask_for(&c, &x, M(PUSH_PULL), &c.callers[0], 1, 1, NAN);
+    assert_false(x.a.answered);
+    assert_int_equal(x.a.call.request.len, 0);
+    assert_int_equal(x.a.call.payload.len, 0);
+    assert_int_equal(push(&c, 1, 1, 1, 3).result.outcome, PARAMSERVER__V1__OUTCOME__QUEUED);
+    settle(&c, 100);
+    assert_true(x.a.answered && x.a.code == PS_OK);
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__push_pull_reply__descriptor, &x.a.body, &m, &values, NULL), PS_OK);
+    const Paramserver__V1__PushPullReply *reply = (Paramserver__V1__PushPullReply *)m;
+    assert_int_equal(reply->results[0]->outcome, PARAMSERVER__V1__OUTCOME__QUEUED);
+    assert_int_equal(reply->results[0]->nonfinite, 4);
+    assert_int_equal(reply->round, 1);
+    assert_int_equal(values.len, 4 * sizeof(float));
+    assert_int_equal(c.task[1].core->jobs->updates, 2);
+    assert_int_equal(c.task[1].core->jobs->duplicates, 0);
+    assert_int_equal(c.task[1].core->jobs->nonfinite, 1);
+    ps_msg_free(m);
+    ps_slices_clear(&values);
+    ps_slices_clear(&x.a.body);
+    cluster_close(&c);
+}
+
+// Calls whose clients are gone are answered and wait no more, whatever they wait for; the others do.
+static void test_cancel(void **state)
+{
+    struct cluster c;
+    struct asking pull[3], pushed;
+    struct answer barrier, describe;
+    Paramserver__V1__BarrierRequest b = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__DescribeRequest d = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller, elsewhere;
+    (void)state;
+    open_job(&c, SYNC, 2);
+    for (int i = 0; i < 3; i++)
+        ask_for(&c, &pull[i], M(PULL), &c.callers[0], 1, 1, 0);
+    ask_for(&c, &pushed, M(PUSH_PULL), &c.callers[0], 1, 1, 5);
+    caller = c.callers[0];
+    caller.sequence = caller.oldest = 41;
+    b.caller = &caller;
+    b.name = (char *)"here";
+    ask_later(c.task[0].core, &barrier, M(BARRIER), &b.base, NULL, UINT64_MAX);
+    elsewhere = c.callers[0];
+    elsewhere.job = (char *)"another job";
+    d.caller = &elsewhere;
+    d.wait = true;
+    ask_later(c.task[0].core, &describe, M(DESCRIBE), &d.base, NULL, UINT64_MAX);
+    assert_int_equal(c.task[0].core->joining.n, 1);
+    struct answer *gone[] = {&pull[1].a, &pushed.a, &barrier, &describe};
+    for (int i = 0; i < 4; i++) {
+        assert_false(gone[i]->answered);
+        psd_core_cancel(c.task[i < 2].core, &gone[i]->call);
+        assert_true(gone[i]->answered);
+        assert_int_equal(gone[i]->code, PS_CANCELLED);
+        gone[i]->answered = false;
+        psd_core_cancel(c.task[i < 2].core, &gone[i]->call);
+        assert_false(gone[i]->answered);  // once
+    }
+    assert_int_equal(c.task[0].core->joining.n, 0);
+    assert_int_equal(psd_waits_count(c.task[1].core, c.task[1].core->jobs), 2);
+    assert_int_equal(psd_waits_count(c.task[0].core, c.task[0].core->jobs), 0);
+    assert_int_equal(push(&c, 1, 1, 1, 3).result.outcome, PARAMSERVER__V1__OUTCOME__QUEUED);
+    settle(&c, 100);
+    assert_true(read_first(&c, 1) == -4);  // what has been pushed counts
+    for (int i = 0; i < 3; i += 2) {
+        assert_true(pull[i].a.answered && pull[i].a.code == PS_OK);
+        ps_slices_clear(&pull[i].a.body);
+    }
+    cluster_close(&c);
+}
+
+enum { RACES = 2000 };
+
+struct race {
+    struct cluster c;
+    struct asking pull;
+    atomic_int at;
+};
+
+static void *cancels(void *arg)
+{
+    struct race *r = arg;
+    for (int i = 1; i <= RACES; i++) {
+        while (atomic_load(&r->at) < 2 * i - 1)
+            continue;
+        psd_core_cancel(r->c.task[1].core, &r->pull.a.call);
+        atomic_store(&r->at, 2 * i);
+    }
+    return NULL;
+}
+
+// A call that is cancelled while its round closes is answered once.
+static void test_cancel_races(void **state)
+{
+    static struct race r;
+    pthread_t thread;
+    (void)state;
+    open_job(&r.c, SYNC, 1);
+    assert_int_equal(pthread_create(&thread, NULL, cancels, &r), 0);
+    for (int i = 1; i <= RACES; i++) {
+        ask_for(&r.c, &r.pull, M(PULL), &r.c.callers[0], 1, (uint64_t)i, 0);
+        assert_false(r.pull.a.answered);
+        atomic_store(&r.at, 2 * i - 1);
+        assert_int_equal(push(&r.c, 0, 1, (uint64_t)i, 1).code, PS_OK);
+        while (atomic_load(&r.at) < 2 * i)
+            continue;
+        assert_true(r.pull.a.answered && (r.pull.a.code == PS_OK || r.pull.a.code == PS_CANCELLED));
+        ps_slices_clear(&r.pull.a.body);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(psd_waits_count(r.c.task[1].core, r.c.task[1].core->jobs), 0);
+    assert_int_equal(r.c.task[1].core->jobs->refs, 1);
+    cluster_close(&r.c);
+}
+
+// Who waits for a run that this task has not heard of waits through the end of the one before.
+static void test_waits_for_the_next_run(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    Paramserver__V1__DescribeRequest d = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller next, old[8];
+    static const Paramserver__V1__OnExisting ways[] = {REPLACE, RESUME};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        open_job(&c, ASYNC, 1);
+        all_leave(&c);
+        next = c.callers[0];
+        next.run++;
+        d.caller = &next;
+        d.wait = true;
+        ask_later(c.task[1].core, &a, M(DESCRIBE), &d.base, NULL, UINT64_MAX);
+        assert_false(a.answered);
+        run_again(&c, ways[i], old);
+        assert_true(a.answered);
+        assert_int_equal(a.code, PS_OK);
+        ps_slices_clear(&a.body);
+        cluster_close(&c);
+    }
+}
+
 // ---- who is who ---------------------------------------------------------------------------------------------------
 
 // A client that has a rank and a higher incarnation, and never joined, is not obeyed, and the worker goes on.
@@ -385,6 +539,10 @@ int main(void)
         cmocka_unit_test(test_earlier_run),
         cmocka_unit_test(test_waits_while_declared_anew),
         cmocka_unit_test(test_passive_while_declared_anew),
+        cmocka_unit_test(test_push_pull_goes_on),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_cancel_races),
+        cmocka_unit_test(test_waits_for_the_next_run),
         cmocka_unit_test(test_stranger),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_answer_to_an_earlier_run),

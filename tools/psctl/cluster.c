@@ -74,12 +74,14 @@ void cluster_close(struct cluster *c)
     psc_cluster_free(c->spec);
 }
 
-// Users know psctl's commands, not the calls that these make: "DESCRIBE: ps task 0 has ..." is told without the first word.
+// Users know psctl's commands, not the calls that these make: "ps:0 (ADDRESS): DESCRIBE: ps task 0 has ..." is told without
+// the call's name.
 static void cluster_plain_text(struct ps_error *e)
 {
-    size_t n = strspn(e->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
-    if (n > 1 && strncmp(e->text + n, ": ", 2) == 0)
-        memmove(e->text, e->text + n + 2, strlen(e->text + n + 2) + 1);
+    char *after = strstr(e->text, "): "), *from = after ? after + 3 : e->text;
+    size_t n = strspn(from, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+    if (n > 1 && strncmp(from + n, ": ", 2) == 0)
+        memmove(from, from + n + 2, strlen(from + n + 2) + 1);
 }
 
 enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,
