@@ -19,16 +19,8 @@ static int member_timeout_ms(const struct psc_client *c)
 }
 
 // Locked.
-static void member_note_all(struct psc_client *c, uint64_t epoch, Paramserver__V1__Member *const *members, size_t n)
+static void member_note_all(struct psc_client *c, uint64_t epoch, uint32_t live, uint32_t chief)
 {
-    uint32_t live = 0, chief = UINT32_MAX;
-    for (size_t i = 0; i < n; i++) {
-        if (members[i]->state != PARAMSERVER__V1__MEMBER_STATE__LIVE)
-            continue;
-        live++;
-        if (members[i]->rank < chief)
-            chief = members[i]->rank;
-    }
     c->member.epoch = epoch;
     c->member.live = live;
     c->member.chief = chief;
@@ -54,7 +46,7 @@ enum ps_code psc__heartbeat_heard(struct psc_client *c, const struct ps_slices *
     c->member.draining = r->drain;
     // Answers may overtake each other.
     if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch > c->member.epoch)
-        member_note_all(c, r->epoch, r->members, r->n_members);
+        member_note_all(c, r->epoch, r->live, r->chief);
     ps_msg_free(m);
     return PS_OK;
 }
@@ -196,7 +188,7 @@ static enum ps_code join_read(struct psc_client *c, const struct ps_slices *repl
         c->member.heartbeat_ns = r->heartbeat_ms * PS_MS;
         c->member.dead_after_ns = r->dead_after_ms * PS_MS;
         c->member.heard = psc__now(c);
-        member_note_all(c, r->epoch, r->members, r->n_members);
+        member_note_all(c, r->epoch, r->live, r->chief);
         psc__after(c, c->member.heartbeat_ns, heartbeat_send, c);
     }
     psc__unlock(c);

@@ -21,6 +21,7 @@ libpsdcore_la_SOURCES = \
 	psd/sync/sync.c psd/sync/sync.h \
 	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/ssp.c psd/control/view.c \
 	psd/control/control.c psd/control/state.c psd/control/state.h \
+	psd/control/order.c psd/control/order.h psd/control/waiting.c \
 	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c psd/limits.h \
 	psd/service/service.h psd/service/admin.c psd/service/update.c psd/service/declare.c psd/service/read.c \
 	psd/service/membership.c psd/service/hyper.c psd/service/peer.c psd/service/sums.c \

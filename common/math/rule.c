@@ -21,7 +21,7 @@
 
 // ---- the rules ----------------------------------------------------------------------------------------------------
 
-PS_PER_CPU static void assign_add_loop(size_t n, const float *g, const float *w_in, float *w_out)
+PS_PER_CPU static void assign_add_loop(size_t n, const ps_unaligned_float *g, const float *w_in, float *w_out)
 {
     PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++)
@@ -34,7 +34,7 @@ static void assign_add_apply(const double *hyper, const struct ps_rule_args *a)
     assign_add_loop(a->n, a->g, a->w_in, a->w_out);
 }
 
-PS_PER_CPU static void sgd_loop(size_t n, const float *g, const float *w_in, float *w_out, float rate)
+PS_PER_CPU static void sgd_loop(size_t n, const ps_unaligned_float *g, const float *w_in, float *w_out, float rate)
 {
     PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++)
@@ -50,7 +50,8 @@ enum { MOMENTUM_MOMENTUM = PS_HYPER_OWN };
 
 PS_PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, float momentum)
 {
-    const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *m_in = a->slot_in[0];
     float *w_out = a->w_out, *m_out = a->slot_out[0];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -62,7 +63,8 @@ PS_PER_CPU static void momentum_loop(const struct ps_rule_args *a, float rate, f
 
 PS_PER_CPU static void nesterov_loop(const struct ps_rule_args *a, float rate, float momentum)
 {
-    const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *m_in = a->slot_in[0];
     float *w_out = a->w_out, *m_out = a->slot_out[0];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -87,7 +89,8 @@ enum { ADAGRAD_INITIAL_ACCUMULATOR_VALUE = PS_HYPER_OWN, ADAGRAD_EPSILON };
 
 PS_PER_CPU static void adagrad_loop(const struct ps_rule_args *a, float rate, float epsilon)
 {
-    const float *g = a->g, *w_in = a->w_in, *sum_in = a->slot_in[0];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *sum_in = a->slot_in[0];
     float *w_out = a->w_out, *sum_out = a->slot_out[0];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -117,7 +120,8 @@ enum { ADADELTA_RHO = PS_HYPER_OWN, ADADELTA_EPSILON };
 
 PS_PER_CPU static void adadelta_loop(const struct ps_rule_args *a, float rate, struct average by, float epsilon)
 {
-    const float *g = a->g, *w_in = a->w_in, *sum_in = a->slot_in[0], *delta_in = a->slot_in[1];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *sum_in = a->slot_in[0], *delta_in = a->slot_in[1];
     float *w_out = a->w_out, *sum_out = a->slot_out[0], *delta_out = a->slot_out[1];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -150,7 +154,8 @@ static struct rmsprop_scalars rmsprop_scalars(const double *hyper)
 
 PS_PER_CPU static void rmsprop_loop(const struct ps_rule_args *a, struct rmsprop_scalars s)
 {
-    const float *g = a->g, *w_in = a->w_in, *v_in = a->slot_in[0];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *v_in = a->slot_in[0];
     float *w_out = a->w_out, *v_out = a->slot_out[0];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -167,7 +172,8 @@ static void rmsprop_apply(const double *hyper, const struct ps_rule_args *a)
 
 PS_PER_CPU static void rmsprop_momentum_loop(const struct ps_rule_args *a, struct rmsprop_scalars s)
 {
-    const float *g = a->g, *w_in = a->w_in, *v_in = a->slot_in[0], *m_in = a->slot_in[1];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *v_in = a->slot_in[0], *m_in = a->slot_in[1];
     float *w_out = a->w_out, *v_out = a->slot_out[0], *m_out = a->slot_out[1];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -187,7 +193,8 @@ static void rmsprop_momentum_apply(const double *hyper, const struct ps_rule_arg
 // The variance, v - mean^2, is never below 0, but in floats their difference may be: where gradients hardly change.
 PS_PER_CPU static void rmsprop_centered_loop(const struct ps_rule_args *a, struct rmsprop_scalars s)
 {
-    const float *g = a->g, *w_in = a->w_in, *v_in = a->slot_in[0], *m_in = a->slot_in[1], *mean_in = a->slot_in[2];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *v_in = a->slot_in[0], *m_in = a->slot_in[1], *mean_in = a->slot_in[2];
     float *w_out = a->w_out, *v_out = a->slot_out[0], *m_out = a->slot_out[1], *mean_out = a->slot_out[2];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -219,7 +226,8 @@ struct adam_scalars {
 
 PS_PER_CPU static void adam_loop(const struct ps_rule_args *a, struct adam_scalars s)
 {
-    const float *g = a->g, *w_in = a->w_in, *m_in = a->slot_in[0], *v_in = a->slot_in[1];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *m_in = a->slot_in[0], *v_in = a->slot_in[1];
     float *w_out = a->w_out, *m_out = a->slot_out[0], *v_out = a->slot_out[1];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -277,7 +285,8 @@ __attribute__((always_inline)) static inline float ftrl_element(struct ftrl_scal
 // learning_rate_power = -1/2.
 PS_PER_CPU static void ftrl_loop(const struct ps_rule_args *a, struct ftrl_scalars s)
 {
-    const float *g = a->g, *w_in = a->w_in, *sum_in = a->slot_in[0], *linear_in = a->slot_in[1];
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *sum_in = a->slot_in[0], *linear_in = a->slot_in[1];
     float *w_out = a->w_out, *sum_out = a->slot_out[0], *linear_out = a->slot_out[1];
     PS_ELEMENTWISE
     for (size_t i = 0; i < a->n; i++) {
@@ -329,7 +338,8 @@ static void ftrl_apply(const double *hyper, const struct ps_rule_args *a)
 
 enum { EMA_MOMENTUM };
 
-PS_PER_CPU static void ema_loop(size_t n, const float *g, const float *w_in, float *w_out, struct average by)
+PS_PER_CPU static void ema_loop(size_t n, const ps_unaligned_float *g, const float *w_in, float *w_out,
+                                struct average by)
 {
     PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++)
@@ -546,7 +556,7 @@ struct before {
 };
 
 // NaN stays NaN.
-PS_PER_CPU static void gradient_loop(size_t n, const float *in, float *out, float scale, float clip)
+PS_PER_CPU static void gradient_loop(size_t n, const ps_unaligned_float *in, float *out, float scale, float clip)
 {
     PS_ELEMENTWISE
     for (size_t i = 0; i < n; i++) {

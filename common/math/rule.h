@@ -26,6 +26,9 @@ enum {
     PS_HYPER_OWN
 };
 
+// A gradient may lie anywhere in a received message.
+typedef float ps_unaligned_float __attribute__((aligned(1)));
+
 // One application. w and slot are read from *_in and written to *_out, which are either the same (in place) or do not
 // overlap. n elements each. g is the mean gradient.
 struct ps_rule_args {
@@ -33,7 +36,7 @@ struct ps_rule_args {
     uint64_t step;      // 1 for the first application to this block (Keras's iterations + 1)
     bool trainable;     // false: clipping and weight decay pass it by
     float clip_factor;  // where trainable: what clipping by norm multiplies g by (ps_clip_factor), else 1
-    const float *g;
+    const ps_unaligned_float *g;
     const float *w_in;
     float *w_out;
     const float *slot_in[PS_RULE_MAX_SLOTS];

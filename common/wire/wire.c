@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The protobuf wire format as far as it is read by hand: the top level of a message, to find the payload without
-// copying it, and the stream's records, whose headers must not cost an allocation. Everything else is protobuf-c's.
+// copying it, and the stream's records, whose headers must not cost an allocation. Headers are decoded by decode.c and encoded by protobuf-c.
 #include "common/wire/wire.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/utf8.h"
 #include "common/wire/codec.h"
+#include "common/wire/decode.h"
 
 enum wire_type { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
 
@@ -132,99 +132,32 @@ static enum ps_code find_payload(const char *name, const struct ps_slices *in, s
     return PS_OK;
 }
 
-// protobuf-c can turn a few bytes of input into a hundred times as much heap: the budget counts all that it ever asks
-// for while it decodes one message. free() is free(), so that the message outlives the budget.
-struct budget {
-    size_t left;
-    bool exceeded, no_memory;
-};
-
-enum { HEAP_OVERHEAD = 16 };  // of malloc, per block
-
-static void *budget_alloc(void *data, size_t size)
-{
-    struct budget *b = data;
-    if (size > b->left || b->left - size < HEAP_OVERHEAD) {
-        b->exceeded = true;
-        return NULL;
-    }
-    b->left -= size + HEAP_OVERHEAD;
-    void *p = malloc(size);
-    b->no_memory |= !p;
-    return p;
-}
-
-static void budget_free(void *data, void *p)
-{
-    (void)data;
-    free(p);
-}
-
-static bool strings_are_utf8(const ProtobufCMessage *m);
-
-// A field's value, or one of them: a string, or a message with strings of its own. NULL: there is none.
-static bool value_is_utf8(ProtobufCType type, const void *value)
-{
-    if (type == PROTOBUF_C_TYPE_STRING)
-        return ps_utf8_valid(value);
-    return !value || strings_are_utf8(value);
-}
-
-// Members of a oneof share their memory, which is that of the one whose number the quantifier has.
-static bool is_chosen(const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f)
-{
-    uint32_t number;
-    memcpy(&number, (const char *)m + f->quantifier_offset, sizeof number);
-    return number == f->id;
-}
-
-// protobuf-c does not look. Messages of ours nest one level deep.
-static bool strings_are_utf8(const ProtobufCMessage *m)
-{
-    for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
-        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
-        if (f->type != PROTOBUF_C_TYPE_STRING && f->type != PROTOBUF_C_TYPE_MESSAGE)
-            continue;
-        if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && !is_chosen(m, f))
-            continue;
-        bool repeated = f->label == PROTOBUF_C_LABEL_REPEATED;
-        const void *member = (const char *)m + f->offset;
-        const void *const *values = repeated ? *(const void *const *const *)member : member;
-        size_t n = repeated ? *(const size_t *)(const void *)((const char *)m + f->quantifier_offset) : 1;
-        for (size_t k = 0; k < n; k++)
-            if (!value_is_utf8(f->type, values[k]))
-                return false;
-    }
-    return true;
-}
-
+// A few bytes of input can turn into a hundred times as much heap: PS_DECODE_MAX bounds it.
 static enum ps_code decode(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, size_t len,
                            ProtobufCMessage **out, struct ps_error *e)
 {
-    struct budget budget = {.left = PS_DECODE_MAX};
-    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
     bool split = in->n > 0 && in->v[0].len < len;
     uint8_t *scratch = split ? malloc(len) : NULL;
     if (split && !scratch)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a header of %zu bytes", type->short_name, len);
 
     const uint8_t *header = len ? ps_slices_peek(in, 0, len, scratch) : (const uint8_t *)"";
-    ProtobufCMessage *m = protobuf_c_message_unpack(type, &allocator, len, header);
+    enum ps_decoded decoded = ps_decode(type, header, len, PS_DECODE_MAX, out);
     free(scratch);
-    if (!m && budget.exceeded)
+    switch (decoded) {
+    case PS_DECODED:
+        return PS_OK;
+    case PS_DECODED_TOO_LARGE:
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: takes more than %d MiB of memory once decoded", type->short_name,
                        PS_DECODE_MAX >> 20);
-    if (!m && budget.no_memory)
+    case PS_DECODED_NO_MEMORY:
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory to decode a header of %zu bytes", type->short_name,
                        len);
-    if (!m)
+    case PS_DECODED_NOT_TEXT:
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: a text that is not UTF-8, or has a NUL in it", type->short_name);
+    default:
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: malformed header of %zu bytes", type->short_name, len);
-    if (!strings_are_utf8(m)) {
-        ps_msg_free(m);
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: a text that is not UTF-8", type->short_name);
     }
-    *out = m;
-    return PS_OK;
 }
 
 enum ps_code ps_msg_split(const char *name, const struct ps_slices *in, size_t *header, struct ps_slices *payload,
@@ -264,9 +197,7 @@ enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct 
 
 void ps_msg_free(ProtobufCMessage *m)
 {
-    ProtobufCAllocator allocator = {budget_alloc, budget_free, NULL};
-    if (m)
-        protobuf_c_message_free_unpacked(m, &allocator);
+    ps_decode_free(m);
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between bytes and structs, one mechanism for both transports and both directions.
 //
-// Receives ropes from rpc; hands headers (decoded by protobuf-c) and payloads (the received bytes, where they lie) to
+// Receives ropes from rpc; hands headers (decoded by decode.c) and payloads (the received bytes, where they lie) to
 // the service and to libclient. No state; any thread.
 #ifndef PS_COMMON_WIRE_H
 #define PS_COMMON_WIRE_H
@@ -19,12 +19,13 @@ enum {
     PS_MESSAGE_MAX = 8 << 20,    // bytes of a whole message
     PS_CHUNK_MAX = 4 << 20,      // bytes of payload in a request; of a whole reply to a read
     PS_BLOCK_BYTES = 512 << 10,  // bytes of values in a block
+    PS_MSG_WRITE_MORE = 5,       // bytes that ps_msg_write writes at most besides the message
     PS_WINDOW = 256,             // open sequences of one client
 };
 
 // Decodes a message; *payload (cleared first) gets references to the bytes of field 15, which must come last.
 // The header is decoded with an allocator that refuses to pass PS_DECODE_MAX. Free with ps_msg_free().
-// INVALID_ARGUMENT: not this message, a payload that is not the last field, or a string that is not UTF-8.
+// INVALID_ARGUMENT: not this message, a payload that is not the last field, or a string that is not UTF-8 or has a NUL in it.
 // RESOURCE_EXHAUSTED: over a bound.
 enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, ProtobufCMessage **out,
                            struct ps_slices *payload, struct ps_error *e);
@@ -39,7 +40,7 @@ enum ps_code ps_msg_split(const char *name, const struct ps_slices *in, size_t *
 void ps_msg_pack(const ProtobufCMessage *m, struct ps_slices *payload, struct ps_slices *out);
 
 // Writes the message's header to memory that has room for it; payload_len bytes are to follow. Returns its length: that
-// of the message, and at most 5 bytes more.
+// of the message, and at most PS_MSG_WRITE_MORE bytes more.
 size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to);
 
 struct ps_record_head {

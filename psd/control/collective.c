@@ -174,14 +174,20 @@ static void reduce_divide(struct psd_outcome *o, int dtype, uint64_t n, uint32_t
     case PS_FLOAT64:
         DIVIDE(double, by);
         break;
-    case PS_INT32:
-        DIVIDE(int32_t, (int32_t)by);
-        break;
-    case PS_INT64:
-        DIVIDE(int64_t, (int64_t)by);
-        break;
     }
 }
+
+// The mean of integers is that of their sum as it is, not as it wraps around: in 128 bits.
+#define MEAN_OF_INTEGERS(type)                                                   \
+    do {                                                                         \
+        type *to = (type *)o->value->data;                                       \
+        for (uint64_t k = 0; k < n; k++) {                                       \
+            __int128 sum = 0;                                                    \
+            for (uint32_t i = 0; i < o->n_ranks; i++)                            \
+                sum += ((const type *)outcome_brought(c, o, i)->value->data)[k]; \
+            to[k] = (type)(sum / o->n_ranks);                                    \
+        }                                                                        \
+    } while (0)
 
 // In rank order.
 static void reduce_values(struct psd_job *job, const struct psd_control *c, struct psd_outcome *o,
@@ -190,6 +196,14 @@ static void reduce_values(struct psd_job *job, const struct psd_control *c, stru
     uint64_t n = first->count;
     if (outcome_take_page(job, o, n * size) || n == 0)
         return;
+    if (first->op == PARAMSERVER__V1__REDUCE_OP__MEAN && first->dtype == PS_INT32) {
+        MEAN_OF_INTEGERS(int32_t);
+        return;
+    }
+    if (first->op == PARAMSERVER__V1__REDUCE_OP__MEAN && first->dtype == PS_INT64) {
+        MEAN_OF_INTEGERS(int64_t);
+        return;
+    }
     memcpy(o->value->data, first->value->data, n * size);
     for (uint32_t i = 1; i < o->n_ranks; i++)
         reduce_fold(o, outcome_brought(c, o, i), n);
@@ -258,22 +272,21 @@ const char *psd_reduce_op_name(Paramserver__V1__ReduceOp op)
     return op == NO_OP ? "barrier" : v ? v->name : "?";
 }
 
-// Is somebody else in another collective? Then the two would wait for each other for ever.
+// Is somebody else in another collective? Then the two would wait for each other for ever. All others are in the same one.
 static enum ps_code collective_check_others(const struct psd_control *c, const struct psd_member *me,
                                             const struct psd_participation *wish, struct ps_error *e)
 {
-    for (uint32_t i = 0; i < c->workers; i++) {
-        const struct psd_member *m = &c->members[i];
-        const struct psd_participation *other = &m->participation;
-        if (m == me || !psd_is_live(m) || !psd_in_collective(m) || collective_agrees(other, wish))
-            continue;
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "%s '%s' (%s, %" PRIu64 " elements): worker %" PRIu32 " waits in %s '%s' (%s, %" PRIu64
-                       "): they would wait for each other",
-                       psd_reduce_op_name(wish->op), wish->name, ps_dtype_name(wish->dtype), wish->count, i,
-                       psd_reduce_op_name(other->op), other->name, ps_dtype_name(other->dtype), other->count);
-    }
-    return PS_OK;
+    uint32_t rank = c->in_collective.first;
+    while (rank != PSD_NO_RANK && (rank == psd_rank_of(c, me) || !psd_in_collective(&c->members[rank])))
+        rank = psd_queue_next(&c->in_collective, rank);
+    if (rank == PSD_NO_RANK || collective_agrees(&c->members[rank].participation, wish))
+        return PS_OK;
+    const struct psd_participation *other = &c->members[rank].participation;
+    return ps_fail(e, PS_FAILED_PRECONDITION,
+                   "%s '%s' (%s, %" PRIu64 " elements): worker %" PRIu32 " waits in %s '%s' (%s, %" PRIu64
+                   "): they would wait for each other",
+                   psd_reduce_op_name(wish->op), wish->name, ps_dtype_name(wish->dtype), wish->count, rank,
+                   psd_reduce_op_name(other->op), other->name, ps_dtype_name(other->dtype), other->count);
 }
 
 static enum ps_code collective_take_value(struct psd_pool *pool, const struct ps_slices *value,

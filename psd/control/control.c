@@ -13,13 +13,34 @@
 static bool take_room(struct psd_control *c, struct psd_control *before)
 {
     size_t had = before ? before->room : 0;
-    size_t room = sizeof *c + c->workers * sizeof *c->members + c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
+    size_t room = sizeof *c + c->workers * (sizeof *c->members + 5 * PSD_QUEUE_BYTES + 3 * PSD_HEAP_BYTES) +
+                  c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
     psd_pool_give(c->pool, had);
     bool taken = psd_pool_take(c->pool, room);
     c->room = taken ? room : 0;
     if (before && (taken || !psd_pool_take(c->pool, had)))
         before->room = 0;
     return taken;
+}
+
+static bool control_make_orders(struct psd_control *c)
+{
+    const uint32_t n = c->workers;
+    return psd_queue_init(&c->silent, n) && psd_queue_init(&c->idle, n) && psd_queue_init(&c->in_collective, n) &&
+           psd_queue_init(&c->in_lease, n) && psd_queue_init(&c->changes, n) && psd_heap_init(&c->clocks, n) &&
+           psd_heap_init(&c->gates, n) && psd_heap_init(&c->deadlines, n);
+}
+
+static void control_free_orders(struct psd_control *c)
+{
+    psd_queue_fini(&c->silent);
+    psd_queue_fini(&c->idle);
+    psd_queue_fini(&c->in_collective);
+    psd_queue_fini(&c->in_lease);
+    psd_queue_fini(&c->changes);
+    psd_heap_fini(&c->clocks);
+    psd_heap_fini(&c->gates);
+    psd_heap_fini(&c->deadlines);
 }
 
 struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *before,
@@ -43,7 +64,8 @@ struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *b
     c->acked = ps_try_alloc_array(tasks, sizeof *c->acked);
     c->open = ps_try_alloc_array(tasks, sizeof *c->open);
     c->in_flight = ps_try_alloc_array(tasks, sizeof *c->in_flight);
-    if (!c->members || !c->acked || !c->open || !c->in_flight) {
+    c->chief = PSD_NO_RANK;
+    if (!control_make_orders(c) || !c->members || !c->acked || !c->open || !c->in_flight) {
         psd_control_free(c);
         ps_no_memory(e, "a job's members");
         return NULL;
@@ -55,8 +77,12 @@ struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *b
                 pool->limit);
         return NULL;
     }
-    for (uint32_t i = 0; i < c->workers; i++)
+    c->epoch = before ? before->epoch : 0;
+    c->first_epoch = c->epoch + 1;
+    for (uint32_t i = 0; i < c->workers; i++) {
         c->members[i].state = PARAMSERVER__V1__MEMBER_STATE__EXPECTED;
+        psd_member_recount(c, &c->members[i]);
+    }
     return c;
 }
 
@@ -67,6 +93,7 @@ void psd_control_free(struct psd_control *c)
     for (uint32_t i = 0; c->members && i < c->workers; i++)
         psd_participation_clear(&c->members[i].participation);
     psd_epoch_free(&c->data);
+    control_free_orders(c);
     free(c->in_flight);
     free(c->open);
     free(c->acked);
@@ -77,48 +104,40 @@ void psd_control_free(struct psd_control *c)
 
 // Before all go on together, all are included again, and every task knows it: else one of them could close a round
 // without some of them.
-static bool control_include_all(struct psd_control *c, bool (*waits)(const struct psd_member *))
+static bool control_include_all(struct psd_control *c, const struct psd_queue *who)
 {
-    bool changed = false;
     if (c->update != PARAMSERVER__V1__UPDATE__SYNC)
         return true;
     if (!psd_view_is_known(c))
         return false;  // who is excluded, gone or new: that decides their rounds
-    for (uint32_t i = 0; i < c->workers; i++) {
-        struct psd_member *m = &c->members[i];
-        if (!waits(m))
+    for (uint32_t rank = who->first; rank != PSD_NO_RANK; rank = psd_queue_next(who, rank)) {
+        struct psd_member *m = &c->members[rank];
+        c->visited++;
+        if (!m->excluded)
             continue;
-        changed |= psd_is_live(m) && m->excluded;
         m->excluded = false;
+        psd_view_changed(c, m);
+        psd_member_recount(c, m);
     }
-    if (changed)
-        psd_view_changed(c);
     return psd_view_is_known(c);
 }
 
 void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
-    uint32_t live = 0, awaited = 0, in_collective = 0, in_lease = 0;
-    for (uint32_t i = 0; i < c->workers; i++) {
-        const struct psd_member *m = &c->members[i];
-        live += psd_is_live(m);
-        awaited += psd_is_awaited(m);
-        in_collective += psd_is_live(m) && psd_in_collective(m);
-        in_lease += psd_is_live(m) && !psd_in_collective(m) && psd_in_lease(m);
-    }
+    const struct psd_tally *t = &c->tally;
     psd_clock_advance(c, ready);
     if (c->declared)
         psd_ready_all(ready, &job->waiting);  // Describe(wait)
-    if (live == 0 || psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__EXPECTED))
+    if (t->live == 0 || t->expected)
         return;
-    if (in_collective && in_collective == awaited) {
-        if (control_include_all(c, psd_in_collective))
+    if (t->in_collective && t->in_collective == t->awaited) {
+        if (control_include_all(c, &c->in_collective))
             psd_collective_complete(job, ready);
-    } else if (in_lease == live && c->update == PARAMSERVER__V1__UPDATE__SYNC) {
-        if (control_include_all(c, psd_in_lease))
+    } else if (t->in_lease == t->live && c->update == PARAMSERVER__V1__UPDATE__SYNC) {
+        if (control_include_all(c, &c->in_lease))
             psd_lease_assign(job, ready);
-    } else if (in_collective + in_lease == live && !c->data.over) {
+    } else if (t->in_collective + t->in_lease == t->live && !c->data.over) {
         psd_lease_end_epoch(c, ready);  // who is in the collective will not train what the others wait for
     }
 }
@@ -131,60 +150,61 @@ struct broadcast {
     struct psd_job *job;
     uint64_t run;
     uint32_t task;
-    uint64_t epoch;
+    struct psd_view_delta delta;
 };
 
-// False: no memory, or not this message.
-static bool broadcast_read_reply(const struct psd_control *c, const struct ps_slices *reply, struct psd_counted *k)
+// False: not this message.
+static bool broadcast_read_reply(const struct ps_slices *reply, struct psd_view_delta *d)
 {
     ProtobufCMessage *m;
     struct ps_slices payload = PS_ROPE_EMPTY;
-    if (!psd_counted_init(k, c->workers) ||
-        ps_msg_unpack(&paramserver__v1__set_members_reply__descriptor, reply, &m, &payload, NULL))
+    if (ps_msg_unpack(&paramserver__v1__set_members_reply__descriptor, reply, &m, &payload, NULL))
         return false;
     const Paramserver__V1__SetMembersReply *r = (const Paramserver__V1__SetMembersReply *)m;
-    for (size_t i = 0; i < c->workers && i < r->n_counted && r->n_counted == r->n_counted_in_all; i++) {
-        k->some[i] = r->counted[i];
-        k->all[i] = r->counted_in_all[i];
+    for (size_t i = 0; i < d->n && i < r->n_counted && r->n_counted == r->n_counted_in_all; i++) {
+        d->v[i].counted = r->counted[i];
+        d->v[i].counted_in_all = r->counted_in_all[i];
     }
-    k->open = r->open_round;
+    d->open = r->open_round;
     ps_slices_clear(&payload);
     ps_msg_free(m);
     return true;
 }
 
-// What cannot be read is told again at the next tick.
+// What cannot be read is told again at the next tick; a task that lacks what was before is told of all.
 static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_slices *reply)
 {
     struct broadcast *x = arg;
     struct psd_call *ready = NULL;
-    struct psd_counted counted = {0};
     pthread_mutex_lock(&x->job->lock);
     if (atomic_load(&x->job->run) == x->run) {
         struct psd_control *c = x->job->control;
         c->in_flight[x->task] = false;
-        if (code == PS_OK && x->epoch > c->acked[x->task] && broadcast_read_reply(c, reply, &counted)) {
-            psd_view_acked(x->job, x->task, x->epoch, &counted);
+        if (code == PS_ABORTED)
+            c->acked[x->task] = 0;
+        if (code == PS_OK && x->delta.epoch > c->acked[x->task] && broadcast_read_reply(reply, &x->delta)) {
+            psd_view_acked(x->job, x->task, &x->delta);
             psd_control_advance(x->job, &ready);
         }
     }
     pthread_mutex_unlock(&x->job->lock);
-    psd_counted_free(&counted);
     psd_run_ready(x->core, ready);
     psd_job_unref(x->core, x->job);
+    psd_view_delta_free(&x->delta);
     free(x);
 }
 
 // Job locked. Packs what a task must know; false: no memory, the next tick tries again.
-static bool broadcast_pack(struct psd_job *job, uint64_t now, struct ps_slices *message)
+static bool broadcast_pack(struct psd_job *job, uint64_t now, const struct psd_view_delta *d, struct ps_slices *message)
 {
     Paramserver__V1__SetMembersRequest request = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
     struct psd_member_list list;
-    if (!psd_members_list(job->control, now, &list))
+    if (!psd_members_list(job->control, d->since, now, &list))
         return false;
     request.job = job->name;
     request.run = atomic_load(&job->run);
-    request.epoch = job->control->epoch;
+    request.epoch = d->epoch;
+    request.since = d->since;
     request.n_members = list.n;
     request.members = list.pointers;
     request.failure = atomic_load(&job->failed) == 2 ? job->failure : (char *)"";
@@ -198,24 +218,33 @@ static bool broadcast_is_due(const struct psd_control *c, uint32_t task)
     return c && c->declared && c->acked[task] < c->changed && !c->in_flight[task];
 }
 
+// Job locked. A message that is due to a task; NULL: none is, or there is no memory for it.
+static struct broadcast *broadcast_make(struct psd_core *core, struct psd_job *job, uint32_t task, uint64_t now,
+                                        struct ps_slices *message)
+{
+    struct psd_control *c = job->control;
+    struct broadcast *x = broadcast_is_due(c, task) ? ps_try_alloc(sizeof *x) : NULL;
+    if (!x)
+        return NULL;
+    *x = (struct broadcast){.core = core, .job = job, .run = atomic_load(&job->run), .task = task};
+    if (psd_view_delta_since(c, c->acked[task], &x->delta) && broadcast_pack(job, now, &x->delta, message)) {
+        c->in_flight[task] = true;
+        return x;
+    }
+    ps_slices_clear(message);
+    psd_view_delta_free(&x->delta);
+    free(x);
+    return NULL;
+}
+
 static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t task, uint64_t now)
 {
     struct ps_slices message = PS_ROPE_EMPTY;
-    struct broadcast *x = NULL;
     pthread_mutex_lock(&job->lock);
-    if (broadcast_is_due(job->control, task) && (x = ps_try_alloc(sizeof *x)) && !broadcast_pack(job, now, &message)) {
-        free(x);
-        x = NULL;
-    }
-    if (x) {
-        *x = (struct broadcast){core, job, atomic_load(&job->run), task, job->control->epoch};
-        job->control->in_flight[task] = true;
-    }
+    struct broadcast *x = broadcast_make(core, job, task, now, &message);
     pthread_mutex_unlock(&job->lock);
-    if (!x) {
-        ps_slices_clear(&message);
+    if (!x)
         return;
-    }
     psd_job_ref(core, job);
     core->world.send(core->world.ctx, task, PARAMSERVER__V1__METHOD__SET_MEMBERS, &message, broadcast_on_reply, x);
 }
@@ -223,32 +252,31 @@ static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t ta
 // This task's own rounds hear of it without a message.
 static void broadcast_to_self(struct psd_job *job, struct psd_call **ready)
 {
-    struct psd_view view = {0};
-    struct psd_counted counted = {0};
+    struct psd_view_delta d = {0};
+    struct ps_error e;
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
-    struct psd_departure *gone = broadcast_is_due(c, 0) ? ps_try_alloc_array(c->workers, sizeof *gone) : NULL;
-    bool must = gone && psd_view_init(&view, c->epoch, c->workers) && psd_counted_init(&counted, c->workers);
-    for (uint32_t i = 0; must && i < c->workers; i++) {
-        const struct psd_member *m = &c->members[i];
-        gone[i] = (struct psd_departure){psd_is_gone(m->state), m->incarnation};
-        view.takes_part[i] = psd_view_includes(m->state, m->excluded);
-        view.over &= gone[i].is;
-        psd_view_fence(job, i, m->state, m->incarnation);
-    }
+    bool must = broadcast_is_due(c, 0) && psd_view_delta_since(c, c->acked[0], &d);
+    const uint32_t workers = must ? c->workers : 0;
     pthread_mutex_unlock(&job->lock);
-    if (must) {
-        psd_view_take(job, &view, gone, &counted, ready);
+    if (must && psd_view_take(job, workers, &d, ready, &e) == PS_OK) {
         pthread_mutex_lock(&job->lock);
-        if (job->control == c && view.epoch > c->acked[0]) {
-            psd_view_acked(job, 0, view.epoch, &counted);
+        if (job->control == c && d.epoch > c->acked[0]) {
+            psd_view_acked(job, 0, &d);
             psd_control_advance(job, ready);
         }
         pthread_mutex_unlock(&job->lock);
     }
-    psd_counted_free(&counted);
-    free(view.takes_part);
-    free(gone);
+    psd_view_delta_free(&d);
+}
+
+// Job unlocked. Is there a task that does not know?
+static bool broadcast_any_due(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool due = job->control && job->control->declared && !psd_view_is_known(job->control);
+    pthread_mutex_unlock(&job->lock);
+    return due;
 }
 
 void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
@@ -257,6 +285,8 @@ void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t 
         return;
     if (atomic_load(&job->failed) == 2)
         psd_job_collect(job, ready);
+    if (!broadcast_any_due(job))
+        return;
     broadcast_to_self(job, ready);
     for (uint32_t task = 1; task < core->config.tasks; task++)
         broadcast_to(core, job, task, now);
@@ -265,25 +295,19 @@ void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
 // A worker that has waited here for a while is excluded from rounds, where others still train.
-static void control_exclude_idle(struct psd_job *job, uint64_t now)
+static void control_exclude_idle(struct psd_control *c, uint64_t now)
 {
-    struct psd_control *c = job->control;
-    if (c->update != PARAMSERVER__V1__UPDATE__SYNC || !c->declared)
+    if (c->update != PARAMSERVER__V1__UPDATE__SYNC || !c->declared || !c->tally.busy)
         return;
-    bool changed = false, busy = false;
-    for (uint32_t i = 0; i < c->workers; i++) {
-        struct psd_member *m = &c->members[i];
-        if (!psd_in_collective(m) && !psd_in_lease(m))
-            m->waits_since = 0;  // its call's time was over
-        busy |= psd_is_live(m) && !m->waits_since;
+    while (c->idle.n) {
+        struct psd_member *m = &c->members[c->idle.first];
+        c->visited++;
+        if (now < m->waits_since + PSD_EXCLUDE_AFTER_MS * PS_MS)
+            return;
+        m->excluded = true;
+        psd_view_changed(c, m);
+        psd_member_recount(c, m);
     }
-    for (uint32_t i = 0; busy && i < c->workers; i++) {
-        struct psd_member *m = &c->members[i];
-        if (psd_is_live(m) && !m->excluded && m->waits_since && now >= m->waits_since + PSD_EXCLUDE_AFTER_MS * PS_MS)
-            changed = m->excluded = true;
-    }
-    if (changed)
-        psd_view_changed(c);
 }
 
 void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
@@ -293,7 +317,7 @@ void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, 
     psd_members_tick(core, job, now, ready);
     pthread_mutex_lock(&job->lock);
     if (job->control) {
-        control_exclude_idle(job, now);
+        control_exclude_idle(job->control, now);
         psd_control_advance(job, ready);
     }
     pthread_mutex_unlock(&job->lock);
@@ -311,10 +335,8 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
     }
     pthread_mutex_lock(&job->lock);
     const struct psd_control *c = job->control;
-    uint32_t chief = 0;
-    while (chief < c->workers && !psd_is_live(&c->members[chief]))
-        chief++;
-    bool may = chief < c->workers && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
+    const uint32_t chief = c->chief;
+    bool may = chief != PSD_NO_RANK && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
     bool same = c->workers == r->workers && c->update == r->update;
     pthread_mutex_unlock(&job->lock);
     if (may && !same)
@@ -341,15 +363,15 @@ void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct
     job->control->declared = true;
     psd_ready_all(ready, &job->waiting);
     if (job->control->changed)
-        psd_view_changed(job->control);  // fresh rounds hear of those who have departed since the run began
+        psd_view_tell_all(job->control);  // fresh rounds hear of those who have departed since the run began
     pthread_mutex_unlock(&job->lock);
     psd_control_broadcast(core, job, psd_now(core), ready);
 }
 
 bool psd_control_is_over(const struct psd_job *job)
 {
-    return atomic_load(&job->failed) == 2 || (!psd_count_state(job->control, PARAMSERVER__V1__MEMBER_STATE__LIVE) &&
-                                              !psd_count_state(job->control, PARAMSERVER__V1__MEMBER_STATE__EXPECTED));
+    const struct psd_tally *t = &job->control->tally;
+    return atomic_load(&job->failed) == 2 || (!t->live && !t->expected);
 }
 
 void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size)
@@ -366,11 +388,14 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
         out->state = (char *)(c && psd_control_is_over(job) ? "done" : "running");
     }
     if (c) {
-        out->live_workers = psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__LIVE);
+        out->live_workers = c->tally.live;
         out->data_epoch = c->data.number;
         out->examples = c->data.examples;
         out->examples_done = c->data.done;
         out->staleness = c->farthest;
+        out->splits = c->splits;
+        out->split_round = c->split_round;
+        out->split_worker = c->split_rank;
     }
     pthread_mutex_unlock(&job->lock);
 }

@@ -42,23 +42,30 @@ static void lease_put_back(struct psd_epoch *d, struct psd_assignment rest)
     d->left[d->n_left++] = rest;
 }
 
-static void lease_wake(struct psd_control *c, struct psd_call **ready)
+// The member that has waited longest goes on. A member whose calls have all been cancelled waits no more.
+static void lease_wake_one(struct psd_control *c, struct psd_call **ready)
 {
-    for (uint32_t i = 0; i < c->workers; i++) {
-        struct psd_member *m = &c->members[i];
-        if (!psd_in_lease(m))
-            continue;
-        psd_ready_all(ready, &m->for_lease);
-        psd_member_goes_on(c, m);
-        psd_clock_level(c, m);
-    }
+    while (c->in_lease.n && !psd_in_lease(&c->members[c->in_lease.first]))
+        psd_member_recount(c, &c->members[c->in_lease.first]);
+    if (!c->in_lease.n)
+        return;
+    struct psd_member *m = &c->members[c->in_lease.first];
+    psd_ready_all(ready, &m->for_lease);
+    psd_member_goes_on(c, m);
+    psd_clock_level(c, m);
+}
+
+static void lease_wake_all(struct psd_control *c, struct psd_call **ready)
+{
+    while (c->in_lease.n)
+        lease_wake_one(c, ready);
 }
 
 void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready)
 {
     c->data.over = true;
     psd_clock_align(c);
-    lease_wake(c, ready);
+    lease_wake_all(c, ready);
 }
 
 static void lease_begin_epoch(struct psd_control *c, uint64_t number, uint64_t examples)
@@ -107,6 +114,8 @@ static int lease_take_async(struct psd_control *c, struct psd_member *m, const l
     *given = m->lease;
     if (given->count) {
         c->begun = true;
+        if (d->n_left)  // more has come back than this member takes
+            lease_wake_one(c, ready);
         return PS_OK;
     }
     if (d->done == d->examples)
@@ -165,7 +174,7 @@ static void lease_hand_out(struct psd_control *c, struct psd_call **ready)
 {
     struct psd_epoch *d = &c->data;
     struct psd_assignment set = d->left[0];
-    uint64_t n = psd_count_state(c, PARAMSERVER__V1__MEMBER_STATE__LIVE), i = 0, batches = assignment_batches(&set);
+    uint64_t n = c->tally.live, i = 0, batches = assignment_batches(&set);
     d->n_left--;
     memmove(d->left, d->left + 1, d->n_left * sizeof *d->left);
     for (uint32_t rank = 0; rank < c->workers; rank++)
@@ -183,7 +192,7 @@ static void lease_hand_out(struct psd_control *c, struct psd_call **ready)
         i++;
         m->lease_sequence = m->asks_sequence;
     }
-    lease_wake(c, ready);
+    lease_wake_all(c, ready);
 }
 
 void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
@@ -240,7 +249,7 @@ void psd_lease_return(struct psd_control *c, uint32_t rank, struct psd_call **re
         d->unfinished[d->n_unfinished++] = (struct psd_unfinished){rank, m->lease};
     } else {
         lease_put_back(d, m->lease);
-        lease_wake(c, ready);
+        lease_wake_one(c, ready);
     }
     m->lease.count = m->lease.steps = 0;
 }
@@ -250,7 +259,7 @@ static enum ps_code lease_check(const struct psd_epoch *d, const lease_t *r, str
     bool begun = d->examples != 0;
     if (r->examples == 0 || r->want == 0 || r->caller->sequence == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: expected examples, want and sequence above 0");
-    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / 4096)
+    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / PSD_MAX_WORKERS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: %" PRIu64 " of %" PRIu64 " examples are too many", r->want,
                        r->examples);
     if (begun && r->examples != d->examples)

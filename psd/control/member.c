@@ -25,7 +25,7 @@ static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
 {
     const struct psd_control *c = job->control;
     const char *why = c->members[worker].reason;
-    uint32_t remain = psd_count_state(c, LIVE) + psd_count_state(c, EXPECTED);
+    uint32_t remain = c->tally.live + c->tally.expected;
     char reason[PSD_FAILURE_MAX] = "";
     if (remain < c->min_workers)
         snprintf(reason, sizeof reason, "worker %" PRIu32 " %s, and %" PRIu32 " of at least %" PRIu32 " remain", worker,
@@ -44,10 +44,11 @@ static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1_
     struct psd_control *c = job->control;
     struct psd_member *m = &c->members[worker];
     m->state = state;
-    psd_view_changed(c);
+    psd_view_changed(c, m);
     psd_ready_all(ready, &m->participation.waiting);
     psd_ready_all(ready, &m->for_lease);
     psd_ready_all(ready, &m->for_clock);
+    psd_member_recount(c, m);
     psd_lease_return(c, worker, ready);
     if (state == DEAD)
         member_end_job_if_too_few(job, worker);
@@ -75,31 +76,50 @@ enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveR
     return PS_OK;
 }
 
-// Why a member counts as dead now; false: it does not. Job locked.
-static bool member_is_overdue(const struct psd_control *c, struct psd_member *m, uint64_t now, uint64_t limit)
+static void member_die(struct psd_job *job, struct psd_member *m, struct psd_call **ready)
 {
-    if (m->state == LIVE && now >= m->last_seen + limit)
-        snprintf(m->reason, sizeof m->reason, "sent no heartbeat for %.1f s", (double)(now - m->last_seen) / 1e9);
-    else if (m->state == EXPECTED && now >= c->opened + c->join_within)
+    const uint32_t rank = psd_rank_of(job->control, m);
+    ps_warn("job '%s': worker %" PRIu32 "%s%s%s is dead: it %s", job->name, rank, m->address[0] ? " (" : "", m->address,
+            m->address[0] ? ")" : "", m->reason);
+    member_depart(job, rank, DEAD, ready);
+}
+
+// Those who were heard longest ago are first.
+static void members_end_silent(struct psd_job *job, uint64_t now, uint64_t limit, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    const uint64_t awake = psd_control_awake(c, now);
+    while (c->silent.n) {
+        struct psd_member *m = &c->members[c->silent.first];
+        c->visited++;
+        if (awake < m->last_seen + limit)
+            return;
+        snprintf(m->reason, sizeof m->reason, "was silent for %.1f s", (double)(awake - m->last_seen) / 1e9);
+        member_die(job, m, ready);
+    }
+}
+
+static void members_end_expected(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    for (uint32_t i = 0; i < c->workers && c->tally.expected; i++) {
+        struct psd_member *m = &c->members[i];
+        if (!psd_is_expected(m))
+            continue;
         snprintf(m->reason, sizeof m->reason, "did not join within %.1f s", (double)c->join_within / 1e9);
-    else
-        return false;
-    return true;
+        member_die(job, m, ready);
+    }
 }
 
 void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    const uint64_t limit = core->config.dead_after_ms * PS_MS;
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
-    for (uint32_t i = 0; c && i < c->workers; i++) {
-        struct psd_member *m = &c->members[i];
-        m->last_seen += m->state == LIVE ? core->slept : 0;
-        if (!member_is_overdue(c, m, now, limit))
-            continue;
-        ps_warn("job '%s': worker %" PRIu32 "%s%s%s is dead: it %s", job->name, i, m->address[0] ? " (" : "",
-                m->address, m->address[0] ? ")" : "", m->reason);
-        member_depart(job, i, DEAD, ready);
+    if (c) {
+        c->slept += core->slept;
+        members_end_silent(job, now, core->config.dead_after_ms * PS_MS, ready);
+        if (c->tally.expected && now >= c->opened + c->join_within)
+            members_end_expected(job, ready);
     }
     pthread_mutex_unlock(&job->lock);
 }
@@ -120,9 +140,9 @@ static enum ps_code check_join(struct psd_request *t, const Paramserver__V1__Joi
     if (t->core->config.task != 0)
         return ps_fail(e, PS_FAILED_PRECONDITION, "join: this is ps task %" PRIu32 ", members join at task 0",
                        t->core->config.task);
-    if (r->workers == 0 || r->workers > 4096 || t->caller->worker == 0 || t->caller->worker > r->workers)
+    if (r->workers == 0 || r->workers > PSD_MAX_WORKERS || t->caller->worker == 0 || t->caller->worker > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: rank + 1 = %" PRIu32 " of %" PRIu32 " workers: expected 1 to %s",
-                       t->caller->worker, r->workers, r->workers > 4096 ? "4096" : "their number");
+                       t->caller->worker, r->workers, r->workers > PSD_MAX_WORKERS ? "65536" : "their number");
     if (r->update <= PARAMSERVER__V1__UPDATE__UPDATE_NONE || r->update > PARAMSERVER__V1__UPDATE__SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: update %d is none of ASYNC, SYNC, SSP", (int)r->update);
     if (psd_check_on_existing(r->on_existing, e))
@@ -146,7 +166,6 @@ static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct p
         return t->error.code;
     psd_job_collect(job, &t->ready);  // of the run that is over, in which nobody waits any more
     pthread_mutex_lock(&job->lock);
-    c->epoch = job->control ? job->control->epoch : 0;
     psd_control_free(job->control);
     job->control = c;
     atomic_store(&job->failed, 0);
@@ -257,7 +276,12 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
         bool back = m->state != EXPECTED;
         uint64_t incarnation = back ? psd_runs_next(&t->core->runs) : atomic_load(&t->job->run);
         psd_participation_clear(&m->participation);
-        *m = (struct psd_member){.state = LIVE, .incarnation = incarnation, .counted = m->counted};
+        *m = (struct psd_member){.state = LIVE,
+                                 .tallied = m->tallied,
+                                 .changed_at = m->changed_at,
+                                 .incarnation = incarnation,
+                                 .counted = m->counted,
+                                 .split = m->split};
         memcpy(m->client, t->caller->client.data, 16);
         snprintf(m->address, sizeof m->address, "%s", r->address);
         ps_utf8_repair(m->address);
@@ -266,30 +290,33 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
         ps_info("job '%s': worker %td joined%s%s%s", t->job->name, m - c->members, back ? " again" : "",
                 m->address[0] ? ", " : "", m->address);
         if (back) {
-            psd_view_changed(c);  // tasks have heard of its departure, and must refuse who it was before
+            psd_view_changed(c, m);  // tasks have heard of its departure, and must refuse who it was before
             m->since = c->changed;
         } else {
-            c->epoch++;
+            psd_view_joined(c, m);
         }
+        psd_member_recount(c, m);
     }
-    m->last_seen = psd_now(t->core);
+    psd_member_heard(c, m, psd_now(t->core));
 }
 
 // All that the reply needs.
 static enum ps_code reserve_join(struct psd_request *t, const Paramserver__V1__JoinRequest *r,
                                  struct psd_member_list *list)
 {
-    if (!psd_members_reserve(r->workers, list))
+    const uint32_t named = r->workers <= PSD_MEMBERS_WHOLE ? r->workers : 0;
+    if (!psd_members_reserve(named, list))
         return ps_no_memory(&t->error, "a list of members");
-    return psd_request_reserve(t, PSD_REPLY_BYTES + r->workers * PSD_MEMBER_BYTES);
+    return psd_request_reserve(t, PSD_REPLY_BYTES + named * PSD_MEMBER_BYTES);
 }
 
 // Job locked.
 static int reply_join(struct psd_request *t, const struct psd_member *m, struct psd_member_list *list)
 {
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
-    const struct psd_control *c = t->job->control;
-    psd_members_fill(c, psd_now(t->core), list);
+    struct psd_control *c = t->job->control;
+    if (list->n)
+        psd_members_fill(c, psd_now(t->core), list);
     out.generation = t->core->generation;
     out.run = atomic_load(&t->job->run);
     out.incarnation = m->incarnation;
@@ -298,6 +325,8 @@ static int reply_join(struct psd_request *t, const struct psd_member *m, struct 
     out.dead_after_ms = t->core->config.dead_after_ms;
     out.n_members = list->n;
     out.members = list->pointers;
+    out.live = c->tally.live;
+    out.chief = c->chief;
     out.late = c->begun && !m->participation.passed && !m->lease_sequence;
     out.data_epoch = c->data.number + c->data.over;
     return psd_request_reply(t, &out.base, NULL);

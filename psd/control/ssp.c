@@ -2,40 +2,27 @@
 //
 // ssp's clock (Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NIPS 2013):
 // a worker may be at most `staleness` steps ahead of the slowest. It is counted here alone, whatever ps tasks the steps
-// have touched.
+// have touched. Counted are those who train, or may begin to at any time: a worker that waits for something else cannot
+// step.
 #include "psd/control/state.h"
-
-// Those who train, or may begin to at any time. Who waits for something else cannot tick.
-static bool is_counted(const struct psd_member *m)
-{
-    return psd_is_expected(m) || (psd_is_live(m) && !psd_in_collective(m) && !psd_in_lease(m));
-}
-
-// The least clock of all who are counted but this one; UINT64_MAX: there is nobody else.
-static uint64_t slowest_but(const struct psd_control *c, const struct psd_member *but)
-{
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (&c->members[i] != but && is_counted(&c->members[i]) && c->members[i].clock < least)
-            least = c->members[i].clock;
-    return least;
-}
 
 void psd_clock_advance(struct psd_control *c, struct psd_call **ready)
 {
-    uint64_t slowest = slowest_but(c, NULL);
-    if (slowest == c->slowest)
-        return;
-    c->slowest = slowest;
-    for (uint32_t i = 0; i < c->workers; i++)
-        psd_ready_all(ready, &c->members[i].for_clock);
+    c->slowest = psd_heap_least(&c->clocks);
+    while (c->gates.n && psd_heap_least(&c->gates) <= c->slowest) {
+        struct psd_member *m = &c->members[psd_heap_first(&c->gates)];
+        psd_ready_all(ready, &m->for_clock);
+        psd_member_recount(c, m);
+    }
 }
 
 void psd_clock_level(struct psd_control *c, struct psd_member *m)
 {
-    uint64_t others = slowest_but(c, m);
-    if (others != UINT64_MAX && m->clock < others)
-        m->clock = others;
+    uint64_t others = psd_heap_least_but(&c->clocks, psd_rank_of(c, m));
+    if (others == UINT64_MAX || m->clock >= others)
+        return;
+    m->clock = others;
+    psd_member_recount(c, m);
 }
 
 void psd_clock_align(struct psd_control *c)
@@ -44,9 +31,13 @@ void psd_clock_align(struct psd_control *c)
     for (uint32_t i = 0; i < c->workers; i++)
         if (psd_is_live(&c->members[i]) && c->members[i].clock > greatest)
             greatest = c->members[i].clock;
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (psd_is_live(&c->members[i]))
-            c->members[i].clock = greatest;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct psd_member *m = &c->members[i];
+        if (!psd_is_live(m) || m->clock == greatest)
+            continue;
+        m->clock = greatest;
+        psd_member_recount(c, m);
+    }
 }
 
 int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver__V1__ClockRequest *r,
@@ -58,6 +49,7 @@ int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver_
     if (r->step > m->clock_step) {
         m->clock += r->step - m->clock_step;
         m->clock_step = r->step;
+        psd_member_recount(c, m);
     }
     psd_clock_advance(c, ready);
     if (r->wait && c->slowest != UINT64_MAX && m->clock > c->slowest + c->staleness)

@@ -13,13 +13,105 @@ const char *psd_state_name(Paramserver__V1__MemberState state)
     return state == EXPECTED ? "not joined yet" : state == LIVE ? "live" : state == LEFT ? "left" : "dead";
 }
 
-uint32_t psd_count_state(const struct psd_control *c, Paramserver__V1__MemberState state)
+// ---- counting -----------------------------------------------------------------------------------------------------
+
+enum {
+    IS_LIVE = 1,
+    IS_EXPECTED = 2,
+    IS_AWAITED = 4,
+    IS_IN_COLLECTIVE = 8,
+    IS_IN_LEASE = 16,
+    IS_BUSY = 32,
+};
+
+static uint32_t member_bits(const struct psd_member *m)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < c->workers; i++)
-        n += c->members[i].state == state;
-    return n;
+    if (psd_is_expected(m))
+        return IS_EXPECTED;
+    if (!psd_is_live(m))
+        return 0;
+    return IS_LIVE | (psd_is_awaited(m) ? IS_AWAITED : 0) | (m->waits_since ? 0 : IS_BUSY) |
+           (psd_in_collective(m) ? IS_IN_COLLECTIVE
+            : psd_in_lease(m)    ? IS_IN_LEASE
+                                 : 0);
 }
+
+static void tally_add(struct psd_tally *t, uint32_t bits, int by)
+{
+    t->live += bits & IS_LIVE ? (uint32_t)by : 0;
+    t->expected += bits & IS_EXPECTED ? (uint32_t)by : 0;
+    t->awaited += bits & IS_AWAITED ? (uint32_t)by : 0;
+    t->in_collective += bits & IS_IN_COLLECTIVE ? (uint32_t)by : 0;
+    t->in_lease += bits & IS_IN_LEASE ? (uint32_t)by : 0;
+    t->busy += bits & IS_BUSY ? (uint32_t)by : 0;
+}
+
+// Where it is in the queue already it keeps its place.
+static void queue_keep(struct psd_queue *q, uint32_t rank, bool in)
+{
+    if (in && !psd_queue_has(q, rank))
+        psd_queue_push(q, rank);
+    else if (!in)
+        psd_queue_drop(q, rank);
+}
+
+static void heap_keep(struct psd_heap *h, uint32_t rank, bool in, uint64_t key)
+{
+    if (in)
+        psd_heap_set(h, rank, key);
+    else
+        psd_heap_drop(h, rank);
+}
+
+static uint64_t member_deadline(const struct psd_member *m)
+{
+    const struct psd_waiters *lists[] = {&m->participation.waiting, &m->for_lease, &m->for_clock};
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 3; i++)
+        if (lists[i]->n && lists[i]->earliest < least)
+            least = lists[i]->earliest;
+    return least;
+}
+
+// The chief is the live member of lowest rank: where it goes, the next one follows.
+static void keep_chief(struct psd_control *c, uint32_t rank, bool live)
+{
+    if (live && (c->chief == PSD_NO_RANK || rank < c->chief))
+        c->chief = rank;
+    if (live || rank != c->chief)
+        return;
+    while (++rank < c->workers && !psd_is_live(&c->members[rank]))
+        c->visited++;
+    c->chief = rank < c->workers ? rank : (uint32_t)PSD_NO_RANK;
+}
+
+void psd_member_recount(struct psd_control *c, struct psd_member *m)
+{
+    const uint32_t rank = psd_rank_of(c, m), bits = member_bits(m);
+    const bool live = psd_is_live(m), lease = live && psd_in_lease(m), collective = bits & IS_IN_COLLECTIVE;
+    const bool parked = m->participation.waiting.n || m->for_lease.n || m->for_clock.n;
+    c->visited++;
+    tally_add(&c->tally, m->tallied, -1);
+    tally_add(&c->tally, bits, 1);
+    m->tallied = bits;
+    keep_chief(c, rank, live);
+    queue_keep(&c->silent, rank, live);
+    queue_keep(&c->in_collective, rank, collective);
+    queue_keep(&c->in_lease, rank, lease);
+    queue_keep(&c->idle, rank, live && m->waits_since && !m->excluded);
+    heap_keep(&c->clocks, rank, psd_is_expected(m) || (live && !collective && !lease), m->clock);
+    heap_keep(&c->gates, rank, m->for_clock.n > 0, m->clock > c->staleness ? m->clock - c->staleness : 0);
+    heap_keep(&c->deadlines, rank, parked, member_deadline(m));
+}
+
+void psd_member_heard(struct psd_control *c, struct psd_member *m, uint64_t now)
+{
+    m->last_seen = psd_control_awake(c, now);
+    c->visited++;
+    psd_queue_push(&c->silent, psd_rank_of(c, m));
+}
+
+// ---- members ------------------------------------------------------------------------------------------------------
 
 struct psd_member *psd_member_live(struct psd_job *job, const Paramserver__V1__Caller *caller, uint64_t now,
                                    struct ps_error *e)
@@ -37,14 +129,15 @@ struct psd_member *psd_member_live(struct psd_job *job, const Paramserver__V1__C
                 m->reason);
         return NULL;
     }
-    m->last_seen = now;
+    psd_member_heard(c, m, now);
     return m;
 }
 
-void psd_member_waits(struct psd_member *m, uint64_t now)
+void psd_member_waits(struct psd_control *c, struct psd_member *m, uint64_t now)
 {
     if (m->waits_since == 0)
         m->waits_since = now;
+    psd_member_recount(c, m);
 }
 
 void psd_member_goes_on(struct psd_control *c, struct psd_member *m)
@@ -52,6 +145,7 @@ void psd_member_goes_on(struct psd_control *c, struct psd_member *m)
     m->waits_since = 0;
     m->newcomer = false;
     c->begun = true;
+    psd_member_recount(c, m);
 }
 
 int psd_fail_superseded(const Paramserver__V1__Caller *caller, const char *what, uint64_t newest, struct ps_error *e)

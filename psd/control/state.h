@@ -14,10 +14,14 @@
 // before every ps task knows that.
 //
 // One file per subject; each calls only those above it:
-//     state.h, state.c  structs, predicates     lease.c       Lease: the epoch's examples
-//     view.c            who takes part          collective.c  Barrier, Reduce
-//     ssp.c             Clock                   member.c      coming, going, silence
-//                                               control.c     what goes on after a change; telling the other tasks
+//     order.h           queues and heaps of ranks     collective.c  Barrier, Reduce
+//     state.h, state.c  structs, what is counted      waiting.c     parked calls: whom they wait for, their deadlines
+//     view.c            who takes part                member.c      coming, going, silence
+//     ssp.c             Clock                         control.c     what goes on after a change; telling the other tasks
+//     lease.c           Lease: the epoch's examples
+// agree.c and propose.c stand beside them: see agree.h.
+//
+// Nothing here walks over all members but what concerns all of them: the end of a collective, a sync epoch's assignments.
 //
 // Receives from: service, which decodes, calls one function here, then psd_control_advance, then, unlocked,
 // psd_control_broadcast. Hands to: calls that may go on (*ready) and views to tell. Never waits: a function that returns
@@ -26,6 +30,8 @@
 #ifndef PSD_CONTROL_STATE_H
 #define PSD_CONTROL_STATE_H
 
+#include "psd/control/order.h"
+#include "psd/limits.h"
 #include "psd/service/service.h"
 
 // Batches [first + k * stride, + count), k = 0, 1, ... steps - 1, cut off at end; one may be empty. count 0: none.
@@ -44,8 +50,8 @@ struct psd_outcome {
     uint64_t *counts;  // [n_ranks] elements that each brought
 };
 
-// A member's last collective: a barrier or a reduction. It is in it while entered > passed: the sequence of the one that it
-// entered, and of the last that it passed.
+// A member's last collective: a barrier or a reduction. It is in it while entered > passed, the sequences of the one that it
+// entered and of the last that it passed, and a call of it waits there: a call whose time is over has entered nothing.
 struct psd_participation {
     uint64_t entered, passed;
     char name[80];
@@ -62,11 +68,13 @@ enum { PSD_REASON_MAX = PSD_FAILURE_MAX - 64 };  // a failure names the member, 
 
 struct psd_member {
     Paramserver__V1__MemberState state;
+    uint32_t tallied;     // as what psd_member_recount has counted it
+    uint64_t changed_at;  // the epoch at which tasks and clients had to hear of it last
     uint8_t client[16];
     uint64_t incarnation;
     uint64_t since;  // tasks that have heard of this epoch obey the incarnation; 0: all do
     char address[80];
-    uint64_t last_seen;  // ns
+    uint64_t last_seen;  // ns, on psd_control_awake's clock
     uint64_t step;
     double images_per_second, loss;
     char reason[PSD_REASON_MAX];  // LEFT, DEAD
@@ -76,7 +84,9 @@ struct psd_member {
     bool excluded;            // sync: rounds do not wait for it
     uint64_t waits_since;     // ns, in a collective or for a lease; 0: it waits for neither
     uint64_t counted;         // sync: the last round in which its gradient counts somewhere
-    uint64_t counted_in_all;  // and in all partitions, as far as was told
+    uint64_t counted_in_all;  // when it is gone: and in all partitions of the n_counted tasks that have answered
+    uint32_t n_counted;
+    uint64_t split;  // the round that was named because these differ
 
     struct psd_participation participation;
 
@@ -113,21 +123,48 @@ struct psd_epoch {
     uint64_t round;  // sync: the last one closed when the shares of the moment were handed out
 };
 
+// How many members are what; see psd_member_recount.
+struct psd_tally {
+    uint32_t live, expected;
+    uint32_t awaited;        // live, and a collective waits for it or has it
+    uint32_t in_collective;  // live
+    uint32_t in_lease;       // live, and in no collective
+    uint32_t busy;           // live, and waits neither in a collective nor for a lease
+};
+
 struct psd_control {
     Paramserver__V1__Update update;
     uint32_t workers, min_workers, staleness;
     uint64_t opened, join_within;  // ns
     uint64_t epoch;                // of the membership; goes on from one run of a job to the next
+    uint64_t first_epoch;          // of this run
     bool declared;                 // by the chief of this run: the other tasks know it
-    bool begun;                    // someone has been let through a meeting, or has got a lease
+    bool begun;                    // someone has been let through a collective, or has got a lease
     struct psd_member *members;    // [workers]
     struct psd_epoch data;
+
+    // What psd_member_recount keeps, so that nothing walks over all members.
+    struct psd_tally tally;
+    uint32_t chief;                  // the live member of lowest rank; PSD_NO_RANK
+    struct psd_queue silent;         // live members, the one that was heard longest ago first
+    struct psd_queue idle;           // sync: live members that wait and are not excluded yet, the longest first
+    struct psd_queue in_collective;  // live members
+    struct psd_queue in_lease;       // live members
+    struct psd_queue changes;        // members by changed_at
+    struct psd_heap clocks;          // of those that are counted: ssp.c
+    struct psd_heap gates;           // members that wait for the clock, by the slowest clock that lets them go
+    struct psd_heap deadlines;       // members that have parked calls, by the earliest deadline
+    uint64_t splits, split_round;    // departures whose last gradient counts in a part; the last one's round and rank
+    uint32_t split_rank;
+    uint64_t slept;    // ns for which this process did not run: nobody was heard meanwhile
+    uint64_t visited;  // members looked at so far: tests count them
 
     uint64_t slowest;   // ssp: the least clock
     uint64_t farthest;  // the greatest lead over it with which anyone was let go
 
     uint32_t tasks;
     uint64_t changed;  // the epoch of the last change that ps tasks must know; 0: none
+    bool known;        // every task has acknowledged it
     uint64_t *acked;   // [tasks] the epoch that each task has acknowledged
     uint64_t *open;    // [tasks] the least round that it had open then; 0: none
     bool *in_flight;   // [tasks] a SetMembers has been sent and is not answered
@@ -148,7 +185,7 @@ static inline bool psd_is_expected(const struct psd_member *m)
 
 static inline bool psd_in_collective(const struct psd_member *m)
 {
-    return m->participation.entered > m->participation.passed;
+    return m->participation.entered > m->participation.passed && m->participation.waiting.n > 0;
 }
 
 // Does a collective wait for it, or has it come?
@@ -167,12 +204,31 @@ static inline bool psd_in_lease(const struct psd_member *m)
 enum { PSD_WAITS = -1 };  // besides a ps_code: the call is to be parked
 
 const char *psd_state_name(Paramserver__V1__MemberState state);  // "live", "not joined yet", ...
-uint32_t psd_count_state(const struct psd_control *c, Paramserver__V1__MemberState state);
+static inline bool psd_is_gone(Paramserver__V1__MemberState state)
+{
+    return state == PARAMSERVER__V1__MEMBER_STATE__LEFT || state == PARAMSERVER__V1__MEMBER_STATE__DEAD;
+}
+
+static inline uint32_t psd_rank_of(const struct psd_control *c, const struct psd_member *m)
+{
+    return (uint32_t)(m - c->members);
+}
+
+// Time for silence: it stands still while this process does not run.
+static inline uint64_t psd_control_awake(const struct psd_control *c, uint64_t now)
+{
+    return now > c->slept ? now - c->slept : 0;
+}
+
+// Something of m has changed: keeps the tally, the queues and the heaps. Call it after each change.
+void psd_member_recount(struct psd_control *c, struct psd_member *m);
+// m is heard now.
+void psd_member_heard(struct psd_control *c, struct psd_member *m, uint64_t now);
 // The caller as a live member, which this is a sign of life of; NULL: the error says why it is none.
 struct psd_member *psd_member_live(struct psd_job *job, const Paramserver__V1__Caller *caller, uint64_t now,
                                    struct ps_error *e);
-// m begins to wait, in a collective or for a lease; m goes on.
-void psd_member_waits(struct psd_member *m, uint64_t now);
+// m's call has been parked, in a collective or for a lease; m goes on.
+void psd_member_waits(struct psd_control *c, struct psd_member *m, uint64_t now);
 void psd_member_goes_on(struct psd_control *c, struct psd_member *m);
 // ABORTED: the message is of a call that its caller has given up, or a late copy: it must not undo what came after it.
 int psd_fail_superseded(const Paramserver__V1__Caller *caller, const char *what, uint64_t newest, struct ps_error *e);
@@ -183,46 +239,52 @@ struct psd_member_list {
     Paramserver__V1__Member *members, **pointers;
     size_t n;
 };
-// False: no memory.
-bool psd_members_list(const struct psd_control *c, uint64_t now, struct psd_member_list *list);
-// The same in two steps: memory for so many, as many as the job has workers; then what cannot fail.
+// Members as messages tell them: those that have changed since that epoch (0: all). False: no memory.
+bool psd_members_list(struct psd_control *c, uint64_t since, uint64_t now, struct psd_member_list *list);
+// Are they more than a reply to a worker names?
+bool psd_members_are_many(struct psd_control *c, uint64_t since);
+// All of them in two steps: memory for so many, as many as the job has workers; then what cannot fail.
 bool psd_members_reserve(uint32_t workers, struct psd_member_list *list);
-void psd_members_fill(const struct psd_control *c, uint64_t now, struct psd_member_list *list);
+void psd_members_fill(struct psd_control *c, uint64_t now, struct psd_member_list *list);
 enum { PSD_MEMBER_BYTES = 224 + PSD_REASON_MAX };  // of one in a message, at most
 void psd_members_list_free(struct psd_member_list *list);
 
-// Who takes part has changed: tasks must be told.
-void psd_view_changed(struct psd_control *c);
+// What tasks must know of m has changed.
+void psd_view_changed(struct psd_control *c, struct psd_member *m);
+// What clients alone must know of m has.
+void psd_view_joined(struct psd_control *c, struct psd_member *m);
+// All tasks must be told of all members.
+void psd_view_tell_all(struct psd_control *c);
 // Does every task know?
-bool psd_view_is_known(const struct psd_control *c);
+bool psd_view_is_known(struct psd_control *c);
 // Does every task obey this member as its present incarnation?
 bool psd_view_has_member(const struct psd_control *c, const struct psd_member *m);
 // The last round that takes no more gradients in any partition, when its task was told; 0: none, or there are no rounds.
 uint64_t psd_view_closed(const struct psd_control *c);
 
-// Which rounds of each worker count on a task: in some partition there, and in all of them.
-struct psd_counted {
-    uint64_t *some, *all;  // [workers]
-    uint64_t open;         // the least round that takes gradients; 0: there are none
+// What a message says of some members, or of all: since 0.
+struct psd_view_delta {
+    uint64_t since, epoch;  // members that have changed after `since`, as they are at `epoch`
+    size_t n;
+    struct psd_view_entry {
+        uint32_t rank;
+        Paramserver__V1__MemberState state;
+        bool excluded;
+        uint64_t incarnation;
+        uint64_t counted, counted_in_all;  // the answer: rounds in which its gradient counts on the task
+    } * v;                                 // [n]
+    uint64_t open;                         // the answer: the least round that takes gradients; 0: there are none
 };
-bool psd_counted_init(struct psd_counted *k, uint32_t workers);  // false: no memory
-void psd_counted_free(struct psd_counted *k);
-
-bool psd_view_init(struct psd_view *view, uint64_t epoch, uint32_t workers);  // false: no memory
-// Whom rounds wait for: a worker that is live and not excluded, or is still expected.
-bool psd_view_includes(Paramserver__V1__MemberState state, bool excluded);
-bool psd_is_gone(Paramserver__V1__MemberState state);
-// A worker that is gone, as the task's blocks must know it: who is fenced changes nothing any more.
-struct psd_departure {
-    bool is;
-    uint64_t incarnation;
-};
-void psd_view_fence(struct psd_job *job, uint32_t rank, Paramserver__V1__MemberState state, uint64_t incarnation);
-// Unlocked. This task's rounds and staged updates hear of a view; says what counts here.
-void psd_view_take(struct psd_job *job, const struct psd_view *view, const struct psd_departure *gone,
-                   struct psd_counted *counted, struct psd_call **ready);
-// A task has acknowledged the view of this epoch.
-void psd_view_acked(struct psd_job *job, uint32_t task, uint64_t epoch, const struct psd_counted *counted);
+bool psd_view_delta_init(struct psd_view_delta *d, size_t n);  // false: no memory
+void psd_view_delta_free(struct psd_view_delta *d);
+// Members that have changed since that epoch; those of an earlier run: all. False: no memory.
+bool psd_view_delta_since(struct psd_control *c, uint64_t since, struct psd_view_delta *d);
+// Unlocked. A task hears of a view: its rounds and staged updates do, and it answers in d what counts here. ABORTED: it has
+// not heard what was before `since`, and is to be told of all.
+enum ps_code psd_view_take(struct psd_job *job, uint32_t workers, struct psd_view_delta *d, struct psd_call **ready,
+                           struct ps_error *e);
+// A task has acknowledged d, and answered in it.
+void psd_view_acked(struct psd_job *job, uint32_t task, const struct psd_view_delta *d);
 
 // ---- ssp.c --------------------------------------------------------------------------------------------------------
 
@@ -268,6 +330,19 @@ enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveR
                               struct psd_call **ready, struct ps_error *e);
 // Declares those dead who are silent, or never came.
 void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
+
+// ---- waiting.c ----------------------------------------------------------------------------------------------------
+
+// Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and asked for
+// nothing.
+void psd_member_withdraw(struct psd_control *c, struct psd_member *m);
+// Unlocked. The calls of members that wait, as psd_waits_walk does; before: only where a deadline has passed by then (ns),
+// UINT64_MAX: all.
+void psd_members_walk(struct psd_core *core, struct psd_job *job, uint64_t before,
+                      bool (*look)(struct psd_waiters *list, void *arg),
+                      void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg), void *arg);
+// Appends "worker 1 (live, step 17, silent 0.2 s)" to text. c may be NULL: the rank alone.
+void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, char *text, size_t size);
 
 // ---- control.c ----------------------------------------------------------------------------------------------------
 

@@ -24,32 +24,65 @@ bool psd_members_reserve(uint32_t workers, struct psd_member_list *list)
     return false;
 }
 
-void psd_members_fill(const struct psd_control *c, uint64_t now, struct psd_member_list *list)
+static void member_fill(struct psd_control *c, uint32_t rank, uint64_t now, Paramserver__V1__Member *out)
+{
+    const struct psd_member *m = &c->members[rank];
+    const uint64_t awake = psd_control_awake(c, now);
+    c->visited++;
+    paramserver__v1__member__init(out);
+    out->rank = rank;
+    out->state = m->state;
+    out->incarnation = m->incarnation;
+    out->address = (char *)m->address;
+    out->step = m->step;
+    out->silent_ms = m->last_seen && awake > m->last_seen ? (awake - m->last_seen) / PS_MS : 0;
+    out->images_per_second = m->images_per_second;
+    out->loss = m->loss;
+    out->reason = (char *)m->reason;
+    out->resting = m->excluded;
+    out->draining = m->draining;
+    out->clock = m->clock;
+}
+
+void psd_members_fill(struct psd_control *c, uint64_t now, struct psd_member_list *list)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
-        const struct psd_member *m = &c->members[i];
-        Paramserver__V1__Member *out = list->pointers[i] = &list->members[i];
-        paramserver__v1__member__init(out);
-        out->rank = i;
-        out->state = m->state;
-        out->incarnation = m->incarnation;
-        out->address = (char *)m->address;
-        out->step = m->step;
-        out->silent_ms = m->last_seen && now > m->last_seen ? (now - m->last_seen) / PS_MS : 0;
-        out->images_per_second = m->images_per_second;
-        out->loss = m->loss;
-        out->reason = (char *)m->reason;
-        out->resting = m->excluded;
-        out->draining = m->draining;
-        out->clock = m->clock;
+        list->pointers[i] = &list->members[i];
+        member_fill(c, i, now, list->pointers[i]);
     }
 }
 
-bool psd_members_list(const struct psd_control *c, uint64_t now, struct psd_member_list *list)
+// How many members have changed since that epoch; those of an earlier run, or of none: all. Of many that is not counted
+// out: all.
+static uint32_t view_count_since(struct psd_control *c, uint64_t since)
 {
-    if (!psd_members_reserve(c->workers, list))
+    uint32_t n = 0, rank = c->changes.last;
+    if (since < c->first_epoch)
+        return c->workers;
+    for (; n <= PSD_MEMBERS_WHOLE && rank != PSD_NO_RANK && c->members[rank].changed_at > since;
+         rank = psd_queue_before(&c->changes, rank))
+        n++;
+    return n > PSD_MEMBERS_WHOLE ? c->workers : n;
+}
+
+bool psd_members_are_many(struct psd_control *c, uint64_t since)
+{
+    return c->workers > PSD_MEMBERS_WHOLE && view_count_since(c, since) == c->workers;
+}
+
+bool psd_members_list(struct psd_control *c, uint64_t since, uint64_t now, struct psd_member_list *list)
+{
+    uint32_t n = view_count_since(c, since), rank = c->changes.last;
+    if (!psd_members_reserve(n, list))
         return false;
-    psd_members_fill(c, now, list);
+    if (n == c->workers) {
+        psd_members_fill(c, now, list);
+        return true;
+    }
+    for (uint32_t i = n; i--; rank = psd_queue_before(&c->changes, rank)) {
+        list->pointers[i] = &list->members[i];
+        member_fill(c, rank, now, list->pointers[i]);
+    }
     return true;
 }
 
@@ -60,43 +93,35 @@ void psd_members_list_free(struct psd_member_list *list)
     *list = (struct psd_member_list){0};
 }
 
-// ---- views --------------------------------------------------------------------------------------------------------
+// ---- what has changed ---------------------------------------------------------------------------------------------
 
-bool psd_view_includes(Paramserver__V1__MemberState state, bool excluded)
+void psd_view_joined(struct psd_control *c, struct psd_member *m)
 {
-    return state == PARAMSERVER__V1__MEMBER_STATE__EXPECTED ||
-           (state == PARAMSERVER__V1__MEMBER_STATE__LIVE && !excluded);
+    m->changed_at = ++c->epoch;
+    psd_queue_push(&c->changes, psd_rank_of(c, m));
 }
 
-bool psd_view_init(struct psd_view *view, uint64_t epoch, uint32_t workers)
+void psd_view_changed(struct psd_control *c, struct psd_member *m)
 {
-    *view = (struct psd_view){epoch, workers, ps_try_alloc_array(workers, sizeof *view->takes_part), true};
-    return view->takes_part != NULL;
+    psd_view_joined(c, m);
+    c->changed = c->epoch;
+    c->known = false;
 }
 
-bool psd_is_gone(Paramserver__V1__MemberState state)
-{
-    return state == PARAMSERVER__V1__MEMBER_STATE__LEFT || state == PARAMSERVER__V1__MEMBER_STATE__DEAD;
-}
-
-// Nobody changes anything any more under an incarnation that has died, or has been followed by another.
-void psd_view_fence(struct psd_job *job, uint32_t rank, Paramserver__V1__MemberState state, uint64_t incarnation)
-{
-    uint64_t least = incarnation + (state == PARAMSERVER__V1__MEMBER_STATE__DEAD && incarnation != UINT64_MAX);
-    if (job->incarnations && job->incarnations[rank] < least)
-        job->incarnations[rank] = least;
-}
-
-void psd_view_changed(struct psd_control *c)
+void psd_view_tell_all(struct psd_control *c)
 {
     c->changed = ++c->epoch;
+    c->known = false;
+    for (uint32_t task = 0; task < c->tasks; task++)
+        c->acked[task] = 0;
 }
 
-bool psd_view_is_known(const struct psd_control *c)
+bool psd_view_is_known(struct psd_control *c)
 {
-    for (uint32_t task = 0; c->declared && task < c->tasks; task++)
+    for (uint32_t task = 0; c->declared && !c->known && task < c->tasks; task++)
         if (c->acked[task] < c->changed)
             return false;
+    c->known |= c->declared;
     return true;
 }
 
@@ -117,42 +142,146 @@ uint64_t psd_view_closed(const struct psd_control *c)
     return least ? least - 1 : 0;
 }
 
-// ---- what counts on a task ----------------------------------------------------------------------------------------
-
-bool psd_counted_init(struct psd_counted *k, uint32_t workers)
+bool psd_view_delta_init(struct psd_view_delta *d, size_t n)
 {
-    *k = (struct psd_counted){ps_try_alloc_array(workers, sizeof *k->some), ps_try_alloc_array(workers, sizeof *k->all),
-                              0};
-    return k->some && k->all;
+    *d = (struct psd_view_delta){.n = n, .v = ps_try_alloc_array(n, sizeof *d->v)};
+    return d->v != NULL;
 }
 
-void psd_counted_free(struct psd_counted *k)
+void psd_view_delta_free(struct psd_view_delta *d)
 {
-    free(k->some);
-    free(k->all);
+    free(d->v);
+    *d = (struct psd_view_delta){0};
 }
 
-// A task without rounds counts nothing.
-static void view_merge_counted(struct psd_job *job, const struct psd_counted *k)
+bool psd_view_delta_since(struct psd_control *c, uint64_t since, struct psd_view_delta *d)
 {
-    struct psd_control *c = job->control;
-    for (uint32_t i = 0; i < c->workers; i++) {
-        struct psd_member *m = &c->members[i];
-        if (k->some[i] > m->counted)
-            m->counted = k->some[i];
-        if (k->some[i] && m->state == PARAMSERVER__V1__MEMBER_STATE__DEAD && k->some[i] != k->all[i])
-            ps_warn("job '%s': worker %" PRIu32 "'s gradient of round %" PRIu64
-                    " counts in some partitions and not in others",
-                    job->name, i, k->some[i]);
+    const uint32_t n = view_count_since(c, since);
+    const bool all = n == c->workers;
+    uint32_t rank = c->changes.last;
+    if (!psd_view_delta_init(d, n))
+        return false;
+    d->since = all ? 0 : since;
+    d->epoch = c->epoch;
+    for (uint32_t i = n; i--;) {
+        const uint32_t at = all ? i : rank;
+        const struct psd_member *m = &c->members[at];
+        d->v[i] = (struct psd_view_entry){at, m->state, m->excluded, m->incarnation, 0, 0};
+        c->visited++;
+        rank = all ? rank : psd_queue_before(&c->changes, rank);
     }
+    return true;
 }
 
-void psd_view_acked(struct psd_job *job, uint32_t task, uint64_t epoch, const struct psd_counted *counted)
+// Which rounds m's gradient counts in on one more task: in some partition there, and in all. When m is gone these are final;
+// where they differ, between partitions or tasks, its last round has a part of its gradient. Not so with backup workers,
+// where that is ordinary.
+static void view_note_counted(struct psd_job *job, struct psd_member *m, uint64_t some, uint64_t all)
 {
     struct psd_control *c = job->control;
-    view_merge_counted(job, counted);
-    c->open[task] = counted->open;
-    c->acked[task] = epoch;
+    if (some > m->counted)
+        m->counted = some;
+    if (!psd_is_gone(m->state) || job->replicas_to_aggregate)
+        return;
+    if (!m->n_counted++ || all < m->counted_in_all)
+        m->counted_in_all = all;
+    if (m->counted == m->counted_in_all || m->split == m->counted)
+        return;
+    m->split = m->counted;
+    c->splits++;
+    c->split_rank = psd_rank_of(c, m);
+    c->split_round = m->counted;
+    ps_warn("job '%s': worker %" PRIu32 "'s gradient of round %" PRIu64 " counts in some partitions and not in others",
+            job->name, c->split_rank, c->split_round);
+}
+
+void psd_view_acked(struct psd_job *job, uint32_t task, const struct psd_view_delta *d)
+{
+    struct psd_control *c = job->control;
+    for (size_t i = 0; i < d->n; i++) {
+        struct psd_member *m = d->v[i].rank < c->workers ? &c->members[d->v[i].rank] : NULL;
+        if (m && d->open)
+            view_note_counted(job, m, d->v[i].counted, d->v[i].counted_in_all);
+    }
+    c->open[task] = d->open;
+    c->acked[task] = d->epoch;
+}
+
+// ---- a task hears of it -------------------------------------------------------------------------------------------
+
+// The view of a ps task: what it was told last, whole.
+struct psd_task_view {
+    uint64_t epoch;
+    uint32_t n_gone;
+    uint32_t n;
+    struct psd_task_member {
+        bool takes_part, gone;
+    } v[];  // [n]
+};
+
+// Whom rounds wait for: a worker that is live and not excluded, or is still expected.
+static bool view_includes(Paramserver__V1__MemberState state, bool excluded)
+{
+    return state == PARAMSERVER__V1__MEMBER_STATE__EXPECTED ||
+           (state == PARAMSERVER__V1__MEMBER_STATE__LIVE && !excluded);
+}
+
+// Nobody changes anything any more under an incarnation that has died, or has been followed by another.
+static void view_fence(struct psd_job *job, uint32_t rank, Paramserver__V1__MemberState state, uint64_t incarnation)
+{
+    uint64_t least = incarnation + (state == PARAMSERVER__V1__MEMBER_STATE__DEAD && incarnation != UINT64_MAX);
+    if (job->incarnations && job->incarnations[rank] < least)
+        job->incarnations[rank] = least;
+}
+
+void psd_view_free(struct psd_task_view *view)
+{
+    free(view);
+}
+
+// Job locked. All take part until the task is told otherwise. NULL: no memory.
+static struct psd_task_view *view_of_task(struct psd_job *job, uint32_t workers)
+{
+    if (!job->view)
+        job->view = ps_try_alloc(sizeof *job->view + workers * sizeof job->view->v[0]);
+    if (!job->view)
+        return NULL;
+    job->view->n = workers;
+    return job->view;
+}
+
+static void view_put(struct psd_task_view *view, const struct psd_view_entry *entry)
+{
+    struct psd_task_member *m = &view->v[entry->rank];
+    const bool gone = psd_is_gone(entry->state);
+    view->n_gone += gone;
+    view->n_gone -= m->gone;
+    *m = (struct psd_task_member){view_includes(entry->state, entry->excluded), gone};
+}
+
+// Job locked. Merges d into the task's view, and copies that into *copy for the rounds. A late copy of an earlier delta
+// changes nothing: its members are known as they were later.
+static enum ps_code view_merge(struct psd_job *job, const struct psd_view_delta *d, struct psd_view *copy,
+                               struct ps_error *e)
+{
+    struct psd_task_view *view = view_of_task(job, copy->n);
+    if (!view)
+        return ps_no_memory(e, "a view of the members");
+    if (d->since > view->epoch)
+        return ps_fail(e, PS_ABORTED,
+                       "set members: what has changed since epoch %" PRIu64 ", this task knows %" PRIu64
+                       ": it must be told of all",
+                       d->since, view->epoch);
+    for (size_t i = 0; i < d->n; i++)
+        view_fence(job, d->v[i].rank, d->v[i].state, d->v[i].incarnation);
+    for (size_t i = 0; i < d->n && d->epoch > view->epoch; i++)
+        view_put(view, &d->v[i]);
+    view->epoch = d->epoch > view->epoch ? d->epoch : view->epoch;
+    copy->epoch = view->epoch;
+    copy->over = view->n_gone == view->n;
+    for (uint32_t i = 0; i < view->n; i++)
+        copy->takes_part[i] = view->v[i].takes_part;
+    return PS_OK;
 }
 
 // Closing a round takes its time.
@@ -163,14 +292,39 @@ static void view_reform_rounds(struct psd_job *job, const struct psd_view *view,
             psd_sync_set_members(job, job->partitions[i].round, view, ready);
 }
 
-void psd_view_take(struct psd_job *job, const struct psd_view *view, const struct psd_departure *gone,
-                   struct psd_counted *counted, struct psd_call **ready)
+// What counts here of those that d names. A task without rounds counts nothing.
+static void view_answer(struct psd_job *job, struct psd_view_delta *d, uint64_t *counted, uint64_t *in_all)
 {
-    for (uint32_t i = 0; i < view->n; i++)
-        if (gone[i].is)
-            psd_staging_drop_worker(job, i, gone[i].incarnation);
-    view_reform_rounds(job, view, ready);
-    psd_sync_send_norms(job, ready);
-    psd_rounds_counted(job, counted->some, counted->all);
-    counted->open = psd_rounds_open(job);
+    psd_rounds_counted(job, counted, in_all);
+    for (size_t i = 0; i < d->n; i++) {
+        d->v[i].counted = counted[d->v[i].rank];
+        d->v[i].counted_in_all = in_all[d->v[i].rank];
+    }
+    d->open = psd_rounds_open(job);
+}
+
+enum ps_code psd_view_take(struct psd_job *job, uint32_t workers, struct psd_view_delta *d, struct psd_call **ready,
+                           struct ps_error *e)
+{
+    struct psd_view copy = {.n = workers, .takes_part = ps_try_alloc_array(workers, sizeof *copy.takes_part)};
+    uint64_t *counted = ps_try_alloc_array(workers, sizeof *counted), *all = ps_try_alloc_array(workers, sizeof *all);
+    enum ps_code code = PS_OK;
+    if (!copy.takes_part || !counted || !all)
+        code = ps_no_memory(e, "a view of the members");
+    pthread_mutex_lock(&job->lock);
+    if (code == PS_OK)
+        code = view_merge(job, d, &copy, e);
+    pthread_mutex_unlock(&job->lock);
+    for (size_t i = 0; code == PS_OK && i < d->n; i++)
+        if (psd_is_gone(d->v[i].state))
+            psd_staging_drop_worker(job, d->v[i].rank, d->v[i].incarnation);
+    if (code == PS_OK) {
+        view_reform_rounds(job, &copy, ready);
+        psd_sync_send_norms(job, ready);
+        view_answer(job, d, counted, all);
+    }
+    free(all);
+    free(counted);
+    free(copy.takes_part);
+    return code;
 }

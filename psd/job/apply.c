@@ -108,30 +108,45 @@ static void put_strings(const struct psd_extent *p, struct psd_block *b, struct 
     b->value_bytes = p->bytes;
 }
 
-void psd_update_block(const struct psd_job *job, enum psd_effect how, struct psd_extent *pieces, size_t n,
-                      struct psd_block *b, struct psd_page *out, struct psd_feed *feed, bool count)
+static void update_fill(void *arg, struct psd_block *b, struct psd_page *out)
 {
-    const struct psd_variable *v = pieces->variable;
+    const struct psd_update *u = arg;
+    const struct psd_variable *v = u->extents->variable;
     size_t size = ps_dtype_size(v->dtype);
-    struct change c = {.how = how, .dtype = v->dtype, .size = how == PSD_PUT ? 1 : size, .b = b, .out = out};
-    c.count = count;
+    struct change c = {.how = u->how, .dtype = v->dtype, .size = u->how == PSD_PUT ? 1 : size, .b = b, .out = out};
+    c.count = u->count;
     if (v->dtype == PS_STRING) {
-        put_strings(pieces, b, out, feed);
+        put_strings(u->extents, b, out, u->feed);
         return;
     }
-    copy_the_rest(how, pieces, b, out);
-    if (how == PSD_RULE)
-        psd_step_init(&c.step, job, v, b, 0);
-    for (size_t i = 0; i < n; i++) {
-        c.offset = pieces[i].offset * (size / c.size);
+    copy_the_rest(u->how, u->extents, b, out);
+    if (u->how == PSD_RULE)
+        psd_step_init(&c.step, u->job, v, b, 0);
+    for (size_t i = 0; i < u->n; i++) {
+        struct psd_extent *extent = &u->extents[i];
+        c.offset = extent->offset * (size / c.size);
         c.nonfinite = 0;
-        psd_feed_walk(feed, pieces[i].at, pieces[i].bytes, c.size, change_run, &c);
-        pieces[i].nonfinite = (uint32_t)c.nonfinite;
+        psd_feed_walk(u->feed, extent->at, extent->bytes, c.size, change_run, &c);
+        extent->nonfinite = (uint32_t)c.nonfinite;
     }
-    b->steps += how == PSD_RULE;
+    b->steps += u->how == PSD_RULE;
 }
 
-size_t psd_update_page_bytes(const struct psd_extent *piece, const struct psd_block *b)
+size_t psd_update_page_bytes(const struct psd_extent *p)
 {
-    return piece->variable->dtype == PS_STRING ? piece->bytes : b->page->bytes;
+    const struct psd_variable *v = p->variable;
+    return v->dtype == PS_STRING ? p->bytes
+                                 : psd_page_bytes(psd_extent_block(p)->count * ps_dtype_size(v->dtype), v->blank.slots);
+}
+
+enum psd_written psd_update_block(const struct psd_update *u, struct psd_page **spare, uint64_t *found,
+                                  uint64_t *version)
+{
+    struct psd_update copy = *u;
+    const struct psd_write w = {.id = u->id,
+                                .promised = u->promised,
+                                .bytes = psd_update_page_bytes(u->extents),
+                                .fill = update_fill,
+                                .arg = &copy};
+    return psd_block_write(psd_extent_block(u->extents), &w, spare, found, version);
 }

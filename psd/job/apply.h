@@ -14,14 +14,24 @@ enum psd_effect { PSD_PUT, PSD_ADD, PSD_SUBTRACT, PSD_RULE };
 // What a method of the proto does to a variable outside rounds: a push to one without a rule adds.
 enum psd_effect psd_update_effect(int method, const struct psd_variable *v);
 
-// All of a request's pieces in one block, as one update: of a slice the rule changes those elements alone, and that
-// counts as one step of the block. out gets all of the page. The block's lock and the job's cut (shared, or exclusive)
-// are held, between psd_block_begin_with and psd_block_commit. count: each piece's nonfinite is set, while its numbers are
-// in the cache.
-void psd_update_block(const struct psd_job *job, enum psd_effect change, struct psd_extent *pieces, size_t n,
-                      struct psd_block *b, struct psd_page *out, struct psd_feed *feed, bool count);
-// Bytes of the page that a block has after such an update; the block's lock is held.
-size_t psd_update_page_bytes(const struct psd_extent *piece, const struct psd_block *b);
+// All of a request's extents in one block, as one update: of a slice the rule changes those elements alone, and that
+// counts as one step of the block.
+struct psd_update {
+    const struct psd_job *job;
+    enum psd_effect how;
+    struct psd_extent *extents;
+    size_t n;
+    struct psd_feed *feed;
+    const struct psd_request_id *id;
+    bool promised;  // as in psd_write
+    bool count;     // each extent's nonfinite is set, while its numbers are in the cache
+};
+
+// psd_block_write of it. The job's cut is held, shared or exclusive.
+enum psd_written psd_update_block(const struct psd_update *u, struct psd_page **spare, uint64_t *found,
+                                  uint64_t *version);
+// Bytes of the page that a block has after an update of its extent.
+size_t psd_update_page_bytes(const struct psd_extent *extent);
 
 // How many of the numbers that a piece brings are NaN or infinite. *first (may be NULL): the first of them, counted as
 // an element of the variable.

@@ -6,89 +6,220 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "psd/job/job.h"
 
-// Every block that a client changes keeps a mark of it.
-enum { MAX_CLIENTS = 1 << 16, NONE = 0 };
+// Workers of a job, and as many others again.
+enum { MAX_CLIENTS = 1 << 17 };
 
-// Multiplicative hashing of the two halves (Knuth, The Art of Computer Programming 6.4), by 2^64 / phi.
-static uint32_t *bucket_of(const struct psd_job *job, const uint8_t *id)
+#define SILENT_CLIENT_TTL (600 * PS_SECOND)
+
+// Multiplicative hashing (Knuth, The Art of Computer Programming 6.4), by 2^64 / phi.
+static const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
+
+static struct psd_client **client_bucket_of_id(const struct psd_clients *cs, const uint8_t *id)
 {
     uint64_t a, b;
     memcpy(&a, id, sizeof a);
     memcpy(&b, id + sizeof a, sizeof b);
-    uint64_t h = ((a * UINT64_C(0x9e3779b97f4a7c15)) ^ b) * UINT64_C(0x9e3779b97f4a7c15);
-    return &job->client_buckets[(h >> 32) & (job->cap_clients - 1)];
+    return &cs->of_id[((a * golden ^ b) * golden >> 32) & (cs->cap - 1)];
 }
 
-static struct psd_client *find(const struct psd_job *job, const uint8_t *id)
+static struct psd_client **client_bucket_of_number(const struct psd_clients *cs, uint32_t number)
 {
-    uint32_t i = job->n_clients ? *bucket_of(job, id) : NONE;
-    while (i != NONE && memcmp(job->clients[i - 1].id, id, 16) != 0)
-        i = job->clients[i - 1].next;
-    return i == NONE ? NULL : &job->clients[i - 1];
+    return &cs->of_number[(number * golden >> 32) & (cs->cap - 1)];
 }
 
-static void link_client(struct psd_job *job, uint32_t i)
+static struct psd_client *client_find(const struct psd_clients *cs, const uint8_t *id)
 {
-    uint32_t *bucket = bucket_of(job, job->clients[i].id);
-    job->clients[i].next = *bucket;
-    *bucket = i + 1;
-}
-
-// Bytes of the tables of so many clients.
-static size_t table_bytes(uint32_t cap)
-{
-    return cap * (sizeof(struct psd_client) + sizeof(uint32_t));
-}
-
-static enum ps_code grow(struct psd_job *job, struct ps_error *e)
-{
-    uint32_t cap = job->cap_clients ? 2 * job->cap_clients : 8;
-    size_t more = table_bytes(cap) - table_bytes(job->cap_clients);
-    if (!psd_pool_take(job->pool, more))
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu bytes for the clients of job '%s' do not fit the limit of %zu",
-                       more, job->name, job->pool->limit);
-    uint32_t *buckets = ps_try_alloc_array(cap, sizeof *buckets);
-    struct psd_client *clients = buckets ? ps_try_realloc(job->clients, cap * sizeof *clients) : NULL;
-    if (!clients) {
-        psd_pool_give(job->pool, more);
-        free(buckets);
-        return ps_no_memory(e, "the clients of a job");
-    }
-    free(job->client_buckets);
-    job->clients = clients;
-    job->client_buckets = buckets;
-    job->cap_clients = cap;
-    for (uint32_t i = 0; i < job->n_clients; i++)
-        link_client(job, i);
-    return PS_OK;
-}
-
-// NULL: no room, see *e.
-static struct psd_client *add(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e)
-{
-    if (job->n_clients == job->cap_clients && grow(job, e))
-        return NULL;
-    struct psd_client *c = &job->clients[job->n_clients];
-    *c = (struct psd_client){.worker = caller->worker};
-    memcpy(c->id, caller->client.data, sizeof c->id);
-    link_client(job, job->n_clients++);
+    struct psd_client *c = cs->cap ? *client_bucket_of_id(cs, id) : NULL;
+    while (c && memcmp(c->id, id, sizeof c->id) != 0)
+        c = c->next_of_id;
     return c;
 }
 
-void psd_clients_free(struct psd_job *job)
+uint64_t psd_clients_oldest(void *clients, uint32_t number)
 {
-    psd_pool_give(job->pool, table_bytes(job->cap_clients));
-    free(job->client_buckets);
-    free(job->clients);
+    struct psd_clients *cs = clients;
+    pthread_mutex_lock(&cs->lock);
+    struct psd_client *c = cs->cap ? *client_bucket_of_number(cs, number) : NULL;
+    while (c && c->number != number)
+        c = c->next_of_number;
+    uint64_t oldest = c ? atomic_load(&c->oldest) : UINT64_MAX;
+    pthread_mutex_unlock(&cs->lock);
+    return oldest;
 }
 
-enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *stamp,
+// ---- the list by age: the job's lock is held ----------------------------------------------------------------------
+
+static void client_append(struct psd_clients *cs, struct psd_client *c)
+{
+    c->older = cs->newest;
+    c->newer = NULL;
+    *(cs->newest ? &cs->newest->newer : &cs->oldest) = c;
+    cs->newest = c;
+}
+
+static void client_remove(struct psd_clients *cs, struct psd_client *c)
+{
+    *(c->older ? &c->older->newer : &cs->oldest) = c->newer;
+    *(c->newer ? &c->newer->older : &cs->newest) = c->older;
+}
+
+static void client_touch(struct psd_clients *cs, struct psd_client *c)
+{
+    c->touched = cs->now;
+    if (cs->newest == c)
+        return;
+    client_remove(cs, c);
+    client_append(cs, c);
+}
+
+// ---- the tables: both locks are held ------------------------------------------------------------------------------
+
+static void client_link(struct psd_clients *cs, struct psd_client *c)
+{
+    struct psd_client **of_id = client_bucket_of_id(cs, c->id);
+    struct psd_client **of_number = client_bucket_of_number(cs, c->number);
+    c->next_of_id = *of_id;
+    c->next_of_number = *of_number;
+    *of_id = *of_number = c;
+}
+
+static void client_unlink(struct psd_clients *cs, struct psd_client *c)
+{
+    struct psd_client **at = client_bucket_of_id(cs, c->id);
+    while (*at != c)
+        at = &(*at)->next_of_id;
+    *at = c->next_of_id;
+    at = client_bucket_of_number(cs, c->number);
+    while (*at != c)
+        at = &(*at)->next_of_number;
+    *at = c->next_of_number;
+}
+
+static size_t client_table_bytes(uint32_t cap)
+{
+    return 2 * cap * sizeof(struct psd_client *);
+}
+
+size_t psd_clients_bytes(const struct psd_clients *cs)
+{
+    return client_table_bytes(cs->cap) + cs->n * sizeof(struct psd_client);
+}
+
+static bool clients_grow(struct psd_clients *cs)
+{
+    uint32_t cap = cs->cap ? 2 * cs->cap : 8;
+    struct psd_client **tables = ps_try_alloc_array(2 * cap, sizeof *tables);
+    if (!tables)
+        return false;
+    free(cs->of_id);
+    cs->of_id = tables;
+    cs->of_number = tables + cap;
+    cs->cap = cap;
+    for (struct psd_client *c = cs->oldest; c; c = c->newer)
+        client_link(cs, c);
+    return true;
+}
+
+// ---- coming and going: the job's lock is held ---------------------------------------------------------------------
+
+// NULL: no room, see *e.
+static struct psd_client *client_add(struct psd_job *job, const Paramserver__V1__Caller *caller, struct ps_error *e)
+{
+    struct psd_clients *cs = &job->clients;
+    bool full = cs->n == cs->cap;
+    size_t more = sizeof(struct psd_client) + (full ? client_table_bytes(cs->cap ? cs->cap : 8) : 0);
+    if (!psd_pool_take(job->pool, more)) {
+        ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu bytes for the clients of job '%s' do not fit the limit of %zu", more,
+                job->name, job->pool->limit);
+        return NULL;
+    }
+    struct psd_client *c = ps_try_alloc(sizeof *c);
+    pthread_mutex_lock(&cs->lock);
+    if (c && (!full || clients_grow(cs))) {
+        c->number = ++cs->last_number;
+        c->worker = caller->worker;
+        c->incarnation = caller->incarnation;
+        c->touched = cs->now;
+        memcpy(c->id, caller->client.data, sizeof c->id);
+        client_link(cs, c);
+        client_append(cs, c);
+        cs->n++;
+    } else {
+        free(c);
+        c = NULL;
+        psd_pool_give(job->pool, more);
+        ps_no_memory(e, "the clients of a job");
+    }
+    pthread_mutex_unlock(&cs->lock);
+    return c;
+}
+
+static void client_forget(struct psd_job *job, struct psd_client *c)
+{
+    struct psd_clients *cs = &job->clients;
+    pthread_mutex_lock(&cs->lock);
+    client_unlink(cs, c);
+    client_remove(cs, c);
+    cs->n--;
+    pthread_mutex_unlock(&cs->lock);
+    psd_pool_give(job->pool, sizeof *c);
+    free(c);
+}
+
+// Would nothing that it sent be taken any more? A worker that is alive may be silent for as long as it likes.
+static bool client_is_gone(const struct psd_job *job, const struct psd_client *c)
+{
+    if (c->worker && job->incarnations)
+        return c->incarnation < job->incarnations[c->worker - 1];
+    return job->clients.now >= c->touched + SILENT_CLIENT_TTL;
+}
+
+// A few at a time, from those that have been silent for longest; a worker that is alive goes behind the others.
+static void clients_forget_some(struct psd_job *job)
+{
+    struct psd_clients *cs = &job->clients;
+    for (int i = 0; i < 64 && cs->oldest; i++) {
+        struct psd_client *c = cs->oldest;
+        if (client_is_gone(job, c))
+            client_forget(job, c);
+        else if (cs->now < c->touched + SILENT_CLIENT_TTL)
+            return;
+        else
+            client_touch(cs, c);
+    }
+}
+
+void psd_clients_init(struct psd_clients *cs)
+{
+    *cs = (struct psd_clients){0};
+    pthread_mutex_init(&cs->lock, NULL);
+}
+
+void psd_clients_fini(struct psd_job *job)
+{
+    struct psd_clients *cs = &job->clients;
+    while (cs->oldest)
+        client_forget(job, cs->oldest);
+    psd_pool_give(job->pool, psd_clients_bytes(cs));
+    free(cs->of_id);
+    pthread_mutex_destroy(&cs->lock);
+}
+
+void psd_clients_tick(struct psd_job *job, uint64_t now)
+{
+    job->clients.now = now;
+    clients_forget_some(job);
+}
+
+enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,
                             struct ps_error *e)
 {
     enum ps_code code = PS_OK;
     pthread_mutex_lock(&job->lock);
-    struct psd_client *c = find(job, caller->client.data);
+    struct psd_client *c = client_find(&job->clients, caller->client.data);
     uint64_t known = caller->worker ? job->incarnations[caller->worker - 1] : caller->incarnation;
     if (c && c->worker != caller->worker)
         code = ps_fail(e, PS_INVALID_ARGUMENT, "this client id belongs to another worker (rank + 1 = %" PRIu32 ")",
@@ -101,15 +232,18 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
             ps_fail(e, PS_UNAVAILABLE,
                     "worker %" PRIu32 " has not joined job '%s' as incarnation %" PRIu64 ", as far as was heard here",
                     caller->worker - 1, job->name, caller->incarnation);
-    else if (!c && job->n_clients == MAX_CLIENTS)
-        code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "job '%s' has been changed by %d clients already, it takes no more",
+    else if (!c && job->clients.n >= MAX_CLIENTS)
+        code = ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                       "job '%s' has been changed by %d clients in the last ten minutes, it takes no more for now",
                        job->name, MAX_CLIENTS);
-    if (code == PS_OK && !c && !(c = add(job, caller, e)))
+    if (code == PS_OK && !c && !(c = client_add(job, caller, e)))
         code = PS_RESOURCE_EXHAUSTED;
     if (code == PS_OK) {
-        if (caller->oldest > c->oldest)
-            c->oldest = caller->oldest;
-        *stamp = (struct psd_request_id){(uint32_t)(c - job->clients), caller->sequence, c->oldest};
+        c->incarnation = caller->incarnation;
+        if (caller->oldest > atomic_load(&c->oldest))
+            atomic_store(&c->oldest, caller->oldest);
+        client_touch(&job->clients, c);
+        *id = (struct psd_request_id){c->number, caller->sequence, atomic_load(&c->oldest)};
     }
     pthread_mutex_unlock(&job->lock);
     return code;

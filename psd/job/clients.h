@@ -1,17 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The clients of a job, by their ids: who is too old to change anything, and what is known of what each has open.
+// The clients of a job that have changed something here: by their ids, for each request; by their numbers, for blocks
+// that ask which of a client's requests may still come again (psd/store/dedup.h).
 //
-// Receives from: service. Hands to: nobody. Threads: any; guarded by the job's lock.
+// A client is forgotten when nobody would hear it any more: a worker's, once a later incarnation is obeyed; another's, once
+// it has been silent for ten minutes, which no copy of a request outlives. Numbers are never given out again.
+//
+// Receives from: service, staging (time). Hands to: nobody. Threads: any. The tables are changed under the job's lock and
+// their own, and read under either.
 #ifndef PSD_CLIENTS_H
 #define PSD_CLIENTS_H
 
-#include "psd/job/job.h"
+#include <pthread.h>
 
-// The index of the caller in the job's clients, made on first sight. INVALID_ARGUMENT, ABORTED: another
-// identity, an old incarnation. RESOURCE_EXHAUSTED: too many clients.
-enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *stamp,
+#include "common/base/error.h"
+#include "proto/paramserver.pb-c.h"
+#include "psd/store/block.h"
+
+struct psd_job;
+
+struct psd_client {
+    uint8_t id[16];
+    uint32_t number;
+    uint32_t worker;  // rank + 1, or 0
+    uint64_t incarnation;
+    atomic_ullong oldest;                            // the greatest `oldest` that it has sent
+    uint64_t touched;                                // ns; guarded by the job's lock, as is the list
+    struct psd_client *next_of_id, *next_of_number;  // in their buckets
+    struct psd_client *older, *newer;                // by when they were last heard
+};
+
+struct psd_clients {
+    pthread_mutex_t lock;                    // a leaf
+    struct psd_client **of_id, **of_number;  // [cap] hash tables
+    uint32_t n, cap;                         // cap: a power of two, or 0
+    uint32_t last_number;
+    struct psd_client *oldest, *newest;
+    uint64_t now;  // ns, as of the last tick
+};
+
+void psd_clients_init(struct psd_clients *clients);
+void psd_clients_fini(struct psd_job *job);
+// Forgets those that are gone. Now and then; the job's lock is held.
+void psd_clients_tick(struct psd_job *job, uint64_t now);
+size_t psd_clients_bytes(const struct psd_clients *clients);  // taken from the pool
+
+// The first sequence of a client that may still come, of which its blocks must know whether they have taken it;
+// UINT64_MAX: none, it is forgotten. clients: a struct psd_clients.
+uint64_t psd_clients_oldest(void *clients, uint32_t number);
+
+// Who sends a request, made on first sight. INVALID_ARGUMENT, ABORTED: another identity, an old incarnation.
+// RESOURCE_EXHAUSTED: too many clients, or no room for one more.
+enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,
                             struct ps_error *e);
-void psd_clients_free(struct psd_job *job);
 
 #endif

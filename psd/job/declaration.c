@@ -12,11 +12,6 @@
 #include "psd/sync/norm.h"
 #include "psd/sync/round.h"
 
-static int slots_of(const struct psd_variable *v)
-{
-    return v->rule ? v->rule->slots : 0;
-}
-
 static bool has_round(const struct psd_job *job, const struct psd_variable *v)
 {
     return job->update == PARAMSERVER__V1__UPDATE__SYNC && v->rule;
@@ -46,7 +41,6 @@ void psd_job_undeclare(struct psd_job *job)
     job->buckets = NULL;
     job->incarnations = NULL;
     job->n_partitions = job->n_variables = job->n_buckets = 0;
-    job->bytes = 0;
     psd_pool_give(job->pool, job->room);
     job->room = 0;
 }
@@ -177,6 +171,9 @@ static enum ps_code take_own_rule(const struct psd_job *job, struct psd_variable
             return e->code;
         v->own |= UINT32_C(1) << at;
     }
+    v->blank.slots = v->rule->slots;
+    for (int k = 0; k < v->rule->slots; k++)
+        v->blank.start[k] = ps_rule_slot_init(v->rule, v->hyper, k);
     return ps_rule_check(v->rule, v->hyper, e);
 }
 
@@ -276,7 +273,7 @@ static bool partition_bytes(const struct psd_job *job, const struct psd_partitio
 {
     const struct psd_variable *v = &job->variables[p->variable];
     uint32_t per_block = elements_per_block(v), tail = (uint32_t)(p->count % per_block);
-    size_t size = psd_element_bytes(v), slots = (size_t)slots_of(v), gradients = 0, once = 0, values, pages, kept;
+    size_t size = psd_element_bytes(v), slots = (size_t)v->blank.slots, gradients = 0, once = 0, values, pages, kept;
     size_t each = sizeof(struct psd_block) + PAGE_OVERHEAD;
     if (has_round(job, v)) {
         gradients = job->workers;
@@ -319,17 +316,6 @@ static void spend_room(struct psd_job *job, size_t bytes)
     job->room -= bytes;
 }
 
-// What a fresh block's slots are before the first application of the rule; they are zero already.
-static void start_slots(const struct psd_variable *v, struct psd_block *b)
-{
-    for (int k = 0; k < slots_of(v); k++) {
-        float *slot = (float *)(b->page->data + psd_slot_offset(b->value_bytes, k));
-        float start = ps_rule_slot_init(v->rule, v->hyper, k);
-        for (uint32_t i = 0; start != 0 && i < b->count; i++)
-            slot[i] = start;
-    }
-}
-
 static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, struct ps_error *e)
 {
     const struct psd_variable *v = &job->variables[p->variable];
@@ -342,11 +328,9 @@ static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, st
     for (uint64_t k = 0; k < n; k++) {
         uint64_t left = p->count - k * p->block_count;
         uint32_t count = left < p->block_count ? (uint32_t)left : p->block_count;
-        if (psd_block_init(&p->blocks[k], job->pool, count, size, slots_of(v), e))
+        if (psd_block_init(&p->blocks[k], &job->store, count, size, &v->blank, e))
             return e->code;
-        start_slots(v, &p->blocks[k]);
         spend_room(job, p->blocks[k].page->bytes);
-        job->bytes += p->blocks[k].page->bytes;
         p->n_blocks++;
     }
     if (!has_round(job, v))

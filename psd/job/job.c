@@ -8,7 +8,6 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
-#include "psd/job/clients.h"
 #include "psd/job/declaration.h"
 #include "psd/job/staging.h"
 
@@ -22,6 +21,8 @@ struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
     }
     job->pool = pool;
     job->refs = 1;
+    psd_clients_init(&job->clients);
+    job->store = (struct psd_store){.pool = pool, .oldest = psd_clients_oldest, .clients = &job->clients};
     pthread_mutex_init(&job->lock, NULL);
     pthread_mutex_init(&job->staging, NULL);
     pthread_rwlockattr_init(&attr);
@@ -35,7 +36,7 @@ void psd_job_free(struct psd_job *job)
 {
     psd_staging_drop_all(job);
     psd_job_undeclare(job);
-    psd_clients_free(job);
+    psd_clients_fini(job);
     pthread_rwlock_destroy(&job->cut);
     pthread_mutex_destroy(&job->staging);
     pthread_mutex_destroy(&job->lock);

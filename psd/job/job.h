@@ -15,6 +15,7 @@
 #include "common/wire/dtype.h"
 #include "proto/paramserver.pb-c.h"
 #include "psd/call/call.h"
+#include "psd/job/clients.h"
 #include "psd/store/block.h"
 
 struct psd_round;
@@ -44,15 +45,8 @@ struct psd_variable {
     uint32_t own;                // bit i: hyper[i] is its own, and stays; the others follow the job's
     double hyper[PS_RULE_MAX_HYPERS];
     uint32_t first_partition, n_partitions;
+    struct psd_blank blank;  // its fresh blocks
     struct psd_variable *next_in_bucket;
-};
-
-// What is known of a client that has changed something.
-struct psd_client {
-    uint8_t id[16];
-    uint32_t worker;  // rank + 1, or 0
-    uint64_t oldest;  // the greatest `oldest` it has sent; guarded by the job's lock
-    uint32_t next;    // in its bucket: index + 1, 0: none
 };
 
 // A hyperparameter of the job's rule, changed by hand.
@@ -101,15 +95,13 @@ struct psd_job {
     uint32_t n_buckets;             // a power of two
     struct psd_partition *partitions;
     uint32_t n_partitions;
-    uint64_t digest;         // of the declaration: the same one may be sent again
-    _Atomic uint64_t bytes;  // of pages of this task's blocks
-    size_t room;             // taken from the pool for what is kept besides pages
+    uint64_t digest;  // of the declaration: the same one may be sent again
+    size_t room;      // taken from the pool for what is kept besides pages
     struct psd_pool *pool;
 
-    struct psd_client *clients;
-    uint32_t n_clients, cap_clients;  // a power of two
-    uint32_t *client_buckets;         // [cap_clients] by hash of the id: index + 1
-    uint64_t *incarnations;           // [workers]: the one that is obeyed, as the control task has said
+    struct psd_store store;  // what the blocks of this task share
+    struct psd_clients clients;
+    uint64_t *incarnations;  // [workers]: the one that is obeyed, as the control task has said
 
     // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
     // cut held exclusively, read with it shared.
@@ -125,13 +117,13 @@ struct psd_job {
 
     // Membership, kept by the control task (psd/control/control.c); NULL elsewhere until the first SetMembers.
     struct psd_control *control;
+    struct psd_task_view *view;  // the members, as this task was told: psd/control/view.c
     struct psd_waiters waiting;  // Describe(wait)
 
     // Counted since the start, and per second over the last second (by psd_core_tick).
     atomic_ullong updates, bytes_moved, duplicates, stale;
     atomic_ullong nonfinite;      // pushes with a NaN or an infinity, refused or not
     atomic_ullong met_staleness;  // the greatest that a push met
-    atomic_ullong marks_bytes;    // of the blocks' marks
     uint64_t last_updates, last_bytes;
     double updates_per_second, bytes_per_second;
 };

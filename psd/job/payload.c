@@ -26,22 +26,22 @@ void psd_feed_copy(struct psd_feed *f, size_t offset, size_t len, void *to)
     }
 }
 
-enum { RUN_BYTES = 16 << 10 };
+enum { RUN_BYTES = 16 << 10, ELEM_MAX = 8 };
 
 void psd_feed_walk(struct psd_feed *f, size_t offset, size_t bytes, size_t elem,
                    bool (*fn)(void *arg, size_t first, const void *data, size_t n), void *arg)
 {
-    _Alignas(64) uint8_t scratch[RUN_BYTES];
+    uint8_t split[ELEM_MAX];  // an element that two slices share
     for (size_t done = 0, len; done < bytes; done += len) {
         size_t at = seek(f, offset + done);
         const uint8_t *here = f->payload->v[f->slice].data + at;
         size_t left = bytes - done < RUN_BYTES ? bytes - done : RUN_BYTES;
         len = f->payload->v[f->slice].len - at;
         len = (len < left ? len : left) / elem * elem;
-        if (len == 0 || (uintptr_t)here % elem) {
-            len = left;
-            psd_feed_copy(f, offset + done, len, scratch);
-            here = scratch;
+        if (len == 0) {
+            len = elem;
+            psd_feed_copy(f, offset + done, len, split);
+            here = split;
         }
         if (!fn(arg, done / elem, here, len / elem))
             return;

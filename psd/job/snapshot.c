@@ -228,6 +228,17 @@ static void snapshot_leave_out(struct psd_snapshot *s, const struct psd_known *k
     s->pieces.n = kept;
 }
 
+// Fresh blocks may be many: they are filled before updates are kept out.
+static void snapshot_fill(struct psd_snapshot *s)
+{
+    for (size_t i = 0; i < s->pieces.n; i++) {
+        struct psd_block *b = psd_extent_block(&s->pieces.v[i]);
+        pthread_mutex_lock(&b->lock);
+        psd_block_fill(b);
+        pthread_mutex_unlock(&b->lock);
+    }
+}
+
 static void snapshot_pin(struct psd_snapshot *s)
 {
     s->pieces.bytes = 0;
@@ -254,6 +265,7 @@ struct psd_snapshot *psd_snapshot_take(struct psd_snapshots *all, struct psd_job
     s->refs = 1;
     s->pieces = *extents;
     *extents = (struct psd_extents){0};
+    snapshot_fill(s);
     pthread_rwlock_wrlock(&job->cut);
     snapshot_look(s);
     if (known)

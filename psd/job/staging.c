@@ -11,8 +11,9 @@
 
 // All of an update's pieces in one block. Their values lie in page, which is their payload.
 struct staged_block {
-    struct psd_page *page, *spare;  // spare: for psd_block_begin_with
+    struct psd_page *page, *spare;  // spare: for psd_block_write
     size_t first, n;                // pieces of the chunk
+    bool promised;                  // place for the request in its block
 };
 
 // What one request brought, in one allocation.
@@ -101,6 +102,7 @@ static void forget_where(struct psd_job *job, const struct reason *why)
 void psd_staging_tick(struct psd_job *job, uint64_t now)
 {
     pthread_mutex_lock(&job->lock);
+    psd_clients_tick(job, now);
     forget_where(job, &(struct reason){.now = now, .ended = atomic_load(&job->failed) == 2});
     pthread_mutex_unlock(&job->lock);
 }
@@ -176,12 +178,12 @@ static enum ps_code find_staged(struct psd_job *job, const struct psd_atomic *a,
 {
     for (struct psd_staged **at = &job->staged; *at;) {
         struct psd_staged *s = *at;
-        bool mine = s->client == a->stamp.client;
-        if (mine && s->sequence == a->stamp.sequence) {
+        bool mine = s->client == a->id.client;
+        if (mine && s->sequence == a->id.sequence) {
             *out = s;
             return PS_OK;
         }
-        if (mine && s->sequence < a->stamp.oldest)
+        if (mine && s->sequence < a->id.oldest)
             forget(job, at);
         else
             at = &s->next;
@@ -190,10 +192,10 @@ static enum ps_code find_staged(struct psd_job *job, const struct psd_atomic *a,
     if (!s)
         return ps_no_memory(e, "an atomic update");
     *s = (struct psd_staged){.next = job->staged,
-                             .client = a->stamp.client,
+                             .client = a->id.client,
                              .worker = a->caller->worker,
                              .incarnation = a->caller->incarnation,
-                             .sequence = a->stamp.sequence,
+                             .sequence = a->id.sequence,
                              .method = a->method,
                              .bytes = a->bytes};
     job->staged = *out = s;
@@ -314,65 +316,78 @@ static enum ps_code stage(struct psd_job *job, struct psd_staged *s, const struc
 // ---- taking effect ------------------------------------------------------------------------------------------------
 
 // What a block needs so that nothing fails once the first one has been changed.
-static enum ps_code prepare_block(struct psd_job *job, const struct psd_request_id *stamp,
-                                  const struct psd_extent *pieces, struct staged_block *to, struct ps_error *e)
+static enum ps_code prepare_block(struct psd_job *job, const struct psd_request_id *id, const struct psd_extent *pieces,
+                                  struct staged_block *to, struct ps_error *e)
 {
     struct psd_block *b = psd_extent_block(&pieces[to->first]);
+    size_t bytes = psd_update_page_bytes(&pieces[to->first]);
     pthread_mutex_lock(&b->lock);
-    enum ps_code code = psd_block_prepare(b, stamp->client, &job->marks_bytes, e);
-    size_t bytes = psd_update_page_bytes(&pieces[to->first], b);
+    to->promised = psd_block_promise(b, id);
     bool fresh = psd_block_pinned(b) || b->page->bytes != bytes;
     pthread_mutex_unlock(&b->lock);
-    if (code == PS_OK && fresh && !to->spare && !(to->spare = psd_page_try(job->pool, bytes)))
-        code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu bytes for a fresh block do not fit the limit of %zu", bytes,
+    if (!to->promised || (fresh && !to->spare && !(to->spare = psd_page_try(job->pool, bytes))))
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu bytes for a fresh block do not fit the limit of %zu", bytes,
                        job->pool->limit);
-    return code;
+    return PS_OK;
 }
 
-static void apply_block(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *stamp,
+static void give_up_block(const struct psd_extent *pieces, struct staged_block *b)
+{
+    struct psd_block *block = psd_extent_block(&pieces[b->first]);
+    pthread_mutex_lock(&block->lock);
+    if (b->promised)
+        psd_block_give_up(block);
+    b->promised = false;
+    pthread_mutex_unlock(&block->lock);
+}
+
+// The cut keeps readers out: a block that was not pinned when it was prepared still is not.
+static void apply_block(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *id,
                         struct psd_extent *pieces, struct staged_block *from)
 {
     struct psd_extent *p = &pieces[from->first];
-    struct psd_block *b = psd_extent_block(p);
     struct ps_slice slice = {from->page->data, from->page->bytes, NULL};
     struct ps_slices payload = {.v = &slice, .n = 1, .len = slice.len};
     struct psd_feed feed = {.payload = &payload};
-    struct psd_page *out;
-    pthread_mutex_lock(&b->lock);
-    // The cut keeps readers out: a block that was not pinned when it was prepared still is not.
-    if (!psd_block_has_stamp(b, stamp) && psd_block_begin_with(b, psd_update_page_bytes(p, b), &from->spare, &out)) {
-        job->bytes += out->bytes - b->page->bytes;
-        psd_update_block(job, psd_update_effect(s->method, p->variable), p, from->n, b, out, &feed, false);
-        psd_block_commit(b, out);
-        psd_block_stamp(b, stamp);
-    }
-    pthread_mutex_unlock(&b->lock);
+    uint64_t found, version;
+    const struct psd_update u = {.job = job,
+                                 .how = psd_update_effect(s->method, p->variable),
+                                 .extents = p,
+                                 .n = from->n,
+                                 .feed = &feed,
+                                 .id = id,
+                                 .promised = true};
+    psd_update_block(&u, &from->spare, &found, &version);
+    from->promised = false;
 }
 
-static enum ps_code commit(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *stamp,
+static enum ps_code commit(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *id,
                            struct ps_error *e)
 {
     enum ps_code code = PS_OK;
     pthread_rwlock_wrlock(&job->cut);
     for (struct chunk *c = s->chunks; c && code == PS_OK; c = c->next)
         for (size_t i = 0; i < c->n_blocks && code == PS_OK; i++)
-            code = prepare_block(job, stamp, c->pieces, &c->blocks[i], e);
-    for (struct chunk *c = s->chunks; c && code == PS_OK; c = c->next)
+            code = prepare_block(job, id, c->pieces, &c->blocks[i], e);
+    for (struct chunk *c = s->chunks; c; c = c->next)
         for (size_t i = 0; i < c->n_blocks; i++)
-            apply_block(job, s, stamp, c->pieces, &c->blocks[i]);
+            if (code == PS_OK)
+                apply_block(job, s, id, c->pieces, &c->blocks[i]);
+            else
+                give_up_block(c->pieces, &c->blocks[i]);
     pthread_rwlock_unlock(&job->cut);
     return code;
 }
 
 // ---- a request ----------------------------------------------------------------------------------------------------
 
-static bool all_have_stamp(const struct psd_atomic *a)
+static bool all_have_taken(const struct psd_atomic *a)
 {
     bool all = true;
     for (size_t i = 0; i < a->pieces->n && all; i++) {
         struct psd_block *b = psd_extent_block(&a->pieces->v[i]);
         pthread_mutex_lock(&b->lock);
-        all = psd_block_has_stamp(b, &a->stamp);
+        all = psd_block_has_taken(b, &a->id);
         pthread_mutex_unlock(&b->lock);
     }
     return all;
@@ -383,14 +398,14 @@ static enum ps_code add(struct psd_job *job, const struct psd_atomic *a, Paramse
 {
     struct psd_staged *s = NULL;
     *outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
-    if (all_have_stamp(a))
+    if (all_have_taken(a))
         return PS_OK;
     if (find_staged(job, a, &s, e))
         return e->code;
     enum ps_code code = stage(job, s, a, e);
     bool whole = code == PS_OK && s->here == s->bytes;
     if (whole)
-        code = commit(job, s, &a->stamp, e);
+        code = commit(job, s, &a->id, e);
     *outcome = whole ? PARAMSERVER__V1__OUTCOME__APPLIED : PARAMSERVER__V1__OUTCOME__STAGED;
     if ((whole && code == PS_OK) || !s->chunks) {
         struct psd_staged **at = &job->staged;

@@ -15,7 +15,7 @@
 // A request of an atomic update.
 struct psd_atomic {
     const Paramserver__V1__Caller *caller;
-    struct psd_request_id stamp;
+    struct psd_request_id id;
     uint64_t bytes;  // of the whole update, on this task
     uint64_t now;
     int method;  // Method of the proto

@@ -26,7 +26,7 @@ void psd_step_init(struct psd_step *s, const struct psd_job *job, const struct p
 }
 
 void psd_step_apply(const struct psd_step *s, const struct psd_block *b, struct psd_page *out, size_t at, size_t n,
-                    const float *g)
+                    const void *g)
 {
     struct ps_rule_args a = {.n = n, .step = s->step, .trainable = s->trainable, .clip_factor = s->clip_factor, .g = g};
     a.w_in = (const float *)b->page->data + at;

@@ -21,8 +21,8 @@ struct psd_step {
 
 void psd_step_init(struct psd_step *s, const struct psd_job *job, const struct psd_variable *v,
                    const struct psd_block *b, uint64_t round);
-// Elements [at, at + n) of the block, into out. g: n floats. psd_block.steps is counted by the caller, once.
+// Elements [at, at + n) of the block, into out. g: n floats, unaligned. psd_block.steps is counted by the caller, once.
 void psd_step_apply(const struct psd_step *s, const struct psd_block *b, struct psd_page *out, size_t at, size_t n,
-                    const float *g);
+                    const void *g);
 
 #endif

@@ -15,7 +15,7 @@
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
-enum { MAX_WORKERS = 4096, MAX_VARIABLES = 1 << 20 };
+enum { MAX_WORKERS = PSD_MAX_WORKERS, MAX_VARIABLES = 1 << 20 };
 
 static enum ps_code check_update(const declare_t *r, struct ps_error *e)
 {
@@ -126,6 +126,8 @@ static void resume(const struct psd_core *core, struct psd_job *job, uint64_t ru
         psd_job_collect(job, ready);
     psd_sync_begin_run(job, ready);
     psd_agree_begin_run(job, ready);
+    psd_view_free(job->view);
+    job->view = NULL;
     if (core->config.task != 0)
         atomic_store(&job->failed, 0);
 }
@@ -197,7 +199,7 @@ static int declare(struct psd_request *t, const declare_t *r)
     psd_ready_all(&t->ready, &t->job->waiting);
     pthread_mutex_unlock(&t->job->lock);
     ps_debug("job '%s': %" PRIu32 " variables, %" PRIu64 " bytes here", t->job->name, t->job->n_variables,
-             t->job->bytes);
+             (uint64_t)atomic_load(&t->job->store.page_bytes));
     return atomic_load(&t->job->failed) == 2 ? psd_request_fail_ended(t) : PS_OK;
 }
 

@@ -68,6 +68,7 @@ void psd_core_destroy(struct psd_core *core)
         struct psd_job *job = core->jobs;
         core->jobs = job->next;
         psd_control_free(job->control);
+        psd_view_free(job->view);
         psd_job_free(job);
     }
     psd_pool_fini(&core->pool);
@@ -111,6 +112,7 @@ void psd_job_unref(struct psd_core *core, struct psd_job *job)
     pthread_mutex_lock(&core->cancelling);
     pthread_mutex_unlock(&core->cancelling);
     psd_control_free(job->control);
+    psd_view_free(job->view);
     psd_job_free(job);
 }
 
@@ -427,8 +429,8 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
                        c->client.len);
     if (c->generation && c->generation != t->core->generation)
         return ps_fail(&t->error, PS_ABORTED,
-                       "ps task %" PRIu32 " is in generation %016" PRIx64 ", the caller knew %016" PRIx64
-                       ": it has restarted and its state is not what the caller saw",
+                       "ps task %" PRIu32 " has restarted and lost the job's state: it is in generation %016" PRIx64
+                       ", the caller knew %016" PRIx64,
                        t->core->config.task, t->core->generation, c->generation);
     if (c->run >= PSD_RUN_LIMIT)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: run %" PRIu64 " was never given out", m->name, c->run);
@@ -602,12 +604,9 @@ enum ps_code psd_request_reserve(struct psd_request *t, size_t bytes)
     return t->room.len ? PS_OK : ps_no_memory(&t->error, "the answer");
 }
 
-// Enough for what ps_msg_write may write besides the message.
-enum { WRITE_SLACK = 5 };
-
 int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, struct ps_slices *payload)
 {
-    if (!payload && t->room.len >= protobuf_c_message_get_packed_size(reply) + WRITE_SLACK) {
+    if (!payload && t->room.len >= protobuf_c_message_get_packed_size(reply) + PS_MSG_WRITE_MORE) {
         t->room.v[0].len = t->room.len = ps_msg_write(reply, 0, t->room_data);
         ps_slices_move(&t->reply, &t->room);
         return PS_OK;

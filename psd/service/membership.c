@@ -17,7 +17,7 @@ static int membership_park(struct psd_request *t, struct psd_waiters *list, int 
 
 // ---- Heartbeat, Leave, Workers ------------------------------------------------------------------------------------
 
-// Job locked. The members in full, if the caller knows another epoch of them. Without memory for the list they are told
+// Job locked. The members that have changed since the epoch that the caller knows. Without memory for the list they are told
 // with a later heartbeat.
 static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__HeartbeatRequest *r, bool drain)
 {
@@ -26,7 +26,11 @@ static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__Heartbe
     out.generation = t->core->generation;
     out.drain = drain;
     out.epoch = t->job->control->epoch;
-    if (out.epoch != r->epoch && psd_members_list(t->job->control, psd_now(t->core), &list)) {
+    out.live = t->job->control->tally.live;
+    out.chief = t->job->control->chief;
+    if (psd_members_are_many(t->job->control, r->epoch)) {
+        out.n_members = 0;
+    } else if (out.epoch != r->epoch && psd_members_list(t->job->control, r->epoch, psd_now(t->core), &list)) {
         out.n_members = list.n;
         out.members = list.pointers;
     } else {
@@ -85,12 +89,12 @@ int psd_workers(struct psd_request *t)
         return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
                        r->job);
     pthread_mutex_lock(&t->job->lock);
-    const struct psd_control *c = t->job->control;
+    struct psd_control *c = t->job->control;
     int code = PS_OK;
     if (!c)
         code = ps_fail(&t->error, PS_FAILED_PRECONDITION, "workers are known at ps task 0, this is %" PRIu32,
                        t->core->config.task);
-    else if (!psd_members_list(c, psd_now(t->core), &list))
+    else if (!psd_members_list(c, 0, psd_now(t->core), &list))
         code = ps_no_memory(&t->error, "a list of members");
     if (code == PS_OK) {
         out.epoch = c->epoch;
@@ -115,7 +119,7 @@ static int membership_collect(struct psd_request *t, const struct psd_participat
     int code = psd_collective_enter(t->job, *m, t->caller, wish, &t->payload, &t->ready, &t->error);
     code = membership_park(t, &(*m)->participation.waiting, code);
     if (code == PSD_PARKED) {
-        psd_member_waits(*m, now);
+        psd_member_waits(t->job->control, *m, now);
         psd_control_advance(t->job, &t->ready);
     }
     return code;
@@ -219,7 +223,7 @@ int psd_lease(struct psd_request *t)
     int code = m ? psd_lease_take(t->job, m, r, &given, &t->ready, &t->error) : (int)t->error.code;
     code = membership_park(t, m ? &m->for_lease : NULL, code);
     if (code == PSD_PARKED) {
-        psd_member_waits(m, now);
+        psd_member_waits(t->job->control, m, now);
         psd_control_advance(t->job, &t->ready);
     }
     out.round = code == PS_OK && given.stride ? t->job->control->data.round : 0;
@@ -243,6 +247,8 @@ int psd_clock(struct psd_request *t)
     struct psd_member *m = psd_member_live(t->job, t->caller, psd_now(t->core), &t->error);
     int code = m ? psd_clock_step(t->job, m, r, &out, &t->ready, &t->error) : (int)t->error.code;
     code = membership_park(t, m ? &m->for_clock : NULL, code);
+    if (code == PSD_PARKED)
+        psd_member_recount(t->job->control, m);
     pthread_mutex_unlock(&t->job->lock);
     out.generation = t->core->generation;
     return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;

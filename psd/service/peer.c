@@ -34,31 +34,20 @@ static enum ps_code peer_refuse_at_control(struct psd_request *t, const char *me
 
 // ---- SetMembers ---------------------------------------------------------------------------------------------------
 
-// What a message says of the members.
-struct told_members {
-    struct psd_view view;
-    struct psd_departure *gone;  // [view.n]
-    struct psd_counted counted;
-};
-
-static void told_members_free(struct told_members *told)
-{
-    free(told->view.takes_part);
-    free(told->gone);
-    psd_counted_free(&told->counted);
-}
-
-// The members in a message, which names every rank once.
+// The members in a message: all, each rank once, or those that have changed.
 static enum ps_code set_members_read(struct psd_request *t, const Paramserver__V1__SetMembersRequest *r,
-                                     struct told_members *told)
+                                     struct psd_view_delta *d)
 {
     const uint32_t workers = t->job->workers;
     bool *seen = ps_try_alloc_array(workers, sizeof *seen);
     enum ps_code code = PS_OK;
-    told->gone = ps_try_alloc_array(workers, sizeof *told->gone);
-    if (!psd_view_init(&told->view, r->epoch, workers) || !seen || !told->gone ||
-        !psd_counted_init(&told->counted, workers))
+    if (r->n_members > workers || (r->since == 0 && r->n_members != workers))
+        code = ps_fail(&t->error, PS_INVALID_ARGUMENT, "set members: %zu of %" PRIu32 " members are named",
+                       r->n_members, workers);
+    else if (!psd_view_delta_init(d, r->n_members) || !seen)
         code = ps_no_memory(&t->error, "a view of the members");
+    d->since = r->since;
+    d->epoch = r->epoch;
     for (size_t i = 0; i < r->n_members && code == PS_OK; i++) {
         const Paramserver__V1__Member *m = r->members[i];
         if (m->rank >= workers || seen[m->rank]) {
@@ -66,33 +55,38 @@ static enum ps_code set_members_read(struct psd_request *t, const Paramserver__V
                            "set members: rank %" PRIu32 " is there twice, or is none of %" PRIu32, m->rank, workers);
         } else {
             seen[m->rank] = true;
-            told->gone[m->rank] = (struct psd_departure){psd_is_gone(m->state), m->incarnation};
-            told->view.takes_part[m->rank] = psd_view_includes(m->state, m->resting);
-            told->view.over &= psd_is_gone(m->state);
+            d->v[i] = (struct psd_view_entry){m->rank, m->state, m->resting, m->incarnation, 0, 0};
         }
     }
-    if (code == PS_OK && r->n_members != workers)
-        code = ps_fail(&t->error, PS_INVALID_ARGUMENT, "set members: %zu of %" PRIu32 " members are named",
-                       r->n_members, workers);
     free(seen);
     return code;
 }
 
-static void set_members_take(struct psd_request *t, const Paramserver__V1__SetMembersRequest *r,
-                             struct told_members *told)
+static enum ps_code set_members_take(struct psd_request *t, const Paramserver__V1__SetMembersRequest *r,
+                                     struct psd_view_delta *d)
 {
-    if (r->failure[0]) {
-        psd_job_fail(t->job, r->failure);
-        psd_job_collect(t->job, &t->ready);
-        psd_rounds_counted(t->job, told->counted.some, told->counted.all);
-        told->counted.open = psd_rounds_open(t->job);
-        return;
+    if (!r->failure[0])
+        return psd_view_take(t->job, t->job->workers, d, &t->ready, &t->error);
+    psd_job_fail(t->job, r->failure);
+    psd_job_collect(t->job, &t->ready);
+    return PS_OK;
+}
+
+// What counts here of those who were named.
+static void set_members_reply(struct psd_request *t, const struct psd_view_delta *d, uint64_t *counted,
+                              uint64_t *in_all)
+{
+    Paramserver__V1__SetMembersReply out = PARAMSERVER__V1__SET_MEMBERS_REPLY__INIT;
+    for (size_t i = 0; i < d->n; i++) {
+        counted[i] = d->v[i].counted;
+        in_all[i] = d->v[i].counted_in_all;
     }
-    pthread_mutex_lock(&t->job->lock);
-    for (size_t i = 0; i < r->n_members; i++)
-        psd_view_fence(t->job, r->members[i]->rank, r->members[i]->state, r->members[i]->incarnation);
-    pthread_mutex_unlock(&t->job->lock);
-    psd_view_take(t->job, &told->view, told->gone, &told->counted, &t->ready);
+    out.generation = t->core->generation;
+    out.n_counted = out.n_counted_in_all = d->n;
+    out.counted = counted;
+    out.counted_in_all = in_all;
+    out.open_round = d->open;
+    psd_request_reply(t, &out.base, NULL);
 }
 
 enum { COUNTED_BYTES = 2 * 10 };  // of a reply, for one worker
@@ -100,20 +94,19 @@ enum { COUNTED_BYTES = 2 * 10 };  // of a reply, for one worker
 int psd_set_members(struct psd_request *t)
 {
     const Paramserver__V1__SetMembersRequest *r = (const Paramserver__V1__SetMembersRequest *)t->request;
-    Paramserver__V1__SetMembersReply out = PARAMSERVER__V1__SET_MEMBERS_REPLY__INIT;
-    struct told_members told = {0};
-    if (peer_find_job(t, "set members", r->job, r->run) == PS_OK && peer_refuse_at_control(t, "set members") == PS_OK &&
-        set_members_read(t, r, &told) == PS_OK &&
-        psd_request_reserve(t, PSD_REPLY_BYTES + t->job->workers * COUNTED_BYTES) == PS_OK) {
-        set_members_take(t, r, &told);
-        out.generation = t->core->generation;
-        out.n_counted = out.n_counted_in_all = t->job->workers;
-        out.counted = told.counted.some;
-        out.counted_in_all = told.counted.all;
-        out.open_round = told.counted.open;
-        psd_request_reply(t, &out.base, NULL);
+    struct psd_view_delta d = {0};
+    if (peer_find_job(t, "set members", r->job, r->run) || peer_refuse_at_control(t, "set members") ||
+        set_members_read(t, r, &d) || psd_request_reserve(t, PSD_REPLY_BYTES + d.n * COUNTED_BYTES)) {
+        psd_view_delta_free(&d);
+        return (int)t->error.code;
     }
-    told_members_free(&told);
+    uint64_t *counted = ps_try_alloc_array(2 * d.n + 1, sizeof *counted);
+    if (!counted)
+        ps_no_memory(&t->error, "what counts here");
+    else if (set_members_take(t, r, &d) == PS_OK)
+        set_members_reply(t, &d, counted, counted + d.n);
+    free(counted);
+    psd_view_delta_free(&d);
     return (int)t->error.code;
 }
 

@@ -17,6 +17,7 @@ enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct 
     struct ps_slice header = ps_slice_new(bytes, &d->header);
     if (!d->header)
         return ps_no_memory(e, "the reply");
+    d->room = bytes;
     ps_slices_add(&d->slices, header);
     // Each piece is a slice; of strings two.
     size_t slices = 1 + 2 * n;
@@ -120,7 +121,12 @@ void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply)
 {
     struct ps_slice *header = &d->slices.v[0];
-    size_t values = d->slices.len - header->len;
+    size_t values = d->slices.len - header->len, bytes = protobuf_c_message_get_packed_size(reply) + PS_MSG_WRITE_MORE;
+    if (bytes > d->room) {
+        psd_reply_fini(d);
+        return (int)ps_fail(&t->error, PS_INTERNAL, "the reply's header takes %zu bytes, more than were reserved",
+                            bytes);
+    }
     d->slices.len = values;
     header->len = ps_msg_write(reply, values, d->header);
     d->slices.len += header->len;

@@ -7,11 +7,13 @@
 #ifndef PSD_REPLY_H
 #define PSD_REPLY_H
 
+#include "common/wire/wire.h"
 #include "psd/service/service.h"
 
 struct psd_reply {
     struct ps_slices slices;  // the header's slice, then the values
     uint8_t *header;
+    size_t room;                        // bytes of it
     Paramserver__V1__Tensor **tensors;  // for the reply, as is n_tensors
     size_t n_tensors;
     Paramserver__V1__Tensor *own;
@@ -29,7 +31,8 @@ void psd_reply_fini(struct psd_reply *d);
 void psd_reply_add(struct psd_reply *d, const struct psd_extent *pieces, const struct psd_pinned *pinned, size_t n);
 // What the pieces, which are no strings, hold now, between two atomic updates.
 void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *pieces, size_t n);
-// reply points to the tensors. The builder is empty then.
+// reply points to the tensors. The builder is empty then. INTERNAL: the header is larger than what was reserved for it,
+// which is a mistake in the bounds above; nothing is written.
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply);
 
 // Parks the call at the first round of the pieces' partitions that is not closed yet; else *closed gets the least round

@@ -160,6 +160,7 @@ enum ps_code psd_refuse_when_draining(struct psd_request *t);
 // control.c, the control task's; see psd/control.h.
 void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
 void psd_control_free(struct psd_control *control);
+void psd_view_free(struct psd_task_view *view);  // may be NULL
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);
 // Has the chief of this run declared the job here, at the control task, and with that everywhere?
 bool psd_control_declared(struct psd_job *job);

@@ -14,6 +14,12 @@
 
 typedef Paramserver__V1__TensorResult result_t;
 
+// What a block's change needs.
+struct reserved {
+    struct psd_page *page;  // NULL: none is needed, or it was used
+    bool promised;          // place for the record of the request (psd/store/dedup.h)
+};
+
 // What a PushPull that has pushed goes on with: the answer as far as it is known, and where the values are read.
 struct push_pull {
     uint64_t round;
@@ -28,11 +34,11 @@ struct update {
     const Paramserver__V1__UpdateRequest *request;
     int method;
     bool push, pull;  // Push or PushPull; PushPull
-    struct psd_request_id stamp;
+    struct psd_request_id id;
     struct psd_extents pieces;
     struct psd_feed feed;
     result_t *results, **pointers;  // [n_tensors], and to each
-    struct psd_page **spares;       // [pieces.n] for the block that begins at a piece; NULL: none is needed
+    struct reserved *reserved;      // [pieces.n] for the block that begins at a piece; NULL: they are not needed
     size_t round_bytes;             // of pinned blocks that rounds will change
     struct psd_reply builder;
     struct push_pull *then;  // room for what a PushPull goes on with
@@ -83,10 +89,13 @@ enum { STRINGS_MAX = PS_CHUNK_MAX - 1024 };
 
 static bool add_lengths(void *arg, size_t first, const void *data, size_t n)
 {
-    const uint32_t *lengths = data;
+    uint64_t *bytes = arg;
     (void)first;
-    for (size_t i = 0; i < n; i++)
-        *(uint64_t *)arg += lengths[i];
+    for (size_t i = 0; i < n; i++) {
+        uint32_t length;
+        memcpy(&length, (const uint8_t *)data + i * sizeof length, sizeof length);
+        *bytes += length;
+    }
     return true;
 }
 
@@ -215,10 +224,10 @@ static enum ps_code check_pull(struct update *u)
     return PS_OK;
 }
 
-static bool has_stamp(const struct update *u, struct psd_block *b)
+static bool has_taken(const struct update *u, struct psd_block *b)
 {
     pthread_mutex_lock(&b->lock);
-    bool has = psd_block_has_stamp(b, &u->stamp);
+    bool has = psd_block_has_taken(b, &u->id);
     pthread_mutex_unlock(&b->lock);
     return has;
 }
@@ -236,7 +245,7 @@ static enum ps_code check_rounds(struct update *u)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job comes from one of its workers");
         if (u->request->round == 0)
             return ps_fail(&t->error, PS_INVALID_ARGUMENT, "a push to a sync job names its round, from 1");
-        if (has_stamp(u, psd_extent_block(p)))
+        if (has_taken(u, psd_extent_block(p)))
             continue;
         if (psd_round_check(round, p->variable->name, t->caller->worker - 1, u->request->round, u->request->examples,
                             p->block, &outcome, &t->error))
@@ -246,6 +255,9 @@ static enum ps_code check_rounds(struct update *u)
 }
 
 // ---- reserve ------------------------------------------------------------------------------------------------------
+//
+// Memory is taken before the first block is changed. A request for one block takes what it needs when that is changed, in
+// the same round of its lock.
 
 static enum ps_code fail_room(struct update *u, size_t bytes)
 {
@@ -254,46 +266,44 @@ static enum ps_code fail_room(struct update *u, size_t bytes)
                    u->t->core->pool.limit);
 }
 
-// A page for the block that begins at piece i.
-static enum ps_code reserve_page(struct update *u, size_t i, size_t bytes)
-{
-    if (!u->spares && !(u->spares = ps_try_alloc_array(u->pieces.n, sizeof(struct psd_page *))))
-        return ps_no_memory(&u->t->error, "an update");
-    u->spares[i] = psd_page_try(&u->t->core->pool, bytes);
-    return u->spares[i] ? PS_OK : fail_room(u, bytes);
-}
-
 // The gradient that the round will hold, unless the round is closed already.
 static enum ps_code copy_gradient(struct update *u, size_t i)
 {
     const struct psd_extent *p = &u->pieces.v[i];
     struct psd_round *round = round_of(u, p);
-    if (u->request->round < psd_round_open(round))
+    struct psd_page **page = &u->reserved[i].page;
+    if (u->request->round < psd_round_open(round) || *page)
         return PS_OK;
-    if (!u->spares && !(u->spares = ps_try_alloc_array(u->pieces.n, sizeof(struct psd_page *))))
-        return ps_no_memory(&u->t->error, "an update");
-    if (!u->spares[i] && !(u->spares[i] = psd_round_copy(round, p->block, &u->t->payload, p->at)))
-        return ps_no_memory(&u->t->error, "a gradient");
-    return PS_OK;
+    *page = psd_round_copy(round, p->block, &u->t->payload, p->at);
+    return *page ? PS_OK : ps_no_memory(&u->t->error, "a gradient");
 }
 
-// The client's mark in a block, and a page where the block's own may not be written, now or (room only) when its round
-// closes.
+// Place for the record of the request in the block that begins at piece i, and a page where the block's own may not be
+// written, now or (room only) when its round closes.
 static enum ps_code reserve_block(struct update *u, size_t i)
 {
     const struct psd_extent *p = &u->pieces.v[i];
     struct psd_block *b = psd_extent_block(p);
+    struct reserved *r = &u->reserved[i];
+    bool in_round = round_of(u, p) != NULL;
+    size_t bytes = psd_update_page_bytes(p);
     pthread_mutex_lock(&b->lock);
-    enum ps_code code = psd_block_prepare(b, u->stamp.client, &u->t->job->marks_bytes, &u->t->error);
-    size_t bytes = psd_update_page_bytes(p, b);
-    bool had = psd_block_has_stamp(b, &u->stamp), fresh = (psd_block_pinned(b) || b->page->bytes != bytes) && !had;
+    bool taken = psd_block_has_taken(b, &u->id);
+    bool fresh = !taken && (psd_block_pinned(b) || b->page->bytes != bytes);
+    if (!taken && !in_round && !r->promised)
+        r->promised = psd_block_promise(b, &u->id);
+    bool place = taken || r->promised || (in_round && psd_block_reserve(b, &u->id));
     pthread_mutex_unlock(&b->lock);
-    if (code == PS_OK && round_of(u, p) && !had)
-        code = copy_gradient(u, i);
-    if (code != PS_OK || !fresh)
-        return code;
-    if (!round_of(u, p))
-        return reserve_page(u, i, bytes);
+    if (!place)
+        return ps_fail(&u->t->error, PS_RESOURCE_EXHAUSTED,
+                       "what is kept of one request more in a block does not fit the limit of %zu",
+                       u->t->core->pool.limit);
+    if (in_round && !taken && copy_gradient(u, i))
+        return u->t->error.code;
+    if (!fresh)
+        return PS_OK;
+    if (!in_round)
+        return r->page || (r->page = psd_page_try(&u->t->core->pool, bytes)) ? PS_OK : fail_room(u, bytes);
     if (!psd_pool_has_room(&u->t->core->pool, u->round_bytes + bytes))
         return fail_room(u, u->round_bytes + bytes);
     u->round_bytes += bytes;
@@ -303,6 +313,12 @@ static enum ps_code reserve_block(struct update *u, size_t i)
 // Where the pool is full, snapshots give way one by one: each may free memory, or leave blocks that need no copy.
 static enum ps_code reserve_blocks(struct update *u)
 {
+    size_t first = psd_extents_block_end(&u->pieces, 0);
+    if (first == u->pieces.n && !round_of(u, &u->pieces.v[0]))
+        return PS_OK;
+    u->reserved = ps_try_alloc_array(u->pieces.n, sizeof *u->reserved);
+    if (!u->reserved)
+        return ps_no_memory(&u->t->error, "an update");
     for (size_t i = 0; i < u->pieces.n; i = psd_extents_block_end(&u->pieces, i)) {
         enum ps_code code;
         while ((code = reserve_block(u, i)) == PS_RESOURCE_EXHAUSTED &&
@@ -312,6 +328,23 @@ static enum ps_code reserve_blocks(struct update *u)
             return code;
     }
     return PS_OK;
+}
+
+// What was reserved and not used.
+static void give_up_reserved(struct update *u)
+{
+    for (size_t i = 0; u->reserved && i < u->pieces.n; i++) {
+        struct reserved *r = &u->reserved[i];
+        struct psd_block *b = psd_extent_block(&u->pieces.v[i]);
+        if (r->page)
+            psd_page_unref(r->page);
+        if (!r->promised)
+            continue;
+        pthread_mutex_lock(&b->lock);
+        psd_block_give_up(b);
+        pthread_mutex_unlock(&b->lock);
+    }
+    free(u->reserved);
 }
 
 static enum ps_code reserve_reply(struct update *u)
@@ -370,52 +403,59 @@ static void note(struct update *u, const struct psd_extent *p, const struct appl
     r->nonfinite += nonfinite_of(u, p, a);
 }
 
-// Pieces [i, end) are all in one block. UNAVAILABLE: a reader has pinned it since its page was reserved, and there is no
-// room for a copy even so.
-static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct applied *a)
+// No room for a change of the block. Where others have been changed, the request is to come again for the rest.
+static enum ps_code fail_block(struct update *u, size_t i)
 {
-    struct psd_extent *p = &u->pieces.v[i];
-    struct psd_job *job = u->t->job;
-    struct psd_block *b = psd_extent_block(p);
-    struct psd_page *none = NULL, **spare = u->spares ? &u->spares[i] : &none, *out;
-    enum ps_code code = PS_OK;
-    pthread_rwlock_rdlock(&job->cut);
-    pthread_mutex_lock(&b->lock);
-    a->found = b->version;
-    if (psd_block_has_stamp(b, &u->stamp)) {
-        a->outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
-    } else if (psd_block_begin_with(b, psd_update_page_bytes(p, b), spare, &out)) {
-        job->bytes += out->bytes - b->page->bytes;
-        psd_update_block(job, psd_update_effect(u->method, p->variable), p, end - i, b, out, &u->feed, u->push);
-        psd_block_commit(b, out);
-        psd_block_stamp(b, &u->stamp);
-        a->outcome = PARAMSERVER__V1__OUTCOME__APPLIED;
-        a->counted = true;
-    } else {
-        code = PS_UNAVAILABLE;
-    }
-    a->version = b->version;
-    pthread_mutex_unlock(&b->lock);
-    pthread_rwlock_unlock(&job->cut);
-    if (code != PS_OK)
-        ps_fail(&u->t->error, code,
-                "variable '%s': a reader holds block %" PRIu32
-                " and there is no room for another: send it again under the same sequence",
-                p->variable->name, p->block);
-    return code;
+    const struct psd_extent *p = &u->pieces.v[i];
+    if (i == 0)
+        return fail_room(u, psd_update_page_bytes(p));
+    return ps_fail(&u->t->error, PS_UNAVAILABLE,
+                   "variable '%s': a reader holds block %" PRIu32
+                   " and there is no room for another: send it again under the same sequence",
+                   p->variable->name, p->block);
 }
 
-static void apply_in_round(struct update *u, size_t i, struct psd_round *round, struct applied *a)
+// Pieces [i, end) are all in one block.
+static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct applied *a)
+{
+    struct psd_job *job = u->t->job;
+    struct reserved none = {0}, *r = u->reserved ? &u->reserved[i] : &none;
+    struct psd_update update = {.job = job,
+                                .how = psd_update_effect(u->method, u->pieces.v[i].variable),
+                                .extents = &u->pieces.v[i],
+                                .n = end - i,
+                                .feed = &u->feed,
+                                .id = &u->id,
+                                .count = u->push};
+    enum psd_written written;
+    do {
+        update.promised = r->promised;
+        r->promised = false;
+        pthread_rwlock_rdlock(&job->cut);
+        written = psd_update_block(&update, &r->page, &a->found, &a->version);
+        pthread_rwlock_unlock(&job->cut);
+    } while (written == PSD_NO_ROOM && psd_snapshots_drop_oldest(&u->t->core->snapshots));
+    if (written == PSD_NO_ROOM)
+        return fail_block(u, i);
+    a->counted = written == PSD_WRITTEN;
+    a->outcome = a->counted ? PARAMSERVER__V1__OUTCOME__APPLIED : PARAMSERVER__V1__OUTCOME__DUPLICATE;
+    return PS_OK;
+}
+
+static enum ps_code apply_in_round(struct update *u, size_t i, struct psd_round *round, struct applied *a)
 {
     const struct psd_extent *p = &u->pieces.v[i];
     struct psd_block *b = psd_extent_block(p);
-    struct psd_page *none = NULL, **gradient = u->spares ? &u->spares[i] : &none;
+    struct psd_page *none = NULL, **gradient = u->reserved ? &u->reserved[i].page : &none;
     a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
-                               &u->stamp, gradient);
+                               &u->id, gradient);
+    if (a->outcome == PARAMSERVER__V1__OUTCOME__OUTCOME_NONE)
+        return fail_block(u, i);
     a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;
     pthread_mutex_lock(&b->lock);
     a->version = b->version;
     pthread_mutex_unlock(&b->lock);
+    return PS_OK;
 }
 
 static enum ps_code apply_block(struct update *u, size_t i, size_t end)
@@ -423,11 +463,7 @@ static enum ps_code apply_block(struct update *u, size_t i, size_t end)
     const struct psd_extent *p = &u->pieces.v[i];
     struct psd_round *round = round_of(u, p);
     struct applied a = {0};
-    enum ps_code code = PS_OK;
-    if (round)
-        apply_in_round(u, i, round, &a);
-    else
-        code = apply_now(u, i, end, &a);
+    enum ps_code code = round ? apply_in_round(u, i, round, &a) : apply_now(u, i, end, &a);
     for (size_t k = i; code == PS_OK && k < end; k++)
         note(u, &u->pieces.v[k], &a);
     return code;
@@ -462,7 +498,7 @@ static enum ps_code stage(struct update *u)
 {
     struct psd_request *t = u->t;
     struct psd_atomic atomic = {.caller = t->caller,
-                                .stamp = u->stamp,
+                                .id = u->id,
                                 .bytes = u->request->atomic_bytes,
                                 .now = psd_now(t->core),
                                 .method = u->method,
@@ -571,7 +607,7 @@ static enum ps_code check(struct update *u)
 
 static enum ps_code take(struct update *u)
 {
-    if (check(u) || psd_job_client(u->t->job, u->t->caller, &u->stamp, &u->t->error) || reserve_reply(u))
+    if (check(u) || psd_job_client(u->t->job, u->t->caller, &u->id, &u->t->error) || reserve_reply(u))
         return u->t->error.code;
     if (u->request->atomic_bytes)
         return stage(u);
@@ -595,13 +631,9 @@ static int update(struct psd_request *t)
                        .feed = {.payload = &t->payload}};
     u.push = u.pull || t->call->method == PARAMSERVER__V1__METHOD__PUSH;
     int code = (int)take(&u);
-    size_t n_spares = u.pieces.n;
+    give_up_reserved(&u);
     if (code == PS_OK)
         code = answer(&u);
-    for (size_t i = 0; u.spares && i < n_spares; i++)
-        if (u.spares[i])
-            psd_page_unref(u.spares[i]);
-    free(u.spares);
     free(u.then);
     free(u.results);
     psd_reply_fini(&u.builder);

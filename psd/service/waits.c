@@ -14,60 +14,7 @@
 #include "psd/control/state.h"
 #include "psd/sync/norm.h"
 
-// ---- for whom -----------------------------------------------------------------------------------------------------
-
 enum { TEXT_MAX = 256 };
-
-// "worker 1 (live, step 17, silent 0.2 s), worker 3 (not joined yet)". Where members are not kept, ranks alone.
-static void name_worker(const struct psd_control *c, uint32_t rank, uint64_t now, char *text, size_t size)
-{
-    size_t at = strlen(text);
-    const char *comma = at ? ", " : "";
-    if (at + 8 >= size)
-        return;
-    if (!c) {
-        snprintf(text + at, size - at, "%sworker %" PRIu32, comma, rank);
-        return;
-    }
-    const struct psd_member *m = &c->members[rank];
-    if (psd_is_live(m))
-        snprintf(text + at, size - at, "%sworker %" PRIu32 " (live, step %" PRIu64 ", silent %.1f s)", comma, rank,
-                 m->step, now > m->last_seen ? (double)(now - m->last_seen) / 1e9 : 0.0);
-    else
-        snprintf(text + at, size - at, "%sworker %" PRIu32 " (%s)", comma, rank, psd_state_name(m->state));
-}
-
-typedef bool (*wanted_fn)(const struct psd_control *c, const struct psd_member *m);
-
-static bool misses_meeting(const struct psd_control *c, const struct psd_member *m)
-{
-    (void)c;
-    return psd_is_expected(m) || (psd_is_awaited(m) && !psd_in_collective(m));
-}
-
-static bool still_trains(const struct psd_control *c, const struct psd_member *m)
-{
-    (void)c;
-    return psd_is_expected(m) || (psd_is_live(m) && !psd_in_lease(m));
-}
-
-static bool is_slowest(const struct psd_control *c, const struct psd_member *m)
-{
-    return (psd_is_live(m) || psd_is_expected(m)) && m->clock == c->slowest && !psd_in_collective(m) &&
-           !psd_in_lease(m);
-}
-
-// Job locked.
-static void name_members(const struct psd_control *c, wanted_fn wanted, uint64_t now, char *text)
-{
-    text[0] = '\0';
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (wanted(c, &c->members[i]))
-            name_worker(c, i, now, text, TEXT_MAX);
-    for (uint32_t task = 0; !text[0] && task < c->tasks; task++)
-        if (c->acked[task] < c->changed)
-            snprintf(text, TEXT_MAX, "ps task %" PRIu32 " to learn who takes part", task);
-}
 
 // ---- the walk -----------------------------------------------------------------------------------------------------
 
@@ -92,7 +39,7 @@ static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_ro
     pthread_mutex_lock(&job->lock);
     for (uint32_t rank = 0; missing && rank < round->workers; rank++)
         if (missing[rank])
-            name_worker(job->control, rank, psd_now(core), whom, sizeof whom);
+            psd_member_name(job->control, rank, psd_now(core), whom, sizeof whom);
     pthread_mutex_unlock(&job->lock);
     free(missing);
     if (!whom[0])
@@ -101,45 +48,6 @@ static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_ro
              job->variables[round->partition->variable].name);
     ps_utf8_repair(what);
     tell(l, job, what, whom);
-}
-
-// What a member may wait for.
-enum wait { MEETING, LEASE, CLOCK, WAITS };
-
-// Job locked.
-static void name_wait(const struct psd_control *c, const struct psd_member *m, enum wait wait, char *what)
-{
-    if (wait == MEETING)
-        snprintf(what, TEXT_MAX, "%s '%s'", m->participation.op ? "reduction" : "barrier", m->participation.name);
-    else if (wait == LEASE)
-        snprintf(what, TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
-    else
-        snprintf(what, TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32,
-                 m->clock > c->staleness ? m->clock - c->staleness : 0, m->clock, c->staleness);
-}
-
-static void walk_member(struct psd_core *core, struct psd_job *job, uint32_t i, enum wait wait,
-                        const struct psd_look *l)
-{
-    static const wanted_fn who[] = {[MEETING] = misses_meeting, [LEASE] = still_trains, [CLOCK] = is_slowest};
-    char what[TEXT_MAX], whom[TEXT_MAX];
-    bool wanted = false;
-    pthread_mutex_lock(&job->lock);
-    struct psd_control *c = job->control;
-    if (c && i < c->workers) {
-        struct psd_member *m = &c->members[i];
-        struct psd_waiters *list = wait == MEETING ? &m->participation.waiting
-                                   : wait == LEASE ? &m->for_lease
-                                                   : &m->for_clock;
-        wanted = list->n && l->look(list, l->arg);
-        if (wanted) {
-            name_wait(c, m, wait, what);
-            name_members(c, who[wait], psd_now(core), whom);
-        }
-    }
-    pthread_mutex_unlock(&job->lock);
-    if (wanted)
-        tell(l, job, what, whom);
 }
 
 void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd_look *l)
@@ -154,16 +62,13 @@ void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd
     }
     pthread_mutex_lock(&job->lock);
     bool wanted = job->waiting.n && l->look(&job->waiting, l->arg);
-    uint32_t workers = job->control ? job->control->workers : 0;
     pthread_mutex_unlock(&job->lock);
     if (wanted)
         tell(l, job, "the job to be declared", "the chief");
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
         if (job->partitions[i].round)
             walk_round(core, job, job->partitions[i].round, l);
-    for (uint32_t i = 0; i < workers; i++)
-        for (enum wait wait = MEETING; wait < WAITS; wait++)
-            walk_member(core, job, i, wait, l);
+    psd_members_walk(core, job, l->before ? l->before : UINT64_MAX, l->look, l->tell, l->arg);
     char what[TEXT_MAX], whom[TEXT_MAX];
     if (psd_agree_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
         tell(l, job, what, whom);
@@ -210,7 +115,7 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
 void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now)
 {
     struct late late = {.core = core, .now = now};
-    psd_waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late});
+    psd_waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late, now});
 }
 
 struct stall {

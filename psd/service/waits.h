@@ -14,6 +14,7 @@ struct psd_look {
     // May be NULL. No lock is held. whom: "" or names.
     void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg);
     void *arg;
+    uint64_t before;  // ns: only calls whose deadline has passed by then; 0: all
 };
 
 // job NULL: the calls that wait for a job that is not there yet.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/store/block.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-#include "common/base/alloc.h"
 
 size_t psd_slot_offset(size_t value_bytes, int k)
 {
@@ -16,25 +13,41 @@ size_t psd_page_bytes(size_t value_bytes, int slots)
     return psd_slot_offset(value_bytes, slots - 1) + value_bytes;
 }
 
-enum ps_code psd_block_init(struct psd_block *b, struct psd_pool *pool, uint32_t count, size_t elem_size, int slots,
-                            struct ps_error *e)
+enum ps_code psd_block_init(struct psd_block *b, struct psd_store *store, uint32_t count, size_t elem_size,
+                            const struct psd_blank *blank, struct ps_error *e)
 {
-    size_t bytes = psd_page_bytes(count * elem_size, slots);
-    struct psd_page *page = psd_page_new(pool, bytes);
+    size_t bytes = psd_page_bytes(count * elem_size, blank->slots);
+    struct psd_page *page = psd_page_new(store->pool, bytes);
     if (!page)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for a block of %zu bytes", bytes);
-    memset(page->data, 0, bytes);
-    *b = (struct psd_block){.page = page, .count = count, .value_bytes = (uint32_t)(count * elem_size)};
+    *b = (struct psd_block){
+        .page = page, .blank = blank, .store = store, .count = count, .value_bytes = (uint32_t)(count * elem_size)};
+    atomic_fetch_add(&store->page_bytes, bytes);
     pthread_mutex_init(&b->lock, NULL);
     return PS_OK;
 }
 
 void psd_block_fini(struct psd_block *b)
 {
-    psd_pool_give(b->page->pool, b->n_marks * sizeof *b->marks);
+    atomic_fetch_sub(&b->store->page_bytes, b->page->bytes);
+    psd_dedup_fini(&b->dedup, b->store);
     psd_page_unref(b->page);
-    free(b->marks);
     pthread_mutex_destroy(&b->lock);
+}
+
+// Writes what the block has held from the start. Pages come back to the pool as they were left, so all of it is written.
+void psd_block_fill(struct psd_block *b)
+{
+    const struct psd_blank *blank = b->blank;
+    if (!blank)
+        return;
+    b->blank = NULL;
+    memset(b->page->data, 0, b->page->bytes);
+    for (int k = 0; k < blank->slots; k++) {
+        float *slot = (float *)(b->page->data + psd_slot_offset(b->value_bytes, k));
+        for (uint32_t i = 0; blank->start[k] != 0 && i < b->count; i++)
+            slot[i] = blank->start[k];
+    }
 }
 
 bool psd_block_pinned(const struct psd_block *b)
@@ -44,74 +57,85 @@ bool psd_block_pinned(const struct psd_block *b)
 
 struct psd_page *psd_block_pin(struct psd_block *b)
 {
+    psd_block_fill(b);
     ps_owner_ref(&b->page->owner);
     return b->page;
 }
 
-enum ps_code psd_block_prepare(struct psd_block *b, uint32_t client, atomic_ullong *bytes, struct ps_error *e)
+bool psd_block_has_taken(const struct psd_block *b, const struct psd_request_id *id)
 {
-    if (client < b->n_marks)
-        return PS_OK;
-    uint32_t n = client + 1 + client / 4;
-    size_t more = (n - b->n_marks) * sizeof *b->marks;
-    if (!psd_pool_take(b->page->pool, more))
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED,
-                       "%zu bytes for the marks of what clients have changed do not fit the limit of %zu", more,
-                       b->page->pool->limit);
-    struct psd_mark *marks = ps_try_realloc(b->marks, n * sizeof *b->marks);
-    if (!marks) {
-        psd_pool_give(b->page->pool, more);
-        return ps_no_memory(e, "the marks of what clients have changed");
-    }
-    memset(marks + b->n_marks, 0, more);
-    b->marks = marks;
-    b->n_marks = n;
-    atomic_fetch_add(bytes, more);
-    return PS_OK;
+    return psd_dedup_has(&b->dedup, id);
 }
 
-bool psd_block_has_stamp(const struct psd_block *b, const struct psd_request_id *stamp)
+bool psd_block_reserve(struct psd_block *b, const struct psd_request_id *id)
 {
-    if (stamp->sequence < stamp->oldest)
-        return true;
-    return stamp->client < b->n_marks && psd_mark_test(&b->marks[stamp->client], stamp->sequence);
+    return psd_dedup_reserve(&b->dedup, b->store, id);
 }
 
-bool psd_block_stamp(struct psd_block *b, const struct psd_request_id *stamp)
+void psd_block_record(struct psd_block *b, const struct psd_request_id *id)
 {
-    if (psd_block_has_stamp(b, stamp))
-        return false;
-    psd_mark_advance(&b->marks[stamp->client], stamp->oldest);
-    psd_mark_set(&b->marks[stamp->client], stamp->sequence);
-    return true;
+    psd_dedup_add(&b->dedup, id);
 }
 
-bool psd_block_begin(struct psd_block *b, struct psd_page **spare, struct psd_page **out)
+bool psd_block_promise(struct psd_block *b, const struct psd_request_id *id)
 {
-    *out = b->page;
-    if (!psd_block_pinned(b))
-        return true;
-    *out = *spare ? *spare : psd_page_new(b->page->pool, b->page->bytes);
+    return psd_dedup_promise(&b->dedup, b->store, id);
+}
+
+void psd_block_give_up(struct psd_block *b)
+{
+    psd_dedup_give_up(&b->dedup);
+}
+
+// Where to write: the block's own page while nobody has it pinned, else the spare one, else another. NULL: no room.
+static struct psd_page *block_begin(struct psd_block *b, size_t bytes, struct psd_page **spare)
+{
+    struct psd_page *out = b->page;
+    if (!psd_block_pinned(b) && b->page->bytes == bytes)
+        return out;
+    out = *spare ? *spare : psd_page_try(b->store->pool, bytes);
     *spare = NULL;
-    return *out != NULL;
+    return out;
 }
 
-bool psd_block_begin_with(struct psd_block *b, size_t bytes, struct psd_page **spare, struct psd_page **out)
-{
-    if (!psd_block_pinned(b) && b->page->bytes == bytes) {
-        *out = b->page;
-        return true;
-    }
-    *out = *spare ? *spare : psd_page_try(b->page->pool, bytes);
-    *spare = NULL;
-    return *out != NULL;
-}
-
-void psd_block_commit(struct psd_block *b, struct psd_page *out)
+static void block_commit(struct psd_block *b, struct psd_page *out)
 {
     if (out != b->page) {
+        atomic_fetch_add(&b->store->page_bytes, out->bytes - b->page->bytes);
         psd_page_unref(b->page);
         b->page = out;
     }
     b->version++;
+}
+
+static enum psd_written block_write(struct psd_block *b, const struct psd_write *w, struct psd_page **spare)
+{
+    if (w->promised)
+        psd_block_give_up(b);
+    if (w->wanted && !w->wanted(w->arg))
+        return PSD_NOT_WANTED;
+    if (w->id && psd_block_has_taken(b, w->id))
+        return PSD_TAKEN_BEFORE;
+    if (w->id && !w->promised && !psd_block_reserve(b, w->id))
+        return PSD_NO_ROOM;
+    struct psd_page *out = block_begin(b, w->bytes, spare);
+    if (!out)
+        return PSD_NO_ROOM;
+    psd_block_fill(b);
+    w->fill(w->arg, b, out);
+    block_commit(b, out);
+    if (w->id)
+        psd_block_record(b, w->id);
+    return PSD_WRITTEN;
+}
+
+enum psd_written psd_block_write(struct psd_block *b, const struct psd_write *w, struct psd_page **spare,
+                                 uint64_t *found, uint64_t *version)
+{
+    pthread_mutex_lock(&b->lock);
+    *found = b->version;
+    enum psd_written written = block_write(b, w, spare);
+    *version = b->version;
+    pthread_mutex_unlock(&b->lock);
+    return written;
 }

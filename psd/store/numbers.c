@@ -6,12 +6,17 @@
 #include "common/math/cpu.h"
 #include "common/wire/dtype.h"
 
-#define EACH(name, type, op)                                                          \
-    PS_PER_CPU static void name(type *to, const type *from, const type *by, size_t n) \
-    {                                                                                 \
-        PS_ELEMENTWISE                                                                \
-        for (size_t i = 0; i < n; i++)                                                \
-            to[i] = from[i] op by[i];                                                 \
+typedef float unaligned_float __attribute__((aligned(1)));
+typedef double unaligned_double __attribute__((aligned(1)));
+typedef uint32_t unaligned_uint32_t __attribute__((aligned(1)));
+typedef uint64_t unaligned_uint64_t __attribute__((aligned(1)));
+
+#define EACH(name, type, op)                                                                      \
+    PS_PER_CPU static void name(type *to, const type *from, const unaligned_##type *by, size_t n) \
+    {                                                                                             \
+        PS_ELEMENTWISE                                                                            \
+        for (size_t i = 0; i < n; i++)                                                            \
+            to[i] = from[i] op by[i];                                                             \
     }
 EACH(add_float, float, +)
 EACH(add_double, double, +)
@@ -62,7 +67,7 @@ void psd_numbers_subtract(int dtype, void *to, const void *from, const void *by,
 static const uint32_t exponent32 = UINT32_C(0x7f800000);
 static const uint64_t exponent64 = UINT64_C(0x7ff0000000000000);
 
-PS_PER_CPU static size_t count32(const uint32_t *x, size_t n)
+PS_PER_CPU static size_t count32(const unaligned_uint32_t *x, size_t n)
 {
     uint32_t found = 0;  // of a run that is shorter than 2^32
     for (size_t i = 0; i < n; i++)
@@ -70,7 +75,7 @@ PS_PER_CPU static size_t count32(const uint32_t *x, size_t n)
     return found;
 }
 
-PS_PER_CPU static size_t count64(const uint64_t *x, size_t n)
+PS_PER_CPU static size_t count64(const unaligned_uint64_t *x, size_t n)
 {
     uint64_t found = 0;
     for (size_t i = 0; i < n; i++)

@@ -6,12 +6,12 @@
 
 #include <stddef.h>
 
-// to[i] = from[i] + by[i], or - by[i]; n elements of a dtype that is a number, aligned. Integers wrap around. to may be
+// to[i] = from[i] + by[i], or - by[i]; n elements of a dtype that is a number; by may be unaligned. Integers wrap around. to may be
 // from.
 void psd_numbers_add(int dtype, void *to, const void *from, const void *by, size_t n);
 void psd_numbers_subtract(int dtype, void *to, const void *from, const void *by, size_t n);
 
-// How many of n numbers are NaN or infinite; 0 for integers.
+// How many of n numbers, which may be unaligned, are NaN or infinite; 0 for integers.
 size_t psd_numbers_nonfinite(int dtype, const void *x, size_t n);
 
 #endif

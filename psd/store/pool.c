@@ -2,7 +2,6 @@
 #include "psd/store/pool.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 void psd_pool_init(struct psd_pool *pool, size_t limit)
 {
@@ -10,70 +9,96 @@ void psd_pool_init(struct psd_pool *pool, size_t limit)
     pthread_mutex_init(&pool->lock, NULL);
 }
 
+// ---- free pages: the pool's lock is held --------------------------------------------------------------------------
+
 // Multiplicative hashing (Knuth, The Art of Computer Programming 6.4), by 2^64 / phi.
-static struct psd_page **list_of(struct psd_pool *pool, size_t bytes)
+static struct psd_page **pool_list(struct psd_pool *pool, size_t bytes)
 {
     return &pool->free_pages[(bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) % PSD_POOL_LISTS];
 }
 
-static void keep(struct psd_pool *pool, struct psd_page *page)
+static void pool_keep(struct psd_pool *pool, struct psd_page *page)
 {
-    struct psd_page **list = list_of(pool, page->bytes);
+    struct psd_page **list = pool_list(pool, page->bytes);
     page->next_free = *list;
     *list = page;
     pool->kept += page->bytes;
 }
 
-static void free_kept(struct psd_pool *pool)
+// A kept page of exactly this size. Most sizes are few (whole blocks and the ends of partitions); those of strings may be
+// any, and share lists: the search ends early.
+static struct psd_page *pool_find(struct psd_pool *pool, size_t bytes)
 {
-    for (size_t i = 0; i < PSD_POOL_LISTS; i++)
-        while (pool->free_pages[i]) {
-            struct psd_page *page = pool->free_pages[i];
-            pool->free_pages[i] = page->next_free;
-            pool->kept -= page->bytes;
-            free(page);
+    int looks = 16;
+    for (struct psd_page **at = pool_list(pool, bytes); *at && looks; at = &(*at)->next_free, looks--) {
+        struct psd_page *page = *at;
+        if (page->bytes == bytes) {
+            *at = page->next_free;
+            pool->kept -= bytes;
+            return page;
         }
+    }
+    return NULL;
+}
+
+// Takes as many pages out as are too many, for pool_free once the lock is open: list after list, so that all sizes lose
+// some in the course of time.
+static struct psd_page *pool_trim(struct psd_pool *pool, size_t limit)
+{
+    struct psd_page *out = NULL;
+    while (pool->kept && pool->used + pool->kept > limit) {
+        struct psd_page **list = &pool->free_pages[pool->next_list % PSD_POOL_LISTS], *page = *list;
+        if (!page) {
+            pool->next_list++;
+            continue;
+        }
+        *list = page->next_free;
+        pool->kept -= page->bytes;
+        page->next_free = out;
+        out = page;
+    }
+    return out;
+}
+
+static void pool_free(struct psd_page *pages)
+{
+    while (pages) {
+        struct psd_page *page = pages;
+        pages = page->next_free;
+        free(page);
+    }
 }
 
 void psd_pool_fini(struct psd_pool *pool)
 {
-    free_kept(pool);
+    pool_free(pool_trim(pool, 0));
     pthread_mutex_destroy(&pool->lock);
 }
 
+// ---- room ---------------------------------------------------------------------------------------------------------
+
 bool psd_pool_has_room(struct psd_pool *pool, size_t bytes)
 {
-    pthread_mutex_lock(&pool->lock);
-    bool room = bytes <= pool->limit && pool->used <= pool->limit - bytes;
-    pthread_mutex_unlock(&pool->lock);
-    return room;
+    return bytes <= pool->limit && atomic_load_explicit(&pool->used, memory_order_relaxed) <= pool->limit - bytes;
 }
 
 size_t psd_pool_used(struct psd_pool *pool)
 {
-    pthread_mutex_lock(&pool->lock);
-    size_t used = pool->used;
-    pthread_mutex_unlock(&pool->lock);
-    return used;
-}
-
-// The lock is held.
-static bool take(struct psd_pool *pool, size_t bytes)
-{
-    if (bytes > pool->limit || pool->used > pool->limit - bytes)
-        return false;
-    pool->used += bytes;
-    if (pool->used + pool->kept > pool->limit)
-        free_kept(pool);
-    return true;
+    return atomic_load(&pool->used);
 }
 
 bool psd_pool_take(struct psd_pool *pool, size_t bytes)
 {
+    struct psd_page *too_many = NULL;
     pthread_mutex_lock(&pool->lock);
-    bool taken = take(pool, bytes);
+    bool room = psd_pool_has_room(pool, bytes);
+    if (room) {
+        pool->used += bytes;
+        too_many = pool_trim(pool, pool->limit);
+    }
     pthread_mutex_unlock(&pool->lock);
-    return taken;
+    pool_free(too_many);
+    return room;
 }
 
 void psd_pool_give(struct psd_pool *pool, size_t bytes)
@@ -83,12 +108,14 @@ void psd_pool_give(struct psd_pool *pool, size_t bytes)
     pthread_mutex_unlock(&pool->lock);
 }
 
+// ---- pages --------------------------------------------------------------------------------------------------------
+
 // The lock is held, and given up.
 static void page_keep_or_free(struct psd_pool *pool, struct psd_page *page)
 {
     bool fits = pool->used + pool->kept + page->bytes <= pool->limit;
     if (fits)
-        keep(pool, page);
+        pool_keep(pool, page);
     pthread_mutex_unlock(&pool->lock);
     if (!fits)
         free(page);
@@ -110,22 +137,6 @@ static void page_free_reserved(struct ps_owner *owner)
     page_keep_or_free(page->pool, page);
 }
 
-// A kept page of exactly this size. Most sizes are few (whole blocks and the ends of partitions); those of strings may be
-// any, and share lists: the search ends early.
-static struct psd_page *take_kept(struct psd_pool *pool, size_t bytes)
-{
-    int looks = 16;
-    for (struct psd_page **at = list_of(pool, bytes); *at && looks; at = &(*at)->next_free, looks--) {
-        struct psd_page *page = *at;
-        if (page->bytes == bytes) {
-            *at = page->next_free;
-            pool->kept -= bytes;
-            return page;
-        }
-    }
-    return NULL;
-}
-
 // page: a kept one, or NULL. NULL: malloc has nothing left.
 static struct psd_page *page_init(struct psd_pool *pool, size_t bytes, struct psd_page *page,
                                   void (*free_page)(struct ps_owner *owner))
@@ -142,8 +153,8 @@ static struct psd_page *page_init(struct psd_pool *pool, size_t bytes, struct ps
     return page;
 }
 
-// A page for room that has been taken. Gives the room back where malloc has nothing left.
-static struct psd_page *make_page(struct psd_pool *pool, size_t bytes, struct psd_page *page)
+// A page for room that has been taken; page: a kept one, or NULL. Gives the room back where malloc has nothing left.
+static struct psd_page *page_make(struct psd_pool *pool, size_t bytes, struct psd_page *page)
 {
     page = page_init(pool, bytes, page, page_free);
     if (!page)
@@ -151,32 +162,35 @@ static struct psd_page *make_page(struct psd_pool *pool, size_t bytes, struct ps
     return page;
 }
 
+static struct psd_page *page_get(struct psd_pool *pool, size_t bytes, bool past_the_limit)
+{
+    struct psd_page *page = NULL, *too_many = NULL;
+    pthread_mutex_lock(&pool->lock);
+    bool room = past_the_limit || psd_pool_has_room(pool, bytes);
+    if (room) {
+        page = pool_find(pool, bytes);
+        pool->used += bytes;
+        too_many = pool_trim(pool, pool->limit);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    pool_free(too_many);
+    return room ? page_make(pool, bytes, page) : NULL;
+}
+
 struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes)
 {
-    pthread_mutex_lock(&pool->lock);
-    struct psd_page *page = take_kept(pool, bytes);
-    if (!page && pool->used + pool->kept + bytes > pool->limit)
-        free_kept(pool);
-    pool->used += bytes;
-    pthread_mutex_unlock(&pool->lock);
-    return make_page(pool, bytes, page);
+    return page_get(pool, bytes, true);
 }
 
 struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes)
 {
-    pthread_mutex_lock(&pool->lock);
-    struct psd_page *page = take_kept(pool, bytes);
-    bool room = take(pool, bytes);
-    if (!room && page)
-        keep(pool, page);
-    pthread_mutex_unlock(&pool->lock);
-    return room ? make_page(pool, bytes, page) : NULL;
+    return page_get(pool, bytes, false);
 }
 
 struct psd_page *psd_page_reserved(struct psd_pool *pool, size_t bytes)
 {
     pthread_mutex_lock(&pool->lock);
-    struct psd_page *page = page_init(pool, bytes, take_kept(pool, bytes), page_free_reserved);
+    struct psd_page *page = page_init(pool, bytes, pool_find(pool, bytes), page_free_reserved);
     pool->reserved += page ? bytes : 0;
     pthread_mutex_unlock(&pool->lock);
     return page;

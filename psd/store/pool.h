@@ -27,15 +27,19 @@ enum { PSD_POOL_LISTS = 256 };
 struct psd_pool {
     pthread_mutex_t lock;
     struct psd_page *free_pages[PSD_POOL_LISTS];  // by a hash of their size
-    size_t used, kept, limit;  // bytes: in pages given out and taken otherwise, in free pages, at most in both
-    size_t reserved;           // bytes of used that are pages now: psd_page_reserved
+    size_t next_list;                             // the first to free pages of
+    size_t kept;                                  // bytes in free pages
+    _Atomic size_t used;  // bytes in pages given out, and taken otherwise; changed under the lock
+    size_t limit;         // of both together
+    size_t reserved;      // bytes of used that are pages now: psd_page_reserved
 };
 
 void psd_pool_init(struct psd_pool *pool, size_t limit);
-void psd_pool_fini(struct psd_pool *pool);  // all pages must have come back
-bool psd_pool_has_room(struct psd_pool *pool, size_t bytes);
+void psd_pool_fini(struct psd_pool *pool);                    // all pages must have come back
+bool psd_pool_has_room(struct psd_pool *pool, size_t bytes);  // at this moment; takes no lock
 size_t psd_pool_used(struct psd_pool *pool);
-// Counts memory that is no page: room that is about to be needed, marks, clients. False: it does not fit the limit.
+// Counts memory that is no page: room that is about to be needed, what is known of clients. False: it does not fit the
+// limit.
 bool psd_pool_take(struct psd_pool *pool, size_t bytes);
 void psd_pool_give(struct psd_pool *pool, size_t bytes);
 // Not zeroed. Goes past the limit rather than fail, for whoever has made sure of the room before; NULL only where

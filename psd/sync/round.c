@@ -192,9 +192,13 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
                 !round->abandoned && *gradient;
     bool fresh = open && !has_block(c, block);
     pthread_mutex_lock(&b->lock);
-    bool had = fresh ? !psd_block_stamp(b, stamp) : psd_block_has_stamp(b, stamp);
+    bool had = psd_block_has_taken(b, stamp), room = !fresh || had || psd_block_reserve(b, stamp);
+    if (fresh && !had && room)
+        psd_block_record(b, stamp);
     pthread_mutex_unlock(&b->lock);
-    if (had || (open && !fresh)) {
+    if (!room) {
+        outcome = PARAMSERVER__V1__OUTCOME__OUTCOME_NONE;
+    } else if (had || (open && !fresh)) {
         outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
     } else if (!open) {
         outcome = PARAMSERVER__V1__OUTCOME__STALE;
@@ -379,30 +383,34 @@ struct apply {
     atomic_bool lacks_memory;
 };
 
-// Changes a block, unless the round has been reset. False: a reader has come since its page was reserved, and there is no
-// memory for one. The block's lock is held.
-static bool round_change_block(const struct apply *a, uint32_t k)
+struct apply_block {
+    const struct apply *a;
+    uint32_t k;
+};
+
+// The round may be reset meanwhile, which takes the locks of all blocks.
+static bool round_is_on(void *arg)
 {
+    const struct apply *a = ((const struct apply_block *)arg)->a;
+    return atomic_load(&a->round->run) == a->run;
+}
+
+static void round_fill_block(void *arg, struct psd_block *b, struct psd_page *out)
+{
+    const struct apply_block *x = arg;
+    const struct apply *a = x->a;
     struct psd_round *round = a->round;
-    struct psd_block *b = &round->partition->blocks[k];
     float mean[RUN];
-    struct psd_page *out;
     struct psd_step step;
-    if (atomic_load(&round->run) != a->run)
-        return true;
-    if (!psd_block_begin(b, &round->spares[k], &out))
-        return false;
     psd_step_init(&step, a->job, &a->job->variables[round->partition->variable], b, a->number);
     step.clip_factor = round->factor;
     for (size_t at = 0; at < b->count; at += RUN) {
         size_t n = b->count - at < RUN ? b->count - at : RUN;
-        ps_aggregate_mean(n, round->examples, (const float *)round->sum[k]->data + at, mean);
+        ps_aggregate_mean(n, round->examples, (const float *)round->sum[x->k]->data + at, mean);
         psd_step_apply(&step, b, out, at, n, mean);
     }
     b->steps++;
     b->round = a->number;
-    psd_block_commit(b, out);
-    return true;
 }
 
 static void apply_round_block(void *arg, uint32_t k)
@@ -410,14 +418,20 @@ static void apply_round_block(void *arg, uint32_t k)
     struct apply *a = arg;
     struct psd_round *round = a->round;
     struct psd_block *b = &round->partition->blocks[k];
+    struct apply_block x = {a, k};
+    const struct psd_variable *v = &a->job->variables[round->partition->variable];
+    const struct psd_write w = {.bytes = psd_page_bytes(b->value_bytes, v->blank.slots),
+                                .fill = round_fill_block,
+                                .wanted = round_is_on,
+                                .arg = &x};
+    uint64_t found, version;
     if (round->applied[k])
         return;
     pthread_rwlock_rdlock(&a->job->cut);
-    pthread_mutex_lock(&b->lock);
-    bool changed = round_change_block(a, k);
-    pthread_mutex_unlock(&b->lock);
+    enum psd_written written = psd_block_write(b, &w, &round->spares[k], &found, &version);
     pthread_rwlock_unlock(&a->job->cut);
-    if (!changed) {
+    // A reader has come since its page was reserved.
+    if (written == PSD_NO_ROOM) {
         atomic_store(&a->lacks_memory, true);
         return;
     }

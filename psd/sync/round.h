@@ -126,7 +126,8 @@ struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, c
 // Adds one block of a gradient, and takes *gradient (which becomes NULL), unless the block has the stamp already, or finds
 // it stale (as one whose worker is no member any more) or (a second gradient that raced past the check) duplicate. A
 // *gradient that is NULL is never fresh. QUEUED: with this block the gradient is whole, and counts in the round. STAGED:
-// the block is in; what becomes of the gradient is said with its last block.
+// the block is in; what becomes of the gradient is said with its last block. OUTCOME_NONE: there is no room to remember
+// the request.
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
                                        uint32_t block, const struct psd_request_id *stamp, struct psd_page **gradient);
 // The first round that may still take gradients, now or when the one before it has closed.

@@ -1,8 +1,10 @@
 # Figures, which no test judges. tests/bench/delay is made when delay.sh asks for it.
-EXTRA_PROGRAMS += tests/bench/delay
+EXTRA_PROGRAMS += tests/bench/delay tests/bench/control
 tests_bench_delay_SOURCES = tests/bench/delay.c
 tests_bench_delay_LDADD = libcommon.la
-CLEANFILES += tests/bench/delay
+CLEANFILES += tests/bench/delay tests/bench/control
+tests_bench_control_SOURCES = tests/bench/control.c
+tests_bench_control_LDADD = libpsdcore.la libcommon.la
 EXTRA_DIST += tests/bench/delay.sh tests/bench/peers.py tests/bench/train.sh
 
 # A large sync round beside another job on one psd: make tests/bench/rounds

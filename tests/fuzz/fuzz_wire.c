@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/wire/decode.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
@@ -110,12 +111,38 @@ static void message(const ProtobufCMessageDescriptor *type, const struct ps_slic
     ps_slices_clear(&again);
 }
 
+static uint8_t *packed(const ProtobufCMessage *m, size_t *len)
+{
+    uint8_t *bytes = malloc(protobuf_c_message_get_packed_size(m) + 1);
+    *len = protobuf_c_message_pack(m, bytes);
+    return bytes;
+}
+
+// What the codec takes protobuf-c takes, and understands alike.
+static void oracle(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t size)
+{
+    ProtobufCMessage *ours, *theirs;
+    size_t a, b;
+    if (ps_decode(type, data, size, PS_DECODE_MAX, &ours) != PS_DECODED)
+        return;
+    theirs = protobuf_c_message_unpack(type, NULL, size, data);
+    expect(theirs != NULL);
+    drop_unknown(theirs);
+    uint8_t *x = packed(ours, &a), *y = packed(theirs, &b);
+    expect(a == b && memcmp(x, y, a) == 0);
+    free(x);
+    free(y);
+    ps_decode_free(ours);
+    protobuf_c_message_free_unpacked(theirs, NULL);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
     struct ps_slices in = rope_of(data + 2, size - 2, data[1] ? data[1] : size);
     message(types[data[0] % (sizeof types / sizeof *types)], &in);
+    oracle(types[data[0] % (sizeof types / sizeof *types)], data + 2, size - 2);
     ps_slices_clear(&in);
     return 0;
 }

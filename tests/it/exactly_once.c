@@ -263,6 +263,22 @@ static void push_blocks(float *sum)
     *sum += 2;
 }
 
+// A block has no memory before somebody reads or changes it: a snapshot of all of them does.
+static void touch_all(const Paramserver__V1__ReadRequest *all)
+{
+    Paramserver__V1__ReadRequest r = *all;
+    ProtobufCMessage *m = NULL;
+    struct ps_slices bytes = PS_ROPE_EMPTY;
+    const ProtobufCMessageDescriptor *type = &paramserver__v1__read_reply__descriptor;
+    assert_int_equal(call(direct, M(GET), false, &r.base, NULL, type, &m, &bytes), PS_OK);
+    r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
+    r.release = true;
+    ps_msg_free(m);
+    ps_slices_clear(&bytes);
+    assert_int_equal(call(direct, M(GET), false, &r.base, NULL, type, &m, &bytes), PS_OK);
+    ps_msg_free(m);
+}
+
 // The reader takes a message, stalls while others push, takes the next one.
 static void test_stalled_reader(void **state)
 {
@@ -273,11 +289,12 @@ static void test_stalled_reader(void **state)
     uint64_t done = 0, grown = 0;
     (void)state;
     push_blocks(&before);
-    uint64_t least = resident();
     r.caller = &caller;
     r.n_tensors = 1;
     r.tensors = tensors;
     t.variable = (char *)"big";
+    touch_all(&r);
+    uint64_t least = resident();
     after = before;
     do {
         ProtobufCMessage *m = NULL;

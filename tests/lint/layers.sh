@@ -15,8 +15,7 @@ libclient='rpc admin wait client collective control declare member op op_cut op_
     cluster base'
 
 # Arrows of psd that still point up. Delete the whole list, and what reads it, when it is empty.
-not_yet='call>control call>job call>service call>store call>sync control>service job>control job>service job>sync
-    store>job store>service store>sync sync>control sync>service'
+not_yet='control>service job>control job>sync'
 
 # A room is a folder below DIR; in libclient a file is a room, but for its folder rpc.
 room_of() { # DIR OBJECT

@@ -12,8 +12,7 @@ trap 'rm -rf "$scratch"' EXIT
 list=$top_srcdir/tests/mutants/list
 b=$top_builddir
 declare -A objects=(
-    [chaos]="sim/test_chaos-test_chaos sim/test_chaos-sim sim/test_chaos-trainer sim/test_chaos-features
-        sim/test_chaos-coverage"
+    [chaos]="sim/test_chaos-test_chaos sim/test_chaos-sim sim/test_chaos-trainer sim/test_chaos-coverage sim/test_chaos-features"
     [sim]="sim/test_sim-test_sim sim/test_sim-sim sim/test_sim-worker"
     [psd]=unit/test_psd-test_psd [control]=unit/test_psd_control-test_psd_control
     [sync]=unit/test_psd_sync-test_psd_sync
@@ -21,6 +20,11 @@ declare -A objects=(
     [return]=unit/test_psd_return-test_psd_return [round]=unit/test_psd_round-test_psd_round
     [runs]=unit/test_psd_runs-test_psd_runs
     [client]="unit/test_client unit/fake_ps unit/fake_data"
+    [data]=unit/test_psd_data-test_psd_data
+)
+# As tests/unit/psd.mk links it.
+declare -A options=(
+    [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock"
 )
 
 # compile FILE: what is at FILE here, as the build compiles it.
@@ -34,7 +38,7 @@ red() {
     local o parts=()
     for o in ${objects[$1]}; do parts+=("$b/tests/$o.o"); done
     # shellcheck disable=SC2086
-    $CC -o "test-$1" "${parts[@]}" mutant.o "$b/.libs/libpsdcore.a" "$b/.libs/libpscore.a" "$b/.libs/libcommon.a" $LIBS || exit 1
+    $CC ${options[$1]:-} -o "test-$1" "${parts[@]}" mutant.o "$b/.libs/libpsdcore.a" "$b/.libs/libpscore.a" "$b/.libs/libcommon.a" $LIBS || exit 1
     ! SIM_SEEDS=${SIM_SEEDS:-150} timeout 60 "./test-$1" >out 2>&1
 }
 

@@ -219,6 +219,8 @@ static void read_slots(const struct sim *sim, float *slots)
         for (uint32_t i = 0; v && i < v->n_partitions; i++) {
             const struct psd_partition *p = &job->partitions[v->first_partition + i];
             if (p->blocks)
+                psd_page_unref(psd_block_pin(&p->blocks[0]));  // which fills one that is blank
+            if (p->blocks)
                 memcpy(slots + p->first, p->blocks[0].page->data, p->count * sizeof *slots);
         }
     }

@@ -48,15 +48,13 @@ static uint64_t mix_partition(uint64_t h, const struct psd_job *job, const struc
 {
     const struct psd_variable *v = &job->variables[p->variable];
     for (uint32_t k = 0; k < p->n_blocks; k++) {
-        const struct psd_block *b = &p->blocks[k];
+        struct psd_block *b = &p->blocks[k];
         const uint64_t numbers[] = {b->version, b->steps, b->round, b->value_bytes};
         h = ps_hash(h, numbers, sizeof numbers);
+        psd_page_unref(psd_block_pin(b));  // which fills one that is blank
         h = ps_hash(h, b->page->data, b->value_bytes);
         for (int slot = 0; slot < (v->rule ? v->rule->slots : 0); slot++)
             h = ps_hash(h, b->page->data + psd_slot_offset(b->value_bytes, slot), b->value_bytes);
-        for (uint32_t client = 0; client < b->n_marks; client++)
-            if (b->marks[client].base)
-                h = ps_hash(ps_hash(h, &client, sizeof client), &b->marks[client], sizeof b->marks[client]);
     }
     if (p->round) {
         const uint64_t numbers[] = {p->round->closed, (uint64_t)p->round->state, p->round->epoch};
@@ -74,7 +72,7 @@ static uint64_t mix_partition(uint64_t h, const struct psd_job *job, const struc
     return h;
 }
 
-// Values, slots, versions, marks and rounds of all tasks.
+// Values, slots, versions and rounds of all tasks.
 static uint64_t digest_values(const struct cluster *c)
 {
     uint64_t h = PS_HASH_SEED;

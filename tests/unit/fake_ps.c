@@ -232,6 +232,8 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     out.dead_after_ms = 3000;
     out.n_members = 2;
     out.members = m.pointers;
+    out.live = 1;
+    out.chief = c->f->left ? 1 : 0;
     out.late = c->f->late;
     out.data_epoch = c->f->data_epoch;
     c->f->staleness = r->staleness;
@@ -250,6 +252,8 @@ static void heartbeat(struct call *c, const Paramserver__V1__HeartbeatRequest *r
     out.epoch = epoch_of(c->f);
     out.n_members = out.epoch == r->epoch ? 0 : 2;
     out.members = m.pointers;
+    out.live = 1;
+    out.chief = c->f->left ? 1 : 0;
     out.drain = c->f->drain;
     if (c->f->end_job)
         fake_answer(c, PS_ABORTED, "worker 1 is dead, and 1 of at least 2 remain");

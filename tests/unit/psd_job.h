@@ -155,8 +155,7 @@ static inline size_t pages_used(struct psd_core *core)
 {
     size_t used = psd_pool_used(&core->pool);
     for (const struct psd_job *job = core->jobs; job; job = job->next)
-        used -= job->marks_bytes + job->cap_clients * (sizeof(struct psd_client) + sizeof(uint32_t)) +
-                (job->control ? job->control->room : 0);
+        used -= job->store.dedup_bytes + psd_clients_bytes(&job->clients) + (job->control ? job->control->room : 0);
     return used;
 }
 

@@ -83,29 +83,40 @@ static inline struct psd_block *store_block(struct store *s, const char *name, u
     return &s->core->jobs->partitions[v->first_partition].blocks[k];
 }
 
-// Everything that a data call may change: values, slots, versions, marks, what is staged.
+// Everything that a data call may change: values, slots, versions, what is staged.
 static inline uint64_t store_digest(struct store *s)
 {
     const struct psd_job *job = s->core->jobs;
     uint64_t h = PS_HASH_SEED;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         for (uint32_t k = 0; k < job->partitions[i].n_blocks; k++) {
-            const struct psd_block *b = &job->partitions[i].blocks[k];
-            int slots = job->variables[job->partitions[i].variable].trainable ? job->rule->slots : 0;
+            struct psd_block *b = &job->partitions[i].blocks[k];
+            int slots = job->variables[job->partitions[i].variable].blank.slots;
             uint64_t numbers[] = {b->version, b->steps, b->round, b->value_bytes};
+            psd_page_unref(psd_block_pin(b));  // which fills one that is blank
             h = ps_hash(h, b->page->data, b->value_bytes);
             for (int slot = 0; slot < slots; slot++)
                 h = ps_hash(h, b->page->data + psd_slot_offset(b->value_bytes, slot), b->value_bytes);
             h = ps_hash(h, numbers, sizeof numbers);
-            for (uint32_t c = 0; c < b->n_marks; c++)
-                if (b->marks[c].base) {
-                    h = ps_hash(h, &c, sizeof c);
-                    h = ps_hash(h, &b->marks[c], sizeof b->marks[c]);
-                }
         }
     bool staged = job->staged != NULL;
     h = ps_hash(h, &staged, sizeof staged);
     return h;
+}
+
+// How many blocks have taken this request.
+static inline int store_taken(struct store *s, const Paramserver__V1__Caller *caller)
+{
+    const struct psd_job *job = s->core->jobs;
+    const struct psd_client *c = job->clients.oldest;
+    int n = 0;
+    while (c && memcmp(c->id, caller->client.data, sizeof c->id) != 0)
+        c = c->newer;
+    for (uint32_t i = 0; c && i < job->n_partitions; i++)
+        for (uint32_t k = 0; k < job->partitions[i].n_blocks; k++)
+            n += psd_block_has_taken(&job->partitions[i].blocks[k],
+                                     &(struct psd_request_id){c->number, caller->sequence, 0});
+    return n;
 }
 
 // ---- updates ------------------------------------------------------------------------------------------------------
@@ -227,10 +238,11 @@ static inline void change_ok(struct store *s, struct change *c, int method, Para
 static inline void change_refused(struct store *s, struct change *c, int method, enum ps_code code, const char *text)
 {
     uint64_t before = store_digest(s);
+    int taken = store_taken(s, &c->caller);
     struct answer a = change_send(s, c, method);
     if (a.code != code || !strstr(a.text, text))
         fail_msg("%s: %s; expected %s: %s", ps_code_name(a.code), a.text, ps_code_name(code), text);
-    if (store_digest(s) != before)
+    if (store_digest(s) != before || store_taken(s, &c->caller) != taken)
         fail_msg("it has changed something: %s", a.text);
 }
 

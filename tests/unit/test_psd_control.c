@@ -244,7 +244,7 @@ static struct answer stop_job(struct psd_core *core, const char *name)
 // What is kept of workers counts. Jobs that ended before they were declared give way to others.
 static void test_room_for_workers(void **state)
 {
-    const size_t room = 3 * 4096 * (sizeof(struct psd_member) + 64);
+    const size_t room = 3 * 4096 * (sizeof(struct psd_member) + 128);
     struct psd_core *core = core_new(room);
     char name[] = "job-?";
     (void)state;
@@ -693,6 +693,33 @@ static void test_bad_rosters(void **state)
     psd_core_destroy(j.core);
 }
 
+// A delta names those that have changed since an epoch: a task that has not heard of that is told of all first.
+static void test_deltas(void **state)
+{
+    struct job j;
+    struct roster x;
+    (void)state;
+    job_open_at_1(&j);
+    roster_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    x.r.since = 2;
+    x.r.members = &x.pointers[1];
+    x.r.n_members = 1;
+    struct answer a = tell(j.core, &x);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "it must be told of all"));
+    assert_int_equal(push_a(j.core, 1, false).code, PS_OK);
+    roster_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__LIVE);
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    roster_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__LEFT);
+    x.r.since = 2;
+    x.r.members = &x.pointers[1];
+    x.r.n_members = 1;
+    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_int_equal(push_a(j.core, 0, false).code, PS_OK);  // worker 0 is as it was; worker 1's counted before it left
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
+}
+
 // ---- barriers -----------------------------------------------------------------------------------------------------
 
 static void barrier(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, const char *name,
@@ -879,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_members_of_another_run),
         cmocka_unit_test(test_all_members_gone),
         cmocka_unit_test(test_bad_rosters),
+        cmocka_unit_test(test_deltas),
         cmocka_unit_test(test_late_barrier),
         cmocka_unit_test(test_leave_opens_barrier),
         cmocka_unit_test(test_leases),

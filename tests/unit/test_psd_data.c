@@ -277,7 +277,7 @@ static void test_strings(void **state)
     size_t bytes = 0;
     for (uint32_t k = 0; k < 3; k++)
         bytes += store_block(&s, "s", k)->page->bytes;
-    assert_int_equal(s.core->jobs->bytes, bytes);
+    assert_int_equal(s.core->jobs->store.page_bytes, bytes);
     assert_int_equal(pages_used(s.core), bytes + s.core->jobs->room);
     struct reading_of x;
     read_init(&x);
@@ -1311,7 +1311,7 @@ static void intrude(void *arg)
     x->page = psd_block_pin(b);
     pthread_mutex_unlock(&b->lock);
     x->limit = x->s->core->pool.limit;
-    x->s->core->pool.limit = psd_pool_used(&x->s->core->pool);
+    x->s->core->pool.limit = psd_pool_used(&x->s->core->pool) + (4 << 10);  // not for a page
 }
 
 static void go_away(struct intruder *x)
@@ -1442,9 +1442,9 @@ static void test_marks_count(void **state)
     assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(a.text, "do not fit the limit"));
     assert_true(clients > 100 && get_float(&s, "w", 0) == (float)clients && get_float(&s, "n", 0) == (float)clients);
-    assert_true(s.core->jobs->marks_bytes >= 2 * clients * sizeof(struct psd_mark));
+    assert_true(s.core->jobs->store.dedup_bytes >= 2 * clients * sizeof(struct psd_dedup_entry));
     assert_true(psd_pool_used(&s.core->pool) <= 64 << 10);
-    assert_true(psd_pool_used(&s.core->pool) >= before + s.core->jobs->marks_bytes);
+    assert_true(psd_pool_used(&s.core->pool) >= before + s.core->jobs->store.dedup_bytes);
     // Those it knows go on.
     memset(id, 0, sizeof id);
     struct change c;
@@ -1462,6 +1462,144 @@ static void test_marks_count(void **state)
     psd_core_destroy(s.core);
 }
 
+static void one_shot(struct store *s, uint32_t client, uint64_t sequence, uint64_t oldest, Paramserver__V1__Outcome o)
+{
+    uint8_t id[16] = {1};
+    struct change c;
+    change_init(&c, 0, sequence);
+    memcpy(id + 1, &client, sizeof client);
+    c.caller.worker = 0;
+    c.caller.oldest = oldest;
+    c.caller.client.data = id;
+    change_floats(&c, "n", 0, 4, 1);
+    change_ok(s, &c, M(ASSIGN_ADD), o);
+    change_fini(&c);
+}
+
+// A block knows of the requests that may come again, and of no others: however many came, of however many clients.
+static void test_dedup_is_what_is_open(void **state)
+{
+    enum { MANY = 20000, CLIENTS = 100 };
+    struct store s;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    const struct psd_block *b = store_block(&s, "n", 0);
+    for (uint64_t k = 1; k <= MANY; k++)
+        one_shot(&s, (uint32_t)(k % CLIENTS), k, k > CLIENTS ? k - CLIENTS + 1 : 1, OUTCOME(APPLIED));
+    assert_in_range(b->dedup.n, CLIENTS, 4 * CLIENTS);
+    assert_in_range(b->dedup.cap, CLIENTS, 8 * CLIENTS);
+    for (uint64_t k = MANY - CLIENTS + 1; k <= MANY; k++)
+        one_shot(&s, (uint32_t)(k % CLIENTS), k, k, OUTCOME(DUPLICATE));
+    assert_true(get_float(&s, "n", 0) == MANY);
+    psd_core_destroy(s.core);
+}
+
+// A whole window of one client stays known, in any order, while others come for whom there must be place.
+static void test_dedup_keeps_a_window(void **state)
+{
+    enum { OTHERS = 500, FROM = 1000 };
+    struct store s;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    for (uint64_t k = 0; k < PS_WINDOW; k++)
+        one_shot(&s, 0, FROM + k * 77 % PS_WINDOW, FROM, OUTCOME(APPLIED));
+    for (uint32_t k = 1; k <= OTHERS; k++)
+        one_shot(&s, k, 1, 1, OUTCOME(APPLIED));
+    for (uint64_t k = 0; k < PS_WINDOW; k++)
+        one_shot(&s, 0, FROM + k, FROM, OUTCOME(DUPLICATE));
+    one_shot(&s, 0, FROM - 1, FROM - 1, OUTCOME(DUPLICATE));  // the client has said that it is done with that
+    assert_true(get_float(&s, "n", 0) == PS_WINDOW + OTHERS);
+    psd_core_destroy(s.core);
+}
+
+// Time passes for the clients of the job alone: its workers would be dead.
+static void clients_time(struct store *s, uint64_t ns)
+{
+    struct psd_job *job = s->core->jobs;
+    test_time += ns;
+    psd_staging_tick(job, test_time);
+}
+
+// Clients that have been silent for long are forgotten, with what blocks know of them; one that is not goes on.
+static void test_clients_are_forgotten(void **state)
+{
+    enum { CLIENTS = 5000 };
+    struct store s;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    const struct psd_clients *clients = &s.core->jobs->clients;
+    const struct psd_block *b = store_block(&s, "n", 0);
+    one_shot(&s, 0, 1, 1, OUTCOME(APPLIED));
+    for (uint32_t k = 1; k < CLIENTS; k++)
+        one_shot(&s, k, 1, 1, OUTCOME(APPLIED));
+    assert_int_equal(clients->n, CLIENTS);
+    for (int minute = 0; minute < 11; minute++) {
+        clients_time(&s, 60 * PS_SECOND);
+        one_shot(&s, 0, 1, 1, OUTCOME(DUPLICATE));
+    }
+    for (int tick = 0; tick < CLIENTS / 32; tick++)
+        clients_time(&s, 0);
+    assert_int_equal(clients->n, 1);
+    one_shot(&s, 0, 1, 1, OUTCOME(DUPLICATE));
+    uint32_t n = CLIENTS, before;
+    do {  // until there is no place, and the block asks who is still there
+        before = b->dedup.n;
+        one_shot(&s, n++, 1, 1, OUTCOME(APPLIED));
+    } while (b->dedup.n > before);
+    assert_in_range(b->dedup.n, 2, n - CLIENTS + 1);
+    one_shot(&s, 0, 1, 1, OUTCOME(DUPLICATE));
+    psd_core_destroy(s.core);
+}
+
+// ---- memory that nobody has asked for yet ---------------------------------------------------------------------------
+
+static size_t resident_bytes(void)
+{
+    unsigned long size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu %lu", &size, &resident), 2);
+    fclose(f);
+    return resident * 4096;
+}
+
+// A declaration takes the room of its blocks and touches none of it: what they hold is written by who comes first. (With
+// memory that was used before, as it is where a job is declared again.)
+static void test_declare_touches_nothing(void **state)
+{
+    enum { COUNT_BIG = 64 << 20 };
+    const struct spec specs[] = {{"big", D(FLOAT32), COUNT_BIG, true}, {"s", D(STRING), 10, false}};
+    struct store s;
+    float got[3] = {9, 9, 9};
+    (void)state;
+    size_t before = resident_bytes();
+    store_open(&s, ASYNC, "adagrad", (size_t)1 << 30, specs, 2);
+    size_t after = resident_bytes();
+    assert_in_range(after - before, 0, COUNT_BIG * sizeof(float) / 2);
+    for (uint32_t k = 0; k < COUNT_BIG / BLOCK; k++)
+        assert_non_null(store_block(&s, "big", k)->blank);
+    // A page with something in it, as the pool gives them out.
+    struct psd_block *b = store_block(&s, "big", 3);
+    memset(b->page->data, 0x55, b->page->bytes);
+    memset(store_block(&s, "big", 4)->page->data, 0x55, b->page->bytes);
+    get_values(&s, "big", 3 * BLOCK + 7, 1, got, sizeof *got);
+    assert_true(got[0] == 0);
+    const float *slot = (const float *)(b->page->data + psd_slot_offset(b->value_bytes, 0));
+    assert_true(slot[0] == 0.1f && slot[BLOCK - 1] == 0.1f);  // Keras's initial_accumulator_value
+    struct change c;
+    change_init(&c, 0, 1);
+    change_floats(&c, "big", 4 * BLOCK + 1, 1, 1);
+    change_ok(&s, &c, M(ASSIGN_ADD), OUTCOME(APPLIED));
+    change_fini(&c);
+    get_values(&s, "big", 4 * BLOCK, 3, got, sizeof got);
+    assert_true(got[0] == 0 && got[1] == 1 && got[2] == 0);
+    b = store_block(&s, "big", 4);
+    slot = (const float *)(b->page->data + psd_slot_offset(b->value_bytes, 0));
+    assert_true(slot[0] == 0.1f && slot[1] == 0.1f);
+    assert_non_null(store_block(&s, "big", 5)->blank);
+    psd_core_destroy(s.core);
+}
+
 // The table of clients counts too.
 static void test_clients_count(void **state)
 {
@@ -1469,11 +1607,11 @@ static void test_clients_count(void **state)
     struct change c;
     (void)state;
     store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
-    s.core->pool.limit = psd_pool_used(&s.core->pool) + 300;
+    s.core->pool.limit = psd_pool_used(&s.core->pool) + 100;
     change_init(&c, 0, 1);
     change_floats(&c, "n", 0, 1, 1);
     change_refused(&s, &c, M(PUSH), PS_RESOURCE_EXHAUSTED, "bytes for the clients of job 'job' do not fit");
-    s.core->pool.limit += 200;
+    s.core->pool.limit += 1000;
     change_ok(&s, &c, M(PUSH), OUTCOME(APPLIED));
     change_fini(&c);
     psd_core_destroy(s.core);
@@ -2006,6 +2144,10 @@ int main(void)
         cmocka_unit_test(test_done_by_half),
         cmocka_unit_test(test_readers_take_the_room),
         cmocka_unit_test(test_marks_count),
+        cmocka_unit_test(test_dedup_is_what_is_open),
+        cmocka_unit_test(test_dedup_keeps_a_window),
+        cmocka_unit_test(test_clients_are_forgotten),
+        cmocka_unit_test(test_declare_touches_nothing),
         cmocka_unit_test(test_clients_count),
         cmocka_unit_test(test_as_planned),
         cmocka_unit_test(test_declared_at_once),

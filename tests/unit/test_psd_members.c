@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -260,6 +261,37 @@ static void test_sequence_of_another_meeting(void **state)
     psd_core_destroy(j.core);
 }
 
+// The mean of integers is that of their sum, which may be greater than they can be.
+static void test_mean_of_great_integers(void **state)
+{
+    struct job j;
+    struct reducing x[2];
+    struct answer a[2];
+    const int32_t mine[2][2] = {{INT32_MAX, INT32_MIN}, {INT32_MAX, INT32_MIN}};
+    const int64_t longs[2] = {INT64_MAX, INT64_MAX - 2};
+    int32_t mean[2];
+    int64_t mean_of_longs;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reduce_init(&x[rank], rank, 1, OP(MEAN), DTYPE(INT32), 2);
+        bring(j.core, &a[rank], &x[rank], mine[rank], sizeof mine[rank]);
+    }
+    for (int k = 0; k < 2; k++) {
+        result_of(&a[k], mean, sizeof mean);
+        assert_true(mean[0] == INT32_MAX && mean[1] == INT32_MIN);
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        reduce_init(&x[rank], rank, 2, OP(MEAN), DTYPE(INT64), 1);
+        bring(j.core, &a[rank], &x[rank], &longs[rank], sizeof longs[rank]);
+    }
+    for (int k = 0; k < 2; k++) {
+        result_of(&a[k], &mean_of_longs, sizeof mean_of_longs);
+        assert_true(mean_of_longs == INT64_MAX - 1);
+    }
+    psd_core_destroy(j.core);
+}
+
 // Who enters the next meeting has given up the one it was in, and is not told that it has passed that.
 static void test_superseded_meeting(void **state)
 {
@@ -278,6 +310,82 @@ static void test_superseded_meeting(void **state)
     psd_core_destroy(j.core);
 }
 
+// ---- what ended without effect -------------------------------------------------------------------------------------
+
+static void enter_for(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, const char *name,
+                      uint64_t ns)
+{
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, sequence);
+    r.caller = &caller;
+    r.name = (char *)name;
+    ask_later(core, a, M(BARRIER), &r.base, NULL, test_time + ns);
+}
+
+// A barrier whose time was over is not entered: the other waits, until the worker comes again, under the same sequence.
+static void test_a_late_barrier_is_not_entered(void **state)
+{
+    struct job j;
+    struct answer a, b, again;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter_for(j.core, &a, 0, 1, "A", PS_SECOND / 2);
+    core_run(j.core, PS_SECOND);
+    assert_true(is_done(&a, PS_DEADLINE_EXCEEDED));
+    enter(j.core, &b, 1, 1, "A");
+    assert_false(b.answered);
+    enter(j.core, &again, 0, 1, "A");
+    assert_true(is_done(&b, PS_OK) && is_done(&again, PS_OK));
+    drop(&b);
+    drop(&again);
+    psd_core_destroy(j.core);
+}
+
+// A value whose time was over is not summed.
+static void test_a_late_value_is_not_summed(void **state)
+{
+    struct job j;
+    struct reducing x[3];
+    struct answer a[3];
+    const float mine[] = {100, 1, 1};
+    float sum;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    reduce_init(&x[0], 0, 1, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a[0], &x[0], &mine[0], sizeof mine[0]);
+    j.core->jobs->control->members[0].participation.waiting.earliest = a[0].call.deadline = test_time;
+    psd_member_recount(j.core->jobs->control, &j.core->jobs->control->members[0]);
+    core_run(j.core, 100 * PS_MS);
+    assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
+    reduce_init(&x[1], 1, 1, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a[1], &x[1], &mine[1], sizeof mine[1]);
+    assert_false(a[1].answered);
+    reduce_init(&x[2], 0, 2, OP(SUM), DTYPE(FLOAT32), 1);
+    bring(j.core, &a[2], &x[2], &mine[2], sizeof mine[2]);
+    result_of(&a[1], &sum, sizeof sum);
+    assert_true(sum == 2);
+    result_of(&a[2], &sum, sizeof sum);
+    psd_core_destroy(j.core);
+}
+
+// Nobody waits in it any more: another barrier is not refused because of it.
+static void test_a_late_barrier_refuses_no_other(void **state)
+{
+    struct job j;
+    struct answer a, b, c;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter_for(j.core, &a, 0, 1, "A", PS_SECOND / 2);
+    core_run(j.core, PS_SECOND);
+    enter(j.core, &b, 1, 1, "B");
+    assert_false(b.answered);
+    enter(j.core, &c, 0, 2, "B");
+    assert_true(is_done(&b, PS_OK) && is_done(&c, PS_OK));
+    drop(&b);
+    drop(&c);
+    psd_core_destroy(j.core);
+}
+
 // ---- rest ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round)
@@ -289,6 +397,26 @@ static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence
     update_init(&u, rank, sequence, "big", 0, 20);
     u.r.round = round;
     return code ? code : send_update(core, &u, M(PUSH), 20, 100, NULL).code;
+}
+
+// A worker whose barrier ended so trains on: rounds wait for it again, and take what it pushes.
+static void test_a_late_barrier_excludes_nobody(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    enter_for(j.core, &a, 0, 1, "A", PS_SECOND / 2);
+    core_run(j.core, 300 * PS_MS);
+    assert_true(j.core->jobs->control->members[0].excluded);
+    core_run(j.core, 400 * PS_MS);
+    assert_true(is_done(&a, PS_DEADLINE_EXCEEDED));
+    assert_false(j.core->jobs->control->members[0].excluded);
+    assert_int_equal(push(j.core, 1, 1, 1), PS_OK);
+    assert_true(read_one(j.core, "a") == 0);
+    assert_int_equal(push(j.core, 0, 2, 1), PS_OK);
+    assert_true(read_one(j.core, "a") == -1);
+    psd_core_destroy(j.core);
 }
 
 // Worker 1 has 93 batches, worker 0 has 100. Both end together, and then both take part again.
@@ -633,7 +761,7 @@ static void test_one_batch_for_many(void **state)
             Paramserver__V1__Caller caller = caller_of(rank, life);
             caller.incarnation = rank ? 1 : life;
             caller.client.data = rank ? caller.client.data : lives[life];
-            lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 50);
+            lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 46);
         }
         core->jobs->control->declared = true;
         core_run(core, 100 * PS_MS);
@@ -1075,6 +1203,7 @@ static void test_late_for_different_things(void **state)
     barrier.call.deadline = clock.call.deadline = test_time + PS_SECOND;
     core->jobs->control->members[0].participation.waiting.earliest = test_time;
     core->jobs->control->members[0].for_clock.earliest = test_time;
+    psd_member_recount(core->jobs->control, &core->jobs->control->members[0]);
     core_run(core, 1100 * PS_MS);
     assert_true(is_done(&barrier, PS_DEADLINE_EXCEEDED) && is_done(&clock, PS_DEADLINE_EXCEEDED));
     assert_non_null(strstr(barrier.text, "for barrier 'b', for worker 1"));
@@ -1096,11 +1225,115 @@ static void test_waits_from_now_on(void **state)
     ps_msg_free(&w->base);
     a[0].call.deadline = test_time;
     j.core->jobs->control->members[0].participation.waiting.earliest = test_time;
+    psd_member_recount(j.core->jobs->control, &j.core->jobs->control->members[0]);
     psd_core_tick(j.core);
     assert_false(j.core->jobs->control->members[0].excluded);
     assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
     assert_non_null(strstr(a[0].text, "waited 0.0 s for barrier 'b'"));
     psd_core_destroy(j.core);
+}
+
+// ---- nothing walks ------------------------------------------------------------------------------------------------
+
+struct crowd_caller {
+    Paramserver__V1__Caller caller;
+    uint8_t id[16];
+};
+
+static void crowd_caller_init(struct crowd_caller *x, const char *job, uint64_t run, uint32_t rank)
+{
+    paramserver__v1__caller__init(&x->caller);
+    memset(x->id, 1, sizeof x->id);
+    memcpy(x->id, &rank, sizeof rank);
+    x->caller.protocol = PS_PROTOCOL;
+    x->caller.job = (char *)job;
+    x->caller.client = (ProtobufCBinaryData){sizeof x->id, x->id};
+    x->caller.worker = rank + 1;
+    x->caller.run = x->caller.incarnation = run;
+}
+
+static struct psd_control *crowd_join(struct psd_core *core, const char *job, uint32_t workers, uint32_t rank)
+{
+    Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
+    struct crowd_caller x;
+    crowd_caller_init(&x, job, 0, rank);
+    r.caller = &x.caller;
+    r.workers = workers;
+    r.update = SSP;
+    r.staleness = 4;
+    struct answer a = ask(core, M(JOIN), &r.base, NULL, NULL, NULL, NULL);
+    if (a.code)
+        fail_msg("join: %s", a.text);
+    return psd_job_lookup(core, job)->control;
+}
+
+static void crowd_step(struct psd_core *core, const char *job, uint64_t run, uint32_t rank, uint64_t step)
+{
+    Paramserver__V1__ClockRequest r = PARAMSERVER__V1__CLOCK_REQUEST__INIT;
+    struct crowd_caller x;
+    crowd_caller_init(&x, job, run, rank);
+    r.caller = &x.caller;
+    r.step = step;
+    assert_int_equal(ask(core, M(CLOCK), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+static void crowd_beat(struct psd_core *core, const char *job, uint64_t run, uint32_t rank, uint64_t epoch)
+{
+    Paramserver__V1__HeartbeatRequest r = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
+    struct crowd_caller x;
+    crowd_caller_init(&x, job, run, rank);
+    r.caller = &x.caller;
+    r.epoch = epoch;
+    assert_int_equal(ask(core, M(HEARTBEAT), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
+// How many members a join, a heartbeat, a step of the clock and a tick look at, among so many.
+struct visits {
+    uint64_t join, beat, step, tick;
+};
+
+static struct visits crowd_visits(uint32_t workers, int jobs)
+{
+    struct psd_core *core = core_new((size_t)2 << 30);
+    struct visits v;
+    char name[16] = "job-0";
+    struct psd_control *c = NULL;
+    for (int i = 0; i < jobs; i++) {
+        snprintf(name, sizeof name, "job-%d", i);
+        for (uint32_t rank = 0; rank + 1 < workers; rank++)
+            c = crowd_join(core, name, workers, rank);
+    }
+    const uint64_t run = atomic_load(&psd_job_lookup(core, name)->run);
+    uint64_t before = c->visited;
+    crowd_join(core, name, workers, workers - 1);
+    v.join = c->visited - before - (workers <= PSD_MEMBERS_WHOLE ? workers : 0);  // but for those that the reply names
+    before = c->visited;
+    crowd_beat(core, name, run, workers / 2, c->epoch);
+    v.beat = c->visited - before;
+    before = c->visited;
+    crowd_step(core, name, run, workers / 2, 1);
+    v.step = c->visited - before;
+    before = c->visited;
+    psd_core_tick(core);
+    v.tick = c->visited - before;
+    psd_core_destroy(core);
+    return v;
+}
+
+// The same with ten workers or ten thousand, with one job or a thousand.
+static void test_nothing_walks(void **state)
+{
+    static const struct {
+        uint32_t workers;
+        int jobs;
+    } rows[] = {{10, 1}, {100, 1}, {1000, 1}, {10000, 1}, {10, 100}, {10, 1000}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct visits v = crowd_visits(rows[i].workers, rows[i].jobs);
+        if (v.join > 4 || v.beat > 2 || v.step > 3 || v.tick > 1)
+            fail_msg("%u workers, %d jobs: join %" PRIu64 ", heartbeat %" PRIu64 ", step %" PRIu64 ", tick %" PRIu64,
+                     rows[i].workers, rows[i].jobs, v.join, v.beat, v.step, v.tick);
+    }
 }
 
 // Ten thousand pulls wait for one round: all are listed, all are let go by one push.
@@ -1141,6 +1374,11 @@ int main(void)
         cmocka_unit_test(test_bad_reductions),
         cmocka_unit_test(test_sequence_of_another_meeting),
         cmocka_unit_test(test_superseded_meeting),
+        cmocka_unit_test(test_mean_of_great_integers),
+        cmocka_unit_test(test_a_late_barrier_is_not_entered),
+        cmocka_unit_test(test_a_late_value_is_not_summed),
+        cmocka_unit_test(test_a_late_barrier_refuses_no_other),
+        cmocka_unit_test(test_a_late_barrier_excludes_nobody),
         cmocka_unit_test(test_unequal_batches),
         cmocka_unit_test(test_all_know_before_all_go_on),
         cmocka_unit_test(test_a_round_of_nothing),
@@ -1165,6 +1403,7 @@ int main(void)
         cmocka_unit_test(test_names_are_cut),
         cmocka_unit_test(test_late_for_different_things),
         cmocka_unit_test(test_waits_from_now_on),
+        cmocka_unit_test(test_nothing_walks),
         cmocka_unit_test(test_ten_thousand_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

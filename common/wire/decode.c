@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/wire/decode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/utf8.h"
+
+enum wire_type { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
+enum { VARINT_MAX = 10, SHORT_MAX = 5, DEPTH_MAX = 4, FIRST_ARRAY = 4 };
+
+// ---- memory -------------------------------------------------------------------------------------------------------
+
+// Memory of one message; the message itself is the first thing in the first block.
+struct codec_block {
+    struct codec_block *next;
+    _Alignas(16) uint8_t data[];
+};
+
+struct codec {
+    struct codec_block *first, *last;
+    uint8_t *at;
+    size_t left;    // in the last block
+    size_t budget;  // for more blocks
+    enum ps_decoded result;
+};
+
+static bool codec_fail(struct codec *c, enum ps_decoded why)
+{
+    c->result = why;
+    return false;
+}
+
+static bool codec_grow(struct codec *c, size_t size)
+{
+    if (size > c->budget)
+        return codec_fail(c, PS_DECODED_TOO_LARGE);
+    struct codec_block *b = malloc(sizeof *b + size);
+    if (!b)
+        return codec_fail(c, PS_DECODED_NO_MEMORY);
+    b->next = NULL;
+    *(c->last ? &c->last->next : &c->first) = b;
+    c->last = b;
+    c->at = b->data;
+    c->left = size;
+    c->budget -= size;
+    return true;
+}
+
+// NULL: see c->result.
+static void *codec_alloc(struct codec *c, size_t size)
+{
+    enum { BLOCK = 8 << 10 };
+    size = (size + 15) & ~(size_t)15;
+    if (size > c->left && !codec_grow(c, size > BLOCK || c->budget < BLOCK ? size : BLOCK))
+        return NULL;
+    void *p = c->at;
+    c->at += size;
+    c->left -= size;
+    return p;
+}
+
+// ---- what stands on the wire --------------------------------------------------------------------------------------
+
+struct input {
+    const uint8_t *at, *end;
+};
+
+// Of at most max bytes; more than 64 bits are refused.
+static bool read_varint(struct input *in, int max, uint64_t *value)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < max && in->at < in->end; i++) {
+        uint8_t byte = *in->at++;
+        if (i == VARINT_MAX - 1 && byte > 1)
+            return false;
+        v |= (uint64_t)(byte & 0x7f) << (7 * i);
+        if (byte < 0x80) {
+            *value = v;
+            return true;
+        }
+    }
+    return false;
+}
+
+// A field as it stands on the wire: its value, or where its bytes are.
+struct item {
+    uint32_t number;
+    enum wire_type type;
+    uint64_t value;
+    struct input bytes;
+};
+
+static bool read_fixed(struct input *in, size_t n, uint64_t *value)
+{
+    if ((size_t)(in->end - in->at) < n)
+        return false;
+    *value = 0;
+    for (size_t i = 0; i < n; i++)
+        *value |= (uint64_t)in->at[i] << (8 * i);
+    in->at += n;
+    return true;
+}
+
+static bool read_item(struct input *in, struct item *item)
+{
+    uint64_t tag, len;
+    if (!read_varint(in, SHORT_MAX, &tag) || tag >> 3 == 0 || tag >> 32)
+        return false;
+    item->number = (uint32_t)(tag >> 3);
+    item->type = tag & 7;
+    switch (item->type) {
+    case VARINT:
+        return read_varint(in, VARINT_MAX, &item->value);
+    case FIXED64:
+        return read_fixed(in, 8, &item->value);
+    case FIXED32:
+        return read_fixed(in, 4, &item->value);
+    case LENGTH:
+        if (!read_varint(in, SHORT_MAX, &len) || len > (uint64_t)(in->end - in->at))
+            return false;
+        item->bytes = (struct input){in->at, in->at + len};
+        in->at += len;
+        return true;
+    }
+    return false;  // groups, and types that do not exist
+}
+
+// ---- fields -------------------------------------------------------------------------------------------------------
+
+// How a number stands on the wire, or LENGTH for what is none.
+static enum wire_type type_on_wire(ProtobufCType type)
+{
+    switch (type) {
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_BYTES:
+    case PROTOBUF_C_TYPE_MESSAGE:
+        return LENGTH;
+    case PROTOBUF_C_TYPE_SFIXED64:
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_DOUBLE:
+        return FIXED64;
+    case PROTOBUF_C_TYPE_SFIXED32:
+    case PROTOBUF_C_TYPE_FIXED32:
+    case PROTOBUF_C_TYPE_FLOAT:
+        return FIXED32;
+    default:
+        return VARINT;
+    }
+}
+
+static size_t size_of(ProtobufCType type)
+{
+    switch (type) {
+    case PROTOBUF_C_TYPE_STRING:
+        return sizeof(char *);
+    case PROTOBUF_C_TYPE_BYTES:
+        return sizeof(ProtobufCBinaryData);
+    case PROTOBUF_C_TYPE_MESSAGE:
+        return sizeof(ProtobufCMessage *);
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_SINT64:
+    case PROTOBUF_C_TYPE_UINT64:
+    case PROTOBUF_C_TYPE_SFIXED64:
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_DOUBLE:
+        return 8;
+    default:
+        return 4;
+    }
+}
+
+static void store_number(ProtobufCType type, uint64_t v, void *to)
+{
+    uint32_t half = (uint32_t)v;
+    if (type == PROTOBUF_C_TYPE_BOOL)
+        half = v != 0;
+    else if (type == PROTOBUF_C_TYPE_SINT32)
+        half = half >> 1 ^ -(half & 1);
+    else if (type == PROTOBUF_C_TYPE_SINT64)
+        v = v >> 1 ^ -(v & 1);
+    if (size_of(type) == sizeof v)
+        memcpy(to, &v, sizeof v);
+    else
+        memcpy(to, &half, sizeof half);
+}
+
+static bool decode_bytes(struct codec *c, const struct input *in, ProtobufCBinaryData *to)
+{
+    to->len = (size_t)(in->end - in->at);
+    to->data = to->len ? codec_alloc(c, to->len) : NULL;
+    if (to->data)
+        memcpy(to->data, in->at, to->len);
+    return to->data || !to->len;
+}
+
+static bool decode_text(struct codec *c, const struct input *in, char **to)
+{
+    size_t len = (size_t)(in->end - in->at);
+    char *text = codec_alloc(c, len + 1);
+    if (!text)
+        return false;
+    memcpy(text, in->at, len);
+    text[len] = 0;
+    *to = text;
+    return (strlen(text) == len && ps_utf8_valid(text)) || codec_fail(c, PS_DECODED_NOT_TEXT);
+}
+
+static bool decode_message(struct codec *c, struct input in, ProtobufCMessage *m, int depth);
+
+// One that comes twice is refused: implementations do not agree on what that means.
+static bool decode_part(struct codec *c, const struct item *item, const ProtobufCMessageDescriptor *type,
+                        ProtobufCMessage **to, int depth)
+{
+    ProtobufCMessage *m = *to ? NULL : codec_alloc(c, type->sizeof_message);
+    if (!m)
+        return false;
+    protobuf_c_message_init(type, m);
+    *to = m;
+    return decode_message(c, item->bytes, m, depth + 1);
+}
+
+static bool decode_value(struct codec *c, const struct item *item, const ProtobufCFieldDescriptor *f, void *to,
+                         int depth)
+{
+    if (item->type != type_on_wire(f->type))
+        return false;
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_STRING:
+        return decode_text(c, &item->bytes, to);
+    case PROTOBUF_C_TYPE_BYTES:
+        return decode_bytes(c, &item->bytes, to);
+    case PROTOBUF_C_TYPE_MESSAGE:
+        return decode_part(c, item, f->descriptor, to, depth);
+    default:
+        store_number(f->type, item->value, to);
+        return true;
+    }
+}
+
+// Room for one element more at the end of a repeated field, whose arrays grow by doubling.
+static void *repeated_end(struct codec *c, const ProtobufCFieldDescriptor *f, ProtobufCMessage *m)
+{
+    size_t *n = (size_t *)(void *)((char *)m + f->quantifier_offset), size = size_of(f->type);
+    char **array = (char **)(void *)((char *)m + f->offset);
+    if (*n == 0 || (*n >= FIRST_ARRAY && (*n & (*n - 1)) == 0)) {
+        char *larger = codec_alloc(c, (*n ? 2 * *n : FIRST_ARRAY) * size);
+        if (!larger)
+            return NULL;
+        if (*n)
+            memcpy(larger, *array, *n * size);
+        *array = larger;
+    }
+    void *end = *array + *n * size;
+    memset(end, 0, size);
+    return end;
+}
+
+static bool decode_repeated(struct codec *c, const struct item *item, const ProtobufCFieldDescriptor *f,
+                            ProtobufCMessage *m, int depth)
+{
+    size_t *n = (size_t *)(void *)((char *)m + f->quantifier_offset);
+    struct input packed = item->bytes;
+    struct item one = *item;
+    enum wire_type type = type_on_wire(f->type);
+    bool is_packed = item->type == LENGTH && type != LENGTH;
+    one.type = is_packed ? type : item->type;
+    while (!is_packed || packed.at < packed.end) {
+        if (is_packed && !(type == VARINT ? read_varint(&packed, VARINT_MAX, &one.value)
+                                          : read_fixed(&packed, type == FIXED64 ? 8 : 4, &one.value)))
+            return false;
+        void *end = repeated_end(c, f, m);
+        if (!end || !decode_value(c, &one, f, end, depth))
+            return false;
+        ++*n;
+        if (!is_packed)
+            break;
+    }
+    return true;
+}
+
+static bool decode_chosen(struct codec *c, const struct item *item, const ProtobufCFieldDescriptor *f,
+                          ProtobufCMessage *m, int depth)
+{
+    uint32_t *which = (uint32_t *)(void *)((char *)m + f->quantifier_offset);
+    void *to = (char *)m + f->offset;
+    if (*which != f->id)
+        memset(to, 0, size_of(f->type));
+    *which = f->id;
+    return decode_value(c, item, f, to, depth);
+}
+
+static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescriptor *type, uint32_t number)
+{
+    if (number - 1 < type->n_fields && type->fields[number - 1].id == number)
+        return &type->fields[number - 1];
+    return protobuf_c_message_descriptor_get_field(type, number);
+}
+
+static bool decode_message(struct codec *c, struct input in, ProtobufCMessage *m, int depth)
+{
+    struct item item = {0};
+    if (depth > DEPTH_MAX)
+        return false;
+    while (in.at < in.end) {
+        if (!read_item(&in, &item))
+            return false;
+        const ProtobufCFieldDescriptor *f = find_field(m->descriptor, item.number);
+        if (!f)
+            continue;
+        bool good = f->label == PROTOBUF_C_LABEL_REPEATED    ? decode_repeated(c, &item, f, m, depth)
+                    : f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF ? decode_chosen(c, &item, f, m, depth)
+                                                             : decode_value(c, &item, f, (char *)m + f->offset, depth);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+// ---- a message ----------------------------------------------------------------------------------------------------
+
+static void free_blocks(struct codec_block *b)
+{
+    while (b) {
+        struct codec_block *next = b->next;
+        free(b);
+        b = next;
+    }
+}
+
+enum ps_decoded ps_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t len, size_t budget,
+                          ProtobufCMessage **out)
+{
+    enum { PER_BYTE = 4, FIRST_MAX = 8 << 10 };
+    struct codec c = {.budget = budget, .result = PS_DECODED_MALFORMED};
+    size_t guess =
+        type->sizeof_message + 64 + PER_BYTE * len;  // all of a usual one, small enough for malloc's fast path
+    if (guess > FIRST_MAX)
+        guess = type->sizeof_message > FIRST_MAX ? type->sizeof_message : FIRST_MAX;
+    if (!codec_grow(&c, (guess + 15) & ~(size_t)15))
+        return c.result;
+    ProtobufCMessage *m = codec_alloc(&c, type->sizeof_message);
+    if (!m) {
+        free_blocks(c.first);
+        return c.result;
+    }
+    protobuf_c_message_init(type, m);
+    if (!decode_message(&c, (struct input){data, data + len}, m, 0)) {
+        free_blocks(c.first);
+        return c.result;
+    }
+    *out = m;
+    return PS_DECODED;
+}
+
+void ps_decode_free(ProtobufCMessage *m)
+{
+    if (m)
+        free_blocks((struct codec_block *)(void *)((char *)m - offsetof(struct codec_block, data)));
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parked calls of members: what each waits for, for whom, and what it means that its time is over.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "psd/control/state.h"
+
+void psd_member_withdraw(struct psd_control *c, struct psd_member *m)
+{
+    if (!psd_in_collective(m) && !psd_in_lease(m) && m->waits_since) {
+        m->waits_since = 0;
+        // It trains: rounds wait for it again.
+        if (psd_is_live(m) && m->excluded && !m->newcomer) {
+            m->excluded = false;
+            psd_view_changed(c, m);
+        }
+    }
+    psd_member_recount(c, m);
+}
+
+// ---- for whom -----------------------------------------------------------------------------------------------------
+
+void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, char *text, size_t size)
+{
+    size_t at = strlen(text);
+    const char *comma = at ? ", " : "";
+    if (at + 8 >= size)
+        return;
+    if (!c) {
+        snprintf(text + at, size - at, "%sworker %" PRIu32, comma, rank);
+        return;
+    }
+    const struct psd_member *m = &c->members[rank];
+    const uint64_t awake = psd_control_awake(c, now);
+    if (psd_is_live(m))
+        snprintf(text + at, size - at, "%sworker %" PRIu32 " (live, step %" PRIu64 ", silent %.1f s)", comma, rank,
+                 m->step, awake > m->last_seen ? (double)(awake - m->last_seen) / 1e9 : 0.0);
+    else
+        snprintf(text + at, size - at, "%sworker %" PRIu32 " (%s)", comma, rank, psd_state_name(m->state));
+}
+
+typedef bool (*wanted_fn)(const struct psd_control *c, const struct psd_member *m);
+
+static bool misses_collective(const struct psd_control *c, const struct psd_member *m)
+{
+    (void)c;
+    return psd_is_expected(m) || (psd_is_awaited(m) && !psd_in_collective(m));
+}
+
+static bool still_trains(const struct psd_control *c, const struct psd_member *m)
+{
+    (void)c;
+    return psd_is_expected(m) || (psd_is_live(m) && !psd_in_lease(m));
+}
+
+static bool is_slowest(const struct psd_control *c, const struct psd_member *m)
+{
+    return (psd_is_live(m) || psd_is_expected(m)) && m->clock == c->slowest && !psd_in_collective(m) &&
+           !psd_in_lease(m);
+}
+
+enum { TEXT_MAX = 256 };
+
+// Job locked. All but `but`, as many as the text has room for.
+static void name_members(struct psd_control *c, wanted_fn wanted, uint32_t but, uint64_t now, char *text)
+{
+    text[0] = '\0';
+    for (uint32_t i = 0; i < c->workers && strlen(text) + 8 < TEXT_MAX; i++) {
+        c->visited++;
+        if (i != but && wanted(c, &c->members[i]))
+            psd_member_name(c, i, now, text, TEXT_MAX);
+    }
+    for (uint32_t task = 0; !text[0] && task < c->tasks; task++)
+        if (c->acked[task] < c->changed)
+            snprintf(text, TEXT_MAX, "ps task %" PRIu32 " to learn who takes part", task);
+}
+
+// What a member may wait for.
+enum wait { COLLECTIVE, LEASE, CLOCK, WAITS };
+
+// Job locked.
+static void name_wait(const struct psd_control *c, const struct psd_member *m, enum wait wait, char *what)
+{
+    if (wait == COLLECTIVE)
+        snprintf(what, TEXT_MAX, "%s '%s'", m->participation.op ? "reduction" : "barrier", m->participation.name);
+    else if (wait == LEASE)
+        snprintf(what, TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
+    else
+        snprintf(what, TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32,
+                 m->clock > c->staleness ? m->clock - c->staleness : 0, m->clock, c->staleness);
+}
+
+// ---- the walk -----------------------------------------------------------------------------------------------------
+
+static struct psd_waiters *list_of(struct psd_member *m, enum wait wait)
+{
+    return wait == COLLECTIVE ? &m->participation.waiting : wait == LEASE ? &m->for_lease : &m->for_clock;
+}
+
+struct walk {
+    struct psd_core *core;
+    bool (*look)(struct psd_waiters *list, void *arg);
+    void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg);
+    void *arg;
+};
+
+// Locked when it is called and when it returns, not while something is told.
+static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const struct walk *w)
+{
+    static const wanted_fn who[] = {[COLLECTIVE] = misses_collective, [LEASE] = still_trains, [CLOCK] = is_slowest};
+    char what[TEXT_MAX], whom[TEXT_MAX];
+    struct psd_control *c = job->control;
+    struct psd_member *m = &c->members[rank];
+    struct psd_waiters *list = list_of(m, wait);
+    const uint32_t n = list->n;
+    bool wanted = n && w->look(list, w->arg);
+    if (wanted && w->tell) {
+        name_wait(c, m, wait, what);
+        name_members(c, who[wait], rank, w->core ? psd_now(w->core) : 0, whom);
+    }
+    if (list->n < n)
+        psd_member_withdraw(c, m);
+    if (!wanted || !w->tell)
+        return;
+    pthread_mutex_unlock(&job->lock);
+    w->tell(job, what, whom, w->arg);
+    pthread_mutex_lock(&job->lock);
+}
+
+void psd_members_walk(struct psd_core *core, struct psd_job *job, uint64_t before,
+                      bool (*look)(struct psd_waiters *list, void *arg),
+                      void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg), void *arg)
+{
+    const struct walk w = {core, look, tell, arg};
+    pthread_mutex_lock(&job->lock);
+    const struct psd_control *c = job->control;
+    while (before != UINT64_MAX && job->control == c && c && psd_heap_least(&c->deadlines) <= before) {
+        const uint32_t rank = psd_heap_first(&c->deadlines);
+        for (enum wait wait = COLLECTIVE; wait < WAITS && job->control == c; wait++)
+            walk_list(job, rank, wait, &w);
+        if (job->control == c)
+            psd_member_recount(job->control, &job->control->members[rank]);
+    }
+    for (uint32_t i = 0; before == UINT64_MAX && job->control == c && c && c->deadlines.n && i < c->workers; i++)
+        for (enum wait wait = COLLECTIVE; wait < WAITS && job->control == c; wait++)
+            walk_list(job, i, wait, &w);
+    pthread_mutex_unlock(&job->lock);
+}
