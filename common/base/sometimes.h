@@ -16,8 +16,7 @@
 
 // X(NAME, what was met)
 #define PS_SOMETIMES(X)                                                             \
-    X(DUPLICATE, "a request came again after all of it had been applied")           \
-    X(PART_DUPLICATE, "a request came again of which some blocks had been applied") \
+    X(DUPLICATE, "a request came again after it had been applied")                  \
     X(STALE_PUSH, "a gradient came for a round that was closed")                    \
     X(PINNED_UPDATE, "an update met a block that a reader had pinned")              \
     X(OLD_RUN, "a request of an earlier run came to the run that replaced it")      \
@@ -25,7 +24,6 @@
     X(PARKED_LATE, "a parked call reached its deadline")                            \
     X(PARKED_ENDED, "a parked call ended with its job")                             \
     X(LATE_VIEW, "a list of members came after a newer one")                        \
-    X(SETTLED, "a dead worker's gradient was whole in an open round, and counted")  \
     X(ROUND_SHRUNK, "a round closed because a worker it waited for had gone")       \
     X(LEASE_RETURNED, "a dead worker's range went back")                            \
     X(PREPARED_LATE, "a change was prepared for a round that a task had closed")    \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/call/call.h"
+#include "common/base/sometimes.h"
 
 enum { SHRINK_MAX = 64 << 10 };
 
@@ -97,6 +98,7 @@ void psd_take_late(struct psd_waiters *list, uint64_t now, struct psd_call **lat
             list->earliest = call->deadline < list->earliest ? call->deadline : list->earliest;
             continue;
         }
+        ps_sometimes(PS_SOMETIMES_PARKED_LATE);
         waiters_unlink(call);
         call->next = *late;
         *late = call;

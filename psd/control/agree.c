@@ -10,6 +10,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/sometimes.h"
 #include "psd/job/hyper.h"
 #include "psd/service/service.h"
 
@@ -156,6 +157,8 @@ static struct psd_agree_verdict agree_prepare(struct psd_core *core, struct psd_
     pthread_mutex_lock(&job->lock);
     v.prepared = a->prepared.number == p->number && v.greatest < p->round && room;
     pthread_mutex_unlock(&job->lock);
+    if (v.greatest >= p->round)
+        ps_sometimes(PS_SOMETIMES_PREPARED_LATE);
     if (!room)
         v.code = PS_RESOURCE_EXHAUSTED;
     return v;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/sometimes.h"
 #include "psd/control/state.h"
 
 #define NO_OP PARAMSERVER__V1__REDUCE_OP__REDUCE_NONE
@@ -316,8 +317,10 @@ int psd_collective_enter(struct psd_job *job, struct psd_member *m, const Params
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s '%s': sequence %" PRIu64 " was that of %s '%s'", what, wish->name,
                        sequence, psd_reduce_op_name(p->op), p->name);
     // The result is kept until the next collective is entered; that a barrier was passed is known always.
-    if (sequence <= p->passed && (wish->op == NO_OP || sequence == p->entered))
+    if (sequence <= p->passed && (wish->op == NO_OP || sequence == p->entered)) {
+        ps_sometimes(PS_SOMETIMES_BARRIER_AGAIN);
         return PS_OK;
+    }
     if (sequence < p->entered)
         return psd_fail_superseded(caller, what, p->entered, e);
     if (collective_check_others(job->control, m, wish, e))

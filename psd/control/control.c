@@ -129,7 +129,7 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
     psd_clock_advance(c, ready);
     if (c->declared)
         psd_ready_all(ready, &job->waiting);  // Describe(wait)
-    if (t->live == 0 || t->expected)
+    if (psd_lease_offer(c, ready) || t->live == 0 || t->expected)
         return;
     if (t->in_collective && t->in_collective == t->awaited) {
         if (control_include_all(c, &c->in_collective))

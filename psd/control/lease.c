@@ -14,6 +14,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/log.h"
+#include "common/base/sometimes.h"
 #include "psd/control/state.h"
 
 typedef Paramserver__V1__LeaseRequest lease_t;
@@ -59,6 +60,14 @@ static void lease_wake_all(struct psd_control *c, struct psd_call **ready)
 {
     while (c->in_lease.n)
         lease_wake_one(c, ready);
+}
+
+bool psd_lease_offer(struct psd_control *c, struct psd_call **ready)
+{
+    bool offers = c->update != PARAMSERVER__V1__UPDATE__SYNC && c->data.n_left && !c->data.over && c->in_lease.n;
+    if (offers)
+        lease_wake_one(c, ready);
+    return offers;
 }
 
 void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready)
@@ -114,8 +123,6 @@ static int lease_take_async(struct psd_control *c, struct psd_member *m, const l
     *given = m->lease;
     if (given->count) {
         c->begun = true;
-        if (d->n_left)  // more has come back than this member takes
-            lease_wake_one(c, ready);
         return PS_OK;
     }
     if (d->done == d->examples)
@@ -239,17 +246,17 @@ static int lease_take_sync(struct psd_control *c, struct psd_member *m, const le
 
 // ---- both ---------------------------------------------------------------------------------------------------------
 
-void psd_lease_return(struct psd_control *c, uint32_t rank, struct psd_call **ready)
+void psd_lease_return(struct psd_control *c, uint32_t rank)
 {
     struct psd_member *m = &c->members[rank];
     struct psd_epoch *d = &c->data;
     if (m->lease.count == 0 || d->over)
         return;
+    ps_sometimes(PS_SOMETIMES_LEASE_RETURNED);
     if (c->update == PARAMSERVER__V1__UPDATE__SYNC) {
         d->unfinished[d->n_unfinished++] = (struct psd_unfinished){rank, m->lease};
     } else {
         lease_put_back(d, m->lease);
-        lease_wake_one(c, ready);
     }
     m->lease.count = m->lease.steps = 0;
 }

@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/sometimes.h"
 #include "common/base/utf8.h"
 #include "psd/control/state.h"
 #include "psd/job/job.h"
@@ -49,7 +50,7 @@ static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1_
     psd_ready_all(ready, &m->for_lease);
     psd_ready_all(ready, &m->for_clock);
     psd_member_recount(c, m);
-    psd_lease_return(c, worker, ready);
+    psd_lease_return(c, worker);
     if (state == DEAD)
         member_end_job_if_too_few(job, worker);
 }
@@ -290,6 +291,7 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
         ps_info("job '%s': worker %td joined%s%s%s", t->job->name, m - c->members, back ? " again" : "",
                 m->address[0] ? ", " : "", m->address);
         if (back) {
+            ps_sometimes(PS_SOMETIMES_RETURNED);
             psd_view_changed(c, m);  // tasks have heard of its departure, and must refuse who it was before
             m->since = c->changed;
         } else {

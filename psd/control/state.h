@@ -304,9 +304,12 @@ int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver_
 int psd_lease_take(struct psd_job *job, struct psd_member *m, const Paramserver__V1__LeaseRequest *r,
                    struct psd_assignment *given, struct psd_call **ready, struct ps_error *e);
 // A member is gone: what it had not trained comes back.
-void psd_lease_return(struct psd_control *c, uint32_t rank, struct psd_call **ready);
+void psd_lease_return(struct psd_control *c, uint32_t rank);
 // sync: every live worker waits for a lease and every task has said what counted.
 void psd_lease_assign(struct psd_job *job, struct psd_call **ready);
+// async, ssp: where a range has come back and somebody waits for one, the member that has waited longest goes on. If it dies
+// before it takes the range, the next call of this function finds the range still there. True: there was such a member.
+bool psd_lease_offer(struct psd_control *c, struct psd_call **ready);
 // Nobody trains the rest of this epoch.
 void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready);
 void psd_epoch_free(struct psd_epoch *d);

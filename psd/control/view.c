@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/sometimes.h"
 #include "psd/control/state.h"
 #include "psd/job/job.h"
 #include "psd/job/staging.h"
@@ -274,6 +275,8 @@ static enum ps_code view_merge(struct psd_job *job, const struct psd_view_delta 
                        d->since, view->epoch);
     for (size_t i = 0; i < d->n; i++)
         view_fence(job, d->v[i].rank, d->v[i].state, d->v[i].incarnation);
+    if (d->epoch < view->epoch)
+        ps_sometimes(PS_SOMETIMES_LATE_VIEW);
     for (size_t i = 0; i < d->n && d->epoch > view->epoch; i++)
         view_put(view, &d->v[i]);
     view->epoch = d->epoch > view->epoch ? d->epoch : view->epoch;

@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/sometimes.h"
 #include "psd/job/job.h"
 
 // Workers of a job, and as many others again.
@@ -246,5 +247,7 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
         *id = (struct psd_request_id){c->number, caller->sequence, atomic_load(&c->oldest)};
     }
     pthread_mutex_unlock(&job->lock);
+    if (caller->incarnation < known)
+        ps_sometimes(PS_SOMETIMES_OLD_INCARNATION);
     return code;
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/sometimes.h"
 
 #define STAGED_TTL (60 * PS_SECOND)
 
@@ -406,6 +407,8 @@ static enum ps_code add(struct psd_job *job, const struct psd_atomic *a, Paramse
     bool whole = code == PS_OK && s->here == s->bytes;
     if (whole)
         code = commit(job, s, &a->id, e);
+    if (!whole)
+        ps_sometimes(PS_SOMETIMES_STAGED_PART);
     *outcome = whole ? PARAMSERVER__V1__OUTCOME__APPLIED : PARAMSERVER__V1__OUTCOME__STAGED;
     if ((whole && code == PS_OK) || !s->chunks) {
         struct psd_staged **at = &job->staged;

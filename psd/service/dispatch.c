@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/sometimes.h"
 #include "psd/control/agree.h"
 #include "psd/job/staging.h"
 #include "psd/service/service.h"
@@ -467,6 +468,8 @@ static enum ps_code dispatch_check_run(struct psd_request *t, const struct metho
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the request names no run of job '%s'", m->name,
                        t->job->name);
     if (asked && asked < run)
+        ps_sometimes(PS_SOMETIMES_OLD_RUN);
+    if (asked && asked < run)
         return ps_fail(&t->error, PS_ABORTED, "%s: run %" PRIu64 " of job '%s' has ended, this is run %" PRIu64,
                        m->name, asked, t->job->name, run);
     if (asked > run && !waits)
@@ -547,8 +550,10 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
         return (int)q->error.code;
     if (q->job && q->caller && dispatch_check_run(q, m))
         return (int)q->error.code;
-    if (q->job && atomic_load(&q->job->failed) == 2)
+    if (q->job && atomic_load(&q->job->failed) == 2) {
+        ps_sometimes(PS_SOMETIMES_PARKED_ENDED);
         return psd_request_fail_ended(q);
+    }
     return call->resume ? call->resume(q) : m->run(q);
 }
 

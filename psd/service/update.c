@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/sometimes.h"
 #include "psd/job/staging.h"
 #include "psd/service/reply.h"
 
@@ -535,6 +536,8 @@ static void count(struct update *u)
         nonfinite += r->nonfinite;
         staleness = r->staleness > staleness ? r->staleness : staleness;
     }
+    if (!changed && !stale && !staged)
+        ps_sometimes(PS_SOMETIMES_DUPLICATE);
     if (changed || stale || !staged)
         atomic_fetch_add(changed ? &job->updates : stale ? &job->stale : &job->duplicates, 1);
     if (nonfinite && (changed || stale || staged))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/store/block.h"
+#include "common/base/sometimes.h"
 
 #include <string.h>
 
@@ -91,6 +92,8 @@ void psd_block_give_up(struct psd_block *b)
 static struct psd_page *block_begin(struct psd_block *b, size_t bytes, struct psd_page **spare)
 {
     struct psd_page *out = b->page;
+    if (psd_block_pinned(b))
+        ps_sometimes(PS_SOMETIMES_PINNED_UPDATE);
     if (!psd_block_pinned(b) && b->page->bytes == bytes)
         return out;
     out = *spare ? *spare : psd_page_try(b->store->pool, bytes);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/sometimes.h"
 #include "common/math/aggregate.h"
 
 static enum ps_code round_alloc(struct psd_round *round)
@@ -201,6 +202,7 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, u
     } else if (had || (open && !fresh)) {
         outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
     } else if (!open) {
+        ps_sometimes(PS_SOMETIMES_STALE_PUSH);
         outcome = PARAMSERVER__V1__OUTCOME__STALE;
     } else {
         c->pages[block] = *gradient;
@@ -525,7 +527,10 @@ void psd_round_set_members(struct psd_round *round, const struct psd_view *view,
             round->member[rank] = rank < view->n && view->takes_part[rank];
         round->next = 0;  // who did not count so far may, as long as nothing is folded
         round_count(round);
+        bool open = round->state == PSD_ROUND_OPEN;
         round_judge(round);
+        if (open && round->state != PSD_ROUND_OPEN)
+            ps_sometimes(PS_SOMETIMES_ROUND_SHRUNK);
         round->over = view->over;
         if (round->over)
             psd_ready_all(ready, &round->waiting);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/sometimes.h"
 #include "common/wire/wire.h"
 #include "psd/sync/norm.h"
 
@@ -80,8 +81,10 @@ static bool sync_step(struct psd_job *job, struct psd_round *round, struct psd_c
     }
     switch (round->state) {
     case PSD_ROUND_COMPLETE:
-        if (psd_round_is_held(job, round->closed + 1))
+        if (psd_round_is_held(job, round->closed + 1)) {
+            ps_sometimes(PS_SOMETIMES_HELD);
             return false;
+        }
         sync_begin_close(job, round);
         return true;
     case PSD_ROUND_SQUARING:

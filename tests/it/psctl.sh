@@ -91,9 +91,9 @@ ok "plan without --vars does not name them" lacks "kernel" "$psctl" plan "${plan
 ok "plan --vars" says "conv2d/kernel" "$psctl" plan --vars "${plan_args[@]}"
 ok "plan --json" is_json "$psctl" plan --json "${plan_args[@]}"
 needed=$(needs "${plan_args[@]}")
-# Of so little memory psd keeps 11/16 for blocks.
-ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory $((needed / 11 * 16 + 16)) "${plan_args[@]}"
-ok "plan: less is not" fails_with 71 "are missing" "$psctl" plan --memory "$((needed / 11 * 16 - 16))" "${plan_args[@]}"
+# Of so little memory psd keeps half for blocks.
+ok "plan: the memory that it needs is enough" says "left" "$psctl" plan --memory $((needed * 2 + 16)) "${plan_args[@]}"
+ok "plan: less is not" fails_with 71 "are missing" "$psctl" plan --memory "$((needed * 2 - 16))" "${plan_args[@]}"
 ok "plan: an imbalance is said" says " times the mean" "$psctl" plan "${plan_args[@]}" --ps 2
 one_device=("$examples/mnist-cnn/one_device.yaml")
 ok "plan of a one_device job" says "needs no ps task" "$psctl" plan "${one_device[@]}"

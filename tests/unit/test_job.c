@@ -521,8 +521,8 @@ static void yaml_that_is_refused(void **ctx)
     refuses("a: 1\n---\nb: 1\n", "job.yaml:2: a second document begins here; there may be one");
     refuses("a: \"x\\0y\"\n", "job.yaml:1: a value has a NUL byte in it");
     refuses("a: [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]\n", "job.yaml:1: values are nested too deeply");
-    refuses("a: 1\n\tb: 2\n", "job.yaml:2: while scanning a plain scalar: found a tab character that violates "
-                              "indentation");
+    refuses("a: 1\n\tb: 2\n", "job.yaml:2: while scanning a plain scalar: found a tab, where YAML takes "
+                              "spaces only");
     refuses("a: 1\nb: \xff\n", "job.yaml:1: invalid leading UTF-8 octet at byte 8");
 }
 
