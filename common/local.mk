@@ -3,6 +3,7 @@ noinst_LTLIBRARIES += libcommon.la
 libcommon_la_SOURCES = \
 	common/base/alloc.c common/base/alloc.h \
 	common/base/clock.c common/base/clock.h \
+	common/wire/codec.c common/wire/codec.h \
 	common/wire/dtype.c common/wire/dtype.h \
 	common/base/error.c common/base/error.h \
 	common/base/hash.h \

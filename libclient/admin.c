@@ -19,8 +19,9 @@ static void replied(void *arg, const struct ps_error *e, struct ps_slices *reply
 }
 
 // spec: but for done and arg.
-static enum ps_code ask(struct psc_client *c, struct psc__call_spec *spec, const ProtobufCMessageDescriptor *reply_type,
-                        ProtobufCMessage **reply, struct ps_error *e)
+static enum ps_code admin_ask(struct psc_client *c, struct psc__call_spec *spec,
+                              const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply,
+                              struct ps_error *e)
 {
     struct visitor v = {.reply = PS_ROPE_EMPTY};
     struct ps_error failed;
@@ -46,7 +47,7 @@ enum ps_code psc__admin_call(struct psc_client *c, uint32_t task, int method, co
         .task = task, .method = method, .message = request, .timeout_ms = timeout_ms, .once = true};
     if (task >= c->n_tasks)
         return ps_fail(e, PS_INVALID_ARGUMENT, "there is no ps:%u among %u ps tasks", task, c->n_tasks);
-    return ask(c, &spec, reply_type, reply, e);
+    return admin_ask(c, &spec, reply_type, reply, e);
 }
 
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error)
@@ -61,7 +62,7 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__SET_HYPER,
                                   .message = &request.base,
                                   .timeout_ms = (int)(client->timeout_ns / PS_MS)};
-    if (ask(client, &spec, &paramserver__v1__set_hyper_reply__descriptor, &m, &e) == PS_OK) {
+    if (admin_ask(client, &spec, &paramserver__v1__set_hyper_reply__descriptor, &m, &e) == PS_OK) {
         const Paramserver__V1__SetHyperReply *r = (Paramserver__V1__SetHyperReply *)m;
         psc__lock(client);
         psc__check_generation(&client->tasks[0], r->generation, &e);

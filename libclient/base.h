@@ -98,7 +98,6 @@ struct psc_client {
     struct psc__queue *queues;     // queue.c, per task
     struct psc__ops *ops;          // op.c
     struct psc__cutting *cutting;  // op_cut.c
-    struct psc__scratch *scratch;  // op_wire.c
     struct psc__calls *calls;      // call.c
 };
 

@@ -86,7 +86,6 @@ static void client_init_options(struct psc_client *c, const psc_options *options
 static void client_free_memory(struct psc_client *c)
 {
     psc__cutting_free(c);
-    psc__scratch_free(c);
     psc__ops_free(c);
     psc__calls_free(c);
     psc__queues_free(c);

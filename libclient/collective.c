@@ -95,20 +95,20 @@ static uint64_t collective_part(const struct collective *m, uint64_t bytes, uint
     return bytes - *first < m->part_bytes ? bytes - *first : m->part_bytes;
 }
 
-static uint64_t parts_of(uint64_t bytes, uint64_t part_bytes)
+static uint64_t collective_parts_of(uint64_t bytes, uint64_t part_bytes)
 {
     return bytes / part_bytes + (bytes % part_bytes > 0);
 }
 
-static void bring_part(const struct collective *m, Paramserver__V1__ReduceRequest *r)
+static void collective_bring_part(const struct collective *m, Paramserver__V1__ReduceRequest *r)
 {
     uint64_t first, n = collective_part(m, m->bytes, &first);
     r->count = n / ps_dtype_size((int)m->dtype);
     r->payload = (ProtobufCBinaryData){n, n ? m->data + first : NULL};
 }
 
-static enum ps_code take_part(struct collective *m, const Paramserver__V1__ReduceReply *r,
-                              const struct ps_slices *payload, struct ps_error *e)
+static enum ps_code collective_take_part(struct collective *m, const Paramserver__V1__ReduceReply *r,
+                                         const struct ps_slices *payload, struct ps_error *e)
 {
     (void)r;
     uint64_t first, n = collective_part(m, m->bytes, &first);
@@ -127,7 +127,7 @@ static void reduce_done(struct collective *m)
         *m->workers = (uint32_t)m->n_ranks;
 }
 
-static const struct kind reduce = {"reduce", bring_part, take_part, reduce_done};
+static const struct kind reduce = {"reduce", collective_bring_part, collective_take_part, reduce_done};
 
 // ---- broadcast ----------------------------------------------------------------------------------------------------
 
@@ -135,17 +135,17 @@ static void broadcast_bring(const struct collective *m, Paramserver__V1__ReduceR
 {
     r->root = m->root;
     if ((uint32_t)m->client->rank == m->root)
-        bring_part(m, r);
+        collective_bring_part(m, r);
 }
 
-static const struct kind broadcast = {"broadcast", broadcast_bring, take_part, NULL};
+static const struct kind broadcast = {"broadcast", broadcast_bring, collective_take_part, NULL};
 
 // ---- all-gather ---------------------------------------------------------------------------------------------------
 
 static void gather_bring(const struct collective *m, Paramserver__V1__ReduceRequest *r)
 {
     if (!m->sizes) {
-        bring_part(m, r);
+        collective_bring_part(m, r);
         return;
     }
     r->dtype = PARAMSERVER__V1__DTYPE__INT64;
@@ -175,7 +175,7 @@ static enum ps_code gather_take_sizes(struct collective *m, const struct ps_slic
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for %" PRIu64 " bytes of %zu workers", m->all_bytes,
                        m->n_ranks);
     m->part_bytes = PART_BYTES / m->n_ranks;
-    m->parts = parts_of(most, m->part_bytes);
+    m->parts = collective_parts_of(most, m->part_bytes);
     return PS_OK;
 }
 
@@ -357,7 +357,7 @@ void psc__reduce(struct psc_client *c, const char *name, psc_reduce_op op, psc_d
                 ps_dtype_name((int)dtype));
     else if (__builtin_mul_overflow(count, ps_dtype_size((int)dtype), &m.bytes) || m.bytes > INT64_MAX)
         ps_fail(&e, PS_INVALID_ARGUMENT, "reduce: %" PRIu64 " elements overflow 63 bits of bytes", count);
-    m.parts = parts_of(m.bytes, PART_BYTES);
+    m.parts = collective_parts_of(m.bytes, PART_BYTES);
     collective_start(&m, name, &e);
 }
 
@@ -373,7 +373,7 @@ void psc__broadcast(struct psc_client *c, const char *name, uint32_t root, void 
                            .data = data,
                            .bytes = bytes,
                            .part_bytes = PART_BYTES,
-                           .parts = parts_of(bytes, PART_BYTES),
+                           .parts = collective_parts_of(bytes, PART_BYTES),
                            .done = done,
                            .arg = arg};
     if (root >= c->workers)

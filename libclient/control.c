@@ -36,7 +36,7 @@ static void control_members_heard(void *arg, const struct ps_error *error, struc
     struct ps_error e = *error;
     psc__lock(v->client);
     if (e.code == PS_OK)
-        psc__beat_heard(v->client, reply, &e);
+        psc__heartbeat_heard(v->client, reply, &e);
     psc__unlock(v->client);
     v->done(v->arg, &(struct ps_error){.code = PS_OK});  // all have met, whatever became of the heartbeat
     free(v);
@@ -47,7 +47,8 @@ static bool control_asks_for_members(struct control_call *v, uint64_t epoch)
 {
     struct ps_error e;
     psc__lock(v->client);
-    bool asks = epoch > v->client->member.epoch && psc__beat(v->client, control_members_heard, v, true, &e) == PS_OK;
+    bool asks =
+        epoch > v->client->member.epoch && psc__heartbeat(v->client, control_members_heard, v, true, &e) == PS_OK;
     psc__unlock(v->client);
     return asks;
 }
@@ -261,7 +262,7 @@ static bool leave_report(struct psc_client *c, const char *reason, psc__done_fn 
     if (reason)
         memcpy(l->reason, reason, size);
     psc__lock(c);
-    bool sent = c->member.unsent && psc__beat(c, leave_reported, l, true, &e) == PS_OK;
+    bool sent = c->member.unsent && psc__heartbeat(c, leave_reported, l, true, &e) == PS_OK;
     psc__unlock(c);
     if (!sent)
         free(l);

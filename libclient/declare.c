@@ -15,7 +15,7 @@
 
 // ---- planning -----------------------------------------------------------------------------------------------------
 
-static enum ps_code find_rule(const char *name, const struct ps_rule **rule, struct ps_error *e)
+static enum ps_code declare_find_rule(const char *name, const struct ps_rule **rule, struct ps_error *e)
 {
     const char *names[16];
     int n = 0;
@@ -30,10 +30,10 @@ static enum ps_code find_rule(const char *name, const struct ps_rule **rule, str
 }
 
 // Copies of the value that its rule keeps; e is filled where that is none.
-static uint32_t slots_of(const psc_variable *v, const struct ps_rule *job_rule, struct ps_error *e)
+static uint32_t declare_slots_of(const psc_variable *v, const struct ps_rule *job_rule, struct ps_error *e)
 {
     const struct ps_rule *rule = v->trainable ? job_rule : NULL;
-    if (v->rule && find_rule(v->rule, &rule, e) != PS_OK)
+    if (v->rule && declare_find_rule(v->rule, &rule, e) != PS_OK)
         ps_error_prefix(e, "variable '%s'", v->name);
     return rule ? (uint32_t)rule->slots : 0;
 }
@@ -41,7 +41,8 @@ static uint32_t slots_of(const psc_variable *v, const struct ps_rule *job_rule, 
 enum { STRING_BYTES = 16 };  // for placement, which must assume something
 
 // As placement sees them. NULL: e says why.
-static struct ps_placement_var *placement_vars(const psc_declaration *d, const struct ps_rule *rule, struct ps_error *e)
+static struct ps_placement_var *declare_placement_vars(const psc_declaration *d, const struct ps_rule *rule,
+                                                       struct ps_error *e)
 {
     struct ps_placement_var *vars = ps_try_alloc_array(d->n_variables, sizeof *vars);
     if (!vars)
@@ -52,7 +53,7 @@ static struct ps_placement_var *placement_vars(const psc_declaration *d, const s
         for (size_t k = 1; k < v->rank; k++)
             vars[i].row_count *= v->shape[k];
         vars[i].elem_size = v->dtype == PSC_STRING ? STRING_BYTES : (uint32_t)ps_dtype_size((int)v->dtype);
-        vars[i].slots = slots_of(v, rule, e);
+        vars[i].slots = declare_slots_of(v, rule, e);
     }
     if (e->code == PS_OK)
         return vars;
@@ -60,7 +61,7 @@ static struct ps_placement_var *placement_vars(const psc_declaration *d, const s
     return NULL;
 }
 
-static enum ps_code check_variables(const psc_declaration *d, struct ps_error *e)
+static enum ps_code declare_check_variables(const psc_declaration *d, struct ps_error *e)
 {
     if (d->n_variables == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "there are no variables");
@@ -78,7 +79,7 @@ static enum ps_code check_variables(const psc_declaration *d, struct ps_error *e
     return PS_OK;
 }
 
-static enum ps_code check_schedule(const psc_schedule *s, struct ps_error *e)
+static enum ps_code declare_check_schedule(const psc_schedule *s, struct ps_error *e)
 {
     if (s && !s->kind)
         return ps_fail(e, PS_INVALID_ARGUMENT, "the schedule has no kind");
@@ -89,17 +90,17 @@ static enum ps_code check_schedule(const psc_schedule *s, struct ps_error *e)
 }
 
 // *partitions is malloc'd.
-static enum ps_code plan(const struct psc_client *c, const psc_declaration *d, struct ps_partition **partitions,
-                         size_t *n, struct ps_error *e)
+static enum ps_code declare_plan(const struct psc_client *c, const psc_declaration *d, struct ps_partition **partitions,
+                                 size_t *n, struct ps_error *e)
 {
     struct ps_placement_spec spec;
     const struct ps_rule *rule;
-    if (check_variables(d, e) != PS_OK || check_schedule(d->schedule, e) != PS_OK ||
-        find_rule(d->rule, &rule, e) != PS_OK ||
+    if (declare_check_variables(d, e) != PS_OK || declare_check_schedule(d->schedule, e) != PS_OK ||
+        declare_find_rule(d->rule, &rule, e) != PS_OK ||
         ps_placement_parse(d->placement ? d->placement : "greedy", d->partitioner ? d->partitioner : "none", &spec,
                            e) != PS_OK)
         return e->code;
-    struct ps_placement_var *vars = placement_vars(d, rule, e);
+    struct ps_placement_var *vars = declare_placement_vars(d, rule, e);
     if (!vars)
         return e->code;
     enum ps_code code = ps_placement_plan(&spec, vars, d->n_variables, c->n_tasks, partitions, n, e);
@@ -111,7 +112,7 @@ static enum ps_code plan(const struct psc_client *c, const psc_declaration *d, s
 
 // A request that is being put together: its strings and numbers stay where they are, its messages are in these arrays,
 // each with an array of pointers to them, as protobuf-c wants it.
-struct draft {
+struct builder {
     Paramserver__V1__DeclareRequest request;
     Paramserver__V1__Schedule schedule;
     Paramserver__V1__Variable *variables, **variable_pointers;
@@ -120,7 +121,7 @@ struct draft {
     size_t n_hypers;
 };
 
-static size_t count_hypers(const psc_declaration *d)
+static size_t declare_count_hypers(const psc_declaration *d)
 {
     size_t n = d->n_hypers;
     for (size_t i = 0; i < d->n_variables; i++)
@@ -128,9 +129,9 @@ static size_t count_hypers(const psc_declaration *d)
     return n;
 }
 
-static bool draft_alloc(struct draft *to, const psc_declaration *d, size_t n_partitions)
+static bool builder_alloc(struct builder *to, const psc_declaration *d, size_t n_partitions)
 {
-    size_t n_hypers = count_hypers(d);
+    size_t n_hypers = declare_count_hypers(d);
     to->variables = ps_try_alloc_array(d->n_variables, sizeof *to->variables);
     to->variable_pointers = ps_try_alloc_array(d->n_variables, sizeof *to->variable_pointers);
     to->partitions = ps_try_alloc_array(n_partitions, sizeof *to->partitions);
@@ -141,7 +142,7 @@ static bool draft_alloc(struct draft *to, const psc_declaration *d, size_t n_par
            to->hyper_pointers;
 }
 
-static void draft_free(struct draft *to)
+static void builder_free(struct builder *to)
 {
     free(to->variables);
     free(to->variable_pointers);
@@ -151,7 +152,7 @@ static void draft_free(struct draft *to)
     free(to->hyper_pointers);
 }
 
-static Paramserver__V1__Hyper **draft_hypers(struct draft *to, const psc_hyper *hypers, size_t n)
+static Paramserver__V1__Hyper **builder_hypers(struct builder *to, const psc_hyper *hypers, size_t n)
 {
     Paramserver__V1__Hyper **first = to->hyper_pointers + to->n_hypers;
     for (size_t i = 0; i < n; i++, to->n_hypers++) {
@@ -163,7 +164,7 @@ static Paramserver__V1__Hyper **draft_hypers(struct draft *to, const psc_hyper *
     return first;
 }
 
-static void draft_variables(struct draft *to, const psc_declaration *d)
+static void builder_variables(struct builder *to, const psc_declaration *d)
 {
     to->request.variables = to->variable_pointers;
     to->request.n_variables = d->n_variables;
@@ -179,11 +180,11 @@ static void draft_variables(struct draft *to, const psc_declaration *d)
         if (from->rule)
             v->rule = (char *)from->rule;
         v->n_hypers = from->n_hypers;
-        v->hypers = draft_hypers(to, from->hypers, from->n_hypers);
+        v->hypers = builder_hypers(to, from->hypers, from->n_hypers);
     }
 }
 
-static void draft_partitions(struct draft *to, const struct ps_partition *partitions, size_t n)
+static void builder_partitions(struct builder *to, const struct ps_partition *partitions, size_t n)
 {
     to->request.partitions = to->partition_pointers;
     to->request.n_partitions = n;
@@ -197,7 +198,7 @@ static void draft_partitions(struct draft *to, const struct ps_partition *partit
     }
 }
 
-static void draft_schedule(struct draft *to, const psc_schedule *from)
+static void builder_schedule(struct builder *to, const psc_schedule *from)
 {
     Paramserver__V1__Schedule *s = to->request.schedule = &to->schedule;
     paramserver__v1__schedule__init(s);
@@ -216,7 +217,7 @@ static void draft_schedule(struct draft *to, const psc_schedule *from)
 }
 
 // A request that stands on its own memory: through the wire's form and back. NULL: no memory.
-static Paramserver__V1__DeclareRequest *deep_copy(const Paramserver__V1__DeclareRequest *request)
+static Paramserver__V1__DeclareRequest *declare_deep_copy(const Paramserver__V1__DeclareRequest *request)
 {
     size_t len = paramserver__v1__declare_request__get_packed_size(request);
     uint8_t *data = ps_try_alloc(len);
@@ -229,11 +230,11 @@ static Paramserver__V1__DeclareRequest *deep_copy(const Paramserver__V1__Declare
 }
 
 // NULL: no memory.
-static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c, const psc_declaration *d,
-                                                     const struct ps_partition *partitions, size_t n_partitions)
+static Paramserver__V1__DeclareRequest *declare_make_request(const struct psc_client *c, const psc_declaration *d,
+                                                             const struct ps_partition *partitions, size_t n_partitions)
 {
-    struct draft draft = {.request = PARAMSERVER__V1__DECLARE_REQUEST__INIT};
-    Paramserver__V1__DeclareRequest *request = NULL, *to = &draft.request;
+    struct builder builder = {.request = PARAMSERVER__V1__DECLARE_REQUEST__INIT};
+    Paramserver__V1__DeclareRequest *request = NULL, *to = &builder.request;
     to->update = (Paramserver__V1__Update)c->update;
     to->on_existing = (Paramserver__V1__OnExisting)c->on_existing;
     to->workers = c->workers;
@@ -242,15 +243,15 @@ static Paramserver__V1__DeclareRequest *make_request(const struct psc_client *c,
     to->replicas_to_aggregate = d->replicas_to_aggregate;
     to->staleness = c->staleness;
     if (d->schedule)
-        draft_schedule(&draft, d->schedule);
-    if (draft_alloc(&draft, d, n_partitions)) {
+        builder_schedule(&builder, d->schedule);
+    if (builder_alloc(&builder, d, n_partitions)) {
         to->n_hypers = d->n_hypers;
-        to->hypers = draft_hypers(&draft, d->hypers, d->n_hypers);
-        draft_variables(&draft, d);
-        draft_partitions(&draft, partitions, n_partitions);
-        request = deep_copy(to);
+        to->hypers = builder_hypers(&builder, d->hypers, d->n_hypers);
+        builder_variables(&builder, d);
+        builder_partitions(&builder, partitions, n_partitions);
+        request = declare_deep_copy(to);
     }
-    draft_free(&draft);
+    builder_free(&builder);
     return request;
 }
 
@@ -293,7 +294,7 @@ static void declaring_end(struct declaring *d)
 }
 
 // Values that were kept on one task and not on another are a model that never was.
-static void check_resumed(struct declaring *d)
+static void declare_check_resumed(struct declaring *d)
 {
     for (uint32_t t = 1; t < d->client->n_tasks; t++)
         if (d->parts[t].resumed != d->parts[0].resumed) {
@@ -335,7 +336,7 @@ static void part_ended(struct part *p, const struct ps_error *e)
     if (!last)
         return;
     if (p->task == 0 && d->error.code == PS_OK)
-        check_resumed(d);
+        declare_check_resumed(d);
     if (p->task == 0 || d->error.code != PS_OK)
         declaring_end(d);
     else
@@ -369,18 +370,18 @@ static void declare_at(struct part *p)
         part_ended(p, &e);
 }
 
-static enum ps_code prepare(struct declaring *d, const psc_declaration *from)
+static enum ps_code declare_prepare(struct declaring *d, const psc_declaration *from)
 {
     struct psc_client *c = d->client;
     struct ps_partition *partitions;
     size_t n;
     if (c->layout)
         return ps_fail(&d->error, PS_FAILED_PRECONDITION, "this client knows the job's variables already");
-    if (plan(c, from, &partitions, &n, &d->error) != PS_OK)
+    if (declare_plan(c, from, &partitions, &n, &d->error) != PS_OK)
         return d->error.code;
     enum ps_code code = psc__layout_create(from->variables, from->n_variables, partitions, n, c->n_tasks,
                                            PS_BLOCK_BYTES, &d->layout, &d->error);
-    if (code == PS_OK && !(d->request = make_request(c, from, partitions, n)))
+    if (code == PS_OK && !(d->request = declare_make_request(c, from, partitions, n)))
         code = ps_no_memory(&d->error, "the declaration");
     free(partitions);
     return code;
@@ -414,7 +415,7 @@ void psc__declare(struct psc_client *c, const psc_declaration *declaration, bool
     d->resumed = resumed;
     d->done = done;
     d->arg = arg;
-    if (prepare(d, declaration) != PS_OK) {
+    if (declare_prepare(d, declaration) != PS_OK) {
         declaring_end(d);
         return;
     }
@@ -435,7 +436,7 @@ struct attaching {
 };
 
 // The variables of a description, its own strings and numbers; their hypers in `hypers`, which has room for all.
-static void list_variables(const Paramserver__V1__DescribeReply *r, psc_variable *variables, psc_hyper *hypers)
+static void declare_list_variables(const Paramserver__V1__DescribeReply *r, psc_variable *variables, psc_hyper *hypers)
 {
     for (size_t i = 0; i < r->n_variables; i++) {
         const Paramserver__V1__Variable *v = r->variables[i];
@@ -452,8 +453,8 @@ static void list_variables(const Paramserver__V1__DescribeReply *r, psc_variable
     }
 }
 
-static enum ps_code read_layout(const struct psc_client *c, const Paramserver__V1__DescribeReply *r,
-                                struct psc__layout **layout, struct ps_error *e)
+static enum ps_code declare_read_layout(const struct psc_client *c, const Paramserver__V1__DescribeReply *r,
+                                        struct psc__layout **layout, struct ps_error *e)
 {
     if (r->tasks != c->n_tasks)
         return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' was declared on %u ps tasks, the cluster here has %u",
@@ -467,7 +468,7 @@ static enum ps_code read_layout(const struct psc_client *c, const Paramserver__V
     if (!variables || !hypers || !partitions) {
         ps_no_memory(e, "the declaration");
     } else {
-        list_variables(r, variables, hypers);
+        declare_list_variables(r, variables, hypers);
         for (size_t i = 0; i < r->n_partitions; i++) {
             const Paramserver__V1__Partition *p = r->partitions[i];
             partitions[i] = (struct ps_partition){p->variable, p->first, p->count, p->task};
@@ -480,14 +481,14 @@ static enum ps_code read_layout(const struct psc_client *c, const Paramserver__V
     return e->code;
 }
 
-static enum ps_code read_description(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
+static enum ps_code declare_read_description(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
     struct psc__layout *layout = NULL;
     if (psc__decode(&c->tasks[0], &paramserver__v1__describe_reply__descriptor, reply, &m, e) != PS_OK)
         return e->code;
     const Paramserver__V1__DescribeReply *r = (Paramserver__V1__DescribeReply *)m;
-    read_layout(c, r, &layout, e);
+    declare_read_layout(c, r, &layout, e);
     psc__lock(c);
     psc__check_generation(&c->tasks[0], r->generation, e);
     if (e->code == PS_OK && !c->layout) {
@@ -507,7 +508,7 @@ static void described(void *arg, const struct ps_error *error, struct ps_slices 
     struct attaching *a = arg;
     struct ps_error e = *error;
     if (e.code == PS_OK)
-        read_description(a->client, reply, &e);
+        declare_read_description(a->client, reply, &e);
     if (e.code != PS_OK)
         ps_error_prefix(&e, "attach");
     a->done(a->arg, &e);
@@ -537,7 +538,7 @@ void psc__attach(struct psc_client *c, psc__done_fn done, void *arg)
 
 // ---- what is declared ---------------------------------------------------------------------------------------------
 
-static const struct psc__layout *layout_of(psc_client *client)
+static const struct psc__layout *declare_layout_of(psc_client *client)
 {
     psc__lock(client);
     const struct psc__layout *l = client->layout;
@@ -547,19 +548,19 @@ static const struct psc__layout *layout_of(psc_client *client)
 
 size_t psc_variables(psc_client *client)
 {
-    const struct psc__layout *l = layout_of(client);
+    const struct psc__layout *l = declare_layout_of(client);
     return l ? l->n_variables : 0;
 }
 
 const psc_variable *psc_variable_at(psc_client *client, size_t i)
 {
-    const struct psc__layout *l = layout_of(client);
+    const struct psc__layout *l = declare_layout_of(client);
     return l && i < l->n_variables ? &l->variables[i].is : NULL;
 }
 
 const psc_variable *psc_variable_find(psc_client *client, const char *name)
 {
-    const struct psc__layout *l = layout_of(client);
+    const struct psc__layout *l = declare_layout_of(client);
     const struct psc__variable *v = l ? psc__layout_find(l, name) : NULL;
     return v ? &v->is : NULL;
 }

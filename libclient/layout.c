@@ -6,13 +6,14 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
+#include "common/wire/codec.h"
 #include "common/wire/dtype.h"
 #include "common/wire/wire.h"
 
 // ---- names --------------------------------------------------------------------------------------------------------
 
 // The entry of the index that holds name, or the empty one where it belongs.
-static uint32_t *entry(const struct psc__layout *l, const char *name)
+static uint32_t *layout_entry(const struct psc__layout *l, const char *name)
 {
     size_t i = ps_hash(PS_HASH_SEED, name, strlen(name)) & l->mask;
     while (l->index[i] && strcmp(l->variables[l->index[i] - 1].is.name, name) != 0)
@@ -22,7 +23,7 @@ static uint32_t *entry(const struct psc__layout *l, const char *name)
 
 struct psc__variable *psc__layout_find(const struct psc__layout *l, const char *name)
 {
-    uint32_t found = *entry(l, name);
+    uint32_t found = *layout_entry(l, name);
     return found ? &l->variables[found - 1] : NULL;
 }
 
@@ -40,7 +41,7 @@ enum ps_code psc__layout_no_such(const struct psc__layout *l, const char *name, 
 
 // ---- making it ----------------------------------------------------------------------------------------------------
 
-static bool copy_hypers(psc_variable *to, const psc_variable *from)
+static bool layout_copy_hypers(psc_variable *to, const psc_variable *from)
 {
     psc_hyper *hypers = ps_try_alloc_array(from->n_hypers, sizeof *hypers);
     to->hypers = hypers;
@@ -54,7 +55,7 @@ static bool copy_hypers(psc_variable *to, const psc_variable *from)
 }
 
 // What was copied of it belongs to the layout, on failure too.
-static bool copy_variable(psc_variable *to, const psc_variable *from)
+static bool layout_copy_variable(psc_variable *to, const psc_variable *from)
 {
     uint64_t *shape = ps_try_alloc_array(from->rank, sizeof *shape);
     *to = (psc_variable){.dtype = from->dtype, .rank = from->rank, .trainable = from->trainable, .shape = shape};
@@ -62,55 +63,81 @@ static bool copy_variable(psc_variable *to, const psc_variable *from)
     to->rule = from->rule ? ps_try_strdup(from->rule) : NULL;
     if (shape && from->rank)
         memcpy(shape, from->shape, from->rank * sizeof *shape);
-    return shape && to->name && (to->rule || !from->rule) && copy_hypers(to, from);
+    return shape && to->name && (to->rule || !from->rule) && layout_copy_hypers(to, from);
 }
 
-static void free_variable(const psc_variable *v)
+static void layout_free_variable(struct psc__variable *v)
 {
-    for (size_t i = 0; i < v->n_hypers; i++)
-        free((char *)v->hypers[i].name);
-    free((psc_hyper *)v->hypers);
-    free((char *)v->rule);
-    free((char *)v->name);
-    free((uint64_t *)v->shape);
+    for (size_t i = 0; i < v->is.n_hypers; i++)
+        free((char *)v->is.hypers[i].name);
+    free((psc_hyper *)v->is.hypers);
+    free((char *)v->is.rule);
+    free((char *)v->is.name);
+    free((uint64_t *)v->is.shape);
+    free(v->packed);
 }
 
 // The tags, lengths and numbers of a Tensor (11 bytes each at most) around its name.
-static uint32_t header_bytes(const psc_variable *v)
+static uint32_t layout_header_bytes(const psc_variable *v)
 {
     return (uint32_t)(strlen(v->name) + (8 + v->rank) * 11);
 }
 
-static enum ps_code add_variable(struct psc__layout *l, const psc_variable *from, uint64_t block_bytes,
-                                 struct ps_error *e)
+enum { TENSOR_VARIABLE = 1, TENSOR_DTYPE, TENSOR_SHAPE };  // field numbers
+
+// False: no memory.
+static bool variable_pack(struct psc__variable *v)
+{
+    size_t shape = 0;
+    v->name_len = (uint32_t)strlen(v->is.name);
+    for (size_t i = 0; i < v->is.rank; i++)
+        shape += ps_varint_size(v->is.shape[i]);
+    v->packed_name_len = (uint32_t)(ps_length_size(v->name_len) + v->name_len);
+    v->packed_len = v->packed_name_len + (uint32_t)ps_uint_size(v->is.dtype);
+    v->packed_len += shape ? (uint32_t)(ps_length_size(shape) + shape) : 0;
+    uint8_t *to = v->packed = ps_try_alloc(v->packed_len);
+    if (!to)
+        return false;
+    to = ps_put_length(to, TENSOR_VARIABLE, v->name_len);
+    memcpy(to, v->is.name, v->name_len);
+    to = ps_put_uint(to + v->name_len, TENSOR_DTYPE, v->is.dtype);
+    if (shape)
+        to = ps_put_length(to, TENSOR_SHAPE, shape);
+    for (size_t i = 0; i < v->is.rank; i++)
+        to = ps_put_varint(to, v->is.shape[i]);
+    return true;
+}
+
+static enum ps_code layout_add_variable(struct psc__layout *l, const psc_variable *from, uint64_t block_bytes,
+                                        struct ps_error *e)
 {
     uint64_t count;
     if (!from->name || !from->name[0])
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable %zu has no name", l->n_variables);
     if (ps_shape_count(from->shape, from->rank, (int)from->dtype, &count, e) != PS_OK)
         return ps_error_prefix(e, "variable '%s'", from->name);
-    uint32_t *at = entry(l, from->name);
+    uint32_t *at = layout_entry(l, from->name);
     if (*at)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is declared twice", from->name);
     struct psc__variable *v = &l->variables[l->n_variables++];
-    if (!copy_variable(&v->is, from))
+    if (!layout_copy_variable(&v->is, from) || !variable_pack(v))
         return ps_no_memory(e, "the variables");
     v->count = count;
     v->elem_size = (uint32_t)ps_dtype_size((int)from->dtype);
     v->block_elems = v->elem_size ? (uint32_t)(block_bytes / v->elem_size) : PS_STRING_BLOCK;
-    v->header_bytes = header_bytes(from);
+    v->header_bytes = layout_header_bytes(from);
     *at = (uint32_t)l->n_variables;
     return PS_OK;
 }
 
-static uint64_t blocks_in(uint64_t elems, uint32_t block_elems)
+static uint64_t layout_blocks_in(uint64_t elems, uint32_t block_elems)
 {
     return (elems + block_elems - 1) / block_elems;
 }
 
 // Takes the partitions of variable i from *next on.
-static enum ps_code add_partitions(struct psc__layout *l, uint32_t i, const struct ps_partition **next,
-                                   const struct ps_partition *end, uint32_t tasks, struct ps_error *e)
+static enum ps_code layout_add_partitions(struct psc__layout *l, uint32_t i, const struct ps_partition **next,
+                                          const struct ps_partition *end, uint32_t tasks, struct ps_error *e)
 {
     struct psc__variable *v = &l->variables[i];
     uint64_t covered = 0;
@@ -124,7 +151,7 @@ static enum ps_code add_partitions(struct psc__layout *l, uint32_t i, const stru
             return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': partition %u lies on ps:%u, of %u ps tasks",
                            v->is.name, v->n_partitions, p->task, tasks);
         l->partitions[l->n_partitions++] = (struct psc__partition){i, p->task, p->first, p->count, l->n_blocks};
-        l->n_blocks += blocks_in(p->count, v->block_elems);
+        l->n_blocks += layout_blocks_in(p->count, v->block_elems);
         v->n_partitions++;
         covered += p->count;
     }
@@ -134,9 +161,9 @@ static enum ps_code add_partitions(struct psc__layout *l, uint32_t i, const stru
     return PS_OK;
 }
 
-static enum ps_code fill(struct psc__layout *l, const psc_variable *variables, size_t n_variables,
-                         const struct ps_partition *partitions, size_t n_partitions, uint32_t tasks,
-                         uint64_t block_bytes, struct ps_error *e)
+static enum ps_code layout_fill(struct psc__layout *l, const psc_variable *variables, size_t n_variables,
+                                const struct ps_partition *partitions, size_t n_partitions, uint32_t tasks,
+                                uint64_t block_bytes, struct ps_error *e)
 {
     enum ps_code code = PS_OK;
     const struct ps_partition *next = partitions, *end = partitions + n_partitions;
@@ -144,9 +171,9 @@ static enum ps_code fill(struct psc__layout *l, const psc_variable *variables, s
         return ps_fail(e, PS_INVALID_ARGUMENT, "blocks of %llu bytes: expected a multiple of 8 up to %d",
                        (unsigned long long)block_bytes, PS_CHUNK_MAX);
     for (size_t i = 0; i < n_variables && code == PS_OK; i++)
-        code = add_variable(l, &variables[i], block_bytes, e);
+        code = layout_add_variable(l, &variables[i], block_bytes, e);
     for (size_t i = 0; i < n_variables && code == PS_OK; i++)
-        code = add_partitions(l, (uint32_t)i, &next, end, tasks, e);
+        code = layout_add_partitions(l, (uint32_t)i, &next, end, tasks, e);
     if (code == PS_OK && next != end)
         return ps_fail(e, PS_INVALID_ARGUMENT, "partition %zu is not in the order of the variables",
                        (size_t)(next - partitions));
@@ -167,7 +194,7 @@ enum ps_code psc__layout_create(const psc_variable *variables, size_t n_variable
     l->variables = ps_try_alloc_array(n_variables, sizeof *l->variables);
     l->partitions = ps_try_alloc_array(n_partitions, sizeof *l->partitions);
     enum ps_code code = l->index && l->variables && l->partitions
-                            ? fill(l, variables, n_variables, partitions, n_partitions, tasks, block_bytes, e)
+                            ? layout_fill(l, variables, n_variables, partitions, n_partitions, tasks, block_bytes, e)
                             : ps_no_memory(e, "the variables");
     if (code == PS_OK && !(l->versions = ps_try_alloc_array(l->n_blocks + 1, sizeof *l->versions)))
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for the versions of %llu blocks",
@@ -184,7 +211,7 @@ void psc__layout_free(struct psc__layout *l)
     if (!l)
         return;
     for (size_t i = 0; i < l->n_variables; i++)
-        free_variable(&l->variables[i].is);
+        layout_free_variable(&l->variables[i]);
     free(l->variables);
     free(l->partitions);
     free(l->versions);
@@ -197,5 +224,5 @@ uint64_t psc__layout_blocks(const struct psc__variable *v, const struct psc__par
 {
     uint64_t from = (range_first - p->first) / v->block_elems;
     *first = p->first_block + from;
-    return blocks_in(range_first - p->first + range_count, v->block_elems) - from;
+    return layout_blocks_in(range_first - p->first + range_count, v->block_elems) - from;
 }

@@ -36,15 +36,15 @@ static void member_note_all(struct psc_client *c, uint64_t epoch, Paramserver__V
 
 // ---- heartbeats ---------------------------------------------------------------------------------------------------
 
-static void beat_send(void *arg);
+static void heartbeat_send(void *arg);
 
-static bool beat_is_final(enum ps_code code)
+static bool heartbeat_is_final(enum ps_code code)
 {
     return code != PS_UNAVAILABLE && code != PS_DEADLINE_EXCEEDED && code != PS_RESOURCE_EXHAUSTED &&
            code != PS_CANCELLED;
 }
 
-enum ps_code psc__beat_heard(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
+enum ps_code psc__heartbeat_heard(struct psc_client *c, const struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
     if (psc__decode(&c->tasks[0], &paramserver__v1__heartbeat_reply__descriptor, reply, &m, e) != PS_OK)
@@ -94,11 +94,11 @@ static void look_for_task(struct psc_client *c)
 }
 
 // Locked. A heartbeat is over; the next one follows unless that ends the client.
-static void beat_ended(struct psc_client *c, const struct ps_error *e)
+static void heartbeat_ended(struct psc_client *c, const struct ps_error *e)
 {
     uint64_t silent = psc__now(c) - c->member.heard;
     c->member.unsent |= e->code != PS_OK;
-    if (e->code != PS_OK && beat_is_final(e->code))
+    if (e->code != PS_OK && heartbeat_is_final(e->code))
         psc__end(c, PS_ABORTED, "the job has ended: %s", e->text);
     else if (e->code != PS_OK && silent > 2 * c->member.dead_after_ns)
         psc__end(c, PS_UNAVAILABLE, PSC__TASK ", the control task, has been silent for %.1f s: %s",
@@ -107,21 +107,21 @@ static void beat_ended(struct psc_client *c, const struct ps_error *e)
     if (c->ended.code == PS_OK)
         look_for_task(c);
     if (c->ended.code == PS_OK)
-        psc__after(c, c->member.heartbeat_ns, beat_send, c);
+        psc__after(c, c->member.heartbeat_ns, heartbeat_send, c);
 }
 
-static void beat_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
+static void heartbeat_answered(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct psc_client *c = arg;
     struct ps_error e = *error;
     psc__lock(c);
     if (e.code == PS_OK)
-        psc__beat_heard(c, reply, &e);
-    beat_ended(c, &e);
+        psc__heartbeat_heard(c, reply, &e);
+    heartbeat_ended(c, &e);
     psc__unlock(c);
 }
 
-enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool owns_arg, struct ps_error *e)
+enum ps_code psc__heartbeat(struct psc_client *c, psc__call_fn done, void *arg, bool owns_arg, struct ps_error *e)
 {
     struct psc__membership *m = &c->member;
     Paramserver__V1__HeartbeatRequest request = PARAMSERVER__V1__HEARTBEAT_REQUEST__INIT;
@@ -143,13 +143,13 @@ enum ps_code psc__beat(struct psc_client *c, psc__call_fn done, void *arg, bool 
     return psc__call_locked(c, &spec, e);
 }
 
-static void beat_send(void *arg)
+static void heartbeat_send(void *arg)
 {
     struct psc_client *c = arg;
     struct ps_error e;
     psc__lock(c);
-    if (psc__beat(c, beat_answered, c, false, &e) != PS_OK)
-        beat_ended(c, &e);
+    if (psc__heartbeat(c, heartbeat_answered, c, false, &e) != PS_OK)
+        heartbeat_ended(c, &e);
     psc__unlock(c);
 }
 
@@ -197,7 +197,7 @@ static enum ps_code join_read(struct psc_client *c, const struct ps_slices *repl
         c->member.dead_after_ns = r->dead_after_ms * PS_MS;
         c->member.heard = psc__now(c);
         member_note_all(c, r->epoch, r->members, r->n_members);
-        psc__after(c, c->member.heartbeat_ns, beat_send, c);
+        psc__after(c, c->member.heartbeat_ns, heartbeat_send, c);
     }
     psc__unlock(c);
     ps_msg_free(m);

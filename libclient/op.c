@@ -281,7 +281,7 @@ static void op_finish(struct psc_op *op)
         psc__op_hand_over(op);
     if (op->seen)
         op->seen->busy = false;
-    psc__window_leave(&op->client->window, &op->seat);
+    psc__window_leave(&op->client->window, &op->ticket);
     op_unhold(op);
 }
 
@@ -334,7 +334,7 @@ void psc__ops_expire(struct psc_client *c)
         struct ps_error e;
         ps_fail(&e, PS_DEADLINE_EXCEEDED, "%s: not finished after %.1f s: %s", psc__method_name(op->method),
                 (double)(now - op->started) / 1e9,
-                op->seat.state == PSC__SEAT_WAITS ? "256 earlier operations are still open" : "no answer");
+                op->ticket.state == PSC__TICKET_WAITS ? "256 earlier operations are still open" : "no answer");
         op_fail(op, &e);
         next = TAILQ_FIRST(&c->ops->open);  // others may have ended with it
     }
@@ -496,14 +496,14 @@ static void op_start_updates(struct psc_op *op)
 
 // An operation may find no memory while its requests are sent, and end: so the tasks are pumped one by one, each
 // whether or not it has some of them.
-static void op_start(struct psc__seat *seat)
+static void op_start(struct psc__ticket *ticket)
 {
-    struct psc_op *op = (struct psc_op *)((char *)seat - offsetof(struct psc_op, seat));
+    struct psc_op *op = (struct psc_op *)((char *)ticket - offsetof(struct psc_op, ticket));
     psc_client *c = op->client;
     struct psc__op_request *r;
     TAILQ_FOREACH(r, &op->requests, link)
-    r->is.sequence = op->seat.sequence;
-    if (op->seat.mutates)
+    r->is.sequence = op->ticket.sequence;
+    if (op->ticket.mutates)
         op_start_updates(op);
     else
         op_start_reads(op);
@@ -526,8 +526,8 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->refuse_nonfinite = spec->refuse_nonfinite;
     op->callback = spec->callback;
     op->arg = spec->arg;
-    op->seat.mutates = !method_is_read(spec->method);
-    op->seat.start = op_start;
+    op->ticket.mutates = !method_is_read(spec->method);
+    op->ticket.start = op_start;
     op->memory.free = op_memory_released;
     atomic_init(&op->memory.refs, 1);
     atomic_init(&op->holders, spec->handle ? 2 : 1);
@@ -584,7 +584,7 @@ static void op_dress_requests(struct psc_op *op)
         r->is.method = op->method;
         r->is.started = op->started;
         r->is.deadline = op->deadline;
-        r->is.mutates = op->seat.mutates;
+        r->is.mutates = op->ticket.mutates;
         r->is.put = op->method == PARAMSERVER__V1__METHOD__PUT;
         r->is.round_trip = op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round > 0;
     }
@@ -618,7 +618,7 @@ static void op_begin(psc_client *c, const struct psc__op_spec *spec)
         op_refuse(op, &e);
     } else {
         op_dress_requests(op);
-        psc__window_enter(&c->window, &op->seat);
+        psc__window_enter(&c->window, &op->ticket);
     }
     psc__unlock(c);
 }

@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "common/wire/codec.h"
 #include "common/wire/slice.h"
 #include "libclient/base.h"
 #include "libclient/layout.h"
@@ -118,7 +119,7 @@ struct psc__ops {
 
 struct psc_op {
     struct psc__later later;
-    struct psc__seat seat;
+    struct psc__ticket ticket;
     struct ps_owner memory;
     TAILQ_ENTRY(psc_op) link;  // among those that are open, or idle
     psc_client *client;
@@ -155,13 +156,15 @@ struct psc_op {
     atomic_bool done;     // its end has been told
 };
 
-// One reply, decoded: an UpdateReply, a ReadReply or both at once.
+enum { PSC__ANSWER_FEW = 8 };
+
+// One reply, decoded: an UpdateReply, a ReadReply or both at once. Names point into the reply, or into `copy`.
 struct psc__answer {
-    ProtobufCMessage *message;  // owns the others
+    uint8_t *copy;  // of the header, where it does not lie in one slice
     uint64_t generation;
-    Paramserver__V1__TensorResult **results;
+    struct ps_tensor_result *results, few_results[PSC__ANSWER_FEW];
     size_t n_results;
-    Paramserver__V1__Tensor **tensors;
+    struct ps_tensor_head *tensors, few_tensors[PSC__ANSWER_FEW];
     size_t n_tensors;
     uint64_t next_offset, snapshot, round, last_round;
     struct psc__place place;  // where the values go on
@@ -201,7 +204,6 @@ void psc__answer_free(struct psc__answer *a);
 // Takes the answer's numbers; a read's stay with r until it has all of them. True: it goes on, r knows where.
 bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct psc__answer *a);
 void psc__op_restart(struct psc_op *op, struct psc__op_request *r);  // a read begins again, and what it found is void
-void psc__scratch_free(struct psc_client *c);
 
 // ---- op.c ---------------------------------------------------------------------------------------------------------
 

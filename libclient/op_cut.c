@@ -196,7 +196,7 @@ static size_t overlap_bytes(const struct cutter *cut, const struct overlap *o)
 {
     const struct psc__variable *v = o->of->variable;
     size_t bytes = o->count * (v->elem_size ? v->elem_size : PS_STRING_LENGTH);
-    if (v->elem_size || !cut->op->seat.mutates)
+    if (v->elem_size || !cut->op->ticket.mutates)
         return bytes;
     const psc_string *s = overlap_strings(cut, o);
     for (uint64_t i = 0; i < o->count; i++)
@@ -235,7 +235,7 @@ static enum ps_code cut_check_unit(const struct cutter *cut, const struct psc__v
                        "variable '%s': %zu ranges of one block, elements [%" PRIu64 ", %" PRIu64 "), are more than one "
                        "request can name",
                        v->is.name, u->extents, u->first, u->end);
-    if (v->elem_size || !cut->op->seat.mutates)
+    if (v->elem_size || !cut->op->ticket.mutates)
         return PS_OK;
     if (u->count != u->end - u->first)
         return ps_fail(cut->e, PS_INVALID_ARGUMENT,
@@ -337,7 +337,7 @@ static void cut_point_to_memory(const struct cutter *cut, struct psc__extent *ex
     const struct psc__variable *v = o->of->variable;
     uint64_t at = (o->first - o->of->first) * (v->elem_size ? v->elem_size : sizeof(psc_string));
     uint8_t *data = (uint8_t *)cut->spec->tensors[o->of->tensor].data + at;
-    if (!cut->op->seat.mutates)
+    if (!cut->op->ticket.mutates)
         extent->into = data;
     else if (v->elem_size)
         extent->data = data;

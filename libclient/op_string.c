@@ -37,11 +37,11 @@ enum ps_code psc__op_encode(struct psc_op *op, struct ps_error *e)
         struct psc__extent *extent = &op->extents[i];
         if (!extent->is_strings)
             continue;
-        if (op->seat.mutates)
+        if (op->ticket.mutates)
             extent->data = strings_encode(extent->strings, extent->count, extent->bytes);
         else
             extent->strings = ps_try_alloc_array(extent->count, sizeof *extent->strings);
-        if (op->seat.mutates ? !extent->data : !extent->strings)
+        if (op->ticket.mutates ? !extent->data : !extent->strings)
             return ps_no_memory(e, "strings");
     }
     return PS_OK;
@@ -71,7 +71,7 @@ enum ps_code psc__strings_take(psc_string *to, uint64_t n, const uint8_t *length
 
 void psc__op_hand_over(struct psc_op *op)
 {
-    if (op->seat.mutates)
+    if (op->ticket.mutates)
         return;
     for (uint32_t i = 0; i < op->n_extents; i++) {
         struct psc__extent *extent = &op->extents[i];
@@ -91,7 +91,7 @@ void psc__op_free_strings(struct psc_op *op)
         struct psc__extent *extent = &op->extents[i];
         if (!extent->is_strings)
             continue;
-        if (op->seat.mutates) {
+        if (op->ticket.mutates) {
             free(extent->data);
         } else {
             psc_strings_free(extent->strings, extent->count);

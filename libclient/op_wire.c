@@ -7,125 +7,129 @@
 
 #include "common/base/alloc.h"
 #include "common/wire/dtype.h"
+#include "common/wire/wire.h"
 #include "libclient/op.h"
 
 // ---- requests -----------------------------------------------------------------------------------------------------
 
-// Headers of requests are put together here before they are packed: no allocation per request.
-struct psc__scratch {
-    Paramserver__V1__Tensor *tensors;
-    Paramserver__V1__Tensor **pointers;
-    size_t cap;
+// Field numbers.
+enum { REQUEST_CALLER = 1, REQUEST_TENSORS = 2, REQUEST_ROUND = 3 };
+enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES };
+enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_RELEASE, READ_IF_NEWER };
+enum { TENSOR_FIRST = 4, TENSOR_COUNT, TENSOR_VERSION, TENSOR_CHANGES, TENSOR_BYTES };
+
+// The numbers of a Tensor that differ from request to request; those before them are the variable's, packed once.
+struct tensor_numbers {
+    uint64_t first, count, version, changes, bytes;
 };
 
-void psc__scratch_free(struct psc_client *c)
+static struct tensor_numbers wire_tensor_numbers(const struct psc_op *op, const struct psc__op_request *r,
+                                                 const struct psc__extent *extent)
 {
-    if (c->scratch) {
-        free(c->scratch->tensors);
-        free(c->scratch->pointers);
-    }
-    free(c->scratch);
+    struct tensor_numbers t = {.first = extent->first, .count = extent->count};
+    if (op->seen)
+        t.changes = op->seen->changes[extent->partition];
+    if (r->is.mutates)
+        t.version = extent->version;
+    if (r->is.mutates && extent->is_strings)
+        t.bytes = extent->bytes;
+    return t;
 }
 
-// NULL: no memory.
-static struct psc__scratch *scratch_reserve(psc_client *c, size_t n)
+static size_t wire_tensor_size(const struct psc__variable *v, const struct psc__op_request *r,
+                               const struct tensor_numbers *t)
 {
-    if (!c->scratch)
-        c->scratch = ps_try_alloc(sizeof *c->scratch);
-    struct psc__scratch *s = c->scratch;
-    if (!s || s->cap >= n)
-        return s;
-    size_t cap = n > 64 ? n : 64;
-    s->cap = 0;  // the pointers are to nothing until there are new ones
-    Paramserver__V1__Tensor *tensors = ps_try_realloc(s->tensors, cap * sizeof *tensors);
-    if (tensors)
-        s->tensors = tensors;
-    Paramserver__V1__Tensor **pointers = tensors ? ps_try_realloc(s->pointers, cap * sizeof *pointers) : NULL;
-    if (!pointers)
-        return NULL;
-    s->pointers = pointers;
-    s->cap = cap;
-    for (size_t i = 0; i < cap; i++)
-        s->pointers[i] = &s->tensors[i];
-    return s;
+    return (r->is.mutates ? v->packed_len : v->packed_name_len) + ps_uint_size(t->first) + ps_uint_size(t->count) +
+           ps_uint_size(t->version) + ps_uint_size(t->changes) + ps_uint_size(t->bytes);
 }
 
-static void wire_tensor(const struct psc_op *op, const struct psc__extent *extent, bool mutates,
-                        Paramserver__V1__Tensor *t)
+static uint8_t *wire_put_tensor(uint8_t *to, const struct psc_op *op, const struct psc__op_request *r,
+                                const struct psc__extent *extent)
 {
     const struct psc__variable *v = psc__op_variable(op, extent);
-    paramserver__v1__tensor__init(t);
-    t->variable = (char *)v->is.name;
-    t->first = extent->first;
-    t->count = extent->count;
-    if (op->seen)
-        t->changes = op->seen->changes[extent->partition];
-    if (!mutates)
-        return;
-    t->dtype = (Paramserver__V1__DType)v->is.dtype;
-    t->n_shape = v->is.rank;
-    t->shape = (uint64_t *)v->is.shape;
-    t->version = extent->version;
-    if (extent->is_strings)
-        t->bytes = extent->bytes;
+    struct tensor_numbers t = wire_tensor_numbers(op, r, extent);
+    size_t packed = r->is.mutates ? v->packed_len : v->packed_name_len;
+    to = ps_put_length(to, REQUEST_TENSORS, wire_tensor_size(v, r, &t));
+    memcpy(to, v->packed, packed);
+    to = ps_put_uint(to + packed, TENSOR_FIRST, t.first);
+    to = ps_put_uint(to, TENSOR_COUNT, t.count);
+    to = ps_put_uint(to, TENSOR_VERSION, t.version);
+    to = ps_put_uint(to, TENSOR_CHANGES, t.changes);
+    return ps_put_uint(to, TENSOR_BYTES, t.bytes);
 }
 
-// The headers of r's ranges, in the scratch. NULL: no memory.
-static Paramserver__V1__Tensor **wire_pack_tensors(struct psc_op *op, const struct psc__op_request *r)
+static size_t wire_tensors_size(const struct psc_op *op, const struct psc__op_request *r)
 {
-    struct psc__scratch *s = scratch_reserve(op->client, r->n_extents);
-    uint32_t i = r->first_extent;
-    for (uint32_t n = 0; s && n < r->n_extents; n++, i = op->extents[i].next)
-        wire_tensor(op, &op->extents[i], r->is.mutates, &s->tensors[n]);
-    return s ? s->pointers : NULL;
-}
-
-static void wire_pack_update(struct psc_op *op, const struct psc__op_request *r, Paramserver__V1__Caller *caller,
-                             Paramserver__V1__Tensor **tensors, struct ps_slices *to)
-{
-    Paramserver__V1__UpdateRequest m = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    size_t size = 0;
     for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next) {
         const struct psc__extent *extent = &op->extents[i];
-        ps_owner_ref(&op->memory);
-        ps_slices_add(&payload, (struct ps_slice){extent->data, extent->bytes, &op->memory});
+        struct tensor_numbers t = wire_tensor_numbers(op, r, extent);
+        size_t tensor = wire_tensor_size(psc__op_variable(op, extent), r, &t);
+        size += ps_length_size(tensor) + tensor;
     }
-    m.caller = caller;
-    m.n_tensors = r->n_extents;
-    m.tensors = tensors;
-    m.round = op->round;
-    m.examples = op->examples;
-    m.refuse_nonfinite = op->refuse_nonfinite;
-    if (op->atomic)
-        m.atomic_bytes = op->per_task[r->per_task].bytes;
-    ps_msg_pack(&m.base, &payload, to);
+    return size;
 }
 
-static void wire_pack_read(struct psc_op *op, const struct psc__op_request *r, Paramserver__V1__Caller *caller,
-                           Paramserver__V1__Tensor **tensors, struct ps_slices *to)
+// Caller and tensors, the beginning of both requests, of *size bytes; room for `more` after them. NULL: no memory.
+static uint8_t *wire_begin(const struct psc_op *op, const struct psc__op_request *r, size_t more, struct ps_slice *s)
 {
-    Paramserver__V1__ReadRequest m = PARAMSERVER__V1__READ_REQUEST__INIT;
-    m.caller = caller;
-    m.n_tensors = r->n_extents;
-    m.tensors = tensors;
-    m.round = op->round;
-    m.offset = r->offset;
-    m.snapshot = r->snapshot;
-    m.if_newer = op->seen != NULL;
-    ps_msg_pack(&m.base, NULL, to);
+    Paramserver__V1__Caller caller;
+    uint8_t *to;
+    psc__caller_init(&caller, r->is.queue->task, op->ticket.sequence);
+    size_t caller_size = paramserver__v1__caller__get_packed_size(&caller);
+    *s = ps_slice_new(ps_length_size(caller_size) + caller_size + wire_tensors_size(op, r) + more, &to);
+    if (!to)
+        return NULL;
+    to = ps_put_length(to, REQUEST_CALLER, caller_size);
+    to += paramserver__v1__caller__pack(&caller, to);
+    for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next)
+        to = wire_put_tensor(to, op, r, &op->extents[i]);
+    return to;
+}
+
+static bool wire_pack_update(struct psc_op *op, const struct psc__op_request *r, struct ps_slice *s)
+{
+    uint64_t atomic = op->atomic ? op->per_task[r->per_task].bytes : 0;
+    size_t more = ps_uint_size(op->round) + ps_uint_size(op->examples) + ps_uint_size(op->refuse_nonfinite) +
+                  ps_uint_size(atomic) + (r->is.bytes ? ps_length_size(r->is.bytes) : 0);
+    uint8_t *to = wire_begin(op, r, more, s);
+    if (!to)
+        return false;
+    to = ps_put_uint(to, REQUEST_ROUND, op->round);
+    to = ps_put_uint(to, UPDATE_EXAMPLES, op->examples);
+    to = ps_put_uint(to, UPDATE_REFUSE_NONFINITE, op->refuse_nonfinite);
+    to = ps_put_uint(to, UPDATE_ATOMIC_BYTES, atomic);
+    if (r->is.bytes)
+        ps_put_length(to, PS_PAYLOAD_FIELD, r->is.bytes);
+    return true;
+}
+
+static bool wire_pack_read(const struct psc_op *op, const struct psc__op_request *r, struct ps_slice *s)
+{
+    bool newer = op->seen != NULL;
+    size_t more = ps_uint_size(op->round) + ps_uint_size(r->offset) + ps_uint_size(r->snapshot) + ps_uint_size(newer);
+    uint8_t *to = wire_begin(op, r, more, s);
+    if (!to)
+        return false;
+    to = ps_put_uint(to, REQUEST_ROUND, op->round);
+    to = ps_put_uint(to, READ_OFFSET, r->offset);
+    to = ps_put_uint(to, READ_SNAPSHOT, r->snapshot);
+    ps_put_uint(to, READ_IF_NEWER, newer);
+    return true;
 }
 
 void psc__op_pack(struct psc_op *op, const struct psc__op_request *r, struct ps_slices *to)
 {
-    Paramserver__V1__Caller caller;
-    Paramserver__V1__Tensor **tensors = wire_pack_tensors(op, r);
-    psc__caller_init(&caller, r->is.queue->task, op->seat.sequence);
-    if (!tensors)
-        to->broken = true;
-    else if (r->is.mutates)
-        wire_pack_update(op, r, &caller, tensors, to);
-    else
-        wire_pack_read(op, r, &caller, tensors, to);
+    struct ps_slice header;
+    bool packed = r->is.mutates ? wire_pack_update(op, r, &header) : wire_pack_read(op, r, &header);
+    to->broken |= !packed;
+    if (packed)
+        ps_slices_add(to, header);
+    for (uint32_t i = r->first_extent; packed && r->is.mutates && i != PSC__NO_EXTENT; i = op->extents[i].next) {
+        const struct psc__extent *extent = &op->extents[i];
+        ps_owner_ref(&op->memory);
+        ps_slices_add(to, (struct ps_slice){extent->data, extent->bytes, &op->memory});
+    }
 }
 
 // ---- replies: their values ----------------------------------------------------------------------------------------
@@ -137,22 +141,27 @@ static void place_advance(const struct psc_op *op, struct psc__place *p, uint64_
         *p = (struct psc__place){op->extents[p->extent].next, 0};
 }
 
+static bool tensor_is_of(const struct ps_tensor_head *t, const struct psc__variable *v)
+{
+    return t->variable_len == v->name_len && memcmp(t->variable, v->is.name, v->name_len) == 0;
+}
+
 // How much of t, of which `done` elements are dealt with, lies in the range at p; 0: it is not what comes next.
 // psd joins ranges that touch each other, so a tensor may go on in the next range.
-static uint64_t place_part(const struct psc_op *op, const struct psc__place *p, const Paramserver__V1__Tensor *t,
+static uint64_t place_part(const struct psc_op *op, const struct psc__place *p, const struct ps_tensor_head *t,
                            uint64_t done)
 {
     if (p->extent == PSC__NO_EXTENT)
         return 0;
     const struct psc__extent *extent = &op->extents[p->extent];
     uint64_t left = t->count - done, room = extent->count - p->at;
-    if (t->first + done != extent->first + p->at || strcmp(t->variable, psc__op_variable(op, extent)->is.name) != 0)
+    if (t->first + done != extent->first + p->at || !tensor_is_of(t, psc__op_variable(op, extent)))
         return 0;
     return left < room ? left : room;
 }
 
 // What has not changed since it was seen is not there: p moves on to the range that t begins.
-static void place_skip_unchanged(const struct psc_op *op, struct psc__place *p, const Paramserver__V1__Tensor *t)
+static void place_skip_unchanged(const struct psc_op *op, struct psc__place *p, const struct ps_tensor_head *t)
 {
     while (op->seen && p->extent != PSC__NO_EXTENT && p->at == 0 && (!t || place_part(op, p, t, 0) == 0))
         p->extent = op->extents[p->extent].next;
@@ -166,7 +175,7 @@ struct source {
     const uint8_t *lengths, *bytes, *end;  // in text
 };
 
-static enum ps_code source_open(struct source *s, const Paramserver__V1__Tensor *t, uint64_t bytes, bool strings,
+static enum ps_code source_open(struct source *s, const struct ps_tensor_head *t, uint64_t bytes, bool strings,
                                 struct ps_error *e)
 {
     if (bytes > s->payload->len - s->at || (strings && bytes / PS_STRING_LENGTH < t->count))
@@ -200,7 +209,7 @@ static enum ps_code source_take(struct source *s, const struct psc_op *op, const
 }
 
 // Moves *p and *at (in the payload) past t.
-static enum ps_code reply_copy_tensor(const struct psc_op *op, const Paramserver__V1__Tensor *t, struct psc__place *p,
+static enum ps_code reply_copy_tensor(const struct psc_op *op, const struct ps_tensor_head *t, struct psc__place *p,
                                       const struct ps_slices *payload, size_t *at, struct ps_error *e)
 {
     struct source s = {.payload = payload, .at = *at};
@@ -210,8 +219,8 @@ static enum ps_code reply_copy_tensor(const struct psc_op *op, const Paramserver
     for (uint64_t done = 0, n; code == PS_OK && (done == 0 || done < t->count); done += n) {
         n = place_part(op, p, t, done);
         if (n == 0) {  // as of a tensor of nothing
-            code = ps_fail(e, PS_INTERNAL, "answered with [%" PRIu64 ", +%" PRIu64 ") of '%s', out of turn", t->first,
-                           t->count, t->variable);
+            code = ps_fail(e, PS_INTERNAL, "answered with [%" PRIu64 ", +%" PRIu64 ") of '%.*s', out of turn", t->first,
+                           t->count, (int)t->variable_len, t->variable);
             break;
         }
         if (done == 0) {
@@ -227,8 +236,8 @@ static enum ps_code reply_copy_tensor(const struct psc_op *op, const Paramserver
             place_advance(op, p, n);
     }
     if (code == PS_OK && s.bytes != s.end)
-        code = ps_fail(e, PS_INTERNAL, "answered with %zu bytes more than the strings of '%s' have",
-                       (size_t)(s.end - s.bytes), t->variable);
+        code = ps_fail(e, PS_INTERNAL, "answered with %zu bytes more than the strings of '%.*s' have",
+                       (size_t)(s.end - s.bytes), (int)t->variable_len, t->variable);
     free(s.text);
     *at += bytes;
     return code;
@@ -245,7 +254,7 @@ static enum ps_code reply_copy_payload(const struct psc_op *op, const struct psc
     struct psc__place p = r->place;
     size_t at = 0;
     for (size_t i = 0; i < a->n_tensors; i++)
-        if (reply_copy_tensor(op, a->tensors[i], &p, payload, &at, e) != PS_OK)
+        if (reply_copy_tensor(op, &a->tensors[i], &p, payload, &at, e) != PS_OK)
             return e->code;
     bool moved = !place_equal(p, r->place);
     if (a->next_offset == 0)
@@ -261,59 +270,122 @@ static enum ps_code reply_copy_payload(const struct psc_op *op, const struct psc
 
 // ---- replies: what they say ---------------------------------------------------------------------------------------
 
-static void answer_open_update(struct psc__answer *a)
-{
-    const Paramserver__V1__UpdateReply *m = (Paramserver__V1__UpdateReply *)a->message;
-    a->generation = m->generation;
-    a->results = m->results;
-    a->n_results = m->n_results;
-}
-
-static void answer_open_push_pull(struct psc__answer *a)
-{
-    const Paramserver__V1__PushPullReply *m = (Paramserver__V1__PushPullReply *)a->message;
-    a->generation = m->generation;
-    a->results = m->results;
-    a->n_results = m->n_results;
-    a->tensors = m->tensors;
-    a->n_tensors = m->n_tensors;
-    a->round = m->round;
-}
-
-static void answer_open_read(struct psc__answer *a)
-{
-    const Paramserver__V1__ReadReply *m = (Paramserver__V1__ReadReply *)a->message;
-    a->generation = m->generation;
-    a->tensors = m->tensors;
-    a->n_tensors = m->n_tensors;
-    a->next_offset = m->next_offset;
-    a->snapshot = m->snapshot;
-    a->round = m->round;
-    a->last_round = m->last_round;
-}
+// The fields of a reply, by the way of their numbers.
+enum reply_field { NOWHERE, GENERATION, RESULTS, TENSORS, NEXT_OFFSET, SNAPSHOT, ROUND, LAST_ROUND };
 
 static const struct reply_kind {
-    const ProtobufCMessageDescriptor *type;
-    void (*open)(struct psc__answer *);
+    const char *name;
     bool results, values;
-} update_kind = {&paramserver__v1__update_reply__descriptor, answer_open_update, true, false},
-  push_pull_kind = {&paramserver__v1__push_pull_reply__descriptor, answer_open_push_pull, true, true},
-  read_kind = {&paramserver__v1__read_reply__descriptor, answer_open_read, false, true};
+    enum reply_field fields[8];  // by number
+} update_kind = {"UpdateReply", true, false, {0, GENERATION, RESULTS}},
+  push_pull_kind = {"PushPullReply", true, true, {0, GENERATION, RESULTS, TENSORS, ROUND}},
+  read_kind = {"ReadReply", false, true, {0, GENERATION, TENSORS, NEXT_OFFSET, SNAPSHOT, ROUND, LAST_ROUND}};
 
 static const struct reply_kind *reply_kind_of(const struct psc_op *op)
 {
-    if (!op->seat.mutates)
+    if (!op->ticket.mutates)
         return &read_kind;
     return op->method == PARAMSERVER__V1__METHOD__PUSH_PULL ? &push_pull_kind : &update_kind;
+}
+
+static enum reply_field reply_field_of(const struct reply_kind *kind, const struct ps_field *f)
+{
+    return f->number < sizeof kind->fields / sizeof *kind->fields ? kind->fields[f->number] : NOWHERE;
+}
+
+static uint64_t *answer_number(struct psc__answer *a, enum reply_field field)
+{
+    switch (field) {
+    case GENERATION:
+        return &a->generation;
+    case NEXT_OFFSET:
+        return &a->next_offset;
+    case SNAPSHOT:
+        return &a->snapshot;
+    case ROUND:
+        return &a->round;
+    case LAST_ROUND:
+        return &a->last_round;
+    default:
+        return NULL;
+    }
+}
+
+// Counts results and tensors, and takes the numbers. False: malformed.
+static bool answer_scan(struct psc__answer *a, const struct reply_kind *kind, struct ps_reader r)
+{
+    struct ps_field f;
+    while (ps_read_field(&r, &f)) {
+        enum reply_field field = reply_field_of(kind, &f);
+        uint64_t *number = answer_number(a, field);
+        if (field != NOWHERE && f.type != (number ? PS_VARINT : PS_LENGTH))
+            return false;
+        if (number)
+            *number = f.value;
+        a->n_results += field == RESULTS;
+        a->n_tensors += field == TENSORS;
+    }
+    return r.at == r.end;
+}
+
+static bool answer_fill(struct psc__answer *a, const struct reply_kind *kind, struct ps_reader r)
+{
+    struct ps_field f;
+    size_t results = 0, tensors = 0;
+    while (ps_read_field(&r, &f)) {
+        enum reply_field field = reply_field_of(kind, &f);
+        if ((field == RESULTS && !ps_read_result(&f, &a->results[results++])) ||
+            (field == TENSORS && !ps_read_tensor(&f, &a->tensors[tensors++])))
+            return false;
+    }
+    return true;
+}
+
+// Room for what was counted, at most PS_DECODE_MAX bytes.
+static bool answer_reserve(struct psc__answer *a)
+{
+    bool few_results = a->n_results <= PSC__ANSWER_FEW, few_tensors = a->n_tensors <= PSC__ANSWER_FEW;
+    if (a->n_results > PS_DECODE_MAX / sizeof *a->results || a->n_tensors > PS_DECODE_MAX / sizeof *a->tensors)
+        return false;
+    a->results = few_results ? a->few_results : ps_try_alloc_array(a->n_results, sizeof *a->results);
+    a->tensors = few_tensors ? a->few_tensors : ps_try_alloc_array(a->n_tensors, sizeof *a->tensors);
+    return a->results && a->tensors;
+}
+
+// The header of a reply, in one piece. NULL: no memory.
+static const uint8_t *answer_header(struct psc__answer *a, const struct ps_slices *reply, size_t len)
+{
+    if (len == 0 || reply->v[0].len >= len)
+        return len ? reply->v[0].data : (const uint8_t *)"";
+    a->copy = ps_try_alloc(len);
+    if (a->copy)
+        ps_slices_copy_out(reply, 0, len, a->copy);
+    return a->copy;
+}
+
+static enum ps_code answer_decode(struct psc__answer *a, const struct reply_kind *kind, const struct ps_slices *reply,
+                                  struct ps_slices *payload, struct ps_error *e)
+{
+    size_t len;
+    if (reply->broken)
+        return ps_no_memory(e, "an answer");
+    if (ps_msg_split(kind->name, reply, &len, payload, e) != PS_OK)
+        return e->code;
+    const uint8_t *header = answer_header(a, reply, len);
+    struct ps_reader r = {header, header + len};
+    if (!header)
+        return ps_no_memory(e, "an answer");
+    if (!answer_scan(a, kind, r))
+        return ps_fail(e, PS_INTERNAL, "%s: malformed", kind->name);
+    if (!answer_reserve(a))
+        return ps_no_memory(e, "an answer");
+    return answer_fill(a, kind, r) ? PS_OK : ps_fail(e, PS_INTERNAL, "%s: malformed", kind->name);
 }
 
 static enum ps_code reply_read_parts(const struct psc_op *op, const struct psc__op_request *r,
                                      const struct ps_slices *payload, struct psc__answer *a, struct ps_error *e)
 {
     const struct reply_kind *kind = reply_kind_of(op);
-    kind->open(a);
-    if (payload->broken)
-        return ps_no_memory(e, "an answer");
     if (kind->results && a->n_results != r->n_extents)
         return ps_fail(e, PS_INTERNAL, "%zu results for %u tensors", a->n_results, r->n_extents);
     return kind->values ? reply_copy_payload(op, r, a, payload, e) : PS_OK;
@@ -323,23 +395,38 @@ enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__op_re
                                 struct psc__answer *a, struct ps_error *e)
 {
     struct ps_slices payload = PS_ROPE_EMPTY;
-    *a = (struct psc__answer){0};
-    enum ps_code code = psc__unpack(r->is.queue->task, reply_kind_of(op)->type, reply, &a->message, &payload, e);
-    if (code == PS_OK) {
-        code = reply_read_parts(op, r, &payload, a, e);
-        if (code != PS_OK) {
-            ps_error_prefix(e, PSC__TASK, PSC__TASK_ARGS(r->is.queue->task));
-            psc__answer_free(a);
-        }
+    const struct psc__task *t = r->is.queue->task;
+    const struct reply_kind *kind = reply_kind_of(op);
+    a->copy = NULL;
+    a->results = NULL;
+    a->tensors = NULL;
+    a->n_results = a->n_tensors = 0;
+    a->generation = a->next_offset = a->snapshot = a->round = a->last_round = 0;
+    a->place = (struct psc__place){0};
+    enum ps_code code = answer_decode(a, kind, reply, &payload, e);
+    if (code != PS_OK) {
+        ps_error_prefix(e, PSC__TASK ": answer that is no %s", PSC__TASK_ARGS(t), kind->name);
+        e->code = code == PS_RESOURCE_EXHAUSTED ? code : PS_INTERNAL;
+    } else if ((code = reply_read_parts(op, r, &payload, a, e)) != PS_OK) {
+        ps_error_prefix(e, PSC__TASK, PSC__TASK_ARGS(t));
     }
     ps_slices_clear(&payload);
-    return code == PS_OK ? code : ps_error_prefix(e, "%s", psc__method_name(op->method));
+    if (code == PS_OK)
+        return PS_OK;
+    psc__answer_free(a);
+    return ps_error_prefix(e, "%s", psc__method_name(op->method));
 }
 
 void psc__answer_free(struct psc__answer *a)
 {
-    ps_msg_free(a->message);
-    a->message = NULL;
+    free(a->copy);
+    if (a->results != a->few_results)
+        free(a->results);
+    if (a->tensors != a->few_tensors)
+        free(a->tensors);
+    a->copy = NULL;
+    a->results = NULL;
+    a->tensors = NULL;
 }
 
 // ---- replies: what they change ------------------------------------------------------------------------------------
@@ -375,7 +462,7 @@ static void found_read(struct psc_op *op, const struct psc__op_request *r)
 }
 
 static void op_accept_result(struct psc_op *op, struct psc__per_task *per_task, struct psc__extent *extent,
-                             const Paramserver__V1__TensorResult *r)
+                             const struct ps_tensor_result *r)
 {
     struct psc__found *sum = &op->found;
     uint32_t changed = r->blocks - r->duplicates;
@@ -426,7 +513,7 @@ static void op_note_version(struct psc_op *op, const struct psc__extent *extent,
 
 // A range's changes are those of its parts together. How those of a tensor that psd has joined belong to its ranges is
 // not known: these are got again.
-static void extent_add_changes(struct psc__extent *extent, const Paramserver__V1__Tensor *t, uint64_t here)
+static void extent_add_changes(struct psc__extent *extent, const struct ps_tensor_head *t, uint64_t here)
 {
     if (here == t->count && extent->changes != UINT64_MAX)
         extent->changes += t->changes;
@@ -435,7 +522,7 @@ static void extent_add_changes(struct psc__extent *extent, const Paramserver__V1
 }
 
 static void op_accept_tensor(struct psc_op *op, struct psc__op_request *r, struct psc__place *p,
-                             const Paramserver__V1__Tensor *t)
+                             const struct ps_tensor_head *t)
 {
     if (t->version < r->version)
         r->version = t->version;
@@ -458,9 +545,9 @@ bool psc__op_accept(struct psc_op *op, struct psc__op_request *r, const struct p
         return false;
     uint32_t at = r->first_extent;
     for (size_t i = 0; i < a->n_results && at != PSC__NO_EXTENT; i++, at = op->extents[at].next)
-        op_accept_result(op, &op->per_task[r->per_task], &op->extents[at], a->results[i]);
+        op_accept_result(op, &op->per_task[r->per_task], &op->extents[at], &a->results[i]);
     for (size_t i = 0; i < a->n_tensors; i++)
-        op_accept_tensor(op, r, &p, a->tensors[i]);
+        op_accept_tensor(op, r, &p, &a->tensors[i]);
     if (op->method == PARAMSERVER__V1__METHOD__PUSH_PULL && op->round)
         found_open_round(op, a->round + 1);
     if (a->round < r->round)

@@ -122,16 +122,23 @@ typedef struct psc_options {
     void *waits_arg;
 } psc_options;
 
-// Connects to every ps task (UNAVAILABLE names those that do not answer) and, where rank >= 0, joins the job: rank 0
-// opens it, others wait for that. From then on the library sends heartbeats.
+// Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on the
+// library sends heartbeats. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that did
+// not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job; FAILED_PRECONDITION: the job
+// or the cluster is described differently elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; CANCELLED: stop.
+//
+// Where nobody listens at a ps task's address for longer than a worker may be silent (psd --dead-after-ms), all operations
+// end with UNAVAILABLE and the task's address. A task that is silent is waited for until timeout_ms.
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error);
 
 // Leaves the job (reason NULL: done; else: failed, and why), finishes what is under way, and what its callbacks start
-// then, with CANCELLED, frees. No other thread may use the client meanwhile.
+// then, with CANCELLED, frees. Takes as long as the control task takes to answer, at most some seconds. No other thread
+// may use the client meanwhile. client may be NULL.
 // Handles of operations that are not waited for yet stay valid, for psc_wait alone.
 void psc_close(psc_client *client, const char *reason);
 
-// Numbers shown by psctl workers, sent with the next heartbeat.
+// Numbers shown by psctl workers: steps done, examples per second, loss of the last step. They are sent with the next
+// heartbeat, the last ones by psc_close.
 void psc_report(psc_client *client, uint64_t step, double images_per_second, double loss);
 
 // Has the job ended, as far as heartbeats told? PSC_OK: no; else why.
@@ -198,11 +205,14 @@ typedef struct psc_declaration {
 } psc_declaration;
 
 // Declares the job's variables on all ps tasks; by the chief alone. *resumed (may be NULL): their values were kept
-// from an earlier run, do not put initial ones.
+// from an earlier run, do not put initial ones. INVALID_ARGUMENT: a variable, rule, schedule or placement;
+// FAILED_PRECONDITION: declared already, or with others than those that are kept; RESOURCE_EXHAUSTED: a ps task has no
+// room; UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED: as operations.
 psc_code psc_declare(psc_client *client, const psc_declaration *declaration, bool *resumed, psc_error *error);
 
 // Waits until the chief has declared, then knows the variables. Everyone but the chief calls it before the first
-// operation.
+// operation. DEADLINE_EXCEEDED: the chief has not within timeout_ms; NOT_FOUND: an observer's job does not exist;
+// FAILED_PRECONDITION: the job was declared on another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
 psc_code psc_attach(psc_client *client, psc_error *error);
 
 // What is declared: valid until psc_close. NULL: no such variable or index, or neither declared nor attached.
@@ -252,8 +262,13 @@ typedef struct psc_op psc_op;
 typedef void (*psc_callback)(void *arg, const psc_result *result);
 
 // Start an operation on n tensors, atomically in the sense that all are validated before any is sent. callback (may
-// be NULL) runs once, at the end. Never fails at once: errors arrive in the result. *op may be NULL where a callback
-// is enough; otherwise it must go to psc_wait.
+// be NULL) runs once, at the end. Never fails at once: errors arrive in the result. op may be NULL where a callback
+// is enough; otherwise *op must go to psc_wait, which frees it. The tensors' data is the library's until the end; the
+// array of tensors and the names are not. Errors: INVALID_ARGUMENT: a tensor, or what is not for this kind of job;
+// NOT_FOUND: no such variable; FAILED_PRECONDITION: no variables are known; RESOURCE_EXHAUSTED: a ps task had no room
+// until the deadline, or this process has no memory; UNAVAILABLE: a ps task cannot be reached; DEADLINE_EXCEEDED: no
+// answer within timeout_ms; ABORTED: the job has ended, or a ps task has lost its state; CANCELLED: psc_close, or stop;
+// INTERNAL: an answer that is none.
 void psc_put(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 void psc_get(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op);
 void psc_assign_add(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
@@ -277,7 +292,7 @@ typedef struct psc_push_options {
     bool refuse_nonfinite;  // a gradient with a NaN or an infinity is refused with INVALID_ARGUMENT
 } psc_push_options;
 
-// A gradient, the mean over options->examples examples. Staleness is measured against the versions that this client's
+// A gradient, the mean over options->examples examples. options may be NULL: all of it 0. Staleness is measured against the versions that this client's
 // last pull of the same blocks met.
 void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op);
@@ -291,12 +306,15 @@ void psc_push_pull(psc_client *client, const psc_tensor *tensors, const psc_tens
 void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback, void *arg,
               psc_op **op);
 
-// Waits for op, as long as its own deadline, and frees it. result may be NULL.
+// Waits for op, as long as its own deadline, and frees it. result may be NULL. op NULL: RESOURCE_EXHAUSTED, there was
+// no memory for the operation.
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error);
 // Has op ended? Waits at most timeout_ms for that; 0: looks. Frees nothing.
 bool psc_done(psc_op *op, int timeout_ms);
 
-// Returns when every live worker of the job is in a barrier of this name. No limit but their lives.
+// Returns when every live worker of the job is in a barrier of this name. No limit but their lives. ABORTED: the job has
+// ended; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name; UNAVAILABLE, CANCELLED: as
+// operations. The same errors end psc_lease and psc_clock, and what is among workers below.
 psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);
 
 // Batches of an epoch's permutation: [first + k * stride, + count) for k = 0 ... steps - 1, each cut off at end, where

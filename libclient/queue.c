@@ -37,7 +37,7 @@ static void queue_append(struct psc__requests *list, struct psc__request *r)
 void psc__queue_add(struct psc__request *r)
 {
     struct psc__queue *q = r->queue;
-    r->ticket = r->mutates ? ++q->last_ticket : q->last_ticket;
+    r->order = r->mutates ? ++q->last_order : q->last_order;
     r->state = PSC__QUEUED;
     queue_append(r->mutates ? &q->updates : &q->reads, r);
 }
@@ -60,7 +60,7 @@ static bool queue_may_update(const struct psc__queue *q, const struct psc__reque
 {
     if (q->updates_flying == 0)
         return true;
-    if (q->draining || q->task->client->unary || q->careful_ticket)
+    if (q->draining || q->task->client->unary || q->careful_order)
         return false;
     if ((r->put || q->flying_put) && r->sequence != q->flying_sequence)
         return false;
@@ -71,16 +71,16 @@ static bool queue_may_update(const struct psc__queue *q, const struct psc__reque
 static bool queue_may_read(const struct psc__queue *q, const struct psc__request *r)
 {
     const struct psc__request *unsent = queue_next_update(q);
-    if (q->draining || (unsent && unsent->ticket <= r->ticket))
+    if (q->draining || (unsent && unsent->order <= r->order))
         return false;
-    return !q->task->client->unary || q->updates_flying == 0 || q->flying_ticket > r->ticket;
+    return !q->task->client->unary || q->updates_flying == 0 || q->flying_order > r->order;
 }
 
 static void queue_fly(struct psc__queue *q, struct psc__request *r)
 {
     psc__queue_remove(r);
     r->state = PSC__FLYING;
-    r->alone = q->careful_ticket > 0;
+    r->alone = q->careful_order > 0;
     r->overtook = false;
     if (!r->mutates)
         queue_append(&q->reads_flying, r);
@@ -88,7 +88,7 @@ static void queue_fly(struct psc__queue *q, struct psc__request *r)
         return;
     q->updates_flying++;
     q->bytes_flying += r->bytes;
-    q->flying_ticket = r->ticket;
+    q->flying_order = r->order;
     q->flying_sequence = r->sequence;
     q->flying_put = r->put;
 }
@@ -202,7 +202,7 @@ static void queue_put_back(struct psc__queue *q, struct psc__request *r)
     struct psc__request *before = TAILQ_LAST(&q->returned, psc__requests);
     r->state = PSC__QUEUED;
     r->list = r->mutates ? &q->returned : &q->reads;
-    while (r->mutates && before && before->ticket > r->ticket)
+    while (r->mutates && before && before->order > r->order)
         before = TAILQ_PREV(before, psc__requests, link);
     if (r->mutates && before)
         TAILQ_INSERT_AFTER(&q->returned, before, r, link);
@@ -215,7 +215,7 @@ static void queue_note_overtaken(struct psc__queue *q, const struct psc__request
 {
     struct psc__request *r;
     TAILQ_FOREACH(r, &q->reads_flying, link)
-    r->overtook |= r->ticket >= update->ticket;
+    r->overtook |= r->order >= update->order;
 }
 
 static void queue_rest(struct psc__queue *q, enum ps_code code, const char *text)
@@ -249,8 +249,8 @@ static void queue_answered(struct psc__queue *q, const struct psc__request *r)
 {
     q->attempt = 0;
     q->down_since = 0;
-    if (r->mutates && r->alone && r->ticket >= q->careful_ticket)
-        q->careful_ticket = 0;
+    if (r->mutates && r->alone && r->order >= q->careful_order)
+        q->careful_order = 0;
 }
 
 static void queue_refused(struct psc__queue *q, struct psc__request *r, enum ps_code code, const char *text)
@@ -258,8 +258,8 @@ static void queue_refused(struct psc__queue *q, struct psc__request *r, enum ps_
     queue_put_back(q, r);
     if (r->mutates)
         queue_note_overtaken(q, r);
-    if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->ticket > q->careful_ticket)
-        q->careful_ticket = r->ticket;
+    if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->order > q->careful_order)
+        q->careful_order = r->order;
     queue_rest(q, code, text);
     if (psc__now(q->task->client) >= queue_give_up_at(q, r))
         queue_give_up(q, r);

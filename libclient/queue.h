@@ -74,27 +74,27 @@ struct psc__request {
     bool alone;      // sent while updates went one by one
     bool overtook;   // a read that flies: an update before it was refused meanwhile
     enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
-    uint64_t ticket;  // updates: place in the task's order; reads: of the last update before it
+    uint64_t order;  // updates: place in the task's order; reads: of the last update before it
 };
 
 struct psc__queue {
     struct psc__task *task;
-    // QUEUED. Updates that came back are before those that were never sent, in the order of their tickets.
+    // QUEUED. Updates that came back are before those that were never sent, in that order.
     struct psc__requests returned, updates, reads;
     struct psc__requests expired;  // taken from these, to be given up
     struct psc__requests reads_flying;
-    uint64_t last_ticket;
+    uint64_t last_order;
     uint32_t updates_flying;  // no round trips, as those below
     size_t bytes_flying;
-    uint64_t flying_ticket, flying_sequence;  // of the last update sent
+    uint64_t flying_order, flying_sequence;  // of the last update sent
     bool flying_put;
-    uint64_t careful_ticket;  // updates go one by one until one with this ticket or a later one has passed; 0: freely
-    bool pumping;             // somebody is at it
-    bool resting;             // until a timer
-    bool draining;            // until no update flies
-    uint32_t attempt;         // rests since the last answer
-    uint64_t down_since;      // when the first of these began; 0: none
-    struct ps_error why;      // what ended the last attempt
+    uint64_t careful_order;  // updates go one by one until one with this order or a later one has passed; 0: freely
+    bool pumping;            // somebody is at it
+    bool resting;            // until a timer
+    bool draining;           // until no update flies
+    uint32_t attempt;        // rests since the last answer
+    uint64_t down_since;     // when the first of these began; 0: none
+    struct ps_error why;     // what ended the last attempt
 };
 
 bool psc__queues_create(struct psc_client *c);  // false: no memory

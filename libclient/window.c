@@ -7,53 +7,53 @@ void psc__window_init(struct psc__window *w)
     w->oldest = 1;
 }
 
-static bool has_room(const struct psc__window *w, const struct psc__seat *seat)
+static bool has_room(const struct psc__window *w, const struct psc__ticket *ticket)
 {
-    return !seat->mutates || w->last + 1 < w->oldest + PS_WINDOW;
+    return !ticket->mutates || w->last + 1 < w->oldest + PS_WINDOW;
 }
 
-static void seat_down(struct psc__window *w, struct psc__seat *seat)
+static void window_admit(struct psc__window *w, struct psc__ticket *ticket)
 {
-    if (seat->mutates) {
-        seat->sequence = ++w->last;
-        w->open[seat->sequence % PS_WINDOW] = true;
+    if (ticket->mutates) {
+        ticket->sequence = ++w->last;
+        w->open[ticket->sequence % PS_WINDOW] = true;
     }
-    seat->state = PSC__SEAT_TAKEN;
-    seat->start(seat);
+    ticket->state = PSC__TICKET_TAKEN;
+    ticket->start(ticket);
 }
 
-void psc__window_enter(struct psc__window *w, struct psc__seat *seat)
+void psc__window_enter(struct psc__window *w, struct psc__ticket *ticket)
 {
-    if (TAILQ_EMPTY(&w->waiting) && has_room(w, seat)) {
-        seat_down(w, seat);
+    if (TAILQ_EMPTY(&w->waiting) && has_room(w, ticket)) {
+        window_admit(w, ticket);
         return;
     }
-    seat->state = PSC__SEAT_WAITS;
-    TAILQ_INSERT_TAIL(&w->waiting, seat, link);
+    ticket->state = PSC__TICKET_WAITS;
+    TAILQ_INSERT_TAIL(&w->waiting, ticket, link);
 }
 
 static void call_next(struct psc__window *w)
 {
-    struct psc__seat *seat;
+    struct psc__ticket *ticket;
     if (w->calling)
         return;
     w->calling = true;
-    while (!w->closed && (seat = TAILQ_FIRST(&w->waiting)) && has_room(w, seat)) {
-        TAILQ_REMOVE(&w->waiting, seat, link);
-        seat_down(w, seat);
+    while (!w->closed && (ticket = TAILQ_FIRST(&w->waiting)) && has_room(w, ticket)) {
+        TAILQ_REMOVE(&w->waiting, ticket, link);
+        window_admit(w, ticket);
     }
     w->calling = false;
 }
 
-void psc__window_leave(struct psc__window *w, struct psc__seat *seat)
+void psc__window_leave(struct psc__window *w, struct psc__ticket *ticket)
 {
-    if (seat->state == PSC__SEAT_WAITS)
-        TAILQ_REMOVE(&w->waiting, seat, link);
-    if (seat->state == PSC__SEAT_TAKEN && seat->mutates) {
-        w->open[seat->sequence % PS_WINDOW] = false;
+    if (ticket->state == PSC__TICKET_WAITS)
+        TAILQ_REMOVE(&w->waiting, ticket, link);
+    if (ticket->state == PSC__TICKET_TAKEN && ticket->mutates) {
+        w->open[ticket->sequence % PS_WINDOW] = false;
         while (w->oldest <= w->last && !w->open[w->oldest % PS_WINDOW])
             w->oldest++;
     }
-    seat->state = PSC__SEAT_NONE;
+    ticket->state = PSC__TICKET_NONE;
     call_next(w);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/utf8.h"
+#include "common/wire/codec.h"
 
 enum wire_type { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
 
@@ -226,30 +227,39 @@ static enum ps_code decode(const ProtobufCMessageDescriptor *type, const struct 
     return PS_OK;
 }
 
-enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, ProtobufCMessage **out,
-                           struct ps_slices *payload, struct ps_error *e)
+enum ps_code ps_msg_split(const char *name, const struct ps_slices *in, size_t *header, struct ps_slices *payload,
+                          struct ps_error *e)
 {
     struct layout l;
     ps_slices_clear(payload);
     if (in->len > PS_MESSAGE_MAX)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: %zu bytes, at most %d MiB are accepted", type->short_name,
-                       in->len, PS_MESSAGE_MAX >> 20);
-    enum ps_code code = find_payload(type->short_name, in, &l, e);
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: %zu bytes, at most %d MiB are accepted", name, in->len,
+                       PS_MESSAGE_MAX >> 20);
+    enum ps_code code = find_payload(name, in, &l, e);
     if (code)
         return code;
     if (l.header > PS_HEADER_MAX)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: header of %zu bytes, at most %d MiB are accepted",
-                       type->short_name, l.header, PS_HEADER_MAX >> 20);
-    code = decode(type, in, l.header, out, e);
-    if (code != PS_OK)
-        return code;
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: header of %zu bytes, at most %d MiB are accepted", name, l.header,
+                       PS_HEADER_MAX >> 20);
     ps_slices_add_range(payload, in, l.payload, l.payload_len);
-    if (!payload->broken)
-        return PS_OK;
-    ps_slices_clear(payload);
-    ps_msg_free(*out);
-    *out = NULL;
-    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for its payload's slices", type->short_name);
+    if (payload->broken) {
+        ps_slices_clear(payload);
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for its payload's slices", name);
+    }
+    *header = l.header;
+    return PS_OK;
+}
+
+enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, ProtobufCMessage **out,
+                           struct ps_slices *payload, struct ps_error *e)
+{
+    size_t header;
+    enum ps_code code = ps_msg_split(type->short_name, in, &header, payload, e);
+    if (code == PS_OK)
+        code = decode(type, in, header, out, e);
+    if (code != PS_OK)
+        ps_slices_clear(payload);
+    return code;
 }
 
 void ps_msg_free(ProtobufCMessage *m)
@@ -261,39 +271,21 @@ void ps_msg_free(ProtobufCMessage *m)
 
 // ---- writing ------------------------------------------------------------------------------------------------------
 
-static size_t varint_size(uint64_t v)
-{
-    size_t n = 1;
-    while (v >>= 7)
-        n++;
-    return n;
-}
-
-static uint8_t *put_varint(uint8_t *to, uint64_t v)
-{
-    while (v >= 0x80) {
-        *to++ = (uint8_t)(v | 0x80);
-        v >>= 7;
-    }
-    *to++ = (uint8_t)v;
-    return to;
-}
-
 static uint8_t *put_tag(uint8_t *to, uint32_t number, enum wire_type type)
 {
-    return put_varint(to, (uint64_t)number << 3 | type);
+    return ps_put_varint(to, (uint64_t)number << 3 | type);
 }
 
 void ps_msg_pack(const ProtobufCMessage *m, struct ps_slices *payload, struct ps_slices *out)
 {
     size_t header = protobuf_c_message_get_packed_size(m), payload_len = payload ? payload->len : 0;
-    size_t tail = payload_len ? 1 + varint_size(payload_len) : 0;
+    size_t tail = payload_len ? 1 + ps_varint_size(payload_len) : 0;
     uint8_t *to;
     struct ps_slice s = ps_slice_new(header + tail, &to);
     if (to) {
         to += protobuf_c_message_pack(m, to);
         if (tail)
-            put_varint(put_tag(to, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+            ps_put_varint(put_tag(to, PS_PAYLOAD_FIELD, LENGTH), payload_len);
     } else {
         out->broken = true;
     }
@@ -306,7 +298,7 @@ size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to)
 {
     uint8_t *end = to + protobuf_c_message_pack(m, to);
     if (payload_len)
-        end = put_varint(put_tag(end, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+        end = ps_put_varint(put_tag(end, PS_PAYLOAD_FIELD, LENGTH), payload_len);
     return (size_t)(end - to);
 }
 
@@ -380,30 +372,30 @@ enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, str
 
 static size_t field_size(uint64_t value)  // proto3: a zero is not written
 {
-    return value ? 1 + varint_size(value) : 0;
+    return value ? 1 + ps_varint_size(value) : 0;
 }
 
 static uint8_t *put_field(uint8_t *to, uint32_t number, uint64_t value)
 {
-    return value ? put_varint(put_tag(to, number, VARINT), value) : to;
+    return value ? ps_put_varint(put_tag(to, number, VARINT), value) : to;
 }
 
 size_t ps_record_write(const struct ps_record_head *r, size_t body, uint8_t *to)
 {
     size_t error = r->error ? strlen(r->error) : 0;
     size_t header = field_size(r->id) + field_size(r->method) + field_size(r->timeout_ms) + field_size(r->code) +
-                    (error ? 1 + varint_size(error) + error : 0) + (body ? 1 + varint_size(body) : 0);
-    uint8_t *at = put_varint(put_tag(to, STREAM_RECORDS, LENGTH), header + body);
+                    (error ? 1 + ps_varint_size(error) + error : 0) + (body ? 1 + ps_varint_size(body) : 0);
+    uint8_t *at = ps_put_varint(put_tag(to, STREAM_RECORDS, LENGTH), header + body);
     at = put_field(at, RECORD_ID, r->id);
     at = put_field(at, RECORD_METHOD, r->method);
     at = put_field(at, RECORD_TIMEOUT, r->timeout_ms);
     at = put_field(at, RECORD_CODE, r->code);
     if (error) {
-        at = put_varint(put_tag(at, RECORD_ERROR, LENGTH), error);
+        at = ps_put_varint(put_tag(at, RECORD_ERROR, LENGTH), error);
         at = (uint8_t *)memcpy(at, r->error, error) + error;
     }
     if (body)
-        at = put_varint(put_tag(at, RECORD_BODY, LENGTH), body);
+        at = ps_put_varint(put_tag(at, RECORD_BODY, LENGTH), body);
     return (size_t)(at - to);
 }
 

@@ -29,6 +29,10 @@ enum {
 enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, ProtobufCMessage **out,
                            struct ps_slices *payload, struct ps_error *e);
 void ps_msg_free(ProtobufCMessage *m);
+// Finds the two parts of a message and decodes neither: the header is the first *header bytes, *payload (cleared first)
+// gets references. The same bounds and errors; `name` is the message's.
+enum ps_code ps_msg_split(const char *name, const struct ps_slices *in, size_t *header, struct ps_slices *payload,
+                          struct ps_error *e);
 
 // Appends the message to *out: the header in one fresh slice, then the payload's own slices (moved; may be NULL).
 // Where there is no memory *out is broken.

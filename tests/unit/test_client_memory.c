@@ -359,12 +359,35 @@ static void test_a_long_queue_fails(void **state)
     long_queue(PS_WINDOW + 8);  // behind updates that wait for a sequence
 }
 
+// Once there is a kept operation and request for it, a small push allocates the header that it sends and the list of
+// the slices of its message, whatever its variable.
+static void test_a_steady_push_allocates_little(void **state)
+{
+    (void)state;
+    enum { STEPS = 200 };
+    struct bench *b = bench_ready(PSC_STREAM);
+    b->fake.aside = set_aside;
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(push(b, 3, 1).error.code, PSC_OK);
+    memory.n = 0;
+    for (int i = 0; i < STEPS; i++)
+        assert_int_equal(push(b, 3, 1).error.code, PSC_OK);
+    print_message("# %.2f allocations a push\n", (double)memory.n / STEPS);
+    assert_in_range(memory.n, STEPS, 2 * STEPS);
+    memory.n = 0;
+    for (int i = 0; i < STEPS; i++)
+        assert_int_equal(pull(b, 3, 1).error.code, PSC_OK);
+    print_message("# %.2f allocations a pull\n", (double)memory.n / STEPS);
+    assert_in_range(memory.n, STEPS, 3 * STEPS);
+    bench_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_fails),          cmocka_unit_test(test_all_fail_from_then_on),
         cmocka_unit_test(test_nothing_is_left),    cmocka_unit_test(test_headers_find_none),
-        cmocka_unit_test(test_a_long_queue_fails),
+        cmocka_unit_test(test_a_long_queue_fails), cmocka_unit_test(test_a_steady_push_allocates_little),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/utf8.h"
+#include "common/wire/codec.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
 
@@ -415,9 +416,53 @@ static void long_error_is_cut(void **state)
     assert_int_equal(strlen(r.error), sizeof r.error - 1);
 }
 
+// What is written and read by hand is what protobuf-c reads and writes.
+static void tensors_by_hand(void **state)
+{
+    (void)state;
+    const uint64_t numbers[] = {0, 1, 127, 128, 300, UINT32_MAX, UINT64_MAX};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT;
+        Paramserver__V1__TensorResult result = PARAMSERVER__V1__TENSOR_RESULT__INIT;
+        uint8_t packed[256];
+        struct ps_tensor_head head;
+        struct ps_tensor_result found;
+        t.variable = (char *)"a/kernel";
+        t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+        t.n_shape = 2;
+        t.shape = (uint64_t[]){3, numbers[i]};
+        t.first = t.count = t.version = t.changes = t.bytes = numbers[i];
+        struct ps_field f = {.data = packed, .len = paramserver__v1__tensor__pack(&t, packed)};
+        for (size_t cut = 0; cut < f.len; cut++) {  // any beginning is read or refused, and no byte behind it
+            uint8_t *some = memcpy(malloc(cut + 1), packed, cut);
+            ps_read_tensor(&(struct ps_field){.data = some, .len = cut}, &head);
+            free(some);
+        }
+        assert_true(ps_read_tensor(&f, &head));
+        assert_int_equal(head.variable_len, 8);
+        assert_memory_equal(head.variable, "a/kernel", 8);
+        assert_true(head.first == numbers[i] && head.count == numbers[i] && head.version == numbers[i] &&
+                    head.changes == numbers[i] && head.bytes == numbers[i]);
+        result.outcome = PARAMSERVER__V1__OUTCOME__STAGED;
+        result.version = result.staleness = result.round = result.nonfinite = numbers[i];
+        result.blocks = result.duplicates = (uint32_t)numbers[i];
+        f.len = paramserver__v1__tensor_result__pack(&result, packed);
+        assert_true(ps_read_result(&f, &found));
+        assert_true(found.version == numbers[i] && found.staleness == numbers[i] && found.round == numbers[i] &&
+                    found.nonfinite == numbers[i] && found.blocks == (uint32_t)numbers[i] &&
+                    found.duplicates == (uint32_t)numbers[i] && (int)found.outcome == (int)result.outcome);
+        uint8_t *end = ps_put_uint(packed, 6, numbers[i]);
+        assert_int_equal(end - packed, ps_uint_size(numbers[i]));
+        Paramserver__V1__Tensor *back = paramserver__v1__tensor__unpack(NULL, (size_t)(end - packed), packed);
+        assert_true(back && back->version == numbers[i]);
+        paramserver__v1__tensor__free_unpacked(back, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_by_hand),
         cmocka_unit_test(message_survives_any_cut),
         cmocka_unit_test(payload_is_not_copied),
         cmocka_unit_test(packed_message_is_protobuf),

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The protobuf encoding by hand, for the messages that carry tensors: no allocation, no descriptor, no copy of a name.
+// What is written and read is what protobuf-c would write and read (tests/unit/test_wire.c).
+//
+// Receives headers from wire.h's ps_msg_split; hands values and pointers into these bytes to libclient. No state; any
+// thread.
+#ifndef PS_COMMON_CODEC_H
+#define PS_COMMON_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ps_wire_type { PS_VARINT = 0, PS_FIXED64 = 1, PS_LENGTH = 2, PS_FIXED32 = 5 };
+
+// ---- writing: to memory that has room; each returns the end of what it wrote --------------------------------------
+
+size_t ps_varint_size(uint64_t v);
+uint8_t *ps_put_varint(uint8_t *to, uint64_t v);
+// A number in a field below 16; nothing where it is 0, as in proto3.
+size_t ps_uint_size(uint64_t v);
+uint8_t *ps_put_uint(uint8_t *to, uint32_t field, uint64_t v);
+// The tag and length of len bytes, which the caller writes next: of a string, bytes or a message. Field below 16.
+size_t ps_length_size(size_t len);
+uint8_t *ps_put_length(uint8_t *to, uint32_t field, size_t len);
+
+// ---- reading ------------------------------------------------------------------------------------------------------
+
+struct ps_reader {
+    const uint8_t *at, *end;
+};
+
+struct ps_field {
+    uint32_t number;
+    enum ps_wire_type type;
+    uint64_t value;       // PS_VARINT
+    const uint8_t *data;  // PS_LENGTH
+    size_t len;
+};
+
+// The next field; fixed-size values are skipped. False: the end, or, where r->at is not r->end, no protobuf.
+bool ps_read_field(struct ps_reader *r, struct ps_field *f);
+
+// ---- messages -----------------------------------------------------------------------------------------------------
+
+// Tensor, in a reply.
+struct ps_tensor_head {
+    const char *variable;  // variable_len bytes in the message, without a NUL
+    size_t variable_len;
+    uint64_t first, count, version, changes, bytes;
+};
+
+// TensorResult.
+struct ps_tensor_result {
+    uint32_t outcome, blocks, duplicates;
+    uint64_t version, staleness, round, nonfinite;
+};
+
+// f: a field of type PS_LENGTH that is such a message. False: malformed.
+bool ps_read_tensor(const struct ps_field *f, struct ps_tensor_head *t);
+bool ps_read_result(const struct ps_field *f, struct ps_tensor_result *t);
+
+#endif
