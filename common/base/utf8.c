@@ -89,3 +89,13 @@ void ps_utf8_cut(const char *text, char *to, size_t size)
     strcpy(to + n, fits ? "" : left_out);
     ps_utf8_plain(to);
 }
+
+bool ps_utf8_is_plain(const char *text)
+{
+    char plain[256];
+    if (strlen(text) >= sizeof plain)
+        return false;
+    strcpy(plain, text);
+    ps_utf8_plain(plain);
+    return strcmp(plain, text) == 0;
+}

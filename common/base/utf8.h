@@ -13,6 +13,7 @@ void ps_utf8_repair(char *text);
 // C1, line and paragraph separators, the bidirectional overrides and isolates) becomes '?', a tab becomes a space. The
 // text gets no longer.
 void ps_utf8_plain(char *text);
+bool ps_utf8_is_plain(const char *text);  // would that leave it as it is? At most 255 bytes are
 // Copies text and makes it plain. What to[size], size >= 8, does not hold is left out, from a word on, and "..." says so.
 void ps_utf8_cut(const char *text, char *to, size_t size);
 

@@ -285,7 +285,7 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
                                  .split = m->split};
         memcpy(m->client, t->caller->client.data, 16);
         snprintf(m->address, sizeof m->address, "%s", r->address);
-        ps_utf8_repair(m->address);
+        ps_utf8_plain(m->address);
         m->excluded = m->newcomer = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;
         psd_clock_level(c, m);
         ps_info("job '%s': worker %td joined%s%s%s", t->job->name, m - c->members, back ? " again" : "",

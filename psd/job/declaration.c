@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
+#include "common/base/utf8.h"
 #include "psd/control/agree.h"
 #include "psd/job/hyper.h"
 #include "psd/sync/norm.h"
@@ -182,6 +183,9 @@ static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Va
     struct psd_variable *v = &job->variables[job->n_variables];
     if (from->name[0] == '\0' || strlen(from->name) > 255)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable %" PRIu32 " needs a name of 1 to 255 bytes",
+                       job->n_variables);
+    if (!ps_utf8_is_plain(from->name))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the name of variable %" PRIu32 " has control characters",
                        job->n_variables);
     if (psd_job_variable(job, from->name))
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: variable '%s' is declared twice", from->name);

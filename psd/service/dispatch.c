@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/sometimes.h"
+#include "common/base/utf8.h"
 #include "psd/control/agree.h"
 #include "psd/job/staging.h"
 #include "psd/service/service.h"
@@ -425,6 +426,8 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
                        m->name, c->protocol, PS_PROTOCOL);
     if (c->job[0] == '\0' || strlen(c->job) > 128)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the job needs a name of 1 to 128 bytes", m->name);
+    if (!ps_utf8_is_plain(c->job))
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the job's name has control characters", m->name);
     if (c->client.len != 16)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the client id has %zu bytes, expected 16", m->name,
                        c->client.len);
