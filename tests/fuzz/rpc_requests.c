@@ -619,9 +619,11 @@ static void change_payload(struct ps_slices *payload, uint8_t how, uint8_t value
 void request_change(int method, int n, struct feed *f, struct ps_slices *request)
 {
     struct ps_slices payload = PS_ROPE_EMPTY;
-    ProtobufCMessage *m;
-    if (n == 0 || ps_msg_unpack(request_type(method), request, &m, &payload, NULL))
+    ProtobufCMessage *decoded;
+    if (n == 0 || ps_msg_unpack(request_type(method), request, &decoded, &payload, NULL))
         return;
+    ProtobufCMessage *m = copy_of(decoded);  // whose parts can be freed and replaced one by one
+    ps_msg_free(decoded);
     for (; n; n--) {
         size_t index = feed_byte(f);
         uint8_t how = feed_byte(f), value = feed_byte(f);
@@ -633,5 +635,5 @@ void request_change(int method, int n, struct feed *f, struct ps_slices *request
     }
     ps_slices_clear(request);
     ps_msg_pack(m, &payload, request);
-    ps_msg_free(m);
+    protobuf_c_message_free_unpacked(m, NULL);
 }
