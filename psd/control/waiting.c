@@ -20,6 +20,13 @@ void psd_member_withdraw(struct psd_control *c, struct psd_member *m)
     psd_member_recount(c, m);
 }
 
+void psd_control_forget_call(const struct psd_call *call, const pthread_mutex_t *lock)
+{
+    struct psd_control *c = call->job && lock == &call->job->lock ? call->job->control : NULL;
+    if (c && call->worker && call->worker <= c->workers)
+        psd_member_withdraw(c, &c->members[call->worker - 1]);
+}
+
 // ---- for whom -----------------------------------------------------------------------------------------------------
 
 void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, char *text, size_t size)

@@ -256,7 +256,7 @@ void psd_core_cancel(struct psd_core *core, struct psd_call *call)
     struct ps_slices nothing = PS_ROPE_EMPTY;
     pthread_mutex_lock(&core->cancelling);
     atomic_store(&call->cancelled, true);
-    bool parked = psd_call_take(call);
+    bool parked = psd_call_take(call, psd_control_forget_call);
     pthread_mutex_unlock(&core->cancelling);
     if (parked)
         psd_call_answer(core, call, PS_CANCELLED, "the client is gone", &nothing);

@@ -386,6 +386,26 @@ static void test_a_late_barrier_refuses_no_other(void **state)
     psd_core_destroy(j.core);
 }
 
+// Who was cancelled in a barrier has entered nothing: the other waits until it comes again.
+static void test_the_cancelled_are_not_counted(void **state)
+{
+    struct job j;
+    struct answer a, b, again;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter(j.core, &a, 0, 1, "A");
+    psd_core_cancel(j.core, &a.call);
+    assert_true(is_done(&a, PS_CANCELLED));
+    assert_int_equal(j.core->jobs->control->tally.in_collective, 0);
+    enter(j.core, &b, 1, 1, "A");
+    assert_false(b.answered);
+    enter(j.core, &again, 0, 1, "A");
+    assert_true(is_done(&b, PS_OK) && is_done(&again, PS_OK));
+    drop(&b);
+    drop(&again);
+    psd_core_destroy(j.core);
+}
+
 // ---- rest ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round)
@@ -1378,6 +1398,7 @@ int main(void)
         cmocka_unit_test(test_a_late_barrier_is_not_entered),
         cmocka_unit_test(test_a_late_value_is_not_summed),
         cmocka_unit_test(test_a_late_barrier_refuses_no_other),
+        cmocka_unit_test(test_the_cancelled_are_not_counted),
         cmocka_unit_test(test_a_late_barrier_excludes_nobody),
         cmocka_unit_test(test_unequal_batches),
         cmocka_unit_test(test_all_know_before_all_go_on),
