@@ -124,7 +124,8 @@ typedef struct psc_options {
 
 // Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on the
 // library sends heartbeats. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that did
-// not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job; FAILED_PRECONDITION: the job
+// not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the worker that
+// had this rank before was not certain yet; FAILED_PRECONDITION: the job
 // or the cluster is described differently elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; CANCELLED: stop.
 //
 // Where nobody listens at a ps task's address for longer than a worker may be silent (psd --dead-after-ms), all operations

@@ -48,6 +48,7 @@ static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1_
     psd_ready_all(ready, &m->participation.waiting);
     psd_ready_all(ready, &m->for_lease);
     psd_ready_all(ready, &m->for_clock);
+    psd_ready_all(ready, &m->successors);
     psd_member_recount(c, m);
     psd_lease_return(c, worker, ready);
     if (state == DEAD)
@@ -94,7 +95,7 @@ static void members_end_silent(struct psd_job *job, uint64_t now, uint64_t limit
         c->visited++;
         if (awake < m->last_seen + limit)
             return;
-        snprintf(m->reason, sizeof m->reason, "was silent for %.1f s", (double)(awake - m->last_seen) / 1e9);
+        snprintf(m->reason, sizeof m->reason, "sent no message for %.1f s", (double)(awake - m->last_seen) / 1e9);
         member_die(job, m, ready);
     }
 }
@@ -111,6 +112,27 @@ static void members_end_expected(struct psd_job *job, struct psd_call **ready)
     }
 }
 
+// Has the member been heard so long after another process came under its rank that it cannot be what died there?
+static bool member_lives_beside(const struct psd_core *core, const struct psd_member *m)
+{
+    return m->last_seen >= m->succeeded_at + core->config.dead_after_ms * PS_MS;
+}
+
+// Those who wait for the rank of one that lives are told so.
+static void members_refuse_successors(struct psd_core *core, struct psd_control *c, struct psd_call **ready)
+{
+    uint32_t rank = c->succeeded.first, next;
+    for (; rank != PSD_NO_RANK; rank = next) {
+        struct psd_member *m = &c->members[rank];
+        next = psd_queue_next(&c->succeeded, rank);
+        c->visited++;
+        if (!member_lives_beside(core, m))
+            continue;
+        psd_ready_all(ready, &m->successors);
+        psd_member_recount(c, m);
+    }
+}
+
 void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
@@ -118,6 +140,7 @@ void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, 
     if (c) {
         c->slept += core->slept;
         members_end_silent(job, now, core->config.dead_after_ms * PS_MS, ready);
+        members_refuse_successors(core, c, ready);
         if (c->tally.expected && now >= c->opened + c->join_within)
             members_end_expected(job, ready);
     }
@@ -245,9 +268,8 @@ static int open_job(struct psd_request *t, const Paramserver__V1__JoinRequest *r
     return PS_OK;
 }
 
-// Job locked. May the caller be this member?
-static enum ps_code check_admission(struct psd_request *t, const Paramserver__V1__JoinRequest *r,
-                                    const struct psd_member *m)
+// Job locked. May the caller be this member? PSD_WAITS: when it is gone, which it may be without our knowing.
+static int check_admission(struct psd_request *t, const Paramserver__V1__JoinRequest *r, const struct psd_member *m)
 {
     const struct psd_control *c = t->job->control;
     bool same = memcmp(m->client, t->caller->client.data, 16) == 0;
@@ -257,6 +279,8 @@ static enum ps_code check_admission(struct psd_request *t, const Paramserver__V1
                        ", this worker brings %" PRIu32 ", %d and %" PRIu32,
                        t->job->name, c->workers, (int)c->update, c->staleness, r->workers, (int)r->update,
                        r->staleness);
+    if (m->state == LIVE && !same && (!t->call->parked_since || !member_lives_beside(t->core, m)))
+        return PSD_WAITS;
     if (m->state == LIVE && !same)
         return ps_fail(&t->error, PS_ALREADY_EXISTS,
                        "worker %" PRIu32 " of job '%s' is alive as %s: two workers cannot have one rank",
@@ -332,10 +356,24 @@ static int reply_join(struct psd_request *t, const struct psd_member *m, struct 
     return psd_request_reply(t, &out.base, NULL);
 }
 
+// Job locked. Another process that comes under the rank of a member waits until that is gone: the two may be one worker that
+// has been started again.
+static int join_park(struct psd_request *t, struct psd_member *m)
+{
+    struct psd_control *c = t->job->control;
+    if (m->successors.n == 0)
+        m->succeeded_at = psd_control_awake(c, psd_now(t->core));
+    int code = psd_park(t, &m->successors, &t->job->lock);
+    psd_member_recount(c, m);
+    return code;
+}
+
 static int join(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_member_list *list)
 {
     int code;
     bool again;
+    psd_job_unref(t->core, t->job);  // in which it has waited for its rank: the name may be another job's by now
+    t->job = NULL;
     do {
         pthread_mutex_lock(&t->core->table);
         code = open_job(t, r);
@@ -349,8 +387,10 @@ static int join(struct psd_request *t, const Paramserver__V1__JoinRequest *r, st
     struct psd_member *m = t->caller->worker <= t->job->control->workers
                                ? &t->job->control->members[t->caller->worker - 1]
                                : &(struct psd_member){.state = EXPECTED};
-    code = (int)check_admission(t, r, m);
-    if (code == PS_OK) {
+    code = check_admission(t, r, m);
+    if (code == PSD_WAITS)
+        code = join_park(t, m);
+    else if (code == PS_OK) {
         admit(t, r, m);
         code = reply_join(t, m, list);
         psd_control_advance(t->job, &t->ready);

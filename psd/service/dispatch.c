@@ -545,9 +545,10 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
     call->message = call->job = NULL;
     if (!q->job && m->needs & WITH_JOB && find_job(q, m))
         return (int)q->error.code;
-    if (q->job && q->caller && dispatch_check_run(q, m))
+    const bool of_run = q->job && m->run != psd_join;  // a Join is of whatever run there is
+    if (of_run && q->caller && dispatch_check_run(q, m))
         return (int)q->error.code;
-    if (q->job && atomic_load(&q->job->failed) == 2)
+    if (of_run && atomic_load(&q->job->failed) == 2)
         return psd_request_fail_ended(q);
     return call->resume ? call->resume(q) : m->run(q);
 }

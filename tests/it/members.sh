@@ -68,7 +68,7 @@ killed=$(date +%s%N)
 unnamed=0 # so long after the kill, in ms
 is_named() {
     local now=$((($(date +%s%N) - killed) / 1000000))
-    holds sync 'w[2]["state"] == "dead" and "heartbeat" in w[2]["reason"]' || { unnamed=$now && return 1; }
+    holds sync 'w[2]["state"] == "dead" and "no message" in w[2]["reason"]' || { unnamed=$now && return 1; }
 }
 ok "the death of one is named" within 10 is_named
 in_time() { echo "not yet $unnamed ms after it" && [ "$unnamed" -lt 3000 ]; }

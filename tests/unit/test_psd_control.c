@@ -860,15 +860,19 @@ static void test_lease_of_one_who_returns(void **state)
     (void)state;
     for (int k = 0; k < 300; k++) {
         struct job j;
-        struct answer a, b;
+        struct answer a, b, back;
+        struct joining x;
         pthread_t thread;
         job_open(&j, ASYNC, "sgd", 20, 1 << 20);
         lease(j.core, &b, 1, 1, 0);
         assert_lease(&b, 0, 30);
         assert_int_equal(pthread_create(&thread, NULL, leaves, j.core), 0);
-        while (join_again(j.core, 1, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE).code)
-            continue;
+        join_init(&x, 1, ASYNC);
+        another_process(&x.caller);
+        ask_later(j.core, &back, M(JOIN), &x.r.base, NULL, UINT64_MAX);
         pthread_join(thread, NULL);
+        assert_true(back.answered && back.code == PS_OK);
+        ps_slices_clear(&back.body);
         for (uint64_t s = 1; s <= 4; s++) {
             lease(j.core, &a, 0, s, 0);
             assert_true(a.answered);
