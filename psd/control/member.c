@@ -179,7 +179,7 @@ static enum ps_code check_join(struct psd_request *t, const Paramserver__V1__Joi
 // Table lock held. before: the run that is over (may be NULL). Where there is no room, a job that is void gives way: see
 // join.
 static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct psd_control *before,
-                            const Paramserver__V1__JoinRequest *r)
+                            const Paramserver__V1__JoinRequest *r, Paramserver__V1__OnExisting what)
 {
     struct psd_control *c =
         psd_control_new(&t->core->pool, before, r, t->core->config.tasks, psd_now(t->core), &t->error);
@@ -191,6 +191,7 @@ static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct p
     pthread_mutex_lock(&job->lock);
     psd_control_free(job->control);
     job->control = c;
+    c->on_existing = what;
     atomic_store(&job->failed, 0);
     atomic_store(&job->run, psd_runs_next(&t->core->runs));
     ps_info("job '%s' begins: %" PRIu32 " worker%s", job->name, c->workers, c->workers == 1 ? "" : "s");
@@ -201,7 +202,8 @@ static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct p
 
 // Table lock held. Puts a job of this name into the table, in place of that one (may be NULL). Nothing has happened
 // where there is no memory for it, but that a job which is void may have given way.
-static struct psd_job *open_new(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_job *old)
+static struct psd_job *open_new(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_job *old,
+                                Paramserver__V1__OnExisting what)
 {
     if (!old && psd_job_make_place(t))
         return NULL;
@@ -210,7 +212,7 @@ static struct psd_job *open_new(struct psd_request *t, const Paramserver__V1__Jo
         ps_no_memory(&t->error, "a job");
         return NULL;
     }
-    if (new_run(t, job, old ? old->control : NULL, r)) {
+    if (new_run(t, job, old ? old->control : NULL, r, what)) {
         psd_job_free(job);
         return NULL;
     }
@@ -241,26 +243,30 @@ static int open_job(struct psd_request *t, const Paramserver__V1__JoinRequest *r
 {
     struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
     bool first = t->caller->worker == 1, over = false;
+    Paramserver__V1__OnExisting what = r->on_existing;
     if (job) {
         pthread_mutex_lock(&job->lock);
         over = psd_control_is_over(job);
         pthread_mutex_unlock(&job->lock);
     }
-    if (job && over && first && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
-        return ps_fail(
-            &t->error, PS_ALREADY_EXISTS,
-            "job '%s' exists, %s: resume it or replace it (on_existing: resume, replace), or choose another name",
-            job->name, atomic_load(&job->failed) == 2 ? "failed" : "done");
+    if (job && over && first && what == PARAMSERVER__V1__ON_EXISTING__REFUSE) {
+        if (atomic_load(&job->failed) == 2)
+            return ps_fail(&t->error, PS_ALREADY_EXISTS,
+                           "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose "
+                           "another name",
+                           job->name);
+        what = PARAMSERVER__V1__ON_EXISTING__REPLACE;  // it is done: its name is free
+    }
     if ((!job || over) && !first)
         return psd_park(t, &t->core->joining, &t->core->table);
     if ((!job || over) && psd_refuse_when_draining(t))
         return (int)t->error.code;
     if (job && over && job->declaring)
         return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
-    if (!job || (over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
-        if (!(job = open_new(t, r, job)))
+    if (!job || (over && what == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
+        if (!(job = open_new(t, r, job, what)))
             return (int)t->error.code;
-    } else if (over && (check_resume(t, r, job) || new_run(t, job, job->control, r))) {
+    } else if (over && (check_resume(t, r, job) || new_run(t, job, job->control, r, what))) {
         return (int)t->error.code;
     }
     job->refs++;
@@ -353,6 +359,7 @@ static int reply_join(struct psd_request *t, const struct psd_member *m, struct 
     out.chief = c->chief;
     out.late = c->begun && !m->participation.passed && !m->lease_sequence;
     out.data_epoch = c->data.number + c->data.over;
+    out.on_existing = c->on_existing;
     return psd_request_reply(t, &out.base, NULL);
 }
 

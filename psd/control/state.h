@@ -138,12 +138,13 @@ struct psd_tally {
 struct psd_control {
     Paramserver__V1__Update update;
     uint32_t workers, min_workers, staleness;
-    uint64_t opened, join_within;  // ns
-    uint64_t epoch;                // of the membership; goes on from one run of a job to the next
-    uint64_t first_epoch;          // of this run
-    bool declared;                 // by the chief of this run: the other tasks know it
-    bool begun;                    // someone has been let through a collective, or has got a lease
-    struct psd_member *members;    // [workers]
+    uint64_t opened, join_within;             // ns
+    uint64_t epoch;                           // of the membership; goes on from one run of a job to the next
+    uint64_t first_epoch;                     // of this run
+    Paramserver__V1__OnExisting on_existing;  // how this run was opened: how its chief declares
+    bool declared;                            // by the chief of this run: the other tasks know it
+    bool begun;                               // someone has been let through a collective, or has got a lease
+    struct psd_member *members;               // [workers]
     struct psd_epoch data;
 
     // What psd_member_recount keeps, so that nothing walks over all members.
