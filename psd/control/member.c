@@ -85,9 +85,29 @@ static void member_die(struct psd_job *job, struct psd_member *m, struct psd_cal
     member_depart(job, rank, DEAD, ready);
 }
 
-// Those who were heard longest ago are first.
-static void members_end_silent(struct psd_job *job, uint64_t now, uint64_t limit, struct psd_call **ready)
+// Has the member asked for data since it was heard otherwise, within the limit? That is looked at only where it would be dead.
+static bool member_moved_data(const struct psd_core *core, struct psd_job *job, struct psd_member *m, uint64_t awake,
+                              uint64_t limit)
 {
+    struct psd_control *c = job->control;
+    const uint32_t rank = psd_rank_of(c, m);
+    if (!atomic_load(&job->declared) || rank >= job->workers ||
+        atomic_load(&job->heard[rank].incarnation) != m->incarnation)
+        return false;
+    uint64_t at = atomic_exchange(&job->heard[rank].at, 0);
+    at = at ? at + atomic_load(&core->slept_in_all) - c->slept : 0;
+    at = at < awake ? at : awake;
+    if (at + limit <= awake)
+        return false;
+    m->last_seen = at;
+    psd_queue_push(&c->silent, rank);
+    return true;
+}
+
+// Those who were heard longest ago are first.
+static void members_end_silent(const struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    const uint64_t limit = core->config.dead_after_ms * PS_MS;
     struct psd_control *c = job->control;
     const uint64_t awake = psd_control_awake(c, now);
     while (c->silent.n) {
@@ -95,6 +115,8 @@ static void members_end_silent(struct psd_job *job, uint64_t now, uint64_t limit
         c->visited++;
         if (awake < m->last_seen + limit)
             return;
+        if (member_moved_data(core, job, m, awake, limit))
+            continue;
         snprintf(m->reason, sizeof m->reason, "sent no message for %.1f s", (double)(awake - m->last_seen) / 1e9);
         member_die(job, m, ready);
     }
@@ -139,7 +161,7 @@ void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, 
     struct psd_control *c = job->control;
     if (c) {
         c->slept += core->slept;
-        members_end_silent(job, now, core->config.dead_after_ms * PS_MS, ready);
+        members_end_silent(core, job, now, ready);
         members_refuse_successors(core, c, ready);
         if (c->tally.expected && now >= c->opened + c->join_within)
             members_end_expected(job, ready);

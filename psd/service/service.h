@@ -42,6 +42,7 @@ struct psd_core {
 
     uint64_t rates_at, ticked_at;  // psd_core_tick
     uint64_t slept;                // ns for which this process did not run, as the last tick found
+    atomic_ullong slept_in_all;    // ns, since it started
     pthread_mutex_t tick_lock;
 };
 

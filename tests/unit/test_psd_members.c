@@ -1200,6 +1200,31 @@ static void test_back_to_a_job_that_ends(void **state)
     psd_core_destroy(j.core);
 }
 
+// Worker 1 moves data and sends nothing else: it lives, for as long as it is it that does. A copy of who it was before, or
+// nobody, keeps it from being dead.
+static void test_who_moves_data_lives(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    const struct psd_member *m = &j.core->jobs->control->members[1];
+    for (uint64_t sequence = 1; sequence <= 20; sequence++) {
+        assert_int_equal(push(j.core, 1, sequence, 0), PS_OK);
+        hear(j.core, 1, false);
+        assert_true(psd_is_live(m));
+    }
+    for (uint64_t sequence = 21; sequence <= 27; sequence++) {
+        update_init(&u, 1, sequence, "a", 0, 15);
+        u.caller.incarnation--;
+        assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 100, NULL).code, PS_ABORTED);
+        hear(j.core, 1, false);
+    }
+    assert_false(psd_is_live(m));
+    assert_non_null(strstr(m->reason, "sent no message for "));
+    psd_core_destroy(j.core);
+}
+
 // Worker 0 pulls this variable of round 1.
 static void pull_later(struct psd_core *core, struct answer *a, const char *name, uint64_t deadline)
 {
@@ -1532,6 +1557,7 @@ int main(void)
         cmocka_unit_test(test_back_when_it_has_left),
         cmocka_unit_test(test_two_of_one_rank),
         cmocka_unit_test(test_back_to_a_job_that_ends),
+        cmocka_unit_test(test_who_moves_data_lives),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_who_waits_for_whom),
         cmocka_unit_test(test_who_waits_for_an_epoch),
