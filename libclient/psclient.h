@@ -100,12 +100,12 @@ void psc_cluster_free(psc_cluster *cluster);
 typedef struct psc_client psc_client;
 
 typedef struct psc_options {
-    const char *job;       // required
-    int rank;              // of this worker, from 0; -1: an observer, which takes no part in membership
-    uint32_t workers;      // of the job; required where rank >= 0
-    uint32_t min_workers;  // with fewer live ones the job ends; 0: 1
-    psc_update update;     // required where rank >= 0
-    psc_on_existing on_existing;
+    const char *job;              // required
+    int rank;                     // of this worker, from 0; -1: an observer, which takes no part in membership
+    uint32_t workers;             // of the job; required where rank >= 0
+    uint32_t min_workers;         // with fewer live ones the job ends; 0: 1
+    psc_update update;            // required where rank >= 0
+    psc_on_existing on_existing;  // what if a job of this name has failed; one that is done gives its name up
     psc_transport transport;
     int timeout_ms;      // for connecting and joining, and default of every operation; 0: 60,000; waits for a
                          // round or a barrier have no limit of their own as long as those waited for live
@@ -124,7 +124,8 @@ typedef struct psc_options {
 
 // Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on the
 // library sends heartbeats. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that did
-// not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job; FAILED_PRECONDITION: the job
+// not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the worker that
+// had this rank before was not certain yet; FAILED_PRECONDITION: the job
 // or the cluster is described differently elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; CANCELLED: stop.
 //
 // Where nobody listens at a ps task's address for longer than a worker may be silent (psd --dead-after-ms), all operations

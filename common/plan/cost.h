@@ -15,8 +15,8 @@ enum {
     PS_MEMORY_JOB = 4096,          // on each task, as are those for each
     PS_MEMORY_VARIABLE = 544,      // variable there is,
     PS_MEMORY_PARTITION = 64,      // partition
-    PS_MEMORY_WORKER = 16,         // and worker
-    PS_MEMORY_MEMBER = 960,        // on the control task, for each worker
+    PS_MEMORY_WORKER = 32,         // and worker
+    PS_MEMORY_MEMBER = 1008,       // on the control task, for each worker
     PS_MEMORY_TASK = 32,           // and each ps task;
     PS_MEMORY_NORM = 192,          // of a sync job also for each variable and each partition there is
     PS_MEMORY_PAGE = 128,          // beside the data of a page

@@ -54,15 +54,17 @@ bool psd_waiters_add(struct psd_waiters *list, pthread_mutex_t *lock, struct psd
     return false;
 }
 
-bool psd_call_take(struct psd_call *call)
+bool psd_call_take(struct psd_call *call, void (*taken)(const struct psd_call *call, const pthread_mutex_t *lock))
 {
     pthread_mutex_t *lock = atomic_load(&call->lock);
     if (!lock)
         return false;
     pthread_mutex_lock(lock);
     bool parked = atomic_load(&call->lock) == lock;
-    if (parked)
+    if (parked) {
         waiters_unlink(call);
+        taken(call, lock);
+    }
     pthread_mutex_unlock(lock);
     return parked;
 }

@@ -60,8 +60,8 @@ void psd_call_shrink(struct ps_slices *payload);
 // Adds a call to a list, which lock guards and whose lock is held. False: it is cancelled, and has not been added.
 bool psd_waiters_add(struct psd_waiters *list, pthread_mutex_t *lock, struct psd_call *call);
 // Takes a call out of the list in which it is parked, if it is. True: it is the caller's now. No lock is held; the memory of
-// that list's lock lives on meanwhile.
-bool psd_call_take(struct psd_call *call);
+// that list's lock lives on meanwhile. taken runs under that lock, right after the call has gone from the list.
+bool psd_call_take(struct psd_call *call, void (*taken)(const struct psd_call *call, const pthread_mutex_t *lock));
 // Moves every call of a list to *ready, which is linked by call->next.
 void psd_ready_all(struct psd_call **ready, struct psd_waiters *list);
 // Moves those whose deadline has passed to *late.

@@ -13,7 +13,7 @@
 static bool take_room(struct psd_control *c, struct psd_control *before)
 {
     size_t had = before ? before->room : 0;
-    size_t room = sizeof *c + c->workers * (sizeof *c->members + 5 * PSD_QUEUE_BYTES + 3 * PSD_HEAP_BYTES) +
+    size_t room = sizeof *c + c->workers * (sizeof *c->members + 6 * PSD_QUEUE_BYTES + 3 * PSD_HEAP_BYTES) +
                   c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
     psd_pool_give(c->pool, had);
     bool taken = psd_pool_take(c->pool, room);
@@ -27,8 +27,8 @@ static bool control_make_orders(struct psd_control *c)
 {
     const uint32_t n = c->workers;
     return psd_queue_init(&c->silent, n) && psd_queue_init(&c->idle, n) && psd_queue_init(&c->in_collective, n) &&
-           psd_queue_init(&c->in_lease, n) && psd_queue_init(&c->changes, n) && psd_heap_init(&c->clocks, n) &&
-           psd_heap_init(&c->gates, n) && psd_heap_init(&c->deadlines, n);
+           psd_queue_init(&c->in_lease, n) && psd_queue_init(&c->succeeded, n) && psd_queue_init(&c->changes, n) &&
+           psd_heap_init(&c->clocks, n) && psd_heap_init(&c->gates, n) && psd_heap_init(&c->deadlines, n);
 }
 
 static void control_free_orders(struct psd_control *c)
@@ -37,6 +37,7 @@ static void control_free_orders(struct psd_control *c)
     psd_queue_fini(&c->idle);
     psd_queue_fini(&c->in_collective);
     psd_queue_fini(&c->in_lease);
+    psd_queue_fini(&c->succeeded);
     psd_queue_fini(&c->changes);
     psd_heap_fini(&c->clocks);
     psd_heap_fini(&c->gates);

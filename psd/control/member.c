@@ -49,6 +49,7 @@ static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1_
     psd_ready_all(ready, &m->participation.waiting);
     psd_ready_all(ready, &m->for_lease);
     psd_ready_all(ready, &m->for_clock);
+    psd_ready_all(ready, &m->successors);
     psd_member_recount(c, m);
     psd_lease_return(c, worker);
     if (state == DEAD)
@@ -85,9 +86,29 @@ static void member_die(struct psd_job *job, struct psd_member *m, struct psd_cal
     member_depart(job, rank, DEAD, ready);
 }
 
-// Those who were heard longest ago are first.
-static void members_end_silent(struct psd_job *job, uint64_t now, uint64_t limit, struct psd_call **ready)
+// Has the member asked for data since it was heard otherwise, within the limit? That is looked at only where it would be dead.
+static bool member_moved_data(const struct psd_core *core, struct psd_job *job, struct psd_member *m, uint64_t awake,
+                              uint64_t limit)
 {
+    struct psd_control *c = job->control;
+    const uint32_t rank = psd_rank_of(c, m);
+    if (!atomic_load(&job->declared) || rank >= job->workers ||
+        atomic_load(&job->heard[rank].incarnation) != m->incarnation)
+        return false;
+    uint64_t at = atomic_exchange(&job->heard[rank].at, 0);
+    at = at ? at + atomic_load(&core->slept_in_all) - c->slept : 0;
+    at = at < awake ? at : awake;
+    if (at + limit <= awake)
+        return false;
+    m->last_seen = at;
+    psd_queue_push(&c->silent, rank);
+    return true;
+}
+
+// Those who were heard longest ago are first.
+static void members_end_silent(const struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    const uint64_t limit = core->config.dead_after_ms * PS_MS;
     struct psd_control *c = job->control;
     const uint64_t awake = psd_control_awake(c, now);
     while (c->silent.n) {
@@ -95,7 +116,9 @@ static void members_end_silent(struct psd_job *job, uint64_t now, uint64_t limit
         c->visited++;
         if (awake < m->last_seen + limit)
             return;
-        snprintf(m->reason, sizeof m->reason, "was silent for %.1f s", (double)(awake - m->last_seen) / 1e9);
+        if (member_moved_data(core, job, m, awake, limit))
+            continue;
+        snprintf(m->reason, sizeof m->reason, "sent no message for %.1f s", (double)(awake - m->last_seen) / 1e9);
         member_die(job, m, ready);
     }
 }
@@ -112,13 +135,35 @@ static void members_end_expected(struct psd_job *job, struct psd_call **ready)
     }
 }
 
+// Has the member been heard so long after another process came under its rank that it cannot be what died there?
+static bool member_lives_beside(const struct psd_core *core, const struct psd_member *m)
+{
+    return m->last_seen >= m->succeeded_at + core->config.dead_after_ms * PS_MS;
+}
+
+// Those who wait for the rank of one that lives are told so.
+static void members_refuse_successors(struct psd_core *core, struct psd_control *c, struct psd_call **ready)
+{
+    uint32_t rank = c->succeeded.first, next;
+    for (; rank != PSD_NO_RANK; rank = next) {
+        struct psd_member *m = &c->members[rank];
+        next = psd_queue_next(&c->succeeded, rank);
+        c->visited++;
+        if (!member_lives_beside(core, m))
+            continue;
+        psd_ready_all(ready, &m->successors);
+        psd_member_recount(c, m);
+    }
+}
+
 void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
     struct psd_control *c = job->control;
     if (c) {
         c->slept += core->slept;
-        members_end_silent(job, now, core->config.dead_after_ms * PS_MS, ready);
+        members_end_silent(core, job, now, ready);
+        members_refuse_successors(core, c, ready);
         if (c->tally.expected && now >= c->opened + c->join_within)
             members_end_expected(job, ready);
     }
@@ -157,7 +202,7 @@ static enum ps_code check_join(struct psd_request *t, const Paramserver__V1__Joi
 // Table lock held. before: the run that is over (may be NULL). Where there is no room, a job that is void gives way: see
 // join.
 static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct psd_control *before,
-                            const Paramserver__V1__JoinRequest *r)
+                            const Paramserver__V1__JoinRequest *r, Paramserver__V1__OnExisting what)
 {
     struct psd_control *c =
         psd_control_new(&t->core->pool, before, r, t->core->config.tasks, psd_now(t->core), &t->error);
@@ -169,6 +214,7 @@ static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct p
     pthread_mutex_lock(&job->lock);
     psd_control_free(job->control);
     job->control = c;
+    c->on_existing = what;
     atomic_store(&job->failed, 0);
     atomic_store(&job->run, psd_runs_next(&t->core->runs));
     ps_info("job '%s' begins: %" PRIu32 " worker%s", job->name, c->workers, c->workers == 1 ? "" : "s");
@@ -179,7 +225,8 @@ static enum ps_code new_run(struct psd_request *t, struct psd_job *job, struct p
 
 // Table lock held. Puts a job of this name into the table, in place of that one (may be NULL). Nothing has happened
 // where there is no memory for it, but that a job which is void may have given way.
-static struct psd_job *open_new(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_job *old)
+static struct psd_job *open_new(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_job *old,
+                                Paramserver__V1__OnExisting what)
 {
     if (!old && psd_job_make_place(t))
         return NULL;
@@ -188,7 +235,7 @@ static struct psd_job *open_new(struct psd_request *t, const Paramserver__V1__Jo
         ps_no_memory(&t->error, "a job");
         return NULL;
     }
-    if (new_run(t, job, old ? old->control : NULL, r)) {
+    if (new_run(t, job, old ? old->control : NULL, r, what)) {
         psd_job_free(job);
         return NULL;
     }
@@ -219,26 +266,30 @@ static int open_job(struct psd_request *t, const Paramserver__V1__JoinRequest *r
 {
     struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
     bool first = t->caller->worker == 1, over = false;
+    Paramserver__V1__OnExisting what = r->on_existing;
     if (job) {
         pthread_mutex_lock(&job->lock);
         over = psd_control_is_over(job);
         pthread_mutex_unlock(&job->lock);
     }
-    if (job && over && first && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
-        return ps_fail(
-            &t->error, PS_ALREADY_EXISTS,
-            "job '%s' exists, %s: resume it or replace it (on_existing: resume, replace), or choose another name",
-            job->name, atomic_load(&job->failed) == 2 ? "failed" : "done");
+    if (job && over && first && what == PARAMSERVER__V1__ON_EXISTING__REFUSE) {
+        if (atomic_load(&job->failed) == 2)
+            return ps_fail(&t->error, PS_ALREADY_EXISTS,
+                           "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose "
+                           "another name",
+                           job->name);
+        what = PARAMSERVER__V1__ON_EXISTING__REPLACE;  // it is done: its name is free
+    }
     if ((!job || over) && !first)
         return psd_park(t, &t->core->joining, &t->core->table);
     if ((!job || over) && psd_refuse_when_draining(t))
         return (int)t->error.code;
     if (job && over && job->declaring)
         return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
-    if (!job || (over && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
-        if (!(job = open_new(t, r, job)))
+    if (!job || (over && what == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
+        if (!(job = open_new(t, r, job, what)))
             return (int)t->error.code;
-    } else if (over && (check_resume(t, r, job) || new_run(t, job, job->control, r))) {
+    } else if (over && (check_resume(t, r, job) || new_run(t, job, job->control, r, what))) {
         return (int)t->error.code;
     }
     job->refs++;
@@ -246,9 +297,8 @@ static int open_job(struct psd_request *t, const Paramserver__V1__JoinRequest *r
     return PS_OK;
 }
 
-// Job locked. May the caller be this member?
-static enum ps_code check_admission(struct psd_request *t, const Paramserver__V1__JoinRequest *r,
-                                    const struct psd_member *m)
+// Job locked. May the caller be this member? PSD_WAITS: when it is gone, which it may be without our knowing.
+static int check_admission(struct psd_request *t, const Paramserver__V1__JoinRequest *r, const struct psd_member *m)
 {
     const struct psd_control *c = t->job->control;
     bool same = memcmp(m->client, t->caller->client.data, 16) == 0;
@@ -258,6 +308,8 @@ static enum ps_code check_admission(struct psd_request *t, const Paramserver__V1
                        ", this worker brings %" PRIu32 ", %d and %" PRIu32,
                        t->job->name, c->workers, (int)c->update, c->staleness, r->workers, (int)r->update,
                        r->staleness);
+    if (m->state == LIVE && !same && (!t->call->parked_since || !member_lives_beside(t->core, m)))
+        return PSD_WAITS;
     if (m->state == LIVE && !same)
         return ps_fail(&t->error, PS_ALREADY_EXISTS,
                        "worker %" PRIu32 " of job '%s' is alive as %s: two workers cannot have one rank",
@@ -331,13 +383,28 @@ static int reply_join(struct psd_request *t, const struct psd_member *m, struct 
     out.chief = c->chief;
     out.late = c->begun && !m->participation.passed && !m->lease_sequence;
     out.data_epoch = c->data.number + c->data.over;
+    out.on_existing = c->on_existing;
     return psd_request_reply(t, &out.base, NULL);
+}
+
+// Job locked. Another process that comes under the rank of a member waits until that is gone: the two may be one worker that
+// has been started again.
+static int join_park(struct psd_request *t, struct psd_member *m)
+{
+    struct psd_control *c = t->job->control;
+    if (m->successors.n == 0)
+        m->succeeded_at = psd_control_awake(c, psd_now(t->core));
+    int code = psd_park(t, &m->successors, &t->job->lock);
+    psd_member_recount(c, m);
+    return code;
 }
 
 static int join(struct psd_request *t, const Paramserver__V1__JoinRequest *r, struct psd_member_list *list)
 {
     int code;
     bool again;
+    psd_job_unref(t->core, t->job);  // in which it has waited for its rank: the name may be another job's by now
+    t->job = NULL;
     do {
         pthread_mutex_lock(&t->core->table);
         code = open_job(t, r);
@@ -351,8 +418,10 @@ static int join(struct psd_request *t, const Paramserver__V1__JoinRequest *r, st
     struct psd_member *m = t->caller->worker <= t->job->control->workers
                                ? &t->job->control->members[t->caller->worker - 1]
                                : &(struct psd_member){.state = EXPECTED};
-    code = (int)check_admission(t, r, m);
-    if (code == PS_OK) {
+    code = check_admission(t, r, m);
+    if (code == PSD_WAITS)
+        code = join_park(t, m);
+    else if (code == PS_OK) {
         admit(t, r, m);
         code = reply_join(t, m, list);
         psd_control_advance(t->job, &t->ready);

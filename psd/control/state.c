@@ -65,9 +65,9 @@ static void heap_keep(struct psd_heap *h, uint32_t rank, bool in, uint64_t key)
 
 static uint64_t member_deadline(const struct psd_member *m)
 {
-    const struct psd_waiters *lists[] = {&m->participation.waiting, &m->for_lease, &m->for_clock};
+    const struct psd_waiters *lists[] = {&m->participation.waiting, &m->for_lease, &m->for_clock, &m->successors};
     uint64_t least = UINT64_MAX;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (lists[i]->n && lists[i]->earliest < least)
             least = lists[i]->earliest;
     return least;
@@ -89,7 +89,7 @@ void psd_member_recount(struct psd_control *c, struct psd_member *m)
 {
     const uint32_t rank = psd_rank_of(c, m), bits = member_bits(m);
     const bool live = psd_is_live(m), lease = live && psd_in_lease(m), collective = bits & IS_IN_COLLECTIVE;
-    const bool parked = m->participation.waiting.n || m->for_lease.n || m->for_clock.n;
+    const bool parked = m->participation.waiting.n || m->for_lease.n || m->for_clock.n || m->successors.n;
     c->visited++;
     tally_add(&c->tally, m->tallied, -1);
     tally_add(&c->tally, bits, 1);
@@ -99,6 +99,7 @@ void psd_member_recount(struct psd_control *c, struct psd_member *m)
     queue_keep(&c->in_collective, rank, collective);
     queue_keep(&c->in_lease, rank, lease);
     queue_keep(&c->idle, rank, live && m->waits_since && !m->excluded);
+    queue_keep(&c->succeeded, rank, m->successors.n > 0);
     heap_keep(&c->clocks, rank, psd_is_expected(m) || (live && !collective && !lease), m->clock);
     heap_keep(&c->gates, rank, m->for_clock.n > 0, m->clock > c->staleness ? m->clock - c->staleness : 0);
     heap_keep(&c->deadlines, rank, parked, member_deadline(m));

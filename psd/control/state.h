@@ -98,6 +98,9 @@ struct psd_member {
     struct psd_waiters for_clock;
     uint64_t clock;       // ssp: its steps, counted from where it was level with the others
     uint64_t clock_step;  // of its own that are in it
+
+    struct psd_waiters successors;  // Joins under its rank that wait until it is gone
+    uint64_t succeeded_at;          // ns, on psd_control_awake's clock: when the first of them came
 };
 
 // The assignment of a worker that is gone. How much of it was trained is known once every task has said which rounds
@@ -135,12 +138,13 @@ struct psd_tally {
 struct psd_control {
     Paramserver__V1__Update update;
     uint32_t workers, min_workers, staleness;
-    uint64_t opened, join_within;  // ns
-    uint64_t epoch;                // of the membership; goes on from one run of a job to the next
-    uint64_t first_epoch;          // of this run
-    bool declared;                 // by the chief of this run: the other tasks know it
-    bool begun;                    // someone has been let through a collective, or has got a lease
-    struct psd_member *members;    // [workers]
+    uint64_t opened, join_within;             // ns
+    uint64_t epoch;                           // of the membership; goes on from one run of a job to the next
+    uint64_t first_epoch;                     // of this run
+    Paramserver__V1__OnExisting on_existing;  // how this run was opened: how its chief declares
+    bool declared;                            // by the chief of this run: the other tasks know it
+    bool begun;                               // someone has been let through a collective, or has got a lease
+    struct psd_member *members;               // [workers]
     struct psd_epoch data;
 
     // What psd_member_recount keeps, so that nothing walks over all members.
@@ -150,6 +154,7 @@ struct psd_control {
     struct psd_queue idle;           // sync: live members that wait and are not excluded yet, the longest first
     struct psd_queue in_collective;  // live members
     struct psd_queue in_lease;       // live members
+    struct psd_queue succeeded;      // members that have successors
     struct psd_queue changes;        // members by changed_at
     struct psd_heap clocks;          // of those that are counted: ssp.c
     struct psd_heap gates;           // members that wait for the clock, by the slowest clock that lets them go

@@ -20,6 +20,13 @@ void psd_member_withdraw(struct psd_control *c, struct psd_member *m)
     psd_member_recount(c, m);
 }
 
+void psd_control_forget_call(const struct psd_call *call, const pthread_mutex_t *lock)
+{
+    struct psd_control *c = call->job && lock == &call->job->lock ? call->job->control : NULL;
+    if (c && call->worker && call->worker <= c->workers)
+        psd_member_withdraw(c, &c->members[call->worker - 1]);
+}
+
 // ---- for whom -----------------------------------------------------------------------------------------------------
 
 void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, char *text, size_t size)
@@ -78,7 +85,7 @@ static void name_members(struct psd_control *c, wanted_fn wanted, uint32_t but, 
 }
 
 // What a member may wait for.
-enum wait { COLLECTIVE, LEASE, CLOCK, WAITS };
+enum wait { COLLECTIVE, LEASE, CLOCK, SUCCESSION, WAITS };
 
 // Job locked.
 static void name_wait(const struct psd_control *c, const struct psd_member *m, enum wait wait, char *what)
@@ -87,16 +94,28 @@ static void name_wait(const struct psd_control *c, const struct psd_member *m, e
         snprintf(what, TEXT_MAX, "%s '%s'", m->participation.op ? "reduction" : "barrier", m->participation.name);
     else if (wait == LEASE)
         snprintf(what, TEXT_MAX, "the rest of epoch %" PRIu64, m->asks_epoch + 1);
+    else if (wait == SUCCESSION)
+        snprintf(what, TEXT_MAX, "its rank");
     else
         snprintf(what, TEXT_MAX, "clock %" PRIu64 ": it is at %" PRIu64 ", staleness is %" PRIu32,
                  m->clock > c->staleness ? m->clock - c->staleness : 0, m->clock, c->staleness);
+}
+
+// Job locked. Who has to be gone before another can have its rank.
+static void name_predecessor(const struct psd_control *c, const struct psd_member *m, char *whom)
+{
+    snprintf(whom, TEXT_MAX, "worker %" PRIu32 "%s%s, whose death is not certain yet", psd_rank_of(c, m),
+             m->address[0] ? ", " : "", m->address);
 }
 
 // ---- the walk -----------------------------------------------------------------------------------------------------
 
 static struct psd_waiters *list_of(struct psd_member *m, enum wait wait)
 {
-    return wait == COLLECTIVE ? &m->participation.waiting : wait == LEASE ? &m->for_lease : &m->for_clock;
+    return wait == COLLECTIVE ? &m->participation.waiting
+           : wait == LEASE    ? &m->for_lease
+           : wait == CLOCK    ? &m->for_clock
+                              : &m->successors;
 }
 
 struct walk {
@@ -118,7 +137,10 @@ static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const 
     bool wanted = n && w->look(list, w->arg);
     if (wanted && w->tell) {
         name_wait(c, m, wait, what);
-        name_members(c, who[wait], rank, w->core ? psd_now(w->core) : 0, whom);
+        if (wait == SUCCESSION)
+            name_predecessor(c, m, whom);
+        else
+            name_members(c, who[wait], rank, w->core ? psd_now(w->core) : 0, whom);
     }
     if (list->n < n)
         psd_member_withdraw(c, m);

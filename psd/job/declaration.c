@@ -32,6 +32,7 @@ void psd_job_undeclare(struct psd_job *job)
     free(job->partitions);
     free(job->variables);
     free(job->buckets);
+    free(job->heard);
     free(job->incarnations);
     psd_agree_free(job->agree);
     psd_norm_free(job->norms);
@@ -40,6 +41,7 @@ void psd_job_undeclare(struct psd_job *job)
     job->partitions = NULL;
     job->variables = NULL;
     job->buckets = NULL;
+    job->heard = NULL;
     job->incarnations = NULL;
     job->n_partitions = job->n_variables = job->n_buckets = 0;
     psd_pool_give(job->pool, job->room);
@@ -296,7 +298,8 @@ static bool partition_bytes(const struct psd_job *job, const struct psd_partitio
 static size_t tables_bytes(const struct psd_job *job)
 {
     size_t bytes = job->n_variables * sizeof *job->variables + job->n_buckets * sizeof *job->buckets +
-                   job->n_partitions * sizeof *job->partitions + job->workers * sizeof *job->incarnations;
+                   job->n_partitions * sizeof *job->partitions +
+                   job->workers * (sizeof *job->incarnations + sizeof *job->heard);
     for (uint32_t i = 0; i < job->n_variables; i++)
         bytes += strlen(job->variables[i].name) + 1;
     return bytes;
@@ -362,7 +365,8 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
 static enum ps_code make_incarnations(struct psd_job *job, struct ps_error *e)
 {
     job->incarnations = ps_try_alloc_array(job->workers, sizeof *job->incarnations);
-    if (!job->incarnations)
+    job->heard = ps_try_alloc_array(job->workers, sizeof *job->heard);
+    if (!job->incarnations || !job->heard)
         return ps_no_memory(e, "the workers");
     psd_job_begin_run(job);
     return PS_OK;

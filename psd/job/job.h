@@ -102,6 +102,10 @@ struct psd_job {
     struct psd_store store;  // what the blocks of this task share
     struct psd_clients clients;
     uint64_t *incarnations;  // [workers]: the one that is obeyed, as the control task has said
+    struct psd_heard {
+        atomic_ullong at;           // ns, without what the process has slept
+        atomic_ullong incarnation;  // that sent it
+    } * heard;                      // [workers] the last request for data; at the control task
 
     // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
     // cut held exclusively, read with it shared.

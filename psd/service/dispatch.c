@@ -258,7 +258,7 @@ void psd_core_cancel(struct psd_core *core, struct psd_call *call)
     struct ps_slices nothing = PS_ROPE_EMPTY;
     pthread_mutex_lock(&core->cancelling);
     atomic_store(&call->cancelled, true);
-    bool parked = psd_call_take(call);
+    bool parked = psd_call_take(call, psd_control_forget_call);
     pthread_mutex_unlock(&core->cancelling);
     if (parked)
         psd_call_answer(core, call, PS_CANCELLED, "the client is gone", &nothing);
@@ -343,6 +343,7 @@ void psd_core_tick(struct psd_core *core)
     pthread_mutex_lock(&core->tick_lock);
     uint64_t now = psd_now(core);
     core->slept = core->ticked_at && now - core->ticked_at > LATE_TICK_MS * PS_MS ? now - core->ticked_at : 0;
+    core->slept_in_all += core->slept;
     core->ticked_at = now;
     if (psd_jobs_hold(core, "", &jobs, NULL) == PS_OK) {
         for (size_t i = 0; i < jobs.n; i++)
@@ -374,9 +375,10 @@ void psd_core_drain(struct psd_core *core)
 #define WITH_CALLER 1
 #define WITH_JOB 2
 #define SMALL_REPLY 4
+#define MOVES_DATA 8
 
 // What is done for a method before its own steps: the caller is checked; the job is looked up and must live; there is
-// room for a small reply.
+// room for a small reply; a worker that moves data shows that it lives.
 static const struct method {
     const char *name;
     const ProtobufCMessageDescriptor *type;
@@ -392,17 +394,17 @@ static const struct method {
     METHOD(LEASE, lease, psd_lease, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(DECLARE, declare, psd_declare, WITH_CALLER | SMALL_REPLY),
     METHOD(DESCRIBE, describe, psd_describe, WITH_CALLER | WITH_JOB),
-    METHOD(PUT, update, psd_put, WITH_CALLER | WITH_JOB),
-    METHOD(ASSIGN_ADD, update, psd_assign_add, WITH_CALLER | WITH_JOB),
-    METHOD(PUSH, update, psd_push, WITH_CALLER | WITH_JOB),
-    METHOD(GET, read, psd_get, WITH_CALLER | WITH_JOB),
-    METHOD(PULL, read, psd_pull, WITH_CALLER | WITH_JOB),
+    METHOD(PUT, update, psd_put, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(ASSIGN_ADD, update, psd_assign_add, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(PUSH, update, psd_push, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(GET, read, psd_get, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(PULL, read, psd_pull, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(STATUS, status, psd_status, 0),
     METHOD(WORKERS, workers, psd_workers, 0),
     METHOD(STOP_JOB, stop_job, psd_stop_job, SMALL_REPLY),
     METHOD(SET_MEMBERS, set_members, psd_set_members, 0),
-    METHOD(ASSIGN_SUB, update, psd_assign_sub, WITH_CALLER | WITH_JOB),
-    METHOD(PUSH_PULL, update, psd_push_pull, WITH_CALLER | WITH_JOB),
+    METHOD(ASSIGN_SUB, update, psd_assign_sub, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(PUSH_PULL, update, psd_push_pull, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(REDUCE, reduce, psd_reduce, WITH_CALLER | WITH_JOB),
     METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(WAITS, waits, psd_waits, 0),
@@ -496,6 +498,18 @@ static enum ps_code find_job(struct psd_request *t, const struct method *m)
     return PS_OK;
 }
 
+// At the control task. Without a lock: who looks at it (psd/control/member.c) can do with the one before.
+static void dispatch_hear(const struct psd_request *q)
+{
+    struct psd_job *job = q->job;
+    if (q->core->config.task || !q->caller->worker || !atomic_load(&job->declared) || q->caller->worker > job->workers)
+        return;
+    struct psd_heard *heard = &job->heard[q->caller->worker - 1];
+    uint64_t slept = atomic_load_explicit(&q->core->slept_in_all, memory_order_relaxed);
+    atomic_store_explicit(&heard->incarnation, q->caller->incarnation, memory_order_relaxed);
+    atomic_store_explicit(&heard->at, psd_now(q->core) - slept, memory_order_relaxed);
+}
+
 int psd_fail_later(struct psd_request *t, int code)
 {
     if (code == PS_RESOURCE_EXHAUSTED && t->call->parked_since)
@@ -533,6 +547,8 @@ static int dispatch_start(struct psd_request *q, const struct method *m)
         code = (int)check_caller(q, m);
     if (code == PS_OK && m->needs & WITH_JOB)
         code = (int)find_job(q, m);
+    if (code == PS_OK && m->needs & MOVES_DATA)
+        dispatch_hear(q);
     if (code == PS_OK && m->needs & SMALL_REPLY)
         code = (int)psd_request_reserve(q, PSD_REPLY_BYTES);
     return code == PS_OK ? m->run(q) : code;
@@ -551,9 +567,10 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
     call->message = call->job = NULL;
     if (!q->job && m->needs & WITH_JOB && find_job(q, m))
         return (int)q->error.code;
-    if (q->job && q->caller && dispatch_check_run(q, m))
+    const bool of_run = q->job && m->run != psd_join;  // a Join is of whatever run there is
+    if (of_run && q->caller && dispatch_check_run(q, m))
         return (int)q->error.code;
-    if (q->job && atomic_load(&q->job->failed) == 2) {
+    if (of_run && atomic_load(&q->job->failed) == 2) {
         ps_sometimes(PS_SOMETIMES_PARKED_ENDED);
         return psd_request_fail_ended(q);
     }

@@ -42,6 +42,7 @@ struct psd_core {
 
     uint64_t rates_at, ticked_at;  // psd_core_tick
     uint64_t slept;                // ns for which this process did not run, as the last tick found
+    atomic_ullong slept_in_all;    // ns, since it started
     pthread_mutex_t tick_lock;
 };
 
@@ -165,6 +166,9 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
 // Has the chief of this run declared the job here, at the control task, and with that everywhere?
 bool psd_control_declared(struct psd_job *job);
 void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
+// A parked call has been taken out of its list, whose lock is held, because its client is gone: where that list is a
+// member's, the member has entered nothing and asked for nothing.
+void psd_control_forget_call(const struct psd_call *call, const pthread_mutex_t *lock);
 // Job locked. Has it failed, or have all left?
 bool psd_control_is_over(const struct psd_job *job);
 // State, reason, live workers, epoch.

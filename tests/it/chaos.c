@@ -104,7 +104,7 @@ static void push(psc_client *client, uint32_t k)
     psc_push(client, parts, SLOTS_PER_PUSH, &options, on_pushed, (void *)(uintptr_t)k, NULL);
 }
 
-// While whoever it was before counts as alive, its rank is taken.
+// While the death of whoever it was before is not certain, psd lets it wait.
 static psc_client *admitted(const psc_cluster *cluster, int rank)
 {
     psc_options options = {.job = "chaos",

@@ -187,9 +187,9 @@ class Worker:
         self.sequence += 1
         return self.caller(**{"sequence": self.sequence, "oldest": self.sequence, **changes})
 
-    def join(self, **more):
+    def join(self, timeout=PATIENCE, **more):
         reply = self.stub.Join(pb.JoinRequest(caller=self.caller(), address="python:1", workers=self.workers,
-                                              update=self.update, **more), timeout=PATIENCE)
+                                              update=self.update, **more), timeout=timeout)
         self.generation, self.run, self.incarnation = reply.generation, reply.run, reply.incarnation
         return reply
 

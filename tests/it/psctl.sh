@@ -371,6 +371,7 @@ resume_still() {
 ok "a job cannot be resumed with another rule" fails_with 78 "still" resume_still --set optimizer.name=adagrad
 not_lost() { fails_with 75 "start it again with --set on_existing=resume (or replace)" ctl doctor still && lacks "then start it again" ctl doctor still; }
 ok "doctor: that has failed, and nothing is lost" not_lost
+ok "its name is taken" fails_with 73 "replace it (on_existing: resume, replace)" resume_still --set on_existing=refuse
 ok "which is so" resume_still
 
 # ---- drain --------------------------------------------------------------------------------------------------------

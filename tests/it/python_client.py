@@ -259,7 +259,7 @@ def what_is_wrong_is_refused_and_changes_nothing():
         (StatusCode.ABORTED, "snapshot", get(snapshot=1)),
         (StatusCode.OUT_OF_RANGE, "elements", get(tensors=[pb.Tensor(variable="w", first=6, count=1)])),
         (StatusCode.OUT_OF_RANGE, "elements", get(tensors=[pb.Tensor(variable="w", first=1, count=(1 << 64) - 1)])),
-        (StatusCode.ALREADY_EXISTS, "rank", Worker("wrong").join),
+        (StatusCode.DEADLINE_EXCEEDED, "whose death is not certain yet", lambda: Worker("wrong").join(timeout=SOON)),
         (StatusCode.FAILED_PRECONDITION, "workers", Worker("wrong", workers=2).join),
         (StatusCode.FAILED_PRECONDITION, "chief", lambda: stranger("wrong").declare(variable("w", "int32", 1))),
         (StatusCode.FAILED_PRECONDITION, "open", lambda: stranger("closed").declare(variable("w", "int32", 1))),

@@ -205,7 +205,7 @@ ok "psctl status --json" "$psctl" --ps "unix:$scratch/taken" --json status
 drains() { kill -TERM "$psd_pid" && wait "$psd_pid"; }
 ok "SIGTERM: exit 0" drains
 
-# A job on two standing psds: its name is taken afterwards, until it is resumed, replaced or stopped.
+# A job on two standing psds: its name is free when it is done.
 peers=unix:$scratch/standing0,unix:$scratch/standing1
 start_psd standing0 --task 0 --peers "$peers" || exit 1
 start_psd standing1 --task 1 --peers "$peers" || exit 1
@@ -215,7 +215,7 @@ on_standing() {
 }
 psctl_standing() { "$psctl" --ps "$peers" "$@"; }
 ok "a job on a standing psd" on_standing
-ok "its name is taken" fails_with 73 "replace it (on_existing: resume, replace)" on_standing
+ok "its name is free again" on_standing
 ok "resumed, with other epochs" on_standing --set on_existing=resume --set epochs=3
 ok "replaced" on_standing --set on_existing=replace
 says() { # TEXT COMMAND ...

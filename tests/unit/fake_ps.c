@@ -236,6 +236,7 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     out.chief = c->f->left ? 1 : 0;
     out.late = c->f->late;
     out.data_epoch = c->f->data_epoch;
+    out.on_existing = r->on_existing;
     c->f->staleness = r->staleness;
     c->f->join_within_ms = r->join_within_ms;
     fake_answer_with(c, &out.base, NULL);

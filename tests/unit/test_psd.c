@@ -225,23 +225,6 @@ static void test_push_before_declare(void **state)
     psd_core_destroy(core);
 }
 
-static void test_names_taken(void **state)
-{
-    struct job j;
-    Paramserver__V1__JoinRequest r = PARAMSERVER__V1__JOIN_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_of(0, 0);
-    (void)state;
-    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    caller.client.data = (uint8_t *)"another process!";
-    r.caller = &caller;
-    r.workers = 2;
-    r.update = ASYNC;
-    struct answer a = ask(j.core, M(JOIN), &r.base, NULL, NULL, NULL, NULL);
-    assert_int_equal(a.code, PS_ALREADY_EXISTS);
-    assert_non_null(strstr(a.text, "two workers cannot have one rank"));
-    psd_core_destroy(j.core);
-}
-
 // ---- exactly once -------------------------------------------------------------------------------------------------
 
 enum { THREADS = 64, ROUNDS = 20 };
@@ -1056,7 +1039,6 @@ int main(void)
         cmocka_unit_test(test_all_or_nothing),
         cmocka_unit_test(test_bad_declarations),
         cmocka_unit_test(test_push_before_declare),
-        cmocka_unit_test(test_names_taken),
         cmocka_unit_test(test_one_sequence),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_given_up),

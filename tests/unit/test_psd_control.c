@@ -103,6 +103,46 @@ static struct answer declare_again(struct job *j, Paramserver__V1__OnExisting on
     return ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
 }
 
+// The run whose workers have all left has no use for its name: the next one takes it, and all its workers learn that they
+// replace a job. Until then its values are there.
+static void test_the_name_of_a_job_that_is_done(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    const struct psd_job *before = j.core->jobs;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    assert_true(read_one(j.core, "a") == 0);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct joining x;
+        ProtobufCMessage *m;
+        join_init(&x, rank, SYNC);
+        another_process(&x.caller);
+        assert_int_equal(x.r.on_existing, PARAMSERVER__V1__ON_EXISTING__REFUSE);
+        struct answer a = ask(j.core, M(JOIN), &x.r.base, NULL, &paramserver__v1__join_reply__descriptor, &m, NULL);
+        assert_int_equal(a.code, PS_OK);
+        assert_int_equal(((Paramserver__V1__JoinReply *)m)->on_existing, PARAMSERVER__V1__ON_EXISTING__REPLACE);
+        ps_msg_free(m);
+    }
+    assert_ptr_not_equal(j.core->jobs, before);
+    assert_false(j.core->jobs->declared);
+    psd_core_destroy(j.core);
+}
+
+static void test_the_name_of_a_job_that_has_failed(void **state)
+{
+    struct job j;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, "of old age").code, PS_OK);
+    struct answer a = join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE);
+    assert_int_equal(a.code, PS_ALREADY_EXISTS);
+    assert_non_null(strstr(a.text, "resume it or replace it (on_existing: resume, replace)"));
+    psd_core_destroy(j.core);
+}
+
 // A sync job whose two workers have left, and that two others resume.
 static void job_resume(struct job *j)
 {
@@ -860,15 +900,19 @@ static void test_lease_of_one_who_returns(void **state)
     (void)state;
     for (int k = 0; k < 300; k++) {
         struct job j;
-        struct answer a, b;
+        struct answer a, b, back;
+        struct joining x;
         pthread_t thread;
         job_open(&j, ASYNC, "sgd", 20, 1 << 20);
         lease(j.core, &b, 1, 1, 0);
         assert_lease(&b, 0, 30);
         assert_int_equal(pthread_create(&thread, NULL, leaves, j.core), 0);
-        while (join_again(j.core, 1, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE).code)
-            continue;
+        join_init(&x, 1, ASYNC);
+        another_process(&x.caller);
+        ask_later(j.core, &back, M(JOIN), &x.r.base, NULL, UINT64_MAX);
         pthread_join(thread, NULL);
+        assert_true(back.answered && back.code == PS_OK);
+        ps_slices_clear(&back.body);
         for (uint64_t s = 1; s <= 4; s++) {
             lease(j.core, &a, 0, s, 0);
             assert_true(a.answered);
@@ -886,6 +930,8 @@ int main(void)
         cmocka_unit_test(test_silence_is_death),
         cmocka_unit_test(test_waits_for_whom),
         cmocka_unit_test(test_left_before_declare),
+        cmocka_unit_test(test_the_name_of_a_job_that_is_done),
+        cmocka_unit_test(test_the_name_of_a_job_that_has_failed),
         cmocka_unit_test(test_departure_before_resume),
         cmocka_unit_test(test_declared_once),
         cmocka_unit_test(test_resumed_as_it_was),

@@ -386,6 +386,26 @@ static void test_a_late_barrier_refuses_no_other(void **state)
     psd_core_destroy(j.core);
 }
 
+// Who was cancelled in a barrier has entered nothing: the other waits until it comes again.
+static void test_the_cancelled_are_not_counted(void **state)
+{
+    struct job j;
+    struct answer a, b, again;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    enter(j.core, &a, 0, 1, "A");
+    psd_core_cancel(j.core, &a.call);
+    assert_true(is_done(&a, PS_CANCELLED));
+    assert_int_equal(j.core->jobs->control->tally.in_collective, 0);
+    enter(j.core, &b, 1, 1, "A");
+    assert_false(b.answered);
+    enter(j.core, &again, 0, 1, "A");
+    assert_true(is_done(&b, PS_OK) && is_done(&again, PS_OK));
+    drop(&b);
+    drop(&again);
+    psd_core_destroy(j.core);
+}
+
 // ---- rest ---------------------------------------------------------------------------------------------------------
 
 static enum ps_code push(struct psd_core *core, uint32_t rank, uint64_t sequence, uint64_t round)
@@ -1070,6 +1090,141 @@ static Paramserver__V1__WaitsReply *waits_of(struct psd_core *core, const char *
     return (Paramserver__V1__WaitsReply *)m;
 }
 
+// Another process comes under the rank of worker 1, which is not known to be gone.
+static void join_rank_1(struct psd_core *core, struct answer *a, uint64_t deadline)
+{
+    struct joining x;
+    join_init(&x, 1, ASYNC);
+    another_process(&x.caller);
+    ask_later(core, a, M(JOIN), &x.r.base, NULL, deadline);
+}
+
+// Time passes in steps of half a second, after each of which these are heard.
+static void hear(struct psd_core *core, int steps, bool rank_1)
+{
+    struct psd_control *c = core->jobs->control;
+    for (int i = 0; i < steps; i++) {
+        core_run(core, PS_SECOND / 2);
+        psd_member_heard(c, &c->members[0], test_time);
+        if (rank_1)
+            psd_member_heard(c, &c->members[1], test_time);
+    }
+}
+
+// A worker that is started again at once waits until the death of who it was before is certain, and gets its rank then.
+static void test_back_before_its_death_is_known(void **state)
+{
+    struct job j;
+    struct answer a;
+    ProtobufCMessage *m;
+    struct ps_slices nothing = PS_ROPE_EMPTY;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    const uint64_t before = j.core->jobs->control->members[1].incarnation;
+    hear(j.core, 2, false);
+    join_rank_1(j.core, &a, UINT64_MAX);
+    hear(j.core, 3, false);
+    assert_false(a.answered);
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_int_equal(w->waits[0]->method, M(JOIN));
+    assert_string_equal(w->waits[0]->what, "its rank");
+    assert_string_equal(w->waits[0]->whom, "worker 1, pid 1 on here, whose death is not certain yet");
+    ps_msg_free(&w->base);
+    hear(j.core, 2, false);
+    assert_true(is_done(&a, PS_OK));
+    assert_int_equal(ps_msg_unpack(&paramserver__v1__join_reply__descriptor, &a.body, &m, &nothing, NULL), PS_OK);
+    assert_true(((Paramserver__V1__JoinReply *)m)->incarnation > before);
+    ps_msg_free(m);
+    drop(&a);
+    psd_core_destroy(j.core);
+}
+
+// Nor does it wait longer than who it was before is there.
+static void test_back_when_it_has_left(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    join_rank_1(j.core, &a, UINT64_MAX);
+    assert_false(a.answered);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    assert_true(is_done(&a, PS_OK));
+    drop(&a);
+    psd_core_destroy(j.core);
+}
+
+// Two processes have one rank: the second is refused when the first has been heard after it would have had to be dead.
+static void test_two_of_one_rank(void **state)
+{
+    struct job j;
+    struct answer a, late, gone;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    join_rank_1(j.core, &late, test_time + 2 * PS_SECOND);
+    join_rank_1(j.core, &gone, UINT64_MAX);
+    join_rank_1(j.core, &a, UINT64_MAX);
+    psd_core_cancel(j.core, &gone.call);
+    assert_true(is_done(&gone, PS_CANCELLED));
+    hear(j.core, 5, true);
+    assert_true(is_done(&late, PS_DEADLINE_EXCEEDED));
+    assert_string_equal(late.text,
+                        "waited 2.0 s for its rank, for worker 1, pid 1 on here, whose death is not certain yet");
+    assert_false(a.answered);
+    hear(j.core, 3, true);
+    assert_true(is_done(&a, PS_ALREADY_EXISTS));
+    assert_non_null(strstr(a.text, "is alive as pid 1 on here: two workers cannot have one rank"));
+    assert_int_equal(j.core->jobs->control->deadlines.n, 0);
+    psd_core_destroy(j.core);
+}
+
+// The job ends under a Join that waits for a rank: it waits for the job to be opened again, as others do.
+static void test_back_to_a_job_that_ends(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    join_rank_1(j.core, &a, UINT64_MAX);
+    psd_job_fail(j.core->jobs, "it was tested");
+    core_run(j.core, 100 * PS_MS);
+    assert_false(a.answered);
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "", 0);
+    assert_int_equal(w->n_waits, 1);
+    assert_string_equal(w->waits[0]->what, "the job to be opened");
+    ps_msg_free(&w->base);
+    assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+    assert_true(is_done(&a, PS_OK));
+    drop(&a);
+    psd_core_destroy(j.core);
+}
+
+// Worker 1 moves data and sends nothing else: it lives, for as long as it is it that does. A copy of who it was before, or
+// nobody, keeps it from being dead.
+static void test_who_moves_data_lives(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    const struct psd_member *m = &j.core->jobs->control->members[1];
+    for (uint64_t sequence = 1; sequence <= 20; sequence++) {
+        assert_int_equal(push(j.core, 1, sequence, 0), PS_OK);
+        hear(j.core, 1, false);
+        assert_true(psd_is_live(m));
+    }
+    for (uint64_t sequence = 21; sequence <= 27; sequence++) {
+        update_init(&u, 1, sequence, "a", 0, 15);
+        u.caller.incarnation--;
+        assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 100, NULL).code, PS_ABORTED);
+        hear(j.core, 1, false);
+    }
+    assert_false(psd_is_live(m));
+    assert_non_null(strstr(m->reason, "sent no message for "));
+    psd_core_destroy(j.core);
+}
+
 // Worker 0 pulls this variable of round 1.
 static void pull_later(struct psd_core *core, struct answer *a, const char *name, uint64_t deadline)
 {
@@ -1378,6 +1533,7 @@ int main(void)
         cmocka_unit_test(test_a_late_barrier_is_not_entered),
         cmocka_unit_test(test_a_late_value_is_not_summed),
         cmocka_unit_test(test_a_late_barrier_refuses_no_other),
+        cmocka_unit_test(test_the_cancelled_are_not_counted),
         cmocka_unit_test(test_a_late_barrier_excludes_nobody),
         cmocka_unit_test(test_unequal_batches),
         cmocka_unit_test(test_all_know_before_all_go_on),
@@ -1397,6 +1553,11 @@ int main(void)
         cmocka_unit_test(test_silence_of_who_is_gone),
         cmocka_unit_test(test_reasons_are_told_whole),
         cmocka_unit_test(test_a_stopped_task_buries_nobody),
+        cmocka_unit_test(test_back_before_its_death_is_known),
+        cmocka_unit_test(test_back_when_it_has_left),
+        cmocka_unit_test(test_two_of_one_rank),
+        cmocka_unit_test(test_back_to_a_job_that_ends),
+        cmocka_unit_test(test_who_moves_data_lives),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_who_waits_for_whom),
         cmocka_unit_test(test_who_waits_for_an_epoch),
