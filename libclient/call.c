@@ -144,8 +144,9 @@ static bool call_may_repeat(struct psc__call *call, enum ps_code code)
     return now < (patient ? call->down_since + call->client->timeout_ns : call->deadline);
 }
 
-static void call_repeat(struct psc__call *call, enum ps_code code)
+static void call_repeat(struct psc__call *call, enum ps_code code, const char *text)
 {
+    ps_fail(&call->error, code, "%s", text);
     if (code == PS_DEADLINE_EXCEEDED) {
         call->down_since = 0;
         call->attempt = 0;
@@ -177,8 +178,13 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
             ps_slices_move(&call->reply, reply);
             call_finish(call, &(struct ps_error){.code = PS_OK});
         } else if (call_may_repeat(call, code)) {
-            call_repeat(call, code);
+            call_repeat(call, code, text);
         } else {
+            // An attempt that had too little time left to be answered says less than the refusal before it.
+            if (code == PS_DEADLINE_EXCEEDED && call->error.code == PS_RESOURCE_EXHAUSTED) {
+                code = call->error.code;
+                text = call->error.text;
+            }
             if (code == PS_NOT_FOUND && c->member.joined && c->layout && call_has_caller(call->method))
                 psc__lost_job(call->task, text);  // this call too ends so, unless all had ended before
             call_fail(call, code, text);

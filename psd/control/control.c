@@ -61,6 +61,10 @@ struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *b
     c->opened = now;
     c->join_within = (r->join_within_ms ? r->join_within_ms : PSD_JOIN_WITHIN_MS) * PS_MS;
     c->tasks = tasks;
+    if (before) {
+        memcpy(c->openers, before->openers, sizeof c->openers);
+        c->n_openers = before->n_openers;
+    }
     c->members = ps_try_alloc_array(c->workers, sizeof *c->members);
     c->acked = ps_try_alloc_array(tasks, sizeof *c->acked);
     c->open = ps_try_alloc_array(tasks, sizeof *c->open);

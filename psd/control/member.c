@@ -248,6 +248,15 @@ static struct psd_job *open_new(struct psd_request *t, const Paramserver__V1__Jo
     return job;
 }
 
+// Job locked. Was this process worker 0 in a run that is over? Then its Join comes late.
+static bool member_has_opened(const struct psd_control *c, const uint8_t *client)
+{
+    for (uint32_t i = 0; i < c->n_openers && i < PSD_OPENERS; i++)
+        if (memcmp(c->openers[i], client, 16) == 0)
+            return true;
+    return false;
+}
+
 // Table lock held. A run on old values is of the workers that these were declared for.
 static enum ps_code check_resume(struct psd_request *t, const Paramserver__V1__JoinRequest *r,
                                  const struct psd_job *job)
@@ -265,13 +274,18 @@ static enum ps_code check_resume(struct psd_request *t, const Paramserver__V1__J
 static int open_job(struct psd_request *t, const Paramserver__V1__JoinRequest *r)
 {
     struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
-    bool first = t->caller->worker == 1, over = false;
+    bool first = t->caller->worker == 1, over = false, late = false;
     Paramserver__V1__OnExisting what = r->on_existing;
     if (job) {
         pthread_mutex_lock(&job->lock);
         over = psd_control_is_over(job);
+        late = over && first && member_has_opened(job->control, t->caller->client.data);
         pthread_mutex_unlock(&job->lock);
     }
+    if (late)
+        return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: this process was its worker 0", job->name);
+    if (over && first && t->call->parked_since)  // it was to go on with that run, not to begin another
+        return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended while this worker waited for its rank", job->name);
     if (job && over && first && what == PARAMSERVER__V1__ON_EXISTING__REFUSE) {
         if (atomic_load(&job->failed) == 2)
             return ps_fail(&t->error, PS_ALREADY_EXISTS,
@@ -336,6 +350,8 @@ static void admit(struct psd_request *t, const Paramserver__V1__JoinRequest *r, 
                                  .counted = m->counted,
                                  .split = m->split};
         memcpy(m->client, t->caller->client.data, 16);
+        if (m == c->members)
+            memcpy(c->openers[c->n_openers++ % PSD_OPENERS], m->client, 16);
         snprintf(m->address, sizeof m->address, "%s", r->address);
         ps_utf8_plain(m->address);
         m->excluded = m->newcomer = c->begun && c->update == PARAMSERVER__V1__UPDATE__SYNC;

@@ -138,9 +138,13 @@ struct psd_tally {
 struct psd_control {
     Paramserver__V1__Update update;
     uint32_t workers, min_workers, staleness;
-    uint64_t opened, join_within;             // ns
-    uint64_t epoch;                           // of the membership; goes on from one run of a job to the next
-    uint64_t first_epoch;                     // of this run
+    uint64_t opened, join_within;  // ns
+    uint64_t epoch;                // of the membership; goes on from one run of a job to the next
+    uint64_t first_epoch;          // of this run
+    // Client ids of the processes that have been worker 0, the latest at (n_openers - 1) % PSD_OPENERS. A Join of one of
+    // them that comes late, when its run is over, opens no other.
+    uint8_t openers[PSD_OPENERS][16];
+    uint32_t n_openers;
     Paramserver__V1__OnExisting on_existing;  // how this run was opened: how its chief declares
     bool declared;                            // by the chief of this run: the other tasks know it
     bool begun;                               // someone has been let through a collective, or has got a lease

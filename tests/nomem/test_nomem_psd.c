@@ -507,8 +507,9 @@ static void be_born_again(struct life *l)
 {
     static uint8_t ids[8][16];
     for (uint32_t rank = 0; rank < l->c.workers; rank++) {
-        memset(ids[rank], 'A' + (int)rank, 16);
-        ids[rank][15]++;
+        if (l->c.callers[rank].client.data != ids[rank])
+            memset(ids[rank], 'A' + (int)rank, 16);
+        ids[rank][15]++;  // a process that was never here
         l->c.callers[rank].client.data = ids[rank];
         l->c.sequence[rank] = 0;
     }

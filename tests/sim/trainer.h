@@ -68,6 +68,8 @@ struct trial {
     bool calm;              // the faults have stopped
     bool replacing;         // the workers of the first run are dead, those of the second have not started
     bool replaces;          // this is the second run
+    const void *over_run;   // the control task's state of the run that is over, once it is
+    bool lost;              // its second run ended before it was declared, and a third has begun
     const void *first_run;  // the control task's state of the run that was replaced
     struct life *current[TRAINERS];
     bool finished[TRAINERS];

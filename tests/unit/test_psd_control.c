@@ -130,6 +130,28 @@ static void test_the_name_of_a_job_that_is_done(void **state)
     psd_core_destroy(j.core);
 }
 
+// A copy of the Join that opened a job comes when the job is done: its values stay.
+static void test_a_join_that_comes_when_its_job_is_done(void **state)
+{
+    struct job j;
+    struct joining x;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    const struct psd_job *before = j.core->jobs;
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    for (int what = PARAMSERVER__V1__ON_EXISTING__REFUSE; what <= PARAMSERVER__V1__ON_EXISTING__REPLACE; what++) {
+        join_init(&x, 0, ASYNC);
+        x.r.on_existing = (Paramserver__V1__OnExisting)what;
+        struct answer a = ask(j.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+        assert_int_equal(a.code, PS_ABORTED);
+        assert_non_null(strstr(a.text, "this process was its worker 0"));
+    }
+    assert_ptr_equal(j.core->jobs, before);
+    assert_true(j.core->jobs->declared);
+    psd_core_destroy(j.core);
+}
+
 static void test_the_name_of_a_job_that_has_failed(void **state)
 {
     struct job j;
@@ -931,6 +953,7 @@ int main(void)
         cmocka_unit_test(test_waits_for_whom),
         cmocka_unit_test(test_left_before_declare),
         cmocka_unit_test(test_the_name_of_a_job_that_is_done),
+        cmocka_unit_test(test_a_join_that_comes_when_its_job_is_done),
         cmocka_unit_test(test_the_name_of_a_job_that_has_failed),
         cmocka_unit_test(test_departure_before_resume),
         cmocka_unit_test(test_declared_once),
