@@ -261,8 +261,6 @@ static void see_answer(struct ssp *s, const struct sim_seen *seen)
     if (seen->method == M(JOIN) && ok && a->tally->incarnation != a->incarnation) {
         *a->tally = (struct tally){.incarnation = a->incarnation};
         level(s, a->tally, false);
-        if (sim_events(s->trial->sim) > a->at)  // it waited: it was level with those of that time
-            a->tally->clock = control_of(s->trial)->members[a->tally - s->tallies].clock;
     } else if (is_current(s, a)) {
         if (seen->method == M(LEASE)) {
             if (ok)
