@@ -3,13 +3,13 @@
 // One pipeline for every call, whichever way it came: decode -> check the caller -> find the job -> the
 // method's own steps -> reply. The methods live in update.c (Put, AssignAdd, AssignSub, Push, PushPull),
 // read.c (Get, Pull), declare.c (Declare, Describe), around psd/control/state.h (what a job's workers ask of the
-// control task), hyper.c (SetHyper, PrepareHyper), norms.c (SumSquares), waits.c (Waits) and service_admin.c (Status,
+// control task), hyper.c (SetHyper), sums.c (SumSquares), waits.c (Waits) and admin.c (Status,
 // Drain, StopJob).
 //
 // A method that has to wait parks its call in a list of whatever it waits for, with all that it needs to go on: nothing is
 // decoded twice, and no job is looked up by its name again.
 //
-// Receives from: rpc, through psd/core.h. Hands to: shard. Threads: any.
+// Receives from: rpc, through psd/core.h. Hands to: control, sync, job. Threads: any.
 #ifndef PSD_SERVICE_H
 #define PSD_SERVICE_H
 
