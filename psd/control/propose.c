@@ -38,7 +38,7 @@ static void lead_begin_try(struct psd_job *job, uint64_t round)
     lead_begin_phase(job->host, x, psd_job_is_sync(job) ? PSD_AGREE_PREPARE : PSD_AGREE_COMMIT);
 }
 
-static void lead_tell(struct psd_agree_lead *x, struct psd_call **ready)
+static void lead_report(struct psd_agree_lead *x, struct psd_call **ready)
 {
     x->decided = true;
     psd_ready_all(ready, &x->waiting);
@@ -47,7 +47,7 @@ static void lead_tell(struct psd_agree_lead *x, struct psd_call **ready)
 static void lead_give_up(const struct psd_host *host, struct psd_agree_lead *x, struct psd_call **ready)
 {
     lead_begin_phase(host, x, PSD_AGREE_FORGET);
-    lead_tell(x, ready);
+    lead_report(x, ready);
 }
 
 static uint32_t lead_first_silent(const struct psd_agree_lead *x)
@@ -114,7 +114,7 @@ static bool lead_end_phase(struct psd_job *job, struct psd_call **ready)
         ps_info("job '%s': %s, from round %" PRIu64 " on", job->name, what, x->p.round);
     }
     lead_begin_phase(job->host, x, PSD_AGREE_NONE);
-    lead_tell(x, ready);
+    lead_report(x, ready);
     return false;
 }
 
@@ -140,7 +140,7 @@ static void lead_check_time(struct psd_job *job, uint64_t now, struct psd_call *
     if (x->phase == PSD_AGREE_PREPARE)
         lead_give_up(job->host, x, ready);
     else
-        lead_tell(x, ready);
+        lead_report(x, ready);
 }
 
 psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *newest)
@@ -165,7 +165,7 @@ struct lead_message {
 static struct psd_agree_verdict lead_read_reply(psd_agree_phase phase, enum ps_code code, const struct ps_slices *reply)
 {
     struct psd_agree_verdict v = {.code = code};
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     if (code == PS_OK)
         v.code = ps_msg_unpack(&paramserver__v1__agree_reply__descriptor, reply, &m, &nothing, NULL);
@@ -231,7 +231,7 @@ static void lead_ask_others(struct psd_job *job)
 {
     struct lead_message *a;
     do {
-        struct ps_slices message = PS_ROPE_EMPTY;
+        struct ps_slices message = PS_SLICES_EMPTY;
         pthread_mutex_lock(&job->lock);
         a = lead_next_message(job, &message);
         pthread_mutex_unlock(&job->lock);
@@ -363,5 +363,5 @@ void psd_agree_walk(struct psd_job *job, const struct psd_look *look)
     }
     pthread_mutex_unlock(&job->lock);
     if (wanted)
-        psd_look_tell(look, job, what, whom);
+        psd_look_report(look, job, what, whom);
 }

@@ -264,7 +264,7 @@ void psd_view_changed(struct psd_control *c, struct psd_member *m);
 // What clients alone must know of m has.
 void psd_view_joined(struct psd_control *c, struct psd_member *m);
 // All tasks must be told of all members.
-void psd_view_tell_all(struct psd_control *c);
+void psd_view_broadcast(struct psd_control *c);
 // Does every task know?
 bool psd_view_is_known(struct psd_control *c);
 // Does every task obey this member as its present incarnation?

@@ -128,7 +128,7 @@ static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const 
     struct psd_waiters *list = list_of(m, wait);
     const uint32_t n = list->n;
     bool wanted = n && look->look(list, look->arg);
-    if (wanted && look->tell) {
+    if (wanted && look->report) {
         name_wait(c, m, wait, what);
         if (wait == SUCCESSION)
             name_predecessor(c, m, whom);
@@ -137,10 +137,10 @@ static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const 
     }
     if (list->n < n)
         psd_member_withdraw(c, m);
-    if (!wanted || !look->tell)
+    if (!wanted || !look->report)
         return;
     pthread_mutex_unlock(&job->lock);
-    look->tell(job, what, whom, look->arg);
+    look->report(job, what, whom, look->arg);
     pthread_mutex_lock(&job->lock);
 }
 

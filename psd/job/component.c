@@ -61,7 +61,7 @@ void psd_job_walk(struct psd_job *job, const struct psd_look *look)
     bool wanted = job->waiting.n && look->look(&job->waiting, look->arg);
     pthread_mutex_unlock(&job->lock);
     if (wanted)
-        psd_look_tell(look, job, "the job to be declared", "the chief");
+        psd_look_report(look, job, "the job to be declared", "the chief");
     for (component_list c = job->host->components; *c; c++)
         if ((*c)->walk)
             (*c)->walk(job, look);

@@ -20,10 +20,10 @@ enum { PSD_WAIT_TEXT_MAX = 256 };  // bytes of what a call waits for, and of for
 
 // How somebody looks at the calls that wait in a job, list by list.
 struct psd_look {
-    // One list, whose lock is held. True: tell me what these calls wait for, and for whom.
+    // One list, whose lock is held. True: report what these calls wait for, and for whom.
     bool (*look)(struct psd_waiters *list, void *arg);
     // May be NULL. No lock is held. whom: "" or names.
-    void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg);
+    void (*report)(struct psd_job *job, const char *what, const char *whom, void *arg);
     void *arg;
     uint64_t before;  // ns: only lists with a call whose deadline has passed by then are wanted; 0: all
 };
@@ -61,10 +61,10 @@ bool psd_job_is_over(const struct psd_job *job);                     // it has f
 void psd_job_name_worker(struct psd_job *job, uint32_t rank, char *text, size_t size);
 void psd_job_name_holder(struct psd_job *job, uint64_t round, char *text, size_t size);
 
-static inline void psd_look_tell(const struct psd_look *l, struct psd_job *job, const char *what, const char *whom)
+static inline void psd_look_report(const struct psd_look *l, struct psd_job *job, const char *what, const char *whom)
 {
-    if (l->tell)
-        l->tell(job, what, whom, l->arg);
+    if (l->report)
+        l->report(job, what, whom, l->arg);
 }
 
 #endif

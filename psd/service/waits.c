@@ -23,7 +23,7 @@ static void waits_walk(struct psd_core *core, struct psd_job *job, const struct 
     bool wanted = table->joining.n && look->look(&table->joining, look->arg);
     pthread_mutex_unlock(&table->lock);
     if (wanted)
-        psd_look_tell(look, NULL, "the job to be opened", "worker 0");
+        psd_look_report(look, NULL, "the job to be opened", "worker 0");
 }
 
 // ---- time ---------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
     (void)job;
     while (late->calls) {
         struct psd_call *call = late->calls;
-        struct ps_slices nothing = PS_ROPE_EMPTY;
+        struct ps_slices nothing = PS_SLICES_EMPTY;
         char text[2 * TEXT_MAX + 64];
         late->calls = call->next;
         snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waited(call, late->now) / 1e9, what,
@@ -77,8 +77,8 @@ static bool find_stalled(struct psd_waiters *list, void *arg)
     struct stall *s = arg;
     s->n = 0;
     for (struct psd_call *call = list->first; call; call = call->next)
-        if (!call->stall_told && call->parked_since <= s->before) {
-            call->stall_told = true;
+        if (!call->stall_logged && call->parked_since <= s->before) {
+            call->stall_logged = true;
             s->n++;
         }
     return s->n;
@@ -119,7 +119,7 @@ struct listing {
     uint64_t now;
     Paramserver__V1__Wait *waits;
     uint8_t (*clients)[16];
-    size_t n, cap, told;  // the first `told` of them have their texts
+    size_t n, cap, worded;  // the first `worded` of them have their texts
     char **texts;
     size_t n_texts, cap_texts;
     struct psd_job *job;  // the one being walked
@@ -151,7 +151,7 @@ static bool list_calls(struct psd_waiters *list, void *arg)
     struct listing *l = arg;
     for (const struct psd_call *call = list->first; call && !l->broken; call = call->next)
         l->broken = !add_wait(l, call);
-    return l->n > l->told;
+    return l->n > l->worded;
 }
 
 static char *keep(struct listing *l, const char *text)
@@ -169,10 +169,10 @@ static void list_texts(struct psd_job *job, const char *what, const char *whom, 
 {
     struct listing *l = arg;
     char *a = keep(l, what), *b = keep(l, whom);
-    for (; l->told < l->n; l->told++) {
-        l->waits[l->told].job = job ? job->name : (char *)"";
-        l->waits[l->told].what = a;
-        l->waits[l->told].whom = b;
+    for (; l->worded < l->n; l->worded++) {
+        l->waits[l->worded].job = job ? job->name : (char *)"";
+        l->waits[l->worded].what = a;
+        l->waits[l->worded].whom = b;
     }
 }
 

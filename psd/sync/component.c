@@ -106,7 +106,7 @@ static void round_walk(struct psd_job *job, struct psd_round *round, const struc
     snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
              job->variables[round->partition->variable].name);
     ps_utf8_repair(what);
-    psd_look_tell(look, job, what, whom);
+    psd_look_report(look, job, what, whom);
 }
 
 static void sync_walk(struct psd_job *job, const struct psd_look *look)

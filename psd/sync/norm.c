@@ -240,5 +240,5 @@ void psd_norm_walk(struct psd_job *job, const struct psd_look *look)
     bool wanted = job->norms->waiting.n && look->look(&job->norms->waiting, look->arg);
     pthread_mutex_unlock(&job->norms->lock);
     if (wanted)
-        psd_look_tell(look, job, "the norm of a gradient", "the other ps tasks' part of it");
+        psd_look_report(look, job, "the norm of a gradient", "the other ps tasks' part of it");
 }

@@ -116,7 +116,7 @@ P
 # ---- the end ------------------------------------------------------------------------------------------------------
 
 # A psd that says its pid, so that others on this machine are not taken for ours.
-printf '#!/bin/sh\necho $$ >>"%s/psd.pids"\nexec "%s" "$@"\n' "$scratch" "$psd" >told_psd && chmod +x told_psd
+printf '#!/bin/sh\necho $$ >>"%s/psd.pids"\nexec "%s" "$@"\n' "$scratch" "$psd" >noted_psd && chmod +x told_psd
 is_gone() { # PID ...: within 10 s
     local i
     for i in $(seq 100); do
@@ -133,7 +133,7 @@ no_psd_left() {
 signalled() { # SIGNAL: in the middle of a run
     local i pid code=0
     rm -f psd.pids
-    PSD=$scratch/told_psd "$psbench" push --size 4 --ps 2 --seconds 60 --repeat 1 &
+    PSD=$scratch/noted_psd "$psbench" push --size 4 --ps 2 --seconds 60 --repeat 1 &
     pid=$!
     children+=("$pid")
     for i in $(seq 100); do
@@ -147,7 +147,7 @@ signalled() { # SIGNAL: in the middle of a run
 }
 ends_clean() {
     rm -f psd.pids
-    PSD=$scratch/told_psd "$psbench" push --size 4 --ps 2 --no-limit "${short[@]}" || return 1
+    PSD=$scratch/noted_psd "$psbench" push --size 4 --ps 2 --no-limit "${short[@]}" || return 1
     no_psd_left && ! ls -d psctl-* 2>/dev/null
 }
 ok "the end: no psd, no socket is left" ends_clean

@@ -466,11 +466,11 @@ void trial_replace(struct trial *t)
 {
     t->replacing = true;
     t->declared = t->summed = false;
-    for (uint32_t rank = 0; rank < TRAINERS; rank++) {
-        sim_kill(t->sim, &t->current[rank]->world);
-        t->current[rank]->over = true;
-        t->finished[rank] = false;
+    for (uint32_t i = 0; i < t->n_lives; i++) {  // those too whose successors wait for their ranks
+        sim_kill(t->sim, &t->lives[i]->world);
+        t->lives[i]->over = true;
     }
+    memset(t->finished, 0, sizeof t->finished);
     replace_when_over(t);
 }
 
