@@ -70,7 +70,7 @@ ok "the epoch ends with every example trained" within 20 holds sync 'get("epoch"
 work sync 2 4 "${sync[@]}"
 pids[2]=$worker_pid
 ok "it comes back as a later process" within 20 holds sync 'w[2]["state"] == "live"'
-ok "and trains with the others" within 30 holds sync 'w[2]["step"] > 0 and not w[2]["resting"]'
+ok "and trains with the others" within 30 holds sync 'w[2]["step"] > 0 and not w[2]["excluded"]'
 ok "another is asked to leave" ctl drain sync worker:1
 left() { wait "${pids[1]}" && grep -q "asked to" sync.1.log; }
 ok "it leaves with exit 0" left
