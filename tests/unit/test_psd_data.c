@@ -2018,7 +2018,7 @@ static void fill_numbers(struct change *c)
     change_floats(c, "n", 0, 4, 1);
     change_floats(c, "n", 8, 4, 1);
     change_floats(c, "n", 16, 4, 1);
-    c->snapshot_lock = 7;
+    c->cut = 7;
 }
 
 static void fill_out_of_order(struct change *c)
