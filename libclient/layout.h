@@ -25,7 +25,7 @@ struct psc__variable {
     uint32_t packed_len, packed_name_len, name_len;
     uint32_t first_partition, n_partitions;
     uint64_t mark;  // the last operation that named it,
-    uint32_t turn;  // and its first tensor that did
+    uint32_t nth;   // and its first tensor that did
 };
 
 struct psc__layout {

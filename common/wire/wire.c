@@ -20,11 +20,11 @@ enum { RECORD_ID = 1, RECORD_METHOD = 2, RECORD_TIMEOUT = 3, RECORD_CODE = 4, RE
 
 // ---- reading ------------------------------------------------------------------------------------------------------
 
-// A place in a rope. Slices may end anywhere, inside a varint too.
+// A place in a slice list. Slices may end anywhere, inside a varint too.
 struct cursor {
     const struct ps_slices *in;
-    size_t i, at;     // slice, and byte in it; at < v[i].len unless the rope has ended
-    size_t pos, end;  // bytes from the start of the rope; what is read stays below end
+    size_t i, at;     // slice, and byte in it; at < v[i].len unless the slice list has ended
+    size_t pos, end;  // bytes from the start of the slice list; what is read stays below end
 };
 
 static void cursor_advance(struct cursor *c, size_t n)  // n <= end - pos
@@ -286,7 +286,7 @@ enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, str
     r->id = 0;
     r->method = r->timeout_ms = r->code = 0;
     r->error[0] = 0;
-    r->body = PS_ROPE_EMPTY;
+    r->body = PS_SLICES_EMPTY;
     if (!read_field(&c, &f) || f.number != STREAM_RECORDS || f.type != LENGTH)
         return bad_record(message, *offset, e);
     c.end = c.pos + f.len;

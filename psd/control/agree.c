@@ -217,7 +217,7 @@ struct agree_inquiry {
 static psd_agree_phase inquiry_read(enum ps_code code, const struct ps_slices *reply, uint64_t *newest)
 {
     psd_agree_phase phase = PSD_AGREE_NONE;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     if (code == PS_OK && ps_msg_unpack(&paramserver__v1__agree_reply__descriptor, reply, &m, &nothing, NULL) == PS_OK) {
         phase = ((Paramserver__V1__AgreeReply *)m)->decision;
@@ -286,7 +286,7 @@ static void agree_log_held(struct psd_job *job, uint64_t now)
 
 void psd_agree_watch(struct psd_core *core, struct psd_job *job, uint64_t now)
 {
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_SLICES_EMPTY;
     struct agree_inquiry *q = NULL;
     pthread_mutex_lock(&job->lock);
     struct psd_agree *a = job->agree;

@@ -162,7 +162,7 @@ struct broadcast {
 static bool broadcast_read_reply(const struct ps_slices *reply, struct psd_view_delta *d)
 {
     ProtobufCMessage *m;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     if (ps_msg_unpack(&paramserver__v1__set_members_reply__descriptor, reply, &m, &payload, NULL))
         return false;
     const Paramserver__V1__SetMembersReply *r = (const Paramserver__V1__SetMembersReply *)m;
@@ -244,7 +244,7 @@ static struct broadcast *broadcast_make(struct psd_core *core, struct psd_job *j
 
 static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t task, uint64_t now)
 {
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_SLICES_EMPTY;
     pthread_mutex_lock(&job->lock);
     struct broadcast *x = broadcast_make(core, job, task, now, &message);
     pthread_mutex_unlock(&job->lock);
@@ -368,7 +368,7 @@ void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct
     job->control->declared = true;
     psd_ready_all(ready, &job->waiting);
     if (job->control->changed)
-        psd_view_tell_all(job->control);  // fresh rounds hear of those who have departed since the run began
+        psd_view_broadcast(job->control);  // fresh rounds hear of those who have departed since the run began
     pthread_mutex_unlock(&job->lock);
     psd_control_broadcast(core, job, psd_now(core), ready);
 }

@@ -37,7 +37,7 @@ static void lead_begin_try(struct psd_core *core, struct psd_job *job, uint64_t 
     lead_begin_phase(core, x, psd_job_is_sync(job) ? PSD_AGREE_PREPARE : PSD_AGREE_COMMIT);
 }
 
-static void lead_tell(struct psd_agree_lead *x, struct psd_call **ready)
+static void lead_report(struct psd_agree_lead *x, struct psd_call **ready)
 {
     x->decided = true;
     psd_ready_all(ready, &x->waiting);
@@ -46,7 +46,7 @@ static void lead_tell(struct psd_agree_lead *x, struct psd_call **ready)
 static void lead_give_up(struct psd_core *core, struct psd_agree_lead *x, struct psd_call **ready)
 {
     lead_begin_phase(core, x, PSD_AGREE_FORGET);
-    lead_tell(x, ready);
+    lead_report(x, ready);
 }
 
 static uint32_t lead_first_silent(const struct psd_agree_lead *x)
@@ -113,7 +113,7 @@ static bool lead_end_phase(struct psd_core *core, struct psd_job *job, struct ps
         ps_info("job '%s': %s, from round %" PRIu64 " on", job->name, what, x->p.round);
     }
     lead_begin_phase(core, x, PSD_AGREE_NONE);
-    lead_tell(x, ready);
+    lead_report(x, ready);
     return false;
 }
 
@@ -139,7 +139,7 @@ static void lead_check_time(struct psd_core *core, struct psd_job *job, uint64_t
     if (x->phase == PSD_AGREE_PREPARE)
         lead_give_up(core, x, ready);
     else
-        lead_tell(x, ready);
+        lead_report(x, ready);
 }
 
 psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *newest)
@@ -165,7 +165,7 @@ struct lead_message {
 static struct psd_agree_verdict lead_read_reply(psd_agree_phase phase, enum ps_code code, const struct ps_slices *reply)
 {
     struct psd_agree_verdict v = {.code = code};
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     if (code == PS_OK)
         v.code = ps_msg_unpack(&paramserver__v1__agree_reply__descriptor, reply, &m, &nothing, NULL);
@@ -231,7 +231,7 @@ static void lead_ask_others(struct psd_core *core, struct psd_job *job)
 {
     struct lead_message *a;
     do {
-        struct ps_slices message = PS_ROPE_EMPTY;
+        struct ps_slices message = PS_SLICES_EMPTY;
         pthread_mutex_lock(&job->lock);
         a = lead_next_message(core, job, &message);
         pthread_mutex_unlock(&job->lock);

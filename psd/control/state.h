@@ -263,7 +263,7 @@ void psd_view_changed(struct psd_control *c, struct psd_member *m);
 // What clients alone must know of m has.
 void psd_view_joined(struct psd_control *c, struct psd_member *m);
 // All tasks must be told of all members.
-void psd_view_tell_all(struct psd_control *c);
+void psd_view_broadcast(struct psd_control *c);
 // Does every task know?
 bool psd_view_is_known(struct psd_control *c);
 // Does every task obey this member as its present incarnation?
@@ -352,7 +352,7 @@ void psd_member_withdraw(struct psd_control *c, struct psd_member *m);
 // UINT64_MAX: all.
 void psd_members_walk(struct psd_core *core, struct psd_job *job, uint64_t before,
                       bool (*look)(struct psd_waiters *list, void *arg),
-                      void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg), void *arg);
+                      void (*report)(struct psd_job *job, const char *what, const char *whom, void *arg), void *arg);
 // Appends "worker 1 (live, step 17, silent 0.2 s)" to text. c may be NULL: the rank alone.
 void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, char *text, size_t size);
 

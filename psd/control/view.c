@@ -109,7 +109,7 @@ void psd_view_changed(struct psd_control *c, struct psd_member *m)
     c->known = false;
 }
 
-void psd_view_tell_all(struct psd_control *c)
+void psd_view_broadcast(struct psd_control *c)
 {
     c->changed = ++c->epoch;
     c->known = false;

@@ -121,7 +121,7 @@ static struct psd_waiters *list_of(struct psd_member *m, enum wait wait)
 struct walk {
     struct psd_core *core;
     bool (*look)(struct psd_waiters *list, void *arg);
-    void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg);
+    void (*report)(struct psd_job *job, const char *what, const char *whom, void *arg);
     void *arg;
 };
 
@@ -135,7 +135,7 @@ static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const 
     struct psd_waiters *list = list_of(m, wait);
     const uint32_t n = list->n;
     bool wanted = n && w->look(list, w->arg);
-    if (wanted && w->tell) {
+    if (wanted && w->report) {
         name_wait(c, m, wait, what);
         if (wait == SUCCESSION)
             name_predecessor(c, m, whom);
@@ -144,18 +144,18 @@ static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const 
     }
     if (list->n < n)
         psd_member_withdraw(c, m);
-    if (!wanted || !w->tell)
+    if (!wanted || !w->report)
         return;
     pthread_mutex_unlock(&job->lock);
-    w->tell(job, what, whom, w->arg);
+    w->report(job, what, whom, w->arg);
     pthread_mutex_lock(&job->lock);
 }
 
 void psd_members_walk(struct psd_core *core, struct psd_job *job, uint64_t before,
                       bool (*look)(struct psd_waiters *list, void *arg),
-                      void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg), void *arg)
+                      void (*report)(struct psd_job *job, const char *what, const char *whom, void *arg), void *arg)
 {
-    const struct walk w = {core, look, tell, arg};
+    const struct walk w = {core, look, report, arg};
     pthread_mutex_lock(&job->lock);
     const struct psd_control *c = job->control;
     while (before != UINT64_MAX && job->control == c && c && psd_heap_least(&c->deadlines) <= before) {

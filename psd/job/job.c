@@ -27,7 +27,7 @@ struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
     pthread_mutex_init(&job->staging, NULL);
     pthread_rwlockattr_init(&attr);
     pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&job->cut, &attr);
+    pthread_rwlock_init(&job->snapshot_lock, &attr);
     pthread_rwlockattr_destroy(&attr);
     return job;
 }
@@ -37,7 +37,7 @@ void psd_job_free(struct psd_job *job)
     psd_staging_drop_all(job);
     psd_job_undeclare(job);
     psd_clients_fini(job);
-    pthread_rwlock_destroy(&job->cut);
+    pthread_rwlock_destroy(&job->snapshot_lock);
     pthread_mutex_destroy(&job->staging);
     pthread_mutex_destroy(&job->lock);
     free(job->name);

@@ -72,7 +72,7 @@ struct psd_job {
     pthread_mutex_t lock;  // guards what has no remark of its own
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
     // updates. An atomic update holds it exclusively, pinning what goes into one message shared.
-    pthread_rwlock_t cut;
+    pthread_rwlock_t snapshot_lock;
 
     pthread_mutex_t staging;    // guards
     struct psd_staged *staged;  // atomic updates that are not complete (psd/job/staging.h)
@@ -107,8 +107,8 @@ struct psd_job {
         atomic_ullong incarnation;  // that sent it
     } * heard;                      // [workers] the last request for data; at the control task
 
-    // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
-    // cut held exclusively, read with it shared.
+    // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with
+    // the snapshot lock held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
     struct psd_agree *agree;           // psd/control/agree.h

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Atomic updates. What the requests of one sequence bring is kept, block by block, in pages of the pool until all of it
-// has come; then all of it is applied under the job's cut, held exclusively: no reader sees a part of it.
+// has come; then all of it is applied under the job's snapshot lock, held exclusively: no reader sees a part of it.
 //
 //     first request --> staged --(all bytes are here)--> applied, the blocks marked
 //                          \--(60 s of silence, a later incarnation, departure, the job's end)--> forgotten
@@ -19,7 +19,7 @@ struct psd_atomic {
     uint64_t bytes;  // of the whole update, on this task
     uint64_t now;
     int method;  // Method of the proto
-    const struct psd_extents *pieces;
+    const struct psd_extents *extents;
     struct psd_feed *feed;
 };
 

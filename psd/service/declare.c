@@ -360,7 +360,7 @@ static void describe_schedule(struct description *d, const struct psd_job *job)
 
 static void describe_changes(struct description *d, struct psd_job *job)
 {
-    pthread_rwlock_rdlock(&job->cut);
+    pthread_rwlock_rdlock(&job->snapshot_lock);
     for (uint32_t i = 0; i < job->n_changes; i++) {
         paramserver__v1__hyper_change__init(d->change_list[i] = &d->changes[i]);
         d->changes[i].name = (char *)job->rule->hyper[job->changes[i].hyper].name;
@@ -369,7 +369,7 @@ static void describe_changes(struct description *d, struct psd_job *job)
     }
     d->reply.n_changes = job->n_changes;
     d->reply.changes = d->change_list;
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
 static int describe(struct psd_request *t)

@@ -255,7 +255,7 @@ void psd_call_answer(struct psd_core *core, struct psd_call *call, enum ps_code 
 
 void psd_core_cancel(struct psd_core *core, struct psd_call *call)
 {
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     pthread_mutex_lock(&core->cancelling);
     atomic_store(&call->cancelled, true);
     bool parked = psd_call_take(call, psd_control_forget_call);
@@ -609,13 +609,13 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
 {
     call->next = NULL;
     call->parked_since = 0;
-    call->stall_told = false;
+    call->stall_logged = false;
     call->worker = 0;
     memset(call->client, 0, sizeof call->client);
     atomic_init(&call->lock, NULL);
     atomic_init(&call->cancelled, false);
     call->list = NULL;
-    call->payload = call->room = (struct ps_slices)PS_ROPE_EMPTY;
+    call->payload = call->room = (struct ps_slices)PS_SLICES_EMPTY;
     call->message = call->state = call->job = NULL;
     call->resume = NULL;
     call->state_free = NULL;

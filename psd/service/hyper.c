@@ -32,10 +32,10 @@ static enum ps_code set_hyper_check(struct psd_request *t, const Paramserver__V1
 {
     struct psd_job *job = t->job;
     double hyper[PS_RULE_MAX_HYPERS];
-    pthread_rwlock_rdlock(&job->cut);
+    pthread_rwlock_rdlock(&job->snapshot_lock);
     for (int i = 0; i < PS_RULE_MAX_HYPERS; i++)
         hyper[i] = psd_hyper_of_job(job, i, UINT64_MAX);
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
     if (ps_rule_set(job->rule, hyper, r->name, r->value, &t->error) || ps_rule_check(job->rule, hyper, &t->error))
         return ps_error_prefix(&t->error, "set hyper");
     return PS_OK;

@@ -173,7 +173,7 @@ static enum ps_code reduce_check(struct psd_request *t, const Paramserver__V1__R
 static int reduce_reply(struct psd_request *t, const struct psd_participation *p)
 {
     Paramserver__V1__ReduceReply out = PARAMSERVER__V1__REDUCE_REPLY__INIT;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct psd_outcome *o = p->outcome;
     if (o->error.code) {
         t->error = o->error;

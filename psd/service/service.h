@@ -57,12 +57,12 @@ struct psd_request {
     struct psd_call *call;
     const ProtobufCMessage *request;
     const Paramserver__V1__Caller *caller;  // NULL: the method has none
-    struct psd_job *job;                    // referenced for the turn; NULL: the method finds its own
+    struct psd_job *job;                    // referenced for the request; NULL: the method finds its own
     struct ps_slices payload, reply;
     struct ps_slices room;  // for a reply (psd_request_reserve), which begins at room_data
     uint8_t *room_data;
-    struct psd_job *gone;    // removed from the table by this turn; a reference to drop
-    struct psd_call *ready;  // calls that this turn made ready: they run after it
+    struct psd_job *gone;    // removed from the table by this request; a reference to drop
+    struct psd_call *ready;  // calls that this request made ready: they run after it
     struct ps_error error;
 };
 
@@ -144,7 +144,7 @@ bool psd_job_drop_void(struct psd_request *t);
 // Forgets t->gone (may be NULL), whose snapshots would keep its blocks; no lock held.
 void psd_drop_gone(struct psd_request *t);
 void psd_job_collect(struct psd_job *job, struct psd_call **ready);  // everything that waits in it
-// Runs calls that were made ready outside of a turn, as by a peer's answer; no lock held.
+// Runs calls that were made ready outside of a request, as by a peer's answer; no lock held.
 void psd_run_ready(struct psd_core *core, struct psd_call *ready);
 
 // All jobs of the moment, or the one of this name; each referenced. NOT_FOUND; RESOURCE_EXHAUSTED.

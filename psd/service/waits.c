@@ -18,10 +18,10 @@ enum { TEXT_MAX = 256 };
 
 // ---- the walk -----------------------------------------------------------------------------------------------------
 
-static void tell(const struct psd_look *l, struct psd_job *job, const char *what, const char *whom)
+static void waits_report(const struct psd_look *l, struct psd_job *job, const char *what, const char *whom)
 {
-    if (l->tell)
-        l->tell(job, what, whom, l->arg);
+    if (l->report)
+        l->report(job, what, whom, l->arg);
 }
 
 static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_round *round, const struct psd_look *l)
@@ -47,7 +47,7 @@ static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_ro
     snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
              job->variables[round->partition->variable].name);
     ps_utf8_repair(what);
-    tell(l, job, what, whom);
+    waits_report(l, job, what, whom);
 }
 
 void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd_look *l)
@@ -57,23 +57,23 @@ void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd
         bool wanted = core->joining.n && l->look(&core->joining, l->arg);
         pthread_mutex_unlock(&core->table);
         if (wanted)
-            tell(l, NULL, "the job to be opened", "worker 0");
+            waits_report(l, NULL, "the job to be opened", "worker 0");
         return;
     }
     pthread_mutex_lock(&job->lock);
     bool wanted = job->waiting.n && l->look(&job->waiting, l->arg);
     pthread_mutex_unlock(&job->lock);
     if (wanted)
-        tell(l, job, "the job to be declared", "the chief");
+        waits_report(l, job, "the job to be declared", "the chief");
     for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
         if (job->partitions[i].round)
             walk_round(core, job, job->partitions[i].round, l);
-    psd_members_walk(core, job, l->before ? l->before : UINT64_MAX, l->look, l->tell, l->arg);
+    psd_members_walk(core, job, l->before ? l->before : UINT64_MAX, l->look, l->report, l->arg);
     char what[TEXT_MAX], whom[TEXT_MAX];
     if (psd_agree_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
-        tell(l, job, what, whom);
+        waits_report(l, job, what, whom);
     if (psd_norm_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
-        tell(l, job, what, whom);
+        waits_report(l, job, what, whom);
 }
 
 // ---- who uses it --------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
     (void)job;
     while (late->calls) {
         struct psd_call *call = late->calls;
-        struct ps_slices nothing = PS_ROPE_EMPTY;
+        struct ps_slices nothing = PS_SLICES_EMPTY;
         char text[2 * TEXT_MAX + 64];
         late->calls = call->next;
         snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waited(call, late->now) / 1e9, what,
@@ -128,8 +128,8 @@ static bool find_stalled(struct psd_waiters *list, void *arg)
     struct stall *s = arg;
     s->n = 0;
     for (struct psd_call *call = list->first; call; call = call->next)
-        if (!call->stall_told && call->parked_since <= s->before) {
-            call->stall_told = true;
+        if (!call->stall_logged && call->parked_since <= s->before) {
+            call->stall_logged = true;
             s->n++;
         }
     return s->n;
@@ -170,7 +170,7 @@ struct listing {
     uint64_t now;
     Paramserver__V1__Wait *waits;
     uint8_t (*clients)[16];
-    size_t n, cap, told;  // the first `told` of them have their texts
+    size_t n, cap, worded;  // the first `worded` of them have their texts
     char **texts;
     size_t n_texts, cap_texts;
     struct psd_job *job;  // the one being walked
@@ -202,7 +202,7 @@ static bool list_calls(struct psd_waiters *list, void *arg)
     struct listing *l = arg;
     for (const struct psd_call *call = list->first; call && !l->broken; call = call->next)
         l->broken = !add_wait(l, call);
-    return l->n > l->told;
+    return l->n > l->worded;
 }
 
 static char *keep(struct listing *l, const char *text)
@@ -220,10 +220,10 @@ static void list_texts(struct psd_job *job, const char *what, const char *whom, 
 {
     struct listing *l = arg;
     char *a = keep(l, what), *b = keep(l, whom);
-    for (; l->told < l->n; l->told++) {
-        l->waits[l->told].job = job ? job->name : (char *)"";
-        l->waits[l->told].what = a;
-        l->waits[l->told].whom = b;
+    for (; l->worded < l->n; l->worded++) {
+        l->waits[l->worded].job = job ? job->name : (char *)"";
+        l->waits[l->worded].what = a;
+        l->waits[l->worded].whom = b;
     }
 }
 

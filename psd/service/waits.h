@@ -12,7 +12,7 @@ struct psd_look {
     // One list, whose lock is held. True: tell me what these calls wait for, and for whom.
     bool (*look)(struct psd_waiters *list, void *arg);
     // May be NULL. No lock is held. whom: "" or names.
-    void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg);
+    void (*report)(struct psd_job *job, const char *what, const char *whom, void *arg);
     void *arg;
     uint64_t before;  // ns: only calls whose deadline has passed by then; 0: all
 };

@@ -183,7 +183,7 @@ struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, c
 }
 
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, uint32_t rank, uint64_t number,
-                                       uint64_t examples, uint32_t block, const struct psd_request_id *stamp,
+                                       uint64_t examples, uint32_t block, const struct psd_request_id *id,
                                        struct psd_page **gradient)
 {
     Paramserver__V1__Outcome outcome;
@@ -196,9 +196,9 @@ Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, ui
                 round->member[rank] && !round->abandoned && *gradient;
     bool fresh = open && !has_block(c, block);
     pthread_mutex_lock(&b->lock);
-    bool had = psd_block_has_taken(b, stamp), room = !fresh || had || psd_block_reserve(b, stamp);
+    bool had = psd_block_has_taken(b, id), room = !fresh || had || psd_block_reserve(b, id);
     if (fresh && !had && room)
-        psd_block_record(b, stamp);
+        psd_block_record(b, id);
     pthread_mutex_unlock(&b->lock);
     if (!room) {
         outcome = PARAMSERVER__V1__OUTCOME__OUTCOME_NONE;
@@ -432,9 +432,9 @@ static void apply_round_block(void *arg, uint32_t k)
     uint64_t found, version;
     if (round->applied[k])
         return;
-    pthread_rwlock_rdlock(&a->job->cut);
+    pthread_rwlock_rdlock(&a->job->snapshot_lock);
     enum psd_written written = psd_block_write(b, &w, &round->spares[k], &found, &version);
-    pthread_rwlock_unlock(&a->job->cut);
+    pthread_rwlock_unlock(&a->job->snapshot_lock);
     // A reader has come since its page was reserved.
     if (written == PSD_NO_ROOM) {
         atomic_store(&a->lacks_memory, true);

@@ -29,9 +29,9 @@ static void sync_begin_close(struct psd_job *job, struct psd_round *round)
 {
     const struct psd_variable *v = &job->variables[round->partition->variable];
     round->number = round->closed + 1;
-    pthread_rwlock_rdlock(&job->cut);
+    pthread_rwlock_rdlock(&job->snapshot_lock);
     round->clip = psd_clip_at(job, v, round->number);
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
     if (round->clip.by == PSD_CLIP_NONE)
         sync_begin_apply(round, 1);
     else
@@ -227,7 +227,7 @@ struct asking {
 static bool asking_take_totals(const struct asking *x, const struct ps_slices *message, struct psd_call **ready)
 {
     ProtobufCMessage *m = NULL;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     bool good = ps_msg_unpack(&paramserver__v1__sum_squares_reply__descriptor, message, &m, &nothing, NULL) == PS_OK &&
                 ((Paramserver__V1__SumSquaresReply *)m)->n_totals == x->n;
     for (uint32_t i = 0; good && i < x->n; i++)
@@ -274,7 +274,7 @@ static bool asking_pack(const struct asking *x, struct ps_slices *message)
 static bool sync_ask(struct psd_job *job)
 {
     const struct psd_sync_host *host = job->host;
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_SLICES_EMPTY;
     struct asking *x = ps_try_alloc(sizeof *x);
     if (!x)
         return false;

@@ -117,7 +117,7 @@ static void check_answer(const struct asked *a, enum ps_code code, const char *t
 {
     const ProtobufCMessageDescriptor *type = reply_type(a->call.method);
     const char *name = method_name(a->call.method);
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct ps_error e = {0};
     ProtobufCMessage *reply;
     if ((int)code < 0 || code > PS_UNAUTHENTICATED)
@@ -166,7 +166,7 @@ static struct outcome call(struct fuzz *f, int method, struct ps_slices *request
                         .f = f,
                         .next = f->parked,
                         .to = &out};
-    *request = PS_ROPE_EMPTY;
+    *request = PS_SLICES_EMPTY;
     f->parked = a;
     psd_core_call(f->core, &a->call);
     for (struct asked *p = f->parked; p; p = p->next)
@@ -222,7 +222,7 @@ static Paramserver__V1__Caller observer(const char *job)
 
 static struct outcome ask(struct fuzz *f, int method, const ProtobufCMessage *m)
 {
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     ps_msg_pack(m, NULL, &request);
     return call(f, method, &request, UINT64_MAX);
 }
@@ -253,7 +253,7 @@ static uint64_t mix_members(struct fuzz *f, uint64_t h, const char *job)
 {
     Paramserver__V1__WorkersRequest r = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
     Paramserver__V1__WorkersReply *w = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     r.job = (char *)job;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__WORKERS, &r.base);
     if (o.code || ps_msg_unpack(&paramserver__v1__workers_reply__descriptor, &o.body, (ProtobufCMessage **)&w, &payload,
@@ -277,7 +277,7 @@ static uint64_t mix_job(struct fuzz *f, uint64_t h, const char *job)
     Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
     Paramserver__V1__Caller c = observer(job);
     Paramserver__V1__DescribeReply *d = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     r.caller = &c;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__DESCRIBE, &r.base);
     h = mix_members(f, h, job);
@@ -307,7 +307,7 @@ static uint64_t digest(struct fuzz *f)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     Paramserver__V1__StatusReply *s = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     uint64_t h = 4711;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__STATUS, &r.base);
     if (o.code || ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &o.body, (ProtobufCMessage **)&s, &payload,
@@ -332,7 +332,7 @@ static uint64_t digest(struct fuzz *f)
 // The same bytes in slices that end somewhere else.
 static void cut(struct ps_slices *r, size_t most)
 {
-    struct ps_slices pieces = PS_ROPE_EMPTY;
+    struct ps_slices pieces = PS_SLICES_EMPTY;
     for (size_t at = 0, n; at < r->len; at += n) {
         n = r->len - at < most ? r->len - at : most;
         ps_slices_add_range(&pieces, r, at, n);
@@ -382,7 +382,7 @@ static void raw(struct feed *in, struct ps_slices *request)
 
 static void peer_answers(struct fuzz *f, struct feed *in, uint8_t how)
 {
-    struct ps_slices reply = PS_ROPE_EMPTY;
+    struct ps_slices reply = PS_SLICES_EMPTY;
     if (how & 1)
         raw(in, &reply);
     if (f->n_sent)
@@ -393,7 +393,7 @@ static void peer_answers(struct fuzz *f, struct feed *in, uint8_t how)
 static void step(struct fuzz *f, struct feed *in)
 {
     uint8_t op = feed_byte(in), how = feed_byte(in);
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     int what = op % 32;
     switch (what) {
     case PEER_ANSWERS:
@@ -432,7 +432,7 @@ static void step(struct fuzz *f, struct feed *in)
 static enum ps_code make_and_try(struct fuzz *f, int method, uint8_t who, uint8_t which)
 {
     struct feed in = {(const uint8_t[]){who, which}, 2, 0};
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     request_make(&f->job, method, &in, &request);
     return try(f, method, &request, 0);
 }
@@ -442,7 +442,7 @@ static void learn_run(struct fuzz *f)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     Paramserver__V1__StatusReply *s = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__STATUS, &r.base);
     ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &o.body, (ProtobufCMessage **)&s, &payload, NULL);
     if (s && s->n_jobs)
@@ -489,7 +489,7 @@ static void begin(struct fuzz *f, uint8_t setup)
 // others yet.
 static void end(struct fuzz *f)
 {
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     psd_core_drain(f->core);
     if (f->parked)
         fail("%s: not answered when the task drained", method_name(f->parked->call.method));

@@ -64,7 +64,7 @@ static uint32_t slot_of(uint32_t push, int i)
 
 enum { DEPTH = 8, PAUSE_US = 2000, ADMISSION_S = 60 };
 
-static volatile sig_atomic_t told_to_leave;
+static volatile sig_atomic_t must_leave;
 static sem_t room;  // for pushes on the way
 static atomic_int failed;
 static psc_error failure;  // valid once failed
@@ -72,7 +72,7 @@ static psc_error failure;  // valid once failed
 static void on_term(int signal)
 {
     (void)signal;
-    told_to_leave = 1;
+    must_leave = 1;
 }
 
 static void say(uint32_t push, bool done)
@@ -117,7 +117,7 @@ static psc_client *admitted(const psc_cluster *cluster, int rank)
     for (uint64_t until = ps_now() + ADMISSION_S * PS_SECOND; psc_connect(cluster, &options, &client, &e);) {
         if ((e.code != PSC_ALREADY_EXISTS && e.code != PSC_FAILED_PRECONDITION) || ps_now() > until)
             die("a worker joins", &e);
-        if (told_to_leave)
+        if (must_leave)
             _exit(0);
         pause_us(50000);
     }
@@ -148,7 +148,7 @@ static int work(int rank, uint32_t next, uint32_t limit, const psc_cluster *clus
     psc_client *client = admitted(cluster, rank);
     know_slots(client, rank == 0 && next == 0);
     sem_init(&room, 0, DEPTH);
-    while (!told_to_leave && !atomic_load(&failed) && next < limit) {
+    while (!must_leave && !atomic_load(&failed) && next < limit) {
         sem_wait(&room);
         push(client, next++);
         psc_report(client, next, 0, 0);

@@ -110,13 +110,13 @@ kill -TERM "$worker_pid"
 ok "SIGTERM ends the wait" stopped "$worker_pid"
 ok "a job that is stopped" eventually starts_to_train gone
 ok "under its workers" ctl stop gone
-is_told() {
+they_are() {
     local code=0
     wait "$worker_pid" || code=$?
     cat gone.0.log
     [ "$code" = 75 ] && grep -q "it was stopped or replaced" gone.0.log
 }
-ok "which are told so" is_told
+ok "which are told so" they_are
 
 # ---- who has to write the results dies --------------------------------------------------------------------------
 

@@ -116,9 +116,9 @@ P
 # ---- the end ------------------------------------------------------------------------------------------------------
 
 # A psd that says its pid, so that others on this machine are not taken for ours.
-printf '#!/bin/sh\necho $$ >>"%s/psd.pids"\nexec "%s" "$@"\n' "$scratch" "$psd" >told_psd && chmod +x told_psd
+printf '#!/bin/sh\necho $$ >>"%s/psd.pids"\nexec "%s" "$@"\n' "$scratch" "$psd" >noted_psd && chmod +x noted_psd
 is_gone() { ! kill -0 "$1" 2>/dev/null; } # PID
-two_told() { [ "$(wc -l <psd.pids 2>/dev/null || echo 0)" -ge 2 ]; }
+two_noted() { [ "$(wc -l <psd.pids 2>/dev/null || echo 0)" -ge 2 ]; }
 no_psd_left() {
     local pid
     [ -s psd.pids ] || return 1
@@ -127,10 +127,10 @@ no_psd_left() {
 signalled() { # SIGNAL: in the middle of a run
     local pid code=0
     rm -f psd.pids
-    PSD=$scratch/told_psd "$psbench" push --size 4 --ps 2 --seconds 60 --repeat 1 &
+    PSD=$scratch/noted_psd "$psbench" push --size 4 --ps 2 --seconds 60 --repeat 1 &
     pid=$!
     children+=("$pid")
-    eventually two_told || return 1
+    eventually two_noted || return 1
     kill -s "$1" "$pid"
     wait "$pid" || code=$?
     echo "exit code $code"
@@ -138,7 +138,7 @@ signalled() { # SIGNAL: in the middle of a run
 }
 ends_clean() {
     rm -f psd.pids
-    PSD=$scratch/told_psd "$psbench" push --size 4 --ps 2 --no-limit "${short[@]}" || return 1
+    PSD=$scratch/noted_psd "$psbench" push --size 4 --ps 2 --no-limit "${short[@]}" || return 1
     no_psd_left && ! ls -d psctl-* 2>/dev/null
 }
 ok "the end: no psd, no socket is left" ends_clean

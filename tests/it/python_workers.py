@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An independent client of the contract: what happens among the workers of a job.
 
-Rounds, meetings, clocks, leases, departures. Every point opens jobs of its own; see python_client.py for what the calls
-of one worker mean.
+Rounds, collectives, clocks, leases, departures. Every point opens jobs of its own; see python_client.py for what the
+calls of one worker mean.
 """
 import math
 import sys
@@ -164,7 +164,7 @@ def a_rate_that_is_set_by_hand_begins_with_a_round():
         set_rate(1.0, round=5, job="at once")
 
 
-# ---- meetings -------------------------------------------------------------------------------------------------------
+# ---- collectives --------------------------------------------------------------------------------------------------
 
 
 @point
@@ -249,11 +249,11 @@ def workers_that_would_wait_for_each_other_are_told(stub):
     with refused(StatusCode.INVALID_ARGUMENT, "2 elements of 4 bytes were announced, 4 bytes came"):
         stub.Reduce(request, timeout=PATIENCE)
 
-    orphan = a.reduce("weights", pb.BROADCAST, "float32", one, root=1)
-    parks(orphan, "apart")
+    unanswered = a.reduce("weights", pb.BROADCAST, "float32", one, root=1)
+    parks(unanswered, "apart")
     b.leave()
     with refused(StatusCode.ABORTED, "worker 1"):
-        orphan.result()
+        unanswered.result()
 
 
 @point

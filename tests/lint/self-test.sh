@@ -80,6 +80,8 @@ for file in psd/rpc/server.c psd/main.c psd/options.c common/base/alloc.c common
     printf '%s\n' "$spdx" 'static void *x = ps_alloc(9);' >"$tree/$file"
 done
 accepts "lint: an allocation that may abort, where it may" lint
+printf '%s\n' "$spdx" '// The rope has a turn.' 'static const char *turned = "\"a turn";' >"$tree/psd/careful.c"
+accepts "lint: private words in prose" lint
 rm -rf "$tree" && mkdir "$tree"
 bails_out "lint: no source directory" lint
 mkdir "$tree/common"
@@ -101,6 +103,9 @@ for file in psd/bad.c libclient/bad.c common/bad.c; do
         with "lint: $call in $file" memory "$file" "$spdx" "static void *x = $call;"
     done
 done
+with "lint: a private word" terms common/bad.c "$spdx" 'static int take_turn;'
+with "lint: a private word, in the plural" terms tests/sim/bad.h "$spdx" '#define BAD_ROPES 1'
+with "lint: a private word of psd" terms psd/bad.c "$spdx" 'static int piece;'
 with "lint: unfinished in C" words common/bad.c "$spdx" '// T''ODO' 'int bad;'
 with "lint: unfinished in a makefile" words common/local.mk '# FIX''ME: later'
 with "lint: unfinished in a script" words tests/bad.sh '#!/bin/sh' "# ${spdx#// }" '# XX''X'

@@ -67,7 +67,7 @@ struct tally {
     uint64_t incarnation;
     uint64_t clock, steps;
     uint32_t leases;      // under way
-    uint64_t meets, met;  // sequences of the last meeting entered, and passed
+    uint64_t meets, met;  // sequences of the last collective entered, and passed
 };
 
 struct ssp {
@@ -165,7 +165,7 @@ static bool is_current(const struct ssp *s, const struct asked *a)
 static void see_request(struct ssp *s, const struct sim_seen *seen)
 {
     const ProtobufCMessageDescriptor *type = type_of(seen->method);
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     if (!type || ps_msg_unpack(type, seen->message, &m, &payload, NULL))
         return;
@@ -200,7 +200,7 @@ static void see_grant(struct ssp *s, const struct asked *a)
             const struct psd_member *m = &control_of(s->trial)->members[i];
             const struct tally *y = &s->tallies[i];
             print_message("# worker %" PRIu32 ": state %d, clock %" PRIu64 " (there %" PRIu64 "), leases %" PRIu32
-                          " (%d), meetings %" PRIu64 "/%" PRIu64 " (%d)\n",
+                          " (%d), collectives %" PRIu64 "/%" PRIu64 " (%d)\n",
                           i, (int)m->state, y->clock, m->clock, y->leases, psd_in_lease(m), y->meets, y->met,
                           psd_in_collective(m));
         }
@@ -213,7 +213,7 @@ static void see_grant(struct ssp *s, const struct asked *a)
 
 static void see_share(struct ssp *s, const struct asked *a, const struct ps_slices *message)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, message, &m, &payload, NULL))
         return;
@@ -227,7 +227,7 @@ static void see_share(struct ssp *s, const struct asked *a, const struct ps_slic
 // The incarnation that a Join was answered with.
 static uint64_t incarnation_in(const struct ps_slices *message)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__join_reply__descriptor, message, &m, &payload, NULL))
         return 0;

@@ -198,7 +198,7 @@ static inline float read_one(struct psd_core *core, const char *name)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     ProtobufCMessage *reply = NULL;
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     float value = -1;
     caller.worker = caller.run = 0;  // in whichever run the job is
     r.caller = &caller;

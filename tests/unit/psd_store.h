@@ -186,7 +186,7 @@ static inline void change_fini(struct change *c)
 
 static inline struct ps_slices change_payload(const struct change *c)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     for (size_t at = 0, n; at < c->len; at += n) {
         n = c->cut && c->cut < c->len - at ? c->cut : c->len - at;
         ps_slices_add(&payload, ps_slice_copy(c->bytes + at, n));

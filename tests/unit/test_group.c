@@ -247,22 +247,22 @@ static void long_lines_are_cut_and_the_last_one_needs_no_newline(void **state)
 static void who_is_killed_leaves_nobody_behind(void **state)
 {
     (void)state;
-    char *ps[] = {"trap 'touch \"$TMPDIR/told\"; exit 0' TERM; echo READY 0 >&3; sleep 300 & wait"};
+    char *ps[] = {"trap 'touch \"$TMPDIR/marker\"; exit 0' TERM; echo READY 0 >&3; sleep 300 & wait"};
     char *workers[] = {WAITING_WORKER,
                        "trap '' TERM; touch \"$TMPDIR/up\"; while sleep 0.1; do touch \"$TMPDIR/alive\"; done"};
-    char dir[] = "/tmp/test_group-XXXXXX", told[64], up[64], alive[64];
+    char dir[] = "/tmp/test_group-XXXXXX", marker[64], up[64], alive[64];
     assert_non_null(mkdtemp(dir));
     setenv("TMPDIR", dir, 1);
-    snprintf(told, sizeof told, "%s/told", dir);
+    snprintf(marker, sizeof marker, "%s/marker", dir);
     snprintf(up, sizeof up, "%s/up", dir);
     snprintf(alive, sizeof alive, "%s/alive", dir);
     struct outcome o = run(ps, 1, workers, 2, 1, SIGKILL, up);
     assert_int_equal(o.code, -1);
     assert_true(o.seconds < SLEEP / 2);
     assert_int_equal(unlink(up), 0);
-    assert_true(await_file(told));
-    assert_int_equal(unlink(told), 0);  // in order, where it does as it is told
-    bool lives = true;                  // and where it does not, soon
+    assert_true(await_file(marker));
+    assert_int_equal(unlink(marker), 0);  // in order, where it does as it is told
+    bool lives = true;                    // and where it does not, soon
     for (int i = 0; i < 60 && lives; i++) {
         unlink(alive);
         usleep(1000 * 1000);

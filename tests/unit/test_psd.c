@@ -724,7 +724,7 @@ static void test_stalled_reader(void **state)
     t.variable = (char *)"big";
     do {
         ProtobufCMessage *m = NULL;
-        struct ps_slices bytes = PS_ROPE_EMPTY;
+        struct ps_slices bytes = PS_SLICES_EMPTY;
         struct answer a = ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes);
         if (a.code)
             fail_msg("get: %s", a.text);
@@ -1014,7 +1014,7 @@ static void test_one_instant(void **state)
     assert_int_equal(pthread_create(&thread, NULL, push_all_blocks, j.core), 0);
     while (last < 100) {
         struct reading x;
-        struct ps_slices bytes = PS_ROPE_EMPTY;
+        struct ps_slices bytes = PS_SLICES_EMPTY;
         ProtobufCMessage *m = NULL;
         float value[6];
         reading_init(&x);

@@ -1048,11 +1048,11 @@ static void test_pull_waits_for_atomic(void **state)
     pthread_t thread;
     (void)state;
     store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
-    pthread_rwlock_wrlock(&s.core->jobs->cut);
+    pthread_rwlock_wrlock(&s.core->jobs->snapshot_lock);
     assert_int_equal(pthread_create(&thread, NULL, pull_once, &w), 0);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     assert_false(atomic_load(&w.done));
-    pthread_rwlock_unlock(&s.core->jobs->cut);
+    pthread_rwlock_unlock(&s.core->jobs->snapshot_lock);
     pthread_join(thread, NULL);
     assert_true(atomic_load(&w.done));
     psd_core_destroy(s.core);
@@ -1966,7 +1966,7 @@ static void test_damaged_requests(void **state)
     for (size_t call = 0; call < COUNT(data_calls); call++) {
         struct store s;
         struct good g;
-        struct ps_slices whole = PS_ROPE_EMPTY, payload;
+        struct ps_slices whole = PS_SLICES_EMPTY, payload;
         uint8_t bytes[1024];
         bool reads = data_calls[call].kinds & READS;
         store_open(&s, ASYNC, "sgd", 1 << 20, wanted, COUNT(wanted));

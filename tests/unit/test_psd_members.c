@@ -28,7 +28,7 @@ static void drop(struct answer *a)
     ps_slices_clear(&a->body);
 }
 
-// ---- meetings -----------------------------------------------------------------------------------------------------
+// ---- collectives -------------------------------------------------------------------------------------------------
 
 static void enter(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, const char *name)
 {
@@ -58,7 +58,7 @@ static void reduce_init(struct reducing *x, uint32_t rank, uint64_t sequence, Pa
 
 static void bring(struct psd_core *core, struct answer *a, struct reducing *x, const void *data, size_t bytes)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ps_slices_add(&payload, ps_slice_copy(data, bytes));
     ask_later(core, a, M(REDUCE), &x->r.base, &payload, UINT64_MAX);
 }
@@ -67,7 +67,7 @@ static void bring(struct psd_core *core, struct answer *a, struct reducing *x, c
 static size_t result_of(struct answer *a, void *to, size_t size)
 {
     ProtobufCMessage *m;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     assert_true(is_done(a, PS_OK));
     assert_int_equal(ps_msg_unpack(&paramserver__v1__reduce_reply__descriptor, &a->body, &m, &payload, NULL), PS_OK);
     size_t n = payload.len;
@@ -234,9 +234,9 @@ static void test_bad_reductions(void **state)
     free(zeros);
 }
 
-// A sequence is of one meeting: under that of a barrier that was passed there is no reduction to ask for again, nor the
-// other way round.
-static void test_sequence_of_another_meeting(void **state)
+// A sequence is of one collective: under that of a barrier that was passed there is no reduction to ask for again, nor
+// the other way round.
+static void test_sequence_of_another_collective(void **state)
 {
     struct job j;
     struct reducing x;
@@ -292,8 +292,8 @@ static void test_mean_of_great_integers(void **state)
     psd_core_destroy(j.core);
 }
 
-// Who enters the next meeting has given up the one it was in, and is not told that it has passed that.
-static void test_superseded_meeting(void **state)
+// Who enters the next collective has given up the one it was in, and is not told that it has passed that.
+static void test_superseded_collective(void **state)
 {
     struct job j;
     struct answer first, second, other;
@@ -506,7 +506,7 @@ static uint64_t round_of_get(struct psd_core *core)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     ProtobufCMessage *m;
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     t.variable = (char *)"a";
     r.caller = &caller;
     r.tensors = tensors;
@@ -569,7 +569,7 @@ static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64
 static Paramserver__V1__LeaseReply share_of(struct answer *a)
 {
     ProtobufCMessage *m;
-    struct ps_slices none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_SLICES_EMPTY;
     if (!is_done(a, PS_OK))
         fail_msg("lease: answered %d, %d %s", a->answered, (int)a->code, a->text);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);
@@ -677,8 +677,8 @@ static void test_coming_back_to_sync(void **state)
     psd_core_destroy(j.core);
 }
 
-// A worker that came late and has had no share yet waits for its first; the others' meetings do not wait for it.
-static void test_meetings_without_who_came_late(void **state)
+// A worker that came late and has had no share yet waits for its first; the others' collectives do not wait for it.
+static void test_collectives_without_who_came_late(void **state)
 {
     struct job j;
     struct answer a[2], barrier;
@@ -888,8 +888,8 @@ static void test_nobody_runs_ahead(void **state)
     psd_core_destroy(core);
 }
 
-// Who waits in a meeting holds nobody up, and is level with the others afterwards.
-static void test_meetings_stop_no_clock(void **state)
+// Who waits in a collective holds nobody up, and is level with the others afterwards.
+static void test_collectives_stop_no_clock(void **state)
 {
     struct psd_core *core = ssp_open(1, 2);
     struct answer a, meets, also;
@@ -998,7 +998,7 @@ static void test_silence_of_who_is_gone(void **state)
 }
 
 // Why a worker has failed is told whole, and so is why the job has.
-static void test_reasons_are_told_whole(void **state)
+static void test_reasons_are_whole(void **state)
 {
     static const char why[] =
         "workers.yaml, line 12: no memory for a replica with batches of 4096 rows: it takes 123456789 "
@@ -1117,7 +1117,7 @@ static void test_back_before_its_death_is_known(void **state)
     struct job j;
     struct answer a;
     ProtobufCMessage *m;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     const uint64_t before = j.core->jobs->control->members[1].incarnation;
@@ -1443,14 +1443,14 @@ static void crowd_beat(struct psd_core *core, const char *job, uint64_t run, uin
 }
 
 // How many members a join, a heartbeat, a step of the clock and a tick look at, among so many.
-struct visits {
+struct looked_at {
     uint64_t join, beat, step, tick;
 };
 
-static struct visits crowd_visits(uint32_t workers, int jobs)
+static struct looked_at crowd_count(uint32_t workers, int jobs)
 {
     struct psd_core *core = core_new((size_t)2 << 30);
-    struct visits v;
+    struct looked_at v;
     char name[16] = "job-0";
     struct psd_control *c = NULL;
     for (int i = 0; i < jobs; i++) {
@@ -1484,7 +1484,7 @@ static void test_nothing_walks(void **state)
     } rows[] = {{10, 1}, {100, 1}, {1000, 1}, {10000, 1}, {10, 100}, {10, 1000}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct visits v = crowd_visits(rows[i].workers, rows[i].jobs);
+        struct looked_at v = crowd_count(rows[i].workers, rows[i].jobs);
         if (v.join > 4 || v.beat > 2 || v.step > 3 || v.tick > 1)
             fail_msg("%u workers, %d jobs: join %" PRIu64 ", heartbeat %" PRIu64 ", step %" PRIu64 ", tick %" PRIu64,
                      rows[i].workers, rows[i].jobs, v.join, v.beat, v.step, v.tick);
@@ -1527,8 +1527,8 @@ int main(void)
         cmocka_unit_test(test_not_a_number_shows),
         cmocka_unit_test(test_gather_and_broadcast),
         cmocka_unit_test(test_bad_reductions),
-        cmocka_unit_test(test_sequence_of_another_meeting),
-        cmocka_unit_test(test_superseded_meeting),
+        cmocka_unit_test(test_sequence_of_another_collective),
+        cmocka_unit_test(test_superseded_collective),
         cmocka_unit_test(test_mean_of_great_integers),
         cmocka_unit_test(test_a_late_barrier_is_not_entered),
         cmocka_unit_test(test_a_late_value_is_not_summed),
@@ -1541,17 +1541,17 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_the_dead_leave_their_shares),
         cmocka_unit_test(test_coming_back_to_sync),
-        cmocka_unit_test(test_meetings_without_who_came_late),
+        cmocka_unit_test(test_collectives_without_who_came_late),
         cmocka_unit_test(test_late_share),
         cmocka_unit_test(test_many_batches),
         cmocka_unit_test(test_one_batch_for_many),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_nobody_runs_ahead),
-        cmocka_unit_test(test_meetings_stop_no_clock),
+        cmocka_unit_test(test_collectives_stop_no_clock),
         cmocka_unit_test(test_clocks_are_ssp),
         cmocka_unit_test(test_who_does_not_come),
         cmocka_unit_test(test_silence_of_who_is_gone),
-        cmocka_unit_test(test_reasons_are_told_whole),
+        cmocka_unit_test(test_reasons_are_whole),
         cmocka_unit_test(test_a_stopped_task_buries_nobody),
         cmocka_unit_test(test_back_before_its_death_is_known),
         cmocka_unit_test(test_back_when_it_has_left),

@@ -69,7 +69,7 @@ static void ask_for(struct cluster *c, struct asking *x, int method, const Param
                     uint32_t partition, uint64_t round, float value)
 {
     const Paramserver__V1__Partition *p = &c->p[partition];
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     bool reads = method == M(GET) || method == M(PULL);
     x->caller = *caller;
     paramserver__v1__tensor__init(x->tensors[0] = &x->t);
@@ -262,7 +262,7 @@ static void test_push_pull_goes_on(void **state)
     struct cluster c;
     struct asking x;
     ProtobufCMessage *m = NULL;
-    struct ps_slices values = PS_ROPE_EMPTY;
+    struct ps_slices values = PS_SLICES_EMPTY;
     (void)state;
     open_job(&c, SYNC, 2);
     ask_for(&c, &x, M(PUSH_PULL), &c.callers[0], 1, 1, NAN);

@@ -55,33 +55,33 @@ static void test_loop(void **state)
     ps_workers_free(workers);
 }
 
-struct turn {
+struct job {
     struct ps_work work;
     atomic_int *at;
     int was;
 };
 
-static void take_a_turn(struct ps_work *work)
+static void do_job(struct ps_work *work)
 {
-    struct turn *t = (struct turn *)work;
+    struct job *t = (struct job *)work;
     t->was = atomic_fetch_add(t->at, 1);
 }
 
 // Work is done in its order, and all of it before stop returns; from then on by who brings it.
 static void test_work(void **state)
 {
-    static struct turn turns[100];
+    static struct job jobs[100];
     atomic_int at = 0;
     struct ps_workers *workers = ps_workers_create(1);
     (void)state;
     for (int i = 0; i < 100; i++) {
-        turns[i] = (struct turn){{take_a_turn, NULL}, &at, -1};
+        jobs[i] = (struct job){{do_job, NULL}, &at, -1};
         if (i == 98)
             ps_workers_stop(workers);
-        ps_workers_run(i == 99 ? NULL : workers, &turns[i].work);
+        ps_workers_run(i == 99 ? NULL : workers, &jobs[i].work);
     }
     for (int i = 0; i < 100; i++)
-        assert_int_equal(turns[i].was, i);
+        assert_int_equal(jobs[i].was, i);
     ps_workers_free(workers);
 }
 

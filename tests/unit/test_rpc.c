@@ -56,7 +56,7 @@ struct core {
 
 static void echo(struct ps_call *call)
 {
-    struct ps_slices body = PS_ROPE_EMPTY;
+    struct ps_slices body = PS_SLICES_EMPTY;
     ps_slices_move(&body, &call->request);
     ps_call_reply(call, PS_OK, NULL, &body);
 }
@@ -65,7 +65,7 @@ enum { BIG = 1 << 20 };
 
 static void answer_big(struct ps_call *call)
 {
-    struct ps_slices body = PS_ROPE_EMPTY;
+    struct ps_slices body = PS_SLICES_EMPTY;
     uint8_t *data;
     struct ps_slice s = ps_slice_new(BIG, &data);
     memset(data, 'b', BIG);
@@ -225,13 +225,13 @@ static void await(struct answer *a)
 static void ask(struct ps_client *c, bool stream, int method, uint32_t timeout_ms, struct ps_slice request,
                 struct answer *a)
 {
-    struct ps_slices rope = PS_ROPE_EMPTY;
+    struct ps_slices slices = PS_SLICES_EMPTY;
     memset(a, 0, sizeof *a);
-    ps_slices_add(&rope, request);
+    ps_slices_add(&slices, request);
     inside_call = true;
-    ps_client_call(c, 0, method, stream, timeout_ms, &rope, on_answer, a);
+    ps_client_call(c, 0, method, stream, timeout_ms, &slices, on_answer, a);
     inside_call = false;
-    assert_int_equal(rope.len, 0);
+    assert_int_equal(slices.len, 0);
 }
 
 static struct ps_slice text(const char *s)
@@ -970,7 +970,7 @@ struct chain {
 static void call_again(void *arg, enum ps_code code, const char *what, struct ps_slices *reply)
 {
     struct chain *chain = arg;
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     (void)what;
     (void)reply;
     assert_int_equal(code, PS_CANCELLED);
@@ -984,7 +984,7 @@ static void calls_made_while_stopping_end(void **state)
 {
     struct pair *p = *state;
     struct chain chain = {.client = p->client};
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     ps_slices_add(&request, text("p"));
     ps_client_call(p->client, 0, PUSH, true, 0, &request, call_again, &chain);
     await_parked(&p->core, 1);
@@ -1263,7 +1263,7 @@ static void a_client_that_does_not_read(void **state)
 {
     static const uint8_t window[] = {0, 4, 0x7f, 0xff, 0xff, 0xff}, more[] = {0x7f, 0, 0, 0};
     struct pair *p = *state;
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_SLICES_EMPTY;
     uint8_t data[16000], *body = calloc(1, 3900);
     struct raw r;
     body[0] = 'e';
@@ -1299,7 +1299,7 @@ static void a_client_that_does_not_read(void **state)
 static void raw_deaf(struct raw *r, const struct pair *p, int n)
 {
     static const uint8_t window[] = {0, 4, 0x7f, 0xff, 0xff, 0xff}, more[] = {0x7f, 0, 0, 0};
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_SLICES_EMPTY;
     uint8_t data[4000];
     for (int i = 0; i < n; i++) {
         struct ps_record record = {.id = (uint64_t)i + 1, .method = PUSH};

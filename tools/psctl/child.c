@@ -41,7 +41,7 @@ void child_describe_end(const struct child *child, char *to, size_t size)
 
 void child_end(struct child *child, int signum)
 {
-    child->told = true;
+    child->stopped = true;
     if (child->running && !uv_is_closing((uv_handle_t *)&child->process))
         kill(-child->pid, signum);
 }

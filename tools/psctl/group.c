@@ -182,9 +182,9 @@ static void on_worker_end(struct child *child)
     char text[256];
     bool failed = child->signal || child->exit_code;
     child_describe_end(child, text, sizeof text);
-    if (failed && (!child->told || (child->signal && child->signal != SIGTERM)))
+    if (failed && (!child->stopped || (child->signal && child->signal != SIGTERM)))
         say("%s", text);
-    if (failed && !child->told)
+    if (failed && !child->stopped)
         lose_worker(g, child);
     // The job may be done without it; who looks at the output has not seen all of it.
     if (child->terminal && g->exit_code == 0 && child->exit_code == ps_code_exit(PS_CANNOT_WRITE))
@@ -241,7 +241,7 @@ static void on_ps_end(struct child *child)
     guard_remove(&g->guard, child->pid);
     char text[256];
     child_describe_end(child, text, sizeof text);
-    if (!child->told) {
+    if (!child->stopped) {
         say("%s; without it the job cannot go on", text);
         stop(g, ps_code_exit(PS_UNAVAILABLE));
     } else if (child->signal || child->exit_code) {
