@@ -54,9 +54,9 @@ uint64_t ps_memory_total(const struct ps_memory *m)
     return m->values + m->slots + m->rounds + m->kept;
 }
 
-uint64_t ps_memory_marks(const struct ps_memory *m, uint64_t clients)
+uint64_t ps_memory_dedup(const struct ps_memory *m, uint64_t clients)
 {
-    return m->blocks * clients * PS_MEMORY_MARK;
+    return m->blocks * clients * PS_MEMORY_DEDUP;
 }
 
 uint64_t ps_memory_in_flight(uint64_t memory)

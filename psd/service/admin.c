@@ -54,7 +54,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     out->duplicates = atomic_load(&job->duplicates);
     out->stale = atomic_load(&job->stale);
     out->nonfinite = atomic_load(&job->nonfinite);
-    out->marks_bytes = atomic_load(&job->store.dedup_bytes);
+    out->dedup_bytes = atomic_load(&job->store.dedup_bytes);
     if (job->update != PARAMSERVER__V1__UPDATE__SSP)  // there it is that of the clock
         out->staleness = atomic_load(&job->met_staleness);
     pthread_mutex_lock(&job->lock);

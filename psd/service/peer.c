@@ -55,7 +55,7 @@ static enum ps_code set_members_read(struct psd_request *t, const Paramserver__V
                            "set members: rank %" PRIu32 " is there twice, or is none of %" PRIu32, m->rank, workers);
         } else {
             seen[m->rank] = true;
-            d->v[i] = (struct psd_view_entry){m->rank, m->state, m->resting, m->incarnation, 0, 0};
+            d->v[i] = (struct psd_view_entry){m->rank, m->state, m->excluded, m->incarnation, 0, 0};
         }
     }
     free(seen);

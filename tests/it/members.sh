@@ -65,7 +65,7 @@ ok "the epoch ends with every example trained" becomes sync 'get("epoch") > 0'
 work sync 2 4 "${sync[@]}"
 pids[2]=$worker_pid
 ok "it comes back as a later process" becomes sync 'w[2]["state"] in ("live", "left")'
-ok "and trains with the others" becomes sync 'w[2]["step"] > 0 and not w[2]["resting"]'
+ok "and trains with the others" becomes sync 'w[2]["step"] > 0 and not w[2]["excluded"]'
 ok "another is asked to leave" ctl drain sync worker:1
 left() { wait "${pids[1]}" && grep -q "asked to" sync.1.log; }
 ok "it leaves with exit 0" left

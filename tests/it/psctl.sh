@@ -474,7 +474,7 @@ if [ "$PYTHON3" != no ]; then
     plan='{"tasks": 2, "update": "SYNC", "rule": "sgd", "variables": [{"name": "v", "dtype": "FLOAT32"}]'
     fake first "{\"status\": {\"version\": \"$version\", \"tasks\": 2, \"jobs\": [$job]}, \"describe\": $plan},
         \"waits\": 5, \"workers\": {\"members\": [{\"state\": \"LIVE\", \"clock\": 7}, {\"rank\": 1, \"state\": \"LIVE\",
-        \"clock\": 4}, {\"rank\": 2, \"state\": \"EXPECTED\"}, {\"rank\": 3, \"state\": \"LIVE\", \"clock\": 2, \"resting\": true}]}}"
+        \"clock\": 4}, {\"rank\": 2, \"state\": \"EXPECTED\"}, {\"rank\": 3, \"state\": \"LIVE\", \"clock\": 2, \"excluded\": true}]}}"
     second() { # NAME STATUS DESCRIBE [CLOCK_OFF]: status and description beside what the first one says as well
         fake "$1" "{\"status\": {\"task\": 1, \"tasks\": 2, $2}, \"describe\": $3, \"clock_off_ms\": ${4:-0}}"
     }

@@ -100,7 +100,7 @@ rule_words() {
 
 # Words of a private language, which the field's own have replaced: request, slices, reply, view, collective, hyper
 # change, ticket, request id, dedup window. Parts of identifiers; prose may turn, cut and tell.
-private='draft|meeting|orphan|roster|rope|seat|stamp|told|tuning|turn|untold|visit|visitor'
+private='draft|meeting|orphan|resting|roster|rope|seat|stamp|told|tuning|turn|untold|visit|visitor'
 private_psd='piece'
 
 # banned PREFIX WORDS: identifiers in the C files under PREFIX of which one of WORDS is a part.

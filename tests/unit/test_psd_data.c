@@ -1414,7 +1414,7 @@ static void test_readers_take_the_room(void **state)
 }
 
 // What is kept of clients counts: there is an end to it before the memory's.
-static void test_marks_count(void **state)
+static void test_dedup_is_counted(void **state)
 {
     const struct spec specs[] = {{"w", D(FLOAT32), 16, false}, {"n", D(FLOAT32), 16, false}};
     struct store s;
@@ -2143,7 +2143,7 @@ int main(void)
         cmocka_unit_test(test_no_room_for_a_copy),
         cmocka_unit_test(test_done_by_half),
         cmocka_unit_test(test_readers_take_the_room),
-        cmocka_unit_test(test_marks_count),
+        cmocka_unit_test(test_dedup_is_counted),
         cmocka_unit_test(test_dedup_is_what_is_open),
         cmocka_unit_test(test_dedup_keeps_a_window),
         cmocka_unit_test(test_clients_are_forgotten),

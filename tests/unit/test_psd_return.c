@@ -29,7 +29,7 @@ static void open_at_1(struct job *j)
 
 // Both live, worker 1 as said.
 static uint64_t send_view(struct psd_core *core, uint64_t epoch, Paramserver__V1__MemberState state,
-                          uint64_t incarnation, bool resting)
+                          uint64_t incarnation, bool excluded)
 {
     Paramserver__V1__SetMembersRequest r = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
     Paramserver__V1__Member members[2], *pointers[2];
@@ -42,7 +42,7 @@ static uint64_t send_view(struct psd_core *core, uint64_t epoch, Paramserver__V1
     }
     members[1].state = state;
     members[1].incarnation = incarnation;
-    members[1].resting = members[0].resting = resting;
+    members[1].excluded = members[0].excluded = excluded;
     r.job = (char *)"job";
     r.run = 1;
     r.epoch = epoch;

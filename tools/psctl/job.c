@@ -27,7 +27,7 @@ static const struct table_column job_columns[] = {
     {"nonfinite", "not finite", TABLE_COUNT},
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
-    {"marks_bytes", "marks", TABLE_BYTES},
+    {"dedup_bytes", "dedup", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
     {"run", "run", TABLE_COUNT},
     {"reason", "reason", TABLE_SENTENCE},
@@ -74,7 +74,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_count(job->nonfinite));
     table_cell(t, table_count(job->partitions));
     table_cell(t, table_count(job->bytes));
-    table_cell(t, table_count(job->marks_bytes));
+    table_cell(t, table_count(job->dedup_bytes));
     table_cell(t, table_count(job->waiting));
     table_cell(t, table_count(job->run));
     table_cell(t, table_text(job->reason));

@@ -45,7 +45,7 @@ static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job, bool
     sum->duplicates += job->duplicates;
     sum->stale += job->stale;
     sum->nonfinite += job->nonfinite;
-    sum->marks_bytes += job->marks_bytes;
+    sum->dedup_bytes += job->dedup_bytes;
     sum->staleness = job->staleness > sum->staleness ? job->staleness : sum->staleness;
     if (job->examples > 0) {
         sum->data_epoch = job->data_epoch;

@@ -34,7 +34,7 @@ static const struct command commands[] = {
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --json           for programs; with the variables\n"
      "JOB is a job's YAML file. rounds: the gradients that an open round of a sync\n"
-     "job holds. marks: what is kept so that nothing is applied twice, once each\n"
+     "job holds. dedup: what is kept so that no request is applied twice, once each\n"
      "worker has pushed to every block.\n",
      command_plan, TAKES_JSON},
     {"status", "[JOB]", 0, 1, "the ps tasks and the jobs they serve", NULL, command_status, TAKES_CLUSTER},

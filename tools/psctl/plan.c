@@ -32,7 +32,7 @@ static const struct table_column variable_columns[] = {
     {"slot_bytes", "slots", TABLE_BYTES},
     {"round_bytes", "rounds", TABLE_BYTES},
     {"kept_bytes", "kept", TABLE_BYTES},
-    {"mark_bytes", "marks", TABLE_BYTES},
+    {"dedup_bytes", "dedup", TABLE_BYTES},
     {"total_bytes", "total", TABLE_BYTES},
 };
 
@@ -45,7 +45,7 @@ static const struct table_column task_columns[] = {
     {"slot_bytes", "slots", TABLE_BYTES},
     {"round_bytes", "rounds", TABLE_BYTES},
     {"kept_bytes", "kept", TABLE_BYTES},
-    {"mark_bytes", "marks", TABLE_BYTES},
+    {"dedup_bytes", "dedup", TABLE_BYTES},
     {"total_bytes", "total", TABLE_BYTES},
     {"left_bytes", "left", TABLE_BYTES},
 };
@@ -158,14 +158,14 @@ static void load_add(struct load *load, const struct plan *plan, const struct ps
         load->memory.kept = INT64_MAX / 2;
 }
 
-static uint64_t marks_of(const struct plan *plan, const struct load *load)
+static uint64_t dedup_of(const struct plan *plan, const struct load *load)
 {
-    return ps_memory_marks(&load->memory, plan->workers);
+    return ps_memory_dedup(&load->memory, plan->workers);
 }
 
 static uint64_t total_of(const struct plan *plan, const struct load *load)
 {
-    return ps_memory_total(&load->memory) + marks_of(plan, load);
+    return ps_memory_total(&load->memory) + dedup_of(plan, load);
 }
 
 static void memory_cells(struct table *t, const struct plan *plan, const struct load *load)
@@ -174,7 +174,7 @@ static void memory_cells(struct table *t, const struct plan *plan, const struct 
     table_cell(t, table_count(load->memory.slots));
     table_cell(t, table_count(load->memory.rounds));
     table_cell(t, table_count(load->memory.kept));
-    table_cell(t, table_count(marks_of(plan, load)));
+    table_cell(t, table_count(dedup_of(plan, load)));
     table_cell(t, table_count(total_of(plan, load)));
 }
 
