@@ -151,7 +151,7 @@ static void test_resumed_meanwhile(void **state)
     struct ps_slices payload = floats(15, 1);
     (void)state;
     open_at_1(&j);
-    struct psd_partition *p = &j.core->jobs->partitions[0];
+    struct psd_partition *p = &j.core->table.newest->partitions[0];
     struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
     Paramserver__V1__Outcome outcome;
     assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
