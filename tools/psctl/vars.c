@@ -38,30 +38,33 @@ static const Paramserver__V1__PartitionState *state_of(const struct answer *answ
     return owner && i < owner->n_states ? owner->states[i] : NULL;
 }
 
-static struct whole sum(const Description *d, size_t variable, const struct answer *answers, size_t tasks)
+// Of every variable, in one walk over the partitions.
+static struct whole *sum_all(const Description *d, const struct answer *answers, size_t tasks)
 {
-    struct whole w = {.tasks = json_array(), .version = UINT64_MAX, .round = UINT64_MAX, .complete = true};
+    struct whole *all = ps_alloc(d->n_variables * sizeof *all);
+    for (size_t i = 0; i < d->n_variables; i++)
+        all[i] = (struct whole){.tasks = json_array(), .version = UINT64_MAX, .round = UINT64_MAX, .complete = true};
     for (size_t i = 0; i < d->n_partitions; i++) {
         const Paramserver__V1__Partition *p = d->partitions[i];
-        if (p->variable != variable)
-            continue;
         const Paramserver__V1__PartitionState *state = state_of(answers, tasks, p->task, i);
-        json_array_append_new(w.tasks, json_integer(p->task));
-        w.partitions++;
-        w.complete = w.complete && state;
-        w.bytes += state ? state->bytes : 0;
-        if (state && state->version < w.version)
-            w.version = state->version;
-        if (state && state->round < w.round)
-            w.round = state->round;
+        if (p->variable >= d->n_variables)
+            continue;
+        struct whole *w = &all[p->variable];
+        json_array_append_new(w->tasks, json_integer(p->task));
+        w->partitions++;
+        w->complete = w->complete && state;
+        w->bytes += state ? state->bytes : 0;
+        if (state && state->version < w->version)
+            w->version = state->version;
+        if (state && state->round < w->round)
+            w->round = state->round;
     }
-    return w;
+    return all;
 }
 
-static void variable_row(struct table *t, const Description *d, size_t i, const struct answer *answers, size_t tasks)
+// Takes over w.tasks.
+static void variable_row(struct table *t, const Description *d, const Paramserver__V1__Variable *v, struct whole w)
 {
-    const Paramserver__V1__Variable *v = d->variables[i];
-    struct whole w = sum(d, i, answers, tasks);
     json_t *shape = json_array();
     for (size_t k = 0; k < v->n_shape; k++)
         json_array_append_new(shape, table_count(v->shape[k]));
@@ -87,8 +90,10 @@ static void show(const struct answer *answers, size_t tasks, bool json)
     while (first < tasks && !answers[first].reply)
         first++;
     const Description *d = first < tasks ? description(&answers[first]) : NULL;
+    struct whole *all = d ? sum_all(d, answers, tasks) : NULL;
     for (size_t i = 0; d && i < d->n_variables; i++)
-        variable_row(&t, d, i, answers, tasks);
+        variable_row(&t, d, d->variables[i], all[i]);
+    free(all);
     table_show(&(struct table_part){"variables", &t, false}, 1, json, stdout);
     table_fini(&t);
 }
