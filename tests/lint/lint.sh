@@ -63,9 +63,6 @@ includes_none() {
         xargs -r grep -HnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($3)"
 }
 
-# What still includes upwards in psd. Delete it, and what reads it, when it is empty.
-includes_not_yet='psd/(job/declaration|sync/(norm|round)|control/(agree|state))\.'
-
 # Includes point only down. The programs stand side by side on libclient and common; gRPC is known to the rpc
 # directories and to what starts them.
 rule_includes() {
@@ -75,9 +72,9 @@ rule_includes() {
     includes_none 'workerd/' '-' 'psd/|tools/|tests/'
     includes_none 'workerd/nn/' '-' 'workerd/([^n]|n[^n])|libclient/'
     includes_none 'tools/' '-' 'psd/|tests/'
-    includes_none 'psd/control/' "$includes_not_yet" 'psd/(service|rpc)/'
-    includes_none 'psd/sync/' "$includes_not_yet" 'psd/(control|service|rpc)/'
-    includes_none 'psd/job/' "$includes_not_yet" 'psd/(sync|control|service|rpc)/'
+    includes_none 'psd/control/' '-' 'psd/(service|rpc)/'
+    includes_none 'psd/sync/' '-' 'psd/(control|service|rpc)/'
+    includes_none 'psd/job/' '-' 'psd/(sync|control|service|rpc)/'
     includes_none 'psd/(store|call)/' '-' 'psd/(job|sync|control|service|rpc)/'
     includes_none 'psd/' 'psd/(rpc|main)' 'psd/rpc'
     includes_none 'libclient/' 'libclient/rpc' 'libclient/rpc'
