@@ -60,7 +60,7 @@ static const struct table_column hyper_columns[] = {
 };
 
 // Gradients that count for some variables alone, because their workers died while they sent them.
-static void split_cells(struct table *t, const Paramserver__V1__JobStatus *control)
+static void job_split_cells(struct table *t, const Paramserver__V1__JobStatus *control)
 {
     bool any = control && control->splits;
     table_cell(t, any ? table_count(control->splits) : NULL);
@@ -68,7 +68,7 @@ static void split_cells(struct table *t, const Paramserver__V1__JobStatus *contr
     table_cell(t, any ? table_count(control->split_round) : NULL);
 }
 
-static void job_row(struct table *t, const struct job_sum *job)
+static void job_command_row(struct table *t, const struct job_sum *job)
 {
     bool sync = job->update == PARAMSERVER__V1__UPDATE__SYNC;
     table_row(t);
@@ -90,7 +90,7 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_count(job->bytes));
     table_cell(t, table_count(job->dedup_bytes));
     table_cell(t, table_count(job->waiting));
-    split_cells(t, job->control);
+    job_split_cells(t, job->control);
     table_cell(t, table_count(job->run));
     table_cell(t, table_text(job->reason));
 }
@@ -100,7 +100,7 @@ static void jobs_table(struct table *t, const struct jobs *jobs, const char *onl
     table_init(t, job_columns, sizeof job_columns / sizeof job_columns[0]);
     for (size_t i = 0; i < jobs->n; i++)
         if (!only || strcmp(jobs->v[i].name, only) == 0)
-            job_row(t, &jobs->v[i]);
+            job_command_row(t, &jobs->v[i]);
 }
 
 // ---- one job's rule -----------------------------------------------------------------------------------------------
@@ -221,7 +221,8 @@ static bool all_answered(const struct answer *answers, size_t n)
     return i == n;
 }
 
-static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
+static void job_command_show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
+                             bool json)
 {
     struct table t;
     if (only && jobs_find(jobs, only, NULL) == PS_OK) {
@@ -235,12 +236,12 @@ static void show(struct cluster *c, const struct answer *answers, const struct j
         fprintf(stderr, "psctl: no jobs\n");
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int job_command_ask(struct cluster *c, struct call *call)
 {
-    return jobs_show(c, call, show);
+    return jobs_show(c, call, job_command_show);
 }
 
 int command_jobs(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, job_command_ask);
 }

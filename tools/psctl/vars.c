@@ -25,28 +25,28 @@ struct whole {
     bool complete;
 };
 
-static const Description *description(const struct answer *answer)
+static const Description *vars_description(const struct answer *answer)
 {
     return (const Description *)answer->reply;
 }
 
 // What the owner of partition i says about it, NULL where it said nothing.
-static const Paramserver__V1__PartitionState *state_of(const struct answer *answers, size_t tasks, uint32_t task,
-                                                       size_t i)
+static const Paramserver__V1__PartitionState *vars_state_of(const struct answer *answers, size_t tasks, uint32_t task,
+                                                            size_t i)
 {
-    const Description *owner = task < tasks ? description(&answers[task]) : NULL;
+    const Description *owner = task < tasks ? vars_description(&answers[task]) : NULL;
     return owner && i < owner->n_states ? owner->states[i] : NULL;
 }
 
 // Of every variable, in one walk over the partitions.
-static struct whole *sum_all(const Description *d, const struct answer *answers, size_t tasks)
+static struct whole *vars_sum_all(const Description *d, const struct answer *answers, size_t tasks)
 {
     struct whole *all = ps_alloc(d->n_variables * sizeof *all);
     for (size_t i = 0; i < d->n_variables; i++)
         all[i] = (struct whole){.tasks = json_array(), .version = UINT64_MAX, .round = UINT64_MAX, .complete = true};
     for (size_t i = 0; i < d->n_partitions; i++) {
         const Paramserver__V1__Partition *p = d->partitions[i];
-        const Paramserver__V1__PartitionState *state = state_of(answers, tasks, p->task, i);
+        const Paramserver__V1__PartitionState *state = vars_state_of(answers, tasks, p->task, i);
         if (p->variable >= d->n_variables)
             continue;
         struct whole *w = &all[p->variable];
@@ -63,7 +63,7 @@ static struct whole *sum_all(const Description *d, const struct answer *answers,
 }
 
 // Takes over w.tasks.
-static void variable_row(struct table *t, const Description *d, const Paramserver__V1__Variable *v, struct whole w)
+static void vars_variable_row(struct table *t, const Description *d, const Paramserver__V1__Variable *v, struct whole w)
 {
     json_t *shape = json_array();
     for (size_t k = 0; k < v->n_shape; k++)
@@ -82,27 +82,27 @@ static void variable_row(struct table *t, const Description *d, const Paramserve
     table_cell(t, rounds && w.complete && w.partitions ? table_count(w.round) : NULL);
 }
 
-static void show(const struct answer *answers, size_t tasks, bool json)
+static void vars_show(const struct answer *answers, size_t tasks, bool json)
 {
     struct table t;
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     size_t first = 0;
     while (first < tasks && !answers[first].reply)
         first++;
-    const Description *d = first < tasks ? description(&answers[first]) : NULL;
-    struct whole *all = d ? sum_all(d, answers, tasks) : NULL;
+    const Description *d = first < tasks ? vars_description(&answers[first]) : NULL;
+    struct whole *all = d ? vars_sum_all(d, answers, tasks) : NULL;
     for (size_t i = 0; d && i < d->n_variables; i++)
-        variable_row(&t, d, d->variables[i], all[i]);
+        vars_variable_row(&t, d, d->variables[i], all[i]);
     free(all);
     table_show(&(struct table_part){"variables", &t, false}, 1, json, stdout);
     table_fini(&t);
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int vars_ask(struct cluster *c, struct call *call)
 {
     struct answer *answers;
     cluster_describe(c, &answers);
-    show(answers, c->tasks, call->target.json);
+    vars_show(answers, c->tasks, call->target.json);
     int exit_code = cluster_report(answers, c->tasks);
     cluster_answers_free(answers, c->tasks);
     return exit_code;
@@ -110,5 +110,5 @@ static int ask(struct cluster *c, struct call *call)
 
 int command_vars(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, vars_ask);
 }
