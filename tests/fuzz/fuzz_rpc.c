@@ -261,7 +261,7 @@ static uint64_t mix_members(struct fuzz *f, uint64_t h, const char *job)
         return mix_answer(h, &o);
     for (size_t i = 0; i < w->n_members; i++) {
         Paramserver__V1__Member *m = w->members[i];
-        const uint64_t numbers[] = {m->rank, m->state, m->incarnation, m->step, m->resting, m->draining, m->clock};
+        const uint64_t numbers[] = {m->rank, m->state, m->incarnation, m->step, m->excluded, m->draining, m->clock};
         h = mix(h, numbers, sizeof numbers);
         h = mix(h, m->address, strlen(m->address));
         h = mix(h, m->reason, strlen(m->reason));
@@ -295,7 +295,7 @@ static uint64_t mix_status(uint64_t h, const Paramserver__V1__JobStatus *s)
 {
     const uint64_t numbers[] = {s->update,    s->variables,  s->partitions,   s->bytes,         s->updates,
                                 s->round,     s->waiting,    s->live_workers, s->duplicates,    s->stale,
-                                s->staleness, s->data_epoch, s->examples,     s->examples_done, s->marks_bytes};
+                                s->staleness, s->data_epoch, s->examples,     s->examples_done, s->dedup_bytes};
     h = mix(h, s->name, strlen(s->name));
     h = mix_number(h, s->run);
     h = mix(h, s->state, strlen(s->state));
