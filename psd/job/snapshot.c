@@ -5,16 +5,16 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "psd/job/table.h"
 
 #define SNAPSHOT_TTL (60 * PS_SECOND)
 
 // Snapshots that are kept at once. Readers that never finish would keep more.
 enum { MAX_SNAPSHOTS = 4096 };
 
-void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool,
-                        void (*unref_job)(void *ctx, struct psd_job *job), void *ctx)
+void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool)
 {
-    *all = (struct psd_snapshots){.pool = pool, .unref_job = unref_job, .ctx = ctx};
+    *all = (struct psd_snapshots){.pool = pool};
     pthread_mutex_init(&all->lock, NULL);
 }
 
@@ -93,7 +93,7 @@ void psd_snapshot_unref(struct psd_snapshots *all, struct psd_snapshot *s)
     psd_pool_give(all->pool, s->room);
     psd_extents_free(&s->extents);
     free(s->pinned);
-    all->unref_job(all->ctx, s->job);
+    psd_job_unref(s->job);
     free(s);
 }
 

@@ -39,8 +39,6 @@ struct psd_snapshots {
     size_t n;
     size_t pinned;  // bytes of the pages that at least one snapshot holds
     struct psd_pool *pool;
-    void (*unref_job)(void *ctx, struct psd_job *job);
-    void *ctx;
 };
 
 // What a read that asks only for what is newer knows: the sum of the versions of the blocks of a tensor.
@@ -49,8 +47,7 @@ struct psd_known {
     void *arg;
 };
 
-void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool,
-                        void (*unref_job)(void *ctx, struct psd_job *job), void *ctx);
+void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool);
 void psd_snapshots_fini(struct psd_snapshots *all);  // drops all of them
 
 // Pins an extent's block; the job's snapshot lock is held.

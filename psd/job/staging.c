@@ -100,10 +100,11 @@ static void forget_where(struct psd_job *job, const struct reason *why)
     pthread_mutex_unlock(&job->staging);
 }
 
-void psd_staging_tick(struct psd_job *job, uint64_t now)
+// Forgets what has been silent for too long or has been superseded, and everything where the job has ended.
+static void staging_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
+    (void)ready;
     pthread_mutex_lock(&job->lock);
-    psd_clients_tick(job, now);
     forget_where(job, &(struct reason){.now = now, .ended = atomic_load(&job->failed) == 2});
     pthread_mutex_unlock(&job->lock);
 }
@@ -113,10 +114,19 @@ void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarn
     forget_where(job, &(struct reason){.gone = rank + 1, .incarnation = incarnation});
 }
 
-void psd_staging_drop_all(struct psd_job *job)
+static void staging_drop_all(struct psd_job *job)
 {
     forget_where(job, &(struct reason){.ended = true});
 }
+
+static void staging_begin_run(struct psd_job *job, struct psd_call **ready)
+{
+    (void)ready;
+    staging_drop_all(job);
+}
+
+const struct psd_component psd_staging_component = {
+    .name = "staging", .begin_run = staging_begin_run, .tick = staging_tick, .free = staging_drop_all};
 
 // ---- the blocks that are in an update -----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@
 #define PSD_STAGING_H
 
 #include "psd/job/apply.h"
+#include "psd/job/component.h"
 
 // A request of an atomic update.
 struct psd_atomic {
@@ -29,10 +30,9 @@ struct psd_atomic {
 enum ps_code psd_staging_add(struct psd_job *job, const struct psd_atomic *a, Paramserver__V1__Outcome *outcome,
                              struct ps_error *e);
 
-// Forgets what has been silent for too long or has been superseded, and everything where the job has ended. Now and then.
-void psd_staging_tick(struct psd_job *job, uint64_t now);
 // Of a worker that has departed; a later incarnation's stay.
 void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarnation);
-void psd_staging_drop_all(struct psd_job *job);
+
+extern const struct psd_component psd_staging_component;
 
 #endif

@@ -42,12 +42,10 @@ static struct psd_snapshot *pin_all(struct psd_request *t, Paramserver__V1__Read
     uint64_t id = 0;
     while (id == 0)
         id = t->core->world.random(t->core->world.ctx);
-    pthread_mutex_lock(&t->core->table);
-    t->job->refs++;
-    pthread_mutex_unlock(&t->core->table);
+    psd_job_ref(t->job);
     struct psd_snapshot *s = psd_snapshot_take(&t->core->snapshots, t->job, extents, r->if_newer ? &known : NULL, id);
     if (!s) {
-        psd_job_unref(t->core, t->job);
+        psd_job_unref(t->job);
         ps_no_memory(&t->error, "a snapshot");
         return NULL;
     }

@@ -12,7 +12,7 @@
 static enum ps_code sums_find_job(struct psd_request *t, const Paramserver__V1__SumSquaresRequest *r)
 {
     if (!t->job)  // it has not waited
-        t->job = psd_job_find(t->core, r->job);
+        t->job = psd_job_find(&t->core->table, r->job);
     if (!t->job || !atomic_load(&t->job->declared))
         return ps_fail(&t->error, PS_NOT_FOUND, "sum squares: ps task %" PRIu32 " has no job '%.128s'",
                        t->core->config.task, r->job);

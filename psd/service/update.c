@@ -448,8 +448,8 @@ static enum ps_code apply_in_round(struct update *u, size_t i, struct psd_round 
     const struct psd_extent *p = &u->extents.v[i];
     struct psd_block *b = psd_extent_block(p);
     struct psd_page *none = NULL, **gradient = u->reserved ? &u->reserved[i].page : &none;
-    a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
-                               &u->id, gradient);
+    a->outcome = psd_round_add(round, u->t->caller->run, u->t->caller->worker - 1, u->request->round,
+                               u->request->examples, p->block, &u->id, gradient);
     if (a->outcome == PARAMSERVER__V1__OUTCOME__OUTCOME_NONE)
         return fail_block(u, i);
     a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;

@@ -381,7 +381,7 @@ static void wreak(struct run *r, const uint64_t counts[FAULTS], uint64_t seconds
     uint64_t pause = seconds * PS_SECOND / (n ? n : 1);
     while (n) {
         look_after_all(r, false);
-        if (ps_now() > begun + (3 * seconds + 60) * PS_SECOND)
+        if (ps_now() > begun + (3 * seconds + 300) * PS_SECOND)
             give_up(r, "the faults take too long", 0, 0);
         if (ps_now() < next)
             continue;
@@ -498,11 +498,11 @@ static int run(struct run *r, const uint64_t counts[FAULTS], uint64_t seconds)
     for (int i = 0; i < WORKERS; i++)
         r->workers[i].next = (uint32_t)i * SHARE;
     start(r, 0);
-    await_up(r, 0, 1, 30);
+    await_up(r, 0, 1, 60);
     psc_client *observer = observe(r);  // from now on: to it, a psd that restarts is another one
     for (int i = 1; i < WORKERS; i++)
         start(r, i);
-    await_up(r, 1, WORKERS, 30);
+    await_up(r, 1, WORKERS, 60);
     wreak(r, counts, seconds);
     settle(r);
     end_workers(r);

@@ -356,7 +356,7 @@ static int park(const char *address, size_t n)
     if (!fgets(line, sizeof line, stdin))
         return 0;
     close_round(c[0]);
-    for (uint64_t until = ps_now() + 20 * PS_SECOND; atomic_load(&answered) < n && ps_now() < until;)
+    for (uint64_t until = ps_now() + 60 * PS_SECOND; atomic_load(&answered) < n && ps_now() < until;)
         pause_ms(1);
     printf("answered %zu refused %zu\n", atomic_load(&answered), atomic_load(&refused));
     for (int i = 0; i <= STREAMS; i++) {
@@ -486,7 +486,7 @@ static bool check_once(psc_client *client, struct counter *c, float (*values)[SL
 
 static psc_client *connect_as(const psc_cluster *cluster, int rank)
 {
-    psc_options options = {.job = "count", .rank = rank, .workers = 1, .update = PSC_ASYNC, .timeout_ms = 1500};
+    psc_options options = {.job = "count", .rank = rank, .workers = 1, .update = PSC_ASYNC, .timeout_ms = 10000};
     psc_client *client;
     psc_error e;
     if (psc_connect(cluster, &options, &client, &e))

@@ -214,7 +214,7 @@ static void read_slots(const struct sim *sim, float *slots)
 {
     memset(slots, 0, SLOTS * sizeof *slots);
     for (uint32_t task = 0; task < PS; task++) {
-        const struct psd_job *job = sim_core((struct sim *)sim, task)->jobs;
+        const struct psd_job *job = sim_core((struct sim *)sim, task)->table.newest;
         const struct psd_variable *v = job ? psd_job_variable(job, "slots") : NULL;
         for (uint32_t i = 0; v && i < v->n_partitions; i++) {
             const struct psd_partition *p = &job->partitions[v->first_partition + i];

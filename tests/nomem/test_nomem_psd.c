@@ -77,7 +77,7 @@ static uint64_t digest_values(const struct cluster *c)
 {
     uint64_t h = PS_HASH_SEED;
     for (uint32_t task = 0; task < c->tasks; task++)
-        for (const struct psd_job *job = c->task[task].core->jobs; job; job = job->next) {
+        for (const struct psd_job *job = c->task[task].core->table.newest; job; job = job->older) {
             h = ps_hash(h, job->name, strlen(job->name));
             h = ps_hash(h, &job->n_changes, sizeof job->n_changes);
             for (uint32_t i = 0; i < job->n_partitions; i++)
@@ -793,7 +793,7 @@ static void test_round_waits(void **state)
         cluster_open(&l.c, 1, 1, MEMORY, &w, 1);
         open_job(&l);
         take(&l, 0, M(PULL), 0, PARTS({0, 0, ONE + 1}));
-        struct psd_partition *p = &l.c.task[0].core->jobs->partitions[0];
+        struct psd_partition *p = &l.c.task[0].core->table.newest->partitions[0];
         nomem_fail(n, 1);
         push_as(&l, 0, 0, first, 1, PARTS({0, 0, ONE + 1}));
         uint64_t closed = p->round->closed;

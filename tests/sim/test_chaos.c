@@ -34,6 +34,7 @@
 #include "common/base/sometimes.h"
 #include "libclient/call.h"
 #include "psd/control/state.h"
+#include "psd/service/service.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/trainer.h"
 
@@ -88,7 +89,7 @@ struct asked {
 
 static const struct psd_control *control_of(const struct trial *t)
 {
-    const struct psd_job *job = psd_job_lookup(sim_core(t->sim, 0), "job");
+    const struct psd_job *job = psd_job_lookup(&sim_core(t->sim, 0)->table, "job");
     return job ? job->control : NULL;
 }
 
@@ -302,7 +303,7 @@ static void read_again(void *arg);
 // Where the network loses a worker before the job is declared, there is none.
 static bool is_void(const struct trial *t)
 {
-    const struct psd_job *job = psd_job_lookup(sim_core(t->sim, 0), "job");
+    const struct psd_job *job = psd_job_lookup(&sim_core(t->sim, 0)->table, "job");
     return job && atomic_load(&job->failed) == 2 && strstr(job->failure, "before the job was declared");
 }
 
@@ -315,7 +316,7 @@ static bool is_reopened(const struct trial *t)
 
 static const struct psd_partition *partition_of(const struct trial *t, uint32_t k)
 {
-    return &psd_job_lookup(sim_core(t->sim, 0), "job")->partitions[k];
+    return &psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->partitions[k];
 }
 
 // Atomic pushes are whole among the partitions of a task.
@@ -636,10 +637,10 @@ static void read_back(struct trial *t, struct reader *r, float *extra)
 static void check_all(const struct trial *t, const struct reader *r, const float *extra)
 {
     // Who is left when the others are through, and dies, ends the job.
-    bool ended = atomic_load(&psd_job_lookup(sim_core(t->sim, 0), "job")->failed), any = false;
+    bool ended = atomic_load(&psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->failed), any = false;
     for (uint32_t i = 0; i < TRAINERS; i++)
         any |= t->finished[i];
-    CHECK(t, !ended || any, "the job has failed: %s", psd_job_lookup(sim_core(t->sim, 0), "job")->failure);
+    CHECK(t, !ended || any, "the job has failed: %s", psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->failure);
     check_pushes(t, r);
     check_extra(t, extra);
     if (t->update == PSC_SYNC)

@@ -15,6 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "psd/control/state.h"
+#include "psd/service/service.h"
 
 static const char *const addresses[] = {"a:1", "b:1", "c:1"};
 
@@ -27,7 +28,7 @@ const char *trial_name(const struct trial *t)
 
 static struct psd_job *job_of(const struct trial *t)
 {
-    return psd_job_lookup(sim_core(t->sim, 0), "job");
+    return psd_job_lookup(&sim_core(t->sim, 0)->table, "job");
 }
 
 bool trainer_is_member(const struct life *l)
@@ -40,7 +41,7 @@ bool trainer_is_member(const struct life *l)
 bool trial_is_over(const struct trial *t)
 {
     const struct psd_job *job = job_of(t);
-    return job && job->control && job->control != t->first_run && psd_control_is_over(job);
+    return job && job->control && job->control != t->first_run && psd_job_is_over(job);
 }
 
 // ---- ends ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/wire/wire.h"
-#include "psd/service/core.h"
+#include "psd/service/service.h"
 #include "tests/messages.h"
 
 // An access to memory is a call under the thread sanitizer: tests that move much, or try much, do this part of it there.

@@ -154,7 +154,7 @@ static inline void job_open(struct job *j, Paramserver__V1__Update update, const
 static inline size_t pages_used(struct psd_core *core)
 {
     size_t used = psd_pool_used(&core->pool);
-    for (const struct psd_job *job = core->jobs; job; job = job->next)
+    for (const struct psd_job *job = core->table.newest; job; job = job->older)
         used -= job->store.dedup_bytes + psd_clients_bytes(&job->clients) + (job->control ? job->control->room : 0);
     return used;
 }

@@ -353,8 +353,8 @@ static void test_a_late_value_is_not_summed(void **state)
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     reduce_init(&x[0], 0, 1, OP(SUM), DTYPE(FLOAT32), 1);
     bring(j.core, &a[0], &x[0], &mine[0], sizeof mine[0]);
-    j.core->jobs->control->members[0].participation.waiting.earliest = a[0].call.deadline = test_time;
-    psd_member_recount(j.core->jobs->control, &j.core->jobs->control->members[0]);
+    j.core->table.newest->control->members[0].participation.waiting.earliest = a[0].call.deadline = test_time;
+    psd_member_recount(j.core->table.newest->control, &j.core->table.newest->control->members[0]);
     core_run(j.core, 100 * PS_MS);
     assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
     reduce_init(&x[1], 1, 1, OP(SUM), DTYPE(FLOAT32), 1);
@@ -396,7 +396,7 @@ static void test_the_cancelled_are_not_counted(void **state)
     enter(j.core, &a, 0, 1, "A");
     psd_core_cancel(j.core, &a.call);
     assert_true(is_done(&a, PS_CANCELLED));
-    assert_int_equal(j.core->jobs->control->tally.in_collective, 0);
+    assert_int_equal(j.core->table.newest->control->tally.in_collective, 0);
     enter(j.core, &b, 1, 1, "A");
     assert_false(b.answered);
     enter(j.core, &again, 0, 1, "A");
@@ -428,10 +428,10 @@ static void test_a_late_barrier_excludes_nobody(void **state)
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     enter_for(j.core, &a, 0, 1, "A", PS_SECOND / 2);
     core_run(j.core, 300 * PS_MS);
-    assert_true(j.core->jobs->control->members[0].excluded);
+    assert_true(j.core->table.newest->control->members[0].excluded);
     core_run(j.core, 400 * PS_MS);
     assert_true(is_done(&a, PS_DEADLINE_EXCEEDED));
-    assert_false(j.core->jobs->control->members[0].excluded);
+    assert_false(j.core->table.newest->control->members[0].excluded);
     assert_int_equal(push(j.core, 1, 1, 1), PS_OK);
     assert_true(read_one(j.core, "a") == 0);
     assert_int_equal(push(j.core, 0, 2, 1), PS_OK);
@@ -581,7 +581,7 @@ static Paramserver__V1__LeaseReply share_of(struct answer *a)
 
 static uint64_t done_of(struct psd_core *core)
 {
-    return core->jobs->control->data.done;
+    return core->table.newest->control->data.done;
 }
 
 // Two workers share an epoch of 95 in batches of 10: 10 batches, 5 rounds; the last of them has 5 examples.
@@ -783,7 +783,7 @@ static void test_one_batch_for_many(void **state)
             caller.client.data = rank ? caller.client.data : lives[life];
             lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 46);
         }
-        core->jobs->control->declared = true;
+        core->table.newest->control->declared = true;
         core_run(core, 100 * PS_MS);
         for (uint32_t rank = 0; rank < WORKERS; rank++) {
             Paramserver__V1__LeaseReply s = share_of(&a[rank]);
@@ -878,7 +878,7 @@ static void test_nobody_runs_ahead(void **state)
     assert_true(is_done(&b, PS_OK) && is_done(&waits, PS_OK));
     drop(&b);
     drop(&waits);
-    assert_int_equal(core->jobs->control->farthest, 2);
+    assert_int_equal(core->table.newest->control->farthest, 2);
     // A death lets go who waits for the dead.
     tick(core, &waits, 0, 4, true);
     assert_false(waits.answered);
@@ -945,15 +945,15 @@ static void test_who_does_not_come(void **state)
     join_init(&x, 0, ASYNC);
     x.r.join_within_ms = 2000;
     assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
-    core->jobs->control->declared = true;  // else a death would end it
+    core->table.newest->control->declared = true;  // else a death would end it
     enter(core, &a, 0, 1, "start");
     core_run(core, PS_SECOND);
     assert_false(a.answered);
-    core->jobs->control->members[0].last_seen = test_time;
+    core->table.newest->control->members[0].last_seen = test_time;
     core_run(core, 1100 * PS_MS);
     assert_true(is_done(&a, PS_OK));
     drop(&a);
-    assert_string_equal(core->jobs->control->members[1].reason, "did not join within 2.0 s");
+    assert_string_equal(core->table.newest->control->members[1].reason, "did not join within 2.0 s");
     join_init(&x, 1, ASYNC);
     x.r.join_within_ms = 2000;
     assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
@@ -1010,9 +1010,9 @@ static void test_reasons_are_whole(void **state)
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(leave(j.core, rank, why).code, PS_OK);
     snprintf(failure, sizeof failure, "failed: %s", why);
-    assert_string_equal(j.core->jobs->control->members[1].reason, failure);
+    assert_string_equal(j.core->table.newest->control->members[1].reason, failure);
     snprintf(failure, sizeof failure, "worker 1 failed: %s, and 0 of at least 1 remain", why);
-    assert_string_equal(j.core->jobs->failure, failure);
+    assert_string_equal(j.core->table.newest->failure, failure);
     psd_core_destroy(j.core);
 }
 
@@ -1025,9 +1025,9 @@ static void test_a_stopped_task_buries_nobody(void **state)
     psd_core_tick(j.core);
     test_time += 60 * PS_SECOND;
     psd_core_tick(j.core);
-    assert_true(psd_is_live(&j.core->jobs->control->members[0]));
+    assert_true(psd_is_live(&j.core->table.newest->control->members[0]));
     core_run(j.core, 3100 * PS_MS);
-    assert_false(psd_is_live(&j.core->jobs->control->members[0]));
+    assert_false(psd_is_live(&j.core->table.newest->control->members[0]));
     psd_core_destroy(j.core);
 }
 
@@ -1102,7 +1102,7 @@ static void join_rank_1(struct psd_core *core, struct answer *a, uint64_t deadli
 // Time passes in steps of half a second, after each of which these are heard.
 static void hear(struct psd_core *core, int steps, bool rank_1)
 {
-    struct psd_control *c = core->jobs->control;
+    struct psd_control *c = core->table.newest->control;
     for (int i = 0; i < steps; i++) {
         core_run(core, PS_SECOND / 2);
         psd_member_heard(c, &c->members[0], test_time);
@@ -1120,7 +1120,7 @@ static void test_back_before_its_death_is_known(void **state)
     struct ps_slices nothing = PS_SLICES_EMPTY;
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    const uint64_t before = j.core->jobs->control->members[1].incarnation;
+    const uint64_t before = j.core->table.newest->control->members[1].incarnation;
     hear(j.core, 2, false);
     join_rank_1(j.core, &a, UINT64_MAX);
     hear(j.core, 3, false);
@@ -1175,7 +1175,7 @@ static void test_two_of_one_rank(void **state)
     hear(j.core, 3, true);
     assert_true(is_done(&a, PS_ALREADY_EXISTS));
     assert_non_null(strstr(a.text, "is alive as pid 1 on here: two workers cannot have one rank"));
-    assert_int_equal(j.core->jobs->control->deadlines.n, 0);
+    assert_int_equal(j.core->table.newest->control->deadlines.n, 0);
     psd_core_destroy(j.core);
 }
 
@@ -1208,7 +1208,7 @@ static void test_back_to_a_job_that_ends(void **state)
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     join_rank_1(j.core, &a, UINT64_MAX);
-    psd_job_fail(j.core->jobs, "it was tested");
+    psd_job_fail(j.core->table.newest, "it was tested");
     core_run(j.core, 100 * PS_MS);
     assert_false(a.answered);
     Paramserver__V1__WaitsReply *w = waits_of(j.core, "", 0);
@@ -1229,7 +1229,7 @@ static void test_who_moves_data_lives(void **state)
     struct update u;
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    const struct psd_member *m = &j.core->jobs->control->members[1];
+    const struct psd_member *m = &j.core->table.newest->control->members[1];
     for (uint64_t sequence = 1; sequence <= 20; sequence++) {
         assert_int_equal(push(j.core, 1, sequence, 0), PS_OK);
         hear(j.core, 1, false);
@@ -1377,9 +1377,9 @@ static void test_late_for_different_things(void **state)
     tick(core, &clock, 0, 50, true);
     enter(core, &barrier, 0, 1, "b");
     barrier.call.deadline = clock.call.deadline = test_time + PS_SECOND;
-    core->jobs->control->members[0].participation.waiting.earliest = test_time;
-    core->jobs->control->members[0].for_clock.earliest = test_time;
-    psd_member_recount(core->jobs->control, &core->jobs->control->members[0]);
+    core->table.newest->control->members[0].participation.waiting.earliest = test_time;
+    core->table.newest->control->members[0].for_clock.earliest = test_time;
+    psd_member_recount(core->table.newest->control, &core->table.newest->control->members[0]);
     core_run(core, 1100 * PS_MS);
     assert_true(is_done(&barrier, PS_DEADLINE_EXCEEDED) && is_done(&clock, PS_DEADLINE_EXCEEDED));
     assert_non_null(strstr(barrier.text, "for barrier 'b', for worker 1"));
@@ -1400,10 +1400,10 @@ static void test_waits_from_now_on(void **state)
     assert_int_equal(w->waits[0]->since_ms, 0);
     ps_msg_free(&w->base);
     a[0].call.deadline = test_time;
-    j.core->jobs->control->members[0].participation.waiting.earliest = test_time;
-    psd_member_recount(j.core->jobs->control, &j.core->jobs->control->members[0]);
+    j.core->table.newest->control->members[0].participation.waiting.earliest = test_time;
+    psd_member_recount(j.core->table.newest->control, &j.core->table.newest->control->members[0]);
     psd_core_tick(j.core);
-    assert_false(j.core->jobs->control->members[0].excluded);
+    assert_false(j.core->table.newest->control->members[0].excluded);
     assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
     assert_non_null(strstr(a[0].text, "waited 0.0 s for barrier 'b'"));
     psd_core_destroy(j.core);
@@ -1440,7 +1440,7 @@ static struct psd_control *crowd_join(struct psd_core *core, const char *job, ui
     struct answer a = ask(core, M(JOIN), &r.base, NULL, NULL, NULL, NULL);
     if (a.code)
         fail_msg("join: %s", a.text);
-    return psd_job_lookup(core, job)->control;
+    return psd_job_lookup(&core->table, job)->control;
 }
 
 static void crowd_step(struct psd_core *core, const char *job, uint64_t run, uint32_t rank, uint64_t step)
@@ -1479,7 +1479,7 @@ static struct looked_at crowd_count(uint32_t workers, int jobs)
         for (uint32_t rank = 0; rank + 1 < workers; rank++)
             c = crowd_join(core, name, workers, rank);
     }
-    const uint64_t run = atomic_load(&psd_job_lookup(core, name)->run);
+    const uint64_t run = atomic_load(&psd_job_lookup(&core->table, name)->run);
     uint64_t before = c->visited;
     crowd_join(core, name, workers, workers - 1);
     v.join = c->visited - before - (workers <= PSD_MEMBERS_WHOLE ? workers : 0);  // but for those that the reply names

@@ -130,12 +130,36 @@ static void test_gone_meanwhile(void **state)
     struct ps_slices payload = floats(15, 1);
     (void)state;
     open_at_1(&j);
-    struct psd_partition *p = &j.core->jobs->partitions[0];
+    struct psd_partition *p = &j.core->table.newest->partitions[0];
     struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
     Paramserver__V1__Outcome outcome;
     assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
     send_view(j.core, 2, DEAD, 1, false);
-    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
+    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
+    assert_int_equal(p->round->contributions[1].blocks, 0);
+    psd_page_unref(gradient);
+    ps_slices_clear(&payload);
+    psd_core_destroy(j.core);
+}
+
+// A gradient whose run ends between its check and its turn, because the job is resumed, is not counted in the next run.
+static void test_resumed_meanwhile(void **state)
+{
+    struct job j;
+    struct declaring x;
+    struct psd_request_id id = {1, 1, 1};
+    struct ps_slices payload = floats(15, 1);
+    (void)state;
+    open_at_1(&j);
+    struct psd_partition *p = &j.core->table.newest->partitions[0];
+    struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
+    Paramserver__V1__Outcome outcome;
+    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
+    declare_init(&x, &j, SYNC, "sgd");
+    x.caller.run = 2;
+    x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(p->round->contributions[1].blocks, 0);
     psd_page_unref(gradient);
     ps_slices_clear(&payload);
@@ -167,9 +191,9 @@ static void test_staged_since(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled), cmocka_unit_test(test_fenced),
-                                       cmocka_unit_test(test_who_stays), cmocka_unit_test(test_gone_meanwhile),
-                                       cmocka_unit_test(test_staged_since)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled),           cmocka_unit_test(test_fenced),
+                                       cmocka_unit_test(test_who_stays),         cmocka_unit_test(test_gone_meanwhile),
+                                       cmocka_unit_test(test_resumed_meanwhile), cmocka_unit_test(test_staged_since)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

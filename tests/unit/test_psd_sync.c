@@ -209,7 +209,7 @@ static bool is_closed(struct cluster *c, uint64_t number)
 {
     bool closed = true;
     for (uint32_t i = 0; i < c->n_partitions; i++) {
-        struct psd_round *round = c->task[c->p[i].task].core->jobs->partitions[i].round;
+        struct psd_round *round = c->task[c->p[i].task].core->table.newest->partitions[i].round;
         pthread_mutex_lock(&round->lock);
         closed &= round->closed >= number;
         pthread_mutex_unlock(&round->lock);
@@ -346,11 +346,11 @@ static void test_reset_while_computing(void **state)
     (void)state;
     gate_close(&gate);
     open_two(&c);
-    struct psd_job *job = c.task[0].core->jobs;
+    struct psd_job *job = c.task[0].core->table.newest;
     assert_int_equal(push(&c, 1, 0, 1, 4).code, PS_OK);
     assert_int_equal(push(&c, 0, 0, 1, 2).code, PS_OK);
     pull_later(&c, &waiting, 0, 1);
-    psd_sync_begin_run(job, &ready);
+    psd_sync_component.begin_run(job, &ready);
     assert_ptr_equal(ready, &waiting.call);
     assert_null(ready->next);
     assert_int_equal(push(&c, 1, 0, 1, 4).code, PS_UNAVAILABLE);
@@ -450,7 +450,7 @@ static void test_waiters_of_an_old_run(void **state)
     open_two(&c);
     pull_later(&c, &waiting, 1, 1);
     assert_false(waiting.answered);
-    psd_sync_begin_run(c.task[0].core->jobs, &ready);
+    psd_sync_component.begin_run(c.task[0].core->table.newest, &ready);
     assert_ptr_equal(ready, &waiting.call);
     psd_run_ready(c.task[0].core, ready);
     cluster_close(&c);
