@@ -1187,7 +1187,7 @@ static void test_back_to_a_job_that_is_done(void **state)
     struct answer a;
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    const struct psd_job *before = j.core->jobs;
+    const struct psd_job *before = j.core->table.newest;
     join_init(&x, 0, ASYNC);
     another_process(&x.caller);
     assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
@@ -1196,7 +1196,7 @@ static void test_back_to_a_job_that_is_done(void **state)
     assert_int_equal(leave(j.core, 0, NULL).code, PS_OK);
     assert_true(is_done(&a, PS_ABORTED));
     assert_non_null(strstr(a.text, "has ended while this worker waited for its rank"));
-    assert_ptr_equal(j.core->jobs, before);
+    assert_ptr_equal(j.core->table.newest, before);
     psd_core_destroy(j.core);
 }
 

@@ -1256,15 +1256,15 @@ static void test_inquiry_before_the_decision(void **state)
     (void)state;
     open_two(&c, SYNC);
     set_hyper_later(&c, &a, "learning_rate", 2, 1, UINT64_MAX);
-    while (!c.task[1].core->jobs->agree->prepared.number)
+    while (!c.task[1].core->table.newest->agree->prepared.number)
         assert_true(deliver(&c));
     c.cut_off = 1;
     assert_queued(push(&c, 0, 1, 1, 1), 1);
     test_time += PSD_INQUIRE_AFTER_MS * PS_MS;
     psd_core_tick(c.task[1].core);
     deliver_all(&c);
-    assert_int_equal(c.task[0].core->jobs->agree->lead.phase, PREPARE);
-    assert_int_equal(c.task[1].core->jobs->agree->prepared.number, 1);
+    assert_int_equal(c.task[0].core->table.newest->agree->lead.phase, PREPARE);
+    assert_int_equal(c.task[1].core->table.newest->agree->prepared.number, 1);
     assert_true(read_first(&c, 1) == 0);
     c.cut_off = NO_TASK;
     settle(&c, 2000);
@@ -1283,7 +1283,7 @@ static void test_inquiry_about_another(void **state)
     (void)state;
     open_two(&c, SYNC);
     assert_int_equal(set_hyper(&c, "learning_rate", 2, 1), 1);
-    const struct psd_job *job = c.task[0].core->jobs;
+    const struct psd_job *job = c.task[0].core->table.newest;
     const uint64_t number = job->agree->lead.p.number;
     set_hyper_later(&c, &a, "learning_rate", 4, 2, UINT64_MAX);
     assert_int_equal(psd_agree_decision(job, number + 1, &newest), PREPARE);

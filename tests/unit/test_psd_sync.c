@@ -186,7 +186,7 @@ static void test_late_view(void **state)
     (void)state;
     cluster_open(&c, 1, 3, MEMORY, &w, 1);
     cluster_start(&c);
-    struct psd_round *round = c.task[0].core->jobs->partitions[0].round;
+    struct psd_round *round = c.task[0].core->table.newest->partitions[0].round;
     const uint64_t epoch = round->epoch + 10;
     psd_round_set_members(round, &(struct psd_view){.epoch = epoch + 1, .n = 3, .takes_part = some}, &ready);
     psd_round_set_members(round, &(struct psd_view){.epoch = epoch, .n = 3, .takes_part = all}, &ready);
@@ -257,13 +257,14 @@ static void run_rounds(uint32_t tasks, uint32_t threads, const uint32_t *order, 
 // Whatever the order of arrival, and the number of tasks and of threads.
 static void test_same_bits(void **state)
 {
+    enum { STEP = TEST_PART == 1 ? 1 : 4 };
     static const uint32_t orders[][BITS_WORKERS] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
     static const uint32_t threads[] = {0, 1, 3};
     const size_t bytes = (size_t)PARTITIONS * LARGE * sizeof(float);
     float *first = ps_alloc(bytes), *values = ps_alloc(bytes);
     (void)state;
     for (int clipped = 0; clipped < 2; clipped++)
-        for (uint32_t k = 0; k < 9; k += TEST_PART > 1 ? 4 : 1) {
+        for (uint32_t k = 0; k < 9; k += STEP) {
             run_rounds(1 + k / 3, threads[k % 3], orders[(k + k / 3) % 3], clipped ? "sgd" : "adam", clipped,
                        k ? values : first);
             if (k && memcmp(first, values, bytes) != 0)
@@ -376,10 +377,10 @@ static enum psd_round_state state_of(struct psd_round *round)
     return state;
 }
 
-static void *begin_run(void *arg)
+static void *begin_next_run(void *arg)
 {
     struct psd_call *ready = NULL;
-    psd_sync_begin_run(arg, &ready);
+    psd_sync_component.begin_run(arg, &ready);
     return ready;
 }
 
@@ -394,7 +395,7 @@ static void test_reset_while_applying(void **state)
     (void)state;
     gate_close(&gate);
     open_two(&c);
-    struct psd_round *round = c.task[0].core->jobs->partitions[0].round;
+    struct psd_round *round = c.task[0].core->table.newest->partitions[0].round;
     struct psd_block *b = &round->partition->blocks[0];
     const uint64_t run = atomic_load(&round->run);
     assert_int_equal(push(&c, 1, 0, 1, 4).code, PS_OK);
@@ -403,7 +404,7 @@ static void test_reset_while_applying(void **state)
     sem_post(&gate.open);
     while (state_of(round) != PSD_ROUND_APPLYING)
         sched_yield();
-    assert_int_equal(pthread_create(&thread, NULL, begin_run, c.task[0].core->jobs), 0);
+    assert_int_equal(pthread_create(&thread, NULL, begin_next_run, c.task[0].core->table.newest), 0);
     while (atomic_load(&round->run) == run)
         sched_yield();
     pthread_mutex_unlock(&b->lock);
@@ -429,7 +430,7 @@ static void test_applied_where_it_was_not(void **state)
     cluster_open(&c, 1, 2, MEMORY, &w, 1);
     job_hyper(&c, "learning_rate", 1);
     cluster_start(&c);
-    struct psd_job *job = c.task[0].core->jobs;
+    struct psd_job *job = c.task[0].core->table.newest;
     struct psd_round *round = job->partitions[0].round;
     assert_int_equal(push(&c, 0, 0, 1, 2).result.outcome, QUEUED);
     round->factor = 1;
