@@ -128,8 +128,10 @@ static void add_pinned(struct psd_reply *d, const struct psd_snapshot *s, const 
 {
     const struct psd_extent *v = s->extents.v;
     for (size_t i = part->from, end; i < part->from + part->n; i = end) {
-        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++)
+        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++) {
+            psd_block_fill_held(psd_extent_block(&v[end]), s->pinned[end].page);
             ps_owner_ref(&s->pinned[end].page->owner);
+        }
         psd_reply_add(d, &v[i], &s->pinned[i], end - i);
     }
 }
