@@ -16,10 +16,10 @@ struct psc__partition {
 };
 
 struct psc__variable {
-    psc_variable is;        // owns name, shape, rule and hypers
-    uint64_t count;         // elements
-    uint32_t elem_size;     // 0: strings
-    uint32_t block_elems;   // elements per block
+    psc_variable is;       // owns name, shape, rule and hypers
+    uint64_t count;        // elements
+    uint32_t elem_size;    // 0: strings
+    uint32_t block_elems;  // elements per block
     uint32_t first_partition, n_partitions;
     uint64_t mark;  // the last operation that named it,
     uint32_t turn;  // and its first tensor that did

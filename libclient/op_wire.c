@@ -64,18 +64,40 @@ static size_t wire_tensors_size(const struct psc_op *op, const struct psc__op_re
     return size;
 }
 
+// Field numbers of Caller.
+enum { CALLER_SEQUENCE = 5, CALLER_OLDEST };
+
+// In a session a read's is empty, an update's says where it stands among the client's.
+static size_t wire_caller_size(const struct psc_op *op, const Paramserver__V1__Caller *caller)
+{
+    if (!psc__has_sessions(op->client))
+        return paramserver__v1__caller__get_packed_size(caller);
+    return op->ticket.mutates ? ps_uint_size(caller->sequence) + ps_uint_size(caller->oldest) : 0;
+}
+
+static uint8_t *wire_put_caller(uint8_t *to, const struct psc_op *op, const Paramserver__V1__Caller *caller,
+                                size_t size)
+{
+    to = ps_put_length(to, REQUEST_CALLER, size);
+    if (!psc__has_sessions(op->client))
+        return to + paramserver__v1__caller__pack(caller, to);
+    if (!op->ticket.mutates)
+        return to;
+    to = ps_put_uint(to, CALLER_SEQUENCE, caller->sequence);
+    return ps_put_uint(to, CALLER_OLDEST, caller->oldest);
+}
+
 // Caller and tensors, the beginning of both requests, of *size bytes; room for `more` after them. NULL: no memory.
 static uint8_t *wire_begin(const struct psc_op *op, const struct psc__op_request *r, size_t more, struct ps_slice *s)
 {
     Paramserver__V1__Caller caller;
     uint8_t *to;
     psc__caller_init(&caller, r->is.queue->task, op->ticket.sequence);
-    size_t caller_size = paramserver__v1__caller__get_packed_size(&caller);
+    size_t caller_size = wire_caller_size(op, &caller);
     *s = ps_slice_new(ps_length_size(caller_size) + caller_size + wire_tensors_size(op, r) + more, &to);
     if (!to)
         return NULL;
-    to = ps_put_length(to, REQUEST_CALLER, caller_size);
-    to += paramserver__v1__caller__pack(&caller, to);
+    to = wire_put_caller(to, op, &caller, caller_size);
     for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next) {
         struct ps_tensor_head t = wire_tensor(op, r, &op->extents[i]);
         to = wire_put_tensor(to, &t);
@@ -210,8 +232,9 @@ static enum ps_code reply_copy_tensor(const struct psc_op *op, const struct ps_t
     for (uint64_t done = 0, n; code == PS_OK && (done == 0 || done < t->count); done += n) {
         n = place_part(op, p, t, done);
         if (n == 0) {  // as of a tensor of nothing
-            code = ps_fail(e, PS_INTERNAL, "answered with [%" PRIu64 ", +%" PRIu64 ") of partition %" PRIu64 ", out of turn",
-                           t->first, t->count, t->partition - 1);
+            code = ps_fail(e, PS_INTERNAL,
+                           "answered with [%" PRIu64 ", +%" PRIu64 ") of partition %" PRIu64 ", out of turn", t->first,
+                           t->count, t->partition - 1);
             break;
         }
         if (done == 0) {

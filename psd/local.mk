@@ -27,6 +27,7 @@ libpsdcore_la_SOURCES = \
 	psd/service/membership.c psd/service/hyper.c psd/service/peer.c psd/service/sums.c \
 	psd/service/dispatch.c psd/service/core.h \
 	psd/service/reply.c psd/service/reply.h \
+	psd/service/session.c psd/service/session.h \
 	psd/service/waits.c psd/service/waits.h
 libpsdcore_la_LIBADD = libcommon.la libpsdnumbers.la
 

@@ -67,6 +67,8 @@ struct psd_job {
     // a new run goes on with the values of the one before.
     atomic_ullong run;
     atomic_int refs;       // the table's, one per request that uses it, one per work under way
+    atomic_int keepers;    // of this struct alone: all of refs together, and one per session
+    atomic_bool removed;   // from the job table
     struct psd_job *next;  // in the core's job table, guarded by its lock
 
     pthread_mutex_t lock;  // guards what has no remark of its own
@@ -145,7 +147,11 @@ static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
 }
 
 struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
-void psd_job_free(struct psd_job *job);
+void psd_job_free(struct psd_job *job);                                // no reference is left
+// Keeps the struct, with nothing that it has: what it had goes with the last reference.
+void psd_job_keep(struct psd_job *job);
+void psd_job_forget(struct psd_job *job);
+bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no reference was left
 
 // Ends the job: sets its failure text unless it has one (false). What waits in it is collected at the next tick at the
 // latest.

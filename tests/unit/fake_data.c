@@ -300,7 +300,8 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
         if (t->staged[i].sequence != r->caller->sequence)
             continue;
         ps_msg_unpack(&paramserver__v1__update_request__descriptor, &t->staged[i].request, &m, &body, NULL);
-        spell_out(c->f, ((Paramserver__V1__UpdateRequest *)m)->tensors, ((Paramserver__V1__UpdateRequest *)m)->n_tensors);
+        spell_out(c->f, ((Paramserver__V1__UpdateRequest *)m)->tensors,
+                  ((Paramserver__V1__UpdateRequest *)m)->n_tensors);
         update_all(c, (Paramserver__V1__UpdateRequest *)m, &body, false, &ignored);
         ps_slices_clear(&body);
         ps_msg_free(m);
