@@ -6,14 +6,14 @@
 #include "libclient/convert.h"
 #include "libclient/wait.h"
 
-struct visitor {
+struct admin_call {
     struct psc__waiter waiter;
     struct ps_slices reply;
 };
 
-static void replied(void *arg, const struct ps_error *e, struct ps_slices *reply)
+static void admin_replied(void *arg, const struct ps_error *e, struct ps_slices *reply)
 {
-    struct visitor *v = arg;
+    struct admin_call *v = arg;
     ps_slices_move(&v->reply, reply);
     psc__waiter_wake(&v->waiter, e);
 }
@@ -23,9 +23,9 @@ static enum ps_code admin_ask(struct psc_client *c, struct psc__call_spec *spec,
                               const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply,
                               struct ps_error *e)
 {
-    struct visitor v = {.reply = PS_ROPE_EMPTY};
+    struct admin_call v = {.reply = PS_SLICES_EMPTY};
     struct ps_error failed;
-    spec->done = replied;
+    spec->done = admin_replied;
     spec->arg = &v;
     psc__waiter_init(&v.waiter);
     if (psc__call(c, spec, &failed) != PS_OK)

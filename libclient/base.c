@@ -199,7 +199,7 @@ enum ps_code psc__unpack(const struct psc__task *t, const ProtobufCMessageDescri
 enum ps_code psc__decode(const struct psc__task *t, const ProtobufCMessageDescriptor *type,
                          const struct ps_slices *reply, ProtobufCMessage **m, struct ps_error *e)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     enum ps_code code = psc__unpack(t, type, reply, m, &payload, e);
     ps_slices_clear(&payload);
     return code;

@@ -11,7 +11,7 @@
 
 // Those of a client.
 struct psc__calls {
-    TAILQ_HEAD(, psc__call) open;  // whose end has not been told, or that still wait for a reply or a timer
+    TAILQ_HEAD(, psc__call) open;  // whose end has not been reported, or that still wait for a reply or a timer
     // Of calls that change something: theirs are apart from those of updates, which must not wait until other workers
     // have come.
     uint64_t last_sequence;
@@ -31,8 +31,8 @@ struct psc__call {
     uint64_t started, deadline;
     uint64_t down_since;  // first failure since the last answer of any kind; 0: none
     uint32_t attempt;
-    bool away;        // a reply or a timer will still come back to it
-    bool over, told;  // its end is decided; done has run
+    bool away;            // a reply or a timer will still come back to it
+    bool over, reported;  // its end is decided; done has run
     struct ps_error error;
     struct ps_slices reply;
     psc__call_fn done;
@@ -45,7 +45,7 @@ static void call_send(struct psc__call *call);
 static void call_free(struct psc__call *call)
 {
     TAILQ_REMOVE(&call->client->calls->open, call, link);
-    if (call->owns_arg && !call->told)
+    if (call->owns_arg && !call->reported)
         free(call->arg);
     ps_slice_unref(call->message);
     ps_slices_clear(&call->reply);
@@ -60,13 +60,13 @@ static bool call_is_patient(const struct psc__call *call)
 
 // ---- its end ------------------------------------------------------------------------------------------------------
 
-static void call_tell(struct psc__later *later)
+static void call_report(struct psc__later *later)
 {
     struct psc__call *call = (struct psc__call *)((char *)later - offsetof(struct psc__call, later));
     struct psc_client *c = call->client;
     call->done(call->arg, &call->error, &call->reply);
     psc__lock(c);
-    call->told = true;
+    call->reported = true;
     if (!call->away)
         call_free(call);
     psc__unlock(c);
@@ -78,7 +78,7 @@ static void call_finish(struct psc__call *call, const struct ps_error *e)
         return;
     call->over = true;
     call->error = *e;
-    psc__run_later(call->client, &call->later, call_tell);
+    psc__run_later(call->client, &call->later, call_report);
 }
 
 static void call_fail(struct psc__call *call, enum ps_code code, const char *text)
@@ -103,7 +103,7 @@ static bool call_landed(struct psc__call *call)
 {
     bool over = call->over;
     call->away = false;
-    if (over && call->told)
+    if (over && call->reported)
         call_free(call);
     return over;
 }
@@ -207,7 +207,7 @@ static void call_add_caller(struct psc__call *call, struct ps_slices *request)
 static void call_send(struct psc__call *call)
 {
     struct psc_client *c = call->client;
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     if (call_has_caller(call->method))
         call_add_caller(call, &request);
     ps_slices_add(&request, ps_slice_ref(call->message));

@@ -147,13 +147,13 @@ static void client_look_for_waits(void *arg)
     psc__lock(c);
     uint64_t now = psc__now(c);
     client_name_wait(c, now > WAIT_IS_LONG ? now - WAIT_IS_LONG : 0, what, sizeof what);
-    bool tell = what[0] && strcmp(what, c->waits_for) != 0;
+    bool changed = what[0] && strcmp(what, c->waits_for) != 0;
     memcpy(c->waits_for, what, sizeof what);
     bool ended = c->ended.code != PS_OK;
     psc__unlock(c);
     if (ended)
         return;
-    if (tell)
+    if (changed)
         c->waits(c->waits_arg, what);
     psc__lock(c);
     if (c->ended.code == PS_OK)

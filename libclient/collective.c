@@ -239,7 +239,7 @@ static enum ps_code collective_take_reply(struct collective *m, const struct ps_
 {
     struct psc__task *control = &m->client->tasks[0];
     ProtobufCMessage *message;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     if (psc__unpack(control, &paramserver__v1__reduce_reply__descriptor, reply, &message, &payload, e) != PS_OK)
         return e->code;
     const Paramserver__V1__ReduceReply *r = (Paramserver__V1__ReduceReply *)message;

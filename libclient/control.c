@@ -273,10 +273,10 @@ void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, voi
 {
     psc__lock(c);
     // A control task that has been given up as silent need not be waited for once more.
-    bool tell = c->member.joined && c->ended.code != PS_UNAVAILABLE;
+    bool goodbye = c->member.joined && c->ended.code != PS_UNAVAILABLE;
     psc__end(c, PS_CANCELLED, "the client was closed");
     psc__unlock(c);
-    if (!tell)
+    if (!goodbye)
         done(arg, &(struct ps_error){.code = PS_OK});
     else if (!leave_report(c, reason, done, arg))
         leave_send(c, reason, done, arg);

@@ -22,7 +22,7 @@ struct psc__variable {
     uint32_t block_elems;  // elements per block
     uint32_t first_partition, n_partitions;
     uint64_t mark;  // the last operation that named it,
-    uint32_t turn;  // and its first tensor that did
+    uint32_t nth;   // and its first tensor that did
 };
 
 struct psc__layout {

@@ -97,7 +97,7 @@ static struct psc_op *op_take(struct psc__ops *ops)
         op = ps_try_alloc(sizeof *op);
     }
     ops->users += op != NULL;
-    ops->untold += op != NULL;
+    ops->unreported += op != NULL;
     pthread_mutex_unlock(&ops->lock);
     return op;
 }
@@ -180,7 +180,7 @@ static void op_result_out(const struct psc_op *op, psc_result *to)
 }
 
 // Without the lock.
-static void op_tell(struct psc__later *later)
+static void op_report(struct psc__later *later)
 {
     struct psc_op *op = (struct psc_op *)((char *)later - offsetof(struct psc_op, later));
     struct psc__ops *ops = op->ops;
@@ -191,8 +191,8 @@ static void op_tell(struct psc__later *later)
     }
     pthread_mutex_lock(&ops->lock);
     atomic_store(&op->done, true);
-    ops->untold--;
-    ops->told++;
+    ops->unreported--;
+    ops->reported++;
     if (ops->waiting)
         pthread_cond_broadcast(&ops->ended);
     op_drop(op);
@@ -202,7 +202,7 @@ static void op_tell(struct psc__later *later)
 static void op_end(struct psc_op *op)
 {
     TAILQ_REMOVE(&op->ops->open, op, link);
-    psc__run_later(op->client, &op->later, op_tell);
+    psc__run_later(op->client, &op->later, op_report);
 }
 
 // The transport has dropped the last reference.
@@ -348,7 +348,7 @@ static void op_finish_refused(struct psc_op *op)
     op_finish(op);
 }
 
-static void op_tell_refused(void *arg)
+static void op_report_refused(void *arg)
 {
     struct psc_op *op = arg;
     psc_client *c = op->client;
@@ -367,7 +367,7 @@ static void op_refuse(struct psc_op *op, const struct ps_error *e)
         op_request_free(op->client, r);
     }
     op->refused = true;
-    psc__after(op->client, 0, op_tell_refused, op);
+    psc__after(op->client, 0, op_report_refused, op);
 }
 
 static void ops_finish_refused(struct psc_client *c)
@@ -387,13 +387,13 @@ void psc__ops_drain(struct psc_client *c)
 {
     struct psc__ops *ops = c->ops;
     pthread_mutex_lock(&ops->lock);
-    while (ops->untold) {
-        uint64_t told = ops->told;
+    while (ops->unreported) {
+        uint64_t reported = ops->reported;
         pthread_mutex_unlock(&ops->lock);
         ops_finish_refused(c);
         pthread_mutex_lock(&ops->lock);
         ops->waiting++;
-        while (ops->untold && ops->told == told)
+        while (ops->unreported && ops->reported == reported)
             pthread_cond_wait(&ops->ended, &ops->lock);
         ops->waiting--;
     }

@@ -111,10 +111,10 @@ struct psc__ops {
     pthread_cond_t ended;       // some operation has, and somebody waits
     TAILQ_HEAD(, psc_op) idle;  // ended, to be used again
     uint32_t n_idle;
-    uint32_t waiting;  // threads
-    uint64_t users;    // operations that are not idle, and the client
-    uint64_t untold;   // operations whose end has not been told
-    uint64_t told;     // so far
+    uint32_t waiting;     // threads
+    uint64_t users;       // operations that are not idle, and the client
+    uint64_t unreported;  // operations whose end has not been reported
+    uint64_t reported;    // so far
 };
 
 struct psc_op {

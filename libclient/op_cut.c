@@ -110,7 +110,7 @@ static int range_compare(const void *a, const void *b)
 {
     const struct range *x = a, *y = b;
     if (x->variable != y->variable)
-        return x->variable->turn < y->variable->turn ? -1 : 1;
+        return x->variable->nth < y->variable->nth ? -1 : 1;
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
@@ -129,7 +129,7 @@ static enum ps_code cut_check_tensors(struct cutter *cut)
             return cut->e->code;
         repeated |= v->mark == l->marks;
         if (v->mark != l->marks)
-            v->turn = (uint32_t)i;
+            v->nth = (uint32_t)i;
         v->mark = l->marks;
         uint64_t first = t->part ? t->first : 0;
         cut->ranges[i] = (struct range){v, first, first + t->count, (uint32_t)i};

@@ -408,7 +408,7 @@ static enum ps_code reply_read_parts(const struct psc_op *op, const struct psc__
 enum ps_code psc__op_read_reply(const struct psc_op *op, const struct psc__op_request *r, const struct ps_slices *reply,
                                 struct psc__answer *a, struct ps_error *e)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     const struct psc__task *t = r->is.queue->task;
     const struct reply_kind *kind = reply_kind_of(op);
     a->copy = NULL;

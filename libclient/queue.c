@@ -96,7 +96,7 @@ static void queue_fly(struct psc__queue *q, struct psc__request *r)
 static void queue_send(struct psc__queue *q, struct psc__request *r)
 {
     struct psc_client *c = q->task->client;
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_SLICES_EMPTY;
     struct ps_error e;
     if (psc__open_session(q->task))
         r->kind->pack(r, &message);
@@ -117,7 +117,7 @@ void psc__queue_pump(struct psc__queue *q)
 {
     struct psc__request *r;
     // An operation that fails here pumps all queues: this one is at it already.
-    if (q->resting || q->pumping || q->task->client->ended.code != PS_OK)
+    if (q->paused || q->pumping || q->task->client->ended.code != PS_OK)
         return;
     q->pumping = true;
     while ((r = queue_next_update(q)) && queue_may_update(q, r))
@@ -193,7 +193,7 @@ static void queue_resume(void *arg)
 {
     struct psc__queue *q = arg;
     psc__lock(q->task->client);
-    q->resting = false;
+    q->paused = false;
     queue_expire(q);
     psc__queue_pump(q);
     psc__unlock(q->task->client);
@@ -221,16 +221,16 @@ static void queue_note_overtaken(struct psc__queue *q, const struct psc__request
     r->overtook |= r->order >= update->order;
 }
 
-static void queue_rest(struct psc__queue *q, enum ps_code code, const char *text)
+static void queue_pause(struct psc__queue *q, enum ps_code code, const char *text)
 {
     struct psc_client *c = q->task->client;
     if (!q->down_since)
         q->down_since = psc__now(c);
     q->draining = q->updates_flying > 0;
     ps_fail(&q->why, code, "%s", text);
-    if (q->resting)
+    if (q->paused)
         return;
-    q->resting = true;
+    q->paused = true;
     psc__after(c, psc__backoff(c, q->attempt++), queue_resume, q);
 }
 
@@ -263,7 +263,7 @@ static void queue_refused(struct psc__queue *q, struct psc__request *r, enum ps_
         queue_note_overtaken(q, r);
     if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->order > q->careful_order)
         q->careful_order = r->order;
-    queue_rest(q, code, text);
+    queue_pause(q, code, text);
     if (psc__now(q->task->client) >= queue_give_up_at(q, r))
         queue_give_up(q, r);
 }

@@ -90,7 +90,7 @@ struct psc__queue {
     bool flying_put;
     uint64_t careful_order;  // updates go one by one until one with this order or a later one has passed; 0: freely
     bool pumping;            // somebody is at it
-    bool resting;            // until a timer
+    bool paused;             // until a timer
     bool draining;           // until no update flies
     uint32_t attempt;        // rests since the last answer
     uint64_t down_since;     // when the first of these began; 0: none

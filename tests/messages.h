@@ -12,7 +12,7 @@
 // A payload of n equal numbers; broken: no memory.
 static inline struct ps_slices floats(size_t n, float value)
 {
-    struct ps_slices r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_SLICES_EMPTY;
     uint8_t *data;
     struct ps_slice s = ps_slice_new(n * sizeof(float), &data);
     for (size_t i = 0; data && i < n; i++)

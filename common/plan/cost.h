@@ -24,7 +24,7 @@ enum {
     PS_MEMORY_ROUND = 512,         // of a partition that takes part in rounds
     PS_MEMORY_CONTRIBUTION = 128,  // of each worker, to such a partition
     PS_MEMORY_GRADIENT = 16,       // of each worker, for each block of it, beside the page
-    PS_MEMORY_MARK = 40,           // of each client, for each block that it has changed
+    PS_MEMORY_DEDUP = 40,          // of each client, for each block that it has changed
     PS_MEMORY_ALIGN = 64,          // of each slot in a block's page
 };
 
@@ -52,10 +52,10 @@ struct ps_memory_job {
 uint64_t ps_memory_job(const struct ps_memory_job *job);
 // Adds one partition. False, and *m is as it was: there is no such dtype, or more than 63 bits can count.
 bool ps_memory_add(struct ps_memory *m, const struct ps_memory_part *part);
-// Without marks: what psd asks for before it takes a job.
+// Without dedup: what psd asks for before it takes a job.
 uint64_t ps_memory_total(const struct ps_memory *m);
 // Of so many clients once each has changed every block.
-uint64_t ps_memory_marks(const struct ps_memory *m, uint64_t clients);
+uint64_t ps_memory_dedup(const struct ps_memory *m, uint64_t clients);
 
 // How psd divides its --memory: an eighth, within bounds, for requests and answers in flight, a little for the process
 // itself, and what is left for blocks, which jobs are admitted by.

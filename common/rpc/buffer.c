@@ -218,7 +218,7 @@ void ps_packer_add(struct ps_packer *p, struct ps_slices *in)
     for (size_t i = 0; i < in->n; i++)
         packer_add_slice(p, &in->v[i]);
     free(in->v);
-    *in = PS_ROPE_EMPTY;
+    *in = PS_SLICES_EMPTY;
 }
 
 void ps_packer_add_record(struct ps_packer *p, const struct ps_record_head *head, struct ps_slices *body)

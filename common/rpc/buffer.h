@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ropes and the gRPC core's byte buffers, turned into each other without copying what is large.
+// Slice lists and the gRPC core's byte buffers, turned into each other without copying what is large.
 //
 // Used by server and client. Any thread.
 #ifndef PS_COMMON_RPC_BUFFER_H

@@ -117,11 +117,11 @@ static void client_on_bell(struct ps_event *ev, bool ok)
 }
 
 // Tells what ended without the core and drops what calls left to drop. True: there was something.
-static bool client_tell_ended(struct ps_client *c)
+static bool client_report_ended(struct ps_client *c)
 {
     struct ps__pendings ended = TAILQ_HEAD_INITIALIZER(ended);
     struct ps_releases released = {0};
-    struct ps_slices none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_SLICES_EMPTY;
     struct ps__pending *p;
     pthread_mutex_lock(&c->lock);
     TAILQ_CONCAT(&ended, &c->ended, link);
@@ -165,7 +165,7 @@ static uint64_t client_next_due(const struct ps_client *c)  // locked
 static uint64_t client_run_due(struct ps_client *c)
 {
     uint64_t now = ps_now();
-    while (client_tell_ended(c))
+    while (client_report_ended(c))
         continue;
     client_run_timers(c, now);
     ps__streams_expire(c, now);
@@ -294,7 +294,7 @@ void ps_client_stop(struct ps_client *c)
     pthread_join(c->thread, NULL);
     for (size_t i = 0; i < c->n_peers; i++)
         grpc_channel_destroy(c->peers[i].channel);
-    while (client_tell_ended(c))  // what came in while it ended
+    while (client_report_ended(c))  // what came in while it ended
         continue;
     c->stuck |= !ps_loans_settle(&c->loans);
 }

@@ -81,20 +81,20 @@ static struct ps__pending *client_stream_find(struct ps__client_stream *st, uint
     return NULL;
 }
 
-static void pending_tell(struct ps__pending *p, enum ps_code code, const char *text, struct ps_slices *body)
+static void pending_report(struct ps__pending *p, enum ps_code code, const char *text, struct ps_slices *body)
 {
-    struct ps_slices none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_SLICES_EMPTY;
     p->reply(p->arg, code, text, code == PS_OK ? body : &none);
     ps__pending_free(p);
 }
 
-static void pending_tell_all(struct ps__pendings *list, enum ps_code code, const char *details)
+static void pending_report_all(struct ps__pendings *list, enum ps_code code, const char *details)
 {
     struct ps__pending *p;
     while ((p = TAILQ_FIRST(list))) {
         TAILQ_REMOVE(list, p, link);
         char *text = ps__call_text(p, code, details);
-        pending_tell(p, code, text, NULL);
+        pending_report(p, code, text, NULL);
         free(text);
     }
 }
@@ -110,7 +110,7 @@ static size_t client_stream_take_opening(struct ps__client_stream *st)
     struct ps__batch *b = &st->batch[0];
     st->opening_id = ++st->last_id;
     b->head = (struct ps_record_head){.id = st->opening_id, .method = (uint32_t)peer->opening_method};
-    b->body = PS_ROPE_EMPTY;
+    b->body = PS_SLICES_EMPTY;
     ps_slices_add(&b->body, ps_slice_ref(peer->opening));
     st->openings = peer->openings;
     return 1;
@@ -131,7 +131,7 @@ static bool client_stream_take(struct ps__client_stream *st)
         struct ps__batch *b = &st->batch[n++];
         b->head = (struct ps_record_head){.id = p->id, .method = (uint32_t)p->method, .timeout_ms = p->timeout_ms};
         b->body = p->request;
-        p->request = PS_ROPE_EMPTY;
+        p->request = PS_SLICES_EMPTY;
         p->queued = false;
         TAILQ_REMOVE(&st->to_send, p, to_send);
     }
@@ -214,8 +214,8 @@ static void client_stream_flush(struct ps__client_stream *st)
         client_stream_send(st);
 }
 
-static enum ps_code client_stream_tell_replies(struct ps__client_stream *st, const struct ps_slices *message,
-                                               struct ps_error *e)
+static enum ps_code client_stream_report_replies(struct ps__client_stream *st, const struct ps_slices *message,
+                                                 struct ps_error *e)
 {
     struct ps_client *c = st->peer->client;
     for (size_t offset = 0, n = 0; offset < message->len;) {
@@ -233,7 +233,7 @@ static enum ps_code client_stream_tell_replies(struct ps__client_stream *st, con
             p = NULL;  // its deadline was sooner
         pthread_mutex_unlock(&c->lock);
         if (p)
-            pending_tell(p, (enum ps_code)r.code, r.error, &r.body);
+            pending_report(p, (enum ps_code)r.code, r.error, &r.body);
         ps_slices_clear(&r.body);
         if (++n % FLUSH_REPLIES == 0)
             client_stream_flush(st);
@@ -246,7 +246,7 @@ static void client_stream_on_received(struct ps_event *ev, bool ok)
     (void)ok;
     struct ps__client_stream *st = PS_CONTAINER(ev, struct ps__client_stream, received);
     struct ps_client *c = st->peer->client;
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_SLICES_EMPTY;
     struct ps_error e;
     if (st->incoming) {
         ps_slices_from_buffer(&message, st->incoming, NULL, NULL);
@@ -256,7 +256,7 @@ static void client_stream_on_received(struct ps_event *ev, bool ok)
         pthread_mutex_lock(&c->lock);
         st->corked = true;
         pthread_mutex_unlock(&c->lock);
-        if (client_stream_tell_replies(st, &message, &e))
+        if (client_stream_report_replies(st, &message, &e))
             grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_INTERNAL, e.text, NULL);
         ps_slices_clear(&message);
         pthread_mutex_lock(&c->lock);
@@ -296,7 +296,7 @@ void ps__streams_expire(struct ps_client *c, uint64_t now)
         if (st && st->soonest <= now)
             client_stream_collect_late(st, now, &late);
         pthread_mutex_unlock(&c->lock);
-        pending_tell_all(&late, PS_DEADLINE_EXCEEDED, "");
+        pending_report_all(&late, PS_DEADLINE_EXCEEDED, "");
     }
 }
 
@@ -346,7 +346,7 @@ static void client_stream_on_closed(struct ps_event *ev, bool ok)
     pthread_mutex_unlock(&c->lock);
 
     char *details = grpc_slice_to_c_string(st->details);
-    pending_tell_all(&lost, client_stream_code(st->status, stopping), details);
+    pending_report_all(&lost, client_stream_code(st->status, stopping), details);
     gpr_free(details);
     client_stream_unref(st);
     client_stream_unref(st);  // the peer's

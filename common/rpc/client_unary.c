@@ -60,7 +60,7 @@ static void client_unary_on_done(struct ps_event *ev, bool ok)
     struct ps__unary *u = PS_CONTAINER(ev, struct ps__unary, done);
     struct ps_client *c = u->peer->client;
     struct ps__pending *p = u->pending;
-    struct ps_slices body = PS_ROPE_EMPTY;
+    struct ps_slices body = PS_SLICES_EMPTY;
     char *text = NULL;
     pthread_mutex_lock(&c->lock);
     TAILQ_REMOVE(&c->unaries, u, link);

@@ -322,14 +322,14 @@ size_t ps_server_queued(const struct ps_server *s)
 
 // ---- end ----------------------------------------------------------------------------------------------------------
 
-// A stream that has not been told, with a reference; or NULL.
+// A stream that has not been drained, with a reference; or NULL.
 static struct ps__stream *server_next_stream(struct ps_server *s)
 {
     struct ps__stream *st;
     pthread_mutex_lock(&s->lock);
     TAILQ_FOREACH(st, &s->streams, link)
-    if (!st->told && ps__stream_try_ref(st)) {
-        st->told = true;
+    if (!st->drained && ps__stream_try_ref(st)) {
+        st->drained = true;
         break;
     }
     pthread_mutex_unlock(&s->lock);

@@ -23,7 +23,7 @@ void *ps__call_alloc(struct ps_server *s, size_t size)
 void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct ps__call *c = (struct ps__call *)call;
-    struct ps_slices none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_SLICES_EMPTY;
     body = body ? body : &none;
     if (code == PS_OK && body->broken) {
         code = PS_RESOURCE_EXHAUSTED;

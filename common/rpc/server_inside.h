@@ -146,7 +146,7 @@ struct ps__call {
 struct ps__stream {
     struct ps_server *server;
     TAILQ_ENTRY(ps__stream) link;  // in the server's, under its lock
-    bool told;                     // to drain; likewise
+    bool drained;                  // to drain; likewise
     grpc_call *grpc;
     atomic_size_t refs;  // one per operation of the core and per record that is not answered
     void *user;          // the handler's
@@ -185,7 +185,7 @@ bool ps__server_enter(struct ps_server *s, struct ps__stream *stream);
 void ps__server_leave(struct ps_server *s, struct ps__stream *stream);
 void ps__server_unref(struct ps_server *s);
 
-// A received message's rope, which is in the room until the last of its slices is dropped. Takes over the buffer.
+// A received message's slice list, which is in the room until the last of its slices is dropped. Takes over the buffer.
 // False: no memory.
 bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_slices *out);
 // Answers a call that was just taken up with a status; its request is not read.

@@ -4,8 +4,8 @@
 // the client does.
 //
 // Whoever has something for a call to do (a request has come, the server drains, a watched answer may have changed)
-// says so with served_kick(). One thread works on a call at a time; while a message is on its way out nobody does, and who
-// comes meanwhile leaves word.
+// says so with served_changed(). One thread works on a call at a time; while a message is on its way out nobody does,
+// and who comes meanwhile leaves word.
 #include <grpc/byte_buffer_reader.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +29,11 @@ struct ps__served {
     size_t request_len;
     uint8_t last[PS_WATCHED_MAX];  // what a watcher was sent
     size_t last_len;
-    bool told;  // something was
+    bool sent_any;
 
     pthread_mutex_t lock;  // all below
     bool busy;             // a thread works on it, a message is being sent, or its status: then for good
-    bool kicked;           // there is more to look at
+    bool changed;          // there is more to look at
     bool asked;            // a request is to be answered; stays with a watcher
     bool said_all;         // the client has
     bool draining;         // the server is
@@ -144,7 +144,7 @@ static enum ps_code served_answer(struct ps__served *c, struct ps_slices *reply,
     if (c->request_len > PS_SERVICE_REQUEST_MAX)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: a request of %zu bytes, at most %d are accepted", method->path,
                        c->request_len, PS_SERVICE_REQUEST_MAX);
-    struct ps_slices in = PS_ROPE_EMPTY;
+    struct ps_slices in = PS_SLICES_EMPTY;
     ps_slices_add(&in, (struct ps_slice){GRPC_SLICE_START_PTR(c->request), GRPC_SLICE_LENGTH(c->request), NULL});
     enum ps_code code = in.broken ? ps_no_memory(e, method->path) : method->answer(method->ctx, &in, reply, e);
     ps_slices_clear(&in);
@@ -161,11 +161,11 @@ static bool served_is_news(struct ps__served *c, const struct ps_slices *reply)
 {
     uint8_t now[PS_WATCHED_MAX];
     ps_slices_copy_out(reply, 0, reply->len, now);
-    if (c->told && c->last_len == reply->len && memcmp(c->last, now, reply->len) == 0)
+    if (c->sent_any && c->last_len == reply->len && memcmp(c->last, now, reply->len) == 0)
         return false;
     memcpy(c->last, now, reply->len);
     c->last_len = reply->len;
-    return c->told = true;
+    return c->sent_any = true;
 }
 
 // What there is to do for a call, in this order.
@@ -179,7 +179,7 @@ static bool served_step(struct ps__served *c, const struct news *news)
     const struct ps_service_method *method = c->service->method;
     bool watched = method->kind == PS_SERVICE_WATCH;
     if (news->asked) {
-        struct ps_slices reply = PS_ROPE_EMPTY;
+        struct ps_slices reply = PS_SLICES_EMPTY;
         struct ps_error e;
         enum ps_code code = served_answer(c, &reply, &e);
         bool sends = code == PS_OK && (!watched || served_is_news(c, &reply));
@@ -207,18 +207,18 @@ static void served_work(struct ps__served *c)
     struct news news;
     do {
         pthread_mutex_lock(&c->lock);
-        c->busy = more = c->kicked;
-        c->kicked = false;
+        c->busy = more = c->changed;
+        c->changed = false;
         news = (struct news){c->asked, c->draining, c->said_all};
         c->asked &= watched || !more;
         pthread_mutex_unlock(&c->lock);
     } while (more && !served_step(c, &news));
 }
 
-static void served_kick(struct ps__served *c)  // locked; lets go of it
+static void served_changed(struct ps__served *c)  // locked; lets go of it
 {
     bool mine = !c->busy;
-    c->kicked = true;
+    c->changed = true;
     c->busy = true;
     pthread_mutex_unlock(&c->lock);
     if (mine)
@@ -248,7 +248,7 @@ static void served_on_received(struct ps_event *ev, bool ok)
     pthread_mutex_lock(&c->lock);
     c->asked = asked;
     c->said_all = !asked;
-    served_kick(c);
+    served_changed(c);
     served_unref(c);
 }
 
@@ -261,7 +261,7 @@ static void served_on_sent(struct ps_event *ev, bool ok)
     if (c->service->method->kind == PS_SERVICE_EACH)
         served_receive(c);
     pthread_mutex_lock(&c->lock);
-    c->kicked = true;
+    c->changed = true;
     pthread_mutex_unlock(&c->lock);
     served_work(c);
     served_unref(c);
@@ -321,7 +321,7 @@ void ps__service_begin(struct ps_server *s, struct ps__service *service, grpc_ca
         served_receive(c);
         pthread_mutex_lock(&c->lock);
         c->draining |= draining;
-        c->kicked = true;
+        c->changed = true;
         pthread_mutex_unlock(&c->lock);
         served_work(c);
     }
@@ -342,21 +342,21 @@ static struct ps__served *served_next(struct ps_server *s, struct ps__served *c)
     return n;
 }
 
-static void served_kick_all(struct ps_server *s, bool draining)
+static void served_changed_all(struct ps_server *s, bool draining)
 {
     for (struct ps__served *c = served_next(s, NULL); c; c = served_next(s, c)) {
         pthread_mutex_lock(&c->lock);
         c->draining |= draining;
-        served_kick(c);
+        served_changed(c);
     }
 }
 
 void ps_server_changed(struct ps_server *s)
 {
-    served_kick_all(s, false);
+    served_changed_all(s, false);
 }
 
 void ps__services_drain(struct ps_server *s)
 {
-    served_kick_all(s, true);
+    served_changed_all(s, true);
 }

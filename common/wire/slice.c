@@ -126,7 +126,7 @@ void ps_slices_clear(struct ps_slices *r)
     for (size_t i = 0; i < r->n; i++)
         ps_slice_unref(r->v[i]);
     free(r->v);
-    *r = PS_ROPE_EMPTY;
+    *r = PS_SLICES_EMPTY;
 }
 
 void ps_slices_move(struct ps_slices *to, struct ps_slices *from)
@@ -141,7 +141,7 @@ void ps_slices_move(struct ps_slices *to, struct ps_slices *from)
         free(from->v);
     }
     to->broken |= broken;
-    *from = PS_ROPE_EMPTY;
+    *from = PS_SLICES_EMPTY;
 }
 
 void ps_slices_copy_out(const struct ps_slices *r, size_t offset, size_t len, void *to)

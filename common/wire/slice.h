@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refcounted bytes, and ropes of them: how tensors travel from the socket to the update rule and back without a copy.
+// Refcounted bytes, and slice lists of them: how tensors travel from the socket to the update rule and back without a
+// copy.
 //
 // A slice holds one reference on its owner. Slices are values: copying the struct copies the pointer, not the
 // reference; ps_slice_ref() takes one more. References may be dropped on any thread.
@@ -41,9 +42,9 @@ struct ps_slice ps_slice_copy(const void *data, size_t len);
 struct ps_slice ps_slice_ref(struct ps_slice s);
 void ps_slice_unref(struct ps_slice s);
 
-// What adds to a rope does not fail at once: where there is no memory for it the rope is `broken`, which whoever sends
-// or reads it looks at. A rope that is moved or packed into another breaks that one.
-#define PS_ROPE_EMPTY ((struct ps_slices){0})
+// What adds to a slice list does not fail at once: where there is no memory for it the slice list is `broken`, which
+// whoever sends or reads it looks at. A slice list that is moved or packed into another breaks that one.
+#define PS_SLICES_EMPTY ((struct ps_slices){0})
 void ps_slices_add(struct ps_slices *r, struct ps_slice s);  // takes over s's reference; drops empty ones
 void ps_slices_add_range(struct ps_slices *r, const struct ps_slices *from, size_t offset, size_t len);  // refs
 void ps_slices_clear(struct ps_slices *r);                          // drops all references and the array

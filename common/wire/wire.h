@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between bytes and structs, one mechanism for both transports and both directions.
 //
-// Receives ropes from rpc; hands headers (decoded by decode.c) and payloads (the received bytes, where they lie) to
-// the service and to libclient. No state; any thread.
+// Receives slice lists from rpc; hands headers (decoded by decode.c) and payloads (the received bytes, where they lie)
+// to the service and to libclient. No state; any thread.
 #ifndef PS_COMMON_WIRE_H
 #define PS_COMMON_WIRE_H
 

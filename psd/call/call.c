@@ -6,7 +6,7 @@ enum { SHRINK_MAX = 64 << 10 };
 
 void psd_call_shrink(struct ps_slices *payload)
 {
-    struct ps_slices copy = PS_ROPE_EMPTY;
+    struct ps_slices copy = PS_SLICES_EMPTY;
     uint8_t *data;
     if (payload->len == 0 || payload->len > SHRINK_MAX)
         return;

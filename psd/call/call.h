@@ -30,7 +30,7 @@ struct psd_call {
     // The core's own from here on.
     struct psd_call *next;
     uint64_t parked_since;  // ns; 0: it never was
-    bool stall_told;        // that it waits for long has been logged
+    bool stall_logged;      // that it waits for long has been logged
     uint32_t worker;        // who waits: as in Caller
     uint8_t client[16];     // likewise; of a call in a session, from the start
 

@@ -12,50 +12,8 @@
 #include "common/base/log.h"
 #include "common/base/sometimes.h"
 #include "psd/job/hyper.h"
-#include "psd/service/service.h"
-
-// ---- the component ------------------------------------------------------------------------------------------------
-
-size_t psd_agree_bytes(const struct psd_job *job, uint32_t task)
-{
-    return sizeof(struct psd_agree) + (task == 0 ? job->tasks * sizeof(enum psd_agree_answer) : 0);
-}
-
-enum ps_code psd_agree_create(struct psd_job *job, uint32_t task, struct ps_error *e)
-{
-    static const struct psd_agree_kind *const kinds[] = {[PARAMSERVER__V1__AGREE_KIND__HYPER] = &psd_agree_hyper};
-    struct psd_agree *a = ps_try_alloc(sizeof *a);
-    if (!a)
-        return ps_no_memory(e, "a job's agreement");
-    job->agree = a;
-    a->kinds = (struct psd_agree_kinds){kinds, sizeof kinds / sizeof kinds[0]};
-    a->lead.tasks = task == 0 ? job->tasks : 0;
-    a->lead.answers = ps_try_alloc_array(a->lead.tasks, sizeof *a->lead.answers);
-    return a->lead.answers ? PS_OK : ps_no_memory(e, "a job's agreement");
-}
-
-void psd_agree_free(struct psd_agree *a)
-{
-    if (!a)
-        return;
-    free(a->lead.answers);
-    free(a);
-}
-
-void psd_agree_begin_run(struct psd_job *job, struct psd_call **ready)
-{
-    struct psd_agree *a = job->agree;
-    pthread_mutex_lock(&job->lock);
-    atomic_store(&job->held, 0);
-    a->prepared.number = 0;
-    if (a->lead.tasks == 0)
-        a->decided = 0;  // the control task may have restarted, and count from 1 again
-    a->lead.phase = PSD_AGREE_NONE;
-    a->lead.decided = false;
-    psd_ready_all(ready, &a->lead.waiting);
-    psd_hyper_begin_run(job);
-    pthread_mutex_unlock(&job->lock);
-}
+#include "psd/job/table.h"
+#include "psd/sync/sync.h"
 
 // ---- words --------------------------------------------------------------------------------------------------------
 
@@ -70,10 +28,10 @@ void psd_agree_describe(const struct psd_job *job, const struct psd_proposal *p,
     psd_agree_kind_of(job, p->kind)->describe(job, p, text, size);
 }
 
-void psd_agree_who_holds(struct psd_job *job, uint64_t round, char *text, size_t size)
+// "ps task 0, to say whether learning_rate becomes 0.1".
+static void agree_name_holder(struct psd_job *job, uint64_t round, char *text, size_t size)
 {
     char what[PSD_AGREE_TEXT_MAX];
-    text[0] = '\0';
     if (!psd_round_is_held(job, round))
         return;
     pthread_mutex_lock(&job->lock);
@@ -136,7 +94,7 @@ static void agree_decide(struct psd_job *job, uint64_t number)
 }
 
 // The round is held first and looked at then: what closes it has its lock, and sees the one or is seen by the other.
-static struct psd_agree_verdict agree_prepare(struct psd_core *core, struct psd_job *job, const struct psd_proposal *p)
+static struct psd_agree_verdict agree_prepare(struct psd_job *job, const struct psd_proposal *p)
 {
     struct psd_agree *a = job->agree;
     struct psd_agree_verdict v = {.code = PS_OK};
@@ -146,7 +104,7 @@ static struct psd_agree_verdict agree_prepare(struct psd_core *core, struct psd_
     if (fresh) {
         agree_decide(job, a->prepared.number);  // of an earlier one nothing will be heard any more
         a->prepared = *p;
-        a->since = psd_now(core);
+        a->since = psd_host_now(job->host);
         a->inquired = 0;
         a->logged = false;
         atomic_store(&job->held, p->round);
@@ -183,13 +141,13 @@ static struct psd_agree_verdict agree_commit(struct psd_job *job, const struct p
     return v;
 }
 
-struct psd_agree_verdict psd_agree_take(struct psd_core *core, struct psd_job *job, psd_agree_phase phase,
-                                        const struct psd_proposal *p, struct psd_call **ready)
+struct psd_agree_verdict psd_agree_take(struct psd_job *job, psd_agree_phase phase, const struct psd_proposal *p,
+                                        struct psd_call **ready)
 {
     struct psd_agree_verdict v = {.code = PS_OK};
     uint64_t least;
     if (phase == PSD_AGREE_PREPARE)
-        v = agree_prepare(core, job, p);
+        v = agree_prepare(job, p);
     else if (phase == PSD_AGREE_COMMIT)
         v = agree_commit(job, p);
     else
@@ -208,7 +166,6 @@ struct psd_agree_verdict psd_agree_take(struct psd_core *core, struct psd_job *j
 
 // An INQUIRE under way. It holds a reference on the job.
 struct agree_inquiry {
-    struct psd_core *core;
     struct psd_job *job;
     uint64_t number;
 };
@@ -217,7 +174,7 @@ struct agree_inquiry {
 static psd_agree_phase inquiry_read(enum ps_code code, const struct ps_slices *reply, uint64_t *newest)
 {
     psd_agree_phase phase = PSD_AGREE_NONE;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     if (code == PS_OK && ps_msg_unpack(&paramserver__v1__agree_reply__descriptor, reply, &m, &nothing, NULL) == PS_OK) {
         phase = ((Paramserver__V1__AgreeReply *)m)->decision;
@@ -254,13 +211,13 @@ static void inquiry_on_reply(void *arg, enum ps_code code, const struct ps_slice
             p = q->job->agree->prepared;
         pthread_mutex_unlock(&q->job->lock);
         if (p.round)
-            psd_agree_take(q->core, q->job, PSD_AGREE_COMMIT, &p, &ready);
+            psd_agree_take(q->job, PSD_AGREE_COMMIT, &p, &ready);
     } else if (decision == PSD_AGREE_FORGET) {
         agree_forget_unknown(q->job, q->number, newest);
         psd_sync_advance_all(q->job, &ready);
     }
-    psd_run_ready(q->core, ready);
-    psd_job_unref(q->core, q->job);
+    psd_host_run_ready(q->job->host, ready);
+    psd_job_unref(q->job);
     free(q);
 }
 
@@ -284,16 +241,18 @@ static void agree_log_held(struct psd_job *job, uint64_t now)
             a->prepared.round, (double)(now - a->since) / (double)PS_SECOND, what);
 }
 
-void psd_agree_watch(struct psd_core *core, struct psd_job *job, uint64_t now)
+// Time passes for what is prepared here: it is logged, and inquired about.
+static void agree_watch(struct psd_job *job, uint64_t now)
 {
-    struct ps_slices message = PS_ROPE_EMPTY;
+    const struct psd_host *host = job->host;
+    struct ps_slices message = PS_SLICES_EMPTY;
     struct agree_inquiry *q = NULL;
     pthread_mutex_lock(&job->lock);
     struct psd_agree *a = job->agree;
     agree_log_held(job, now);
     if (inquiry_is_due(a, now) && (q = ps_try_alloc(sizeof *q))) {
         a->inquired = now;
-        *q = (struct agree_inquiry){core, job, a->prepared.number};
+        *q = (struct agree_inquiry){job, a->prepared.number};
         if (!psd_agree_pack(job, PSD_AGREE_INQUIRE, &a->prepared, &message)) {
             ps_slices_clear(&message);
             free(q);
@@ -304,6 +263,68 @@ void psd_agree_watch(struct psd_core *core, struct psd_job *job, uint64_t now)
     pthread_mutex_unlock(&job->lock);
     if (!q)
         return;
-    psd_job_ref(core, job);
-    core->world.send(core->world.ctx, 0, PARAMSERVER__V1__METHOD__AGREE, &message, inquiry_on_reply, q);
+    psd_job_ref(job);
+    host->send(host->world, 0, PARAMSERVER__V1__METHOD__AGREE, &message, inquiry_on_reply, q);
 }
+
+// ---- the component ------------------------------------------------------------------------------------------------
+
+static bool agree_bytes(const struct psd_job *job, uint32_t task, size_t *bytes)
+{
+    *bytes += sizeof(struct psd_agree) + (task == 0 ? job->tasks * sizeof(enum psd_agree_answer) : 0);
+    return true;
+}
+
+static enum ps_code agree_create(struct psd_job *job, uint32_t task, struct ps_error *e)
+{
+    static const struct psd_agree_kind *const kinds[] = {[PARAMSERVER__V1__AGREE_KIND__HYPER] = &psd_agree_hyper};
+    struct psd_agree *a = ps_try_alloc(sizeof *a);
+    if (!a)
+        return ps_no_memory(e, "a job's agreement");
+    job->agree = a;
+    a->kinds = (struct psd_agree_kinds){kinds, sizeof kinds / sizeof kinds[0]};
+    a->lead.tasks = task == 0 ? job->tasks : 0;
+    a->lead.answers = ps_try_alloc_array(a->lead.tasks, sizeof *a->lead.answers);
+    return a->lead.answers ? PS_OK : ps_no_memory(e, "a job's agreement");
+}
+
+static void agree_destroy(struct psd_job *job)
+{
+    if (job->agree)
+        free(job->agree->lead.answers);
+    free(job->agree);
+    job->agree = NULL;
+}
+
+// Who has waited for an outcome in an earlier run is told.
+static void agree_begin_run(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_agree *a = job->agree;
+    pthread_mutex_lock(&job->lock);
+    atomic_store(&job->held, 0);
+    a->prepared.number = 0;
+    if (a->lead.tasks == 0)
+        a->decided = 0;  // the control task may have restarted, and count from 1 again
+    a->lead.phase = PSD_AGREE_NONE;
+    a->lead.decided = false;
+    psd_ready_all(ready, &a->lead.waiting);
+    psd_hyper_begin_run(job);
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void agree_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    if (!atomic_load(&job->declared) || atomic_load(&job->failed) == 2)
+        return;
+    agree_watch(job, now);
+    psd_agree_press_on(job, now, ready);
+}
+
+const struct psd_component psd_agree_component = {.name = "agree",
+                                                  .bytes = agree_bytes,
+                                                  .create = agree_create,
+                                                  .destroy = agree_destroy,
+                                                  .begin_run = agree_begin_run,
+                                                  .tick = agree_tick,
+                                                  .walk = psd_agree_walk,
+                                                  .name_holder = agree_name_holder};

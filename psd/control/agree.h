@@ -26,10 +26,8 @@
 #ifndef PSD_CONTROL_AGREE_H
 #define PSD_CONTROL_AGREE_H
 
-#include "psd/job/job.h"
+#include "psd/job/component.h"
 #include "psd/limits.h"
-
-struct psd_core;
 
 typedef Paramserver__V1__AgreeRequest__Phase psd_agree_phase;
 #define PSD_AGREE_NONE PARAMSERVER__V1__AGREE_REQUEST__PHASE__PHASE_NONE
@@ -94,16 +92,7 @@ struct psd_agree {
 
 // ---- the component ------------------------------------------------------------------------------------------------
 
-size_t psd_agree_bytes(const struct psd_job *job, uint32_t task);
-enum ps_code psd_agree_create(struct psd_job *job, uint32_t task, struct ps_error *e);
-void psd_agree_free(struct psd_agree *agree);  // may be NULL
-// For a new run; who has waited in an earlier one is told.
-void psd_agree_begin_run(struct psd_job *job, struct psd_call **ready);
-void psd_agree_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
-// The calls that wait for an outcome, if there are any: look may take them, or some, out of the list. Where it returns
-// true, what and whom (size bytes each) say what they wait for. Returns what look did.
-bool psd_agree_walk(struct psd_job *job, bool (*look)(struct psd_waiters *list, void *arg), void *arg, char *what,
-                    char *whom, size_t size);
+extern const struct psd_component psd_agree_component;  // agree.c
 
 // ---- agree.c: what every task does --------------------------------------------------------------------------------
 
@@ -116,28 +105,27 @@ struct psd_agree_verdict {
 
 const struct psd_agree_kind *psd_agree_kind_of(const struct psd_job *job, int kind);  // NULL: there is none
 // Unlocked. What this task does with a message, whether it came over the network or is its own.
-struct psd_agree_verdict psd_agree_take(struct psd_core *core, struct psd_job *job, psd_agree_phase phase,
-                                        const struct psd_proposal *p, struct psd_call **ready);
+struct psd_agree_verdict psd_agree_take(struct psd_job *job, psd_agree_phase phase, const struct psd_proposal *p,
+                                        struct psd_call **ready);
 void psd_agree_describe(const struct psd_job *job, const struct psd_proposal *p, char *text, size_t size);
-// Why this round is held here: "ps task 0, to say whether learning_rate becomes 0.1"; "": it is not.
-void psd_agree_who_holds(struct psd_job *job, uint64_t round, char *text, size_t size);
 // Packs a message about p; false: no memory.
 bool psd_agree_pack(const struct psd_job *job, psd_agree_phase phase, const struct psd_proposal *p,
                     struct ps_slices *message);
 // Unlocked. The greatest round that is decided among this task's partitions; 0: none.
 uint64_t psd_agree_decided_round(struct psd_job *job);
-// Unlocked. Time passes for what is prepared here: it is logged, and inquired about.
-void psd_agree_watch(struct psd_core *core, struct psd_job *job, uint64_t now);
 
 // ---- propose.c: what the control task does besides ----------------------------------------------------------------
 
 // Locked. The job's proposal from now on, unless there is another: ABORTED. asked: a round, or 0; greatest: psd_agree_decided_round.
 // PSD_WAITS: in lead.waiting; psd_agree_go_on follows, unlocked. Where it was parked and the outcome is there, PS_OK with the round, or
 // the error.
-int psd_agree_propose(struct psd_core *core, struct psd_job *job, const struct psd_proposal *p, uint64_t asked,
-                      uint64_t greatest, bool was_parked, uint64_t *round, struct ps_error *e);
+int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_t asked, uint64_t greatest,
+                      bool was_parked, uint64_t *round, struct ps_error *e);
 // Unlocked. Asks those tasks that the phase has not asked yet, and goes through as many phases as are over.
-void psd_agree_go_on(struct psd_core *core, struct psd_job *job, struct psd_call **ready);
+void psd_agree_go_on(struct psd_job *job, struct psd_call **ready);
+// Unlocked. Time passes for the proposal that is being made.
+void psd_agree_press_on(struct psd_job *job, uint64_t now, struct psd_call **ready);
+void psd_agree_walk(struct psd_job *job, const struct psd_look *look);  // over the calls that wait for an outcome
 // Locked. What was decided of a proposal: PREPARE: nothing yet. *newest: the greatest number that there has been.
 psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *newest);
 

@@ -8,6 +8,8 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
+#include "psd/job/table.h"
 
 // Takes room for c from its pool, and for that the room of the run before.
 static bool take_room(struct psd_control *c, struct psd_control *before)
@@ -44,21 +46,22 @@ static void control_free_orders(struct psd_control *c)
     psd_heap_fini(&c->deadlines);
 }
 
-struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *before,
-                                    const Paramserver__V1__JoinRequest *r, uint32_t tasks, uint64_t now,
-                                    struct ps_error *e)
+struct psd_control *psd_control_new(const struct psd_host *host, struct psd_control *before,
+                                    const Paramserver__V1__JoinRequest *r, struct ps_error *e)
 {
+    const uint32_t tasks = host->tasks;
     struct psd_control *c = ps_try_alloc(sizeof *c);
     if (!c) {
         ps_no_memory(e, "a job's members");
         return NULL;
     }
-    c->pool = pool;
+    c->pool = host->pool;
     c->update = r->update;
     c->workers = r->workers;
     c->min_workers = r->min_workers ? r->min_workers : 1;
     c->staleness = r->staleness;
-    c->opened = now;
+    c->opened = psd_host_now(host);
+    c->slept = atomic_load(&host->slept);
     c->join_within = (r->join_within_ms ? r->join_within_ms : PSD_JOIN_WITHIN_MS) * PS_MS;
     c->tasks = tasks;
     if (before) {
@@ -79,7 +82,7 @@ struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *b
         psd_control_free(c);
         ps_fail(e, PS_RESOURCE_EXHAUSTED,
                 "there is no room for the %" PRIu32 " workers of a job; the limit is %zu bytes", r->workers,
-                pool->limit);
+                host->pool->limit);
         return NULL;
     }
     c->epoch = before ? before->epoch : 0;
@@ -106,6 +109,20 @@ void psd_control_free(struct psd_control *c)
     psd_pool_give(c->pool, c->room);
     free(c);
 }
+
+void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V1__OnExisting how)
+{
+    pthread_mutex_lock(&job->lock);
+    psd_control_free(job->control);
+    job->control = c;
+    c->on_existing = how;
+    atomic_store(&job->failed, 0);
+    atomic_store(&job->run, psd_runs_next(job->host->runs));
+    ps_info("job '%s' begins: %" PRIu32 " worker%s", job->name, c->workers, c->workers == 1 ? "" : "s");
+    pthread_mutex_unlock(&job->lock);
+}
+
+// ---- what goes on after a change ----------------------------------------------------------------------------------
 
 // Before all go on together, all are included again, and every task knows it: else one of them could close a round
 // without some of them.
@@ -151,7 +168,6 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 
 // A SetMembers under way. It holds a reference on the job.
 struct broadcast {
-    struct psd_core *core;
     struct psd_job *job;
     uint64_t run;
     uint32_t task;
@@ -162,7 +178,7 @@ struct broadcast {
 static bool broadcast_read_reply(const struct ps_slices *reply, struct psd_view_delta *d)
 {
     ProtobufCMessage *m;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     if (ps_msg_unpack(&paramserver__v1__set_members_reply__descriptor, reply, &m, &payload, NULL))
         return false;
     const Paramserver__V1__SetMembersReply *r = (const Paramserver__V1__SetMembersReply *)m;
@@ -193,8 +209,8 @@ static void broadcast_on_reply(void *arg, enum ps_code code, const struct ps_sli
         }
     }
     pthread_mutex_unlock(&x->job->lock);
-    psd_run_ready(x->core, ready);
-    psd_job_unref(x->core, x->job);
+    psd_host_run_ready(x->job->host, ready);
+    psd_job_unref(x->job);
     psd_view_delta_free(&x->delta);
     free(x);
 }
@@ -224,14 +240,13 @@ static bool broadcast_is_due(const struct psd_control *c, uint32_t task)
 }
 
 // Job locked. A message that is due to a task; NULL: none is, or there is no memory for it.
-static struct broadcast *broadcast_make(struct psd_core *core, struct psd_job *job, uint32_t task, uint64_t now,
-                                        struct ps_slices *message)
+static struct broadcast *broadcast_make(struct psd_job *job, uint32_t task, uint64_t now, struct ps_slices *message)
 {
     struct psd_control *c = job->control;
     struct broadcast *x = broadcast_is_due(c, task) ? ps_try_alloc(sizeof *x) : NULL;
     if (!x)
         return NULL;
-    *x = (struct broadcast){.core = core, .job = job, .run = atomic_load(&job->run), .task = task};
+    *x = (struct broadcast){.job = job, .run = atomic_load(&job->run), .task = task};
     if (psd_view_delta_since(c, c->acked[task], &x->delta) && broadcast_pack(job, now, &x->delta, message)) {
         c->in_flight[task] = true;
         return x;
@@ -242,16 +257,16 @@ static struct broadcast *broadcast_make(struct psd_core *core, struct psd_job *j
     return NULL;
 }
 
-static void broadcast_to(struct psd_core *core, struct psd_job *job, uint32_t task, uint64_t now)
+static void broadcast_to(struct psd_job *job, uint32_t task, uint64_t now)
 {
-    struct ps_slices message = PS_ROPE_EMPTY;
+    struct ps_slices message = PS_SLICES_EMPTY;
     pthread_mutex_lock(&job->lock);
-    struct broadcast *x = broadcast_make(core, job, task, now, &message);
+    struct broadcast *x = broadcast_make(job, task, now, &message);
     pthread_mutex_unlock(&job->lock);
     if (!x)
         return;
-    psd_job_ref(core, job);
-    core->world.send(core->world.ctx, task, PARAMSERVER__V1__METHOD__SET_MEMBERS, &message, broadcast_on_reply, x);
+    psd_job_ref(job);
+    job->host->send(job->host->world, task, PARAMSERVER__V1__METHOD__SET_MEMBERS, &message, broadcast_on_reply, x);
 }
 
 // This task's own rounds hear of it without a message.
@@ -284,17 +299,17 @@ static bool broadcast_any_due(struct psd_job *job)
     return due;
 }
 
-void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+void psd_control_broadcast(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    if (core->config.task != 0)
+    if (job->host->task != 0)
         return;
     if (atomic_load(&job->failed) == 2)
         psd_job_collect(job, ready);
     if (!broadcast_any_due(job))
         return;
     broadcast_to_self(job, ready);
-    for (uint32_t task = 1; task < core->config.tasks; task++)
-        broadcast_to(core, job, task, now);
+    for (uint32_t task = 1; task < job->host->tasks; task++)
+        broadcast_to(job, task, now);
 }
 
 // ---- time ---------------------------------------------------------------------------------------------------------
@@ -315,18 +330,18 @@ static void control_exclude_idle(struct psd_control *c, uint64_t now)
     }
 }
 
-void psd_control_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+static void control_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    if (core->config.task != 0)
+    if (job->host->task != 0)
         return;
-    psd_members_tick(core, job, now, ready);
+    psd_members_tick(job, now, ready);
     pthread_mutex_lock(&job->lock);
     if (job->control) {
         control_exclude_idle(job->control, now);
         psd_control_advance(job, ready);
     }
     pthread_mutex_unlock(&job->lock);
-    psd_control_broadcast(core, job, now, ready);
+    psd_control_broadcast(job, now, ready);
 }
 
 // ---- what others ask ----------------------------------------------------------------------------------------------
@@ -362,21 +377,21 @@ bool psd_control_declared(struct psd_job *job)
     return declared;
 }
 
-void psd_control_set_declared(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+void psd_control_set_declared(struct psd_job *job, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
     job->control->declared = true;
     psd_ready_all(ready, &job->waiting);
     if (job->control->changed)
-        psd_view_tell_all(job->control);  // fresh rounds hear of those who have departed since the run began
+        psd_view_broadcast(job->control);  // fresh rounds hear of those who have departed since the run began
     pthread_mutex_unlock(&job->lock);
-    psd_control_broadcast(core, job, psd_now(core), ready);
+    psd_control_broadcast(job, psd_host_now(job->host), ready);
 }
 
-bool psd_control_is_over(const struct psd_job *job)
+static bool control_all_left(const struct psd_job *job)
 {
-    const struct psd_tally *t = &job->control->tally;
-    return atomic_load(&job->failed) == 2 || (!t->live && !t->expected);
+    const struct psd_control *c = job->control;
+    return c && !c->tally.live && !c->tally.expected;
 }
 
 void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size)
@@ -390,7 +405,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
     } else if (!atomic_load(&job->declared) || (c && !c->declared)) {
         out->state = (char *)"opening";
     } else {
-        out->state = (char *)(c && psd_control_is_over(job) ? "done" : "running");
+        out->state = (char *)(control_all_left(job) ? "done" : "running");
     }
     if (c) {
         out->live_workers = c->tally.live;
@@ -404,3 +419,32 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
     }
     pthread_mutex_unlock(&job->lock);
 }
+
+// ---- the component ------------------------------------------------------------------------------------------------
+
+// The other tasks forget what they were told in the run before; here the new one has begun when it was joined.
+static void control_begin_run(struct psd_job *job, struct psd_call **ready)
+{
+    (void)ready;
+    psd_view_free(job->view);
+    job->view = NULL;
+}
+
+static void control_free(struct psd_job *job)
+{
+    psd_view_free(job->view);
+    psd_control_free(job->control);
+}
+
+static void control_name_worker(struct psd_job *job, uint32_t rank, char *text, size_t size)
+{
+    psd_member_name(job->control, rank, psd_host_now(job->host), text, size);
+}
+
+const struct psd_component psd_control_component = {.name = "control",
+                                                    .begin_run = control_begin_run,
+                                                    .tick = control_tick,
+                                                    .walk = psd_members_walk,
+                                                    .free = control_free,
+                                                    .is_over = control_all_left,
+                                                    .name_worker = control_name_worker};

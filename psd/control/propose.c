@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "psd/control/agree.h"
 #include "psd/control/state.h"
+#include "psd/job/table.h"
 
 // ---- phases: the job is locked ------------------------------------------------------------------------------------
 
@@ -19,34 +20,34 @@ static const char *lead_name(const struct psd_job *job)
     return psd_agree_kind_of(job, job->agree->lead.p.kind)->name;
 }
 
-static void lead_begin_phase(struct psd_core *core, struct psd_agree_lead *x, psd_agree_phase phase)
+static void lead_begin_phase(const struct psd_host *host, struct psd_agree_lead *x, psd_agree_phase phase)
 {
     x->phase = phase;
-    x->begun = psd_now(core);
+    x->begun = psd_host_now(host);
     x->n_answered = 0;
     for (uint32_t i = 0; i < x->tasks; i++)
         x->answers[i] = PSD_TO_ASK;
 }
 
-static void lead_begin_try(struct psd_core *core, struct psd_job *job, uint64_t round)
+static void lead_begin_try(struct psd_job *job, uint64_t round)
 {
     struct psd_agree_lead *x = &job->agree->lead;
     x->p.number++;
     x->p.round = round;
     x->too_late = false;
-    lead_begin_phase(core, x, psd_job_is_sync(job) ? PSD_AGREE_PREPARE : PSD_AGREE_COMMIT);
+    lead_begin_phase(job->host, x, psd_job_is_sync(job) ? PSD_AGREE_PREPARE : PSD_AGREE_COMMIT);
 }
 
-static void lead_tell(struct psd_agree_lead *x, struct psd_call **ready)
+static void lead_report(struct psd_agree_lead *x, struct psd_call **ready)
 {
     x->decided = true;
     psd_ready_all(ready, &x->waiting);
 }
 
-static void lead_give_up(struct psd_core *core, struct psd_agree_lead *x, struct psd_call **ready)
+static void lead_give_up(const struct psd_host *host, struct psd_agree_lead *x, struct psd_call **ready)
 {
-    lead_begin_phase(core, x, PSD_AGREE_FORGET);
-    lead_tell(x, ready);
+    lead_begin_phase(host, x, PSD_AGREE_FORGET);
+    lead_report(x, ready);
 }
 
 static uint32_t lead_first_silent(const struct psd_agree_lead *x)
@@ -64,8 +65,8 @@ static void lead_note_answer(struct psd_agree_lead *x, uint32_t task)
 }
 
 // A task has answered in this phase.
-static void lead_take_verdict(struct psd_core *core, struct psd_job *job, uint32_t task,
-                              const struct psd_agree_verdict *v, struct psd_call **ready)
+static void lead_take_verdict(struct psd_job *job, uint32_t task, const struct psd_agree_verdict *v,
+                              struct psd_call **ready)
 {
     struct psd_agree_lead *x = &job->agree->lead;
     char what[PSD_AGREE_TEXT_MAX];
@@ -75,7 +76,7 @@ static void lead_take_verdict(struct psd_core *core, struct psd_job *job, uint32
         return;
     if (v->code == PS_OK && !x->asked) {
         x->too_late = true;
-        lead_begin_phase(core, x, PSD_AGREE_FORGET);
+        lead_begin_phase(job->host, x, PSD_AGREE_FORGET);
         return;
     }
     if (v->code == PS_OK) {
@@ -89,37 +90,37 @@ static void lead_take_verdict(struct psd_core *core, struct psd_job *job, uint32
                 v->code == PS_RESOURCE_EXHAUSTED ? "too many changes wait for their rounds there"
                                                  : ps_code_name(v->code));
     }
-    lead_give_up(core, x, ready);
+    lead_give_up(job->host, x, ready);
 }
 
 // Goes from a phase that is over to the next one. False: it is not over, or nothing follows.
-static bool lead_end_phase(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+static bool lead_end_phase(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_agree_lead *x = &job->agree->lead;
     char what[PSD_AGREE_TEXT_MAX];
     if (x->phase == PSD_AGREE_NONE || x->n_answered < x->tasks)
         return false;
     if (x->phase == PSD_AGREE_PREPARE) {
-        lead_begin_phase(core, x, PSD_AGREE_COMMIT);
+        lead_begin_phase(job->host, x, PSD_AGREE_COMMIT);
         return true;
     }
     if (x->phase == PSD_AGREE_FORGET && x->too_late) {
         x->ahead = x->ahead < PSD_AGREE_AHEAD_MAX ? 2 * x->ahead : x->ahead;
-        lead_begin_try(core, job, x->greatest + x->ahead);
+        lead_begin_try(job, x->greatest + x->ahead);
         return true;
     }
     if (x->phase == PSD_AGREE_COMMIT) {
         psd_agree_describe(job, &x->p, what, sizeof what);
         ps_info("job '%s': %s, from round %" PRIu64 " on", job->name, what, x->p.round);
     }
-    lead_begin_phase(core, x, PSD_AGREE_NONE);
-    lead_tell(x, ready);
+    lead_begin_phase(job->host, x, PSD_AGREE_NONE);
+    lead_report(x, ready);
     return false;
 }
 
 // A task has been silent for long: a proposal that is not begun everywhere is given up, one that goes on keeps nobody
 // waiting.
-static void lead_check_time(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+static void lead_check_time(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     struct psd_agree_lead *x = &job->agree->lead;
     char what[PSD_AGREE_TEXT_MAX];
@@ -137,9 +138,9 @@ static void lead_check_time(struct psd_core *core, struct psd_job *job, uint64_t
                 lead_name(job), lead_first_silent(x), seconds);
     x->too_late = false;  // there is no other try
     if (x->phase == PSD_AGREE_PREPARE)
-        lead_give_up(core, x, ready);
+        lead_give_up(job->host, x, ready);
     else
-        lead_tell(x, ready);
+        lead_report(x, ready);
 }
 
 psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, uint64_t *newest)
@@ -155,7 +156,6 @@ psd_agree_phase psd_agree_decision(const struct psd_job *job, uint64_t number, u
 
 // An Agree under way. It holds a reference on the job.
 struct lead_message {
-    struct psd_core *core;
     struct psd_job *job;
     uint32_t task;
     psd_agree_phase phase;
@@ -165,7 +165,7 @@ struct lead_message {
 static struct psd_agree_verdict lead_read_reply(psd_agree_phase phase, enum ps_code code, const struct ps_slices *reply)
 {
     struct psd_agree_verdict v = {.code = code};
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     if (code == PS_OK)
         v.code = ps_msg_unpack(&paramserver__v1__agree_reply__descriptor, reply, &m, &nothing, NULL);
@@ -195,20 +195,20 @@ static void lead_on_reply(void *arg, enum ps_code code, const struct ps_slices *
     pthread_mutex_lock(&a->job->lock);
     bool current = x->phase == a->phase && x->p.number == a->number && x->answers[a->task] == PSD_ASKED;
     if (current && lead_is_answer(a->phase, v.code))
-        lead_take_verdict(a->core, a->job, a->task, &v, &ready);
+        lead_take_verdict(a->job, a->task, &v, &ready);
     else if (current)
         x->answers[a->task] = PSD_TO_ASK;
     pthread_mutex_unlock(&a->job->lock);
     if (current && lead_is_answer(a->phase, v.code))
-        psd_agree_go_on(a->core, a->job, &ready);
-    psd_run_ready(a->core, ready);
-    psd_job_unref(a->core, a->job);
+        psd_agree_go_on(a->job, &ready);
+    psd_host_run_ready(a->job->host, ready);
+    psd_job_unref(a->job);
     free(a);
 }
 
 // Job locked. The next task but this one that is to be asked, with what; NULL: none, or there is no memory for it: the next
 // tick tries again.
-static struct lead_message *lead_next_message(struct psd_core *core, struct psd_job *job, struct ps_slices *message)
+static struct lead_message *lead_next_message(struct psd_job *job, struct ps_slices *message)
 {
     struct psd_agree_lead *x = &job->agree->lead;
     uint32_t task = 1;
@@ -217,7 +217,7 @@ static struct lead_message *lead_next_message(struct psd_core *core, struct psd_
     struct lead_message *a = x->phase != PSD_AGREE_NONE && task < x->tasks ? ps_try_alloc(sizeof *a) : NULL;
     if (!a)
         return NULL;
-    *a = (struct lead_message){core, job, task, x->phase, x->p.number};
+    *a = (struct lead_message){job, task, x->phase, x->p.number};
     if (!psd_agree_pack(job, x->phase, &x->p, message)) {
         ps_slices_clear(message);
         free(a);
@@ -227,23 +227,23 @@ static struct lead_message *lead_next_message(struct psd_core *core, struct psd_
     return a;
 }
 
-static void lead_ask_others(struct psd_core *core, struct psd_job *job)
+static void lead_ask_others(struct psd_job *job)
 {
     struct lead_message *a;
     do {
-        struct ps_slices message = PS_ROPE_EMPTY;
+        struct ps_slices message = PS_SLICES_EMPTY;
         pthread_mutex_lock(&job->lock);
-        a = lead_next_message(core, job, &message);
+        a = lead_next_message(job, &message);
         pthread_mutex_unlock(&job->lock);
         if (!a)
             return;
-        psd_job_ref(core, job);
-        core->world.send(core->world.ctx, a->task, PARAMSERVER__V1__METHOD__AGREE, &message, lead_on_reply, a);
+        psd_job_ref(job);
+        job->host->send(job->host->world, a->task, PARAMSERVER__V1__METHOD__AGREE, &message, lead_on_reply, a);
     } while (true);
 }
 
 // The control task's own part in the phase.
-static void lead_ask_self(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+static void lead_ask_self(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_agree_lead *x = &job->agree->lead;
     pthread_mutex_lock(&job->lock);
@@ -255,22 +255,22 @@ static void lead_ask_self(struct psd_core *core, struct psd_job *job, struct psd
     pthread_mutex_unlock(&job->lock);
     if (!now)
         return;
-    struct psd_agree_verdict v = psd_agree_take(core, job, phase, &p, ready);
+    struct psd_agree_verdict v = psd_agree_take(job, phase, &p, ready);
     pthread_mutex_lock(&job->lock);
     if (x->phase == phase && x->p.number == p.number)
-        lead_take_verdict(core, job, 0, &v, ready);
+        lead_take_verdict(job, 0, &v, ready);
     pthread_mutex_unlock(&job->lock);
 }
 
-void psd_agree_go_on(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
+void psd_agree_go_on(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_agree_lead *x = &job->agree->lead;
     bool next;
     do {
-        lead_ask_self(core, job, ready);
-        lead_ask_others(core, job);
+        lead_ask_self(job, ready);
+        lead_ask_others(job);
         pthread_mutex_lock(&job->lock);
-        next = lead_end_phase(core, job, ready) || (x->phase != PSD_AGREE_NONE && x->answers[0] == PSD_TO_ASK);
+        next = lead_end_phase(job, ready) || (x->phase != PSD_AGREE_NONE && x->answers[0] == PSD_TO_ASK);
         pthread_mutex_unlock(&job->lock);
     } while (next);
 }
@@ -302,8 +302,8 @@ static int lead_outcome(struct psd_agree_lead *x, uint64_t *round, struct ps_err
     return (int)x->error.code;
 }
 
-int psd_agree_propose(struct psd_core *core, struct psd_job *job, const struct psd_proposal *p, uint64_t asked,
-                      uint64_t greatest, bool was_parked, uint64_t *round, struct ps_error *e)
+int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_t asked, uint64_t greatest,
+                      bool was_parked, uint64_t *round, struct ps_error *e)
 {
     struct psd_agree_lead *x = &job->agree->lead;
     const char *name = psd_agree_kind_of(job, p->kind)->name;
@@ -329,43 +329,39 @@ int psd_agree_propose(struct psd_core *core, struct psd_job *job, const struct p
     x->asked = asked;
     x->ahead = PSD_AGREE_AHEAD;
     x->greatest = greatest;
-    lead_begin_try(core, job, !psd_job_is_sync(job) ? 0 : asked ? asked : greatest + PSD_AGREE_AHEAD);
+    lead_begin_try(job, !psd_job_is_sync(job) ? 0 : asked ? asked : greatest + PSD_AGREE_AHEAD);
     return PSD_WAITS;
 }
 
 // ---- time, and whom calls wait for --------------------------------------------------------------------------------
 
-void psd_agree_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+void psd_agree_press_on(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    if (!atomic_load(&job->declared) || atomic_load(&job->failed) == 2)
-        return;
-    psd_agree_watch(core, job, now);
     pthread_mutex_lock(&job->lock);
     bool under_way = job->agree->lead.phase != PSD_AGREE_NONE;
     if (under_way)
-        lead_check_time(core, job, now, ready);
+        lead_check_time(job, now, ready);
     pthread_mutex_unlock(&job->lock);
     if (under_way)
-        psd_agree_go_on(core, job, ready);
+        psd_agree_go_on(job, ready);
 }
 
-bool psd_agree_walk(struct psd_job *job, bool (*look)(struct psd_waiters *list, void *arg), void *arg, char *what,
-                    char *whom, size_t size)
+void psd_agree_walk(struct psd_job *job, const struct psd_look *look)
 {
-    char change[PSD_AGREE_TEXT_MAX];
+    char change[PSD_AGREE_TEXT_MAX], what[PSD_WAIT_TEXT_MAX], whom[PSD_WAIT_TEXT_MAX] = "";
     if (!atomic_load(&job->declared))
-        return false;
+        return;
     pthread_mutex_lock(&job->lock);
     struct psd_agree_lead *x = &job->agree->lead;
-    bool wanted = x->waiting.n && look(&x->waiting, arg);
+    bool wanted = x->waiting.n && look->look(&x->waiting, look->arg);
     if (wanted) {
         uint32_t silent = lead_first_silent(x);
         psd_agree_describe(job, &x->p, change, sizeof change);
-        snprintf(what, size, "all ps tasks to agree that %s", change);
-        whom[0] = '\0';
+        snprintf(what, sizeof what, "all ps tasks to agree that %s", change);
         if (x->phase != PSD_AGREE_NONE && silent < x->tasks)
-            snprintf(whom, size, "ps task %" PRIu32, silent);
+            snprintf(whom, sizeof whom, "ps task %" PRIu32, silent);
     }
     pthread_mutex_unlock(&job->lock);
-    return wanted;
+    if (wanted)
+        psd_look_report(look, job, what, whom);
 }

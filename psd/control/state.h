@@ -30,9 +30,10 @@
 #ifndef PSD_CONTROL_STATE_H
 #define PSD_CONTROL_STATE_H
 
+#include "psd/control/agree.h"
 #include "psd/control/order.h"
+#include "psd/job/host.h"
 #include "psd/limits.h"
-#include "psd/service/service.h"
 
 // Batches [first + k * stride, + count), k = 0, 1, ... steps - 1, cut off at end; one may be empty. count 0: none.
 struct psd_assignment {
@@ -263,7 +264,7 @@ void psd_view_changed(struct psd_control *c, struct psd_member *m);
 // What clients alone must know of m has.
 void psd_view_joined(struct psd_control *c, struct psd_member *m);
 // All tasks must be told of all members.
-void psd_view_tell_all(struct psd_control *c);
+void psd_view_broadcast(struct psd_control *c);
 // Does every task know?
 bool psd_view_is_known(struct psd_control *c);
 // Does every task obey this member as its present incarnation?
@@ -294,6 +295,7 @@ enum ps_code psd_view_take(struct psd_job *job, uint32_t workers, struct psd_vie
                            struct ps_error *e);
 // A task has acknowledged d, and answered in it.
 void psd_view_acked(struct psd_job *job, uint32_t task, const struct psd_view_delta *d);
+void psd_view_free(struct psd_task_view *view);  // may be NULL
 
 // ---- ssp.c --------------------------------------------------------------------------------------------------------
 
@@ -341,18 +343,31 @@ const char *psd_reduce_op_name(Paramserver__V1__ReduceOp op);
 enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveRequest *r, uint64_t now,
                               struct psd_call **ready, struct ps_error *e);
 // Declares those dead who are silent, or never came.
-void psd_members_tick(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
+void psd_members_tick(struct psd_job *job, uint64_t now, struct psd_call **ready);
+
+// ---- Join, one step after the other ----
+
+// Was this process worker 0 in a run that is over? Then its Join comes late.
+bool psd_control_was_opened_by(const struct psd_control *c, const uint8_t *client);
+// May the caller be the member of its rank? PSD_WAITS: when that is gone, which it may be without our knowing: the call is
+// to be parked in its successors (psd_member_succeeded). was_parked: it has waited so.
+int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinRequest *r, bool was_parked,
+                          struct ps_error *e);
+// The caller is the member of its rank now, if it was not.
+struct psd_member *psd_member_admit(struct psd_job *job, const Paramserver__V1__JoinRequest *r, uint64_t now);
+// A Join is about to be parked in m's successors.
+void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t now);
 
 // ---- waiting.c ----------------------------------------------------------------------------------------------------
 
 // Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and asked for
 // nothing.
 void psd_member_withdraw(struct psd_control *c, struct psd_member *m);
-// Unlocked. The calls of members that wait, as psd_waits_walk does; before: only where a deadline has passed by then (ns),
-// UINT64_MAX: all.
-void psd_members_walk(struct psd_core *core, struct psd_job *job, uint64_t before,
-                      bool (*look)(struct psd_waiters *list, void *arg),
-                      void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg), void *arg);
+// Unlocked. Over the calls of members that wait.
+void psd_members_walk(struct psd_job *job, const struct psd_look *look);
+// A parked call has been taken out of its list, whose lock is held, because its client is gone: where that list is a
+// member's, the member has entered nothing and asked for nothing.
+void psd_control_forget_call(const struct psd_call *call, const pthread_mutex_t *lock);
 // Appends "worker 1 (live, step 17, silent 0.2 s)" to text. c may be NULL: the rank alone.
 void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, char *text, size_t size);
 
@@ -360,12 +375,25 @@ void psd_member_name(const struct psd_control *c, uint32_t rank, uint64_t now, c
 
 // In the room of the run before, which is over (may be NULL). NULL: no memory, or it does not fit the pool's limit
 // (RESOURCE_EXHAUSTED).
-struct psd_control *psd_control_new(struct psd_pool *pool, struct psd_control *before,
-                                    const Paramserver__V1__JoinRequest *r, uint32_t tasks, uint64_t now,
-                                    struct ps_error *e);
+struct psd_control *psd_control_new(const struct psd_host *host, struct psd_control *before,
+                                    const Paramserver__V1__JoinRequest *r, struct ps_error *e);
+void psd_control_free(struct psd_control *control);  // may be NULL
+// Unlocked. c is the job's from now on: a new run begins, in which nobody waits yet.
+void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V1__OnExisting how);
 // Lets go on whom the last change allows to. Call it after each.
 void psd_control_advance(struct psd_job *job, struct psd_call **ready);
 // Unlocked. Tells the view to those tasks that do not know it, this one at once. Call it after psd_control_advance.
-void psd_control_broadcast(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready);
+void psd_control_broadcast(struct psd_job *job, uint64_t now, struct psd_call **ready);
+
+extern const struct psd_component psd_control_component;
+
+// ---- what others ask; unlocked ----
+
+bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e);
+// Has the chief of this run declared the job here, at the control task, and with that everywhere?
+bool psd_control_declared(struct psd_job *job);
+void psd_control_set_declared(struct psd_job *job, struct psd_call **ready);
+// State, reason, live workers, epoch.
+void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, char *reason, size_t size);
 
 #endif

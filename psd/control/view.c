@@ -40,7 +40,7 @@ static void member_fill(struct psd_control *c, uint32_t rank, uint64_t now, Para
     out->images_per_second = m->images_per_second;
     out->loss = m->loss;
     out->reason = (char *)m->reason;
-    out->resting = m->excluded;
+    out->excluded = m->excluded;
     out->draining = m->draining;
     out->clock = m->clock;
 }
@@ -109,7 +109,7 @@ void psd_view_changed(struct psd_control *c, struct psd_member *m)
     c->known = false;
 }
 
-void psd_view_tell_all(struct psd_control *c)
+void psd_view_broadcast(struct psd_control *c)
 {
     c->changed = ++c->epoch;
     c->known = false;

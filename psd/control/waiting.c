@@ -68,7 +68,7 @@ static bool is_slowest(const struct psd_control *c, const struct psd_member *m)
            !psd_in_lease(m);
 }
 
-enum { TEXT_MAX = 256 };
+enum { TEXT_MAX = PSD_WAIT_TEXT_MAX };
 
 // Job locked. All but `but`, as many as the text has room for.
 static void name_members(struct psd_control *c, wanted_fn wanted, uint32_t but, uint64_t now, char *text)
@@ -118,15 +118,8 @@ static struct psd_waiters *list_of(struct psd_member *m, enum wait wait)
                               : &m->successors;
 }
 
-struct walk {
-    struct psd_core *core;
-    bool (*look)(struct psd_waiters *list, void *arg);
-    void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg);
-    void *arg;
-};
-
 // Locked when it is called and when it returns, not while something is told.
-static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const struct walk *w)
+static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const struct psd_look *look)
 {
     static const wanted_fn who[] = {[COLLECTIVE] = misses_collective, [LEASE] = still_trains, [CLOCK] = is_slowest};
     char what[TEXT_MAX], whom[TEXT_MAX];
@@ -134,39 +127,40 @@ static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const 
     struct psd_member *m = &c->members[rank];
     struct psd_waiters *list = list_of(m, wait);
     const uint32_t n = list->n;
-    bool wanted = n && w->look(list, w->arg);
-    if (wanted && w->tell) {
+    bool wanted = n && look->look(list, look->arg);
+    if (wanted && look->report) {
         name_wait(c, m, wait, what);
         if (wait == SUCCESSION)
             name_predecessor(c, m, whom);
         else
-            name_members(c, who[wait], rank, w->core ? psd_now(w->core) : 0, whom);
+            name_members(c, who[wait], rank, psd_host_now(job->host), whom);
     }
     if (list->n < n)
         psd_member_withdraw(c, m);
-    if (!wanted || !w->tell)
+    if (!wanted || !look->report)
         return;
     pthread_mutex_unlock(&job->lock);
-    w->tell(job, what, whom, w->arg);
+    look->report(job, what, whom, look->arg);
     pthread_mutex_lock(&job->lock);
 }
 
-void psd_members_walk(struct psd_core *core, struct psd_job *job, uint64_t before,
-                      bool (*look)(struct psd_waiters *list, void *arg),
-                      void (*tell)(struct psd_job *job, const char *what, const char *whom, void *arg), void *arg)
+static void walk_member(struct psd_job *job, const struct psd_control *c, uint32_t rank, const struct psd_look *look)
 {
-    const struct walk w = {core, look, tell, arg};
+    for (enum wait wait = COLLECTIVE; wait < WAITS && job->control == c; wait++)
+        walk_list(job, rank, wait, look);
+}
+
+void psd_members_walk(struct psd_job *job, const struct psd_look *look)
+{
     pthread_mutex_lock(&job->lock);
-    const struct psd_control *c = job->control;
-    while (before != UINT64_MAX && job->control == c && c && psd_heap_least(&c->deadlines) <= before) {
+    struct psd_control *const c = job->control;
+    while (look->before && job->control == c && c && psd_heap_least(&c->deadlines) <= look->before) {
         const uint32_t rank = psd_heap_first(&c->deadlines);
-        for (enum wait wait = COLLECTIVE; wait < WAITS && job->control == c; wait++)
-            walk_list(job, rank, wait, &w);
+        walk_member(job, c, rank, look);
         if (job->control == c)
-            psd_member_recount(job->control, &job->control->members[rank]);
+            psd_member_recount(c, &c->members[rank]);
     }
-    for (uint32_t i = 0; before == UINT64_MAX && job->control == c && c && c->deadlines.n && i < c->workers; i++)
-        for (enum wait wait = COLLECTIVE; wait < WAITS && job->control == c; wait++)
-            walk_list(job, i, wait, &w);
+    for (uint32_t i = 0; !look->before && job->control == c && c && c->deadlines.n && i < c->workers; i++)
+        walk_member(job, c, i, look);
     pthread_mutex_unlock(&job->lock);
 }

@@ -56,7 +56,7 @@ struct change {
     size_t size;  // of an element; 1 where they are bytes to copy, which need no alignment
     const struct psd_block *b;
     struct psd_page *out;
-    size_t offset;  // of the piece, in elements
+    size_t offset;  // of the extent, in elements
     bool count;
     size_t nonfinite;
     struct psd_step step;
@@ -87,14 +87,14 @@ static bool change_run(void *arg, size_t first, const void *data, size_t n)
     return true;
 }
 
-// What no piece writes: all around a slice, the slots of what is no rule's update.
-static void copy_the_rest(enum psd_effect how, const struct psd_extent *piece, const struct psd_block *b,
+// What no extent writes: all around a slice, the slots of what is no rule's update.
+static void copy_the_rest(enum psd_effect how, const struct psd_extent *extent, const struct psd_block *b,
                           struct psd_page *out)
 {
     size_t from = psd_slot_offset(b->value_bytes, 0);
     if (out == b->page)
         return;
-    if (piece->count < b->count)
+    if (extent->count < b->count)
         memcpy(out->data, b->page->data, b->page->bytes);
     else if (how != PSD_RULE && b->page->bytes > from)
         memcpy(out->data + from, b->page->data + from, b->page->bytes - from);

@@ -27,14 +27,14 @@ struct psd_update {
     bool count;     // each extent's nonfinite is set, while its numbers are in the cache
 };
 
-// psd_block_write of it. The job's cut is held, shared or exclusive.
+// psd_block_write of it. The job's snapshot lock is held, shared or exclusive.
 enum psd_written psd_update_block(const struct psd_update *u, struct psd_page **spare, uint64_t *found,
                                   uint64_t *version);
 // Bytes of the page that a block has after an update of its extent.
 size_t psd_update_page_bytes(const struct psd_extent *extent);
 
-// How many of the numbers that a piece brings are NaN or infinite. *first (may be NULL): the first of them, counted as
-// an element of the variable.
-uint64_t psd_update_nonfinite(const struct psd_extent *piece, struct psd_feed *feed, uint64_t *first);
+// How many of the numbers that an extent brings are NaN or infinite. *first (may be NULL): the first of them, counted
+// as an element of the variable.
+uint64_t psd_update_nonfinite(const struct psd_extent *extent, struct psd_feed *feed, uint64_t *first);
 
 #endif

@@ -8,7 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/sometimes.h"
-#include "psd/job/job.h"
+#include "psd/job/component.h"
 
 // Workers of a job, and as many others again.
 enum { MAX_CLIENTS = 1 << 17 };
@@ -199,7 +199,7 @@ void psd_clients_init(struct psd_clients *cs)
     pthread_mutex_init(&cs->lock, NULL);
 }
 
-void psd_clients_fini(struct psd_job *job)
+static void clients_fini(struct psd_job *job)
 {
     struct psd_clients *cs = &job->clients;
     while (cs->oldest)
@@ -209,11 +209,16 @@ void psd_clients_fini(struct psd_job *job)
     pthread_mutex_destroy(&cs->lock);
 }
 
-void psd_clients_tick(struct psd_job *job, uint64_t now)
+static void clients_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
+    (void)ready;
+    pthread_mutex_lock(&job->lock);
     job->clients.now = now;
     clients_forget_some(job);
+    pthread_mutex_unlock(&job->lock);
 }
+
+const struct psd_component psd_clients_component = {.name = "clients", .tick = clients_tick, .free = clients_fini};
 
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,
                             struct ps_error *e)

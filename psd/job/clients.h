@@ -6,7 +6,7 @@
 // A client is forgotten when nobody would hear it any more: a worker's, once a later incarnation is obeyed; another's, once
 // it has been silent for ten minutes, which no copy of a request outlives. Numbers are never given out again.
 //
-// Receives from: service, staging (time). Hands to: nobody. Threads: any. The tables are changed under the job's lock and
+// Receives from: service. Hands to: nobody. Threads: any. The tables are changed under the job's lock and
 // their own, and read under either.
 #ifndef PSD_CLIENTS_H
 #define PSD_CLIENTS_H
@@ -17,6 +17,7 @@
 #include "proto/paramserver.pb-c.h"
 #include "psd/store/block.h"
 
+struct psd_component;
 struct psd_job;
 
 struct psd_client {
@@ -40,9 +41,6 @@ struct psd_clients {
 };
 
 void psd_clients_init(struct psd_clients *clients);
-void psd_clients_fini(struct psd_job *job);
-// Forgets those that are gone. Now and then; the job's lock is held.
-void psd_clients_tick(struct psd_job *job, uint64_t now);
 size_t psd_clients_bytes(const struct psd_clients *clients);  // taken from the pool
 
 // The first sequence of a client that may still come, of which its blocks must know whether they have taken it;
@@ -53,5 +51,7 @@ uint64_t psd_clients_oldest(void *clients, uint32_t number);
 // RESOURCE_EXHAUSTED: too many clients, or no room for one more.
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,
                             struct ps_error *e);
+
+extern const struct psd_component psd_clients_component;
 
 #endif

@@ -8,24 +8,17 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "common/base/utf8.h"
-#include "psd/control/agree.h"
+#include "psd/job/component.h"
 #include "psd/job/hyper.h"
-#include "psd/sync/norm.h"
-#include "psd/sync/round.h"
-
-static bool has_round(const struct psd_job *job, const struct psd_variable *v)
-{
-    return job->update == PARAMSERVER__V1__UPDATE__SYNC && v->rule;
-}
 
 void psd_job_undeclare(struct psd_job *job)
 {
+    psd_components_destroy(job);
     for (uint32_t i = 0; i < job->n_partitions; i++) {
         struct psd_partition *p = &job->partitions[i];
         for (uint32_t k = 0; k < p->n_blocks; k++)
             psd_block_fini(&p->blocks[k]);
         free(p->blocks);
-        psd_round_destroy(p->round);
     }
     for (uint32_t i = 0; i < job->n_variables; i++)
         free(job->variables[i].name);
@@ -34,10 +27,6 @@ void psd_job_undeclare(struct psd_job *job)
     free(job->buckets);
     free(job->heard);
     free(job->incarnations);
-    psd_agree_free(job->agree);
-    psd_norm_free(job->norms);
-    job->agree = NULL;
-    job->norms = NULL;
     job->partitions = NULL;
     job->variables = NULL;
     job->buckets = NULL;
@@ -270,28 +259,21 @@ static uint64_t count_blocks(const struct psd_partition *p, uint32_t per_block)
     return p->count / per_block + (p->count % per_block != 0);
 }
 
-// What a page takes besides its data: its head, and what malloc adds to align it.
-enum { PAGE_OVERHEAD = sizeof(struct psd_page) + 64 };
+uint64_t psd_partition_blocks(const struct psd_job *job, const struct psd_partition *p)
+{
+    return count_blocks(p, elements_per_block(&job->variables[p->variable]));
+}
 
-// Bytes that the blocks of a partition and, in a sync job, its open round take, with all that is kept about them: with
-// many workers and small variables that is most of it. False: more than can be counted.
+// Bytes that the blocks of a partition take, with all that is kept about them. False: more than can be counted.
 static bool partition_bytes(const struct psd_job *job, const struct psd_partition *p, size_t *bytes)
 {
     const struct psd_variable *v = &job->variables[p->variable];
     uint32_t per_block = elements_per_block(v), tail = (uint32_t)(p->count % per_block);
-    size_t size = psd_element_bytes(v), slots = (size_t)v->blank.slots, gradients = 0, once = 0, values, pages, kept;
-    size_t each = sizeof(struct psd_block) + PAGE_OVERHEAD;
-    if (has_round(job, v)) {
-        gradients = job->workers;
-        each += gradients * (PAGE_OVERHEAD + PSD_ROUND_BYTES_PER_GRADIENT_BLOCK) + PSD_ROUND_BYTES_PER_BLOCK;
-        once = sizeof(struct psd_round) + gradients * PSD_ROUND_BYTES_PER_WORKER;
-    }
+    size_t size = psd_element_bytes(v), slots = (size_t)v->blank.slots, pages, kept;
     size_t last = tail ? psd_page_bytes(tail * size, (int)slots) : 0;
-    return !__builtin_mul_overflow(p->count * size, gradients, &values) &&
-           !__builtin_mul_overflow(p->count / per_block, psd_page_bytes(per_block * size, (int)slots), &pages) &&
-           !__builtin_mul_overflow(count_blocks(p, per_block), each, &kept) &&
-           !__builtin_add_overflow(values, kept, bytes) && !__builtin_add_overflow(*bytes, pages, bytes) &&
-           !__builtin_add_overflow(*bytes, last + once, bytes);
+    return !__builtin_mul_overflow(p->count / per_block, psd_page_bytes(per_block * size, (int)slots), &pages) &&
+           !__builtin_mul_overflow(count_blocks(p, per_block), sizeof(struct psd_block) + PSD_PAGE_OVERHEAD, &kept) &&
+           !__builtin_add_overflow(pages, kept, bytes) && !__builtin_add_overflow(*bytes, last, bytes);
 }
 
 // What is known of the declaration itself, on each task alike.
@@ -308,12 +290,12 @@ static size_t tables_bytes(const struct psd_job *job)
 // For that and all of this task's partitions; SIZE_MAX: more than can be counted.
 static size_t bytes_needed(const struct psd_job *job, uint32_t task)
 {
-    size_t total = tables_bytes(job) + psd_agree_bytes(job, task) + psd_norm_bytes(job, task), bytes;
+    size_t total = tables_bytes(job), bytes;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task &&
             (!partition_bytes(job, &job->partitions[i], &bytes) || __builtin_add_overflow(total, bytes, &total)))
             return SIZE_MAX;
-    return total;
+    return psd_components_bytes(job, task, &total) ? total : SIZE_MAX;
 }
 
 // Pages that have been made count themselves: their part of the room goes back.
@@ -340,9 +322,7 @@ static enum ps_code make_blocks(struct psd_job *job, struct psd_partition *p, st
         spend_room(job, p->blocks[k].page->bytes);
         p->n_blocks++;
     }
-    if (!has_round(job, v))
-        return PS_OK;
-    return psd_round_create(job, p, &p->round, e);
+    return PS_OK;
 }
 
 // All of the room is taken at once, so that two jobs which are declared at the same time do not both count on it.
@@ -357,7 +337,7 @@ static enum ps_code make_shard(struct psd_job *job, uint32_t task, struct ps_err
     for (uint32_t i = 0; i < job->n_partitions; i++)
         if (job->partitions[i].task == task && make_blocks(job, &job->partitions[i], e))
             return ps_error_prefix(e, "declare");
-    if (psd_agree_create(job, task, e) || psd_norm_create(job, task, e))
+    if (psd_components_create(job, task, e))
         return ps_error_prefix(e, "declare");
     return PS_OK;
 }
@@ -368,11 +348,11 @@ static enum ps_code make_incarnations(struct psd_job *job, struct ps_error *e)
     job->heard = ps_try_alloc_array(job->workers, sizeof *job->heard);
     if (!job->incarnations || !job->heard)
         return ps_no_memory(e, "the workers");
-    psd_job_begin_run(job);
+    psd_job_reset_incarnations(job);
     return PS_OK;
 }
 
-void psd_job_begin_run(struct psd_job *job)
+void psd_job_reset_incarnations(struct psd_job *job)
 {
     for (uint32_t i = 0; i < job->workers; i++)
         job->incarnations[i] = atomic_load(&job->run);

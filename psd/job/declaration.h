@@ -8,6 +8,12 @@
 
 #include "psd/job/job.h"
 
+// What a page takes besides its data: its head, and what malloc adds to align it.
+enum { PSD_PAGE_OVERHEAD = sizeof(struct psd_page) + 64 };
+
+// How many blocks the partition has, wherever it lies.
+uint64_t psd_partition_blocks(const struct psd_job *job, const struct psd_partition *p);
+
 // Fills the declaration of a fresh job and makes the blocks of this task's partitions. On failure the job is
 // as before. INVALID_ARGUMENT names the variable or partition that is wrong; RESOURCE_EXHAUSTED says what is
 // missing.
@@ -15,7 +21,7 @@ enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__Declare
                              struct ps_error *e);
 // Job locked. Workers are obeyed as the incarnations that they have when they first join the run, until the control task
 // says more.
-void psd_job_begin_run(struct psd_job *job);
+void psd_job_reset_incarnations(struct psd_job *job);
 uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *request);
 void psd_job_undeclare(struct psd_job *job);  // gives back what psd_job_declare has made
 

@@ -52,28 +52,28 @@ static void hyper_prune(struct psd_job *job, uint64_t least)
 // It takes the older half to be over.
 bool psd_hyper_reserve(struct psd_job *job, uint64_t least)
 {
-    pthread_rwlock_wrlock(&job->cut);
+    pthread_rwlock_wrlock(&job->snapshot_lock);
     if (job->n_changes == PSD_MAX_CHANGES)
         hyper_prune(job, least == UINT64_MAX ? job->changes[PSD_MAX_CHANGES / 2].round : least);
     bool room = job->n_changes < PSD_MAX_CHANGES;
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
     return room;
 }
 
 void psd_hyper_change(struct psd_job *job, const struct psd_change *change)
 {
-    pthread_rwlock_wrlock(&job->cut);
+    pthread_rwlock_wrlock(&job->snapshot_lock);
     job->changes[job->n_changes++] = *change;
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
 void psd_hyper_begin_run(struct psd_job *job)
 {
-    pthread_rwlock_wrlock(&job->cut);
+    pthread_rwlock_wrlock(&job->snapshot_lock);
     for (uint32_t i = 0; i < job->n_changes; i++)
         job->changes[i].round = 0;
     hyper_prune(job, 0);
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
 // ---- clipping by norm ---------------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
+#include "psd/job/component.h"
 #include "psd/job/declaration.h"
-#include "psd/job/staging.h"
+#include "psd/job/host.h"
 
-struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
+struct psd_job *psd_job_new(const char *name, struct psd_host *host)
 {
     struct psd_job *job = ps_try_alloc(sizeof *job);
     pthread_rwlockattr_t attr;
@@ -19,25 +20,25 @@ struct psd_job *psd_job_new(const char *name, struct psd_pool *pool)
         free(job);
         return NULL;
     }
-    job->pool = pool;
+    job->host = host;
+    job->pool = host->pool;
     job->refs = job->keepers = 1;
     psd_clients_init(&job->clients);
-    job->store = (struct psd_store){.pool = pool, .oldest = psd_clients_oldest, .clients = &job->clients};
+    job->store = (struct psd_store){.pool = host->pool, .oldest = psd_clients_oldest, .clients = &job->clients};
     pthread_mutex_init(&job->lock, NULL);
     pthread_mutex_init(&job->staging, NULL);
     pthread_rwlockattr_init(&attr);
     pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&job->cut, &attr);
+    pthread_rwlock_init(&job->snapshot_lock, &attr);
     pthread_rwlockattr_destroy(&attr);
     return job;
 }
 
 void psd_job_free(struct psd_job *job)
 {
-    psd_staging_drop_all(job);
     psd_job_undeclare(job);
-    psd_clients_fini(job);
-    pthread_rwlock_destroy(&job->cut);
+    psd_components_free(job);
+    pthread_rwlock_destroy(&job->snapshot_lock);
     pthread_mutex_destroy(&job->staging);
     pthread_mutex_destroy(&job->lock);
     free(job->name);

@@ -18,9 +18,15 @@
 #include "psd/job/clients.h"
 #include "psd/store/block.h"
 
+// What belongs to rooms above, as psd/job/component.h tells: only they look into it.
+struct psd_agree;
+struct psd_control;
+struct psd_norm;
 struct psd_round;
+struct psd_task_view;
+
+struct psd_host;
 struct psd_staged;
-struct psd_sync_host;
 
 struct psd_partition {
     uint32_t variable;  // index into the job's variables
@@ -59,29 +65,29 @@ struct psd_change {
 
 enum { PSD_MAX_CHANGES = 64, PSD_FAILURE_MAX = 400 };
 
-enum { PSD_MAX_JOBS = 1024 };  // that a task knows at once
-
 struct psd_job {
     char *name;
     // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
     // a new run goes on with the values of the one before.
     atomic_ullong run;
-    atomic_int refs;       // the table's, one per request that uses it, one per work under way
-    atomic_int keepers;    // of this struct alone: all of refs together, and one per session
-    atomic_bool removed;   // from the job table
-    struct psd_job *next;  // in the core's job table, guarded by its lock
+    atomic_int refs;      // the table's, one per request that uses it, one per work under way
+    atomic_int keepers;   // of this struct alone: all of refs together, and one per session
+    atomic_bool removed;  // from the job table
+    // In the job table (psd/job/table.h), guarded by its lock.
+    struct psd_job *older, *newer, *next_of_name;
+    struct psd_host *host;
 
     pthread_mutex_t lock;  // guards what has no remark of its own
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
     // updates. An atomic update holds it exclusively, pinning what goes into one message shared.
-    pthread_rwlock_t cut;
+    pthread_rwlock_t snapshot_lock;
 
     pthread_mutex_t staging;    // guards
     struct psd_staged *staged;  // atomic updates that are not complete (psd/job/staging.h)
 
     // The declaration.
     atomic_bool declared;
-    bool declaring;           // guarded by the core's job table lock, as is
+    bool declaring;           // guarded by the job table's lock, as is
     uint8_t declared_by[16];  // the client id of the chief that did, or resumed
     bool resumed;             // that declaration went on with old values
     Paramserver__V1__Update update;
@@ -109,14 +115,13 @@ struct psd_job {
         atomic_ullong incarnation;  // that sent it
     } * heard;                      // [workers] the last request for data; at the control task
 
-    // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with the
-    // cut held exclusively, read with it shared.
+    // What was changed by hand since, in the order in which it was: from its round on the last one holds. Written with
+    // the snapshot lock held exclusively, read with it shared.
     struct psd_change changes[PSD_MAX_CHANGES];
     uint32_t n_changes;
-    struct psd_agree *agree;           // psd/control/agree.h
-    atomic_ullong held;                // rounds from this one on do not close; 0: none is held
-    struct psd_norm *norms;            // psd/sync/norm.c; sync, else NULL
-    const struct psd_sync_host *host;  // psd/sync/sync.h; set before the job is declared
+    struct psd_agree *agree;  // psd/control/agree.h
+    atomic_ullong held;       // rounds from this one on do not close; 0: none is held
+    struct psd_norm *norms;   // psd/sync/norm.c; sync, else NULL
 
     char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
     atomic_int failed;              // 0 no, 1 being written, 2 yes
@@ -146,7 +151,7 @@ static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
     return from && round >= from;
 }
 
-struct psd_job *psd_job_new(const char *name, struct psd_pool *pool);  // NULL: no memory
+struct psd_job *psd_job_new(const char *name, struct psd_host *host);  // with one reference; NULL: no memory
 void psd_job_free(struct psd_job *job);                                // no reference is left
 // Keeps the struct, with nothing that it has: what it had goes with the last reference.
 void psd_job_keep(struct psd_job *job);

@@ -7,20 +7,20 @@
 
 #include "common/base/alloc.h"
 
-void psd_extents_free(struct psd_extents *pieces)
+void psd_extents_free(struct psd_extents *extents)
 {
-    free(pieces->v);
-    *pieces = (struct psd_extents){0};
+    free(extents->v);
+    *extents = (struct psd_extents){0};
 }
 
-// Room for one more piece; NULL: no memory.
-static struct psd_extent *new_piece(struct psd_extents *pieces)
+// Room for one more extent; NULL: no memory.
+static struct psd_extent *new_extent(struct psd_extents *extents)
 {
-    struct psd_extent *v = ps_try_reserve(pieces->v, pieces->n + 1, &pieces->cap, sizeof *v);
+    struct psd_extent *v = ps_try_reserve(extents->v, extents->n + 1, &extents->cap, sizeof *v);
     if (!v)
         return NULL;
-    pieces->v = v;
-    return &pieces->v[pieces->n++];
+    extents->v = v;
+    return &extents->v[extents->n++];
 }
 
 // Elements [first, end) of a variable, which a request's tensor of that index names.
@@ -33,7 +33,7 @@ struct range {
 };
 
 // The blocks of partition p that the range touches before `stop`; moves its first there.
-static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint64_t stop, struct psd_extents *pieces,
+static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint64_t stop, struct psd_extents *extents,
                                   struct ps_error *e)
 {
     const struct psd_variable *v = r->variable;
@@ -50,19 +50,19 @@ static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint
                            " of the partition at %" PRIu64 "; %s covers whole blocks of %" PRIu32 " elements",
                            v->name, r->first, r->end, block, p->first,
                            v->dtype == PS_STRING ? "an update of strings" : "a push to a round", p->block_count);
-        struct psd_extent *piece = new_piece(pieces);
-        if (!piece)
+        struct psd_extent *extent = new_extent(extents);
+        if (!extent)
             return ps_no_memory(e, "the blocks of a request");
-        *piece = (struct psd_extent){.variable = r->variable,
-                                     .partition = p,
-                                     .first = r->first,
-                                     .block = block,
-                                     .offset = offset,
-                                     .count = count,
-                                     .tensor = r->tensor,
-                                     .named = r->named,
-                                     .bytes = (uint32_t)(count * size)};
-        pieces->bytes += piece->bytes;
+        *extent = (struct psd_extent){.variable = r->variable,
+                                      .partition = p,
+                                      .first = r->first,
+                                      .block = block,
+                                      .offset = offset,
+                                      .count = count,
+                                      .tensor = r->tensor,
+                                      .named = r->named,
+                                      .bytes = (uint32_t)(count * size)};
+        extents->bytes += extent->bytes;
         r->first += count;
     }
     return PS_OK;
@@ -189,7 +189,7 @@ static enum ps_code check_variables(const struct psd_job *job, Paramserver__V1__
 }
 
 enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
-                            enum psd_access access, size_t payload, struct psd_extents *pieces, struct ps_error *e)
+                            enum psd_access access, size_t payload, struct psd_extents *extents, struct ps_error *e)
 {
     struct range r = {.access = access};
     bool in_order = true;  // as they were declared, which is how clients send them: none comes again
@@ -215,7 +215,7 @@ enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *
                 return ps_fail(e, PS_FAILED_PRECONDITION,
                                "variable '%s': elements from %" PRIu64 " on lie on ps task %" PRIu32 ", not here",
                                r.variable->name, r.first, p->task);
-            if (locate_blocks(&r, p, stop, pieces, e))
+            if (locate_blocks(&r, p, stop, extents, e))
                 return e->code;
         }
     }

@@ -32,19 +32,20 @@ struct psd_extents {
 // What a request does with its ranges: an update of a STRING variable or a push to a round covers whole blocks.
 enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
 
-// Appends the pieces of the ranges of a request, which must lie on this task, those of one variable one after the other
-// and in order (NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is here).
-// Pieces in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it weighs.
+// Appends the extents of the ranges of a request, which must lie on this task, those of one variable one after the
+// other and in order (NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is
+// here). Pieces in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it
+// weighs.
 enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
-                            enum psd_access access, size_t payload, struct psd_extents *pieces, struct ps_error *e);
-void psd_extents_free(struct psd_extents *pieces);
+                            enum psd_access access, size_t payload, struct psd_extents *extents, struct ps_error *e);
+void psd_extents_free(struct psd_extents *extents);
 
-// The index past the last of the pieces from i on that lie in the block of piece i.
-static inline size_t psd_extents_block_end(const struct psd_extents *pieces, size_t i)
+// The index past the last of the extents from i on that lie in the block of extent i.
+static inline size_t psd_extents_block_end(const struct psd_extents *extents, size_t i)
 {
     size_t end = i + 1;
-    while (end < pieces->n && pieces->v[end].partition == pieces->v[i].partition &&
-           pieces->v[end].block == pieces->v[i].block)
+    while (end < extents->n && extents->v[end].partition == extents->v[i].partition &&
+           extents->v[end].block == extents->v[i].block)
         end++;
     return end;
 }

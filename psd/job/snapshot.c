@@ -5,16 +5,16 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "psd/job/table.h"
 
 #define SNAPSHOT_TTL (60 * PS_SECOND)
 
 // Snapshots that are kept at once. Readers that never finish would keep more.
 enum { MAX_SNAPSHOTS = 4096 };
 
-void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool,
-                        void (*unref_job)(void *ctx, struct psd_job *job), void *ctx)
+void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool)
 {
-    *all = (struct psd_snapshots){.pool = pool, .unref_job = unref_job, .ctx = ctx};
+    *all = (struct psd_snapshots){.pool = pool};
     pthread_mutex_init(&all->lock, NULL);
 }
 
@@ -70,7 +70,7 @@ static void snapshot_unlink(struct psd_snapshots *all, struct psd_snapshot *s)
 static void snapshot_count(struct psd_snapshots *all, const struct psd_snapshot *s, bool holds)
 {
     pthread_mutex_lock(&all->lock);
-    for (size_t i = 0; i < s->pieces.n; i++) {
+    for (size_t i = 0; i < s->extents.n; i++) {
         struct psd_page *page = s->pinned[i].page;
         if (holds && page->snapshots++ == 0)
             all->pinned += page->bytes;
@@ -88,12 +88,12 @@ void psd_snapshot_unref(struct psd_snapshots *all, struct psd_snapshot *s)
     if (!last)
         return;
     snapshot_count(all, s, false);
-    for (size_t i = 0; i < s->pieces.n; i++)
+    for (size_t i = 0; i < s->extents.n; i++)
         psd_page_unref(s->pinned[i].page);
     psd_pool_give(all->pool, s->room);
-    psd_extents_free(&s->pieces);
+    psd_extents_free(&s->extents);
     free(s->pinned);
-    all->unref_job(all->ctx, s->job);
+    psd_job_unref(s->job);
     free(s);
 }
 
@@ -101,7 +101,7 @@ void psd_snapshot_unref(struct psd_snapshots *all, struct psd_snapshot *s)
 // more than a message could be read where blocks fill the pool.
 static void snapshot_take_room(struct psd_snapshots *all, struct psd_snapshot *s)
 {
-    size_t bytes = sizeof *s + s->pieces.cap * (sizeof *s->pieces.v + sizeof *s->pinned);
+    size_t bytes = sizeof *s + s->extents.cap * (sizeof *s->extents.v + sizeof *s->pinned);
     bool taken;
     while (!(taken = psd_pool_take(all->pool, bytes)) && psd_snapshots_drop_oldest(all))
         continue;
@@ -195,16 +195,16 @@ uint32_t psd_strings_bytes(const struct psd_extent *p, const struct psd_page *pa
     return (uint32_t)bytes;
 }
 
-// Versions and rounds of a snapshot's blocks at this instant; the cut is held exclusively.
+// Versions and rounds of a snapshot's blocks at this instant; the snapshot lock is held exclusively.
 static void snapshot_look(struct psd_snapshot *s)
 {
     uint64_t least = UINT64_MAX;
-    for (size_t i = 0; i < s->pieces.n; i++) {
-        struct psd_block *b = psd_extent_block(&s->pieces.v[i]);
+    for (size_t i = 0; i < s->extents.n; i++) {
+        struct psd_block *b = psd_extent_block(&s->extents.v[i]);
         pthread_mutex_lock(&b->lock);
         s->pinned[i] = (struct psd_pinned){.version = b->version, .round = b->round};
         pthread_mutex_unlock(&b->lock);
-        if (!s->pieces.v[i].partition->round)
+        if (!s->extents.v[i].partition->round)
             continue;
         least = s->pinned[i].round < least ? s->pinned[i].round : least;
         s->last_round = s->pinned[i].round > s->last_round ? s->pinned[i].round : s->last_round;
@@ -215,24 +215,24 @@ static void snapshot_look(struct psd_snapshot *s)
 // Leaves out the tensors whose blocks have changed no more often than the reader knows.
 static void snapshot_leave_out(struct psd_snapshot *s, const struct psd_known *known)
 {
-    struct psd_extent *v = s->pieces.v;
+    struct psd_extent *v = s->extents.v;
     size_t kept = 0;
-    for (size_t i = 0, end; i < s->pieces.n; i = end) {
+    for (size_t i = 0, end; i < s->extents.n; i = end) {
         uint64_t changes = 0;
-        for (end = i; end < s->pieces.n && v[end].tensor == v[i].tensor; end++)
+        for (end = i; end < s->extents.n && v[end].tensor == v[i].tensor; end++)
             changes += s->pinned[end].version;
         bool keep = known->changed(known->arg, v[i].tensor, changes);
         for (size_t k = i; k < end && keep; k++)
             v[kept++] = v[k];
     }
-    s->pieces.n = kept;
+    s->extents.n = kept;
 }
 
 // Fresh blocks may be many: they are filled before updates are kept out.
 static void snapshot_fill(struct psd_snapshot *s)
 {
-    for (size_t i = 0; i < s->pieces.n; i++) {
-        struct psd_block *b = psd_extent_block(&s->pieces.v[i]);
+    for (size_t i = 0; i < s->extents.n; i++) {
+        struct psd_block *b = psd_extent_block(&s->extents.v[i]);
         pthread_mutex_lock(&b->lock);
         psd_block_fill(b);
         pthread_mutex_unlock(&b->lock);
@@ -241,14 +241,14 @@ static void snapshot_fill(struct psd_snapshot *s)
 
 static void snapshot_pin(struct psd_snapshot *s)
 {
-    s->pieces.bytes = 0;
-    for (size_t i = 0; i < s->pieces.n; i++) {
-        struct psd_extent *p = &s->pieces.v[i];
+    s->extents.bytes = 0;
+    for (size_t i = 0; i < s->extents.n; i++) {
+        struct psd_extent *p = &s->extents.v[i];
         s->pinned[i] = psd_pin(p);
-        s->pinned[i].at = s->pieces.bytes;
+        s->pinned[i].at = s->extents.bytes;
         if (p->variable->dtype == PS_STRING)
             p->bytes = psd_strings_bytes(p, s->pinned[i].page);
-        s->pieces.bytes += p->bytes;
+        s->extents.bytes += p->bytes;
     }
 }
 
@@ -263,22 +263,22 @@ struct psd_snapshot *psd_snapshot_take(struct psd_snapshots *all, struct psd_job
     s->id = id;
     s->job = job;
     s->refs = 1;
-    s->pieces = *extents;
+    s->extents = *extents;
     *extents = (struct psd_extents){0};
     snapshot_fill(s);
-    pthread_rwlock_wrlock(&job->cut);
+    pthread_rwlock_wrlock(&job->snapshot_lock);
     snapshot_look(s);
     if (known)
         snapshot_leave_out(s, known);
     snapshot_pin(s);
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
     snapshot_count(all, s, true);
     return s;
 }
 
 size_t psd_snapshot_seek(const struct psd_snapshot *s, uint64_t offset)
 {
-    size_t low = 0, high = s->pieces.n;
+    size_t low = 0, high = s->extents.n;
     if (offset == 0)
         return 0;
     while (low < high) {
@@ -288,5 +288,5 @@ size_t psd_snapshot_seek(const struct psd_snapshot *s, uint64_t offset)
         else
             high = middle;
     }
-    return low < s->pieces.n && s->pinned[low].at == offset ? low : SIZE_MAX;
+    return low < s->extents.n && s->pinned[low].at == offset ? low : SIZE_MAX;
 }

@@ -20,8 +20,8 @@ struct psd_snapshot {
     uint64_t id;
     struct psd_job *job;
     uint64_t request;            // digest of the request it was taken for
-    struct psd_extents pieces;   // that are not left out
-    struct psd_pinned *pinned;   // [pieces.n]
+    struct psd_extents extents;  // that are not left out
+    struct psd_pinned *pinned;   // [extents.n]
     uint64_t round, last_round;  // least and greatest of the partitions asked for
     size_t room;                 // taken from the pool for what is kept besides pages
     uint64_t expires;            // this and the rest: guarded by the lock of the list
@@ -39,8 +39,6 @@ struct psd_snapshots {
     size_t n;
     size_t pinned;  // bytes of the pages that at least one snapshot holds
     struct psd_pool *pool;
-    void (*unref_job)(void *ctx, struct psd_job *job);
-    void *ctx;
 };
 
 // What a read that asks only for what is newer knows: the sum of the versions of the blocks of a tensor.
@@ -49,11 +47,10 @@ struct psd_known {
     void *arg;
 };
 
-void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool,
-                        void (*unref_job)(void *ctx, struct psd_job *job), void *ctx);
+void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool);
 void psd_snapshots_fini(struct psd_snapshots *all);  // drops all of them
 
-// Pins an extent's block; the job's cut is held.
+// Pins an extent's block; the job's snapshot lock is held.
 struct psd_pinned psd_pin(const struct psd_extent *extent);
 // Bytes of an extent of strings as they are in a payload; page: its block's.
 uint32_t psd_strings_bytes(const struct psd_extent *extent, const struct psd_page *page);

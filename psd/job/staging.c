@@ -10,10 +10,10 @@
 
 #define STAGED_TTL (60 * PS_SECOND)
 
-// All of an update's pieces in one block. Their values lie in page, which is their payload.
+// All of an update's extents in one block. Their values lie in page, which is their payload.
 struct staged_block {
     struct psd_page *page, *spare;  // spare: for psd_block_write
-    size_t first, n;                // pieces of the chunk
+    size_t first, n;                // extents of the chunk
     bool promised;                  // place for the request in its block
 };
 
@@ -21,7 +21,7 @@ struct staged_block {
 struct chunk {
     struct chunk *next;
     size_t taken;  // bytes of the pool for this
-    struct psd_extent *pieces;
+    struct psd_extent *extents;
     size_t n_blocks;
     struct staged_block blocks[];
 };
@@ -100,10 +100,11 @@ static void forget_where(struct psd_job *job, const struct reason *why)
     pthread_mutex_unlock(&job->staging);
 }
 
-void psd_staging_tick(struct psd_job *job, uint64_t now)
+// Forgets what has been silent for too long or has been superseded, and everything where the job has ended.
+static void staging_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
+    (void)ready;
     pthread_mutex_lock(&job->lock);
-    psd_clients_tick(job, now);
     forget_where(job, &(struct reason){.now = now, .ended = atomic_load(&job->failed) == 2});
     pthread_mutex_unlock(&job->lock);
 }
@@ -113,10 +114,19 @@ void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarn
     forget_where(job, &(struct reason){.gone = rank + 1, .incarnation = incarnation});
 }
 
-void psd_staging_drop_all(struct psd_job *job)
+static void staging_drop_all(struct psd_job *job)
 {
     forget_where(job, &(struct reason){.ended = true});
 }
+
+static void staging_begin_run(struct psd_job *job, struct psd_call **ready)
+{
+    (void)ready;
+    staging_drop_all(job);
+}
+
+const struct psd_component psd_staging_component = {
+    .name = "staging", .begin_run = staging_begin_run, .tick = staging_tick, .free = staging_drop_all};
 
 // ---- the blocks that are in an update -----------------------------------------------------------------------------
 
@@ -203,23 +213,23 @@ static enum ps_code find_staged(struct psd_job *job, const struct psd_atomic *a,
     return PS_OK;
 }
 
-// What a request adds: blocks and pieces that are not staged yet.
+// What a request adds: blocks and extents that are not staged yet.
 struct addition {
-    size_t blocks, pieces;
+    size_t blocks, extents;
     uint64_t bytes;
 };
 
-static struct addition count_addition(const struct psd_staged *s, const struct psd_extents *pieces)
+static struct addition count_addition(const struct psd_staged *s, const struct psd_extents *extents)
 {
     struct addition n = {0};
-    for (size_t i = 0, end; i < pieces->n; i = end) {
-        end = psd_extents_block_end(pieces, i);
-        if (is_staged(s, psd_extent_block(&pieces->v[i])))
+    for (size_t i = 0, end; i < extents->n; i = end) {
+        end = psd_extents_block_end(extents, i);
+        if (is_staged(s, psd_extent_block(&extents->v[i])))
             continue;
         n.blocks++;
-        n.pieces += end - i;
+        n.extents += end - i;
         for (size_t k = i; k < end; k++)
-            n.bytes += pieces->v[k].bytes;
+            n.bytes += extents->v[k].bytes;
     }
     return n;
 }
@@ -242,12 +252,12 @@ static enum ps_code check_addition(const struct psd_staged *s, const struct psd_
 static struct chunk *new_chunk(struct psd_job *job, const struct addition *n)
 {
     size_t blocks = sizeof(struct chunk) + n->blocks * sizeof(struct staged_block);
-    size_t bytes = blocks + n->pieces * sizeof(struct psd_extent);
+    size_t bytes = blocks + n->extents * sizeof(struct psd_extent);
     struct chunk *c = alloc_counted(job, bytes);
     if (!c)
         return NULL;
     c->taken = bytes;
-    c->pieces = (struct psd_extent *)((char *)c + blocks);
+    c->extents = (struct psd_extent *)((char *)c + blocks);
     return c;
 }
 
@@ -260,18 +270,18 @@ static bool stage_block(struct psd_job *job, struct chunk *c, size_t first, cons
     uint32_t bytes = 0;
     *b = (struct staged_block){.first = first, .n = end - i};
     for (size_t k = i; k < end; k++) {
-        c->pieces[first + k - i] = a->pieces->v[k];
-        c->pieces[first + k - i].at = bytes;
-        bytes += a->pieces->v[k].bytes;
+        c->extents[first + k - i] = a->extents->v[k];
+        c->extents[first + k - i].at = bytes;
+        bytes += a->extents->v[k].bytes;
     }
     b->page = psd_page_try(job->pool, bytes);
     if (!b->page)
         return false;
     c->n_blocks++;
-    const struct psd_extent *from = &a->pieces->v[i];
+    const struct psd_extent *from = &a->extents->v[i];
     if (from->variable->dtype == PS_STRING) {
         uint32_t lengths = from->count * PS_STRING_LENGTH;
-        c->pieces[first].text_at = lengths;
+        c->extents[first].text_at = lengths;
         psd_feed_copy(a->feed, from->at, lengths, b->page->data);
         psd_feed_copy(a->feed, from->text_at, bytes - lengths, b->page->data + lengths);
     } else {
@@ -282,29 +292,29 @@ static bool stage_block(struct psd_job *job, struct chunk *c, size_t first, cons
 
 static enum ps_code stage(struct psd_job *job, struct psd_staged *s, const struct psd_atomic *a, struct ps_error *e)
 {
-    struct addition n = count_addition(s, a->pieces);
-    size_t pieces = 0;
+    struct addition n = count_addition(s, a->extents);
+    size_t extents = 0;
     if (check_addition(s, a, &n, e))
         return e->code;
     s->touched = a->now;
     if (n.blocks == 0)
         return PS_OK;
     struct chunk *c = grow_table(job, s, n.blocks, e) ? NULL : new_chunk(job, &n);
-    for (size_t i = 0, end; c && i < a->pieces->n; i = end) {
-        end = psd_extents_block_end(a->pieces, i);
-        if (is_staged(s, psd_extent_block(&a->pieces->v[i])))
+    for (size_t i = 0, end; c && i < a->extents->n; i = end) {
+        end = psd_extents_block_end(a->extents, i);
+        if (is_staged(s, psd_extent_block(&a->extents->v[i])))
             continue;
-        if (!stage_block(job, c, pieces, a, i, end)) {
+        if (!stage_block(job, c, extents, a, i, end)) {
             free_chunk(job, c);
             c = NULL;
         }
-        pieces += end - i;
+        extents += end - i;
     }
     if (!c)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%" PRIu64 " bytes to stage do not fit the limit of %zu", n.bytes,
                        job->pool->limit);
     for (size_t i = 0; i < c->n_blocks; i++) {
-        const struct psd_block *b = psd_extent_block(&c->pieces[c->blocks[i].first]);
+        const struct psd_block *b = psd_extent_block(&c->extents[c->blocks[i].first]);
         *slot_of(s, b) = b;
     }
     s->n += n.blocks;
@@ -317,11 +327,11 @@ static enum ps_code stage(struct psd_job *job, struct psd_staged *s, const struc
 // ---- taking effect ------------------------------------------------------------------------------------------------
 
 // What a block needs so that nothing fails once the first one has been changed.
-static enum ps_code prepare_block(struct psd_job *job, const struct psd_request_id *id, const struct psd_extent *pieces,
-                                  struct staged_block *to, struct ps_error *e)
+static enum ps_code prepare_block(struct psd_job *job, const struct psd_request_id *id,
+                                  const struct psd_extent *extents, struct staged_block *to, struct ps_error *e)
 {
-    struct psd_block *b = psd_extent_block(&pieces[to->first]);
-    size_t bytes = psd_update_page_bytes(&pieces[to->first]);
+    struct psd_block *b = psd_extent_block(&extents[to->first]);
+    size_t bytes = psd_update_page_bytes(&extents[to->first]);
     pthread_mutex_lock(&b->lock);
     to->promised = psd_block_promise(b, id);
     bool fresh = psd_block_pinned(b) || b->page->bytes != bytes;
@@ -332,9 +342,9 @@ static enum ps_code prepare_block(struct psd_job *job, const struct psd_request_
     return PS_OK;
 }
 
-static void give_up_block(const struct psd_extent *pieces, struct staged_block *b)
+static void give_up_block(const struct psd_extent *extents, struct staged_block *b)
 {
-    struct psd_block *block = psd_extent_block(&pieces[b->first]);
+    struct psd_block *block = psd_extent_block(&extents[b->first]);
     pthread_mutex_lock(&block->lock);
     if (b->promised)
         psd_block_give_up(block);
@@ -342,11 +352,11 @@ static void give_up_block(const struct psd_extent *pieces, struct staged_block *
     pthread_mutex_unlock(&block->lock);
 }
 
-// The cut keeps readers out: a block that was not pinned when it was prepared still is not.
+// The snapshot lock keeps readers out: a block that was not pinned when it was prepared still is not.
 static void apply_block(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *id,
-                        struct psd_extent *pieces, struct staged_block *from)
+                        struct psd_extent *extents, struct staged_block *from)
 {
-    struct psd_extent *p = &pieces[from->first];
+    struct psd_extent *p = &extents[from->first];
     struct ps_slice slice = {from->page->data, from->page->bytes, NULL};
     struct ps_slices payload = {.v = &slice, .n = 1, .len = slice.len};
     struct psd_feed feed = {.payload = &payload};
@@ -366,17 +376,17 @@ static enum ps_code commit(struct psd_job *job, const struct psd_staged *s, cons
                            struct ps_error *e)
 {
     enum ps_code code = PS_OK;
-    pthread_rwlock_wrlock(&job->cut);
+    pthread_rwlock_wrlock(&job->snapshot_lock);
     for (struct chunk *c = s->chunks; c && code == PS_OK; c = c->next)
         for (size_t i = 0; i < c->n_blocks && code == PS_OK; i++)
-            code = prepare_block(job, id, c->pieces, &c->blocks[i], e);
+            code = prepare_block(job, id, c->extents, &c->blocks[i], e);
     for (struct chunk *c = s->chunks; c; c = c->next)
         for (size_t i = 0; i < c->n_blocks; i++)
             if (code == PS_OK)
-                apply_block(job, s, id, c->pieces, &c->blocks[i]);
+                apply_block(job, s, id, c->extents, &c->blocks[i]);
             else
-                give_up_block(c->pieces, &c->blocks[i]);
-    pthread_rwlock_unlock(&job->cut);
+                give_up_block(c->extents, &c->blocks[i]);
+    pthread_rwlock_unlock(&job->snapshot_lock);
     return code;
 }
 
@@ -385,8 +395,8 @@ static enum ps_code commit(struct psd_job *job, const struct psd_staged *s, cons
 static bool all_have_taken(const struct psd_atomic *a)
 {
     bool all = true;
-    for (size_t i = 0; i < a->pieces->n && all; i++) {
-        struct psd_block *b = psd_extent_block(&a->pieces->v[i]);
+    for (size_t i = 0; i < a->extents->n && all; i++) {
+        struct psd_block *b = psd_extent_block(&a->extents->v[i]);
         pthread_mutex_lock(&b->lock);
         all = psd_block_has_taken(b, &a->id);
         pthread_mutex_unlock(&b->lock);

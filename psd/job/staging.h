@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Atomic updates. What the requests of one sequence bring is kept, block by block, in pages of the pool until all of it
-// has come; then all of it is applied under the job's cut, held exclusively: no reader sees a part of it.
+// has come; then all of it is applied under the job's snapshot lock, held exclusively: no reader sees a part of it.
 //
 //     first request --> staged --(all bytes are here)--> applied, the blocks marked
 //                          \--(60 s of silence, a later incarnation, departure, the job's end)--> forgotten
@@ -11,6 +11,7 @@
 #define PSD_STAGING_H
 
 #include "psd/job/apply.h"
+#include "psd/job/component.h"
 
 // A request of an atomic update.
 struct psd_atomic {
@@ -19,7 +20,7 @@ struct psd_atomic {
     uint64_t bytes;  // of the whole update, on this task
     uint64_t now;
     int method;  // Method of the proto
-    const struct psd_extents *pieces;
+    const struct psd_extents *extents;
     struct psd_feed *feed;
 };
 
@@ -29,10 +30,9 @@ struct psd_atomic {
 enum ps_code psd_staging_add(struct psd_job *job, const struct psd_atomic *a, Paramserver__V1__Outcome *outcome,
                              struct ps_error *e);
 
-// Forgets what has been silent for too long or has been superseded, and everything where the job has ended. Now and then.
-void psd_staging_tick(struct psd_job *job, uint64_t now);
 // Of a worker that has departed; a later incarnation's stay.
 void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarnation);
-void psd_staging_drop_all(struct psd_job *job);
+
+extern const struct psd_component psd_staging_component;
 
 #endif

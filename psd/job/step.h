@@ -4,8 +4,8 @@
 // what was declared, the learning rate that of the schedule at the block's steps, and above both what was changed by
 // hand since. What a variable has declared of its own follows neither.
 //
-// Receives from: update, round. Hands to: the rules of common/. Threads: any; the job's cut is held shared, and with a
-// block its lock.
+// Receives from: update, round. Hands to: the rules of common/. Threads: any; the job's snapshot lock is held shared,
+// and with a block its lock.
 #ifndef PSD_STEP_H
 #define PSD_STEP_H
 

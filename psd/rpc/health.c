@@ -48,7 +48,7 @@ static enum ps_code health_answer(struct psd_health *h, bool watch, const struct
                                   struct ps_slices *reply, struct ps_error *e)
 {
     ProtobufCMessage *m;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     enum ps_code code = ps_msg_unpack(&grpc__health__v1__health_check_request__descriptor, request, &m, &payload, e);
     if (code)
         return code;

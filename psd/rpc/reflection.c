@@ -41,7 +41,7 @@ static enum ps_code decode(const ProtobufCMessageDescriptor *type, const uint8_t
                            struct ps_error *e)
 {
     ProtobufCMessage *m;
-    struct ps_slices in = PS_ROPE_EMPTY, payload = PS_ROPE_EMPTY;
+    struct ps_slices in = PS_SLICES_EMPTY, payload = PS_SLICES_EMPTY;
     ps_slices_add(&in, (struct ps_slice){data, len, NULL});
     enum ps_code code = in.broken ? ps_no_memory(e, "descriptors") : ps_msg_unpack(type, &in, &m, &payload, e);
     if (code == PS_OK)
@@ -222,7 +222,7 @@ static ProtobufCBinaryData *find(const struct psd_reflection *r, bool (*holds)(c
 // ---- answering ----------------------------------------------------------------------------------------------------
 
 // An answer under way: the response and what it may point to.
-struct turn {
+struct reply_builder {
     const struct psd_reflection *r;
     response_t response;
     Grpc__Reflection__V1__FileDescriptorResponse files;
@@ -232,7 +232,8 @@ struct turn {
     char text[256];
 };
 
-static void __attribute__((format(printf, 3, 4))) say_error(struct turn *t, enum ps_code code, const char *format, ...)
+static void __attribute__((format(printf, 3, 4)))
+say_error(struct reply_builder *t, enum ps_code code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -246,7 +247,7 @@ static void __attribute__((format(printf, 3, 4))) say_error(struct turn *t, enum
     t->response.error_response = &t->error;
 }
 
-static void say_file(struct turn *t, ProtobufCBinaryData *file)
+static void say_file(struct reply_builder *t, ProtobufCBinaryData *file)
 {
     grpc__reflection__v1__file_descriptor_response__init(&t->files);
     t->files.n_file_descriptor_proto = 1;
@@ -255,7 +256,7 @@ static void say_file(struct turn *t, ProtobufCBinaryData *file)
     t->response.file_descriptor_response = &t->files;
 }
 
-static void say_services(struct turn *t)
+static void say_services(struct reply_builder *t)
 {
     grpc__reflection__v1__list_service_response__init(&t->services);
     t->services.n_service = t->r->n_services;
@@ -265,7 +266,7 @@ static void say_services(struct turn *t)
 }
 
 // proto3 has no extensions.
-static void say_no_extension(struct turn *t, char *type)
+static void say_no_extension(struct reply_builder *t, char *type)
 {
     grpc__reflection__v1__extension_number_response__init(&t->extensions);
     t->extensions.base_type_name = type;
@@ -273,7 +274,7 @@ static void say_no_extension(struct turn *t, char *type)
     t->response.all_extension_numbers_response = &t->extensions;
 }
 
-static void say_file_or_none(struct turn *t, ProtobufCBinaryData *file, const char *what, const char *name)
+static void say_file_or_none(struct reply_builder *t, ProtobufCBinaryData *file, const char *what, const char *name)
 {
     if (file)
         say_file(t, file);
@@ -281,7 +282,7 @@ static void say_file_or_none(struct turn *t, ProtobufCBinaryData *file, const ch
         say_error(t, PS_NOT_FOUND, "no %s '%.128s' is known here", what, name);
 }
 
-static void answer(struct turn *t, const request_t *q)
+static void answer(struct reply_builder *t, const request_t *q)
 {
     const Grpc__Reflection__V1__ExtensionRequest *x = q->file_containing_extension;
     switch (q->message_request_case) {
@@ -317,8 +318,8 @@ enum ps_code psd_reflection_answer(void *ctx, const struct ps_slices *request, s
                                    struct ps_error *e)
 {
     ProtobufCMessage *m;
-    struct ps_slices payload = PS_ROPE_EMPTY;
-    struct turn t = {.r = ctx};
+    struct ps_slices payload = PS_SLICES_EMPTY;
+    struct reply_builder t = {.r = ctx};
     enum ps_code code =
         ps_msg_unpack(&grpc__reflection__v1__server_reflection_request__descriptor, request, &m, &payload, e);
     if (code)

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "config.h"
 #include "psd/control/state.h"
+#include "psd/service/service.h"
 #include "psd/service/waits.h"
 
 struct job_status {
@@ -54,7 +55,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     out->duplicates = atomic_load(&job->duplicates);
     out->stale = atomic_load(&job->stale);
     out->nonfinite = atomic_load(&job->nonfinite);
-    out->marks_bytes = atomic_load(&job->store.dedup_bytes);
+    out->dedup_bytes = atomic_load(&job->store.dedup_bytes);
     if (job->update != PARAMSERVER__V1__UPDATE__SSP)  // there it is that of the clock
         out->staleness = atomic_load(&job->met_staleness);
     pthread_mutex_lock(&job->lock);
@@ -87,7 +88,7 @@ int psd_status(struct psd_request *t)
     const Paramserver__V1__StatusRequest *r = (const Paramserver__V1__StatusRequest *)t->request;
     Paramserver__V1__StatusReply out = PARAMSERVER__V1__STATUS_REPLY__INIT;
     struct psd_jobs jobs;
-    if (psd_jobs_hold(t->core, r->job, &jobs, &t->error) && t->error.code != PS_NOT_FOUND)
+    if (psd_jobs_hold(&t->core->table, r->job, &jobs, &t->error) && t->error.code != PS_NOT_FOUND)
         return (int)t->error.code;
     struct job_status *v = ps_try_alloc_array(jobs.n, sizeof *v);
     out.jobs = ps_try_alloc_array(jobs.n, sizeof(void *));
@@ -102,7 +103,7 @@ int psd_status(struct psd_request *t)
     }
     free(out.jobs);
     free(v);
-    psd_jobs_release(t->core, &jobs);
+    psd_jobs_release(&jobs);
     return code;
 }
 
@@ -118,7 +119,7 @@ enum ps_code psd_refuse_when_draining(struct psd_request *t)
 
 static int drain_worker(struct psd_request *t, const Paramserver__V1__DrainRequest *r)
 {
-    t->job = psd_job_find(t->core, r->job);
+    t->job = psd_job_find(&t->core->table, r->job);
     if (!t->job)
         return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
                        r->job);
@@ -142,7 +143,7 @@ static int drain_worker(struct psd_request *t, const Paramserver__V1__DrainReque
 static bool still_runs(struct psd_job *job)
 {
     pthread_mutex_lock(&job->lock);
-    bool runs = atomic_load(&job->failed) != 2 && !(job->control && psd_control_is_over(job));
+    bool runs = !psd_job_is_over(job);
     pthread_mutex_unlock(&job->lock);
     return runs;
 }
@@ -157,7 +158,7 @@ int psd_drain(struct psd_request *t)
         int code = drain_worker(t, r);
         return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;
     }
-    int code = (int)psd_jobs_hold(t->core, "", &jobs, &t->error);
+    int code = (int)psd_jobs_hold(&t->core->table, "", &jobs, &t->error);
     if (code != PS_OK)
         return code;
     out.jobs = ps_try_alloc_array(jobs.n, sizeof(char *));
@@ -168,7 +169,7 @@ int psd_drain(struct psd_request *t)
     if (code == PS_OK)
         atomic_store(&t->core->refuses_jobs, !r->undo);
     free(out.jobs);
-    psd_jobs_release(t->core, &jobs);
+    psd_jobs_release(&jobs);
     return code;
 }
 
@@ -178,14 +179,14 @@ int psd_stop_job(struct psd_request *t)
 {
     const Paramserver__V1__StopJobRequest *r = (const Paramserver__V1__StopJobRequest *)t->request;
     Paramserver__V1__StopJobReply out = PARAMSERVER__V1__STOP_JOB_REPLY__INIT;
-    pthread_mutex_lock(&t->core->table);
-    struct psd_job *job = psd_job_lookup(t->core, r->job);
+    pthread_mutex_lock(&t->core->table.lock);
+    struct psd_job *job = psd_job_lookup(&t->core->table, r->job);
     if (job) {
-        job->refs++;
+        psd_job_ref(job);
         t->gone = job;
-        psd_job_remove(t->core, job, &t->ready);
+        psd_job_remove(&t->core->table, job, &t->ready);
     }
-    pthread_mutex_unlock(&t->core->table);
+    pthread_mutex_unlock(&t->core->table.lock);
     if (!job)
         return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
                        r->job);

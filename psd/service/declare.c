@@ -11,7 +11,7 @@
 #include "common/base/log.h"
 #include "psd/control/state.h"
 #include "psd/job/declaration.h"
-#include "psd/job/staging.h"
+#include "psd/service/service.h"
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
@@ -77,7 +77,8 @@ static bool is_this_run(const struct psd_request *t, struct psd_job *job)
 // A declaration of an earlier run that comes late must not touch this one. Table lock held; job may be NULL.
 static int declare_check_run(struct psd_request *t, struct psd_job *job)
 {
-    uint64_t run = t->caller->run, known = job ? atomic_load(&job->run) : psd_runs_past(&t->core->runs, t->caller->job);
+    uint64_t run = t->caller->run,
+             known = job ? atomic_load(&job->run) : psd_runs_past(&t->core->table.runs, t->caller->job);
     if (run < known || (run == known && !job))
         return ps_fail(&t->error, PS_ABORTED,
                        "job '%s' is declared for run %" PRIu64 ", which has ended: its last one here is %" PRIu64,
@@ -115,20 +116,16 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
 
 // Goes on with the old values in a new run, which the control task has begun when it was joined. Calls of the run before
 // are answered; what it had staged is forgotten.
-static void resume(const struct psd_core *core, struct psd_job *job, uint64_t run, struct psd_call **ready)
+static void resume(struct psd_job *job, uint64_t run, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
     atomic_store(&job->run, run);
-    psd_job_begin_run(job);
+    psd_job_reset_incarnations(job);
     pthread_mutex_unlock(&job->lock);
-    psd_staging_drop_all(job);
-    if (core->config.task != 0)
+    if (job->host->task != 0)
         psd_job_collect(job, ready);
-    psd_sync_begin_run(job, ready);
-    psd_agree_begin_run(job, ready);
-    psd_view_free(job->view);
-    job->view = NULL;
-    if (core->config.task != 0)
+    psd_job_begin_run(job, ready);
+    if (job->host->task != 0)
         atomic_store(&job->failed, 0);
 }
 
@@ -136,7 +133,7 @@ static void resume(const struct psd_core *core, struct psd_job *job, uint64_t ru
 // declared by this client, or resumed.
 static int claim(struct psd_request *t, const declare_t *r, bool *again)
 {
-    struct psd_job *job = psd_job_lookup(t->core, t->caller->job);
+    struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
     if (declare_check_run(t, job))
         return (int)t->error.code;
     if (t->core->config.task == 0 && !psd_control_may_declare(job, r, &t->error))
@@ -151,29 +148,29 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
     if (t->core->config.task != 0 && !mine && psd_refuse_when_draining(t))
         return (int)t->error.code;
     if (*again && !mine && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
-        job->refs++;
+        psd_job_ref(job);
         t->gone = job;
-        psd_job_remove(t->core, job, &t->ready);
+        psd_job_remove(&t->core->table, job, &t->ready);
         job = NULL;
         *again = false;
     }
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (!job && !t->gone && psd_job_make_place(t))
+    if (!job && !t->gone && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))
         return (int)t->error.code;
     if (!job) {
-        if (!(job = psd_job_new(t->caller->job, &t->core->pool)))
+        if (!(job = psd_job_new(t->caller->job, &t->core->host)))
             return ps_no_memory(&t->error, "a job");
         atomic_store(&job->run, t->caller->run);
-        psd_job_install(t->core, job);
+        psd_job_install(&t->core->table, job);
     }
-    job->refs++;
+    psd_job_ref(job);
     t->job = job;
     if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)
         return psd_request_fail_ended(t);
     if (*again && !mine) {
-        resume(t->core, job, t->caller->run, &t->ready);
-        psd_ready_all(&t->ready, &t->core->joining);  // Describe(wait) of this run
+        resume(job, t->caller->run, &t->ready);
+        psd_ready_all(&t->ready, &t->core->table.joining);  // Describe(wait) of this run
         job->resumed = true;
     }
     job->declaring = !*again;
@@ -186,13 +183,13 @@ static int declare(struct psd_request *t, const declare_t *r)
 {
     int code = psd_job_declare(t->job, r, t->core->config.task, &t->error);
     if (code == PS_OK && t->core->config.task == 0)
-        psd_control_set_declared(t->core, t->job, &t->ready);
-    pthread_mutex_lock(&t->core->table);
+        psd_control_set_declared(t->job, &t->ready);
+    pthread_mutex_lock(&t->core->table.lock);
     t->job->declaring = false;
     if (code != PS_OK && t->core->config.task != 0)
-        psd_job_remove(t->core, t->job, &t->ready);
-    psd_ready_all(&t->ready, &t->core->joining);
-    pthread_mutex_unlock(&t->core->table);
+        psd_job_remove(&t->core->table, t->job, &t->ready);
+    psd_ready_all(&t->ready, &t->core->table.joining);
+    pthread_mutex_unlock(&t->core->table.lock);
     if (code != PS_OK)
         return code;
     pthread_mutex_lock(&t->job->lock);
@@ -210,14 +207,14 @@ int psd_declare(struct psd_request *t)
     bool again = false;
     if (check_request(t, r))
         return (int)t->error.code;
-    pthread_mutex_lock(&t->core->table);
+    pthread_mutex_lock(&t->core->table.lock);
     int code = claim(t, r, &again);
-    pthread_mutex_unlock(&t->core->table);
+    pthread_mutex_unlock(&t->core->table.lock);
     psd_drop_gone(t);
     if (code == PS_OK && !again)
         code = declare(t, r);
     else if (code == PS_OK && t->core->config.task == 0)
-        psd_control_set_declared(t->core, t->job, &t->ready);
+        psd_control_set_declared(t->job, &t->ready);
     if (code != PS_OK)
         return code;
     out.generation = t->core->generation;
@@ -360,7 +357,7 @@ static void describe_schedule(struct description *d, const struct psd_job *job)
 
 static void describe_changes(struct description *d, struct psd_job *job)
 {
-    pthread_rwlock_rdlock(&job->cut);
+    pthread_rwlock_rdlock(&job->snapshot_lock);
     for (uint32_t i = 0; i < job->n_changes; i++) {
         paramserver__v1__hyper_change__init(d->change_list[i] = &d->changes[i]);
         d->changes[i].name = (char *)job->rule->hyper[job->changes[i].hyper].name;
@@ -369,7 +366,7 @@ static void describe_changes(struct description *d, struct psd_job *job)
     }
     d->reply.n_changes = job->n_changes;
     d->reply.changes = d->change_list;
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
 static int describe(struct psd_request *t)
@@ -416,17 +413,17 @@ static bool is_declared(const struct psd_request *t)
 static int describe_find_job(struct psd_request *q)
 {
     int code = PS_OK;
-    pthread_mutex_lock(&q->core->table);
-    struct psd_job *job = psd_job_lookup(q->core, q->caller->job), *before = q->job;
+    pthread_mutex_lock(&q->core->table.lock);
+    struct psd_job *job = psd_job_lookup(&q->core->table, q->caller->job), *before = q->job;
     if (job && atomic_load(&job->run) >= q->caller->run) {
-        psd_job_ref(q->core, job);
+        psd_job_ref(job);
         q->job = job;
     } else {
         q->job = NULL;
-        code = psd_park(q, &q->core->joining, &q->core->table);
+        code = psd_park(q, &q->core->table.joining, &q->core->table.lock);
     }
-    pthread_mutex_unlock(&q->core->table);
-    psd_job_unref(q->core, before);
+    pthread_mutex_unlock(&q->core->table.lock);
+    psd_job_unref(before);
     return code;
 }
 

@@ -1,190 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The core: makes and ends itself, takes calls in, keeps the job table and the clock.
+// What becomes of a call: it is decoded, its caller and job are checked, its method runs; it is parked, goes on, and is
+// answered.
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/sometimes.h"
 #include "common/base/utf8.h"
-#include "psd/control/agree.h"
-#include "psd/job/staging.h"
+#include "psd/control/state.h"
 #include "psd/service/service.h"
 #include "psd/service/session.h"
-#include "psd/service/waits.h"
-#include "psd/sync/sync.h"
 
-static void unref_snapshots_job(void *ctx, struct psd_job *job)
+// ---- parked calls -------------------------------------------------------------------------------------------------
+
+int psd_request_fail_ended(struct psd_request *t)
 {
-    psd_job_unref(ctx, job);
-}
-
-static void run_ready(void *core, struct psd_call *ready)
-{
-    psd_run_ready(core, ready);
-}
-
-static void unref_job(void *core, struct psd_job *job)
-{
-    psd_job_unref(core, job);
-}
-
-enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **out,
-                             struct ps_error *e)
-{
-    if (config->tasks == 0 || config->task >= config->tasks)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "ps task %" PRIu32 " of %" PRIu32 ": expected one below the number",
-                       config->task, config->tasks);
-    struct psd_core *core = ps_try_alloc(sizeof *core);
-    if (!core)
-        return ps_no_memory(e, "the core");
-    core->config = *config;
-    core->world = *world;
-    core->started = core->rates_at = world->now(world->ctx);
-    while (core->generation == 0)
-        core->generation = world->random(world->ctx);
-    psd_runs_init(&core->runs, world->wall ? world->wall(world->ctx) * 1000 : 0);
-    psd_pool_init(&core->pool, config->memory_bytes);
-    core->sync_host = (struct psd_sync_host){.task = config->task,
-                                             .workers = world->workers,
-                                             .world = world->ctx,
-                                             .send = world->send,
-                                             .core = core,
-                                             .run_ready = run_ready,
-                                             .unref_job = unref_job};
-    pthread_mutex_init(&core->table, NULL);
-    pthread_mutex_init(&core->cancelling, NULL);
-    psd_snapshots_init(&core->snapshots, &core->pool, unref_snapshots_job, core);
-    pthread_mutex_init(&core->tick_lock, NULL);
-    *out = core;
-    return PS_OK;
-}
-
-void psd_core_destroy(struct psd_core *core)
-{
-    psd_snapshots_fini(&core->snapshots);
-    while (core->jobs) {
-        struct psd_job *job = core->jobs;
-        core->jobs = job->next;
-        psd_control_free(job->control);
-        psd_view_free(job->view);
-        psd_job_free(job);
-    }
-    psd_pool_fini(&core->pool);
-    pthread_mutex_destroy(&core->tick_lock);
-    pthread_mutex_destroy(&core->cancelling);
-    pthread_mutex_destroy(&core->table);
-    free(core);
-}
-
-// ---- job table ----------------------------------------------------------------------------------------------------
-
-struct psd_job *psd_job_lookup(struct psd_core *core, const char *name)
-{
-    struct psd_job *job = core->jobs;
-    while (job && strcmp(job->name, name) != 0)
-        job = job->next;
-    return job;
-}
-
-struct psd_job *psd_job_find(struct psd_core *core, const char *name)
-{
-    pthread_mutex_lock(&core->table);
-    struct psd_job *job = psd_job_lookup(core, name);
-    if (job)
-        job->refs++;
-    pthread_mutex_unlock(&core->table);
-    return job;
-}
-
-void psd_job_ref(struct psd_core *core, struct psd_job *job)
-{
-    (void)core;
-    atomic_fetch_add(&job->refs, 1);
-}
-
-void psd_job_unref(struct psd_core *core, struct psd_job *job)
-{
-    if (!job || atomic_fetch_sub(&job->refs, 1) > 1)
-        return;
-    // Whoever cancels a call that was parked here may still want a lock of the job's.
-    pthread_mutex_lock(&core->cancelling);
-    pthread_mutex_unlock(&core->cancelling);
-    psd_control_free(job->control);
-    psd_view_free(job->view);
-    psd_job_free(job);
-}
-
-void psd_job_install(struct psd_core *core, struct psd_job *job)
-{
-    job->host = &core->sync_host;
-    job->next = core->jobs;
-    core->jobs = job;
-}
-
-static bool collect(struct psd_waiters *list, void *ready)
-{
-    psd_ready_all(ready, list);
-    return false;
-}
-
-void psd_job_collect(struct psd_job *job, struct psd_call **ready)
-{
-    psd_waits_walk(NULL, job, &(struct psd_look){collect, NULL, ready});
-}
-
-void psd_job_remove(struct psd_core *core, struct psd_job *job, struct psd_call **ready)
-{
-    struct psd_job **at = &core->jobs;
-    while (*at && *at != job)
-        at = &(*at)->next;
-    if (!*at)
-        return;
-    *at = job->next;
-    atomic_store(&job->removed, true);
-    if (atomic_load(&job->declared))
-        psd_runs_remember(&core->runs, job->name, atomic_load(&job->run));
-    psd_job_fail(job, "it was stopped or replaced");
-    psd_job_collect(job, ready);
-    job->refs--;
-}
-
-// Table lock held.
-static bool is_void(struct psd_job *job)
-{
-    pthread_mutex_lock(&job->lock);
-    bool over = atomic_load(&job->failed) == 2 || (job->control && psd_control_is_over(job));
-    pthread_mutex_unlock(&job->lock);
-    return over && !job->declaring && !atomic_load(&job->declared);
-}
-
-bool psd_job_drop_void(struct psd_request *t)
-{
-    struct psd_job *oldest = NULL;
-    for (struct psd_job *job = t->core->jobs; job; job = job->next)
-        if (is_void(job))
-            oldest = job;
-    if (!oldest)
-        return false;
-    oldest->refs++;
-    t->gone = oldest;
-    psd_job_remove(t->core, oldest, &t->ready);
-    return true;
-}
-
-enum ps_code psd_job_make_place(struct psd_request *t)
-{
-    size_t n = 0;
-    for (const struct psd_job *job = t->core->jobs; job; job = job->next)
-        n++;
-    if (n < PSD_MAX_JOBS || psd_job_drop_void(t))
-        return PS_OK;
-    return ps_fail(&t->error, PS_RESOURCE_EXHAUSTED, "ps task %" PRIu32 " has %zu jobs and takes no more: stop one",
-                   t->core->config.task, n);
+    return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
 }
 
 void psd_drop_gone(struct psd_request *t)
@@ -192,16 +25,9 @@ void psd_drop_gone(struct psd_request *t)
     if (!t->gone)
         return;
     psd_snapshots_expire(&t->core->snapshots, 0, t->gone);
-    psd_job_unref(t->core, t->gone);
+    psd_job_unref(t->gone);
     t->gone = NULL;
 }
-
-int psd_request_fail_ended(struct psd_request *t)
-{
-    return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
-}
-
-// ---- parked calls -------------------------------------------------------------------------------------------------
 
 int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock)
 {
@@ -225,7 +51,7 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
     call->room_data = q->room_data;
     call->job = q->job;
     if (call->job)
-        psd_job_ref(q->core, call->job);
+        psd_job_ref(call->job);
     if (psd_waiters_add(list, lock, call))
         return PSD_PARKED;
     return ps_fail(&q->error, PS_CANCELLED, "the client is gone");
@@ -239,8 +65,7 @@ void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_reque
     q->call->state_free = state_free;
 }
 
-void psd_call_answer(struct psd_core *core, struct psd_call *call, enum ps_code code, const char *text,
-                     struct ps_slices *body)
+void psd_call_answer(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     ps_slices_clear(&call->request);
     ps_slices_clear(&call->payload);
@@ -252,124 +77,18 @@ void psd_call_answer(struct psd_core *core, struct psd_call *call, enum ps_code 
     call->message = call->state = call->job = NULL;
     call->state_free = NULL;
     call->reply(call, code, text, body);
-    psd_job_unref(core, job);
+    psd_job_unref(job);
 }
 
 void psd_core_cancel(struct psd_core *core, struct psd_call *call)
 {
-    struct ps_slices nothing = PS_ROPE_EMPTY;
-    pthread_mutex_lock(&core->cancelling);
+    struct ps_slices nothing = PS_SLICES_EMPTY;
+    pthread_mutex_lock(&core->host.cancelling);
     atomic_store(&call->cancelled, true);
     bool parked = psd_call_take(call, psd_control_forget_call);
-    pthread_mutex_unlock(&core->cancelling);
+    pthread_mutex_unlock(&core->host.cancelling);
     if (parked)
-        psd_call_answer(core, call, PS_CANCELLED, "the client is gone", &nothing);
-}
-
-// ---- time ---------------------------------------------------------------------------------------------------------
-
-static void tick_rates(struct psd_job *job, double seconds)
-{
-    uint64_t updates = atomic_load(&job->updates), bytes = atomic_load(&job->bytes_moved);
-    pthread_mutex_lock(&job->lock);
-    job->updates_per_second = (double)(updates - job->last_updates) / seconds;
-    job->bytes_per_second = (double)(bytes - job->last_bytes) / seconds;
-    job->last_updates = updates;
-    job->last_bytes = bytes;
-    pthread_mutex_unlock(&job->lock);
-}
-
-enum ps_code psd_jobs_hold(struct psd_core *core, const char *name, struct psd_jobs *jobs, struct ps_error *e)
-{
-    size_t n = 0;
-    *jobs = (struct psd_jobs){0};
-    pthread_mutex_lock(&core->table);
-    for (struct psd_job *job = core->jobs; job; job = job->next)
-        n++;
-    jobs->v = ps_try_alloc_array(n, sizeof(struct psd_job *));
-    for (struct psd_job *job = jobs->v ? core->jobs : NULL; job; job = job->next) {
-        if (name[0] && strcmp(name, job->name) != 0)
-            continue;
-        job->refs++;
-        jobs->v[jobs->n++] = job;
-    }
-    pthread_mutex_unlock(&core->table);
-    if (!jobs->v)
-        return ps_no_memory(e, "a list of jobs");
-    if (name[0] && jobs->n == 0) {
-        psd_jobs_release(core, jobs);
-        return ps_fail(e, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", core->config.task, name);
-    }
-    return PS_OK;
-}
-
-void psd_jobs_release(struct psd_core *core, struct psd_jobs *jobs)
-{
-    for (size_t i = 0; i < jobs->n; i++)
-        psd_job_unref(core, jobs->v[i]);
-    free(jobs->v);
-    *jobs = (struct psd_jobs){0};
-}
-
-static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
-{
-    psd_control_tick(core, job, now, ready);
-    psd_agree_tick(core, job, now, ready);
-    psd_sync_advance_all(job, ready);
-    psd_staging_tick(job, now);
-    psd_waits_end_late(core, job, now);
-    if (atomic_load(&job->failed) == 2)
-        psd_job_collect(job, ready);
-}
-
-// What is done every second. Tick lock held.
-static void tick_second(struct psd_core *core, const struct psd_jobs *jobs, uint64_t now)
-{
-    if (now - core->rates_at < PS_SECOND)
-        return;
-    for (size_t i = 0; i < jobs->n; i++) {
-        tick_rates(jobs->v[i], (double)(now - core->rates_at) / (double)PS_SECOND);
-        psd_waits_log_stalls(core, jobs->v[i], now);
-    }
-    psd_waits_log_stalls(core, NULL, now);
-    core->rates_at = now;
-}
-
-// Ticks that come late mean that this process was stopped or had no processor: nobody was heard meanwhile.
-enum { LATE_TICK_MS = 500 };
-
-void psd_core_tick(struct psd_core *core)
-{
-    struct psd_call *ready = NULL;
-    struct psd_jobs jobs;
-    pthread_mutex_lock(&core->tick_lock);
-    uint64_t now = psd_now(core);
-    core->slept = core->ticked_at && now - core->ticked_at > LATE_TICK_MS * PS_MS ? now - core->ticked_at : 0;
-    core->slept_in_all += core->slept;
-    core->ticked_at = now;
-    if (psd_jobs_hold(core, "", &jobs, NULL) == PS_OK) {
-        for (size_t i = 0; i < jobs.n; i++)
-            tick_job(core, jobs.v[i], now, &ready);
-        tick_second(core, &jobs, now);
-        psd_jobs_release(core, &jobs);
-    }
-    pthread_mutex_unlock(&core->tick_lock);
-    psd_waits_end_late(core, NULL, now);
-    psd_snapshots_expire(&core->snapshots, now, NULL);
-    psd_run_ready(core, ready);
-}
-
-// Everything that is parked wants to park again, and is told.
-void psd_core_drain(struct psd_core *core)
-{
-    struct psd_call *all = NULL;
-    atomic_store(&core->draining, true);
-    pthread_mutex_lock(&core->table);
-    for (struct psd_job *job = core->jobs; job; job = job->next)
-        psd_job_collect(job, &all);
-    psd_ready_all(&all, &core->joining);
-    pthread_mutex_unlock(&core->table);
-    psd_run_ready(core, all);
+        psd_call_answer(call, PS_CANCELLED, "the client is gone", &nothing);
 }
 
 // ---- calls --------------------------------------------------------------------------------------------------------
@@ -444,7 +163,7 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
     if (c->run >= PSD_RUN_LIMIT)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: run %" PRIu64 " was never given out", m->name, c->run);
     if (m->run != psd_join)
-        psd_runs_hear(&t->core->runs, c->run);
+        psd_runs_hear(&t->core->table.runs, c->run);
     return PS_OK;
 }
 
@@ -458,9 +177,9 @@ static bool dispatch_may_name_no_run(const struct psd_request *t, const struct m
 
 static enum ps_code dispatch_no_job(struct psd_request *t, const struct method *m)
 {
-    pthread_mutex_lock(&t->core->table);
-    uint64_t past = psd_runs_past(&t->core->runs, t->caller->job);
-    pthread_mutex_unlock(&t->core->table);
+    pthread_mutex_lock(&t->core->table.lock);
+    uint64_t past = psd_runs_past(&t->core->table.runs, t->caller->job);
+    pthread_mutex_unlock(&t->core->table.lock);
     if (t->caller->run && t->caller->run < past)
         return ps_fail(&t->error, PS_ABORTED, "%s: run %" PRIu64 " of job '%s' has ended", m->name, t->caller->run,
                        t->caller->job);
@@ -499,7 +218,7 @@ static enum ps_code dispatch_check_job(struct psd_request *t, const struct metho
 
 static enum ps_code find_job(struct psd_request *t, const struct method *m)
 {
-    t->job = psd_job_find(t->core, t->caller->job);
+    t->job = psd_job_find(&t->core->table, t->caller->job);
     if (!t->job && m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait)
         return PS_OK;  // it waits for the job itself
     if (!t->job)
@@ -514,7 +233,7 @@ static void dispatch_hear(const struct psd_request *q)
     if (q->core->config.task || !q->caller->worker || !atomic_load(&job->declared) || q->caller->worker > job->workers)
         return;
     struct psd_heard *heard = &job->heard[q->caller->worker - 1];
-    uint64_t slept = atomic_load_explicit(&q->core->slept_in_all, memory_order_relaxed);
+    uint64_t slept = atomic_load_explicit(&q->core->host.slept, memory_order_relaxed);
     atomic_store_explicit(&heard->incarnation, q->caller->incarnation, memory_order_relaxed);
     atomic_store_explicit(&heard->at, psd_now(q->core) - slept, memory_order_relaxed);
 }
@@ -638,10 +357,10 @@ static void run_one(struct psd_core *core, struct psd_call *call, struct psd_cal
     if (code != PSD_PARKED) {
         if (!call->message)
             ps_msg_free((ProtobufCMessage *)q.request);
-        psd_call_answer(core, call, (enum ps_code)code, code ? q.error.text : "", &q.reply);
+        psd_call_answer(call, (enum ps_code)code, code ? q.error.text : "", &q.reply);
         ps_slices_clear(&q.reply);
     }
-    psd_job_unref(core, q.job);
+    psd_job_unref(q.job);
     ps_slices_clear(&q.payload);
     ps_slices_clear(&q.room);
     psd_move_calls(ready, &q.ready);
@@ -660,13 +379,13 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
 {
     call->next = NULL;
     call->parked_since = 0;
-    call->stall_told = false;
+    call->stall_logged = false;
     call->worker = 0;
     memset(call->client, 0, sizeof call->client);
     atomic_init(&call->lock, NULL);
     atomic_init(&call->cancelled, false);
     call->list = NULL;
-    call->payload = call->room = (struct ps_slices)PS_ROPE_EMPTY;
+    call->payload = call->room = (struct ps_slices)PS_SLICES_EMPTY;
     call->message = call->state = call->job = NULL;
     call->resume = NULL;
     call->state_free = NULL;

@@ -8,6 +8,7 @@
 
 #include "psd/control/agree.h"
 #include "psd/control/state.h"
+#include "psd/service/service.h"
 
 static enum ps_code set_hyper_find_job(struct psd_request *t, const Paramserver__V1__SetHyperRequest *r)
 {
@@ -17,7 +18,7 @@ static enum ps_code set_hyper_find_job(struct psd_request *t, const Paramserver_
                        "set hyper: this is ps task %" PRIu32 ", hyperparameters are changed at task 0",
                        t->core->config.task);
     if (!t->job)  // it has not waited
-        t->job = psd_job_find(t->core, r->job);
+        t->job = psd_job_find(&t->core->table, r->job);
     if (!t->job)
         return ps_fail(e, PS_NOT_FOUND, "set hyper: there is no job '%.128s'", r->job);
     if (!atomic_load(&t->job->declared) || !psd_control_declared(t->job))
@@ -32,10 +33,10 @@ static enum ps_code set_hyper_check(struct psd_request *t, const Paramserver__V1
 {
     struct psd_job *job = t->job;
     double hyper[PS_RULE_MAX_HYPERS];
-    pthread_rwlock_rdlock(&job->cut);
+    pthread_rwlock_rdlock(&job->snapshot_lock);
     for (int i = 0; i < PS_RULE_MAX_HYPERS; i++)
         hyper[i] = psd_hyper_of_job(job, i, UINT64_MAX);
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
     if (ps_rule_set(job->rule, hyper, r->name, r->value, &t->error) || ps_rule_check(job->rule, hyper, &t->error))
         return ps_error_prefix(&t->error, "set hyper");
     return PS_OK;
@@ -51,7 +52,7 @@ static int set_hyper_propose(struct psd_request *t, const Paramserver__V1__SetHy
         return psd_request_fail_ended(t);
     memcpy(p.value, &r->value, sizeof r->value);
     memcpy(p.value + sizeof r->value, r->name, strlen(r->name));  // a name of the rule: it fits
-    int code = psd_agree_propose(t->core, t->job, &p, r->round, greatest, was_parked, round, &t->error);
+    int code = psd_agree_propose(t->job, &p, r->round, greatest, was_parked, round, &t->error);
     return code == PSD_WAITS ? psd_park(t, &t->job->agree->lead.waiting, &t->job->lock) : code;
 }
 
@@ -66,7 +67,7 @@ int psd_set_hyper(struct psd_request *t)
     int code = set_hyper_propose(t, r, greatest, &out.round);
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
-        psd_agree_go_on(t->core, t->job, &t->ready);
+        psd_agree_go_on(t->job, &t->ready);
     out.generation = t->core->generation;
     return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;
 }

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/utf8.h"
 #include "psd/control/state.h"
+#include "psd/service/service.h"
 
 // Job locked. What control has decided: a call that must wait is parked in its list.
 static int membership_park(struct psd_request *t, struct psd_waiters *list, int code)
@@ -74,7 +75,7 @@ int psd_leave(struct psd_request *t)
     pthread_mutex_unlock(&t->job->lock);
     if (code != PS_OK)
         return code;
-    psd_control_broadcast(t->core, t->job, now, &t->ready);
+    psd_control_broadcast(t->job, now, &t->ready);
     out.generation = t->core->generation;
     return psd_request_reply(t, &out.base, NULL);
 }
@@ -84,7 +85,7 @@ int psd_workers(struct psd_request *t)
     const Paramserver__V1__WorkersRequest *r = (const Paramserver__V1__WorkersRequest *)t->request;
     Paramserver__V1__WorkersReply out = PARAMSERVER__V1__WORKERS_REPLY__INIT;
     struct psd_member_list list;
-    t->job = psd_job_find(t->core, r->job);
+    t->job = psd_job_find(&t->core->table, r->job);
     if (!t->job)
         return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", t->core->config.task,
                        r->job);
@@ -143,7 +144,7 @@ int psd_barrier(struct psd_request *t)
     out.epoch = t->job->control ? t->job->control->epoch : 0;
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
-        psd_control_broadcast(t->core, t->job, psd_now(t->core), &t->ready);
+        psd_control_broadcast(t->job, psd_now(t->core), &t->ready);
     out.generation = t->core->generation;
     return code == PS_OK ? psd_request_reply(t, &out.base, NULL) : code;
 }
@@ -173,7 +174,7 @@ static enum ps_code reduce_check(struct psd_request *t, const Paramserver__V1__R
 static int reduce_reply(struct psd_request *t, const struct psd_participation *p)
 {
     Paramserver__V1__ReduceReply out = PARAMSERVER__V1__REDUCE_REPLY__INIT;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct psd_outcome *o = p->outcome;
     if (o->error.code) {
         t->error = o->error;
@@ -206,7 +207,7 @@ int psd_reduce(struct psd_request *t)
         code = reduce_reply(t, &m->participation);
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
-        psd_control_broadcast(t->core, t->job, psd_now(t->core), &t->ready);
+        psd_control_broadcast(t->job, psd_now(t->core), &t->ready);
     return code;
 }
 
@@ -229,7 +230,7 @@ int psd_lease(struct psd_request *t)
     out.round = code == PS_OK && given.stride ? t->job->control->data.round : 0;
     pthread_mutex_unlock(&t->job->lock);
     if (code == PSD_PARKED)
-        psd_control_broadcast(t->core, t->job, now, &t->ready);
+        psd_control_broadcast(t->job, now, &t->ready);
     out.generation = t->core->generation;
     out.first = given.first;
     out.count = given.count;

@@ -9,12 +9,12 @@
 #include "common/base/alloc.h"
 #include "psd/control/agree.h"
 #include "psd/control/state.h"
-#include "psd/job/job.h"
+#include "psd/service/service.h"
 
 // The job, if it is here and in the run that is meant: what is said of an earlier run must not reach this one.
 static enum ps_code peer_find_job(struct psd_request *t, const char *method, const char *name, uint64_t run)
 {
-    t->job = psd_job_find(t->core, name);
+    t->job = psd_job_find(&t->core->table, name);
     if (!t->job || !atomic_load(&t->job->declared))
         return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%.128s'", method,
                        t->core->config.task, name);
@@ -55,7 +55,7 @@ static enum ps_code set_members_read(struct psd_request *t, const Paramserver__V
                            "set members: rank %" PRIu32 " is there twice, or is none of %" PRIu32, m->rank, workers);
         } else {
             seen[m->rank] = true;
-            d->v[i] = (struct psd_view_entry){m->rank, m->state, m->resting, m->incarnation, 0, 0};
+            d->v[i] = (struct psd_view_entry){m->rank, m->state, m->excluded, m->incarnation, 0, 0};
         }
     }
     free(seen);
@@ -161,7 +161,7 @@ int psd_agree(struct psd_request *t)
         return (int)t->error.code;
     if (atomic_load(&t->job->failed) == 2)
         return psd_request_fail_ended(t);
-    struct psd_agree_verdict v = psd_agree_take(t->core, t->job, r->phase, &p, &t->ready);
+    struct psd_agree_verdict v = psd_agree_take(t->job, r->phase, &p, &t->ready);
     if (v.code == PS_FAILED_PRECONDITION)
         return ps_fail(&t->error, v.code, "agree: proposal %" PRIu64 " is not prepared here", r->number);
     if (v.code)

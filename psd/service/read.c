@@ -35,19 +35,17 @@ static bool has_changed(void *arg, uint32_t tensor, uint64_t changes)
     return changes != r->tensors[tensor]->changes;
 }
 
-// All pieces between two updates, as a snapshot that is in no list yet. NULL: no memory.
-static struct psd_snapshot *pin_all(struct psd_request *t, Paramserver__V1__ReadRequest *r, struct psd_extents *pieces)
+// All extents between two updates, as a snapshot that is in no list yet. NULL: no memory.
+static struct psd_snapshot *pin_all(struct psd_request *t, Paramserver__V1__ReadRequest *r, struct psd_extents *extents)
 {
     const struct psd_known known = {has_changed, r};
     uint64_t id = 0;
     while (id == 0)
         id = t->core->world.random(t->core->world.ctx);
-    pthread_mutex_lock(&t->core->table);
-    t->job->refs++;
-    pthread_mutex_unlock(&t->core->table);
-    struct psd_snapshot *s = psd_snapshot_take(&t->core->snapshots, t->job, pieces, r->if_newer ? &known : NULL, id);
+    psd_job_ref(t->job);
+    struct psd_snapshot *s = psd_snapshot_take(&t->core->snapshots, t->job, extents, r->if_newer ? &known : NULL, id);
     if (!s) {
-        psd_job_unref(t->core, t->job);
+        psd_job_unref(t->job);
         ps_no_memory(&t->error, "a snapshot");
         return NULL;
     }
@@ -58,32 +56,32 @@ static struct psd_snapshot *pin_all(struct psd_request *t, Paramserver__V1__Read
 // ---- the part that one message has --------------------------------------------------------------------------------
 
 struct part {
-    size_t from, n;        // pieces
+    size_t from, n;        // extents
     uint64_t next_offset;  // 0: they are the last
 };
 
-// Pieces from number i on, which begins at `offset` bytes, as many as fit one message with their headers: many gRPC clients take no more than
-// 4 MiB unless told to. At least one (a block is smaller than a message).
-static struct part find_part(const struct psd_extents *pieces, size_t i, uint64_t offset)
+// Pieces from number i on, which begins at `offset` bytes, as many as fit one message with their headers: many gRPC
+// clients take no more than 4 MiB unless told to. At least one (a block is smaller than a message).
+static struct part find_part(const struct psd_extents *extents, size_t i, uint64_t offset)
 {
     struct part part = {.from = i};
     uint64_t at = offset, bytes = PSD_REPLY_BYTES;
-    for (; i < pieces->n; i++) {
-        bytes += PSD_TENSOR_BYTES + strlen(pieces->v[i].variable->name) + pieces->v[i].bytes;
+    for (; i < extents->n; i++) {
+        bytes += PSD_TENSOR_BYTES + strlen(extents->v[i].variable->name) + extents->v[i].bytes;
         if (bytes > PS_CHUNK_MAX && part.n)
             break;
-        at += pieces->v[i].bytes;
+        at += extents->v[i].bytes;
         part.n++;
     }
-    part.next_offset = i == pieces->n ? 0 : at;
+    part.next_offset = i == extents->n ? 0 : at;
     return part;
 }
 
-static enum ps_code fail_offset(uint64_t offset, const struct psd_extents *pieces, struct ps_error *e)
+static enum ps_code fail_offset(uint64_t offset, const struct psd_extents *extents, struct ps_error *e)
 {
     return ps_fail(e, PS_OUT_OF_RANGE,
                    "offset %" PRIu64 " of %" PRIu64 " bytes: expected a next_offset of an earlier reply", offset,
-                   pieces->bytes);
+                   extents->bytes);
 }
 
 // ---- the two methods ----------------------------------------------------------------------------------------------
@@ -107,22 +105,22 @@ static enum ps_code read_check_names(struct psd_request *t, const Paramserver__V
     return PS_OK;
 }
 
-static enum ps_code locate(struct psd_request *t, const Paramserver__V1__ReadRequest *r, struct psd_extents *pieces)
+static enum ps_code locate(struct psd_request *t, const Paramserver__V1__ReadRequest *r, struct psd_extents *extents)
 {
     if (read_check_names(t, r))
         return t->error.code;
-    return psd_job_locate(t->job, r->tensors, r->n_tensors, PSD_READ, 0, pieces, &t->error);
+    return psd_job_locate(t->job, r->tensors, r->n_tensors, PSD_READ, 0, extents, &t->error);
 }
 
 static struct psd_snapshot *take_fresh_snapshot(struct psd_request *t, Paramserver__V1__ReadRequest *r)
 {
-    struct psd_extents pieces = {0};
-    struct psd_snapshot *s = locate(t, r, &pieces) == PS_OK ? pin_all(t, r, &pieces) : NULL;
-    psd_extents_free(&pieces);
+    struct psd_extents extents = {0};
+    struct psd_snapshot *s = locate(t, r, &extents) == PS_OK ? pin_all(t, r, &extents) : NULL;
+    psd_extents_free(&extents);
     return s;
 }
 
-// The snapshot that a Get goes on reading, with a reference; NULL: see the turn's error.
+// The snapshot that a Get goes on reading, with a reference; NULL: see the request's error.
 static struct psd_snapshot *go_on_with_snapshot(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
 {
     struct psd_snapshot *s = psd_snapshot_find(&t->core->snapshots, r->snapshot, psd_now(t->core));
@@ -141,7 +139,7 @@ static struct psd_snapshot *go_on_with_snapshot(struct psd_request *t, const Par
 // Strings of one range come in one piece of the message: the runs in it.
 static void add_pinned(struct psd_reply *d, const struct psd_snapshot *s, const struct part *part)
 {
-    const struct psd_extent *v = s->pieces.v;
+    const struct psd_extent *v = s->extents.v;
     for (size_t i = part->from, end; i < part->from + part->n; i = end) {
         for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++)
             ps_owner_ref(&s->pinned[end].page->owner);
@@ -155,9 +153,9 @@ static int get_from(struct psd_request *t, const Paramserver__V1__ReadRequest *r
     struct psd_reply builder;
     size_t from = psd_snapshot_seek(s, r->offset);
     if (from == SIZE_MAX)
-        return (int)fail_offset(r->offset, &s->pieces, &t->error);
-    struct part part = find_part(&s->pieces, from, r->offset);
-    if (psd_reply_init(&builder, 0, s->pieces.v + part.from, part.n, &t->error))
+        return (int)fail_offset(r->offset, &s->extents, &t->error);
+    struct part part = find_part(&s->extents, from, r->offset);
+    if (psd_reply_init(&builder, 0, s->extents.v + part.from, part.n, &t->error))
         return (int)t->error.code;
     out.generation = t->core->generation;
     out.next_offset = part.next_offset;
@@ -195,21 +193,21 @@ int psd_get(struct psd_request *t)
     return code;
 }
 
-static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *r, const struct psd_extents *pieces,
+static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *r, const struct psd_extents *extents,
                      uint64_t closed)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
     struct psd_reply builder;
     size_t from = 0;
     uint64_t at = 0;
-    while (from < pieces->n && at < r->offset)
-        at += pieces->v[from++].bytes;
-    if (at != r->offset || (from == pieces->n && r->offset))
-        return (int)fail_offset(r->offset, pieces, &t->error);
-    struct part part = find_part(pieces, from, r->offset);
-    if (psd_reply_init(&builder, 0, pieces->v + part.from, part.n, &t->error))
+    while (from < extents->n && at < r->offset)
+        at += extents->v[from++].bytes;
+    if (at != r->offset || (from == extents->n && r->offset))
+        return (int)fail_offset(r->offset, extents, &t->error);
+    struct part part = find_part(extents, from, r->offset);
+    if (psd_reply_init(&builder, 0, extents->v + part.from, part.n, &t->error))
         return (int)t->error.code;
-    psd_reply_add_values(&builder, t->job, pieces->v + part.from, part.n);
+    psd_reply_add_values(&builder, t->job, extents->v + part.from, part.n);
     out.generation = t->core->generation;
     out.next_offset = part.next_offset;
     out.round = closed;
@@ -219,29 +217,29 @@ static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *
 }
 
 // A worker's read is of numbers that are trained, block by block; what strings take is known only once they are pinned.
-static enum ps_code check_no_strings(const struct psd_extents *pieces, struct ps_error *e)
+static enum ps_code check_no_strings(const struct psd_extents *extents, struct ps_error *e)
 {
-    for (size_t i = 0; i < pieces->n; i++)
-        if (pieces->v[i].variable->dtype == PS_STRING)
+    for (size_t i = 0; i < extents->n; i++)
+        if (extents->v[i].variable->dtype == PS_STRING)
             return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is string: it is read by Get, not Pull",
-                           pieces->v[i].variable->name);
+                           extents->v[i].variable->name);
     return PS_OK;
 }
 
 int psd_pull(struct psd_request *t)
 {
     const Paramserver__V1__ReadRequest *r = (const Paramserver__V1__ReadRequest *)t->request;
-    struct psd_extents pieces = {0};
+    struct psd_extents extents = {0};
     uint64_t closed;
     int code = (int)check_declared(t);
     if (code == PS_OK)
-        code = (int)locate(t, r, &pieces);
+        code = (int)locate(t, r, &extents);
     if (code == PS_OK)
-        code = (int)check_no_strings(&pieces, &t->error);
+        code = (int)check_no_strings(&extents, &t->error);
     if (code == PS_OK)
-        code = psd_wait_for_round(t, &pieces, r->round, &closed);
+        code = psd_wait_for_round(t, &extents, r->round, &closed);
     if (code == PS_OK)
-        code = pull_from(t, r, &pieces, closed);
-    psd_extents_free(&pieces);
+        code = pull_from(t, r, &extents, closed);
+    psd_extents_free(&extents);
     return code;
 }

@@ -7,19 +7,19 @@
 
 #include "common/base/alloc.h"
 
-enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct psd_extent *pieces, size_t n,
+enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct psd_extent *extents, size_t n,
                             struct ps_error *e)
 {
     size_t bytes = PSD_REPLY_BYTES + n_results * PSD_RESULT_BYTES;
     *d = (struct psd_reply){0};
     for (size_t i = 0; i < n; i++)
-        bytes += PSD_TENSOR_BYTES + strlen(pieces[i].variable->name);
+        bytes += PSD_TENSOR_BYTES + strlen(extents[i].variable->name);
     struct ps_slice header = ps_slice_new(bytes, &d->header);
     if (!d->header)
         return ps_no_memory(e, "the reply");
     d->room = bytes;
     ps_slices_add(&d->slices, header);
-    // Each piece is a slice; of strings two.
+    // Each extent is a slice; of strings two.
     size_t slices = 1 + 2 * n;
     if (!d->slices.broken && slices > d->slices.cap) {
         struct ps_slice *v = ps_try_realloc(d->slices.v, slices * sizeof *v);
@@ -46,7 +46,7 @@ void psd_reply_fini(struct psd_reply *d)
     *d = (struct psd_reply){0};
 }
 
-// A piece that follows on the last one of the same range is of the same tensor of the reply.
+// An extent that follows on the last one of the same range is of the same tensor of the reply.
 static void add_header(struct psd_reply *d, const struct psd_extent *p, const struct psd_pinned *at)
 {
     Paramserver__V1__Tensor *tensor = d->n_tensors ? d->tensors[d->n_tensors - 1] : NULL;
@@ -112,12 +112,12 @@ void psd_reply_add(struct psd_reply *d, const struct psd_extent *v, const struct
 
 void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *v, size_t n)
 {
-    pthread_rwlock_rdlock(&job->cut);
+    pthread_rwlock_rdlock(&job->snapshot_lock);
     for (size_t i = 0; i < n; i++) {
         struct psd_pinned pinned = psd_pin(&v[i]);
         psd_reply_add(d, &v[i], &pinned, 1);
     }
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply)
@@ -140,9 +140,9 @@ int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMe
 
 // ---- rounds -------------------------------------------------------------------------------------------------------
 
-int psd_wait_for_round(struct psd_request *t, const struct psd_extents *pieces, uint64_t wanted, uint64_t *closed)
+int psd_wait_for_round(struct psd_request *t, const struct psd_extents *extents, uint64_t wanted, uint64_t *closed)
 {
-    struct psd_round *round = psd_sync_lock_open(pieces, wanted, closed);
+    struct psd_round *round = psd_sync_lock_open(extents, wanted, closed);
     int code;
     if (!round)
         return PS_OK;

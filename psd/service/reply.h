@@ -23,20 +23,20 @@ struct psd_reply {
 // Bytes of a result, and of a tensor's header besides its name, at most.
 enum { PSD_RESULT_BYTES = 64, PSD_TENSOR_BYTES = 80 };
 
-// For n_results, and the values of n pieces, in their order.
-enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct psd_extent *pieces, size_t n,
+// For n_results, and the values of n extents, in their order.
+enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct psd_extent *extents, size_t n,
                             struct ps_error *e);
 void psd_reply_fini(struct psd_reply *d);
-// Pinned pieces of one tensor; takes over the references. Strings of a tensor come in one call.
-void psd_reply_add(struct psd_reply *d, const struct psd_extent *pieces, const struct psd_pinned *pinned, size_t n);
-// What the pieces, which are no strings, hold now, between two atomic updates.
-void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *pieces, size_t n);
+// Pinned extents of one tensor; takes over the references. Strings of a tensor come in one call.
+void psd_reply_add(struct psd_reply *d, const struct psd_extent *extents, const struct psd_pinned *pinned, size_t n);
+// What the extents, which are no strings, hold now, between two atomic updates.
+void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *extents, size_t n);
 // reply points to the tensors. The builder is empty then. INTERNAL: the header is larger than what was reserved for it,
 // which is a mistake in the bounds above; nothing is written.
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply);
 
-// Parks the call at the first round of the pieces' partitions that is not closed yet; else *closed gets the least round
-// that is. ABORTED: nobody is left to close it.
-int psd_wait_for_round(struct psd_request *t, const struct psd_extents *pieces, uint64_t wanted, uint64_t *closed);
+// Parks the call at the first round of the extents' partitions that is not closed yet; else *closed gets the least
+// round that is. ABORTED: nobody is left to close it.
+int psd_wait_for_round(struct psd_request *t, const struct psd_extents *extents, uint64_t wanted, uint64_t *closed);
 
 #endif

@@ -12,7 +12,7 @@
 static enum ps_code sums_find_job(struct psd_request *t, const Paramserver__V1__SumSquaresRequest *r)
 {
     if (!t->job)  // it has not waited
-        t->job = psd_job_find(t->core, r->job);
+        t->job = psd_job_find(&t->core->table, r->job);
     if (!t->job || !atomic_load(&t->job->declared))
         return ps_fail(&t->error, PS_NOT_FOUND, "sum squares: ps task %" PRIu32 " has no job '%.128s'",
                        t->core->config.task, r->job);
@@ -55,7 +55,7 @@ static enum ps_code sums_read_groups(struct psd_request *t, const Paramserver__V
 {
     struct psd_job *job = t->job;
     enum ps_code code = PS_OK;
-    pthread_rwlock_rdlock(&job->cut);
+    pthread_rwlock_rdlock(&job->snapshot_lock);
     for (size_t i = 0; i < r->n_partitions && code == PS_OK; i++) {
         const struct psd_variable *v = &job->variables[job->partitions[r->partitions[i]].variable];
         struct psd_clip clip = {PSD_CLIP_NONE, 0};
@@ -66,7 +66,7 @@ static enum ps_code sums_read_groups(struct psd_request *t, const Paramserver__V
                            "sum squares: variable '%s' is clipped by no norm in round %" PRIu64, v->name, r->round);
         of_model[i] = clip.by == PSD_CLIP_MODEL;
     }
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
     return code;
 }
 

@@ -26,7 +26,7 @@ struct push_pull {
     uint64_t round;
     size_t n_results;
     result_t *results, **pointers;
-    struct psd_extents pieces;
+    struct psd_extents extents;
     struct psd_reply builder;
 };
 
@@ -36,10 +36,10 @@ struct update {
     int method;
     bool push, pull;  // Push or PushPull; PushPull
     struct psd_request_id id;
-    struct psd_extents pieces;
+    struct psd_extents extents;
     struct psd_feed feed;
     result_t *results, **pointers;  // [n_tensors], and to each
-    struct reserved *reserved;      // [pieces.n] for the block that begins at a piece; NULL: they are not needed
+    struct reserved *reserved;      // [extents.n] for the block that begins at an extent; NULL: they are not needed
     size_t round_bytes;             // of pinned blocks that rounds will change
     struct psd_reply builder;
     struct push_pull *then;  // room for what a PushPull goes on with
@@ -67,7 +67,7 @@ static enum ps_code check_sequence(struct psd_request *t)
     return PS_OK;
 }
 
-// The round that a piece's push goes to, or NULL: it is applied on arrival.
+// The round that an extent's push goes to, or NULL: it is applied on arrival.
 static struct psd_round *round_of(const struct update *u, const struct psd_extent *p)
 {
     return u->push ? p->partition->round : NULL;
@@ -105,17 +105,17 @@ static enum ps_code read_strings(struct update *u, const Paramserver__V1__Tensor
                                  uint64_t at)
 {
     struct ps_error *e = &u->t->error;
-    const char *name = u->pieces.v[i].variable->name;
+    const char *name = u->extents.v[i].variable->name;
     uint64_t count = 0, text = 0, left = at < u->t->payload.len ? u->t->payload.len - at : 0;
     for (size_t k = i; k < end; k++)
-        count += u->pieces.v[k].count;
+        count += u->extents.v[k].count;
     if (tensor->bytes > left || tensor->bytes < count * PS_STRING_LENGTH)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "variable '%s': %" PRIu64 " strings in %" PRIu64 " bytes; expected at least %" PRIu64
                        ", and at most the %" PRIu64 " that came",
                        name, count, tensor->bytes, count * PS_STRING_LENGTH, left);
     for (size_t k = i; k < end; k++) {
-        struct psd_extent *p = &u->pieces.v[k];
+        struct psd_extent *p = &u->extents.v[k];
         uint64_t bytes = 0;
         p->at = (uint32_t)at;
         psd_feed_walk(&u->feed, at, (size_t)p->count * PS_STRING_LENGTH, PS_STRING_LENGTH, add_lengths, &bytes);
@@ -137,10 +137,10 @@ static enum ps_code read_strings(struct update *u, const Paramserver__V1__Tensor
     return PS_OK;
 }
 
-// Where the values of pieces [i, end), which are a tensor's, lie in the payload; moves *at past them.
+// Where the values of extents [i, end), which are a tensor's, lie in the payload; moves *at past them.
 static enum ps_code place(struct update *u, const Paramserver__V1__Tensor *tensor, size_t i, size_t end, uint64_t *at)
 {
-    const struct psd_variable *v = u->pieces.v[i].variable;
+    const struct psd_variable *v = u->extents.v[i].variable;
     uint64_t from = *at;
     if (check_dtype(u, v, tensor, &u->t->error))
         return u->t->error.code;
@@ -149,8 +149,8 @@ static enum ps_code place(struct update *u, const Paramserver__V1__Tensor *tenso
         return read_strings(u, tensor, i, end, from);
     }
     for (size_t k = i; k < end; k++) {
-        u->pieces.v[k].at = (uint32_t)*at;
-        *at += u->pieces.v[k].bytes;
+        u->extents.v[k].at = (uint32_t)*at;
+        *at += u->extents.v[k].bytes;
     }
     if (tensor->bytes && tensor->bytes != *at - from)
         return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
@@ -164,11 +164,11 @@ static enum ps_code locate(struct update *u)
     struct psd_request *t = u->t;
     uint64_t at = 0;
     if (psd_job_locate(t->job, u->request->tensors, u->request->n_tensors, u->push ? PSD_PUSH : PSD_UPDATE,
-                       t->payload.len, &u->pieces, &t->error))
+                       t->payload.len, &u->extents, &t->error))
         return t->error.code;
-    for (size_t i = 0, end; i < u->pieces.n; i = end) {
-        const struct psd_extent *v = u->pieces.v;
-        for (end = i + 1; end < u->pieces.n && v[end].tensor == v[i].tensor;)
+    for (size_t i = 0, end; i < u->extents.n; i = end) {
+        const struct psd_extent *v = u->extents.v;
+        for (end = i + 1; end < u->extents.n && v[end].tensor == v[i].tensor;)
             end++;
         if (place(u, u->request->tensors[v[i].tensor], i, end, &at))
             return t->error.code;
@@ -182,12 +182,12 @@ static enum ps_code locate(struct update *u)
 static enum ps_code check_finite(struct update *u)
 {
     uint64_t first;
-    for (size_t i = 0; u->request->refuse_nonfinite && i < u->pieces.n; i++)
-        if (psd_update_nonfinite(&u->pieces.v[i], &u->feed, &first)) {
+    for (size_t i = 0; u->request->refuse_nonfinite && i < u->extents.n; i++)
+        if (psd_update_nonfinite(&u->extents.v[i], &u->feed, &first)) {
             atomic_fetch_add(&u->t->job->nonfinite, 1);
             return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
                            "variable '%s': the gradient's element %" PRIu64 " is not finite",
-                           u->pieces.v[i].variable->name, first);
+                           u->extents.v[i].variable->name, first);
         }
     return PS_OK;
 }
@@ -203,12 +203,12 @@ static enum ps_code check_atomic(struct update *u)
     if (bytes > u->t->core->pool.limit)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "an atomic update of %" PRIu64 " bytes exceeds the limit of %zu",
                        bytes, u->t->core->pool.limit);
-    for (size_t i = 0; i < u->pieces.n; i++)
-        if (round_of(u, &u->pieces.v[i]))
+    for (size_t i = 0; i < u->extents.n; i++)
+        if (round_of(u, &u->extents.v[i]))
             return ps_fail(e, PS_INVALID_ARGUMENT,
                            "variable '%s': a push to a round takes effect at once with the others', not as an atomic "
                            "update",
-                           u->pieces.v[i].variable->name);
+                           u->extents.v[i].variable->name);
     return PS_OK;
 }
 
@@ -216,8 +216,8 @@ static enum ps_code check_atomic(struct update *u)
 static enum ps_code check_pull(struct update *u)
 {
     size_t bytes = PSD_REPLY_BYTES + u->request->n_tensors * PSD_RESULT_BYTES;
-    for (size_t i = 0; u->pull && i < u->pieces.n; i++)
-        bytes += PSD_TENSOR_BYTES + strlen(u->pieces.v[i].variable->name) + u->pieces.v[i].bytes;
+    for (size_t i = 0; u->pull && i < u->extents.n; i++)
+        bytes += PSD_TENSOR_BYTES + strlen(u->extents.v[i].variable->name) + u->extents.v[i].bytes;
     if (bytes > PS_CHUNK_MAX)
         return ps_fail(&u->t->error, PS_INVALID_ARGUMENT,
                        "the reply to the PushPull would have %zu bytes, expected at most %d: ask in parts", bytes,
@@ -236,8 +236,8 @@ static bool has_taken(const struct update *u, struct psd_block *b)
 static enum ps_code check_rounds(struct update *u)
 {
     struct psd_request *t = u->t;
-    for (size_t i = 0; i < u->pieces.n; i++) {
-        const struct psd_extent *p = &u->pieces.v[i];
+    for (size_t i = 0; i < u->extents.n; i++) {
+        const struct psd_extent *p = &u->extents.v[i];
         struct psd_round *round = round_of(u, p);
         Paramserver__V1__Outcome outcome;
         if (!round)
@@ -270,7 +270,7 @@ static enum ps_code fail_room(struct update *u, size_t bytes)
 // The gradient that the round will hold, unless the round is closed already.
 static enum ps_code copy_gradient(struct update *u, size_t i)
 {
-    const struct psd_extent *p = &u->pieces.v[i];
+    const struct psd_extent *p = &u->extents.v[i];
     struct psd_round *round = round_of(u, p);
     struct psd_page **page = &u->reserved[i].page;
     if (u->request->round < psd_round_open(round) || *page)
@@ -279,11 +279,11 @@ static enum ps_code copy_gradient(struct update *u, size_t i)
     return *page ? PS_OK : ps_no_memory(&u->t->error, "a gradient");
 }
 
-// Place for the record of the request in the block that begins at piece i, and a page where the block's own may not be
+// Place for the record of the request in the block that begins at extent i, and a page where the block's own may not be
 // written, now or (room only) when its round closes.
 static enum ps_code reserve_block(struct update *u, size_t i)
 {
-    const struct psd_extent *p = &u->pieces.v[i];
+    const struct psd_extent *p = &u->extents.v[i];
     struct psd_block *b = psd_extent_block(p);
     struct reserved *r = &u->reserved[i];
     bool in_round = round_of(u, p) != NULL;
@@ -314,13 +314,13 @@ static enum ps_code reserve_block(struct update *u, size_t i)
 // Where the pool is full, snapshots give way one by one: each may free memory, or leave blocks that need no copy.
 static enum ps_code reserve_blocks(struct update *u)
 {
-    size_t first = psd_extents_block_end(&u->pieces, 0);
-    if (first == u->pieces.n && !round_of(u, &u->pieces.v[0]))
+    size_t first = psd_extents_block_end(&u->extents, 0);
+    if (first == u->extents.n && !round_of(u, &u->extents.v[0]))
         return PS_OK;
-    u->reserved = ps_try_alloc_array(u->pieces.n, sizeof *u->reserved);
+    u->reserved = ps_try_alloc_array(u->extents.n, sizeof *u->reserved);
     if (!u->reserved)
         return ps_no_memory(&u->t->error, "an update");
-    for (size_t i = 0; i < u->pieces.n; i = psd_extents_block_end(&u->pieces, i)) {
+    for (size_t i = 0; i < u->extents.n; i = psd_extents_block_end(&u->extents, i)) {
         enum ps_code code;
         while ((code = reserve_block(u, i)) == PS_RESOURCE_EXHAUSTED &&
                psd_snapshots_drop_oldest(&u->t->core->snapshots))
@@ -334,9 +334,9 @@ static enum ps_code reserve_blocks(struct update *u)
 // What was reserved and not used.
 static void give_up_reserved(struct update *u)
 {
-    for (size_t i = 0; u->reserved && i < u->pieces.n; i++) {
+    for (size_t i = 0; u->reserved && i < u->extents.n; i++) {
         struct reserved *r = &u->reserved[i];
-        struct psd_block *b = psd_extent_block(&u->pieces.v[i]);
+        struct psd_block *b = psd_extent_block(&u->extents.v[i]);
         if (r->page)
             psd_page_unref(r->page);
         if (!r->promised)
@@ -359,17 +359,17 @@ static enum ps_code reserve_reply(struct update *u)
         return ps_no_memory(&u->t->error, "the reply");
     for (size_t i = 0; i < n; i++)
         paramserver__v1__tensor_result__init(u->pointers[i] = &u->results[i]);
-    return psd_reply_init(&u->builder, n, u->pieces.v, u->pull ? u->pieces.n : 0, &u->t->error);
+    return psd_reply_init(&u->builder, n, u->extents.v, u->pull ? u->extents.n : 0, &u->t->error);
 }
 
 // ---- apply --------------------------------------------------------------------------------------------------------
 
-// What became of a block, in the result of each tensor that has a piece in it.
+// What became of a block, in the result of each tensor that has an extent in it.
 struct applied {
     Paramserver__V1__Outcome outcome;
     uint64_t found, version;  // before and after
     uint64_t round;
-    bool counted;  // its pieces' nonfinite
+    bool counted;  // its extents' nonfinite
 };
 
 // Those that were counted when they were applied; else in a walk of their own.
@@ -407,7 +407,7 @@ static void note(struct update *u, const struct psd_extent *p, const struct appl
 // No room for a change of the block. Where others have been changed, the request is to come again for the rest.
 static enum ps_code fail_block(struct update *u, size_t i)
 {
-    const struct psd_extent *p = &u->pieces.v[i];
+    const struct psd_extent *p = &u->extents.v[i];
     if (i == 0)
         return fail_room(u, psd_update_page_bytes(p));
     return ps_fail(&u->t->error, PS_UNAVAILABLE,
@@ -422,8 +422,8 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
     struct psd_job *job = u->t->job;
     struct reserved none = {0}, *r = u->reserved ? &u->reserved[i] : &none;
     struct psd_update update = {.job = job,
-                                .how = psd_update_effect(u->method, u->pieces.v[i].variable),
-                                .extents = &u->pieces.v[i],
+                                .how = psd_update_effect(u->method, u->extents.v[i].variable),
+                                .extents = &u->extents.v[i],
                                 .n = end - i,
                                 .feed = &u->feed,
                                 .id = &u->id,
@@ -432,9 +432,9 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
     do {
         update.promised = r->promised;
         r->promised = false;
-        pthread_rwlock_rdlock(&job->cut);
+        pthread_rwlock_rdlock(&job->snapshot_lock);
         written = psd_update_block(&update, &r->page, &a->found, &a->version);
-        pthread_rwlock_unlock(&job->cut);
+        pthread_rwlock_unlock(&job->snapshot_lock);
     } while (written == PSD_NO_ROOM && psd_snapshots_drop_oldest(&u->t->core->snapshots));
     if (written == PSD_NO_ROOM)
         return fail_block(u, i);
@@ -445,11 +445,11 @@ static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct app
 
 static enum ps_code apply_in_round(struct update *u, size_t i, struct psd_round *round, struct applied *a)
 {
-    const struct psd_extent *p = &u->pieces.v[i];
+    const struct psd_extent *p = &u->extents.v[i];
     struct psd_block *b = psd_extent_block(p);
     struct psd_page *none = NULL, **gradient = u->reserved ? &u->reserved[i].page : &none;
-    a->outcome = psd_round_add(round, u->t->caller->worker - 1, u->request->round, u->request->examples, p->block,
-                               &u->id, gradient);
+    a->outcome = psd_round_add(round, u->t->caller->run, u->t->caller->worker - 1, u->request->round,
+                               u->request->examples, p->block, &u->id, gradient);
     if (a->outcome == PARAMSERVER__V1__OUTCOME__OUTCOME_NONE)
         return fail_block(u, i);
     a->round = a->outcome == PARAMSERVER__V1__OUTCOME__STALE ? psd_round_open(round) : u->request->round;
@@ -461,12 +461,12 @@ static enum ps_code apply_in_round(struct update *u, size_t i, struct psd_round 
 
 static enum ps_code apply_block(struct update *u, size_t i, size_t end)
 {
-    const struct psd_extent *p = &u->pieces.v[i];
+    const struct psd_extent *p = &u->extents.v[i];
     struct psd_round *round = round_of(u, p);
     struct applied a = {0};
     enum ps_code code = round ? apply_in_round(u, i, round, &a) : apply_now(u, i, end, &a);
     for (size_t k = i; code == PS_OK && k < end; k++)
-        note(u, &u->pieces.v[k], &a);
+        note(u, &u->extents.v[k], &a);
     return code;
 }
 
@@ -474,8 +474,8 @@ static enum ps_code apply_block(struct update *u, size_t i, size_t end)
 static void close_rounds(struct update *u)
 {
     struct psd_round *last = NULL;
-    for (size_t i = 0; i < u->pieces.n; i++) {
-        struct psd_round *round = round_of(u, &u->pieces.v[i]);
+    for (size_t i = 0; i < u->extents.n; i++) {
+        struct psd_round *round = round_of(u, &u->extents.v[i]);
         if (round && round != last)
             psd_sync_advance(u->t->job, round, &u->t->ready);
         last = round;
@@ -487,8 +487,8 @@ static void close_rounds(struct update *u)
 static enum ps_code apply(struct update *u)
 {
     enum ps_code code = PS_OK;
-    for (size_t i = 0, end; i < u->pieces.n && code == PS_OK; i = end) {
-        end = psd_extents_block_end(&u->pieces, i);
+    for (size_t i = 0, end; i < u->extents.n && code == PS_OK; i = end) {
+        end = psd_extents_block_end(&u->extents, i);
         code = apply_block(u, i, end);
     }
     close_rounds(u);
@@ -503,20 +503,20 @@ static enum ps_code stage(struct update *u)
                                 .bytes = u->request->atomic_bytes,
                                 .now = psd_now(t->core),
                                 .method = u->method,
-                                .pieces = &u->pieces,
+                                .extents = &u->extents,
                                 .feed = &u->feed};
     struct applied a = {0};
     enum ps_code code;
     while ((code = psd_staging_add(t->job, &atomic, &a.outcome, &t->error)) == PS_RESOURCE_EXHAUSTED &&
            psd_snapshots_drop_oldest(&t->core->snapshots))
         continue;
-    for (size_t i = 0; code == PS_OK && i < u->pieces.n; i++) {
-        struct psd_block *b = psd_extent_block(&u->pieces.v[i]);
+    for (size_t i = 0; code == PS_OK && i < u->extents.n; i++) {
+        struct psd_block *b = psd_extent_block(&u->extents.v[i]);
         pthread_mutex_lock(&b->lock);
         a.version = b->version;
         pthread_mutex_unlock(&b->lock);
         a.found = a.version - 1;
-        note(u, &u->pieces.v[i], &a);
+        note(u, &u->extents.v[i], &a);
     }
     return code;
 }
@@ -562,7 +562,7 @@ static void push_pull_free(void *state)
     struct push_pull *w = state;
     free(w->results);
     psd_reply_fini(&w->builder);
-    psd_extents_free(&w->pieces);
+    psd_extents_free(&w->extents);
     free(w);
 }
 
@@ -570,10 +570,10 @@ static int push_pull_resume(struct psd_request *q)
 {
     struct push_pull *w = q->call->state;
     Paramserver__V1__PushPullReply out = PARAMSERVER__V1__PUSH_PULL_REPLY__INIT;
-    int code = psd_wait_for_round(q, &w->pieces, w->round, &out.round);
+    int code = psd_wait_for_round(q, &w->extents, w->round, &out.round);
     if (code != PS_OK)
         return code;
-    psd_reply_add_values(&w->builder, q->job, w->pieces.v, w->pieces.n);
+    psd_reply_add_values(&w->builder, q->job, w->extents.v, w->extents.n);
     out.generation = q->core->generation;
     out.n_results = w->n_results;
     out.results = w->pointers;
@@ -588,10 +588,10 @@ static int push_pull_wait(struct update *u)
 {
     struct psd_request *q = u->t;
     struct push_pull *w = u->then;
-    *w = (struct push_pull){u->request->round, u->request->n_tensors, u->results, u->pointers, u->pieces, u->builder};
+    *w = (struct push_pull){u->request->round, u->request->n_tensors, u->results, u->pointers, u->extents, u->builder};
     u->then = NULL;
     u->results = NULL;
-    u->pieces = (struct psd_extents){0};
+    u->extents = (struct psd_extents){0};
     u->builder = (struct psd_reply){0};
     ps_slices_clear(&q->payload);
     psd_request_wait_with(q, push_pull_resume, w, push_pull_free);
@@ -640,7 +640,7 @@ static int update(struct psd_request *t)
     free(u.then);
     free(u.results);
     psd_reply_fini(&u.builder);
-    psd_extents_free(&u.pieces);
+    psd_extents_free(&u.extents);
     return code;
 }
 

@@ -10,73 +10,23 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
-#include "psd/control/agree.h"
-#include "psd/control/state.h"
-#include "psd/sync/norm.h"
+enum { TEXT_MAX = PSD_WAIT_TEXT_MAX };
 
-enum { TEXT_MAX = 256 };
-
-// ---- the walk -----------------------------------------------------------------------------------------------------
-
-static void tell(const struct psd_look *l, struct psd_job *job, const char *what, const char *whom)
+static void waits_walk(struct psd_core *core, struct psd_job *job, const struct psd_look *look)
 {
-    if (l->tell)
-        l->tell(job, what, whom, l->arg);
-}
-
-static void walk_round(struct psd_core *core, struct psd_job *job, struct psd_round *round, const struct psd_look *l)
-{
-    char what[TEXT_MAX], whom[TEXT_MAX] = "";
-    pthread_mutex_lock(&round->lock);
-    bool wanted = round->waiting.n && l->look(&round->waiting, l->arg);
-    uint64_t number = round->closed + 1;
-    bool *missing = wanted ? ps_try_alloc_array(round->workers, sizeof *missing) : NULL;
-    for (uint32_t rank = 0; missing && rank < round->workers; rank++)
-        missing[rank] = psd_round_misses(round, rank);
-    pthread_mutex_unlock(&round->lock);
-    if (!wanted)
-        return;
-    pthread_mutex_lock(&job->lock);
-    for (uint32_t rank = 0; missing && rank < round->workers; rank++)
-        if (missing[rank])
-            psd_member_name(job->control, rank, psd_now(core), whom, sizeof whom);
-    pthread_mutex_unlock(&job->lock);
-    free(missing);
-    if (!whom[0])
-        psd_agree_who_holds(job, number, whom, sizeof whom);
-    snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
-             job->variables[round->partition->variable].name);
-    ps_utf8_repair(what);
-    tell(l, job, what, whom);
-}
-
-void psd_waits_walk(struct psd_core *core, struct psd_job *job, const struct psd_look *l)
-{
-    if (!job) {
-        pthread_mutex_lock(&core->table);
-        bool wanted = core->joining.n && l->look(&core->joining, l->arg);
-        pthread_mutex_unlock(&core->table);
-        if (wanted)
-            tell(l, NULL, "the job to be opened", "worker 0");
+    struct psd_table *table = &core->table;
+    if (job) {
+        psd_job_walk(job, look);
         return;
     }
-    pthread_mutex_lock(&job->lock);
-    bool wanted = job->waiting.n && l->look(&job->waiting, l->arg);
-    pthread_mutex_unlock(&job->lock);
+    pthread_mutex_lock(&table->lock);
+    bool wanted = table->joining.n && look->look(&table->joining, look->arg);
+    pthread_mutex_unlock(&table->lock);
     if (wanted)
-        tell(l, job, "the job to be declared", "the chief");
-    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            walk_round(core, job, job->partitions[i].round, l);
-    psd_members_walk(core, job, l->before ? l->before : UINT64_MAX, l->look, l->tell, l->arg);
-    char what[TEXT_MAX], whom[TEXT_MAX];
-    if (psd_agree_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
-        tell(l, job, what, whom);
-    if (psd_norm_walk(job, l->look, l->arg, what, whom, TEXT_MAX))
-        tell(l, job, what, whom);
+        psd_look_report(look, NULL, "the job to be opened", "worker 0");
 }
 
-// ---- who uses it --------------------------------------------------------------------------------------------------
+// ---- time ---------------------------------------------------------------------------------------------------------
 
 // A call may have been parked since `now` was looked up.
 static uint64_t waited(const struct psd_call *call, uint64_t now)  // ns
@@ -85,7 +35,6 @@ static uint64_t waited(const struct psd_call *call, uint64_t now)  // ns
 }
 
 struct late {
-    struct psd_core *core;
     uint64_t now;
     struct psd_call *calls;
 };
@@ -103,19 +52,19 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
     (void)job;
     while (late->calls) {
         struct psd_call *call = late->calls;
-        struct ps_slices nothing = PS_ROPE_EMPTY;
+        struct ps_slices nothing = PS_SLICES_EMPTY;
         char text[2 * TEXT_MAX + 64];
         late->calls = call->next;
         snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waited(call, late->now) / 1e9, what,
                  whom[0] ? ", for " : "", whom);
-        psd_call_answer(late->core, call, PS_DEADLINE_EXCEEDED, text, &nothing);
+        psd_call_answer(call, PS_DEADLINE_EXCEEDED, text, &nothing);
     }
 }
 
 void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now)
 {
-    struct late late = {.core = core, .now = now};
-    psd_waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late, now});
+    struct late late = {.now = now};
+    waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late, now});
 }
 
 struct stall {
@@ -128,8 +77,8 @@ static bool find_stalled(struct psd_waiters *list, void *arg)
     struct stall *s = arg;
     s->n = 0;
     for (struct psd_call *call = list->first; call; call = call->next)
-        if (!call->stall_told && call->parked_since <= s->before) {
-            call->stall_told = true;
+        if (!call->stall_logged && call->parked_since <= s->before) {
+            call->stall_logged = true;
             s->n++;
         }
     return s->n;
@@ -147,7 +96,7 @@ void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t n
     uint64_t limit = core->config.stall_ms * PS_MS;
     struct stall s = {.before = now - limit};
     if (limit && now > limit)
-        psd_waits_walk(core, job, &(struct psd_look){find_stalled, log_stalled, &s});
+        waits_walk(core, job, &(struct psd_look){find_stalled, log_stalled, &s});
 }
 
 static bool count_calls(struct psd_waiters *list, void *arg)
@@ -159,7 +108,7 @@ static bool count_calls(struct psd_waiters *list, void *arg)
 uint32_t psd_waits_count(struct psd_core *core, struct psd_job *job)
 {
     uint32_t n = 0;
-    psd_waits_walk(core, job, &(struct psd_look){count_calls, NULL, &n});
+    waits_walk(core, job, &(struct psd_look){count_calls, NULL, &n});
     return n;
 }
 
@@ -170,7 +119,7 @@ struct listing {
     uint64_t now;
     Paramserver__V1__Wait *waits;
     uint8_t (*clients)[16];
-    size_t n, cap, told;  // the first `told` of them have their texts
+    size_t n, cap, worded;  // the first `worded` of them have their texts
     char **texts;
     size_t n_texts, cap_texts;
     struct psd_job *job;  // the one being walked
@@ -202,7 +151,7 @@ static bool list_calls(struct psd_waiters *list, void *arg)
     struct listing *l = arg;
     for (const struct psd_call *call = list->first; call && !l->broken; call = call->next)
         l->broken = !add_wait(l, call);
-    return l->n > l->told;
+    return l->n > l->worded;
 }
 
 static char *keep(struct listing *l, const char *text)
@@ -220,10 +169,10 @@ static void list_texts(struct psd_job *job, const char *what, const char *whom, 
 {
     struct listing *l = arg;
     char *a = keep(l, what), *b = keep(l, whom);
-    for (; l->told < l->n; l->told++) {
-        l->waits[l->told].job = job ? job->name : (char *)"";
-        l->waits[l->told].what = a;
-        l->waits[l->told].whom = b;
+    for (; l->worded < l->n; l->worded++) {
+        l->waits[l->worded].job = job ? job->name : (char *)"";
+        l->waits[l->worded].what = a;
+        l->waits[l->worded].whom = b;
     }
 }
 
@@ -269,7 +218,7 @@ static int reply_listing(struct psd_request *t, struct listing *l, size_t skip)
 
 static void list_job(struct psd_core *core, struct psd_job *job, void *arg)
 {
-    psd_waits_walk(core, job, &(struct psd_look){list_calls, list_texts, arg});
+    waits_walk(core, job, &(struct psd_look){list_calls, list_texts, arg});
 }
 
 int psd_waits(struct psd_request *t)
@@ -277,14 +226,14 @@ int psd_waits(struct psd_request *t)
     const Paramserver__V1__WaitsRequest *r = (const Paramserver__V1__WaitsRequest *)t->request;
     struct listing l = {.now = psd_now(t->core)};
     struct psd_jobs jobs;
-    int code = (int)psd_jobs_hold(t->core, r->job, &jobs, &t->error);
+    int code = (int)psd_jobs_hold(&t->core->table, r->job, &jobs, &t->error);
     if (code == PS_OK) {
         if (!r->job[0])
             list_job(t->core, NULL, &l);
         for (size_t i = 0; i < jobs.n; i++)
             list_job(t->core, jobs.v[i], &l);
         code = reply_listing(t, &l, r->skip);
-        psd_jobs_release(t->core, &jobs);
+        psd_jobs_release(&jobs);
     }
     for (size_t i = 0; i < l.n_texts; i++)
         free(l.texts[i]);

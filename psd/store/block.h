@@ -12,8 +12,8 @@
 // Receives from: job. Hands to: pool, dedup. Threads: any. The fields of a block are guarded by its lock, which
 // is held only to apply or to pin, never across I/O. Knows neither jobs nor messages.
 //
-// Lock order in psd, outermost first: core's job table, job, partition or staging, job's cut, block, then as leaves the
-// pool and the table of clients. Replies are made with none held.
+// Lock order in psd, outermost first: core's job table, job, partition or staging, job's snapshot lock, block, then as
+// leaves the pool and the table of clients. Replies are made with none held.
 #ifndef PSD_BLOCK_H
 #define PSD_BLOCK_H
 
@@ -80,9 +80,10 @@ struct psd_write {
 
 enum psd_written { PSD_WRITTEN, PSD_TAKEN_BEFORE, PSD_NOT_WANTED, PSD_NO_ROOM };
 
-// Reserves, applies, counts the version and records the request, in one round of the block's lock, which is not held; of the
-// job's cut a share is. *spare (NULL: there is none; taken if it is used): a page of w->bytes that was reserved before.
-// *found, *version: before and after. PSD_NO_ROOM: nothing has changed; what it needs does not fit the limit.
+// Reserves, applies, counts the version and records the request, in one round of the block's lock, which is not held;
+// of the job's snapshot lock a share is. *spare (NULL: there is none; taken if it is used): a page of w->bytes that was
+// reserved before. *found, *version: before and after. PSD_NO_ROOM: nothing has changed; what it needs does not fit the
+// limit.
 enum psd_written psd_block_write(struct psd_block *b, const struct psd_write *w, struct psd_page **spare,
                                  uint64_t *found, uint64_t *version);
 

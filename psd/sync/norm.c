@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "psd/sync/norm.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,10 +46,12 @@ enum ps_code psd_norm_create(struct psd_job *job, uint32_t task, struct ps_error
     return PS_OK;
 }
 
-void psd_norm_free(struct psd_norm *norms)
+void psd_norm_destroy(struct psd_job *job)
 {
+    struct psd_norm *norms = job->norms;
     if (!norms)
         return;
+    job->norms = NULL;
     free(norms->sums);
     free(norms->groups);
     pthread_mutex_destroy(&norms->lock);
@@ -231,15 +232,13 @@ void psd_norm_record_due(struct psd_job *job, struct psd_call **ready)
 
 // ---- who waits ----------------------------------------------------------------------------------------------------
 
-bool psd_norm_walk(struct psd_job *job, bool (*look)(struct psd_waiters *list, void *arg), void *arg, char *what,
-                   char *whom, size_t size)
+void psd_norm_walk(struct psd_job *job, const struct psd_look *look)
 {
-    if (!atomic_load(&job->declared) || !job->norms)
-        return false;
+    if (!job->norms)
+        return;
     pthread_mutex_lock(&job->norms->lock);
-    bool wanted = job->norms->waiting.n && look(&job->norms->waiting, arg);
+    bool wanted = job->norms->waiting.n && look->look(&job->norms->waiting, look->arg);
     pthread_mutex_unlock(&job->norms->lock);
-    snprintf(what, size, "the norm of a gradient");
-    snprintf(whom, size, "the other ps tasks' part of it");
-    return wanted;
+    if (wanted)
+        psd_look_report(look, job, "the norm of a gradient", "the other ps tasks' part of it");
 }

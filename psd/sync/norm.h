@@ -15,7 +15,7 @@
 #ifndef PSD_NORM_H
 #define PSD_NORM_H
 
-#include "psd/job/job.h"
+#include "psd/job/component.h"
 
 struct psd_round;
 
@@ -47,7 +47,7 @@ struct psd_norm {
 // What the control task needs besides: counted before, taken by create. job->norms stays NULL where there are no rounds.
 size_t psd_norm_bytes(const struct psd_job *job, uint32_t task);
 enum ps_code psd_norm_create(struct psd_job *job, uint32_t task, struct ps_error *e);
-void psd_norm_free(struct psd_norm *norms);  // may be NULL
+void psd_norm_destroy(struct psd_job *job);
 // For a new run; its rounds have been reset. SumSquares calls that wait are moved to *ready.
 void psd_norm_reset(struct psd_job *job, struct psd_call **ready);
 
@@ -74,8 +74,6 @@ void psd_norm_put_back(struct psd_job *job, uint64_t run, struct psd_round *cons
 void psd_norm_record_due(struct psd_job *job, struct psd_call **ready);
 bool psd_norm_is_of_run(struct psd_job *job, uint64_t run);
 
-// The SumSquares calls that are parked, as in psd_agree_walk.
-bool psd_norm_walk(struct psd_job *job, bool (*look)(struct psd_waiters *list, void *arg), void *arg, char *what,
-                   char *whom, size_t size);
+void psd_norm_walk(struct psd_job *job, const struct psd_look *look);  // over the SumSquares calls that are parked
 
 #endif

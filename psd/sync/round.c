@@ -38,6 +38,7 @@ enum ps_code psd_round_create(const struct psd_job *job, struct psd_partition *p
     pthread_mutex_init(&round->lock, NULL);
     round->partition = p;
     round->pool = job->pool;
+    round->job_run = &job->run;
     round->workers = job->workers;
     round->enough = job->replicas_to_aggregate ? job->replicas_to_aggregate : job->workers;
     if (round_alloc(round)) {
@@ -181,21 +182,23 @@ struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, c
     return page;
 }
 
-Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
-                                       uint32_t block, const struct psd_request_id *stamp, struct psd_page **gradient)
+Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, uint32_t rank, uint64_t number,
+                                       uint64_t examples, uint32_t block, const struct psd_request_id *id,
+                                       struct psd_page **gradient)
 {
     Paramserver__V1__Outcome outcome;
     pthread_mutex_lock(&round->lock);
     struct psd_contribution *c = &round->contributions[rank];
     struct psd_block *b = &round->partition->blocks[block];
-    // Since the check its worker may have been taken out, and told what of it counts; or the round may have been reset.
-    bool open = round->state == PSD_ROUND_OPEN && number == round->closed + 1 && round->member[rank] &&
-                !round->abandoned && *gradient;
+    // Since the check its worker may have been taken out, and told what of it counts; or the round may have been reset,
+    // for a run that the job began before.
+    bool open = atomic_load(round->job_run) == run && round->state == PSD_ROUND_OPEN && number == round->closed + 1 &&
+                round->member[rank] && !round->abandoned && *gradient;
     bool fresh = open && !has_block(c, block);
     pthread_mutex_lock(&b->lock);
-    bool had = psd_block_has_taken(b, stamp), room = !fresh || had || psd_block_reserve(b, stamp);
+    bool had = psd_block_has_taken(b, id), room = !fresh || had || psd_block_reserve(b, id);
     if (fresh && !had && room)
-        psd_block_record(b, stamp);
+        psd_block_record(b, id);
     pthread_mutex_unlock(&b->lock);
     if (!room) {
         outcome = PARAMSERVER__V1__OUTCOME__OUTCOME_NONE;
@@ -429,9 +432,9 @@ static void apply_round_block(void *arg, uint32_t k)
     uint64_t found, version;
     if (round->applied[k])
         return;
-    pthread_rwlock_rdlock(&a->job->cut);
+    pthread_rwlock_rdlock(&a->job->snapshot_lock);
     enum psd_written written = psd_block_write(b, &w, &round->spares[k], &found, &version);
-    pthread_rwlock_unlock(&a->job->cut);
+    pthread_rwlock_unlock(&a->job->snapshot_lock);
     // A reader has come since its page was reserved.
     if (written == PSD_NO_ROOM) {
         atomic_store(&a->lacks_memory, true);

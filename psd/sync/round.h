@@ -70,6 +70,7 @@ struct psd_round {
     struct psd_pool *pool;
     uint32_t members, whole, whole_members;  // how many there are: members, whole gradients, and of these members'
     atomic_ullong run;                       // grows with every reset: what was computed before belongs to another run
+    const atomic_ullong *job_run;            // the job's, which changes before the reset
 
     bool busy;        // a thread computes; before it ends it looks whether there is more to do
     bool abandoned;   // reset meanwhile: the busy thread forgets all gradients, none is taken until it has
@@ -123,13 +124,14 @@ enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint
 // messages share a buffer.
 struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, const struct ps_slices *payload,
                                 size_t offset);
-// Adds one block of a gradient, and takes *gradient (which becomes NULL), unless the block has the stamp already, or finds
-// it stale (as one whose worker is no member any more) or (a second gradient that raced past the check) duplicate. A
-// *gradient that is NULL is never fresh. QUEUED: with this block the gradient is whole, and counts in the round. STAGED:
-// the block is in; what becomes of the gradient is said with its last block. OUTCOME_NONE: there is no room to remember
-// the request.
-Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint32_t rank, uint64_t number, uint64_t examples,
-                                       uint32_t block, const struct psd_request_id *stamp, struct psd_page **gradient);
+// Adds one block of a gradient of the job's `run`, and takes *gradient (which becomes NULL), unless the block has the id
+// already, or finds it stale (as one of an earlier run, or whose worker is no member any more) or (a second gradient that
+// raced past the check) duplicate. A *gradient that is NULL is never fresh. QUEUED: with this block the gradient is whole,
+// and counts in the round. STAGED: the block is in; what becomes of the gradient is said with its last block.
+// OUTCOME_NONE: there is no room to remember the request.
+Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, uint32_t rank, uint64_t number,
+                                       uint64_t examples, uint32_t block, const struct psd_request_id *id,
+                                       struct psd_page **gradient);
 // The first round that may still take gradients, now or when the one before it has closed.
 uint64_t psd_round_open(struct psd_round *round);
 // The greatest round whose gradients and hyperparameters are decided: closed, or only its norm, arithmetic or memory is

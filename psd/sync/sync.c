@@ -9,6 +9,7 @@
 #include "common/base/alloc.h"
 #include "common/base/sometimes.h"
 #include "common/wire/wire.h"
+#include "psd/job/table.h"
 #include "psd/sync/norm.h"
 
 // ---- one round ----------------------------------------------------------------------------------------------------
@@ -29,9 +30,9 @@ static void sync_begin_close(struct psd_job *job, struct psd_round *round)
 {
     const struct psd_variable *v = &job->variables[round->partition->variable];
     round->number = round->closed + 1;
-    pthread_rwlock_rdlock(&job->cut);
+    pthread_rwlock_rdlock(&job->snapshot_lock);
     round->clip = psd_clip_at(job, v, round->number);
-    pthread_rwlock_unlock(&job->cut);
+    pthread_rwlock_unlock(&job->snapshot_lock);
     if (round->clip.by == PSD_CLIP_NONE)
         sync_begin_apply(round, 1);
     else
@@ -114,14 +115,14 @@ static void sync_run_work(struct ps_work *work)
 {
     struct psd_round *round = (struct psd_round *)((char *)work - offsetof(struct psd_round, work));
     struct psd_job *job = round->job;
-    const struct psd_sync_host *host = job->host;
+    const struct psd_host *host = job->host;
     struct psd_call *ready = NULL;
     pthread_mutex_lock(&round->lock);
     sync_work(job, round, &ready);
     pthread_mutex_unlock(&round->lock);
     psd_sync_send_norms(job, &ready);
-    host->run_ready(host->core, ready);
-    host->unref_job(host->core, job);
+    psd_host_run_ready(host, ready);
+    psd_job_unref(job);
 }
 
 void psd_sync_advance(struct psd_job *job, struct psd_round *round, struct psd_call **ready)
@@ -136,7 +137,7 @@ void psd_sync_advance(struct psd_job *job, struct psd_round *round, struct psd_c
     pthread_mutex_unlock(&round->lock);
     if (work == 0 || little)
         return;
-    atomic_fetch_add(&job->refs, 1);
+    psd_job_ref(job);
     round->work = (struct ps_work){.run = sync_run_work};
     round->job = job;
     ps_workers_run(workers, &round->work);
@@ -155,14 +156,6 @@ void psd_sync_set_members(struct psd_job *job, struct psd_round *round, const st
 {
     psd_round_set_members(round, view, ready);
     psd_sync_advance(job, round, ready);
-}
-
-void psd_sync_begin_run(struct psd_job *job, struct psd_call **ready)
-{
-    for (uint32_t i = 0; i < job->n_partitions; i++)
-        if (job->partitions[i].round)
-            psd_round_reset(job->partitions[i].round, ready);
-    psd_norm_reset(job, ready);
 }
 
 // ---- waiting for a round ------------------------------------------------------------------------------------------
@@ -227,7 +220,7 @@ struct asking {
 static bool asking_take_totals(const struct asking *x, const struct ps_slices *message, struct psd_call **ready)
 {
     ProtobufCMessage *m = NULL;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     bool good = ps_msg_unpack(&paramserver__v1__sum_squares_reply__descriptor, message, &m, &nothing, NULL) == PS_OK &&
                 ((Paramserver__V1__SumSquaresReply *)m)->n_totals == x->n;
     for (uint32_t i = 0; good && i < x->n; i++)
@@ -240,7 +233,7 @@ static bool asking_take_totals(const struct asking *x, const struct ps_slices *m
 static void asking_end(void *arg, enum ps_code code, const struct ps_slices *reply)
 {
     struct asking *x = arg;
-    const struct psd_sync_host *host = x->job->host;
+    const struct psd_host *host = x->job->host;
     struct psd_call *ready = NULL;
     char why[160];
     if (!psd_norm_is_of_run(x->job, x->run) || atomic_load(&x->job->failed) == 2) {
@@ -252,8 +245,8 @@ static void asking_end(void *arg, enum ps_code code, const struct ps_slices *rep
     } else if (code != PS_OK || !asking_take_totals(x, reply, &ready)) {
         psd_norm_put_back(x->job, x->run, x->rounds, x->n);
     }
-    host->run_ready(host->core, ready);
-    host->unref_job(host->core, x->job);
+    psd_host_run_ready(host, ready);
+    psd_job_unref(x->job);
     free(x);
 }
 
@@ -273,8 +266,8 @@ static bool asking_pack(const struct asking *x, struct ps_slices *message)
 // False: nothing was due, or there was no memory; then it is due still.
 static bool sync_ask(struct psd_job *job)
 {
-    const struct psd_sync_host *host = job->host;
-    struct ps_slices message = PS_ROPE_EMPTY;
+    const struct psd_host *host = job->host;
+    struct ps_slices message = PS_SLICES_EMPTY;
     struct asking *x = ps_try_alloc(sizeof *x);
     if (!x)
         return false;
@@ -290,7 +283,7 @@ static bool sync_ask(struct psd_job *job)
         free(x);
         return false;
     }
-    atomic_fetch_add(&job->refs, 1);
+    psd_job_ref(job);
     host->send(host->world, 0, PARAMSERVER__V1__METHOD__SUM_SQUARES, &message, asking_end, x);
     return true;
 }

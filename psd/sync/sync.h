@@ -10,7 +10,7 @@
 // The rounds of the control task itself stay due until their total is known.
 //
 // What is little is computed at once by the thread that has made it possible, as an async push would be; what is more by
-// the workers of psd_sync_host. Either way no lock is held meanwhile, and one thread at a time computes a round. Pulls of
+// the workers of psd_host. Either way no lock is held meanwhile, and one thread at a time computes a round. Pulls of
 // such a round are parked; pushes to it are told STALE or to come later.
 //
 // Receives from: service (gradients, totals), control (members, holds). Hands to: round, norm, the other tasks. Threads:
@@ -18,23 +18,9 @@
 #ifndef PSD_SYNC_H
 #define PSD_SYNC_H
 
-#include "common/base/workers.h"
-#include "psd/job/job.h"
+#include "psd/job/component.h"
 #include "psd/job/locate.h"
 #include "psd/sync/round.h"
-
-// What the rounds need of the process that they are in. The job points to it from before it is declared.
-struct psd_sync_host {
-    uint32_t task;
-    struct ps_workers *workers;  // NULL: who makes work possible does it
-    // As psd_world.send.
-    void *world;
-    void (*send)(void *world, uint32_t task, int method, struct ps_slices *request,
-                 void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply), void *arg);
-    void *core;
-    void (*run_ready)(void *core, struct psd_call *ready);  // runs calls that became ready here; no lock is held
-    void (*unref_job)(void *core, struct psd_job *job);
-};
 
 // Goes on with a round, as far as that is possible. Calls that this makes ready are moved to *ready.
 void psd_sync_advance(struct psd_job *job, struct psd_round *round, struct psd_call **ready);
@@ -46,8 +32,8 @@ void psd_sync_set_members(struct psd_job *job, struct psd_round *round, const st
                           struct psd_call **ready);
 // Goes on with what waits for its norm: sends it, or at the control task finishes it.
 void psd_sync_send_norms(struct psd_job *job, struct psd_call **ready);
-// All rounds of this task begin anew, with a new run on the old values.
-void psd_sync_begin_run(struct psd_job *job, struct psd_call **ready);
+
+extern const struct psd_component psd_sync_component;  // component.c
 
 // The first of the extents' rounds that has not closed round `wanted`, with its lock held: its list of waiters may be
 // joined. NULL: all have; *closed is the least round that is closed, 0 where none of them is in rounds.

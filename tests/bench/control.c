@@ -56,7 +56,7 @@ static void step(struct psd_core *core, char *job, uint64_t run, uint32_t rank, 
     who_init(&x, job, run, rank);
     r.caller = h.caller = &x.caller;
     r.step = h.step = step;
-    h.epoch = psd_job_lookup(core, job)->control->epoch;
+    h.epoch = psd_job_lookup(&core->table, job)->control->epoch;
     must(ask(core, PARAMSERVER__V1__METHOD__CLOCK, &r.base, NULL, NULL, NULL, NULL));
     must(ask(core, PARAMSERVER__V1__METHOD__HEARTBEAT, &h.base, NULL, NULL, NULL, NULL));
 }
@@ -72,7 +72,7 @@ static void measure(uint32_t workers, int jobs)
             join(core, name, workers, rank);
     }
     double joins = (double)(ps_now() - begun) / ((double)workers * jobs);
-    const uint64_t run = atomic_load(&psd_job_lookup(core, name)->run);
+    const uint64_t run = atomic_load(&psd_job_lookup(&core->table, name)->run);
     begun = ps_now();
     for (uint64_t k = 1; k <= STEPS; k++)
         for (uint32_t rank = 0; rank < workers; rank++)

@@ -160,13 +160,13 @@ static void train(uint32_t rank)
     for (uint64_t round = 1; round <= o.rounds; round++) {
         double begun = seconds();
         char name[32];
-        for (uint32_t turn = 0; o.in_order && turn < rank; turn++) {
-            snprintf(name, sizeof name, "%" PRIu64 ".%" PRIu32, round, turn);
+        for (uint32_t r = 0; o.in_order && r < rank; r++) {
+            snprintf(name, sizeof name, "%" PRIu64 ".%" PRIu32, round, r);
             check(psc_barrier(client, name, &e), "barrier", &e);
         }
         push(client, gradient, count, o.async ? 0 : round);
-        for (uint32_t turn = rank; o.in_order && turn < o.workers; turn++) {
-            snprintf(name, sizeof name, "%" PRIu64 ".%" PRIu32, round, turn);
+        for (uint32_t r = rank; o.in_order && r < o.workers; r++) {
+            snprintf(name, sizeof name, "%" PRIu64 ".%" PRIu32, round, r);
             check(psc_barrier(client, name, &e), "barrier", &e);
         }
         await_round(client, count, o.async ? 0 : round);

@@ -118,7 +118,7 @@ static void check_answer(const struct asked *a, enum ps_code code, const char *t
 {
     const ProtobufCMessageDescriptor *type = reply_type(a->call.method);
     const char *name = method_name(a->call.method);
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct ps_error e = {0};
     ProtobufCMessage *reply;
     if ((int)code < 0 || code > PS_UNAUTHENTICATED)
@@ -171,7 +171,7 @@ static struct outcome call(struct fuzz *f, int method, struct ps_slices *request
                         .f = f,
                         .next = f->parked,
                         .to = &out};
-    *request = PS_ROPE_EMPTY;
+    *request = PS_SLICES_EMPTY;
     f->parked = a;
     psd_core_call(f->core, &a->call);
     for (struct asked *p = f->parked; p; p = p->next)
@@ -227,7 +227,7 @@ static Paramserver__V1__Caller observer(const char *job)
 
 static struct outcome ask(struct fuzz *f, int method, const ProtobufCMessage *m)
 {
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     ps_msg_pack(m, NULL, &request);
     return call(f, method, &request, UINT64_MAX);
 }
@@ -258,7 +258,7 @@ static uint64_t mix_members(struct fuzz *f, uint64_t h, const char *job)
 {
     Paramserver__V1__WorkersRequest r = PARAMSERVER__V1__WORKERS_REQUEST__INIT;
     Paramserver__V1__WorkersReply *w = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     r.job = (char *)job;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__WORKERS, &r.base);
     if (o.code || ps_msg_unpack(&paramserver__v1__workers_reply__descriptor, &o.body, (ProtobufCMessage **)&w, &payload,
@@ -266,7 +266,7 @@ static uint64_t mix_members(struct fuzz *f, uint64_t h, const char *job)
         return mix_answer(h, &o);
     for (size_t i = 0; i < w->n_members; i++) {
         Paramserver__V1__Member *m = w->members[i];
-        const uint64_t numbers[] = {m->rank, m->state, m->incarnation, m->step, m->resting, m->draining, m->clock};
+        const uint64_t numbers[] = {m->rank, m->state, m->incarnation, m->step, m->excluded, m->draining, m->clock};
         h = mix(h, numbers, sizeof numbers);
         h = mix(h, m->address, strlen(m->address));
         h = mix(h, m->reason, strlen(m->reason));
@@ -282,7 +282,7 @@ static uint64_t mix_job(struct fuzz *f, uint64_t h, const char *job)
     Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
     Paramserver__V1__Caller c = observer(job);
     Paramserver__V1__DescribeReply *d = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     r.caller = &c;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__DESCRIBE, &r.base);
     h = mix_members(f, h, job);
@@ -300,7 +300,7 @@ static uint64_t mix_status(uint64_t h, const Paramserver__V1__JobStatus *s)
 {
     const uint64_t numbers[] = {s->update,    s->variables,  s->partitions,   s->bytes,         s->updates,
                                 s->round,     s->waiting,    s->live_workers, s->duplicates,    s->stale,
-                                s->staleness, s->data_epoch, s->examples,     s->examples_done, s->marks_bytes};
+                                s->staleness, s->data_epoch, s->examples,     s->examples_done, s->dedup_bytes};
     h = mix(h, s->name, strlen(s->name));
     h = mix_number(h, s->run);
     h = mix(h, s->state, strlen(s->state));
@@ -312,7 +312,7 @@ static uint64_t digest(struct fuzz *f)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     Paramserver__V1__StatusReply *s = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     uint64_t h = 4711;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__STATUS, &r.base);
     if (o.code || ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &o.body, (ProtobufCMessage **)&s, &payload,
@@ -337,7 +337,7 @@ static uint64_t digest(struct fuzz *f)
 // The same bytes in slices that end somewhere else.
 static void cut(struct ps_slices *r, size_t most)
 {
-    struct ps_slices pieces = PS_ROPE_EMPTY;
+    struct ps_slices pieces = PS_SLICES_EMPTY;
     for (size_t at = 0, n; at < r->len; at += n) {
         n = r->len - at < most ? r->len - at : most;
         ps_slices_add_range(&pieces, r, at, n);
@@ -387,7 +387,7 @@ static void raw(struct feed *in, struct ps_slices *request)
 
 static void peer_answers(struct fuzz *f, struct feed *in, uint8_t how)
 {
-    struct ps_slices reply = PS_ROPE_EMPTY;
+    struct ps_slices reply = PS_SLICES_EMPTY;
     if (how & 1)
         raw(in, &reply);
     if (f->n_sent)
@@ -398,7 +398,7 @@ static void peer_answers(struct fuzz *f, struct feed *in, uint8_t how)
 static void step(struct fuzz *f, struct feed *in)
 {
     uint8_t op = feed_byte(in), how = feed_byte(in);
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     int what = op % 32;
     switch (what) {
     case PEER_ANSWERS:
@@ -437,7 +437,7 @@ static void step(struct fuzz *f, struct feed *in)
 static enum ps_code make_and_try(struct fuzz *f, int method, uint8_t who, uint8_t which)
 {
     struct feed in = {(const uint8_t[]){who, which}, 2, 0};
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     request_make(&f->job, method, &in, &request);
     return try(f, method, &request, 0);
 }
@@ -447,7 +447,7 @@ static void learn_run(struct fuzz *f)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     Paramserver__V1__StatusReply *s = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct outcome o = ask(f, PARAMSERVER__V1__METHOD__STATUS, &r.base);
     ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &o.body, (ProtobufCMessage **)&s, &payload, NULL);
     if (s && s->n_jobs)
@@ -494,7 +494,7 @@ static void begin(struct fuzz *f, uint8_t setup)
 // others yet.
 static void end(struct fuzz *f)
 {
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     psd_core_drain(f->core);
     if (f->parked)
         fail("%s: not answered when the task drained", method_name(f->parked->call.method));

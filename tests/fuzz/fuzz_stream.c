@@ -29,7 +29,7 @@ static uint64_t next(uint64_t *state)
 // sanitizers see the first byte read past its end.
 static struct ps_slices cut(const uint8_t *data, size_t size, size_t most, uint64_t seed)
 {
-    struct ps_slices r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_SLICES_EMPTY;
     for (size_t at = 0, n; at < size; at += n) {
         n = 1 + next(&seed) % most;
         n = n < size - at ? n : size - at;
@@ -58,9 +58,9 @@ static void expect_same(const struct ps_record *a, const struct ps_record *b)
 static void repack(const struct ps_record *r)
 {
     struct ps_record copy = *r, again;
-    struct ps_slices packed = PS_ROPE_EMPTY;
+    struct ps_slices packed = PS_SLICES_EMPTY;
     size_t at = 0;
-    copy.body = PS_ROPE_EMPTY;
+    copy.body = PS_SLICES_EMPTY;
     ps_slices_add_range(&copy.body, &r->body, 0, r->body.len);
     ps_record_pack(&copy, &packed);
     expect(copy.body.len == 0);
@@ -82,7 +82,7 @@ static void compare(const struct ps_record *r, const Paramserver__V1__Record *p)
     free(body);
 }
 
-// All records of a message, as two ropes of the same bytes have them. p: NULL where protobuf-c refused.
+// All records of a message, as two slice lists of the same bytes have them. p: NULL where protobuf-c refused.
 static void walk(const struct ps_slices *a, const struct ps_slices *b, const Paramserver__V1__StreamMessage *p)
 {
     size_t n = 0, at_a = 0, at_b = 0;

@@ -41,9 +41,9 @@ static void expect(bool holds)
         abort();
 }
 
-static struct ps_slices rope_of(const uint8_t *data, size_t size, size_t step)
+static struct ps_slices slices_of(const uint8_t *data, size_t size, size_t step)
 {
-    struct ps_slices r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_SLICES_EMPTY;
     for (size_t at = 0; at < size; at += step)
         ps_slices_add(&r, (struct ps_slice){data + at, size - at < step ? size - at : step, NULL});
     return r;
@@ -86,7 +86,7 @@ static void drop_unknown(ProtobufCMessage *m)
 // Longer encodings of the same value may go, but not grow: what was packed unpacks to the same again.
 static void message(const ProtobufCMessageDescriptor *type, const struct ps_slices *in)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY, kept = PS_ROPE_EMPTY, again = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY, kept = PS_SLICES_EMPTY, again = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     struct ps_error e = {0};
     if (ps_msg_unpack(type, in, &m, &payload, &e)) {
@@ -141,7 +141,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    struct ps_slices in = rope_of(data + 2, size - 2, data[1] ? data[1] : size);
+    struct ps_slices in = slices_of(data + 2, size - 2, data[1] ? data[1] : size);
     message(types[data[0] % (sizeof types / sizeof *types)], &in);
     oracle(types[data[0] % (sizeof types / sizeof *types)], data + 2, size - 2);
     ps_slices_clear(&in);

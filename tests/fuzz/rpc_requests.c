@@ -240,7 +240,7 @@ static void make_update(struct fuzz_job *job, int method, uint8_t who, uint8_t w
     Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_from(job, who);
     struct tensors x = {.n = 0};
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     bool push = method == PARAMSERVER__V1__METHOD__PUSH || method == PARAMSERVER__V1__METHOD__PUSH_PULL;
     fill_tensors(&x, job, push ? which | 0x40 : which & ~0x40, &payload);
     uint64_t *round = &job->round[caller.worker][x.first];
@@ -271,7 +271,7 @@ static void make_reduce(struct fuzz_job *job, uint8_t who, uint8_t which, struct
 {
     Paramserver__V1__ReduceRequest r = PARAMSERVER__V1__REDUCE_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_from(job, who);
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     const float values[] = {1, 2, 3, 4};
     r.caller = &caller;
     r.name = (char *)"r";
@@ -632,7 +632,7 @@ static void change_payload(struct ps_slices *payload, uint8_t how, uint8_t value
 
 void request_change(int method, int n, struct feed *f, struct ps_slices *request)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ProtobufCMessage *decoded;
     if (n == 0 || ps_msg_unpack(request_type(method), request, &decoded, &payload, NULL))
         return;

@@ -38,7 +38,7 @@ static inline void take_answer(void *arg, enum ps_code code, const char *text, s
 static inline void ask(struct ps_client *client, int method, bool stream, const ProtobufCMessage *m,
                        struct ps_slices *payload, struct answer *a)
 {
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     *a = (struct answer){.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     ps_msg_pack(m, payload, &request);
     ps_client_call(client, 0, method, stream, CALL_TIMEOUT_MS, &request, take_answer, a);

@@ -64,7 +64,7 @@ static uint32_t slot_of(uint32_t push, int i)
 
 enum { DEPTH = 8, PAUSE_US = 2000, ADMISSION_S = 60 };
 
-static volatile sig_atomic_t told_to_leave;
+static volatile sig_atomic_t must_leave;
 static sem_t room;  // for pushes on the way
 static atomic_int failed;
 static psc_error failure;  // valid once failed
@@ -72,7 +72,7 @@ static psc_error failure;  // valid once failed
 static void on_term(int signal)
 {
     (void)signal;
-    told_to_leave = 1;
+    must_leave = 1;
 }
 
 static void say(uint32_t push, bool done)
@@ -117,7 +117,7 @@ static psc_client *admitted(const psc_cluster *cluster, int rank)
     for (uint64_t until = ps_now() + ADMISSION_S * PS_SECOND; psc_connect(cluster, &options, &client, &e);) {
         if ((e.code != PSC_ALREADY_EXISTS && e.code != PSC_FAILED_PRECONDITION) || ps_now() > until)
             die("a worker joins", &e);
-        if (told_to_leave)
+        if (must_leave)
             _exit(0);
         pause_us(50000);
     }
@@ -148,7 +148,7 @@ static int work(int rank, uint32_t next, uint32_t limit, const psc_cluster *clus
     psc_client *client = admitted(cluster, rank);
     know_slots(client, rank == 0 && next == 0);
     sem_init(&room, 0, DEPTH);
-    while (!told_to_leave && !atomic_load(&failed) && next < limit) {
+    while (!must_leave && !atomic_load(&failed) && next < limit) {
         sem_wait(&room);
         push(client, next++);
         psc_report(client, next, 0, 0);
@@ -381,7 +381,7 @@ static void wreak(struct run *r, const uint64_t counts[FAULTS], uint64_t seconds
     uint64_t pause = seconds * PS_SECOND / (n ? n : 1);
     while (n) {
         look_after_all(r, false);
-        if (ps_now() > begun + (3 * seconds + 60) * PS_SECOND)
+        if (ps_now() > begun + (3 * seconds + 300) * PS_SECOND)
             give_up(r, "the faults take too long", 0, 0);
         if (ps_now() < next)
             continue;
@@ -498,11 +498,11 @@ static int run(struct run *r, const uint64_t counts[FAULTS], uint64_t seconds)
     for (int i = 0; i < WORKERS; i++)
         r->workers[i].next = (uint32_t)i * SHARE;
     start(r, 0);
-    await_up(r, 0, 1, 30);
+    await_up(r, 0, 1, 60);
     psc_client *observer = observe(r);  // from now on: to it, a psd that restarts is another one
     for (int i = 1; i < WORKERS; i++)
         start(r, i);
-    await_up(r, 1, WORKERS, 30);
+    await_up(r, 1, WORKERS, 60);
     wreak(r, counts, seconds);
     settle(r);
     end_workers(r);

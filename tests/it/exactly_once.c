@@ -39,7 +39,7 @@ static enum ps_code call(struct ps_client *client, int method, bool stream, cons
                          struct ps_slices *bytes)
 {
     struct answer a;
-    struct ps_slices ignored = PS_ROPE_EMPTY;
+    struct ps_slices ignored = PS_SLICES_EMPTY;
     ask(client, method, stream, m, payload, &a);
     if (await(&a) == PS_OK && reply)
         a.code = ps_msg_unpack(type, &a.body, reply, bytes ? bytes : &ignored, NULL);
@@ -73,7 +73,7 @@ static float value_of(const char *name)
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     Paramserver__V1__Caller caller = caller_of(0, 0);
     ProtobufCMessage *reply = NULL;
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     float value = -1;
     r.caller = &caller;
     r.n_tensors = 1;
@@ -268,7 +268,7 @@ static void touch_all(const Paramserver__V1__ReadRequest *all)
 {
     Paramserver__V1__ReadRequest r = *all;
     ProtobufCMessage *m = NULL;
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     const ProtobufCMessageDescriptor *type = &paramserver__v1__read_reply__descriptor;
     assert_int_equal(call(direct, M(GET), false, &r.base, NULL, type, &m, &bytes), PS_OK);
     r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
@@ -298,7 +298,7 @@ static void test_stalled_reader(void **state)
     after = before;
     do {
         ProtobufCMessage *m = NULL;
-        struct ps_slices bytes = PS_ROPE_EMPTY;
+        struct ps_slices bytes = PS_SLICES_EMPTY;
         assert_int_equal(
             call(direct, M(GET), false, &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes), PS_OK);
         for (size_t i = 0; i < bytes.len; i += sizeof(float)) {

@@ -40,6 +40,15 @@ fails_with() {
     [ "$got" = "$code" ] && grep -qF -- "$text" "$scratch/said"
 }
 
+# eventually COMMAND ...: succeeds within a minute, which is long enough for any machine.
+eventually() {
+    local end=$((SECONDS + 60))
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.1
+    done
+}
+
 # value SUMMARY KEY: a number of a summary.
 value() { sed -nE "s/.*\"$2\": *([-0-9.e]+).*/\1/p" "$1" | head -n 1; }
 

@@ -75,7 +75,7 @@ static void join(struct ps_client *c, uint32_t rank, bool sync)
     r.address = (char *)"load";
     r.workers = sync ? 2 : 1;
     r.update = sync ? PARAMSERVER__V1__UPDATE__SYNC : PARAMSERVER__V1__UPDATE__ASYNC;
-    struct ps_slices none = PS_ROPE_EMPTY, reply = call(c, M(JOIN), &r.base, NULL);
+    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(JOIN), &r.base, NULL);
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__join_reply__descriptor, &reply, &m, &none, NULL))
         die("join", PS_INTERNAL, "not a reply");
@@ -123,7 +123,7 @@ static void learn_run(const char *address)
     struct ps_client *c = ps_client_create(&address, 1);
     caller.worker = caller.run = 0;
     r.caller = &caller;
-    struct ps_slices none = PS_ROPE_EMPTY, reply = call(c, M(DESCRIBE), &r.base, NULL);
+    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(DESCRIBE), &r.base, NULL);
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__describe_reply__descriptor, &reply, &m, &none, NULL))
         die("describe", PS_INTERNAL, "not a reply");
@@ -189,7 +189,7 @@ static void pack_push(struct pusher *p, uint64_t sequence, struct ps_slices *req
     Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     Paramserver__V1__Caller caller = caller_of(0, sequence);
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     uint64_t places = (uint64_t)MIB * (1 << 20) / p->bytes;
     caller.client.data = p->id;
     caller.worker = 0;
@@ -207,7 +207,7 @@ static void pack_push(struct pusher *p, uint64_t sequence, struct ps_slices *req
 
 static void push_one(struct pusher *p, uint64_t sequence)
 {
-    struct ps_slices request = PS_ROPE_EMPTY;
+    struct ps_slices request = PS_SLICES_EMPTY;
     struct push *x = ps_alloc(sizeof *x);
     *x = (struct push){p, sequence};
     pack_push(p, sequence, &request);
@@ -308,7 +308,7 @@ static uint32_t waiting(struct ps_client *c)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     ProtobufCMessage *m = NULL;
-    struct ps_slices none = PS_ROPE_EMPTY, reply = call(c, M(STATUS), &r.base, NULL);
+    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(STATUS), &r.base, NULL);
     if (ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &reply, &m, &none, NULL))
         die("status", PS_INTERNAL, "not a reply");
     const Paramserver__V1__StatusReply *s = (const Paramserver__V1__StatusReply *)m;
@@ -345,7 +345,7 @@ static int park(const char *address, size_t n)
     for (int i = 0; i <= STREAMS; i++)
         c[i] = ps_client_create(&address, 1);
     for (size_t i = 0; i < n; i++) {
-        struct ps_slices request = PS_ROPE_EMPTY;
+        struct ps_slices request = PS_SLICES_EMPTY;
         read_request(&request, "small", 0, 16, 1);
         ps_client_call(c[i % 10 ? i % STREAMS : STREAMS], 0, M(PULL), i % 10, 0, &request, on_pulled, NULL);
     }
@@ -356,7 +356,7 @@ static int park(const char *address, size_t n)
     if (!fgets(line, sizeof line, stdin))
         return 0;
     close_round(c[0]);
-    for (uint64_t until = ps_now() + 20 * PS_SECOND; atomic_load(&answered) < n && ps_now() < until;)
+    for (uint64_t until = ps_now() + 60 * PS_SECOND; atomic_load(&answered) < n && ps_now() < until;)
         pause_ms(1);
     printf("answered %zu refused %zu\n", atomic_load(&answered), atomic_load(&refused));
     for (int i = 0; i <= STREAMS; i++) {
@@ -385,12 +385,12 @@ static int deaf(const char *address, size_t reads, size_t kib)
     pusher_init(&p, address, kib ? kib : 512);
     for (size_t i = 0; i < reads; i++)
         for (uint64_t first = 0; first + chunk <= (uint64_t)MIB << 18; first += chunk) {
-            struct ps_slices request = PS_ROPE_EMPTY;
+            struct ps_slices request = PS_SLICES_EMPTY;
             read_request(&request, "w", first, chunk, 0);
             ps_client_call(p.client, 0, M(PULL), i % 2 == 0, 0, &request, on_pulled, NULL);
         }
     for (size_t i = 0; kib && i < PS_WINDOW - 1; i++) {
-        struct ps_slices request = PS_ROPE_EMPTY;
+        struct ps_slices request = PS_SLICES_EMPTY;
         pack_push(&p, ++p.sequence, &request);
         ps_client_call(p.client, 0, M(PUSH), true, 0, &request, on_pulled, NULL);
     }
@@ -486,7 +486,7 @@ static bool check_once(psc_client *client, struct counter *c, float (*values)[SL
 
 static psc_client *connect_as(const psc_cluster *cluster, int rank)
 {
-    psc_options options = {.job = "count", .rank = rank, .workers = 1, .update = PSC_ASYNC, .timeout_ms = 1500};
+    psc_options options = {.job = "count", .rank = rank, .workers = 1, .update = PSC_ASYNC, .timeout_ms = 10000};
     psc_client *client;
     psc_error e;
     if (psc_connect(cluster, &options, &client, &e))

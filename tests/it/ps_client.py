@@ -25,10 +25,10 @@ from grpc_tools import protoc
 
 SOURCE, BUILD = os.environ["top_srcdir"], os.environ["top_builddir"]
 SERVICE = "/paramserver.v1.ParameterServer/"
-PATIENCE = 10  # seconds, for what should come at once
+PATIENCE = 60  # seconds, for what should come at once
 MIB = 1 << 20
 MEMORY = 512 * MIB  # of psd
-SOON = 1.0  # seconds, for what is to end with its deadline: long enough for psd to say why before the client gives up
+SOON = 3.0  # seconds, for what is to end with its deadline: long enough for psd to say why before the client gives up
 BLOCK_BYTES = 512 << 10
 
 # ---- psd and its stubs ----------------------------------------------------------------------------------------------

@@ -116,30 +116,21 @@ P
 # ---- the end ------------------------------------------------------------------------------------------------------
 
 # A psd that says its pid, so that others on this machine are not taken for ours.
-printf '#!/bin/sh\necho $$ >>"%s/psd.pids"\nexec "%s" "$@"\n' "$scratch" "$psd" >told_psd && chmod +x told_psd
-is_gone() { # PID ...: within 10 s
-    local i
-    for i in $(seq 100); do
-        kill -0 "$@" 2>/dev/null || return 0
-        sleep 0.1
-    done
-    return 1
-}
+printf '#!/bin/sh\necho $$ >>"%s/psd.pids"\nexec "%s" "$@"\n' "$scratch" "$psd" >noted_psd && chmod +x noted_psd
+is_gone() { ! kill -0 "$1" 2>/dev/null; } # PID
+two_noted() { [ "$(wc -l <psd.pids 2>/dev/null || echo 0)" -ge 2 ]; }
 no_psd_left() {
     local pid
     [ -s psd.pids ] || return 1
-    while read -r pid; do is_gone "$pid" || return 1; done <psd.pids
+    while read -r pid; do eventually is_gone "$pid" || return 1; done <psd.pids
 }
 signalled() { # SIGNAL: in the middle of a run
-    local i pid code=0
+    local pid code=0
     rm -f psd.pids
-    PSD=$scratch/told_psd "$psbench" push --size 4 --ps 2 --seconds 60 --repeat 1 &
+    PSD=$scratch/noted_psd "$psbench" push --size 4 --ps 2 --seconds 60 --repeat 1 &
     pid=$!
     children+=("$pid")
-    for i in $(seq 100); do
-        [ "$(wc -l <psd.pids 2>/dev/null || echo 0)" -ge 2 ] && break
-        sleep 0.1
-    done
+    eventually two_noted || return 1
     kill -s "$1" "$pid"
     wait "$pid" || code=$?
     echo "exit code $code"
@@ -147,7 +138,7 @@ signalled() { # SIGNAL: in the middle of a run
 }
 ends_clean() {
     rm -f psd.pids
-    PSD=$scratch/told_psd "$psbench" push --size 4 --ps 2 --no-limit "${short[@]}" || return 1
+    PSD=$scratch/noted_psd "$psbench" push --size 4 --ps 2 --no-limit "${short[@]}" || return 1
     no_psd_left && ! ls -d psctl-* 2>/dev/null
 }
 ok "the end: no psd, no socket is left" ends_clean

@@ -33,15 +33,6 @@ is_json() { # COMMAND ...
     head -c 300 json.out
     if [ "$PYTHON3" != no ]; then "$PYTHON3" -m json.tool json.out >/dev/null; else grep -q '^[[{]' json.out; fi
 }
-eventually() { # COMMAND ...: within 10 s
-    local i
-    for i in $(seq 50); do
-        "$@" && return
-        sleep 0.2
-    done
-    return 1
-}
-
 # ---- help and completion ------------------------------------------------------------------------------------------
 
 commands=$("$psctl" help | sed -nE 's/^  ([a-z][a-z-]*) .*/\1/p')
@@ -196,9 +187,14 @@ to_head() { # who has read enough
 }
 ok "who does not read to the end is no error" to_head status
 two_looks() {
-    timeout 3 "$psctl" --ps "$peers" top >looks
+    "$psctl" --ps "$peers" top >looks &
+    local pid=$!
+    twice() { [ "$(grep -c '^psctl top' looks)" -ge 2 ]; }
+    eventually twice
+    kill "$pid"
+    wait "$pid"
     head -n 20 looks
-    [ "$(grep -c '^psctl top' looks)" -ge 2 ] && ! grep -q "$(printf '\033')" looks
+    twice && ! grep -q "$(printf '\033')" looks
 }
 ok "top where there is no terminal: one text after the other" two_looks
 ok "doctor: all well" says "2 live workers" ctl doctor
@@ -220,7 +216,7 @@ if pid == 0:
     os.environ["TERM"] = "vt100"
     os.execv(sys.argv[1], sys.argv[1:])
 before = termios.tcgetattr(fd)
-seen, end, sent = b"", time.time() + 15, False
+seen, end, sent = b"", time.time() + 60, False
 while time.time() < end:
     if select.select([fd], [], [], 0.2)[0]:
         try:
@@ -235,8 +231,8 @@ while time.time() < end:
         raw = termios.tcgetattr(fd)
         assert raw[3] & termios.ICANON == 0, "keys are not read one by one"
         os.write(fd, b"q")
-        time.sleep(0.5)
-        after = termios.tcgetattr(fd)
+        while (after := termios.tcgetattr(fd)) != before and time.time() < end:
+            time.sleep(0.02)
 if not sent or time.time() >= end:
     os.kill(pid, signal.SIGKILL)
 status = os.waitpid(pid, 0)[1]
@@ -357,7 +353,6 @@ kill -KILL "$worker1s"
 dead() { ctl workers synced | grep -q "1 *dead"; }
 ok "its death is known" eventually dead
 ok "workers: what it was, and where" says "pid $worker1s on $(uname -n)" ctl workers synced
-sleep 1
 ok "and for how long it has been silent" lacks '"silent_ms": 0,' ctl --json workers synced
 ok "doctor: a dead worker" fails_with 69 "job synced, worker 1, pid $worker1s on" ctl doctor synced
 ok "stop" says stopped ctl stop synced
@@ -423,7 +418,7 @@ ok "doctor: fewer tasks than they were told of" fails_with 78 "says that it is p
 ok "doctor: a socket that is not there" fails_with 69 "No such file" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/none" doctor
 ok "doctor: and the other is not hidden by it" grep -q "ok *ps:0" "$scratch/said"
 ok "doctor: a name that does not resolve" fails_with 69 "does not resolve" \
-    "$psctl" --timeout 2 --ps "unix:$scratch/a0,no-such-host.invalid:7070" doctor
+    "$psctl" --timeout 5 --ps "unix:$scratch/a0,no-such-host.invalid:7070" doctor
 start_tcp tcp --task 1 --peers "unix:$scratch/a0,unix:$scratch/elsewhere" || exit 1
 ok "doctor: one that was told of another cluster" fails_with 78 "was told of other ps addresses than ps:0" \
     "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
@@ -431,8 +426,8 @@ kill -TERM "$psd_pid"
 wait "$psd_pid"
 ok "doctor: nobody listens" fails_with 69 "connection refused" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
 kill -STOP "$pid1"
-ok "doctor: one that was stopped" fails_with 69 "takes the connection, then does not answer" ctl --timeout 1 doctor
-ok "status: names it, with its address" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 1 status
+ok "doctor: one that was stopped" fails_with 69 "takes the connection, then does not answer" ctl --timeout 5 doctor
+ok "status: names it, with its address" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 5 status
 ok "top --once: as status" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl top --once
 takes_its_time() { # as long as --timeout says, and one sentence
     local before=$SECONDS
@@ -440,7 +435,7 @@ takes_its_time() { # as long as --timeout says, and one sentence
     [ $((SECONDS - before)) -ge 2 ] && lacks "waited" cat "$scratch/said"
 }
 ok "status: waits as long as it was told" takes_its_time
-waits_once() { fails_with 75 "becomes 0.125" ctl --timeout 2 set-lr long 0.125 && [ "$(grep -o waited "$scratch/said" | wc -l)" = 1 ]; }
+waits_once() { fails_with 75 "becomes 0.125" ctl --timeout 5 set-lr long 0.125 && [ "$(grep -o waited "$scratch/said" | wc -l)" = 1 ]; }
 ok "set-lr: says once how long it waited" waits_once
 kill -CONT "$pid1"
 ok "doctor: and it is well again" eventually says "ok" ctl doctor long
@@ -479,7 +474,7 @@ if [ "$PYTHON3" != no ]; then
     plan='{"tasks": 2, "update": "SYNC", "rule": "sgd", "variables": [{"name": "v", "dtype": "FLOAT32"}]'
     fake first "{\"status\": {\"version\": \"$version\", \"tasks\": 2, \"jobs\": [$job]}, \"describe\": $plan},
         \"waits\": 5, \"workers\": {\"members\": [{\"state\": \"LIVE\", \"clock\": 7}, {\"rank\": 1, \"state\": \"LIVE\",
-        \"clock\": 4}, {\"rank\": 2, \"state\": \"EXPECTED\"}, {\"rank\": 3, \"state\": \"LIVE\", \"clock\": 2, \"resting\": true}]}}"
+        \"clock\": 4}, {\"rank\": 2, \"state\": \"EXPECTED\"}, {\"rank\": 3, \"state\": \"LIVE\", \"clock\": 2, \"excluded\": true}]}}"
     second() { # NAME STATUS DESCRIBE [CLOCK_OFF]: status and description beside what the first one says as well
         fake "$1" "{\"status\": {\"task\": 1, \"tasks\": 2, $2}, \"describe\": $3, \"clock_off_ms\": ${4:-0}}"
     }
@@ -494,7 +489,7 @@ if [ "$PYTHON3" != no ]; then
     second rerun "${good/: 1,/: 2,}" "$plan}"
     ok "doctor: two that agree, and a worker that has not joined" says "has not joined yet" beside alike doctor
     ok "doctor: another version" fails_with 78 "is version 99.1, ps:0 is $version" beside newer doctor
-    ok "doctor: a clock that is behind" fails_with 78 "4.0 s behind this machine's" beside late doctor
+    ok "doctor: a clock that is behind" fails_with 78 "s behind this machine's" beside late doctor
     ok "doctor: a clock that is ahead" fails_with 78 "s ahead of this machine's" beside early doctor
     ok "doctor: memory that is nearly full" says "is 95 % full" beside full doctor
     ok "doctor: another declaration" fails_with 78 "is declared otherwise on ps:1 than on ps:0" beside other doctor
@@ -518,14 +513,16 @@ if [ "$PYTHON3" != no ]; then
     ok "waits: all, where an answer has room for two" all_waits
     # The second screen of psctl top in a terminal of 80 x 24: 20 tasks, of which 19 are not there, and long names.
     on_small_terminal() { # LOCALE
-        LC_ALL=$1 "$PYTHON3" - "$psctl" --timeout 2 --ps "unix:$scratch/crowd$(printf ",unix:$scratch/none%s" {1..19})" top <<'PY'
-import fcntl, os, pty, struct, sys, termios, time
+        LC_ALL=$1 "$PYTHON3" - "$psctl" --timeout 5 --ps "unix:$scratch/crowd$(printf ",unix:$scratch/none%s" {1..19})" top <<'PY'
+import fcntl, os, pty, struct, sys, termios
+sized, tell = os.pipe()
 pid, fd = pty.fork()
 if pid == 0:
-    time.sleep(0.2)  # until the window has its size
+    os.read(sized, 1)  # until the window has its size
     os.environ["TERM"] = "vt100"
     os.execv(sys.argv[1], sys.argv[1:])
 fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+os.write(tell, b".")
 seen = b""
 try:
     while got := os.read(fd, 65536):
@@ -620,7 +617,7 @@ PY
     children+=($!)
     eventually test -S "$scratch/silent"
     asked_once() {
-        fails_with 69 "does not answer" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/silent" --timeout 1 doctor || return 1
+        fails_with 69 "does not answer" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/silent" --timeout 5 doctor || return 1
         echo "connections: $(cat silent.count)"
         [ "$(cat silent.count)" = 2 ]
     }

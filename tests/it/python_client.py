@@ -1036,13 +1036,13 @@ def a_record_that_waits_does_not_hold_up_the_others():
     s = Stream()
     barrier = pb.BarrierRequest(caller=w.next_caller(), name="all")
     begin = time.monotonic()
-    s.send(record(1, pb.BARRIER, barrier, timeout_ms=400), record(2, pb.GET, w.read("n")))
+    s.send(record(1, pb.BARRIER, barrier, timeout_ms=4000), record(2, pb.GET, w.read("n")))
     s.send(record(3, pb.GET, w.read("n")))
     s.wait(2, 3)
     equal(1 in s.got, False, "the barrier is passed alone")
     late, = s.wait(1)
     equal(late.code, StatusCode.DEADLINE_EXCEEDED.value[0], f"code of '{late.error}'")
-    equal("worker 1" in late.error and 0.2 < time.monotonic() - begin < 2, True, f"'{late.error}' in time")
+    equal("worker 1" in late.error and time.monotonic() - begin > 2, True, f"'{late.error}' at its deadline")
     equal(s.end(), StatusCode.OK, "the stream's end")
 
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An independent client of the contract: what happens among the workers of a job.
 
-Rounds, meetings, clocks, leases, departures. Every point opens jobs of its own; see python_client.py for what the calls
-of one worker mean.
+Rounds, collectives, clocks, leases, departures. Every point opens jobs of its own; see python_client.py for what the
+calls of one worker mean.
 """
 import math
 import sys
@@ -164,7 +164,7 @@ def a_rate_that_is_set_by_hand_begins_with_a_round():
         set_rate(1.0, round=5, job="at once")
 
 
-# ---- meetings -------------------------------------------------------------------------------------------------------
+# ---- collectives --------------------------------------------------------------------------------------------------
 
 
 @point
@@ -249,11 +249,11 @@ def workers_that_would_wait_for_each_other_are_told(stub):
     with refused(StatusCode.INVALID_ARGUMENT, "2 elements of 4 bytes were announced, 4 bytes came"):
         stub.Reduce(request, timeout=PATIENCE)
 
-    orphan = a.reduce("weights", pb.BROADCAST, "float32", one, root=1)
-    parks(orphan, "apart")
+    unanswered = a.reduce("weights", pb.BROADCAST, "float32", one, root=1)
+    parks(unanswered, "apart")
     b.leave()
     with refused(StatusCode.ABORTED, "worker 1"):
-        orphan.result()
+        unanswered.result()
 
 
 @point
@@ -267,11 +267,11 @@ def rounds_do_not_wait_for_one_who_rests(stub):
     for number in 3, 4:
         a.round(number, "w", pack("float32", 1))
         equal(a.pull("w", round=number).payload, pack("float32", -2 - number), f"round {number}, without b")
-    equal([(m.rank, m.state, m.resting) for m in members_of("rest")],
+    equal([(m.rank, m.state, m.excluded) for m in members_of("rest")],
           [(0, pb.LIVE, False), (1, pb.LIVE, True)], "members")
     equal(waiting.done(), False, "b waits in its barrier")
     a.barrier("end of the epoch").result(), waiting.result()
-    equal([m.resting for m in members_of("rest")], [False, False], "after the barrier")
+    equal([m.excluded for m in members_of("rest")], [False, False], "after the barrier")
     a.round(5, "w", pack("float32", 2))
     pull = stub.Pull.future(a.read("w", round=5), timeout=PATIENCE)
     parks(pull, "rest")
@@ -377,7 +377,7 @@ def who_comes_late_goes_right_to_the_data(stub):
 
     joined = b.join()
     equal((joined.late, joined.data_epoch), (True, 0), "late, data_epoch")
-    equal([(m.state, m.resting) for m in members_of("late")], [(pb.LIVE, False), (pb.LIVE, True)], "members")
+    equal([(m.state, m.excluded) for m in members_of("late")], [(pb.LIVE, False), (pb.LIVE, True)], "members")
     waiting = b.lease(joined.data_epoch, 20, 10)
     for number in 1, 2:
         a.round(number, "w", pack("float32", 1))

@@ -271,17 +271,15 @@ kill_part() { # PATTERN CODE TEXT UPDATE ARGUMENT ...
     (long_job "$@") >long.log 2>&1 &
     pid=$!
     children+=("$pid")
-    for _ in $(seq 100); do
-        sleep 0.1
-        grep -q "^Epoch 2" long.log && part=$(child_of "$pid" "$pattern") && [ -n "$part" ] && break
-    done
+    eventually grep -q "^Epoch 2" long.log || return 1
+    part=$(child_of "$pid" "$pattern")
     kill -KILL "$part"
     wait "$pid" || got=$?
     tail -n 12 long.log
     echo "exit $got, expected $code"
     [ "$got" = "$code" ] && grep -qF -- "$text" long.log
 }
-epochs=40
+epochs=60
 ok "async: a worker is killed, the others finish" kill_part '--rank 1' 0 "worker 1" async
 ok "sync: a worker is killed, the others finish" kill_part '--rank 1' 0 "worker 1" sync
 epochs=400
@@ -292,10 +290,7 @@ interrupted() {
     (long_job async) >long.log 2>&1 &
     local pid=$!
     children+=("$pid")
-    for _ in $(seq 100); do
-        sleep 0.1
-        grep -q "^Epoch 2" long.log && break
-    done
+    eventually grep -q "^Epoch 2" long.log || return 1
     kill -TERM "$pid"
     wait "$pid" || got=$?
     tail -n 5 long.log

@@ -473,17 +473,17 @@ def who_watches_hears_of_the_end(address):
     idle = channel.stream_stream(REFLECT)(itertools.chain([b""], pauses()))
     next(idle)
     silent = [channel.stream_stream(path)(pauses()) for path in (WATCH, CHECK, REFLECT)]
-    time.sleep(0.2)  # for those to arrive
+    check("")  # on the same connection, behind those: they have arrived
+    time.sleep(0.2)
 
-    begin = time.monotonic()
     psd.send_signal(signal.SIGTERM)
     for w in watches:
         equal(next(w).status, HealthCheckResponse.NOT_SERVING, "state when told to stop")
     for w in [*watches, unknown, idle, *silent]:
         with refused(StatusCode.UNAVAILABLE, "shutting down"):
             next(w)
-    equal(psd.wait(PATIENCE), 0, "psd's exit")
-    equal(time.monotonic() - begin < 2, True, "psd stops within 2 s")
+    # It would wait for as long as this for calls that it does not end by itself.
+    equal(psd.wait(20), 0, "psd's exit")
 
 
 def passes(number, name, *steps):

@@ -14,9 +14,6 @@ common='rpc job cluster plan file math wire base'
 libclient='rpc admin wait client collective control declare member op op_cut op_wire op_string queue call window layout
     cluster base'
 
-# Arrows of psd that still point up. Delete the whole list, and what reads it, when it is empty.
-not_yet='control>service job>control job>sync'
-
 # A room is a folder below DIR; in libclient a file is a room, but for its folder rpc.
 room_of() { # DIR OBJECT
     local inside=${2#"$1"/}
@@ -61,12 +58,11 @@ arrows() { # DIR
 }
 
 point=0 failed=0
-graph() { # DIR ORDER NOT-YET
+graph() { # DIR ORDER
     local found
-    found=$(arrows "$1" | awk -v order="$2" -v not_yet="$3" -v dir="$1" '
+    found=$(arrows "$1" | awk -v order="$2" '
         BEGIN {
             n = split(order, rooms, " "); for (i = 1; i <= n; i++) level[rooms[i]] = i
-            n = split(not_yet, list, " "); for (i = 1; i <= n; i++) excused[list[i]] = 1
         }
         {
             arrow = $1 ">" $2
@@ -78,7 +74,7 @@ graph() { # DIR ORDER NOT-YET
             for (i = 1; i <= arrows; i++) {
                 a = seen[i]; what = "  "
                 if (!(from[a] in level) || !(to[a] in level)) what = "?? "
-                else if (level[from[a]] > level[to[a]]) what = a in excused ? "up, not yet mended: " : "UP "
+                else if (level[from[a]] > level[to[a]]) what = "UP "
                 printf "%s%s -> %s (%d):%s\n", what, from[a], to[a], count[a], first[a]
             }
         }')
@@ -96,7 +92,7 @@ graph() { # DIR ORDER NOT-YET
 }
 
 echo 1..3
-graph psd "$psd" "$not_yet"
-graph common "$common" ''
-graph libclient "$libclient" ''
+graph psd "$psd"
+graph common "$common"
+graph libclient "$libclient"
 exit $failed

@@ -214,7 +214,7 @@ static void read_slots(const struct sim *sim, float *slots)
 {
     memset(slots, 0, SLOTS * sizeof *slots);
     for (uint32_t task = 0; task < PS; task++) {
-        const struct psd_job *job = sim_core((struct sim *)sim, task)->jobs;
+        const struct psd_job *job = sim_core((struct sim *)sim, task)->table.newest;
         const struct psd_variable *v = job ? psd_job_variable(job, "slots") : NULL;
         for (uint32_t i = 0; v && i < v->n_partitions; i++) {
             const struct psd_partition *p = &job->partitions[v->first_partition + i];
@@ -242,12 +242,13 @@ static void check_slots(const struct sim *sim, const struct worker *workers)
 // Who fails says why: no memory, or that another one failed for that.
 static void check_errors(const struct worker *w, uint64_t nth)
 {
-    bool told = false;
+    bool reported = false;
     for (uint32_t i = 0; i < WORKERS; i++)
-        told |= w[i].error.code == PS_RESOURCE_EXHAUSTED && strstr(w[i].error.text, "memory");
+        reported |= w[i].error.code == PS_RESOURCE_EXHAUSTED && strstr(w[i].error.text, "memory");
     for (uint32_t i = 0; i < WORKERS; i++) {
         enum ps_code code = w[i].error.code;
-        bool follows = told && (code == PS_ABORTED || code == PS_DEADLINE_EXCEEDED || code == PS_RESOURCE_EXHAUSTED);
+        bool follows =
+            reported && (code == PS_ABORTED || code == PS_DEADLINE_EXCEEDED || code == PS_RESOURCE_EXHAUSTED);
         if (code != PS_OK && (!follows || nomem_failed() == 0))
             fail_msg("allocation %" PRIu64 ": worker %" PRIu32 ": %s: %s", nth, i, ps_code_name(code), w[i].error.text);
     }

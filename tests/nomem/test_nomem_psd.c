@@ -77,7 +77,7 @@ static uint64_t digest_values(const struct cluster *c)
 {
     uint64_t h = PS_HASH_SEED;
     for (uint32_t task = 0; task < c->tasks; task++)
-        for (const struct psd_job *job = c->task[task].core->jobs; job; job = job->next) {
+        for (const struct psd_job *job = c->task[task].core->table.newest; job; job = job->older) {
             h = ps_hash(h, job->name, strlen(job->name));
             h = ps_hash(h, &job->n_changes, sizeof job->n_changes);
             for (uint32_t i = 0; i < job->n_partitions; i++)
@@ -108,7 +108,7 @@ static uint64_t mix_status(uint64_t h, struct psd_core *core)
     assert_non_null(status);
     status->block_bytes = 0;
     for (size_t i = 0; i < status->n_jobs; i++)
-        status->jobs[i]->marks_bytes = 0;
+        status->jobs[i]->dedup_bytes = 0;
     assert_true(protobuf_c_message_get_packed_size(m) <= sizeof bytes);
     h = ps_hash(h, bytes, protobuf_c_message_pack(m, bytes));
     ps_msg_free(m);
@@ -247,7 +247,7 @@ static struct sent *start_join(struct life *l, uint32_t rank)
 static void end_join(struct life *l, uint32_t rank, struct sent *s)
 {
     ProtobufCMessage *reply = NULL;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     wait_for(l, s);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__join_reply__descriptor, &s->a.body, &reply, &nothing, NULL),
                      PS_OK);
@@ -285,7 +285,7 @@ struct part {
 // The ranges' bytes; every number is value. Strings have 3 bytes each.
 static struct ps_slices payload_of(const struct life *l, const struct part *parts, size_t n, float value)
 {
-    struct ps_slices all = PS_ROPE_EMPTY;
+    struct ps_slices all = PS_SLICES_EMPTY;
     for (size_t i = 0; i < n; i++) {
         if (l->c.v[parts[i].variable].dtype != D(STRING)) {
             struct ps_slices one = floats(parts[i].count, value);
@@ -386,7 +386,7 @@ static void take(struct life *l, uint32_t task, int method, uint64_t round, size
     hold(l, start_read(l, task, method, round, n, parts));
 }
 
-static struct sent *start_meeting(struct life *l, Paramserver__V1__ReduceOp op, float value)
+static struct sent *start_collective(struct life *l, Paramserver__V1__ReduceOp op, float value)
 {
     Paramserver__V1__BarrierRequest b = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
     Paramserver__V1__ReduceRequest r = PARAMSERVER__V1__REDUCE_REQUEST__INIT;
@@ -405,13 +405,13 @@ static struct sent *start_meeting(struct life *l, Paramserver__V1__ReduceOp op, 
 // All workers meet.
 static void meet_all(struct life *l, Paramserver__V1__ReduceOp op)
 {
-    struct sent *meetings[8];
+    struct sent *collectives[8];
     for (uint32_t rank = 0; rank < l->c.workers; rank++) {
         l->rank = rank;
-        meetings[rank] = start_meeting(l, op, (float)rank);
+        collectives[rank] = start_collective(l, op, (float)rank);
     }
     for (uint32_t rank = 0; rank < l->c.workers; rank++)
-        finish(l, meetings[rank]);
+        finish(l, collectives[rank]);
     l->rank = 0;
 }
 
@@ -429,7 +429,7 @@ static struct sent *start_lease(struct life *l, uint32_t rank, uint64_t round)
 static void end_lease(struct life *l, struct sent *s)
 {
     ProtobufCMessage *m = NULL;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     wait_for(l, s);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &s->a.body, &m, &nothing, NULL), PS_OK);
     const Paramserver__V1__LeaseReply *r = (Paramserver__V1__LeaseReply *)m;
@@ -630,7 +630,7 @@ static void live_hyper(struct life *l)
     }
 }
 
-static void live_meetings(struct life *l)
+static void live_collectives(struct life *l)
 {
     open_few(l, 1, 3, ASYNC, "sgd");
     open_job(l);
@@ -638,9 +638,9 @@ static void live_meetings(struct life *l)
     meet_all(l, PARAMSERVER__V1__REDUCE_OP__GATHER);
     meet_all(l, PARAMSERVER__V1__REDUCE_OP__BROADCAST);
     l->rank = 0;
-    struct sent *first = start_meeting(l, PARAMSERVER__V1__REDUCE_OP__MAX, 1);
+    struct sent *first = start_collective(l, PARAMSERVER__V1__REDUCE_OP__MAX, 1);
     l->rank = 1;
-    struct sent *second = start_meeting(l, PARAMSERVER__V1__REDUCE_OP__MAX, 2);
+    struct sent *second = start_collective(l, PARAMSERVER__V1__REDUCE_OP__MAX, 2);
     leave_as(l, 2, false);
     finish(l, first);
     finish(l, second);
@@ -761,7 +761,7 @@ SWEEP(async)
 SWEEP(runs)
 SWEEP(sync)
 SWEEP(hyper)
-SWEEP(meetings)
+SWEEP(collectives)
 SWEEP(async_leases)
 SWEEP(sync_leases)
 SWEEP(ssp)
@@ -793,7 +793,7 @@ static void test_round_waits(void **state)
         cluster_open(&l.c, 1, 1, MEMORY, &w, 1);
         open_job(&l);
         take(&l, 0, M(PULL), 0, PARTS({0, 0, ONE + 1}));
-        struct psd_partition *p = &l.c.task[0].core->jobs->partitions[0];
+        struct psd_partition *p = &l.c.task[0].core->table.newest->partitions[0];
         nomem_fail(n, 1);
         push_as(&l, 0, 0, first, 1, PARTS({0, 0, ONE + 1}));
         uint64_t closed = p->round->closed;
@@ -814,9 +814,9 @@ static void test_round_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_async),       cmocka_unit_test(test_runs),     cmocka_unit_test(test_sync),
-        cmocka_unit_test(test_hyper),       cmocka_unit_test(test_meetings), cmocka_unit_test(test_async_leases),
-        cmocka_unit_test(test_sync_leases), cmocka_unit_test(test_ssp),      cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_async),       cmocka_unit_test(test_runs),        cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_hyper),       cmocka_unit_test(test_collectives), cmocka_unit_test(test_async_leases),
+        cmocka_unit_test(test_sync_leases), cmocka_unit_test(test_ssp),         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_round_waits),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

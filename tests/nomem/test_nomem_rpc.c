@@ -58,7 +58,7 @@ static void park(struct ps_call *call)
 
 static void echo(struct ps_call *call)
 {
-    struct ps_slices body = PS_ROPE_EMPTY;
+    struct ps_slices body = PS_SLICES_EMPTY;
     ps_slices_move(&body, &call->request);
     ps_call_reply(call, PS_OK, NULL, &body);
 }

@@ -132,7 +132,7 @@ static void note_options(int method, const char *name, const ProtobufCMessage *m
 
 void sim_coverage_note(const struct sim_seen *seen, const char *mode)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     size_t i = 0, n = sizeof methods / sizeof methods[0];
     while (i < n && methods[i].method != seen->method)

@@ -214,7 +214,7 @@ static void call_unref(struct call *c)
 
 static void answer(struct call *c, enum ps_code code, const char *text, struct ps_slices *body)
 {
-    struct ps_slices none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_SLICES_EMPTY;
     if (c->answered || c->client->dead)
         return;
     c->answered = true;
@@ -363,7 +363,7 @@ static void repeat(const struct call *c)
 static void send_loose(struct call *c)
 {
     struct sim *sim = c->client->sim;
-    struct ps_slices own = PS_ROPE_EMPTY;
+    struct ps_slices own = PS_SLICES_EMPTY;
     if (copy_message(&own, &c->psd.request)) {
         ps_slices_clear(&c->psd.request);  // the client's memory is let go of
         ps_slices_move(&c->psd.request, &own);

@@ -34,6 +34,7 @@
 #include "common/base/sometimes.h"
 #include "libclient/call.h"
 #include "psd/control/state.h"
+#include "psd/service/service.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/trainer.h"
 
@@ -67,17 +68,14 @@ struct tally {
     uint64_t incarnation;
     uint64_t clock, steps;
     uint32_t leases;      // under way
-    uint64_t meets, met;  // sequences of the last meeting entered, and passed
+    uint64_t meets, met;  // sequences of the last collective entered, and passed
 };
 
 struct ssp {
     struct trial *trial;
     struct tally tallies[TRAINERS];
-    bool second;                                     // what is here is of the second run
-    uint64_t aligned;                                // epochs whose end has made all level
-    bool counted[TRAINERS], were_counted[TRAINERS];  // after the last message, and before the event that it was in
-    uint64_t last;                                   // event
-    uint64_t woken;                                  // the last event that did
+    bool second;       // what is here is of the second run
+    uint64_t aligned;  // epochs whose end has made all level
     uint64_t grants, greatest;
 };
 
@@ -91,7 +89,7 @@ struct asked {
 
 static const struct psd_control *control_of(const struct trial *t)
 {
-    const struct psd_job *job = psd_job_lookup(sim_core(t->sim, 0), "job");
+    const struct psd_job *job = psd_job_lookup(&sim_core(t->sim, 0)->table, "job");
     return job ? job->control : NULL;
 }
 
@@ -102,50 +100,39 @@ static bool counts(const struct ssp *s, uint32_t rank)
     return psd_is_expected(m) || (psd_is_live(m) && !y->leases && y->meets <= y->met);
 }
 
-// before: of those who have died in this event all but the first count, too: its examples came back while they lived.
-static uint64_t slowest_but(const struct ssp *s, const struct tally *but, bool before)
+static uint64_t slowest_but(const struct ssp *s, const struct tally *but)
 {
     uint64_t least = UINT64_MAX;
-    uint32_t dead = 0;
-    for (uint32_t i = 0; i < TRAINERS; i++) {
-        bool died = s->were_counted[i] && !psd_is_live(&control_of(s->trial)->members[i]);
-        bool second = died && dead++;
-        if (&s->tallies[i] != but && (counts(s, i) || (before && second)) && s->tallies[i].clock < least)
+    for (uint32_t i = 0; i < TRAINERS; i++)
+        if (&s->tallies[i] != but && counts(s, i) && s->tallies[i].clock < least)
             least = s->tallies[i].clock;
-    }
     return least;
 }
 
-static void level(const struct ssp *s, struct tally *y, bool before)
-{
-    uint64_t others = slowest_but(s, y, before);
-    if (others != UINT64_MAX && y->clock < others)
-        y->clock = others;
-}
-
-// Something to train has come back, or the epoch is over: everyone who waits for a lease goes on, some to wait again.
-static void wake(struct ssp *s)
-{
-    uint32_t leases[TRAINERS];
-    if (s->woken == sim_events(s->trial->sim))
-        return;
-    s->woken = sim_events(s->trial->sim);
-    for (uint32_t i = 0; i < TRAINERS; i++) {
-        leases[i] = s->tallies[i].leases;
-        s->tallies[i].leases = 0;
-        if (leases[i])
-            level(s, &s->tallies[i], true);
-    }
-    for (uint32_t i = 0; i < TRAINERS; i++)
-        s->tallies[i].leases = leases[i];
-}
-
-static void align(struct ssp *s)
+static uint64_t greatest_live(const struct ssp *s)
 {
     uint64_t greatest = 0;
     for (uint32_t i = 0; i < TRAINERS; i++)
         if (psd_is_live(&control_of(s->trial)->members[i]) && s->tallies[i].clock > greatest)
             greatest = s->tallies[i].clock;
+    return greatest;
+}
+
+// A worker that comes, or goes on after it waited, is level with the slowest. Psd counts those too who were woken with
+// it, for a range that somebody else took: then it is further on, as far as the others are at the most.
+static void level(const struct ssp *s, struct tally *y)
+{
+    uint64_t others = slowest_but(s, y), there = control_of(s->trial)->members[y - s->tallies].clock;
+    uint64_t greatest = greatest_live(s);
+    if (others != UINT64_MAX && y->clock < others)
+        y->clock = others;
+    if (y->clock < there)
+        y->clock = there < greatest ? there : greatest;
+}
+
+static void align(struct ssp *s)
+{
+    const uint64_t greatest = greatest_live(s);
     for (uint32_t i = 0; i < TRAINERS; i++)
         if (psd_is_live(&control_of(s->trial)->members[i]))
             s->tallies[i].clock = greatest;
@@ -179,7 +166,7 @@ static bool is_current(const struct ssp *s, const struct asked *a)
 static void see_request(struct ssp *s, const struct sim_seen *seen)
 {
     const ProtobufCMessageDescriptor *type = type_of(seen->method);
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     if (!type || ps_msg_unpack(type, seen->message, &m, &payload, NULL))
         return;
@@ -207,14 +194,14 @@ static void see_request(struct ssp *s, const struct sim_seen *seen)
 
 static void see_grant(struct ssp *s, const struct asked *a)
 {
-    uint64_t slowest = slowest_but(s, NULL, false);
+    uint64_t slowest = slowest_but(s, NULL);
     uint64_t lead = slowest < a->tally->clock ? a->tally->clock - slowest : 0;
     if (lead > s->trial->staleness)
         for (uint32_t i = 0; i < TRAINERS; i++) {
             const struct psd_member *m = &control_of(s->trial)->members[i];
             const struct tally *y = &s->tallies[i];
             print_message("# worker %" PRIu32 ": state %d, clock %" PRIu64 " (there %" PRIu64 "), leases %" PRIu32
-                          " (%d), meetings %" PRIu64 "/%" PRIu64 " (%d)\n",
+                          " (%d), collectives %" PRIu64 "/%" PRIu64 " (%d)\n",
                           i, (int)m->state, y->clock, m->clock, y->leases, psd_in_lease(m), y->meets, y->met,
                           psd_in_collective(m));
         }
@@ -227,7 +214,7 @@ static void see_grant(struct ssp *s, const struct asked *a)
 
 static void see_share(struct ssp *s, const struct asked *a, const struct ps_slices *message)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, message, &m, &payload, NULL))
         return;
@@ -241,7 +228,7 @@ static void see_share(struct ssp *s, const struct asked *a, const struct ps_slic
 // The incarnation that a Join was answered with.
 static uint64_t incarnation_in(const struct ps_slices *message)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__join_reply__descriptor, message, &m, &payload, NULL))
         return 0;
@@ -260,13 +247,13 @@ static void see_answer(struct ssp *s, const struct sim_seen *seen)
         a->incarnation = incarnation_in(seen->message);
     if (seen->method == M(JOIN) && ok && a->tally->incarnation != a->incarnation) {
         *a->tally = (struct tally){.incarnation = a->incarnation};
-        level(s, a->tally, false);
+        level(s, a->tally);
     } else if (is_current(s, a)) {
         if (seen->method == M(LEASE)) {
             if (ok)
                 see_share(s, a, seen->message);
-            if (ok && sim_events(s->trial->sim) > a->at)
-                wake(s);
+            if (ok && sim_events(s->trial->sim) > a->at)  // it waited
+                level(s, a->tally);
             a->tally->leases--;
         } else if (seen->method == M(CLOCK)) {
             if (ok && a->wait)
@@ -275,7 +262,7 @@ static void see_answer(struct ssp *s, const struct sim_seen *seen)
             if (a->tally->met < a->tally->meets)
                 align(s);
             a->tally->met = a->sequence;
-            level(s, a->tally, false);
+            level(s, a->tally);
         }
     }
     free(a);
@@ -291,15 +278,10 @@ static void see(void *arg, const struct sim_seen *seen)
         s->aligned = 0;
         s->second = true;
     }
-    if (s->last != sim_events(s->trial->sim))
-        memcpy(s->were_counted, s->counted, sizeof s->counted);
-    s->last = sim_events(s->trial->sim);
     if (seen->answer)
         see_answer(s, seen);
     else
         see_request(s, seen);
-    for (uint32_t i = 0; i < TRAINERS; i++)
-        s->counted[i] = control_of(s->trial) && counts(s, i);
 }
 
 // ---- a reader beside the training ---------------------------------------------------------------------------------
@@ -321,7 +303,7 @@ static void read_again(void *arg);
 // Where the network loses a worker before the job is declared, there is none.
 static bool is_void(const struct trial *t)
 {
-    const struct psd_job *job = psd_job_lookup(sim_core(t->sim, 0), "job");
+    const struct psd_job *job = psd_job_lookup(&sim_core(t->sim, 0)->table, "job");
     return job && atomic_load(&job->failed) == 2 && strstr(job->failure, "before the job was declared");
 }
 
@@ -334,7 +316,7 @@ static bool is_reopened(const struct trial *t)
 
 static const struct psd_partition *partition_of(const struct trial *t, uint32_t k)
 {
-    return &psd_job_lookup(sim_core(t->sim, 0), "job")->partitions[k];
+    return &psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->partitions[k];
 }
 
 // Atomic pushes are whole among the partitions of a task.
@@ -655,10 +637,10 @@ static void read_back(struct trial *t, struct reader *r, float *extra)
 static void check_all(const struct trial *t, const struct reader *r, const float *extra)
 {
     // Who is left when the others are through, and dies, ends the job.
-    bool ended = atomic_load(&psd_job_lookup(sim_core(t->sim, 0), "job")->failed), any = false;
+    bool ended = atomic_load(&psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->failed), any = false;
     for (uint32_t i = 0; i < TRAINERS; i++)
         any |= t->finished[i];
-    CHECK(t, !ended || any, "the job has failed: %s", psd_job_lookup(sim_core(t->sim, 0), "job")->failure);
+    CHECK(t, !ended || any, "the job has failed: %s", psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->failure);
     check_pushes(t, r);
     check_extra(t, extra);
     if (t->update == PSC_SYNC)

@@ -15,6 +15,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "psd/control/state.h"
+#include "psd/service/service.h"
 
 static const char *const addresses[] = {"a:1", "b:1", "c:1"};
 
@@ -27,7 +28,7 @@ const char *trial_name(const struct trial *t)
 
 static struct psd_job *job_of(const struct trial *t)
 {
-    return psd_job_lookup(sim_core(t->sim, 0), "job");
+    return psd_job_lookup(&sim_core(t->sim, 0)->table, "job");
 }
 
 bool trainer_is_member(const struct life *l)
@@ -40,7 +41,7 @@ bool trainer_is_member(const struct life *l)
 bool trial_is_over(const struct trial *t)
 {
     const struct psd_job *job = job_of(t);
-    return job && job->control && job->control != t->first_run && psd_control_is_over(job);
+    return job && job->control && job->control != t->first_run && psd_job_is_over(job);
 }
 
 // ---- ends ---------------------------------------------------------------------------------------------------------
@@ -465,11 +466,11 @@ void trial_replace(struct trial *t)
 {
     t->replacing = true;
     t->declared = t->summed = false;
-    for (uint32_t rank = 0; rank < TRAINERS; rank++) {
-        sim_kill(t->sim, &t->current[rank]->world);
-        t->current[rank]->over = true;
-        t->finished[rank] = false;
+    for (uint32_t i = 0; i < t->n_lives; i++) {  // those too whose successors wait for their ranks
+        sim_kill(t->sim, &t->lives[i]->world);
+        t->lives[i]->over = true;
     }
+    memset(t->finished, 0, sizeof t->finished);
     replace_when_over(t);
 }
 

@@ -273,7 +273,7 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
     if (c->f->forgets_staged)
         return false;
     for (size_t i = 0; i < t->n_staged; i++) {
-        struct ps_slices body = PS_ROPE_EMPTY;
+        struct ps_slices body = PS_SLICES_EMPTY;
         ProtobufCMessage *m;
         if (t->staged[i].sequence != r->caller->sequence)
             continue;
@@ -294,7 +294,7 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
         return false;
     }
     for (size_t i = 0; i < t->n_staged; i++) {
-        struct ps_slices body = PS_ROPE_EMPTY;
+        struct ps_slices body = PS_SLICES_EMPTY;
         ProtobufCMessage *m;
         struct results ignored;
         if (t->staged[i].sequence != r->caller->sequence)

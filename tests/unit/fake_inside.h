@@ -69,8 +69,8 @@ struct met {
 };
 
 struct fake_inside {
-    pthread_mutex_t lock;  // of the events: calls come from any thread
-    pthread_mutex_t turn;  // held while an event happens
+    pthread_mutex_t lock;       // of the events: calls come from any thread
+    pthread_mutex_t happening;  // held while an event happens
     struct event *events;
     size_t n, cap;
     uint64_t orders, draws;

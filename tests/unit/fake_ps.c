@@ -63,13 +63,13 @@ bool fake_run(struct fake *f, atomic_int *done, double seconds)
     struct event e;
     bool happened = true;
     while (happened && !atomic_load(done)) {
-        pthread_mutex_lock(&f->in->turn);
+        pthread_mutex_lock(&f->in->happening);
         happened = take_event(f, until, &e);
         if (happened) {
             f->now = e.at > f->now ? e.at : f->now;
             e.fn(e.arg);
         }
-        pthread_mutex_unlock(&f->in->turn);
+        pthread_mutex_unlock(&f->in->happening);
     }
     return atomic_load(done);
 }
@@ -84,7 +84,7 @@ void fake_idle(struct fake *f, double seconds)
 
 // ---- answers ------------------------------------------------------------------------------------------------------
 
-static void tell(void *arg)
+static void deliver_reply(void *arg)
 {
     struct call *c = arg;
     bool lost = c->cut || (!c->f->unary && c->serial != c->f->in->tasks[c->task].serial);
@@ -103,7 +103,7 @@ static void answer_at(struct call *c, uint64_t at, enum ps_code code, const char
 {
     c->code = code;
     c->text = text;
-    add_event(c->f, at, tell, c, c);
+    add_event(c->f, at, deliver_reply, c, c);
 }
 
 void fake_answer(struct call *c, enum ps_code code, const char *text)
@@ -361,12 +361,12 @@ static struct met *find_met(struct fake *f, const Paramserver__V1__Caller *calle
 }
 
 // All have come: each gets the same answer, which is kept.
-static void answer_meeting(struct fake *f, const struct brought *all)
+static void answer_collective(struct fake *f, const struct brought *all)
 {
     Paramserver__V1__ReduceReply out = PARAMSERVER__V1__REDUCE_REPLY__INIT;
     uint32_t ranks[RANKS];
     uint64_t counts[RANKS];
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     out.generation = f->generation[0];
     out.ranks = ranks;
     out.counts = counts;
@@ -382,10 +382,10 @@ static void answer_meeting(struct fake *f, const struct brought *all)
     for (uint32_t r = 0; r < RANKS; r++) {
         if (!all[r].call)
             continue;
-        struct ps_slices copy = PS_ROPE_EMPTY;
+        struct ps_slices copy = PS_SLICES_EMPTY;
         struct met *m = &f->in->met[f->in->n_met++ % FAKE_MET];
         ps_slices_add_range(&copy, &payload, 0, payload.len);
-        *m = (struct met){r + 1, all[r].request->caller->sequence, PS_ROPE_EMPTY};
+        *m = (struct met){r + 1, all[r].request->caller->sequence, PS_SLICES_EMPTY};
         ps_msg_pack(&out.base, &copy, &m->reply);
         ps_slices_add_range(&all[r].call->body, &m->reply, 0, m->reply.len);
         fake_answer(all[r].call, PS_OK, "");
@@ -400,7 +400,7 @@ static size_t collect(struct fake *f, const char *name, struct brought *all)
     struct call *c;
     TAILQ_FOREACH(c, &f->in->parked, link)
     {
-        struct ps_slices payload = PS_ROPE_EMPTY;
+        struct ps_slices payload = PS_SLICES_EMPTY;
         ProtobufCMessage *m;
         if (c->method != PARAMSERVER__V1__METHOD__REDUCE ||
             ps_msg_unpack(&paramserver__v1__reduce_request__descriptor, &c->request, &m, &payload, NULL) != PS_OK)
@@ -428,12 +428,12 @@ static void reduce(struct call *c, const Paramserver__V1__ReduceRequest *r)
         return;
     }
     fake_park(c);
-    bool complete = collect(c->f, r->name, all) == c->f->meeting;
+    bool complete = collect(c->f, r->name, all) == c->f->collective_size;
     for (uint32_t i = 0; complete && i < RANKS; i++)
         if (all[i].call)
             TAILQ_REMOVE(&c->f->in->parked, all[i].call, link);
     if (complete)
-        answer_meeting(c->f, all);
+        answer_collective(c->f, all);
     for (uint32_t i = 0; i < RANKS; i++)
         if (all[i].call) {
             ps_slices_clear(&all[i].payload);
@@ -523,7 +523,7 @@ static void execute(struct call *c)
 {
     struct fake *f = c->f;
     ProtobufCMessage *m;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct ps_error e;
     aside(f, true);
     if (ps_msg_unpack(request_types[c->method], &c->request, &m, &payload, &e) == PS_OK) {
@@ -636,7 +636,7 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
 
 void fake_release_memory(struct fake *f)
 {
-    struct ps_slices held = PS_ROPE_EMPTY;
+    struct ps_slices held = PS_SLICES_EMPTY;
     ps_slices_move(&held, &f->in->held);
     ps_slices_clear(&held);
 }
@@ -666,7 +666,7 @@ static void world_shutdown(void *ctx)
     struct fake *f = ctx;
     struct event e;
     struct call *c;
-    pthread_mutex_lock(&f->in->turn);
+    pthread_mutex_lock(&f->in->happening);
     while ((c = TAILQ_FIRST(&f->in->parked))) {
         TAILQ_REMOVE(&f->in->parked, c, link);
         fake_answer(c, PS_CANCELLED, "shut down");
@@ -674,9 +674,9 @@ static void world_shutdown(void *ctx)
     while (take_event(f, UINT64_MAX, &e))
         if (e.call) {
             e.call->code = PS_CANCELLED;
-            tell(e.call);
+            deliver_reply(e.call);
         }
-    pthread_mutex_unlock(&f->in->turn);
+    pthread_mutex_unlock(&f->in->happening);
     fake_release_memory(f);
 }
 
@@ -690,7 +690,7 @@ struct psc_world fake_world(struct fake *f)
     if (!f->in) {
         f->in = ps_alloc(sizeof *f->in);
         pthread_mutex_init(&f->in->lock, NULL);
-        pthread_mutex_init(&f->in->turn, NULL);
+        pthread_mutex_init(&f->in->happening, NULL);
         TAILQ_INIT(&f->in->parked);
         f->now = PS_SECOND;
         for (uint32_t t = 0; t < FAKE_TASKS; t++)
@@ -716,7 +716,7 @@ void fake_free(struct fake *f)
     if (f->in->declared)
         paramserver__v1__declare_request__free_unpacked(f->in->declared, NULL);
     free(f->in->events);
-    pthread_mutex_destroy(&f->in->turn);
+    pthread_mutex_destroy(&f->in->happening);
     pthread_mutex_destroy(&f->in->lock);
     free(f->in);
 }

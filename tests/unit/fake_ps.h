@@ -56,7 +56,7 @@ struct fake {
     bool late, drain;
     bool left;  // worker 0, which makes another epoch of the members
     uint64_t data_epoch, slowest;
-    size_t meeting;                   // so many workers make a Reduce complete
+    size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
     uint64_t generation[FAKE_TASKS];  // as made by fake_world
 

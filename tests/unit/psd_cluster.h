@@ -135,7 +135,7 @@ static void on_letter_answered(struct psd_call *call, enum ps_code code, const c
 
 static inline void tell_sender(struct letter *l, enum ps_code code)
 {
-    const struct ps_slices nothing = PS_ROPE_EMPTY;
+    const struct ps_slices nothing = PS_SLICES_EMPTY;
     if (l->done)
         l->done(l->arg, code, code == PS_OK ? &l->body : &nothing);
     letter_free(l);
@@ -401,7 +401,7 @@ static inline struct pushed push_some(struct cluster *c, uint32_t rank, uint32_t
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     Paramserver__V1__Caller caller = c->callers[rank];
     ProtobufCMessage *reply = NULL;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct pushed out = {PS_OK};
     caller.sequence = caller.oldest = ++c->sequence[rank];
     r.caller = &caller;
@@ -450,7 +450,7 @@ static inline void read_values(struct cluster *c, uint32_t partition, uint64_t c
     Paramserver__V1__Caller caller = c->callers[0];
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     ProtobufCMessage *reply = NULL;
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;
@@ -499,7 +499,7 @@ static inline void set_hyper_later(struct cluster *c, struct answer *a, const ch
 static inline uint64_t round_of(struct answer *a)
 {
     ProtobufCMessage *reply = NULL;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     if (!a->answered || a->code)
         fail_msg("set hyper: %s", a->answered ? a->text : "not answered");
     if (ps_msg_unpack(&paramserver__v1__set_hyper_reply__descriptor, &a->body, &reply, &nothing, NULL))

@@ -11,7 +11,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/wire/wire.h"
-#include "psd/service/core.h"
+#include "psd/service/service.h"
 #include "tests/messages.h"
 
 struct answer {
@@ -53,7 +53,7 @@ static struct test_sent {
 static void test_send(void *ctx, uint32_t task, int method, struct ps_slices *request,
                       void (*done)(void *, enum ps_code, const struct ps_slices *), void *arg)
 {
-    const struct ps_slices nothing = PS_ROPE_EMPTY;
+    const struct ps_slices nothing = PS_SLICES_EMPTY;
     (void)ctx;
     (void)task;
     (void)method;
@@ -115,7 +115,7 @@ static struct answer ask(struct psd_core *core, int method, const ProtobufCMessa
                          const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply, struct ps_slices *bytes)
 {
     struct answer a;
-    struct ps_slices ignored = PS_ROPE_EMPTY;
+    struct ps_slices ignored = PS_SLICES_EMPTY;
     ask_later(core, &a, method, m, payload, UINT64_MAX);
     if (!a.answered)
         snprintf(a.text, sizeof a.text, "not answered");

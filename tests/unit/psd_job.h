@@ -154,7 +154,7 @@ static inline void job_open(struct job *j, Paramserver__V1__Update update, const
 static inline size_t pages_used(struct psd_core *core)
 {
     size_t used = psd_pool_used(&core->pool);
-    for (const struct psd_job *job = core->jobs; job; job = job->next)
+    for (const struct psd_job *job = core->table.newest; job; job = job->older)
         used -= job->store.dedup_bytes + psd_clients_bytes(&job->clients) + (job->control ? job->control->room : 0);
     return used;
 }
@@ -198,7 +198,7 @@ static inline float read_one(struct psd_core *core, const char *name)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     ProtobufCMessage *reply = NULL;
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     float value = -1;
     caller.worker = caller.run = 0;  // in whichever run the job is
     r.caller = &caller;

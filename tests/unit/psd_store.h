@@ -79,14 +79,14 @@ static inline void store_open(struct store *s, Paramserver__V1__Update update, c
 
 static inline struct psd_block *store_block(struct store *s, const char *name, uint32_t k)
 {
-    const struct psd_variable *v = psd_job_variable(s->core->jobs, name);
-    return &s->core->jobs->partitions[v->first_partition].blocks[k];
+    const struct psd_variable *v = psd_job_variable(s->core->table.newest, name);
+    return &s->core->table.newest->partitions[v->first_partition].blocks[k];
 }
 
 // Everything that a data call may change: values, slots, versions, what is staged.
 static inline uint64_t store_digest(struct store *s)
 {
-    const struct psd_job *job = s->core->jobs;
+    const struct psd_job *job = s->core->table.newest;
     uint64_t h = PS_HASH_SEED;
     for (uint32_t i = 0; i < job->n_partitions; i++)
         for (uint32_t k = 0; k < job->partitions[i].n_blocks; k++) {
@@ -107,7 +107,7 @@ static inline uint64_t store_digest(struct store *s)
 // How many blocks have taken this request.
 static inline int store_taken(struct store *s, const Paramserver__V1__Caller *caller)
 {
-    const struct psd_job *job = s->core->jobs;
+    const struct psd_job *job = s->core->table.newest;
     const struct psd_client *c = job->clients.oldest;
     int n = 0;
     while (c && memcmp(c->id, caller->client.data, sizeof c->id) != 0)
@@ -186,7 +186,7 @@ static inline void change_fini(struct change *c)
 
 static inline struct ps_slices change_payload(const struct change *c)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     for (size_t at = 0, n; at < c->len; at += n) {
         n = c->cut && c->cut < c->len - at ? c->cut : c->len - at;
         ps_slices_add(&payload, ps_slice_copy(c->bytes + at, n));

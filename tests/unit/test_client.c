@@ -320,20 +320,20 @@ static void test_cuts_are_swept_unary(void **state)
 static void no_overtaking(psc_transport transport, uint64_t seed)
 {
     struct bench *b = bench_ready(transport);
-    const int turns = 1 + (int)seed % 8;
+    const int pairs = 1 + (int)seed % 8;
     b->fake.shuffle = true;
     b->fake.fate = cut_one;
-    b->fake.param = seed % (uint64_t)(4 * turns);
+    b->fake.param = seed % (uint64_t)(4 * pairs);
     b->fake.seed = seed;
     b->scalar = 1;
     float seen[8];
     struct outcome o[8] = {0}, pushed = {0};
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < pairs; i++) {
         psc_tensor to = {"step", &seen[i], 1, PSC_FLOAT32};
         psc_assign_add(b->client, &b->tensors[3], 1, on_result, &pushed, NULL);
         psc_pull(b->client, &to, 1, 0, on_result, &o[i], NULL);
     }
-    for (int i = 0; i < turns; i++) {
+    for (int i = 0; i < pairs; i++) {
         assert_true(fake_run(&b->fake, &o[i].done, 200));
         assert_int_equal(o[i].result.error.code, PSC_OK);
         assert_true(seen[i] >= (float)(i + 1));
@@ -417,7 +417,7 @@ static void test_who_waits_for_others_holds_up_no_update(void **state)
     struct outcome barrier = {0}, reduced = {0}, *o = calloc(2 * PS_WINDOW, sizeof *o);
     int32_t one = 1;
     psc__barrier(b->client, "b", on_done, &barrier);
-    b->fake.meeting = 2;
+    b->fake.collective_size = 2;
     psc__reduce(b->client, "r", PSC_SUM, PSC_INT32, &one, 1, NULL, on_done, &reduced);
     for (int i = 0; i < 2 * PS_WINDOW; i++)
         psc_push(b->client, b->tensors + 3, 1, &(psc_push_options){.examples = 1}, on_result, &o[i], NULL);
@@ -960,14 +960,14 @@ static void test_dying_with_everything_under_way(void **state)
 struct again {
     psc_client *client;
     psc_tensor *tensor;
-    int left, told;
+    int left, reported;
     psc_code code;  // the last
 };
 
 static void start_again(void *arg, const psc_result *r)
 {
     struct again *a = arg;
-    a->told++;
+    a->reported++;
     a->code = r->error.code;
     if (a->left-- > 0)
         psc_get(a->client, a->tensor, 1, start_again, a, NULL);
@@ -982,12 +982,12 @@ static void test_callbacks_start_operations_until_the_end(void **state)
         struct outcome left = {0};
         psc_get(b->client, b->tensors, 1, start_again, &a, NULL);
         psc__leave(b->client, NULL, on_done, &left);
-        assert_int_equal(a.told, 1);
+        assert_int_equal(a.reported, 1);
         if (timers)
             fake_idle(&b->fake, 1);
         psc__client_free(b->client);
         b->client = NULL;
-        assert_int_equal(a.told, 6);
+        assert_int_equal(a.reported, 6);
         assert_int_equal(a.code, PSC_CANCELLED);
         assert_int_equal(b->fake.worlds, 0);
         bench_free(b);
@@ -1055,7 +1055,7 @@ static void test_threads_wait(void **state)
     uint32_t workers;
     int32_t most = 7;
     void *all;
-    b->fake.meeting = 1;
+    b->fake.collective_size = 1;
     assert_int_equal(psc_clock(b->client, 3, false, &steps, NULL, &e), PSC_OK);
     assert_int_equal(psc_reduce(b->client, "r", PSC_MAX, PSC_INT32, &most, 1, &workers, &e), PSC_OK);
     assert_int_equal(psc_broadcast(b->client, "b", 0, &most, sizeof most, &e), PSC_OK);

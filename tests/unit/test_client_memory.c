@@ -77,7 +77,7 @@ struct life {
     struct ps_error error;  // of what came first
 };
 
-static bool is_told(enum ps_code code, const char *text)
+static bool reports(enum ps_code code, const char *text)
 {
     if (code == PS_OK || code == PS_RESOURCE_EXHAUSTED || code == PS_FAILED_PRECONDITION)
         return true;
@@ -149,8 +149,8 @@ static void wait_for_all(struct life *l)
     for (int i = 0; i < l->started; i++) {
         assert_true(fake_run(&l->b->fake, &l->o[i].done, 100));
         assert_int_equal(atomic_load(&l->o[i].done), 1);
-        assert_true(is_told(l->o[i].error.code, l->o[i].error.text));
-        assert_true(is_told((enum ps_code)l->o[i].result.error.code, l->o[i].result.error.text));
+        assert_true(reports(l->o[i].error.code, l->o[i].error.text));
+        assert_true(reports((enum ps_code)l->o[i].result.error.code, l->o[i].result.error.text));
     }
 }
 
@@ -175,7 +175,7 @@ static void check_handles(struct life *l)
     fake_idle(&l->b->fake, 1);
     for (int i = 0; i < 40; i++) {
         assert_true(psc_done(ops[i], 0));
-        assert_true(is_told((enum ps_code)psc_wait(ops[i], NULL, &e), e.text));
+        assert_true(reports((enum ps_code)psc_wait(ops[i], NULL, &e), e.text));
     }
 }
 
@@ -204,7 +204,7 @@ static uint64_t live(uint64_t fail, bool forever)
     char text[] = "some text";
     l.b->fake.aside = set_aside;
     l.b->fake.barrier_open = true;
-    l.b->fake.meeting = 1;
+    l.b->fake.collective_size = 1;
     l.b->fake.slowest = 1;
     for (int i = 0; i < WORDS; i++)
         words[i] = (psc_string){text, (size_t)i % 9};
@@ -212,7 +212,7 @@ static uint64_t live(uint64_t fail, bool forever)
     memory.forever = forever;
     if (join_and_declare(&l)) {
         psc_error e;
-        assert_true(is_told((enum ps_code)psc_seen_create(l.b->client, &seen, &e), e.text));
+        assert_true(reports((enum ps_code)psc_seen_create(l.b->client, &seen, &e), e.text));
         start_operations(&l, seen, kernel, words, read);
         wait_for_all(&l);
         check_step(&l);

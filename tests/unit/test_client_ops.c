@@ -788,7 +788,7 @@ static struct bench *trio_new(psc_client **clients)
         assert_true(fake_run(&b->fake, &o.done, 100));
         assert_int_equal(o.error.code, PS_OK);
     }
-    b->fake.meeting = TRIO;
+    b->fake.collective_size = TRIO;
     return b;
 }
 
@@ -866,7 +866,7 @@ static enum fake_fate one_leaves(struct fake *f, uint32_t task, int method, uint
     (void)task, (void)n;
     if (method != PARAMSERVER__V1__METHOD__REDUCE || ++f->param <= TRIO)
         return FAKE_DELIVER;
-    f->meeting = TRIO - 1;  // psd has noticed
+    f->collective_size = TRIO - 1;  // psd has noticed
     return f->param == 2 * TRIO ? FAKE_LOSE : FAKE_DELIVER;
 }
 
@@ -1061,7 +1061,7 @@ static void test_members_after_a_barrier(void **state)
     }
 }
 
-static void test_declaration_is_told(void **state)
+static void test_declaration_is_reported(void **state)
 {
     (void)state;
     static const uint64_t boundaries[] = {100, 200};
@@ -1203,22 +1203,22 @@ static void test_puts_keep_their_place(void **state)
 // long does not pass for an answer to the put's second attempt.
 static void no_overtaking(psc_transport transport, uint64_t seed)
 {
-    enum { TURNS = 6 };
+    enum { PAIRS = 6 };
     struct bench *b = open_bench(transport, PSC_ASYNC, 0);
-    float put[TURNS][10], got[TURNS][10] = {{0}};
-    struct outcome o[TURNS] = {{0}}, ignored = {0};
+    float put[PAIRS][10], got[PAIRS][10] = {{0}};
+    struct outcome o[PAIRS] = {{0}}, ignored = {0};
     b->fake.seed = seed;
     b->fake.fate = refuse_puts;
     b->fake.param = seed;
     b->fake.read_ns = seed % 2 ? PS_SECOND : 0;
-    for (int i = 0; i < TURNS; i++) {
+    for (int i = 0; i < PAIRS; i++) {
         psc_tensor t = whole("bias", put[i], 10, PSC_FLOAT32), into = whole("bias", got[i], 10, PSC_FLOAT32);
         for (int k = 0; k < 10; k++)
             put[i][k] = (float)(i + 1);
         psc_put(b->client, &t, 1, on_result, &ignored, NULL);
         psc_get(b->client, &into, 1, on_result, &o[i], NULL);
     }
-    for (int i = 0; i < TURNS; i++) {
+    for (int i = 0; i < PAIRS; i++) {
         assert_true(fake_run(&b->fake, &o[i].done, 100));
         assert_int_equal(o[i].result.error.code, PSC_OK);
         assert_true(got[i][3] >= (float)(i + 1));
@@ -1267,7 +1267,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_late_and_draining),
         cmocka_unit_test(test_members_after_a_barrier),
-        cmocka_unit_test(test_declaration_is_told),
+        cmocka_unit_test(test_declaration_is_reported),
         cmocka_unit_test(test_a_refused_update_is_not_overtaken_again),
         cmocka_unit_test(test_puts_keep_their_place),
         cmocka_unit_test(test_no_read_overtakes_a_refused_update),

@@ -19,11 +19,11 @@
 
 #include "tools/psctl/group.h"
 
-enum { MOST = 4, SLEEP = 60 };  // s: what a child that is not ended would wait for
+enum { MOST = 4, SLEEP = 300 };  // s: what a child that is not ended would wait for
 
 // A waiting shell takes its trap at once. The sleep is a process that only signals to the whole group reach.
-#define GOOD_PS "trap 'exit 0' TERM; echo READY 0 >&3; sleep 60 & wait"
-#define WAITING_WORKER "trap 'exit 0' TERM; sleep 60 & wait"
+#define GOOD_PS "trap 'exit 0' TERM; echo READY 0 >&3; sleep 300 & wait"
+#define WAITING_WORKER "trap 'exit 0' TERM; sleep 300 & wait"
 
 struct outcome {
     int code;
@@ -47,10 +47,17 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// Runs a group in a process of its own, so that its output can be read; signum (0: none) is sent to it after
-// delay_ms.
+static bool await_file(const char *path)
+{
+    for (int i = 0; i < 6000 && access(path, F_OK) != 0; i++)
+        usleep(10 * 1000);
+    return access(path, F_OK) == 0;
+}
+
+// Runs a group in a process of its own, so that its output can be read; signum (0: none) is sent to it once there is a
+// file `up`.
 static struct outcome run(char *const ps[], int n_ps, char *const workers[], int n_workers, int min_workers, int signum,
-                          int delay_ms)
+                          const char *up)
 {
     char *ps_argv[MOST][4], *worker_argv[MOST][4], **ps_list[MOST], **worker_list[MOST];
     make(ps_argv, ps_list, ps, n_ps);
@@ -69,9 +76,10 @@ static struct outcome run(char *const ps[], int n_ps, char *const workers[], int
         _exit(group_run(&spec));
     }
     close(out[1]);
-    usleep((unsigned)delay_ms * 1000);
-    if (signum)
+    if (signum) {
+        assert_true(await_file(up));
         kill(pid, signum);
+    }
     // The pipe ends when the last process that inherited it has: a child left behind would be waited for
     // here.
     size_t len = 0;
@@ -95,7 +103,7 @@ static void a_job_that_finishes_is_0(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS, GOOD_PS}, *workers[] = {"echo chief", "echo second; echo reason >&2"};
-    struct outcome o = run(ps, 2, workers, 2, 1, 0, 0);
+    struct outcome o = run(ps, 2, workers, 2, 1, 0, NULL);
     assert_int_equal(o.code, 0);
     expect_says(&o, "chief\n");
     expect_says(&o, "worker 1: second\n");
@@ -108,7 +116,7 @@ static void one_worker_without_ps_tasks(void **state)
 {
     (void)state;
     char *workers[] = {"exit 65"};
-    struct outcome o = run(NULL, 0, workers, 1, 1, 0, 0);
+    struct outcome o = run(NULL, 0, workers, 1, 1, 0, NULL);
     assert_int_equal(o.code, 65);
     expect_says(&o, "psctl: worker 0 (pid ");
     expect_says(&o, ") exited with code 65\n");
@@ -122,7 +130,7 @@ static void workers_wait_for_every_ps_task(void **state)
     char dir[] = "/tmp/test_group-XXXXXX", late[64];
     assert_non_null(mkdtemp(dir));
     setenv("TMPDIR", dir, 1);
-    struct outcome o = run(ps, 2, workers, 1, 1, 0, 0);
+    struct outcome o = run(ps, 2, workers, 1, 1, 0, NULL);
     snprintf(late, sizeof late, "%s/late", dir);
     unlink(late);
     rmdir(dir);
@@ -133,7 +141,7 @@ static void a_ps_task_that_dies_ends_the_job(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS, "echo READY 0 >&3; sleep 0.2; kill -9 $$"}, *workers[] = {WAITING_WORKER, WAITING_WORKER};
-    struct outcome o = run(ps, 2, workers, 2, 1, 0, 0);
+    struct outcome o = run(ps, 2, workers, 2, 1, 0, NULL);
     assert_int_equal(o.code, 69);
     expect_says(&o, "psctl: ps 1 (pid ");
     expect_says(&o, "was killed by signal 9 (Killed)");
@@ -144,7 +152,7 @@ static void a_ps_task_that_cannot_start_says_why(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS, "echo 'address in use' >&2; exit 71"}, *workers[] = {WAITING_WORKER};
-    struct outcome o = run(ps, 2, workers, 1, 1, 0, 0);
+    struct outcome o = run(ps, 2, workers, 1, 1, 0, NULL);
     assert_int_equal(o.code, 69);
     expect_says(&o, "ps 1: address in use\n");
     expect_says(&o, ") exited with code 71; ");
@@ -154,7 +162,7 @@ static void the_job_goes_on_without_a_worker(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS}, *workers[] = {"sleep 0.4", "kill -9 $$"};
-    struct outcome o = run(ps, 1, workers, 2, 1, 0, 0);
+    struct outcome o = run(ps, 1, workers, 2, 1, 0, NULL);
     assert_int_equal(o.code, 0);
     expect_says(&o, "psctl: worker 1 (pid ");
     expect_says(&o, "was killed by signal 9 (Killed)\n");
@@ -164,8 +172,8 @@ static void the_job_goes_on_without_a_worker(void **state)
 static void what_a_worker_leaves_behind_ends_too(void **state)
 {
     (void)state;
-    char *workers[] = {"true", "sleep 60 & exit 0"};
-    struct outcome o = run(NULL, 0, workers, 2, 1, 0, 0);
+    char *workers[] = {"true", "sleep 300 & exit 0"};
+    struct outcome o = run(NULL, 0, workers, 2, 1, 0, NULL);
     assert_int_equal(o.code, 0);
     assert_true(o.seconds < SLEEP / 2);
 }
@@ -175,12 +183,12 @@ static void too_few_workers_end_it(void **state)
     (void)state;
     char *ps[] = {GOOD_PS}, *killed[] = {WAITING_WORKER, "kill -9 $$"}, *crashed[] = {WAITING_WORKER, "kill -SEGV $$"};
     char *wrong[] = {WAITING_WORKER, "exit 66"};
-    struct outcome o = run(ps, 1, killed, 2, 2, 0, 0);
+    struct outcome o = run(ps, 1, killed, 2, 2, 0, NULL);
     assert_int_equal(o.code, 75);
     expect_says(&o, "psctl: the job needs 2 of its 2 workers: stopping\n");
     assert_true(o.seconds < SLEEP / 2);
-    assert_int_equal(run(ps, 1, crashed, 2, 2, 0, 0).code, 70);
-    assert_int_equal(run(ps, 1, wrong, 2, 2, 0, 0).code, 66);
+    assert_int_equal(run(ps, 1, crashed, 2, 2, 0, NULL).code, 70);
+    assert_int_equal(run(ps, 1, wrong, 2, 2, 0, NULL).code, 66);
 }
 
 static void the_others_do_not_wait_for_a_chief_that_opened_nothing(void **state)
@@ -188,32 +196,40 @@ static void the_others_do_not_wait_for_a_chief_that_opened_nothing(void **state)
     (void)state;
     char *ps[] = {GOOD_PS}, *failed[] = {"exit 65", WAITING_WORKER}, *died[] = {"kill -9 $$", WAITING_WORKER};
     char *opened[] = {"echo READY >&3; exit 65", "sleep 0.4"};
-    struct outcome o = run(ps, 1, failed, 2, 1, 0, 0);
+    struct outcome o = run(ps, 1, failed, 2, 1, 0, NULL);
     assert_int_equal(o.code, 65);
     expect_says(&o, "psctl: worker 0 did not open the job, for which the others wait: stopping\n");
     assert_true(o.seconds < SLEEP / 2);
-    assert_int_equal(run(ps, 1, died, 2, 1, 0, 0).code, 75);
-    o = run(ps, 1, opened, 2, 1, 0, 0);
+    assert_int_equal(run(ps, 1, died, 2, 1, 0, NULL).code, 75);
+    o = run(ps, 1, opened, 2, 1, 0, NULL);
     assert_int_equal(o.code, 0);
     expect_says(&o, "psctl: the job goes on with 1 of 2 workers\n");
 }
 
 static void a_signal_ends_workers_then_ps_tasks(void **state)
 {
+    static const int signals[] = {SIGTERM, SIGINT};
     (void)state;
-    char *ps[] = {GOOD_PS}, *workers[] = {WAITING_WORKER, WAITING_WORKER};
-    struct outcome o = run(ps, 1, workers, 2, 1, SIGTERM, 300);
-    assert_int_equal(o.code, 128 + SIGTERM);
-    assert_true(o.seconds < SLEEP / 2);
-    assert_null(strstr(o.output, "pid"));
-    assert_int_equal(run(ps, 1, workers, 2, 1, SIGINT, 300).code, 128 + SIGINT);
+    char *ps[] = {GOOD_PS}, *workers[] = {WAITING_WORKER, "trap 'exit 0' TERM; touch \"$UP\"; sleep 300 & wait"};
+    char dir[] = "/tmp/test_group-XXXXXX", up[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(up, sizeof up, "%s/up", dir);
+    setenv("UP", up, 1);
+    for (int i = 0; i < 2; i++) {
+        struct outcome o = run(ps, 1, workers, 2, 1, signals[i], up);
+        assert_int_equal(o.code, 128 + signals[i]);
+        assert_true(o.seconds < SLEEP / 2);
+        assert_null(strstr(o.output, "pid"));
+        assert_int_equal(unlink(up), 0);
+    }
+    assert_int_equal(rmdir(dir), 0);
 }
 
 static void a_ps_task_that_ends_badly_is_named(void **state)
 {
     (void)state;
-    char *ps[] = {"trap 'exit 3' TERM; echo READY 0 >&3; sleep 60 & wait"}, *workers[] = {"true"};
-    struct outcome o = run(ps, 1, workers, 1, 1, 0, 0);
+    char *ps[] = {"trap 'exit 3' TERM; echo READY 0 >&3; sleep 300 & wait"}, *workers[] = {"true"};
+    struct outcome o = run(ps, 1, workers, 1, 1, 0, NULL);
     assert_int_equal(o.code, 69);
     expect_says(&o, "exited with code 3 when it was told to end\n");
 }
@@ -222,7 +238,7 @@ static void long_lines_are_cut_and_the_last_one_needs_no_newline(void **state)
 {
     (void)state;
     char *workers[] = {"true", "printf '%05000d\\nlast' 7"};
-    struct outcome o = run(NULL, 0, workers, 2, 1, 0, 0);
+    struct outcome o = run(NULL, 0, workers, 2, 1, 0, NULL);
     assert_int_equal(o.code, 0);
     expect_says(&o, "worker 1: last\n");
 }
@@ -231,26 +247,25 @@ static void long_lines_are_cut_and_the_last_one_needs_no_newline(void **state)
 static void who_is_killed_leaves_nobody_behind(void **state)
 {
     (void)state;
-    char *ps[] = {"trap 'touch \"$TMPDIR/told\"; exit 0' TERM; echo READY 0 >&3; sleep 60 & wait"};
+    char *ps[] = {"trap 'touch \"$TMPDIR/marker\"; exit 0' TERM; echo READY 0 >&3; sleep 300 & wait"};
     char *workers[] = {WAITING_WORKER,
                        "trap '' TERM; touch \"$TMPDIR/up\"; while sleep 0.1; do touch \"$TMPDIR/alive\"; done"};
-    char dir[] = "/tmp/test_group-XXXXXX", told[64], up[64], alive[64];
+    char dir[] = "/tmp/test_group-XXXXXX", marker[64], up[64], alive[64];
     assert_non_null(mkdtemp(dir));
     setenv("TMPDIR", dir, 1);
-    snprintf(told, sizeof told, "%s/told", dir);
+    snprintf(marker, sizeof marker, "%s/marker", dir);
     snprintf(up, sizeof up, "%s/up", dir);
     snprintf(alive, sizeof alive, "%s/alive", dir);
-    struct outcome o = run(ps, 1, workers, 2, 1, SIGKILL, 700);
+    struct outcome o = run(ps, 1, workers, 2, 1, SIGKILL, up);
     assert_int_equal(o.code, -1);
     assert_true(o.seconds < SLEEP / 2);
     assert_int_equal(unlink(up), 0);
-    for (int i = 0; i < 30 && access(told, F_OK) != 0; i++)
-        usleep(100 * 1000);
-    assert_int_equal(unlink(told), 0);  // in order, where it does as it is told
-    bool lives = true;                  // and where it does not, soon
-    for (int i = 0; i < 20 && lives; i++) {
+    assert_true(await_file(marker));
+    assert_int_equal(unlink(marker), 0);  // in order, where it does as it is told
+    bool lives = true;                    // and where it does not, soon
+    for (int i = 0; i < 60 && lives; i++) {
         unlink(alive);
-        usleep(300 * 1000);
+        usleep(1000 * 1000);
         lives = access(alive, F_OK) == 0;
     }
     assert_false(lives);

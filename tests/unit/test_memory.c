@@ -24,7 +24,7 @@ static void an_async_partition(void **state)
     assert_int_equal(m.rounds, 0);
     assert_int_equal(m.kept, PS_MEMORY_BLOCK + PS_MEMORY_PAGE);
     assert_int_equal(ps_memory_total(&m), 4000 + 2 * 4032 + PS_MEMORY_BLOCK + PS_MEMORY_PAGE);
-    assert_int_equal(ps_memory_marks(&m, 3), 120);
+    assert_int_equal(ps_memory_dedup(&m, 3), 120);
 }
 
 static void a_sync_partition_holds_every_workers_gradient(void **state)
@@ -39,7 +39,7 @@ static void a_sync_partition_holds_every_workers_gradient(void **state)
     assert_int_equal(m.rounds, 5 * m.values);
     assert_int_equal(m.kept, 4 * (PS_MEMORY_BLOCK + PS_MEMORY_PAGE + 5 * (PS_MEMORY_PAGE + PS_MEMORY_GRADIENT)) +
                                  PS_MEMORY_ROUND + 5 * PS_MEMORY_CONTRIBUTION);
-    assert_int_equal(ps_memory_marks(&m, 5), 5 * 4 * 40);
+    assert_int_equal(ps_memory_dedup(&m, 5), 5 * 4 * 40);
 }
 
 static void blocks_end_where_they_should(void **state)

@@ -565,7 +565,7 @@ static void test_superseded_clients(void **state)
     assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_OK);
     update_init(&u, 0, 1, "a", 0, 15);
     assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 1, NULL).code, PS_ABORTED);
-    assert_int_equal(j.core->jobs->clients.n, 1);
+    assert_int_equal(j.core->table.newest->clients.n, 1);
     assert_true(read_one(j.core, "a") == 1);
     psd_core_destroy(j.core);
 }
@@ -602,7 +602,8 @@ static void test_repeated_ranges(void **state)
     a_whole.variable = (char *)"a";
     for (int i = 0; i < TIMES; i += 2)
         tensors[i] = &a_whole;
-    assert_int_equal(psd_job_locate(j.core->jobs, tensors, TIMES, PSD_READ, 0, &pieces, &e), PS_INVALID_ARGUMENT);
+    assert_int_equal(psd_job_locate(j.core->table.newest, tensors, TIMES, PSD_READ, 0, &pieces, &e),
+                     PS_INVALID_ARGUMENT);
     assert_non_null(strstr(e.text, "comes again"));
     assert_in_range(pieces.n, 1, 1 + N / (PS_BLOCK_BYTES / sizeof(float)));
     psd_extents_free(&pieces);
@@ -724,7 +725,7 @@ static void test_stalled_reader(void **state)
     t.variable = (char *)"big";
     do {
         ProtobufCMessage *m = NULL;
-        struct ps_slices bytes = PS_ROPE_EMPTY;
+        struct ps_slices bytes = PS_SLICES_EMPTY;
         struct answer a = ask(j.core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes);
         if (a.code)
             fail_msg("get: %s", a.text);
@@ -1014,7 +1015,7 @@ static void test_one_instant(void **state)
     assert_int_equal(pthread_create(&thread, NULL, push_all_blocks, j.core), 0);
     while (last < 100) {
         struct reading x;
-        struct ps_slices bytes = PS_ROPE_EMPTY;
+        struct ps_slices bytes = PS_SLICES_EMPTY;
         ProtobufCMessage *m = NULL;
         float value[6];
         reading_init(&x);

@@ -110,7 +110,7 @@ static void test_the_name_of_a_job_that_is_done(void **state)
     struct job j;
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    const struct psd_job *before = j.core->jobs;
+    const struct psd_job *before = j.core->table.newest;
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
     assert_true(read_one(j.core, "a") == 0);
@@ -125,8 +125,8 @@ static void test_the_name_of_a_job_that_is_done(void **state)
         assert_int_equal(((Paramserver__V1__JoinReply *)m)->on_existing, PARAMSERVER__V1__ON_EXISTING__REPLACE);
         ps_msg_free(m);
     }
-    assert_ptr_not_equal(j.core->jobs, before);
-    assert_false(j.core->jobs->declared);
+    assert_ptr_not_equal(j.core->table.newest, before);
+    assert_false(j.core->table.newest->declared);
     psd_core_destroy(j.core);
 }
 
@@ -137,7 +137,7 @@ static void test_a_join_that_comes_when_its_job_is_done(void **state)
     struct joining x;
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    const struct psd_job *before = j.core->jobs;
+    const struct psd_job *before = j.core->table.newest;
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
     for (int what = PARAMSERVER__V1__ON_EXISTING__REFUSE; what <= PARAMSERVER__V1__ON_EXISTING__REPLACE; what++) {
@@ -147,8 +147,8 @@ static void test_a_join_that_comes_when_its_job_is_done(void **state)
         assert_int_equal(a.code, PS_ABORTED);
         assert_non_null(strstr(a.text, "this process was its worker 0"));
     }
-    assert_ptr_equal(j.core->jobs, before);
-    assert_true(j.core->jobs->declared);
+    assert_ptr_equal(j.core->table.newest, before);
+    assert_true(j.core->table.newest->declared);
     psd_core_destroy(j.core);
 }
 
@@ -322,8 +322,8 @@ static void test_room_for_workers(void **state)
     assert_int_equal(psd_pool_used(&core->pool), used);
     core_run(core, 4 * PS_SECOND);  // all of them are dead
     assert_int_equal(open_job(core, "another", 4096).code, PS_OK);
-    assert_null(psd_job_lookup(core, "job-a"));
-    assert_non_null(psd_job_lookup(core, "job-b"));
+    assert_null(psd_job_lookup(&core->table, "job-a"));
+    assert_non_null(psd_job_lookup(&core->table, "job-b"));
     assert_int_equal(psd_pool_used(&core->pool), used);
     assert_int_equal(stop_job(core, "another").code, PS_OK);
     assert_int_equal(stop_job(core, "job-b").code, PS_OK);
@@ -343,7 +343,7 @@ static void test_room_for_the_next_run(void **state)
         for (uint32_t rank = 0; rank < 2; rank++)
             assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
         assert_int_equal(join_again(j.core, 0, SYNC, (Paramserver__V1__OnExisting)what).code, PS_OK);
-        assert_in_range(psd_pool_used(&j.core->pool), j.core->jobs->control->room, j.core->pool.limit);
+        assert_in_range(psd_pool_used(&j.core->pool), j.core->table.newest->control->room, j.core->pool.limit);
         psd_core_destroy(j.core);
     }
 }
@@ -365,9 +365,9 @@ static void test_many_jobs(void **state)
     assert_int_equal(open_job(j.core, name, 1).code, PS_OK);  // who has joined may ask again
     core_run(j.core, 4 * PS_SECOND);
     assert_int_equal(open_job(j.core, "another", 1).code, PS_OK);
-    assert_null(psd_job_lookup(j.core, "job 1"));
-    assert_non_null(psd_job_lookup(j.core, "job 2"));
-    assert_non_null(psd_job_lookup(j.core, "job"));  // it had been declared
+    assert_null(psd_job_lookup(&j.core->table, "job 1"));
+    assert_non_null(psd_job_lookup(&j.core->table, "job 2"));
+    assert_non_null(psd_job_lookup(&j.core->table, "job"));  // it had been declared
     psd_core_destroy(j.core);
 }
 
@@ -383,18 +383,18 @@ static void test_ended_by_any_means(void **state)
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     r.caller = &caller;
     ask_later(j.core, &waits, M(BARRIER), &r.base, NULL, UINT64_MAX);
-    struct psd_job *job = psd_job_find(j.core, "job");
+    struct psd_job *job = psd_job_find(&j.core->table, "job");
     psd_job_fail(job, "its time had come");
     psd_core_tick(j.core);
     assert_true(waits.answered);
     assert_int_equal(waits.code, PS_ABORTED);
     assert_non_null(strstr(waits.text, "its time had come"));
-    pthread_mutex_lock(&j.core->table);
-    psd_job_remove(j.core, job, &ready);
-    psd_job_remove(j.core, job, &ready);
-    pthread_mutex_unlock(&j.core->table);
+    pthread_mutex_lock(&j.core->table.lock);
+    psd_job_remove(&j.core->table, job, &ready);
+    psd_job_remove(&j.core->table, job, &ready);
+    pthread_mutex_unlock(&j.core->table.lock);
     assert_int_equal(job->refs, 1);
-    psd_job_unref(j.core, job);
+    psd_job_unref(job);
     psd_core_destroy(j.core);
 }
 
@@ -424,7 +424,7 @@ static void pull_a(struct psd_core *core, struct answer *a, uint64_t round)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     caller.worker = 0;
-    caller.run = core->jobs->run;
+    caller.run = core->table.newest->run;
     caller.client.data = (uint8_t *)"one who looks on";
     t.variable = (char *)"a";
     r.caller = &caller;
@@ -517,7 +517,7 @@ static void test_waits_of_an_earlier_run(void **state)
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     r.caller = &caller;
     ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
-    psd_job_fail(j.core->jobs, "its time had come");
+    psd_job_fail(j.core->table.newest, "its time had come");
     assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
     assert_true(barrier.answered);
     assert_int_equal(barrier.code, PS_ABORTED);
@@ -616,13 +616,13 @@ static void test_status_of_the_next_run(void **state)
     psd_core_destroy(x.j.core);
 }
 
-struct roster {
+struct view {
     Paramserver__V1__SetMembersRequest r;
     Paramserver__V1__Member members[3], *pointers[3];
 };
 
 // Worker 0 lives, worker 1 as said.
-static void roster_init(struct roster *x, uint64_t epoch, Paramserver__V1__MemberState state)
+static void view_init(struct view *x, uint64_t epoch, Paramserver__V1__MemberState state)
 {
     paramserver__v1__set_members_request__init(&x->r);
     for (uint32_t i = 0; i < 3; i++) {
@@ -637,7 +637,7 @@ static void roster_init(struct roster *x, uint64_t epoch, Paramserver__V1__Membe
     x->r.n_members = 2;
 }
 
-static struct answer tell(struct psd_core *core, struct roster *x)
+static struct answer send_view(struct psd_core *core, struct view *x)
 {
     return ask(core, M(SET_MEMBERS), &x->r.base, NULL, NULL, NULL, NULL);
 }
@@ -646,13 +646,13 @@ static struct answer tell(struct psd_core *core, struct roster *x)
 static void test_overtaken_members(void **state)
 {
     struct job j;
-    struct roster x;
+    struct view x;
     (void)state;
     job_open_at_1(&j);
-    roster_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__DEAD);
-    assert_int_equal(tell(j.core, &x).code, PS_OK);
-    roster_init(&x, 1, PARAMSERVER__V1__MEMBER_STATE__LIVE);
-    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    view_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    assert_int_equal(send_view(j.core, &x).code, PS_OK);
+    view_init(&x, 1, PARAMSERVER__V1__MEMBER_STATE__LIVE);
+    assert_int_equal(send_view(j.core, &x).code, PS_OK);
     assert_int_equal(push_a(j.core, 0, false).code, PS_OK);
     assert_true(read_one(j.core, "a") == -1);
     struct answer a = push_a(j.core, 1, false);
@@ -662,11 +662,11 @@ static void test_overtaken_members(void **state)
 }
 
 // The other tasks are told of a departure until they have understood, and then no more.
-static void test_told_until_heard(void **state)
+static void test_sent_until_heard(void **state)
 {
     struct job j;
     ProtobufCMessage *m;
-    struct ps_slices none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_SLICES_EMPTY;
     (void)state;
     fill_job(&j, 20);
     j.core = core_new_task(0, 2, 1 << 20);
@@ -689,7 +689,7 @@ static void test_told_until_heard(void **state)
     assert_int_equal(ps_msg_unpack(&paramserver__v1__set_members_request__descriptor, &test_sent.last, &m, &none, NULL),
                      PS_OK);
     const Paramserver__V1__SetMembersRequest *r = (Paramserver__V1__SetMembersRequest *)m;
-    assert_int_equal(r->run, j.core->jobs->run);
+    assert_int_equal(r->run, j.core->table.newest->run);
     assert_int_equal(r->n_members, 2);
     assert_int_equal(r->members[0]->state, PARAMSERVER__V1__MEMBER_STATE__LIVE);
     assert_int_equal(r->members[1]->state, PARAMSERVER__V1__MEMBER_STATE__LEFT);
@@ -702,16 +702,16 @@ static void test_told_until_heard(void **state)
 static void test_members_of_another_run(void **state)
 {
     struct job j;
-    struct roster x;
+    struct view x;
     (void)state;
     job_open_at_1(&j);
-    roster_init(&x, 9, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    view_init(&x, 9, PARAMSERVER__V1__MEMBER_STATE__DEAD);
     x.r.run = 2;
     x.r.failure = (char *)"everyone was dead";
-    assert_int_equal(tell(j.core, &x).code, PS_FAILED_PRECONDITION);
+    assert_int_equal(send_view(j.core, &x).code, PS_FAILED_PRECONDITION);
     assert_int_equal(push_a(j.core, 0, false).code, PS_OK);
     x.r.run = 1;
-    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_int_equal(send_view(j.core, &x).code, PS_OK);
     struct answer a = push_a(j.core, 1, false);
     assert_int_equal(a.code, PS_ABORTED);
     assert_non_null(strstr(a.text, "everyone was dead"));
@@ -722,33 +722,33 @@ static void test_members_of_another_run(void **state)
 static void test_all_members_gone(void **state)
 {
     struct job j;
-    struct roster x;
+    struct view x;
     struct answer a;
     (void)state;
     job_open_at_1(&j);
     pull_a(j.core, &a, 2);
-    roster_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__DEAD);
-    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    view_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    assert_int_equal(send_view(j.core, &x).code, PS_OK);
     assert_false(a.answered);
-    roster_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    view_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__DEAD);
     x.members[0].state = PARAMSERVER__V1__MEMBER_STATE__LEFT;
-    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_int_equal(send_view(j.core, &x).code, PS_OK);
     assert_done(&a);
     psd_core_destroy(j.core);
 }
 
-// A roster names every rank once.
-static void test_bad_rosters(void **state)
+// A membership view names every rank once.
+static void test_bad_views(void **state)
 {
     struct job j;
-    struct roster x;
+    struct view x;
     (void)state;
     job_open_at_1(&j);
     for (int i = 0; i < 4; i++) {
-        roster_init(&x, 1, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+        view_init(&x, 1, PARAMSERVER__V1__MEMBER_STATE__DEAD);
         x.members[1].rank = i == 0 ? 0 : i == 1 ? 2 : 1;
         x.r.n_members = i == 2 ? 3 : i == 3 ? 1 : 2;
-        assert_int_equal(tell(j.core, &x).code, PS_INVALID_ARGUMENT);
+        assert_int_equal(send_view(j.core, &x).code, PS_INVALID_ARGUMENT);
     }
     assert_int_equal(push_a(j.core, 0, false).code, PS_OK);
     assert_true(read_one(j.core, "a") == 0);
@@ -759,24 +759,24 @@ static void test_bad_rosters(void **state)
 static void test_deltas(void **state)
 {
     struct job j;
-    struct roster x;
+    struct view x;
     (void)state;
     job_open_at_1(&j);
-    roster_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__DEAD);
+    view_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__DEAD);
     x.r.since = 2;
     x.r.members = &x.pointers[1];
     x.r.n_members = 1;
-    struct answer a = tell(j.core, &x);
+    struct answer a = send_view(j.core, &x);
     assert_int_equal(a.code, PS_ABORTED);
     assert_non_null(strstr(a.text, "it must be told of all"));
     assert_int_equal(push_a(j.core, 1, false).code, PS_OK);
-    roster_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__LIVE);
-    assert_int_equal(tell(j.core, &x).code, PS_OK);
-    roster_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__LEFT);
+    view_init(&x, 2, PARAMSERVER__V1__MEMBER_STATE__LIVE);
+    assert_int_equal(send_view(j.core, &x).code, PS_OK);
+    view_init(&x, 3, PARAMSERVER__V1__MEMBER_STATE__LEFT);
     x.r.since = 2;
     x.r.members = &x.pointers[1];
     x.r.n_members = 1;
-    assert_int_equal(tell(j.core, &x).code, PS_OK);
+    assert_int_equal(send_view(j.core, &x).code, PS_OK);
     assert_int_equal(push_a(j.core, 0, false).code, PS_OK);  // worker 0 is as it was; worker 1's counted before it left
     assert_true(read_one(j.core, "a") == -1);
     psd_core_destroy(j.core);
@@ -852,7 +852,7 @@ static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64
 static void assert_lease(struct answer *a, uint64_t first, uint64_t count)
 {
     ProtobufCMessage *m = NULL;
-    struct ps_slices none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_SLICES_EMPTY;
     assert_true(a->answered);
     assert_int_equal(a->code, PS_OK);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);
@@ -971,10 +971,10 @@ int main(void)
         cmocka_unit_test(test_status_of_the_next_run),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_overtaken_members),
-        cmocka_unit_test(test_told_until_heard),
+        cmocka_unit_test(test_sent_until_heard),
         cmocka_unit_test(test_members_of_another_run),
         cmocka_unit_test(test_all_members_gone),
-        cmocka_unit_test(test_bad_rosters),
+        cmocka_unit_test(test_bad_views),
         cmocka_unit_test(test_deltas),
         cmocka_unit_test(test_late_barrier),
         cmocka_unit_test(test_leave_opens_barrier),

@@ -249,7 +249,7 @@ static void test_strings(void **state)
     uint32_t lengths[STRINGS];
     (void)state;
     store_open(&s, ASYNC, "sgd", 8 << 20, specs, 1);
-    assert_int_equal(s.core->jobs->partitions[0].n_blocks, 3);
+    assert_int_equal(s.core->table.newest->partitions[0].n_blocks, 3);
     // Unset elements are empty.
     get_values(&s, "s", 0, STRINGS, lengths, sizeof lengths);
     for (size_t i = 0; i < STRINGS; i++)
@@ -277,8 +277,8 @@ static void test_strings(void **state)
     size_t bytes = 0;
     for (uint32_t k = 0; k < 3; k++)
         bytes += store_block(&s, "s", k)->page->bytes;
-    assert_int_equal(s.core->jobs->store.page_bytes, bytes);
-    assert_int_equal(pages_used(s.core), bytes + s.core->jobs->room);
+    assert_int_equal(s.core->table.newest->store.page_bytes, bytes);
+    assert_int_equal(pages_used(s.core), bytes + s.core->table.newest->room);
     struct reading_of x;
     read_init(&x);
     read_range(&x, "s", 0, 10);
@@ -701,8 +701,8 @@ static void test_push_pull_in_rounds(void **state)
     assert_int_equal(first.round, 1);
     assert_int_equal(first.values.len, (3 * BLOCK + 2) * sizeof(float));
     assert_true(value_at(&first.values, 3 * BLOCK - 1) == -2 && isnan(value_at(&first.values, 3 * BLOCK)));
-    assert_int_equal(s.core->jobs->nonfinite, 1);
-    assert_int_equal(s.core->jobs->updates, 2);
+    assert_int_equal(s.core->table.newest->nonfinite, 1);
+    assert_int_equal(s.core->table.newest->updates, 2);
     ps_slices_clear(&waiting.body);
     ps_slices_clear(&retry.body);
     // Sent again it is a duplicate, and finds the round closed.
@@ -778,9 +778,9 @@ static void test_atomic(void **state)
             part_ok(&s, 0, k + 1, 0, 64, methods[k], OUTCOME(DUPLICATE));
             part_ok(&s, 0, k + 1, 1, 64, methods[k], OUTCOME(DUPLICATE));
         }
-        assert_null(s.core->jobs->staged);
+        assert_null(s.core->table.newest->staged);
     }
-    assert_int_equal(s.core->jobs->updates, COUNT(methods));
+    assert_int_equal(s.core->table.newest->updates, COUNT(methods));
     psd_core_destroy(s.core);
 }
 
@@ -915,6 +915,12 @@ static void test_atomic_without_room(void **state)
     psd_core_destroy(s.core);
 }
 
+static void staging_tick(struct psd_job *job, uint64_t now)
+{
+    struct psd_call *ready = NULL;
+    psd_staging_component.tick(job, now, &ready);
+}
+
 // What is staged and never finished is forgotten; what is sent later begins anew.
 static void test_atomic_forgotten(void **state)
 {
@@ -923,17 +929,17 @@ static void test_atomic_forgotten(void **state)
     struct psd_job *job;
     (void)state;
     store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
-    job = s.core->jobs;
+    job = s.core->table.newest;
     size_t before = pages_used(s.core);
     // 60 s without a request.
     part_ok(&s, 0, 1, 0, 1, M(PUSH), OUTCOME(STAGED));
-    psd_staging_tick(job, test_time + 59 * PS_SECOND);
+    staging_tick(job, test_time + 59 * PS_SECOND);
     assert_non_null(job->staged);
     test_time += 59 * PS_SECOND;
     part_ok(&s, 0, 1, 0, 1, M(PUSH), OUTCOME(STAGED));
-    psd_staging_tick(job, test_time + 59 * PS_SECOND);
+    staging_tick(job, test_time + 59 * PS_SECOND);
     assert_non_null(job->staged);
-    psd_staging_tick(job, test_time + 60 * PS_SECOND);
+    staging_tick(job, test_time + 60 * PS_SECOND);
     assert_null(job->staged);
     assert_int_equal(pages_used(s.core), before);
     part_ok(&s, 0, 1, 1, 1, M(PUSH), OUTCOME(STAGED));
@@ -949,13 +955,13 @@ static void test_atomic_forgotten(void **state)
     another_process(&c.caller);
     change_floats(&c, "n", 0, 1, 0);
     change_ok(&s, &c, M(PUT), OUTCOME(APPLIED));
-    psd_staging_tick(job, test_time);
+    staging_tick(job, test_time);
     assert_non_null(job->staged);
     job->incarnations[0] = 2;
     c.caller.worker = 1;
     another_process(&c.caller);
     change_ok(&s, &c, M(PUT), OUTCOME(APPLIED));
-    psd_staging_tick(job, test_time);
+    staging_tick(job, test_time);
     assert_null(job->staged);
     change_fini(&c);
     // Departure, of this worker.
@@ -971,7 +977,7 @@ static void test_atomic_forgotten(void **state)
     c.caller.sequence = c.caller.oldest = 6;
     change_ok(&s, &c, M(PUT), OUTCOME(STAGED));
     psd_job_fail(job, "it was time");
-    psd_staging_tick(job, test_time);
+    staging_tick(job, test_time);
     assert_null(job->staged);
     assert_int_equal(pages_used(s.core), before);
     change_fini(&c);
@@ -1048,11 +1054,11 @@ static void test_pull_waits_for_atomic(void **state)
     pthread_t thread;
     (void)state;
     store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
-    pthread_rwlock_wrlock(&s.core->jobs->cut);
+    pthread_rwlock_wrlock(&s.core->table.newest->snapshot_lock);
     assert_int_equal(pthread_create(&thread, NULL, pull_once, &w), 0);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     assert_false(atomic_load(&w.done));
-    pthread_rwlock_unlock(&s.core->jobs->cut);
+    pthread_rwlock_unlock(&s.core->table.newest->snapshot_lock);
     pthread_join(thread, NULL);
     assert_true(atomic_load(&w.done));
     psd_core_destroy(s.core);
@@ -1084,15 +1090,15 @@ static void test_nonfinite(void **state)
         change_refused(&s, &c, M(PUSH), PS_INVALID_ARGUMENT, "variable 'w': the gradient's element 5100 is not finite");
         change_refused(&s, &c, M(PUSH_PULL), PS_INVALID_ARGUMENT, "element 5100");
     }
-    assert_int_equal(s.core->jobs->nonfinite, 4);
+    assert_int_equal(s.core->table.newest->nonfinite, 4);
     c.r.refuse_nonfinite = false;
     change_ok(&s, &c, M(PUSH), OUTCOME(APPLIED));
     assert_int_equal(c.results[0].nonfinite, 2);  // the third lies past the range
     assert_int_equal(c.results[1].nonfinite, 3);
     assert_int_equal(c.results[2].nonfinite, 0);
-    assert_int_equal(s.core->jobs->nonfinite, 5);
+    assert_int_equal(s.core->table.newest->nonfinite, 5);
     change_ok(&s, &c, M(PUSH), OUTCOME(DUPLICATE));
-    assert_int_equal(s.core->jobs->nonfinite, 5);
+    assert_int_equal(s.core->table.newest->nonfinite, 5);
     // Values that are put are as they are.
     c.caller.sequence = c.caller.oldest = 2;
     c.r.refuse_nonfinite = true;
@@ -1414,7 +1420,7 @@ static void test_readers_take_the_room(void **state)
 }
 
 // What is kept of clients counts: there is an end to it before the memory's.
-static void test_marks_count(void **state)
+static void test_dedup_is_counted(void **state)
 {
     const struct spec specs[] = {{"w", D(FLOAT32), 16, false}, {"n", D(FLOAT32), 16, false}};
     struct store s;
@@ -1442,9 +1448,9 @@ static void test_marks_count(void **state)
     assert_int_equal(a.code, PS_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(a.text, "do not fit the limit"));
     assert_true(clients > 100 && get_float(&s, "w", 0) == (float)clients && get_float(&s, "n", 0) == (float)clients);
-    assert_true(s.core->jobs->store.dedup_bytes >= 2 * clients * sizeof(struct psd_dedup_entry));
+    assert_true(s.core->table.newest->store.dedup_bytes >= 2 * clients * sizeof(struct psd_dedup_entry));
     assert_true(psd_pool_used(&s.core->pool) <= 64 << 10);
-    assert_true(psd_pool_used(&s.core->pool) >= before + s.core->jobs->store.dedup_bytes);
+    assert_true(psd_pool_used(&s.core->pool) >= before + s.core->table.newest->store.dedup_bytes);
     // Those it knows go on.
     memset(id, 0, sizeof id);
     struct change c;
@@ -1515,9 +1521,10 @@ static void test_dedup_keeps_a_window(void **state)
 // Time passes for the clients of the job alone: its workers would be dead.
 static void clients_time(struct store *s, uint64_t ns)
 {
-    struct psd_job *job = s->core->jobs;
+    struct psd_job *job = s->core->table.newest;
+    struct psd_call *ready = NULL;
     test_time += ns;
-    psd_staging_tick(job, test_time);
+    psd_clients_component.tick(job, test_time, &ready);
 }
 
 // Clients that have been silent for long are forgotten, with what blocks know of them; one that is not goes on.
@@ -1527,7 +1534,7 @@ static void test_clients_are_forgotten(void **state)
     struct store s;
     (void)state;
     store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
-    const struct psd_clients *clients = &s.core->jobs->clients;
+    const struct psd_clients *clients = &s.core->table.newest->clients;
     const struct psd_block *b = store_block(&s, "n", 0);
     one_shot(&s, 0, 1, 1, OUTCOME(APPLIED));
     for (uint32_t k = 1; k < CLIENTS; k++)
@@ -1666,7 +1673,7 @@ static void test_as_planned(void **state)
         size_t used = psd_pool_used(&s.core->pool), planned = ps_memory_total(&plan);
         assert_in_range(planned, used, used + used / 4);
         assert_true(used > WORKERS * sizeof(struct psd_member));
-        assert_true(s.core->jobs->room > 3 * sizeof(struct psd_variable) + WORKERS * sizeof(uint64_t));
+        assert_true(s.core->table.newest->room > 3 * sizeof(struct psd_variable) + WORKERS * sizeof(uint64_t));
         psd_core_destroy(s.core);
     }
 }
@@ -1966,7 +1973,7 @@ static void test_damaged_requests(void **state)
     for (size_t call = 0; call < COUNT(data_calls); call++) {
         struct store s;
         struct good g;
-        struct ps_slices whole = PS_ROPE_EMPTY, payload;
+        struct ps_slices whole = PS_SLICES_EMPTY, payload;
         uint8_t bytes[1024];
         bool reads = data_calls[call].kinds & READS;
         store_open(&s, ASYNC, "sgd", 1 << 20, wanted, COUNT(wanted));
@@ -2069,13 +2076,13 @@ static void test_no_memory(void **state)
             code = a.code;
             assert_true(a.answered && (code == PS_OK || code == PS_RESOURCE_EXHAUSTED));
             if (code != PS_OK)
-                assert_true(store_digest(&s) == before || s.core->jobs->staged);
+                assert_true(store_digest(&s) == before || s.core->table.newest->staged);
             else
                 change_take_reply(&c, asked[i].method, &a.body);
             assert_int_equal(c.values.len, code == PS_OK && asked[i].method == M(PUSH_PULL) ? c.len : 0);
             ps_slices_clear(&a.body);
             change_ok(&s, &c, asked[i].method, code == PS_OK ? OUTCOME(DUPLICATE) : OUTCOME(APPLIED));
-            assert_null(s.core->jobs->staged);
+            assert_null(s.core->table.newest->staged);
             change_fini(&c);
             read_fini(&x);
             psd_core_destroy(s.core);
@@ -2143,7 +2150,7 @@ int main(void)
         cmocka_unit_test(test_no_room_for_a_copy),
         cmocka_unit_test(test_done_by_half),
         cmocka_unit_test(test_readers_take_the_room),
-        cmocka_unit_test(test_marks_count),
+        cmocka_unit_test(test_dedup_is_counted),
         cmocka_unit_test(test_dedup_is_what_is_open),
         cmocka_unit_test(test_dedup_keeps_a_window),
         cmocka_unit_test(test_clients_are_forgotten),

@@ -28,7 +28,7 @@ static void drop(struct answer *a)
     ps_slices_clear(&a->body);
 }
 
-// ---- meetings -----------------------------------------------------------------------------------------------------
+// ---- collectives -------------------------------------------------------------------------------------------------
 
 static void enter(struct psd_core *core, struct answer *a, uint32_t rank, uint64_t sequence, const char *name)
 {
@@ -58,7 +58,7 @@ static void reduce_init(struct reducing *x, uint32_t rank, uint64_t sequence, Pa
 
 static void bring(struct psd_core *core, struct answer *a, struct reducing *x, const void *data, size_t bytes)
 {
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     ps_slices_add(&payload, ps_slice_copy(data, bytes));
     ask_later(core, a, M(REDUCE), &x->r.base, &payload, UINT64_MAX);
 }
@@ -67,7 +67,7 @@ static void bring(struct psd_core *core, struct answer *a, struct reducing *x, c
 static size_t result_of(struct answer *a, void *to, size_t size)
 {
     ProtobufCMessage *m;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     assert_true(is_done(a, PS_OK));
     assert_int_equal(ps_msg_unpack(&paramserver__v1__reduce_reply__descriptor, &a->body, &m, &payload, NULL), PS_OK);
     size_t n = payload.len;
@@ -234,9 +234,9 @@ static void test_bad_reductions(void **state)
     free(zeros);
 }
 
-// A sequence is of one meeting: under that of a barrier that was passed there is no reduction to ask for again, nor the
-// other way round.
-static void test_sequence_of_another_meeting(void **state)
+// A sequence is of one collective: under that of a barrier that was passed there is no reduction to ask for again, nor
+// the other way round.
+static void test_sequence_of_another_collective(void **state)
 {
     struct job j;
     struct reducing x;
@@ -292,8 +292,8 @@ static void test_mean_of_great_integers(void **state)
     psd_core_destroy(j.core);
 }
 
-// Who enters the next meeting has given up the one it was in, and is not told that it has passed that.
-static void test_superseded_meeting(void **state)
+// Who enters the next collective has given up the one it was in, and is not told that it has passed that.
+static void test_superseded_collective(void **state)
 {
     struct job j;
     struct answer first, second, other;
@@ -353,8 +353,8 @@ static void test_a_late_value_is_not_summed(void **state)
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     reduce_init(&x[0], 0, 1, OP(SUM), DTYPE(FLOAT32), 1);
     bring(j.core, &a[0], &x[0], &mine[0], sizeof mine[0]);
-    j.core->jobs->control->members[0].participation.waiting.earliest = a[0].call.deadline = test_time;
-    psd_member_recount(j.core->jobs->control, &j.core->jobs->control->members[0]);
+    j.core->table.newest->control->members[0].participation.waiting.earliest = a[0].call.deadline = test_time;
+    psd_member_recount(j.core->table.newest->control, &j.core->table.newest->control->members[0]);
     core_run(j.core, 100 * PS_MS);
     assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
     reduce_init(&x[1], 1, 1, OP(SUM), DTYPE(FLOAT32), 1);
@@ -396,7 +396,7 @@ static void test_the_cancelled_are_not_counted(void **state)
     enter(j.core, &a, 0, 1, "A");
     psd_core_cancel(j.core, &a.call);
     assert_true(is_done(&a, PS_CANCELLED));
-    assert_int_equal(j.core->jobs->control->tally.in_collective, 0);
+    assert_int_equal(j.core->table.newest->control->tally.in_collective, 0);
     enter(j.core, &b, 1, 1, "A");
     assert_false(b.answered);
     enter(j.core, &again, 0, 1, "A");
@@ -428,10 +428,10 @@ static void test_a_late_barrier_excludes_nobody(void **state)
     job_open(&j, SYNC, "sgd", 20, 1 << 20);
     enter_for(j.core, &a, 0, 1, "A", PS_SECOND / 2);
     core_run(j.core, 300 * PS_MS);
-    assert_true(j.core->jobs->control->members[0].excluded);
+    assert_true(j.core->table.newest->control->members[0].excluded);
     core_run(j.core, 400 * PS_MS);
     assert_true(is_done(&a, PS_DEADLINE_EXCEEDED));
-    assert_false(j.core->jobs->control->members[0].excluded);
+    assert_false(j.core->table.newest->control->members[0].excluded);
     assert_int_equal(push(j.core, 1, 1, 1), PS_OK);
     assert_true(read_one(j.core, "a") == 0);
     assert_int_equal(push(j.core, 0, 2, 1), PS_OK);
@@ -506,7 +506,7 @@ static uint64_t round_of_get(struct psd_core *core)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
     ProtobufCMessage *m;
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     t.variable = (char *)"a";
     r.caller = &caller;
     r.tensors = tensors;
@@ -569,7 +569,7 @@ static void lease(struct psd_core *core, struct answer *a, uint32_t rank, uint64
 static Paramserver__V1__LeaseReply share_of(struct answer *a)
 {
     ProtobufCMessage *m;
-    struct ps_slices none = PS_ROPE_EMPTY;
+    struct ps_slices none = PS_SLICES_EMPTY;
     if (!is_done(a, PS_OK))
         fail_msg("lease: answered %d, %d %s", a->answered, (int)a->code, a->text);
     assert_int_equal(ps_msg_unpack(&paramserver__v1__lease_reply__descriptor, &a->body, &m, &none, NULL), PS_OK);
@@ -581,7 +581,7 @@ static Paramserver__V1__LeaseReply share_of(struct answer *a)
 
 static uint64_t done_of(struct psd_core *core)
 {
-    return core->jobs->control->data.done;
+    return core->table.newest->control->data.done;
 }
 
 // Two workers share an epoch of 95 in batches of 10: 10 batches, 5 rounds; the last of them has 5 examples.
@@ -677,8 +677,8 @@ static void test_coming_back_to_sync(void **state)
     psd_core_destroy(j.core);
 }
 
-// A worker that came late and has had no share yet waits for its first; the others' meetings do not wait for it.
-static void test_meetings_without_who_came_late(void **state)
+// A worker that came late and has had no share yet waits for its first; the others' collectives do not wait for it.
+static void test_collectives_without_who_came_late(void **state)
 {
     struct job j;
     struct answer a[2], barrier;
@@ -783,7 +783,7 @@ static void test_one_batch_for_many(void **state)
             caller.client.data = rank ? caller.client.data : lives[life];
             lease_of(core, &a[rank], caller, 100, UINT64_C(1) << 46);
         }
-        core->jobs->control->declared = true;
+        core->table.newest->control->declared = true;
         core_run(core, 100 * PS_MS);
         for (uint32_t rank = 0; rank < WORKERS; rank++) {
             Paramserver__V1__LeaseReply s = share_of(&a[rank]);
@@ -878,7 +878,7 @@ static void test_nobody_runs_ahead(void **state)
     assert_true(is_done(&b, PS_OK) && is_done(&waits, PS_OK));
     drop(&b);
     drop(&waits);
-    assert_int_equal(core->jobs->control->farthest, 2);
+    assert_int_equal(core->table.newest->control->farthest, 2);
     // A death lets go who waits for the dead.
     tick(core, &waits, 0, 4, true);
     assert_false(waits.answered);
@@ -888,8 +888,8 @@ static void test_nobody_runs_ahead(void **state)
     psd_core_destroy(core);
 }
 
-// Who waits in a meeting holds nobody up, and is level with the others afterwards.
-static void test_meetings_stop_no_clock(void **state)
+// Who waits in a collective holds nobody up, and is level with the others afterwards.
+static void test_collectives_stop_no_clock(void **state)
 {
     struct psd_core *core = ssp_open(1, 2);
     struct answer a, meets, also;
@@ -945,15 +945,15 @@ static void test_who_does_not_come(void **state)
     join_init(&x, 0, ASYNC);
     x.r.join_within_ms = 2000;
     assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
-    core->jobs->control->declared = true;  // else a death would end it
+    core->table.newest->control->declared = true;  // else a death would end it
     enter(core, &a, 0, 1, "start");
     core_run(core, PS_SECOND);
     assert_false(a.answered);
-    core->jobs->control->members[0].last_seen = test_time;
+    core->table.newest->control->members[0].last_seen = test_time;
     core_run(core, 1100 * PS_MS);
     assert_true(is_done(&a, PS_OK));
     drop(&a);
-    assert_string_equal(core->jobs->control->members[1].reason, "did not join within 2.0 s");
+    assert_string_equal(core->table.newest->control->members[1].reason, "did not join within 2.0 s");
     join_init(&x, 1, ASYNC);
     x.r.join_within_ms = 2000;
     assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
@@ -998,7 +998,7 @@ static void test_silence_of_who_is_gone(void **state)
 }
 
 // Why a worker has failed is told whole, and so is why the job has.
-static void test_reasons_are_told_whole(void **state)
+static void test_reasons_are_whole(void **state)
 {
     static const char why[] =
         "workers.yaml, line 12: no memory for a replica with batches of 4096 rows: it takes 123456789 "
@@ -1010,9 +1010,9 @@ static void test_reasons_are_told_whole(void **state)
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(leave(j.core, rank, why).code, PS_OK);
     snprintf(failure, sizeof failure, "failed: %s", why);
-    assert_string_equal(j.core->jobs->control->members[1].reason, failure);
+    assert_string_equal(j.core->table.newest->control->members[1].reason, failure);
     snprintf(failure, sizeof failure, "worker 1 failed: %s, and 0 of at least 1 remain", why);
-    assert_string_equal(j.core->jobs->failure, failure);
+    assert_string_equal(j.core->table.newest->failure, failure);
     psd_core_destroy(j.core);
 }
 
@@ -1025,9 +1025,9 @@ static void test_a_stopped_task_buries_nobody(void **state)
     psd_core_tick(j.core);
     test_time += 60 * PS_SECOND;
     psd_core_tick(j.core);
-    assert_true(psd_is_live(&j.core->jobs->control->members[0]));
+    assert_true(psd_is_live(&j.core->table.newest->control->members[0]));
     core_run(j.core, 3100 * PS_MS);
-    assert_false(psd_is_live(&j.core->jobs->control->members[0]));
+    assert_false(psd_is_live(&j.core->table.newest->control->members[0]));
     psd_core_destroy(j.core);
 }
 
@@ -1102,7 +1102,7 @@ static void join_rank_1(struct psd_core *core, struct answer *a, uint64_t deadli
 // Time passes in steps of half a second, after each of which these are heard.
 static void hear(struct psd_core *core, int steps, bool rank_1)
 {
-    struct psd_control *c = core->jobs->control;
+    struct psd_control *c = core->table.newest->control;
     for (int i = 0; i < steps; i++) {
         core_run(core, PS_SECOND / 2);
         psd_member_heard(c, &c->members[0], test_time);
@@ -1117,10 +1117,10 @@ static void test_back_before_its_death_is_known(void **state)
     struct job j;
     struct answer a;
     ProtobufCMessage *m;
-    struct ps_slices nothing = PS_ROPE_EMPTY;
+    struct ps_slices nothing = PS_SLICES_EMPTY;
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    const uint64_t before = j.core->jobs->control->members[1].incarnation;
+    const uint64_t before = j.core->table.newest->control->members[1].incarnation;
     hear(j.core, 2, false);
     join_rank_1(j.core, &a, UINT64_MAX);
     hear(j.core, 3, false);
@@ -1175,7 +1175,7 @@ static void test_two_of_one_rank(void **state)
     hear(j.core, 3, true);
     assert_true(is_done(&a, PS_ALREADY_EXISTS));
     assert_non_null(strstr(a.text, "is alive as pid 1 on here: two workers cannot have one rank"));
-    assert_int_equal(j.core->jobs->control->deadlines.n, 0);
+    assert_int_equal(j.core->table.newest->control->deadlines.n, 0);
     psd_core_destroy(j.core);
 }
 
@@ -1187,7 +1187,7 @@ static void test_back_to_a_job_that_ends(void **state)
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     join_rank_1(j.core, &a, UINT64_MAX);
-    psd_job_fail(j.core->jobs, "it was tested");
+    psd_job_fail(j.core->table.newest, "it was tested");
     core_run(j.core, 100 * PS_MS);
     assert_false(a.answered);
     Paramserver__V1__WaitsReply *w = waits_of(j.core, "", 0);
@@ -1208,7 +1208,7 @@ static void test_who_moves_data_lives(void **state)
     struct update u;
     (void)state;
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
-    const struct psd_member *m = &j.core->jobs->control->members[1];
+    const struct psd_member *m = &j.core->table.newest->control->members[1];
     for (uint64_t sequence = 1; sequence <= 20; sequence++) {
         assert_int_equal(push(j.core, 1, sequence, 0), PS_OK);
         hear(j.core, 1, false);
@@ -1356,9 +1356,9 @@ static void test_late_for_different_things(void **state)
     tick(core, &clock, 0, 50, true);
     enter(core, &barrier, 0, 1, "b");
     barrier.call.deadline = clock.call.deadline = test_time + PS_SECOND;
-    core->jobs->control->members[0].participation.waiting.earliest = test_time;
-    core->jobs->control->members[0].for_clock.earliest = test_time;
-    psd_member_recount(core->jobs->control, &core->jobs->control->members[0]);
+    core->table.newest->control->members[0].participation.waiting.earliest = test_time;
+    core->table.newest->control->members[0].for_clock.earliest = test_time;
+    psd_member_recount(core->table.newest->control, &core->table.newest->control->members[0]);
     core_run(core, 1100 * PS_MS);
     assert_true(is_done(&barrier, PS_DEADLINE_EXCEEDED) && is_done(&clock, PS_DEADLINE_EXCEEDED));
     assert_non_null(strstr(barrier.text, "for barrier 'b', for worker 1"));
@@ -1379,10 +1379,10 @@ static void test_waits_from_now_on(void **state)
     assert_int_equal(w->waits[0]->since_ms, 0);
     ps_msg_free(&w->base);
     a[0].call.deadline = test_time;
-    j.core->jobs->control->members[0].participation.waiting.earliest = test_time;
-    psd_member_recount(j.core->jobs->control, &j.core->jobs->control->members[0]);
+    j.core->table.newest->control->members[0].participation.waiting.earliest = test_time;
+    psd_member_recount(j.core->table.newest->control, &j.core->table.newest->control->members[0]);
     psd_core_tick(j.core);
-    assert_false(j.core->jobs->control->members[0].excluded);
+    assert_false(j.core->table.newest->control->members[0].excluded);
     assert_true(is_done(&a[0], PS_DEADLINE_EXCEEDED));
     assert_non_null(strstr(a[0].text, "waited 0.0 s for barrier 'b'"));
     psd_core_destroy(j.core);
@@ -1419,7 +1419,7 @@ static struct psd_control *crowd_join(struct psd_core *core, const char *job, ui
     struct answer a = ask(core, M(JOIN), &r.base, NULL, NULL, NULL, NULL);
     if (a.code)
         fail_msg("join: %s", a.text);
-    return psd_job_lookup(core, job)->control;
+    return psd_job_lookup(&core->table, job)->control;
 }
 
 static void crowd_step(struct psd_core *core, const char *job, uint64_t run, uint32_t rank, uint64_t step)
@@ -1443,14 +1443,14 @@ static void crowd_beat(struct psd_core *core, const char *job, uint64_t run, uin
 }
 
 // How many members a join, a heartbeat, a step of the clock and a tick look at, among so many.
-struct visits {
+struct looked_at {
     uint64_t join, beat, step, tick;
 };
 
-static struct visits crowd_visits(uint32_t workers, int jobs)
+static struct looked_at crowd_count(uint32_t workers, int jobs)
 {
     struct psd_core *core = core_new((size_t)2 << 30);
-    struct visits v;
+    struct looked_at v;
     char name[16] = "job-0";
     struct psd_control *c = NULL;
     for (int i = 0; i < jobs; i++) {
@@ -1458,7 +1458,7 @@ static struct visits crowd_visits(uint32_t workers, int jobs)
         for (uint32_t rank = 0; rank + 1 < workers; rank++)
             c = crowd_join(core, name, workers, rank);
     }
-    const uint64_t run = atomic_load(&psd_job_lookup(core, name)->run);
+    const uint64_t run = atomic_load(&psd_job_lookup(&core->table, name)->run);
     uint64_t before = c->visited;
     crowd_join(core, name, workers, workers - 1);
     v.join = c->visited - before - (workers <= PSD_MEMBERS_WHOLE ? workers : 0);  // but for those that the reply names
@@ -1484,7 +1484,7 @@ static void test_nothing_walks(void **state)
     } rows[] = {{10, 1}, {100, 1}, {1000, 1}, {10000, 1}, {10, 100}, {10, 1000}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct visits v = crowd_visits(rows[i].workers, rows[i].jobs);
+        struct looked_at v = crowd_count(rows[i].workers, rows[i].jobs);
         if (v.join > 4 || v.beat > 2 || v.step > 3 || v.tick > 1)
             fail_msg("%u workers, %d jobs: join %" PRIu64 ", heartbeat %" PRIu64 ", step %" PRIu64 ", tick %" PRIu64,
                      rows[i].workers, rows[i].jobs, v.join, v.beat, v.step, v.tick);
@@ -1527,8 +1527,8 @@ int main(void)
         cmocka_unit_test(test_not_a_number_shows),
         cmocka_unit_test(test_gather_and_broadcast),
         cmocka_unit_test(test_bad_reductions),
-        cmocka_unit_test(test_sequence_of_another_meeting),
-        cmocka_unit_test(test_superseded_meeting),
+        cmocka_unit_test(test_sequence_of_another_collective),
+        cmocka_unit_test(test_superseded_collective),
         cmocka_unit_test(test_mean_of_great_integers),
         cmocka_unit_test(test_a_late_barrier_is_not_entered),
         cmocka_unit_test(test_a_late_value_is_not_summed),
@@ -1541,17 +1541,17 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_the_dead_leave_their_shares),
         cmocka_unit_test(test_coming_back_to_sync),
-        cmocka_unit_test(test_meetings_without_who_came_late),
+        cmocka_unit_test(test_collectives_without_who_came_late),
         cmocka_unit_test(test_late_share),
         cmocka_unit_test(test_many_batches),
         cmocka_unit_test(test_one_batch_for_many),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_nobody_runs_ahead),
-        cmocka_unit_test(test_meetings_stop_no_clock),
+        cmocka_unit_test(test_collectives_stop_no_clock),
         cmocka_unit_test(test_clocks_are_ssp),
         cmocka_unit_test(test_who_does_not_come),
         cmocka_unit_test(test_silence_of_who_is_gone),
-        cmocka_unit_test(test_reasons_are_told_whole),
+        cmocka_unit_test(test_reasons_are_whole),
         cmocka_unit_test(test_a_stopped_task_buries_nobody),
         cmocka_unit_test(test_back_before_its_death_is_known),
         cmocka_unit_test(test_back_when_it_has_left),

@@ -28,8 +28,8 @@ static void open_at_1(struct job *j)
 }
 
 // Both live, worker 1 as said.
-static uint64_t tell(struct psd_core *core, uint64_t epoch, Paramserver__V1__MemberState state, uint64_t incarnation,
-                     bool resting)
+static uint64_t send_view(struct psd_core *core, uint64_t epoch, Paramserver__V1__MemberState state,
+                          uint64_t incarnation, bool excluded)
 {
     Paramserver__V1__SetMembersRequest r = PARAMSERVER__V1__SET_MEMBERS_REQUEST__INIT;
     Paramserver__V1__Member members[2], *pointers[2];
@@ -42,7 +42,7 @@ static uint64_t tell(struct psd_core *core, uint64_t epoch, Paramserver__V1__Mem
     }
     members[1].state = state;
     members[1].incarnation = incarnation;
-    members[1].resting = members[0].resting = resting;
+    members[1].excluded = members[0].excluded = excluded;
     r.job = (char *)"job";
     r.run = 1;
     r.epoch = epoch;
@@ -82,9 +82,9 @@ static void test_settled(void **state)
     open_at_1(&j);
     assert_int_equal(push(j.core, 1, 1, 1, "a", 15, 1).code, PS_OK);
     assert_int_equal(push(j.core, 1, 1, 2, "big", 131072, 1).code, PS_OK);
-    assert_int_equal(tell(j.core, 2, DEAD, 1, false), 1);
-    assert_int_equal(tell(j.core, 3, LIVE, 2, true), 1);
-    assert_true(tell(j.core, 4, LIVE, 2, false) == 1);  // of "big"
+    assert_int_equal(send_view(j.core, 2, DEAD, 1, false), 1);
+    assert_int_equal(send_view(j.core, 3, LIVE, 2, true), 1);
+    assert_true(send_view(j.core, 4, LIVE, 2, false) == 1);  // of "big"
     assert_true(read_one(j.core, "a") != 0);
     assert_int_equal(push(j.core, 1, 2, 1, "a", 15, 2).code, PS_OK);
     assert_int_equal(push(j.core, 1, 2, 2, "big", 131072, 1).code, PS_OK);
@@ -98,7 +98,7 @@ static void test_fenced(void **state)
     (void)state;
     open_at_1(&j);
     assert_int_equal(push(j.core, 1, 1, 1, "a", 15, 1).code, PS_OK);
-    tell(j.core, 4, LIVE, 2, false);
+    send_view(j.core, 4, LIVE, 2, false);
     struct answer a = push(j.core, 1, 1, 2, "big", 131072, 1);
     assert_int_equal(a.code, PS_ABORTED);
     assert_non_null(strstr(a.text, "superseded"));
@@ -112,9 +112,9 @@ static void test_who_stays(void **state)
     struct job j;
     (void)state;
     open_at_1(&j);
-    tell(j.core, 2, DEAD, 1, false);
+    send_view(j.core, 2, DEAD, 1, false);
     assert_int_equal(push(j.core, 0, 1, 1, "big", 131072, 1).code, PS_OK);
-    tell(j.core, 3, LIVE, 2, false);
+    send_view(j.core, 3, LIVE, 2, false);
     assert_int_equal(push_from(j.core, 0, 1, 2, "big", 131072, 140000 - 131072, 1).code, PS_OK);
     assert_true(read_one(j.core, "big") == 0);
     assert_int_equal(push(j.core, 1, 2, 1, "big", 140000, 1).code, PS_OK);
@@ -126,16 +126,40 @@ static void test_who_stays(void **state)
 static void test_gone_meanwhile(void **state)
 {
     struct job j;
-    struct psd_request_id stamp = {1, 1, 1};
+    struct psd_request_id id = {1, 1, 1};
     struct ps_slices payload = floats(15, 1);
     (void)state;
     open_at_1(&j);
-    struct psd_partition *p = &j.core->jobs->partitions[0];
+    struct psd_partition *p = &j.core->table.newest->partitions[0];
     struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
     Paramserver__V1__Outcome outcome;
     assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
-    tell(j.core, 2, DEAD, 1, false);
-    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 0, &stamp, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
+    send_view(j.core, 2, DEAD, 1, false);
+    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
+    assert_int_equal(p->round->contributions[1].blocks, 0);
+    psd_page_unref(gradient);
+    ps_slices_clear(&payload);
+    psd_core_destroy(j.core);
+}
+
+// A gradient whose run ends between its check and its turn, because the job is resumed, is not counted in the next run.
+static void test_resumed_meanwhile(void **state)
+{
+    struct job j;
+    struct declaring x;
+    struct psd_request_id id = {1, 1, 1};
+    struct ps_slices payload = floats(15, 1);
+    (void)state;
+    open_at_1(&j);
+    struct psd_partition *p = &j.core->table.newest->partitions[0];
+    struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
+    Paramserver__V1__Outcome outcome;
+    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
+    declare_init(&x, &j, SYNC, "sgd");
+    x.caller.run = 2;
+    x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(p->round->contributions[1].blocks, 0);
     psd_page_unref(gradient);
     ps_slices_clear(&payload);
@@ -158,18 +182,18 @@ static void test_staged_since(void **state)
     struct job j;
     (void)state;
     open_at_1(&j);
-    tell(j.core, 11, LIVE, 2, false);
+    send_view(j.core, 11, LIVE, 2, false);
     assert_int_equal(put_half(j.core, 0, 131072), PARAMSERVER__V1__OUTCOME__STAGED);
-    tell(j.core, 10, DEAD, 1, false);
+    send_view(j.core, 10, DEAD, 1, false);
     assert_int_equal(put_half(j.core, 131072, 140000 - 131072), PARAMSERVER__V1__OUTCOME__APPLIED);
     psd_core_destroy(j.core);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled), cmocka_unit_test(test_fenced),
-                                       cmocka_unit_test(test_who_stays), cmocka_unit_test(test_gone_meanwhile),
-                                       cmocka_unit_test(test_staged_since)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled),           cmocka_unit_test(test_fenced),
+                                       cmocka_unit_test(test_who_stays),         cmocka_unit_test(test_gone_meanwhile),
+                                       cmocka_unit_test(test_resumed_meanwhile), cmocka_unit_test(test_staged_since)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,9 +55,9 @@ static void assert_stale(struct pushed p, uint64_t open)
 static void assert_counted(struct cluster *c, uint32_t task, const uint64_t *some, const uint64_t *all)
 {
     uint64_t counted[8], counted_in_all[8];
-    struct psd_job *job = psd_job_find(c->task[task].core, "job");
+    struct psd_job *job = psd_job_find(&c->task[task].core->table, "job");
     psd_rounds_counted(job, counted, counted_in_all);
-    psd_job_unref(c->task[task].core, job);
+    psd_job_unref(job);
     for (uint32_t rank = 0; rank < c->workers; rank++) {
         assert_int_equal(counted[rank], some[rank]);
         assert_int_equal(counted_in_all[rank], all[rank]);
@@ -1236,7 +1236,7 @@ static void test_inquiry_hears_commit(void **state)
     (void)state;
     open_two(&c, SYNC);
     set_hyper_later(&c, &a, "learning_rate", 2, 1, UINT64_MAX);
-    while (c.task[0].core->jobs->agree->lead.phase == PREPARE)
+    while (c.task[0].core->table.newest->agree->lead.phase == PREPARE)
         assert_true(deliver(&c));
     c.cut_off = 1;  // no COMMIT reaches it, what it sends itself does
     assert_queued(push(&c, 0, 1, 1, 1), 1);
@@ -1289,10 +1289,10 @@ static int propose(struct cluster *c, uint8_t value, uint64_t asked, bool was_pa
     struct psd_proposal p = {.kind = DUMMY, .bytes = 1, .value = {value}};
     struct psd_call *ready = NULL;
     uint64_t round = 0;
-    pthread_mutex_lock(&core->jobs->lock);
-    int code = psd_agree_propose(core, core->jobs, &p, asked, 0, was_parked, &round, e);
-    pthread_mutex_unlock(&core->jobs->lock);
-    psd_agree_go_on(core, core->jobs, &ready);
+    pthread_mutex_lock(&core->table.newest->lock);
+    int code = psd_agree_propose(core->table.newest, &p, asked, 0, was_parked, &round, e);
+    pthread_mutex_unlock(&core->table.newest->lock);
+    psd_agree_go_on(core->table.newest, &ready);
     assert_null(ready);
     return code == PS_OK ? (int)round : -code;
 }
@@ -1306,7 +1306,7 @@ static void test_another_kind(void **state)
     open_two(&c, SYNC);
     memset(dummy_taken, 0, sizeof dummy_taken);
     for (uint32_t i = 0; i < 2; i++)
-        c.task[i].core->jobs->agree->kinds = (struct psd_agree_kinds){two_kinds, 3};
+        c.task[i].core->table.newest->agree->kinds = (struct psd_agree_kinds){two_kinds, 3};
     assert_int_equal(propose(&c, 1, 3, false, &e), -PSD_WAITS);
     assert_int_equal(propose(&c, 2, 3, false, &e), -PS_ABORTED);
     settle(&c, 200);

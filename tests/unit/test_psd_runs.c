@@ -69,7 +69,7 @@ static void ask_for(struct cluster *c, struct asking *x, int method, const Param
                     uint32_t partition, uint64_t round, float value)
 {
     const Paramserver__V1__Partition *p = &c->p[partition];
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     bool reads = method == M(GET) || method == M(PULL);
     x->caller = *caller;
     paramserver__v1__tensor__init(x->tensors[0] = &x->t);
@@ -262,7 +262,7 @@ static void test_push_pull_goes_on(void **state)
     struct cluster c;
     struct asking x;
     ProtobufCMessage *m = NULL;
-    struct ps_slices values = PS_ROPE_EMPTY;
+    struct ps_slices values = PS_SLICES_EMPTY;
     (void)state;
     open_job(&c, SYNC, 2);
     ask_for(&c, &x, M(PUSH_PULL), &c.callers[0], 1, 1, NAN);
@@ -278,9 +278,9 @@ static void test_push_pull_goes_on(void **state)
     assert_int_equal(reply->results[0]->nonfinite, 4);
     assert_int_equal(reply->round, 1);
     assert_int_equal(values.len, 4 * sizeof(float));
-    assert_int_equal(c.task[1].core->jobs->updates, 2);
-    assert_int_equal(c.task[1].core->jobs->duplicates, 0);
-    assert_int_equal(c.task[1].core->jobs->nonfinite, 1);
+    assert_int_equal(c.task[1].core->table.newest->updates, 2);
+    assert_int_equal(c.task[1].core->table.newest->duplicates, 0);
+    assert_int_equal(c.task[1].core->table.newest->nonfinite, 1);
     ps_msg_free(m);
     ps_slices_clear(&values);
     ps_slices_clear(&x.a.body);
@@ -311,7 +311,7 @@ static void test_cancel(void **state)
     d.caller = &elsewhere;
     d.wait = true;
     ask_later(c.task[0].core, &describe, M(DESCRIBE), &d.base, NULL, UINT64_MAX);
-    assert_int_equal(c.task[0].core->joining.n, 1);
+    assert_int_equal(c.task[0].core->table.joining.n, 1);
     struct answer *gone[] = {&pull[1].a, &pushed.a, &barrier, &describe};
     for (int i = 0; i < 4; i++) {
         assert_false(gone[i]->answered);
@@ -322,9 +322,9 @@ static void test_cancel(void **state)
         psd_core_cancel(c.task[i < 2].core, &gone[i]->call);
         assert_false(gone[i]->answered);  // once
     }
-    assert_int_equal(c.task[0].core->joining.n, 0);
-    assert_int_equal(psd_waits_count(c.task[1].core, c.task[1].core->jobs), 2);
-    assert_int_equal(psd_waits_count(c.task[0].core, c.task[0].core->jobs), 0);
+    assert_int_equal(c.task[0].core->table.joining.n, 0);
+    assert_int_equal(psd_waits_count(c.task[1].core, c.task[1].core->table.newest), 2);
+    assert_int_equal(psd_waits_count(c.task[0].core, c.task[0].core->table.newest), 0);
     assert_int_equal(push(&c, 1, 1, 1, 3).result.outcome, PARAMSERVER__V1__OUTCOME__QUEUED);
     settle(&c, 100);
     assert_true(read_first(&c, 1) == -4);  // what has been pushed counts
@@ -374,8 +374,8 @@ static void test_cancel_races(void **state)
         ps_slices_clear(&r.pull.a.body);
     }
     pthread_join(thread, NULL);
-    assert_int_equal(psd_waits_count(r.c.task[1].core, r.c.task[1].core->jobs), 0);
-    assert_int_equal(r.c.task[1].core->jobs->refs, 1);
+    assert_int_equal(psd_waits_count(r.c.task[1].core, r.c.task[1].core->table.newest), 0);
+    assert_int_equal(r.c.task[1].core->table.newest->refs, 1);
     cluster_close(&r.c);
 }
 
@@ -471,7 +471,7 @@ static void test_answer_to_an_earlier_run(void **state)
     Paramserver__V1__Caller old[8];
     (void)state;
     open_job(&c, SYNC, 2);
-    struct psd_job *job = c.task[0].core->jobs;
+    struct psd_job *job = c.task[0].core->table.newest;
     leave(&c, 1);
     while (c.n_mail && !c.mail->answered)
         deliver(&c);
@@ -482,7 +482,7 @@ static void test_answer_to_an_earlier_run(void **state)
     leave(&c, 0);
     settle(&c, 100);
     run_again(&c, RESUME, old);
-    assert_ptr_equal(c.task[0].core->jobs, job);
+    assert_ptr_equal(c.task[0].core->table.newest, job);
     job->control->changed = ++job->control->epoch;
     job->control->acked[1] = 0;
     tell_sender(answer, answer->code);

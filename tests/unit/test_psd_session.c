@@ -50,7 +50,7 @@ static float big_at(struct psd_core *core, uint64_t at)
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     float value = -1;
     r.caller = &caller;
@@ -175,7 +175,7 @@ static void test_read_partitions(void **state)
     Paramserver__V1__Caller caller = caller_of(0, 0);
     Paramserver__V1__Tensor t[2] = {PARAMSERVER__V1__TENSOR__INIT, PARAMSERVER__V1__TENSOR__INIT};
     Paramserver__V1__Tensor *tensors[] = {&t[0], &t[1]};
-    struct ps_slices bytes = PS_ROPE_EMPTY;
+    struct ps_slices bytes = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     (void)state;
     open_cut(&j, ASYNC);
@@ -329,11 +329,11 @@ static void test_session_of_an_older_run(void **state)
     test_session = &session;
     expect_answer(open_as(j.core, &caller), PS_OK, "");
     expect_answer(push_short(j.core, 1, 1), PS_OK, "");
-    struct psd_job *used = psd_job_find(j.core, "job");  // by a request that is still under way
+    struct psd_job *used = psd_job_find(&j.core->table, "job");  // by a request that is still under way
     stop.job = (char *)"job";
     assert_int_equal(ask(j.core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
     expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "PUSH: ps task 0 has no job 'job'");
-    psd_job_unref(j.core, used);
+    psd_job_unref(used);
     assert_int_equal(psd_pool_used(&j.core->pool), 0);
     expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "PUSH: ps task 0 has no job 'job'");
     assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE).code, PS_OK);

@@ -55,33 +55,33 @@ static void test_loop(void **state)
     ps_workers_free(workers);
 }
 
-struct turn {
+struct job {
     struct ps_work work;
     atomic_int *at;
     int was;
 };
 
-static void take_a_turn(struct ps_work *work)
+static void do_job(struct ps_work *work)
 {
-    struct turn *t = (struct turn *)work;
+    struct job *t = (struct job *)work;
     t->was = atomic_fetch_add(t->at, 1);
 }
 
 // Work is done in its order, and all of it before stop returns; from then on by who brings it.
 static void test_work(void **state)
 {
-    static struct turn turns[100];
+    static struct job jobs[100];
     atomic_int at = 0;
     struct ps_workers *workers = ps_workers_create(1);
     (void)state;
     for (int i = 0; i < 100; i++) {
-        turns[i] = (struct turn){{take_a_turn, NULL}, &at, -1};
+        jobs[i] = (struct job){{do_job, NULL}, &at, -1};
         if (i == 98)
             ps_workers_stop(workers);
-        ps_workers_run(i == 99 ? NULL : workers, &turns[i].work);
+        ps_workers_run(i == 99 ? NULL : workers, &jobs[i].work);
     }
     for (int i = 0; i < 100; i++)
-        assert_int_equal(turns[i].was, i);
+        assert_int_equal(jobs[i].was, i);
     ps_workers_free(workers);
 }
 
@@ -189,7 +189,7 @@ static bool is_closed(struct cluster *c, uint64_t number)
 {
     bool closed = true;
     for (uint32_t i = 0; i < c->n_partitions; i++) {
-        struct psd_round *round = c->task[c->p[i].task].core->jobs->partitions[i].round;
+        struct psd_round *round = c->task[c->p[i].task].core->table.newest->partitions[i].round;
         pthread_mutex_lock(&round->lock);
         closed &= round->closed >= number;
         pthread_mutex_unlock(&round->lock);
@@ -326,11 +326,11 @@ static void test_reset_while_computing(void **state)
     (void)state;
     gate_close(&gate);
     open_two(&c);
-    struct psd_job *job = c.task[0].core->jobs;
+    struct psd_job *job = c.task[0].core->table.newest;
     assert_int_equal(push(&c, 1, 0, 1, 4).code, PS_OK);
     assert_int_equal(push(&c, 0, 0, 1, 2).code, PS_OK);
     pull_later(&c, &waiting, 0, 1);
-    psd_sync_begin_run(job, &ready);
+    psd_sync_component.begin_run(job, &ready);
     assert_ptr_equal(ready, &waiting.call);
     assert_null(ready->next);
     assert_int_equal(push(&c, 1, 0, 1, 4).code, PS_UNAVAILABLE);
@@ -358,7 +358,7 @@ static void test_waiters_of_an_old_run(void **state)
     open_two(&c);
     pull_later(&c, &waiting, 1, 1);
     assert_false(waiting.answered);
-    psd_sync_begin_run(c.task[0].core->jobs, &ready);
+    psd_sync_component.begin_run(c.task[0].core->table.newest, &ready);
     assert_ptr_equal(ready, &waiting.call);
     psd_run_ready(c.task[0].core, ready);
     cluster_close(&c);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages and records between bytes and structs. Ropes are cut at every place there is, since slices may end anywhere.
+// Messages and records between bytes and structs. Slice lists are cut at every place there is, since slices may end
+// anywhere.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -22,17 +23,17 @@ static struct ps_slice bytes(const void *data, size_t len)
     return (struct ps_slice){data, len, NULL};
 }
 
-static struct ps_slices rope_of(const void *data, size_t len)
+static struct ps_slices slices_of(const void *data, size_t len)
 {
-    struct ps_slices r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_SLICES_EMPTY;
     ps_slices_add(&r, bytes(data, len));
     return r;
 }
 
 // The same bytes in two slices; cut 0: in slices of one byte.
-static struct ps_slices cut_rope(const uint8_t *data, size_t len, size_t cut)
+static struct ps_slices split_slices(const uint8_t *data, size_t len, size_t cut)
 {
-    struct ps_slices r = PS_ROPE_EMPTY;
+    struct ps_slices r = PS_SLICES_EMPTY;
     if (cut) {
         ps_slices_add(&r, bytes(data, cut));
         ps_slices_add(&r, bytes(data + cut, len - cut));
@@ -54,7 +55,7 @@ static uint8_t *flatten(struct ps_slices *r, size_t *len)
 
 static enum ps_code unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t len)
 {
-    struct ps_slices in = rope_of(data, len), payload = PS_ROPE_EMPTY;
+    struct ps_slices in = slices_of(data, len), payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m = NULL;
     struct ps_error e = {0};
     enum ps_code code = ps_msg_unpack(type, &in, &m, &payload, &e);
@@ -77,7 +78,7 @@ static uint8_t *packed_request(size_t *len)
     Paramserver__V1__Caller caller = PARAMSERVER__V1__CALLER__INIT;
     Paramserver__V1__Tensor tensor = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&tensor};
     Paramserver__V1__UpdateRequest m = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
-    struct ps_slices payload = rope_of(PAYLOAD, sizeof PAYLOAD), out = PS_ROPE_EMPTY;
+    struct ps_slices payload = slices_of(PAYLOAD, sizeof PAYLOAD), out = PS_SLICES_EMPTY;
     caller.job = "mnist";
     caller.sequence = UINT64_MAX;
     tensor.variable = "dense/kernel";
@@ -95,7 +96,7 @@ static uint8_t *packed_request(size_t *len)
 static void check_request(const struct ps_slices *in)
 {
     ProtobufCMessage *m;
-    struct ps_slices payload = PS_ROPE_EMPTY;
+    struct ps_slices payload = PS_SLICES_EMPTY;
     struct ps_error e;
     char got[sizeof PAYLOAD];
     assert_int_equal(ps_msg_unpack(UPDATE_REQUEST, in, &m, &payload, &e), PS_OK);
@@ -119,7 +120,7 @@ static void message_survives_any_cut(void **state)
     size_t len;
     uint8_t *flat = packed_request(&len);
     for (size_t cut = 0; cut < len; cut++) {
-        struct ps_slices in = cut_rope(flat, len, cut);
+        struct ps_slices in = split_slices(flat, len, cut);
         check_request(&in);
         ps_slices_clear(&in);
     }
@@ -131,7 +132,7 @@ static void payload_is_not_copied(void **state)
     (void)state;
     size_t len;
     uint8_t *flat = packed_request(&len);
-    struct ps_slices in = rope_of(flat, len), payload = PS_ROPE_EMPTY;
+    struct ps_slices in = slices_of(flat, len), payload = PS_SLICES_EMPTY;
     ProtobufCMessage *m;
     assert_int_equal(ps_msg_unpack(UPDATE_REQUEST, &in, &m, &payload, NULL), PS_OK);
     assert_int_equal(payload.n, 1);
@@ -286,12 +287,12 @@ static void set_error(struct ps_record *r, const char *text)
 // Three records: a request, a reply with an error, one with nothing at all.
 static uint8_t *packed_records(size_t *len)
 {
-    struct ps_slices out = PS_ROPE_EMPTY;
+    struct ps_slices out = PS_SLICES_EMPTY;
     struct ps_record *r = calloc(1, sizeof *r);
     r->id = 1ull << 40;
     r->method = 10;
     r->timeout_ms = 60000;
-    r->body = rope_of(PAYLOAD, sizeof PAYLOAD);
+    r->body = slices_of(PAYLOAD, sizeof PAYLOAD);
     ps_record_pack(r, &out);
     assert_int_equal(r->body.len, 0);
     memset(r, 0, sizeof *r);
@@ -340,7 +341,7 @@ static void records_survive_any_cut(void **state)
     size_t len;
     uint8_t *flat = packed_records(&len);
     for (size_t cut = 0; cut < len; cut++) {
-        struct ps_slices in = cut_rope(flat, len, cut);
+        struct ps_slices in = split_slices(flat, len, cut);
         check_records(&in);
         ps_slices_clear(&in);
     }
@@ -371,7 +372,7 @@ static void packed_records_are_protobuf(void **state)
 
 static enum ps_code next(const char *data, size_t len, struct ps_record *r)
 {
-    struct ps_slices in = rope_of(data, len);
+    struct ps_slices in = slices_of(data, len);
     struct ps_error e;
     size_t offset = 0;
     enum ps_code code = ps_record_next(&in, &offset, r, &e);

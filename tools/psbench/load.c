@@ -37,7 +37,7 @@ struct load {
 
 // ---- in a worker --------------------------------------------------------------------------------------------------
 
-static void load_tell(struct load_meter *m, char what)
+static void load_report(struct load_meter *m, char what)
 {
     while (write(m->news, &what, 1) < 0 && errno == EINTR) {
     }
@@ -46,13 +46,13 @@ static void load_tell(struct load_meter *m, char what)
 void load_ready(struct load_meter *m)
 {
     m->before = ps_now();
-    load_tell(m, 'r');
+    load_report(m, 'r');
 }
 
 void load_done(struct load_meter *m)
 {
     const struct timespec look = {.tv_nsec = PS_MS};
-    load_tell(m, 'd');
+    load_report(m, 'd');
     while (!atomic_load(&m->time->over))
         nanosleep(&look, NULL);
 }
@@ -79,7 +79,7 @@ static _Noreturn void load_work(const struct load *l, int rank, load_work_fn wor
 {
     struct load_meter *m = &l->meter[rank];
     if (work(arg, rank, m, &m->error))
-        load_tell(m, 'f');
+        load_report(m, 'f');
     _exit(0);
 }
 
@@ -123,19 +123,19 @@ static enum ps_code load_describe_failure(const struct load *l, const char *what
     return ps_fail(e, PS_INTERNAL, "not every worker %s", what);
 }
 
-// Until every worker has told its news, which are not that it failed.
+// Until every worker has sent its news, which are not that it failed.
 static enum ps_code load_await(struct load *l, const char *what, int timeout_ms, struct ps_error *e)
 {
     uint64_t until = ps_now() + (uint64_t)timeout_ms * PS_MS;
     for (long left = l->c->workers; left > 0;) {
         char news = '\0';
         struct pollfd p = {.fd = l->news, .events = POLLIN};
-        bool told = poll(&p, 1, LOOK_MS) > 0;
+        bool has_news = poll(&p, 1, LOOK_MS) > 0;
         if (stop_asked(e))
             return e->code;
-        if (told && (read(l->news, &news, 1) != 1 || news == 'f'))
+        if (has_news && (read(l->news, &news, 1) != 1 || news == 'f'))
             return load_describe_failure(l, what, e);
-        left -= told;
+        left -= has_news;
         if (ps_now() > until)
             return ps_fail(e, PS_DEADLINE_EXCEEDED, "not every worker %s within %d s", what, timeout_ms / 1000);
     }

@@ -38,7 +38,7 @@ struct child {
     int pid;
     bool running;  // from the start to on_end
     bool ready;
-    bool told;  // child_end was called: its end is no surprise
+    bool stopped;  // child_end was called: its end is no surprise
     int64_t exit_code;
     int signal;  // that ended it; 0: none
 

@@ -20,15 +20,15 @@ struct groups {
 };
 
 // A group's number: it runs; negative: it has ended.
-static void take(struct groups *g, pid_t told)
+static void guard_note(struct groups *g, pid_t group)
 {
     for (int i = 0; i < g->n; i++)
-        if (g->v[i] == -told) {
+        if (g->v[i] == -group) {
             g->v[i] = g->v[--g->n];
             return;
         }
-    if (told > 0 && g->n < GROUPS_MAX)
-        g->v[g->n++] = told;
+    if (group > 0 && g->n < GROUPS_MAX)
+        g->v[g->n++] = group;
 }
 
 // True: someone is still there.
@@ -43,11 +43,11 @@ static bool signal_all(const struct groups *g, int signum)
 static void guard_run(int fd)
 {
     struct groups groups = {.n = 0};
-    pid_t told;
+    pid_t group;
     ssize_t got;
-    while ((got = read(fd, &told, sizeof told)) == (ssize_t)sizeof told || (got < 0 && errno == EINTR))
+    while ((got = read(fd, &group, sizeof group)) == (ssize_t)sizeof group || (got < 0 && errno == EINTR))
         if (got > 0)
-            take(&groups, told);
+            guard_note(&groups, group);
     signal_all(&groups, SIGTERM);
     for (int ms = 0; ms < END_MS && signal_all(&groups, 0); ms += LOOK_MS)
         usleep(LOOK_MS * 1000);
@@ -88,7 +88,7 @@ void guard_start(struct guard *g)
         close(pipes[1]);
 }
 
-static void tell(struct guard *g, pid_t what)
+static void guard_send(struct guard *g, pid_t what)
 {
     if (g->fd >= 0 && write(g->fd, &what, sizeof what) != (ssize_t)sizeof what) {
         close(g->fd);  // it is gone
@@ -98,12 +98,12 @@ static void tell(struct guard *g, pid_t what)
 
 void guard_add(struct guard *g, pid_t group)
 {
-    tell(g, group);
+    guard_send(g, group);
 }
 
 void guard_remove(struct guard *g, pid_t group)
 {
-    tell(g, -group);
+    guard_send(g, -group);
 }
 
 void guard_end(struct guard *g)

@@ -18,7 +18,7 @@ struct job_sum {
     int update;
     const Paramserver__V1__JobStatus
         *control;  // as the control task sees it; NULL: it did not answer, or has no such job
-    uint64_t partitions, bytes, updates, waiting, duplicates, stale, nonfinite, marks_bytes;
+    uint64_t partitions, bytes, updates, waiting, duplicates, stale, nonfinite, dedup_bytes;
     uint64_t staleness;                            // the greatest that any task has met
     uint64_t data_epoch, examples, examples_done;  // the control task's
     uint64_t round;                                // the least of those that tasks have closed

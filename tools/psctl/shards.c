@@ -17,7 +17,7 @@ static const struct table_column columns[] = {
     {"variables", "variables", TABLE_COUNT},
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
-    {"marks_bytes", "marks", TABLE_BYTES},
+    {"dedup_bytes", "dedup", TABLE_BYTES},
     {"updates", "updates", TABLE_COUNT},
     {"updates_per_second", "updates/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
@@ -40,7 +40,7 @@ static void job_cells(struct table *t, const Paramserver__V1__JobStatus *job)
     table_cell(t, json_integer(job->variables));
     table_cell(t, json_integer(job->partitions));
     table_cell(t, table_count(job->bytes));
-    table_cell(t, table_count(job->marks_bytes));
+    table_cell(t, table_count(job->dedup_bytes));
     table_cell(t, table_count(job->updates));
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
@@ -63,7 +63,8 @@ static void task_rows(struct table *t, struct cluster *c, size_t task, const str
         task_cells(t, c, task, answer);
 }
 
-static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
+static void shards_show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
+                        bool json)
 {
     struct table t;
     (void)jobs;
@@ -74,12 +75,12 @@ static void show(struct cluster *c, const struct answer *answers, const struct j
     table_fini(&t);
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int shards_ask(struct cluster *c, struct call *call)
 {
-    return jobs_show(c, call, show);
+    return jobs_show(c, call, shards_show);
 }
 
 int command_shards(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, shards_ask);
 }

@@ -14,7 +14,7 @@ static const struct table_column columns[] = {
     {"images_per_second", "images/s", TABLE_REAL},
     {"loss", "loss", TABLE_REAL},
     {"silent_ms", "silent", TABLE_MS},
-    {"resting", "resting", TABLE_FLAG},
+    {"excluded", "excluded", TABLE_FLAG},
     {"draining", "draining", TABLE_FLAG},
     {"clock", "clock", TABLE_COUNT},
     {"lead", "lead", TABLE_COUNT},
@@ -56,7 +56,7 @@ static void member_row(struct table *t, const char *job, const Paramserver__V1__
     table_cell(t, joined ? json_real(m->images_per_second) : NULL);
     table_cell(t, joined ? json_real(m->loss) : NULL);
     table_cell(t, joined ? table_count(m->silent_ms) : NULL);
-    table_cell(t, json_boolean(m->resting));
+    table_cell(t, json_boolean(m->excluded));
     table_cell(t, json_boolean(m->draining));
     table_cell(t, clocked ? table_count(m->clock) : NULL);
     table_cell(t, clocked ? table_count(m->clock - slowest) : NULL);
@@ -71,7 +71,7 @@ static uint64_t slowest_clock(const Paramserver__V1__WorkersReply *reply)
     for (size_t i = 0; i < reply->n_members; i++) {
         const Paramserver__V1__Member *m = reply->members[i];
         most = m->clock > most ? m->clock : most;
-        if (m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && !m->resting && m->clock < least)
+        if (m->state == PARAMSERVER__V1__MEMBER_STATE__LIVE && !m->excluded && m->clock < least)
             least = m->clock;
     }
     return most ? least : UINT64_MAX;
@@ -89,7 +89,7 @@ void workers_rows(struct table *t, const char *job, const Paramserver__V1__Worke
         member_row(t, job, reply->members[i], slowest);
 }
 
-static void show(const char *job, const Paramserver__V1__WorkersReply *reply, bool json)
+static void workers_show(const char *job, const Paramserver__V1__WorkersReply *reply, bool json)
 {
     struct table t;
     workers_table(&t);
@@ -106,18 +106,18 @@ enum ps_code workers_ask(struct cluster *c, const char *job, Paramserver__V1__Wo
                            &paramserver__v1__workers_reply__descriptor, (ProtobufCMessage **)reply, e);
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int workers_request(struct cluster *c, struct call *call)
 {
     struct ps_error e;
     Paramserver__V1__WorkersReply *reply;
     if (workers_ask(c, call->argv[0], &reply, &e))
         return report(&e);
-    show(call->argv[0], reply, call->target.json);
+    workers_show(call->argv[0], reply, call->target.json);
     ps_msg_free(&reply->base);
     return 0;
 }
 
 int command_workers(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, workers_request);
 }

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/job/table.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/hash.h"
+
+void psd_table_init(struct psd_table *table, struct psd_host *host, uint64_t wall_us)
+{
+    table->host = host;
+    pthread_mutex_init(&table->lock, NULL);
+    psd_runs_init(&table->runs, wall_us);
+    host->runs = &table->runs;
+}
+
+void psd_table_fini(struct psd_table *table)
+{
+    while (table->newest) {
+        struct psd_job *job = table->newest;
+        table->newest = job->older;
+        psd_job_free(job);
+    }
+    pthread_mutex_destroy(&table->lock);
+}
+
+// ---- the table: its lock is held ----------------------------------------------------------------------------------
+
+static struct psd_job **table_bucket(struct psd_table *table, const char *name)
+{
+    return &table->buckets[ps_hash(PS_HASH_SEED, name, strlen(name)) & (PSD_TABLE_BUCKETS - 1)];
+}
+
+// The link that points to the job of this name, or the end of its bucket.
+static struct psd_job **table_seek(struct psd_table *table, const char *name)
+{
+    struct psd_job **at = table_bucket(table, name);
+    while (*at && strcmp((*at)->name, name) != 0)
+        at = &(*at)->next_of_name;
+    return at;
+}
+
+struct psd_job *psd_job_lookup(struct psd_table *table, const char *name)
+{
+    return *table_seek(table, name);
+}
+
+void psd_job_install(struct psd_table *table, struct psd_job *job)
+{
+    struct psd_job **bucket = table_bucket(table, job->name);
+    job->next_of_name = *bucket;
+    *bucket = job;
+    job->older = table->newest;
+    job->newer = NULL;
+    *(table->newest ? &table->newest->newer : &table->oldest) = job;
+    table->newest = job;
+    table->n++;
+}
+
+void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_job **at = table_seek(table, job->name);
+    if (*at != job)
+        return;
+    *at = job->next_of_name;
+    *(job->older ? &job->older->newer : &table->oldest) = job->newer;
+    *(job->newer ? &job->newer->older : &table->newest) = job->older;
+    table->n--;
+    atomic_store(&job->removed, true);
+    if (atomic_load(&job->declared))
+        psd_runs_remember(&table->runs, job->name, atomic_load(&job->run));
+    psd_job_fail(job, "it was stopped or replaced");
+    psd_job_collect(job, ready);
+    job->refs--;
+}
+
+static bool job_is_void(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool over = psd_job_is_over(job);
+    pthread_mutex_unlock(&job->lock);
+    return over && !job->declaring && !atomic_load(&job->declared);
+}
+
+bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct psd_call **ready)
+{
+    struct psd_job *job = table->oldest;
+    while (job && !job_is_void(job))
+        job = job->newer;
+    if (!job)
+        return false;
+    psd_job_ref(job);
+    *gone = job;
+    psd_job_remove(table, job, ready);
+    return true;
+}
+
+enum ps_code psd_job_make_place(struct psd_table *table, struct psd_job **gone, struct psd_call **ready,
+                                struct ps_error *e)
+{
+    if (table->n < PSD_MAX_JOBS || psd_job_drop_void(table, gone, ready))
+        return PS_OK;
+    return ps_fail(e, PS_RESOURCE_EXHAUSTED, "ps task %" PRIu32 " has %" PRIu32 " jobs and takes no more: stop one",
+                   table->host->task, table->n);
+}
+
+// ---- references ---------------------------------------------------------------------------------------------------
+
+struct psd_job *psd_job_find(struct psd_table *table, const char *name)
+{
+    pthread_mutex_lock(&table->lock);
+    struct psd_job *job = psd_job_lookup(table, name);
+    if (job)
+        psd_job_ref(job);
+    pthread_mutex_unlock(&table->lock);
+    return job;
+}
+
+void psd_job_ref(struct psd_job *job)
+{
+    atomic_fetch_add(&job->refs, 1);
+}
+
+void psd_job_unref(struct psd_job *job)
+{
+    if (!job || atomic_fetch_sub(&job->refs, 1) > 1)
+        return;
+    // Whoever cancels a call that was parked here may still want a lock of the job's.
+    pthread_mutex_lock(&job->host->cancelling);
+    pthread_mutex_unlock(&job->host->cancelling);
+    psd_job_free(job);
+}
+
+enum ps_code psd_jobs_hold(struct psd_table *table, const char *name, struct psd_jobs *jobs, struct ps_error *e)
+{
+    *jobs = (struct psd_jobs){0};
+    pthread_mutex_lock(&table->lock);
+    jobs->v = ps_try_alloc_array(table->n, sizeof(struct psd_job *));
+    struct psd_job *job = !jobs->v ? NULL : name[0] ? psd_job_lookup(table, name) : table->newest;
+    for (; job; job = name[0] ? NULL : job->older) {
+        psd_job_ref(job);
+        jobs->v[jobs->n++] = job;
+    }
+    pthread_mutex_unlock(&table->lock);
+    if (!jobs->v)
+        return ps_no_memory(e, "a list of jobs");
+    if (name[0] && jobs->n == 0) {
+        psd_jobs_release(jobs);
+        return ps_fail(e, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%.128s'", table->host->task, name);
+    }
+    return PS_OK;
+}
+
+void psd_jobs_release(struct psd_jobs *jobs)
+{
+    for (size_t i = 0; i < jobs->n; i++)
+        psd_job_unref(jobs->v[i]);
+    free(jobs->v);
+    *jobs = (struct psd_jobs){0};
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The jobs of this task, by name. A reference keeps one alive after it has been removed.
+//
+// Receives from: service. Hands to: job. Threads: any. Functions take the table's lock themselves, but for those of which
+// it is said that it is held. It is taken before any job's.
+#ifndef PSD_TABLE_H
+#define PSD_TABLE_H
+
+#include "psd/job/component.h"
+#include "psd/job/host.h"
+#include "psd/job/runs.h"
+
+enum {
+    PSD_MAX_JOBS = 1024,                   // that a task knows at once
+    PSD_TABLE_BUCKETS = 2 * PSD_MAX_JOBS,  // a power of two
+};
+
+struct psd_table {
+    pthread_mutex_t lock;
+    struct psd_host *host;
+    struct psd_job *newest, *oldest;
+    struct psd_job *buckets[PSD_TABLE_BUCKETS];  // by hash of the name
+    uint32_t n;
+    struct psd_waiters joining;  // calls that wait for a job to be opened, or declared
+    struct psd_runs runs;
+};
+
+// wall_us: as psd_runs_init. The host's runs are the table's from now on.
+void psd_table_init(struct psd_table *table, struct psd_host *host, uint64_t wall_us);
+void psd_table_fini(struct psd_table *table);  // frees all jobs: nobody has a reference
+
+// ---- the table's lock is held --------------------------------------------------------------------------------------
+
+struct psd_job *psd_job_lookup(struct psd_table *table, const char *name);  // not referenced, or NULL
+void psd_job_install(struct psd_table *table, struct psd_job *job);         // a fresh one; there is room
+// Takes a job out, unless somebody has, drops the table's reference and ends the job; what waits in it is moved to *ready.
+// The caller has another reference.
+void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_call **ready);
+// Takes the oldest job out that has ended and never was declared, so that there is nothing to resume. It is *gone, with a
+// reference, for the caller to forget when the lock is free. False: there is none.
+bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct psd_call **ready);
+// Room for one job more: where the table is full, one that is void gives way. RESOURCE_EXHAUSTED: there is none.
+enum ps_code psd_job_make_place(struct psd_table *table, struct psd_job **gone, struct psd_call **ready,
+                                struct ps_error *e);
+
+// ---- references ----------------------------------------------------------------------------------------------------
+
+struct psd_job *psd_job_find(struct psd_table *table, const char *name);  // referenced, or NULL
+void psd_job_ref(struct psd_job *job);
+void psd_job_unref(struct psd_job *job);  // may be NULL; no lock is held
+
+// All jobs of the moment, or the one of this name; each referenced. NOT_FOUND; RESOURCE_EXHAUSTED.
+struct psd_jobs {
+    struct psd_job **v;
+    size_t n;
+};
+enum ps_code psd_jobs_hold(struct psd_table *table, const char *name, struct psd_jobs *jobs, struct ps_error *e);
+void psd_jobs_release(struct psd_jobs *jobs);
+
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rounds and norms of a job as one of its components: they are counted, made with its declaration, and end with it.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
+#include "common/base/utf8.h"
+#include "psd/job/declaration.h"
+#include "psd/sync/norm.h"
+#include "psd/sync/sync.h"
+
+static bool sync_has_round(const struct psd_job *job, const struct psd_partition *p, uint32_t task)
+{
+    return psd_job_is_sync(job) && p->task == task && job->variables[p->variable].rule;
+}
+
+// ---- with the declaration -----------------------------------------------------------------------------------------
+
+// With many workers and small variables this is most of what a job takes.
+static bool round_bytes(const struct psd_job *job, const struct psd_partition *p, size_t *bytes)
+{
+    const size_t size = psd_element_bytes(&job->variables[p->variable]), workers = job->workers;
+    const size_t each = workers * (PSD_PAGE_OVERHEAD + PSD_ROUND_BYTES_PER_GRADIENT_BLOCK) + PSD_ROUND_BYTES_PER_BLOCK;
+    const size_t once = sizeof(struct psd_round) + workers * PSD_ROUND_BYTES_PER_WORKER;
+    size_t values, kept;
+    return !__builtin_mul_overflow(p->count * size, workers, &values) &&
+           !__builtin_mul_overflow(psd_partition_blocks(job, p), each, &kept) &&
+           !__builtin_add_overflow(*bytes, values, bytes) && !__builtin_add_overflow(*bytes, kept, bytes) &&
+           !__builtin_add_overflow(*bytes, once, bytes);
+}
+
+static bool sync_bytes(const struct psd_job *job, uint32_t task, size_t *bytes)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (sync_has_round(job, &job->partitions[i], task) && !round_bytes(job, &job->partitions[i], bytes))
+            return false;
+    return !__builtin_add_overflow(*bytes, psd_norm_bytes(job, task), bytes);
+}
+
+static enum ps_code sync_create(struct psd_job *job, uint32_t task, struct ps_error *e)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        struct psd_partition *p = &job->partitions[i];
+        if (sync_has_round(job, p, task) && psd_round_create(job, p, &p->round, e))
+            return e->code;
+    }
+    return psd_norm_create(job, task, e);
+}
+
+static void sync_destroy(struct psd_job *job)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++) {
+        psd_round_destroy(job->partitions[i].round);
+        job->partitions[i].round = NULL;
+    }
+    psd_norm_destroy(job);
+}
+
+// ---- the job's life -----------------------------------------------------------------------------------------------
+
+static void sync_begin_run(struct psd_job *job, struct psd_call **ready)
+{
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            psd_round_reset(job->partitions[i].round, ready);
+    psd_norm_reset(job, ready);
+}
+
+static void sync_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    (void)now;
+    psd_sync_advance_all(job, ready);
+}
+
+// ---- who waits ----------------------------------------------------------------------------------------------------
+
+// The workers that the open round waits for. NULL: no memory. The round's lock is held.
+static bool *round_missing(const struct psd_round *round)
+{
+    bool *missing = ps_try_alloc_array(round->workers, sizeof *missing);
+    for (uint32_t rank = 0; missing && rank < round->workers; rank++)
+        missing[rank] = psd_round_misses(round, rank);
+    return missing;
+}
+
+static void round_walk(struct psd_job *job, struct psd_round *round, const struct psd_look *look)
+{
+    char what[PSD_WAIT_TEXT_MAX], whom[PSD_WAIT_TEXT_MAX] = "";
+    pthread_mutex_lock(&round->lock);
+    bool wanted = round->waiting.n && look->look(&round->waiting, look->arg);
+    uint64_t number = round->closed + 1;
+    bool *missing = wanted ? round_missing(round) : NULL;
+    pthread_mutex_unlock(&round->lock);
+    if (!wanted)
+        return;
+    pthread_mutex_lock(&job->lock);
+    for (uint32_t rank = 0; missing && rank < round->workers; rank++)
+        if (missing[rank])
+            psd_job_name_worker(job, rank, whom, sizeof whom);
+    pthread_mutex_unlock(&job->lock);
+    free(missing);
+    if (!whom[0])
+        psd_job_name_holder(job, number, whom, sizeof whom);
+    snprintf(what, sizeof what, "round %" PRIu64 " of '%.180s'", number,
+             job->variables[round->partition->variable].name);
+    ps_utf8_repair(what);
+    psd_look_report(look, job, what, whom);
+}
+
+static void sync_walk(struct psd_job *job, const struct psd_look *look)
+{
+    if (!atomic_load(&job->declared))
+        return;
+    for (uint32_t i = 0; i < job->n_partitions; i++)
+        if (job->partitions[i].round)
+            round_walk(job, job->partitions[i].round, look);
+    psd_norm_walk(job, look);
+}
+
+const struct psd_component psd_sync_component = {.name = "sync",
+                                                 .bytes = sync_bytes,
+                                                 .create = sync_create,
+                                                 .destroy = sync_destroy,
+                                                 .begin_run = sync_begin_run,
+                                                 .tick = sync_tick,
+                                                 .walk = sync_walk};
