@@ -83,8 +83,7 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation)
         t->generation = generation;
         return true;
     }
-    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost the job's state (generation %llu, was %llu)",
-             PSC__TASK_ARGS(t), (unsigned long long)generation, (unsigned long long)t->generation);
+    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost what it had of the job", PSC__TASK_ARGS(t));
     return false;
 }
 

@@ -37,8 +37,10 @@ struct psd_call {
     atomic_bool cancelled;  // its client is gone: it is not parked any more
 
     // What a call that waits goes on with (psd/service/service.h, psd_park).
-    void *message;  // the decoded request; NULL: it has never waited
-    struct ps_slices payload, room;
+    void *message;              // the decoded request; NULL: it has never waited
+    size_t counted;             // bytes, for the decoded request
+    atomic_size_t *counted_in;  // where
+    struct ps_slices room;
     uint8_t *room_data;
     struct psd_job *job;                         // referenced; may be NULL
     int (*resume)(struct psd_request *request);  // NULL: its method
@@ -52,10 +54,6 @@ struct psd_waiters {
     uint32_t n;
     uint64_t earliest;  // while n: nobody's deadline is before it
 };
-
-// A payload that waits is copied where that is small, and there is memory for it: it may have come in a message of
-// megabytes, whose memory would wait with it.
-void psd_call_shrink(struct ps_slices *payload);
 
 // Adds a call to a list, which lock guards and whose lock is held. False: it is cancelled, and has not been added.
 bool psd_waiters_add(struct psd_waiters *list, pthread_mutex_t *lock, struct psd_call *call);

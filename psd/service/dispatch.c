@@ -28,6 +28,23 @@ void psd_drop_gone(struct psd_request *t)
     t->gone = NULL;
 }
 
+// The transport counts a request no more once its message is freed. What is decoded of it stays, but for its payload.
+static enum ps_code park_count(struct psd_request *q)
+{
+    struct psd_core *core = q->core;
+    const size_t bytes = PSD_DECODED_FACTOR * protobuf_c_message_get_packed_size(q->request);
+    if (bytes <= PSD_PARKED_SMALL)
+        return PS_OK;
+    if (atomic_fetch_add(&core->parked_bytes, bytes) + bytes > core->config.memory_bytes / PSD_PARKED_FRACTION) {
+        atomic_fetch_sub(&core->parked_bytes, bytes);
+        return ps_fail(&q->error, PS_UNAVAILABLE,
+                       "more large requests wait at ps task %" PRIu32 " than there is room for", core->config.task);
+    }
+    q->call->counted = bytes;
+    q->call->counted_in = &core->parked_bytes;
+    return PS_OK;
+}
+
 int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock)
 {
     struct psd_call *call = q->call;
@@ -35,9 +52,11 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
         return ps_fail(&q->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", q->core->config.task);
     if (q->job && atomic_load(&q->job->failed) == 2)
         return psd_request_fail_ended(q);
+    if (call->parked_since == 0 && park_count(q))
+        return (int)q->error.code;
     if (call->parked_since == 0) {
         call->parked_since = psd_now(q->core);
-        psd_call_shrink(&q->payload);
+        ps_slices_clear(&q->payload);
         ps_slices_clear(&call->request);
     }
     if (q->caller) {
@@ -45,7 +64,6 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
         memcpy(call->client, q->caller->client.data, sizeof call->client);
     }
     call->message = (void *)q->request;
-    ps_slices_move(&call->payload, &q->payload);
     ps_slices_move(&call->room, &q->room);
     call->room_data = q->room_data;
     call->job = q->job;
@@ -67,9 +85,11 @@ void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_reque
 void psd_call_answer(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     ps_slices_clear(&call->request);
-    ps_slices_clear(&call->payload);
     ps_slices_clear(&call->room);
     ps_msg_free(call->message);
+    if (call->counted)
+        atomic_fetch_sub(call->counted_in, call->counted);
+    call->counted = 0;
     if (call->state_free)
         call->state_free(call->state);
     struct psd_job *job = call->job;
@@ -154,10 +174,8 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the client id has %zu bytes, expected 16", m->name,
                        c->client.len);
     if (c->generation && c->generation != t->core->generation)
-        return ps_fail(&t->error, PS_ABORTED,
-                       "ps task %" PRIu32 " has restarted and lost the job's state: it is in generation %016" PRIx64
-                       ", the caller knew %016" PRIx64,
-                       t->core->config.task, t->core->generation, c->generation);
+        return ps_fail(&t->error, PS_ABORTED, "ps task %" PRIu32 " has restarted and lost what it had of job '%s'",
+                       t->core->config.task, c->job);
     if (c->run >= PSD_RUN_LIMIT)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: run %" PRIu64 " was never given out", m->name, c->run);
     if (m->run != psd_join)
@@ -280,7 +298,6 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
     struct psd_call *call = q->call;
     q->request = call->message;
     q->caller = dispatch_caller(q, m);
-    ps_slices_move(&q->payload, &call->payload);
     ps_slices_move(&q->room, &call->room);
     q->room_data = call->room_data;
     q->job = call->job;
@@ -335,7 +352,8 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
     atomic_init(&call->lock, NULL);
     atomic_init(&call->cancelled, false);
     call->list = NULL;
-    call->payload = call->room = (struct ps_slices)PS_SLICES_EMPTY;
+    call->counted = 0;
+    call->room = (struct ps_slices)PS_SLICES_EMPTY;
     call->message = call->state = call->job = NULL;
     call->resume = NULL;
     call->state_free = NULL;

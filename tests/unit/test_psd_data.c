@@ -976,7 +976,7 @@ static void test_atomic_forgotten(void **state)
     // The job's end.
     c.caller.sequence = c.caller.oldest = 6;
     change_ok(&s, &c, M(PUT), OUTCOME(STAGED));
-    psd_job_fail(job, "it was time");
+    psd_job_fail(job, atomic_load(&job->run), "it was time");
     staging_tick(job, test_time);
     assert_null(job->staged);
     assert_int_equal(pages_used(s.core), before);
@@ -1821,7 +1821,7 @@ static const struct bad bad_requests[] = {
     {"the last sequence", UPDATES, far_future, PS_RESOURCE_EXHAUSTED, "at most 256 may be open"},
     {"rank past the workers", UPDATES, rank_above, PS_INVALID_ARGUMENT, "worker 2 of job 'job', which has 2"},
     {"the last rank", UPDATES, rank_huge, PS_INVALID_ARGUMENT, "which has 2"},
-    {"old incarnation", UPDATES, old_incarnation, PS_ABORTED, "is superseded"},
+    {"old incarnation", UPDATES, old_incarnation, PS_ABORTED, "taken for dead"},
     {"another identity", UPDATES, another_identity, PS_INVALID_ARGUMENT, "belongs to another worker"},
     {"no worker any more", UPDATES, no_worker, PS_INVALID_ARGUMENT, "belongs to another worker"},
     {"no tensor", ALL, no_tensor, PS_INVALID_ARGUMENT, "names no tensor"},

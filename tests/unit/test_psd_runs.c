@@ -4,6 +4,7 @@
 // the control task and elsewhere.
 #include <inttypes.h>
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -268,7 +269,6 @@ static void test_push_pull_goes_on(void **state)
     ask_for(&c, &x, M(PUSH_PULL), &c.callers[0], 1, 1, NAN);
     assert_false(x.a.answered);
     assert_int_equal(x.a.call.request.len, 0);
-    assert_int_equal(x.a.call.payload.len, 0);
     assert_int_equal(push(&c, 1, 1, 1, 3).result.outcome, PARAMSERVER__V1__OUTCOME__QUEUED);
     settle(&c, 100);
     assert_true(x.a.answered && x.a.code == PS_OK);
@@ -335,6 +335,23 @@ static void test_cancel(void **state)
     cluster_close(&c);
 }
 
+// A call that is cancelled before it could be parked is not.
+static void test_cancelled_before_it_parks(void **state)
+{
+    struct psd_waiters list = {0};
+    struct psd_call call = {.deadline = UINT64_MAX};
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    (void)state;
+    atomic_init(&call.lock, NULL);
+    atomic_init(&call.cancelled, true);
+    pthread_mutex_lock(&lock);
+    assert_false(psd_waiters_add(&list, &lock, &call));
+    pthread_mutex_unlock(&lock);
+    assert_null(list.first);
+    assert_int_equal(list.n, 0);
+    assert_null(atomic_load(&call.lock));
+}
+
 enum { RACES = 2000 };
 
 struct race {
@@ -348,7 +365,7 @@ static void *cancels(void *arg)
     struct race *r = arg;
     for (int i = 1; i <= RACES; i++) {
         while (atomic_load(&r->at) < 2 * i - 1)
-            continue;
+            sched_yield();
         psd_core_cancel(r->c.task[1].core, &r->pull.a.call);
         atomic_store(&r->at, 2 * i);
     }
@@ -369,7 +386,7 @@ static void test_cancel_races(void **state)
         atomic_store(&r.at, 2 * i - 1);
         assert_int_equal(push(&r.c, 0, 1, (uint64_t)i, 1).code, PS_OK);
         while (atomic_load(&r.at) < 2 * i)
-            continue;
+            sched_yield();
         assert_true(r.pull.a.answered && (r.pull.a.code == PS_OK || r.pull.a.code == PS_CANCELLED));
         ps_slices_clear(&r.pull.a.body);
     }
@@ -419,7 +436,7 @@ static void test_stranger(void **state)
         stranger.client.data = (uint8_t *)"one from outside";
         stranger.incarnation += 1000;
         ask_for(&c, &x, M(PUSH), &stranger, p, 0, 7);
-        assert_refused(&x, PS_UNAVAILABLE, "has not joined");
+        assert_refused(&x, PS_UNAVAILABLE, "was not heard here yet");
         assert_int_equal(push(&c, 1, p, 0, 1).code, PS_OK);
         assert_true(read_first(&c, p) == -1);
     }
@@ -458,7 +475,7 @@ static void test_coming_back(void **state)
         struct asking x;
         assert_int_equal(push(&c, 1, p, 0, 1).code, PS_OK);
         ask_for(&c, &x, M(PUSH), &before, p, 0, 7);
-        assert_refused(&x, PS_ABORTED, "is superseded");
+        assert_refused(&x, PS_ABORTED, "taken for dead");
         assert_true(read_first(&c, p) == -1);
     }
     cluster_close(&c);
@@ -541,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_passive_while_declared_anew),
         cmocka_unit_test(test_push_pull_goes_on),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_cancelled_before_it_parks),
         cmocka_unit_test(test_cancel_races),
         cmocka_unit_test(test_waits_for_the_next_run),
         cmocka_unit_test(test_stranger),
