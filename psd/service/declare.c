@@ -15,7 +15,7 @@
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
-enum { MAX_WORKERS = PSD_MAX_WORKERS, MAX_VARIABLES = 1 << 20 };
+enum { MAX_WORKERS = PSD_MAX_WORKERS, MAX_VARIABLES = PSD_MAX_VARIABLES };
 
 static enum ps_code check_update(const declare_t *r, struct ps_error *e)
 {
@@ -119,14 +119,32 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
 static void resume(struct psd_job *job, uint64_t run, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
-    atomic_store(&job->run, run);
+    psd_job_set_run(job, run, true);
     psd_job_reset_incarnations(job);
     pthread_mutex_unlock(&job->lock);
     if (job->host->task != 0)
         psd_job_collect(job, ready);
     psd_job_begin_run(job, ready);
     if (job->host->task != 0)
-        atomic_store(&job->failed, 0);
+        psd_job_set_run(job, run, false);
+}
+
+// Table lock held. Puts a new job into the table, in place of that one (may be NULL), which stays where there is no memory.
+static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
+{
+    struct psd_job *job = psd_job_new(t->caller->job, &t->core->host);
+    if (!job) {
+        ps_no_memory(&t->error, "another job");
+        return NULL;
+    }
+    atomic_store(&job->run, t->caller->run);
+    if (old) {
+        psd_job_ref(old);
+        t->gone = old;
+        psd_job_remove(&t->core->table, old, &t->ready);
+    }
+    psd_job_install(&t->core->table, job);
+    return job;
 }
 
 // What stands under this name already; table lock held. PS_OK with t->job: declare it afresh, *again: it was
@@ -147,23 +165,14 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
     // At task 0 it was let in, or not, when it was joined.
     if (t->core->config.task != 0 && !mine && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (*again && !mine && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
-        psd_job_ref(job);
-        t->gone = job;
-        psd_job_remove(&t->core->table, job, &t->ready);
-        job = NULL;
-        *again = false;
-    }
+    bool replaces = *again && !mine && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE;
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (!job && !t->gone && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))
+    if (!job && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))
         return (int)t->error.code;
-    if (!job) {
-        if (!(job = psd_job_new(t->caller->job, &t->core->host)))
-            return ps_no_memory(&t->error, "a job");
-        atomic_store(&job->run, t->caller->run);
-        psd_job_install(&t->core->table, job);
-    }
+    if ((!job || replaces) && !(job = claim_new(t, job)))
+        return (int)t->error.code;
+    *again = *again && !replaces;
     psd_job_ref(job);
     t->job = job;
     if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)

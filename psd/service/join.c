@@ -87,9 +87,9 @@ static enum ps_code join_check_resume(struct psd_request *t, const join_t *r, co
     if (!atomic_load(&job->declared) || (job->workers == r->workers && job->update == r->update))
         return PS_OK;
     return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                   "job '%s' was declared with %" PRIu32 " workers and update %d, this worker brings %" PRIu32
-                   " and %d: it can only be resumed as it was",
-                   job->name, job->workers, (int)job->update, r->workers, (int)r->update);
+                   "job '%s' was declared with %" PRIu32 " workers as %s, this worker brings %" PRIu32
+                   " and %s: it can only be resumed as it was",
+                   job->name, job->workers, psd_update_name(job->update), r->workers, psd_update_name(r->update));
 }
 
 // The job that the caller means to join, in t->job (referenced), opened if it is worker 0 that asks.
