@@ -52,8 +52,8 @@ rule_length() {
     c_files | xargs awk '
         FNR == 1 { start = 0 }
         /^\{/    { start = FNR }
-        /^\}/    { if (start && FNR - start - 1 > 80)
-                       printf "%s:%d: a function of %d lines, at most 80\n", FILENAME, start, FNR - start - 1
+        /^\}/    { if (start && FNR - start - 1 > 60)
+                       printf "%s:%d: a function of %d lines, at most 60\n", FILENAME, start, FNR - start - 1
                    start = 0 }'
 }
 
@@ -169,7 +169,7 @@ else
     echo "ok 1 - format # SKIP no clang-format here"
 fi
 check spdx "every source names its license"
-check length "no function is longer than 80 lines"
+check length "no function is longer than 60 lines"
 check includes "includes point only down, gRPC stays in rpc"
 check memory "psd and libclient call nothing that aborts where there is no memory"
 check names "static functions have names of their own"
