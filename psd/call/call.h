@@ -12,6 +12,7 @@
 #include "common/wire/slice.h"
 
 struct psd_request;
+struct psd_session;
 struct psd_waiters;
 
 // A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it
@@ -20,6 +21,9 @@ struct psd_call {
     int method;                // Method of the proto
     uint64_t deadline;         // ns on psd_world.now's clock; UINT64_MAX: none
     struct ps_slices request;  // the message; cleared by the core
+    // Where the core keeps the session of the stream that brought the call; NULL: none did. At most one call of a stream is
+    // being taken up at a time; looked at until psd_core_call returns.
+    struct psd_session **session;
     // body is empty unless code is PS_OK; reply moves it or clears it.
     void (*reply)(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body);
 
@@ -28,7 +32,7 @@ struct psd_call {
     uint64_t parked_since;  // ns; 0: it never was
     bool stall_logged;      // that it waits for long has been logged
     uint32_t worker;        // who waits: as in Caller
-    uint8_t client[16];
+    uint8_t client[16];     // likewise; of a call in a session, from the start
 
     // Where it is parked: guarded by *lock, which is the list's. NULL: it is not parked.
     pthread_mutex_t *_Atomic lock;

@@ -22,7 +22,7 @@ struct psd_job *psd_job_new(const char *name, struct psd_host *host)
     }
     job->host = host;
     job->pool = host->pool;
-    job->refs = 1;
+    job->refs = job->keepers = 1;
     psd_clients_init(&job->clients);
     job->store = (struct psd_store){.pool = host->pool, .oldest = psd_clients_oldest, .clients = &job->clients};
     pthread_mutex_init(&job->lock, NULL);
@@ -44,7 +44,26 @@ void psd_job_free(struct psd_job *job)
     pthread_mutex_destroy(&job->staging);
     pthread_mutex_destroy(&job->lock);
     free(job->name);
-    free(job);
+    psd_job_forget(job);
+}
+
+void psd_job_keep(struct psd_job *job)
+{
+    atomic_fetch_add(&job->keepers, 1);
+}
+
+void psd_job_forget(struct psd_job *job)
+{
+    if (atomic_fetch_sub(&job->keepers, 1) == 1)
+        free(job);
+}
+
+bool psd_job_try_ref(struct psd_job *job)
+{
+    int refs = atomic_load(&job->refs);
+    while (refs && !atomic_compare_exchange_weak(&job->refs, &refs, refs + 1))
+        continue;
+    return refs != 0;
 }
 
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)

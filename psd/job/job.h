@@ -70,7 +70,9 @@ struct psd_job {
     // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
     // a new run goes on with the values of the one before.
     atomic_ullong run;
-    atomic_int refs;  // the table's, one per request that uses it, one per work under way
+    atomic_int refs;      // the table's, one per request that uses it, one per work under way
+    atomic_int keepers;   // of this struct alone: all of refs together, and one per session
+    atomic_bool removed;  // from the job table
     // In the job table (psd/job/table.h), guarded by its lock.
     struct psd_job *older, *newer, *next_of_name;
     struct psd_host *host;
@@ -151,7 +153,11 @@ static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
 }
 
 struct psd_job *psd_job_new(const char *name, struct psd_host *host);  // with one reference; NULL: no memory
-void psd_job_free(struct psd_job *job);
+void psd_job_free(struct psd_job *job);                                // no reference is left
+// Keeps the struct, with nothing that it has: what it had goes with the last reference.
+void psd_job_keep(struct psd_job *job);
+void psd_job_forget(struct psd_job *job);
+bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no reference was left
 
 // Ends this run of the job: sets its failure text, unless it has one or goes on as another run (false). What waits in it is
 // collected at the next tick at the latest.

@@ -11,6 +11,7 @@
 #include "common/base/utf8.h"
 #include "psd/control/state.h"
 #include "psd/service/service.h"
+#include "psd/service/session.h"
 
 // ---- parked calls -------------------------------------------------------------------------------------------------
 
@@ -61,7 +62,7 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
     }
     if (q->caller) {
         call->worker = q->caller->worker;
-        memcpy(call->client, q->caller->client.data, sizeof call->client);
+        memmove(call->client, q->caller->client.data, sizeof call->client);
     }
     call->message = (void *)q->request;
     ps_slices_move(&call->room, &q->room);
@@ -152,6 +153,7 @@ static const struct method {
     METHOD(DRAIN, drain, psd_drain, SMALL_REPLY),
     METHOD(AGREE, agree, psd_agree, SMALL_REPLY),
     METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),
+    METHOD(OPEN, open, psd_open, SMALL_REPLY),
 #undef METHOD
 };
 
@@ -222,6 +224,16 @@ static enum ps_code dispatch_check_run(struct psd_request *t, const struct metho
     return PS_OK;
 }
 
+// Is it the caller's run, and does it live?
+static enum ps_code dispatch_check_job(struct psd_request *t, const struct method *m)
+{
+    if (dispatch_check_run(t, m))
+        return t->error.code;
+    if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
+        return (enum ps_code)psd_request_fail_ended(t);
+    return PS_OK;
+}
+
 static enum ps_code find_job(struct psd_request *t, const struct method *m)
 {
     t->job = psd_job_find(&t->core->table, t->caller->job);
@@ -229,11 +241,7 @@ static enum ps_code find_job(struct psd_request *t, const struct method *m)
         return PS_OK;  // it waits for the job itself
     if (!t->job)
         return dispatch_no_job(t, m);
-    if (dispatch_check_run(t, m))
-        return t->error.code;
-    if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
-        return (enum ps_code)psd_request_fail_ended(t);
-    return PS_OK;
+    return dispatch_check_job(t, m);
 }
 
 // At the control task. Without a lock: who looks at it (psd/control/member.c) can do with the one before.
@@ -277,19 +285,61 @@ static const Paramserver__V1__Caller *dispatch_caller(const struct psd_request *
                : NULL;
 }
 
+// Who calls, and the job, from the session of the stream: what was found out for the request before this one is not found
+// out again.
+static enum ps_code dispatch_use_session(struct psd_request *q, const struct method *m)
+{
+    struct psd_session *s = *q->call->session;
+    Paramserver__V1__Caller *caller = (Paramserver__V1__Caller *)dispatch_caller(q, m);
+    if (!s)
+        return ps_fail(&q->error, PS_FAILED_PRECONDITION,
+                       "%s: the request leaves its caller to the session of the stream, which has none: expected Open "
+                       "before it",
+                       m->name);
+    if (psd_session_is_lost(s))
+        return ps_fail(&q->error, PS_UNAVAILABLE, "%s: there was no memory to open the session of the stream", m->name);
+    psd_session_complete(s, q->call, caller);
+    q->caller = caller;
+    q->job = psd_session_job(s);
+    bool known = q->job != NULL;
+    if (known ? dispatch_check_job(q, m) : check_caller(q, m) || find_job(q, m))
+        return q->error.code;
+    if (!known)
+        psd_session_set_job(s, q->job);
+    caller->job = q->job->name;
+    return PS_OK;
+}
+
+static bool dispatch_is_in_session(const struct psd_request *q, const struct method *m)
+{
+    const Paramserver__V1__Caller *caller = m->needs & MOVES_DATA && q->call->session ? dispatch_caller(q, m) : NULL;
+    return caller && psd_session_is_meant(caller);
+}
+
+static enum ps_code dispatch_find_caller(struct psd_request *q, const struct method *m)
+{
+    if (dispatch_is_in_session(q, m))
+        return dispatch_use_session(q, m);
+    if (m->needs & WITH_CALLER && check_caller(q, m))
+        return q->error.code;
+    return m->needs & WITH_JOB ? find_job(q, m) : PS_OK;
+}
+
 // A call comes: PSD_PARKED, or its code with the reply or the error in *q.
 static int dispatch_start(struct psd_request *q, const struct method *m)
 {
     int code = (int)dispatch_decode(q, m);
-    if (code == PS_OK && m->needs & WITH_CALLER)
-        code = (int)check_caller(q, m);
-    if (code == PS_OK && m->needs & WITH_JOB)
-        code = (int)find_job(q, m);
+    if (code == PS_OK)
+        code = (int)dispatch_find_caller(q, m);
     if (code == PS_OK && m->needs & MOVES_DATA)
         dispatch_hear(q);
     if (code == PS_OK && m->needs & SMALL_REPLY)
         code = (int)psd_request_reserve(q, PSD_REPLY_BYTES);
-    return code == PS_OK ? m->run(q) : code;
+    if (code == PS_OK)
+        code = m->run(q);
+    if (code == PS_RESOURCE_EXHAUSTED && m->run == psd_open && q->call->session)
+        psd_session_lose(q->call->session);
+    return code;
 }
 
 // What it has waited for is there, or its job has ended, or begun another run.

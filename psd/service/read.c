@@ -22,7 +22,7 @@ static uint64_t read_request_digest(const Paramserver__V1__ReadRequest *r)
     uint64_t h = PS_HASH_SEED;
     for (size_t i = 0; i < r->n_tensors; i++) {
         const Paramserver__V1__Tensor *t = r->tensors[i];
-        const uint64_t range[] = {t->first, t->count, r->if_newer ? t->changes : 0};
+        const uint64_t range[] = {t->partition, t->first, t->count, r->if_newer ? t->changes : 0};
         h = ps_hash(h, t->variable, strlen(t->variable) + 1);
         h = ps_hash(h, range, sizeof range);
     }
@@ -94,9 +94,22 @@ static enum ps_code check_declared(struct psd_request *t)
     return PS_OK;
 }
 
+// A partition's index says nothing without a run: another one may have been declared differently.
+static enum ps_code read_check_names(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
+{
+    for (size_t i = 0; !t->caller->run && i < r->n_tensors; i++)
+        if (r->tensors[i]->partition)
+            return ps_fail(&t->error, PS_INVALID_ARGUMENT,
+                           "the request names partition %" PRIu32 " of job '%s', and no run of it: expected both",
+                           r->tensors[i]->partition - 1, t->job->name);
+    return PS_OK;
+}
+
 static enum ps_code read_locate(struct psd_request *t, const Paramserver__V1__ReadRequest *r,
                                 struct psd_extents *extents)
 {
+    if (read_check_names(t, r))
+        return t->error.code;
     return psd_job_locate(t->job, r->tensors, r->n_tensors, PSD_READ, 0, extents, &t->error);
 }
 
@@ -129,8 +142,10 @@ static void add_pinned(struct psd_reply *d, const struct psd_snapshot *s, const 
 {
     const struct psd_extent *v = s->extents.v;
     for (size_t i = part->from, end; i < part->from + part->n; i = end) {
-        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++)
+        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++) {
+            psd_block_fill_held(psd_extent_block(&v[end]), s->pinned[end].page);
             ps_owner_ref(&s->pinned[end].page->owner);
+        }
         psd_reply_add(d, &v[i], &s->pinned[i], end - i);
     }
 }

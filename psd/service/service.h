@@ -91,6 +91,7 @@ int psd_drain(struct psd_request *t);
 int psd_status(struct psd_request *t);
 int psd_workers(struct psd_request *t);
 int psd_stop_job(struct psd_request *t);
+int psd_open(struct psd_request *t);
 
 // Room for a reply of so many bytes without its payload: what changes something takes it first, so that its answer cannot
 // fail. Methods whose replies are small have it from the start.

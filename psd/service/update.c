@@ -76,7 +76,7 @@ static struct psd_round *round_of(const struct update *u, const struct psd_exten
 static enum ps_code check_dtype(const struct update *u, const struct psd_variable *v,
                                 const Paramserver__V1__Tensor *tensor, struct ps_error *e)
 {
-    if (!tensor->dtype)
+    if (!tensor->dtype && !tensor->partition)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the request brings values without a dtype", v->name);
     if (u->method != PARAMSERVER__V1__METHOD__PUT && !ps_dtype_is_number(v->dtype))
         return ps_fail(e, PS_INVALID_ARGUMENT,
