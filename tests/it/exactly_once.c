@@ -263,20 +263,20 @@ static void push_blocks(float *sum)
     *sum += 2;
 }
 
-// A block has no memory before somebody reads or changes it: a snapshot of all of them does.
+// A block has no memory before somebody reads or changes it: a read of all of them does.
 static void touch_all(const Paramserver__V1__ReadRequest *all)
 {
     Paramserver__V1__ReadRequest r = *all;
-    ProtobufCMessage *m = NULL;
-    struct ps_slices bytes = PS_SLICES_EMPTY;
-    const ProtobufCMessageDescriptor *type = &paramserver__v1__read_reply__descriptor;
-    assert_int_equal(call(direct, M(GET), false, &r.base, NULL, type, &m, &bytes), PS_OK);
-    r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
-    r.release = true;
-    ps_msg_free(m);
-    ps_slices_clear(&bytes);
-    assert_int_equal(call(direct, M(GET), false, &r.base, NULL, type, &m, &bytes), PS_OK);
-    ps_msg_free(m);
+    do {
+        ProtobufCMessage *m = NULL;
+        struct ps_slices bytes = PS_SLICES_EMPTY;
+        assert_int_equal(
+            call(direct, M(GET), false, &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes), PS_OK);
+        r.offset = ((Paramserver__V1__ReadReply *)m)->next_offset;
+        r.snapshot = ((Paramserver__V1__ReadReply *)m)->snapshot;
+        ps_msg_free(m);
+        ps_slices_clear(&bytes);
+    } while (r.offset);
 }
 
 // The reader takes a message, stalls while others push, takes the next one.
