@@ -230,7 +230,8 @@ link_rooms() { "$here/link.sh" "$build"; }
 linked_build
 accepts "link: rooms that link from the bottom up" link_rooms
 linked_build
-archive job "$(function_ job control)"
+compile psd/bad.o "$(function_ bad control)"
+${AR:-ar} rcs "$build/.libs/libpsdjob.a" "$build/psd/bad.o"
 rejects "link: job calls control" job: link_rooms
 linked_build
 rm "$build/.libs/libpsdservice.a"
