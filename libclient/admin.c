@@ -11,7 +11,7 @@ struct admin_call {
     struct ps_slices reply;
 };
 
-static void replied(void *arg, const struct ps_error *e, struct ps_slices *reply)
+static void admin_replied(void *arg, const struct ps_error *e, struct ps_slices *reply)
 {
     struct admin_call *v = arg;
     ps_slices_move(&v->reply, reply);
@@ -25,7 +25,7 @@ static enum ps_code admin_ask(struct psc_client *c, struct psc__call_spec *spec,
 {
     struct admin_call v = {.reply = PS_SLICES_EMPTY};
     struct ps_error failed;
-    spec->done = replied;
+    spec->done = admin_replied;
     spec->arg = &v;
     psc__waiter_init(&v.waiter);
     if (psc__call(c, spec, &failed) != PS_OK)

@@ -503,7 +503,7 @@ static enum ps_code declare_read_description(struct psc_client *c, const struct 
     return e->code;
 }
 
-static void described(void *arg, const struct ps_error *error, struct ps_slices *reply)
+static void declare_described(void *arg, const struct ps_error *error, struct ps_slices *reply)
 {
     struct attaching *a = arg;
     struct ps_error e = *error;
@@ -523,7 +523,7 @@ void psc__attach(struct psc_client *c, psc__done_fn done, void *arg)
                                   .message = &request.base,
                                   .timeout_ms = (int)(c->timeout_ns / PS_MS),
                                   .awaits = "the chief to declare the variables",
-                                  .done = described,
+                                  .done = declare_described,
                                   .arg = a};
     struct ps_error e;
     request.wait = true;

@@ -54,7 +54,7 @@ struct options {
 
 static volatile sig_atomic_t stop;
 
-static void on_signal(int number)
+static void workerd_on_signal(int number)
 {
     stop = number;
 }
@@ -70,7 +70,7 @@ static long number_of(const char *option, const char *text, long least)
     return n;
 }
 
-static struct options parse(int argc, char **argv)
+static struct options workerd_parse_options(int argc, char **argv)
 {
     static const struct option known[] = {{"job", 1, NULL, 'j'},
                                           {"set", 1, NULL, 's'},
@@ -141,8 +141,8 @@ static struct options parse(int argc, char **argv)
 // ---- what the run stands on, in order -----------------------------------------------------------------------------
 
 // Who this process is, as TF_CONFIG says; --rank is heard before that.
-static enum ps_code take_task(struct wk_run *run, const struct options *o, const psc_cluster *cluster, bool *evaluator,
-                              struct ps_error *e)
+static enum ps_code workerd_take_task(struct wk_run *run, const struct options *o, const psc_cluster *cluster,
+                                      bool *evaluator, struct ps_error *e)
 {
     size_t rank;
     psc_task_type type = psc_cluster_task(cluster, &rank);
@@ -160,8 +160,8 @@ static enum ps_code take_task(struct wk_run *run, const struct options *o, const
 }
 
 // The addresses of --cluster or TF_CONFIG, and what else these say.
-static enum ps_code load_cluster(struct wk_run *run, const struct options *o, psc_cluster **cluster, bool *evaluator,
-                                 struct ps_error *e)
+static enum ps_code workerd_load_cluster(struct wk_run *run, const struct options *o, psc_cluster **cluster,
+                                         bool *evaluator, struct ps_error *e)
 {
     psc_error error;
     enum ps_code code = (enum ps_code)psc_cluster_find(o->cluster, cluster, &error);
@@ -177,10 +177,10 @@ static enum ps_code load_cluster(struct wk_run *run, const struct options *o, ps
     run->env.ps = ps;
     if (!o->workers && psc_cluster_workers(*cluster))
         run->env.workers = (uint32_t)psc_cluster_workers(*cluster);
-    return o->cluster ? PS_OK : take_task(run, o, *cluster, evaluator, e);
+    return o->cluster ? PS_OK : workerd_take_task(run, o, *cluster, evaluator, e);
 }
 
-static void split_addresses(struct wk_run *run, char *list)
+static void workerd_split_addresses(struct wk_run *run, char *list)
 {
     const char **ps = NULL;
     for (char *at = list, *one; (one = strtok_r(at, ",", &at));) {
@@ -199,8 +199,8 @@ static enum ps_code find_place(struct wk_run *run, const struct options *o, psc_
     if (run->strategy != &wk_parameter_server)
         return PS_OK;
     if (o->ps && !o->cluster)
-        split_addresses(run, o->ps);
-    else if (load_cluster(run, o, cluster, evaluator, e) || *evaluator)
+        workerd_split_addresses(run, o->ps);
+    else if (workerd_load_cluster(run, o, cluster, evaluator, e) || *evaluator)
         return e->code;
     if (run->env.rank >= run->env.workers)
         return ps_fail(e, PS_INVALID_ARGUMENT,
@@ -239,7 +239,7 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
     return PS_OK;
 }
 
-static enum ps_code prepare(struct wk_run *run, struct ps_job *job, struct nn_model **model, struct ps_error *e)
+static enum ps_code workerd_prepare(struct wk_run *run, struct ps_job *job, struct nn_model **model, struct ps_error *e)
 {
     struct nn_loss loss = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
     // Rank 0 is who writes the results, unless it dies.
@@ -254,8 +254,8 @@ static enum ps_code prepare(struct wk_run *run, struct ps_job *job, struct nn_mo
     return run->strategy->open(&run->env, &run->state, e);
 }
 
-static enum ps_code train(struct wk_run *run, const struct options *o, struct ps_job *job, struct nn_model **model,
-                          psc_cluster **cluster, struct ps_error *e)
+static enum ps_code workerd_train(struct wk_run *run, const struct options *o, struct ps_job *job,
+                                  struct nn_model **model, psc_cluster **cluster, struct ps_error *e)
 {
     bool evaluator = false;
     run->env.job = job;
@@ -269,7 +269,7 @@ static enum ps_code train(struct wk_run *run, const struct options *o, struct ps
         return PS_OK;
     }
     take_place(run, o);
-    if (prepare(run, job, model, e))
+    if (workerd_prepare(run, job, model, e))
         return e->code;
     if (o->ready_fd >= 0) {
         dprintf((int)o->ready_fd, "READY\n");
@@ -287,14 +287,14 @@ static enum ps_code train(struct wk_run *run, const struct options *o, struct ps
     return PS_OK;
 }
 
-static enum ps_code work(struct wk_run *run, const struct options *o, struct ps_error *e)
+static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
 {
     psc_cluster *cluster = NULL;
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     if (code == PS_OK)
-        code = train(run, o, job, &model, &cluster, e);
+        code = workerd_train(run, o, job, &model, &cluster, e);
     if (run->state)
         run->strategy->close(run->state, code ? e->text : NULL);
     wk_run_free(run);
@@ -316,7 +316,7 @@ static uint64_t started_at(void)
 }
 
 // What was shown to nobody is an error, too, where nothing else is.
-static enum ps_code end_output(enum ps_code code, struct ps_error *e)
+static enum ps_code workerd_end_output(enum ps_code code, struct ps_error *e)
 {
     errno = 0;
     if ((fflush(stdout) == 0 && !ferror(stdout)) || code)
@@ -331,12 +331,12 @@ int main(int argc, char **argv)
     struct ps_error e = {0};
     struct wk_run run = {.started = started_at(), .env.stop = &stop};
     ps_alloc_tune();
-    struct options o = parse(argc, argv);
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    struct options o = workerd_parse_options(argc, argv);
+    struct sigaction action = {.sa_handler = workerd_on_signal, .sa_flags = SA_RESETHAND};
     ps_log_init("workerd", PS_LOG_INFO);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
-    enum ps_code code = end_output(work(&run, &o, &e), &e);
+    enum ps_code code = workerd_end_output(workerd_run_job(&run, &o, &e), &e);
     if (code != PS_OK)
         ps_error_log("%s", e.text);
     free(o.sets);

@@ -9,7 +9,7 @@
 
 #include "common/base/log.h"
 
-static void *checked(void *p, size_t size)
+static void *alloc_checked(void *p, size_t size)
 {
     if (!p) {
         ps_error_log("out of memory: %zu bytes for a control structure", size);
@@ -68,17 +68,17 @@ enum ps_code ps_no_memory(struct ps_error *e, const char *what)
 
 void *ps_alloc(size_t size)
 {
-    return checked(alloc_zeroed(size), size);
+    return alloc_checked(alloc_zeroed(size), size);
 }
 
 void *ps_alloc_aligned(size_t size)
 {
-    return checked(aligned_alloc(64, (size + 63) & ~(size_t)63), size);
+    return alloc_checked(aligned_alloc(64, (size + 63) & ~(size_t)63), size);
 }
 
 void *ps_realloc(void *p, size_t size)
 {
-    return checked(realloc(p, size ? size : 1), size);
+    return alloc_checked(realloc(p, size ? size : 1), size);
 }
 
 char *ps_strdup(const char *s)
@@ -94,7 +94,7 @@ char *ps_printf(const char *format, ...)
     va_start(args, format);
     int n = vasprintf(&s, format, args);
     va_end(args);
-    return checked(n < 0 ? NULL : s, 0);
+    return alloc_checked(n < 0 ? NULL : s, 0);
 }
 
 void ps_alloc_tune(void)

@@ -56,14 +56,14 @@ int ps_code_exit(enum ps_code code)
     return 70;
 }
 
-static int least(int a, int b)
+static int error_least(int a, int b)
 {
     return a < b ? a : b;
 }
 
 // Edit distance of words shorter than 64 bytes, two neighbours in the wrong order being one edit ("optimal string
 // alignment"); longer words are never near.
-static int distance(const char *a, const char *b)
+static int error_edit_distance(const char *a, const char *b)
 {
     size_t la = strlen(a), lb = strlen(b);
     int d[64][64];
@@ -75,9 +75,9 @@ static int distance(const char *a, const char *b)
         d[0][j] = (int)j;
     for (size_t i = 1; i <= la; i++)
         for (size_t j = 1; j <= lb; j++) {
-            d[i][j] = least(d[i - 1][j - 1] + (a[i - 1] != b[j - 1]), least(d[i - 1][j], d[i][j - 1]) + 1);
+            d[i][j] = error_least(d[i - 1][j - 1] + (a[i - 1] != b[j - 1]), error_least(d[i - 1][j], d[i][j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
+                d[i][j] = error_least(d[i][j], d[i - 2][j - 2] + 1);
         }
     return d[la][lb];
 }
@@ -87,7 +87,7 @@ const char *ps_nearest(const char *word, const char *const *words, int n)
     const char *best = NULL;
     int limit = strlen(word) < 6 ? 1 : (int)strlen(word) / 3;
     for (int i = 0; i < n; i++) {
-        int d = words[i] ? distance(word, words[i]) : limit + 1;
+        int d = words[i] ? error_edit_distance(word, words[i]) : limit + 1;
         if (d <= limit) {
             best = words[i];
             limit = d - 1;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 // Bytes of the character that begins at s, as RFC 3629 has it: no overlong form, no surrogate. 0: none does.
-static size_t character(const uint8_t *s)
+static size_t utf8_character_length(const uint8_t *s)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf8 ? 4 : 0;
@@ -33,7 +33,7 @@ bool ps_utf8_valid(const char *text)
 {
     const uint8_t *s = (const uint8_t *)text;
     for (size_t n; *s; s += n)
-        if ((n = character(s)) == 0)
+        if ((n = utf8_character_length(s)) == 0)
             return false;
     return true;
 }
@@ -42,7 +42,7 @@ void ps_utf8_repair(char *text)
 {
     uint8_t *s = (uint8_t *)text;
     while (*s) {
-        size_t n = character(s);
+        size_t n = utf8_character_length(s);
         if (n == 0)
             *s = '?';
         s += n ? n : 1;
@@ -54,7 +54,7 @@ void ps_utf8_plain(char *text)
     const uint8_t *from = (const uint8_t *)text;
     char *to = text;
     while (*from) {
-        size_t n = character(from);
+        size_t n = utf8_character_length(from);
         if (n == 0 || utf8_steers(from, n)) {
             *to++ = *from == '\t' ? ' ' : '?';
         } else {

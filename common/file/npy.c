@@ -23,7 +23,7 @@ static void skip_blanks(struct cursor *c)
 }
 
 // The next token is this word: goes past it.
-static bool take(struct cursor *c, const char *word)
+static bool npy_take_word(struct cursor *c, const char *word)
 {
     size_t n = strlen(word);
     skip_blanks(c);
@@ -33,7 +33,7 @@ static bool take(struct cursor *c, const char *word)
     return true;
 }
 
-static enum ps_code expected(const struct cursor *c, const char *what, struct ps_error *e)
+static enum ps_code npy_fail_expected(const struct cursor *c, const char *what, struct ps_error *e)
 {
     return ps_fail(e, PS_DATA_LOSS, "byte %td of the header dict: expected %s", c->at - c->start, what);
 }
@@ -49,7 +49,7 @@ static bool parse_number(struct cursor *c, uint64_t *value)
     return true;
 }
 
-static bool is_known(char order, char kind, uint64_t width)
+static bool npy_is_known(char order, char kind, uint64_t width)
 {
     switch (kind) {
     case 'u':
@@ -72,45 +72,47 @@ static enum ps_code parse_descr(struct cursor *c, struct ps_npy *npy, struct ps_
     skip_blanks(c);
     struct cursor at = *c;
     uint64_t width;
-    if (take(&at, "'") && at.end - at.at > 2) {
+    if (npy_take_word(&at, "'") && at.end - at.at > 2) {
         char order = at.at[0], kind = at.at[1];
         at.at += 2;
-        if (parse_number(&at, &width) && take(&at, "'") && is_known(order, kind, width)) {
+        if (parse_number(&at, &width) && npy_take_word(&at, "'") && npy_is_known(order, kind, width)) {
             npy->kind = kind;
             npy->width = (size_t)width;
             *c = at;
             return PS_OK;
         }
     }
-    return expected(c,
-                    "a descr of '|u1', '|i1', '<u2', '<i2', '<u4', '<i4', '<u8', '<i8', '<f2', '<f4', '<f8' or '|S' "
-                    "and a width",
-                    e);
+    return npy_fail_expected(
+        c,
+        "a descr of '|u1', '|i1', '<u2', '<i2', '<u4', '<i4', '<u8', '<i8', '<f2', '<f4', '<f8' or '|S' "
+        "and a width",
+        e);
 }
 
 static enum ps_code parse_order(struct cursor *c, struct ps_npy *npy, struct ps_error *e)
 {
     (void)npy;
-    return take(c, "False") ? PS_OK : expected(c, "a fortran_order of False (elements in C order)", e);
+    return npy_take_word(c, "False") ? PS_OK
+                                     : npy_fail_expected(c, "a fortran_order of False (elements in C order)", e);
 }
 
 static enum ps_code parse_shape(struct cursor *c, struct ps_npy *npy, struct ps_error *e)
 {
-    if (!take(c, "("))
-        return expected(c, "a shape such as (60000, 28, 28)", e);
+    if (!npy_take_word(c, "("))
+        return npy_fail_expected(c, "a shape such as (60000, 28, 28)", e);
     npy->rank = 0;
-    for (bool more = true; !take(c, ")"); more = take(c, ",")) {
+    for (bool more = true; !npy_take_word(c, ")"); more = npy_take_word(c, ",")) {
         if (!more)
-            return expected(c, "',' or ')' after a dimension", e);
+            return npy_fail_expected(c, "',' or ')' after a dimension", e);
         if (npy->rank == PS_MAX_RANK)
-            return expected(c, "at most 8 dimensions", e);
+            return npy_fail_expected(c, "at most 8 dimensions", e);
         if (!parse_number(c, &npy->shape[npy->rank++]))
-            return expected(c, "a dimension that fits 64 bits", e);
+            return npy_fail_expected(c, "a dimension that fits 64 bits", e);
     }
     return PS_OK;
 }
 
-static enum ps_code parse_header(struct cursor *c, struct ps_npy *npy, struct ps_error *e)
+static enum ps_code npy_parse_header(struct cursor *c, struct ps_npy *npy, struct ps_error *e)
 {
     static const struct {
         const char *key;
@@ -118,27 +120,27 @@ static enum ps_code parse_header(struct cursor *c, struct ps_npy *npy, struct ps
     } entry[] = {{"'descr'", parse_descr}, {"'fortran_order'", parse_order}, {"'shape'", parse_shape}};
     enum { ENTRIES = sizeof entry / sizeof *entry };
     bool seen[ENTRIES] = {false};
-    if (!take(c, "{"))
-        return expected(c, "'{'", e);
+    if (!npy_take_word(c, "{"))
+        return npy_fail_expected(c, "'{'", e);
     for (int n = 0; n < ENTRIES; n++) {
         int i = 0;
-        while (i < ENTRIES && (seen[i] || !take(c, entry[i].key)))
+        while (i < ENTRIES && (seen[i] || !npy_take_word(c, entry[i].key)))
             i++;
         if (i == ENTRIES)
-            return expected(c, "the keys 'descr', 'fortran_order' and 'shape', each once", e);
+            return npy_fail_expected(c, "the keys 'descr', 'fortran_order' and 'shape', each once", e);
         seen[i] = true;
-        if (!take(c, ":"))
-            return expected(c, "':' after a key", e);
+        if (!npy_take_word(c, ":"))
+            return npy_fail_expected(c, "':' after a key", e);
         enum ps_code code = entry[i].parse(c, npy, e);
         if (code != PS_OK)
             return code;
-        if (!take(c, ",") && n < ENTRIES - 1)
-            return expected(c, "',' and the next of 'descr', 'fortran_order' and 'shape'", e);
+        if (!npy_take_word(c, ",") && n < ENTRIES - 1)
+            return npy_fail_expected(c, "',' and the next of 'descr', 'fortran_order' and 'shape'", e);
     }
-    if (!take(c, "}"))
-        return expected(c, "'}' after the three keys", e);
+    if (!npy_take_word(c, "}"))
+        return npy_fail_expected(c, "'}' after the three keys", e);
     skip_blanks(c);
-    return c->at == c->end ? PS_OK : expected(c, "blanks up to its end", e);
+    return c->at == c->end ? PS_OK : npy_fail_expected(c, "blanks up to its end", e);
 }
 
 // Finds the dict between the preamble and the elements.
@@ -168,7 +170,7 @@ enum ps_code ps_npy_parse(const uint8_t *bytes, size_t size, struct ps_npy *npy,
     *npy = (struct ps_npy){0};
     enum ps_code code = find_header(bytes, size, &c, e);
     if (code == PS_OK)
-        code = parse_header(&c, npy, e);
+        code = npy_parse_header(&c, npy, e);
     // The bound of float64, the widest number there is.
     if (code == PS_OK)
         code = ps_shape_count(npy->shape, npy->rank, PS_FLOAT64, &npy->count, e);

@@ -71,8 +71,8 @@ static enum ps_code read_header(int fd, const char *path, uint64_t file_size, ch
     return PS_OK;
 }
 
-static enum ps_code parse_header(int fd, const char *path, uint64_t file_size, json_t **header, uint64_t *length,
-                                 struct ps_error *e)
+static enum ps_code safetensors_parse_header(int fd, const char *path, uint64_t file_size, json_t **header,
+                                             uint64_t *length, struct ps_error *e)
 {
     char *text = NULL;
     json_error_t error;
@@ -250,7 +250,7 @@ static enum ps_code read_file(int fd, const char *path, struct ps_safetensors *s
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a regular file", path);
     uint64_t size = (uint64_t)st.st_size, length = 0;
     json_t *header = NULL;
-    enum ps_code code = parse_header(fd, path, size, &header, &length, e);
+    enum ps_code code = safetensors_parse_header(fd, path, size, &header, &length, e);
     s->header = header;
     return code == PS_OK ? read_tensors(fd, path, size - PREFIX - length, s, e) : code;
 }

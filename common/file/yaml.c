@@ -17,7 +17,7 @@
 // ---- errors -------------------------------------------------------------------------------------------------------
 
 // Puts where it was before the text of an error that has just been made.
-static enum ps_code locate(const char *source, int line, struct ps_error *e)
+static enum ps_code yaml_prefix_place(const char *source, int line, struct ps_error *e)
 {
     if (e && line)
         ps_error_prefix(e, "%s:%d", source, line);
@@ -34,7 +34,7 @@ enum ps_code ps_yaml_fail(const struct ps_yaml *at, struct ps_error *e, const ch
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     ps_fail(e, PS_INVALID_ARGUMENT, "%s", text);
-    return locate(at->source, at->line, e);
+    return yaml_prefix_place(at->source, at->line, e);
 }
 
 bool ps_yaml_is_null(const struct ps_yaml *v)
@@ -87,7 +87,7 @@ void ps_yaml_free(struct ps_yaml *v)
 }
 
 // The link to the child of this key (len bytes), or the one a new child would be hung on.
-static struct ps_yaml **slot_of(struct ps_yaml *map, const char *key, size_t len)
+static struct ps_yaml **yaml_slot_of(struct ps_yaml *map, const char *key, size_t len)
 {
     struct ps_yaml **slot = &map->first;
     while (*slot && (strncmp((*slot)->key, key, len) != 0 || (*slot)->key[len] != '\0'))
@@ -100,7 +100,7 @@ const struct ps_yaml *ps_yaml_find(const struct ps_yaml *root, const char *path)
     const struct ps_yaml *v = root;
     while (v && v->kind == PS_YAML_MAP) {
         size_t len = strcspn(path, ".");
-        v = *slot_of((struct ps_yaml *)v, path, len);
+        v = *yaml_slot_of((struct ps_yaml *)v, path, len);
         if (path[len] == '\0')
             return v;
         path += len + 1;
@@ -124,10 +124,10 @@ static int line_of(const struct reader *r)
 }
 
 // Fails at the current event.
-static struct ps_yaml *refuse(struct reader *r, const char *why)
+static struct ps_yaml *yaml_refuse(struct reader *r, const char *why)
 {
     ps_fail(r->e, PS_INVALID_ARGUMENT, "%s", why);
-    locate(r->source, line_of(r), r->e);
+    yaml_prefix_place(r->source, line_of(r), r->e);
     return NULL;
 }
 
@@ -137,7 +137,7 @@ static struct ps_yaml *no_memory(struct reader *r)
     return NULL;
 }
 
-static bool advance(struct reader *r)
+static bool yaml_advance(struct reader *r)
 {
     yaml_event_delete(&r->event);
     if (yaml_parser_parse(&r->parser, &r->event))
@@ -156,7 +156,7 @@ static bool advance(struct reader *r)
                              : "not YAML");
     if (p->error == YAML_READER_ERROR)
         line = p->mark.line + 1;
-    locate(r->source, r->assigned ? 0 : (int)line, r->e);
+    yaml_prefix_place(r->source, r->assigned ? 0 : (int)line, r->e);
     return false;
 }
 
@@ -167,7 +167,7 @@ static struct ps_yaml *read_scalar(struct reader *r)
     const char *text = (const char *)r->event.data.scalar.value;
     size_t len = r->event.data.scalar.length;
     if (memchr(text, 0, len))
-        return refuse(r, "a value has a NUL byte in it");
+        return yaml_refuse(r, "a value has a NUL byte in it");
     struct ps_yaml *v = node_create(PS_YAML_SCALAR, r->source, line_of(r), text, len);
     if (!v)
         return no_memory(r);
@@ -181,7 +181,7 @@ static struct ps_yaml *read_list(struct reader *r, int depth)
     if (!list)
         return no_memory(r);
     struct ps_yaml **tail = &list->first;
-    while (advance(r)) {
+    while (yaml_advance(r)) {
         if (r->event.type == YAML_SEQUENCE_END_EVENT)
             return list;
         *tail = read_value(r, depth + 1);
@@ -199,21 +199,21 @@ static char *read_key(struct reader *r, struct ps_yaml *map, size_t n)
     char why[128];
     struct ps_yaml *key, *twin;
     if (r->event.type != YAML_SCALAR_EVENT) {
-        refuse(r, "a key must be a word");
+        yaml_refuse(r, "a key must be a word");
         return NULL;
     }
     if (n == PS_YAML_MAX_KEYS) {
         snprintf(why, sizeof why, "a map has more than %d keys", PS_YAML_MAX_KEYS);
-        refuse(r, why);
+        yaml_refuse(r, why);
         return NULL;
     }
     key = read_value(r, 0);
     if (!key)
         return NULL;
-    twin = *slot_of(map, key->text, strlen(key->text));
+    twin = *yaml_slot_of(map, key->text, strlen(key->text));
     if (twin) {
         snprintf(why, sizeof why, "key \"%.60s\" appears twice, first on line %d", key->text, twin->line);
-        refuse(r, why);
+        yaml_refuse(r, why);
         ps_yaml_free(key);
         return NULL;
     }
@@ -229,14 +229,14 @@ static struct ps_yaml *read_map(struct reader *r, int depth)
     if (!map)
         return no_memory(r);
     struct ps_yaml **tail = &map->first;
-    for (size_t n = 0; advance(r); n++) {
+    for (size_t n = 0; yaml_advance(r); n++) {
         if (r->event.type == YAML_MAPPING_END_EVENT)
             return map;
         int line = line_of(r);
         char *key = read_key(r, map, n);
         if (!key)
             break;
-        struct ps_yaml *v = advance(r) ? read_value(r, depth + 1) : NULL;
+        struct ps_yaml *v = yaml_advance(r) ? read_value(r, depth + 1) : NULL;
         if (!v) {
             free(key);
             break;
@@ -251,7 +251,7 @@ static struct ps_yaml *read_map(struct reader *r, int depth)
 }
 
 // What an event must not bring; NULL: it is fine.
-static const char *objection(const struct reader *r, int depth)
+static const char *yaml_event_objection(const struct reader *r, int depth)
 {
     const yaml_event_t *event = &r->event;
     const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -282,9 +282,9 @@ static const char *objection(const struct reader *r, int depth)
 // The value that begins with the current event; afterwards its last event is the current one.
 static struct ps_yaml *read_value(struct reader *r, int depth)
 {
-    const char *why = objection(r, depth);
+    const char *why = yaml_event_objection(r, depth);
     if (why)
-        return refuse(r, why);
+        return yaml_refuse(r, why);
     if (r->event.type == YAML_SCALAR_EVENT)
         return read_scalar(r);
     return r->event.type == YAML_SEQUENCE_START_EVENT ? read_list(r, depth) : read_map(r, depth);
@@ -293,27 +293,27 @@ static struct ps_yaml *read_value(struct reader *r, int depth)
 // A stream of one document or none.
 static struct ps_yaml *read_stream(struct reader *r)
 {
-    if (!advance(r) || !advance(r))  // the start of the stream, then of the document
+    if (!yaml_advance(r) || !yaml_advance(r))  // the start of the stream, then of the document
         return NULL;
     if (r->event.type == YAML_STREAM_END_EVENT) {
         struct ps_yaml *v = r->assigned ? node_create(PS_YAML_SCALAR, r->source, 0, "", 0)
                                         : node_create(PS_YAML_MAP, r->source, 1, NULL, 0);
         return v ? v : no_memory(r);
     }
-    struct ps_yaml *v = advance(r) ? read_value(r, 1) : NULL;
+    struct ps_yaml *v = yaml_advance(r) ? read_value(r, 1) : NULL;
     if (!v)
         return NULL;
-    if (advance(r) && advance(r)) {  // the end of the document, then of the stream
+    if (yaml_advance(r) && yaml_advance(r)) {  // the end of the document, then of the stream
         if (r->event.type == YAML_STREAM_END_EVENT)
             return v;
-        refuse(r, "a second document begins here; there may be one");
+        yaml_refuse(r, "a second document begins here; there may be one");
     }
     ps_yaml_free(v);
     return NULL;
 }
 
-static enum ps_code parse(const char *text, size_t len, const char *source, bool assigned, struct ps_yaml **root,
-                          struct ps_error *e)
+static enum ps_code yaml_parse(const char *text, size_t len, const char *source, bool assigned, struct ps_yaml **root,
+                               struct ps_error *e)
 {
     struct ps_error unheard;
     struct reader r = {.source = source, .assigned = assigned, .e = e ? e : &unheard};
@@ -333,7 +333,7 @@ static enum ps_code parse(const char *text, size_t len, const char *source, bool
 
 enum ps_code ps_yaml_parse(const char *text, size_t len, const char *name, struct ps_yaml **root, struct ps_error *e)
 {
-    return parse(text, len, name, false, root, e);
+    return yaml_parse(text, len, name, false, root, e);
 }
 
 // ---- files --------------------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ static bool is_path(const char *key, size_t len)
 }
 
 // Gives v, which is freed where that fails, the key (len bytes). NULL: no memory.
-static struct ps_yaml *named(struct ps_yaml *v, const char *key, size_t len)
+static struct ps_yaml *yaml_set_key(struct ps_yaml *v, const char *key, size_t len)
 {
     if (v && (v->key = strndup(key, len)))
         return v;
@@ -405,12 +405,12 @@ static struct ps_yaml *named(struct ps_yaml *v, const char *key, size_t len)
 }
 
 // v under the path [key, end): a map in a map for each word but the last. Takes v over. NULL: no memory.
-static struct ps_yaml *wrap(struct ps_yaml *v, const char *key, const char *end)
+static struct ps_yaml *yaml_wrap_in_maps(struct ps_yaml *v, const char *key, const char *end)
 {
     const char *word = end;
     while (word > key && word[-1] != '.')
         word--;
-    v = named(v, word, (size_t)(end - word));
+    v = yaml_set_key(v, word, (size_t)(end - word));
     if (!v || word == key)
         return v;
     struct ps_yaml *map = node_create(PS_YAML_MAP, v->source, 0, NULL, 0);
@@ -419,11 +419,11 @@ static struct ps_yaml *wrap(struct ps_yaml *v, const char *key, const char *end)
         return NULL;
     }
     map->first = v;
-    return wrap(map, key, word - 1);
+    return yaml_wrap_in_maps(map, key, word - 1);
 }
 
 // Hangs v on slot in place of what is there.
-static void replace(struct ps_yaml **slot, struct ps_yaml *v)
+static void yaml_replace(struct ps_yaml **slot, struct ps_yaml *v)
 {
     struct ps_yaml *old = *slot;
     v->next = old ? old->next : NULL;
@@ -439,13 +439,13 @@ enum ps_code ps_yaml_set(struct ps_yaml *root, const char *assignment, struct ps
     if (*end != '=' || !is_path(key, len))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "--set %.100s: must be KEY=VALUE, KEY a dotted path such as optimizer.name", assignment);
-    enum ps_code code = parse(end + 1, strlen(end + 1), assignment, true, &v, e);
+    enum ps_code code = yaml_parse(end + 1, strlen(end + 1), assignment, true, &v, e);
     if (code != PS_OK)
         return code;
     // As far as there are maps; the others come with the value.
     for (;; map = *slot, key += word + 1) {
         word = strcspn(key, ".=");
-        slot = slot_of(map, key, word);
+        slot = yaml_slot_of(map, key, word);
         if (key + word == end || !*slot || ps_yaml_is_null(*slot))
             break;
         if ((*slot)->kind != PS_YAML_MAP) {
@@ -454,10 +454,10 @@ enum ps_code ps_yaml_set(struct ps_yaml *root, const char *assignment, struct ps
             return PS_INVALID_ARGUMENT;
         }
     }
-    v = wrap(v, key, end);
+    v = yaml_wrap_in_maps(v, key, end);
     if (!v)
         return ps_no_memory(e, "an assignment");
-    replace(slot, v);
+    yaml_replace(slot, v);
     return PS_OK;
 }
 

@@ -138,7 +138,7 @@ enum { N_FIELDS = sizeof fields / sizeof *fields };
     f < fields + N_FIELDS;          \
     f++
 
-static void *member(const struct ps_job *job, const struct field *f)
+static void *job_member_of(const struct ps_job *job, const struct field *f)
 {
     return (char *)job + f->offset;
 }
@@ -156,19 +156,19 @@ static const struct {
     [BY_UPDATE] = {"strategy.update", updates, AT(update), PS_ASYNC},
 };
 
-static int decided(const struct field *f, const struct ps_job *job)
+static int job_is_decided(const struct field *f, const struct ps_job *job)
 {
     return *(const int *)((const char *)job + deciders[f->by].offset);
 }
 
 static bool is_among(unsigned kinds, const struct field *f, const struct ps_job *job)
 {
-    return kinds >> decided(f, job) & 1;
+    return kinds >> job_is_decided(f, job) & 1;
 }
 
 static const char *decided_word(const struct field *f, const struct ps_job *job)
 {
-    return deciders[f->by].words[decided(f, job) - deciders[f->by].first];
+    return deciders[f->by].words[job_is_decided(f, job) - deciders[f->by].first];
 }
 
 // ---- unknown keys -------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ static bool is_open(const char *path)
 }
 
 // If path is word (len bytes) or begins with it and a dot: what follows the dot, or "". Else NULL.
-static const char *below(const char *path, const char *word, size_t len)
+static const char *job_path_below(const char *path, const char *word, size_t len)
 {
     if (strncmp(path, word, len) != 0)
         return NULL;
@@ -193,7 +193,7 @@ static enum ps_code unknown_key(const struct ps_yaml *v, const char *parent, str
     const char *known[N_FIELDS];
     int n = 0;
     for (EACH_FIELD(f)) {
-        const char *rest = *parent ? below(f->path, parent, strlen(parent)) : f->path;
+        const char *rest = *parent ? job_path_below(f->path, parent, strlen(parent)) : f->path;
         if (rest && *rest) {
             snprintf(word[n], sizeof *word, "%.*s", (int)strcspn(rest, "."), rest);
             known[n] = word[n];
@@ -215,7 +215,7 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
         if (snprintf(path, sizeof path, "%s%s%s", parent, *parent ? "." : "", v->key) >= (int)sizeof path)
             return unknown_key(v, parent, e);
         for (EACH_FIELD(f)) {
-            rest = strchr(v->key, '.') ? NULL : below(f->path, path, strlen(path));
+            rest = strchr(v->key, '.') ? NULL : job_path_below(f->path, path, strlen(path));
             if (rest)
                 break;
         }
@@ -234,7 +234,7 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
 // ---- values -------------------------------------------------------------------------------------------------------
 
 // path as it is, or where it is relative and stands in a file, beside that file.
-static char *resolve(const struct ps_yaml *v, const char *path)
+static char *job_resolve_path(const struct ps_yaml *v, const char *path)
 {
     const char *slash = v->line ? strrchr(v->source, '/') : NULL;
     if (!slash || path[0] == '/')
@@ -306,7 +306,7 @@ static enum ps_code take_values(const struct field *f, const struct ps_yaml *v, 
 
 static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, struct ps_job *job, struct ps_error *e)
 {
-    void *to = member(job, f);
+    void *to = job_member_of(job, f);
     const char *text = NULL;
     enum ps_code code = PS_OK;
     uint64_t small = 0;
@@ -343,7 +343,7 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         if (code == PS_OK && !*text)
             return ps_yaml_expected(v, f->path, e, "a %s", f->type == PATH ? "path" : "string of some length");
         if (code == PS_OK)
-            *(char **)to = f->type == PATH ? resolve(v, text) : ps_strdup(text);
+            *(char **)to = f->type == PATH ? job_resolve_path(v, text) : ps_strdup(text);
         return code;
     }
     return code;
@@ -375,7 +375,7 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
 static bool is_field(const struct ps_yaml *v, const char *path)
 {
     for (EACH_FIELD(f)) {
-        const char *rest = below(f->path, path, strlen(path));
+        const char *rest = job_path_below(f->path, path, strlen(path));
         if (rest && (!*rest || v->kind == PS_YAML_MAP))
             return true;
     }
@@ -422,7 +422,7 @@ static enum ps_code check_rate(const struct ps_yaml *root, struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code take_schedule(const struct ps_yaml *root, struct ps_job *job, double *hyper, struct ps_error *e)
+static enum ps_code job_take_schedule(const struct ps_yaml *root, struct ps_job *job, double *hyper, struct ps_error *e)
 {
     struct ps_error why = {.code = PS_OK};
     if (ps_schedule_check(&job->schedule, &why) != PS_OK)
@@ -440,7 +440,7 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
     if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, hyper, e) != PS_OK ||
-        take_schedule(root, job, hyper, e) != PS_OK)
+        job_take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
     rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"), job->nesterov || job->centered);
     job->rule = rule->name;
@@ -563,7 +563,7 @@ void ps_job_free(struct ps_job *job)
         return;
     for (EACH_FIELD(f))
         if (f->type == STRING || f->type == PATH || f->type == WORD)
-            free(*(char **)member(job, f));
+            free(*(char **)job_member_of(job, f));
     free(job);
 }
 
@@ -579,7 +579,7 @@ static json_t *schedule_json(const struct field *f, const struct ps_schedule *s)
 // The value of a field, or NULL where the job has none.
 static json_t *field_json(const struct field *f, const struct ps_job *job)
 {
-    const void *at = member(job, f);
+    const void *at = job_member_of(job, f);
     if (f->kinds && !is_among(f->kinds, f, job))
         return NULL;
     switch (f->type) {

@@ -10,7 +10,7 @@
 static const double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
 
 // x = m * 2^k with m between sqrt(1/2) and sqrt(2); log m = 2 artanh t, t = (m - 1) / (m + 1), |t| < 0.172.
-static double logarithm(double x)
+static double elementary_logarithm(double x)
 {
     int k;
     double m = frexp(x, &k);
@@ -25,7 +25,7 @@ static double logarithm(double x)
 }
 
 // y = k ln 2 + r with |r| <= ln 2 / 2.
-static double exponential(double y)
+static double elementary_exponential(double y)
 {
     if (y > 710)
         return INFINITY;
@@ -46,7 +46,7 @@ double ps_power(double base, double exponent)
         return NAN;
     if (base == 0 || isinf(base))
         return (base == 0) == (exponent > 0) ? 0 : INFINITY;
-    return exponential(exponent * logarithm(base));
+    return elementary_exponential(exponent * elementary_logarithm(base));
 }
 
 double ps_power_int(double base, uint64_t exponent)
@@ -59,7 +59,7 @@ double ps_power_int(double base, uint64_t exponent)
 }
 
 // 1 - z^2/2! + z^4/4! - ... or, from first = 1, the same over z of z - z^3/3! + z^5/5! - ..., |z| <= pi / 4.
-static double alternating(double z, int first)
+static double elementary_alternating(double z, int first)
 {
     double z2 = z * z, sum = 1;
     for (int i = first + 18; i > first; i -= 2)
@@ -72,8 +72,8 @@ double ps_cos_pi(double x)
     const double pi = 3.14159265358979323846;
     double from_half = pi * (0.5 - x);
     if (x < 0.25)
-        return alternating(pi * x, 0);
+        return elementary_alternating(pi * x, 0);
     if (x > 0.75)
-        return -alternating(pi * (1 - x), 0);
-    return from_half * alternating(from_half, 1);
+        return -elementary_alternating(pi * (1 - x), 0);
+    return from_half * elementary_alternating(from_half, 1);
 }

@@ -111,7 +111,7 @@ struct average {
     float gain;  // 1 - rho
 };
 
-static struct average average(double rho)
+static struct average rule_average(double rho)
 {
     return (struct average){(float)rho, (float)(1 - rho)};
 }
@@ -135,7 +135,7 @@ PS_PER_CPU static void adadelta_loop(const struct ps_rule_args *a, float rate, s
 
 static void adadelta_apply(const double *hyper, const struct ps_rule_args *a)
 {
-    adadelta_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], average(hyper[ADADELTA_RHO]),
+    adadelta_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], rule_average(hyper[ADADELTA_RHO]),
                   (float)hyper[ADADELTA_EPSILON]);
 }
 
@@ -149,7 +149,7 @@ struct rmsprop_scalars {
 static struct rmsprop_scalars rmsprop_scalars(const double *hyper)
 {
     return (struct rmsprop_scalars){(float)hyper[PS_HYPER_LEARNING_RATE], (float)hyper[RMSPROP_EPSILON],
-                                    (float)hyper[RMSPROP_MOMENTUM], average(hyper[RMSPROP_RHO])};
+                                    (float)hyper[RMSPROP_MOMENTUM], rule_average(hyper[RMSPROP_RHO])};
 }
 
 PS_PER_CPU static void rmsprop_loop(const struct ps_rule_args *a, struct rmsprop_scalars s)
@@ -309,7 +309,7 @@ static void ftrl_power_loop(const struct ps_rule_args *a, struct ftrl_scalars s)
     }
 }
 
-static void copy(size_t n, const float *from, float *to)
+static void rule_copy(size_t n, const float *from, float *to)
 {
     if (to != from)
         memcpy(to, from, n * sizeof *to);
@@ -327,9 +327,9 @@ static void ftrl_apply(const double *hyper, const struct ps_rule_args *a)
         .shrinkage = (float)(2 * hyper[FTRL_L2_SHRINKAGE]),
     };
     if (s.rate == 0) {
-        copy(a->n, a->w_in, a->w_out);
-        copy(a->n, a->slot_in[0], a->slot_out[0]);
-        copy(a->n, a->slot_in[1], a->slot_out[1]);
+        rule_copy(a->n, a->w_in, a->w_out);
+        rule_copy(a->n, a->slot_in[0], a->slot_out[0]);
+        rule_copy(a->n, a->slot_in[1], a->slot_out[1]);
     } else if (s.power == 0.5F)
         ftrl_loop(a, s);
     else
@@ -348,7 +348,7 @@ PS_PER_CPU static void ema_loop(size_t n, const ps_unaligned_float *g, const flo
 
 static void ema_apply(const double *hyper, const struct ps_rule_args *a)
 {
-    ema_loop(a->n, a->g, a->w_in, a->w_out, average(hyper[EMA_MOMENTUM]));
+    ema_loop(a->n, a->g, a->w_in, a->w_out, rule_average(hyper[EMA_MOMENTUM]));
 }
 
 // ---- the table ----------------------------------------------------------------------------------------------------

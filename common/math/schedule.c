@@ -92,7 +92,7 @@ enum ps_code ps_schedule_check(const struct ps_schedule *s, struct ps_error *e)
 
 // ---- the rate -----------------------------------------------------------------------------------------------------
 
-static double piecewise(const struct ps_schedule *s, uint64_t step)
+static double schedule_piecewise(const struct ps_schedule *s, uint64_t step)
 {
     size_t i = 0;
     while (i < s->n_boundaries && step > s->boundary[i])
@@ -100,13 +100,13 @@ static double piecewise(const struct ps_schedule *s, uint64_t step)
     return s->value[i];
 }
 
-static double exponential(const struct ps_schedule *s, uint64_t step)
+static double schedule_exponential(const struct ps_schedule *s, uint64_t step)
 {
     double periods = (double)step / (double)s->decay_steps;
     return s->initial * ps_power(s->decay_rate, s->staircase ? floor(periods) : periods);
 }
 
-static double cosine(const struct ps_schedule *s, uint64_t step)
+static double schedule_cosine(const struct ps_schedule *s, uint64_t step)
 {
     double done = step < s->decay_steps ? (double)step / (double)s->decay_steps : 1;
     return s->initial * ((1 - s->alpha) * 0.5 * (1 + ps_cos_pi(done)) + s->alpha);
@@ -121,11 +121,11 @@ double ps_schedule_rate(const struct ps_schedule *s, uint64_t step)
     step -= s->warmup_steps;
     switch (s->kind) {
     case PS_PIECEWISE:
-        return piecewise(s, step);
+        return schedule_piecewise(s, step);
     case PS_EXPONENTIAL:
-        return fmin(exponential(s, step), PS_RATE_MAX);
+        return fmin(schedule_exponential(s, step), PS_RATE_MAX);
     case PS_COSINE:
-        return cosine(s, step);
+        return schedule_cosine(s, step);
     default:
         return s->initial;
     }

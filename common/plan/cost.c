@@ -11,7 +11,7 @@ static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
     return !__builtin_mul_overflow(a, b, &product) && !__builtin_add_overflow(*sum, product, sum) && *sum <= INT64_MAX;
 }
 
-static uint64_t aligned(uint64_t bytes)
+static uint64_t cost_aligned(uint64_t bytes)
 {
     return (bytes + PS_MEMORY_ALIGN - 1) / PS_MEMORY_ALIGN * PS_MEMORY_ALIGN;
 }
@@ -38,7 +38,7 @@ bool ps_memory_add(struct ps_memory *m, const struct ps_memory_part *part)
     bool fits =
         size && add_product(&values, part->count, size) && add_product(&sum.blocks, blocks, 1) &&
         add_product(&sum.values, values, 1) &&
-        add_product(&sum.slots, whole * aligned(per_block * size) + aligned(tail * size), part->slots) &&
+        add_product(&sum.slots, whole * cost_aligned(per_block * size) + cost_aligned(tail * size), part->slots) &&
         add_product(&sum.rounds, values, workers) && add_product(&sum.kept, blocks, PS_MEMORY_BLOCK + PS_MEMORY_PAGE) &&
         add_product(&sum.kept, blocks, workers * (PS_MEMORY_GRADIENT + PS_MEMORY_PAGE)) &&
         add_product(&sum.kept, workers != 0, PS_MEMORY_ROUND) &&

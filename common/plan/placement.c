@@ -77,23 +77,24 @@ enum ps_code ps_placement_parse(const char *placement, const char *partitioner, 
 
 // ---- cutting ------------------------------------------------------------------------------------------------------
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t placement_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
 // Into how many parts a variable is cut: 1 to its rows.
-static uint64_t parts_of(const struct ps_placement_spec *spec, const struct ps_placement_var *v, uint32_t tasks)
+static uint64_t placement_parts_of(const struct ps_placement_spec *spec, const struct ps_placement_var *v,
+                                   uint32_t tasks)
 {
     uint64_t row_bytes = v->row_count * v->elem_size, arg = spec->partitioner_arg;
     switch (spec->partitioner) {
     case PS_PARTITION_NONE:
         break;
     case PS_PARTITION_FIXED:
-        return least(arg, v->rows);
+        return placement_least(arg, v->rows);
     case PS_PARTITION_MIN_BYTES: {
         uint64_t min_rows = arg / row_bytes + (arg % row_bytes != 0);
-        uint64_t parts = least(v->rows / min_rows, tasks);
+        uint64_t parts = placement_least(v->rows / min_rows, tasks);
         return parts ? parts : 1;
     }
     case PS_PARTITION_MAX_BYTES: {
@@ -126,7 +127,7 @@ static enum ps_code count_parts(const struct ps_placement_spec *spec, const stru
     for (size_t i = 0; i < n_vars; i++) {
         if (check_var(&vars[i], &total, e) != PS_OK)
             return PS_INVALID_ARGUMENT;
-        uint64_t parts = parts_of(spec, &vars[i], tasks);
+        uint64_t parts = placement_parts_of(spec, &vars[i], tasks);
         if (parts > PS_MAX_PARTITIONS - sum)
             return ps_fail(e, PS_RESOURCE_EXHAUSTED,
                            "variable %s would be cut into %" PRIu64 " partitions; a job may have %d in all",
@@ -138,7 +139,7 @@ static enum ps_code count_parts(const struct ps_placement_spec *spec, const stru
 }
 
 // Returns how many it wrote.
-static size_t cut(const struct ps_placement_var *v, uint32_t index, uint64_t parts, struct ps_partition *to)
+static size_t placement_cut(const struct ps_placement_var *v, uint32_t index, uint64_t parts, struct ps_partition *to)
 {
     uint64_t row = 0;
     for (uint64_t i = 0; i < parts; i++) {
@@ -224,7 +225,7 @@ enum ps_code ps_placement_plan(const struct ps_placement_spec *spec, const struc
     if (!p)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for a plan of %zu partitions", n);
     for (size_t i = 0; i < n_vars; i++)
-        at += cut(&vars[i], (uint32_t)i, parts_of(spec, &vars[i], tasks), p + at);
+        at += placement_cut(&vars[i], (uint32_t)i, placement_parts_of(spec, &vars[i], tasks), p + at);
     if (spec->placement == PS_ROUND_ROBIN)
         place_round_robin(p, n, tasks);
     else

@@ -221,8 +221,8 @@ static grpc_channel *client_channel_create(const char *address, int attempt_ms)
         client_arg(GRPC_ARG_ENABLE_RETRIES, 0),  // libclient repeats what may be repeated
         client_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, PS_MESSAGE_MAX),
         client_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
-        // What a task may send before it is read: a round trip's worth. Probing for it doubles the latency.
-        client_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        // What a task may send before it is read: a round trip's worth. See server_opens_windows.
+        client_arg(GRPC_ARG_HTTP2_BDP_PROBE, 1),
         client_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, PS_LOOK_AHEAD),
         client_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, PS_FRAME_MAX),
         client_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, attempt_ms),  // what an attempt may take, for all its name

@@ -36,6 +36,7 @@ enum {
     PS_MESSAGE_RECORDS = 4096,    // in one message
     PS_SERVER_CALLS = 64 << 10,  // not answered or not sent, of all clients; at most what a quarter of the budget holds
     PS_SERVER_BYTES = 512 << 20,    // the budget, unless said otherwise
+    PS_WINDOWS_FROM = 256 << 20,    // a budget that can spare what open windows take
     PS_SERVICE_CALLS = 1024,        // open, per method beside the contract
     PS_SERVICE_REQUEST_MAX = 4096,  // bytes
     PS_WATCHED_MAX = 64,            // bytes of a reply that is watched

@@ -67,7 +67,7 @@ struct input {
 };
 
 // Of at most max bytes; more than 64 bits are refused.
-static bool read_varint(struct input *in, int max, uint64_t *value)
+static bool decode_read_varint(struct input *in, int max, uint64_t *value)
 {
     uint64_t v = 0;
     for (int i = 0; i < max && in->at < in->end; i++) {
@@ -105,19 +105,19 @@ static bool read_fixed(struct input *in, size_t n, uint64_t *value)
 static bool read_item(struct input *in, struct item *item)
 {
     uint64_t tag, len;
-    if (!read_varint(in, SHORT_MAX, &tag) || tag >> 3 == 0 || tag >> 32)
+    if (!decode_read_varint(in, SHORT_MAX, &tag) || tag >> 3 == 0 || tag >> 32)
         return false;
     item->number = (uint32_t)(tag >> 3);
     item->type = tag & 7;
     switch (item->type) {
     case VARINT:
-        return read_varint(in, VARINT_MAX, &item->value);
+        return decode_read_varint(in, VARINT_MAX, &item->value);
     case FIXED64:
         return read_fixed(in, 8, &item->value);
     case FIXED32:
         return read_fixed(in, 4, &item->value);
     case LENGTH:
-        if (!read_varint(in, SHORT_MAX, &len) || len > (uint64_t)(in->end - in->at))
+        if (!decode_read_varint(in, SHORT_MAX, &len) || len > (uint64_t)(in->end - in->at))
             return false;
         item->bytes = (struct input){in->at, in->at + len};
         in->at += len;
@@ -170,7 +170,7 @@ static size_t size_of(ProtobufCType type)
     }
 }
 
-static void store_number(ProtobufCType type, uint64_t v, void *to)
+static void decode_store_number(ProtobufCType type, uint64_t v, void *to)
 {
     uint32_t half = (uint32_t)v;
     if (type == PROTOBUF_C_TYPE_BOOL)
@@ -233,7 +233,7 @@ static bool decode_value(struct codec *c, const struct item *item, const Protobu
     case PROTOBUF_C_TYPE_MESSAGE:
         return decode_part(c, item, f->descriptor, to, depth);
     default:
-        store_number(f->type, item->value, to);
+        decode_store_number(f->type, item->value, to);
         return true;
     }
 }
@@ -266,7 +266,7 @@ static bool decode_repeated(struct codec *c, const struct item *item, const Prot
     bool is_packed = item->type == LENGTH && type != LENGTH;
     one.type = is_packed ? type : item->type;
     while (!is_packed || packed.at < packed.end) {
-        if (is_packed && !(type == VARINT ? read_varint(&packed, VARINT_MAX, &one.value)
+        if (is_packed && !(type == VARINT ? decode_read_varint(&packed, VARINT_MAX, &one.value)
                                           : read_fixed(&packed, type == FIXED64 ? 8 : 4, &one.value)))
             return false;
         void *end = repeated_end(c, f, m);

@@ -13,19 +13,19 @@ static const struct {
     [PS_UINT8] = {"uint8", 1},     [PS_STRING] = {"string", 0},
 };
 
-static bool is_known(int dtype)
+static bool dtype_is_known(int dtype)
 {
     return dtype >= PS_FLOAT32 && dtype <= PS_STRING;
 }
 
 size_t ps_dtype_size(int dtype)
 {
-    return is_known(dtype) ? dtypes[dtype].size : 0;
+    return dtype_is_known(dtype) ? dtypes[dtype].size : 0;
 }
 
 const char *ps_dtype_name(int dtype)
 {
-    return is_known(dtype) ? dtypes[dtype].name : "unknown dtype";
+    return dtype_is_known(dtype) ? dtypes[dtype].name : "unknown dtype";
 }
 
 bool ps_dtype_is_number(int dtype)

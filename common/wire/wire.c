@@ -42,7 +42,7 @@ static struct cursor cursor_at(const struct ps_slices *in, size_t pos)  // pos <
     return c;
 }
 
-static bool read_varint(struct cursor *c, uint64_t *value)
+static bool wire_read_varint(struct cursor *c, uint64_t *value)
 {
     uint64_t v = 0;
     if (c->pos < c->end) {  // most are one byte, and not the last of their slice
@@ -80,16 +80,16 @@ static bool read_field(struct cursor *c, struct field *f)
 {
     uint64_t tag, len;
     f->start = c->pos;
-    if (!read_varint(c, &tag) || tag >> 3 == 0 || tag >> 32)
+    if (!wire_read_varint(c, &tag) || tag >> 3 == 0 || tag >> 32)
         return false;
     f->number = (uint32_t)(tag >> 3);
     f->type = tag & 7;
     f->len = 0;
     switch (f->type) {
     case VARINT:
-        return read_varint(c, &f->value);
+        return wire_read_varint(c, &f->value);
     case LENGTH:
-        if (!read_varint(c, &len) || len > c->end - c->pos)
+        if (!wire_read_varint(c, &len) || len > c->end - c->pos)
             return false;
         f->len = len;
         return true;
@@ -133,8 +133,8 @@ static enum ps_code find_payload(const char *name, const struct ps_slices *in, s
 }
 
 // A few bytes of input can turn into a hundred times as much heap: PS_DECODE_MAX bounds it.
-static enum ps_code decode(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, size_t len,
-                           ProtobufCMessage **out, struct ps_error *e)
+static enum ps_code wire_decode(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, size_t len,
+                                ProtobufCMessage **out, struct ps_error *e)
 {
     bool split = in->n > 0 && in->v[0].len < len;
     uint8_t *scratch = split ? malloc(len) : NULL;
@@ -189,7 +189,7 @@ enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct 
     size_t header;
     enum ps_code code = ps_msg_split(type->short_name, in, &header, payload, e);
     if (code == PS_OK)
-        code = decode(type, in, header, out, e);
+        code = wire_decode(type, in, header, out, e);
     if (code != PS_OK)
         ps_slices_clear(payload);
     return code;

@@ -100,6 +100,9 @@ rule_words() {
 private='draft|meeting|orphan|resting|roster|rope|seat|stamp|told|tuning|turn|untold|visit|visitor'
 private_psd='piece'
 
+# Where static functions still have names of others. Delete it, and what reads it, when it is empty.
+names_not_yet='psd/'
+
 # banned PREFIX WORDS: identifiers in the C files under PREFIX of which one of WORDS is a part.
 banned() {
     c_files | grep -E "^($1)" | xargs -r awk -v words="$2" '
@@ -124,6 +127,24 @@ rule_terms() {
     banned 'psd/' "$private_psd"
 }
 
+# A static function's name is found once in the product, and has two words at least: the module or the object, and the
+# verb. Tests are programs of their own.
+rule_names() {
+    c_files | grep -E '^(common|libclient|psd|tools|workerd)/' | grep -vE "^($names_not_yet)" | xargs -r awk '
+        /^static [^=;]*\(/ && !/;$/ {
+            head = $0
+            sub(/__attribute__\(\([^)]*(\([^)]*\))?[^)]*\)\) */, "", head)
+            if (!match(head, /[A-Za-z_][A-Za-z_0-9]*\(/))
+                next
+            name = substr(head, RSTART, RLENGTH - 1)
+            if (index(name, "_") == 0)
+                printf "%s:%d: %s has one word\n", FILENAME, FNR, name
+            if ((name in file) && file[name] != FILENAME)
+                printf "%s:%d: %s is also in %s\n", FILENAME, FNR, name, file[name]
+            file[name] = FILENAME
+        }'
+}
+
 # ---- TAP ----------------------------------------------------------------------------------------------------------
 
 point=0 failed=0
@@ -140,7 +161,7 @@ check() { # RULE WHAT-IT-SAYS
     fi
 }
 
-echo 1..7
+echo 1..8
 if [[ -n $formatter ]]; then
     check format "clang-format changes nothing"
 else
@@ -151,6 +172,7 @@ check spdx "every source names its license"
 check length "no function is longer than 80 lines"
 check includes "includes point only down, gRPC stays in rpc"
 check memory "psd and libclient call nothing that aborts where there is no memory"
+check names "static functions have names of their own"
 check terms "no identifier says a private word"
 check words "no unfinished business"
 exit $failed

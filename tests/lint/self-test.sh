@@ -54,6 +54,7 @@ good_tree() {
     printf '%s\nint common_good(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/common/good.c"
     printf '%s\n#include <grpc/grpc.h>\n' "$spdx" >"$tree/psd/rpc/server.c"
     printf '%s\n#include "common/rpc/rpc.h"\n' "$spdx" >"$tree/psd/main.c"
+    printf '%s\nstatic int good_one(void)\n{\n    return 0;\n}\n' "$spdx" >"$tree/libclient/good.c"
     printf '#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n' >"$tree/tests/good.sh"
 }
 lint() { "$here/lint.sh" "$tree"; }
@@ -103,6 +104,8 @@ for file in psd/bad.c libclient/bad.c common/bad.c; do
         with "lint: $call in $file" memory "$file" "$spdx" "static void *x = $call;"
     done
 done
+with "lint: a static function of one word" names common/bad.c "$spdx" 'static int bad(void)' '{' '    return 0;' '}'
+with "lint: two static functions of one name" names workerd/bad.c "$spdx" 'static int good_one(void)' '{' '    return 1;' '}'
 with "lint: a private word" terms common/bad.c "$spdx" 'static int take_turn;'
 with "lint: a private word, in the plural" terms tests/sim/bad.h "$spdx" '#define BAD_ROPES 1'
 with "lint: a private word of psd" terms psd/bad.c "$spdx" 'static int piece;'

@@ -227,7 +227,7 @@ static void test_push_before_declare(void **state)
 
 // ---- exactly once -------------------------------------------------------------------------------------------------
 
-enum { THREADS = 64, ROUNDS = 20 };
+enum { THREADS = 64, ROUNDS = 24 / TEST_PART };
 
 struct racer {
     struct psd_core *core;
@@ -730,7 +730,7 @@ static void test_stalled_reader(void **state)
         if (a.code)
             fail_msg("get: %s", a.text);
         Paramserver__V1__ReadReply *reply = (Paramserver__V1__ReadReply *)m;
-        for (size_t i = 0; i < bytes.len; i += sizeof(float)) {
+        for (size_t i = 0; i < bytes.len; i += TEST_PART * sizeof(float)) {
             float x, scratch;
             memcpy(&x, ps_slices_peek(&bytes, i, sizeof x, &scratch), sizeof x);
             if (x != 0)
@@ -936,7 +936,7 @@ static void begin_long_reading(struct psd_core *core, Paramserver__V1__Tensor **
 // What is kept of a snapshot counts: others give way to it. One is kept in any case.
 static void test_snapshots_count(void **state)
 {
-    enum { N = 100000, READERS = 20, MEMORY = 64 << 20 };
+    enum { N = 100000 / TEST_PART, READERS = 20, MEMORY = 64 << 20 };
     struct job j;
     Paramserver__V1__Tensor *t = calloc(N, sizeof *t), **tensors = calloc(N, sizeof *tensors);
     (void)state;
@@ -991,11 +991,12 @@ static void test_slots_survive(void **state)
 }
 
 static const uint64_t instant_blocks = 6;
+enum { INSTANT_PUSHES = 96 / TEST_PART };
 
 static void *push_all_blocks(void *arg)
 {
     const uint64_t count = instant_blocks * PS_BLOCK_BYTES / sizeof(float);
-    for (uint64_t k = 1; k <= 100; k++) {
+    for (uint64_t k = 1; k <= INSTANT_PUSHES; k++) {
         struct update u;
         update_init(&u, 0, k, "big", 0, count);
         send_update(arg, &u, M(PUSH), count, 1, NULL);
@@ -1013,7 +1014,7 @@ static void test_one_instant(void **state)
     (void)state;
     job_open(&j, ASYNC, "assign_add", instant_blocks * block, 64 << 20);
     assert_int_equal(pthread_create(&thread, NULL, push_all_blocks, j.core), 0);
-    while (last < 100) {
+    while (last < INSTANT_PUSHES) {
         struct reading x;
         struct ps_slices bytes = PS_SLICES_EMPTY;
         ProtobufCMessage *m = NULL;

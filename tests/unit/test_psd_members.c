@@ -1179,6 +1179,27 @@ static void test_two_of_one_rank(void **state)
     psd_core_destroy(j.core);
 }
 
+// Another process waits for the rank of worker 0 when the job is done: it opens no other run, whose values would be fresh.
+static void test_back_to_a_job_that_is_done(void **state)
+{
+    struct job j;
+    struct joining x;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    const struct psd_job *before = j.core->table.newest;
+    join_init(&x, 0, ASYNC);
+    another_process(&x.caller);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    ask_later(j.core, &a, M(JOIN), &x.r.base, NULL, UINT64_MAX);
+    assert_false(a.answered);
+    assert_int_equal(leave(j.core, 0, NULL).code, PS_OK);
+    assert_true(is_done(&a, PS_ABORTED));
+    assert_non_null(strstr(a.text, "has ended while this worker waited for its rank"));
+    assert_ptr_equal(j.core->table.newest, before);
+    psd_core_destroy(j.core);
+}
+
 // The job ends under a Join that waits for a rank: it waits for the job to be opened again, as others do.
 static void test_back_to_a_job_that_ends(void **state)
 {
@@ -1556,6 +1577,7 @@ int main(void)
         cmocka_unit_test(test_back_before_its_death_is_known),
         cmocka_unit_test(test_back_when_it_has_left),
         cmocka_unit_test(test_two_of_one_rank),
+        cmocka_unit_test(test_back_to_a_job_that_is_done),
         cmocka_unit_test(test_back_to_a_job_that_ends),
         cmocka_unit_test(test_who_moves_data_lives),
         cmocka_unit_test(test_drain),

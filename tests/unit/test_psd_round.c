@@ -741,7 +741,7 @@ static void run_with_changes(uint64_t seed, double lost)
 static void test_all_in_one_round(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 60; seed++)
+    for (uint64_t seed = 1; seed <= 60 / TEST_PART; seed++)
         run_with_changes(seed, seed % 3 * 0.2);
 }
 
@@ -1244,6 +1244,54 @@ static void test_inquiry_hears_commit(void **state)
     assert_true(read_first(&c, 1) == 0);  // held
     settle(&c, 300);
     assert_true(read_first(&c, 1) == -2);
+    ps_slices_clear(&a.body);
+    cluster_close(&c);
+}
+
+// The control task has stopped over a change that not all have prepared: who asks goes on holding its rounds.
+static void test_inquiry_before_the_decision(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    (void)state;
+    open_two(&c, SYNC);
+    set_hyper_later(&c, &a, "learning_rate", 2, 1, UINT64_MAX);
+    while (!c.task[1].core->table.newest->agree->prepared.number)
+        assert_true(deliver(&c));
+    c.cut_off = 1;
+    assert_queued(push(&c, 0, 1, 1, 1), 1);
+    test_time += PSD_INQUIRE_AFTER_MS * PS_MS;
+    psd_core_tick(c.task[1].core);
+    deliver_all(&c);
+    assert_int_equal(c.task[0].core->table.newest->agree->lead.phase, PREPARE);
+    assert_int_equal(c.task[1].core->table.newest->agree->prepared.number, 1);
+    assert_true(read_first(&c, 1) == 0);
+    c.cut_off = NO_TASK;
+    settle(&c, 2000);
+    assert_true(a.answered);
+    assert_true(read_first(&c, 1) == (a.code == PS_OK ? -2 : -1));
+    ps_slices_clear(&a.body);
+    cluster_close(&c);
+}
+
+// What becomes of one change says nothing about another.
+static void test_inquiry_about_another(void **state)
+{
+    struct cluster c;
+    struct answer a;
+    uint64_t newest;
+    (void)state;
+    open_two(&c, SYNC);
+    assert_int_equal(set_hyper(&c, "learning_rate", 2, 1), 1);
+    const struct psd_job *job = c.task[0].core->table.newest;
+    const uint64_t number = job->agree->lead.p.number;
+    set_hyper_later(&c, &a, "learning_rate", 4, 2, UINT64_MAX);
+    assert_int_equal(psd_agree_decision(job, number + 1, &newest), PREPARE);
+    assert_int_equal(newest, number + 1);
+    assert_int_equal(psd_agree_decision(job, number, &newest), FORGET);
+    assert_int_equal(psd_agree_decision(job, number + 2, &newest), FORGET);
+    settle(&c, 200);
+    assert_true(a.answered);
     ps_slices_clear(&a.body);
     cluster_close(&c);
 }
@@ -1823,6 +1871,8 @@ int main(void)
         cmocka_unit_test(test_bad_set_hyper),
         cmocka_unit_test(test_prepared_by_nobody),
         cmocka_unit_test(test_inquiry_hears_commit),
+        cmocka_unit_test(test_inquiry_before_the_decision),
+        cmocka_unit_test(test_inquiry_about_another),
         cmocka_unit_test(test_another_kind),
         cmocka_unit_test(test_bad_proposals),
         cmocka_unit_test(test_bad_sum_squares),

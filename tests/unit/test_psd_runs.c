@@ -4,6 +4,7 @@
 // the control task and elsewhere.
 #include <inttypes.h>
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -335,6 +336,23 @@ static void test_cancel(void **state)
     cluster_close(&c);
 }
 
+// A call that is cancelled before it could be parked is not.
+static void test_cancelled_before_it_parks(void **state)
+{
+    struct psd_waiters list = {0};
+    struct psd_call call = {.deadline = UINT64_MAX};
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    (void)state;
+    atomic_init(&call.lock, NULL);
+    atomic_init(&call.cancelled, true);
+    pthread_mutex_lock(&lock);
+    assert_false(psd_waiters_add(&list, &lock, &call));
+    pthread_mutex_unlock(&lock);
+    assert_null(list.first);
+    assert_int_equal(list.n, 0);
+    assert_null(atomic_load(&call.lock));
+}
+
 enum { RACES = 2000 };
 
 struct race {
@@ -348,7 +366,7 @@ static void *cancels(void *arg)
     struct race *r = arg;
     for (int i = 1; i <= RACES; i++) {
         while (atomic_load(&r->at) < 2 * i - 1)
-            continue;
+            sched_yield();
         psd_core_cancel(r->c.task[1].core, &r->pull.a.call);
         atomic_store(&r->at, 2 * i);
     }
@@ -369,7 +387,7 @@ static void test_cancel_races(void **state)
         atomic_store(&r.at, 2 * i - 1);
         assert_int_equal(push(&r.c, 0, 1, (uint64_t)i, 1).code, PS_OK);
         while (atomic_load(&r.at) < 2 * i)
-            continue;
+            sched_yield();
         assert_true(r.pull.a.answered && (r.pull.a.code == PS_OK || r.pull.a.code == PS_CANCELLED));
         ps_slices_clear(&r.pull.a.body);
     }
@@ -541,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_passive_while_declared_anew),
         cmocka_unit_test(test_push_pull_goes_on),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_cancelled_before_it_parks),
         cmocka_unit_test(test_cancel_races),
         cmocka_unit_test(test_waits_for_the_next_run),
         cmocka_unit_test(test_stranger),

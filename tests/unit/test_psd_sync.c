@@ -176,13 +176,33 @@ static void test_departed_is_skipped(void **state)
     cluster_close(&c);
 }
 
+// Two lists of members reach a round out of order: the newer one stays.
+static void test_late_view(void **state)
+{
+    const struct variable w = {"w", 8, 1};
+    struct cluster c;
+    struct psd_call *ready = NULL;
+    bool all[] = {true, true, true}, some[] = {true, false, true};
+    (void)state;
+    cluster_open(&c, 1, 3, MEMORY, &w, 1);
+    cluster_start(&c);
+    struct psd_round *round = c.task[0].core->table.newest->partitions[0].round;
+    const uint64_t epoch = round->epoch + 10;
+    psd_round_set_members(round, &(struct psd_view){.epoch = epoch + 1, .n = 3, .takes_part = some}, &ready);
+    psd_round_set_members(round, &(struct psd_view){.epoch = epoch, .n = 3, .takes_part = all}, &ready);
+    assert_int_equal(round->members, 2);
+    assert_false(round->member[1]);
+    assert_null(ready);
+    cluster_close(&c);
+}
+
 // ---- the same bits ------------------------------------------------------------------------------------------------
 
 static void fill_gradient(float *g, uint32_t rank, uint32_t partition, uint64_t round)
 {
     uint64_t seed = rank * 1000 + partition * 100 + round;
     for (uint64_t i = 0; i < LARGE; i++)
-        g[i] = ((float)(draw(&seed) >> 40) / (1 << 20) - 8) * (float)(1 << draw(&seed) % 12);
+        g[i] = i % TEST_PART ? g[i - 1] : ((float)(draw(&seed) >> 40) / (1 << 20) - 8) * (float)(1 << draw(&seed) % 12);
 }
 
 static bool is_closed(struct cluster *c, uint64_t number)
@@ -237,13 +257,14 @@ static void run_rounds(uint32_t tasks, uint32_t threads, const uint32_t *order, 
 // Whatever the order of arrival, and the number of tasks and of threads.
 static void test_same_bits(void **state)
 {
+    enum { STEP = TEST_PART == 1 ? 1 : 4 };
     static const uint32_t orders[][BITS_WORKERS] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
     static const uint32_t threads[] = {0, 1, 3};
     const size_t bytes = (size_t)PARTITIONS * LARGE * sizeof(float);
     float *first = ps_alloc(bytes), *values = ps_alloc(bytes);
     (void)state;
     for (int clipped = 0; clipped < 2; clipped++)
-        for (uint32_t k = 0; k < 9; k++) {
+        for (uint32_t k = 0; k < 9; k += STEP) {
             run_rounds(1 + k / 3, threads[k % 3], orders[(k + k / 3) % 3], clipped ? "sgd" : "adam", clipped,
                        k ? values : first);
             if (k && memcmp(first, values, bytes) != 0)
@@ -348,6 +369,78 @@ static void test_reset_while_computing(void **state)
     gate_free(&gate);
 }
 
+static enum psd_round_state state_of(struct psd_round *round)
+{
+    pthread_mutex_lock(&round->lock);
+    enum psd_round_state state = round->state;
+    pthread_mutex_unlock(&round->lock);
+    return state;
+}
+
+static void *begin_next_run(void *arg)
+{
+    struct psd_call *ready = NULL;
+    psd_sync_component.begin_run(arg, &ready);
+    return ready;
+}
+
+// The thread that applies a round waits for a block when the run ends: the round changes nothing, and is not closed in the
+// next run.
+static void test_reset_while_applying(void **state)
+{
+    struct cluster c;
+    struct gate gate;
+    pthread_t thread;
+    void *ready;
+    (void)state;
+    gate_close(&gate);
+    open_two(&c);
+    struct psd_round *round = c.task[0].core->table.newest->partitions[0].round;
+    struct psd_block *b = &round->partition->blocks[0];
+    const uint64_t run = atomic_load(&round->run);
+    assert_int_equal(push(&c, 1, 0, 1, 4).code, PS_OK);
+    assert_int_equal(push(&c, 0, 0, 1, 2).code, PS_OK);
+    pthread_mutex_lock(&b->lock);
+    sem_post(&gate.open);
+    while (state_of(round) != PSD_ROUND_APPLYING)
+        sched_yield();
+    assert_int_equal(pthread_create(&thread, NULL, begin_next_run, c.task[0].core->table.newest), 0);
+    while (atomic_load(&round->run) == run)
+        sched_yield();
+    pthread_mutex_unlock(&b->lock);
+    pthread_join(thread, &ready);
+    assert_null(ready);
+    gate_open(&gate);
+    assert_int_equal(held(&c), 0);
+    assert_int_equal(psd_round_open(round), 1);
+    assert_true(read_first(&c, 0) == 0);
+    assert_int_equal(push(&c, 1, 0, 1, 8).result.outcome, QUEUED);
+    assert_int_equal(push(&c, 0, 0, 1, 6).result.outcome, QUEUED);
+    assert_true(read_first(&c, 0) == -7);
+    cluster_close(&c);
+    gate_free(&gate);
+}
+
+// A round that has lacked memory is applied again: blocks that it has changed are not changed twice.
+static void test_applied_where_it_was_not(void **state)
+{
+    const struct variable w = {"w", 8, 1};
+    struct cluster c;
+    (void)state;
+    cluster_open(&c, 1, 2, MEMORY, &w, 1);
+    job_hyper(&c, "learning_rate", 1);
+    cluster_start(&c);
+    struct psd_job *job = c.task[0].core->table.newest;
+    struct psd_round *round = job->partitions[0].round;
+    assert_int_equal(push(&c, 0, 0, 1, 2).result.outcome, QUEUED);
+    round->factor = 1;
+    for (int i = 0; i < 2; i++) {
+        assert_true(psd_round_apply(job, round, atomic_load(&round->run), NULL));
+        assert_true(read_first(&c, 0) == -2);
+    }
+    cluster_close(&c);
+}
+
 // Whoever waits for a round is made ready when its run is over.
 static void test_waiters_of_an_old_run(void **state)
 {
@@ -397,9 +490,12 @@ int main(void)
         cmocka_unit_test(test_work),
         cmocka_unit_test(test_out_of_order_is_held),
         cmocka_unit_test(test_departed_is_skipped),
+        cmocka_unit_test(test_late_view),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_nobody_waits),
         cmocka_unit_test(test_reset_while_computing),
+        cmocka_unit_test(test_reset_while_applying),
+        cmocka_unit_test(test_applied_where_it_was_not),
         cmocka_unit_test(test_waiters_of_an_old_run),
         cmocka_unit_test(test_cut_off_by_completion),
     };

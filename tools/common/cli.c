@@ -14,8 +14,8 @@ enum { LONG_BASE = 256, HELP = LONG_BASE + CLI_OPTIONS_MAX };
 
 // What getopt_long wants: long options whose value is LONG_BASE + index, and the letters, led by the
 // character that decides about operands and by ":" (a missing value is told from an unknown option).
-static void translate(const struct cli_option *options, size_t n, bool stop_at_operand, struct option *longs,
-                      char *letters)
+static void cli_translate(const struct cli_option *options, size_t n, bool stop_at_operand, struct option *longs,
+                          char *letters)
 {
     if (stop_at_operand)
         *letters++ = '+';
@@ -50,7 +50,7 @@ static void unknown_option(const char *command, const char *given, const struct 
         fprintf(stderr, "; %s --help lists the known ones\n", command);
 }
 
-static bool store_number(const char *command, const struct cli_option *option, const char *value)
+static bool cli_store_number(const char *command, const struct cli_option *option, const char *value)
 {
     char *end;
     errno = 0;
@@ -64,7 +64,7 @@ static bool store_number(const char *command, const struct cli_option *option, c
     return true;
 }
 
-static bool store(const char *command, const struct cli_option *option, const char *value, int argc)
+static bool cli_store(const char *command, const struct cli_option *option, const char *value, int argc)
 {
     if (option->flag) {
         *option->flag = true;
@@ -75,12 +75,12 @@ static bool store(const char *command, const struct cli_option *option, const ch
             option->list->items = ps_alloc((size_t)argc * sizeof *option->list->items);
         option->list->items[option->list->n++] = value;
     } else {
-        return store_number(command, option, value);
+        return cli_store_number(command, option, value);
     }
     return true;
 }
 
-static const struct cli_option *find(const struct cli_option *options, size_t n, int got)
+static const struct cli_option *cli_find(const struct cli_option *options, size_t n, int got)
 {
     for (size_t i = 0; i < n; i++)
         if (got == LONG_BASE + (int)i || (options[i].letter && got == options[i].letter))
@@ -93,12 +93,12 @@ enum cli_result cli_parse(const char *command, int argc, char **argv, const stru
 {
     struct option longs[CLI_OPTIONS_MAX + 2];
     char letters[2 * CLI_OPTIONS_MAX + 4];
-    translate(options, n, stop_at_operand, longs, letters);
+    cli_translate(options, n, stop_at_operand, longs, letters);
     optind = 0;  // glibc: start over
     opterr = 0;
     int got;
     while ((got = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
-        const struct cli_option *option = find(options, n, got);
+        const struct cli_option *option = cli_find(options, n, got);
         if (got == HELP || got == 'h')
             return CLI_HELP;
         if (got == ':') {
@@ -110,7 +110,7 @@ enum cli_result cli_parse(const char *command, int argc, char **argv, const stru
             unknown_option(command, optopt > 0 && optopt < LONG_BASE ? letter : argv[optind - 1], options, n);
             return CLI_WRONG;
         }
-        if (!store(command, option, optarg, argc))
+        if (!cli_store(command, option, optarg, argc))
             return CLI_WRONG;
     }
     *first = optind;

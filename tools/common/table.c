@@ -149,7 +149,7 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
 // ---- text ---------------------------------------------------------------------------------------------------------
 
 // Columns a UTF-8 string takes, one per code point.
-static int width(const char *text)
+static int table_text_width(const char *text)
 {
     int n = 0;
     for (; *text; text++)
@@ -157,7 +157,7 @@ static int width(const char *text)
     return n;
 }
 
-static bool known(const struct table *t, size_t column)
+static bool table_column_is_known(const struct table *t, size_t column)
 {
     size_t i;
     json_t *row;
@@ -175,14 +175,14 @@ static bool known(const struct table *t, size_t column)
 static int column_width(const struct table *t, size_t column)
 {
     char text[CELL_MAX];
-    int widest = width(t->columns[column].title);
+    int widest = table_text_width(t->columns[column].title);
     size_t i;
     json_t *row;
     json_array_foreach(t->rows, i, row)
     {
         cell_text(&t->columns[column], json_array_get(row, column), text);
-        if (width(text) > widest)
-            widest = width(text);
+        if (table_text_width(text) > widest)
+            widest = table_text_width(text);
     }
     return widest;
 }
@@ -201,29 +201,29 @@ struct line {
 
 static void line_cell(struct line *line, const struct table_column *column, int wide, const char *text)
 {
-    int room = wide - width(text);
+    int room = wide - table_text_width(text);
     bool right = to_the_right(column->type);
     fprintf(line->to, "%*s%s", line->pad + (right ? room : 0), "", text);
     line->pad = 2 + (right ? 0 : room);
 }
 
 // Widths of the columns; 0: the column is left out.
-static int *layout(const struct table *t)
+static int *table_layout(const struct table *t)
 {
     int *wide = ps_alloc(t->n_columns * sizeof *wide);
     for (size_t c = 0; c < t->n_columns; c++)
-        wide[c] = known(t, c) ? column_width(t, c) : 0;
+        wide[c] = table_column_is_known(t, c) ? column_width(t, c) : 0;
     return wide;
 }
 
 static const char *const ellipsis[] = {"...", "\xe2\x80\xa6"};  // without and with UTF-8
 
 // Cuts text to `wide` columns, where it has more.
-static void shorten(char *text, int wide, const char *dots)
+static void table_shorten(char *text, int wide, const char *dots)
 {
-    if (width(text) <= wide)
+    if (table_text_width(text) <= wide)
         return;
-    int keep = wide > width(dots) ? wide - width(dots) : 0;
+    int keep = wide > table_text_width(dots) ? wide - table_text_width(dots) : 0;
     char *at = text;
     while (*at && keep > 0)
         keep -= ((unsigned char)*++at & 0xc0) != 0x80;
@@ -245,7 +245,7 @@ static void print_rows(const struct table *t, const int *wide, size_t rows, cons
             if (!wide[c])
                 continue;
             cell_text(&t->columns[c], json_array_get(json_array_get(t->rows, i), c), text);
-            shorten(text, wide[c], dots);
+            table_shorten(text, wide[c], dots);
             line_cell(&line, &t->columns[c], wide[c], text);
         }
         putc('\n', to);
@@ -270,7 +270,7 @@ static void table_fit_sentence(const struct table *t, int *wide, FILE *to)
 
 void table_print(const struct table *t, FILE *to)
 {
-    int *wide = layout(t);
+    int *wide = table_layout(t);
     table_fit_sentence(t, wide, to);
     print_rows(t, wide, json_array_size(t->rows), "...", to);
     free(wide);
@@ -280,13 +280,13 @@ void table_print_record(const struct table *t, FILE *to)
 {
     int widest = 0;
     for (size_t c = 0; c < t->n_columns; c++)
-        if (known(t, c) && width(t->columns[c].title) > widest)
-            widest = width(t->columns[c].title);
+        if (table_column_is_known(t, c) && table_text_width(t->columns[c].title) > widest)
+            widest = table_text_width(t->columns[c].title);
     for (size_t c = 0; c < t->n_columns; c++) {
         char text[CELL_MAX];
         cell_text(&t->columns[c], json_array_get(json_array_get(t->rows, 0), c), text);
-        if (known(t, c))
-            fprintf(to, "%s%*s  %s\n", t->columns[c].title, widest - width(t->columns[c].title), "", text);
+        if (table_column_is_known(t, c))
+            fprintf(to, "%s%*s  %s\n", t->columns[c].title, widest - table_text_width(t->columns[c].title), "", text);
     }
 }
 
@@ -351,14 +351,14 @@ void table_show(const struct table_part *parts, size_t n, bool json, FILE *to)
 // Columns: of a name at most; of a sentence at least, where it has as many.
 enum { NAME_COLUMNS = 24, SENTENCE_COLUMNS = 32 };
 
-static int least(int a, int b)
+static int table_least(int a, int b)
 {
     return a < b ? a : b;
 }
 
 // Makes the columns fit: texts become shorter, then columns are left out from the right, but for the first and the
 // sentences, which get what room there is in the end. Returns how many are left out.
-static size_t fit(const struct table *t, int *wide, int columns)
+static size_t table_fit(const struct table *t, int *wide, int columns)
 {
     size_t left_out = 0, sentence = t->n_columns;
     int used = -2, whole = 0;
@@ -366,9 +366,9 @@ static size_t fit(const struct table *t, int *wide, int columns)
         if (wide[c] && t->columns[c].type == TABLE_SENTENCE) {
             sentence = c;
             whole = wide[c];
-            wide[c] = least(whole, SENTENCE_COLUMNS);
+            wide[c] = table_least(whole, SENTENCE_COLUMNS);
         } else if (t->columns[c].type == TABLE_TEXT) {
-            wide[c] = least(wide[c], NAME_COLUMNS);
+            wide[c] = table_least(wide[c], NAME_COLUMNS);
         }
         used += wide[c] ? wide[c] + 2 : 0;
     }
@@ -380,13 +380,13 @@ static size_t fit(const struct table *t, int *wide, int columns)
         left_out++;
     }
     if (sentence < t->n_columns && used < columns)
-        wide[sentence] = least(whole, wide[sentence] + columns - used);
+        wide[sentence] = table_least(whole, wide[sentence] + columns - used);
     return left_out;
 }
 
 // Deals `lines` out to the tables, one by one: small tables are whole, large ones get the same. Returns how many rows
 // are left over.
-static size_t share(const struct table_part *parts, size_t n, int lines, size_t *rows)
+static size_t table_share_lines(const struct table_part *parts, size_t n, int lines, size_t *rows)
 {
     size_t left_over = 0, given;
     memset(rows, 0, n * sizeof *rows);
@@ -423,15 +423,15 @@ void table_show_screen(const struct table_part *parts, size_t n, const struct ta
     bool shown = false;
     for (size_t i = 0; i < n; i++)
         lines -= json_array_size(parts[i].table->rows) ? 2 : 0;
-    size_t left_over = share(parts, n, lines, rows);
+    size_t left_over = table_share_lines(parts, n, lines, rows);
     for (size_t i = 0; i < n; i++) {
         if (json_array_size(parts[i].table->rows) == 0)
             continue;
         if (shown)
             putc('\n', to);
         shown = true;
-        int *wide = layout(parts[i].table);
-        columns += fit(parts[i].table, wide, screen->columns);
+        int *wide = table_layout(parts[i].table);
+        columns += table_fit(parts[i].table, wide, screen->columns);
         print_rows(parts[i].table, wide, rows[i], ellipsis[screen->utf8], to);
         free(wide);
     }

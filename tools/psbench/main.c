@@ -29,7 +29,7 @@ static int write_plot(const struct options *o, const struct bench_cases *cases)
     return ps_output_commit(&output, &e) ? report_error(&e) : 0;
 }
 
-static int write_results(const struct options *o, const struct bench_cases *cases)
+static int bench_write_results(const struct options *o, const struct bench_cases *cases)
 {
     bool with_limits = o->plan.commands[BENCH_LIMIT];
     if (o->json) {
@@ -47,7 +47,7 @@ static int write_results(const struct options *o, const struct bench_cases *case
     return o->plot ? write_plot(o, cases) : 0;
 }
 
-static int measure(const struct options *o)
+static int bench_measure(const struct options *o)
 {
     struct ps_error e = {.code = PS_OK};
     struct bench_cases cases;
@@ -55,7 +55,7 @@ static int measure(const struct options *o)
         return report_error(&e);
     bench_cases_make(&cases, &o->plan);
     stop_watch();
-    int exit_code = run_all(&o->plan, &cases, &e) ? report_error(&e) : write_results(o, &cases);
+    int exit_code = run_all(&o->plan, &cases, &e) ? report_error(&e) : bench_write_results(o, &cases);
     bench_cases_free(&cases);
     return exit_code;
 }
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     int exit_code;
     ps_alloc_tune();
     if (options_parse(&o, argc, argv, &exit_code))
-        exit_code = measure(&o);
+        exit_code = bench_measure(&o);
     options_free(&o);
     return exit_code;
 }

@@ -54,7 +54,7 @@ void child_say(FILE *to, const char *name, const char *text)
     fflush(to);
 }
 
-static void relay(struct child_stream *stream, char *text)
+static void child_relay(struct child_stream *stream, char *text)
 {
     ps_utf8_plain(text);
     child_say(stream->to, stream->child->name, text);
@@ -69,7 +69,7 @@ static void hear_readiness(struct child_stream *stream, char *text)
     child->on_ready(child);
 }
 
-static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+static void child_on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct child_stream *stream = (struct child_stream *)handle;
     (void)suggested;
@@ -115,7 +115,7 @@ static void on_read(uv_stream_t *handle, ssize_t n, const uv_buf_t *buf)
 
 static uv_stdio_container_t stream_open(struct child *child, struct child_stream *stream, uv_loop_t *loop, FILE *to)
 {
-    *stream = (struct child_stream){.child = child, .to = to, .line = to ? relay : hear_readiness};
+    *stream = (struct child_stream){.child = child, .to = to, .line = to ? child_relay : hear_readiness};
     uv_pipe_init(loop, &stream->pipe, 0);
     stream->pipe.data = child;
     child->open++;
@@ -161,10 +161,10 @@ enum ps_code child_start(struct child *child, uv_loop_t *loop, char **argv, stru
     child->pid = child->process.pid;
     child->running = true;
     if (!child->terminal) {
-        uv_read_start((uv_stream_t *)&child->out.pipe, on_room, on_read);
-        uv_read_start((uv_stream_t *)&child->err.pipe, on_room, on_read);
+        uv_read_start((uv_stream_t *)&child->out.pipe, child_on_room, on_read);
+        uv_read_start((uv_stream_t *)&child->err.pipe, child_on_room, on_read);
     }
     if (child->on_ready)
-        uv_read_start((uv_stream_t *)&child->readiness.pipe, on_room, on_read);
+        uv_read_start((uv_stream_t *)&child->readiness.pipe, child_on_room, on_read);
     return PS_OK;
 }

@@ -17,13 +17,13 @@ enum { TIMEOUT_MS = 5000 };
 
 static const char default_address[] = "127.0.0.1:7070";
 
-static enum ps_code from_psc(const psc_error *from, struct ps_error *e)
+static enum ps_code cluster_from_psc(const psc_error *from, struct ps_error *e)
 {
     return ps_fail(e, (enum ps_code)from->code, "%s", from->text);
 }
 
 // "A,B,C"
-static psc_code split_addresses(const char *list, psc_cluster **spec, psc_error *error)
+static psc_code cluster_split_addresses(const char *list, psc_cluster **spec, psc_error *error)
 {
     char *copy = ps_strdup(list), *rest = copy;
     const char **address = ps_alloc((strlen(list) + 1) * sizeof *address);
@@ -40,10 +40,10 @@ static psc_code split_addresses(const char *list, psc_cluster **spec, psc_error 
 static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
 {
     if (target->ps)
-        return split_addresses(target->ps, spec, error);
+        return cluster_split_addresses(target->ps, spec, error);
     const char *file = target->file ? target->file : getenv("PSCTL_CLUSTER");
     psc_code code = psc_cluster_find(file, spec, error);
-    return code == PSC_NOT_FOUND && !file ? split_addresses(default_address, spec, error) : code;
+    return code == PSC_NOT_FOUND && !file ? cluster_split_addresses(default_address, spec, error) : code;
 }
 
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e)
@@ -57,11 +57,11 @@ enum ps_code cluster_open(struct cluster *c, const struct target *target, const 
                            .transport = PSC_UNARY,
                            .timeout_ms = target->timeout ? (int)target->timeout * 1000 : TIMEOUT_MS};
     if (find_spec(target, &opened.spec, &error))
-        return from_psc(&error, e);
+        return cluster_from_psc(&error, e);
     opened.timeout_ms = options.timeout_ms;
     if (psc__admin_connect(opened.spec, &options, &opened.client, &error)) {
         psc_cluster_free(opened.spec);
-        return from_psc(&error, e);
+        return cluster_from_psc(&error, e);
     }
     opened.tasks = psc_cluster_tasks(opened.spec);
     *c = opened;

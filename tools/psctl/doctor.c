@@ -80,7 +80,7 @@ struct inquiry {
     bool threaded;
 };
 
-static void *inquire(void *arg)
+static void *doctor_inquire(void *arg)
 {
     struct inquiry *q = arg;
     const struct cluster *c = q->doctor->cluster;
@@ -111,7 +111,7 @@ static void begin_probes(struct doctor *d)
         struct inquiry *q = &d->inquiries[i];
         q->doctor = d;
         q->task = i;
-        q->threaded = pthread_create(&q->thread, NULL, inquire, q) == 0;
+        q->threaded = pthread_create(&q->thread, NULL, doctor_inquire, q) == 0;
     }
 }
 
@@ -124,7 +124,7 @@ static void find_missing(struct doctor *d)
             pthread_join(q->thread, NULL);
         d->silent[i] = needs_probe(&d->answers[i]);
         if (d->silent[i] && !q->threaded)
-            inquire(q);
+            doctor_inquire(q);
         if (d->silent[i])
             judge_probe(d, i, &q->probe);
         else if (!d->answers[i].reply)
@@ -135,7 +135,7 @@ static void find_missing(struct doctor *d)
 // ---- tasks that do ------------------------------------------------------------------------------------------------
 
 // The first task that answered: what the others are compared with.
-static size_t reference(const struct doctor *d)
+static size_t doctor_reference(const struct doctor *d)
 {
     size_t i = 0;
     while (i < d->cluster->tasks && !status_of(d, i))
@@ -145,21 +145,21 @@ static size_t reference(const struct doctor *d)
 
 static void check_identity(struct doctor *d, size_t task, const char *name)
 {
-    const Status *s = status_of(d, task), *first = status_of(d, reference(d));
+    const Status *s = status_of(d, task), *first = status_of(d, doctor_reference(d));
     struct ps_error e;
     if (cluster_check_task(d->cluster, task, s, &e))
         findings_add(&d->findings, VERDICT_WRONG, name, "give every psd, and psctl, the same cluster", "%s", e.text);
     else if (s->cluster_hash && first->cluster_hash && s->cluster_hash != first->cluster_hash)
         findings_add(&d->findings, VERDICT_WRONG, name, "start every psd with the same addresses, in the same order",
-                     "was told of other ps addresses than ps:%zu", reference(d));
+                     "was told of other ps addresses than ps:%zu", doctor_reference(d));
 }
 
 static void check_version(struct doctor *d, size_t task, const char *name)
 {
-    const Status *s = status_of(d, task), *first = status_of(d, reference(d));
+    const Status *s = status_of(d, task), *first = status_of(d, doctor_reference(d));
     if (strcmp(s->version, first->version) != 0)
         findings_add(&d->findings, VERDICT_WRONG, name, "run one version on all ps tasks",
-                     "is version %.32s, ps:%zu is %.32s", s->version, reference(d), first->version);
+                     "is version %.32s, ps:%zu is %.32s", s->version, doctor_reference(d), first->version);
     else if (strcmp(s->version, PACKAGE_VERSION) != 0)
         findings_add(&d->findings, VERDICT_WARNING, name, "use the psctl of the same version",
                      "is version %.32s, this psctl is " PACKAGE_VERSION, s->version);
@@ -237,7 +237,7 @@ static void check_run(struct doctor *d, const char *name, const char *job)
 }
 
 // What was declared, without what differs between the tasks; malloc'd.
-static uint8_t *declaration(const Description *d, bool changes, size_t *len)
+static uint8_t *doctor_declaration(const Description *d, bool changes, size_t *len)
 {
     Description plan = *d;
     plan.generation = plan.run = 0;
@@ -254,10 +254,10 @@ static uint8_t *declaration(const Description *d, bool changes, size_t *len)
     return packed;
 }
 
-static bool same(const Description *a, const Description *b, bool changes)
+static bool doctor_same(const Description *a, const Description *b, bool changes)
 {
     size_t a_len, b_len;
-    uint8_t *x = declaration(a, changes, &a_len), *y = declaration(b, changes, &b_len);
+    uint8_t *x = doctor_declaration(a, changes, &a_len), *y = doctor_declaration(b, changes, &b_len);
     bool equal = a_len == b_len && memcmp(x, y, a_len) == 0;
     free(x);
     free(y);
@@ -278,10 +278,10 @@ static void compare_plans(struct doctor *d, const char *name, const struct answe
                          "cannot be described: %s", answers[i].error.text);
         if (!b || i == first)
             continue;
-        if (!same(a, b, false))
+        if (!doctor_same(a, b, false))
             findings_add(&d->findings, VERDICT_WRONG, name, "psctl stop it, then start it again",
                          "is declared otherwise on ps:%zu than on ps:%zu", i, first);
-        else if (!same(a, b, true))
+        else if (!doctor_same(a, b, true))
             findings_add(&d->findings, VERDICT_WRONG, name, "psctl set what is to hold once more",
                          "has other changed hyperparameters on ps:%zu than on ps:%zu", i, first);
     }
@@ -336,7 +336,7 @@ static void check_workers(struct doctor *d, const char *name, const struct job_s
     ps_msg_free(&reply->base);
 }
 
-static void check_job(struct doctor *d, const struct job_sum *job)
+static void doctor_check_job(struct doctor *d, const struct job_sum *job)
 {
     char name[SUBJECT_MAX];
     size_t before = json_array_size(d->findings.table.rows);
@@ -361,7 +361,7 @@ static void check_job(struct doctor *d, const struct job_sum *job)
 
 // ---- the command --------------------------------------------------------------------------------------------------
 
-static int examine(struct doctor *d, const char *only)
+static int doctor_examine(struct doctor *d, const char *only)
 {
     struct jobs jobs;
     struct ps_error e;
@@ -373,7 +373,7 @@ static int examine(struct doctor *d, const char *only)
             check_task(d, i);
     for (size_t i = 0; i < jobs.n; i++)
         if (!only || strcmp(only, jobs.v[i].name) == 0)
-            check_job(d, &jobs.v[i]);
+            doctor_check_job(d, &jobs.v[i]);
     findings_show(&d->findings, d->target->json, stdout);
     int exit_code = findings_exit(&d->findings);
     if (exit_code == 0 && only && jobs_find(&jobs, only, &e))
@@ -385,16 +385,16 @@ static int examine(struct doctor *d, const char *only)
     return exit_code;
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int doctor_ask(struct cluster *c, struct call *call)
 {
     struct doctor d = {.cluster = c, .target = &call->target};
     findings_init(&d.findings);
-    int exit_code = examine(&d, call->argc ? call->argv[0] : NULL);
+    int exit_code = doctor_examine(&d, call->argc ? call->argv[0] : NULL);
     findings_fini(&d.findings);
     return exit_code;
 }
 
 int command_doctor(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, doctor_ask);
 }

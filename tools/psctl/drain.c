@@ -77,7 +77,7 @@ static char *name_of(const struct drain *d)
     return d->job ? ps_printf("job %s, worker %" PRIu32, d->job, d->index) : ps_printf("ps:%" PRIu32, d->index);
 }
 
-static void show(const struct drain *d)
+static void drain_show(const struct drain *d)
 {
     struct table t;
     char *name = name_of(d);
@@ -91,20 +91,20 @@ static void show(const struct drain *d)
     free(name);
 }
 
-static bool is_over(const struct drain *d)
+static bool drain_is_over(const struct drain *d)
 {
     return strcmp(d->state, "draining") != 0;
 }
 
 // Progress for people, on a line of its own whenever something has changed.
-static enum ps_code wait_for(struct cluster *c, struct drain *d, struct ps_error *e)
+static enum ps_code drain_wait_for(struct cluster *c, struct drain *d, struct ps_error *e)
 {
     uint64_t end = ps_now() + (uint64_t)d->wait_max * PS_SECOND;
     size_t jobs = SIZE_MAX;
-    while (!is_over(d)) {
+    while (!drain_is_over(d)) {
         if (json_array_size(d->jobs) != jobs && !d->json) {
             jobs = json_array_size(d->jobs);
-            show(d);
+            drain_show(d);
             fflush(stdout);
         }
         if (ps_now() > end) {
@@ -121,23 +121,23 @@ static enum ps_code wait_for(struct cluster *c, struct drain *d, struct ps_error
 }
 
 // A worker that is not there any more is not asked.
-static enum ps_code begin(struct cluster *c, struct drain *d, struct ps_error *e)
+static enum ps_code drain_begin(struct cluster *c, struct drain *d, struct ps_error *e)
 {
     if (d->job && look_at_worker(c, d, e))
         return e->code;
-    return d->job && is_over(d) ? PS_OK : drain_ask(c, d, e);
+    return d->job && drain_is_over(d) ? PS_OK : drain_ask(c, d, e);
 }
 
-static int run(struct cluster *c, struct drain *d)
+static int drain_run(struct cluster *c, struct drain *d)
 {
     struct ps_error e;
     if (!d->job && d->index >= c->tasks) {
         ps_fail(&e, PS_NOT_FOUND, "there is no ps:%" PRIu32 " among %zu ps tasks", d->index, c->tasks);
         return report(&e);
     }
-    if (cluster_check(c, &e) || begin(c, d, &e) || (d->wait && !d->undo && wait_for(c, d, &e)))
+    if (cluster_check(c, &e) || drain_begin(c, d, &e) || (d->wait && !d->undo && drain_wait_for(c, d, &e)))
         return report(&e);
-    show(d);
+    drain_show(d);
     return 0;
 }
 
@@ -160,7 +160,7 @@ int command_drain(struct call *call)
     if (cluster_open(&c, &call->target, d.job, &e))
         return report(&e);
     d.jobs = json_array();
-    exit_code = run(&c, &d);
+    exit_code = drain_run(&c, &d);
     json_decref(d.jobs);
     cluster_close(&c);
     return exit_code;

@@ -30,7 +30,7 @@ struct statistics {
     uint64_t not_finite;
 };
 
-static double element(const struct value *v, uint64_t i)
+static double get_element(const struct value *v, uint64_t i)
 {
     const void *data = v->array.data;
     switch (v->variable->dtype) {
@@ -56,7 +56,7 @@ static struct statistics statistics_of(const struct value *v)
     struct statistics s = {.min = NAN, .max = NAN};
     double sum = 0, squares = 0;
     for (uint64_t i = 0; i < v->array.count; i++) {
-        double x = element(v, i);
+        double x = get_element(v, i);
         if (!isfinite(x)) {
             s.not_finite++;
             continue;
@@ -83,7 +83,7 @@ static json_t *first_values(const struct value *v)
     json_t *first = json_array();
     for (uint64_t i = 0; i < v->array.count && i < FIRST_VALUES; i++) {
         json_t *value = v->variable->dtype == PSC_STRING ? string_value((const psc_string *)v->array.data + i)
-                                                         : json_real(element(v, i));
+                                                         : json_real(get_element(v, i));
         json_array_append_new(first, value ? value : json_null());
     }
     return first;
@@ -110,7 +110,7 @@ static void number_cells(struct table *t, const struct value *v)
     table_cell(t, table_count(s.not_finite));
 }
 
-static void show(const struct value *v, bool json)
+static void get_show(const struct value *v, bool json)
 {
     json_t *shape = json_array();
     for (size_t i = 0; i < v->array.rank; i++)
@@ -142,7 +142,7 @@ static int ask_for_job(struct cluster *c)
     return exit_code;
 }
 
-static int get(struct cluster *c, const struct call *call, const char *rows, const char *file, struct value *v)
+static int get_read(struct cluster *c, const struct call *call, const char *rows, const char *file, struct value *v)
 {
     struct ps_error e = {0};
     int exit_code = ask_for_job(c);
@@ -153,11 +153,11 @@ static int get(struct cluster *c, const struct call *call, const char *rows, con
     if (file && npy_write(file, &v->array, &e))
         return report(&e);
     if (!file || strcmp(file, "-") != 0)
-        show(v, call->target.json);
+        get_show(v, call->target.json);
     return 0;
 }
 
-static int put(struct cluster *c, const struct call *call, const char *rows, const char *file, struct value *v)
+static int get_write(struct cluster *c, const struct call *call, const char *rows, const char *file, struct value *v)
 {
     struct ps_error e = {0};
     if (cluster_check(c, &e))
@@ -168,13 +168,13 @@ static int put(struct cluster *c, const struct call *call, const char *rows, con
     if (value_open(c, call->argv[0], call->argv[1], rows, v, &e) || npy_read(file, &v->array, &e) ||
         value_put(c, v, &e))
         return report(&e);
-    show(v, call->target.json);
+    get_show(v, call->target.json);
     return 0;
 }
 
-static int run(struct call *call, const char *rows, const char *file,
-               int (*body)(struct cluster *c, const struct call *call, const char *rows, const char *file,
-                           struct value *v))
+static int get_run(struct call *call, const char *rows, const char *file,
+                   int (*body)(struct cluster *c, const struct call *call, const char *rows, const char *file,
+                               struct value *v))
 {
     struct cluster c;
     struct value v = {0};
@@ -198,7 +198,7 @@ int command_get(struct call *call)
         return exit_code;
     if (output && call->argc == 3)
         return call_wrong(call, "the file is named twice");
-    return run(call, rows, call->argc == 3 ? call->argv[2] : output, get);
+    return get_run(call, rows, call->argc == 3 ? call->argv[2] : output, get_read);
 }
 
 int command_put(struct call *call)
@@ -208,5 +208,5 @@ int command_put(struct call *call)
     int exit_code;
     if (!call_parse(call, options, sizeof options / sizeof options[0], &exit_code))
         return exit_code;
-    return run(call, rows, call->argv[2], put);
+    return get_run(call, rows, call->argv[2], get_write);
 }

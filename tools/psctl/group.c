@@ -43,8 +43,8 @@ struct group {
     uv_timer_t patience;
 };
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
+static void group_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void group_say(const char *format, ...)
 {
     char text[1024];
     va_list args;
@@ -54,7 +54,7 @@ static void say(const char *format, ...)
     child_say(stderr, "psctl", text);
 }
 
-static int running(const struct child *children, int n)
+static int group_running(const struct child *children, int n)
 {
     int count = 0;
     for (int i = 0; i < n; i++)
@@ -74,7 +74,7 @@ static void on_patience(uv_timer_t *timer);
 
 static void finish_if_ended(struct group *g)
 {
-    if (running(g->ps, g->spec->n_ps) || running(g->workers, g->spec->n_workers) ||
+    if (group_running(g->ps, g->spec->n_ps) || group_running(g->workers, g->spec->n_workers) ||
         uv_is_closing((uv_handle_t *)&g->patience))
         return;
     uv_close((uv_handle_t *)&g->patience, NULL);
@@ -91,7 +91,7 @@ static void close_ps(struct group *g)
 }
 
 // Ends the job early. The first call decides the exit code.
-static void stop(struct group *g, int exit_code)
+static void group_stop(struct group *g, int exit_code)
 {
     if (g->exit_code == 0)
         g->exit_code = exit_code;
@@ -100,7 +100,7 @@ static void stop(struct group *g, int exit_code)
     g->phase = STOPPING;
     end_all(g->workers, g->spec->n_workers, SIGTERM);
     uv_timer_start(&g->patience, on_patience, WORKER_END_MS, 0);
-    if (running(g->workers, g->spec->n_workers) == 0)
+    if (group_running(g->workers, g->spec->n_workers) == 0)
         close_ps(g);
 }
 
@@ -108,7 +108,7 @@ static void name_unready(const struct group *g)
 {
     for (int i = 0; i < g->spec->n_ps; i++)
         if (g->ps[i].running && !g->ps[i].ready)
-            say("%s (pid %d) was not ready within %d s", g->ps[i].name, g->ps[i].pid, READY_MS / 1000);
+            group_say("%s (pid %d) was not ready within %d s", g->ps[i].name, g->ps[i].pid, READY_MS / 1000);
 }
 
 static void on_patience(uv_timer_t *timer)
@@ -116,7 +116,7 @@ static void on_patience(uv_timer_t *timer)
     struct group *g = timer->data;
     if (g->phase == STARTING) {
         name_unready(g);
-        stop(g, ps_code_exit(PS_UNAVAILABLE));
+        group_stop(g, ps_code_exit(PS_UNAVAILABLE));
     } else if (g->phase == STOPPING) {
         end_all(g->workers, g->spec->n_workers, SIGKILL);
     } else {
@@ -124,7 +124,7 @@ static void on_patience(uv_timer_t *timer)
     }
 }
 
-static void on_signal(uv_signal_t *handle, int signum)
+static void group_on_signal(uv_signal_t *handle, int signum)
 {
     struct group *g = handle->data;
     if (g->phase >= STOPPING) {  // told twice: at once
@@ -132,8 +132,8 @@ static void on_signal(uv_signal_t *handle, int signum)
         end_all(g->ps, g->spec->n_ps, SIGKILL);
         return;
     }
-    say("%s: stopping the job", strsignal(signum));
-    stop(g, 128 + signum);
+    group_say("%s: stopping the job", strsignal(signum));
+    group_stop(g, 128 + signum);
 }
 
 // ---- workers ------------------------------------------------------------------------------------------------------
@@ -157,21 +157,21 @@ static int code_of_worker(const struct child *child)
 static void lose_worker(struct group *g, const struct child *child)
 {
     const struct group_spec *spec = g->spec;
-    int live = running(g->workers, spec->n_workers);
+    int live = group_running(g->workers, spec->n_workers);
     if (g->failed_workers++ == 0)
         g->first_failure = code_of_worker(child);
     if (child->on_ready && !child->ready) {
         if (live > 0)
-            say("%s did not open the job, for which the others wait: stopping", child->name);
-        stop(g, code_of_worker(child));
+            group_say("%s did not open the job, for which the others wait: stopping", child->name);
+        group_stop(g, code_of_worker(child));
         return;
     }
     if (spec->n_workers - g->failed_workers < spec->min_workers) {
         if (live > 0)
-            say("the job needs %d of its %d workers: stopping", spec->min_workers, spec->n_workers);
-        stop(g, g->first_failure);
+            group_say("the job needs %d of its %d workers: stopping", spec->min_workers, spec->n_workers);
+        group_stop(g, g->first_failure);
     } else if (live > 0) {
-        say("the job goes on with %d of %d workers", live, spec->n_workers);
+        group_say("the job goes on with %d of %d workers", live, spec->n_workers);
     }
 }
 
@@ -183,13 +183,13 @@ static void on_worker_end(struct child *child)
     bool failed = child->signal || child->exit_code;
     child_describe_end(child, text, sizeof text);
     if (failed && (!child->stopped || (child->signal && child->signal != SIGTERM)))
-        say("%s", text);
+        group_say("%s", text);
     if (failed && !child->stopped)
         lose_worker(g, child);
     // The job may be done without it; who looks at the output has not seen all of it.
     if (child->terminal && g->exit_code == 0 && child->exit_code == ps_code_exit(PS_CANNOT_WRITE))
         g->exit_code = (int)child->exit_code;
-    if (running(g->workers, g->spec->n_workers) == 0 && g->phase < CLOSING)
+    if (group_running(g->workers, g->spec->n_workers) == 0 && g->phase < CLOSING)
         close_ps(g);
     finish_if_ended(g);
 }
@@ -206,7 +206,7 @@ static void start_workers(struct group *g)
     g->phase = TRAINING;
     uv_timer_stop(&g->patience);
     if (g->spec->notice)
-        say("%s", g->spec->notice);
+        group_say("%s", g->spec->notice);
     for (int i = 0; i < g->spec->n_workers; i++) {
         struct child *worker = &g->workers[i];
         snprintf(worker->name, sizeof worker->name, "worker %d", i);
@@ -215,8 +215,8 @@ static void start_workers(struct group *g)
         worker->on_end = on_worker_end;
         worker->arg = g;
         if (child_start(worker, &g->loop, g->spec->workers[i], &e)) {
-            say("%s", e.text);
-            stop(g, ps_code_exit(e.code));
+            group_say("%s", e.text);
+            group_stop(g, ps_code_exit(e.code));
             return;
         }
         guard_add(&g->guard, worker->pid);
@@ -242,10 +242,10 @@ static void on_ps_end(struct child *child)
     char text[256];
     child_describe_end(child, text, sizeof text);
     if (!child->stopped) {
-        say("%s; without it the job cannot go on", text);
-        stop(g, ps_code_exit(PS_UNAVAILABLE));
+        group_say("%s; without it the job cannot go on", text);
+        group_stop(g, ps_code_exit(PS_UNAVAILABLE));
     } else if (child->signal || child->exit_code) {
-        say("%s when it was told to end", text);
+        group_say("%s when it was told to end", text);
         g->exit_code = g->exit_code ? g->exit_code : ps_code_exit(PS_UNAVAILABLE);
     }
     finish_if_ended(g);
@@ -262,8 +262,8 @@ static void start_ps(struct group *g)
         ps->on_end = on_ps_end;
         ps->arg = g;
         if (child_start(ps, &g->loop, g->spec->ps[i], &e)) {
-            say("%s", e.text);
-            stop(g, ps_code_exit(e.code));
+            group_say("%s", e.text);
+            group_stop(g, ps_code_exit(e.code));
             return;
         }
         guard_add(&g->guard, ps->pid);
@@ -279,7 +279,7 @@ static void watch_signals(struct group *g)
     for (int i = 0; i < SIGNALS; i++) {
         uv_signal_init(&g->loop, &g->signals[i]);
         g->signals[i].data = g;
-        uv_signal_start(&g->signals[i], on_signal, signum[i]);
+        uv_signal_start(&g->signals[i], group_on_signal, signum[i]);
     }
 }
 

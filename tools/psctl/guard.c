@@ -20,7 +20,7 @@ struct groups {
 };
 
 // A group's number: it runs; negative: it has ended.
-static void take(struct groups *g, pid_t group)
+static void guard_note(struct groups *g, pid_t group)
 {
     for (int i = 0; i < g->n; i++)
         if (g->v[i] == -group) {
@@ -47,7 +47,7 @@ static void guard_run(int fd)
     ssize_t got;
     while ((got = read(fd, &group, sizeof group)) == (ssize_t)sizeof group || (got < 0 && errno == EINTR))
         if (got > 0)
-            take(&groups, group);
+            guard_note(&groups, group);
     signal_all(&groups, SIGTERM);
     for (int ms = 0; ms < END_MS && signal_all(&groups, 0); ms += LOOK_MS)
         usleep(LOOK_MS * 1000);

@@ -23,7 +23,7 @@ static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatu
     return &jobs->v[jobs->n++];
 }
 
-static void add(struct job_sum *sum, const Paramserver__V1__JobStatus *job, bool control)
+static void job_sum_add(struct job_sum *sum, const Paramserver__V1__JobStatus *job, bool control)
 {
     if (control)
         sum->control = job;
@@ -64,7 +64,7 @@ void jobs_ask(struct cluster *c, struct answer **answers, struct jobs *jobs)
     for (size_t i = 0; i < c->tasks; i++) {
         const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)(*answers)[i].reply;
         for (size_t k = 0; status && k < status->n_jobs; k++)
-            add(sum_of(jobs, status->jobs[k]), status->jobs[k], i == 0);
+            job_sum_add(sum_of(jobs, status->jobs[k]), status->jobs[k], i == 0);
     }
     for (size_t i = 0; i < jobs->n; i++)
         if (jobs->v[i].round == UINT64_MAX)

@@ -88,7 +88,7 @@ static const char cluster_help[] = "  --cluster FILE   the cluster's YAML file (
                                    "  --timeout S      seconds that each answer may take (5)\n"
                                    "  --json           for programs\n";
 
-static void help(FILE *to)
+static void psctl_help(FILE *to)
 {
     fprintf(to, "usage: psctl [OPTIONS] COMMAND ...\n");
     for (int i = 0; i < COMMANDS; i++)
@@ -181,7 +181,7 @@ int command_help(struct call *call)
     if (command)
         show_help(command);
     else
-        help(stdout);
+        psctl_help(stdout);
     return 0;
 }
 
@@ -198,7 +198,7 @@ static int check_target(const struct call *call)
     return 0;
 }
 
-static int run(int argc, char **argv)
+static int psctl_run(int argc, char **argv)
 {
     struct call call = {0};
     bool version = false;
@@ -209,7 +209,7 @@ static int run(int argc, char **argv)
     if (result == CLI_WRONG)
         return PS_EXIT_USAGE;
     if (result == CLI_HELP) {
-        help(stdout);
+        psctl_help(stdout);
         return 0;
     }
     if (version) {
@@ -217,7 +217,7 @@ static int run(int argc, char **argv)
         return 0;
     }
     if (first == argc) {
-        help(stderr);
+        psctl_help(stderr);
         return PS_EXIT_USAGE;
     }
     call.command = command_find(argv[first]);
@@ -238,7 +238,7 @@ static void open_standard(void)
 }
 
 // An answer that was not read to its end is none. The command's own code goes before.
-static int end_output(int exit_code)
+static int psctl_end_output(int exit_code)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -252,5 +252,5 @@ int main(int argc, char **argv)
 {
     ps_alloc_tune();
     open_standard();
-    return end_output(run(argc, argv));
+    return psctl_end_output(psctl_run(argc, argv));
 }

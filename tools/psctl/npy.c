@@ -79,7 +79,7 @@ float npy_from_float16(uint16_t x)
 
 // ---- writing ------------------------------------------------------------------------------------------------------
 
-static const char *descr(int dtype)
+static const char *npy_dtype_text(int dtype)
 {
     switch (dtype) {
     case PSC_FLOAT32:
@@ -146,7 +146,7 @@ static void write_all(const struct npy_array *a, size_t width, FILE *file)
     if (a->dtype == PSC_STRING)
         snprintf(type, sizeof type, "|S%zu", width);
     else
-        snprintf(type, sizeof type, "%s", descr(a->dtype));
+        snprintf(type, sizeof type, "%s", npy_dtype_text(a->dtype));
     fwrite(head, 1, ps_npy_header(type, a->shape, a->rank, head), file);
     write_elements(a, width, file);
 }
@@ -170,7 +170,7 @@ enum ps_code npy_write(const char *path, const struct npy_array *a, struct ps_er
 // ---- reading ------------------------------------------------------------------------------------------------------
 
 // *bytes is malloc'd.
-static enum ps_code read_all(const char *path, uint8_t **bytes, size_t *size, struct ps_error *e)
+static enum ps_code npy_read_all(const char *path, uint8_t **bytes, size_t *size, struct ps_error *e)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     size_t have = 0, room = 1 << 16, got;
@@ -202,7 +202,7 @@ static enum ps_code read_all(const char *path, uint8_t **bytes, size_t *size, st
 // Does the file's type stand for the variable's?
 static bool same_type(const struct ps_npy *npy, int dtype)
 {
-    const char *want = descr(dtype);
+    const char *want = npy_dtype_text(dtype);
     if (dtype == PSC_STRING)
         return npy->kind == 'S';
     if (dtype == PSC_BFLOAT16 && npy->kind == 'V')
@@ -210,13 +210,13 @@ static bool same_type(const struct ps_npy *npy, int dtype)
     return npy->kind == want[1] && npy->width == (size_t)(want[2] - '0');
 }
 
-static enum ps_code check(const struct ps_npy *npy, const struct npy_array *a, struct ps_error *e)
+static enum ps_code npy_check_array(const struct ps_npy *npy, const struct npy_array *a, struct ps_error *e)
 {
     char have[128], want[128];
     if (!same_type(npy, a->dtype))
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "its elements are of NumPy's type %c%zu, the variable is %s: expected %s", npy->kind, npy->width,
-                       ps_dtype_name(a->dtype), a->dtype == PSC_STRING ? "S" : descr(a->dtype) + 1);
+                       ps_dtype_name(a->dtype), a->dtype == PSC_STRING ? "S" : npy_dtype_text(a->dtype) + 1);
     if (npy->rank != a->rank || memcmp(npy->shape, a->shape, a->rank * sizeof *a->shape) != 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "its shape is %s, expected %s",
                        ps_shape_text(npy->shape, npy->rank, have, sizeof have),
@@ -257,11 +257,11 @@ enum ps_code npy_read(const char *path, const struct npy_array *a, struct ps_err
     uint8_t *bytes = NULL;
     size_t size = 0;
     struct ps_npy npy;
-    if (read_all(path, &bytes, &size, e))
+    if (npy_read_all(path, &bytes, &size, e))
         return e->code;
     enum ps_code code = ps_npy_parse(bytes, size, &npy, e);
     if (code == PS_OK)
-        code = check(&npy, a, e);
+        code = npy_check_array(&npy, a, e);
     if (code == PS_OK)
         take_elements(&npy, a);
     else

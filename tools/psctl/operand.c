@@ -9,7 +9,7 @@
 #include <string.h>
 
 // Decimal digits, at least one, up to *end, which is set. False: none, or more than 64 bits.
-static bool digits(const char *text, const char **end, uint64_t *n)
+static bool operand_digits(const char *text, const char **end, uint64_t *n)
 {
     char *stop;
     if (*text < '0' || *text > '9')
@@ -46,8 +46,8 @@ enum ps_code operand_task(const char *text, const char *kind, uint32_t *index, s
     size_t len = strlen(kind);
     const char *end = text;
     uint64_t n = 0;
-    bool good = strncmp(text, kind, len) == 0 && text[len] == ':' && digits(text + len + 1, &end, &n) && !*end &&
-                n < UINT32_MAX;
+    bool good = strncmp(text, kind, len) == 0 && text[len] == ':' && operand_digits(text + len + 1, &end, &n) &&
+                !*end && n < UINT32_MAX;
     if (!good)
         return ps_fail(e, PS_INVALID_ARGUMENT, "'%s' is not %s:N, N from 0", text, kind);
     *index = (uint32_t)n;
@@ -59,7 +59,7 @@ enum ps_code operand_bytes(const char *text, uint64_t *bytes, struct ps_error *e
     static const char units[] = "KMGT";
     const char *end = text;
     uint64_t n = 0;
-    bool good = digits(text, &end, &n) && n > 0;
+    bool good = operand_digits(text, &end, &n) && n > 0;
     const char *unit = good && *end ? strchr(units, *end) : NULL;
     int shift = unit ? 10 * (int)(unit - units + 1) : 0;
     if (!good || end[unit != NULL] || n > UINT64_MAX >> shift)
@@ -72,8 +72,8 @@ enum ps_code operand_rows(const char *text, uint64_t rows, uint64_t *first, uint
 {
     const char *at = text;
     uint64_t a = 0, b = rows;
-    bool good = (*at == ':' || digits(at, &at, &a)) && *at == ':';
-    good = good && (at[1] == '\0' || (digits(at + 1, &at, &b) && !*at));
+    bool good = (*at == ':' || operand_digits(at, &at, &a)) && *at == ':';
+    good = good && (at[1] == '\0' || (operand_digits(at + 1, &at, &b) && !*at));
     if (!good)
         return ps_fail(e, PS_INVALID_ARGUMENT, "--rows is %s, expected A:B, as in 0:10, 10: or :10", text);
     if (a >= b || b > rows)

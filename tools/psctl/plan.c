@@ -190,7 +190,7 @@ static void name_cells(struct table *t, const psc_variable *v)
     table_cell(t, json_boolean(v->trainable));
 }
 
-static void variable_row(struct table *t, const struct plan *plan, size_t i)
+static void plan_variable_row(struct table *t, const struct plan *plan, size_t i)
 {
     struct load load = {0};
     json_t *tasks = json_array();
@@ -222,7 +222,7 @@ static struct load load_of_task(const struct plan *plan, uint32_t task)
     return load;
 }
 
-static void task_row(struct table *t, const struct plan *plan, uint32_t task, const struct load *load)
+static void plan_task_row(struct table *t, const struct plan *plan, uint32_t task, const struct load *load)
 {
     uint64_t needed = ps_memory_total(&load->memory);
     table_row(t);
@@ -235,7 +235,7 @@ static void task_row(struct table *t, const struct plan *plan, uint32_t task, co
 }
 
 // What people have to know beside the numbers, on stderr. Returns the exit code.
-static int warn(const struct plan *plan, uint32_t greatest, const struct load *load, double imbalance)
+static int plan_warn(const struct plan *plan, uint32_t greatest, const struct load *load, double imbalance)
 {
     struct ps_error e;
     uint64_t needed = ps_memory_total(&load->memory);
@@ -250,7 +250,7 @@ static int warn(const struct plan *plan, uint32_t greatest, const struct load *l
     return report(&e);
 }
 
-static int show(const struct plan *plan, bool with_variables, bool json)
+static int plan_show(const struct plan *plan, bool with_variables, bool json)
 {
     struct table variables, tasks, total;
     struct load greatest = {0};
@@ -260,10 +260,10 @@ static int show(const struct plan *plan, bool with_variables, bool json)
     table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
     table_init(&total, total_columns, sizeof total_columns / sizeof total_columns[0]);
     for (size_t i = 0; i < plan->n_vars && (with_variables || json); i++)
-        variable_row(&variables, plan, i);
+        plan_variable_row(&variables, plan, i);
     for (uint32_t task = 0; task < plan->tasks; task++) {
         struct load load = load_of_task(plan, task);
-        task_row(&tasks, plan, task, &load);
+        plan_task_row(&tasks, plan, task, &load);
         sum += total_of(plan, &load);
         if (ps_memory_total(&load.memory) > ps_memory_total(&greatest.memory)) {
             greatest = load;
@@ -282,7 +282,7 @@ static int show(const struct plan *plan, bool with_variables, bool json)
     table_fini(&tasks);
     table_fini(&variables);
     fflush(stdout);
-    return warn(plan, where, &greatest, imbalance);
+    return plan_warn(plan, where, &greatest, imbalance);
 }
 
 // ---- without ps tasks ---------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ int command_plan(struct call *call)
     else if (plan.one_device && memory)
         exit_code = call_wrong(call, "--memory is a psd's, and a one_device job has none");
     else
-        exit_code = (plan.one_device ? show_one_device : show)(&plan, variables, call->target.json);
+        exit_code = (plan.one_device ? show_one_device : plan_show)(&plan, variables, call->target.json);
     plan_fini(&plan);
     if (job)
         ps_job_free(job);

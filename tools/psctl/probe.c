@@ -17,7 +17,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 
-static void say(struct probe *p, enum probe_result result, const char *detail)
+static void probe_say(struct probe *p, enum probe_result result, const char *detail)
 {
     p->result = result;
     snprintf(p->detail, sizeof p->detail, "%s", detail);
@@ -37,7 +37,7 @@ struct lookup {
 };
 
 // "host:port", "[host]:port"
-static bool split(const char *address, struct lookup *l)
+static bool probe_split(const char *address, struct lookup *l)
 {
     const char *colon = strrchr(address, ':');
     bool brackets = *address == '[';
@@ -77,7 +77,7 @@ static void *look_up(void *arg)
 }
 
 // Waits for the answer; false: gave up, the thread frees it.
-static bool await(struct lookup *l, uint64_t until)
+static bool probe_wait(struct lookup *l, uint64_t until)
 {
     struct timespec t = {(time_t)(until / PS_SECOND), (long)(until % PS_SECOND)};
     int error = 0;
@@ -91,25 +91,25 @@ static bool await(struct lookup *l, uint64_t until)
 }
 
 // The list is to be freed; NULL: said why not.
-static struct addrinfo *resolve(const char *address, uint64_t until, struct probe *p)
+static struct addrinfo *probe_resolve(const char *address, uint64_t until, struct probe *p)
 {
     struct lookup *l = ps_alloc(sizeof *l);
     struct addrinfo *found = NULL;
     pthread_t thread;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    if (!split(address, l)) {
-        say(p, PROBE_NO_NAME, gai_strerror(EAI_NONAME));
+    if (!probe_split(address, l)) {
+        probe_say(p, PROBE_NO_NAME, gai_strerror(EAI_NONAME));
     } else if ((errno = pthread_create(&thread, NULL, look_up, l))) {
-        say(p, PROBE_NO_NAME, strerror(errno));
+        probe_say(p, PROBE_NO_NAME, strerror(errno));
     } else {
         pthread_detach(thread);
-        if (!await(l, until)) {
-            say(p, PROBE_NO_NAME, "no answer to the look-up of the name");
+        if (!probe_wait(l, until)) {
+            probe_say(p, PROBE_NO_NAME, "no answer to the look-up of the name");
             return NULL;
         }
         if (l->error)
-            say(p, PROBE_NO_NAME, gai_strerror(l->error));
+            probe_say(p, PROBE_NO_NAME, gai_strerror(l->error));
         found = l->found;
         l->found = NULL;
     }
@@ -119,7 +119,7 @@ static struct addrinfo *resolve(const char *address, uint64_t until, struct prob
 
 // ---- connecting ---------------------------------------------------------------------------------------------------
 
-static bool wait_for(int fd, short events, uint64_t until)
+static bool probe_wait_for(int fd, short events, uint64_t until)
 {
     struct pollfd one = {.fd = fd, .events = events};
     int n;
@@ -140,7 +140,7 @@ static int connect_to(const struct sockaddr *to, socklen_t size, uint64_t until,
     error = errno;
     if (fd >= 0 && error == EINPROGRESS) {
         error = ETIMEDOUT;
-        if (wait_for(fd, POLLOUT, until))
+        if (probe_wait_for(fd, POLLOUT, until))
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
         if (error == 0)
             return fd;
@@ -150,12 +150,12 @@ static int connect_to(const struct sockaddr *to, socklen_t size, uint64_t until,
     bool file = to->sa_family == AF_UNIX && (error == ENOENT || error == EACCES || error == ENOTSOCK);
     // A unix socket whose queue of connections is full: its process takes none.
     bool stuck = to->sa_family == AF_UNIX && error == EAGAIN;
-    say(p,
-        error == ECONNREFUSED ? PROBE_REFUSED
-        : file                ? PROBE_NO_SOCKET
-        : stuck               ? PROBE_SILENT
-                              : PROBE_UNREACHABLE,
-        strerror(error));
+    probe_say(p,
+              error == ECONNREFUSED ? PROBE_REFUSED
+              : file                ? PROBE_NO_SOCKET
+              : stuck               ? PROBE_SILENT
+                                    : PROBE_UNREACHABLE,
+              strerror(error));
     return -1;
 }
 
@@ -163,7 +163,7 @@ static int connect_unix(const char *path, uint64_t until, struct probe *p)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof to.sun_path) {
-        say(p, PROBE_NO_SOCKET, "the path is too long for a socket");
+        probe_say(p, PROBE_NO_SOCKET, "the path is too long for a socket");
         return -1;
     }
     strcpy(to.sun_path, path);
@@ -173,7 +173,7 @@ static int connect_unix(const char *path, uint64_t until, struct probe *p)
 // Whichever of its addresses takes the connection.
 static int connect_host(const char *address, uint64_t until, struct probe *p)
 {
-    struct addrinfo *list = resolve(address, until, p);
+    struct addrinfo *list = probe_resolve(address, until, p);
     int fd = -1;
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
         fd = connect_to(a->ai_addr, a->ai_addrlen, until, p);
@@ -200,7 +200,7 @@ static bool is_tls(const unsigned char *b, ssize_t n)
 }
 
 // The first line of what was said, as far as it can be printed.
-static void quote(struct probe *p, const unsigned char *b, ssize_t n)
+static void probe_quote(struct probe *p, const unsigned char *b, ssize_t n)
 {
     size_t len = 0;
     while ((ssize_t)len < n && len < 60 && b[len] != '\r' && b[len] != '\n')
@@ -211,23 +211,23 @@ static void quote(struct probe *p, const unsigned char *b, ssize_t n)
     p->result = PROBE_OTHER;
 }
 
-static void greet(int fd, uint64_t until, struct probe *p)
+static void probe_greet(int fd, uint64_t until, struct probe *p)
 {
     unsigned char said[256];
     ssize_t n = send(fd, preface, sizeof preface, MSG_NOSIGNAL);
-    if (n > 0 && !wait_for(fd, POLLIN, until)) {
-        say(p, PROBE_SILENT, "");
+    if (n > 0 && !probe_wait_for(fd, POLLIN, until)) {
+        probe_say(p, PROBE_SILENT, "");
         return;
     }
     n = n > 0 ? recv(fd, said, sizeof said, 0) : n;
     if (n <= 0)
-        say(p, PROBE_CLOSED, n < 0 ? strerror(errno) : "");
+        probe_say(p, PROBE_CLOSED, n < 0 ? strerror(errno) : "");
     else if (is_settings(said, n))
-        say(p, PROBE_HTTP2, "");
+        probe_say(p, PROBE_HTTP2, "");
     else if (is_tls(said, n))
-        say(p, PROBE_TLS, "");
+        probe_say(p, PROBE_TLS, "");
     else
-        quote(p, said, n);
+        probe_quote(p, said, n);
 }
 
 void probe(const char *address, int timeout_ms, struct probe *p)
@@ -236,6 +236,6 @@ void probe(const char *address, int timeout_ms, struct probe *p)
     int fd = strncmp(address, "unix:", 5) == 0 ? connect_unix(address + 5, until, p) : connect_host(address, until, p);
     if (fd < 0)
         return;
-    greet(fd, until, p);
+    probe_greet(fd, until, p);
     close(fd);
 }

@@ -36,7 +36,7 @@ struct words {
     int n;
 };
 
-static void add(struct words *w, const char *word)
+static void words_add(struct words *w, const char *word)
 {
     w->v = ps_realloc(w->v, (size_t)(w->n + 2) * sizeof *w->v);
     w->v[w->n++] = ps_strdup(word);
@@ -45,8 +45,8 @@ static void add(struct words *w, const char *word)
 
 static void add_option(struct words *w, const char *name, const char *value)
 {
-    add(w, name);
-    add(w, value);
+    words_add(w, name);
+    words_add(w, value);
 }
 
 static void add_number(struct words *w, const char *name, long value)
@@ -56,7 +56,7 @@ static void add_number(struct words *w, const char *name, long value)
     add_option(w, name, text);
 }
 
-static char *peers(const struct run *run)
+static char *run_peers(const struct run *run)
 {
     char *list = ps_strdup(""), address[RUNDIR_PATH_MAX];
     for (int i = 0; i < run->n_ps; i++) {
@@ -70,9 +70,9 @@ static char *peers(const struct run *run)
 static char **ps_words(const struct run *run, int task)
 {
     struct words w = {0};
-    char address[RUNDIR_PATH_MAX], *list = peers(run);
-    add(&w, run->psd);
-    add(&w, "--quiet");
+    char address[RUNDIR_PATH_MAX], *list = run_peers(run);
+    words_add(&w, run->psd);
+    words_add(&w, "--quiet");
     add_option(&w, "--listen", rundir_address(&run->dir, task, address));
     add_number(&w, "--task", task);
     add_option(&w, "--peers", list);
@@ -85,7 +85,7 @@ static char **worker_words(const struct run *run, int rank)
 {
     struct words w = {0};
     char path[RUNDIR_PATH_MAX];
-    add(&w, run->workerd);
+    words_add(&w, run->workerd);
     add_option(&w, "--job", run->file);
     for (int i = 0; i < run->sets.n; i++)
         add_option(&w, "--set", run->sets.items[i]);
@@ -122,7 +122,7 @@ static void words_free(char ***all)
 
 // ---- the run ------------------------------------------------------------------------------------------------------
 
-static int start(const struct run *run)
+static int run_start(const struct run *run)
 {
     char path[RUNDIR_PATH_MAX], notice[256];
     char ***ps = words_of_all(run, ps_words, run->n_ps), ***workers = words_of_all(run, worker_words, run->n_workers);
@@ -145,7 +145,7 @@ static int start_with_ps(struct run *run)
     struct ps_error e;
     if (program_find("psd", "PSD", run->psd, sizeof run->psd, &e) || rundir_create(&run->dir, (int)run->n_ps, &e))
         return report(&e);
-    int exit_code = start(run);
+    int exit_code = run_start(run);
     if (run->keep_dir) {
         fprintf(stderr, "psctl: kept %s\n", run->dir.path);
         rundir_keep(&run->dir);
@@ -156,7 +156,7 @@ static int start_with_ps(struct run *run)
 }
 
 // What the job's file says, before anything starts.
-static enum ps_code check_job(struct run *run, struct ps_error *e)
+static enum ps_code run_check_job(struct run *run, struct ps_error *e)
 {
     struct ps_job *job;
     if (ps_job_load(run->file, run->sets.items, (size_t)run->sets.n, &job, e))
@@ -201,10 +201,10 @@ int command_run(struct call *call)
         return exit_code;
     note_start();
     run.file = call->argv[0];
-    if (check_job(&run, &e) || program_find("workerd", "WORKERD", run.workerd, sizeof run.workerd, &e))
+    if (run_check_job(&run, &e) || program_find("workerd", "WORKERD", run.workerd, sizeof run.workerd, &e))
         exit_code = report(&e);
     else
-        exit_code = run.n_ps > 0 ? start_with_ps(&run) : start(&run);
+        exit_code = run.n_ps > 0 ? start_with_ps(&run) : run_start(&run);
     free(run.sets.items);
     return exit_code;
 }

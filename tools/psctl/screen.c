@@ -47,7 +47,7 @@ char *screen_cut(const char *text, int rows, int columns)
 
 // ---- the terminal -------------------------------------------------------------------------------------------------
 
-static struct winsize window(void)
+static struct winsize screen_window(void)
 {
     struct winsize size = {0};
     ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
@@ -76,7 +76,7 @@ static bool locale_is_utf8(void)
 // The last line stays empty: a newline after it would scroll.
 void screen_draw(struct screen *s)
 {
-    struct winsize size = window();
+    struct winsize size = screen_window();
     const struct table_screen room = {size.ws_row - 1, size.ws_col, s->utf8};
     char *text = NULL;
     size_t length;
@@ -99,7 +99,7 @@ static void on_resize(uv_signal_t *handle, int signum)
     screen_draw(handle->data);
 }
 
-static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+static void screen_on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct screen *s = handle->data;
     (void)suggested;
@@ -131,7 +131,7 @@ void screen_open(struct screen *s, uv_loop_t *loop)
         s->input.data = s;
         atexit(reset_mode);
         uv_tty_set_mode(&s->input, UV_TTY_MODE_RAW);
-        uv_read_start((uv_stream_t *)&s->input, on_room, on_keys);
+        uv_read_start((uv_stream_t *)&s->input, screen_on_room, on_keys);
     }
     fputs(SECOND_SCREEN HIDE_CURSOR HOME CLEAR_BELOW, stdout);
     fflush(stdout);

@@ -40,8 +40,8 @@ static bool has_it(const struct answer *answer, const struct change *wanted)
     return c && c->value == wanted->value && c->round == wanted->round;
 }
 
-static void task_row(struct table *t, const struct cluster *c, size_t task, const struct answer *answer,
-                     const struct change *wanted)
+static void set_task_row(struct table *t, const struct cluster *c, size_t task, const struct answer *answer,
+                         const struct change *wanted)
 {
     const Paramserver__V1__HyperChange *change = last_change((const Description *)answer->reply, wanted->name);
     table_row(t);
@@ -54,7 +54,7 @@ static void task_row(struct table *t, const struct cluster *c, size_t task, cons
 }
 
 // What became of it on every task. Returns the exit code.
-static int show(struct cluster *c, const struct change *change, bool json)
+static int set_show(struct cluster *c, const struct change *change, bool json)
 {
     struct answer *answers;
     struct table t;
@@ -63,7 +63,7 @@ static int show(struct cluster *c, const struct change *change, bool json)
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     cluster_describe(c, &answers);
     for (size_t i = 0; i < c->tasks; i++) {
-        task_row(&t, c, i, &answers[i], change);
+        set_task_row(&t, c, i, &answers[i], change);
         missing += answers[i].reply && !has_it(&answers[i], change);
     }
     table_show(&(struct table_part){"tasks", &t, false}, 1, json, stdout);
@@ -78,7 +78,7 @@ static int show(struct cluster *c, const struct change *change, bool json)
     return exit_code;
 }
 
-static int set(struct cluster *c, const char *job, struct change *change, bool json)
+static int set_change(struct cluster *c, const char *job, struct change *change, bool json)
 {
     Paramserver__V1__SetHyperRequest request = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
     ProtobufCMessage *reply;
@@ -98,11 +98,11 @@ static int set(struct cluster *c, const char *job, struct change *change, bool j
         printf("%s of job %s is %g from round %" PRIu64 " on\n\n", change->name, job, change->value, change->round);
     else if (!json)
         printf("%s of job %s is %g from now on\n\n", change->name, job, change->value);
-    return show(c, change, json);
+    return set_show(c, change, json);
 }
 
 // lr: the operand is the learning rate's value, else NAME=VALUE.
-static int run(struct call *call, bool lr)
+static int set_run(struct call *call, bool lr)
 {
     long round = 0;
     const struct cli_option options[] = {TARGET_OPTIONS(&call->target),
@@ -120,17 +120,17 @@ static int run(struct call *call, bool lr)
     change.round = (uint64_t)round;
     if (cluster_open(&c, &call->target, call->argv[0], &e))
         return report(&e);
-    exit_code = set(&c, call->argv[0], &change, call->target.json);
+    exit_code = set_change(&c, call->argv[0], &change, call->target.json);
     cluster_close(&c);
     return exit_code;
 }
 
 int command_set_lr(struct call *call)
 {
-    return run(call, true);
+    return set_run(call, true);
 }
 
 int command_set(struct call *call)
 {
-    return run(call, false);
+    return set_run(call, false);
 }

@@ -63,7 +63,8 @@ static void task_rows(struct table *t, struct cluster *c, size_t task, const str
         task_cells(t, c, task, answer);
 }
 
-static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
+static void shards_show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
+                        bool json)
 {
     struct table t;
     (void)jobs;
@@ -74,12 +75,12 @@ static void show(struct cluster *c, const struct answer *answers, const struct j
     table_fini(&t);
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int shards_ask(struct cluster *c, struct call *call)
 {
-    return jobs_show(c, call, show);
+    return jobs_show(c, call, shards_show);
 }
 
 int command_shards(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, shards_ask);
 }

@@ -39,12 +39,12 @@ static const struct table_column job_columns[] = {
     {"reason", "reason", TABLE_SENTENCE},
 };
 
-static json_t *limit(uint64_t bytes)
+static json_t *status_limit(uint64_t bytes)
 {
     return bytes ? table_count(bytes) : NULL;
 }
 
-static void task_row(struct table *t, struct cluster *c, size_t task, const struct answer *answer)
+static void status_task_row(struct table *t, struct cluster *c, size_t task, const struct answer *answer)
 {
     const Paramserver__V1__StatusReply *s = (const Paramserver__V1__StatusReply *)answer->reply;
     table_row(t);
@@ -59,11 +59,11 @@ static void task_row(struct table *t, struct cluster *c, size_t task, const stru
     table_cell(t, table_count(s->resident_bytes));
     table_cell(t, table_count(s->block_bytes));
     table_cell(t, table_count(s->pinned_bytes));
-    table_cell(t, limit(s->limit_bytes));
+    table_cell(t, status_limit(s->limit_bytes));
     table_cell(t, table_count(s->queued_bytes));
 }
 
-static void job_row(struct table *t, const struct job_sum *job)
+static void status_job_row(struct table *t, const struct job_sum *job)
 {
     table_row(t);
     table_cell(t, table_text(job->name));
@@ -82,28 +82,29 @@ static void job_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_text(job->reason));
 }
 
-static void show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only, bool json)
+static void status_show(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only,
+                        bool json)
 {
     struct table tasks, sums;
     table_init(&tasks, task_columns, sizeof task_columns / sizeof task_columns[0]);
     table_init(&sums, job_columns, sizeof job_columns / sizeof job_columns[0]);
     for (size_t i = 0; i < c->tasks; i++)
-        task_row(&tasks, c, i, &answers[i]);
+        status_task_row(&tasks, c, i, &answers[i]);
     for (size_t i = 0; i < jobs->n; i++)
         if (!only || strcmp(jobs->v[i].name, only) == 0)
-            job_row(&sums, &jobs->v[i]);
+            status_job_row(&sums, &jobs->v[i]);
     const struct table_part parts[] = {{"tasks", &tasks, false}, {"jobs", &sums, false}};
     table_show(parts, 2, json, stdout);
     table_fini(&sums);
     table_fini(&tasks);
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int status_ask(struct cluster *c, struct call *call)
 {
-    return jobs_show(c, call, show);
+    return jobs_show(c, call, status_show);
 }
 
 int command_status(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, status_ask);
 }

@@ -11,14 +11,14 @@ static const struct table_column columns[] = {
     {"result", "result", TABLE_TEXT},
 };
 
-static const char *result(const struct answer *answer)
+static const char *stop_result(const struct answer *answer)
 {
     if (answer->reply)
         return "stopped";
     return answer->error.code == PS_NOT_FOUND ? "no such job" : cluster_task_state(answer);
 }
 
-static void show(struct cluster *c, const struct answer *answers, bool json)
+static void stop_show(struct cluster *c, const struct answer *answers, bool json)
 {
     struct table t;
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
@@ -26,14 +26,14 @@ static void show(struct cluster *c, const struct answer *answers, bool json)
         table_row(&t);
         table_cell(&t, table_count(i));
         table_cell(&t, table_text(psc_cluster_address(c->spec, i)));
-        table_cell(&t, table_text(result(&answers[i])));
+        table_cell(&t, table_text(stop_result(&answers[i])));
     }
     table_show(&(struct table_part){"tasks", &t, false}, 1, json, stdout);
     table_fini(&t);
 }
 
 // A job that only some tasks know is stopped all the same: it may have been half stopped before.
-static int judge(const struct answer *answers, size_t n)
+static int stop_judge(const struct answer *answers, size_t n)
 {
     size_t stopped = 0, unknown = 0;
     for (size_t i = 0; i < n; i++) {
@@ -43,7 +43,7 @@ static int judge(const struct answer *answers, size_t n)
     return stopped && stopped + unknown == n ? 0 : cluster_report(answers, n);
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int stop_ask(struct cluster *c, struct call *call)
 {
     Paramserver__V1__StopJobRequest request = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
     struct answer *answers;
@@ -53,13 +53,13 @@ static int ask(struct cluster *c, struct call *call)
     request.job = call->argv[0];
     cluster_ask(c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, &paramserver__v1__stop_job_reply__descriptor,
                 &answers);
-    show(c, answers, call->target.json);
-    int exit_code = judge(answers, c->tasks);
+    stop_show(c, answers, call->target.json);
+    int exit_code = stop_judge(answers, c->tasks);
     cluster_answers_free(answers, c->tasks);
     return exit_code;
 }
 
 int command_stop(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, stop_ask);
 }

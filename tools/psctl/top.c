@@ -76,7 +76,7 @@ struct top {
 
 // ---- a look -------------------------------------------------------------------------------------------------------
 
-static void task_row(struct table *t, const struct cluster *c, size_t task, const struct answer *answer)
+static void top_task_row(struct table *t, const struct cluster *c, size_t task, const struct answer *answer)
 {
     const Status *s = (const Status *)answer->reply;
     double updates = 0, bytes = 0;
@@ -101,7 +101,7 @@ static void task_row(struct table *t, const struct cluster *c, size_t task, cons
     table_cell(t, table_count(s->queued_bytes));
 }
 
-static void job_row(struct table *t, const struct job_sum *job)
+static void top_job_row(struct table *t, const struct job_sum *job)
 {
     bool sync = job->update == PARAMSERVER__V1__UPDATE__SYNC;
     table_row(t);
@@ -130,21 +130,21 @@ static void worker_rows(struct table *t, struct top *top, const struct job_sum *
     ps_msg_free(&reply->base);
 }
 
-static void fill(struct top *top, const struct answer *answers, const struct jobs *jobs, struct view *v)
+static void top_fill(struct top *top, const struct answer *answers, const struct jobs *jobs, struct view *v)
 {
     for (size_t i = 0; i < top->cluster->tasks; i++)
-        task_row(&v->tasks, top->cluster, i, &answers[i]);
+        top_task_row(&v->tasks, top->cluster, i, &answers[i]);
     for (size_t i = 0; i < jobs->n; i++) {
         if (top->only && strcmp(jobs->v[i].name, top->only) != 0)
             continue;
-        job_row(&v->jobs, &jobs->v[i]);
+        top_job_row(&v->jobs, &jobs->v[i]);
         if (answers[0].reply)
             worker_rows(&v->workers, top, &jobs->v[i]);
     }
 }
 
 // On a thread of the pool.
-static void look(uv_work_t *work)
+static void top_look(uv_work_t *work)
 {
     struct top *top = work->data;
     struct view *v = top->next = ps_alloc(sizeof *v);
@@ -155,7 +155,7 @@ static void look(uv_work_t *work)
     table_init(&v->jobs, job_columns, sizeof job_columns / sizeof job_columns[0]);
     workers_table(&v->workers);
     jobs_ask(top->cluster, &answers, &jobs);
-    fill(top, answers, &jobs, v);
+    top_fill(top, answers, &jobs, v);
     strftime(v->time, sizeof v->time, "%H:%M:%S", localtime_r(&(time_t){time(NULL)}, &local));
     if (top->once)
         top->exit_code = jobs_report(top->cluster, answers, &jobs, top->only);
@@ -165,7 +165,7 @@ static void look(uv_work_t *work)
 
 // ---- what is shown ------------------------------------------------------------------------------------------------
 
-static void parts_of(const struct view *v, struct table_part parts[PARTS])
+static void top_parts_of(const struct view *v, struct table_part parts[PARTS])
 {
     parts[0] = (struct table_part){"tasks", &v->tasks, false};
     parts[1] = (struct table_part){"jobs", &v->jobs, false};
@@ -182,21 +182,21 @@ static void view_free(struct view *v)
     free(v);
 }
 
-static void draw(struct screen *s, const struct table_screen *size, FILE *to)
+static void top_draw(struct screen *s, const struct table_screen *size, FILE *to)
 {
     const struct top *top = s->arg;
     struct table_part parts[PARTS];
     if (!top->shown)
         return;
-    parts_of(top->shown, parts);
+    top_parts_of(top->shown, parts);
     fprintf(to, "psctl top  %s  q quits\n\n", top->shown->time);
     table_show_screen(parts, PARTS, &(struct table_screen){size->rows - 2, size->columns, size->utf8}, to);
 }
 
-static void print(const struct top *top)
+static void top_print(const struct top *top)
 {
     struct table_part parts[PARTS];
-    parts_of(top->next, parts);
+    top_parts_of(top->next, parts);
     if (!top->json)
         printf("psctl top  %s\n\n", top->next->time);
     table_show(parts, PARTS, top->json, stdout);
@@ -206,7 +206,7 @@ static void print(const struct top *top)
 
 // ---- the loop -----------------------------------------------------------------------------------------------------
 
-static void finish(struct top *top)
+static void top_finish(struct top *top)
 {
     if (top->over)
         return;
@@ -218,26 +218,26 @@ static void finish(struct top *top)
         screen_close(&top->screen);
 }
 
-static void seen(uv_work_t *work, int status)
+static void top_on_looked(uv_work_t *work, int status)
 {
     struct top *top = work->data;
     (void)status;
     top->looking = false;
     if (!top->over && !top->live)
-        print(top);
+        top_print(top);
     view_free(top->live ? top->shown : top->next);
     top->shown = top->live ? top->next : NULL;
     if (!top->over && top->live)
         screen_draw(&top->screen);
     if (top->once || ferror(stdout))
-        finish(top);
+        top_finish(top);
 }
 
 static void on_timer(uv_timer_t *timer)
 {
     struct top *top = timer->data;
     if (!top->looking)
-        top->looking = uv_queue_work(&top->loop, &top->look, look, seen) == 0;
+        top->looking = uv_queue_work(&top->loop, &top->look, top_look, top_on_looked) == 0;
 }
 
 static void on_key(struct screen *s, char c)
@@ -247,14 +247,14 @@ static void on_key(struct screen *s, char c)
     if (c == interrupt)
         top->exit_code = 128 + SIGINT;
     if (c == 'q' || c == 'Q' || c == interrupt || c == end_of_file)
-        finish(top);
+        top_finish(top);
 }
 
-static void on_signal(uv_signal_t *handle, int signum)
+static void top_on_signal(uv_signal_t *handle, int signum)
 {
     struct top *top = handle->data;
     top->exit_code = 128 + signum;
-    finish(top);
+    top_finish(top);
 }
 
 static void go_live(struct top *top)
@@ -263,15 +263,15 @@ static void go_live(struct top *top)
     for (int i = 0; i < 3; i++) {
         uv_signal_init(&top->loop, &top->signals[i]);
         top->signals[i].data = top;
-        uv_signal_start(&top->signals[i], on_signal, signum[i]);
+        uv_signal_start(&top->signals[i], top_on_signal, signum[i]);
     }
-    top->screen.draw = draw;
+    top->screen.draw = top_draw;
     top->screen.key = on_key;
     top->screen.arg = top;
     screen_open(&top->screen, &top->loop);
 }
 
-static int run(struct top *top)
+static int top_run(struct top *top)
 {
     uv_loop_init(&top->loop);
     uv_timer_init(&top->loop, &top->timer);
@@ -305,7 +305,7 @@ int command_top(struct call *call)
     top.only = call->argc ? call->argv[0] : NULL;
     top.json = call->target.json;
     top.live = !top.once && !top.json && screen_possible();
-    exit_code = run(&top);
+    exit_code = top_run(&top);
     cluster_close(&c);
     return exit_code;
 }

@@ -7,7 +7,7 @@
 #include "common/base/alloc.h"
 #include "tools/psctl/operand.h"
 
-static enum ps_code from_psc(const psc_error *from, struct ps_error *e)
+static enum ps_code value_from_psc(const psc_error *from, struct ps_error *e)
 {
     return ps_fail(e, (enum ps_code)from->code, "%s", from->text);
 }
@@ -34,8 +34,8 @@ static enum ps_code choose_rows(struct value *v, const char *rows, struct ps_err
 
 // ---- the variable -------------------------------------------------------------------------------------------------
 
-static enum ps_code find(psc_client *client, const char *job, const char *name, const psc_variable **variable,
-                         struct ps_error *e)
+static enum ps_code value_find(psc_client *client, const char *job, const char *name, const psc_variable **variable,
+                               struct ps_error *e)
 {
     *variable = psc_variable_find(client, name);
     if (*variable)
@@ -68,8 +68,8 @@ enum ps_code value_open(struct cluster *c, const char *job, const char *name, co
     psc_error error;
     *v = (struct value){0};
     if (psc_attach(c->client, &error))
-        return from_psc(&error, e);
-    if (find(c->client, job, name, &v->variable, e))
+        return value_from_psc(&error, e);
+    if (value_find(c->client, job, name, &v->variable, e))
         return e->code;
     v->array =
         (struct npy_array){.dtype = (int)v->variable->dtype, .shape = v->shape, .rank = v->variable->rank, .count = 1};
@@ -100,12 +100,12 @@ static psc_tensor tensor_of(const struct value *v)
                         .first = v->first};
 }
 
-static enum ps_code wait_for(psc_op *op, struct value *v, struct ps_error *e)
+static enum ps_code value_wait_for(psc_op *op, struct value *v, struct ps_error *e)
 {
     psc_error error;
     psc_result result;
     if (psc_wait(op, &result, &error))
-        return from_psc(&error, e);
+        return value_from_psc(&error, e);
     v->version = result.version;
     return PS_OK;
 }
@@ -115,7 +115,7 @@ enum ps_code value_get(struct cluster *c, struct value *v, struct ps_error *e)
     psc_op *op;
     psc_tensor tensor = tensor_of(v);
     psc_get(c->client, &tensor, 1, NULL, NULL, &op);
-    return wait_for(op, v, e);
+    return value_wait_for(op, v, e);
 }
 
 enum ps_code value_put(struct cluster *c, struct value *v, struct ps_error *e)
@@ -123,5 +123,5 @@ enum ps_code value_put(struct cluster *c, struct value *v, struct ps_error *e)
     psc_op *op;
     psc_tensor tensor = tensor_of(v);
     psc_put(c->client, &tensor, 1, NULL, NULL, &op);
-    return wait_for(op, v, e);
+    return value_wait_for(op, v, e);
 }

@@ -25,7 +25,7 @@ struct whole {
     bool complete;
 };
 
-static const Description *description(const struct answer *answer)
+static const Description *vars_description(const struct answer *answer)
 {
     return (const Description *)answer->reply;
 }
@@ -34,11 +34,11 @@ static const Description *description(const struct answer *answer)
 static const Paramserver__V1__PartitionState *state_of(const struct answer *answers, size_t tasks, uint32_t task,
                                                        size_t i)
 {
-    const Description *owner = task < tasks ? description(&answers[task]) : NULL;
+    const Description *owner = task < tasks ? vars_description(&answers[task]) : NULL;
     return owner && i < owner->n_states ? owner->states[i] : NULL;
 }
 
-static struct whole sum(const Description *d, size_t variable, const struct answer *answers, size_t tasks)
+static struct whole vars_sum(const Description *d, size_t variable, const struct answer *answers, size_t tasks)
 {
     struct whole w = {.tasks = json_array(), .version = UINT64_MAX, .round = UINT64_MAX, .complete = true};
     for (size_t i = 0; i < d->n_partitions; i++) {
@@ -58,10 +58,11 @@ static struct whole sum(const Description *d, size_t variable, const struct answ
     return w;
 }
 
-static void variable_row(struct table *t, const Description *d, size_t i, const struct answer *answers, size_t tasks)
+static void vars_variable_row(struct table *t, const Description *d, size_t i, const struct answer *answers,
+                              size_t tasks)
 {
     const Paramserver__V1__Variable *v = d->variables[i];
-    struct whole w = sum(d, i, answers, tasks);
+    struct whole w = vars_sum(d, i, answers, tasks);
     json_t *shape = json_array();
     for (size_t k = 0; k < v->n_shape; k++)
         json_array_append_new(shape, table_count(v->shape[k]));
@@ -79,25 +80,25 @@ static void variable_row(struct table *t, const Description *d, size_t i, const 
     table_cell(t, rounds && w.complete && w.partitions ? table_count(w.round) : NULL);
 }
 
-static void show(const struct answer *answers, size_t tasks, bool json)
+static void vars_show(const struct answer *answers, size_t tasks, bool json)
 {
     struct table t;
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     size_t first = 0;
     while (first < tasks && !answers[first].reply)
         first++;
-    const Description *d = first < tasks ? description(&answers[first]) : NULL;
+    const Description *d = first < tasks ? vars_description(&answers[first]) : NULL;
     for (size_t i = 0; d && i < d->n_variables; i++)
-        variable_row(&t, d, i, answers, tasks);
+        vars_variable_row(&t, d, i, answers, tasks);
     table_show(&(struct table_part){"variables", &t, false}, 1, json, stdout);
     table_fini(&t);
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int vars_ask(struct cluster *c, struct call *call)
 {
     struct answer *answers;
     cluster_describe(c, &answers);
-    show(answers, c->tasks, call->target.json);
+    vars_show(answers, c->tasks, call->target.json);
     int exit_code = cluster_report(answers, c->tasks);
     cluster_answers_free(answers, c->tasks);
     return exit_code;
@@ -105,5 +106,5 @@ static int ask(struct cluster *c, struct call *call)
 
 int command_vars(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, vars_ask);
 }

@@ -17,7 +17,7 @@ static const struct table_column columns[] = {
 };
 
 // "worker 3", or the beginning of the id of a client that is none.
-static json_t *who(const Paramserver__V1__Wait *w)
+static json_t *waits_caller(const Paramserver__V1__Wait *w)
 {
     char text[32] = "client ";
     size_t len = strlen(text);
@@ -39,7 +39,7 @@ static void wait_row(struct table *t, size_t task, const Paramserver__V1__Wait *
     table_row(t);
     table_cell(t, table_count(task));
     table_cell(t, table_text(w->job));
-    table_cell(t, who(w));
+    table_cell(t, waits_caller(w));
     table_cell(t, table_text(method_name((int)w->method)));
     table_cell(t, table_text(w->what));
     table_cell(t, table_text(w->whom));
@@ -47,7 +47,7 @@ static void wait_row(struct table *t, size_t task, const Paramserver__V1__Wait *
     table_cell(t, w->left_ms ? table_count(w->left_ms) : NULL);
 }
 
-static Paramserver__V1__WaitsRequest question(const char *job, size_t skip)
+static Paramserver__V1__WaitsRequest waits_request(const char *job, size_t skip)
 {
     Paramserver__V1__WaitsRequest request = PARAMSERVER__V1__WAITS_REQUEST__INIT;
     if (job)
@@ -63,7 +63,7 @@ static enum ps_code ask_rest(struct cluster *c, uint32_t task, const char *job, 
     size_t seen = first->n_waits;
     uint32_t total = first->total;
     while (seen < total) {
-        Paramserver__V1__WaitsRequest request = question(job, seen);
+        Paramserver__V1__WaitsRequest request = waits_request(job, seen);
         ProtobufCMessage *reply;
         if (cluster_ask_one(c, task, PARAMSERVER__V1__METHOD__WAITS, &request.base,
                             &paramserver__v1__waits_reply__descriptor, &reply, e))
@@ -78,7 +78,7 @@ static enum ps_code ask_rest(struct cluster *c, uint32_t task, const char *job, 
     return PS_OK;
 }
 
-static int fill(struct cluster *c, const char *job, const struct answer *answers, struct table *t)
+static int waits_fill(struct cluster *c, const char *job, const struct answer *answers, struct table *t)
 {
     struct ps_error e;
     int exit_code = 0;
@@ -92,15 +92,15 @@ static int fill(struct cluster *c, const char *job, const struct answer *answers
     return exit_code;
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int waits_ask(struct cluster *c, struct call *call)
 {
     const char *job = call->argc ? call->argv[0] : NULL;
-    Paramserver__V1__WaitsRequest request = question(job, 0);
+    Paramserver__V1__WaitsRequest request = waits_request(job, 0);
     struct answer *answers;
     struct table t;
     table_init(&t, columns, sizeof columns / sizeof columns[0]);
     cluster_ask(c, PARAMSERVER__V1__METHOD__WAITS, &request.base, &paramserver__v1__waits_reply__descriptor, &answers);
-    int exit_code = fill(c, job, answers, &t);
+    int exit_code = waits_fill(c, job, answers, &t);
     table_show(&(struct table_part){"waits", &t, false}, 1, call->target.json, stdout);
     int missing = cluster_report(answers, c->tasks);
     exit_code = exit_code ? exit_code : missing;
@@ -113,5 +113,5 @@ static int ask(struct cluster *c, struct call *call)
 
 int command_waits(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, waits_ask);
 }

@@ -89,7 +89,7 @@ void workers_rows(struct table *t, const char *job, const Paramserver__V1__Worke
         member_row(t, job, reply->members[i], slowest);
 }
 
-static void show(const char *job, const Paramserver__V1__WorkersReply *reply, bool json)
+static void workers_show(const char *job, const Paramserver__V1__WorkersReply *reply, bool json)
 {
     struct table t;
     workers_table(&t);
@@ -106,18 +106,18 @@ enum ps_code workers_ask(struct cluster *c, const char *job, Paramserver__V1__Wo
                            &paramserver__v1__workers_reply__descriptor, (ProtobufCMessage **)reply, e);
 }
 
-static int ask(struct cluster *c, struct call *call)
+static int workers_request(struct cluster *c, struct call *call)
 {
     struct ps_error e;
     Paramserver__V1__WorkersReply *reply;
     if (workers_ask(c, call->argv[0], &reply, &e))
         return report(&e);
-    show(call->argv[0], reply, call->target.json);
+    workers_show(call->argv[0], reply, call->target.json);
     ps_msg_free(&reply->base);
     return 0;
 }
 
 int command_workers(struct call *call)
 {
-    return cluster_command(call, ask);
+    return cluster_command(call, workers_request);
 }

@@ -16,7 +16,7 @@ struct text {
 };
 
 // Cuts off what stands before the next mark (and the mark); false at the end.
-static bool cut(struct text *rest, char mark, struct text *piece)
+static bool csv_next_cell(struct text *rest, char mark, struct text *piece)
 {
     if (!rest->at)
         return false;
@@ -26,7 +26,7 @@ static bool cut(struct text *rest, char mark, struct text *piece)
     return true;
 }
 
-static bool blank(char c)
+static bool csv_is_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\r';
 }
@@ -34,11 +34,11 @@ static bool blank(char c)
 // A field as a C string without the blanks around it; false if it is longer than any number.
 static bool field_text(struct text field, char to[64])
 {
-    while (field.size && blank(*field.at)) {
+    while (field.size && csv_is_blank(*field.at)) {
         field.at++;
         field.size--;
     }
-    while (field.size && blank(field.at[field.size - 1]))
+    while (field.size && csv_is_blank(field.at[field.size - 1]))
         field.size--;
     size_t kept = field.size < 64 ? field.size : 63;
     for (size_t i = 0; i < kept; i++)
@@ -62,7 +62,7 @@ static bool is_header(struct text line)
     double value;
     char text[64];
     bool header = false;
-    while (cut(&line, ',', &field))
+    while (csv_next_cell(&line, ',', &field))
         header |= !is_number(field, &value) && (!field_text(field, text) || *text);
     return header;
 }
@@ -86,14 +86,14 @@ struct layout {
     size_t columns;
 };
 
-static enum ps_code measure(struct text text, struct layout *layout, struct ps_error *e)
+static enum ps_code csv_measure(struct text text, struct layout *layout, struct ps_error *e)
 {
     struct text line, field, first = text;
-    cut(&first, '\n', &line);
+    csv_next_cell(&first, '\n', &line);
     *layout = (struct layout){.header = is_header(line)};
-    for (uint64_t n = 1; cut(&text, '\n', &line); n++) {
+    for (uint64_t n = 1; csv_next_cell(&text, '\n', &line); n++) {
         size_t columns = 0;
-        while (cut(&line, ',', &field))
+        while (csv_next_cell(&line, ',', &field))
             columns++;
         if (n == 1)
             layout->columns = columns;
@@ -115,7 +115,7 @@ static enum ps_code parse_line(struct text line, uint64_t number, uint64_t row, 
     struct text field;
     size_t inputs = part->split.inputs;
     float *x = part->floats + row * inputs;
-    for (size_t i = 0; cut(&line, ',', &field); i++) {
+    for (size_t i = 0; csv_next_cell(&line, ',', &field); i++) {
         double value;
         enum ps_code code = parse_field(field, number, i + 1, &value, e);
         if (code != PS_OK)
@@ -132,11 +132,11 @@ enum ps_code wk_csv_parse(const char *bytes, size_t size, bool labels, struct wk
 {
     struct text text = {bytes, size}, line;
     struct layout layout;
-    while (text.size && (blank(text.at[text.size - 1]) || text.at[text.size - 1] == '\n'))
+    while (text.size && (csv_is_blank(text.at[text.size - 1]) || text.at[text.size - 1] == '\n'))
         text.size--;
     if (text.size == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "the file is empty, expected lines of numbers");
-    enum ps_code code = measure(text, &layout, e);
+    enum ps_code code = csv_measure(text, &layout, e);
     if (code != PS_OK)
         return code;
     size_t inputs = layout.columns - 1;
@@ -146,13 +146,13 @@ enum ps_code wk_csv_parse(const char *bytes, size_t size, bool labels, struct wk
         return PS_RESOURCE_EXHAUSTED;
     code = wk_part_alloc_y(part, labels, 1, e);
     if (layout.header)
-        cut(&text, '\n', &line);
-    for (uint64_t row = 0; code == PS_OK && cut(&text, '\n', &line); row++)
+        csv_next_cell(&text, '\n', &line);
+    for (uint64_t row = 0; code == PS_OK && csv_next_cell(&text, '\n', &line); row++)
         code = parse_line(line, row + 1 + layout.header, row, part, e);
     return code;
 }
 
-static enum ps_code load_part(const char *path, bool labels, struct wk_part *part, struct ps_error *e)
+static enum ps_code csv_load_part(const char *path, bool labels, struct wk_part *part, struct ps_error *e)
 {
     uint8_t *bytes;
     size_t size;
@@ -166,8 +166,8 @@ static enum ps_code load_part(const char *path, bool labels, struct wk_part *par
 
 enum ps_code wk_csv_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e)
 {
-    enum ps_code code = load_part(spec->path, spec->labels, &data->train, e);
+    enum ps_code code = csv_load_part(spec->path, spec->labels, &data->train, e);
     if (code == PS_OK && spec->test_path)
-        code = load_part(spec->test_path, spec->labels, &data->test, e);
+        code = csv_load_part(spec->test_path, spec->labels, &data->test, e);
     return code;
 }

@@ -95,12 +95,12 @@ static uint32_t next_word(struct stream *s)
     return s->word[--s->left];
 }
 
-static float between(struct stream *s, float low, float high)
+static float digits_draw_between(struct stream *s, float low, float high)
 {
     return low + (high - low) * ps_uniform(next_word(s));
 }
 
-static int pick(struct stream *s, int n)
+static int digits_draw_index(struct stream *s, int n)
 {
     return (int)((uint64_t)next_word(s) * (uint32_t)n >> 32);
 }
@@ -120,33 +120,34 @@ struct sheet {
 // rational in t.
 static void choose_style(struct stream *s, struct sheet *sheet)
 {
-    float width = between(s, 0.13f, 0.21f), height = between(s, 0.16f, 0.22f);  // pixels per hundredth
-    float shear = between(s, -0.35f, 0.2f), t = between(s, -0.14f, 0.14f);
+    float width = digits_draw_between(s, 0.13f, 0.21f),
+          height = digits_draw_between(s, 0.16f, 0.22f);  // pixels per hundredth
+    float shear = digits_draw_between(s, -0.35f, 0.2f), t = digits_draw_between(s, -0.14f, 0.14f);
     float cosine = (1 - t * t) / (1 + t * t), sine = 2 * t / (1 + t * t);
     sheet->xx = cosine * width;
     sheet->xy = cosine * shear * width - sine * height;
     sheet->yx = sine * width;
     sheet->yy = sine * shear * width + cosine * height;
-    sheet->centre.x = SIDE / 2.0f + between(s, -2.5f, 2.5f);
-    sheet->centre.y = SIDE / 2.0f + between(s, -2.5f, 2.5f);
-    sheet->jitter = between(s, 1, 6);
-    sheet->radius = between(s, 0.5f, 1.5f);
-    sheet->ink = between(s, 170, 255);
-    sheet->noise = between(s, 10, 60);
+    sheet->centre.x = SIDE / 2.0f + digits_draw_between(s, -2.5f, 2.5f);
+    sheet->centre.y = SIDE / 2.0f + digits_draw_between(s, -2.5f, 2.5f);
+    sheet->jitter = digits_draw_between(s, 1, 6);
+    sheet->radius = digits_draw_between(s, 0.5f, 1.5f);
+    sheet->ink = digits_draw_between(s, 170, 255);
+    sheet->noise = digits_draw_between(s, 10, 60);
     for (int i = 0; i < PIXELS; i++)
         sheet->distance[i] = SIDE * SIDE;
 }
 
-static struct point place(struct stream *s, const struct sheet *sheet, const int at[2])
+static struct point digits_place(struct stream *s, const struct sheet *sheet, const int at[2])
 {
-    float x = (float)at[0] - 50 + between(s, -sheet->jitter, sheet->jitter);
-    float y = (float)at[1] - 50 + between(s, -sheet->jitter, sheet->jitter);
+    float x = (float)at[0] - 50 + digits_draw_between(s, -sheet->jitter, sheet->jitter);
+    float y = (float)at[1] - 50 + digits_draw_between(s, -sheet->jitter, sheet->jitter);
     return (struct point){sheet->centre.x + sheet->xx * x + sheet->xy * y,
                           sheet->centre.y + sheet->yx * x + sheet->yy * y};
 }
 
 // First pixel of a row or column whose ink may touch what begins at low, and the one after the last.
-static int clip(float at)
+static int digits_first_pixel(float at)
 {
     return at < 0 ? 0 : at > SIDE ? SIDE : (int)at;
 }
@@ -156,8 +157,10 @@ static int clip(float at)
 static void draw_line(struct sheet *sheet, struct point a, struct point b)
 {
     float reach = sheet->radius + 1;
-    int left = clip((a.x < b.x ? a.x : b.x) - reach), right = clip((a.x < b.x ? b.x : a.x) + reach + 1);
-    int top = clip((a.y < b.y ? a.y : b.y) - reach), bottom = clip((a.y < b.y ? b.y : a.y) + reach + 1);
+    int left = digits_first_pixel((a.x < b.x ? a.x : b.x) - reach),
+        right = digits_first_pixel((a.x < b.x ? b.x : a.x) + reach + 1);
+    int top = digits_first_pixel((a.y < b.y ? a.y : b.y) - reach),
+        bottom = digits_first_pixel((a.y < b.y ? b.y : a.y) + reach + 1);
     float dx = b.x - a.x, dy = b.y - a.y, square = dx * dx + dy * dy;
     float inverse = square > 0 ? 1 / square : 0;
     for (int i = top; i < bottom; i++)
@@ -172,7 +175,7 @@ static void draw_line(struct sheet *sheet, struct point a, struct point b)
 }
 
 // Catmull and Rom's spline (1974) between p[1] and p[2], whose tangent in p[i] is (p[i + 1] - p[i - 1]) / 2.
-static float spline(float p0, float p1, float p2, float p3, float t)
+static float digits_spline(float p0, float p1, float p2, float p3, float t)
 {
     return p1 + 0.5f * t * (p2 - p0 + t * (2 * p0 - 5 * p1 + 4 * p2 - p3 + t * (3 * (p1 - p2) + p3 - p0)));
 }
@@ -184,8 +187,8 @@ static void draw_curve(struct sheet *sheet, const struct point *p, int points)
         struct point before = p[i ? i - 1 : 0], after = p[i + 2 < points ? i + 2 : i + 1], from = p[i];
         for (int k = 1; k <= PIECES; k++) {
             float t = (float)k / PIECES;
-            struct point to = {spline(before.x, p[i].x, p[i + 1].x, after.x, t),
-                               spline(before.y, p[i].y, p[i + 1].y, after.y, t)};
+            struct point to = {digits_spline(before.x, p[i].x, p[i + 1].x, after.x, t),
+                               digits_spline(before.y, p[i].y, p[i + 1].y, after.y, t)};
             draw_line(sheet, from, to);
             from = to;
         }
@@ -196,7 +199,7 @@ static void draw_stroke(struct stream *s, struct sheet *sheet, const struct stro
 {
     struct point p[MOST_POINTS];
     for (int i = 0; i < stroke->points; i++)
-        p[i] = place(s, sheet, stroke->at[i]);
+        p[i] = digits_place(s, sheet, stroke->at[i]);
     if (stroke->bend == SMOOTH) {
         draw_curve(sheet, p, stroke->points);
         return;
@@ -207,7 +210,7 @@ static void draw_stroke(struct stream *s, struct sheet *sheet, const struct stro
 
 // Ink falls from full to none over the one pixel around the pen's edge; noise adds the difference of two
 // random bytes.
-static void develop(struct stream *s, const struct sheet *sheet, uint8_t pixels[PIXELS])
+static void digits_develop(struct stream *s, const struct sheet *sheet, uint8_t pixels[PIXELS])
 {
     for (int i = 0; i < PIXELS; i += 2) {
         uint32_t word = next_word(s);
@@ -225,12 +228,12 @@ int32_t wk_digit_draw(uint64_t seed, uint64_t example, uint8_t pixels[PIXELS])
 {
     struct stream s = {.seed = seed, .example = example};
     struct sheet sheet;
-    int label = pick(&s, 10);
-    const struct glyph *glyph = &alphabet[label].glyph[pick(&s, alphabet[label].glyphs)];
+    int label = digits_draw_index(&s, 10);
+    const struct glyph *glyph = &alphabet[label].glyph[digits_draw_index(&s, alphabet[label].glyphs)];
     choose_style(&s, &sheet);
     for (int i = 0; i < glyph->strokes; i++)
         draw_stroke(&s, &sheet, &glyph->stroke[i]);
-    develop(&s, &sheet, pixels);
+    digits_develop(&s, &sheet, pixels);
     return label;
 }
 

@@ -68,7 +68,7 @@ static void gather_y(const struct wk_part *part, uint64_t example, struct buffer
         memcpy(b->target + (size_t)row * n, part->target + example * n, n * sizeof *b->target);
 }
 
-static void fill(const struct wk_feed *feed, struct request request, struct buffer *b)
+static void feed_fill(const struct wk_feed *feed, struct request request, struct buffer *b)
 {
     const struct wk_split *split = &feed->part->split;
     for (int row = 0; row < request.rows; row++) {
@@ -83,7 +83,7 @@ static void fill(const struct wk_feed *feed, struct request request, struct buff
         .rows = request.rows, .x = b->x, .label = b->label, .target = b->target, .example = b->example};
 }
 
-static void *run(void *arg)
+static void *feed_run(void *arg)
 {
     struct wk_feed *feed = arg;
     pthread_mutex_lock(&feed->mutex);
@@ -95,7 +95,7 @@ static void *run(void *arg)
         struct request request = feed->request[feed->made % WK_FEED_AHEAD];
         struct buffer *b = &feed->buffer[feed->made % BUFFERS];
         pthread_mutex_unlock(&feed->mutex);
-        fill(feed, request, b);
+        feed_fill(feed, request, b);
         pthread_mutex_lock(&feed->mutex);
         feed->made++;
         pthread_cond_signal(&feed->ready);
@@ -116,7 +116,7 @@ static enum ps_code buffer_init(struct buffer *b, const struct wk_part *part, ui
 }
 
 // All but the thread.
-static void destroy(struct wk_feed *feed)
+static void feed_destroy(struct wk_feed *feed)
 {
     for (int i = 0; i < BUFFERS; i++) {
         free(feed->buffer[i].x);
@@ -150,10 +150,10 @@ enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, boo
     pthread_cond_init(&f->ready, NULL);
     for (int i = 0; i < BUFFERS && code == PS_OK; i++)
         code = buffer_init(&f->buffer[i], part, (uint64_t)rows, e);
-    if (code == PS_OK && pthread_create(&f->thread, NULL, run, f) != 0)
+    if (code == PS_OK && pthread_create(&f->thread, NULL, feed_run, f) != 0)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for a data feed");
     if (code != PS_OK) {
-        destroy(f);
+        feed_destroy(f);
         return code;
     }
     *feed = f;
@@ -170,7 +170,7 @@ void wk_feed_free(struct wk_feed *feed)
     pthread_cond_signal(&feed->work);
     pthread_mutex_unlock(&feed->mutex);
     pthread_join(feed->thread, NULL);
-    destroy(feed);
+    feed_destroy(feed);
 }
 
 void wk_feed_request(struct wk_feed *feed, uint64_t epoch, uint64_t first, int rows)

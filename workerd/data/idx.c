@@ -127,8 +127,8 @@ static enum ps_code take_labels(struct wk_part *part, bool labels, const struct 
     return code;
 }
 
-static enum ps_code load_part(const char *folder, const char *images_name, const char *labels_name, bool labels,
-                              struct wk_part *part, struct ps_error *e)
+static enum ps_code idx_load_part(const char *folder, const char *images_name, const char *labels_name, bool labels,
+                                  struct wk_part *part, struct ps_error *e)
 {
     struct source images = {0}, numbers = {0};
     enum ps_code code = read_source(folder, images_name, 3, &images, e);
@@ -145,8 +145,8 @@ static enum ps_code load_part(const char *folder, const char *images_name, const
 
 enum ps_code wk_idx_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e)
 {
-    enum ps_code code = load_part(spec->path, "train-images", "train-labels", spec->labels, &data->train, e);
+    enum ps_code code = idx_load_part(spec->path, "train-images", "train-labels", spec->labels, &data->train, e);
     if (code == PS_OK)
-        code = load_part(spec->path, "t10k-images", "t10k-labels", spec->labels, &data->test, e);
+        code = idx_load_part(spec->path, "t10k-images", "t10k-labels", spec->labels, &data->test, e);
     return code;
 }

@@ -7,7 +7,7 @@
 enum { ROUNDS = 8 };
 
 // The finalizer of MurmurHash3 (Appleby): every bit of x changes about half of the result's.
-static uint32_t mix(uint32_t x)
+static uint32_t shuffle_mix(uint32_t x)
 {
     x ^= x >> 16;
     x *= 0x85EBCA6Bu;
@@ -17,12 +17,12 @@ static uint32_t mix(uint32_t x)
 }
 
 // A balanced Feistel network on 2 * half bits: a bijection whatever mix does.
-static uint64_t feistel(const uint32_t key[ROUNDS], int half, uint64_t x)
+static uint64_t shuffle_feistel(const uint32_t key[ROUNDS], int half, uint64_t x)
 {
     uint32_t mask = (uint32_t)((UINT64_C(1) << half) - 1);
     uint32_t left = (uint32_t)(x >> half), right = (uint32_t)x & mask;
     for (int round = 0; round < ROUNDS; round++) {
-        uint32_t next = left ^ (mix(right ^ key[round]) & mask);
+        uint32_t next = left ^ (shuffle_mix(right ^ key[round]) & mask);
         left = right;
         right = next;
     }
@@ -39,7 +39,7 @@ uint64_t wk_shuffle(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
         ps_philox(seed, PS_RANDOM_SHUFFLE, epoch, k, key + 4 * k);
     // Cycle walking: the way from i < n along its cycle comes back below n, on average within four steps.
     do
-        i = feistel(key, half, i);
+        i = shuffle_feistel(key, half, i);
     while (i >= n);
     return i;
 }

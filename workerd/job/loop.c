@@ -31,7 +31,7 @@ static double seconds_since(uint64_t t)
 // ---- batches ------------------------------------------------------------------------------------------------------
 
 // Asks for as many batches as the strategy gives and the feed takes.
-static enum ps_code fill(struct loop *l, uint64_t epoch, struct ps_error *e)
+static enum ps_code loop_request_batches(struct loop *l, uint64_t epoch, struct ps_error *e)
 {
     while (l->n_ahead < WK_FEED_AHEAD && !l->epoch_over) {
         struct wk_work work;
@@ -56,7 +56,7 @@ static enum ps_code fill(struct loop *l, uint64_t epoch, struct ps_error *e)
     return PS_OK;
 }
 
-static struct wk_work take(struct loop *l)
+static struct wk_work loop_take_work(struct loop *l)
 {
     struct wk_work work = l->ahead[l->head];
     l->head = (l->head + 1) % WK_FEED_AHEAD;
@@ -67,7 +67,7 @@ static struct wk_work take(struct loop *l)
 // ---- one step -----------------------------------------------------------------------------------------------------
 
 // Steps that this worker was not there for are empty.
-static void remember(struct loop *l, uint64_t step, double loss, double examples)
+static void loop_remember_step(struct loop *l, uint64_t step, double loss, double examples)
 {
     struct wk_history *h = &l->run->history;
     for (; h->steps <= step; h->steps++) {
@@ -83,10 +83,10 @@ static void remember(struct loop *l, uint64_t step, double loss, double examples
     h->total_examples += examples;
 }
 
-static enum ps_code train(struct loop *l, struct ps_error *e)
+static enum ps_code loop_train(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    struct wk_work work = take(l);
+    struct wk_work work = loop_take_work(l);
     struct nn_result result = {0};
     uint64_t began = ps_now();
     l->step = work.step;
@@ -100,7 +100,7 @@ static enum ps_code train(struct loop *l, struct ps_error *e)
     if (l->trained++ == 0)
         run->seconds_to_first_step = seconds_since(run->started);
     run->train_seconds += seconds_since(began);
-    remember(l, work.step, result.loss, work.rows);
+    loop_remember_step(l, work.step, result.loss, work.rows);
     wk_progress_step(&l->progress, work.rows, result.loss, (double)result.correct);
     run->strategy->report(run->state, l->step, run->history.total_examples / run->train_seconds,
                           work.rows ? result.loss / work.rows : 0);
@@ -116,7 +116,7 @@ static bool is_enough(const struct loop *l)
 // ---- evaluation ---------------------------------------------------------------------------------------------------
 
 // The whole test split with the replica's weights.
-static enum ps_code evaluate(struct wk_run *run, struct ps_error *e)
+static enum ps_code loop_evaluate(struct wk_run *run, struct ps_error *e)
 {
     uint64_t n = wk_data_test(run->data)->examples, asked = 0;
     int batch = run->env.job->batch_size;
@@ -156,11 +156,11 @@ static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error 
         if (*l->run->env.stop)
             return ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, (int)*l->run->env.stop,
                            l->step);
-        if (fill(l, epoch, e))
+        if (loop_request_batches(l, epoch, e))
             return ps_error_prefix(e, "step %" PRIu64, l->step);
         if (l->n_ahead == 0)
             break;
-        if (train(l, e))
+        if (loop_train(l, e))
             return ps_error_prefix(e, "step %" PRIu64, l->step);
     }
     return PS_OK;
@@ -178,7 +178,7 @@ static enum ps_code end_epoch(struct loop *l, bool last, struct ps_error *e)
     struct wk_run *run = l->run;
     bool look = !last && is_shown(l);
     l->progress.quiet = !look;
-    if (look && (run->strategy->refresh(run->state, e) || evaluate(run, e)))
+    if (look && (run->strategy->refresh(run->state, e) || loop_evaluate(run, e)))
         return e->code;
     if (!last)
         wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
@@ -203,10 +203,10 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code write_results(struct loop *l, struct ps_error *e)
+static enum ps_code loop_write_results(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    if (run->strategy->refresh(run->state, e) || evaluate(run, e))
+    if (run->strategy->refresh(run->state, e) || loop_evaluate(run, e))
         return e->code;
     l->progress.quiet = run->quiet;
     wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
@@ -217,7 +217,7 @@ static enum ps_code write_results(struct loop *l, struct ps_error *e)
     return PS_OK;
 }
 
-static enum ps_code finish(struct loop *l, struct ps_error *e)
+static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
     enum wk_writer writer = WK_ANOTHER;
@@ -227,7 +227,7 @@ static enum ps_code finish(struct loop *l, struct ps_error *e)
     while (writer != WK_NOBODY) {
         if (run->strategy->elect(run->state, written, &writer, e))
             return ps_error_prefix(e, "while the results are written");
-        if (writer == WK_SELF && write_results(l, e))
+        if (writer == WK_SELF && loop_write_results(l, e))
             return e->code;
         written |= writer == WK_SELF;
     }
@@ -251,7 +251,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env), job->accuracy);
     enum ps_code code = train_all(&l, e);
     if (code == PS_OK && !l.drained)
-        code = finish(&l, e);
+        code = loop_finish(&l, e);
     run->drained = l.drained;
     wk_progress_fini(&l.progress);
     wk_feed_free(l.feed);

@@ -29,7 +29,7 @@ enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
 }
 
 // JSON has no NaN.
-static json_t *number(double x)
+static json_t *summary_number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
 }
@@ -38,11 +38,11 @@ static json_t *mean_losses(const struct wk_history *h)
 {
     json_t *list = json_array();
     for (uint64_t k = 0; k < h->steps; k++)
-        json_array_append_new(list, number(h->examples[k] > 0 ? h->loss[k] / h->examples[k] : NAN));
+        json_array_append_new(list, summary_number(h->examples[k] > 0 ? h->loss[k] / h->examples[k] : NAN));
     return list;
 }
 
-static json_t *summarize(const struct wk_run *run)
+static json_t *summary_make(const struct wk_run *run)
 {
     const struct ps_job *job = run->env.job;
     char path[PATH_MAX];
@@ -51,12 +51,12 @@ static json_t *summarize(const struct wk_run *run)
     json_object_set_new(s, "strategy", json_string(run->strategy->name));
     json_object_set_new(s, "workers", json_integer(run->env.workers ? run->env.workers : 1));
     json_object_set_new(s, "ps", json_integer((json_int_t)run->env.n_ps));
-    json_object_set_new(s, "test_accuracy", number(run->test_accuracy));
-    json_object_set_new(s, "test_loss", number(run->test_loss));
-    json_object_set_new(s, "images_per_second", number(run->history.total_examples / run->train_seconds));
+    json_object_set_new(s, "test_accuracy", summary_number(run->test_accuracy));
+    json_object_set_new(s, "test_loss", summary_number(run->test_loss));
+    json_object_set_new(s, "images_per_second", summary_number(run->history.total_examples / run->train_seconds));
     json_object_set_new(s, "steps", json_integer((json_int_t)run->history.steps));
-    json_object_set_new(s, "seconds", number((double)(ps_now() - run->started) / (double)PS_SECOND));
-    json_object_set_new(s, "seconds_to_first_step", number(run->seconds_to_first_step));
+    json_object_set_new(s, "seconds", summary_number((double)(ps_now() - run->started) / (double)PS_SECOND));
+    json_object_set_new(s, "seconds_to_first_step", summary_number(run->seconds_to_first_step));
     json_object_set_new(s, "weights", json_string(realpath(job->output, path) ? path : job->output));
     json_object_set_new(s, "train_loss", mean_losses(&run->history));
     return s;
@@ -67,7 +67,7 @@ enum ps_code wk_save_summary(const struct wk_run *run, struct ps_error *e)
     struct ps_output o;
     if (ps_output_open(&o, run->summary, e))
         return e->code;
-    json_t *s = summarize(run);
+    json_t *s = summary_make(run);
     json_dumpf(s, o.file, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(s);
     return ps_output_commit(&o, e);

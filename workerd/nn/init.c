@@ -34,7 +34,7 @@ static const struct init_class {
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
 
-static const struct init_class *find_class(const char *name)
+static const struct init_class *init_find_class(const char *name)
 {
     for (int i = 0; i < CLASSES; i++)
         if (strcmp(name, classes[i].name) == 0 || strcmp(name, classes[i].function) == 0)
@@ -85,7 +85,7 @@ static double fan_of(enum fan fan, const uint64_t *shape, size_t rank)
     return fan == FAN_IN ? in : (in + out) / 2;
 }
 
-static struct nn_init scaled(const struct init_class *class, const uint64_t *shape, size_t rank)
+static struct nn_init init_scaled(const struct init_class *class, const uint64_t *shape, size_t rank)
 {
     double variance = class->scale / fan_of(class->fan, shape, rank);
     if (class->kind == NN_INIT_UNIFORM) {
@@ -105,19 +105,20 @@ enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const 
     enum ps_code code = nn_json_given(at) ? nn_json_string(named, &name, e) : PS_OK;
     if (code != PS_OK)
         return code;
-    const struct init_class *class = find_class(name);
+    const struct init_class *class = init_find_class(name);
     if (!class)
         return unknown_class(named, name, e);
     double value[2] = {class->value[0], class->value[1]};
     code = read_config(&config, class, value, e);
     if (code == PS_OK)
-        *init = class->fan == FAN_NONE ? (struct nn_init){class->kind, value[0], value[1]} : scaled(class, shape, rank);
+        *init = class->fan == FAN_NONE ? (struct nn_init){class->kind, value[0], value[1]}
+                                       : init_scaled(class, shape, rank);
     return code;
 }
 
 // Four values at a time: one block of Philox. Element i is value i % 4 of group i / 4.
 
-static void uniform4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
+static void init_uniform4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
 {
     uint32_t word[4];
     ps_philox(seed, PS_RANDOM_INIT, index, group, word);
@@ -126,10 +127,10 @@ static void uniform4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
 }
 
 // Box and Muller, 1958: two normals from two uniforms, the first in (0, 1].
-static void normal4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
+static void init_normal4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
 {
     double u[4];
-    uniform4(seed, index, group, u);
+    init_uniform4(seed, index, group, u);
     for (int i = 0; i < 4; i += 2) {
         double radius = sqrt(-2 * log(1 - u[i])), angle = 2 * M_PI * u[i + 1];
         z[i] = radius * cos(angle);
@@ -138,12 +139,12 @@ static void normal4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
 }
 
 // As Keras: drawn again until within two standard deviations. The attempt is counted above the bits of the group.
-static void truncated4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
+static void init_truncated4(uint64_t seed, uint64_t index, uint64_t group, double z[4])
 {
     unsigned missing = 0xf;
     for (uint64_t attempt = 0; missing; attempt++) {
         double draw[4];
-        normal4(seed, index, attempt << 48 | group, draw);
+        init_normal4(seed, index, attempt << 48 | group, draw);
         for (int i = 0; i < 4; i++) {
             if (missing & 1u << i && fabs(draw[i]) <= 2) {
                 z[i] = draw[i];
@@ -158,12 +159,12 @@ void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uin
     for (uint64_t first = 0; first < count; first += 4) {
         double z[4] = {0}, scale = init->b;
         if (init->kind == NN_INIT_UNIFORM) {
-            uniform4(seed, index, first / 4, z);
+            init_uniform4(seed, index, first / 4, z);
             scale = init->b - init->a;
         } else if (init->kind == NN_INIT_NORMAL) {
-            normal4(seed, index, first / 4, z);
+            init_normal4(seed, index, first / 4, z);
         } else if (init->kind == NN_INIT_TRUNCATED) {
-            truncated4(seed, index, first / 4, z);
+            init_truncated4(seed, index, first / 4, z);
         }
         for (uint64_t i = 0; i < 4 && first + i < count; i++)
             value[first + i] = (float)(init->a + scale * z[i]);

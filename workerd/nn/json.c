@@ -138,7 +138,7 @@ enum ps_code nn_json_bool(const struct nn_json *at, bool *v, struct ps_error *e)
     return PS_OK;
 }
 
-static int count(const char *const *words)
+static int json_count(const char *const *words)
 {
     int n = 0;
     while (words[n])
@@ -146,7 +146,7 @@ static int count(const char *const *words)
     return n;
 }
 
-static bool contains(const char *const *words, const char *word)
+static bool json_contains(const char *const *words, const char *word)
 {
     for (; *words; words++)
         if (strcmp(*words, word) == 0)
@@ -161,7 +161,7 @@ static enum ps_code unknown_member(const struct nn_json *object, const char *key
     json_t *name = json_string(key);
     value_text(name, text, sizeof text);
     json_decref(name);
-    const char *near = ps_nearest(key, known, count(known));
+    const char *near = ps_nearest(key, known, json_count(known));
     if (near)
         return nn_json_fail(object, e, "%s is not known; did you mean \"%s\"?", text, near);
     return nn_json_fail(object, e, "%s is not supported; expected only %s", text,
@@ -173,8 +173,8 @@ enum ps_code nn_json_only(const struct nn_json *object, const char *const *known
     const char *key;
     json_t *value;
     json_object_foreach(object->value, key, value) if (!json_is_null(value) && !json_is_false(value) &&
-                                                       !contains(known, key)) return unknown_member(object, key, known,
-                                                                                                    e);
+                                                       !json_contains(known, key)) return unknown_member(object, key,
+                                                                                                         known, e);
     return PS_OK;
 }
 

@@ -33,8 +33,8 @@ struct reading {
 
 // ---- shapes -------------------------------------------------------------------------------------------------------
 
-static enum ps_code elements(const struct nn_json *at, const char *what, const uint64_t *shape, size_t rank,
-                             uint64_t *count, struct ps_error *e)
+static enum ps_code keras_elements(const struct nn_json *at, const char *what, const uint64_t *shape, size_t rank,
+                                   uint64_t *count, struct ps_error *e)
 {
     char text[128];
     uint64_t n = 1;
@@ -52,7 +52,7 @@ static enum ps_code set_shape(struct reading *r, const uint64_t *shape, size_t r
 {
     memcpy(r->out->shape, shape, rank * sizeof *shape);
     r->out->rank = rank;
-    return elements(r->at, "an output", shape, rank, &r->out->count, e);
+    return keras_elements(r->at, "an output", shape, rank, &r->out->count, e);
 }
 
 static enum ps_code same_shape(struct reading *r, struct ps_error *e)
@@ -127,7 +127,7 @@ static enum ps_code add_variable(struct reading *r, const char *what, const char
     struct nn_json initializer = nn_json_member(r->config, key);
     enum ps_code code = nn_init_read(&initializer, fallback, shape, rank, &v->init, e);
     if (code == PS_OK)
-        code = elements(r->at, what, shape, rank, &v->param.count, e);
+        code = keras_elements(r->at, what, shape, rank, &v->param.count, e);
     if (code != PS_OK)
         return code;
     v->param.name = ps_printf("%s/%s/%s", m->name, r->out->name, what);
@@ -379,7 +379,7 @@ static enum ps_code check_settings(const struct nn_json *config, const struct la
     return nn_json_only(config, class->settings, e);
 }
 
-static enum ps_code find_class(const struct nn_json *at, const struct layer_class **class, struct ps_error *e)
+static enum ps_code keras_find_class(const struct nn_json *at, const struct layer_class **class, struct ps_error *e)
 {
     const char *word, *known[CLASSES + 1] = {0};
     char list[160];
@@ -452,7 +452,7 @@ static enum ps_code read_layer(struct reader *reader, const struct nn_json *at, 
     const struct layer_class *class = NULL;
     enum ps_code code = nn_json_object(at, e);
     if (code == PS_OK)
-        code = find_class(&class_name, &class, e);
+        code = keras_find_class(&class_name, &class, e);
     if (code == PS_OK)
         code = nn_json_object(&config, e);
     if (code == PS_OK)

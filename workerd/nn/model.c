@@ -92,7 +92,7 @@ enum ps_code nn_model_check_loss(const struct nn_model *m, const struct nn_loss 
 }
 
 // 121,930
-static char *grouped(uint64_t n, char to[32])
+static char *model_grouped(uint64_t n, char to[32])
 {
     char digits[24];
     int length = snprintf(digits, sizeof digits, "%" PRIu64, n), at = 0;
@@ -134,12 +134,12 @@ char *nn_model_summary(const struct nn_model *m)
         char title[192];
         snprintf(title, sizeof title, "%s (%s)", l->name, l->class_name);
         batch_shape_text(l, shape, sizeof shape);
-        fprintf(f, "%-36s %-24s %12s\n", title, shape, grouped(layer_params(m, l), number));
+        fprintf(f, "%-36s %-24s %12s\n", title, shape, model_grouped(layer_params(m, l), number));
         total += layer_params(m, l);
         trainable += l->trainable ? layer_params(m, l) : 0;
     }
-    fprintf(f, "Total parameters: %s", grouped(total, number));
-    fprintf(f, " (trainable: %s)\n", grouped(trainable, number));
+    fprintf(f, "Total parameters: %s", model_grouped(total, number));
+    fprintf(f, " (trainable: %s)\n", model_grouped(trainable, number));
     fclose(f);
     return text;
 }

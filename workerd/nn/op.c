@@ -10,7 +10,7 @@ static enum ps_code check_positive(const char *op, const int *v, int n, struct p
 }
 
 // How many places a window has along one axis of a padded image.
-static int places(int size, int window, int stride, int pad)
+static int op_window_places(int size, int window, int stride, int pad)
 {
     return size + pad < window ? 0 : (size + pad - window) / stride + 1;
 }
@@ -21,8 +21,8 @@ enum ps_code nn_conv2d_check(const struct nn_conv2d *s, struct ps_error *e)
     enum ps_code code = check_positive("conv2d", sizes, sizeof sizes / sizeof *sizes, e);
     if (code)
         return code;
-    int oh = places(s->h, s->kh, s->sh, s->pad_top + s->pad_bottom);
-    int ow = places(s->w, s->kw, s->sw, s->pad_left + s->pad_right);
+    int oh = op_window_places(s->h, s->kh, s->sh, s->pad_top + s->pad_bottom);
+    int ow = op_window_places(s->w, s->kw, s->sw, s->pad_left + s->pad_right);
     if (s->oh != oh || s->ow != ow)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "conv2d: output is %dx%d, expected %dx%d from input %dx%d, kernel %dx%d, strides %dx%d", s->oh,

@@ -48,19 +48,19 @@ static const char *ref_plan_info(const struct nn_plan *plan)
 
 // Elementwise, and what conv2d and dense share
 
-static void relu_forward(size_t n, const nn_real *x, nn_real *y)
+static void ref_relu_forward(size_t n, const nn_real *x, nn_real *y)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = x[i] > 0 ? x[i] : 0;
 }
 
-static void relu_backward(size_t n, const nn_real *y, const nn_real *dy, nn_real *dx)
+static void ref_relu_backward(size_t n, const nn_real *y, const nn_real *dy, nn_real *dx)
 {
     for (size_t i = 0; i < n; i++)
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-static nn_real activate(enum nn_activation act, double x)
+static nn_real ref_activate(enum nn_activation act, double x)
 {
     return act == NN_RELU && !(x > 0) ? 0 : (nn_real)x;
 }
@@ -70,7 +70,7 @@ static void activation_bias_backward(enum nn_activation act, size_t rows, size_t
                                      nn_real *db)
 {
     if (act == NN_RELU)
-        relu_backward(rows * n, y, dy, dy);
+        ref_relu_backward(rows * n, y, dy, dy);
     for (size_t i = 0; db && i < n; i++) {
         double sum = 0;
         for (size_t r = 0; r < rows; r++)
@@ -93,7 +93,7 @@ static enum ps_code ref_conv2d_plan(struct nn_context *ctx, const struct nn_conv
     return PS_OK;
 }
 
-static bool inside(int i, int size)
+static bool ref_inside(int i, int size)
 {
     return i >= 0 && i < size;
 }
@@ -121,7 +121,7 @@ static double conv2d_sum(const struct nn_conv2d *s, const nn_real *x, const nn_r
     for (int ky = 0; ky < s->kh; ky++)
         for (int kx = 0; kx < s->kw; kx++) {
             int iy = oy * s->sh + ky - s->pad_top, ix = ox * s->sw + kx - s->pad_left;
-            if (!inside(iy, s->h) || !inside(ix, s->w))
+            if (!ref_inside(iy, s->h) || !ref_inside(ix, s->w))
                 continue;
             const nn_real *in = x + input_at(s, n, iy, ix), *kernel = w + kernel_at(s, ky, kx) + o;
             for (int i = 0; i < s->c; i++)
@@ -138,7 +138,7 @@ static void ref_conv2d_forward(struct nn_plan *p, const nn_real *x, const nn_rea
             for (int ox = 0; ox < s->ow; ox++)
                 for (int o = 0; o < s->oc; o++)
                     y[output_at(s, n, oy, ox) + o] =
-                        activate(s->act, conv2d_sum(s, x, w, n, oy, ox, o) + (b ? b[o] : 0));
+                        ref_activate(s->act, conv2d_sum(s, x, w, n, oy, ox, o) + (b ? b[o] : 0));
 }
 
 // dw[ky, kx, i, o]: every pair of an input and an output pixel that this weight joined.
@@ -149,7 +149,7 @@ static double conv2d_dw(const struct nn_conv2d *s, const nn_real *x, const nn_re
         for (int oy = 0; oy < s->oh; oy++)
             for (int ox = 0; ox < s->ow; ox++) {
                 int iy = oy * s->sh + ky - s->pad_top, ix = ox * s->sw + kx - s->pad_left;
-                if (inside(iy, s->h) && inside(ix, s->w))
+                if (ref_inside(iy, s->h) && ref_inside(ix, s->w))
                     sum += (double)x[input_at(s, n, iy, ix) + i] * dy[output_at(s, n, oy, ox) + o];
             }
     return sum;
@@ -171,7 +171,7 @@ static void conv2d_scatter(const struct nn_conv2d *s, const nn_real *w, const nn
     for (int ky = 0; ky < s->kh; ky++)
         for (int kx = 0; kx < s->kw; kx++) {
             int iy = oy * s->sh + ky - s->pad_top, ix = ox * s->sw + kx - s->pad_left;
-            if (!inside(iy, s->h) || !inside(ix, s->w))
+            if (!ref_inside(iy, s->h) || !ref_inside(ix, s->w))
                 continue;
             nn_real *in = dx + input_at(s, n, iy, ix);
             const nn_real *kernel = w + kernel_at(s, ky, kx);
@@ -215,7 +215,7 @@ static enum ps_code ref_dense_plan(struct nn_context *ctx, const struct nn_dense
 }
 
 // sum over k < n of a[k * a_step] * b[k * b_step]
-static double dot(size_t n, const nn_real *a, size_t a_step, const nn_real *b, size_t b_step)
+static double ref_dot(size_t n, const nn_real *a, size_t a_step, const nn_real *b, size_t b_step)
 {
     double sum = 0;
     for (size_t k = 0; k < n; k++)
@@ -230,7 +230,7 @@ static void ref_dense_forward(struct nn_plan *p, const nn_real *x, const nn_real
     size_t n = (size_t)s->n, in = (size_t)s->in, out = (size_t)s->out;
     for (size_t r = 0; r < n; r++)
         for (size_t o = 0; o < out; o++)
-            y[r * out + o] = activate(s->act, dot(in, x + r * in, 1, w + o, out) + (b ? b[o] : 0));
+            y[r * out + o] = ref_activate(s->act, ref_dot(in, x + r * in, 1, w + o, out) + (b ? b[o] : 0));
 }
 
 // dw = x^T dy, dx = dy w^T
@@ -242,10 +242,10 @@ static void ref_dense_backward(struct nn_plan *p, const nn_real *x, const nn_rea
     activation_bias_backward(s->act, n, out, y, dy, db);
     for (size_t i = 0; i < in; i++)
         for (size_t o = 0; o < out; o++)
-            dw[i * out + o] = (nn_real)dot(n, x + i, in, dy + o, out);
+            dw[i * out + o] = (nn_real)ref_dot(n, x + i, in, dy + o, out);
     for (size_t r = 0; dx && r < n; r++)
         for (size_t i = 0; i < in; i++)
-            dx[r * in + i] = (nn_real)dot(out, dy + r * out, 1, w + i * out, 1);
+            dx[r * in + i] = (nn_real)ref_dot(out, dy + r * out, 1, w + i * out, 1);
 }
 
 // maxpool
@@ -266,7 +266,7 @@ static enum ps_code ref_maxpool_plan(struct nn_context *ctx, const struct nn_max
 static ptrdiff_t maxpool_source(const struct nn_maxpool *s, int n, int oy, int ox, int c, int k)
 {
     int iy = oy * s->sh - s->pad_top + k / s->pw, ix = ox * s->sw - s->pad_left + k % s->pw;
-    if (!inside(iy, s->h) || !inside(ix, s->w))
+    if (!ref_inside(iy, s->h) || !ref_inside(ix, s->w))
         return -1;
     return (((ptrdiff_t)n * s->h + iy) * s->w + ix) * s->c + c;
 }
@@ -338,8 +338,8 @@ const struct nn_ops nn_ref_ops = {
     .maxpool_plan = ref_maxpool_plan,
     .maxpool_forward = ref_maxpool_forward,
     .maxpool_backward = ref_maxpool_backward,
-    .relu_forward = relu_forward,
-    .relu_backward = relu_backward,
+    .relu_forward = ref_relu_forward,
+    .relu_backward = ref_relu_backward,
     .softmax_forward = nn_softmax_forward,
     .softmax_backward = nn_softmax_backward,
     .dropout = ref_dropout,

@@ -58,7 +58,7 @@ struct nn_replica {
 
 // ---- operators ----------------------------------------------------------------------------------------------------
 
-static const float *weights(float **of, int index)
+static const float *replica_weights(float **of, int index)
 {
     return index >= 0 ? of[index] : NULL;
 }
@@ -73,7 +73,8 @@ static enum ps_code conv2d_plan(struct nn_replica *r, struct node *n, struct ps_
 
 static void conv2d_forward(struct nn_replica *r, struct node *n, const float *x)
 {
-    r->ops->conv2d_forward(n->plan, x, weights(r->param, n->layer->kernel), weights(r->param, n->layer->bias), n->y);
+    r->ops->conv2d_forward(n->plan, x, replica_weights(r->param, n->layer->kernel),
+                           replica_weights(r->param, n->layer->bias), n->y);
 }
 
 static void conv2d_backward(struct nn_replica *r, struct node *n, const float *x, float *dy, float *dx)
@@ -92,7 +93,8 @@ static enum ps_code dense_plan(struct nn_replica *r, struct node *n, struct ps_e
 
 static void dense_forward(struct nn_replica *r, struct node *n, const float *x)
 {
-    r->ops->dense_forward(n->plan, x, weights(r->param, n->layer->kernel), weights(r->param, n->layer->bias), n->y);
+    r->ops->dense_forward(n->plan, x, replica_weights(r->param, n->layer->kernel),
+                          replica_weights(r->param, n->layer->bias), n->y);
 }
 
 static void dense_backward(struct nn_replica *r, struct node *n, const float *x, float *dy, float *dx)
@@ -119,12 +121,12 @@ static void maxpool_backward(struct nn_replica *r, struct node *n, const float *
     r->ops->maxpool_backward(n->plan, dy, n->at, dx);
 }
 
-static void relu_forward(struct nn_replica *r, struct node *n, const float *x)
+static void replica_relu_forward(struct nn_replica *r, struct node *n, const float *x)
 {
     r->ops->relu_forward((size_t)r->rows * n->layer->count, x, n->y);
 }
 
-static void relu_backward(struct nn_replica *r, struct node *n, const float *x, float *dy, float *dx)
+static void replica_relu_backward(struct nn_replica *r, struct node *n, const float *x, float *dy, float *dx)
 {
     (void)x;
     r->ops->relu_backward((size_t)r->rows * n->layer->count, n->y, dy, dx);
@@ -152,7 +154,7 @@ static void softmax_backward(struct nn_replica *r, struct node *n, const float *
     r->ops->softmax_backward(softmax_rows(r, n->layer), softmax_classes(n->layer), n->y, dy, dx);
 }
 
-static void dropout(struct nn_replica *r, struct node *n, const float *x, float *y)
+static void replica_dropout(struct nn_replica *r, struct node *n, const float *x, float *y)
 {
     r->ops->dropout(r->rows, (int)n->layer->count, r->example, n->layer->rate, r->seed,
                     (uint32_t)(n->layer - r->model->layer), r->step, x, y);
@@ -160,19 +162,19 @@ static void dropout(struct nn_replica *r, struct node *n, const float *x, float 
 
 static void dropout_forward(struct nn_replica *r, struct node *n, const float *x)
 {
-    dropout(r, n, x, n->y);
+    replica_dropout(r, n, x, n->y);
 }
 
 static void dropout_backward(struct nn_replica *r, struct node *n, const float *x, float *dy, float *dx)
 {
     (void)x;
-    dropout(r, n, dy, dx);
+    replica_dropout(r, n, dy, dx);
 }
 
 static const struct node_type conv2d_type = {conv2d_plan, conv2d_forward, conv2d_backward};
 static const struct node_type dense_type = {dense_plan, dense_forward, dense_backward};
 static const struct node_type maxpool_type = {maxpool_plan, maxpool_forward, maxpool_backward};
-static const struct node_type relu_type = {NULL, relu_forward, relu_backward};
+static const struct node_type relu_type = {NULL, replica_relu_forward, replica_relu_backward};
 static const struct node_type softmax_type = {NULL, softmax_forward, softmax_backward};
 static const struct node_type dropout_type = {NULL, dropout_forward, dropout_backward};
 
@@ -227,17 +229,17 @@ static void lower_layer(struct nn_replica *r, const struct nn_layer *l)
     }
 }
 
-static bool learns(const struct node *n)
+static bool node_learns(const struct node *n)
 {
     return (n->type == &conv2d_type || n->type == &dense_type) && n->layer->trainable;
 }
 
-static void lower(struct nn_replica *r)
+static void replica_lower(struct nn_replica *r)
 {
     r->node = ps_alloc(2 * r->model->layers * sizeof *r->node);  // a layer and its softmax
     for (size_t i = 0; i < r->model->layers; i++)
         lower_layer(r, &r->model->layer[i]);
-    while (r->first < r->nodes && !learns(&r->node[r->first]))
+    while (r->first < r->nodes && !node_learns(&r->node[r->first]))
         r->first++;
 }
 
@@ -261,7 +263,7 @@ struct arena {
     size_t used;
 };
 
-static void *take(struct arena *a, size_t bytes)
+static void *arena_take(struct arena *a, size_t bytes)
 {
     size_t at = a->used;
     a->used += (bytes + 63) & ~(size_t)63;
@@ -273,19 +275,19 @@ static void lay_out(struct nn_replica *r, struct arena *a)
     const struct nn_model *m = r->model;
     size_t rows = (size_t)r->rows, most = 0;
     for (size_t i = 0; i < m->variables; i++) {
-        r->param[i] = take(a, m->variable[i].param.count * sizeof(float));
-        r->grad[i] = take(a, m->variable[i].param.count * sizeof(float));
+        r->param[i] = arena_take(a, m->variable[i].param.count * sizeof(float));
+        r->grad[i] = arena_take(a, m->variable[i].param.count * sizeof(float));
     }
     for (struct node *n = r->node; n < r->node + r->nodes; n++) {
-        n->y = take(a, rows * n->layer->count * sizeof(float));
-        n->at = n->type == &maxpool_type ? take(a, rows * n->layer->count) : NULL;
+        n->y = arena_take(a, rows * n->layer->count * sizeof(float));
+        n->at = n->type == &maxpool_type ? arena_take(a, rows * n->layer->count) : NULL;
         most = n->layer->count > most ? n->layer->count : most;
     }
-    r->padded = take(a, rows * m->layer[0].count * sizeof(float));
-    r->example = take(a, rows * sizeof *r->example);
-    r->row_loss = take(a, rows * sizeof *r->row_loss);
-    r->gradient[0] = take(a, rows * most * sizeof(float));
-    r->gradient[1] = take(a, rows * most * sizeof(float));
+    r->padded = arena_take(a, rows * m->layer[0].count * sizeof(float));
+    r->example = arena_take(a, rows * sizeof *r->example);
+    r->row_loss = arena_take(a, rows * sizeof *r->row_loss);
+    r->gradient[0] = arena_take(a, rows * most * sizeof(float));
+    r->gradient[1] = arena_take(a, rows * most * sizeof(float));
 }
 
 // Lays out twice: to count, and in the block of that size.
@@ -344,7 +346,7 @@ enum ps_code nn_replica_create(const struct nn_model *model, const char *device,
     *r = (struct nn_replica){.model = model, .ops = ops, .loss = *loss, .rows = rows, .seed = seed};
     r->param = ps_alloc(model->variables * sizeof *r->param);
     r->grad = ps_alloc(model->variables * sizeof *r->grad);
-    lower(r);
+    replica_lower(r);
     code = get_memory(r, e);
     if (code == PS_OK)
         code = ops->open(threads, &r->ctx, e);
@@ -391,7 +393,7 @@ const float *nn_replica_output(struct nn_replica *r)
 // ---- a step -------------------------------------------------------------------------------------------------------
 
 // Rows that a batch lacks are zeros: they are computed like the others and count for nothing.
-static void take_batch(struct nn_replica *r, const struct nn_batch *b, uint64_t step)
+static void replica_take_batch(struct nn_replica *r, const struct nn_batch *b, uint64_t step)
 {
     size_t inputs = r->model->layer[0].count, rows = (size_t)b->rows, lack = (size_t)r->rows - rows;
     r->step = (uint32_t)step;
@@ -408,7 +410,7 @@ static void take_batch(struct nn_replica *r, const struct nn_batch *b, uint64_t 
     }
 }
 
-static void forward(struct nn_replica *r, bool training)
+static void replica_forward(struct nn_replica *r, bool training)
 {
     const float *x = r->input;
     for (struct node *n = r->node; n < r->node + r->nodes; n++) {
@@ -449,7 +451,7 @@ static void take_loss(struct nn_replica *r, const struct nn_batch *b, float *dx,
 
 static void report_ready(const struct node *n, nn_grad_ready ready, void *arg)
 {
-    if (!ready || !learns(n))
+    if (!ready || !node_learns(n))
         return;
     if (n->layer->bias >= 0)
         ready(arg, (size_t)n->layer->bias);
@@ -457,7 +459,7 @@ static void report_ready(const struct node *n, nn_grad_ready ready, void *arg)
 }
 
 // Starts with the gradient by the output in gradient[0].
-static void backward(struct nn_replica *r, nn_grad_ready ready, void *arg)
+static void replica_backward(struct nn_replica *r, nn_grad_ready ready, void *arg)
 {
     float *dy = r->gradient[0], *dx = r->gradient[1];
     for (size_t i = r->nodes; i-- > r->first;) {
@@ -473,15 +475,15 @@ static void backward(struct nn_replica *r, nn_grad_ready ready, void *arg)
 void nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready, void *arg,
                       struct nn_result *result)
 {
-    take_batch(r, b, step);
-    forward(r, true);
+    replica_take_batch(r, b, step);
+    replica_forward(r, true);
     take_loss(r, b, r->nodes > 0 ? r->gradient[0] : NULL, result);
-    backward(r, ready, arg);
+    replica_backward(r, ready, arg);
 }
 
 void nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result)
 {
-    take_batch(r, b, 0);
-    forward(r, false);
+    replica_take_batch(r, b, 0);
+    replica_forward(r, false);
     take_loss(r, b, NULL, result);
 }

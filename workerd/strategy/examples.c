@@ -44,7 +44,7 @@ static bool is_used_up(const struct wk_parameter_server_state *s)
 }
 
 // The share's next batch. A batch of a sync job may be empty: others have one in that round.
-static void take_batch(struct wk_parameter_server_state *s, struct wk_work *work)
+static void examples_take_batch(struct wk_parameter_server_state *s, struct wk_work *work)
 {
     uint64_t batch = (uint64_t)s->env->job->batch_size, left;
     if (s->update == PSC_SYNC) {
@@ -86,6 +86,6 @@ enum wk_next wk_examples_next(void *state, uint64_t epoch, bool idle, struct wk_
             return WK_EPOCH_END;
     }
     work->epoch = epoch;
-    take_batch(s, work);
+    examples_take_batch(s, work);
     return WK_BATCH;
 }

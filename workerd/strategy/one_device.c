@@ -28,7 +28,7 @@ static void one_device_close(void *state, const char *reason)
     free(s);
 }
 
-static enum ps_code take_rule(struct one_device *s, struct ps_error *e)
+static enum ps_code one_device_take_rule(struct one_device *s, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
     s->rule = ps_rule_find(job->rule);
@@ -55,7 +55,7 @@ static enum ps_code one_device_open(const struct wk_env *env, void **state, stru
     struct one_device *s = ps_alloc(sizeof *s);
     size_t n = nn_model_params(env->model);
     s->env = env;
-    if (take_rule(s, e) || wk_init_weights(env, e)) {
+    if (one_device_take_rule(s, e) || wk_init_weights(env, e)) {
         free(s);
         return e->code;
     }
@@ -104,7 +104,7 @@ static enum ps_code one_device_begin_step(void *state, uint64_t step, struct ps_
 }
 
 // By each parameter's own norm (clipnorm), or by that of all together (global_clipnorm).
-static void clip_by_norm(struct one_device *s)
+static void one_device_clip_by_norm(struct one_device *s)
 {
     double own = s->hyper[PS_HYPER_CLIPNORM], global = s->hyper[PS_HYPER_GLOBAL_CLIPNORM], total = 0;
     size_t n = nn_model_params(s->env->model);
@@ -129,7 +129,7 @@ static enum ps_code one_device_end_step(void *state, uint64_t step, int rows, st
     (void)e;
     if (s->env->job->schedule.kind != PS_SCHEDULE_NONE)
         s->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&s->env->job->schedule, step);
-    clip_by_norm(s);
+    one_device_clip_by_norm(s);
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
         float *w = nn_replica_param(s->env->replica, i);

@@ -52,7 +52,7 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 
-static enum ps_code declare(struct wk_parameter_server_state *s, bool *resumed, struct ps_error *e)
+static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *resumed, struct ps_error *e)
 {
     const struct ps_job *job = s->env->job;
     psc_error error;
@@ -101,7 +101,7 @@ static enum ps_code put_initial(struct wk_parameter_server_state *s, bool resume
     return psc_wait(op, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
 }
 
-static enum ps_code barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e)
+static enum ps_code strategy_barrier(struct wk_parameter_server_state *s, const char *name, struct ps_error *e)
 {
     psc_error error;
     return psc_barrier(s->client, name, &error) ? wk_take_error(&error, e) : PS_OK;
@@ -112,12 +112,12 @@ static enum ps_code agree_on_weights(struct wk_parameter_server_state *s, struct
     psc_error error;
     bool resumed = false;
     if (s->env->rank == 0 && !psc_is_late(s->client)) {
-        if (declare(s, &resumed, e) || put_initial(s, resumed, e))
+        if (strategy_declare(s, &resumed, e) || put_initial(s, resumed, e))
             return e->code;
     } else if (psc_attach(s->client, &error)) {
         return wk_take_error(&error, e);
     }
-    return psc_is_late(s->client) ? PS_OK : barrier(s, "start", e);
+    return psc_is_late(s->client) ? PS_OK : strategy_barrier(s, "start", e);
 }
 
 static void parameter_server_close(void *state, const char *reason)
@@ -206,7 +206,7 @@ static enum ps_code settle_pull(struct wk_parameter_server_state *s, struct ps_e
     return PS_OK;
 }
 
-static enum ps_code settle(struct wk_parameter_server_state *s, struct ps_error *e)
+static enum ps_code strategy_settle(struct wk_parameter_server_state *s, struct ps_error *e)
 {
     return wk_settle(&s->push, &s->push_result, e) || settle_pull(s, e) ? e->code : PS_OK;
 }
@@ -243,11 +243,11 @@ static enum ps_code parameter_server_begin_step(void *state, uint64_t step, stru
         return e->code;
     if (!s->pull && !s->has_weights)
         start_pull(s, s->update == PSC_SYNC ? s->share.round : 0);
-    return settle(s, e);
+    return strategy_settle(s, e);
 }
 
 // For tests and demonstrations: a worker that is late at random.
-static void delay(const struct wk_parameter_server_state *s, uint64_t step)
+static void strategy_delay(const struct wk_parameter_server_state *s, uint64_t step)
 {
     uint32_t word[4];
     if (s->env->job->delay_ms <= 0)
@@ -258,7 +258,7 @@ static void delay(const struct wk_parameter_server_state *s, uint64_t step)
     nanosleep(&t, NULL);
 }
 
-static double hyper(const struct wk_parameter_server_state *s, const char *name)
+static double strategy_hyper_value(const struct wk_parameter_server_state *s, const char *name)
 {
     const struct ps_job *job = s->env->job;
     for (size_t i = 0; i < job->n_hypers; i++)
@@ -267,7 +267,7 @@ static double hyper(const struct wk_parameter_server_state *s, const char *name)
     return 0;
 }
 
-static void scale(psc_tensor *t, float by)
+static void strategy_scale_tensor(psc_tensor *t, float by)
 {
     float *g = t->data;
     for (uint64_t k = 0; by != 1 && k < t->count; k++)
@@ -275,9 +275,9 @@ static void scale(psc_tensor *t, float by)
 }
 
 // Without rounds nobody but the worker has its whole gradient: it clips by norm before it pushes.
-static void clip_by_norm(struct wk_parameter_server_state *s)
+static void strategy_clip_by_norm(struct wk_parameter_server_state *s)
 {
-    double own = hyper(s, "clipnorm"), global = hyper(s, "global_clipnorm"), total = 0;
+    double own = strategy_hyper_value(s, "clipnorm"), global = strategy_hyper_value(s, "global_clipnorm"), total = 0;
     if (s->update == PSC_SYNC || (own == 0 && global == 0))
         return;
     for (size_t i = 0; i < s->n; i++) {
@@ -288,13 +288,13 @@ static void clip_by_norm(struct wk_parameter_server_state *s)
     }
     for (size_t i = 0; i < s->n; i++)
         if (nn_model_param(s->env->model, i)->trainable)
-            scale(&s->gradients[i], global > 0 ? ps_clip_factor(total, global) : s->clip[i]);
+            strategy_scale_tensor(&s->gradients[i], global > 0 ? ps_clip_factor(total, global) : s->clip[i]);
 }
 
 // The replica's own weights between two pulls.
 static void step_alone(struct wk_parameter_server_state *s)
 {
-    float rate = (float)hyper(s, "learning_rate");
+    float rate = (float)strategy_hyper_value(s, "learning_rate");
     for (size_t i = 0; i < s->n; i++) {
         float *w = s->weights[i].data;
         const float *g = s->gradients[i].data;
@@ -303,7 +303,7 @@ static void step_alone(struct wk_parameter_server_state *s)
     }
 }
 
-static void add_up(struct wk_parameter_server_state *s, uint64_t examples)
+static void strategy_add_up(struct wk_parameter_server_state *s, uint64_t examples)
 {
     for (size_t i = 0; i < s->n; i++) {
         float *sum = s->pushed[i].data;
@@ -339,11 +339,11 @@ static enum ps_code parameter_server_end_step(void *state, uint64_t step, int ro
     if (rows == 0)
         for (size_t i = 0; i < s->n; i++)
             memset(s->gradients[i].data, 0, s->gradients[i].count * sizeof(float));
-    delay(s, step);
-    clip_by_norm(s);
+    strategy_delay(s, step);
+    strategy_clip_by_norm(s);
     s->round = s->update == PSC_SYNC ? s->closed + 1 : 0;
     if (job->n_push > 1)
-        add_up(s, (uint64_t)rows);
+        strategy_add_up(s, (uint64_t)rows);
     if (job->n_push <= 1)
         start_push(s, (uint64_t)rows);
     else if (is_due(step + 1, job->n_push)) {
@@ -362,10 +362,10 @@ static enum ps_code parameter_server_end_step(void *state, uint64_t step, int ro
 static enum ps_code parameter_server_refresh(void *state, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
-    if (wk_flush(s, e) || settle(s, e))
+    if (wk_flush(s, e) || strategy_settle(s, e))
         return e->code;
     start_pull(s, s->round);
-    return settle(s, e);
+    return strategy_settle(s, e);
 }
 
 // ---- end ----------------------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ static enum ps_code parameter_server_finish(void *state, struct wk_history *hist
 {
     struct wk_parameter_server_state *s = state;
     bool in_step = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
-    return wk_flush(s, e) || settle(s, e) ? e->code : wk_history_join(s->client, in_step, history, e);
+    return wk_flush(s, e) || strategy_settle(s, e) ? e->code : wk_history_join(s->client, in_step, history, e);
 }
 
 // The lowest rank of those who have come this far: what heartbeats told may be of the past. Less than any rank, and the

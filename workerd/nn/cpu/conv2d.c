@@ -198,7 +198,7 @@ static dnnl_status_t make_all(struct conv2d *c, struct description *d)
     return status;
 }
 
-static const char *implementation(const struct direction *d)
+static const char *conv2d_implementation(const struct direction *d)
 {
     const char *name = "?";
     dnnl_primitive_desc_query(d->desc, dnnl_query_impl_info_str, 0, &name);
@@ -208,8 +208,8 @@ static const char *implementation(const struct direction *d)
 // A reference implementation is right but a hundred times slower. It is not seen where there is AVX2.
 static void note_implementations(struct conv2d *c)
 {
-    snprintf(c->plan.info, sizeof c->plan.info, "fwd=%s bwd_d=%s bwd_w=%s", implementation(&c->forward),
-             implementation(&c->data), implementation(&c->weights));
+    snprintf(c->plan.info, sizeof c->plan.info, "fwd=%s bwd_d=%s bwd_w=%s", conv2d_implementation(&c->forward),
+             conv2d_implementation(&c->data), conv2d_implementation(&c->weights));
     if (strstr(c->plan.info, "=ref"))
         ps_warn("conv2d %dx%dx%d, kernel %dx%d: oneDNN has only its slow reference on this processor (%s)", c->shape.h,
                 c->shape.w, c->shape.c, c->shape.kh, c->shape.kw, c->plan.info);
@@ -239,19 +239,20 @@ enum ps_code nn_cpu_conv2d_plan(struct nn_context *ctx, const struct nn_conv2d *
 }
 
 // oneDNN's memories take no const; what a direction only reads stays as it is.
-static void lend(dnnl_memory_t memory, const float *p)
+static void conv2d_lend(dnnl_memory_t memory, const float *p)
 {
     nn_cpu_must(dnnl_memory_set_data_handle(memory, (void *)p), "conv2d argument");
 }
 
-static void repack(const struct conv2d *c, const struct direction *d, dnnl_memory_t from, dnnl_memory_t to)
+static void conv2d_repack(const struct conv2d *c, const struct direction *d, dnnl_memory_t from, dnnl_memory_t to)
 {
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     nn_cpu_must(dnnl_primitive_execute(d->repack, c->plan.ctx->stream, 2, args), "conv2d repack");
 }
 
 // args ends with the scratch memory and, only where there is one, the bias.
-static void run(const struct conv2d *c, const struct direction *d, const dnnl_exec_arg_t args[5], const char *what)
+static void conv2d_run(const struct conv2d *c, const struct direction *d, const dnnl_exec_arg_t args[5],
+                       const char *what)
 {
     nn_cpu_must(dnnl_primitive_execute(d->run, c->plan.ctx->stream, args[4].memory ? 5 : 4, args), what);
 }
@@ -261,51 +262,51 @@ void nn_cpu_conv2d_forward(struct nn_plan *p, const float *x, const float *w, co
     struct conv2d *c = (struct conv2d *)p;
     const struct direction *d = &c->forward;
     nn_cpu_enter(p->ctx);
-    lend(c->src, x);
-    lend(c->kernel, w);
-    lend(c->dst, y);
+    conv2d_lend(c->src, x);
+    conv2d_lend(c->kernel, w);
+    conv2d_lend(c->dst, y);
     if (c->bias)
-        lend(c->bias, b);
-    repack(c, d, c->kernel, d->packed);
-    run(c, d,
-        (const dnnl_exec_arg_t[5]){{DNNL_ARG_SRC, c->src},
-                                   {DNNL_ARG_WEIGHTS, d->packed},
-                                   {DNNL_ARG_DST, c->dst},
-                                   {DNNL_ARG_SCRATCHPAD, d->scratch},
-                                   {DNNL_ARG_BIAS, c->bias}},
-        "conv2d forward");
+        conv2d_lend(c->bias, b);
+    conv2d_repack(c, d, c->kernel, d->packed);
+    conv2d_run(c, d,
+               (const dnnl_exec_arg_t[5]){{DNNL_ARG_SRC, c->src},
+                                          {DNNL_ARG_WEIGHTS, d->packed},
+                                          {DNNL_ARG_DST, c->dst},
+                                          {DNNL_ARG_SCRATCHPAD, d->scratch},
+                                          {DNNL_ARG_BIAS, c->bias}},
+               "conv2d forward");
 }
 
 static void backward_weights(struct conv2d *c, const float *x, float *dw, float *db)
 {
     const struct direction *d = &c->weights;
-    lend(c->src, x);
-    lend(c->kernel, dw);
+    conv2d_lend(c->src, x);
+    conv2d_lend(c->kernel, dw);
     if (c->bias)
-        lend(c->bias, db);
-    run(c, d,
-        (const dnnl_exec_arg_t[5]){{DNNL_ARG_SRC, c->src},
-                                   {DNNL_ARG_DIFF_DST, c->dst},
-                                   {DNNL_ARG_DIFF_WEIGHTS, d->packed},
-                                   {DNNL_ARG_SCRATCHPAD, d->scratch},
-                                   {DNNL_ARG_DIFF_BIAS, c->bias}},
-        "conv2d weight gradient");
-    repack(c, d, d->packed, c->kernel);
+        conv2d_lend(c->bias, db);
+    conv2d_run(c, d,
+               (const dnnl_exec_arg_t[5]){{DNNL_ARG_SRC, c->src},
+                                          {DNNL_ARG_DIFF_DST, c->dst},
+                                          {DNNL_ARG_DIFF_WEIGHTS, d->packed},
+                                          {DNNL_ARG_SCRATCHPAD, d->scratch},
+                                          {DNNL_ARG_DIFF_BIAS, c->bias}},
+               "conv2d weight gradient");
+    conv2d_repack(c, d, d->packed, c->kernel);
 }
 
 static void backward_data(struct conv2d *c, const float *w, float *dx)
 {
     const struct direction *d = &c->data;
-    lend(c->src, dx);
-    lend(c->kernel, w);
-    repack(c, d, c->kernel, d->packed);
-    run(c, d,
-        (const dnnl_exec_arg_t[5]){{DNNL_ARG_DIFF_SRC, c->src},
-                                   {DNNL_ARG_DIFF_DST, c->dst},
-                                   {DNNL_ARG_WEIGHTS, d->packed},
-                                   {DNNL_ARG_SCRATCHPAD, d->scratch},
-                                   {0, NULL}},
-        "conv2d data gradient");
+    conv2d_lend(c->src, dx);
+    conv2d_lend(c->kernel, w);
+    conv2d_repack(c, d, c->kernel, d->packed);
+    conv2d_run(c, d,
+               (const dnnl_exec_arg_t[5]){{DNNL_ARG_DIFF_SRC, c->src},
+                                          {DNNL_ARG_DIFF_DST, c->dst},
+                                          {DNNL_ARG_WEIGHTS, d->packed},
+                                          {DNNL_ARG_SCRATCHPAD, d->scratch},
+                                          {0, NULL}},
+               "conv2d data gradient");
 }
 
 void nn_cpu_conv2d_backward(struct nn_plan *p, const float *x, const float *w, const float *y, float *dy, float *dx,
@@ -316,7 +317,7 @@ void nn_cpu_conv2d_backward(struct nn_plan *p, const float *x, const float *w, c
     nn_cpu_enter(p->ctx);
     if (s->act == NN_RELU)
         nn_cpu_relu_backward((size_t)s->n * s->oh * s->ow * s->oc, y, dy, dy);
-    lend(c->dst, dy);
+    conv2d_lend(c->dst, dy);
     backward_weights(c, x, dw, db);
     if (dx)
         backward_data(c, w, dx);
