@@ -35,7 +35,9 @@ struct psd_core {
     struct psd_table table;
     struct psd_snapshots snapshots;
 
-    uint64_t rates_at, ticked_at;  // psd_core_tick
+    // psd_core_tick
+    uint64_t logged_at;
+    struct psd_job *ticking[PSD_MAX_JOBS];
     pthread_mutex_t tick_lock;
 };
 
