@@ -75,6 +75,32 @@ void psc__caller_init(Paramserver__V1__Caller *caller, const struct psc__task *t
     caller->worker = (uint32_t)(c->rank + 1);
 }
 
+bool psc__has_sessions(const struct psc_client *c)
+{
+    return c->world.open && !c->unary;
+}
+
+bool psc__open_session(struct psc__task *t)
+{
+    struct psc_client *c = t->client;
+    Paramserver__V1__OpenRequest request = PARAMSERVER__V1__OPEN_REQUEST__INIT;
+    Paramserver__V1__Caller caller;
+    uint8_t *to;
+    if (!psc__has_sessions(c) || (t->opened && t->opened_as == t->generation))
+        return true;
+    psc__caller_init(&caller, t, 0);
+    caller.oldest = 0;
+    request.caller = &caller;
+    struct ps_slice s = ps_slice_new(paramserver__v1__open_request__get_packed_size(&request), &to);
+    if (!to)
+        return false;
+    paramserver__v1__open_request__pack(&request, to);
+    t->opened = true;
+    t->opened_as = t->generation;
+    c->world.open(c->world.ctx, t->index, PARAMSERVER__V1__METHOD__OPEN, s);
+    return true;
+}
+
 bool psc__saw_generation(struct psc__task *t, uint64_t generation)
 {
     if (generation == 0 || generation == t->generation)
@@ -83,8 +109,7 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation)
         t->generation = generation;
         return true;
     }
-    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost the job's state (generation %llu, was %llu)",
-             PSC__TASK_ARGS(t), (unsigned long long)generation, (unsigned long long)t->generation);
+    psc__end(t->client, PS_ABORTED, PSC__TASK " has restarted and lost what it had of the job", PSC__TASK_ARGS(t));
     return false;
 }
 
@@ -131,7 +156,7 @@ const char *psc__method_name(int method)
     static const char *const names[] = {
         "call",       "join",   "heartbeat", "leave", "barrier",   "lease",   "declare",  "describe",    "put",
         "assign_add", "push",   "get",       "pull",  "status",    "workers", "stop job", "set members", "assign_sub",
-        "push_pull",  "reduce", "clock",     "waits", "set hyper", "drain",   "agree",    "sum squares"};
+        "push_pull",  "reduce", "clock",     "waits", "set hyper", "drain",   "agree",    "sum squares", "open"};
     return names[method >= 0 && method < (int)(sizeof names / sizeof *names) ? method : 0];
 }
 

@@ -45,6 +45,8 @@ struct psc__task {
     uint32_t index;
     char *address;
     uint64_t generation;     // 0: it has not answered yet
+    bool opened;             // its connections begin with an Open,
+    uint64_t opened_as;      // which names this generation
     uint64_t refused_since;  // nobody has listened at its address since; 0: somebody may
     char why[128];           // the last attempt to reach it failed; "": it has answered since, or nothing was tried
 };
@@ -128,6 +130,11 @@ void psc__task_heard(struct psc__task *t);  // locked: it has answered
 
 // Locked. The Caller of a request to t; its strings stay the client's.
 void psc__caller_init(Paramserver__V1__Caller *caller, const struct psc__task *t, uint64_t sequence);
+
+// Does a request over a stream leave its caller to the stream's session?
+bool psc__has_sessions(const struct psc_client *c);
+// Locked, once the run is known. Has connections to t begin with what opens a session. False: no memory.
+bool psc__open_session(struct psc__task *t);
 
 // Decodes a reply to be freed with ps_msg_free(); INTERNAL, which names the task, or RESOURCE_EXHAUSTED.
 enum ps_code psc__unpack(const struct psc__task *t, const ProtobufCMessageDescriptor *type,

@@ -6,7 +6,6 @@
 
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
-#include "common/wire/codec.h"
 #include "common/wire/dtype.h"
 #include "common/wire/wire.h"
 
@@ -74,38 +73,6 @@ static void layout_free_variable(struct psc__variable *v)
     free((char *)v->is.rule);
     free((char *)v->is.name);
     free((uint64_t *)v->is.shape);
-    free(v->packed);
-}
-
-// The tags, lengths and numbers of a Tensor (11 bytes each at most) around its name.
-static uint32_t layout_header_bytes(const psc_variable *v)
-{
-    return (uint32_t)(strlen(v->name) + (8 + v->rank) * 11);
-}
-
-enum { TENSOR_VARIABLE = 1, TENSOR_DTYPE, TENSOR_SHAPE };  // field numbers
-
-// False: no memory.
-static bool variable_pack(struct psc__variable *v)
-{
-    size_t shape = 0;
-    v->name_len = (uint32_t)strlen(v->is.name);
-    for (size_t i = 0; i < v->is.rank; i++)
-        shape += ps_varint_size(v->is.shape[i]);
-    v->packed_name_len = (uint32_t)(ps_length_size(v->name_len) + v->name_len);
-    v->packed_len = v->packed_name_len + (uint32_t)ps_uint_size(v->is.dtype);
-    v->packed_len += shape ? (uint32_t)(ps_length_size(shape) + shape) : 0;
-    uint8_t *to = v->packed = ps_try_alloc(v->packed_len);
-    if (!to)
-        return false;
-    to = ps_put_length(to, TENSOR_VARIABLE, v->name_len);
-    memcpy(to, v->is.name, v->name_len);
-    to = ps_put_uint(to + v->name_len, TENSOR_DTYPE, v->is.dtype);
-    if (shape)
-        to = ps_put_length(to, TENSOR_SHAPE, shape);
-    for (size_t i = 0; i < v->is.rank; i++)
-        to = ps_put_varint(to, v->is.shape[i]);
-    return true;
 }
 
 static enum ps_code layout_add_variable(struct psc__layout *l, const psc_variable *from, uint64_t block_bytes,
@@ -120,12 +87,11 @@ static enum ps_code layout_add_variable(struct psc__layout *l, const psc_variabl
     if (*at)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is declared twice", from->name);
     struct psc__variable *v = &l->variables[l->n_variables++];
-    if (!layout_copy_variable(&v->is, from) || !variable_pack(v))
+    if (!layout_copy_variable(&v->is, from))
         return ps_no_memory(e, "the variables");
     v->count = count;
     v->elem_size = (uint32_t)ps_dtype_size((int)from->dtype);
     v->block_elems = v->elem_size ? (uint32_t)(block_bytes / v->elem_size) : PS_STRING_BLOCK;
-    v->header_bytes = layout_header_bytes(from);
     *at = (uint32_t)l->n_variables;
     return PS_OK;
 }

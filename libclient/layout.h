@@ -16,13 +16,10 @@ struct psc__partition {
 };
 
 struct psc__variable {
-    psc_variable is;        // owns name, shape, rule and hypers
-    uint64_t count;         // elements
-    uint32_t elem_size;     // 0: strings
-    uint32_t block_elems;   // elements per block
-    uint32_t header_bytes;  // at most, of a range of it in a request
-    uint8_t *packed;        // a Tensor's name, dtype and shape as they are on the wire
-    uint32_t packed_len, packed_name_len, name_len;
+    psc_variable is;       // owns name, shape, rule and hypers
+    uint64_t count;        // elements
+    uint32_t elem_size;    // 0: strings
+    uint32_t block_elems;  // elements per block
     uint32_t first_partition, n_partitions;
     uint64_t mark;  // the last operation that named it,
     uint32_t nth;   // and its first tensor that did

@@ -22,11 +22,12 @@
 #include "libclient/queue.h"
 
 enum {
-    PSC__READS_FLYING = 16,               // requests of one pull at one task: more would pin more at psd than the
-                                          // wire can take
-    PSC__EXTENTS_MAX = 4096,              // ranges in one request, but for a get
-    PSC__HEADER_MAX = PS_HEADER_MAX / 2,  // bytes of their headers, as far as they are known beforehand
-    PSC__REPLY_MARGIN = 256 << 10,        // of a reply's PS_CHUNK_MAX, for what is not payload
+    PSC__READS_FLYING = 16,   // requests of one pull at one task: more would pin more at psd than the
+                              // wire can take
+    PSC__EXTENTS_MAX = 4096,  // ranges in one request, but for a get
+    PSC__EXTENT_BYTES = 80,   // of a range's header, at most
+    PSC__GET_EXTENTS_MAX = PS_HEADER_MAX / 2 / PSC__EXTENT_BYTES,
+    PSC__REPLY_MARGIN = 256 << 10,  // of a reply's PS_CHUNK_MAX, for what is not payload
 };
 
 #define PSC__NO_EXTENT UINT32_MAX
@@ -56,11 +57,10 @@ struct psc__place {
 };
 
 struct psc__op_request {
-    struct psc__request is;             // first
-    TAILQ_ENTRY(psc__op_request) link;  // in its operation's, or in the client's of those that are free
-    struct psc_op *op;                  // NULL: it has given this request up
-    uint32_t per_task;                  // index into the operation's
-    size_t header_bytes;
+    struct psc__request is;                         // first
+    TAILQ_ENTRY(psc__op_request) link;              // in its operation's, or in the client's of those that are free
+    struct psc_op *op;                              // NULL: it has given this request up
+    uint32_t per_task;                              // index into the operation's
     uint32_t first_extent, last_extent, n_extents;  // a chain in the operation's extents
     struct psc__place place;                        // reads that go on: what comes next
     uint64_t offset, snapshot;                      // likewise

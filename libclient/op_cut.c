@@ -230,7 +230,7 @@ static struct unit cut_unit_at(const struct cutter *cut, const struct walk *at, 
 static enum ps_code cut_check_unit(const struct cutter *cut, const struct psc__variable *v, const struct unit *u)
 {
     size_t most = PS_CHUNK_MAX - PSC__REPLY_MARGIN;
-    if (u->extents > cut->extents || u->extents * v->header_bytes > PSC__HEADER_MAX)
+    if (u->extents > cut->extents)
         return ps_fail(cut->e, PS_INVALID_ARGUMENT,
                        "variable '%s': %zu ranges of one block, elements [%" PRIu64 ", %" PRIu64 "), are more than one "
                        "request can name",
@@ -305,8 +305,7 @@ static struct psc__op_request *cut_request_for(struct cutter *cut, const struct 
     struct psc__task *t = &cut->op->client->tasks[u->partition->task];
     struct psc__per_task *per_task = cut_per_task(cut, u->partition->task);
     struct psc__op_request *r = per_task ? per_task->open : NULL;
-    bool full = !r || r->is.bytes + u->bytes > cut->limit || r->n_extents + u->extents > cut->extents ||
-                r->header_bytes + u->extents * v->header_bytes > PSC__HEADER_MAX;
+    bool full = !r || r->is.bytes + u->bytes > cut->limit || r->n_extents + u->extents > cut->extents;
     if (r && full && cut->op->method == PARAMSERVER__V1__METHOD__GET) {
         ps_fail(cut->e, PS_INVALID_ARGUMENT,
                 "variable '%s': %zu ranges of it after %u others are more than one request to " PSC__TASK
@@ -381,7 +380,6 @@ static bool cut_add_overlap(struct cutter *cut, struct psc__op_request *r, const
     else
         r->first_extent = r->place.extent = i;
     r->last_extent = i;
-    r->header_bytes += o->of->variable->header_bytes;
     return true;
 }
 
@@ -460,8 +458,10 @@ static struct psc__cutting *cutting_reserve(struct psc_client *c, size_t n)
 enum ps_code psc__op_cut(struct psc_op *op, const struct psc__op_spec *spec, struct ps_error *e)
 {
     struct cutter cut = {.op = op, .spec = spec, .e = e, .limit = cut_limit(op), .extents = PSC__EXTENTS_MAX};
-    if (op->method == PARAMSERVER__V1__METHOD__GET)
-        cut.limit = cut.extents = SIZE_MAX;  // one snapshot per task, which psd cuts
+    if (op->method == PARAMSERVER__V1__METHOD__GET) {  // one snapshot per task, which psd cuts
+        cut.limit = SIZE_MAX;
+        cut.extents = PSC__GET_EXTENTS_MAX;
+    }
     op->n_tensors = (uint32_t)spec->n;
     if (spec->n >= UINT32_MAX) {
         ps_fail(e, PS_INVALID_ARGUMENT, "%zu tensors", spec->n);

@@ -16,17 +16,17 @@
 enum { REQUEST_CALLER = 1, REQUEST_TENSORS = 2, REQUEST_ROUND = 3 };
 enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES };
 enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_RELEASE, READ_IF_NEWER };
-enum { TENSOR_FIRST = 4, TENSOR_COUNT, TENSOR_VERSION, TENSOR_CHANGES, TENSOR_BYTES };
 
-// The numbers of a Tensor that differ from request to request; those before them are the variable's, packed once.
-struct tensor_numbers {
-    uint64_t first, count, version, changes, bytes;
-};
-
-static struct tensor_numbers wire_tensor_numbers(const struct psc_op *op, const struct psc__op_request *r,
-                                                 const struct psc__extent *extent)
+// A range of a partition; of the whole partition, 0 and 0.
+static struct ps_tensor_head wire_tensor(const struct psc_op *op, const struct psc__op_request *r,
+                                         const struct psc__extent *extent)
 {
-    struct tensor_numbers t = {.first = extent->first, .count = extent->count};
+    const struct psc__partition *p = &op->layout->partitions[extent->partition];
+    struct ps_tensor_head t = {.partition = extent->partition + 1};
+    if (extent->count != p->count) {
+        t.first = extent->first;
+        t.count = extent->count;
+    }
     if (op->seen)
         t.changes = op->seen->changes[extent->partition];
     if (r->is.mutates)
@@ -36,38 +36,55 @@ static struct tensor_numbers wire_tensor_numbers(const struct psc_op *op, const 
     return t;
 }
 
-static size_t wire_tensor_size(const struct psc__variable *v, const struct psc__op_request *r,
-                               const struct tensor_numbers *t)
+static size_t wire_tensor_size(const struct ps_tensor_head *t)
 {
-    return (r->is.mutates ? v->packed_len : v->packed_name_len) + ps_uint_size(t->first) + ps_uint_size(t->count) +
-           ps_uint_size(t->version) + ps_uint_size(t->changes) + ps_uint_size(t->bytes);
+    return ps_uint_size(t->first) + ps_uint_size(t->count) + ps_uint_size(t->version) + ps_uint_size(t->changes) +
+           ps_uint_size(t->bytes) + ps_uint_size(t->partition);
 }
 
-static uint8_t *wire_put_tensor(uint8_t *to, const struct psc_op *op, const struct psc__op_request *r,
-                                const struct psc__extent *extent)
+static uint8_t *wire_put_tensor(uint8_t *to, const struct ps_tensor_head *t)
 {
-    const struct psc__variable *v = psc__op_variable(op, extent);
-    struct tensor_numbers t = wire_tensor_numbers(op, r, extent);
-    size_t packed = r->is.mutates ? v->packed_len : v->packed_name_len;
-    to = ps_put_length(to, REQUEST_TENSORS, wire_tensor_size(v, r, &t));
-    memcpy(to, v->packed, packed);
-    to = ps_put_uint(to + packed, TENSOR_FIRST, t.first);
-    to = ps_put_uint(to, TENSOR_COUNT, t.count);
-    to = ps_put_uint(to, TENSOR_VERSION, t.version);
-    to = ps_put_uint(to, TENSOR_CHANGES, t.changes);
-    return ps_put_uint(to, TENSOR_BYTES, t.bytes);
+    to = ps_put_length(to, REQUEST_TENSORS, wire_tensor_size(t));
+    to = ps_put_uint(to, PS_TENSOR_FIRST, t->first);
+    to = ps_put_uint(to, PS_TENSOR_COUNT, t->count);
+    to = ps_put_uint(to, PS_TENSOR_VERSION, t->version);
+    to = ps_put_uint(to, PS_TENSOR_CHANGES, t->changes);
+    to = ps_put_uint(to, PS_TENSOR_BYTES, t->bytes);
+    return ps_put_uint(to, PS_TENSOR_PARTITION, t->partition);
 }
 
 static size_t wire_tensors_size(const struct psc_op *op, const struct psc__op_request *r)
 {
     size_t size = 0;
     for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next) {
-        const struct psc__extent *extent = &op->extents[i];
-        struct tensor_numbers t = wire_tensor_numbers(op, r, extent);
-        size_t tensor = wire_tensor_size(psc__op_variable(op, extent), r, &t);
+        struct ps_tensor_head t = wire_tensor(op, r, &op->extents[i]);
+        size_t tensor = wire_tensor_size(&t);
         size += ps_length_size(tensor) + tensor;
     }
     return size;
+}
+
+// Field numbers of Caller.
+enum { CALLER_SEQUENCE = 5, CALLER_OLDEST };
+
+// In a session a read's is empty, an update's says where it stands among the client's.
+static size_t wire_caller_size(const struct psc_op *op, const Paramserver__V1__Caller *caller)
+{
+    if (!psc__has_sessions(op->client))
+        return paramserver__v1__caller__get_packed_size(caller);
+    return op->ticket.mutates ? ps_uint_size(caller->sequence) + ps_uint_size(caller->oldest) : 0;
+}
+
+static uint8_t *wire_put_caller(uint8_t *to, const struct psc_op *op, const Paramserver__V1__Caller *caller,
+                                size_t size)
+{
+    to = ps_put_length(to, REQUEST_CALLER, size);
+    if (!psc__has_sessions(op->client))
+        return to + paramserver__v1__caller__pack(caller, to);
+    if (!op->ticket.mutates)
+        return to;
+    to = ps_put_uint(to, CALLER_SEQUENCE, caller->sequence);
+    return ps_put_uint(to, CALLER_OLDEST, caller->oldest);
 }
 
 // Caller and tensors, the beginning of both requests, of *size bytes; room for `more` after them. NULL: no memory.
@@ -76,14 +93,15 @@ static uint8_t *wire_begin(const struct psc_op *op, const struct psc__op_request
     Paramserver__V1__Caller caller;
     uint8_t *to;
     psc__caller_init(&caller, r->is.queue->task, op->ticket.sequence);
-    size_t caller_size = paramserver__v1__caller__get_packed_size(&caller);
+    size_t caller_size = wire_caller_size(op, &caller);
     *s = ps_slice_new(ps_length_size(caller_size) + caller_size + wire_tensors_size(op, r) + more, &to);
     if (!to)
         return NULL;
-    to = ps_put_length(to, REQUEST_CALLER, caller_size);
-    to += paramserver__v1__caller__pack(&caller, to);
-    for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next)
-        to = wire_put_tensor(to, op, r, &op->extents[i]);
+    to = wire_put_caller(to, op, &caller, caller_size);
+    for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next) {
+        struct ps_tensor_head t = wire_tensor(op, r, &op->extents[i]);
+        to = wire_put_tensor(to, &t);
+    }
     return to;
 }
 
@@ -141,11 +159,6 @@ static void place_advance(const struct psc_op *op, struct psc__place *p, uint64_
         *p = (struct psc__place){op->extents[p->extent].next, 0};
 }
 
-static bool tensor_is_of(const struct ps_tensor_head *t, const struct psc__variable *v)
-{
-    return t->variable_len == v->name_len && memcmp(t->variable, v->is.name, v->name_len) == 0;
-}
-
 // How much of t, of which `done` elements are dealt with, lies in the range at p; 0: it is not what comes next.
 // psd joins ranges that touch each other, so a tensor may go on in the next range.
 static uint64_t place_part(const struct psc_op *op, const struct psc__place *p, const struct ps_tensor_head *t,
@@ -155,7 +168,7 @@ static uint64_t place_part(const struct psc_op *op, const struct psc__place *p, 
         return 0;
     const struct psc__extent *extent = &op->extents[p->extent];
     uint64_t left = t->count - done, room = extent->count - p->at;
-    if (t->first + done != extent->first + p->at || !tensor_is_of(t, psc__op_variable(op, extent)))
+    if (t->first + done != extent->first + p->at || t->partition != (uint64_t)extent->partition + 1)
         return 0;
     return left < room ? left : room;
 }
@@ -219,8 +232,9 @@ static enum ps_code reply_copy_tensor(const struct psc_op *op, const struct ps_t
     for (uint64_t done = 0, n; code == PS_OK && (done == 0 || done < t->count); done += n) {
         n = place_part(op, p, t, done);
         if (n == 0) {  // as of a tensor of nothing
-            code = ps_fail(e, PS_INTERNAL, "answered with [%" PRIu64 ", +%" PRIu64 ") of '%.*s', out of turn", t->first,
-                           t->count, (int)t->variable_len, t->variable);
+            code = ps_fail(e, PS_INTERNAL,
+                           "answered with [%" PRIu64 ", +%" PRIu64 ") of partition %" PRIu64 ", out of turn", t->first,
+                           t->count, t->partition - 1);
             break;
         }
         if (done == 0) {
@@ -236,8 +250,8 @@ static enum ps_code reply_copy_tensor(const struct psc_op *op, const struct ps_t
             place_advance(op, p, n);
     }
     if (code == PS_OK && s.bytes != s.end)
-        code = ps_fail(e, PS_INTERNAL, "answered with %zu bytes more than the strings of '%.*s' have",
-                       (size_t)(s.end - s.bytes), (int)t->variable_len, t->variable);
+        code = ps_fail(e, PS_INTERNAL, "answered with %zu bytes more than the strings of partition %" PRIu64 " have",
+                       (size_t)(s.end - s.bytes), t->partition - 1);
     free(s.text);
     *at += bytes;
     return code;

@@ -98,7 +98,10 @@ static void queue_send(struct psc__queue *q, struct psc__request *r)
     struct psc_client *c = q->task->client;
     struct ps_slices message = PS_SLICES_EMPTY;
     struct ps_error e;
-    r->kind->pack(r, &message);
+    if (psc__open_session(q->task))
+        r->kind->pack(r, &message);
+    else
+        message.broken = true;
     if (message.broken) {
         ps_slices_clear(&message);
         ps_fail(&e, PS_RESOURCE_EXHAUSTED, "%s: no memory for a request of %zu bytes to " PSC__TASK,

@@ -16,6 +16,14 @@ enum {
     PSD_AGREE_AHEAD = 4,          // rounds between the last one known to be closed and the one that is tried first
     PSD_AGREE_AHEAD_MAX = 4096,   // rounds: it is doubled with every try up to this
 
+    // ---- declaration ----
+    PSD_MAX_VARIABLES = 65536,  // of a job: a description of more is larger than clients decode
+
+    // ---- parked calls ----
+    PSD_DECODED_FACTOR = 4,   // a decoded request takes at most so many times its bytes as a message
+    PSD_PARKED_SMALL = 1024,  // bytes: smaller ones are not counted, the transport counts each call as so much
+    PSD_PARKED_FRACTION = 8,  // of the memory for blocks, and beside it: what decoded requests may take that wait
+
     // ---- membership ----
     PSD_MAX_WORKERS = 65536,  // of a job: each takes about 1 KiB at the control task
     PSD_MEMBERS_WHOLE = 128,  // more members than this are in no JoinReply or HeartbeatReply: that would be n^2 in all

@@ -70,66 +70,72 @@ static long number_of(const char *option, const char *text, long least)
     return n;
 }
 
+static const struct option known_options[] = {{"job", 1, NULL, 'j'},
+                                              {"set", 1, NULL, 's'},
+                                              {"cluster", 1, NULL, 'c'},
+                                              {"ps", 1, NULL, 'p'},
+                                              {"rank", 1, NULL, 'r'},
+                                              {"workers", 1, NULL, 'w'},
+                                              {"min-workers", 1, NULL, 'm'},
+                                              {"summary", 1, NULL, 'S'},
+                                              {"ready-fd", 1, NULL, READY_FD},
+                                              {"quiet", 0, NULL, 'q'},
+                                              {"help", 0, NULL, 'h'},
+                                              {"version", 0, NULL, 'V'},
+                                              {NULL, 0, NULL, 0}};
+
+// One option, whose value is optarg.
+static void workerd_take_option(struct options *o, int option)
+{
+    switch (option) {
+    case 'j':
+        o->job = optarg;
+        break;
+    case 's':
+        o->sets[o->n_sets++] = optarg;
+        break;
+    case 'c':
+        o->cluster = optarg;
+        break;
+    case 'p':
+        o->ps = ps_strdup(optarg);
+        break;
+    case 'r':
+        o->rank = number_of("rank", optarg, 0);
+        break;
+    case 'w':
+        o->workers = number_of("workers", optarg, 1);
+        break;
+    case 'm':
+        o->min_workers = number_of("min-workers", optarg, 1);
+        break;
+    case 'S':
+        o->summary = optarg;
+        break;
+    case READY_FD:
+        o->ready_fd = number_of("ready-fd", optarg, 0);
+        break;
+    case 'q':
+        o->quiet = true;
+        break;
+    case 'h':
+        fputs(help, stdout);
+        exit(0);
+    case 'V':
+        puts("workerd " PACKAGE_VERSION);
+        exit(0);
+    default:
+        fputs("workerd: see workerd --help\n", stderr);
+        exit(PS_EXIT_USAGE);
+    }
+}
+
 static struct options workerd_parse_options(int argc, char **argv)
 {
-    static const struct option known[] = {{"job", 1, NULL, 'j'},
-                                          {"set", 1, NULL, 's'},
-                                          {"cluster", 1, NULL, 'c'},
-                                          {"ps", 1, NULL, 'p'},
-                                          {"rank", 1, NULL, 'r'},
-                                          {"workers", 1, NULL, 'w'},
-                                          {"min-workers", 1, NULL, 'm'},
-                                          {"summary", 1, NULL, 'S'},
-                                          {"ready-fd", 1, NULL, READY_FD},
-                                          {"quiet", 0, NULL, 'q'},
-                                          {"help", 0, NULL, 'h'},
-                                          {"version", 0, NULL, 'V'},
-                                          {NULL, 0, NULL, 0}};
     struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *)), .rank = -1, .ready_fd = -1};
-    int c;
-    while ((c = getopt_long(argc, argv, "j:s:c:p:r:w:m:S:qhV", known, NULL)) != -1) {
-        switch (c) {
-        case 'j':
-            o.job = optarg;
-            break;
-        case 's':
-            o.sets[o.n_sets++] = optarg;
-            break;
-        case 'c':
-            o.cluster = optarg;
-            break;
-        case 'p':
-            o.ps = ps_strdup(optarg);
-            break;
-        case 'r':
-            o.rank = number_of("rank", optarg, 0);
-            break;
-        case 'w':
-            o.workers = number_of("workers", optarg, 1);
-            break;
-        case 'm':
-            o.min_workers = number_of("min-workers", optarg, 1);
-            break;
-        case 'S':
-            o.summary = optarg;
-            break;
-        case READY_FD:
-            o.ready_fd = number_of("ready-fd", optarg, 0);
-            break;
-        case 'q':
-            o.quiet = true;
-            break;
-        case 'h':
-            fputs(help, stdout);
-            exit(0);
-        case 'V':
-            puts("workerd " PACKAGE_VERSION);
-            exit(0);
-        default:
-            fputs("workerd: see workerd --help\n", stderr);
-            exit(PS_EXIT_USAGE);
-        }
-    }
+    int option;
+    while ((option = getopt_long(argc, argv, "j:s:c:p:r:w:m:S:qhV", known_options, NULL)) != -1)
+        workerd_take_option(&o, option);
     if (!o.job || optind < argc) {
         fprintf(stderr, "workerd: %s; see workerd --help\n",
                 o.job ? "arguments other than options are not taken" : "--job FILE is needed");

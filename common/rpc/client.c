@@ -42,6 +42,18 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
     }
 }
 
+void ps_client_open(struct ps_client *c, uint32_t task, int method, struct ps_slice request)
+{
+    struct ps__peer *peer = &c->peers[task];
+    pthread_mutex_lock(&c->lock);
+    struct ps_slice before = peer->opening;
+    peer->opening = request;
+    peer->opening_method = method;
+    peer->openings++;
+    pthread_mutex_unlock(&c->lock);
+    ps_slice_unref(before);
+}
+
 // ---- timers: a binary heap ----------------------------------------------------------------------------------------
 
 static void timer_push(struct ps_client *c, struct ps__timer t)  // locked
@@ -296,6 +308,8 @@ void ps_client_destroy(struct ps_client *c)
     ps_cq_fini(&c->cq);
     pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->lock);
+    for (size_t i = 0; i < c->n_peers; i++)
+        ps_slice_unref(c->peers[i].opening);
     free(c->peers);
     free(c->timers);
     free(c);

@@ -46,6 +46,10 @@ void ps_client_destroy(struct ps_client *c);  // stopped
 void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
                     struct ps_slices *request, ps_reply_fn reply, void *arg);
 
+// From now on a stream to the task begins with this request, and one that is open has it sent before whatever is called
+// next; again, while it is answered with an error. Takes over the reference.
+void ps_client_open(struct ps_client *c, uint32_t task, int method, struct ps_slice request);
+
 // Runs fn after delay_ns, unless the client is stopped before.
 void ps_client_after(struct ps_client *c, uint64_t delay_ns, void (*fn)(void *arg), void *arg);
 

@@ -29,6 +29,10 @@ struct ps__peer {
     struct ps_client *client;
     grpc_channel *channel;
     struct ps__client_stream *stream;  // NULL: the next call opens one
+    // Under the client's lock:
+    struct ps_slice opening;  // what a stream begins with; empty: nothing
+    int opening_method;
+    uint64_t openings;  // so many times it has been set
 };
 
 // A call until its callback has run. Unary ones are part of a struct ps__unary.

@@ -40,7 +40,9 @@ struct ps__client_stream {
     bool over;    // nothing can be sent any more
     bool cancelled;
     uint64_t last_id;
-    uint64_t soonest;  // no deadline in `all` is earlier
+    uint64_t openings;    // the peer's, as far as they have been sent; 0: none, or the last was answered with an error
+    uint64_t opening_id;  // of the last
+    uint64_t soonest;     // no deadline in `all` is earlier
     struct ps__pendings all;
     TAILQ_HEAD(, ps__pending) to_send;
     struct bucket by_id[BUCKETS];
@@ -99,16 +101,32 @@ static void pending_report_all(struct ps__pendings *list, enum ps_code code, con
 
 // ---- sending ------------------------------------------------------------------------------------------------------
 
+// Locked. Takes what the peer's streams begin with, if it has not been sent. Returns the number of records.
+static size_t client_stream_take_opening(struct ps__client_stream *st)
+{
+    const struct ps__peer *peer = st->peer;
+    if (st->openings == peer->openings)
+        return 0;
+    struct ps__batch *b = &st->batch[0];
+    st->opening_id = ++st->last_id;
+    b->head = (struct ps_record_head){.id = st->opening_id, .method = (uint32_t)peer->opening_method};
+    b->body = PS_SLICES_EMPTY;
+    ps_slices_add(&b->body, ps_slice_ref(peer->opening));
+    st->openings = peer->openings;
+    return 1;
+}
+
 // Locked. Takes the next message's records. True: there are some, and client_stream_send() has to follow.
 static bool client_stream_take(struct ps__client_stream *st)
 {
     struct ps__pending *p;
-    size_t n = 0, bytes = 0;
-    if (!st->ready || st->sending || st->corked || st->over)
+    size_t n, bytes = 0;
+    if (!st->ready || st->sending || st->corked || st->over || TAILQ_EMPTY(&st->to_send))
         return false;
+    n = client_stream_take_opening(st);
     while ((p = TAILQ_FIRST(&st->to_send)) && n < PS_GATHER_RECORDS) {
         bytes += p->request.len + PS_RECORD_OVERHEAD;
-        if (n && bytes > PS_GATHER_BYTES)
+        if (bytes > PS_GATHER_BYTES && bytes > p->request.len + PS_RECORD_OVERHEAD)
             break;
         struct ps__batch *b = &st->batch[n++];
         b->head = (struct ps_record_head){.id = p->id, .method = (uint32_t)p->method, .timeout_ms = p->timeout_ms};
@@ -207,6 +225,8 @@ static enum ps_code client_stream_report_replies(struct ps__client_stream *st, c
             return code;
         pthread_mutex_lock(&c->lock);
         struct ps__pending *p = client_stream_find(st, r.id);
+        if (r.code && r.id == st->opening_id)
+            st->openings = 0;
         if (p && !p->queued)
             client_stream_detach(st, p);
         else

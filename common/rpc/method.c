@@ -35,6 +35,7 @@ static const char *const paths[PS_METHODS] = {
     [PARAMSERVER__V1__METHOD__DRAIN] = ADMIN("Drain"),
     [PARAMSERVER__V1__METHOD__AGREE] = PEER("Agree"),
     [PARAMSERVER__V1__METHOD__SUM_SQUARES] = PEER("SumSquares"),
+    [PARAMSERVER__V1__METHOD__OPEN] = DATA("Open"),
 };
 
 const char *ps_method_path(int method)

@@ -50,6 +50,7 @@ struct ps_call {
     uint64_t deadline;         // ns on ps_now's clock, when to answer at the latest; UINT64_MAX: none
     struct ps_slices request;  // the message; to be moved or cleared at any time, cleared with the call at the latest
     void *user;                // options.call_bytes, zeroed, aligned for anything
+    void **stream;             // the handler's own of the stream that brought it, NULL at first; NULL: it is unary
 };
 
 // A method outside of the contract, of small messages that are answered at once.
@@ -76,6 +77,8 @@ struct ps_server_options {
     // returned, by any of the server's threads; the handler may answer meanwhile, or have answered: *call stays until
     // this returns. NULL: such calls stay until they are answered.
     void (*cancel)(void *ctx, struct ps_call *call);
+    // A stream has ended, for which the handler has set *call->stream: it is given back. Any thread, no lock is held.
+    void (*stream_ended)(void *ctx, void *stream);
     void *ctx;
     const struct ps_service_method *methods;  // beside the contract; live as long as the server
     size_t n_methods;

@@ -149,6 +149,7 @@ struct ps__stream {
     bool drained;                  // to drain; likewise
     grpc_call *grpc;
     atomic_size_t refs;  // one per operation of the core and per record that is not answered
+    void *user;          // the handler's
     struct ps_event received, sent, closed, ended;
     struct ps__receiver receiver;
     struct ps__sender sender;

@@ -59,6 +59,8 @@ void ps__stream_unref(struct ps__stream *st)
     if (st->outgoing)
         grpc_byte_buffer_destroy(st->outgoing);
     grpc_call_unref(st->grpc);
+    if (st->user)
+        s->options.stream_ended(s->options.ctx, st->user);
     atomic_fetch_sub(&s->room.answers, st->answer_bytes);
     ps__server_leave(s, st);
     pthread_mutex_destroy(&st->lock);
@@ -336,6 +338,7 @@ static struct ps__record *record_new(struct ps__stream *st, struct ps_record *in
     r->base.call.method = (int)in->method;
     r->base.call.deadline = in->timeout_ms ? ps__answer_by(now, now + in->timeout_ms * PS_MS) : UINT64_MAX;
     r->base.call.request = in->body;
+    r->base.call.stream = &st->user;
     r->stream = st;
     r->id = in->id;
     return r;

@@ -3,8 +3,7 @@
 
 enum { VARINT_BYTES = 10 };
 
-// Field numbers of Tensor and TensorResult.
-enum { TENSOR_VARIABLE = 1, TENSOR_FIRST = 4, TENSOR_COUNT, TENSOR_VERSION, TENSOR_CHANGES, TENSOR_BYTES };
+// Field numbers of TensorResult.
 enum {
     RESULT_OUTCOME = 1,
     RESULT_VERSION,
@@ -111,41 +110,24 @@ bool ps_read_field(struct ps_reader *r, struct ps_field *f)
 
 // ---- messages -----------------------------------------------------------------------------------------------------
 
-// What a number is stored to. NULL: a field that is not known.
-static uint64_t *tensor_number(struct ps_tensor_head *t, uint32_t field)
-{
-    switch (field) {
-    case TENSOR_FIRST:
-        return &t->first;
-    case TENSOR_COUNT:
-        return &t->count;
-    case TENSOR_VERSION:
-        return &t->version;
-    case TENSOR_CHANGES:
-        return &t->changes;
-    case TENSOR_BYTES:
-        return &t->bytes;
-    default:
-        return NULL;
-    }
-}
-
 bool ps_read_tensor(const struct ps_field *f, struct ps_tensor_head *t)
 {
     struct ps_reader r = {f->data, f->data + f->len};
     struct ps_field in;
-    *t = (struct ps_tensor_head){.variable = ""};
+    uint64_t numbers[PS_TENSOR_PARTITION + 1] = {0};
     while (ps_read_field(&r, &in)) {
-        uint64_t *number = tensor_number(t, in.number);
-        if (in.number == TENSOR_VARIABLE ? in.type != PS_LENGTH : number && in.type != PS_VARINT)
+        if (in.number < PS_TENSOR_FIRST || in.number > PS_TENSOR_PARTITION)
+            continue;
+        if (in.type != PS_VARINT)
             return false;
-        if (number)
-            *number = in.value;
-        if (in.number == TENSOR_VARIABLE) {
-            t->variable = (const char *)in.data;
-            t->variable_len = in.len;
-        }
+        numbers[in.number] = in.value;
     }
+    *t = (struct ps_tensor_head){.first = numbers[PS_TENSOR_FIRST],
+                                 .count = numbers[PS_TENSOR_COUNT],
+                                 .version = numbers[PS_TENSOR_VERSION],
+                                 .changes = numbers[PS_TENSOR_CHANGES],
+                                 .bytes = numbers[PS_TENSOR_BYTES],
+                                 .partition = numbers[PS_TENSOR_PARTITION]};
     return r.at == r.end;
 }
 

@@ -43,11 +43,22 @@ bool ps_read_field(struct ps_reader *r, struct ps_field *f);
 
 // ---- messages -----------------------------------------------------------------------------------------------------
 
-// Tensor, in a reply.
+// Field numbers of Tensor.
+enum {
+    PS_TENSOR_VARIABLE = 1,
+    PS_TENSOR_DTYPE,
+    PS_TENSOR_SHAPE,
+    PS_TENSOR_FIRST,
+    PS_TENSOR_COUNT,
+    PS_TENSOR_VERSION,
+    PS_TENSOR_CHANGES,
+    PS_TENSOR_BYTES,
+    PS_TENSOR_PARTITION
+};
+
+// Tensor, in a reply to a request that names partitions.
 struct ps_tensor_head {
-    const char *variable;  // variable_len bytes in the message, without a NUL
-    size_t variable_len;
-    uint64_t first, count, version, changes, bytes;
+    uint64_t first, count, version, changes, bytes, partition;
 };
 
 // TensorResult.

@@ -19,6 +19,12 @@ static void psc_rpc_call(void *ctx, uint32_t task, int method, uint32_t timeout_
     ps_client_call(w->client, task, method, w->stream, timeout_ms, request, reply, arg);
 }
 
+static void psc_rpc_open(void *ctx, uint32_t task, int method, struct ps_slice request)
+{
+    struct rpc_world *w = ctx;
+    ps_client_open(w->client, task, method, request);
+}
+
 static uint64_t psc_rpc_now(void *ctx)
 {
     (void)ctx;
@@ -67,6 +73,7 @@ enum ps_code psc_world_rpc_create(const char *const *addresses, size_t n, enum p
     *world = (struct psc_world){
         .ctx = w,
         .call = psc_rpc_call,
+        .open = psc_rpc_open,
         .now = psc_rpc_now,
         .after = psc_rpc_after,
         .random = psc_rpc_random,

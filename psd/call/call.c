@@ -2,25 +2,6 @@
 #include "psd/call/call.h"
 #include "common/base/sometimes.h"
 
-enum { SHRINK_MAX = 64 << 10 };
-
-void psd_call_shrink(struct ps_slices *payload)
-{
-    struct ps_slices copy = PS_SLICES_EMPTY;
-    uint8_t *data;
-    if (payload->len == 0 || payload->len > SHRINK_MAX)
-        return;
-    struct ps_slice s = ps_slice_new(payload->len, &data);
-    if (!data)
-        return;
-    ps_slices_copy_out(payload, 0, payload->len, data);
-    ps_slices_add(&copy, s);
-    if (copy.broken)
-        return;
-    ps_slices_clear(payload);
-    *payload = copy;
-}
-
 static void waiters_unlink(struct psd_call *call)
 {
     struct psd_waiters *list = call->list;

@@ -12,6 +12,7 @@
 #include "common/wire/slice.h"
 
 struct psd_request;
+struct psd_session;
 struct psd_waiters;
 
 // A call that has arrived. The caller of psd_core_call allocates it (usually inside something larger) and it
@@ -20,6 +21,9 @@ struct psd_call {
     int method;                // Method of the proto
     uint64_t deadline;         // ns on psd_world.now's clock; UINT64_MAX: none
     struct ps_slices request;  // the message; cleared by the core
+    // Where the core keeps the session of the stream that brought the call; NULL: none did. At most one call of a stream is
+    // being taken up at a time; looked at until psd_core_call returns.
+    struct psd_session **session;
     // body is empty unless code is PS_OK; reply moves it or clears it.
     void (*reply)(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body);
 
@@ -28,7 +32,7 @@ struct psd_call {
     uint64_t parked_since;  // ns; 0: it never was
     bool stall_logged;      // that it waits for long has been logged
     uint32_t worker;        // who waits: as in Caller
-    uint8_t client[16];
+    uint8_t client[16];     // likewise; of a call in a session, from the start
 
     // Where it is parked: guarded by *lock, which is the list's. NULL: it is not parked.
     pthread_mutex_t *_Atomic lock;
@@ -37,8 +41,10 @@ struct psd_call {
     atomic_bool cancelled;  // its client is gone: it is not parked any more
 
     // What a call that waits goes on with (psd/service/service.h, psd_park).
-    void *message;  // the decoded request; NULL: it has never waited
-    struct ps_slices payload, room;
+    void *message;              // the decoded request; NULL: it has never waited
+    size_t counted;             // bytes, for the decoded request
+    atomic_size_t *counted_in;  // where
+    struct ps_slices room;
     uint8_t *room_data;
     struct psd_job *job;                         // referenced; may be NULL
     int (*resume)(struct psd_request *request);  // NULL: its method
@@ -52,10 +58,6 @@ struct psd_waiters {
     uint32_t n;
     uint64_t earliest;  // while n: nobody's deadline is before it
 };
-
-// A payload that waits is copied where that is small, and there is memory for it: it may have come in a message of
-// megabytes, whose memory would wait with it.
-void psd_call_shrink(struct ps_slices *payload);
 
 // Adds a call to a list, which lock guards and whose lock is held. False: it is cancelled, and has not been added.
 bool psd_waiters_add(struct psd_waiters *list, pthread_mutex_t *lock, struct psd_call *call);

@@ -116,8 +116,7 @@ void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V
     psd_control_free(job->control);
     job->control = c;
     c->on_existing = how;
-    atomic_store(&job->failed, 0);
-    atomic_store(&job->run, psd_runs_next(job->host->runs));
+    psd_job_set_run(job, psd_runs_next(job->host->runs), false);
     ps_info("job '%s' begins: %" PRIu32 " worker%s", job->name, c->workers, c->workers == 1 ? "" : "s");
     pthread_mutex_unlock(&job->lock);
 }
@@ -388,9 +387,8 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
     bool same = c->workers == r->workers && c->update == r->update;
     pthread_mutex_unlock(&job->lock);
     if (may && !same)
-        ps_fail(e, PS_FAILED_PRECONDITION,
-                "job '%s' is declared with %" PRIu32 " workers and update %d, not as it was opened", caller->job,
-                r->workers, (int)r->update);
+        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared with %" PRIu32 " workers as %s, not as it was opened",
+                caller->job, r->workers, psd_update_name(r->update));
     else if (!may)
         ps_fail(e, PS_FAILED_PRECONDITION,
                 "job '%s' is declared by its chief, the live worker of lowest rank (%" PRIu32 ")", caller->job, chief);

@@ -34,7 +34,7 @@ static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
     else if (!c->declared)
         snprintf(reason, sizeof reason, "worker %" PRIu32 " %s before the job was declared", worker, why);
     if (reason[0])
-        psd_job_fail(job, reason);
+        psd_job_fail(job, atomic_load(&job->run), reason);
 }
 
 // A member leaves or dies: what it had comes back, nobody waits for it, too few may remain. Job locked, from the change
@@ -185,9 +185,10 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
     const uint32_t rank = r->caller->worker - 1;
     if (c->workers != r->workers || c->update != r->update || c->staleness != r->staleness)
         return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "job '%s' was opened with %" PRIu32 " workers, update %d and staleness %" PRIu32
-                       ", this worker brings %" PRIu32 ", %d and %" PRIu32,
-                       job->name, c->workers, (int)c->update, c->staleness, r->workers, (int)r->update, r->staleness);
+                       "job '%s' was opened with %" PRIu32 " workers as %s with staleness %" PRIu32
+                       ", this worker brings %" PRIu32 ", %s and %" PRIu32,
+                       job->name, c->workers, psd_update_name(c->update), c->staleness, r->workers,
+                       psd_update_name(r->update), r->staleness);
     const struct psd_member *m = &c->members[rank];
     bool same = memcmp(m->client, r->caller->client.data, 16) == 0;
     if (m->state == LIVE && !same && (!was_parked || !member_lives_beside(job->host, m)))

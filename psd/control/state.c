@@ -152,6 +152,6 @@ void psd_member_goes_on(struct psd_control *c, struct psd_member *m)
 int psd_fail_superseded(const Paramserver__V1__Caller *caller, const char *what, uint64_t newest, struct ps_error *e)
 {
     return ps_fail(e, PS_ABORTED,
-                   "%s: sequence %" PRIu64 " is superseded: worker %" PRIu32 " has asked again under %" PRIu64, what,
-                   caller->sequence, caller->worker - 1, newest);
+                   "%s: worker %" PRIu32 " has asked for another since (sequence %" PRIu64 ", this is %" PRIu64 ")",
+                   what, caller->worker - 1, newest, caller->sequence);
 }

@@ -238,13 +238,13 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
         code = ps_fail(e, PS_INVALID_ARGUMENT, "this client id belongs to another worker (rank + 1 = %" PRIu32 ")",
                        c->worker);
     else if (caller->incarnation < known)
-        code = ps_fail(e, PS_ABORTED, "worker %" PRIu32 ": incarnation %" PRIu64 " is superseded by %" PRIu64,
-                       caller->worker - 1, caller->incarnation, known);
+        code = ps_fail(e, PS_ABORTED,
+                       "worker %" PRIu32 " of job '%s': this process was taken for dead, or another has its rank now",
+                       caller->worker - 1, job->name);
     else if (caller->incarnation > known)
-        code =
-            ps_fail(e, PS_UNAVAILABLE,
-                    "worker %" PRIu32 " has not joined job '%s' as incarnation %" PRIu64 ", as far as was heard here",
-                    caller->worker - 1, job->name, caller->incarnation);
+        code = ps_fail(e, PS_UNAVAILABLE,
+                       "worker %" PRIu32 " of job '%s': that this process has joined was not heard here yet",
+                       caller->worker - 1, job->name);
     else if (!c && job->clients.n >= MAX_CLIENTS)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED,
                        "job '%s' has been changed by %d clients in the last ten minutes, it takes no more for now",

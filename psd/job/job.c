@@ -26,11 +26,12 @@ struct psd_job *psd_job_new(const char *name, struct psd_host *host)
     atomic_init(&job->late_at, UINT64_MAX);
     atomic_init(&job->stalled_at, UINT64_MAX);
     job->pool = host->pool;
-    job->refs = 1;
+    job->refs = job->keepers = 1;
     psd_clients_init(&job->clients);
     job->store = (struct psd_store){.pool = host->pool, .oldest = psd_clients_oldest, .clients = &job->clients};
     pthread_mutex_init(&job->lock, NULL);
     pthread_mutex_init(&job->staging, NULL);
+    pthread_mutex_init(&job->ending, NULL);
     pthread_rwlockattr_init(&attr);
     pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&job->snapshot_lock, &attr);
@@ -43,21 +44,60 @@ void psd_job_free(struct psd_job *job)
     psd_job_undeclare(job);
     psd_components_free(job);
     pthread_rwlock_destroy(&job->snapshot_lock);
+    pthread_mutex_destroy(&job->ending);
     pthread_mutex_destroy(&job->staging);
     pthread_mutex_destroy(&job->lock);
     free(job->name);
-    free(job);
+    psd_job_forget(job);
 }
 
-bool psd_job_fail(struct psd_job *job, const char *reason)
+void psd_job_keep(struct psd_job *job)
 {
-    int no = 0;
-    if (!atomic_compare_exchange_strong(&job->failed, &no, 1))
-        return false;
-    ps_utf8_cut(reason, job->failure, sizeof job->failure);
-    atomic_store(&job->failed, 2);
-    ps_warn("job '%s' has ended: %s", job->name, job->failure);
-    return true;
+    atomic_fetch_add(&job->keepers, 1);
+}
+
+void psd_job_forget(struct psd_job *job)
+{
+    if (atomic_fetch_sub(&job->keepers, 1) == 1)
+        free(job);
+}
+
+bool psd_job_try_ref(struct psd_job *job)
+{
+    int refs = atomic_load(&job->refs);
+    while (refs && !atomic_compare_exchange_weak(&job->refs, &refs, refs + 1))
+        continue;
+    return refs != 0;
+}
+
+bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
+{
+    pthread_mutex_lock(&job->ending);
+    bool fails = !atomic_load(&job->failed) && atomic_load(&job->run) == run;
+    if (fails) {
+        ps_utf8_cut(reason, job->failure, sizeof job->failure);
+        atomic_store(&job->failed, 2);
+        ps_warn("job '%s' has ended: %s", job->name, job->failure);
+    }
+    pthread_mutex_unlock(&job->ending);
+    return fails;
+}
+
+void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed)
+{
+    pthread_mutex_lock(&job->ending);
+    atomic_store(&job->run, run);
+    if (!failed)
+        atomic_store(&job->failed, 0);
+    pthread_mutex_unlock(&job->ending);
+}
+
+const char *psd_update_name(Paramserver__V1__Update update)
+{
+    return update == PARAMSERVER__V1__UPDATE__ASYNC  ? "async"
+           : update == PARAMSERVER__V1__UPDATE__SYNC ? "sync"
+           : update == PARAMSERVER__V1__UPDATE__SSP  ? "ssp"
+                                                     : "none";
 }
 
 uint32_t psd_job_bucket(const struct psd_job *job, const char *name)

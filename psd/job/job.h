@@ -70,7 +70,9 @@ struct psd_job {
     // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
     // a new run goes on with the values of the one before.
     atomic_ullong run;
-    atomic_int refs;  // the table's, one per request that uses it, one per work under way
+    atomic_int refs;      // the table's, one per request that uses it, one per work under way
+    atomic_int keepers;   // of this struct alone: all of refs together, and one per session
+    atomic_bool removed;  // from the job table
     // In the job table (psd/job/table.h), guarded by its lock.
     struct psd_job *older, *newer, *next_of_name;
     struct psd_host *host;
@@ -124,8 +126,9 @@ struct psd_job {
     atomic_ullong held;       // rounds from this one on do not close; 0: none is held
     struct psd_norm *norms;   // psd/sync/norm.c; sync, else NULL
 
-    char failure[PSD_FAILURE_MAX];  // why the job has ended; written once, before failed becomes 2
-    atomic_int failed;              // 0 no, 1 being written, 2 yes
+    pthread_mutex_t ending;         // taken last; guards, beside the changes of run:
+    char failure[PSD_FAILURE_MAX];  // why this run has ended; written before failed becomes 2
+    atomic_int failed;              // 0 no, 2 yes
 
     // Membership, kept by the control task (psd/control/control.c); NULL elsewhere until the first SetMembers.
     struct psd_control *control;
@@ -154,11 +157,19 @@ static inline bool psd_round_is_held(const struct psd_job *job, uint64_t round)
 }
 
 struct psd_job *psd_job_new(const char *name, struct psd_host *host);  // with one reference; NULL: no memory
-void psd_job_free(struct psd_job *job);
+void psd_job_free(struct psd_job *job);                                // no reference is left
+// Keeps the struct, with nothing that it has: what it had goes with the last reference.
+void psd_job_keep(struct psd_job *job);
+void psd_job_forget(struct psd_job *job);
+bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no reference was left
 
-// Ends the job: sets its failure text unless it has one (false). What waits in it is collected at the next tick at the
-// latest.
-bool psd_job_fail(struct psd_job *job, const char *reason);
+// Ends this run of the job: sets its failure text, unless it has one or goes on as another run (false). What waits in it is
+// collected at the next tick at the latest.
+bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason);
+// The job goes on as another run. failed: one that has failed stays so for now.
+void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed);
+
+const char *psd_update_name(Paramserver__V1__Update update);  // as people write it
 
 struct psd_variable *psd_job_variable(const struct psd_job *job, const char *name);
 uint32_t psd_job_bucket(const struct psd_job *job, const char *name);  // of psd_job.buckets

@@ -28,6 +28,7 @@ struct range {
     struct psd_variable *variable;
     uint64_t first, end;
     uint32_t tensor;
+    uint32_t named;  // as in psd_extent
     enum psd_access access;
 };
 
@@ -59,6 +60,7 @@ static enum ps_code locate_blocks(struct range *r, struct psd_partition *p, uint
                                       .offset = offset,
                                       .count = count,
                                       .tensor = r->tensor,
+                                      .named = r->named,
                                       .bytes = (uint32_t)(count * size)};
         extents->bytes += extent->bytes;
         r->first += count;
@@ -97,16 +99,52 @@ static struct psd_partition *partition_of(const struct psd_job *job, const struc
     return &job->partitions[low];
 }
 
+// NULL: there is none.
+static struct psd_variable *locate_variable(const struct psd_job *job, const Paramserver__V1__Tensor *t)
+{
+    if (!t->partition)
+        return psd_job_variable(job, t->variable);
+    return t->partition <= job->n_partitions ? &job->variables[job->partitions[t->partition - 1].variable] : NULL;
+}
+
+static enum ps_code locate_fail_unknown(const struct psd_job *job, const Paramserver__V1__Tensor *t, struct ps_error *e)
+{
+    if (!t->partition)
+        return ps_fail(e, PS_NOT_FOUND, "job '%s' has no variable '%.128s'", job->name, t->variable);
+    return ps_fail(e, PS_NOT_FOUND, "job '%s' has no partition %" PRIu32 ": it has %" PRIu32 ", counted from 0",
+                   job->name, t->partition - 1, job->n_partitions);
+}
+
+// The partition that a tensor names: is the range, which is in the variable, within it?
+static enum ps_code locate_check_partition(const struct psd_job *job, const struct psd_variable *v,
+                                           const Paramserver__V1__Tensor *t, struct ps_error *e)
+{
+    const struct psd_partition *p = &job->partitions[t->partition - 1];
+    if (t->variable[0])
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%.128s' and partition %" PRIu32 ": expected one of them to be named", t->variable,
+                       t->partition - 1);
+    if ((t->first || t->count) && (t->first < p->first || t->first + t->count > p->first + p->count))
+        return ps_fail(e, PS_OUT_OF_RANGE,
+                       "variable '%s': partition %" PRIu32 " has [%" PRIu64 ", +%" PRIu64
+                       "), the request says [%" PRIu64 ", +%" PRIu64 ")",
+                       v->name, t->partition - 1, p->first, p->count, t->first, t->count);
+    return PS_OK;
+}
+
 // last: the range before this one in the request; becomes this one.
 static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1__Tensor *t, struct range *last,
                                struct ps_error *e)
 {
-    struct psd_variable *v = psd_job_variable(job, t->variable);
+    struct psd_variable *v = locate_variable(job, t);
     if (!v)
-        return ps_fail(e, PS_NOT_FOUND, "job '%s' has no variable '%.128s'", job->name, t->variable);
-    if (check_against(v, t, e))
+        return locate_fail_unknown(job, t, e);
+    if (check_against(v, t, e) || (t->partition && locate_check_partition(job, v, t, e)))
         return e->code;
-    uint64_t first = t->first, end = t->first || t->count ? t->first + t->count : v->count;
+    const struct psd_partition *p = t->partition ? &job->partitions[t->partition - 1] : NULL;
+    bool whole = !t->first && !t->count;
+    uint64_t first = p && whole ? p->first : t->first;
+    uint64_t end = !whole ? t->first + t->count : p ? p->first + p->count : v->count;
     if (first == end)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the range at %" PRIu64 " is empty", v->name, first);
     if (last->variable == v && first < last->end)
@@ -115,6 +153,7 @@ static enum ps_code take_range(const struct psd_job *job, const Paramserver__V1_
                        "; expected ranges in order, without overlap",
                        v->name, first, last->end);
     last->variable = v;
+    last->named = t->partition;
     last->first = first;
     last->end = end;
     return PS_OK;
@@ -134,9 +173,10 @@ static enum ps_code check_variables(const struct psd_job *job, Paramserver__V1__
     size_t found = 0;
     if (!v)
         return ps_no_memory(e, "the variables of a request");
-    for (size_t i = 0; i < n; i++)
-        if (i == 0 || strcmp(tensors[i]->variable, tensors[i - 1]->variable) != 0)
-            v[found++] = psd_job_variable(job, tensors[i]->variable);
+    for (size_t i = 0; i < n; i++) {
+        v[found] = locate_variable(job, tensors[i]);
+        found += found == 0 || v[found] != v[found - 1];
+    }
     qsort(v, found, sizeof *v, by_address);
     for (size_t i = 1; i < found; i++)
         if (v[i] && v[i] == v[i - 1])

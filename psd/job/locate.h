@@ -15,7 +15,8 @@ struct psd_extent {
     uint64_t first;  // element of the variable
     uint32_t block;
     uint32_t offset, count;  // elements inside the block
-    uint32_t tensor;         // of the request
+    uint32_t tensor;         // of the request,
+    uint32_t named;          // and the partition that it names, + 1; 0: it names the variable
     uint32_t bytes;          // of the values; of STRING as they are in a payload, 0 until that is known
     uint32_t at;             // updates: where they begin in the payload
     uint32_t text_at;        // STRING: at is where the lengths begin, this where the bytes do

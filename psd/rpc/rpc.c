@@ -47,6 +47,7 @@ static void rpc_on_call(void *ctx, struct ps_call *from)
     in->call.method = from->method;
     in->call.deadline = from->deadline;
     in->call.reply = inbound_reply;
+    in->call.session = (struct psd_session **)from->stream;
     ps_slices_move(&in->call.request, &from->request);
     psd_core_call(r->core, &in->call);
 }
@@ -56,6 +57,12 @@ static void rpc_on_cancel(void *ctx, struct ps_call *from)
     struct psd_rpc *r = ctx;
     struct inbound *in = from->user;
     psd_core_cancel(r->core, &in->call);
+}
+
+static void rpc_on_stream_ended(void *ctx, void *session)
+{
+    (void)ctx;
+    psd_session_close(session);
 }
 
 // ---- the core's world ---------------------------------------------------------------------------------------------
@@ -176,6 +183,7 @@ enum ps_code psd_rpc_start(struct psd_rpc *r, struct psd_core *core, const struc
         .call_bytes = sizeof(struct inbound),
         .call = rpc_on_call,
         .cancel = rpc_on_cancel,
+        .stream_ended = rpc_on_stream_ended,
         .ctx = r,
         .methods = r->standard,
         .n_methods = sizeof r->standard / sizeof *r->standard,

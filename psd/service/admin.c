@@ -26,6 +26,11 @@ static void count_partitions(struct psd_job *job, Paramserver__V1__JobStatus *ou
         if (!p->blocks)
             continue;
         out->partitions++;
+        if (job->variables[p->variable].rule) {
+            pthread_mutex_lock(&p->blocks[0].lock);
+            out->steps = p->blocks[0].steps > out->steps ? p->blocks[0].steps : out->steps;
+            pthread_mutex_unlock(&p->blocks[0].lock);
+        }
         out->variables += p->variable != last;
         last = p->variable;
         if (p->round) {
@@ -56,7 +61,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
     out->stale = atomic_load(&job->stale);
     out->nonfinite = atomic_load(&job->nonfinite);
     out->dedup_bytes = atomic_load(&job->store.dedup_bytes);
-    if (job->update != PARAMSERVER__V1__UPDATE__SSP)  // there it is that of the clock
+    if (out->update && out->update != PARAMSERVER__V1__UPDATE__SSP)  // there it is that of the clock
         out->staleness = atomic_load(&job->met_staleness);
     pthread_mutex_lock(&job->lock);
     out->updates_per_second = job->updates_per_second;

@@ -13,6 +13,7 @@
 #include "psd/call/call.h"
 
 struct psd_core;
+struct psd_session;
 
 struct psd_world {
     void *ctx;
@@ -43,6 +44,8 @@ void psd_core_call(struct psd_core *core, struct psd_call *call);
 // The client of a call is gone: where the call waits it is answered with CANCELLED, else it waits no more. Any thread, once
 // psd_core_call has returned; the call may be answered meanwhile, or have been: its memory lives until this returns.
 void psd_core_cancel(struct psd_core *core, struct psd_call *call);
+// A stream has ended: its session (may be NULL) is not used any more. Any thread; a core that is gone does not matter.
+void psd_session_close(struct psd_session *session);
 // Deadlines of parked calls, deaths, snapshots' time to live, rates. Call every 50 ms or so.
 void psd_core_tick(struct psd_core *core);
 // Answers everything parked with UNAVAILABLE "... is shutting down", takes nothing new that would park.

@@ -15,7 +15,7 @@
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
-enum { MAX_WORKERS = PSD_MAX_WORKERS, MAX_VARIABLES = 1 << 20 };
+enum { MAX_WORKERS = PSD_MAX_WORKERS, MAX_VARIABLES = PSD_MAX_VARIABLES };
 
 static enum ps_code check_update(const declare_t *r, struct ps_error *e)
 {
@@ -116,22 +116,40 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
 
 // Goes on with the old values in a new run, which the control task has begun when it was joined. Calls of the run before
 // are answered; what it had staged is forgotten.
-static void resume(struct psd_job *job, uint64_t run, struct psd_call **ready)
+static void declare_resume_run(struct psd_job *job, uint64_t run, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
-    atomic_store(&job->run, run);
+    psd_job_set_run(job, run, true);
     psd_job_reset_incarnations(job);
     pthread_mutex_unlock(&job->lock);
     if (job->host->task != 0)
         psd_job_collect(job, ready);
     psd_job_begin_run(job, ready);
     if (job->host->task != 0)
-        atomic_store(&job->failed, 0);
+        psd_job_set_run(job, run, false);
+}
+
+// Table lock held. Puts a new job into the table, in place of that one (may be NULL), which stays where there is no memory.
+static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
+{
+    struct psd_job *job = psd_job_new(t->caller->job, &t->core->host);
+    if (!job) {
+        ps_no_memory(&t->error, "another job");
+        return NULL;
+    }
+    atomic_store(&job->run, t->caller->run);
+    if (old) {
+        psd_job_ref(old);
+        t->gone = old;
+        psd_job_remove(&t->core->table, old, &t->ready);
+    }
+    psd_job_install(&t->core->table, job);
+    return job;
 }
 
 // What stands under this name already; table lock held. PS_OK with t->job: declare it afresh, *again: it was
 // declared by this client, or resumed.
-static int claim(struct psd_request *t, const declare_t *r, bool *again)
+static int declare_claim_name(struct psd_request *t, const declare_t *r, bool *again)
 {
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
     if (declare_check_run(t, job))
@@ -147,29 +165,20 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
     // At task 0 it was let in, or not, when it was joined.
     if (t->core->config.task != 0 && !mine && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (*again && !mine && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE) {
-        psd_job_ref(job);
-        t->gone = job;
-        psd_job_remove(&t->core->table, job, &t->ready);
-        job = NULL;
-        *again = false;
-    }
+    bool replaces = *again && !mine && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE;
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    if (!job && !t->gone && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))
+    if (!job && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))
         return (int)t->error.code;
-    if (!job) {
-        if (!(job = psd_job_new(t->caller->job, &t->core->host)))
-            return ps_no_memory(&t->error, "a job");
-        atomic_store(&job->run, t->caller->run);
-        psd_job_install(&t->core->table, job);
-    }
+    if ((!job || replaces) && !(job = claim_new(t, job)))
+        return (int)t->error.code;
+    *again = *again && !replaces;
     psd_job_ref(job);
     t->job = job;
     if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)
         return psd_request_fail_ended(t);
     if (*again && !mine) {
-        resume(job, t->caller->run, &t->ready);
+        declare_resume_run(job, t->caller->run, &t->ready);
         psd_ready_all(&t->ready, &t->core->table.joining);  // Describe(wait) of this run
         job->resumed = true;
     }
@@ -179,7 +188,7 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
 }
 
 // Blocks are made outside the table lock: that may take seconds, and other jobs go on.
-static int declare(struct psd_request *t, const declare_t *r)
+static int declare_job(struct psd_request *t, const declare_t *r)
 {
     int code = psd_job_declare(t->job, r, t->core->config.task, &t->error);
     if (code == PS_OK && t->core->config.task == 0)
@@ -208,11 +217,11 @@ int psd_declare(struct psd_request *t)
     if (check_request(t, r))
         return (int)t->error.code;
     pthread_mutex_lock(&t->core->table.lock);
-    int code = claim(t, r, &again);
+    int code = declare_claim_name(t, r, &again);
     pthread_mutex_unlock(&t->core->table.lock);
     psd_drop_gone(t);
     if (code == PS_OK && !again)
-        code = declare(t, r);
+        code = declare_job(t, r);
     else if (code == PS_OK && t->core->config.task == 0)
         psd_control_set_declared(t->job, &t->ready);
     if (code != PS_OK)
@@ -369,7 +378,7 @@ static void describe_changes(struct description *d, struct psd_job *job)
     pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
-static int describe(struct psd_request *t)
+static int describe_reply(struct psd_request *t)
 {
     struct psd_job *job = t->job;
     struct description d = {.reply = PARAMSERVER__V1__DESCRIBE_REPLY__INIT};
@@ -442,5 +451,5 @@ int psd_describe(struct psd_request *t)
         code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
                             t->job->name, t->core->config.task);
     pthread_mutex_unlock(&t->job->lock);
-    return code == PS_OK ? describe(t) : code;
+    return code == PS_OK ? describe_reply(t) : code;
 }

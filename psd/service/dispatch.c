@@ -10,6 +10,7 @@
 #include "common/base/sometimes.h"
 #include "common/base/utf8.h"
 #include "psd/control/state.h"
+#include "psd/service/session.h"
 #include "psd/service/waits.h"
 
 // ---- parked calls -------------------------------------------------------------------------------------------------
@@ -28,6 +29,23 @@ void psd_drop_gone(struct psd_request *t)
     t->gone = NULL;
 }
 
+// The transport counts a request no more once its message is freed. What is decoded of it stays, but for its payload.
+static enum ps_code park_count(struct psd_request *q)
+{
+    struct psd_core *core = q->core;
+    const size_t bytes = PSD_DECODED_FACTOR * protobuf_c_message_get_packed_size(q->request);
+    if (bytes <= PSD_PARKED_SMALL)
+        return PS_OK;
+    if (atomic_fetch_add(&core->parked_bytes, bytes) + bytes > core->config.memory_bytes / PSD_PARKED_FRACTION) {
+        atomic_fetch_sub(&core->parked_bytes, bytes);
+        return ps_fail(&q->error, PS_UNAVAILABLE,
+                       "more large requests wait at ps task %" PRIu32 " than there is room for", core->config.task);
+    }
+    q->call->counted = bytes;
+    q->call->counted_in = &core->parked_bytes;
+    return PS_OK;
+}
+
 int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock)
 {
     struct psd_call *call = q->call;
@@ -35,17 +53,18 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
         return ps_fail(&q->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", q->core->config.task);
     if (q->job && atomic_load(&q->job->failed) == 2)
         return psd_request_fail_ended(q);
+    if (call->parked_since == 0 && park_count(q))
+        return (int)q->error.code;
     if (call->parked_since == 0) {
         call->parked_since = psd_now(q->core);
-        psd_call_shrink(&q->payload);
+        ps_slices_clear(&q->payload);
         ps_slices_clear(&call->request);
     }
     if (q->caller) {
         call->worker = q->caller->worker;
-        memcpy(call->client, q->caller->client.data, sizeof call->client);
+        memmove(call->client, q->caller->client.data, sizeof call->client);
     }
     call->message = (void *)q->request;
-    ps_slices_move(&call->payload, &q->payload);
     ps_slices_move(&call->room, &q->room);
     call->room_data = q->room_data;
     call->job = q->job;
@@ -69,9 +88,11 @@ void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_reque
 void psd_call_answer(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     ps_slices_clear(&call->request);
-    ps_slices_clear(&call->payload);
     ps_slices_clear(&call->room);
     ps_msg_free(call->message);
+    if (call->counted)
+        atomic_fetch_sub(call->counted_in, call->counted);
+    call->counted = 0;
     if (call->state_free)
         call->state_free(call->state);
     struct psd_job *job = call->job;
@@ -134,6 +155,7 @@ static const struct method {
     METHOD(DRAIN, drain, psd_drain, SMALL_REPLY),
     METHOD(AGREE, agree, psd_agree, SMALL_REPLY),
     METHOD(SUM_SQUARES, sum_squares, psd_sum_squares, 0),
+    METHOD(OPEN, open, psd_open, SMALL_REPLY),
 #undef METHOD
 };
 
@@ -156,10 +178,8 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the client id has %zu bytes, expected 16", m->name,
                        c->client.len);
     if (c->generation && c->generation != t->core->generation)
-        return ps_fail(&t->error, PS_ABORTED,
-                       "ps task %" PRIu32 " has restarted and lost the job's state: it is in generation %016" PRIx64
-                       ", the caller knew %016" PRIx64,
-                       t->core->config.task, t->core->generation, c->generation);
+        return ps_fail(&t->error, PS_ABORTED, "ps task %" PRIu32 " has restarted and lost what it had of job '%s'",
+                       t->core->config.task, c->job);
     if (c->run >= PSD_RUN_LIMIT)
         return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: run %" PRIu64 " was never given out", m->name, c->run);
     if (m->run != psd_join)
@@ -206,6 +226,16 @@ static enum ps_code dispatch_check_run(struct psd_request *t, const struct metho
     return PS_OK;
 }
 
+// Is it the caller's run, and does it live?
+static enum ps_code dispatch_check_job(struct psd_request *t, const struct method *m)
+{
+    if (dispatch_check_run(t, m))
+        return t->error.code;
+    if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
+        return (enum ps_code)psd_request_fail_ended(t);
+    return PS_OK;
+}
+
 static enum ps_code find_job(struct psd_request *t, const struct method *m)
 {
     t->job = psd_job_find(&t->core->table, t->caller->job);
@@ -213,11 +243,7 @@ static enum ps_code find_job(struct psd_request *t, const struct method *m)
         return PS_OK;  // it waits for the job itself
     if (!t->job)
         return dispatch_no_job(t, m);
-    if (dispatch_check_run(t, m))
-        return t->error.code;
-    if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
-        return (enum ps_code)psd_request_fail_ended(t);
-    return PS_OK;
+    return dispatch_check_job(t, m);
 }
 
 // At the control task. Without a lock: who looks at it (psd/control/member.c) can do with the one before.
@@ -261,19 +287,61 @@ static const Paramserver__V1__Caller *dispatch_caller(const struct psd_request *
                : NULL;
 }
 
+// Who calls, and the job, from the session of the stream: what was found out for the request before this one is not found
+// out again.
+static enum ps_code dispatch_use_session(struct psd_request *q, const struct method *m)
+{
+    struct psd_session *s = *q->call->session;
+    Paramserver__V1__Caller *caller = (Paramserver__V1__Caller *)dispatch_caller(q, m);
+    if (!s)
+        return ps_fail(&q->error, PS_FAILED_PRECONDITION,
+                       "%s: the request leaves its caller to the session of the stream, which has none: expected Open "
+                       "before it",
+                       m->name);
+    if (psd_session_is_lost(s))
+        return ps_fail(&q->error, PS_UNAVAILABLE, "%s: there was no memory to open the session of the stream", m->name);
+    psd_session_complete(s, q->call, caller);
+    q->caller = caller;
+    q->job = psd_session_job(s);
+    bool known = q->job != NULL;
+    if (known ? dispatch_check_job(q, m) : check_caller(q, m) || find_job(q, m))
+        return q->error.code;
+    if (!known)
+        psd_session_set_job(s, q->job);
+    caller->job = q->job->name;
+    return PS_OK;
+}
+
+static bool dispatch_is_in_session(const struct psd_request *q, const struct method *m)
+{
+    const Paramserver__V1__Caller *caller = m->needs & MOVES_DATA && q->call->session ? dispatch_caller(q, m) : NULL;
+    return caller && psd_session_is_meant(caller);
+}
+
+static enum ps_code dispatch_find_caller(struct psd_request *q, const struct method *m)
+{
+    if (dispatch_is_in_session(q, m))
+        return dispatch_use_session(q, m);
+    if (m->needs & WITH_CALLER && check_caller(q, m))
+        return q->error.code;
+    return m->needs & WITH_JOB ? find_job(q, m) : PS_OK;
+}
+
 // A call comes: PSD_PARKED, or its code with the reply or the error in *q.
 static int dispatch_start(struct psd_request *q, const struct method *m)
 {
     int code = (int)dispatch_decode(q, m);
-    if (code == PS_OK && m->needs & WITH_CALLER)
-        code = (int)check_caller(q, m);
-    if (code == PS_OK && m->needs & WITH_JOB)
-        code = (int)find_job(q, m);
+    if (code == PS_OK)
+        code = (int)dispatch_find_caller(q, m);
     if (code == PS_OK && m->needs & MOVES_DATA)
         dispatch_hear(q);
     if (code == PS_OK && m->needs & SMALL_REPLY)
         code = (int)psd_request_reserve(q, PSD_REPLY_BYTES);
-    return code == PS_OK ? m->run(q) : code;
+    if (code == PS_OK)
+        code = m->run(q);
+    if (code == PS_RESOURCE_EXHAUSTED && m->run == psd_open && q->call->session)
+        psd_session_lose(q->call->session);
+    return code;
 }
 
 // What it has waited for is there, or its job has ended, or begun another run.
@@ -282,7 +350,6 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
     struct psd_call *call = q->call;
     q->request = call->message;
     q->caller = dispatch_caller(q, m);
-    ps_slices_move(&q->payload, &call->payload);
     ps_slices_move(&q->room, &call->room);
     q->room_data = call->room_data;
     q->job = call->job;
@@ -337,7 +404,8 @@ void psd_core_call(struct psd_core *core, struct psd_call *call)
     atomic_init(&call->lock, NULL);
     atomic_init(&call->cancelled, false);
     call->list = NULL;
-    call->payload = call->room = (struct ps_slices)PS_SLICES_EMPTY;
+    call->counted = 0;
+    call->room = (struct ps_slices)PS_SLICES_EMPTY;
     call->message = call->state = call->job = NULL;
     call->resume = NULL;
     call->state_free = NULL;

@@ -87,9 +87,9 @@ static enum ps_code join_check_resume(struct psd_request *t, const join_t *r, co
     if (!atomic_load(&job->declared) || (job->workers == r->workers && job->update == r->update))
         return PS_OK;
     return ps_fail(&t->error, PS_FAILED_PRECONDITION,
-                   "job '%s' was declared with %" PRIu32 " workers and update %d, this worker brings %" PRIu32
-                   " and %d: it can only be resumed as it was",
-                   job->name, job->workers, (int)job->update, r->workers, (int)r->update);
+                   "job '%s' was declared with %" PRIu32 " workers as %s, this worker brings %" PRIu32
+                   " and %s: it can only be resumed as it was",
+                   job->name, job->workers, psd_update_name(job->update), r->workers, psd_update_name(r->update));
 }
 
 // The job that the caller means to join, in t->job (referenced), opened if it is worker 0 that asks.
@@ -196,7 +196,7 @@ static int join_park(struct psd_request *t)
     return code;
 }
 
-static int join(struct psd_request *t, const join_t *r, struct psd_member_list *list)
+static int join_job(struct psd_request *t, const join_t *r, struct psd_member_list *list)
 {
     const uint64_t now = psd_now(t->core);
     int code = join_find_job(t, r);
@@ -224,7 +224,7 @@ int psd_join(struct psd_request *t)
     if (code == PS_OK)
         code = (int)join_reserve(t, r, &list);
     if (code == PS_OK)
-        code = join(t, r, &list);
+        code = join_job(t, r, &list);
     psd_members_list_free(&list);
     return code;
 }

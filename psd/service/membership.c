@@ -193,13 +193,13 @@ static int reduce_reply(struct psd_request *t, const struct psd_participation *p
     return psd_request_reply(t, &out.base, &payload);
 }
 
-int psd_reduce(struct psd_request *t)
+// The member keeps the value that it has brought: a call that waits goes on without its payload.
+static int reduce_collect(struct psd_request *t)
 {
     const Paramserver__V1__ReduceRequest *r = (const Paramserver__V1__ReduceRequest *)t->request;
     struct psd_participation wish = {.op = r->op, .dtype = (int)r->dtype, .count = r->count, .root = r->root};
     struct psd_member *m;
-    if (reduce_check(t, r))
-        return (int)t->error.code;
+    psd_request_wait_with(t, reduce_collect, NULL, NULL);
     collective_name(&wish, r->name);
     pthread_mutex_lock(&t->job->lock);
     int code = membership_collect(t, &wish, &m);
@@ -209,6 +209,12 @@ int psd_reduce(struct psd_request *t)
     if (code == PSD_PARKED)
         psd_control_broadcast(t->job, psd_now(t->core), &t->ready);
     return code;
+}
+
+int psd_reduce(struct psd_request *t)
+{
+    const Paramserver__V1__ReduceRequest *r = (const Paramserver__V1__ReduceRequest *)t->request;
+    return reduce_check(t, r) ? (int)t->error.code : reduce_collect(t);
 }
 
 // ---- Lease, Clock -------------------------------------------------------------------------------------------------

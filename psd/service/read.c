@@ -17,12 +17,12 @@
 // ---- snapshots ----------------------------------------------------------------------------------------------------
 
 // What makes two requests for parts of one snapshot the same.
-static uint64_t digest(const Paramserver__V1__ReadRequest *r)
+static uint64_t read_request_digest(const Paramserver__V1__ReadRequest *r)
 {
     uint64_t h = PS_HASH_SEED;
     for (size_t i = 0; i < r->n_tensors; i++) {
         const Paramserver__V1__Tensor *t = r->tensors[i];
-        const uint64_t range[] = {t->first, t->count, r->if_newer ? t->changes : 0};
+        const uint64_t range[] = {t->partition, t->first, t->count, r->if_newer ? t->changes : 0};
         h = ps_hash(h, t->variable, strlen(t->variable) + 1);
         h = ps_hash(h, range, sizeof range);
     }
@@ -49,7 +49,7 @@ static struct psd_snapshot *pin_all(struct psd_request *t, Paramserver__V1__Read
         ps_no_memory(&t->error, "a snapshot");
         return NULL;
     }
-    s->request = digest(r);
+    s->request = read_request_digest(r);
     return s;
 }
 
@@ -94,15 +94,29 @@ static enum ps_code check_declared(struct psd_request *t)
     return PS_OK;
 }
 
-static enum ps_code locate(struct psd_request *t, const Paramserver__V1__ReadRequest *r, struct psd_extents *extents)
+// A partition's index says nothing without a run: another one may have been declared differently.
+static enum ps_code read_check_names(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
 {
+    for (size_t i = 0; !t->caller->run && i < r->n_tensors; i++)
+        if (r->tensors[i]->partition)
+            return ps_fail(&t->error, PS_INVALID_ARGUMENT,
+                           "the request names partition %" PRIu32 " of job '%s', and no run of it: expected both",
+                           r->tensors[i]->partition - 1, t->job->name);
+    return PS_OK;
+}
+
+static enum ps_code read_locate(struct psd_request *t, const Paramserver__V1__ReadRequest *r,
+                                struct psd_extents *extents)
+{
+    if (read_check_names(t, r))
+        return t->error.code;
     return psd_job_locate(t->job, r->tensors, r->n_tensors, PSD_READ, 0, extents, &t->error);
 }
 
 static struct psd_snapshot *take_fresh_snapshot(struct psd_request *t, Paramserver__V1__ReadRequest *r)
 {
     struct psd_extents extents = {0};
-    struct psd_snapshot *s = locate(t, r, &extents) == PS_OK ? pin_all(t, r, &extents) : NULL;
+    struct psd_snapshot *s = read_locate(t, r, &extents) == PS_OK ? pin_all(t, r, &extents) : NULL;
     psd_extents_free(&extents);
     return s;
 }
@@ -115,7 +129,7 @@ static struct psd_snapshot *go_on_with_snapshot(struct psd_request *t, const Par
         ps_fail(&t->error, PS_ABORTED,
                 "snapshot %016" PRIx64 " is gone (60 s without a request, or its memory was needed): start again",
                 r->snapshot);
-    else if (s->job != t->job || s->request != digest(r)) {
+    else if (s->job != t->job || s->request != read_request_digest(r)) {
         psd_snapshot_unref(&t->core->snapshots, s);
         s = NULL;
         ps_fail(&t->error, PS_INVALID_ARGUMENT, "snapshot %016" PRIx64 " was taken for other ranges", r->snapshot);
@@ -128,8 +142,10 @@ static void add_pinned(struct psd_reply *d, const struct psd_snapshot *s, const 
 {
     const struct psd_extent *v = s->extents.v;
     for (size_t i = part->from, end; i < part->from + part->n; i = end) {
-        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++)
+        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++) {
+            psd_block_fill_held(psd_extent_block(&v[end]), s->pinned[end].page);
             ps_owner_ref(&s->pinned[end].page->owner);
+        }
         psd_reply_add(d, &v[i], &s->pinned[i], end - i);
     }
 }
@@ -157,7 +173,7 @@ static int get_from(struct psd_request *t, const Paramserver__V1__ReadRequest *r
     return psd_reply_send(&builder, t, &out.base);
 }
 
-static int release(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
+static int read_release_snapshot(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
     psd_snapshot_release(&t->core->snapshots, r->snapshot);
@@ -169,7 +185,7 @@ int psd_get(struct psd_request *t)
 {
     Paramserver__V1__ReadRequest *r = (Paramserver__V1__ReadRequest *)t->request;
     if (r->release)
-        return release(t, r);
+        return read_release_snapshot(t, r);
     if (check_declared(t))
         return (int)t->error.code;
     struct psd_snapshot *s = r->snapshot ? go_on_with_snapshot(t, r) : take_fresh_snapshot(t, r);
@@ -220,7 +236,7 @@ int psd_pull(struct psd_request *t)
     uint64_t closed;
     int code = (int)check_declared(t);
     if (code == PS_OK)
-        code = (int)locate(t, r, &extents);
+        code = (int)read_locate(t, r, &extents);
     if (code == PS_OK)
         code = (int)check_no_strings(&extents, &t->error);
     if (code == PS_OK)

@@ -54,7 +54,9 @@ static void add_header(struct psd_reply *d, const struct psd_extent *p, const st
         tensor = d->tensors[d->n_tensors] = &d->own[d->n_tensors];
         d->n_tensors++;
         paramserver__v1__tensor__init(tensor);
-        tensor->variable = p->variable->name;
+        tensor->partition = p->named;
+        if (!p->named)
+            tensor->variable = p->variable->name;
         tensor->dtype = (Paramserver__V1__DType)p->variable->dtype;
         tensor->first = p->first;
         tensor->version = at->version;

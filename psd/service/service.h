@@ -34,6 +34,7 @@ struct psd_core {
 
     struct psd_table table;
     struct psd_snapshots snapshots;
+    atomic_size_t parked_bytes;  // of decoded requests that wait
 
     // psd_core_tick
     uint64_t logged_at;
@@ -92,6 +93,7 @@ int psd_drain(struct psd_request *t);
 int psd_status(struct psd_request *t);
 int psd_workers(struct psd_request *t);
 int psd_stop_job(struct psd_request *t);
+int psd_open(struct psd_request *t);
 
 // Room for a reply of so many bytes without its payload: what changes something takes it first, so that its answer cannot
 // fail. Methods whose replies are small have it from the start.
@@ -107,11 +109,11 @@ int psd_fail_later(struct psd_request *t, int code);
 int psd_request_fail_ended(struct psd_request *t);  // ABORTED, with the reason for which the job has ended
 
 // Lists of parked calls. The lock that guards the list is held.
-// Parks the request's call in a list, which lock guards. The call keeps the decoded request, the payload, the room for the
+// Parks the request's call in a list, which lock guards. The call keeps the decoded request without its payload, the room for the
 // reply, and a reference on the request's job: whoever makes it ready takes it out, and it goes on with these, by its
 // method or by what psd_request_wait_with has named. Once the lock is free it may have been answered: the request is not
 // looked at any more. Returns PSD_PARKED, or the error where nothing may wait any more: the task drains, the job has ended,
-// the client is gone.
+// the client is gone; or where too much waits (UNAVAILABLE).
 int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock);
 // Before psd_park: a call that waits goes on with resume, which finds state in q->call->state. Whatever comes of the call,
 // state_free gets the state.

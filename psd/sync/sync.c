@@ -241,7 +241,7 @@ static void asking_end(void *arg, enum ps_code code, const struct ps_slices *rep
     } else if (code == PS_OUT_OF_RANGE) {
         snprintf(why, sizeof why, "ps task 0 has forgotten the norms of round %" PRIu64 ", which is not closed here",
                  x->round);
-        psd_job_fail(x->job, why);
+        psd_job_fail(x->job, x->run, why);
     } else if (code != PS_OK || !asking_take_totals(x, reply, &ready)) {
         psd_norm_put_back(x->job, x->run, x->rounds, x->n);
     }

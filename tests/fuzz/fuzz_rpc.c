@@ -26,8 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MOST_STEPS = 256, MOST_SENT = 64, HEAP_MAX = 96 << 20, LOST_MAX = 1 << 20 };
 
-// Steps that are no method.
-enum other { PEER_ANSWERS = 0, AGAIN = FUZZ_METHODS, RAW, STRANGE_METHOD, TIME_PASSES, TIME_PASSES_TOO, DRAIN };
+// Steps that are not the method of that number.
+enum other { PEER_ANSWERS = 0, AGAIN = 26, RAW, STRANGE_METHOD, TIME_PASSES, OPENS, DRAIN };
 
 #define fail(...)                     \
     do {                              \
@@ -50,7 +50,8 @@ struct fuzz {
     bool sending;  // psd_world.send is running
     struct sent sent[MOST_SENT];
     size_t n_sent;
-    struct asked *parked;  // calls that have not been answered
+    struct asked *parked;         // calls that have not been answered
+    struct psd_session *session;  // of all calls: they come over one stream
 
     struct ps_slices last;  // the last request
     int last_method;
@@ -162,7 +163,11 @@ static struct outcome call(struct fuzz *f, int method, struct ps_slices *request
 {
     struct outcome out = {.answered = false};
     struct asked *a = calloc(1, sizeof *a);
-    *a = (struct asked){.call = {.method = method, .deadline = deadline, .request = *request, .reply = on_reply},
+    *a = (struct asked){.call = {.method = method,
+                                 .deadline = deadline,
+                                 .request = *request,
+                                 .reply = on_reply,
+                                 .session = &f->session},
                         .f = f,
                         .next = f->parked,
                         .to = &out};
@@ -413,7 +418,6 @@ static void step(struct fuzz *f, struct feed *in)
         try(f, (int8_t)feed_byte(in) * 1000, &request, how);
         break;
     case TIME_PASSES:
-    case TIME_PASSES_TOO:
         pass_time(f, how);
         break;
     case DRAIN:
@@ -421,6 +425,7 @@ static void step(struct fuzz *f, struct feed *in)
         psd_core_drain(f->core);
         break;
     default:
+        what = what == OPENS ? (int)PARAMSERVER__V1__METHOD__OPEN : what;
         request_make(&f->job, what, in, &request);
         request_change(what, op / 32, in, &request);
         try(f, what, &request, how);
@@ -497,6 +502,7 @@ static void end(struct fuzz *f)
     while (f->n_sent)
         answer_peer(f, 0, PS_UNAVAILABLE, &nothing);
     psd_core_destroy(f->core);
+    psd_session_close(f->session);
     ps_slices_clear(&f->last);
 }
 
@@ -524,16 +530,19 @@ static void run(const uint8_t *data, size_t size)
 static void prove(void)
 {
     static const int methods[] = {
-        PARAMSERVER__V1__METHOD__HEARTBEAT, PARAMSERVER__V1__METHOD__DECLARE,    PARAMSERVER__V1__METHOD__DESCRIBE,
-        PARAMSERVER__V1__METHOD__PUT,       PARAMSERVER__V1__METHOD__ASSIGN_ADD, PARAMSERVER__V1__METHOD__PUSH,
-        PARAMSERVER__V1__METHOD__GET,       PARAMSERVER__V1__METHOD__PULL,       PARAMSERVER__V1__METHOD__STATUS,
-        PARAMSERVER__V1__METHOD__WORKERS,   PARAMSERVER__V1__METHOD__LEASE,      PARAMSERVER__V1__METHOD__BARRIER,
-        PARAMSERVER__V1__METHOD__LEAVE,     PARAMSERVER__V1__METHOD__STOP_JOB};
+        PARAMSERVER__V1__METHOD__HEARTBEAT, PARAMSERVER__V1__METHOD__OPEN,    PARAMSERVER__V1__METHOD__DECLARE,
+        PARAMSERVER__V1__METHOD__DESCRIBE,  PARAMSERVER__V1__METHOD__PUT,     PARAMSERVER__V1__METHOD__ASSIGN_ADD,
+        PARAMSERVER__V1__METHOD__PUSH,      PARAMSERVER__V1__METHOD__GET,     PARAMSERVER__V1__METHOD__PULL,
+        PARAMSERVER__V1__METHOD__STATUS,    PARAMSERVER__V1__METHOD__WORKERS, PARAMSERVER__V1__METHOD__LEASE,
+        PARAMSERVER__V1__METHOD__BARRIER,   PARAMSERVER__V1__METHOD__LEAVE,   PARAMSERVER__V1__METHOD__STOP_JOB};
     for (uint8_t setup = 1; setup <= 2; setup++) {
         struct fuzz *f = calloc(1, sizeof *f);
         begin(f, setup);
         for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
             enum ps_code code = make_and_try(f, methods[i], 1, 0);
+            bool again = methods[i] == PARAMSERVER__V1__METHOD__PUT || methods[i] == PARAMSERVER__V1__METHOD__GET;
+            if (code == PS_OK && again)
+                code = make_and_try(f, methods[i], 1 | FUZZ_IN_SESSION, 0);
             if (code)
                 fail("%s: a right request is refused with code %d", method_name(methods[i]), (int)code);
         }

@@ -31,7 +31,8 @@ static const ProtobufCMessageDescriptor *const types[] = {
     &paramserver__v1__drain_reply__descriptor,       &paramserver__v1__stop_job_request__descriptor,
     &paramserver__v1__set_members_reply__descriptor, &paramserver__v1__agree_request__descriptor,
     &paramserver__v1__agree_reply__descriptor,       &paramserver__v1__sum_squares_request__descriptor,
-    &paramserver__v1__sum_squares_reply__descriptor,
+    &paramserver__v1__sum_squares_reply__descriptor, &paramserver__v1__open_request__descriptor,
+    &paramserver__v1__open_reply__descriptor,
 };
 
 static void expect(bool holds)

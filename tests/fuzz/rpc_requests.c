@@ -35,7 +35,8 @@ uint8_t feed_byte(struct feed *f)
     X(SET_HYPER, set_hyper_request, set_hyper_reply)       \
     X(DRAIN, drain_request, drain_reply)                   \
     X(AGREE, agree_request, agree_reply)                   \
-    X(SUM_SQUARES, sum_squares_request, sum_squares_reply)
+    X(SUM_SQUARES, sum_squares_request, sum_squares_reply) \
+    X(OPEN, open_request, open_reply)
 
 static const struct {
     const ProtobufCMessageDescriptor *request, *reply;
@@ -47,7 +48,7 @@ static const struct {
 #undef X
 };
 
-_Static_assert(PARAMSERVER__V1__METHOD__SUM_SQUARES + 1 == FUZZ_METHODS, "the last of them");
+_Static_assert(PARAMSERVER__V1__METHOD__OPEN + 1 == FUZZ_METHODS, "the last of them");
 
 const ProtobufCMessageDescriptor *request_type(int method)
 {
@@ -133,6 +134,15 @@ static Paramserver__V1__Caller caller_from(struct fuzz_job *job, uint8_t choice)
         break;
     }
     return c;
+}
+
+// What a request says of its caller.
+static Paramserver__V1__Caller caller_said(Paramserver__V1__Caller c, uint8_t choice)
+{
+    Paramserver__V1__Caller in_session = PARAMSERVER__V1__CALLER__INIT;
+    in_session.sequence = c.sequence;
+    in_session.oldest = c.oldest;
+    return choice & FUZZ_IN_SESSION ? in_session : c;
 }
 
 struct declaration {
@@ -236,6 +246,7 @@ static void make_update(struct fuzz_job *job, int method, uint8_t who, uint8_t w
     uint64_t *round = &job->round[caller.worker][x.first];
     if (push && job->update == PARAMSERVER__V1__UPDATE__SYNC)
         r.round = who / FUZZ_CALLERS % 4 == 1 ? *round : ++*round;
+    caller = caller_said(caller, who);
     r.caller = &caller;
     r.tensors = x.ts;
     r.n_tensors = x.n;
@@ -246,7 +257,7 @@ static void make_update(struct fuzz_job *job, int method, uint8_t who, uint8_t w
 static void make_read(struct fuzz_job *job, int method, uint8_t who, uint8_t which, struct ps_slices *out)
 {
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
-    Paramserver__V1__Caller caller = caller_from(job, who);
+    Paramserver__V1__Caller caller = caller_said(caller_from(job, who), who);
     struct tensors x = {.n = 0};
     fill_tensors(&x, job, which, NULL);
     r.caller = &caller;
@@ -342,6 +353,9 @@ static void make_membership(struct fuzz_job *job, int method, uint8_t who, uint8
         break;
     case PARAMSERVER__V1__METHOD__CLOCK:
         MESSAGE(ClockRequest, CLOCK_REQUEST, r.caller = &caller; r.step = which >> 1; r.wait = which & 1);
+        break;
+    case PARAMSERVER__V1__METHOD__OPEN:
+        MESSAGE(OpenRequest, OPEN_REQUEST, r.caller = &caller);
         break;
     case PARAMSERVER__V1__METHOD__DESCRIBE:
         MESSAGE(DescribeRequest, DESCRIBE_REQUEST, r.caller = &caller; r.wait = which & 1);

@@ -98,7 +98,7 @@ ok "a client that does not read" background "$scratch/deaf2" "unix:$scratch/term
 background "$scratch/deaf3" "unix:$scratch/term" deaf 400 0 && kill -STOP "$load_pid"
 ok "16 clients push" background "$scratch/count" "$scratch/cluster.yaml" count
 count_pid=$load_pid
-counted() { "$psctl" --ps "unix:$scratch/term" --json status count | grep -qE '"updates": *[0-9]{3}'; }
+counted() { "$psctl" --ps "unix:$scratch/term" --json jobs count | grep -qE '"requests": *[0-9]{3}'; }
 eventually counted
 sleep $((long ? 10 : 1))
 before=$(date +%s%N)

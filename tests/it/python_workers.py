@@ -222,7 +222,7 @@ def a_reduction_that_was_answered_is_answered_again(stub):
     replies = [send(b, 4).result(), mine.result(), send(a, 3).result(), send(b, 100).result()]
     equal([unpack("int64", r.payload) for r in replies], [[7]] * 4, "sums")
     a.barrier("next"), b.barrier("next").result()
-    with refused(StatusCode.ABORTED, "superseded"):
+    with refused(StatusCode.ABORTED, "has asked for another since"):
         send(a, 3).result()
 
 

@@ -74,8 +74,8 @@ lines() { yes '    x++;' | head -n "$1"; }
 
 good_tree
 accepts "lint: a good tree" lint
-printf '%s\n' "$spdx" 'void longest(int x)' '{' "$(lines 80)" '}' >"$tree/common/longest.c"
-accepts "lint: a function of 80 lines" lint
+printf '%s\n' "$spdx" 'void longest(int x)' '{' "$(lines 60)" '}' >"$tree/common/longest.c"
+accepts "lint: a function of 60 lines" lint
 printf '%s\n' "$spdx" 'static void *x = ps_try_alloc(9);' >"$tree/psd/careful.c"
 for file in psd/rpc/server.c psd/main.c psd/options.c common/base/alloc.c common/job/job.c workerd/job.c; do
     printf '%s\n' "$spdx" 'static void *x = ps_alloc(9);' >"$tree/$file"
@@ -98,7 +98,7 @@ with "lint: C without a license" spdx common/bad.c 'int bad;'
 with "lint: header without a license" spdx common/bad.h 'extern int bad;'
 with "lint: script without a license" spdx tests/bad.sh '#!/bin/sh' 'true'
 with "lint: a license that is another" spdx common/bad.c "$spdx-or-later" 'int bad;'
-with "lint: a function of 81 lines" length common/bad.c "$spdx" 'void bad(int x)' '{' "$(lines 81)" '}'
+with "lint: a function of 61 lines" length common/bad.c "$spdx" 'void bad(int x)' '{' "$(lines 61)" '}'
 for file in psd/bad.c libclient/bad.c common/bad.c; do
     for call in 'ps_alloc(9)' 'ps_alloc_aligned(9)' 'ps_realloc(0, 9)' 'ps_strdup("")' 'ps_printf("")'; do
         with "lint: $call in $file" memory "$file" "$spdx" "static void *x = $call;"

@@ -40,7 +40,9 @@ static void note_update(const char *name, const Paramserver__V1__UpdateRequest *
     bool part = false;
     for (size_t i = 0; i < r->n_tensors; i++)
         part |= r->tensors[i]->count != 0;
-    count(name, part ? "of a range" : "of whole variables", mode);
+    count(name, part ? "of a range" : "of whole partitions", mode);
+    if (r->caller && !r->caller->protocol)
+        count(name, "in a session", mode);
     if (r->atomic_bytes)
         count(name, "atomic", mode);
     if (r->round)
@@ -87,7 +89,7 @@ static const struct {
     METHOD(ASSIGN_SUB, update), METHOD(PUSH, update),         METHOD(PUSH_PULL, update),
     METHOD(GET, read),          METHOD(PULL, read),           METHOD(REDUCE, reduce),
     METHOD(CLOCK, clock),       METHOD(SET_HYPER, set_hyper), METHOD(STATUS, status),
-    METHOD(WAITS, waits),       METHOD(STOP_JOB, stop_job),
+    METHOD(WAITS, waits),       METHOD(STOP_JOB, stop_job),   METHOD(OPEN, open),
 #undef METHOD
 };
 
@@ -156,13 +158,32 @@ static bool was_seen(const char *text)
 unsigned sim_coverage_print(void)
 {
     static const char *const modes[] = {"async", "ssp", "sync", "sync with backup"};
-    static const char *const everywhere[] = {
-        "JOIN unary",       "JOIN stream",     "JOIN refuse",           "HEARTBEAT unary",
-        "HEARTBEAT stream", "LEAVE unary",     "LEAVE stream",          "LEAVE failed",
-        "BARRIER unary",    "BARRIER stream",  "LEASE unary",           "LEASE stream",
-        "DECLARE unary",    "DECLARE stream",  "DESCRIBE wait",         "PUSH unary",
-        "PUSH stream",      "PUSH of a range", "ASSIGN_ADD of a range", "GET stream",
-        "PULL unary",       "PULL stream",     "REDUCE unary",          "REDUCE sum"};
+    static const char *const everywhere[] = {"JOIN unary",
+                                             "JOIN stream",
+                                             "JOIN refuse",
+                                             "HEARTBEAT unary",
+                                             "HEARTBEAT stream",
+                                             "LEAVE unary",
+                                             "LEAVE stream",
+                                             "LEAVE failed",
+                                             "BARRIER unary",
+                                             "BARRIER stream",
+                                             "LEASE unary",
+                                             "LEASE stream",
+                                             "DECLARE unary",
+                                             "DECLARE stream",
+                                             "DESCRIBE wait",
+                                             "PUSH unary",
+                                             "PUSH stream",
+                                             "PUSH in a session",
+                                             "ASSIGN_ADD of a range",
+                                             "GET stream",
+                                             "PULL unary",
+                                             "PULL stream",
+                                             "REDUCE unary",
+                                             "REDUCE sum",
+                                             "PUSH of whole partitions",
+                                             "OPEN stream"};
     static const char *const here[] = {"PUSH atomic, async",     "PUSH atomic, ssp",
                                        "PUSH_PULL unary, async", "PUSH_PULL stream, sync",
                                        "PUSH_PULL unary, ssp",   "PUSH_PULL to a round, sync",

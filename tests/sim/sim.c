@@ -39,8 +39,18 @@ struct tick {
 };
 
 struct connection {
-    uint64_t arrives[2];  // when the last message there, and back, arrives: later ones arrive later
-    uint64_t serial;      // grows with every cut
+    uint64_t arrives[2];      // when the last message there, and back, arrives: later ones arrive later
+    uint64_t serial;          // grows with every cut
+    struct ps_slice opening;  // what it begins with; empty: nothing
+    int opening_method;
+    bool opened;            // that has been sent since it was set, and since the last cut
+    struct stream *stream;  // since then; NULL: nothing has been sent
+};
+
+// What a psd keeps for a connection. Requests of one that was cut may arrive later: they are still of that stream.
+struct stream {
+    int refs;  // the connection's, and one per call
+    struct psd_session *session;
 };
 
 // A call on its way, in the hands of a psd, or on its way back. It lives until all of these are over.
@@ -48,8 +58,10 @@ struct call {
     struct psd_call psd;  // first: the psd gives this pointer back
     struct client *client;
     uint32_t task;
-    uint64_t serial;  // of the connection it was made on
-    bool answered;    // reply has run, or never will
+    uint64_t serial;        // of the connection it was made on
+    struct stream *stream;  // likewise; NULL: the call is on its own
+    bool answered;          // reply has run, or never will
+    bool opens;             // it is the opening of its connection
     LIST_ENTRY(call) link;
     int refs;
     uint64_t note;  // of who watches
@@ -175,10 +187,26 @@ static void digest(struct sim *sim, const struct ps_slices *message, uint64_t wh
 
 // ---- calls --------------------------------------------------------------------------------------------------------
 
+static void stream_unref(struct stream *s)
+{
+    if (!s || --s->refs)
+        return;
+    psd_session_close(s->session);
+    free(s);
+}
+
+static struct stream *stream_ref(struct stream *s)
+{
+    if (s)
+        s->refs++;
+    return s;
+}
+
 static void call_unref(struct call *c)
 {
     if (--c->refs)
         return;
+    stream_unref(c->stream);
     ps_slices_clear(&c->psd.request);
     ps_slices_clear(&c->body);
     free(c);
@@ -239,6 +267,8 @@ static void on_timeout(void *arg)
 static void on_answered(void *arg)
 {
     struct call *c = arg;
+    if (c->opens && c->code && !is_cut(c))
+        connection_of(c)->opened = false;
     if (is_cut(c)) {
         answer(c, PS_UNAVAILABLE, "connection lost", NULL);
     } else {
@@ -292,6 +322,7 @@ static void on_arrived(void *arg)
     digest(sim, &c->psd.request, c->task * 2);
     watch(c, &c->psd.request, false, PS_OK);
     sim->parked[c->task]++;
+    c->psd.session = c->stream ? &c->stream->session : NULL;
     psd_core_call(sim->cores[c->task], &c->psd);
 }
 
@@ -318,7 +349,8 @@ static void repeat(const struct call *c)
 {
     struct sim *sim = c->client->sim;
     struct call *copy = ps_alloc(sizeof *copy);
-    *copy = (struct call){.client = c->client, .task = c->task, .answered = true, .refs = 1};
+    *copy = (struct call){
+        .client = c->client, .task = c->task, .stream = stream_ref(c->stream), .answered = true, .refs = 1};
     copy->psd = (struct psd_call){.method = c->psd.method, .deadline = c->psd.deadline, .reply = psd_replied};
     if (!copy_message(&copy->psd.request, &c->psd.request)) {
         call_unref(copy);
@@ -358,6 +390,9 @@ static void cut(struct call *c)
     if (happens(sim, sim->faults.repeat))
         repeat(c);
     conn->serial++;
+    conn->opened = false;
+    stream_unref(conn->stream);
+    conn->stream = NULL;
     later(c, sim->now + some_delay(sim), on_lost);
     if (delivered) {
         arrives(c, next_arrival(c, 0));
@@ -367,14 +402,48 @@ static void cut(struct call *c)
     call_unref(c);
 }
 
+static void world_open(void *ctx, uint32_t task, int method, struct ps_slice request)
+{
+    struct client *client = ctx;
+    struct connection *conn = &client->connections[task];
+    ps_slice_unref(conn->opening);
+    conn->opening = request;
+    conn->opening_method = method;
+    conn->opened = false;
+}
+
+// The first call over a connection, and the first one after its opening was set, have it sent before them.
+static void open_connection(struct client *client, uint32_t task)
+{
+    struct connection *conn = &client->connections[task];
+    if (!conn->stream) {
+        conn->stream = ps_alloc(sizeof *conn->stream);
+        conn->stream->refs = 1;
+    }
+    if (conn->opened || !conn->opening.len)
+        return;
+    struct call *c = ps_alloc(sizeof *c);
+    *c = (struct call){.client = client, .task = task, .stream = stream_ref(conn->stream), .answered = true, .refs = 1};
+    c->opens = true;
+    c->psd = (struct psd_call){.method = conn->opening_method, .deadline = UINT64_MAX, .reply = psd_replied};
+    c->serial = conn->serial;
+    c->psd.request = (struct ps_slices){ps_alloc(sizeof(struct ps_slice)), 1, 1, conn->opening.len, false};
+    c->psd.request.v[0] = ps_slice_ref(conn->opening);
+    conn->opened = true;
+    arrives(c, next_arrival(c, 0));
+}
+
 static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
                        psc_reply_fn reply, void *arg)
 {
     struct client *client = ctx;
     struct sim *sim = client->sim;
+    if (!client->loose)
+        open_connection(client, task);
     struct call *c = ps_alloc(sizeof *c);
     // One reference is the way's, one of the list: a dead client's calls wait in it for its world's shutdown.
     *c = (struct call){.client = client, .task = task, .refs = 2, .reply = reply, .arg = arg};
+    c->stream = client->loose ? NULL : stream_ref(client->connections[task].stream);
     LIST_INSERT_HEAD(&client->waiting, c, link);
     c->serial = client->connections[task].serial;
     c->psd = (struct psd_call){.method = method, .deadline = UINT64_MAX, .reply = psd_replied};
@@ -433,6 +502,7 @@ struct psc_world sim_world(struct sim *sim)
     sim->clients = client;
     return (struct psc_world){.ctx = client,
                               .call = world_call,
+                              .open = world_open,
                               .now = world_now,
                               .after = world_after,
                               .random = world_random,
@@ -599,6 +669,10 @@ void sim_destroy(struct sim *sim)
     while (sim->clients) {
         struct client *c = sim->clients;
         sim->clients = c->next;
+        for (uint32_t i = 0; i < sim->ps; i++) {
+            ps_slice_unref(c->connections[i].opening);
+            stream_unref(c->connections[i].stream);
+        }
         free(c->connections);
         free(c);
     }

@@ -18,6 +18,29 @@ static struct variable *find(struct fake *f, uint32_t task, const char *name)
     return NULL;
 }
 
+static const Paramserver__V1__Partition *partition_of(struct fake *f, const Paramserver__V1__Tensor *t)
+{
+    return f->in->declared->partitions[t->partition - 1];
+}
+
+// What a Tensor of a request names: libclient names partitions.
+static struct variable *named(struct fake *f, uint32_t task, const Paramserver__V1__Tensor *t)
+{
+    return &f->in->tasks[task].variables[partition_of(f, t)->variable];
+}
+
+// A whole partition becomes the range that it has.
+static void spell_out(struct fake *f, Paramserver__V1__Tensor **tensors, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        Paramserver__V1__Tensor *t = tensors[i];
+        if (t->first || t->count)
+            continue;
+        t->first = partition_of(f, t)->first;
+        t->count = partition_of(f, t)->count;
+    }
+}
+
 static const struct part *part_of(const struct variable *v, uint64_t element)
 {
     size_t i = 0;
@@ -160,9 +183,7 @@ static Paramserver__V1__Outcome fresh(const struct call *c, const Paramserver__V
 // A sequence comes to a block in one request only, however often that is sent.
 static void watch_block(struct call *c, struct variable *v, uint32_t b, const Paramserver__V1__UpdateRequest *r)
 {
-    uint64_t mark = r->tensors[0]->first * 31 + r->tensors[0]->count + 1;
-    for (const char *s = r->tensors[0]->variable; *s; s++)
-        mark = mark * 131 + (uint64_t)*s;
+    uint64_t mark = (r->tensors[0]->first * 31 + r->tensors[0]->count + 1) * 131 + r->tensors[0]->partition;
     c->f->split_blocks += v->by[b] == r->caller->sequence && v->touched[b] != mark;
     v->by[b] = r->caller->sequence;
     v->touched[b] = mark;
@@ -174,7 +195,7 @@ static void update_tensor(struct call *c, const Paramserver__V1__UpdateRequest *
                           Paramserver__V1__TensorResult *out)
 {
     struct task *task = &c->f->in->tasks[c->task];
-    struct variable *v = find(c->f, c->task, t->variable);
+    struct variable *v = named(c->f, c->task, t);
     uint64_t end = t->first + t->count, next;
     out->version = UINT64_MAX;
     for (uint64_t i = t->first; i < end; i = next) {
@@ -207,7 +228,7 @@ static void update_tensor(struct call *c, const Paramserver__V1__UpdateRequest *
 
 static size_t bytes_of(struct call *c, const Paramserver__V1__Tensor *t)
 {
-    const struct variable *v = find(c->f, c->task, t->variable);
+    const struct variable *v = named(c->f, c->task, t);
     return v->strings ? t->bytes : t->count * v->elem_size;
 }
 
@@ -257,8 +278,9 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
         if (t->staged[i].sequence != r->caller->sequence)
             continue;
         ps_msg_unpack(&paramserver__v1__update_request__descriptor, &t->staged[i].request, &m, &body, NULL);
-        const Paramserver__V1__Tensor *first = ((Paramserver__V1__UpdateRequest *)m)->tensors[0];
-        known |= first->first == r->tensors[0]->first && strcmp(first->variable, r->tensors[0]->variable) == 0;
+        Paramserver__V1__Tensor *first = ((Paramserver__V1__UpdateRequest *)m)->tensors[0];
+        spell_out(c->f, &first, 1);
+        known |= first->first == r->tensors[0]->first && first->partition == r->tensors[0]->partition;
         bytes += body.len;
         ps_slices_clear(&body);
         ps_msg_free(m);
@@ -278,6 +300,8 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
         if (t->staged[i].sequence != r->caller->sequence)
             continue;
         ps_msg_unpack(&paramserver__v1__update_request__descriptor, &t->staged[i].request, &m, &body, NULL);
+        spell_out(c->f, ((Paramserver__V1__UpdateRequest *)m)->tensors,
+                  ((Paramserver__V1__UpdateRequest *)m)->n_tensors);
         update_all(c, (Paramserver__V1__UpdateRequest *)m, &body, false, &ignored);
         ps_slices_clear(&body);
         ps_msg_free(m);
@@ -289,7 +313,7 @@ static bool stage(struct call *c, const Paramserver__V1__UpdateRequest *r, const
 static bool is_done(struct call *c, const Paramserver__V1__UpdateRequest *r)
 {
     uint64_t end;
-    const struct variable *v = find(c->f, c->task, r->tensors[0]->variable);
+    const struct variable *v = named(c->f, c->task, r->tensors[0]);
     return v->seen[block_of(v, r->tensors[0]->first, UINT64_MAX, &end)][r->caller->sequence];
 }
 
@@ -324,7 +348,8 @@ static void add_values(struct reading *r, const struct variable *v, uint64_t fir
         ps_slices_add(&r->payload, ps_slice_copy(v->values + first * v->elem_size, (end - first) * v->elem_size));
 }
 
-static void add_tensor(struct reading *r, const struct variable *v, uint32_t b, uint64_t first, uint64_t end, bool join)
+static void add_tensor(struct reading *r, const struct variable *v, uint32_t partition, uint32_t b, uint64_t first,
+                       uint64_t end, bool join)
 {
     Paramserver__V1__Tensor *t;
     if (join) {
@@ -333,7 +358,7 @@ static void add_tensor(struct reading *r, const struct variable *v, uint32_t b, 
         t = r->pointers[r->n] = &r->tensors[r->n];
         r->n++;
         paramserver__v1__tensor__init(t);
-        t->variable = v->name;
+        t->partition = partition;
         t->first = first;
         t->version = UINT64_MAX;
     }
@@ -352,7 +377,7 @@ static void read_range(struct reading *r, const struct variable *v, const Params
         size_t bytes = range_bytes(v, k, next);
         if (r->at >= r->from && (r->payload.len + bytes <= r->limit || r->payload.len == 0) && !r->next_offset) {
             // Joined strings would need their lengths side by side: this fake sends them block by block.
-            add_tensor(r, v, b, k, next, r->joins && !v->strings && r->n > before);
+            add_tensor(r, v, t->partition, b, k, next, r->joins && !v->strings && r->n > before);
             add_values(r, v, k, next);
         } else if (r->at >= r->from && !r->next_offset) {
             r->next_offset = r->at;
@@ -373,7 +398,7 @@ static void read_all(struct call *c, Paramserver__V1__Tensor **tensors, size_t n
 {
     out->joins = c->f->joins;
     for (size_t i = 0; i < n; i++) {
-        const struct variable *v = find(c->f, c->task, tensors[i]->variable);
+        const struct variable *v = named(c->f, c->task, tensors[i]);
         if (!if_newer || changes_of(v, tensors[i]) != tensors[i]->changes)
             read_range(out, v, tensors[i]);
     }
@@ -383,6 +408,7 @@ void fake_read(struct call *c, const Paramserver__V1__ReadRequest *r)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
     struct reading reading = {.limit = c->f->reply_bytes ? c->f->reply_bytes : SIZE_MAX, .from = r->offset};
+    spell_out(c->f, r->tensors, r->n_tensors);
     read_all(c, r->tensors, r->n_tensors, r->if_newer, &reading);
     out.tensors = reading.pointers;
     out.n_tensors = reading.n;
@@ -436,6 +462,7 @@ void fake_update(struct call *c, const Paramserver__V1__UpdateRequest *r, const 
 {
     struct task *t = &c->f->in->tasks[c->task];
     struct results results = {0};
+    spell_out(c->f, r->tensors, r->n_tensors);
     t->oldest = r->caller->oldest > t->oldest ? r->caller->oldest : t->oldest;
     if (r->refuse_nonfinite && has_nonfinite(payload)) {
         fake_answer(c, PS_INVALID_ARGUMENT, "the gradient is not finite");

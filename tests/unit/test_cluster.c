@@ -132,11 +132,10 @@ static void test_yaml_mistakes(void **state)
 #define ADDRESSES "a list of addresses"
 #define KNOWN "ps, worker, chief or evaluator"
 
-static void test_tf_config_mistakes(void **state)
+static void test_tf_config_is_no_json(void **state)
 {
     (void)state;
     static const struct bad bad[] = {
-        // Not JSON.
         {"", "TF_CONFIG: line 1, column 0: not JSON: '[' or '{' expected"},
         {"{", "TF_CONFIG: line 1, column 1: not JSON: string or '}' expected"},
         {"{}}", "TF_CONFIG: line 1, column 3: not JSON: end of file expected"},
@@ -147,7 +146,15 @@ static void test_tf_config_mistakes(void **state)
         {"{\"cluster\": {}, \"cluster\": {}}", "TF_CONFIG: line 1, column 25: not JSON: duplicate object key"},
         {PS_OF("[\"\xff:1\"]"), "TF_CONFIG: line 1, column 21: not JSON: unable to decode byte 0xff"},
         {PS_OF("[\"a\\u0000:1\"]"), "TF_CONFIG: line 1, column 31: not JSON: \\u0000 is not allowed without..."},
-        // The cluster.
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(psc_cluster_parse_tf_config, bad[i].input, bad[i].text);
+}
+
+static void test_tf_config_cluster_mistakes(void **state)
+{
+    (void)state;
+    static const struct bad bad[] = {
         {"[]", "TF_CONFIG must be an object with cluster and task, not a list"},
         {"{}", "TF_CONFIG: cluster is missing: expected an object with the addresses of ps, worker and chief"},
         {"{\"cluster\": []}", "TF_CONFIG: cluster must be an object with the addresses of ps, worker and chief, not a "
@@ -179,7 +186,15 @@ static void test_tf_config_mistakes(void **state)
          "TF_CONFIG: cluster.master: the chief is at cluster.chief already"},
         {CLUSTER("\"workers\": [\"a:1\"]"), "TF_CONFIG: cluster: unknown task type 'workers'; did you mean 'worker'?"},
         {CLUSTER("\"tpu_worker\": []"), "TF_CONFIG: cluster: unknown task type 'tpu_worker'; expected " KNOWN},
-        // The task.
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(psc_cluster_parse_tf_config, bad[i].input, bad[i].text);
+}
+
+static void test_tf_config_task_mistakes(void **state)
+{
+    (void)state;
+    static const struct bad bad[] = {
         {FULL("\"task\": 1"), "TF_CONFIG: task must be an object with type and index, not a number"},
         {FULL("\"task\": null"), "TF_CONFIG: task must be an object with type and index, not null"},
         {FULL("\"task\": {}"), "TF_CONFIG: task.type is missing: expected " KNOWN},
@@ -516,7 +531,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads),
         cmocka_unit_test(test_yaml_mistakes),
-        cmocka_unit_test(test_tf_config_mistakes),
+        cmocka_unit_test(test_tf_config_is_no_json),
+        cmocka_unit_test(test_tf_config_cluster_mistakes),
+        cmocka_unit_test(test_tf_config_task_mistakes),
         cmocka_unit_test(test_too_much),
         cmocka_unit_test(test_tf_config_tasks),
         cmocka_unit_test(test_same),

@@ -69,7 +69,7 @@ static const struct bad bad_updates[] = {
     {"oldest above sequence", oldest_above, PS_INVALID_ARGUMENT, "1 <= oldest <= sequence"},
     {"sequence past the window", window, PS_RESOURCE_EXHAUSTED, "at most 256"},
     {"rank past the workers", rank, PS_INVALID_ARGUMENT, "worker 6"},
-    {"old incarnation", incarnation, PS_ABORTED, "superseded"},
+    {"old incarnation", incarnation, PS_ABORTED, "taken for dead"},
     {"another identity", identity, PS_INVALID_ARGUMENT, "another worker"},
     {"no tensor", no_tensor, PS_INVALID_ARGUMENT, "names no tensor"},
     {"unknown variable", variable, PS_NOT_FOUND, "no variable 'b'"},
@@ -631,6 +631,39 @@ static void test_status_counts_waiting(void **state)
     psd_core_destroy(j.core);
 }
 
+// What large requests take while they wait is bounded, beside the memory for blocks.
+static void test_parked_requests_are_bounded(void **state)
+{
+    enum { NAME = 8192, MEMORY = 1 << 20, FIT = MEMORY / PSD_PARKED_FRACTION / (PSD_DECODED_FACTOR * (NAME + 128)) };
+    struct job j;
+    struct answer waits[FIT + 2], small;
+    char name[NAME + 1];
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, MEMORY);
+    memset(name, 'n', NAME);
+    name[NAME] = '\0';
+    r.caller = &caller;
+    r.name = name;
+    for (int i = 0; i < FIT + 1; i++)
+        ask_later(j.core, &waits[i], M(BARRIER), &r.base, NULL, test_time + PS_SECOND);
+    assert_false(waits[FIT - 1].answered);
+    assert_int_equal(waits[FIT].code, PS_UNAVAILABLE);
+    assert_non_null(strstr(waits[FIT].text, "more large requests wait"));
+    core_run(j.core, 2 * PS_SECOND);  // their time is over: there is room again
+    assert_int_equal(waits[0].code, PS_DEADLINE_EXCEEDED);
+    assert_int_equal(j.core->parked_bytes, 0);
+    ask_later(j.core, &waits[0], M(BARRIER), &r.base, NULL, UINT64_MAX);
+    assert_false(waits[0].answered);
+    r.name = (char *)"n";
+    caller.sequence++;
+    ask_later(j.core, &small, M(BARRIER), &r.base, NULL, UINT64_MAX);  // is not counted
+    assert_int_equal(j.core->parked_bytes, 0);                         // and ends the earlier one
+    psd_core_drain(j.core);
+    psd_core_destroy(j.core);
+}
+
 // ---- replies ------------------------------------------------------------------------------------------------------
 
 // Every number of a message is as large as it can be, those of fields to come too.
@@ -1055,6 +1088,7 @@ int main(void)
         cmocka_unit_test(test_superseded_clients),
         cmocka_unit_test(test_repeated_ranges),
         cmocka_unit_test(test_status_counts_waiting),
+        cmocka_unit_test(test_parked_requests_are_bounded),
         cmocka_unit_test(test_stalled_reader),
         cmocka_unit_test(test_reply_bounds),
         cmocka_unit_test(test_reply_too_large),

@@ -384,7 +384,7 @@ static void test_ended_by_any_means(void **state)
     r.caller = &caller;
     ask_later(j.core, &waits, M(BARRIER), &r.base, NULL, UINT64_MAX);
     struct psd_job *job = psd_job_find(&j.core->table, "job");
-    psd_job_fail(job, "its time had come");
+    psd_job_fail(job, atomic_load(&job->run), "its time had come");
     psd_core_tick(j.core);
     assert_true(waits.answered);
     assert_int_equal(waits.code, PS_ABORTED);
@@ -517,7 +517,7 @@ static void test_waits_of_an_earlier_run(void **state)
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     r.caller = &caller;
     ask_later(j.core, &barrier, M(BARRIER), &r.base, NULL, UINT64_MAX);
-    psd_job_fail(j.core->table.newest, "its time had come");
+    psd_job_fail(j.core->table.newest, atomic_load(&j.core->table.newest->run), "its time had come");
     assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
     assert_true(barrier.answered);
     assert_int_equal(barrier.code, PS_ABORTED);

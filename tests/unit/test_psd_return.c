@@ -101,7 +101,7 @@ static void test_fenced(void **state)
     send_view(j.core, 4, LIVE, 2, false);
     struct answer a = push(j.core, 1, 1, 2, "big", 131072, 1);
     assert_int_equal(a.code, PS_ABORTED);
-    assert_non_null(strstr(a.text, "superseded"));
+    assert_non_null(strstr(a.text, "taken for dead"));
     assert_int_equal(push(j.core, 1, 2, 2, "big", 131072, 1).code, PS_OK);
     psd_core_destroy(j.core);
 }
@@ -166,6 +166,26 @@ static void test_resumed_meanwhile(void **state)
     psd_core_destroy(j.core);
 }
 
+// That a run has failed is heard late, when the job goes on as the next one.
+static void test_fails_late(void **state)
+{
+    struct job j;
+    struct declaring x;
+    (void)state;
+    open_at_1(&j);
+    struct psd_job *job = psd_job_lookup(&j.core->table, "job");
+    assert_true(psd_job_fail(job, 1, "worker 0 is dead"));
+    declare_init(&x, &j, SYNC, "sgd");
+    x.caller.run = 2;
+    x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_false(psd_job_fail(job, 1, "worker 1 is dead, too"));
+    assert_int_equal(atomic_load(&job->failed), 0);
+    assert_true(psd_job_fail(job, 2, "it was tested"));
+    assert_string_equal(job->failure, "it was tested");
+    psd_core_destroy(j.core);
+}
+
 // Half of an atomic Put to "big" by worker 1's next incarnation; what became of it.
 static Paramserver__V1__Outcome put_half(struct psd_core *core, uint64_t first, uint64_t count)
 {
@@ -193,7 +213,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_settled),           cmocka_unit_test(test_fenced),
                                        cmocka_unit_test(test_who_stays),         cmocka_unit_test(test_gone_meanwhile),
-                                       cmocka_unit_test(test_resumed_meanwhile), cmocka_unit_test(test_staged_since)};
+                                       cmocka_unit_test(test_resumed_meanwhile), cmocka_unit_test(test_fails_late),
+                                       cmocka_unit_test(test_staged_since)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

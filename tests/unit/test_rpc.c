@@ -35,6 +35,7 @@ enum {
     PUSH = PARAMSERVER__V1__METHOD__PUSH,
     STATUS = PARAMSERVER__V1__METHOD__STATUS,
     HEARTBEAT = PARAMSERVER__V1__METHOD__HEARTBEAT,
+    OPEN = PARAMSERVER__V1__METHOD__OPEN,
     WAIT_S = 60,
 };
 
@@ -49,6 +50,7 @@ struct core {
     pthread_mutex_t lock;
     struct user *parked;
     size_t n_parked, n_calls, n_cancelled;
+    size_t n_streams_ended;  // that had a name
     uint32_t next_number;
     bool out_of_order;
     uint64_t deadline, came;  // of the last call
@@ -70,6 +72,24 @@ static void answer_big(struct ps_call *call)
     struct ps_slice s = ps_slice_new(BIG, &data);
     memset(data, 'b', BIG);
     ps_slices_add(&body, s);
+    ps_call_reply(call, PS_OK, NULL, &body);
+}
+
+// Open gives its stream a name.
+static void name_stream(struct ps_call *call)
+{
+    char *name = calloc(1, call->request.len + 1);
+    ps_slices_copy_out(&call->request, 0, call->request.len, name);
+    free(*call->stream);
+    *call->stream = name;
+    ps_call_reply(call, PS_OK, NULL, NULL);
+}
+
+static void tell_stream(struct ps_call *call)
+{
+    const char *name = !call->stream ? "no stream" : *call->stream ? *call->stream : "no name";
+    struct ps_slices body = PS_SLICES_EMPTY;
+    ps_slices_add(&body, ps_slice_copy(name, strlen(name)));
     ps_call_reply(call, PS_OK, NULL, &body);
 }
 
@@ -105,7 +125,11 @@ static void on_call(void *ctx, struct ps_call *call)
     if (head[0] == 'p')
         park(core, call);
     pthread_mutex_unlock(&core->lock);
-    if (head[0] == 'f')
+    if (call->method == OPEN)
+        name_stream(call);
+    else if (head[0] == 's')
+        tell_stream(call);
+    else if (head[0] == 'f')
         ps_call_reply(call, PS_NOT_FOUND, "no variable 'w' in job 'j'", NULL);
     else if (head[0] == 'b')
         answer_big(call);
@@ -153,6 +177,15 @@ static void on_cancel(void *ctx, struct ps_call *call)
     pthread_mutex_unlock(&core->lock);
     if (found)
         ps_call_reply(call, PS_CANCELLED, "", NULL);
+}
+
+static void on_stream_ended(void *ctx, void *stream)
+{
+    struct core *core = ctx;
+    free(stream);
+    pthread_mutex_lock(&core->lock);
+    core->n_streams_ended++;
+    pthread_mutex_unlock(&core->lock);
 }
 
 static size_t parked(struct core *core)
@@ -301,6 +334,7 @@ static void serve(struct pair *p, int threads)
                                               .call_bytes = sizeof(struct user),
                                               .call = on_call,
                                               .cancel = p->cancels ? on_cancel : NULL,
+                                              .stream_ended = on_stream_ended,
                                               .ctx = &p->core,
                                               .methods = &watch_method,
                                               .n_methods = 1};
@@ -388,7 +422,7 @@ static void methods_are_the_contract(void **state)
                 fail_msg("%s is missing", path);
             found++;
         }
-    assert_int_equal(found, PS_METHODS);  // 25 and the stream
+    assert_int_equal(found, PS_METHODS);  // 26 and the stream
     assert_int_equal(paramserver__v1__method__descriptor.n_values, PS_METHODS);
     assert_null(ps_method_path(0));
     assert_null(ps_method_path(PS_METHODS));
@@ -835,6 +869,45 @@ static void a_server_that_returns_is_found(void **state)
             pause_ms(20);
         assert_int_equal(a.code, PS_OK);
     }
+}
+
+static void expect_stream(struct pair *p, bool stream, const char *name)
+{
+    struct answer a;
+    char got[32] = "";
+    uint64_t until = ps_now() + WAIT_S * PS_SECOND;
+    ask(p->client, stream, PUSH, 10000, text("s"), &a);
+    for (await(&a); a.code == PS_UNAVAILABLE && ps_now() < until; await(&a)) {
+        pause_ms(20);
+        ask(p->client, stream, PUSH, 10000, text("s"), &a);
+    }
+    assert_int_equal(a.code, PS_OK);
+    ps_slices_copy_out(&a.body, 0, a.body.len, got);
+    ps_slices_clear(&a.body);
+    assert_string_equal(got, name);
+}
+
+// Whatever a client calls over a stream, the opening is there before it: on the first stream, once it has changed, on the
+// stream after a cut. The server gives back what the handler has kept of a stream.
+static void streams_begin_with_the_opening(void **state)
+{
+    struct pair *p = *state;
+    expect_stream(p, true, "no name");
+    ps_client_open(p->client, 0, OPEN, text("first"));
+    expect_stream(p, true, "first");
+    expect_stream(p, false, "no stream");
+    ps_client_open(p->client, 0, OPEN, text("second"));
+    expect_stream(p, true, "second");
+    expect_stream(p, true, "second");
+    assert_int_equal(look(&p->core).n_streams_ended, 0);
+    close_server(p);
+    assert_int_equal(look(&p->core).n_streams_ended, 1);
+    serve(p, 2);
+    expect_stream(p, true, "second");
+    close_client(p->client);
+    p->client = NULL;
+    close_server(p);
+    assert_int_equal(look(&p->core).n_streams_ended, 2);
 }
 
 static void a_cut_ends_what_waits(void **state)
@@ -1591,6 +1664,7 @@ int main(void)
         TEST(streams_are_bounded),
         TEST(nobody_there_is_said_soon),
         TEST(a_server_that_returns_is_found),
+        TEST(streams_begin_with_the_opening),
         TEST(a_cut_ends_what_waits),
         TEST(calls_outlive_the_server),
         TEST(a_client_that_leaves_is_forgotten),

@@ -21,7 +21,8 @@ static const struct table_column job_columns[] = {
     {"epoch", "epoch", TABLE_INDEX},
     {"examples_done", "examples", TABLE_COUNT},
     {"examples", "of", TABLE_COUNT},
-    {"updates", "updates", TABLE_COUNT},
+    {"steps", "steps", TABLE_COUNT},
+    {"requests", "requests", TABLE_COUNT},
     {"duplicates", "duplicates", TABLE_COUNT},
     {"stale", "stale", TABLE_COUNT},
     {"nonfinite", "not finite", TABLE_COUNT},
@@ -29,6 +30,9 @@ static const struct table_column job_columns[] = {
     {"bytes", "bytes", TABLE_BYTES},
     {"dedup_bytes", "dedup", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
+    {"splits", "split gradients", TABLE_COUNT},
+    {"split_worker", "last of worker", TABLE_COUNT},
+    {"split_round", "in round", TABLE_COUNT},
     {"run", "run", TABLE_COUNT},
     {"reason", "reason", TABLE_SENTENCE},
 };
@@ -55,6 +59,15 @@ static const struct table_column hyper_columns[] = {
     {"next_value", "next", TABLE_REAL},     {"next_round", "from round", TABLE_COUNT},
 };
 
+// Gradients that count for some variables alone, because their workers died while they sent them.
+static void job_split_cells(struct table *t, const Paramserver__V1__JobStatus *control)
+{
+    bool any = control && control->splits;
+    table_cell(t, any ? table_count(control->splits) : NULL);
+    table_cell(t, any ? table_count(control->split_worker) : NULL);
+    table_cell(t, any ? table_count(control->split_round) : NULL);
+}
+
 static void job_command_row(struct table *t, const struct job_sum *job)
 {
     bool sync = job->update == PARAMSERVER__V1__UPDATE__SYNC;
@@ -68,6 +81,7 @@ static void job_command_row(struct table *t, const struct job_sum *job)
     table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
     table_cell(t, job->examples ? table_count(job->examples_done) : NULL);
     table_cell(t, job->examples ? table_count(job->examples) : NULL);
+    table_cell(t, table_count(job->steps));
     table_cell(t, table_count(job->updates));
     table_cell(t, table_count(job->duplicates));
     table_cell(t, table_count(job->stale));
@@ -76,6 +90,7 @@ static void job_command_row(struct table *t, const struct job_sum *job)
     table_cell(t, table_count(job->bytes));
     table_cell(t, table_count(job->dedup_bytes));
     table_cell(t, table_count(job->waiting));
+    job_split_cells(t, job->control);
     table_cell(t, table_count(job->run));
     table_cell(t, table_text(job->reason));
 }

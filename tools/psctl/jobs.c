@@ -40,6 +40,7 @@ static void job_sum_add(struct job_sum *sum, const Paramserver__V1__JobStatus *j
         sum->round = job->round;
     sum->partitions += job->partitions;
     sum->bytes += job->bytes;
+    sum->steps = job->steps > sum->steps ? job->steps : sum->steps;
     sum->updates += job->updates;
     sum->waiting += job->waiting;
     sum->duplicates += job->duplicates;

@@ -18,8 +18,8 @@ static const struct table_column columns[] = {
     {"partitions", "partitions", TABLE_COUNT},
     {"bytes", "bytes", TABLE_BYTES},
     {"dedup_bytes", "dedup", TABLE_BYTES},
-    {"updates", "updates", TABLE_COUNT},
-    {"updates_per_second", "updates/s", TABLE_REAL},
+    {"requests", "requests", TABLE_COUNT},
+    {"requests_per_second", "requests/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
 };

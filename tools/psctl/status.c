@@ -32,8 +32,8 @@ static const struct table_column job_columns[] = {
     {"round", "round", TABLE_COUNT},
     {"epoch", "epoch", TABLE_INDEX},
     {"epoch_done", "done", TABLE_SHARE},
-    {"updates", "updates", TABLE_COUNT},
-    {"updates_per_second", "updates/s", TABLE_REAL},
+    {"steps", "steps", TABLE_COUNT},
+    {"requests_per_second", "requests/s", TABLE_REAL},
     {"bytes_per_second", "bytes/s", TABLE_BYTES},
     {"waiting", "waiting", TABLE_COUNT},
     {"reason", "reason", TABLE_SENTENCE},
@@ -75,7 +75,7 @@ static void status_job_row(struct table *t, const struct job_sum *job)
     table_cell(t, job->update == PARAMSERVER__V1__UPDATE__SYNC ? table_count(job->round) : NULL);
     table_cell(t, job->examples ? table_count(job->data_epoch) : NULL);
     table_cell(t, jobs_epoch_done(job));
-    table_cell(t, table_count(job->updates));
+    table_cell(t, table_count(job->steps));
     table_cell(t, json_real(job->updates_per_second));
     table_cell(t, json_real(job->bytes_per_second));
     table_cell(t, table_count(job->waiting));

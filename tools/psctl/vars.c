@@ -31,38 +31,40 @@ static const Description *vars_description(const struct answer *answer)
 }
 
 // What the owner of partition i says about it, NULL where it said nothing.
-static const Paramserver__V1__PartitionState *state_of(const struct answer *answers, size_t tasks, uint32_t task,
-                                                       size_t i)
+static const Paramserver__V1__PartitionState *vars_state_of(const struct answer *answers, size_t tasks, uint32_t task,
+                                                            size_t i)
 {
     const Description *owner = task < tasks ? vars_description(&answers[task]) : NULL;
     return owner && i < owner->n_states ? owner->states[i] : NULL;
 }
 
-static struct whole vars_sum(const Description *d, size_t variable, const struct answer *answers, size_t tasks)
+// Of every variable, in one walk over the partitions.
+static struct whole *vars_sum_all(const Description *d, const struct answer *answers, size_t tasks)
 {
-    struct whole w = {.tasks = json_array(), .version = UINT64_MAX, .round = UINT64_MAX, .complete = true};
+    struct whole *all = ps_alloc(d->n_variables * sizeof *all);
+    for (size_t i = 0; i < d->n_variables; i++)
+        all[i] = (struct whole){.tasks = json_array(), .version = UINT64_MAX, .round = UINT64_MAX, .complete = true};
     for (size_t i = 0; i < d->n_partitions; i++) {
         const Paramserver__V1__Partition *p = d->partitions[i];
-        if (p->variable != variable)
+        const Paramserver__V1__PartitionState *state = vars_state_of(answers, tasks, p->task, i);
+        if (p->variable >= d->n_variables)
             continue;
-        const Paramserver__V1__PartitionState *state = state_of(answers, tasks, p->task, i);
-        json_array_append_new(w.tasks, json_integer(p->task));
-        w.partitions++;
-        w.complete = w.complete && state;
-        w.bytes += state ? state->bytes : 0;
-        if (state && state->version < w.version)
-            w.version = state->version;
-        if (state && state->round < w.round)
-            w.round = state->round;
+        struct whole *w = &all[p->variable];
+        json_array_append_new(w->tasks, json_integer(p->task));
+        w->partitions++;
+        w->complete = w->complete && state;
+        w->bytes += state ? state->bytes : 0;
+        if (state && state->version < w->version)
+            w->version = state->version;
+        if (state && state->round < w->round)
+            w->round = state->round;
     }
-    return w;
+    return all;
 }
 
-static void vars_variable_row(struct table *t, const Description *d, size_t i, const struct answer *answers,
-                              size_t tasks)
+// Takes over w.tasks.
+static void vars_variable_row(struct table *t, const Description *d, const Paramserver__V1__Variable *v, struct whole w)
 {
-    const Paramserver__V1__Variable *v = d->variables[i];
-    struct whole w = vars_sum(d, i, answers, tasks);
     json_t *shape = json_array();
     for (size_t k = 0; k < v->n_shape; k++)
         json_array_append_new(shape, table_count(v->shape[k]));
@@ -88,8 +90,10 @@ static void vars_show(const struct answer *answers, size_t tasks, bool json)
     while (first < tasks && !answers[first].reply)
         first++;
     const Description *d = first < tasks ? vars_description(&answers[first]) : NULL;
+    struct whole *all = d ? vars_sum_all(d, answers, tasks) : NULL;
     for (size_t i = 0; d && i < d->n_variables; i++)
-        vars_variable_row(&t, d, i, answers, tasks);
+        vars_variable_row(&t, d, d->variables[i], all[i]);
+    free(all);
     table_show(&(struct table_part){"variables", &t, false}, 1, json, stdout);
     table_fini(&t);
 }

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Short requests: tensors named by their partitions, callers by the session of their stream.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "psd/service/service.h"
+#include "tests/unit/psd_job.h"
+
+enum { BIG = 140000, HALF = 70000 };  // elements; "big" is two partitions, each of a block
+
+// A job of "a", partition 0, and "big", partitions 1 and 2.
+static void open_cut(struct job *j, Paramserver__V1__Update update)
+{
+    struct declaring x;
+    Paramserver__V1__Partition second = PARAMSERVER__V1__PARTITION__INIT;
+    Paramserver__V1__Partition *partitions[] = {&j->pa, &j->pbig, &second};
+    fill_job(j, BIG);
+    forget_again();
+    j->core = core_new(64 << 20);
+    assert_int_equal(join(j->core, 0, update).code, PS_OK);
+    assert_int_equal(join(j->core, 1, update).code, PS_OK);
+    declare_init(&x, j, update, "assign_add");
+    j->pbig.count = second.first = HALF;
+    second.variable = 1;
+    second.count = BIG - HALF;
+    x.r.partitions = partitions;
+    x.r.n_partitions = 3;
+    struct answer a = ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+    if (a.code)
+        fail_msg("declare: %s", a.text);
+}
+
+// ---- partitions ---------------------------------------------------------------------------------------------------
+
+static void update_of(struct update *u, uint64_t sequence, uint32_t partition, uint64_t first, uint64_t count)
+{
+    update_init(u, 0, sequence, "", first, count);
+    u->t.dtype = PARAMSERVER__V1__DTYPE__DTYPE_NONE;
+    u->t.partition = partition + 1;
+}
+
+// Element `at` of "big".
+static float big_at(struct psd_core *core, uint64_t at)
+{
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    struct ps_slices bytes = PS_SLICES_EMPTY;
+    ProtobufCMessage *m = NULL;
+    float value = -1;
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    t.variable = (char *)"big";
+    t.first = at;
+    t.count = 1;
+    struct answer a = ask(core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes);
+    if (a.code)
+        fail_msg("get: %s", a.text);
+    assert_string_equal(((Paramserver__V1__ReadReply *)m)->tensors[0]->variable, "big");
+    ps_slices_copy_out(&bytes, 0, sizeof value, &value);
+    ps_slices_clear(&bytes);
+    ps_msg_free(m);
+    return value;
+}
+
+static void test_whole_partition(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    open_cut(&j, ASYNC);
+    update_of(&u, 1, 2, 0, 0);
+    assert_int_equal(update_ok(j.core, &u, M(PUSH), BIG - HALF, 3).outcome, PARAMSERVER__V1__OUTCOME__APPLIED);
+    assert_true(big_at(j.core, HALF - 1) == 0);
+    assert_true(big_at(j.core, HALF) == 3);
+    assert_true(big_at(j.core, BIG - 1) == 3);
+    // Without first and count a variable is the whole variable, as it was.
+    update_init(&u, 0, 2, "big", 0, 0);
+    update_ok(j.core, &u, M(PUSH), BIG, 1);
+    assert_true(big_at(j.core, 0) == 1 && big_at(j.core, BIG - 1) == 4);
+    psd_core_destroy(j.core);
+}
+
+static void test_range_of_partition(void **state)
+{
+    struct job j;
+    struct update u;
+    (void)state;
+    open_cut(&j, ASYNC);
+    update_of(&u, 1, 2, HALF + 5, 2);
+    update_ok(j.core, &u, M(ASSIGN_ADD), 2, 7);
+    assert_true(big_at(j.core, HALF + 4) == 0 && big_at(j.core, HALF + 5) == 7 && big_at(j.core, HALF + 6) == 7 &&
+                big_at(j.core, HALF + 7) == 0);
+    psd_core_destroy(j.core);
+}
+
+static void test_bad_partitions(void **state)
+{
+    static const struct {
+        uint32_t partition;
+        uint64_t first, count;
+        const char *variable;
+        enum ps_code code;
+        const char *says;
+    } bad[] = {
+        {3, 0, 0, "", PS_NOT_FOUND, "job 'job' has no partition 3: it has 3, counted from 0"},
+        {UINT32_MAX - 1, 0, 0, "", PS_NOT_FOUND, "job 'job' has no partition 4294967294: it has 3, counted from 0"},
+        {1, 0, 0, "big", PS_INVALID_ARGUMENT, "variable 'big' and partition 1: expected one of them to be named"},
+        {1, HALF, 1, "", PS_OUT_OF_RANGE, "variable 'big': partition 1 has [0, +70000), the request says [70000, +1)"},
+        {2, HALF - 1, 2, "", PS_OUT_OF_RANGE,
+         "variable 'big': partition 2 has [70000, +70000), the request says [69999, +2)"},
+        {2, UINT64_MAX, 2, "", PS_OUT_OF_RANGE,
+         "variable 'big' has 140000 elements, the request says [18446744073709551615, +2)"},
+        {2, HALF, 0, "", PS_INVALID_ARGUMENT, "variable 'big': the range at 70000 is empty"},
+    };
+    struct job j;
+    (void)state;
+    open_cut(&j, ASYNC);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct update u;
+        update_of(&u, 1, bad[i].partition, bad[i].first, bad[i].count);
+        u.t.variable = (char *)bad[i].variable;
+        struct answer a = send_update(j.core, &u, M(PUSH), 1, 1, NULL);
+        assert_string_equal(a.text, bad[i].says);
+        assert_int_equal(a.code, bad[i].code);
+    }
+    psd_core_destroy(j.core);
+}
+
+// Partitions of one variable are ranges of it: in order, one after the other, and none comes again.
+static void test_order_of_partitions(void **state)
+{
+    static const struct {
+        uint32_t partitions[3];
+        bool good;
+    } orders[] = {{{1, 2, 0}, true}, {{0, 1, 2}, true}, {{2, 1, 0}, false}, {{1, 0, 2}, false}, {{1, 1, 0}, false}};
+    struct job j;
+    (void)state;
+    open_cut(&j, ASYNC);
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        struct update u;
+        Paramserver__V1__Tensor t[3], *tensors[3];
+        Paramserver__V1__UpdateReply *reply = NULL;
+        size_t elements = 0;
+        update_of(&u, i + 1, 0, 0, 0);
+        for (int k = 0; k < 3; k++) {
+            uint32_t p = orders[i].partitions[k];
+            t[k] = u.t;
+            t[k].partition = p + 1;
+            tensors[k] = &t[k];
+            elements += p ? HALF : 15;
+        }
+        u.r.tensors = tensors;
+        u.r.n_tensors = 3;
+        struct answer a = send_update(j.core, &u, M(PUSH), elements, 1, &reply);
+        assert_int_equal(a.code, orders[i].good ? PS_OK : PS_INVALID_ARGUMENT);
+        if (reply)
+            ps_msg_free(&reply->base);
+    }
+    assert_true(big_at(j.core, 0) == 2 && big_at(j.core, BIG - 1) == 2);
+    psd_core_destroy(j.core);
+}
+
+// The answer names what was asked for, so that the client needs no name for it.
+static void test_read_partitions(void **state)
+{
+    struct job j;
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__Tensor t[2] = {PARAMSERVER__V1__TENSOR__INIT, PARAMSERVER__V1__TENSOR__INIT};
+    Paramserver__V1__Tensor *tensors[] = {&t[0], &t[1]};
+    struct ps_slices bytes = PS_SLICES_EMPTY;
+    ProtobufCMessage *m = NULL;
+    (void)state;
+    open_cut(&j, ASYNC);
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 2;
+    t[0].partition = 1;
+    t[1].partition = 3;
+    struct answer a = ask(j.core, M(PULL), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &m, &bytes);
+    assert_int_equal(a.code, PS_OK);
+    const Paramserver__V1__ReadReply *reply = (Paramserver__V1__ReadReply *)m;
+    assert_int_equal(reply->n_tensors, 2);
+    assert_string_equal(reply->tensors[0]->variable, "");
+    assert_int_equal(reply->tensors[0]->partition, 1);
+    assert_int_equal(reply->tensors[1]->partition, 3);
+    assert_int_equal(reply->tensors[1]->first, HALF);
+    assert_int_equal(reply->tensors[1]->count, BIG - HALF);
+    assert_int_equal(bytes.len, (15 + BIG - HALF) * sizeof(float));
+    ps_slices_clear(&bytes);
+    ps_msg_free(m);
+    // Who names no run may not know this declaration.
+    caller.run = caller.worker = 0;
+    a = ask(j.core, M(GET), &r.base, NULL, NULL, NULL, NULL);
+    assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+    assert_string_equal(a.text, "the request names partition 0 of job 'job', and no run of it: expected both");
+    psd_core_destroy(j.core);
+}
+
+// ---- sessions -----------------------------------------------------------------------------------------------------
+
+static struct answer open_as(struct psd_core *core, const Paramserver__V1__Caller *caller)
+{
+    Paramserver__V1__OpenRequest r = PARAMSERVER__V1__OPEN_REQUEST__INIT;
+    r.caller = (Paramserver__V1__Caller *)caller;
+    return ask(core, M(OPEN), &r.base, NULL, NULL, NULL, NULL);
+}
+
+// A push of `value` to element 0 of "a" that leaves its caller to the session.
+static struct answer push_short(struct psd_core *core, uint64_t sequence, float value)
+{
+    struct update u;
+    update_init(&u, 0, sequence, "a", 0, 1);
+    paramserver__v1__caller__init(&u.caller);
+    u.caller.sequence = u.caller.oldest = sequence;
+    return send_update(core, &u, M(PUSH), 1, value, NULL);
+}
+
+static void expect_answer(struct answer a, enum ps_code code, const char *text)
+{
+    assert_string_equal(a.text, text);
+    assert_int_equal(a.code, code);
+}
+
+static const char no_session[] =
+    "PUSH: the request leaves its caller to the session of the stream, which has none: expected Open before it";
+
+static void test_session_opens(void **state)
+{
+    struct job j;
+    struct update u;
+    struct psd_session *session = NULL;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 100, 64 << 20);
+    // Without a stream it is as it was, and there is nothing to open.
+    expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, "PUSH: protocol 0 is not spoken here; this is 1");
+    expect_answer(open_as(j.core, &caller), PS_FAILED_PRECONDITION,
+                  "OPEN: a stream has a session, a unary call has none");
+    test_session = &session;
+    expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, no_session);
+    expect_answer(open_as(j.core, &caller), PS_OK, "");
+    expect_answer(push_short(j.core, 1, 1), PS_OK, "");
+    assert_true(read_one(j.core, "a") == 1);  // by a full caller, on the same stream
+    // A sequence is the client's, not the session's: it takes effect once, whichever way it comes.
+    update_init(&u, 0, 1, "a", 0, 1);
+    assert_int_equal(update_ok(j.core, &u, M(PUSH), 1, 1).outcome, PARAMSERVER__V1__OUTCOME__DUPLICATE);
+    update_init(&u, 0, 2, "a", 0, 1);
+    update_ok(j.core, &u, M(PUSH), 1, 1);
+    expect_answer(push_short(j.core, 2, 1), PS_OK, "");
+    assert_true(read_one(j.core, "a") == 2);
+    // What is said with the sequence counts: here nothing is.
+    expect_answer(push_short(j.core, 0, 1), PS_INVALID_ARGUMENT,
+                  "sequence 0 with oldest 0: expected 1 <= oldest <= sequence");
+    test_session = NULL;
+    psd_session_close(session);
+    psd_core_destroy(j.core);
+}
+
+// Opened again, it is another's; what cannot be a caller's leaves the one that is there.
+static void test_session_opens_again(void **state)
+{
+    struct job j;
+    struct psd_session *session = NULL;
+    Paramserver__V1__Caller first = caller_of(0, 0), second = caller_of(1, 0), bad = caller_of(1, 0);
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 100, 64 << 20);
+    test_session = &session;
+    expect_answer(open_as(j.core, &first), PS_OK, "");
+    expect_answer(push_short(j.core, 1, 1), PS_OK, "");
+    bad.client.len = 15;
+    expect_answer(open_as(j.core, &bad), PS_INVALID_ARGUMENT,
+                  "OPEN: expected a caller with a job of 1 to 128 bytes and a client id of 16");
+    assert_int_equal(open_as(j.core, NULL).code, PS_INVALID_ARGUMENT);
+    expect_answer(push_short(j.core, 1, 1), PS_OK, "");
+    assert_true(read_one(j.core, "a") == 1);  // a duplicate of the first's
+    expect_answer(open_as(j.core, &second), PS_OK, "");
+    expect_answer(push_short(j.core, 1, 1), PS_OK, "");
+    assert_true(read_one(j.core, "a") == 2);
+    test_session = NULL;
+    psd_session_close(session);
+    psd_core_destroy(j.core);
+}
+
+// Refused in the words that a full caller would hear, for each request.
+static void test_session_is_refused(void **state)
+{
+    struct job j;
+    struct psd_session *session = NULL;
+    Paramserver__V1__Caller strange = caller_of(0, 0), lost = caller_of(0, 0), early = caller_of(0, 0);
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 100, 64 << 20);
+    test_session = &session;
+    strange.protocol = 7;
+    lost.generation = 1;
+    early.run = 9;
+    expect_answer(open_as(j.core, &strange), PS_OK, "");
+    for (int i = 0; i < 2; i++)
+        expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION,
+                      "PUSH: protocol 7 is not spoken here; this is 1");
+    expect_answer(open_as(j.core, &lost), PS_OK, "");
+    assert_int_equal(push_short(j.core, 1, 1).code, PS_ABORTED);
+    expect_answer(open_as(j.core, &early), PS_OK, "");
+    expect_answer(push_short(j.core, 1, 1), PS_UNAVAILABLE,
+                  "PUSH: ps task 0 has not heard of run 9 of job 'job' yet, this is run 1");
+    assert_true(read_one(j.core, "a") == 0);
+    test_session = NULL;
+    psd_session_close(session);
+    psd_core_destroy(j.core);
+}
+
+// The job is stopped and opened anew between two requests: the session is of the first run, holds none of its memory, and
+// finds the second.
+static void test_session_of_an_older_run(void **state)
+{
+    struct job j;
+    struct psd_session *session = NULL;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    Paramserver__V1__StopJobRequest stop = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 1 << 20, 64 << 20);
+    test_session = &session;
+    expect_answer(open_as(j.core, &caller), PS_OK, "");
+    expect_answer(push_short(j.core, 1, 1), PS_OK, "");
+    struct psd_job *used = psd_job_find(&j.core->table, "job");  // by a request that is still under way
+    stop.job = (char *)"job";
+    assert_int_equal(ask(j.core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "PUSH: ps task 0 has no job 'job'");
+    psd_job_unref(used);
+    assert_int_equal(psd_pool_used(&j.core->pool), 0);
+    expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "PUSH: ps task 0 has no job 'job'");
+    assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE).code, PS_OK);
+    assert_int_equal(push_short(j.core, 2, 1).code, PS_ABORTED);
+    test_session = NULL;
+    psd_session_close(session);
+    psd_core_destroy(j.core);
+}
+
+// A call that waits goes on after its stream has opened another session, and after its stream has ended.
+static void test_session_of_a_parked_call(void **state)
+{
+    struct job j;
+    struct psd_session *session = NULL;
+    Paramserver__V1__Caller first = caller_of(0, 0), second = caller_of(1, 0);
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Caller nobody = PARAMSERVER__V1__CALLER__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    struct update u;
+    struct answer pull;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 100, 64 << 20);
+    test_session = &session;
+    expect_answer(open_as(j.core, &first), PS_OK, "");
+    r.caller = &nobody;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.round = 1;
+    t.partition = 1;
+    ask_later(j.core, &pull, M(PULL), &r.base, NULL, UINT64_MAX);
+    assert_false(pull.answered);
+    expect_answer(open_as(j.core, &second), PS_OK, "");
+    test_session = NULL;
+    psd_session_close(session);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        update_init(&u, rank, 1, "a", 0, 15);
+        u.r.round = 1;
+        update_ok(j.core, &u, M(PUSH), 15, 1);
+    }
+    assert_true(pull.answered);
+    expect_answer(pull, PS_OK, "");
+    assert_memory_equal(pull.call.client, first.client.data, 16);
+    ps_slices_clear(&pull.body);
+    psd_core_destroy(j.core);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole_partition),         cmocka_unit_test(test_range_of_partition),
+        cmocka_unit_test(test_bad_partitions),          cmocka_unit_test(test_order_of_partitions),
+        cmocka_unit_test(test_read_partitions),         cmocka_unit_test(test_session_opens),
+        cmocka_unit_test(test_session_opens_again),     cmocka_unit_test(test_session_is_refused),
+        cmocka_unit_test(test_session_of_an_older_run), cmocka_unit_test(test_session_of_a_parked_call),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
