@@ -179,3 +179,16 @@ bool ps_read_result(const struct ps_field *f, struct ps_tensor_result *t)
                                    .nonfinite = numbers[RESULT_NONFINITE]};
     return r.at == r.end;
 }
+
+uint8_t *ps_put_result(uint8_t *to, uint32_t field, const struct ps_tensor_result *t)
+{
+    const uint64_t numbers[] = {
+        [RESULT_OUTCOME] = t->outcome,    [RESULT_VERSION] = t->version, [RESULT_STALENESS] = t->staleness,
+        [RESULT_ROUND] = t->round,        [RESULT_BLOCKS] = t->blocks,   [RESULT_DUPLICATES] = t->duplicates,
+        [RESULT_NONFINITE] = t->nonfinite};
+    uint8_t *begin = to + 2, *end = begin;  // a tag, and a length of one byte
+    for (uint32_t i = RESULT_OUTCOME; i <= RESULT_NONFINITE; i++)
+        end = ps_put_uint(end, i, numbers[i]);
+    ps_put_length(to, field, (size_t)(end - begin));
+    return end;
+}

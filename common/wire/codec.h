@@ -70,6 +70,10 @@ struct ps_tensor_result {
     uint64_t version, staleness, round, nonfinite;
 };
 
+// Writes it as a field below 16: at most PS_RESULT_BYTES.
+enum { PS_RESULT_BYTES = 64 };
+uint8_t *ps_put_result(uint8_t *to, uint32_t field, const struct ps_tensor_result *t);
+
 // f: a field of type PS_LENGTH that is such a message. False: malformed.
 bool ps_read_tensor(const struct ps_field *f, struct ps_tensor_head *t);
 bool ps_read_result(const struct ps_field *f, struct ps_tensor_result *t);
