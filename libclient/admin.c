@@ -75,3 +75,26 @@ psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint6
         ps_error_prefix(&e, "set %s", name);
     return psc__error_out(&e, error);
 }
+
+psc_code psc_split_gradients(psc_client *client, psc_splits *splits, psc_error *error)
+{
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    struct ps_error e = {.code = PS_OK};
+    ProtobufCMessage *m = NULL;
+    request.job = client->job;
+    struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__STATUS,
+                                  .message = &request.base,
+                                  .timeout_ms = (int)(client->timeout_ns / PS_MS)};
+    if (admin_ask(client, &spec, &paramserver__v1__status_reply__descriptor, &m, &e) == PS_OK) {
+        const Paramserver__V1__StatusReply *r = (Paramserver__V1__StatusReply *)m;
+        const Paramserver__V1__JobStatus *job = r->n_jobs ? r->jobs[0] : NULL;
+        if (job)
+            *splits = (psc_splits){job->splits, job->split_round, job->split_worker};
+        else
+            ps_fail(&e, PS_NOT_FOUND, "ps task 0 has no job '%s'", client->job);
+        ps_msg_free(m);
+    }
+    if (e.code != PS_OK)
+        ps_error_prefix(&e, "split gradients");
+    return psc__error_out(&e, error);
+}

@@ -357,6 +357,15 @@ psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void
 // attempt, and a round that was named may be OUT_OF_RANGE, as closed, with the new value.
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error);
 
+// sync: gradients that count for some variables alone, because their workers died while they sent them. worker, round: of
+// the last one; 0 where there is none.
+typedef struct psc_splits {
+    uint64_t count, round;
+    uint32_t worker;
+} psc_splits;
+// As the control task knows. UNAVAILABLE, DEADLINE_EXCEEDED: no answer; NOT_FOUND: no such job; CANCELLED.
+psc_code psc_split_gradients(psc_client *client, psc_splits *splits, psc_error *error);
+
 #ifdef __cplusplus
 }
 #endif

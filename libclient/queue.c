@@ -268,6 +268,18 @@ static void queue_refused(struct psc__queue *q, struct psc__request *r, enum ps_
         queue_give_up(q, r);
 }
 
+static void queue_say(const struct psc__queue *q, const struct psc__request *r, enum ps_code code, const char *text,
+                      struct ps_error *e)
+{
+    const struct psc__task *t = q->task;
+    double seconds = (double)(psc__now(t->client) - r->started) / 1e9;
+    const char *method = psc__method_name(r->method);
+    if (code == PS_DEADLINE_EXCEEDED)  // text tells of the last attempt, which may have been short
+        ps_fail(e, code, "%s: " PSC__TASK ": not done within %.1f s: %s", method, PSC__TASK_ARGS(t), seconds, text);
+    else
+        ps_fail(e, code, "%s: " PSC__TASK ": %s", method, PSC__TASK_ARGS(t), text);
+}
+
 static void queue_failed(struct psc__queue *q, struct psc__request *r, enum ps_code code, const char *text)
 {
     struct psc__task *t = q->task;
@@ -292,7 +304,7 @@ static void queue_failed(struct psc__queue *q, struct psc__request *r, enum ps_c
     } else if (code == PS_NOT_FOUND && t->client->member.joined) {
         psc__lost_job(t, text);
     } else {
-        ps_fail(&e, code, "%s: " PSC__TASK ": %s", psc__method_name(r->method), PSC__TASK_ARGS(t), text);
+        queue_say(q, r, code, text, &e);
         r->kind->fail(r, &e);
     }
     r->kind->free(r);

@@ -16,6 +16,11 @@ enum {
     PSD_AGREE_AHEAD = 4,          // rounds between the last one known to be closed and the one that is tried first
     PSD_AGREE_AHEAD_MAX = 4096,   // rounds: it is doubled with every try up to this
 
+    // ---- a job whose control task is gone ----
+    PSD_WATCH_IDLE_MS = 20000,    // in which nothing moves, before another task asks for the job
+    PSD_WATCH_AGAIN_MS = 10000,   // between two questions
+    PSD_WATCH_SILENT_MS = 60000,  // without an answer: the job ends there
+
     // ---- declaration ----
     PSD_MAX_VARIABLES = 65536,  // of a job: a description of more is larger than clients decode
 

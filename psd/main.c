@@ -87,7 +87,8 @@ static void say_ready(const struct psd_options *o, const struct psd_rpc *rpc)
     ps_notify("READY=1");
 }
 
-static enum ps_code serve(const struct psd_options *o, struct psd_rpc *rpc, struct psd_core *core, struct ps_error *e)
+static enum ps_code main_serve(const struct psd_options *o, struct psd_rpc *rpc, struct psd_core *core,
+                               struct ps_error *e)
 {
     long files = psd_descriptors_raise();
     const struct psd_rpc_listen listen = {o->listen, o->n_listen, o->insecure, o->threads,
@@ -114,7 +115,7 @@ static uint64_t cluster_hash(const struct psd_options *o)
     return h;
 }
 
-static enum ps_code run(const struct psd_options *o, struct ps_error *e)
+static enum ps_code main_run(const struct psd_options *o, struct ps_error *e)
 {
     const struct psd_config config = {
         .task = o->task,
@@ -131,7 +132,7 @@ static enum ps_code run(const struct psd_options *o, struct ps_error *e)
     struct ps_workers *workers = world.workers = ps_workers_create(0);
     enum ps_code code = psd_core_create(&config, &world, &core, e);
     if (code == PS_OK)
-        code = serve(o, rpc, core, e);
+        code = main_serve(o, rpc, core, e);
     ps_workers_stop(workers);
     if (!psd_rpc_stop(rpc, grace_ns))
         return code;
@@ -155,7 +156,7 @@ int main(int argc, char **argv)
         ps_log_init(name, options.log_level);
         ps_log_times();
         signal(SIGPIPE, SIG_IGN);
-        code = run(&options, &e);
+        code = main_run(&options, &e);
         if (code == PS_OK)
             ps_info("stopped");
     }

@@ -62,24 +62,24 @@ static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"version", 0, NULL, 'V'},
                                       {NULL, 0, NULL, 0}};
 
-static void usage(const char *option, const char *text, const char *expected)
+static void options_refuse(const char *option, const char *text, const char *expected)
 {
     fprintf(stderr, "psd: --%s %s: expected %s\n", option, text, expected);
     exit(PS_EXIT_USAGE);
 }
 
-static long number(const char *option, const char *text, long min, long max)
+static long options_parse_number(const char *option, const char *text, long min, long max)
 {
     char *end, expected[64];
     long n = strtol(text, &end, 10);
     if (end == text || *end || n < min || n > max) {
         snprintf(expected, sizeof expected, "a number from %ld to %ld", min, max);
-        usage(option, text, expected);
+        options_refuse(option, text, expected);
     }
     return n;
 }
 
-static uint64_t bytes(const char *option, const char *text)
+static uint64_t options_parse_bytes(const char *option, const char *text)
 {
     static const char units[] = "KMGT";
     char *end;
@@ -87,11 +87,11 @@ static uint64_t bytes(const char *option, const char *text)
     const char *unit = *end ? strchr(units, *end) : NULL;
     int shift = unit ? 10 * (int)(unit - units + 1) : 0;
     if (*text < '0' || *text > '9' || n == 0 || end[unit != NULL] || n > UINT64_MAX >> shift)
-        usage(option, text, "a number of bytes such as 512M or 8G");
+        options_refuse(option, text, "a number of bytes such as 512M or 8G");
     return (uint64_t)n << shift;
 }
 
-static void push(const char ***list, size_t *n, const char *text)
+static void options_list_push(const char ***list, size_t *n, const char *text)
 {
     *list = ps_realloc(*list, (*n + 1) * sizeof **list);
     (*list)[(*n)++] = ps_strdup(text);
@@ -100,7 +100,7 @@ static void push(const char ***list, size_t *n, const char *text)
 static void push_all(const char ***list, size_t *n, char *text)
 {
     for (char *at = text, *one; (one = strtok_r(at, ",", &at));)
-        push(list, n, one);
+        options_list_push(list, n, one);
 }
 
 // Which task this is, as TF_CONFIG says.
@@ -129,24 +129,24 @@ static enum ps_code load_cluster(struct psd_options *o, const char *path, struct
     if (code)
         return code;
     for (size_t i = 0; i < cluster.n; i++)
-        push(&o->peers, &o->n_peers, cluster.addresses[i]);
+        options_list_push(&o->peers, &o->n_peers, cluster.addresses[i]);
     if (!path && o->task == TASK_UNSAID)
         code = take_task(o, &cluster, e);
     ps_cluster_fini(&cluster);
     return code;
 }
 
-static void take(struct psd_options *o, int option, const char **cluster)
+static void options_take(struct psd_options *o, int option, const char **cluster)
 {
     switch (option) {
     case 'l':
-        push(&o->listen, &o->n_listen, optarg);
+        options_list_push(&o->listen, &o->n_listen, optarg);
         break;
     case INSECURE:
         o->insecure = true;
         break;
     case 't':
-        o->task = (uint32_t)number("task", optarg, 0, 4095);
+        o->task = (uint32_t)options_parse_number("task", optarg, 0, 4095);
         break;
     case 'c':
         *cluster = optarg;
@@ -155,24 +155,24 @@ static void take(struct psd_options *o, int option, const char **cluster)
         push_all(&o->peers, &o->n_peers, optarg);
         break;
     case 'm':
-        o->memory = bytes("memory", optarg);
+        o->memory = options_parse_bytes("memory", optarg);
         if (o->memory < LEAST_MEMORY)
-            usage("memory", optarg, "at least 4M, with which requests of up to 1 MiB fit");
+            options_refuse("memory", optarg, "at least 4M, with which requests of up to 1 MiB fit");
         break;
     case THREADS:
-        o->threads = (int)number("threads", optarg, 1, 256);
+        o->threads = (int)options_parse_number("threads", optarg, 1, 256);
         break;
     case HEARTBEAT:
-        o->heartbeat_ms = (uint32_t)number("heartbeat-ms", optarg, 10, 3600000);
+        o->heartbeat_ms = (uint32_t)options_parse_number("heartbeat-ms", optarg, 10, 3600000);
         break;
     case DEAD_AFTER:
-        o->dead_after_ms = (uint32_t)number("dead-after-ms", optarg, 20, 3600000);
+        o->dead_after_ms = (uint32_t)options_parse_number("dead-after-ms", optarg, 20, 3600000);
         break;
     case STALL_AFTER:
-        o->stall_after_ms = (uint32_t)number("stall-after-ms", optarg, 0, 3600000);
+        o->stall_after_ms = (uint32_t)options_parse_number("stall-after-ms", optarg, 0, 3600000);
         break;
     case READY_FD:
-        o->ready_fd = (int)number("ready-fd", optarg, 0, 65535);
+        o->ready_fd = (int)options_parse_number("ready-fd", optarg, 0, 65535);
         break;
     case 'v':
         o->log_level = PS_LOG_DEBUG;
@@ -205,15 +205,15 @@ static void options_check_listen(const char *address)
         if (access(parent, W_OK | X_OK) == 0)
             return;
         snprintf(text, sizeof text, "a socket in a folder that can be written; %s: %s", parent, strerror(errno));
-        usage("listen", address, text);
+        options_refuse("listen", address, text);
     }
     if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1) &&
         strtoul(colon + 1, NULL, 10) > 65535)
-        usage("listen", address, "a port from 0 to 65535");
+        options_refuse("listen", address, "a port from 0 to 65535");
 }
 
 // What belongs together, and what was not said.
-static void complete(struct psd_options *o)
+static void options_complete(struct psd_options *o)
 {
     if (o->task == TASK_UNSAID)
         o->task = 0;
@@ -231,9 +231,9 @@ static void complete(struct psd_options *o)
         exit(PS_EXIT_USAGE);
     }
     if (!o->n_listen)
-        push(&o->listen, &o->n_listen, o->n_peers ? o->peers[o->task] : "127.0.0.1:7070");
+        options_list_push(&o->listen, &o->n_listen, o->n_peers ? o->peers[o->task] : "127.0.0.1:7070");
     if (!o->n_peers)
-        push(&o->peers, &o->n_peers, o->listen[0]);
+        options_list_push(&o->peers, &o->n_peers, o->listen[0]);
     for (size_t i = 0; i < o->n_listen; i++)
         options_check_listen(o->listen[i]);
     if (!o->memory) {
@@ -256,7 +256,7 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
         .stall_after_ms = 60000,
     };
     while ((option = getopt_long(argc, argv, "l:t:c:p:m:vqhV", known, NULL)) != -1)
-        take(o, option, &cluster);
+        options_take(o, option, &cluster);
     if (optind < argc) {
         fprintf(stderr, "psd: %s: arguments other than options are not taken; see psd --help\n", argv[optind]);
         exit(PS_EXIT_USAGE);
@@ -267,7 +267,7 @@ enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, str
     }
     if (!o->n_peers && load_cluster(o, cluster, e))
         return e->code;
-    complete(o);
+    options_complete(o);
     return PS_OK;
 }
 

@@ -386,6 +386,7 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready);
 void psd_control_broadcast(struct psd_job *job, uint64_t now, struct psd_call **ready);
 
 extern const struct psd_component psd_control_component;
+extern const struct psd_component psd_watch_component;  // watch.c
 
 // ---- what others ask; unlocked ----
 

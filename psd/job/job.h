@@ -127,6 +127,13 @@ struct psd_job {
     char failure[PSD_FAILURE_MAX];  // why this run has ended; written before failed becomes 2
     atomic_int failed;              // 0 no, 2 yes
 
+    // At tasks other than the control task: psd/control/watch.c.
+    struct psd_watch {
+        uint64_t moved, since;     // bytes_moved, and since when it is that; ns
+        uint64_t asked, answered;  // when the control task was asked for the job, and last answered
+        bool asking;
+    } watch;
+
     // Membership, kept by the control task (psd/control/control.c); NULL elsewhere until the first SetMembers.
     struct psd_control *control;
     struct psd_task_view *view;  // the members, as this task was told: psd/control/view.c

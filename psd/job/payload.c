@@ -4,7 +4,7 @@
 #include <string.h>
 
 // Moves to the slice in which offset lies, which is below the payload's end. Returns where in it.
-static size_t seek(struct psd_feed *f, size_t offset)
+static size_t payload_seek(struct psd_feed *f, size_t offset)
 {
     if (offset < f->base)
         f->slice = f->base = 0;
@@ -17,7 +17,7 @@ void psd_feed_copy(struct psd_feed *f, size_t offset, size_t len, void *to)
 {
     uint8_t *out = to;
     while (len) {
-        size_t at = seek(f, offset), n = f->payload->v[f->slice].len - at;
+        size_t at = payload_seek(f, offset), n = f->payload->v[f->slice].len - at;
         n = n < len ? n : len;
         memcpy(out, f->payload->v[f->slice].data + at, n);
         out += n;
@@ -33,7 +33,7 @@ void psd_feed_walk(struct psd_feed *f, size_t offset, size_t bytes, size_t elem,
 {
     uint8_t split[ELEM_MAX];  // an element that two slices share
     for (size_t done = 0, len; done < bytes; done += len) {
-        size_t at = seek(f, offset + done);
+        size_t at = payload_seek(f, offset + done);
         const uint8_t *here = f->payload->v[f->slice].data + at;
         size_t left = bytes - done < RUN_BYTES ? bytes - done : RUN_BYTES;
         len = f->payload->v[f->slice].len - at;

@@ -177,13 +177,18 @@ void psd_snapshots_expire(struct psd_snapshots *all, uint64_t now, const struct 
 
 // ---- pin ----------------------------------------------------------------------------------------------------------
 
-struct psd_pinned psd_pin(const struct psd_extent *p)
+static struct psd_pinned pin_by(const struct psd_extent *p, struct psd_page *(*pin)(struct psd_block *b))
 {
     struct psd_block *b = psd_extent_block(p);
     pthread_mutex_lock(&b->lock);
-    struct psd_pinned out = {.page = psd_block_pin(b), .version = b->version, .round = b->round};
+    struct psd_pinned out = {.page = pin(b), .version = b->version, .round = b->round};
     pthread_mutex_unlock(&b->lock);
     return out;
+}
+
+struct psd_pinned psd_pin(const struct psd_extent *p)
+{
+    return pin_by(p, psd_block_pin);
 }
 
 uint32_t psd_strings_bytes(const struct psd_extent *p, const struct psd_page *page)
@@ -228,25 +233,17 @@ static void snapshot_leave_out(struct psd_snapshot *s, const struct psd_known *k
     s->extents.n = kept;
 }
 
-// Fresh blocks may be many: they are filled before updates are kept out.
-static void snapshot_fill(struct psd_snapshot *s)
-{
-    for (size_t i = 0; i < s->extents.n; i++) {
-        struct psd_block *b = psd_extent_block(&s->extents.v[i]);
-        pthread_mutex_lock(&b->lock);
-        psd_block_fill(b);
-        pthread_mutex_unlock(&b->lock);
-    }
-}
-
+// Fresh blocks may be gigabytes: they are filled message by message, as they are read. Of strings the lengths are needed
+// at once.
 static void snapshot_pin(struct psd_snapshot *s)
 {
     s->extents.bytes = 0;
     for (size_t i = 0; i < s->extents.n; i++) {
         struct psd_extent *p = &s->extents.v[i];
-        s->pinned[i] = psd_pin(p);
+        bool strings = p->variable->dtype == PS_STRING;
+        s->pinned[i] = pin_by(p, strings ? psd_block_pin : psd_block_hold);
         s->pinned[i].at = s->extents.bytes;
-        if (p->variable->dtype == PS_STRING)
+        if (strings)
             p->bytes = psd_strings_bytes(p, s->pinned[i].page);
         s->extents.bytes += p->bytes;
     }
@@ -265,7 +262,6 @@ struct psd_snapshot *psd_snapshot_take(struct psd_snapshots *all, struct psd_job
     s->refs = 1;
     s->extents = *extents;
     *extents = (struct psd_extents){0};
-    snapshot_fill(s);
     pthread_rwlock_wrlock(&job->snapshot_lock);
     snapshot_look(s);
     if (known)

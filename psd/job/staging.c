@@ -59,7 +59,7 @@ static size_t table_bytes(size_t cap)
 }
 
 // *at: its link in the job's list.
-static void forget(struct psd_job *job, struct psd_staged **at)
+static void staging_forget(struct psd_job *job, struct psd_staged **at)
 {
     struct psd_staged *s = *at;
     *at = s->next;
@@ -94,7 +94,7 @@ static void forget_where(struct psd_job *job, const struct reason *why)
     pthread_mutex_lock(&job->staging);
     for (struct psd_staged **at = &job->staged; *at;)
         if (is_over(job, *at, why))
-            forget(job, at);
+            staging_forget(job, at);
         else
             at = &(*at)->next;
     pthread_mutex_unlock(&job->staging);
@@ -195,7 +195,7 @@ static enum ps_code find_staged(struct psd_job *job, const struct psd_atomic *a,
             return PS_OK;
         }
         if (mine && s->sequence < a->id.oldest)
-            forget(job, at);
+            staging_forget(job, at);
         else
             at = &s->next;
     }
@@ -290,7 +290,8 @@ static bool stage_block(struct psd_job *job, struct chunk *c, size_t first, cons
     return true;
 }
 
-static enum ps_code stage(struct psd_job *job, struct psd_staged *s, const struct psd_atomic *a, struct ps_error *e)
+static enum ps_code staging_stage(struct psd_job *job, struct psd_staged *s, const struct psd_atomic *a,
+                                  struct ps_error *e)
 {
     struct addition n = count_addition(s, a->extents);
     size_t extents = 0;
@@ -353,8 +354,8 @@ static void give_up_block(const struct psd_extent *extents, struct staged_block 
 }
 
 // The snapshot lock keeps readers out: a block that was not pinned when it was prepared still is not.
-static void apply_block(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *id,
-                        struct psd_extent *extents, struct staged_block *from)
+static void staging_apply_block(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *id,
+                                struct psd_extent *extents, struct staged_block *from)
 {
     struct psd_extent *p = &extents[from->first];
     struct ps_slice slice = {from->page->data, from->page->bytes, NULL};
@@ -372,8 +373,8 @@ static void apply_block(struct psd_job *job, const struct psd_staged *s, const s
     from->promised = false;
 }
 
-static enum ps_code commit(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *id,
-                           struct ps_error *e)
+static enum ps_code staging_commit(struct psd_job *job, const struct psd_staged *s, const struct psd_request_id *id,
+                                   struct ps_error *e)
 {
     enum ps_code code = PS_OK;
     pthread_rwlock_wrlock(&job->snapshot_lock);
@@ -383,7 +384,7 @@ static enum ps_code commit(struct psd_job *job, const struct psd_staged *s, cons
     for (struct chunk *c = s->chunks; c; c = c->next)
         for (size_t i = 0; i < c->n_blocks; i++)
             if (code == PS_OK)
-                apply_block(job, s, id, c->extents, &c->blocks[i]);
+                staging_apply_block(job, s, id, c->extents, &c->blocks[i]);
             else
                 give_up_block(c->extents, &c->blocks[i]);
     pthread_rwlock_unlock(&job->snapshot_lock);
@@ -404,8 +405,8 @@ static bool all_have_taken(const struct psd_atomic *a)
     return all;
 }
 
-static enum ps_code add(struct psd_job *job, const struct psd_atomic *a, Paramserver__V1__Outcome *outcome,
-                        struct ps_error *e)
+static enum ps_code staging_add_request(struct psd_job *job, const struct psd_atomic *a,
+                                        Paramserver__V1__Outcome *outcome, struct ps_error *e)
 {
     struct psd_staged *s = NULL;
     *outcome = PARAMSERVER__V1__OUTCOME__DUPLICATE;
@@ -413,10 +414,10 @@ static enum ps_code add(struct psd_job *job, const struct psd_atomic *a, Paramse
         return PS_OK;
     if (find_staged(job, a, &s, e))
         return e->code;
-    enum ps_code code = stage(job, s, a, e);
+    enum ps_code code = staging_stage(job, s, a, e);
     bool whole = code == PS_OK && s->here == s->bytes;
     if (whole)
-        code = commit(job, s, &a->id, e);
+        code = staging_commit(job, s, &a->id, e);
     if (!whole)
         ps_sometimes(PS_SOMETIMES_STAGED_PART);
     *outcome = whole ? PARAMSERVER__V1__OUTCOME__APPLIED : PARAMSERVER__V1__OUTCOME__STAGED;
@@ -424,7 +425,7 @@ static enum ps_code add(struct psd_job *job, const struct psd_atomic *a, Paramse
         struct psd_staged **at = &job->staged;
         while (*at != s)
             at = &(*at)->next;
-        forget(job, at);
+        staging_forget(job, at);
     }
     return code;
 }
@@ -433,7 +434,7 @@ enum ps_code psd_staging_add(struct psd_job *job, const struct psd_atomic *a, Pa
                              struct ps_error *e)
 {
     pthread_mutex_lock(&job->staging);
-    enum ps_code code = add(job, a, outcome, e);
+    enum ps_code code = staging_add_request(job, a, outcome, e);
     pthread_mutex_unlock(&job->staging);
     return code;
 }

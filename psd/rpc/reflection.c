@@ -37,8 +37,8 @@ struct psd_reflection {
 
 // ---- what there is ------------------------------------------------------------------------------------------------
 
-static enum ps_code decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t len, void *out,
-                           struct ps_error *e)
+static enum ps_code reflection_decode(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t len,
+                                      void *out, struct ps_error *e)
 {
     ProtobufCMessage *m;
     struct ps_slices in = PS_SLICES_EMPTY, payload = PS_SLICES_EMPTY;
@@ -53,7 +53,8 @@ static enum ps_code decode(const ProtobufCMessageDescriptor *type, const uint8_t
 
 static enum ps_code decode_files(struct psd_reflection *r, struct ps_error *e)
 {
-    enum ps_code code = decode(&paramserver__descriptor__set__descriptor, embedded, sizeof embedded, &r->set, e);
+    enum ps_code code =
+        reflection_decode(&paramserver__descriptor__set__descriptor, embedded, sizeof embedded, &r->set, e);
     if (code)
         return code;
     r->files = ps_try_alloc_array(r->set->n_file, sizeof *r->files);
@@ -61,13 +62,13 @@ static enum ps_code decode_files(struct psd_reflection *r, struct ps_error *e)
         return ps_no_memory(e, "descriptors");
     for (size_t i = 0; i < r->set->n_file && code == PS_OK; i++) {
         const ProtobufCBinaryData *bytes = &r->set->file[i];
-        code = decode(&paramserver__descriptor__file__descriptor, bytes->data, bytes->len, &r->files[i], e);
+        code = reflection_decode(&paramserver__descriptor__file__descriptor, bytes->data, bytes->len, &r->files[i], e);
         r->n_services += code ? 0 : r->files[i]->n_service;
     }
     return code;
 }
 
-static char *join(const char *package, const char *name)  // "package.name"; NULL: no memory
+static char *reflection_join_names(const char *package, const char *name)  // "package.name"; NULL: no memory
 {
     size_t size = strlen(package) + strlen(name) + 2;
     char *joined = ps_try_alloc(size);
@@ -87,7 +88,7 @@ static enum ps_code name_services(struct psd_reflection *r, struct ps_error *e)
         for (size_t k = 0; k < r->files[i]->n_service; k++, n++) {
             grpc__reflection__v1__service_response__init(&r->services[n]);
             r->pointers[n] = &r->services[n];
-            r->services[n].name = join(r->files[i]->package, r->files[i]->service[k]->name);
+            r->services[n].name = reflection_join_names(r->files[i]->package, r->files[i]->service[k]->name);
             if (!r->services[n].name)
                 return ps_no_memory(e, "names of services");
         }
@@ -129,7 +130,7 @@ void psd_reflection_destroy(struct psd_reflection *r)
 // ---- finding ------------------------------------------------------------------------------------------------------
 
 // What follows part and its dot in a dotted name; "" where that is all of it, NULL where it is not the first part.
-static const char *after(const char *name, const char *part)
+static const char *reflection_name_after(const char *name, const char *part)
 {
     size_t n = strlen(part);
     if (strncmp(name, part, n) != 0)
@@ -159,7 +160,7 @@ static bool any_enum_has(enum_t *const *v, size_t n, const char *name)
 static bool any_service_has(service_t *const *v, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++) {
-        const char *rest = after(name, v[i]->name);
+        const char *rest = reflection_name_after(name, v[i]->name);
         if (rest && (!*rest || any_is(v[i]->method, v[i]->n_method, rest)))
             return true;
     }
@@ -167,13 +168,13 @@ static bool any_service_has(service_t *const *v, size_t n, const char *name)
 }
 
 // The message of this name, or else the innermost on the way to it; *rest is what remains of the name then.
-static const message_t *descend(message_t *const *v, size_t n, const char *name, const char **rest)
+static const message_t *reflection_descend(message_t *const *v, size_t n, const char *name, const char **rest)
 {
     for (size_t i = 0; i < n; i++) {
-        const char *below = after(name, v[i]->name);
+        const char *below = reflection_name_after(name, v[i]->name);
         if (!below)
             continue;
-        const message_t *inner = descend(v[i]->nested_type, v[i]->n_nested_type, below, rest);
+        const message_t *inner = reflection_descend(v[i]->nested_type, v[i]->n_nested_type, below, rest);
         if (inner)
             return inner;
         *rest = below;
@@ -190,18 +191,18 @@ static bool message_has(const message_t *m, const char *name)
 
 static bool file_has(const file_t *f, const char *symbol)
 {
-    const char *rest, *name = after(symbol, f->package);
+    const char *rest, *name = reflection_name_after(symbol, f->package);
     if (!name || !*name)
         return false;
-    const message_t *m = descend(f->message_type, f->n_message_type, name, &rest);
+    const message_t *m = reflection_descend(f->message_type, f->n_message_type, name, &rest);
     return (m && message_has(m, rest)) || any_enum_has(f->enum_type, f->n_enum_type, name) ||
            any_service_has(f->service, f->n_service, name);
 }
 
 static bool file_has_message(const file_t *f, const char *symbol)
 {
-    const char *rest, *name = after(symbol, f->package);
-    return name && descend(f->message_type, f->n_message_type, name, &rest) && !*rest;
+    const char *rest, *name = reflection_name_after(symbol, f->package);
+    return name && reflection_descend(f->message_type, f->n_message_type, name, &rest) && !*rest;
 }
 
 static bool file_is(const file_t *f, const char *name)
@@ -210,8 +211,8 @@ static bool file_is(const file_t *f, const char *name)
 }
 
 // The first file of which that holds, or NULL.
-static ProtobufCBinaryData *find(const struct psd_reflection *r, bool (*holds)(const file_t *f, const char *name),
-                                 const char *name)
+static ProtobufCBinaryData *reflection_find(const struct psd_reflection *r,
+                                            bool (*holds)(const file_t *f, const char *name), const char *name)
 {
     for (size_t i = 0; i < r->set->n_file; i++)
         if (holds(r->files[i], name))
@@ -282,7 +283,7 @@ static void say_file_or_none(struct reply_builder *t, ProtobufCBinaryData *file,
         say_error(t, PS_NOT_FOUND, "no %s '%.128s' is known here", what, name);
 }
 
-static void answer(struct reply_builder *t, const request_t *q)
+static void reflection_answer(struct reply_builder *t, const request_t *q)
 {
     const Grpc__Reflection__V1__ExtensionRequest *x = q->file_containing_extension;
     switch (q->message_request_case) {
@@ -290,19 +291,20 @@ static void answer(struct reply_builder *t, const request_t *q)
         say_services(t);
         break;
     case ASKS(FILE_BY_FILENAME):
-        say_file_or_none(t, find(t->r, file_is, q->file_by_filename), "file", q->file_by_filename);
+        say_file_or_none(t, reflection_find(t->r, file_is, q->file_by_filename), "file", q->file_by_filename);
         break;
     case ASKS(FILE_CONTAINING_SYMBOL):
-        say_file_or_none(t, find(t->r, file_has, q->file_containing_symbol), "symbol", q->file_containing_symbol);
+        say_file_or_none(t, reflection_find(t->r, file_has, q->file_containing_symbol), "symbol",
+                         q->file_containing_symbol);
         break;
     case ASKS(FILE_CONTAINING_EXTENSION):
-        if (find(t->r, file_has_message, x->containing_type))
+        if (reflection_find(t->r, file_has_message, x->containing_type))
             say_error(t, PS_NOT_FOUND, "message '%.128s' has no extension %d", x->containing_type, x->extension_number);
         else
             say_error(t, PS_NOT_FOUND, "no message '%.128s' is known here", x->containing_type);
         break;
     case ASKS(ALL_EXTENSION_NUMBERS_OF_TYPE):
-        if (find(t->r, file_has_message, q->all_extension_numbers_of_type))
+        if (reflection_find(t->r, file_has_message, q->all_extension_numbers_of_type))
             say_no_extension(t, q->all_extension_numbers_of_type);
         else
             say_error(t, PS_NOT_FOUND, "no message '%.128s' is known here", q->all_extension_numbers_of_type);
@@ -328,7 +330,7 @@ enum ps_code psd_reflection_answer(void *ctx, const struct ps_slices *request, s
     grpc__reflection__v1__server_reflection_response__init(&t.response);
     t.response.valid_host = q->host;
     t.response.original_request = q;
-    answer(&t, q);
+    reflection_answer(&t, q);
     ps_msg_pack(&t.response.base, NULL, reply);
     ps_slices_clear(&payload);
     ps_msg_free(m);

@@ -15,8 +15,13 @@
 
 // What each job of this task consists of, besides its blocks.
 static const struct psd_component *const components[] = {
-    &psd_control_component, &psd_agree_component,   &psd_sync_component,
-    &psd_staging_component, &psd_clients_component, NULL,
+    &psd_control_component,
+    &psd_agree_component,
+    &psd_sync_component,
+    &psd_staging_component,
+    &psd_clients_component,
+    &psd_watch_component,
+    NULL,
 };
 
 static void core_run_ready(void *core, struct psd_call *ready)

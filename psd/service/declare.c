@@ -99,7 +99,8 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
     if (is_this_run(t, job))
         return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' has been declared in this run already%s", job->name,
                        same ? ", by another chief" : ", otherwise");
-    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
+    // Who may have the name is the control task's to say: what is elsewhere is of a job that it has lost.
+    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE && t->core->config.task == 0)
         return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' exists: resume it, replace it, or choose another name",
                        job->name);
     if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__RESUME && !same)
@@ -116,7 +117,7 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
 
 // Goes on with the old values in a new run, which the control task has begun when it was joined. Calls of the run before
 // are answered; what it had staged is forgotten.
-static void resume(struct psd_job *job, uint64_t run, struct psd_call **ready)
+static void declare_resume_run(struct psd_job *job, uint64_t run, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
     psd_job_set_run(job, run, true);
@@ -149,7 +150,7 @@ static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
 
 // What stands under this name already; table lock held. PS_OK with t->job: declare it afresh, *again: it was
 // declared by this client, or resumed.
-static int claim(struct psd_request *t, const declare_t *r, bool *again)
+static int declare_claim_name(struct psd_request *t, const declare_t *r, bool *again)
 {
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
     if (declare_check_run(t, job))
@@ -165,7 +166,7 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
     // At task 0 it was let in, or not, when it was joined.
     if (t->core->config.task != 0 && !mine && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    bool replaces = *again && !mine && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE;
+    bool replaces = *again && !mine && r->on_existing != PARAMSERVER__V1__ON_EXISTING__RESUME;
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
     if (!job && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))
@@ -178,7 +179,7 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
     if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)
         return psd_request_fail_ended(t);
     if (*again && !mine) {
-        resume(job, t->caller->run, &t->ready);
+        declare_resume_run(job, t->caller->run, &t->ready);
         psd_ready_all(&t->ready, &t->core->table.joining);  // Describe(wait) of this run
         job->resumed = true;
     }
@@ -188,7 +189,7 @@ static int claim(struct psd_request *t, const declare_t *r, bool *again)
 }
 
 // Blocks are made outside the table lock: that may take seconds, and other jobs go on.
-static int declare(struct psd_request *t, const declare_t *r)
+static int declare_job(struct psd_request *t, const declare_t *r)
 {
     int code = psd_job_declare(t->job, r, t->core->config.task, &t->error);
     if (code == PS_OK && t->core->config.task == 0)
@@ -217,11 +218,11 @@ int psd_declare(struct psd_request *t)
     if (check_request(t, r))
         return (int)t->error.code;
     pthread_mutex_lock(&t->core->table.lock);
-    int code = claim(t, r, &again);
+    int code = declare_claim_name(t, r, &again);
     pthread_mutex_unlock(&t->core->table.lock);
     psd_drop_gone(t);
     if (code == PS_OK && !again)
-        code = declare(t, r);
+        code = declare_job(t, r);
     else if (code == PS_OK && t->core->config.task == 0)
         psd_control_set_declared(t->job, &t->ready);
     if (code != PS_OK)
@@ -378,7 +379,7 @@ static void describe_changes(struct description *d, struct psd_job *job)
     pthread_rwlock_unlock(&job->snapshot_lock);
 }
 
-static int describe(struct psd_request *t)
+static int describe_reply(struct psd_request *t)
 {
     struct psd_job *job = t->job;
     struct description d = {.reply = PARAMSERVER__V1__DESCRIBE_REPLY__INIT};
@@ -451,5 +452,5 @@ int psd_describe(struct psd_request *t)
         code = (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "job '%s' is not declared on ps task %" PRIu32 " yet",
                             t->job->name, t->core->config.task);
     pthread_mutex_unlock(&t->job->lock);
-    return code == PS_OK ? describe(t) : code;
+    return code == PS_OK ? describe_reply(t) : code;
 }

@@ -196,7 +196,7 @@ static int join_park(struct psd_request *t)
     return code;
 }
 
-static int join(struct psd_request *t, const join_t *r, struct psd_member_list *list)
+static int join_job(struct psd_request *t, const join_t *r, struct psd_member_list *list)
 {
     const uint64_t now = psd_now(t->core);
     int code = join_find_job(t, r);
@@ -224,7 +224,7 @@ int psd_join(struct psd_request *t)
     if (code == PS_OK)
         code = (int)join_reserve(t, r, &list);
     if (code == PS_OK)
-        code = join(t, r, &list);
+        code = join_job(t, r, &list);
     psd_members_list_free(&list);
     return code;
 }

@@ -17,7 +17,7 @@
 // ---- snapshots ----------------------------------------------------------------------------------------------------
 
 // What makes two requests for parts of one snapshot the same.
-static uint64_t digest(const Paramserver__V1__ReadRequest *r)
+static uint64_t read_request_digest(const Paramserver__V1__ReadRequest *r)
 {
     uint64_t h = PS_HASH_SEED;
     for (size_t i = 0; i < r->n_tensors; i++) {
@@ -49,7 +49,7 @@ static struct psd_snapshot *pin_all(struct psd_request *t, Paramserver__V1__Read
         ps_no_memory(&t->error, "a snapshot");
         return NULL;
     }
-    s->request = digest(r);
+    s->request = read_request_digest(r);
     return s;
 }
 
@@ -105,7 +105,8 @@ static enum ps_code read_check_names(struct psd_request *t, const Paramserver__V
     return PS_OK;
 }
 
-static enum ps_code locate(struct psd_request *t, const Paramserver__V1__ReadRequest *r, struct psd_extents *extents)
+static enum ps_code read_locate(struct psd_request *t, const Paramserver__V1__ReadRequest *r,
+                                struct psd_extents *extents)
 {
     if (read_check_names(t, r))
         return t->error.code;
@@ -115,7 +116,7 @@ static enum ps_code locate(struct psd_request *t, const Paramserver__V1__ReadReq
 static struct psd_snapshot *take_fresh_snapshot(struct psd_request *t, Paramserver__V1__ReadRequest *r)
 {
     struct psd_extents extents = {0};
-    struct psd_snapshot *s = locate(t, r, &extents) == PS_OK ? pin_all(t, r, &extents) : NULL;
+    struct psd_snapshot *s = read_locate(t, r, &extents) == PS_OK ? pin_all(t, r, &extents) : NULL;
     psd_extents_free(&extents);
     return s;
 }
@@ -128,7 +129,7 @@ static struct psd_snapshot *go_on_with_snapshot(struct psd_request *t, const Par
         ps_fail(&t->error, PS_ABORTED,
                 "snapshot %016" PRIx64 " is gone (60 s without a request, or its memory was needed): start again",
                 r->snapshot);
-    else if (s->job != t->job || s->request != digest(r)) {
+    else if (s->job != t->job || s->request != read_request_digest(r)) {
         psd_snapshot_unref(&t->core->snapshots, s);
         s = NULL;
         ps_fail(&t->error, PS_INVALID_ARGUMENT, "snapshot %016" PRIx64 " was taken for other ranges", r->snapshot);
@@ -141,8 +142,10 @@ static void add_pinned(struct psd_reply *d, const struct psd_snapshot *s, const 
 {
     const struct psd_extent *v = s->extents.v;
     for (size_t i = part->from, end; i < part->from + part->n; i = end) {
-        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++)
+        for (end = i; end < part->from + part->n && v[end].tensor == v[i].tensor; end++) {
+            psd_block_fill_held(psd_extent_block(&v[end]), s->pinned[end].page);
             ps_owner_ref(&s->pinned[end].page->owner);
+        }
         psd_reply_add(d, &v[i], &s->pinned[i], end - i);
     }
 }
@@ -170,7 +173,7 @@ static int get_from(struct psd_request *t, const Paramserver__V1__ReadRequest *r
     return psd_reply_send(&builder, t, &out.base);
 }
 
-static int release(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
+static int read_release_snapshot(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
     psd_snapshot_release(&t->core->snapshots, r->snapshot);
@@ -182,7 +185,7 @@ int psd_get(struct psd_request *t)
 {
     Paramserver__V1__ReadRequest *r = (Paramserver__V1__ReadRequest *)t->request;
     if (r->release)
-        return release(t, r);
+        return read_release_snapshot(t, r);
     if (check_declared(t))
         return (int)t->error.code;
     struct psd_snapshot *s = r->snapshot ? go_on_with_snapshot(t, r) : take_fresh_snapshot(t, r);
@@ -233,7 +236,7 @@ int psd_pull(struct psd_request *t)
     uint64_t closed;
     int code = (int)check_declared(t);
     if (code == PS_OK)
-        code = (int)locate(t, r, &extents);
+        code = (int)read_locate(t, r, &extents);
     if (code == PS_OK)
         code = (int)check_no_strings(&extents, &t->error);
     if (code == PS_OK)

@@ -138,7 +138,8 @@ static enum ps_code read_strings(struct update *u, const Paramserver__V1__Tensor
 }
 
 // Where the values of extents [i, end), which are a tensor's, lie in the payload; moves *at past them.
-static enum ps_code place(struct update *u, const Paramserver__V1__Tensor *tensor, size_t i, size_t end, uint64_t *at)
+static enum ps_code update_place_payload(struct update *u, const Paramserver__V1__Tensor *tensor, size_t i, size_t end,
+                                         uint64_t *at)
 {
     const struct psd_variable *v = u->extents.v[i].variable;
     uint64_t from = *at;
@@ -159,7 +160,7 @@ static enum ps_code place(struct update *u, const Paramserver__V1__Tensor *tenso
     return PS_OK;
 }
 
-static enum ps_code locate(struct update *u)
+static enum ps_code update_locate(struct update *u)
 {
     struct psd_request *t = u->t;
     uint64_t at = 0;
@@ -170,7 +171,7 @@ static enum ps_code locate(struct update *u)
         const struct psd_extent *v = u->extents.v;
         for (end = i + 1; end < u->extents.n && v[end].tensor == v[i].tensor;)
             end++;
-        if (place(u, u->request->tensors[v[i].tensor], i, end, &at))
+        if (update_place_payload(u, u->request->tensors[v[i].tensor], i, end, &at))
             return t->error.code;
     }
     if (at != t->payload.len)
@@ -381,7 +382,7 @@ static uint64_t nonfinite_of(struct update *u, const struct psd_extent *p, const
 }
 
 // A tensor's outcome is the one that says most. Of a gradient that is what its last block has found: queued or stale.
-static void note(struct update *u, const struct psd_extent *p, const struct applied *a)
+static void update_note_outcome(struct update *u, const struct psd_extent *p, const struct applied *a)
 {
     static const int rank[] = {[PARAMSERVER__V1__OUTCOME__DUPLICATE] = 1,
                                [PARAMSERVER__V1__OUTCOME__STAGED] = 2,
@@ -459,14 +460,14 @@ static enum ps_code apply_in_round(struct update *u, size_t i, struct psd_round 
     return PS_OK;
 }
 
-static enum ps_code apply_block(struct update *u, size_t i, size_t end)
+static enum ps_code update_apply_block(struct update *u, size_t i, size_t end)
 {
     const struct psd_extent *p = &u->extents.v[i];
     struct psd_round *round = round_of(u, p);
     struct applied a = {0};
     enum ps_code code = round ? apply_in_round(u, i, round, &a) : apply_now(u, i, end, &a);
     for (size_t k = i; code == PS_OK && k < end; k++)
-        note(u, &u->extents.v[k], &a);
+        update_note_outcome(u, &u->extents.v[k], &a);
     return code;
 }
 
@@ -484,18 +485,18 @@ static void close_rounds(struct update *u)
 }
 
 // Rounds are closed even where a block could not be changed: what is in them counts.
-static enum ps_code apply(struct update *u)
+static enum ps_code update_apply(struct update *u)
 {
     enum ps_code code = PS_OK;
     for (size_t i = 0, end; i < u->extents.n && code == PS_OK; i = end) {
         end = psd_extents_block_end(&u->extents, i);
-        code = apply_block(u, i, end);
+        code = update_apply_block(u, i, end);
     }
     close_rounds(u);
     return code;
 }
 
-static enum ps_code stage(struct update *u)
+static enum ps_code update_stage(struct update *u)
 {
     struct psd_request *t = u->t;
     struct psd_atomic atomic = {.caller = t->caller,
@@ -516,14 +517,14 @@ static enum ps_code stage(struct update *u)
         a.version = b->version;
         pthread_mutex_unlock(&b->lock);
         a.found = a.version - 1;
-        note(u, &u->extents.v[i], &a);
+        update_note_outcome(u, &u->extents.v[i], &a);
     }
     return code;
 }
 
 // ---- reply --------------------------------------------------------------------------------------------------------
 
-static void count(struct update *u)
+static void update_count_changes(struct update *u)
 {
     struct psd_job *job = u->t->job;
     bool changed = false, stale = false, staged = false;
@@ -548,7 +549,7 @@ static void count(struct update *u)
     atomic_fetch_add(&job->bytes_moved, u->t->payload.len);
 }
 
-static int reply(struct update *u)
+static int update_send_reply(struct update *u)
 {
     return psd_reply_send_results(&u->builder, u->t, u->results, u->request->n_tensors);
 }
@@ -597,31 +598,31 @@ static int push_pull_wait(struct update *u)
 // ---- the methods --------------------------------------------------------------------------------------------------
 
 // What is wrong with the request itself. Nothing is taken in of its client either.
-static enum ps_code check(struct update *u)
+static enum ps_code update_check(struct update *u)
 {
-    if (check_sequence(u->t) || locate(u) || check_atomic(u) || check_pull(u) || (u->push && check_finite(u)))
+    if (check_sequence(u->t) || update_locate(u) || check_atomic(u) || check_pull(u) || (u->push && check_finite(u)))
         return u->t->error.code;
     return PS_OK;
 }
 
-static enum ps_code take(struct update *u)
+static enum ps_code update_take(struct update *u)
 {
-    if (check(u) || psd_job_client(u->t->job, u->t->caller, &u->id, &u->t->error) || reserve_reply(u))
+    if (update_check(u) || psd_job_client(u->t->job, u->t->caller, &u->id, &u->t->error) || reserve_reply(u))
         return u->t->error.code;
     if (u->request->atomic_bytes)
-        return stage(u);
+        return update_stage(u);
     if (check_rounds(u) || reserve_blocks(u))
         return u->t->error.code;
-    return apply(u);
+    return update_apply(u);
 }
 
-static int answer(struct update *u)
+static int update_answer(struct update *u)
 {
-    count(u);
-    return u->pull ? push_pull_wait(u) : reply(u);
+    update_count_changes(u);
+    return u->pull ? push_pull_wait(u) : update_send_reply(u);
 }
 
-static int update(struct psd_request *t)
+static int update_run(struct psd_request *t)
 {
     struct update u = {.t = t,
                        .request = (const Paramserver__V1__UpdateRequest *)t->request,
@@ -629,10 +630,10 @@ static int update(struct psd_request *t)
                        .pull = t->call->method == PARAMSERVER__V1__METHOD__PUSH_PULL,
                        .feed = {.payload = &t->payload}};
     u.push = u.pull || t->call->method == PARAMSERVER__V1__METHOD__PUSH;
-    int code = (int)take(&u);
+    int code = (int)update_take(&u);
     give_up_reserved(&u);
     if (code == PS_OK)
-        code = answer(&u);
+        code = update_answer(&u);
     free(u.then);
     free(u.results);
     psd_reply_fini(&u.builder);
@@ -642,25 +643,25 @@ static int update(struct psd_request *t)
 
 int psd_put(struct psd_request *t)
 {
-    return update(t);
+    return update_run(t);
 }
 
 int psd_assign_add(struct psd_request *t)
 {
-    return update(t);
+    return update_run(t);
 }
 
 int psd_assign_sub(struct psd_request *t)
 {
-    return update(t);
+    return update_run(t);
 }
 
 int psd_push(struct psd_request *t)
 {
-    return update(t);
+    return update_run(t);
 }
 
 int psd_push_pull(struct psd_request *t)
 {
-    return update(t);
+    return update_run(t);
 }

@@ -29,7 +29,7 @@ static void waits_walk(struct psd_core *core, struct psd_job *job, const struct 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
 // A call may have been parked since `now` was looked up.
-static uint64_t waited(const struct psd_call *call, uint64_t now)  // ns
+static uint64_t waits_parked_ns(const struct psd_call *call, uint64_t now)  // ns
 {
     return now > call->parked_since ? now - call->parked_since : 0;
 }
@@ -55,7 +55,7 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
         struct ps_slices nothing = PS_SLICES_EMPTY;
         char text[2 * TEXT_MAX + 64];
         late->calls = call->next;
-        snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waited(call, late->now) / 1e9, what,
+        snprintf(text, sizeof text, "waited %.1f s for %s%s%s", (double)waits_parked_ns(call, late->now) / 1e9, what,
                  whom[0] ? ", for " : "", whom);
         psd_call_answer(call, PS_DEADLINE_EXCEEDED, text, &nothing);
     }
@@ -140,7 +140,7 @@ static bool add_wait(struct listing *l, const struct psd_call *call)
     w->method = (Paramserver__V1__Method)call->method;
     w->worker = call->worker;
     memcpy(l->clients[l->n], call->client, sizeof call->client);
-    w->since_ms = waited(call, l->now) / PS_MS;
+    w->since_ms = waits_parked_ns(call, l->now) / PS_MS;
     w->left_ms = call->deadline == UINT64_MAX ? 0 : call->deadline > l->now ? (call->deadline - l->now) / PS_MS + 1 : 1;
     l->n++;
     return true;
@@ -154,7 +154,7 @@ static bool list_calls(struct psd_waiters *list, void *arg)
     return l->n > l->worded;
 }
 
-static char *keep(struct listing *l, const char *text)
+static char *waits_keep_text(struct listing *l, const char *text)
 {
     char **texts = ps_try_reserve(l->texts, l->n_texts + 1, &l->cap_texts, sizeof *texts);
     char *copy = texts ? ps_try_strdup(text) : NULL;
@@ -168,7 +168,7 @@ static char *keep(struct listing *l, const char *text)
 static void list_texts(struct psd_job *job, const char *what, const char *whom, void *arg)
 {
     struct listing *l = arg;
-    char *a = keep(l, what), *b = keep(l, whom);
+    char *a = waits_keep_text(l, what), *b = waits_keep_text(l, whom);
     for (; l->worded < l->n; l->worded++) {
         l->waits[l->worded].job = job ? job->name : (char *)"";
         l->waits[l->worded].what = a;
@@ -185,7 +185,7 @@ static int longest_first(const void *a, const void *b)
 enum { WAIT_OVERHEAD = 64, REPLY_ROOM = PS_CHUNK_MAX - 1024 };
 
 // As many as fit one reply.
-static size_t fit(Paramserver__V1__Wait *const *waits, size_t n)
+static size_t waits_fit_reply(Paramserver__V1__Wait *const *waits, size_t n)
 {
     size_t bytes = 0, i = 0;
     for (; i < n && bytes < REPLY_ROOM; i++)
@@ -209,7 +209,7 @@ static int reply_listing(struct psd_request *t, struct listing *l, size_t skip)
     skip = skip < l->n ? skip : l->n;
     out.generation = t->core->generation;
     out.total = (uint32_t)l->n;
-    out.n_waits = fit(order + skip, l->n - skip);
+    out.n_waits = waits_fit_reply(order + skip, l->n - skip);
     out.waits = order + skip;
     int code = psd_request_reply(t, &out.base, NULL);
     free(order);

@@ -56,11 +56,25 @@ bool psd_block_pinned(const struct psd_block *b)
     return atomic_load_explicit(&b->page->owner.refs, memory_order_acquire) > 1;
 }
 
+struct psd_page *psd_block_hold(struct psd_block *b)
+{
+    ps_owner_ref(&b->page->owner);
+    return b->page;
+}
+
 struct psd_page *psd_block_pin(struct psd_block *b)
 {
     psd_block_fill(b);
-    ps_owner_ref(&b->page->owner);
-    return b->page;
+    return psd_block_hold(b);
+}
+
+// A write fills the block's page before it puts another in its place.
+void psd_block_fill_held(struct psd_block *b, const struct psd_page *page)
+{
+    pthread_mutex_lock(&b->lock);
+    if (b->page == page)
+        psd_block_fill(b);
+    pthread_mutex_unlock(&b->lock);
 }
 
 bool psd_block_has_taken(const struct psd_block *b, const struct psd_request_id *id)

@@ -57,6 +57,9 @@ void psd_block_fini(struct psd_block *b);
 void psd_block_fill(struct psd_block *b);  // writes the page of a fresh block, unless that has been done
 bool psd_block_pinned(const struct psd_block *b);
 struct psd_page *psd_block_pin(struct psd_block *b);
+// As psd_block_pin, but a fresh page is not filled yet: psd_block_fill_held does before it is read, unless a write has.
+struct psd_page *psd_block_hold(struct psd_block *b);
+void psd_block_fill_held(struct psd_block *b, const struct psd_page *page);  // takes the block's lock itself
 // Has the block taken this request?
 bool psd_block_has_taken(const struct psd_block *b, const struct psd_request_id *id);
 // Makes place for the record of a request, so that psd_block_record finds it if it follows at once. False: there is no

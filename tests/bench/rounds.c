@@ -4,9 +4,11 @@
 // used at most. Not a test: figures depend on the machine.
 //
 //     rounds [--psd PATH] [--workers N] [--mb N] [--rounds N] [--parts N] [--in-order | --async]
+//     rounds --rounds 0 --workers 1 --mb 6144      the large variable is declared, and that is all
 //
 // N workers (16) push a gradient of MB (256) each for some rounds (2), all at once, or one after the other with
-// --in-order; with --async they push outside of rounds, for comparison. The variable is in one part, or in --parts. The other job pushes 64 KiB at a time, before and meanwhile.
+// --in-order; with --async they push outside of rounds, for comparison. The variable is in one part, or in --parts.
+// The other job pushes 64 KiB at a time, for 5 s before and for 5 s or more meanwhile, and must live on.
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -151,11 +154,16 @@ static void await_round(psc_client *client, uint64_t count, uint64_t round)
     free(t);
 }
 
+// On a cluster the workers have CPUs of their own: here they leave psd and the other job what these want.
 static void train(uint32_t rank)
 {
+    setpriority(PRIO_PROCESS, 0, 19);
     const uint64_t count = (uint64_t)o.mb << 18;
     psc_error e;
+    double start = seconds();
     psc_client *client = join("large", rank, o.workers, o.async ? PSC_ASYNC : PSC_SYNC, count);
+    if (rank == 0)
+        printf("declared: %" PRIu32 " MiB in %.3f s\n", o.mb, seconds() - start);
     check(psc_barrier(client, "begin", &e), "barrier", &e);
     for (uint64_t round = 1; round <= o.rounds; round++) {
         double begun = seconds();
@@ -258,7 +266,8 @@ int main(int argc, char **argv)
     gradient = mmap(NULL, (size_t)o.mb << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (gradient == MAP_FAILED)
         die("gradient", "no memory");
-    memset(gradient, 0, (size_t)o.mb << 20);
+    if (o.rounds)
+        memset(gradient, 0, (size_t)o.mb << 20);
     pid_t psd = start_psd(dir), prober = child();
     if (prober == 0) {
         // gRPC's threads do not survive a fork: the workers are forked before this process has any.
@@ -278,14 +287,15 @@ int main(int argc, char **argv)
         psc_client *client = join("small", 0, 1, PSC_ASYNC, SMALL);
         measure(client, "alone", 5, psd, 0);
         close(go[1]);
-        measure(client, "beside", 0, psd, o.workers);
+        measure(client, "beside", 5, psd, o.workers);
+        psc_error e;
+        check(psc_health(client, &e), "the other job", &e);
         psc_close(client, NULL);
         exit(0);
     }
     int status;
     waitpid(prober, &status, 0);
-    printf("psd: %" PRIu64 " MiB at most, of which the variable %" PRIu32
-           " MiB, and one gradient of each worker %" PRIu32 " MiB\n",
+    printf("psd: %" PRIu64 " MiB at most; the variable %" PRIu32 " MiB, one gradient of each worker %" PRIu32 " MiB\n",
            status_mib(psd, "VmHWM:"), o.mb, o.workers * o.mb);
     kill(psd, SIGTERM);
     waitpid(psd, NULL, 0);

@@ -100,9 +100,6 @@ rule_words() {
 private='draft|meeting|orphan|resting|roster|rope|seat|stamp|told|tuning|turn|untold|visit|visitor'
 private_psd='piece'
 
-# Where static functions still have names of others. Delete it, and what reads it, when it is empty.
-names_not_yet='psd/'
-
 # banned PREFIX WORDS: identifiers in the C files under PREFIX of which one of WORDS is a part.
 banned() {
     c_files | grep -E "^($1)" | xargs -r awk -v words="$2" '
@@ -130,7 +127,7 @@ rule_terms() {
 # A static function's name is found once in the product, and has two words at least: the module or the object, and the
 # verb. Tests are programs of their own.
 rule_names() {
-    c_files | grep -E '^(common|libclient|psd|tools|workerd)/' | grep -vE "^($names_not_yet)" | xargs -r awk '
+    c_files | grep -E '^(common|libclient|psd|tools|workerd)/' | xargs -r awk '
         /^static [^=;]*\(/ && !/;$/ {
             head = $0
             sub(/__attribute__\(\([^)]*(\([^)]*\))?[^)]*\)\) */, "", head)

@@ -1184,6 +1184,50 @@ static void test_if_newer(void **state)
     psd_core_destroy(s.core);
 }
 
+static uint64_t count_filled(struct store *s, const char *name, uint64_t blocks)
+{
+    uint64_t filled = 0;
+    for (uint64_t k = 0; k < blocks; k++)
+        filled += store_block(s, name, (uint32_t)k)->blank == NULL;
+    return filled;
+}
+
+// A variable that nobody has written is filled as far as messages have gone, not at once; what is written meanwhile is not
+// in the snapshot.
+static void test_fresh_blocks_are_read_in_parts(void **state)
+{
+    enum { BLOCKS = 60 };
+    const struct spec specs[] = {{"w", D(FLOAT32), (uint64_t)BLOCKS * BLOCK, false}};
+    struct store s;
+    struct reading_of x;
+    size_t got = 0;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, specs, 1);
+    read_init(&x);
+    read_range(&x, "w", 0, (uint64_t)BLOCKS * BLOCK);
+    do {
+        read_ok(&s, &x, M(GET));
+        assert_true(x.values.len > 0);
+        for (size_t i = 0; i < x.values.len / sizeof(float); i += 1000)
+            assert_true(value_at(&x.values, i) == 0);
+        got += x.values.len;
+        assert_int_equal(count_filled(&s, "w", BLOCKS) - (got > x.values.len && got < BLOCKS * PS_BLOCK_BYTES),
+                         got / PS_BLOCK_BYTES);
+        if (got == x.values.len)
+            add_to(&s, 1, "w", (BLOCKS - 1) * (uint64_t)BLOCK, BLOCK);
+        x.r.offset = x.reply->next_offset;
+        x.r.snapshot = x.reply->snapshot;
+    } while (x.r.offset);
+    assert_int_equal(got, (size_t)BLOCKS * PS_BLOCK_BYTES);
+    x.t[0].first = (BLOCKS - 1) * (uint64_t)BLOCK;
+    x.t[0].count = BLOCK;
+    x.r.snapshot = 0;
+    read_ok(&s, &x, M(GET));
+    assert_true(value_at(&x.values, 0) == 1);
+    read_fini(&x);
+    psd_core_destroy(s.core);
+}
+
 // What is left out is decided once: a snapshot goes on without it though it has changed since.
 static void test_if_newer_goes_on(void **state)
 {
@@ -2145,6 +2189,7 @@ int main(void)
         cmocka_unit_test(test_pull_waits_for_atomic),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_if_newer),
+        cmocka_unit_test(test_fresh_blocks_are_read_in_parts),
         cmocka_unit_test(test_if_newer_goes_on),
         cmocka_unit_test(test_rounds_of_a_get),
         cmocka_unit_test(test_no_room_for_a_copy),

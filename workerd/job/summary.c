@@ -58,6 +58,11 @@ static json_t *summary_make(const struct wk_run *run)
     json_object_set_new(s, "seconds", summary_number((double)(ps_now() - run->started) / (double)PS_SECOND));
     json_object_set_new(s, "seconds_to_first_step", summary_number(run->seconds_to_first_step));
     json_object_set_new(s, "weights", json_string(realpath(job->output, path) ? path : job->output));
+    if (run->history.splits) {
+        json_object_set_new(s, "split_gradients", json_integer((json_int_t)run->history.splits));
+        json_object_set_new(s, "split_worker", json_integer(run->history.split_worker));
+        json_object_set_new(s, "split_round", json_integer((json_int_t)run->history.split_round));
+    }
     json_object_set_new(s, "train_loss", mean_losses(&run->history));
     return s;
 }

@@ -376,11 +376,27 @@ static bool parameter_server_is_chief(void *state)
     return psc_is_chief(s->client);
 }
 
+// What the control task knows of gradients that count in part.
+static enum ps_code strategy_count_splits(struct wk_parameter_server_state *s, struct wk_history *history,
+                                          struct ps_error *e)
+{
+    psc_splits splits;
+    psc_error error;
+    if (psc_split_gradients(s->client, &splits, &error))
+        return wk_take_error(&error, e);
+    history->splits = splits.count;
+    history->split_round = splits.round;
+    history->split_worker = splits.worker;
+    return PS_OK;
+}
+
 static enum ps_code parameter_server_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
     bool in_step = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
-    return wk_flush(s, e) || strategy_settle(s, e) ? e->code : wk_history_join(s->client, in_step, history, e);
+    if (wk_flush(s, e) || strategy_settle(s, e) || wk_history_join(s->client, in_step, history, e))
+        return e->code;
+    return s->update == PSC_SYNC ? strategy_count_splits(s, history, e) : PS_OK;
 }
 
 // The lowest rank of those who have come this far: what heartbeats told may be of the past. Less than any rank, and the
