@@ -44,6 +44,7 @@ sys.exit(0 if eval(sys.argv[1]) else 1)
 PY
 }
 holds() { look "$1" && was "$2"; } # JOB EXPRESSION
+holds_at() { peers=$1 holds "$2" "$3"; } # ADDRESSES JOB EXPRESSION
 becomes() { # JOB EXPRESSION: soon
     eventually holds "$@" || { cat j.json w.json; return 1; }
 }
@@ -147,6 +148,36 @@ sys.exit(versions != {101})'
 }
 ok "async: every batch counts once, though a worker leaves" drained async
 ok "ssp: likewise" drained ssp --set strategy.staleness=3
+
+# ---- a ps task dies ------------------------------------------------------------------------------------------------
+
+# Each worker names it, long before the job's own patience of an hour ends.
+lost=unix:$scratch/lost0,unix:$scratch/lost1
+for i in 0 1; do start_psd "lost$i" --task "$i" --peers "$lost" || exit 1; done
+lost_pid=$psd_pid
+pids=()
+for mode in async sync; do
+    for rank in 0 1; do
+        work "lost-$mode" "$rank" 2 --set strategy.update=$mode --set data.train_examples=6400 --set epochs=1000 --set timeout=3600 \
+            --set delay_ms=20 --ps "$lost"
+        pids+=("$worker_pid")
+    done
+    lost_trains() { holds_at "$lost" "lost-$mode" 'all(w[r]["step"] > 3 for r in (0, 1))'; }
+    ok "$mode: a job on two psd" eventually lost_trains
+done
+kill -KILL "$lost_pid"
+names_the_dead() { # MODE RANK PID
+    local code=0
+    timeout 300 tail --pid "$3" -f /dev/null || return 1
+    wait "$3" || code=$?
+    cat "lost-$1.$2.log"
+    echo "exit $code"
+    [ "$code" = 69 ] && grep -q "ps:1 (unix:$scratch/lost1) cannot be reached" "lost-$1.$2.log"
+}
+for k in 0 1 2 3; do
+    mode=$([ $k -lt 2 ] && echo async || echo sync)
+    ok "$mode: worker $((k % 2)) names the ps task that died" names_the_dead "$mode" $((k % 2)) "${pids[$k]}"
+done
 
 # ---- a stall is logged with the names ------------------------------------------------------------------------------
 
