@@ -110,6 +110,8 @@ static void queue_send(struct psc__queue *q, struct psc__request *r)
         return;
     }
     queue_fly(q, r);
+    if (r->deadline == UINT64_MAX)
+        r->sent = psc__now(c);
     c->world.call(c->world.ctx, q->task->index, r->method, psc__timeout_ms(c, r->deadline), &message, queue_replied, r);
 }
 
@@ -261,6 +263,8 @@ static void queue_refused(struct psc__queue *q, struct psc__request *r, enum ps_
     queue_put_back(q, r);
     if (r->mutates)
         queue_note_overtaken(q, r);
+    if (r->sent && psc__task_was_there(q->task, r->sent))
+        q->down_since = 0;
     if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->order > q->careful_order)
         q->careful_order = r->order;
     queue_pause(q, code, text);
