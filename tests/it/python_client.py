@@ -274,7 +274,7 @@ def what_is_wrong_is_refused_and_changes_nothing():
         (StatusCode.ABORTED, "has ended", put(by=w.caller(run=w.run - 1, **known))),
         (StatusCode.ABORTED, "has ended", get(by=w.caller(run=w.run - 1))),
         (StatusCode.UNAVAILABLE, "has not heard of run", put(by=w.caller(run=w.run + 1, **known))),
-        (StatusCode.UNAVAILABLE, "was not heard here", put(by=w.caller(incarnation=w.incarnation + 1, **known))),
+        (StatusCode.UNAVAILABLE, "heard here yet", put(by=w.caller(incarnation=w.incarnation + 1, **known))),
     ):
         with refused(code, text):
             call()
@@ -852,7 +852,7 @@ def damaged_requests_are_answered():
             end = chance.choice([None, chance.randrange(len(message))])
             raw(SERVICE + name)(bytes(message[:end]), timeout=PATIENCE)
         except grpc.RpcError as error:
-            later = any(t in error.details() for t in ("has not heard of run", "was not heard here"))
+            later = any(t in error.details() for t in ("has not heard of run", "heard here yet"))
             if not later and error.code() in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL):
                 raise AssertionError(f"{name} {bytes(message).hex()}: {error.code()} '{error.details()}'") from None
 
