@@ -57,28 +57,27 @@ static void watch_on_reply(void *arg, enum ps_code code, const struct ps_slices 
     free(q);
 }
 
-// Job locked. Has nothing moved for a while?
-static bool watch_is_due(struct psd_job *job, uint64_t now)
+// Job locked. When it asks, if nothing moves until then; UINT64_MAX: it has asked.
+static uint64_t watch_due(struct psd_job *job, uint64_t now)
 {
     struct psd_watch *w = &job->watch;
     const uint64_t moved = atomic_load(&job->bytes_moved);
-    if (w->moved != moved || !w->since) {
+    if (w->moved != moved || !w->since)
         *w = (struct psd_watch){.moved = moved, .since = now, .answered = now, .asking = w->asking, .asked = w->asked};
-        return false;
-    }
-    return !w->asking && now - w->since >= PSD_WATCH_IDLE_MS * PS_MS && now - w->asked >= PSD_WATCH_AGAIN_MS * PS_MS;
+    const uint64_t idle = w->since + PSD_WATCH_IDLE_MS * PS_MS, again = w->asked + PSD_WATCH_AGAIN_MS * PS_MS;
+    return w->asking ? UINT64_MAX : idle > again ? idle : again;
 }
 
-static void watch_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+static uint64_t watch_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     struct ps_slices message = PS_SLICES_EMPTY;
     (void)ready;
     if (job->host->task == 0 || !atomic_load(&job->declared) || atomic_load(&job->failed) == 2)
-        return;
+        return UINT64_MAX;
     pthread_mutex_lock(&job->lock);
-    bool due = watch_is_due(job, now);
-    struct watch_question *q = due ? ps_try_alloc(sizeof *q) : NULL;
+    const uint64_t due = watch_due(job, now);
+    struct watch_question *q = due <= now ? ps_try_alloc(sizeof *q) : NULL;
     if (q) {
         *q = (struct watch_question){job, atomic_load(&job->run)};
         job->watch.asking = true;
@@ -86,11 +85,12 @@ static void watch_tick(struct psd_job *job, uint64_t now, struct psd_call **read
     }
     pthread_mutex_unlock(&job->lock);
     if (!q)
-        return;
+        return due;
     request.job = job->name;
     ps_msg_pack(&request.base, NULL, &message);
     psd_job_ref(job);
     job->host->send(job->host->world, 0, PARAMSERVER__V1__METHOD__STATUS, &message, watch_on_reply, q);
+    return UINT64_MAX;
 }
 
 const struct psd_component psd_watch_component = {.name = "watch", .tick = watch_tick};
