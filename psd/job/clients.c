@@ -243,7 +243,7 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
                        caller->worker - 1, job->name);
     else if (caller->incarnation > known)
         code = ps_fail(e, PS_UNAVAILABLE,
-                       "worker %" PRIu32 " of job '%s': that this process has joined was not heard here yet",
+                       "worker %" PRIu32 " of job '%s' is another process, as far as was heard here yet",
                        caller->worker - 1, job->name);
     else if (!c && job->clients.n >= MAX_CLIENTS)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED,

@@ -481,7 +481,7 @@ static void test_stranger(void **state)
         stranger.client.data = (uint8_t *)"one from outside";
         stranger.incarnation += 1000;
         ask_for(&c, &x, M(PUSH), &stranger, p, 0, 7);
-        assert_refused(&x, PS_UNAVAILABLE, "was not heard here yet");
+        assert_refused(&x, PS_UNAVAILABLE, "as far as was heard here");
         assert_int_equal(push(&c, 1, p, 0, 1).code, PS_OK);
         assert_true(read_first(&c, p) == -1);
     }
