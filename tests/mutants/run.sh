@@ -19,6 +19,7 @@ declare -A objects=(
     [members]=unit/test_psd_members-test_psd_members
     [return]=unit/test_psd_return-test_psd_return [round]=unit/test_psd_round-test_psd_round
     [runs]=unit/test_psd_runs-test_psd_runs
+    [session]=unit/test_psd_session-test_psd_session
     [client]="unit/test_client unit/fake_ps unit/fake_data"
     [data]=unit/test_psd_data-test_psd_data
 )
