@@ -1525,6 +1525,26 @@ static void test_nothing_walks(void **state)
     }
 }
 
+// Two wait for one round, each with its own deadline, and nobody uses the job meanwhile.
+static void test_late_one_after_the_other(void **state)
+{
+    struct job j;
+    struct answer first, second;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
+    pull_later(j.core, &first, "a", test_time + PS_SECOND);
+    pull_later(j.core, &second, "a", test_time + 3 * PS_SECOND / 2);
+    core_run(j.core, PS_SECOND);
+    assert_true(is_done(&first, PS_DEADLINE_EXCEEDED));
+    assert_false(second.answered);
+    core_run(j.core, PS_SECOND / 2);
+    assert_true(is_done(&second, PS_DEADLINE_EXCEEDED));
+    drop(&first);
+    drop(&second);
+    psd_core_destroy(j.core);
+}
+
 // Ten thousand pulls wait for one round: all are listed, all are let go by one push.
 static void test_ten_thousand_wait(void **state)
 {
@@ -1600,6 +1620,7 @@ int main(void)
         cmocka_unit_test(test_late_for_different_things),
         cmocka_unit_test(test_waits_from_now_on),
         cmocka_unit_test(test_nothing_walks),
+        cmocka_unit_test(test_late_one_after_the_other),
         cmocka_unit_test(test_ten_thousand_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
