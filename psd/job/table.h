@@ -11,10 +11,7 @@
 #include "psd/job/host.h"
 #include "psd/job/runs.h"
 
-enum {
-    PSD_MAX_JOBS = 1024,                   // that a task knows at once
-    PSD_TABLE_BUCKETS = 2 * PSD_MAX_JOBS,  // a power of two
-};
+enum { PSD_TABLE_BUCKETS = 2 * PSD_MAX_JOBS };  // a power of two
 
 struct psd_table {
     pthread_mutex_t lock;
