@@ -151,6 +151,12 @@ void psc__task_heard(struct psc__task *t)
     t->why[0] = 0;
 }
 
+// A call that is refused at once has not waited, whatever else is answered at that moment.
+bool psc__task_was_there(const struct psc__task *t, uint64_t sent)
+{
+    return t->heard >= sent + PS_SECOND;
+}
+
 const char *psc__method_name(int method)
 {
     static const char *const names[] = {

@@ -47,6 +47,7 @@ struct psc__task {
     uint64_t generation;     // 0: it has not answered yet
     bool opened;             // its connections begin with an Open,
     uint64_t opened_as;      // which names this generation
+    uint64_t heard;          // when it answered anything but a request for data last; 0: never
     uint64_t refused_since;  // nobody has listened at its address since; 0: somebody may
     char why[128];           // the last attempt to reach it failed; "": it has answered since, or nothing was tried
 };
@@ -127,6 +128,9 @@ enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, str
 // a worker may be silent, the process is gone, and the job's state with it: that ends a client that has joined.
 void psc__task_unreachable(struct psc__task *t, const char *text);
 void psc__task_heard(struct psc__task *t);  // locked: it has answered
+// Locked. Has the task answered others while a call waited there that was sent at `sent`? Then the failure that ended this
+// attempt is the first one.
+bool psc__task_was_there(const struct psc__task *t, uint64_t sent);
 
 // Locked. The Caller of a request to t; its strings stay the client's.
 void psc__caller_init(Paramserver__V1__Caller *caller, const struct psc__task *t, uint64_t sequence);

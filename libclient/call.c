@@ -29,7 +29,8 @@ struct psc__call {
     bool once;
     struct ps_slice message;  // packed; sent each time by reference, behind a fresh Caller
     uint64_t started, deadline;
-    uint64_t down_since;  // first failure since the last answer of any kind; 0: none
+    uint64_t sent;        // the attempt that is under way, or was last
+    uint64_t down_since;  // first failure since it last waited at its task; 0: none
     uint32_t attempt;
     bool away;            // a reply or a timer will still come back to it
     bool over, reported;  // its end is decided; done has run
@@ -139,7 +140,7 @@ static bool call_may_repeat(struct psc__call *call, enum ps_code code)
         return patient;
     if (code != PS_UNAVAILABLE && code != PS_RESOURCE_EXHAUSTED)
         return false;
-    if (!call->down_since)
+    if (!call->down_since || psc__task_was_there(call->task, call->sent))
         call->down_since = now;
     return now < (patient ? call->down_since + call->client->timeout_ns : call->deadline);
 }
@@ -164,6 +165,12 @@ static bool call_has_caller(int method)
            (method >= PARAMSERVER__V1__METHOD__ASSIGN_SUB && method <= PARAMSERVER__V1__METHOD__CLOCK);
 }
 
+static void call_note_heard(struct psc__task *t)
+{
+    t->heard = psc__now(t->client);
+    psc__task_heard(t);
+}
+
 static void call_replied(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
     struct psc__call *call = arg;
@@ -172,7 +179,7 @@ static void call_replied(void *arg, enum ps_code code, const char *text, struct 
     if (code == PS_UNAVAILABLE)
         psc__task_unreachable(call->task, text);  // which may end the client, and so the call
     else if (code != PS_DEADLINE_EXCEEDED)
-        psc__task_heard(call->task);
+        call_note_heard(call->task);
     if (!call_landed(call)) {
         if (code == PS_OK) {
             ps_slices_move(&call->reply, reply);
@@ -217,6 +224,7 @@ static void call_send(struct psc__call *call)
         return;
     }
     call->away = true;
+    call->sent = psc__now(c);
     c->world.call(c->world.ctx, call->task->index, call->method, psc__timeout_ms(c, call->deadline), &request,
                   call_replied, call);
 }

@@ -438,11 +438,13 @@ static bool op_request_accept(struct psc__request *request, const struct ps_slic
     struct psc_client *c = op->client;
     struct psc__answer answer;
     struct ps_error e;
-    bool goes_on = false;
+    bool goes_on = false, values = !r->is.mutates || op->method == PARAMSERVER__V1__METHOD__PUSH_PULL;
     ps_owner_ref(&op->memory);
-    psc__unlock(c);
+    if (values)
+        psc__unlock(c);
     enum ps_code code = psc__op_read_reply(op, r, reply, &answer, &e);
-    psc__lock(c);
+    if (values)
+        psc__lock(c);
     if (r->op && code != PS_OK)
         op_fail(op, &e);
     if (r->op)

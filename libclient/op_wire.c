@@ -68,36 +68,44 @@ static size_t wire_tensors_size(const struct psc_op *op, const struct psc__op_re
 enum { CALLER_SEQUENCE = 5, CALLER_OLDEST };
 
 // In a session a read's is empty, an update's says where it stands among the client's.
-static size_t wire_caller_size(const struct psc_op *op, const Paramserver__V1__Caller *caller)
+struct wire_caller {
+    Paramserver__V1__Caller full;  // where there is no session
+    uint64_t sequence, oldest;
+    size_t size;
+};
+
+static struct wire_caller wire_caller(const struct psc_op *op, struct psc__task *task)
 {
-    if (!psc__has_sessions(op->client))
-        return paramserver__v1__caller__get_packed_size(caller);
-    return op->ticket.mutates ? ps_uint_size(caller->sequence) + ps_uint_size(caller->oldest) : 0;
+    struct wire_caller c = {.sequence = op->ticket.sequence};
+    if (!psc__has_sessions(op->client)) {
+        psc__caller_init(&c.full, task, c.sequence);
+        c.size = paramserver__v1__caller__get_packed_size(&c.full);
+        return c;
+    }
+    if (op->ticket.mutates)
+        c.oldest = op->client->window.oldest;
+    c.size = ps_uint_size(c.sequence) + ps_uint_size(c.oldest);
+    return c;
 }
 
-static uint8_t *wire_put_caller(uint8_t *to, const struct psc_op *op, const Paramserver__V1__Caller *caller,
-                                size_t size)
+static uint8_t *wire_put_caller(uint8_t *to, const struct psc_op *op, const struct wire_caller *c)
 {
-    to = ps_put_length(to, REQUEST_CALLER, size);
+    to = ps_put_length(to, REQUEST_CALLER, c->size);
     if (!psc__has_sessions(op->client))
-        return to + paramserver__v1__caller__pack(caller, to);
-    if (!op->ticket.mutates)
-        return to;
-    to = ps_put_uint(to, CALLER_SEQUENCE, caller->sequence);
-    return ps_put_uint(to, CALLER_OLDEST, caller->oldest);
+        return to + paramserver__v1__caller__pack(&c->full, to);
+    to = ps_put_uint(to, CALLER_SEQUENCE, c->sequence);
+    return ps_put_uint(to, CALLER_OLDEST, c->oldest);
 }
 
 // Caller and tensors, the beginning of both requests, of *size bytes; room for `more` after them. NULL: no memory.
 static uint8_t *wire_begin(const struct psc_op *op, const struct psc__op_request *r, size_t more, struct ps_slice *s)
 {
-    Paramserver__V1__Caller caller;
+    const struct wire_caller caller = wire_caller(op, r->is.queue->task);
     uint8_t *to;
-    psc__caller_init(&caller, r->is.queue->task, op->ticket.sequence);
-    size_t caller_size = wire_caller_size(op, &caller);
-    *s = ps_slice_new(ps_length_size(caller_size) + caller_size + wire_tensors_size(op, r) + more, &to);
+    *s = ps_slice_new(ps_length_size(caller.size) + caller.size + wire_tensors_size(op, r) + more, &to);
     if (!to)
         return NULL;
-    to = wire_put_caller(to, op, &caller, caller_size);
+    to = wire_put_caller(to, op, &caller);
     for (uint32_t i = r->first_extent; i != PSC__NO_EXTENT; i = op->extents[i].next) {
         struct ps_tensor_head t = wire_tensor(op, r, &op->extents[i]);
         to = wire_put_tensor(to, &t);

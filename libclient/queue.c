@@ -110,6 +110,8 @@ static void queue_send(struct psc__queue *q, struct psc__request *r)
         return;
     }
     queue_fly(q, r);
+    if (r->deadline == UINT64_MAX)
+        r->sent = psc__now(c);
     c->world.call(c->world.ctx, q->task->index, r->method, psc__timeout_ms(c, r->deadline), &message, queue_replied, r);
 }
 
@@ -261,11 +263,25 @@ static void queue_refused(struct psc__queue *q, struct psc__request *r, enum ps_
     queue_put_back(q, r);
     if (r->mutates)
         queue_note_overtaken(q, r);
+    if (r->sent && psc__task_was_there(q->task, r->sent))
+        q->down_since = 0;
     if (code == PS_RESOURCE_EXHAUSTED && r->mutates && r->order > q->careful_order)
         q->careful_order = r->order;
     queue_pause(q, code, text);
     if (psc__now(q->task->client) >= queue_give_up_at(q, r))
         queue_give_up(q, r);
+}
+
+static void queue_say(const struct psc__queue *q, const struct psc__request *r, enum ps_code code, const char *text,
+                      struct ps_error *e)
+{
+    const struct psc__task *t = q->task;
+    double seconds = (double)(psc__now(t->client) - r->started) / 1e9;
+    const char *method = psc__method_name(r->method);
+    if (code == PS_DEADLINE_EXCEEDED)  // text tells of the last attempt, which may have been short
+        ps_fail(e, code, "%s: " PSC__TASK ": not done within %.1f s: %s", method, PSC__TASK_ARGS(t), seconds, text);
+    else
+        ps_fail(e, code, "%s: " PSC__TASK ": %s", method, PSC__TASK_ARGS(t), text);
 }
 
 static void queue_failed(struct psc__queue *q, struct psc__request *r, enum ps_code code, const char *text)
@@ -292,7 +308,7 @@ static void queue_failed(struct psc__queue *q, struct psc__request *r, enum ps_c
     } else if (code == PS_NOT_FOUND && t->client->member.joined) {
         psc__lost_job(t, text);
     } else {
-        ps_fail(&e, code, "%s: " PSC__TASK ": %s", psc__method_name(r->method), PSC__TASK_ARGS(t), text);
+        queue_say(q, r, code, text, &e);
         r->kind->fail(r, &e);
     }
     r->kind->free(r);

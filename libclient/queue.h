@@ -74,6 +74,7 @@ struct psc__request {
     bool alone;      // sent while updates went one by one
     bool overtook;   // a read that flies: an update before it was refused meanwhile
     enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
+    uint64_t sent;   // last; 0: it waits for nobody
     uint64_t order;  // updates: place in the task's order; reads: of the last update before it
 };
 
@@ -93,7 +94,7 @@ struct psc__queue {
     bool paused;             // until a timer
     bool draining;           // until no update flies
     uint32_t attempt;        // rests since the last answer
-    uint64_t down_since;     // when the first of these began; 0: none
+    uint64_t down_since;     // when the first of these began, or since a request last waited; 0: none
     struct ps_error why;     // what ended the last attempt
 };
 

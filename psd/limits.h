@@ -28,6 +28,11 @@ enum {
     PSD_MAX_SNAPSHOTS = 4096,   // that are kept at once: readers that never finish would keep more
     PSD_SNAPSHOT_S = 60,        // s: a reader that has not asked for the rest by then has to begin again
 
+    // ---- a job whose control task is gone ----
+    PSD_WATCH_IDLE_MS = 20000,    // in which nothing moves, before another task asks for the job
+    PSD_WATCH_AGAIN_MS = 10000,   // between two questions
+    PSD_WATCH_SILENT_MS = 60000,  // without an answer: the job ends there
+
     // ---- declaration ----
     PSD_MAX_VARIABLES = 65536,  // of a job: a description of more is larger than clients decode
 

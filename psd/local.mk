@@ -29,8 +29,8 @@ libpsdsync_la_SOURCES = \
 libpsdcontrol_la_SOURCES = \
 	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/ssp.c psd/control/view.c \
 	psd/control/control.c psd/control/state.c psd/control/state.h psd/control/waiting.c \
-	psd/control/order.c psd/control/order.h \
-	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c
+	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c \
+	psd/control/watch.c
 libpsdservice_la_SOURCES = \
 	psd/service/core.c psd/service/core.h \
 	psd/service/dispatch.c psd/service/service.h \

@@ -1,7 +1,8 @@
 # Every test speaks TAP, whatever it is written in: cmocka programs have no extension, scripts have theirs. A script
 # starts with what it needs from its environment:
 #   top_srcdir, top_builddir   absolute
-#   PYTHON3, CC, NM, CLANG_FORMAT  as configure found them
+#   PYTHON3, CC, NM, AR, CLANG_FORMAT  as configure found them
+#   LINK_FLAGS                 what programs are linked with
 #   SANITIZERS                 no, or what the build was configured with
 #   PS_MNIST                   folder of the four MNIST files, if whoever runs make set it
 TEST_EXTENSIONS = .sh .py
@@ -16,7 +17,8 @@ AM_TESTS_ENVIRONMENT = \
 	top_builddir='$(abs_top_builddir)'; export top_builddir; \
 	PYTHON3='$(PYTHON3)'; export PYTHON3; \
 	CC='$(CC)'; export CC; \
-	NM='$(NM)'; export NM; \
+	LINK_FLAGS='$(AM_LDFLAGS) $(LDFLAGS)'; export LINK_FLAGS; \
+	NM='$(NM)'; export NM; AR='$(AR)'; export AR; \
 	CLANG_FORMAT='$(CLANG_FORMAT)'; export CLANG_FORMAT; \
 	SANITIZERS='$(SANITIZERS)'; export SANITIZERS; \
 	ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1; export ASAN_OPTIONS; \

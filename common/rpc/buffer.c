@@ -228,6 +228,14 @@ void ps_packer_add_record(struct ps_packer *p, const struct ps_record_head *head
     ps_packer_add(p, body);
 }
 
+void ps_packer_add_small_record(struct ps_packer *p, const struct ps_record_head *head, const void *body, size_t len)
+{
+    uint8_t *to = packer_reserve(p, PS_RECORD_HEAD + len + (head->error ? strlen(head->error) : 0));
+    size_t n = ps_record_write(head, len, to);
+    memcpy(to + n, body, len);
+    packer_took(p, n + len);
+}
+
 grpc_byte_buffer *ps_packer_end(struct ps_packer *p)
 {
     packer_end_run(p);

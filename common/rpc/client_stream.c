@@ -423,7 +423,7 @@ void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
     pthread_cond_signal(&c->work);
     client_stream_add(st, p);
     uint64_t soonest = st->soonest;
-    bool sends = client_stream_take(st);
+    bool sends = client_stream_take(st), late = soonest < c->wake;
     if (sends)
         atomic_fetch_add(&st->refs, 1);
     pthread_mutex_unlock(&c->lock);
@@ -434,7 +434,8 @@ void ps__stream_call(struct ps__peer *peer, struct ps__pending *p)
         client_stream_send(st);
         client_stream_unref(st);
     }
-    ps__client_poke(c, soonest);
+    if (late)
+        ps__client_poke(c, soonest);
 }
 
 void ps__streams_cancel_all(struct ps_client *c)

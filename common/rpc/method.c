@@ -5,11 +5,24 @@
 
 #include "proto/paramserver.pb-c.h"
 
-#define DATA(name) "/paramserver.v1.ParameterServer/" name
-#define ADMIN(name) "/paramserver.v1.Admin/" name
-#define PEER(name) "/paramserver.v1.Peer/" name
+// Those of the service ParameterServer may be records of a stream.
+#define DATA(name)                                    \
+    {                                                 \
+        "/paramserver.v1.ParameterServer/" name, true \
+    }
+#define ADMIN(name)                          \
+    {                                        \
+        "/paramserver.v1.Admin/" name, false \
+    }
+#define PEER(name)                          \
+    {                                       \
+        "/paramserver.v1.Peer/" name, false \
+    }
 
-static const char *const paths[PS_METHODS] = {
+static const struct {
+    const char *path;
+    bool streams;
+} methods[PS_METHODS] = {
     [PARAMSERVER__V1__METHOD__JOIN] = DATA("Join"),
     [PARAMSERVER__V1__METHOD__HEARTBEAT] = DATA("Heartbeat"),
     [PARAMSERVER__V1__METHOD__LEAVE] = DATA("Leave"),
@@ -40,7 +53,7 @@ static const char *const paths[PS_METHODS] = {
 
 const char *ps_method_path(int method)
 {
-    return method > 0 && method < PS_METHODS ? paths[method] : NULL;
+    return method > 0 && method < PS_METHODS ? methods[method].path : NULL;
 }
 
 const char *ps_method_name(int method)
@@ -51,8 +64,7 @@ const char *ps_method_name(int method)
 
 bool ps_method_streams(int method)
 {
-    const char *path = ps_method_path(method);
-    return path && strncmp(path, DATA(""), strlen(DATA(""))) == 0;
+    return method > 0 && method < PS_METHODS && methods[method].streams;
 }
 
 bool ps_method_is_control(int method)

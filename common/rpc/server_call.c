@@ -2,22 +2,87 @@
 //
 // What every kind of call needs of the server: memory, a place in its count, the way back. Knows no kind of call.
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/rpc/server_inside.h"
 #include "common/wire/wire.h"
 
-void *ps__call_alloc(struct ps_server *s, size_t size)
+static size_t call_own_bytes(size_t size)
 {
     const size_t align = _Alignof(max_align_t);
-    size_t own = (size + align - 1) / align * align;
-    struct ps__call *c = ps_try_alloc(own + s->options.call_bytes);
-    if (!c)
-        return NULL;
+    return (size + align - 1) / align * align;
+}
+
+static void call_init(struct ps_server *s, struct ps__call *c, size_t own)
+{
     c->server = s;
     c->call.user = (char *)c + own;
+}
+
+void *ps__call_alloc(struct ps_server *s, size_t size)
+{
+    size_t own = call_own_bytes(size);
+    struct ps__call *c = ps_try_alloc(own + s->options.call_bytes);
+    if (c)
+        call_init(s, c, own);
     return c;
+}
+
+void ps__call_renew(struct ps_server *s, void *call, size_t size)
+{
+    size_t own = call_own_bytes(size);
+    memset(call, 0, own + s->options.call_bytes);
+    call_init(s, call, own);
+}
+
+// None where a sanitizer is to see who uses a call too long.
+#ifdef __SANITIZE_ADDRESS__
+enum { IDLE_CALLS = 0, TAKEN_CALLS = 32 };
+#else
+enum { IDLE_CALLS = 1024, TAKEN_CALLS = 32 };
+#endif
+
+static void idle_free(struct ps__idle *list)
+{
+    while (list) {
+        struct ps__idle *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
+struct ps__idle *ps__idle_take(struct ps_server *s)
+{
+    struct ps__idle *list = NULL, *one;
+    pthread_mutex_lock(&s->lock);
+    for (int n = 0; n < TAKEN_CALLS && (one = s->idle); n++) {
+        s->idle = one->next;
+        s->n_idle--;
+        one->next = list;
+        list = one;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return list;
+}
+
+void ps__idle_give(struct ps_server *s, struct ps__idle *list, size_t n)
+{
+    struct ps__idle **end = &list;
+    if (!list)
+        return;
+    while (*end)
+        end = &(*end)->next;
+    pthread_mutex_lock(&s->lock);
+    if (s->n_idle + n <= IDLE_CALLS && s->n_streams) {
+        *end = s->idle;
+        s->idle = list;
+        s->n_idle += n;
+        list = NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    idle_free(list);
 }
 
 void ps_call_reply(struct ps_call *call, enum ps_code code, const char *text, struct ps_slices *body)
@@ -76,14 +141,21 @@ bool ps__server_enter(struct ps_server *s, struct ps__stream *stream)
 
 void ps__server_leave(struct ps_server *s, struct ps__stream *stream)
 {
+    struct ps__idle *dropped = NULL;
     pthread_mutex_lock(&s->lock);
     if (stream) {
         s->n_streams--;
         TAILQ_REMOVE(&s->streams, stream, link);
     }
+    if (s->n_streams == 0) {
+        dropped = s->idle;
+        s->idle = NULL;
+        s->n_idle = 0;
+    }
     if (--s->live == s->n_served)
         pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
+    idle_free(dropped);
     ps__server_unref(s);
 }
 

@@ -83,6 +83,12 @@ struct ps__room {
 // Bytes of a call beside its request: ours and the core's.
 enum { PS__RECORD_BYTES = 1 << 10, PS__UNARY_BYTES = 16 << 10 };
 
+// Memory of records that have been answered, for those that come: a burst of them is too much for malloc's caches. Dropped
+// with the last stream.
+struct ps__idle {
+    struct ps__idle *next;
+};
+
 void ps__room_init(struct ps__room *room, size_t bytes);
 void ps__room_fini(struct ps__room *room);
 size_t ps__room_used(const struct ps__room *room);
@@ -125,6 +131,8 @@ struct ps_server {
     size_t live;             // unary calls, streams and
     size_t n_served;         // calls of services
     size_t n_streams;
+    struct ps__idle *idle;
+    size_t n_idle;
     bool draining, is_shut;
     TAILQ_HEAD(, ps__stream) streams;
     TAILQ_HEAD(, ps__served) served;
@@ -178,6 +186,12 @@ struct ps__stream {
 
 // Zeroed memory for a kind of call of `size` bytes and the handler's part. NULL: no memory.
 void *ps__call_alloc(struct ps_server *s, size_t size);
+
+// Memory for which that was called with the same size is a new call again.
+void ps__call_renew(struct ps_server *s, void *call, size_t size);
+// Some of what is idle, linked; and n that become so, or are freed where there are enough.
+struct ps__idle *ps__idle_take(struct ps_server *s);
+void ps__idle_give(struct ps_server *s, struct ps__idle *list, size_t n);
 
 // A call begins and ends; stream NULL: it is unary. The server lives until the last one has left. enter: true where
 // the server is draining.

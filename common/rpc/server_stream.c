@@ -22,6 +22,9 @@ struct ps__message {
     struct ps_slices bytes;
 };
 
+// A body of so many bytes, as most have, is copied into its record, and its own memory let go of at once.
+enum { SMALL_BODY = 64 };
+
 struct ps__record {
     struct ps__call base;
     struct ps__stream *stream;
@@ -34,6 +37,8 @@ struct ps__record {
     enum ps_code code;  // the answer
     char *text;         // NULL: none
     struct ps_slices body;
+    size_t small_len;  // of a body that is kept here
+    uint8_t small[SMALL_BODY];
 };
 
 // ---- memory -------------------------------------------------------------------------------------------------------
@@ -85,22 +90,35 @@ static void message_free(struct ps__message *m)
     free(m);
 }
 
-static void record_free(struct ps__record *r)
+static void record_clear(struct ps__record *r)
 {
-    ps__room_return_calls(&r->base.server->room, 1, PS__RECORD_BYTES);
     ps_slices_clear(&r->base.call.request);
     ps_slices_clear(&r->body);
     free(r->text);
+}
+
+static void record_free(struct ps__record *r)
+{
+    ps__room_return_calls(&r->base.server->room, 1, PS__RECORD_BYTES);
+    record_clear(r);
     free(r);
 }
 
-static void records_free(struct ps__records *list)
+static void records_free(struct ps_server *s, struct ps__records *list)
 {
     struct ps__record *r;
-    while ((r = TAILQ_FIRST(list))) {
+    struct ps__idle *idle = NULL;
+    size_t n = 0;
+    for (; (r = TAILQ_FIRST(list)); n++) {
         TAILQ_REMOVE(list, r, link);
-        record_free(r);
+        record_clear(r);
+        struct ps__idle *one = (struct ps__idle *)(void *)r;
+        one->next = idle;
+        idle = one;
     }
+    if (n)
+        ps__room_return_calls(&s->room, n, n * PS__RECORD_BYTES);
+    ps__idle_give(s, idle, n);
 }
 
 // ---- what can be started ------------------------------------------------------------------------------------------
@@ -196,7 +214,7 @@ static void stream_unlock_and_advance(struct ps__stream *st)
         stream_start_send(st, &send);
     if (ending)
         stream_start_status(st);
-    records_free(&dropped);
+    records_free(st->server, &dropped);
 }
 
 // A batch with one operation; while it is under way it has a reference. False: the queue is shut down.
@@ -254,9 +272,12 @@ static void stream_start_send(struct ps__stream *st, struct ps__records *records
     TAILQ_FOREACH(r, records, link)
     {
         const struct ps_record_head head = {.id = r->id, .code = r->code, .error = r->text};
-        ps_packer_add_record(&message, &head, &r->body);
+        if (r->small_len)
+            ps_packer_add_small_record(&message, &head, r->small, r->small_len);
+        else
+            ps_packer_add_record(&message, &head, &r->body);
     }
-    records_free(records);
+    records_free(st->server, records);
     st->outgoing = ps_packer_end(&message);
     if (!st->outgoing) {
         stream_fail_send(st);
@@ -302,6 +323,17 @@ static char *record_text(const char *text)
     return copy ? memcpy(copy, text, len) : NULL;
 }
 
+static void record_keep_body(struct ps__record *r, struct ps_slices *body)
+{
+    if (body->len > sizeof r->small) {
+        ps_slices_move(&r->body, body);
+        return;
+    }
+    r->small_len = body->len;
+    ps_slices_copy_out(body, 0, body->len, r->small);
+    ps_slices_clear(body);
+}
+
 static void record_reply(struct ps__call *call, enum ps_code code, const char *text, struct ps_slices *body)
 {
     struct ps__record *r = (struct ps__record *)call;
@@ -309,8 +341,8 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     size_t admitted = r->base.bytes;
     r->code = code;
     r->text = code ? record_text(text) : NULL;  // without memory, the code alone
-    ps_slices_move(&r->body, body);
-    r->base.bytes = r->body.len + PS_RECORD_OVERHEAD + (r->text ? strlen(r->text) : 0);
+    r->base.bytes = body->len + PS_RECORD_OVERHEAD + (r->text ? strlen(r->text) : 0);
+    record_keep_body(r, body);
     ps_slices_clear(&r->base.call.request);
 
     pthread_mutex_lock(&st->lock);
@@ -327,12 +359,21 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     ps__stream_unref(st);
 }
 
-static struct ps__record *record_new(struct ps__stream *st, struct ps_record *in, size_t bytes, uint64_t now)
+// In idle memory, or new. NULL: no memory.
+static struct ps__record *record_alloc(struct ps_server *s, struct ps__idle **idle)
 {
-    struct ps__record *r = ps__call_alloc(st->server, sizeof *r);
-    if (!r)
-        return NULL;
-    ps__room_take_calls(&st->server->room, 1, PS__RECORD_BYTES);
+    if (!*idle)
+        *idle = ps__idle_take(s);
+    struct ps__idle *one = *idle;
+    if (!one)
+        return ps__call_alloc(s, sizeof(struct ps__record));
+    *idle = one->next;
+    ps__call_renew(s, one, sizeof(struct ps__record));
+    return (struct ps__record *)(void *)one;
+}
+
+static void record_init(struct ps__record *r, struct ps__stream *st, struct ps_record *in, size_t bytes, uint64_t now)
+{
     r->base.reply = record_reply;
     r->base.bytes = bytes;
     r->base.call.method = (int)in->method;
@@ -341,12 +382,10 @@ static struct ps__record *record_new(struct ps__stream *st, struct ps_record *in
     r->base.call.stream = &st->user;
     r->stream = st;
     r->id = in->id;
-    return r;
 }
 
-// All of a message's records, or none.
-static enum ps_code stream_take_apart(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
-                                      size_t *n, struct ps_error *e)
+static enum ps_code stream_take_records(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
+                                        size_t *n, struct ps__idle **idle, struct ps_error *e)
 {
     uint64_t now = ps_now();
     size_t offset = 0;
@@ -358,14 +397,29 @@ static enum ps_code stream_take_apart(struct ps__stream *st, const struct ps_sli
         enum ps_code code = ps_record_next(message, &offset, &in, e);
         if (code)
             return code;
-        struct ps__record *r = in.body.broken ? NULL : record_new(st, &in, offset - start, now);
+        struct ps__record *r = in.body.broken ? NULL : record_alloc(st->server, idle);
         if (!r) {
             ps_slices_clear(&in.body);
             return ps_no_memory(e, "a request");
         }
+        record_init(r, st, &in, offset - start, now);
         TAILQ_INSERT_TAIL(out, r, link);
     }
     return PS_OK;
+}
+
+// A message's records; where there is an error, those before it.
+static enum ps_code stream_take_apart(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
+                                      size_t *n, struct ps_error *e)
+{
+    struct ps__idle *idle = NULL;
+    enum ps_code code = stream_take_records(st, message, out, n, &idle, e);
+    ps__room_take_calls(&st->server->room, *n, *n * PS__RECORD_BYTES);
+    size_t left = 0;
+    for (const struct ps__idle *one = idle; one; one = one->next)
+        left++;
+    ps__idle_give(st->server, idle, left);
+    return code;
 }
 
 static void record_hand_over(struct ps__record *r)
@@ -389,7 +443,7 @@ static void stream_open_message(struct ps__stream *st, struct ps__message *m)
     size_t n;
     enum ps_code code = stream_take_apart(st, &m->bytes, &st->apart, &n, &e);
     if (code) {
-        records_free(&st->apart);
+        records_free(st->server, &st->apart);
         stream_end_with(st, PS__FAILED, code, e.text);
         n = 0;
     }

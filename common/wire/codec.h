@@ -33,12 +33,15 @@ struct ps_reader {
 struct ps_field {
     uint32_t number;
     enum ps_wire_type type;
-    uint64_t value;       // PS_VARINT
+    uint64_t value;       // all but PS_LENGTH; of fixed size as they lie there, the lowest byte first
     const uint8_t *data;  // PS_LENGTH
     size_t len;
 };
 
-// The next field; fixed-size values are skipped. False: the end, or, where r->at is not r->end, no protobuf.
+// A number that is no field: of a packed list. False: none is there, or more than 64 bits.
+bool ps_read_varint(struct ps_reader *r, uint64_t *value);
+bool ps_read_fixed(struct ps_reader *r, size_t bytes, uint64_t *value);
+// The next field. False: the end, or, where r->at is not r->end, no protobuf.
 bool ps_read_field(struct ps_reader *r, struct ps_field *f);
 
 // ---- messages -----------------------------------------------------------------------------------------------------
@@ -66,6 +69,10 @@ struct ps_tensor_result {
     uint32_t outcome, blocks, duplicates;
     uint64_t version, staleness, round, nonfinite;
 };
+
+// Writes it as a field below 16: at most PS_RESULT_BYTES.
+enum { PS_RESULT_BYTES = 64 };
+uint8_t *ps_put_result(uint8_t *to, uint32_t field, const struct ps_tensor_result *t);
 
 // f: a field of type PS_LENGTH that is such a message. False: malformed.
 bool ps_read_tensor(const struct ps_field *f, struct ps_tensor_head *t);

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/base/utf8.h"
+#include "common/wire/codec.h"
 
-enum wire_type { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
-enum { VARINT_MAX = 10, SHORT_MAX = 5, DEPTH_MAX = 4, FIRST_ARRAY = 4 };
+enum { DEPTH_MAX = 4, FIRST_ARRAY = 4 };
 
 // ---- memory -------------------------------------------------------------------------------------------------------
 
@@ -60,92 +60,26 @@ static void *codec_alloc(struct codec *c, size_t size)
     return p;
 }
 
-// ---- what stands on the wire --------------------------------------------------------------------------------------
-
-struct input {
-    const uint8_t *at, *end;
-};
-
-// Of at most max bytes; more than 64 bits are refused.
-static bool decode_read_varint(struct input *in, int max, uint64_t *value)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < max && in->at < in->end; i++) {
-        uint8_t byte = *in->at++;
-        if (i == VARINT_MAX - 1 && byte > 1)
-            return false;
-        v |= (uint64_t)(byte & 0x7f) << (7 * i);
-        if (byte < 0x80) {
-            *value = v;
-            return true;
-        }
-    }
-    return false;
-}
-
-// A field as it stands on the wire: its value, or where its bytes are.
-struct item {
-    uint32_t number;
-    enum wire_type type;
-    uint64_t value;
-    struct input bytes;
-};
-
-static bool read_fixed(struct input *in, size_t n, uint64_t *value)
-{
-    if ((size_t)(in->end - in->at) < n)
-        return false;
-    *value = 0;
-    for (size_t i = 0; i < n; i++)
-        *value |= (uint64_t)in->at[i] << (8 * i);
-    in->at += n;
-    return true;
-}
-
-static bool read_item(struct input *in, struct item *item)
-{
-    uint64_t tag, len;
-    if (!decode_read_varint(in, SHORT_MAX, &tag) || tag >> 3 == 0 || tag >> 32)
-        return false;
-    item->number = (uint32_t)(tag >> 3);
-    item->type = tag & 7;
-    switch (item->type) {
-    case VARINT:
-        return decode_read_varint(in, VARINT_MAX, &item->value);
-    case FIXED64:
-        return read_fixed(in, 8, &item->value);
-    case FIXED32:
-        return read_fixed(in, 4, &item->value);
-    case LENGTH:
-        if (!decode_read_varint(in, SHORT_MAX, &len) || len > (uint64_t)(in->end - in->at))
-            return false;
-        item->bytes = (struct input){in->at, in->at + len};
-        in->at += len;
-        return true;
-    }
-    return false;  // groups, and types that do not exist
-}
-
 // ---- fields -------------------------------------------------------------------------------------------------------
 
-// How a number stands on the wire, or LENGTH for what is none.
-static enum wire_type type_on_wire(ProtobufCType type)
+// How a number stands on the wire, or PS_LENGTH for what is none.
+static enum ps_wire_type type_on_wire(ProtobufCType type)
 {
     switch (type) {
     case PROTOBUF_C_TYPE_STRING:
     case PROTOBUF_C_TYPE_BYTES:
     case PROTOBUF_C_TYPE_MESSAGE:
-        return LENGTH;
+        return PS_LENGTH;
     case PROTOBUF_C_TYPE_SFIXED64:
     case PROTOBUF_C_TYPE_FIXED64:
     case PROTOBUF_C_TYPE_DOUBLE:
-        return FIXED64;
+        return PS_FIXED64;
     case PROTOBUF_C_TYPE_SFIXED32:
     case PROTOBUF_C_TYPE_FIXED32:
     case PROTOBUF_C_TYPE_FLOAT:
-        return FIXED32;
+        return PS_FIXED32;
     default:
-        return VARINT;
+        return PS_VARINT;
     }
 }
 
@@ -185,31 +119,31 @@ static void decode_store_number(ProtobufCType type, uint64_t v, void *to)
         memcpy(to, &half, sizeof half);
 }
 
-static bool decode_bytes(struct codec *c, const struct input *in, ProtobufCBinaryData *to)
+static bool decode_bytes(struct codec *c, const struct ps_field *in, ProtobufCBinaryData *to)
 {
-    to->len = (size_t)(in->end - in->at);
+    to->len = in->len;
     to->data = to->len ? codec_alloc(c, to->len) : NULL;
     if (to->data)
-        memcpy(to->data, in->at, to->len);
+        memcpy(to->data, in->data, to->len);
     return to->data || !to->len;
 }
 
-static bool decode_text(struct codec *c, const struct input *in, char **to)
+static bool decode_text(struct codec *c, const struct ps_field *in, char **to)
 {
-    size_t len = (size_t)(in->end - in->at);
+    size_t len = in->len;
     char *text = codec_alloc(c, len + 1);
     if (!text)
         return false;
-    memcpy(text, in->at, len);
+    memcpy(text, in->data, len);
     text[len] = 0;
     *to = text;
     return (strlen(text) == len && ps_utf8_valid(text)) || codec_fail(c, PS_DECODED_NOT_TEXT);
 }
 
-static bool decode_message(struct codec *c, struct input in, ProtobufCMessage *m, int depth);
+static bool decode_message(struct codec *c, struct ps_reader in, ProtobufCMessage *m, int depth);
 
 // One that comes twice is refused: implementations do not agree on what that means.
-static bool decode_part(struct codec *c, const struct item *item, const ProtobufCMessageDescriptor *type,
+static bool decode_part(struct codec *c, const struct ps_field *item, const ProtobufCMessageDescriptor *type,
                         ProtobufCMessage **to, int depth)
 {
     ProtobufCMessage *m = *to ? NULL : codec_alloc(c, type->sizeof_message);
@@ -217,19 +151,19 @@ static bool decode_part(struct codec *c, const struct item *item, const Protobuf
         return false;
     protobuf_c_message_init(type, m);
     *to = m;
-    return decode_message(c, item->bytes, m, depth + 1);
+    return decode_message(c, (struct ps_reader){item->data, item->data + item->len}, m, depth + 1);
 }
 
-static bool decode_value(struct codec *c, const struct item *item, const ProtobufCFieldDescriptor *f, void *to,
+static bool decode_value(struct codec *c, const struct ps_field *item, const ProtobufCFieldDescriptor *f, void *to,
                          int depth)
 {
     if (item->type != type_on_wire(f->type))
         return false;
     switch (f->type) {
     case PROTOBUF_C_TYPE_STRING:
-        return decode_text(c, &item->bytes, to);
+        return decode_text(c, item, to);
     case PROTOBUF_C_TYPE_BYTES:
-        return decode_bytes(c, &item->bytes, to);
+        return decode_bytes(c, item, to);
     case PROTOBUF_C_TYPE_MESSAGE:
         return decode_part(c, item, f->descriptor, to, depth);
     default:
@@ -256,18 +190,18 @@ static void *repeated_end(struct codec *c, const ProtobufCFieldDescriptor *f, Pr
     return end;
 }
 
-static bool decode_repeated(struct codec *c, const struct item *item, const ProtobufCFieldDescriptor *f,
+static bool decode_repeated(struct codec *c, const struct ps_field *item, const ProtobufCFieldDescriptor *f,
                             ProtobufCMessage *m, int depth)
 {
     size_t *n = (size_t *)(void *)((char *)m + f->quantifier_offset);
-    struct input packed = item->bytes;
-    struct item one = *item;
-    enum wire_type type = type_on_wire(f->type);
-    bool is_packed = item->type == LENGTH && type != LENGTH;
+    struct ps_reader packed = {item->data, item->data + item->len};
+    struct ps_field one = *item;
+    enum ps_wire_type type = type_on_wire(f->type);
+    bool is_packed = item->type == PS_LENGTH && type != PS_LENGTH;
     one.type = is_packed ? type : item->type;
     while (!is_packed || packed.at < packed.end) {
-        if (is_packed && !(type == VARINT ? decode_read_varint(&packed, VARINT_MAX, &one.value)
-                                          : read_fixed(&packed, type == FIXED64 ? 8 : 4, &one.value)))
+        if (is_packed && !(type == PS_VARINT ? ps_read_varint(&packed, &one.value)
+                                             : ps_read_fixed(&packed, type == PS_FIXED64 ? 8 : 4, &one.value)))
             return false;
         void *end = repeated_end(c, f, m);
         if (!end || !decode_value(c, &one, f, end, depth))
@@ -279,7 +213,7 @@ static bool decode_repeated(struct codec *c, const struct item *item, const Prot
     return true;
 }
 
-static bool decode_chosen(struct codec *c, const struct item *item, const ProtobufCFieldDescriptor *f,
+static bool decode_chosen(struct codec *c, const struct ps_field *item, const ProtobufCFieldDescriptor *f,
                           ProtobufCMessage *m, int depth)
 {
     uint32_t *which = (uint32_t *)(void *)((char *)m + f->quantifier_offset);
@@ -297,13 +231,13 @@ static const ProtobufCFieldDescriptor *find_field(const ProtobufCMessageDescript
     return protobuf_c_message_descriptor_get_field(type, number);
 }
 
-static bool decode_message(struct codec *c, struct input in, ProtobufCMessage *m, int depth)
+static bool decode_message(struct codec *c, struct ps_reader in, ProtobufCMessage *m, int depth)
 {
-    struct item item = {0};
+    struct ps_field item = {0};
     if (depth > DEPTH_MAX)
         return false;
     while (in.at < in.end) {
-        if (!read_item(&in, &item))
+        if (!ps_read_field(&in, &item))
             return false;
         const ProtobufCFieldDescriptor *f = find_field(m->descriptor, item.number);
         if (!f)
@@ -345,7 +279,7 @@ enum ps_decoded ps_decode(const ProtobufCMessageDescriptor *type, const uint8_t 
         return c.result;
     }
     protobuf_c_message_init(type, m);
-    if (!decode_message(&c, (struct input){data, data + len}, m, 0)) {
+    if (!decode_message(&c, (struct ps_reader){data, data + len}, m, 0)) {
         free_blocks(c.first);
         return c.result;
     }

@@ -45,15 +45,20 @@ static struct cursor cursor_at(const struct ps_slices *in, size_t pos)  // pos <
 static bool wire_read_varint(struct cursor *c, uint64_t *value)
 {
     uint64_t v = 0;
-    if (c->pos < c->end) {  // most are one byte, and not the last of their slice
-        const struct ps_slice *s = &c->in->v[c->i];
-        uint8_t byte = s->data[c->at];
-        if (byte < 0x80 && c->at + 1 < s->len) {
-            c->at++;
-            c->pos++;
-            *value = byte;
+    size_t most = c->end - c->pos < VARINT_MAX ? c->end - c->pos : VARINT_MAX;
+    const struct ps_slice *s = most ? &c->in->v[c->i] : NULL;
+    if (most && s->len - c->at > most) {  // most lie in one slice, and do not end it
+        const uint8_t *at = s->data + c->at;
+        for (size_t i = 0; i < most; i++) {
+            v |= (uint64_t)(at[i] & 0x7f) << (7 * i);
+            if (at[i] >= 0x80)
+                continue;
+            c->at += i + 1;
+            c->pos += i + 1;
+            *value = v;
             return true;
         }
+        return false;
     }
     for (int i = 0; i < VARINT_MAX && c->pos < c->end; i++) {
         uint8_t byte = c->in->v[c->i].data[c->at];

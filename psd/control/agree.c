@@ -312,12 +312,16 @@ static void agree_begin_run(struct psd_job *job, struct psd_call **ready)
     pthread_mutex_unlock(&job->lock);
 }
 
-static void agree_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+static uint64_t agree_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     if (!atomic_load(&job->declared) || atomic_load(&job->failed) == 2)
-        return;
+        return UINT64_MAX;
     agree_watch(job, now);
     psd_agree_press_on(job, now, ready);
+    pthread_mutex_lock(&job->lock);
+    bool under_way = job->agree->prepared.number || job->agree->lead.phase != PSD_AGREE_NONE;
+    pthread_mutex_unlock(&job->lock);
+    return under_way ? now : UINT64_MAX;
 }
 
 const struct psd_component psd_agree_component = {.name = "agree",

@@ -278,9 +278,9 @@ static enum ps_code collective_check_others(const struct psd_control *c, const s
                                             const struct psd_participation *wish, struct ps_error *e)
 {
     uint32_t rank = c->in_collective.first;
-    while (rank != PSD_NO_RANK && (rank == psd_rank_of(c, me) || !psd_in_collective(&c->members[rank])))
-        rank = psd_queue_next(&c->in_collective, rank);
-    if (rank == PSD_NO_RANK || collective_agrees(&c->members[rank].participation, wish))
+    while (rank != PS_NO_ITEM && (rank == psd_rank_of(c, me) || !psd_in_collective(&c->members[rank])))
+        rank = ps_queue_next(&c->in_collective, rank);
+    if (rank == PS_NO_ITEM || collective_agrees(&c->members[rank].participation, wish))
         return PS_OK;
     const struct psd_participation *other = &c->members[rank].participation;
     return ps_fail(e, PS_FAILED_PRECONDITION,

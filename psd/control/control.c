@@ -15,7 +15,7 @@
 static bool take_room(struct psd_control *c, struct psd_control *before)
 {
     size_t had = before ? before->room : 0;
-    size_t room = sizeof *c + c->workers * (sizeof *c->members + 6 * PSD_QUEUE_BYTES + 3 * PSD_HEAP_BYTES) +
+    size_t room = sizeof *c + c->workers * (sizeof *c->members + 6 * PS_QUEUE_BYTES + 3 * PS_HEAP_BYTES) +
                   c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
     psd_pool_give(c->pool, had);
     bool taken = psd_pool_take(c->pool, room);
@@ -28,22 +28,22 @@ static bool take_room(struct psd_control *c, struct psd_control *before)
 static bool control_make_orders(struct psd_control *c)
 {
     const uint32_t n = c->workers;
-    return psd_queue_init(&c->silent, n) && psd_queue_init(&c->idle, n) && psd_queue_init(&c->in_collective, n) &&
-           psd_queue_init(&c->in_lease, n) && psd_queue_init(&c->succeeded, n) && psd_queue_init(&c->changes, n) &&
-           psd_heap_init(&c->clocks, n) && psd_heap_init(&c->gates, n) && psd_heap_init(&c->deadlines, n);
+    return ps_queue_init(&c->silent, n) && ps_queue_init(&c->idle, n) && ps_queue_init(&c->in_collective, n) &&
+           ps_queue_init(&c->in_lease, n) && ps_queue_init(&c->succeeded, n) && ps_queue_init(&c->changes, n) &&
+           ps_heap_init(&c->clocks, n) && ps_heap_init(&c->gates, n) && ps_heap_init(&c->deadlines, n);
 }
 
 static void control_free_orders(struct psd_control *c)
 {
-    psd_queue_fini(&c->silent);
-    psd_queue_fini(&c->idle);
-    psd_queue_fini(&c->in_collective);
-    psd_queue_fini(&c->in_lease);
-    psd_queue_fini(&c->succeeded);
-    psd_queue_fini(&c->changes);
-    psd_heap_fini(&c->clocks);
-    psd_heap_fini(&c->gates);
-    psd_heap_fini(&c->deadlines);
+    ps_queue_fini(&c->silent);
+    ps_queue_fini(&c->idle);
+    ps_queue_fini(&c->in_collective);
+    ps_queue_fini(&c->in_lease);
+    ps_queue_fini(&c->succeeded);
+    ps_queue_fini(&c->changes);
+    ps_heap_fini(&c->clocks);
+    ps_heap_fini(&c->gates);
+    ps_heap_fini(&c->deadlines);
 }
 
 struct psd_control *psd_control_new(const struct psd_host *host, struct psd_control *before,
@@ -72,7 +72,7 @@ struct psd_control *psd_control_new(const struct psd_host *host, struct psd_cont
     c->acked = ps_try_alloc_array(tasks, sizeof *c->acked);
     c->open = ps_try_alloc_array(tasks, sizeof *c->open);
     c->in_flight = ps_try_alloc_array(tasks, sizeof *c->in_flight);
-    c->chief = PSD_NO_RANK;
+    c->chief = PS_NO_ITEM;
     if (!control_make_orders(c) || !c->members || !c->acked || !c->open || !c->in_flight) {
         psd_control_free(c);
         ps_no_memory(e, "a job's members");
@@ -125,13 +125,13 @@ void psd_control_open(struct psd_job *job, struct psd_control *c, Paramserver__V
 
 // Before all go on together, all are included again, and every task knows it: else one of them could close a round
 // without some of them.
-static bool control_include_all(struct psd_control *c, const struct psd_queue *who)
+static bool control_include_all(struct psd_control *c, const struct ps_queue *who)
 {
     if (c->update != PARAMSERVER__V1__UPDATE__SYNC)
         return true;
     if (!psd_view_is_known(c))
         return false;  // who is excluded, gone or new: that decides their rounds
-    for (uint32_t rank = who->first; rank != PSD_NO_RANK; rank = psd_queue_next(who, rank)) {
+    for (uint32_t rank = who->first; rank != PS_NO_ITEM; rank = ps_queue_next(who, rank)) {
         struct psd_member *m = &c->members[rank];
         c->visited++;
         if (!m->excluded)
@@ -329,10 +329,33 @@ static void control_exclude_idle(struct psd_control *c, uint64_t now)
     }
 }
 
-static void control_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+static uint64_t control_earlier(uint64_t a, uint64_t b)
 {
+    return a < b ? a : b;
+}
+
+// Job locked. When something is due that comes of no call. All wait: for the other tasks to know, or for memory.
+static uint64_t control_due(const struct psd_job *job, uint64_t now)
+{
+    struct psd_control *c = job->control;
+    const struct psd_tally *t = &c->tally;
+    uint64_t due = ps_heap_least(&c->deadlines);
+    if (!psd_view_is_known(c) || (t->live && !t->expected && !t->busy))
+        return now;
+    if (c->silent.n)
+        due = control_earlier(due, c->members[c->silent.first].last_seen + job->host->dead_after_ms * PS_MS + c->slept);
+    if (t->expected)
+        due = control_earlier(due, c->opened + c->join_within);
+    if (c->update == PARAMSERVER__V1__UPDATE__SYNC && c->declared && c->idle.n)
+        due = control_earlier(due, c->members[c->idle.first].waits_since + PSD_EXCLUDE_AFTER_MS * PS_MS);
+    return due;
+}
+
+static uint64_t control_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+{
+    uint64_t due = UINT64_MAX;
     if (job->host->task != 0)
-        return;
+        return due;
     psd_members_tick(job, now, ready);
     pthread_mutex_lock(&job->lock);
     if (job->control) {
@@ -341,6 +364,11 @@ static void control_tick(struct psd_job *job, uint64_t now, struct psd_call **re
     }
     pthread_mutex_unlock(&job->lock);
     psd_control_broadcast(job, now, ready);
+    pthread_mutex_lock(&job->lock);
+    if (job->control)
+        due = control_due(job, now);
+    pthread_mutex_unlock(&job->lock);
+    return due;
 }
 
 // ---- what others ask ----------------------------------------------------------------------------------------------
@@ -355,7 +383,7 @@ bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__Declare
     pthread_mutex_lock(&job->lock);
     const struct psd_control *c = job->control;
     const uint32_t chief = c->chief;
-    bool may = chief != PSD_NO_RANK && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
+    bool may = chief != PS_NO_ITEM && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
     bool same = c->workers == r->workers && c->update == r->update;
     pthread_mutex_unlock(&job->lock);
     if (may && !same)

@@ -99,7 +99,7 @@ static bool member_moved_data(struct psd_job *job, struct psd_member *m, uint64_
     if (at + limit <= awake)
         return false;
     m->last_seen = at;
-    psd_queue_push(&c->silent, rank);
+    ps_queue_push(&c->silent, rank);
     return true;
 }
 
@@ -143,9 +143,9 @@ static bool member_lives_beside(const struct psd_host *host, const struct psd_me
 static void members_refuse_successors(const struct psd_host *host, struct psd_control *c, struct psd_call **ready)
 {
     uint32_t rank = c->succeeded.first, next;
-    for (; rank != PSD_NO_RANK; rank = next) {
+    for (; rank != PS_NO_ITEM; rank = next) {
         struct psd_member *m = &c->members[rank];
-        next = psd_queue_next(&c->succeeded, rank);
+        next = ps_queue_next(&c->succeeded, rank);
         c->visited++;
         if (!member_lives_beside(host, m))
             continue;

@@ -131,7 +131,7 @@ static void lead_check_time(struct psd_job *job, uint64_t now, struct psd_call *
     psd_agree_describe(job, &x->p, what, sizeof what);
     if (x->phase == PSD_AGREE_COMMIT)
         ps_fail(&x->error, PS_UNAVAILABLE,
-                "%s: %s, and ps task %" PRIu32 " has not heard of it for %.1f s: it will when it answers",
+                "%s: %s, and ps task %" PRIu32 " has not heard of it for %.1f s; it will when it answers",
                 lead_name(job), what, lead_first_silent(x), seconds);
     else
         ps_fail(&x->error, PS_UNAVAILABLE, "%s: ps task %" PRIu32 " has not answered for %.1f s; nothing has changed",

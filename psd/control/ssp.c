@@ -8,9 +8,9 @@
 
 void psd_clock_advance(struct psd_control *c, struct psd_call **ready)
 {
-    c->slowest = psd_heap_least(&c->clocks);
-    while (c->gates.n && psd_heap_least(&c->gates) <= c->slowest) {
-        struct psd_member *m = &c->members[psd_heap_first(&c->gates)];
+    c->slowest = ps_heap_least(&c->clocks);
+    while (c->gates.n && ps_heap_least(&c->gates) <= c->slowest) {
+        struct psd_member *m = &c->members[ps_heap_first(&c->gates)];
         psd_ready_all(ready, &m->for_clock);
         psd_member_recount(c, m);
     }
@@ -18,7 +18,7 @@ void psd_clock_advance(struct psd_control *c, struct psd_call **ready)
 
 void psd_clock_level(struct psd_control *c, struct psd_member *m)
 {
-    uint64_t others = psd_heap_least_but(&c->clocks, psd_rank_of(c, m));
+    uint64_t others = ps_heap_least_but(&c->clocks, psd_rank_of(c, m));
     if (others == UINT64_MAX || m->clock >= others)
         return;
     m->clock = others;

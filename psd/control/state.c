@@ -47,20 +47,20 @@ static void tally_add(struct psd_tally *t, uint32_t bits, int by)
 }
 
 // Where it is in the queue already it keeps its place.
-static void queue_keep(struct psd_queue *q, uint32_t rank, bool in)
+static void queue_keep(struct ps_queue *q, uint32_t rank, bool in)
 {
-    if (in && !psd_queue_has(q, rank))
-        psd_queue_push(q, rank);
+    if (in && !ps_queue_has(q, rank))
+        ps_queue_push(q, rank);
     else if (!in)
-        psd_queue_drop(q, rank);
+        ps_queue_drop(q, rank);
 }
 
-static void heap_keep(struct psd_heap *h, uint32_t rank, bool in, uint64_t key)
+static void heap_keep(struct ps_heap *h, uint32_t rank, bool in, uint64_t key)
 {
     if (in)
-        psd_heap_set(h, rank, key);
+        ps_heap_set(h, rank, key);
     else
-        psd_heap_drop(h, rank);
+        ps_heap_drop(h, rank);
 }
 
 static uint64_t member_deadline(const struct psd_member *m)
@@ -76,13 +76,13 @@ static uint64_t member_deadline(const struct psd_member *m)
 // The chief is the live member of lowest rank: where it goes, the next one follows.
 static void keep_chief(struct psd_control *c, uint32_t rank, bool live)
 {
-    if (live && (c->chief == PSD_NO_RANK || rank < c->chief))
+    if (live && (c->chief == PS_NO_ITEM || rank < c->chief))
         c->chief = rank;
     if (live || rank != c->chief)
         return;
     while (++rank < c->workers && !psd_is_live(&c->members[rank]))
         c->visited++;
-    c->chief = rank < c->workers ? rank : (uint32_t)PSD_NO_RANK;
+    c->chief = rank < c->workers ? rank : (uint32_t)PS_NO_ITEM;
 }
 
 void psd_member_recount(struct psd_control *c, struct psd_member *m)
@@ -109,7 +109,7 @@ void psd_member_heard(struct psd_control *c, struct psd_member *m, uint64_t now)
 {
     m->last_seen = psd_control_awake(c, now);
     c->visited++;
-    psd_queue_push(&c->silent, psd_rank_of(c, m));
+    ps_queue_push(&c->silent, psd_rank_of(c, m));
 }
 
 // ---- members ------------------------------------------------------------------------------------------------------

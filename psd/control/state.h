@@ -14,7 +14,7 @@
 // before every ps task knows that.
 //
 // One file per subject; each calls only those above it:
-//     order.h           queues and heaps of ranks     collective.c  Barrier, Reduce
+//     order.h (common)  queues and heaps of ranks     collective.c  Barrier, Reduce
 //     state.h, state.c  structs, what is counted      waiting.c     parked calls: whom they wait for, their deadlines
 //     view.c            who takes part                member.c      coming, going, silence
 //     ssp.c             Clock                         control.c     what goes on after a change; telling the other tasks
@@ -30,8 +30,8 @@
 #ifndef PSD_CONTROL_STATE_H
 #define PSD_CONTROL_STATE_H
 
+#include "common/base/order.h"
 #include "psd/control/agree.h"
-#include "psd/control/order.h"
 #include "psd/job/host.h"
 #include "psd/limits.h"
 
@@ -154,17 +154,17 @@ struct psd_control {
 
     // What psd_member_recount keeps, so that nothing walks over all members.
     struct psd_tally tally;
-    uint32_t chief;                  // the live member of lowest rank; PSD_NO_RANK
-    struct psd_queue silent;         // live members, the one that was heard longest ago first
-    struct psd_queue idle;           // sync: live members that wait and are not excluded yet, the longest first
-    struct psd_queue in_collective;  // live members
-    struct psd_queue in_lease;       // live members
-    struct psd_queue succeeded;      // members that have successors
-    struct psd_queue changes;        // members by changed_at
-    struct psd_heap clocks;          // of those that are counted: ssp.c
-    struct psd_heap gates;           // members that wait for the clock, by the slowest clock that lets them go
-    struct psd_heap deadlines;       // members that have parked calls, by the earliest deadline
-    uint64_t splits, split_round;    // departures whose last gradient counts in a part; the last one's round and rank
+    uint32_t chief;                 // the live member of lowest rank; PS_NO_ITEM
+    struct ps_queue silent;         // live members, the one that was heard longest ago first
+    struct ps_queue idle;           // sync: live members that wait and are not excluded yet, the longest first
+    struct ps_queue in_collective;  // live members
+    struct ps_queue in_lease;       // live members
+    struct ps_queue succeeded;      // members that have successors
+    struct ps_queue changes;        // members by changed_at
+    struct ps_heap clocks;          // of those that are counted: ssp.c
+    struct ps_heap gates;           // members that wait for the clock, by the slowest clock that lets them go
+    struct ps_heap deadlines;       // members that have parked calls, by the earliest deadline
+    uint64_t splits, split_round;   // departures whose last gradient counts in a part; the last one's round and rank
     uint32_t split_rank;
     uint64_t slept;    // ns for which this process did not run: nobody was heard meanwhile
     uint64_t visited;  // members looked at so far: tests count them
@@ -386,6 +386,7 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready);
 void psd_control_broadcast(struct psd_job *job, uint64_t now, struct psd_call **ready);
 
 extern const struct psd_component psd_control_component;
+extern const struct psd_component psd_watch_component;  // watch.c
 
 // ---- what others ask; unlocked ----
 

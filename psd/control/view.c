@@ -60,8 +60,8 @@ static uint32_t view_count_since(struct psd_control *c, uint64_t since)
     uint32_t n = 0, rank = c->changes.last;
     if (since < c->first_epoch)
         return c->workers;
-    for (; n <= PSD_MEMBERS_WHOLE && rank != PSD_NO_RANK && c->members[rank].changed_at > since;
-         rank = psd_queue_before(&c->changes, rank))
+    for (; n <= PSD_MEMBERS_WHOLE && rank != PS_NO_ITEM && c->members[rank].changed_at > since;
+         rank = ps_queue_before(&c->changes, rank))
         n++;
     return n > PSD_MEMBERS_WHOLE ? c->workers : n;
 }
@@ -80,7 +80,7 @@ bool psd_members_list(struct psd_control *c, uint64_t since, uint64_t now, struc
         psd_members_fill(c, now, list);
         return true;
     }
-    for (uint32_t i = n; i--; rank = psd_queue_before(&c->changes, rank)) {
+    for (uint32_t i = n; i--; rank = ps_queue_before(&c->changes, rank)) {
         list->pointers[i] = &list->members[i];
         member_fill(c, rank, now, list->pointers[i]);
     }
@@ -99,7 +99,7 @@ void psd_members_list_free(struct psd_member_list *list)
 void psd_view_joined(struct psd_control *c, struct psd_member *m)
 {
     m->changed_at = ++c->epoch;
-    psd_queue_push(&c->changes, psd_rank_of(c, m));
+    ps_queue_push(&c->changes, psd_rank_of(c, m));
 }
 
 void psd_view_changed(struct psd_control *c, struct psd_member *m)
@@ -169,7 +169,7 @@ bool psd_view_delta_since(struct psd_control *c, uint64_t since, struct psd_view
         const struct psd_member *m = &c->members[at];
         d->v[i] = (struct psd_view_entry){at, m->state, m->excluded, m->incarnation, 0, 0};
         c->visited++;
-        rank = all ? rank : psd_queue_before(&c->changes, rank);
+        rank = all ? rank : ps_queue_before(&c->changes, rank);
     }
     return true;
 }

@@ -154,8 +154,8 @@ void psd_members_walk(struct psd_job *job, const struct psd_look *look)
 {
     pthread_mutex_lock(&job->lock);
     struct psd_control *const c = job->control;
-    while (look->before && job->control == c && c && psd_heap_least(&c->deadlines) <= look->before) {
-        const uint32_t rank = psd_heap_first(&c->deadlines);
+    while (look->before && job->control == c && c && ps_heap_least(&c->deadlines) <= look->before) {
+        const uint32_t rank = ps_heap_first(&c->deadlines);
         walk_member(job, c, rank, look);
         if (job->control == c)
             psd_member_recount(c, &c->members[rank]);

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/sometimes.h"
 #include "psd/job/component.h"
+#include "psd/job/host.h"
 
 // Multiplicative hashing (Knuth, The Art of Computer Programming 6.4), by 2^64 / phi.
 static const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
@@ -204,13 +205,16 @@ static void clients_fini(struct psd_job *job)
     pthread_mutex_destroy(&cs->lock);
 }
 
-static void clients_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+static uint64_t clients_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
+    const struct psd_clients *cs = &job->clients;
     (void)ready;
     pthread_mutex_lock(&job->lock);
     job->clients.now = now;
     clients_forget_some(job);
+    uint64_t due = cs->oldest ? cs->oldest->touched + SILENT_CLIENT_TTL : UINT64_MAX;
     pthread_mutex_unlock(&job->lock);
+    return due;
 }
 
 const struct psd_component psd_clients_component = {.name = "clients", .tick = clients_tick, .free = clients_fini};
@@ -218,8 +222,11 @@ const struct psd_component psd_clients_component = {.name = "clients", .tick = c
 enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *caller, struct psd_request_id *id,
                             struct ps_error *e)
 {
+    const uint64_t now = atomic_load_explicit(&job->host->ticked_at, memory_order_relaxed);
     enum ps_code code = PS_OK;
     pthread_mutex_lock(&job->lock);
+    if (now > job->clients.now)
+        job->clients.now = now;
     struct psd_client *c = client_find(&job->clients, caller->client.data);
     uint64_t known = caller->worker ? job->incarnations[caller->worker - 1] : caller->incarnation;
     if (c && c->worker != caller->worker)
@@ -231,7 +238,7 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
                        caller->worker - 1, job->name);
     else if (caller->incarnation > known)
         code = ps_fail(e, PS_UNAVAILABLE,
-                       "worker %" PRIu32 " of job '%s': that this process has joined was not heard here yet",
+                       "worker %" PRIu32 " of job '%s' is another process, as far as was heard here yet",
                        caller->worker - 1, job->name);
     else if (!c && job->clients.n >= PSD_MAX_CLIENTS)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED,

@@ -37,7 +37,7 @@ struct psd_clients {
     uint32_t n, cap;                         // cap: a power of two, or 0
     uint32_t last_number;
     struct psd_client *oldest, *newest;
-    uint64_t now;  // ns, as of the last tick
+    uint64_t now;  // ns, to a tick
 };
 
 void psd_clients_init(struct psd_clients *clients);

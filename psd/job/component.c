@@ -46,11 +46,14 @@ void psd_job_begin_run(struct psd_job *job, struct psd_call **ready)
             job->host->components[n]->begin_run(job, ready);
 }
 
-void psd_job_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+uint64_t psd_job_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    for (component_list c = job->host->components; *c; c++)
-        if ((*c)->tick)
-            (*c)->tick(job, now, ready);
+    uint64_t earliest = UINT64_MAX;
+    for (component_list c = job->host->components; *c; c++) {
+        const uint64_t due = (*c)->tick ? (*c)->tick(job, now, ready) : UINT64_MAX;
+        earliest = due < earliest ? due : earliest;
+    }
+    return earliest;
 }
 
 // ---- calls that wait ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 //     sync          sync      rounds, norms
 //     staging       job       atomic updates that are not complete
 //     clients       job       who has changed something
+//     watch         control   whether the control task still knows it
 //
 // Receives from: service, control, sync. Hands to: the components. Threads: any; no lock is held but where it says so.
 #ifndef PSD_COMPONENT_H
@@ -36,7 +37,9 @@ struct psd_component {
     void (*destroy)(struct psd_job *job);  // what create has made, perhaps a part of it, or nothing
     // ---- the job's life ----
     void (*begin_run)(struct psd_job *job, struct psd_call **ready);  // a new run on the old values
-    void (*tick)(struct psd_job *job, uint64_t now, struct psd_call **ready);
+    // Time passes. Returns when it wants the next tick though nobody uses the job meanwhile (ns): `now` for the next one that
+    // there is, UINT64_MAX for none. Where calls wait beyond their deadline, which it leaves alone, that is in it.
+    uint64_t (*tick)(struct psd_job *job, uint64_t now, struct psd_call **ready);
     void (*walk)(struct psd_job *job, const struct psd_look *look);  // over all lists of calls that wait here
     void (*free)(struct psd_job *job);                               // what is left, when nobody has the job any more
     // ---- questions ----
@@ -52,7 +55,7 @@ void psd_components_free(struct psd_job *job);
 
 // From the lowest up: what a round was applied with is forgotten after the round.
 void psd_job_begin_run(struct psd_job *job, struct psd_call **ready);
-void psd_job_tick(struct psd_job *job, uint64_t now, struct psd_call **ready);
+uint64_t psd_job_tick(struct psd_job *job, uint64_t now, struct psd_call **ready);  // the earliest that one returns
 void psd_job_walk(struct psd_job *job, const struct psd_look *look);
 void psd_job_collect(struct psd_job *job, struct psd_call **ready);  // everything that waits in it
 bool psd_job_is_over(const struct psd_job *job);                     // it has failed, or all have left; job locked

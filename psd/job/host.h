@@ -3,7 +3,7 @@
 // The process that jobs are in, as far as they need it: its time, its memory, its peers, and what runs the calls that
 // became ready.
 //
-// Receives from: service, which makes it. Threads: any; constant, but for `slept`, and what has a lock of its own.
+// Receives from: service, which makes it. Threads: any; constant, but for what is atomic, or has a lock of its own.
 #ifndef PSD_HOST_H
 #define PSD_HOST_H
 
@@ -23,6 +23,8 @@ struct psd_host {
     uint32_t task, tasks;
     uint32_t dead_after_ms;
     atomic_ullong slept;         // ns, in all, for which this process did not run, as its ticks found
+    atomic_ullong ticked_at;     // ns: the time, to a tick
+    atomic_ullong *touched;      // [PSD_MAX_JOBS / 64] psd/job/table.h
     struct ps_workers *workers;  // NULL: who makes work possible does it
     struct psd_pool *pool;
     struct psd_runs *runs;

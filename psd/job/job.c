@@ -7,6 +7,7 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/order.h"
 #include "common/base/utf8.h"
 #include "psd/job/component.h"
 #include "psd/job/declaration.h"
@@ -21,6 +22,9 @@ struct psd_job *psd_job_new(const char *name, struct psd_host *host)
         return NULL;
     }
     job->host = host;
+    atomic_init(&job->place, PS_NO_ITEM);
+    atomic_init(&job->late_at, UINT64_MAX);
+    atomic_init(&job->stalled_at, UINT64_MAX);
     job->pool = host->pool;
     job->refs = job->keepers = 1;
     psd_clients_init(&job->clients);

@@ -75,6 +75,9 @@ struct psd_job {
     // In the job table (psd/job/table.h), guarded by its lock.
     struct psd_job *older, *newer, *next_of_name;
     struct psd_host *host;
+    atomic_uint place;  // in the table; PS_NO_ITEM: it is in none
+    // Looked at when a tick looks at the job: nobody who waits here is late, or has waited for long, before these (ns).
+    atomic_ullong late_at, stalled_at;
 
     pthread_mutex_t lock;  // guards what has no remark of its own
     // Applying a block holds it shared, pinning a snapshot exclusively: so a snapshot lies between two
@@ -126,17 +129,25 @@ struct psd_job {
     char failure[PSD_FAILURE_MAX];  // why this run has ended; written before failed becomes 2
     atomic_int failed;              // 0 no, 2 yes
 
+    // At tasks other than the control task: psd/control/watch.c.
+    struct psd_watch {
+        uint64_t moved, since;     // bytes_moved, and since when it is that; ns
+        uint64_t asked, answered;  // when the control task was asked for the job, and last answered
+        bool asking;
+    } watch;
+
     // Membership, kept by the control task (psd/control/control.c); NULL elsewhere until the first SetMembers.
     struct psd_control *control;
     struct psd_task_view *view;  // the members, as this task was told: psd/control/view.c
     struct psd_waiters waiting;  // Describe(wait)
 
-    // Counted since the start, and per second over the last second (by psd_core_tick).
+    // Counted since the start, and per second over the last second or so (by psd_core_tick).
     atomic_ullong updates, bytes_moved, duplicates, stale;
     atomic_ullong nonfinite;      // pushes with a NaN or an infinity, refused or not
     atomic_ullong met_staleness;  // the greatest that a push met
     uint64_t last_updates, last_bytes;
     double updates_per_second, bytes_per_second;
+    uint64_t rates_at;  // ns: since when last_updates are; 0: nothing changes
 };
 
 static inline bool psd_job_is_sync(const struct psd_job *job)

@@ -98,13 +98,25 @@ static void forget_where(struct psd_job *job, const struct reason *why)
     pthread_mutex_unlock(&job->staging);
 }
 
+// When the first of them will have been silent for too long.
+static uint64_t staging_due(struct psd_job *job)
+{
+    uint64_t due = UINT64_MAX;
+    pthread_mutex_lock(&job->staging);
+    for (const struct psd_staged *s = job->staged; s; s = s->next)
+        due = s->touched + PSD_STAGED_S * PS_SECOND < due ? s->touched + PSD_STAGED_S * PS_SECOND : due;
+    pthread_mutex_unlock(&job->staging);
+    return due;
+}
+
 // Forgets what has been silent for too long or has been superseded, and everything where the job has ended.
-static void staging_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+static uint64_t staging_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
     (void)ready;
     pthread_mutex_lock(&job->lock);
     forget_where(job, &(struct reason){.now = now, .ended = atomic_load(&job->failed) == 2});
     pthread_mutex_unlock(&job->lock);
+    return staging_due(job);
 }
 
 void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarnation)

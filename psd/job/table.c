@@ -8,12 +8,20 @@
 #include "common/base/alloc.h"
 #include "common/base/hash.h"
 
-void psd_table_init(struct psd_table *table, struct psd_host *host, uint64_t wall_us)
+bool psd_table_init(struct psd_table *table, struct psd_host *host, uint64_t wall_us)
 {
+    if (!ps_heap_init(&table->due, PSD_MAX_JOBS)) {
+        ps_heap_fini(&table->due);
+        return false;
+    }
+    for (uint32_t i = 0; i < PSD_MAX_JOBS; i++)
+        table->free_places[i] = i;
     table->host = host;
     pthread_mutex_init(&table->lock, NULL);
     psd_runs_init(&table->runs, wall_us);
     host->runs = &table->runs;
+    host->touched = table->touched;
+    return true;
 }
 
 void psd_table_fini(struct psd_table *table)
@@ -23,6 +31,7 @@ void psd_table_fini(struct psd_table *table)
         table->newest = job->older;
         psd_job_free(job);
     }
+    ps_heap_fini(&table->due);
     pthread_mutex_destroy(&table->lock);
 }
 
@@ -56,7 +65,18 @@ void psd_job_install(struct psd_table *table, struct psd_job *job)
     job->newer = NULL;
     *(table->newest ? &table->newest->newer : &table->oldest) = job;
     table->newest = job;
-    table->n++;
+    const uint32_t place = table->free_places[PSD_MAX_JOBS - ++table->n];
+    table->places[place] = job;
+    atomic_store(&job->place, place);
+    psd_job_touch(job);
+}
+
+static void table_vacate(struct psd_table *table, struct psd_job *job)
+{
+    const uint32_t place = atomic_exchange(&job->place, PS_NO_ITEM);
+    ps_heap_drop(&table->due, place);
+    table->places[place] = NULL;
+    table->free_places[PSD_MAX_JOBS - table->n--] = place;
 }
 
 void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_call **ready)
@@ -67,7 +87,7 @@ void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_cal
     *at = job->next_of_name;
     *(job->older ? &job->older->newer : &table->oldest) = job->newer;
     *(job->newer ? &job->newer->older : &table->newest) = job->older;
-    table->n--;
+    table_vacate(table, job);
     atomic_store(&job->removed, true);
     if (atomic_load(&job->declared))
         psd_runs_remember(&table->runs, job->name, atomic_load(&job->run));
@@ -123,14 +143,35 @@ void psd_job_ref(struct psd_job *job)
     atomic_fetch_add(&job->refs, 1);
 }
 
-void psd_job_unref(struct psd_job *job)
+// Who finds its bit set has made its changes before the tick that will clear it.
+void psd_job_touch(struct psd_job *job)
 {
-    if (!job || atomic_fetch_sub(&job->refs, 1) > 1)
+    const uint32_t place = atomic_load_explicit(&job->place, memory_order_relaxed);
+    if (place == PS_NO_ITEM)
+        return;
+    atomic_ullong *word = &job->host->touched[place / 64];
+    const unsigned long long bit = 1ull << place % 64;
+    if (!(atomic_load(word) & bit))
+        atomic_fetch_or(word, bit);
+}
+
+// Without having used it.
+static void job_let_go(struct psd_job *job)
+{
+    if (atomic_fetch_sub(&job->refs, 1) > 1)
         return;
     // Whoever cancels a call that was parked here may still want a lock of the job's.
     pthread_mutex_lock(&job->host->cancelling);
     pthread_mutex_unlock(&job->host->cancelling);
     psd_job_free(job);
+}
+
+void psd_job_unref(struct psd_job *job)
+{
+    if (!job)
+        return;
+    psd_job_touch(job);
+    job_let_go(job);
 }
 
 enum ps_code psd_jobs_hold(struct psd_table *table, const char *name, struct psd_jobs *jobs, struct ps_error *e)
@@ -159,4 +200,41 @@ void psd_jobs_release(struct psd_jobs *jobs)
         psd_job_unref(jobs->v[i]);
     free(jobs->v);
     *jobs = (struct psd_jobs){0};
+}
+
+// ---- time ---------------------------------------------------------------------------------------------------------
+
+// The table's lock is held. Takes a place's job in, unless there is none any more.
+static void table_take(struct psd_table *table, uint32_t place, struct psd_job **jobs, uint32_t *n)
+{
+    struct psd_job *job = table->places[place];
+    ps_heap_drop(&table->due, place);
+    if (!job)
+        return;
+    psd_job_ref(job);
+    jobs[(*n)++] = job;
+}
+
+uint32_t psd_table_take_due(struct psd_table *table, uint64_t now, struct psd_job *jobs[PSD_MAX_JOBS])
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&table->lock);
+    for (uint32_t i = 0; i < PSD_TABLE_WORDS; i++)
+        for (unsigned long long bits = atomic_exchange(&table->touched[i], 0); bits; bits &= bits - 1)
+            table_take(table, 64 * i + (uint32_t)__builtin_ctzll(bits), jobs, &n);
+    while (ps_heap_least(&table->due) <= now)
+        table_take(table, ps_heap_first(&table->due), jobs, &n);
+    table->visited += n;
+    pthread_mutex_unlock(&table->lock);
+    return n;
+}
+
+void psd_table_put_due(struct psd_table *table, struct psd_job *job, uint64_t due)
+{
+    pthread_mutex_lock(&table->lock);
+    const uint32_t place = atomic_load(&job->place);
+    if (place != PS_NO_ITEM && due != UINT64_MAX)
+        ps_heap_set(&table->due, place, due);
+    pthread_mutex_unlock(&table->lock);
+    job_let_go(job);
 }

@@ -2,16 +2,23 @@
 //
 // The jobs of this task, by name. A reference keeps one alive after it has been removed.
 //
+// A tick looks at those alone that somebody has used since the last one, or whose time has come: whoever drops a reference
+// has used the job. So nobody who changes something has to think of a timer, and jobs that stand still cost nothing.
+//
 // Receives from: service. Hands to: job. Threads: any. Functions take the table's lock themselves, but for those of which
 // it is said that it is held. It is taken before any job's.
 #ifndef PSD_TABLE_H
 #define PSD_TABLE_H
 
+#include "common/base/order.h"
 #include "psd/job/component.h"
 #include "psd/job/host.h"
 #include "psd/job/runs.h"
 
-enum { PSD_TABLE_BUCKETS = 2 * PSD_MAX_JOBS };  // a power of two
+enum {
+    PSD_TABLE_BUCKETS = 2 * PSD_MAX_JOBS,  // a power of two
+    PSD_TABLE_WORDS = PSD_MAX_JOBS / 64,
+};
 
 struct psd_table {
     pthread_mutex_t lock;
@@ -19,12 +26,17 @@ struct psd_table {
     struct psd_job *newest, *oldest;
     struct psd_job *buckets[PSD_TABLE_BUCKETS];  // by hash of the name
     uint32_t n;
-    struct psd_waiters joining;  // calls that wait for a job to be opened, or declared
+    struct psd_job *places[PSD_MAX_JOBS];
+    uint32_t free_places[PSD_MAX_JOBS];      // [PSD_MAX_JOBS - n]
+    struct ps_heap due;                      // of places, by when (ns)
+    atomic_ullong touched[PSD_TABLE_WORDS];  // a bit for each place: its job has been used since the last tick
+    uint64_t visited;                        // jobs that ticks have looked at: tests count them
+    struct psd_waiters joining;              // calls that wait for a job to be opened, or declared
     struct psd_runs runs;
 };
 
-// wall_us: as psd_runs_init. The host's runs are the table's from now on.
-void psd_table_init(struct psd_table *table, struct psd_host *host, uint64_t wall_us);
+// wall_us: as psd_runs_init. The host's runs are the table's from now on. False: no memory.
+bool psd_table_init(struct psd_table *table, struct psd_host *host, uint64_t wall_us);
 void psd_table_fini(struct psd_table *table);  // frees all jobs: nobody has a reference
 
 // ---- the table's lock is held --------------------------------------------------------------------------------------
@@ -46,6 +58,14 @@ enum ps_code psd_job_make_place(struct psd_table *table, struct psd_job **gone, 
 struct psd_job *psd_job_find(struct psd_table *table, const char *name);  // referenced, or NULL
 void psd_job_ref(struct psd_job *job);
 void psd_job_unref(struct psd_job *job);  // may be NULL; no lock is held
+void psd_job_touch(struct psd_job *job);  // the next tick looks at it; psd_job_unref does that
+
+// ---- time ----------------------------------------------------------------------------------------------------------
+
+// The jobs that a tick has to look at, each referenced. Returns how many.
+uint32_t psd_table_take_due(struct psd_table *table, uint64_t now, struct psd_job *jobs[PSD_MAX_JOBS]);
+// One of these has been looked at: drops the reference. due: when it is to be looked at again though nobody uses it.
+void psd_table_put_due(struct psd_table *table, struct psd_job *job, uint64_t due);
 
 // All jobs of the moment, or the one of this name; each referenced. NOT_FOUND; RESOURCE_EXHAUSTED.
 struct psd_jobs {

@@ -15,8 +15,13 @@
 
 // What each job of this task consists of, besides its blocks.
 static const struct psd_component *const components[] = {
-    &psd_control_component, &psd_agree_component,   &psd_sync_component,
-    &psd_staging_component, &psd_clients_component, NULL,
+    &psd_control_component,
+    &psd_agree_component,
+    &psd_sync_component,
+    &psd_staging_component,
+    &psd_clients_component,
+    &psd_watch_component,
+    NULL,
 };
 
 static void core_run_ready(void *core, struct psd_call *ready)
@@ -52,12 +57,15 @@ enum ps_code psd_core_create(const struct psd_config *config, const struct psd_w
         return ps_no_memory(e, "the core");
     core->config = *config;
     core->world = *world;
-    core->started = core->rates_at = world->now(world->ctx);
+    core->started = core->logged_at = world->now(world->ctx);
     while (core->generation == 0)
         core->generation = world->random(world->ctx);
     psd_pool_init(&core->pool, config->memory_bytes);
     core_init_host(core);
-    psd_table_init(&core->table, &core->host, world->wall ? world->wall(world->ctx) * 1000 : 0);
+    if (!psd_table_init(&core->table, &core->host, world->wall ? world->wall(world->ctx) * 1000 : 0)) {
+        free(core);
+        return ps_no_memory(e, "the job table");
+    }
     psd_snapshots_init(&core->snapshots, &core->pool);
     pthread_mutex_init(&core->tick_lock, NULL);
     *out = core;
@@ -76,36 +84,36 @@ void psd_core_destroy(struct psd_core *core)
 
 // ---- time ---------------------------------------------------------------------------------------------------------
 
-static void tick_rates(struct psd_job *job, double seconds)
+// Returns when it is to be called again; UINT64_MAX: when something has changed.
+static uint64_t tick_rates(struct psd_job *job, uint64_t now)
 {
-    uint64_t updates = atomic_load(&job->updates), bytes = atomic_load(&job->bytes_moved);
+    uint64_t updates = atomic_load(&job->updates), bytes = atomic_load(&job->bytes_moved), due = UINT64_MAX;
     pthread_mutex_lock(&job->lock);
-    job->updates_per_second = (double)(updates - job->last_updates) / seconds;
-    job->bytes_per_second = (double)(bytes - job->last_bytes) / seconds;
-    job->last_updates = updates;
-    job->last_bytes = bytes;
+    if (job->rates_at && now - job->rates_at >= PS_SECOND) {
+        const double seconds = (double)(now - job->rates_at) / (double)PS_SECOND;
+        job->updates_per_second = (double)(updates - job->last_updates) / seconds;
+        job->bytes_per_second = (double)(bytes - job->last_bytes) / seconds;
+        job->last_updates = updates;
+        job->last_bytes = bytes;
+        job->rates_at = job->bytes_per_second > 0 || job->updates_per_second > 0 ? now : 0;
+    } else if (!job->rates_at && (updates != job->last_updates || bytes != job->last_bytes)) {
+        job->rates_at = now;
+    }
+    if (job->rates_at)
+        due = job->rates_at + PS_SECOND;
     pthread_mutex_unlock(&job->lock);
+    return due;
 }
 
-static void tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
+// Returns when the job is to be looked at again though nobody uses it.
+static uint64_t tick_job(struct psd_core *core, struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    psd_job_tick(job, now, ready);
-    psd_waits_end_late(core, job, now);
+    uint64_t due = psd_job_tick(job, now, ready);
+    const uint64_t waits = psd_waits_tick(core, job, now, due), rates = tick_rates(job, now);
     if (atomic_load(&job->failed) == 2)
         psd_job_collect(job, ready);
-}
-
-// What is done every second. Tick lock held.
-static void tick_second(struct psd_core *core, const struct psd_jobs *jobs, uint64_t now)
-{
-    if (now - core->rates_at < PS_SECOND)
-        return;
-    for (size_t i = 0; i < jobs->n; i++) {
-        tick_rates(jobs->v[i], (double)(now - core->rates_at) / (double)PS_SECOND);
-        psd_waits_log_stalls(core, jobs->v[i], now);
-    }
-    psd_waits_log_stalls(core, NULL, now);
-    core->rates_at = now;
+    due = waits < due ? waits : due;
+    return rates < due ? rates : due;
 }
 
 // Ticks that come late mean that this process was stopped or had no processor: nobody was heard meanwhile.
@@ -114,17 +122,17 @@ enum { LATE_TICK_MS = 500 };
 void psd_core_tick(struct psd_core *core)
 {
     struct psd_call *ready = NULL;
-    struct psd_jobs jobs;
     pthread_mutex_lock(&core->tick_lock);
-    uint64_t now = psd_now(core);
-    if (core->ticked_at && now - core->ticked_at > LATE_TICK_MS * PS_MS)
-        core->host.slept += now - core->ticked_at;
-    core->ticked_at = now;
-    if (psd_jobs_hold(&core->table, "", &jobs, NULL) == PS_OK) {
-        for (size_t i = 0; i < jobs.n; i++)
-            tick_job(core, jobs.v[i], now, &ready);
-        tick_second(core, &jobs, now);
-        psd_jobs_release(&jobs);
+    const uint64_t now = psd_now(core), before = atomic_load(&core->host.ticked_at);
+    if (before && now - before > LATE_TICK_MS * PS_MS)
+        core->host.slept += now - before;
+    atomic_store(&core->host.ticked_at, now);
+    const uint32_t n = psd_table_take_due(&core->table, now, core->ticking);
+    for (uint32_t i = 0; i < n; i++)
+        psd_table_put_due(&core->table, core->ticking[i], tick_job(core, core->ticking[i], now, &ready));
+    if (now - core->logged_at >= PS_SECOND) {
+        psd_waits_log_stalls(core, NULL, now);
+        core->logged_at = now;
     }
     pthread_mutex_unlock(&core->tick_lock);
     psd_waits_end_late(core, NULL, now);

@@ -97,7 +97,8 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
     if (is_this_run(t, job))
         return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' has been declared in this run already%s", job->name,
                        same ? ", by another chief" : ", otherwise");
-    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE)
+    // Who may have the name is the control task's to say: what is elsewhere is of a job that it has lost.
+    if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__REFUSE && t->core->config.task == 0)
         return ps_fail(&t->error, PS_ALREADY_EXISTS, "job '%s' exists: resume it, replace it, or choose another name",
                        job->name);
     if (r->on_existing == PARAMSERVER__V1__ON_EXISTING__RESUME && !same)
@@ -163,7 +164,7 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, bool *a
     // At task 0 it was let in, or not, when it was joined.
     if (t->core->config.task != 0 && !mine && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    bool replaces = *again && !mine && r->on_existing == PARAMSERVER__V1__ON_EXISTING__REPLACE;
+    bool replaces = *again && !mine && r->on_existing != PARAMSERVER__V1__ON_EXISTING__RESUME;
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
     if (!job && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))

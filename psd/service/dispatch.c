@@ -10,8 +10,8 @@
 #include "common/base/sometimes.h"
 #include "common/base/utf8.h"
 #include "psd/control/state.h"
-#include "psd/service/service.h"
 #include "psd/service/session.h"
+#include "psd/service/waits.h"
 
 // ---- parked calls -------------------------------------------------------------------------------------------------
 
@@ -70,8 +70,10 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
     call->job = q->job;
     if (call->job)
         psd_job_ref(call->job);
-    if (psd_waiters_add(list, lock, call))
+    if (psd_waiters_add(list, lock, call)) {
+        psd_waits_note(q->core, call);
         return PSD_PARKED;
+    }
     return ps_fail(&q->error, PS_CANCELLED, "the client is gone");
 }
 

@@ -138,6 +138,28 @@ int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMe
     return PS_OK;
 }
 
+int psd_reply_send_results(struct psd_reply *d, struct psd_request *t, const Paramserver__V1__TensorResult *results,
+                           size_t n)
+{
+    enum { REPLY_GENERATION = 1, REPLY_RESULTS = 2 };
+    uint8_t *to = ps_put_uint(d->header, REPLY_GENERATION, t->core->generation);
+    for (size_t i = 0; i < n; i++) {
+        const Paramserver__V1__TensorResult *r = &results[i];
+        const struct ps_tensor_result result = {.outcome = r->outcome,
+                                                .blocks = r->blocks,
+                                                .duplicates = r->duplicates,
+                                                .version = r->version,
+                                                .staleness = r->staleness,
+                                                .round = r->round,
+                                                .nonfinite = r->nonfinite};
+        to = ps_put_result(to, REPLY_RESULTS, &result);
+    }
+    d->slices.len = d->slices.v[0].len = (size_t)(to - d->header);
+    ps_slices_move(&t->reply, &d->slices);
+    psd_reply_fini(d);
+    return PS_OK;
+}
+
 // ---- rounds -------------------------------------------------------------------------------------------------------
 
 int psd_wait_for_round(struct psd_request *t, const struct psd_extents *extents, uint64_t wanted, uint64_t *closed)

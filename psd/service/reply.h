@@ -7,6 +7,7 @@
 #ifndef PSD_REPLY_H
 #define PSD_REPLY_H
 
+#include "common/wire/codec.h"
 #include "common/wire/wire.h"
 #include "psd/service/service.h"
 
@@ -21,7 +22,7 @@ struct psd_reply {
 };
 
 // Bytes of a result, and of a tensor's header besides its name, at most.
-enum { PSD_RESULT_BYTES = 64, PSD_TENSOR_BYTES = 80 };
+enum { PSD_RESULT_BYTES = PS_RESULT_BYTES, PSD_TENSOR_BYTES = 80 };
 
 // For n_results, and the values of n extents, in their order.
 enum ps_code psd_reply_init(struct psd_reply *d, size_t n_results, const struct psd_extent *extents, size_t n,
@@ -34,6 +35,9 @@ void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct
 // reply points to the tensors. The builder is empty then. INTERNAL: the header is larger than what was reserved for it,
 // which is a mistake in the bounds above; nothing is written.
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply);
+// Likewise an UpdateReply, of the results for which the builder has room; written by hand, as it answers every small push.
+int psd_reply_send_results(struct psd_reply *d, struct psd_request *t, const Paramserver__V1__TensorResult *results,
+                           size_t n);
 
 // Parks the call at the first round of the extents' partitions that is not closed yet; else *closed gets the least
 // round that is. ABORTED: nobody is left to close it.

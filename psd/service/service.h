@@ -36,7 +36,9 @@ struct psd_core {
     struct psd_snapshots snapshots;
     atomic_size_t parked_bytes;  // of decoded requests that wait
 
-    uint64_t rates_at, ticked_at;  // psd_core_tick
+    // psd_core_tick
+    uint64_t logged_at;
+    struct psd_job *ticking[PSD_MAX_JOBS];
     pthread_mutex_t tick_lock;
 };
 

@@ -551,11 +551,7 @@ static void update_count_changes(struct update *u)
 
 static int update_send_reply(struct update *u)
 {
-    Paramserver__V1__UpdateReply out = PARAMSERVER__V1__UPDATE_REPLY__INIT;
-    out.generation = u->t->core->generation;
-    out.n_results = u->request->n_tensors;
-    out.results = u->pointers;
-    return psd_reply_send(&u->builder, u->t, &out.base);
+    return psd_reply_send_results(&u->builder, u->t, u->results, u->request->n_tensors);
 }
 
 static void push_pull_free(void *state)

@@ -34,8 +34,26 @@ static uint64_t waits_parked_ns(const struct psd_call *call, uint64_t now)  // n
     return now > call->parked_since ? now - call->parked_since : 0;
 }
 
+static void waits_lower(atomic_ullong *at, uint64_t to)
+{
+    unsigned long long old = atomic_load(at);
+    while (to < old && !atomic_compare_exchange_weak(at, &old, to))
+        continue;
+}
+
+// A walk over the job's lists raises late_at first, and looks then: it finds this call, or is before this.
+void psd_waits_note(const struct psd_core *core, const struct psd_call *call)
+{
+    if (!call->job)
+        return;
+    waits_lower(&call->job->late_at, call->deadline);
+    if (core->config.stall_ms)
+        waits_lower(&call->job->stalled_at, call->parked_since + core->config.stall_ms * PS_MS);
+}
+
 struct late {
     uint64_t now;
+    uint64_t next;  // the first deadline of those that are left
     struct psd_call *calls;
 };
 
@@ -43,6 +61,7 @@ static bool take_late(struct psd_waiters *list, void *arg)
 {
     struct late *late = arg;
     psd_take_late(list, late->now, &late->calls);
+    late->next = list->n && list->earliest < late->next ? list->earliest : late->next;
     return late->calls != NULL;
 }
 
@@ -63,12 +82,17 @@ static void answer_late(struct psd_job *job, const char *what, const char *whom,
 
 void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now)
 {
-    struct late late = {.now = now};
+    struct late late = {.now = now, .next = UINT64_MAX};
+    if (job)
+        atomic_store(&job->late_at, UINT64_MAX);
     waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late, now});
+    if (job)
+        waits_lower(&job->late_at, late.next);
 }
 
 struct stall {
     uint64_t before;  // those who have waited since then or longer
+    uint64_t next;    // the first that has waited for less
     uint32_t n;
 };
 
@@ -76,11 +100,14 @@ static bool find_stalled(struct psd_waiters *list, void *arg)
 {
     struct stall *s = arg;
     s->n = 0;
-    for (struct psd_call *call = list->first; call; call = call->next)
+    for (struct psd_call *call = list->first; call; call = call->next) {
+        if (!call->stall_logged && call->parked_since > s->before && call->parked_since < s->next)
+            s->next = call->parked_since;
         if (!call->stall_logged && call->parked_since <= s->before) {
             call->stall_logged = true;
             s->n++;
         }
+    }
     return s->n;
 }
 
@@ -94,9 +121,24 @@ static void log_stalled(struct psd_job *job, const char *what, const char *whom,
 void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t now)
 {
     uint64_t limit = core->config.stall_ms * PS_MS;
-    struct stall s = {.before = now - limit};
-    if (limit && now > limit)
-        waits_walk(core, job, &(struct psd_look){find_stalled, log_stalled, &s});
+    struct stall s = {.before = now - limit, .next = UINT64_MAX};
+    if (!limit || now <= limit)
+        return;
+    if (job)
+        atomic_store(&job->stalled_at, UINT64_MAX);
+    waits_walk(core, job, &(struct psd_look){find_stalled, log_stalled, &s});
+    if (job && s.next != UINT64_MAX)
+        waits_lower(&job->stalled_at, s.next + limit);
+}
+
+uint64_t psd_waits_tick(struct psd_core *core, struct psd_job *job, uint64_t now, uint64_t component_due)
+{
+    if (component_due <= now || atomic_load(&job->late_at) <= now)
+        psd_waits_end_late(core, job, now);
+    if (atomic_load(&job->stalled_at) <= now)
+        psd_waits_log_stalls(core, job, now);
+    const uint64_t late_at = atomic_load(&job->late_at), stalled_at = atomic_load(&job->stalled_at);
+    return late_at < stalled_at ? late_at : stalled_at;
 }
 
 static bool count_calls(struct psd_waiters *list, void *arg)

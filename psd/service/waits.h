@@ -9,10 +9,14 @@
 
 #include "psd/service/service.h"
 
+// A call has been parked in a list, whose lock is still held.
+void psd_waits_note(const struct psd_core *core, const struct psd_call *call);
 // Answers those whose deadline has passed.
 void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now);
 // Logs those who have waited for longer than core->config.stall_ms, once each.
 void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t now);
+// Time passes in a job: both, where it is time. component_due: as psd_job_tick says. Returns when it will be time again.
+uint64_t psd_waits_tick(struct psd_core *core, struct psd_job *job, uint64_t now, uint64_t component_due);
 uint32_t psd_waits_count(struct psd_core *core, struct psd_job *job);
 
 #endif

@@ -68,10 +68,20 @@ static void sync_begin_run(struct psd_job *job, struct psd_call **ready)
     psd_norm_reset(job, ready);
 }
 
-static void sync_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
+// A round that has not closed by itself, for want of memory or of a norm, is tried again at every tick.
+static uint64_t sync_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    (void)now;
+    bool open = true;
     psd_sync_advance_all(job, ready);
+    for (uint32_t i = 0; atomic_load(&job->declared) && i < job->n_partitions && open; i++) {
+        struct psd_round *round = job->partitions[i].round;
+        if (!round)
+            continue;
+        pthread_mutex_lock(&round->lock);
+        open = round->state == PSD_ROUND_OPEN && !round->abandoned && !psd_round_work(round, true);
+        pthread_mutex_unlock(&round->lock);
+    }
+    return open ? UINT64_MAX : now;
 }
 
 // ---- who waits ----------------------------------------------------------------------------------------------------

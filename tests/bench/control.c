@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What one worker's step costs the control task: nanoseconds for a step of ssp's clock and a heartbeat, and for a tick, by
-// the number of workers and of jobs. Prints a table; no network, one thread.
+// the number of workers and of jobs; and how many jobs a tick looks at, of which one is used. Prints a table; no network, one thread.
 //
 //     make tests/bench/control && tests/bench/control
 #include <stdio.h>
@@ -78,16 +78,22 @@ static void measure(uint32_t workers, int jobs)
         for (uint32_t rank = 0; rank < workers; rank++)
             step(core, name, run, rank, k);
     double steps = (double)(ps_now() - begun) / ((double)workers * STEPS);
+    psd_core_tick(core);
+    const uint64_t visited = core->table.visited;
     begun = ps_now();
-    for (int k = 0; k < 100; k++)
+    for (int k = 0; k < 100; k++) {
+        step(core, name, run, 0, STEPS);
         psd_core_tick(core);
-    printf("%8u %6d %10.0f %16.0f %10.0f\n", workers, jobs, joins, steps, (double)(ps_now() - begun) / 100);
+    }
+    double ticks = (double)(ps_now() - begun) / 100;
+    printf("%8u %6d %10.0f %16.0f %13.0f %11.2f\n", workers, jobs, joins, steps, ticks,
+           (double)(core->table.visited - visited) / 100);
     psd_core_destroy(core);
 }
 
 int main(void)
 {
-    printf(" workers   jobs    ns/join  ns/step+heartbeat    ns/tick\n");
+    printf(" workers   jobs    ns/join  ns/step+heartbeat  ns/step+tick  jobs/tick\n");
     for (uint32_t workers = 10; workers <= 10000; workers *= 10)
         measure(workers, 1);
     measure(10, 100);

@@ -165,13 +165,14 @@ static void on_pushed(void *arg, enum ps_code code, const char *text, struct ps_
     struct push *x = arg;
     struct pusher *p = x->by;
     (void)reply;
-    if (code == PS_RESOURCE_EXHAUSTED && !atomic_load(&stop)) {
+    const bool refused = code == PS_RESOURCE_EXHAUSTED || code == PS_UNAVAILABLE;
+    if (refused && !atomic_load(&stop)) {
         atomic_fetch_add(&turned_away, 1);
         push_one(p, x->sequence);  // as libclient would
         free(x);
         return;
     }
-    if (code)
+    if (code && !refused)  // one that is refused at the end is not sent again
         die("a push", code, text);
     p->done[x->sequence % PS_WINDOW] = true;
     while (p->oldest <= p->sequence && p->done[p->oldest % PS_WINDOW])

@@ -44,14 +44,15 @@ sys.exit(0 if eval(sys.argv[1]) else 1)
 PY
 }
 holds() { look "$1" && was "$2"; } # JOB EXPRESSION
+holds_at() { peers=$1 holds "$2" "$3"; } # ADDRESSES JOB EXPRESSION
 becomes() { # JOB EXPRESSION: soon
     eventually holds "$@" || { cat j.json w.json; return 1; }
 }
 
 # ---- sync: a death, a return, a departure -------------------------------------------------------------------------
 
-epochs=$((6 * length))
-sync=(--set strategy.update=sync --set data.train_examples=6400 --set delay_ms=30 --set epochs=$epochs)
+# It ends when all has been seen: everyone is asked to leave.
+sync=(--set strategy.update=sync --set data.train_examples=6400 --set delay_ms=30 --set epochs=100000)
 pids=()
 for rank in 0 1 2 3; do
     work sync "$rank" 4 "${sync[@]}"
@@ -64,18 +65,26 @@ ok "and the others go on" becomes sync 'all(w[r]["step"] > 60 for r in (0, 1, 3)
 ok "the epoch ends with every example trained" becomes sync 'get("epoch") > 0'
 work sync 2 4 "${sync[@]}"
 pids[2]=$worker_pid
-ok "it comes back as a later process" becomes sync 'w[2]["state"] in ("live", "left")'
+ok "it comes back as a later process" becomes sync 'w[2]["state"] == "live"'
 ok "and trains with the others" becomes sync 'w[2]["step"] > 0 and not w[2]["excluded"]'
-ok "another is asked to leave" ctl drain sync worker:1
-left() { wait "${pids[1]}" && grep -q "asked to" sync.1.log; }
-ok "it leaves with exit 0" left
+left() { ctl drain sync "worker:$1" && wait "${pids[$1]}" && grep -q "asked to" "sync.$1.log"; } # RANK
+for rank in 1 0 2 3; do ok "worker $rank is asked to leave, and leaves with exit 0" left "$rank"; done
 ends() { # JOB PID ...
     local job=$1 pid
     shift
     for pid; do wait "$pid" || { cat "$job".*.log; return 1; }; done
 }
-ok "the others finish" ends sync "${pids[0]}" "${pids[2]}" "${pids[3]}"
-ok "every example of the last epoch counted once" holds sync "get('epoch') == $((epochs - 1)) and get('examples_done') == 6400"
+
+# Whenever one dies: the others finish.
+pids=()
+for rank in 0 1 2; do
+    work once "$rank" 3 --set strategy.update=sync --set data.train_examples=6400 --set delay_ms=30 --set epochs=3
+    pids+=("$worker_pid")
+done
+ok "a short job begins" becomes once 'w[2]["step"] > 0'
+kill -KILL "${pids[2]}"
+ok "one worker dies, the others finish" ends once "${pids[0]}" "${pids[1]}"
+ok "every example of the last epoch counted once" holds once "get('epoch') == 2 and get('examples_done') == 6400"
 
 # ---- rank 0 dies and comes back; a signal while others are waited for ----------------------------------------------
 
@@ -134,7 +143,7 @@ ok "and writes the results" test -s end.safetensors -a -s end.json
 drained() { # MODE SET ...: every batch is pushed once
     pids=()
     for rank in 0 1; do
-        work "drain-$1" "$rank" 2 --set strategy.update="$1" "${@:2}" --set data.train_examples=3200 --set epochs=1 --set delay_ms=60
+        work "drain-$1" "$rank" 2 --set strategy.update="$1" "${@:2}" --set data.train_examples=16000 --set epochs=1 --set delay_ms=60
         pids+=("$worker_pid")
     done
     becomes "drain-$1" 'all(w[r]["step"] > 3 for r in (0, 1))' && ctl drain "drain-$1" worker:1 &&
@@ -143,10 +152,40 @@ drained() { # MODE SET ...: every batch is pushed once
 import json, sys
 versions = {v["version"] for v in json.load(sys.stdin)}
 print(versions)
-sys.exit(versions != {101})'
+sys.exit(versions != {501})'
 }
 ok "async: every batch counts once, though a worker leaves" drained async
 ok "ssp: likewise" drained ssp --set strategy.staleness=3
+
+# ---- a ps task dies ------------------------------------------------------------------------------------------------
+
+# Each worker names it, long before the job's own patience of an hour ends.
+lost=unix:$scratch/lost0,unix:$scratch/lost1
+for i in 0 1; do start_psd "lost$i" --task "$i" --peers "$lost" || exit 1; done
+lost_pid=$psd_pid
+pids=()
+for mode in async sync; do
+    for rank in 0 1; do
+        work "lost-$mode" "$rank" 2 --set strategy.update=$mode --set data.train_examples=6400 --set epochs=1000 --set timeout=3600 \
+            --set delay_ms=20 --ps "$lost"
+        pids+=("$worker_pid")
+    done
+    lost_trains() { holds_at "$lost" "lost-$mode" 'all(w[r]["step"] > 3 for r in (0, 1))'; }
+    ok "$mode: a job on two psd" eventually lost_trains
+done
+kill -KILL "$lost_pid"
+names_the_dead() { # MODE RANK PID
+    local code=0
+    timeout 300 tail --pid "$3" -f /dev/null || return 1
+    wait "$3" || code=$?
+    cat "lost-$1.$2.log"
+    echo "exit $code"
+    [ "$code" = 69 ] && grep -q "ps:1 (unix:$scratch/lost1) cannot be reached" "lost-$1.$2.log"
+}
+for k in 0 1 2 3; do
+    mode=$([ $k -lt 2 ] && echo async || echo sync)
+    ok "$mode: worker $((k % 2)) names the ps task that died" names_the_dead "$mode" $((k % 2)) "${pids[$k]}"
+done
 
 # ---- a stall is logged with the names ------------------------------------------------------------------------------
 
@@ -185,7 +224,7 @@ ok "the measured staleness is 3, never more" holds ssp 'get("staleness") == 3'
 
 pids=()
 for rank in 0 1; do
-    work rate "$rank" 2 --set strategy.update=sync --set data.train_examples=6400 --set epochs=6 --set delay_ms=20 \
+    work rate "$rank" 2 --set strategy.update=sync --set data.train_examples=6400 --set epochs=12 --set delay_ms=20 \
         --set strategy.partitioner=fixed:3 --set strategy.placement=round_robin
     pids+=("$worker_pid")
 done

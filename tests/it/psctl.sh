@@ -435,8 +435,8 @@ takes_its_time() { # as long as --timeout says, and one sentence
     [ $((SECONDS - before)) -ge 2 ] && lacks "waited" cat "$scratch/said"
 }
 ok "status: waits as long as it was told" takes_its_time
-waits_once() { fails_with 75 "becomes 0.125" ctl --timeout 5 set-lr long 0.125 && [ "$(grep -o waited "$scratch/said" | wc -l)" = 1 ]; }
-ok "set-lr: says once how long it waited" waits_once
+says_who() { fails_with 69 "becomes 0.125, and ps task 1 has not heard of it" ctl --timeout 20 set-lr long 0.125; }
+ok "set-lr: a task that does not answer is named" says_who
 kill -CONT "$pid1"
 ok "doctor: and it is well again" eventually says "ok" ctl doctor long
 
@@ -495,6 +495,12 @@ if [ "$PYTHON3" != no ]; then
     ok "doctor: another declaration" fails_with 78 "is declared otherwise on ps:1 than on ps:0" beside other doctor
     ok "doctor: another change" fails_with 78 "has other changed hyperparameters on ps:1" beside changed doctor
     ok "doctor: another run" fails_with 78 "is run 1 on ps:0 and run 2 on ps:1" beside rerun doctor
+    fake split "{\"status\": {\"jobs\": [${job%\}}, \"splits\": 2, \"split_worker\": 3, \"split_round\": 17, \"steps\": 41, \"updates\": 80}]}}"
+    splits() {
+        "$psctl" --ps "unix:$scratch/split" --json jobs | tee said
+        for text in '"splits": 2' '"split_worker": 3' '"split_round": 17' '"steps": 41' '"requests": 80'; do grep -q "$text" said || return 1; done
+    }
+    ok "jobs: gradients that count in part; steps, and requests" splits
     all_waits() { "$psctl" --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
     fake never '{"workers": {"members": [{"state": "DEAD", "reason": "did not join within 2.0 s"}]}}'
     ok "workers: one that never came has no silence" lacks silent "$psctl" --ps "unix:$scratch/never" workers j

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The gates can close: lint.sh and symbols.sh accept a good tree, and reject one in which a single thing is wrong, by
-# the rule it breaks and by no other.
+# The gates can close: each accepts a good tree, and rejects one in which a single thing is wrong, by the rule it breaks and
+# by no other.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cc=${CC:-cc}
@@ -209,6 +209,36 @@ for dir in psd common libclient; do
     rm -r "${build:?}/$dir"
     rejects "layers: no object of $dir" "$dir:" layers
 done
+
+# ---- link.sh ------------------------------------------------------------------------------------------------------
+
+archive() { # ROOM SOURCE
+    compile "psd/$1.o" "$2"
+    mkdir -p "$build/.libs" && ${AR:-ar} rcs "$build/.libs/libpsd$1.a" "$build/psd/$1.o"
+}
+linked_build() {
+    rm -rf "$build"
+    archive call "$(function_ call)"
+    archive store "$(function_ store)"
+    archive numbers "$(function_ numbers)"
+    archive job "$(function_ job store)"
+    archive sync "$(function_ sync job)"
+    archive control "$(function_ control sync)"
+    archive service "$(function_ service control)"
+    compile common/error.o "$(function_ fail)"
+    ${AR:-ar} rcs "$build/.libs/libcommon.a" "$build/common/error.o"
+}
+link_rooms() { "$here/link.sh" "$build"; }
+
+linked_build
+accepts "link: rooms that link from the bottom up" link_rooms
+linked_build
+compile psd/bad.o "$(function_ bad control)"
+${AR:-ar} rcs "$build/.libs/libpsdjob.a" "$build/psd/bad.o"
+rejects "link: job calls control" job: link_rooms
+linked_build
+rm "$build/.libs/libpsdservice.a"
+rejects "link: a room without a library" service: link_rooms
 
 echo "1..$point"
 exit $failed

@@ -584,6 +584,37 @@ static void test_who_waits_for_others_notices_too(void **state)
     bench_free(b);
 }
 
+static enum fake_fate cut_once(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)method, (void)n;
+    if (task != f->param - 1)
+        return FAKE_DELIVER;
+    f->param = 0;
+    return FAKE_CUT_BEFORE;
+}
+
+// A connection that breaks twice, longer apart than a call may be tried for, while that waits for other workers: the task
+// was there in between.
+static void test_cut_twice_while_it_waits(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    struct outcome o = {0};
+    b->fake.fate = cut_once;
+    psc__barrier(b->client, "end", on_done, &o);
+    for (int i = 0; i < 3; i++) {
+        fake_idle(&b->fake, 3);
+        b->fake.param = 1;
+        fake_idle(&b->fake, 22);
+        assert_int_equal(o.done, 0);
+    }
+    b->fake.barrier_open = true;
+    fake_wake(&b->fake);
+    assert_true(fake_run(&b->fake, &o.done, 10));
+    assert_int_equal(o.error.code, PS_OK);
+    bench_free(b);
+}
+
 static enum fake_fate lose_pushes(struct fake *f, uint32_t task, int method, uint64_t n)
 {
     (void)f, (void)n;
@@ -597,7 +628,7 @@ static void test_no_answer_until_the_deadline(void **state)
     b->fake.fate = lose_pushes;
     psc_result r = push(b, 0, N_VARIABLES);
     assert_int_equal(r.error.code, PSC_DEADLINE_EXCEEDED);
-    assert_non_null(strstr(r.error.text, "ps:2 (c:3)"));
+    assert_non_null(strstr(r.error.text, "ps:2 (c:3): not done within "));
     bench_free(b);
 }
 
@@ -1146,6 +1177,7 @@ int main(void)
         cmocka_unit_test(test_a_task_that_is_slow_does_not),
         cmocka_unit_test(test_who_waits_can_say_for_what),
         cmocka_unit_test(test_who_waits_for_others_notices_too),
+        cmocka_unit_test(test_cut_twice_while_it_waits),
         cmocka_unit_test(test_no_answer_until_the_deadline),
         cmocka_unit_test(test_refused_is_tried_again),
         cmocka_unit_test(test_answers_that_are_none),

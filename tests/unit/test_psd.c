@@ -969,7 +969,7 @@ static void begin_long_reading(struct psd_core *core, Paramserver__V1__Tensor **
 // What is kept of a snapshot counts: others give way to it. One is kept in any case.
 static void test_snapshots_count(void **state)
 {
-    enum { N = 100000 / TEST_PART, READERS = 20, MEMORY = 64 << 20 };
+    enum { N = 100000, READERS = 20 / TEST_PART, MEMORY = 64 << 20 };
     struct job j;
     Paramserver__V1__Tensor *t = calloc(N, sizeof *t), **tensors = calloc(N, sizeof *tensors);
     (void)state;

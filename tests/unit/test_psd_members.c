@@ -1108,6 +1108,7 @@ static void hear(struct psd_core *core, int steps, bool rank_1)
         psd_member_heard(c, &c->members[0], test_time);
         if (rank_1)
             psd_member_heard(c, &c->members[1], test_time);
+        psd_job_touch(core->table.newest);
     }
 }
 
@@ -1465,8 +1466,16 @@ static void crowd_beat(struct psd_core *core, const char *job, uint64_t run, uin
 
 // How many members a join, a heartbeat, a step of the clock and a tick look at, among so many.
 struct looked_at {
-    uint64_t join, beat, step, tick;
+    uint64_t join, beat, step, tick;  // members
+    uint64_t jobs_used, jobs_idle;    // jobs in a tick: right after a call of one, and when nothing has happened
 };
+
+static uint64_t jobs_visited(struct psd_core *core)
+{
+    const uint64_t before = core->table.visited;
+    psd_core_tick(core);
+    return core->table.visited - before;
+}
 
 static struct looked_at crowd_count(uint32_t workers, int jobs)
 {
@@ -1492,6 +1501,9 @@ static struct looked_at crowd_count(uint32_t workers, int jobs)
     before = c->visited;
     psd_core_tick(core);
     v.tick = c->visited - before;
+    v.jobs_idle = jobs_visited(core);
+    crowd_beat(core, name, run, workers / 2, c->epoch);
+    v.jobs_used = jobs_visited(core);
     psd_core_destroy(core);
     return v;
 }
@@ -1506,10 +1518,31 @@ static void test_nothing_walks(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct looked_at v = crowd_count(rows[i].workers, rows[i].jobs);
-        if (v.join > 4 || v.beat > 2 || v.step > 3 || v.tick > 1)
-            fail_msg("%u workers, %d jobs: join %" PRIu64 ", heartbeat %" PRIu64 ", step %" PRIu64 ", tick %" PRIu64,
-                     rows[i].workers, rows[i].jobs, v.join, v.beat, v.step, v.tick);
+        if (v.join > 4 || v.beat > 2 || v.step > 3 || v.tick > 1 || v.jobs_used > 1 || v.jobs_idle > 0)
+            fail_msg("%u workers, %d jobs: join %" PRIu64 ", heartbeat %" PRIu64 ", step %" PRIu64 ", tick %" PRIu64
+                     ", jobs in a tick %" PRIu64 ", %" PRIu64,
+                     rows[i].workers, rows[i].jobs, v.join, v.beat, v.step, v.tick, v.jobs_used, v.jobs_idle);
     }
+}
+
+// Two wait for one round, each with its own deadline, and nobody uses the job meanwhile.
+static void test_late_one_after_the_other(void **state)
+{
+    struct job j;
+    struct answer first, second;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    assert_int_equal(push(j.core, 0, 1, 1), PS_OK);
+    pull_later(j.core, &first, "a", test_time + PS_SECOND);
+    pull_later(j.core, &second, "a", test_time + 3 * PS_SECOND / 2);
+    core_run(j.core, PS_SECOND);
+    assert_true(is_done(&first, PS_DEADLINE_EXCEEDED));
+    assert_false(second.answered);
+    core_run(j.core, PS_SECOND / 2);
+    assert_true(is_done(&second, PS_DEADLINE_EXCEEDED));
+    drop(&first);
+    drop(&second);
+    psd_core_destroy(j.core);
 }
 
 // Ten thousand pulls wait for one round: all are listed, all are let go by one push.
@@ -1587,6 +1620,7 @@ int main(void)
         cmocka_unit_test(test_late_for_different_things),
         cmocka_unit_test(test_waits_from_now_on),
         cmocka_unit_test(test_nothing_walks),
+        cmocka_unit_test(test_late_one_after_the_other),
         cmocka_unit_test(test_ten_thousand_wait),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

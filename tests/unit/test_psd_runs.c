@@ -254,6 +254,51 @@ static void test_passive_while_declared_anew(void **state)
     cluster_close(&c);
 }
 
+// ---- the control task is gone ---------------------------------------------------------------------------------------
+
+static struct psd_job *job_at(struct cluster *c, uint32_t task)
+{
+    return psd_job_lookup(&c->task[task].core->table, "job");
+}
+
+// The control task has lost the job: it ends at the other tasks, and its name is free there for whom the control task lets
+// in. One that it knows stays, however long nothing moves.
+static void test_control_has_lost_the_job(void **state)
+{
+    struct cluster c;
+    Paramserver__V1__Caller old[8];
+    Paramserver__V1__StopJobRequest stop = PARAMSERVER__V1__STOP_JOB_REQUEST__INIT;
+    (void)state;
+    open_job(&c, ASYNC, 2);
+    all_leave(&c);
+    settle(&c, 3 * PSD_WATCH_SILENT_MS);
+    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 0);
+    stop.job = (char *)"job";
+    assert_int_equal(ask(c.task[0].core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    settle(&c, PSD_WATCH_IDLE_MS + PSD_WATCH_AGAIN_MS);
+    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 2);
+    assert_non_null(strstr(job_at(&c, 1)->failure, "does not know it any more"));
+    run_again(&c, PARAMSERVER__V1__ON_EXISTING__REFUSE, old);
+    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 0);
+    assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+    cluster_close(&c);
+}
+
+static void test_control_does_not_answer(void **state)
+{
+    struct cluster c;
+    (void)state;
+    open_job(&c, ASYNC, 2);
+    all_leave(&c);
+    c.cut_off = 0;
+    settle(&c, PSD_WATCH_SILENT_MS - 1000);
+    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 0);
+    settle(&c, PSD_WATCH_AGAIN_MS + PSD_WATCH_IDLE_MS);
+    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 2);
+    assert_non_null(strstr(job_at(&c, 1)->failure, "has not answered"));
+    cluster_close(&c);
+}
+
 // ---- a call goes on -----------------------------------------------------------------------------------------------
 
 // A PushPull that waits goes on: what it has pushed is not looked at again, counts once, and its answer says what it said
@@ -436,7 +481,7 @@ static void test_stranger(void **state)
         stranger.client.data = (uint8_t *)"one from outside";
         stranger.incarnation += 1000;
         ask_for(&c, &x, M(PUSH), &stranger, p, 0, 7);
-        assert_refused(&x, PS_UNAVAILABLE, "was not heard here yet");
+        assert_refused(&x, PS_UNAVAILABLE, "as far as was heard here");
         assert_int_equal(push(&c, 1, p, 0, 1).code, PS_OK);
         assert_true(read_first(&c, p) == -1);
     }
@@ -556,6 +601,8 @@ int main(void)
         cmocka_unit_test(test_earlier_run),
         cmocka_unit_test(test_waits_while_declared_anew),
         cmocka_unit_test(test_passive_while_declared_anew),
+        cmocka_unit_test(test_control_has_lost_the_job),
+        cmocka_unit_test(test_control_does_not_answer),
         cmocka_unit_test(test_push_pull_goes_on),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_cancelled_before_it_parks),

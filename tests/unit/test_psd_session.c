@@ -343,6 +343,35 @@ static void test_session_of_an_older_run(void **state)
     psd_core_destroy(j.core);
 }
 
+// Another run goes on with the values of the first, in the same job: the session is still the first run's.
+static void test_session_of_a_resumed_run(void **state)
+{
+    struct job j;
+    struct declaring x;
+    struct psd_session *session = NULL;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    (void)state;
+    job_open(&j, ASYNC, "assign_add", 100, 64 << 20);
+    test_session = &session;
+    expect_answer(open_as(j.core, &caller), PS_OK, "");
+    expect_answer(push_short(j.core, 1, 1), PS_OK, "");
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(join_again(j.core, rank, ASYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
+    declare_init(&x, &j, ASYNC, "assign_add");
+    another_process(&x.caller);
+    x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    expect_answer(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL), PS_OK, "");
+    struct answer a = push_short(j.core, 2, 1);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "PUSH: run 1 of job 'job' has ended, this is run "));
+    assert_true(read_one(j.core, "a") == 1);
+    test_session = NULL;
+    psd_session_close(session);
+    psd_core_destroy(j.core);
+}
+
 // A call that waits goes on after its stream has opened another session, and after its stream has ended.
 static void test_session_of_a_parked_call(void **state)
 {
@@ -383,11 +412,12 @@ static void test_session_of_a_parked_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_partition),         cmocka_unit_test(test_range_of_partition),
-        cmocka_unit_test(test_bad_partitions),          cmocka_unit_test(test_order_of_partitions),
-        cmocka_unit_test(test_read_partitions),         cmocka_unit_test(test_session_opens),
-        cmocka_unit_test(test_session_opens_again),     cmocka_unit_test(test_session_is_refused),
-        cmocka_unit_test(test_session_of_an_older_run), cmocka_unit_test(test_session_of_a_parked_call),
+        cmocka_unit_test(test_whole_partition),          cmocka_unit_test(test_range_of_partition),
+        cmocka_unit_test(test_bad_partitions),           cmocka_unit_test(test_order_of_partitions),
+        cmocka_unit_test(test_read_partitions),          cmocka_unit_test(test_session_opens),
+        cmocka_unit_test(test_session_opens_again),      cmocka_unit_test(test_session_is_refused),
+        cmocka_unit_test(test_session_of_an_older_run),  cmocka_unit_test(test_session_of_a_parked_call),
+        cmocka_unit_test(test_session_of_a_resumed_run),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

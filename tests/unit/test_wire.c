@@ -452,6 +452,10 @@ static void tensors_by_hand(void **state)
         assert_true(found.version == numbers[i] && found.staleness == numbers[i] && found.round == numbers[i] &&
                     found.nonfinite == numbers[i] && found.blocks == (uint32_t)numbers[i] &&
                     found.duplicates == (uint32_t)numbers[i] && (int)found.outcome == (int)result.outcome);
+        uint8_t put[PS_RESULT_BYTES];
+        assert_int_equal(ps_put_result(put, 2, &found) - put, f.len + 2);
+        assert_true(put[0] == (2 << 3 | PS_LENGTH) && put[1] == f.len);
+        assert_memory_equal(put + 2, packed, f.len);
         uint8_t *end = ps_put_uint(packed, 6, numbers[i]);
         assert_int_equal(end - packed, ps_uint_size(numbers[i]));
         Paramserver__V1__Tensor *back = paramserver__v1__tensor__unpack(NULL, (size_t)(end - packed), packed);
