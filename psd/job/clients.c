@@ -212,7 +212,7 @@ static uint64_t clients_tick(struct psd_job *job, uint64_t now, struct psd_call 
     pthread_mutex_lock(&job->lock);
     job->clients.now = now;
     clients_forget_some(job);
-    uint64_t due = cs->oldest ? cs->oldest->touched + SILENT_CLIENT_TTL : UINT64_MAX;
+    uint64_t due = cs->oldest ? cs->oldest->touched + PSD_SILENT_CLIENT_S * PS_SECOND : UINT64_MAX;
     pthread_mutex_unlock(&job->lock);
     return due;
 }
