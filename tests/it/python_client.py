@@ -243,12 +243,12 @@ def what_is_wrong_is_refused_and_changes_nothing():
         (StatusCode.NOT_FOUND, "'v'", put(w.tensor("w", variable="v"))),
         (StatusCode.NOT_FOUND, "'none'", put(by=w.caller(job="none", **known))),
         (StatusCode.INVALID_ARGUMENT, "name", put(by=w.caller(job="", **known))),
-        (StatusCode.ABORTED, "generation", put(by=w.caller(generation=w.generation ^ 1, **known))),
+        (StatusCode.ABORTED, "has restarted", put(by=w.caller(generation=w.generation ^ 1, **known))),
         (StatusCode.FAILED_PRECONDITION, "protocol 2", put(by=w.caller(protocol=2, **known))),
         (StatusCode.INVALID_ARGUMENT, "15 bytes", put(by=w.caller(client=w.client[1:], **known))),
         (StatusCode.INVALID_ARGUMENT, "worker", put(by=w.caller(client=os.urandom(16), worker=2, **known))),
         (StatusCode.INVALID_ARGUMENT, "worker", put(by=w.caller(worker=0, **known))),
-        (StatusCode.ABORTED, "incarnation", put(by=w.caller(incarnation=0, **known))),
+        (StatusCode.ABORTED, "another has its rank now", put(by=w.caller(incarnation=0, **known))),
         (StatusCode.INVALID_ARGUMENT, "sequence", put(by=w.caller())),
         (StatusCode.INVALID_ARGUMENT, "oldest", put(by=w.caller(sequence=2, oldest=3))),
         (StatusCode.RESOURCE_EXHAUSTED, "256", put(by=w.caller(sequence=258, oldest=2))),
@@ -274,7 +274,7 @@ def what_is_wrong_is_refused_and_changes_nothing():
         (StatusCode.ABORTED, "has ended", put(by=w.caller(run=w.run - 1, **known))),
         (StatusCode.ABORTED, "has ended", get(by=w.caller(run=w.run - 1))),
         (StatusCode.UNAVAILABLE, "has not heard of run", put(by=w.caller(run=w.run + 1, **known))),
-        (StatusCode.UNAVAILABLE, "has not joined", put(by=w.caller(incarnation=w.incarnation + 1, **known))),
+        (StatusCode.UNAVAILABLE, "as far as was heard", put(by=w.caller(incarnation=w.incarnation + 1, **known))),
     ):
         with refused(code, text):
             call()
@@ -852,7 +852,7 @@ def damaged_requests_are_answered():
             end = chance.choice([None, chance.randrange(len(message))])
             raw(SERVICE + name)(bytes(message[:end]), timeout=PATIENCE)
         except grpc.RpcError as error:
-            later = "has not heard of run" in error.details() or "has not joined" in error.details()
+            later = "has not heard of run" in error.details() or "as far as was heard" in error.details()
             if not later and error.code() in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL):
                 raise AssertionError(f"{name} {bytes(message).hex()}: {error.code()} '{error.details()}'") from None
 

@@ -400,7 +400,7 @@ def it_is_listed_who_waits_for_whom(stub):
     pull = stub.Pull.future(a.read("w", round=1), timeout=PATIENCE)
     parks(pull, "waits")
     time.sleep(0.05)
-    barrier = a.barrier("epoch 3", timeout=60)
+    barrier = a.barrier("epoch 3", timeout=3 * PATIENCE)
     parks(barrier, "waits", 2)
     seen = admin.Waits(pb.WaitsRequest(job="waits"), timeout=PATIENCE)
     equal([(w.job, w.method, w.worker, w.client, w.what) for w in seen.waits],
@@ -408,8 +408,8 @@ def it_is_listed_who_waits_for_whom(stub):
           "who waits for what, the longest first")
     equal([w.whom.split(", silent")[0] for w in seen.waits], ["worker 1 (live, step 16"] * 2, "for whom")
     since, left = [w.since_ms for w in seen.waits], [w.left_ms for w in seen.waits]
-    equal(50 <= since[0] <= 5000 and since[0] >= since[1] + 40, True, f"since {since} ms")
-    equal(0 < left[0] <= 1000 * PATIENCE < left[1] <= 60000, True, f"{left} ms left")
+    equal(since[0] >= 50 and since[0] >= since[1] + 40, True, f"since {since} ms")
+    equal(0 < left[0] <= 1000 * PATIENCE < left[1] <= 4000 * PATIENCE, True, f"{left} ms left")
     rest = admin.Waits(pb.WaitsRequest(job="waits", skip=1), timeout=PATIENCE)
     equal((rest.total, [w.method for w in rest.waits]), (2, [pb.BARRIER]), "without the first")
     everywhere = admin.Waits(pb.WaitsRequest(), timeout=PATIENCE).waits
@@ -482,13 +482,13 @@ def who_has_been_replaced_is_refused(stub):
              lambda w: w.tick(1).result(), lambda w: w.lease(0, 10, 10).result(),
              lambda w: stub.Heartbeat(pb.HeartbeatRequest(caller=w.caller()), timeout=PATIENCE)]
     for i, call in enumerate(calls):
-        with refused(StatusCode.ABORTED, "incarnation" if i < 6 else "another process"):
+        with refused(StatusCode.ABORTED, "another has its rank now" if i < 6 else "another process"):
             call(old)
     known = new.generation
     reads = [lambda w: w.get("n"), lambda w: w.pull("n"), lambda w: w.describe(), lambda w: w.leave()]
     for call in calls + reads:
         new.generation = known ^ 1  # psd is not the one it was
-        with refused(StatusCode.ABORTED, "generation"):
+        with refused(StatusCode.ABORTED, "has restarted"):
             call(new)
         new.generation = known
     equal((new.value("n"), [m.clock for m in members_of("replaced")]), (pack("int64", 2), [0, 0]), "unchanged")
