@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The limits of psd's control and service rooms, each with its unit and its reason. Those that clients can meet are in
-// proto/paramserver.proto, too.
+// The limits of psd's rooms, each with its unit and its reason. Those that other programs keep, too, are in
+// common/base/limits.h; those that clients can meet are in proto/paramserver.proto, too.
 #ifndef PSD_LIMITS_H
 #define PSD_LIMITS_H
 
@@ -15,6 +15,18 @@ enum {
     PSD_HELD_TOO_LONG_MS = 5000,  // a held round has a line in the log
     PSD_AGREE_AHEAD = 4,          // rounds between the last one known to be closed and the one that is tried first
     PSD_AGREE_AHEAD_MAX = 4096,   // rounds: it is doubled with every try up to this
+
+    // ---- jobs ----
+    PSD_MAX_JOBS = 1024,       // that a task knows at once: finished ones stay until they are stopped or replaced
+    PSD_PAST_RUNS = 4096,      // the last runs of names, remembered when the job is gone
+    PSD_MAX_CHANGES = 64,      // of a job's hyperparameters whose rounds are not over: they have their place in the job
+    PSD_FAILURE_MAX = 400,     // bytes of why a run has ended: a sentence, with a worker's own in it
+    PSD_WAIT_TEXT_MAX = 256,   // bytes of what a call waits for, and of for whom
+    PSD_MAX_CLIENTS = 131072,  // of a job: as many as workers, and as many others again
+    PSD_SILENT_CLIENT_S = 600,  // s: a client that has sent nothing for so long may be forgotten for another
+    PSD_STAGED_S = 60,          // s: the rest of an atomic update that has not come by then is not waited for
+    PSD_MAX_SNAPSHOTS = 4096,   // that are kept at once: readers that never finish would keep more
+    PSD_SNAPSHOT_S = 60,        // s: a reader that has not asked for the rest by then has to begin again
 
     // ---- a job whose control task is gone ----
     PSD_WATCH_IDLE_MS = 20000,    // in which nothing moves, before another task asks for the job
@@ -30,7 +42,6 @@ enum {
     PSD_PARKED_FRACTION = 8,  // of the memory for blocks, and beside it: what decoded requests may take that wait
 
     // ---- membership ----
-    PSD_MAX_WORKERS = 65536,  // of a job: each takes about 1 KiB at the control task
     PSD_MEMBERS_WHOLE = 128,  // more members than this are in no JoinReply or HeartbeatReply: that would be n^2 in all
     PSD_JOIN_WITHIN_MS = 60000,  // a worker that has not joined by then is not waited for, unless Join says otherwise
     PSD_OPENERS = 32,  // worker 0's processes that are remembered of a job's name, over its runs: messages come

@@ -1,7 +1,7 @@
 # The parameter server without its network: nothing in these rooms knows gRPC. Each room is a library that links with those
 # above it in this list alone; tests/lint/link.sh tries that.
 noinst_LTLIBRARIES += libpsdcall.la libpsdstore.la libpsdjob.la libpsdsync.la libpsdcontrol.la libpsdservice.la
-libpsdcall_la_SOURCES = \
+libpsdcall_la_SOURCES = psd/limits.h \
 	psd/call/call.c psd/call/call.h
 libpsdstore_la_SOURCES = \
 	psd/store/block.c psd/store/block.h \
@@ -26,7 +26,7 @@ libpsdsync_la_SOURCES = \
 	psd/sync/norm.c psd/sync/norm.h \
 	psd/sync/round.c psd/sync/round.h \
 	psd/sync/sync.c psd/sync/sync.h
-libpsdcontrol_la_SOURCES = psd/limits.h \
+libpsdcontrol_la_SOURCES = \
 	psd/control/collective.c psd/control/lease.c psd/control/member.c psd/control/ssp.c psd/control/view.c \
 	psd/control/control.c psd/control/state.c psd/control/state.h psd/control/waiting.c \
 	psd/control/agree.c psd/control/agree.h psd/control/propose.c psd/control/hyper.c \

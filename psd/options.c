@@ -146,7 +146,7 @@ static void options_take(struct psd_options *o, int option, const char **cluster
         o->insecure = true;
         break;
     case 't':
-        o->task = (uint32_t)options_parse_number("task", optarg, 0, 4095);
+        o->task = (uint32_t)options_parse_number("task", optarg, 0, PS_MAX_TASKS - 1);
         break;
     case 'c':
         *cluster = optarg;

@@ -12,6 +12,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/job/job.h"
 #include "config.h"
@@ -59,12 +60,12 @@ static void workerd_on_signal(int number)
     stop = number;
 }
 
-static long number_of(const char *option, const char *text, long least)
+static long number_of(const char *option, const char *text, long least, long most)
 {
     char *end;
     long n = strtol(text, &end, 10);
-    if (*text == '\0' || *end || n < least || n > 4096) {
-        fprintf(stderr, "workerd: --%s %s: expected a number from %ld to 4096\n", option, text, least);
+    if (*text == '\0' || *end || n < least || n > most) {
+        fprintf(stderr, "workerd: --%s %s: expected a number from %ld to %ld\n", option, text, least, most);
         exit(PS_EXIT_USAGE);
     }
     return n;
@@ -101,19 +102,19 @@ static void workerd_take_option(struct options *o, int option)
         o->ps = ps_strdup(optarg);
         break;
     case 'r':
-        o->rank = number_of("rank", optarg, 0);
+        o->rank = number_of("rank", optarg, 0, PS_MAX_WORKERS - 1);
         break;
     case 'w':
-        o->workers = number_of("workers", optarg, 1);
+        o->workers = number_of("workers", optarg, 1, PS_MAX_WORKERS);
         break;
     case 'm':
-        o->min_workers = number_of("min-workers", optarg, 1);
+        o->min_workers = number_of("min-workers", optarg, 1, PS_MAX_WORKERS);
         break;
     case 'S':
         o->summary = optarg;
         break;
     case READY_FD:
-        o->ready_fd = number_of("ready-fd", optarg, 0);
+        o->ready_fd = number_of("ready-fd", optarg, 0, 65535);
         break;
     case 'q':
         o->quiet = true;

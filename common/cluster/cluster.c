@@ -52,8 +52,8 @@ enum ps_code ps_cluster_add(struct ps_cluster *c, const char *address, struct ps
         fault = strcmp(c->addresses[i], address) == 0 ? "is there twice, each task needs its own" : NULL;
     if (fault)
         return ps_fail(e, PS_INVALID_ARGUMENT, "ps address '%.200s': %s", address, fault);
-    if (c->n == PS_CLUSTER_MAX)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "there are more than %d ps tasks", PS_CLUSTER_MAX);
+    if (c->n == PS_MAX_TASKS)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "there are more than %d ps tasks", PS_MAX_TASKS);
     char **addresses = ps_try_realloc(c->addresses, (c->n + 1) * sizeof *addresses);
     if (!addresses)
         return ps_no_memory(e, "a cluster");
@@ -87,8 +87,8 @@ static enum ps_code cluster_read_worker(const struct ps_yaml *list, struct ps_cl
         return ps_yaml_expected(list, "worker", e, "a list with one entry per worker");
     for (const struct ps_yaml *item = list->first; item; item = item->next)
         c->workers++;
-    if (c->workers > PS_CLUSTER_MAX)
-        return ps_yaml_fail(list, e, "there are more than %d workers", PS_CLUSTER_MAX);
+    if (c->workers > PS_MAX_WORKERS)
+        return ps_yaml_fail(list, e, "there are more than %d workers", PS_MAX_WORKERS);
     return PS_OK;
 }
 

@@ -7,8 +7,7 @@
 #include <stddef.h>
 
 #include "common/base/error.h"
-
-enum { PS_CLUSTER_MAX = 4096 };  // tasks of one kind
+#include "common/base/limits.h"
 
 enum ps_task_type { PS_TASK_NONE, PS_TASK_PS, PS_TASK_WORKER, PS_TASK_EVALUATOR };
 

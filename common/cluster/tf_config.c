@@ -20,6 +20,7 @@
 #include "common/base/alloc.h"
 #include "common/cluster/cluster.h"
 
+// Of each kind there may be PS_MAX_TASKS: each address is compared with all others.
 enum { TF_CONFIG_MAX_BYTES = 1 << 20 };
 
 enum kind { PS, WORKER, CHIEF, EVALUATOR, KINDS };
@@ -121,9 +122,9 @@ static enum ps_code tf_read_kind(struct reader *r, const char *key, const json_t
         return tf_expected(r, path, "a list of addresses", list);
     r->said[kind] = key;
     r->n[kind] = json_array_size(list);
-    if (r->n[kind] > (kind == CHIEF ? 1 : PS_CLUSTER_MAX))
+    if (r->n[kind] > (kind == CHIEF ? 1 : PS_MAX_TASKS))
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: %s has %zu addresses: expected at most %d", path,
-                       r->n[kind], kind == CHIEF ? 1 : PS_CLUSTER_MAX);
+                       r->n[kind], kind == CHIEF ? 1 : PS_MAX_TASKS);
     json_array_foreach(list, i, v)
     {
         snprintf(path, sizeof path, "cluster.%s[%zu]", key, i);
@@ -148,9 +149,9 @@ static enum ps_code tf_read_cluster(struct reader *r, json_t *cluster)
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: cluster.ps is %s: expected the ps tasks' addresses",
                        r->said[PS] ? "empty" : "missing");
     r->c->workers = r->n[CHIEF] + r->n[WORKER];
-    if (r->c->workers > PS_CLUSTER_MAX)
+    if (r->c->workers > PS_MAX_TASKS)
         return ps_fail(r->e, PS_INVALID_ARGUMENT, "TF_CONFIG: there are %zu workers: expected at most %d",
-                       r->c->workers, PS_CLUSTER_MAX);
+                       r->c->workers, PS_MAX_TASKS);
     return PS_OK;
 }
 

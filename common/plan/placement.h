@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/base/limits.h"
 
 enum ps_placement { PS_ROUND_ROBIN, PS_GREEDY };
 enum ps_partitioner { PS_PARTITION_NONE, PS_PARTITION_FIXED, PS_PARTITION_MIN_BYTES, PS_PARTITION_MAX_BYTES };
@@ -33,9 +34,6 @@ struct ps_partition {
     uint64_t count;
     uint32_t task;
 };
-
-// Partitions of one plan: what a declaration has room for.
-enum { PS_MAX_PARTITIONS = 65536 };
 
 // "round_robin" | "greedy" (NULL: greedy); "none" | "fixed:N" | "min_bytes:B" | "max_bytes:B" (B with KiB, MiB, GiB
 // suffixes; NULL: none). INVALID_ARGUMENT says what there is.

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/base/limits.h"
 
 // Values are those of DType in proto/paramserver.proto.
 enum ps_dtype {
@@ -28,8 +29,6 @@ enum {
 size_t ps_dtype_size(int dtype);       // 0: no such type, or PS_STRING
 const char *ps_dtype_name(int dtype);  // "float32"
 bool ps_dtype_is_number(int dtype);    // may be added to: float32, float64, int32, int64
-
-#define PS_MAX_RANK 8
 
 // Elements of a shape; INVALID_ARGUMENT if the product or its bytes (of strings: of their lengths) do not fit 63 bits, a
 // dimension is 0, or the rank exceeds PS_MAX_RANK.

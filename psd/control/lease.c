@@ -266,7 +266,7 @@ static enum ps_code lease_check(const struct psd_epoch *d, const lease_t *r, str
     bool begun = d->examples != 0;
     if (r->examples == 0 || r->want == 0 || r->caller->sequence == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: expected examples, want and sequence above 0");
-    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / PSD_MAX_WORKERS)
+    if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / PS_MAX_WORKERS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: %" PRIu64 " of %" PRIu64 " examples are too many", r->want,
                        r->examples);
     if (begun && r->examples != d->examples)

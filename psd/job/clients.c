@@ -11,11 +11,6 @@
 #include "psd/job/component.h"
 #include "psd/job/host.h"
 
-// Workers of a job, and as many others again.
-enum { MAX_CLIENTS = 1 << 17 };
-
-#define SILENT_CLIENT_TTL (600 * PS_SECOND)
-
 // Multiplicative hashing (Knuth, The Art of Computer Programming 6.4), by 2^64 / phi.
 static const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
 
@@ -176,7 +171,7 @@ static bool client_is_gone(const struct psd_job *job, const struct psd_client *c
 {
     if (c->worker && job->incarnations)
         return c->incarnation < job->incarnations[c->worker - 1];
-    return job->clients.now >= c->touched + SILENT_CLIENT_TTL;
+    return job->clients.now >= c->touched + PSD_SILENT_CLIENT_S * PS_SECOND;
 }
 
 // A few at a time, from those that have been silent for longest; a worker that is alive goes behind the others.
@@ -187,7 +182,7 @@ static void clients_forget_some(struct psd_job *job)
         struct psd_client *c = cs->oldest;
         if (client_is_gone(job, c))
             client_forget(job, c);
-        else if (cs->now < c->touched + SILENT_CLIENT_TTL)
+        else if (cs->now < c->touched + PSD_SILENT_CLIENT_S * PS_SECOND)
             return;
         else
             client_touch(cs, c);
@@ -217,7 +212,7 @@ static uint64_t clients_tick(struct psd_job *job, uint64_t now, struct psd_call 
     pthread_mutex_lock(&job->lock);
     job->clients.now = now;
     clients_forget_some(job);
-    uint64_t due = cs->oldest ? cs->oldest->touched + SILENT_CLIENT_TTL : UINT64_MAX;
+    uint64_t due = cs->oldest ? cs->oldest->touched + PSD_SILENT_CLIENT_S * PS_SECOND : UINT64_MAX;
     pthread_mutex_unlock(&job->lock);
     return due;
 }
@@ -245,10 +240,10 @@ enum ps_code psd_job_client(struct psd_job *job, const Paramserver__V1__Caller *
         code = ps_fail(e, PS_UNAVAILABLE,
                        "worker %" PRIu32 " of job '%s' is another process, as far as was heard here yet",
                        caller->worker - 1, job->name);
-    else if (!c && job->clients.n >= MAX_CLIENTS)
+    else if (!c && job->clients.n >= PSD_MAX_CLIENTS)
         code = ps_fail(e, PS_RESOURCE_EXHAUSTED,
                        "job '%s' has been changed by %d clients in the last ten minutes, it takes no more for now",
-                       job->name, MAX_CLIENTS);
+                       job->name, PSD_MAX_CLIENTS);
     if (code == PS_OK && !c && !(c = client_add(job, caller, e)))
         code = PS_RESOURCE_EXHAUSTED;
     if (code == PS_OK) {

@@ -17,8 +17,6 @@
 
 #include "psd/job/job.h"
 
-enum { PSD_WAIT_TEXT_MAX = 256 };  // bytes of what a call waits for, and of for whom
-
 // How somebody looks at the calls that wait in a job, list by list.
 struct psd_look {
     // One list, whose lock is held. True: report what these calls wait for, and for whom.

@@ -16,6 +16,7 @@
 #include "proto/paramserver.pb-c.h"
 #include "psd/call/call.h"
 #include "psd/job/clients.h"
+#include "psd/limits.h"
 #include "psd/store/block.h"
 
 // What belongs to rooms above, as psd/job/component.h tells: only they look into it.
@@ -62,8 +63,6 @@ struct psd_change {
     int hyper;        // index
     double value;
 };
-
-enum { PSD_MAX_CHANGES = 64, PSD_FAILURE_MAX = 400 };
 
 struct psd_job {
     char *name;

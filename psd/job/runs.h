@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum { PSD_PAST_RUNS = 4096 };
+#include "psd/limits.h"
 
 // A run from the wire is below this, so that the sequence cannot be exhausted by one number.
 #define PSD_RUN_LIMIT (UINT64_C(1) << 63)

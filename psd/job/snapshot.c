@@ -7,11 +7,6 @@
 #include "common/base/clock.h"
 #include "psd/job/table.h"
 
-#define SNAPSHOT_TTL (60 * PS_SECOND)
-
-// Snapshots that are kept at once. Readers that never finish would keep more.
-enum { MAX_SNAPSHOTS = 4096 };
-
 void psd_snapshots_init(struct psd_snapshots *all, struct psd_pool *pool)
 {
     *all = (struct psd_snapshots){.pool = pool};
@@ -112,10 +107,10 @@ void psd_snapshot_keep(struct psd_snapshots *all, struct psd_snapshot *s, uint64
 {
     snapshot_take_room(all, s);
     pthread_mutex_lock(&all->lock);
-    s->expires = now + SNAPSHOT_TTL;
+    s->expires = now + PSD_SNAPSHOT_S * PS_SECOND;
     s->refs++;
     snapshot_link(all, s);
-    bool too_many = all->n > MAX_SNAPSHOTS;
+    bool too_many = all->n > PSD_MAX_SNAPSHOTS;
     pthread_mutex_unlock(&all->lock);
     if (too_many)
         psd_snapshots_drop_oldest(all);
@@ -127,7 +122,7 @@ struct psd_snapshot *psd_snapshot_find(struct psd_snapshots *all, uint64_t id, u
     struct psd_snapshot *s = snapshot_lookup(all, id);
     if (s) {
         s->refs++;
-        s->expires = now + SNAPSHOT_TTL;
+        s->expires = now + PSD_SNAPSHOT_S * PS_SECOND;
     }
     pthread_mutex_unlock(&all->lock);
     return s;

@@ -8,8 +8,6 @@
 #include "common/base/clock.h"
 #include "common/base/sometimes.h"
 
-#define STAGED_TTL (60 * PS_SECOND)
-
 // All of an update's extents in one block. Their values lie in page, which is their payload.
 struct staged_block {
     struct psd_page *page, *spare;  // spare: for psd_block_write
@@ -85,7 +83,7 @@ static bool is_over(const struct psd_job *job, const struct psd_staged *s, const
 {
     if (why->gone)
         return s->worker == why->gone && s->incarnation <= why->incarnation;
-    return why->ended || why->now >= s->touched + STAGED_TTL ||
+    return why->ended || why->now >= s->touched + PSD_STAGED_S * PS_SECOND ||
            (s->worker && s->incarnation < job->incarnations[s->worker - 1]);
 }
 
@@ -106,7 +104,7 @@ static uint64_t staging_due(struct psd_job *job)
     uint64_t due = UINT64_MAX;
     pthread_mutex_lock(&job->staging);
     for (const struct psd_staged *s = job->staged; s; s = s->next)
-        due = s->touched + STAGED_TTL < due ? s->touched + STAGED_TTL : due;
+        due = s->touched + PSD_STAGED_S * PS_SECOND < due ? s->touched + PSD_STAGED_S * PS_SECOND : due;
     pthread_mutex_unlock(&job->staging);
     return due;
 }

@@ -16,7 +16,6 @@
 #include "psd/job/runs.h"
 
 enum {
-    PSD_MAX_JOBS = 1024,                   // that a task knows at once
     PSD_TABLE_BUCKETS = 2 * PSD_MAX_JOBS,  // a power of two
     PSD_TABLE_WORDS = PSD_MAX_JOBS / 64,
 };

@@ -15,8 +15,6 @@
 
 typedef Paramserver__V1__DeclareRequest declare_t;
 
-enum { MAX_WORKERS = PSD_MAX_WORKERS, MAX_VARIABLES = PSD_MAX_VARIABLES };
-
 static enum ps_code check_update(const declare_t *r, struct ps_error *e)
 {
     if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SSP &&
@@ -45,17 +43,17 @@ static enum ps_code check_request(struct psd_request *t, const declare_t *r)
         return ps_error_prefix(e, "declare");
     if (t->caller->run == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the request names no run; expected the one that Join gave");
-    if (r->workers == 0 || r->workers > MAX_WORKERS)
+    if (r->workers == 0 || r->workers > PS_MAX_WORKERS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %" PRIu32 " workers; expected 1 to %d", r->workers,
-                       MAX_WORKERS);
+                       PS_MAX_WORKERS);
     if (r->tasks != c->tasks || r->task != c->task)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "declare: meant for ps task %" PRIu32 " of %" PRIu32 ", this is %" PRIu32 " of %" PRIu32
                        ": the cluster descriptions differ",
                        r->task, r->tasks, c->task, c->tasks);
-    if (r->n_variables == 0 || r->n_variables > MAX_VARIABLES)
+    if (r->n_variables == 0 || r->n_variables > PSD_MAX_VARIABLES)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %zu variables; expected 1 to %d", r->n_variables,
-                       MAX_VARIABLES);
+                       PSD_MAX_VARIABLES);
     if (t->caller->worker == 0 || t->caller->worker > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the caller is not a worker of the job");
     return PS_OK;

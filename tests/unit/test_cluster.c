@@ -251,15 +251,20 @@ static void test_too_much(void **state)
 {
     (void)state;
     psc_cluster *c;
-    char *most = repeated("ps: [a:1", ", a%zu:1", 4095, "]\nworker: [a]\n");
+    char *most = repeated("ps: [a:1", ", a%zu:1", 4095, "]\nworker: [a]\n");  // as many tasks as may be
     assert_int_equal(psc_cluster_parse(most, "c.yaml", &c, NULL), PSC_OK);
     assert_int_equal(psc_cluster_tasks(c), 4096);
     psc_cluster_free(c);
     free(most);
+    most = repeated("ps: [a:1]\nworker: [a", ", a", 65535, "]\n");
+    assert_int_equal(psc_cluster_parse(most, "c.yaml", &c, NULL), PSC_OK);
+    assert_int_equal(psc_cluster_workers(c), 65536);
+    psc_cluster_free(c);
+    free(most);
     refused_long(parse_yaml, repeated("ps: [a:1", ", a%zu:1", 4096, "]"),
                  "c.yaml:1: there are more than 4096 ps tasks");
-    refused_long(parse_yaml, repeated("ps: [a:1]\nworker: [a", ", a", 4096, "]"),
-                 "c.yaml:2: there are more than 4096 workers");
+    refused_long(parse_yaml, repeated("ps: [a:1]\nworker: [a", ", a", 65536, "]"),
+                 "c.yaml:2: there are more than 65536 workers");
     refused_long(parse_yaml, repeated("ps: [a:1]\n", "# %zu\n", 200000, ""), "c.yaml: more than 1048576 bytes");
     refused_long(parse_yaml, repeated("ps: [a:1]\nworker: ", "[", 100000, ""),
                  "c.yaml:2: values are nested too deeply");

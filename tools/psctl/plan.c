@@ -332,8 +332,8 @@ int command_plan(struct call *call)
     const char *memory = NULL;
     bool variables = false;
     struct cli_list sets = {0};
-    const struct cli_option options[] = {{.name = "ps", .number = &tasks, .min = 1, .max = 4096},
-                                         {.name = "workers", .number = &workers, .min = 1, .max = 65536},
+    const struct cli_option options[] = {{.name = "ps", .number = &tasks, .min = 1, .max = PS_MAX_TASKS},
+                                         {.name = "workers", .number = &workers, .min = 1, .max = PS_MAX_WORKERS},
                                          {.name = "memory", .text = &memory},
                                          {.name = "vars", .flag = &variables},
                                          {.name = "set", .list = &sets},

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The limits that several programs keep, each with its unit and its reason. What psd alone keeps is in psd/limits.h, what
+// the transport keeps in common/rpc/server.h, and of a message in proto/paramserver.proto.
+#ifndef PS_LIMITS_H
+#define PS_LIMITS_H
+
+enum {
+    PS_MAX_TASKS = 4096,        // ps tasks of a cluster: each is compared with all others, and connected to each worker
+    PS_MAX_WORKERS = 65536,     // of a job: each takes about 1 KiB at the control task
+    PS_MAX_PARTITIONS = 65536,  // of a job: what a declaration has room for
+    PS_MAX_RANK = 8,            // dimensions of a variable: its shape has its place in the struct
+};
+
+#endif
