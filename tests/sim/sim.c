@@ -515,15 +515,21 @@ void sim_world_loosen(const struct psc_world *world)
     ((struct client *)world->ctx)->loose = true;
 }
 
+// One that sleeps does not wake sooner for it: what it has put off comes in order.
+static void fall_asleep(struct sleeper *s, uint64_t until)
+{
+    s->until = until > s->until ? until : s->until;
+}
+
 void sim_stall(const struct psc_world *world, uint64_t delay)
 {
     struct client *client = world->ctx;
-    client->sleeper.until = client->sim->now + delay;
+    fall_asleep(&client->sleeper, client->sim->now + delay);
 }
 
 void sim_stall_psd(struct sim *sim, uint32_t task, uint64_t delay)
 {
-    sim->sleepers[task].until = sim->now + delay;
+    fall_asleep(&sim->sleepers[task], sim->now + delay);
 }
 
 void sim_watch(struct sim *sim, sim_watch_fn fn, void *arg)
@@ -643,10 +649,12 @@ bool sim_run(struct sim *sim, bool (*done)(void *), void *arg, uint64_t until)
         struct event e = pop_event(sim);
         sim->now = e.at;
         sim->events++;
-        if (e.sleeper && e.sleeper->until > e.at)
-            at(sim, e.sleeper->until, e.sleeper, e.owner, e.fn, e.arg);
-        else if (!e.owner || !e.owner->dead)
+        if (e.sleeper && e.sleeper->until > e.at) {
+            e.at = e.sleeper->until;
+            push_event(sim, e);  // in its old order, however often the sleeper is put to sleep again
+        } else if (!e.owner || !e.owner->dead) {
             e.fn(e.arg);
+        }
     }
     return true;
 }
