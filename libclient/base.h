@@ -124,12 +124,12 @@ bool psc__saw_generation(struct psc__task *t, uint64_t generation);
 // Locked. Likewise; ABORTED: it has changed.
 enum ps_code psc__check_generation(struct psc__task *t, uint64_t generation, struct ps_error *e);
 
-// Locked. An attempt to reach t has failed. Silence may pass; but where nobody has listened at its address for as long as
-// a worker may be silent, the process is gone, and the job's state with it: that ends a client that has joined.
+// Locked. An attempt to reach t has failed. Silence may pass; but where nobody has listened at its address for as long
+// as a worker may be silent, the process is gone, and the job's state with it: that ends a client that has joined.
 void psc__task_unreachable(struct psc__task *t, const char *text);
 void psc__task_heard(struct psc__task *t);  // locked: it has answered
-// Locked. Has the task answered others while a call waited there that was sent at `sent`? Then the failure that ended this
-// attempt is the first one.
+// Locked. Has the task answered others while a call waited there that was sent at `sent`? Then the failure that ended
+// this attempt is the first one.
 bool psc__task_was_there(const struct psc__task *t, uint64_t sent);
 
 // Locked. The Caller of a request to t; its strings stay the client's.

@@ -33,7 +33,8 @@ enum ps_code psc__call_locked(struct psc_client *c, const struct psc__call_spec 
 // Locked. Has some call waited for other workers since before `since`?
 bool psc__calls_wait_for_others(const struct psc_client *c, uint64_t since);
 
-// Locked. What the first call waits for that was started before `since` and is no heartbeat; *what stays as it is: none.
+// Locked. What the first call waits for that was started before `since` and is no heartbeat; *what stays as it is:
+// none.
 void psc__calls_name_wait(const struct psc_client *c, uint64_t since, char *what, size_t size);
 
 bool psc__calls_create(struct psc_client *c);  // false: no memory

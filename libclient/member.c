@@ -62,8 +62,8 @@ static void task_looked_for(void *arg, const struct ps_error *e, struct ps_slice
 }
 
 // Locked. A worker that waits for others at the control task would not notice that another task is gone, which is what
-// the others may have ended of: with each heartbeat it asks one of them whether it is there, in turn, but stays with one
-// that is not.
+// the others may have ended of: with each heartbeat it asks one of them whether it is there, in turn, but stays with
+// one that is not.
 static void look_for_task(struct psc_client *c)
 {
     struct psc__membership *m = &c->member;

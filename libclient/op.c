@@ -253,8 +253,8 @@ static void op_count_staged(struct psc_op *op)
     }
 }
 
-// All blocks of a partition's gradient count in the round, or none, whichever request's answer told of it. The extents of a
-// partition lie side by side.
+// All blocks of a partition's gradient count in the round, or none, whichever request's answer told of it. The extents
+// of a partition lie side by side.
 static void op_count_partial(struct psc_op *op)
 {
     for (uint32_t i = 0, end; i < op->n_extents; i = end) {

@@ -115,21 +115,22 @@ typedef struct psc_options {
     // For a signal handler: not long (200 ms) after this has become other than 0, everything that waits ends with
     // CANCELLED, psc_connect too, and nothing more is begun but psc_close. May be NULL.
     const volatile sig_atomic_t *stop;
-    // Told what the client waits for, once that has lasted 2 s, and again when it is something else: "ps:1 (node1:7070):
-    // Connection refused", "worker 0 to open the job". Runs on a thread of the library and must not wait; what is text
-    // to copy. May be NULL.
+    // Told what the client waits for, once that has lasted 2 s, and again when it is something else: "ps:1
+    // (node1:7070): Connection refused", "worker 0 to open the job". Runs on a thread of the library and must not wait;
+    // what is text to copy. May be NULL.
     void (*waits)(void *arg, const char *what);
     void *waits_arg;
 } psc_options;
 
-// Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on the
-// library sends heartbeats. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that did
-// not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the worker that
-// had this rank before was not certain yet; FAILED_PRECONDITION: the job
-// or the cluster is described differently elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; CANCELLED: stop.
+// Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on
+// the library sends heartbeats. *client is freed by psc_close. INVALID_ARGUMENT: an option; UNAVAILABLE: ps tasks that
+// did not answer within timeout_ms, and why; DEADLINE_EXCEEDED: worker 0 did not open the job, or the death of the
+// worker that had this rank before was not certain yet; FAILED_PRECONDITION: the job
+// or the cluster is described differently elsewhere; ALREADY_EXISTS: the job's name or the rank is taken; CANCELLED:
+// stop.
 //
-// Where nobody listens at a ps task's address for longer than a worker may be silent (psd --dead-after-ms), all operations
-// end with UNAVAILABLE and the task's address. A task that is silent is waited for until timeout_ms.
+// Where nobody listens at a ps task's address for longer than a worker may be silent (psd --dead-after-ms), all
+// operations end with UNAVAILABLE and the task's address. A task that is silent is waited for until timeout_ms.
 psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **client, psc_error *error);
 
 // Leaves the job (reason NULL: done; else: failed, and why), finishes what is under way, and what its callbacks start
@@ -235,9 +236,9 @@ typedef struct psc_tensor {
 } psc_tensor;
 
 // An element of a PSC_STRING tensor. A read sets data to memory that psc_strings_free frees, when all of it has
-// succeeded; what was there before is overwritten (psc_get_newer frees it: zero the array before the first). A part that
-// is put covers whole blocks of 1024 elements of a partition; a block's strings fit a message (about 3.9 MB with their
-// lengths of 4 bytes each).
+// succeeded; what was there before is overwritten (psc_get_newer frees it: zero the array before the first). A part
+// that is put covers whole blocks of 1024 elements of a partition; a block's strings fit a message (about 3.9 MB with
+// their lengths of 4 bytes each).
 typedef struct psc_string {
     void *data;
     size_t len;
@@ -293,8 +294,8 @@ typedef struct psc_push_options {
     bool refuse_nonfinite;  // a gradient with a NaN or an infinity is refused with INVALID_ARGUMENT
 } psc_push_options;
 
-// A gradient, the mean over options->examples examples. options may be NULL: all of it 0. Staleness is measured against the versions that this client's
-// last pull of the same blocks met.
+// A gradient, the mean over options->examples examples. options may be NULL: all of it 0. Staleness is measured against
+// the versions that this client's last pull of the same blocks met.
 void psc_push(psc_client *client, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op);
 
@@ -313,9 +314,9 @@ psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error);
 // Has op ended? Waits at most timeout_ms for that; 0: looks. Frees nothing.
 bool psc_done(psc_op *op, int timeout_ms);
 
-// Returns when every live worker of the job is in a barrier of this name. No limit but their lives. ABORTED: the job has
-// ended; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name; UNAVAILABLE, CANCELLED: as
-// operations. The same errors end psc_lease and psc_clock, and what is among workers below.
+// Returns when every live worker of the job is in a barrier of this name. No limit but their lives. ABORTED: the job
+// has ended; FAILED_PRECONDITION: an observer, or another worker is in a barrier of another name; UNAVAILABLE,
+// CANCELLED: as operations. The same errors end psc_lease and psc_clock, and what is among workers below.
 psc_code psc_barrier(psc_client *client, const char *name, psc_error *error);
 
 // Batches of an epoch's permutation: [first + k * stride, + count) for k = 0 ... steps - 1, each cut off at end, where
@@ -357,8 +358,8 @@ psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void
 // attempt, and a round that was named may be OUT_OF_RANGE, as closed, with the new value.
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error);
 
-// sync: gradients that count for some variables alone, because their workers died while they sent them. worker, round: of
-// the last one; 0 where there is none.
+// sync: gradients that count for some variables alone, because their workers died while they sent them. worker, round:
+// of the last one; 0 where there is none.
 typedef struct psc_splits {
     uint64_t count, round;
     uint32_t worker;

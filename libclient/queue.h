@@ -9,8 +9,8 @@
 //
 // Stream: what is sent in order is taken up in order, so several updates may fly at once (bounded in number and
 // bytes), and a read may follow as soon as the updates before it are gone. Where one of these is refused, that is
-// answered before the read is: what was read is dropped, and read again behind the update. Unary calls may overtake each
-// other, so one update flies at a time, and a read waits until those before it are answered.
+// answered before the read is: what was read is dropped, and read again behind the update. Unary calls may overtake
+// each other, so one update flies at a time, and a read waits until those before it are answered.
 //
 // A put does not commute with other updates: it flies with the rest of its own operation alone.
 //

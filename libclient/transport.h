@@ -24,8 +24,9 @@ struct psc_world {
     // operation does not end before that.
     void (*call)(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
                  psc_reply_fn reply, void *arg);
-    // From now on every connection to the task begins with this request, and the one that is there goes on with it before
-    // the next call, again while it is answered with an error. Takes over the reference. NULL: a call depends on no other. As call otherwise.
+    // From now on every connection to the task begins with this request, and the one that is there goes on with it
+    // before the next call, again while it is answered with an error. Takes over the reference. NULL: a call depends on
+    // no other. As call otherwise.
     void (*open)(void *ctx, uint32_t task, int method, struct ps_slice request);
     uint64_t (*now)(void *ctx);  // ns
     // Runs fn once after delay; never from inside. May be called with locks held, as call may.

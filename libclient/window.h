@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sequences of one client's updates. Each takes a ticket and with it the next sequence; at most PS_WINDOW sequences
-// are open at once, the rest wait in order. Reads take a ticket without a sequence, only so that none overtakes an update
-// that waits.
+// are open at once, the rest wait in order. Reads take a ticket without a sequence, only so that none overtakes an
+// update that waits.
 //
 // Guarded by the client's lock.
 #ifndef PSC_WINDOW_H

@@ -27,8 +27,8 @@ struct psd_options {
 };
 
 // Parses argv and fills in the defaults. --help and --version print and exit with 0; a command line that is wrong is
-// said on stderr and exits with PS_EXIT_USAGE. Errors: the cluster file's or TF_CONFIG's, also where that says that this
-// process is no ps task (FAILED_PRECONDITION).
+// said on stderr and exits with PS_EXIT_USAGE. Errors: the cluster file's or TF_CONFIG's, also where that says that
+// this process is no ps task (FAILED_PRECONDITION).
 enum ps_code psd_options_parse(int argc, char **argv, struct psd_options *o, struct ps_error *e);
 void psd_options_free(struct psd_options *o);
 

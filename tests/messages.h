@@ -22,8 +22,8 @@ static inline struct ps_slices floats(size_t n, float value)
     return r;
 }
 
-// The run that callers name, and the incarnation that they have from the beginning of it: the first that a psd without a
-// wall clock gives out, unless a test has learnt another.
+// The run that callers name, and the incarnation that they have from the beginning of it: the first that a psd without
+// a wall clock gives out, unless a test has learnt another.
 static uint64_t test_run = 1;
 
 // The caller of a request by worker `rank` (below 8) of job "job".

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The limits that several programs keep, each with its unit and its reason. What psd alone keeps is in psd/limits.h, what
-// the transport keeps in common/rpc/server.h, and of a message in proto/paramserver.proto.
+// The limits that several programs keep, each with its unit and its reason. What psd alone keeps is in psd/limits.h,
+// what the transport keeps in common/rpc/server.h, and of a message in proto/paramserver.proto.
 #ifndef PS_LIMITS_H
 #define PS_LIMITS_H
 

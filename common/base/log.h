@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line per event on stderr: "psd[0] W text". What would begin another line, or steer a terminal, is left out. Any thread.
+// One line per event on stderr: "psd[0] W text". What would begin another line, or steer a terminal, is left out. Any
+// thread.
 #ifndef PS_COMMON_LOG_H
 #define PS_COMMON_LOG_H
 

@@ -27,7 +27,8 @@ static uint64_t machine_read_limit(const char *path)
     return text[0] >= '0' && text[0] <= '9' ? strtoull(text, NULL, 10) : UINT64_MAX;
 }
 
-// Of the group and of each above it. A container may see its group as "/", or under a name of the host that is not there.
+// Of the group and of each above it. A container may see its group as "/", or under a name of the host that is not
+// there.
 static void machine_walk(struct ps_machine_memory *m, const char *mount, const char *group, const char *file)
 {
     char path[2 * PATH_MAX + 64];

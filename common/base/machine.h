@@ -10,8 +10,8 @@ struct ps_machine_memory {
     const char *why;  // "this machine's memory", "the cgroup's limit", "half of RLIMIT_AS ...": which one that is
 };
 
-// The memory that there is, that a cgroup (v1, v2) of this process or one above it grants, and half of RLIMIT_AS: address
-// space is used by stacks and arenas, too. root: "", or a folder with proc/ and sys/ of its own, for tests.
+// The memory that there is, that a cgroup (v1, v2) of this process or one above it grants, and half of RLIMIT_AS:
+// address space is used by stacks and arenas, too. root: "", or a folder with proc/ and sys/ of its own, for tests.
 struct ps_machine_memory ps_machine_memory(const char *root);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Items 0, 1, ... in an order, so that nothing has to walk over all of them: queues (append and remove in constant time) and
-// heaps (the least key first; with points in time for keys: timers). Each has room for every item from the start, so that
-// nothing can fail later.
+// Items 0, 1, ... in an order, so that nothing has to walk over all of them: queues (append and remove in constant
+// time) and heaps (the least key first; with points in time for keys: timers). Each has room for every item from the
+// start, so that nothing can fail later.
 //
 // Threads: the caller's lock guards them.
 #ifndef PS_ORDER_H

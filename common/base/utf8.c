@@ -18,7 +18,8 @@ static size_t utf8_character_length(const uint8_t *s)
     return point < least[n] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000) ? 0 : n;
 }
 
-// Of a character of n bytes: C1 (c2 80 to c2 9f); U+2028 to U+202E and U+2066 to U+2069 (e2 80 a8 to ae, e2 81 a6 to a9).
+// Of a character of n bytes: C1 (c2 80 to c2 9f); U+2028 to U+202E and U+2066 to U+2069 (e2 80 a8 to ae, e2 81 a6 to
+// a9).
 static bool utf8_steers(const uint8_t *s, size_t n)
 {
     if (n == 1)
@@ -66,7 +67,8 @@ void ps_utf8_plain(char *text)
     *to = '\0';
 }
 
-// Where to cut: before the last word that begins in the first n bytes; in a word that fills half of them, before a character.
+// Where to cut: before the last word that begins in the first n bytes; in a word that fills half of them, before a
+// character.
 static size_t cut_at(const char *text, size_t n)
 {
     size_t at = n;

@@ -3,8 +3,8 @@
 // A few threads that do arithmetic for those who must not wait for it. Work is done in the order in which it came. The
 // threads run at a lower priority than those that asked, so they take the processors that are free.
 //
-// Every function takes NULL for the workers: then, as once they have been stopped, work is done at once by the thread that
-// brings it, in order. Threads: any, but for create, stop and free.
+// Every function takes NULL for the workers: then, as once they have been stopped, work is done at once by the thread
+// that brings it, in order. Threads: any, but for create, stop and free.
 #ifndef PS_COMMON_WORKERS_H
 #define PS_COMMON_WORKERS_H
 

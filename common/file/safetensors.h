@@ -35,8 +35,8 @@ void ps_safetensors_free(struct ps_safetensors *s);
 // NULL: no tensor of that name.
 const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, const char *name);
 
-// Writes n tensors (count is worked out from shape), as common/file/output.h writes files. The same tensors in any order
-// give the same bytes.
+// Writes n tensors (count is worked out from shape), as common/file/output.h writes files. The same tensors in any
+// order give the same bytes.
 enum ps_code ps_safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, struct ps_error *e);
 
 #endif

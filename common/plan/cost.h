@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a job costs the ps tasks that own its partitions. Pure; psctl plan shows it, so that a job's memory is known
-// before it starts. It is never less than what psd asks for (psd/job/declaration.c counts its own structs) and, but for the
-// constants' rounding up, no more.
+// before it starts. It is never less than what psd asks for (psd/job/declaration.c counts its own structs) and, but for
+// the constants' rounding up, no more.
 #ifndef PS_COMMON_MEMORY_H
 #define PS_COMMON_MEMORY_H
 

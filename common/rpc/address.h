@@ -9,7 +9,8 @@
 
 #include "common/base/error.h"
 
-// False: a unix socket's path that is longer than one may be, of which the core would complain on stderr in its own way.
+// False: a unix socket's path that is longer than one may be, of which the core would complain on stderr in its own
+// way.
 bool ps_address_fits(const char *address);
 
 // What a name stands for, once it was looked up.

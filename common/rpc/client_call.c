@@ -19,8 +19,8 @@ void ps__client_poke(struct ps_client *c, uint64_t at)
         ps_cq_batch(&c->cq, c->bell, NULL, 0, &c->on_bell);
 }
 
-// The core's own sentences end with the cause: "failed to connect to all addresses; last error: ...: Connection refused".
-// What is not the system's word for it is said in ours.
+// The core's own sentences end with the cause: "failed to connect to all addresses; last error: ...: Connection
+// refused". What is not the system's word for it is said in ours.
 static const char *call_cause(const char *details)
 {
     static const struct {

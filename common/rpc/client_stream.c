@@ -199,7 +199,8 @@ static void client_stream_receive(struct ps__client_stream *st)
     client_stream_start(st, &op, 1, &st->received);
 }
 
-// So many replies told, the calls that followed them leave, so that the task does not stand idle while the rest is told.
+// So many replies told, the calls that followed them leave, so that the task does not stand idle while the rest is
+// told.
 enum { FLUSH_REPLIES = 32 };
 
 static void client_stream_flush(struct ps__client_stream *st)

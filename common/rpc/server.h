@@ -7,8 +7,8 @@
 // ps_call_reply may be called from any thread, with no lock held that the release of a slice could want.
 //
 // Requests of one stream are handed over in order, one at a time. A stream with too much unanswered, or too many
-// replies that its client does not read, is not read from until that is gone. A call whose client is gone is the handler's
-// until it answers, which options.cancel asks it to do at once; the answer is dropped.
+// replies that its client does not read, is not read from until that is gone. A call whose client is gone is the
+// handler's until it answers, which options.cancel asks it to do at once; the answer is dropped.
 //
 // What is in flight has one budget over all clients and both transports, options.bytes. Where a message does not fit it
 // is not read yet: its sender waits. Unary calls beyond the bounds, and streams beyond one per PS_STREAM_OWN of the
@@ -61,8 +61,8 @@ struct ps_service_method {
         PS_SERVICE_EACH,   // a stream: each request has its reply, in order
         PS_SERVICE_WATCH,  // a request; its reply now, and again whenever ps_server_changed finds another one
     } kind;
-    // Appends the message to *reply (empty). An error ends the call. By any of the server's threads, any number at once,
-    // or by that of ps_server_changed; does not block.
+    // Appends the message to *reply (empty). An error ends the call. By any of the server's threads, any number at
+    // once, or by that of ps_server_changed; does not block.
     enum ps_code (*answer)(void *ctx, const struct ps_slices *request, struct ps_slices *reply, struct ps_error *e);
     void *ctx;
 };
@@ -84,8 +84,8 @@ struct ps_server_options {
     size_t n_methods;
 };
 
-// Listens on n addresses: "host:port" (port 0: one that is free), "[ipv6]:port", "unix:/path". *server is set before the
-// first call arrives; NULL where this fails.
+// Listens on n addresses: "host:port" (port 0: one that is free), "[ipv6]:port", "unix:/path". *server is set before
+// the first call arrives; NULL where this fails.
 // INVALID_ARGUMENT, FAILED_PRECONDITION, ALREADY_EXISTS, PERMISSION_DENIED, UNAVAILABLE: an address, and why.
 enum ps_code ps_server_start(const char *const *addresses, size_t n, const struct ps_server_options *options,
                              struct ps_server **server, struct ps_error *e);

@@ -83,8 +83,8 @@ struct ps__room {
 // Bytes of a call beside its request: ours and the core's.
 enum { PS__RECORD_BYTES = 1 << 10, PS__UNARY_BYTES = 16 << 10 };
 
-// Memory of records that have been answered, for those that come: a burst of them is too much for malloc's caches. Dropped
-// with the last stream.
+// Memory of records that have been answered, for those that come: a burst of them is too much for malloc's caches.
+// Dropped with the last stream.
 struct ps__idle {
     struct ps__idle *next;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A gathered stream. Messages are received one after the other; each is taken apart and its records handed over in
-// order, by one thread at a time. The next message is received meanwhile, once there is room for it. Answers wait in the
-// outbox while another message is being sent or handed over, so that a burst of requests is answered with few messages.
-// While there are too many of them, no request is handed over.
+// order, by one thread at a time. The next message is received meanwhile, once there is room for it. Answers wait in
+// the outbox while another message is being sent or handed over, so that a burst of requests is answered with few
+// messages. While there are too many of them, no request is handed over.
 //
 // Every function that changes the state ends with stream_unlock_and_advance(): it looks what can be started now.
 #include <stdio.h>
@@ -459,7 +459,8 @@ static void stream_open_message(struct ps__stream *st, struct ps__message *m)
     message_free(m);
 }
 
-// So many requests handed over, their answers leave, so that the client does not stand idle while the rest is worked at.
+// So many requests handed over, their answers leave, so that the client does not stand idle while the rest is worked
+// at.
 enum { FLUSH_RECORDS = 32, FLUSH_BYTES = 256 << 10 };
 
 static void stream_flush(struct ps__stream *st)

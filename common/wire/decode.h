@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decodes protobuf messages into protobuf-c's structs, as protobuf-c does, but into one allocation where that is enough:
-// a request on the hot path costs one malloc, not one for each of its parts. Encoding is protobuf-c's, which allocates
-// nothing.
+// Decodes protobuf messages into protobuf-c's structs, as protobuf-c does, but into one allocation where that is
+// enough: a request on the hot path costs one malloc, not one for each of its parts. Encoding is protobuf-c's, which
+// allocates nothing.
 //
 // Where this accepts a message, protobuf-c does too, with the same contents. Unknown fields are skipped and not kept; a
 // string that is no UTF-8 or has a NUL in it is refused.

@@ -30,8 +30,8 @@ size_t ps_dtype_size(int dtype);       // 0: no such type, or PS_STRING
 const char *ps_dtype_name(int dtype);  // "float32"
 bool ps_dtype_is_number(int dtype);    // may be added to: float32, float64, int32, int64
 
-// Elements of a shape; INVALID_ARGUMENT if the product or its bytes (of strings: of their lengths) do not fit 63 bits, a
-// dimension is 0, or the rank exceeds PS_MAX_RANK.
+// Elements of a shape; INVALID_ARGUMENT if the product or its bytes (of strings: of their lengths) do not fit 63 bits,
+// a dimension is 0, or the rank exceeds PS_MAX_RANK.
 enum ps_code ps_shape_count(const uint64_t *shape, size_t rank, int dtype, uint64_t *count, struct ps_error *e);
 // "(3, 3, 32)", in to; returns to.
 char *ps_shape_text(const uint64_t *shape, size_t rank, char *to, size_t size);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The protobuf wire format as far as it is read by hand: the top level of a message, to find the payload without
-// copying it, and the stream's records, whose headers must not cost an allocation. Headers are decoded by decode.c and encoded by protobuf-c.
+// copying it, and the stream's records, whose headers must not cost an allocation. Headers are decoded by decode.c and
+// encoded by protobuf-c.
 #include "common/wire/wire.h"
 
 #include <stdlib.h>

@@ -25,7 +25,8 @@ enum {
 
 // Decodes a message; *payload (cleared first) gets references to the bytes of field 15, which must come last.
 // The header is decoded with an allocator that refuses to pass PS_DECODE_MAX. Free with ps_msg_free().
-// INVALID_ARGUMENT: not this message, a payload that is not the last field, or a string that is not UTF-8 or has a NUL in it.
+// INVALID_ARGUMENT: not this message, a payload that is not the last field, or a string that is not UTF-8 or has a NUL
+// in it.
 // RESOURCE_EXHAUSTED: over a bound.
 enum ps_code ps_msg_unpack(const ProtobufCMessageDescriptor *type, const struct ps_slices *in, ProtobufCMessage **out,
                            struct ps_slices *payload, struct ps_error *e);

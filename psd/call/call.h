@@ -21,8 +21,8 @@ struct psd_call {
     int method;                // Method of the proto
     uint64_t deadline;         // ns on psd_world.now's clock; UINT64_MAX: none
     struct ps_slices request;  // the message; cleared by the core
-    // Where the core keeps the session of the stream that brought the call; NULL: none did. At most one call of a stream is
-    // being taken up at a time; looked at until psd_core_call returns.
+    // Where the core keeps the session of the stream that brought the call; NULL: none did. At most one call of a
+    // stream is being taken up at a time; looked at until psd_core_call returns.
     struct psd_session **session;
     // body is empty unless code is PS_OK; reply moves it or clears it.
     void (*reply)(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body);
@@ -61,8 +61,9 @@ struct psd_waiters {
 
 // Adds a call to a list, which lock guards and whose lock is held. False: it is cancelled, and has not been added.
 bool psd_waiters_add(struct psd_waiters *list, pthread_mutex_t *lock, struct psd_call *call);
-// Takes a call out of the list in which it is parked, if it is. True: it is the caller's now. No lock is held; the memory of
-// that list's lock lives on meanwhile. taken runs under that lock, right after the call has gone from the list.
+// Takes a call out of the list in which it is parked, if it is. True: it is the caller's now. No lock is held; the
+// memory of that list's lock lives on meanwhile. taken runs under that lock, right after the call has gone from the
+// list.
 bool psd_call_take(struct psd_call *call, void (*taken)(const struct psd_call *call, const pthread_mutex_t *lock));
 // Moves every call of a list to *ready, which is linked by call->next.
 void psd_ready_all(struct psd_call **ready, struct psd_waiters *list);

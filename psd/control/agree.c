@@ -59,8 +59,8 @@ bool psd_agree_pack(const struct psd_job *job, psd_agree_phase phase, const stru
 
 // ---- one task's part ----------------------------------------------------------------------------------------------
 
-// The greatest and the least round that is decided among this task's partitions (none: 0, UINT64_MAX). No partition here
-// needs what was in use before the least.
+// The greatest and the least round that is decided among this task's partitions (none: 0, UINT64_MAX). No partition
+// here needs what was in use before the least.
 static void agree_decided_rounds(struct psd_job *job, uint64_t *greatest, uint64_t *least)
 {
     *greatest = 0;

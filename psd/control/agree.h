@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Agreement: a change takes effect in one round on all ps tasks. What changes is opaque here: a proposal has a kind, which
-// says what to do with its value, and the value's bytes.
+// Agreement: a change takes effect in one round on all ps tasks. What changes is opaque here: a proposal has a kind,
+// which says what to do with its value, and the value's bytes.
 //
-// async, ssp: COMMIT is sent to every task, where the change takes effect as it comes. sync: all blocks of all tasks change
-// in the same round, in two phases:
+// async, ssp: COMMIT is sent to every task, where the change takes effect as it comes. sync: all blocks of all tasks
+// change in the same round, in two phases:
 //
 //            all have prepared                 all have it
 //   PREPARE ------------------------> COMMIT -------------> the proposer is answered
@@ -16,10 +16,11 @@
 // One change at a time: a second proposal is refused with ABORTED until every task has heard the end of the first. The
 // same proposal, as of a caller whose answer was lost, waits for the same outcome.
 //
-// A task that is silent for PSD_AGREE_SILENT_MS in a phase keeps no proposer waiting: it is told UNAVAILABLE. A change that
-// has come to COMMIT is made all the same. Messages may be lost, late, repeated or overtake each other: what was not
-// acknowledged is sent again, and a proposal whose number is decided at a task is not decided once more. A task that
-// inquires hears FORGET for what the control task does not know: so a PREPARE that nobody commits holds rounds for seconds.
+// A task that is silent for PSD_AGREE_SILENT_MS in a phase keeps no proposer waiting: it is told UNAVAILABLE. A change
+// that has come to COMMIT is made all the same. Messages may be lost, late, repeated or overtake each other: what was
+// not acknowledged is sent again, and a proposal whose number is decided at a task is not decided once more. A task
+// that inquires hears FORGET for what the control task does not know: so a PREPARE that nobody commits holds rounds for
+// seconds.
 //
 // Receives from: service (SetHyper, and whatever asks next), peers. Hands to: the kinds, the rounds, the other tasks.
 // Threads: any; guarded by the job's lock, but for job->held, which is atomic.
@@ -48,8 +49,8 @@ struct psd_proposal {
 struct psd_agree_kind {
     const char *name;  // of what asks for it: "set hyper"
     enum ps_code (*check)(const struct psd_job *job, const struct psd_proposal *p, struct ps_error *e);
-    // Makes room for one more, so that take cannot fail. No partition here needs what held before round `least` (UINT64_MAX:
-    // there are no rounds). False: there is no room.
+    // Makes room for one more, so that take cannot fail. No partition here needs what held before round `least`
+    // (UINT64_MAX: there are no rounds). False: there is no room.
     bool (*reserve)(struct psd_job *job, uint64_t least);
     void (*take)(struct psd_job *job, const struct psd_proposal *p);  // p is decided
     // "learning_rate becomes 0.1"
@@ -116,9 +117,10 @@ uint64_t psd_agree_decided_round(struct psd_job *job);
 
 // ---- propose.c: what the control task does besides ----------------------------------------------------------------
 
-// Locked. The job's proposal from now on, unless there is another: ABORTED. asked: a round, or 0; greatest: psd_agree_decided_round.
-// PSD_WAITS: in lead.waiting; psd_agree_go_on follows, unlocked. Where it was parked and the outcome is there, PS_OK with the round, or
-// the error.
+// Locked. The job's proposal from now on, unless there is another: ABORTED. asked: a round, or 0; greatest:
+// psd_agree_decided_round.
+// PSD_WAITS: in lead.waiting; psd_agree_go_on follows, unlocked. Where it was parked and the outcome is there, PS_OK
+// with the round, or the error.
 int psd_agree_propose(struct psd_job *job, const struct psd_proposal *p, uint64_t asked, uint64_t greatest,
                       bool was_parked, uint64_t *round, struct ps_error *e);
 // Unlocked. Asks those tasks that the phase has not asked yet, and goes through as many phases as are over.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives of a job's workers: a barrier, or a reduction, which is a barrier that brings a value. A collective completes
-// when every live worker is in it; workers that left or died are not waited for. Each member keeps the result until it
-// enters the next collective, so that a retry gets the same answer.
+// Collectives of a job's workers: a barrier, or a reduction, which is a barrier that brings a value. A collective
+// completes when every live worker is in it; workers that left or died are not waited for. Each member keeps the result
+// until it enters the next collective, so that a retry gets the same answer.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -273,7 +273,8 @@ const char *psd_reduce_op_name(Paramserver__V1__ReduceOp op)
     return op == NO_OP ? "barrier" : v ? v->name : "?";
 }
 
-// Is somebody else in another collective? Then the two would wait for each other for ever. All others are in the same one.
+// Is somebody else in another collective? Then the two would wait for each other for ever. All others are in the same
+// one.
 static enum ps_code collective_check_others(const struct psd_control *c, const struct psd_member *me,
                                             const struct psd_participation *wish, struct ps_error *e)
 {

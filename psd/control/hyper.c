@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A change of a hyperparameter, as a kind of agreement. Its value: 8 bytes of a double in this machine's order, which is
-// the wire's, then the name.
+// A change of a hyperparameter, as a kind of agreement. Its value: 8 bytes of a double in this machine's order, which
+// is the wire's, then the name.
 #include "psd/job/hyper.h"
 
 #include <stdio.h>

@@ -5,9 +5,9 @@
 // async, ssp: ranges, first come, first served. Those of a worker that is gone come back.
 //
 // sync: shares. What is left of the epoch, at first all of it, is a list of strided sets of batches. When all who live
-// wait for more, and every task has said which rounds counted, they divide the first set among them: the i-th of n takes
-// every n-th batch from the i-th on, all the same number. Round after round they train them; who dies leaves the batches
-// of its share whose rounds did not count as one more set. The epoch is over when the list is empty.
+// wait for more, and every task has said which rounds counted, they divide the first set among them: the i-th of n
+// takes every n-th batch from the i-th on, all the same number. Round after round they train them; who dies leaves the
+// batches of its share whose rounds did not count as one more set. The epoch is over when the list is empty.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -86,7 +86,8 @@ static void member_die(struct psd_job *job, struct psd_member *m, struct psd_cal
     member_depart(job, rank, DEAD, ready);
 }
 
-// Has the member asked for data since it was heard otherwise, within the limit? That is looked at only where it would be dead.
+// Has the member asked for data since it was heard otherwise, within the limit? That is looked at only where it would
+// be dead.
 static bool member_moved_data(struct psd_job *job, struct psd_member *m, uint64_t awake, uint64_t limit)
 {
     struct psd_control *c = job->control;

@@ -206,8 +206,8 @@ static void lead_on_reply(void *arg, enum ps_code code, const struct ps_slices *
     free(a);
 }
 
-// Job locked. The next task but this one that is to be asked, with what; NULL: none, or there is no memory for it: the next
-// tick tries again.
+// Job locked. The next task but this one that is to be asked, with what; NULL: none, or there is no memory for it: the
+// next tick tries again.
 static struct lead_message *lead_next_message(struct psd_job *job, struct ps_slices *message)
 {
     struct psd_agree_lead *x = &job->agree->lead;

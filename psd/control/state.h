@@ -8,10 +8,10 @@
 //         |               ^------------------Join------------/ (a later incarnation)
 //         \--nobody came in time--> DEAD
 //
-// A worker that waits here, in a collective or for a lease, pushes nothing meanwhile. A sync job therefore excludes it from
-// rounds after a while: rounds go on without it, so unequal numbers of batches hang nobody. A worker that joins a running
-// sync job is excluded too. When all live workers wait, they go on together: all are included again, and nobody is let go
-// before every ps task knows that.
+// A worker that waits here, in a collective or for a lease, pushes nothing meanwhile. A sync job therefore excludes it
+// from rounds after a while: rounds go on without it, so unequal numbers of batches hang nobody. A worker that joins a
+// running sync job is excluded too. When all live workers wait, they go on together: all are included again, and nobody
+// is let go before every ps task knows that.
 //
 // One file per subject; each calls only those above it:
 //     order.h (common)  queues and heaps of ranks     collective.c  Barrier, Reduce
@@ -21,12 +21,13 @@
 //     lease.c           Lease: the epoch's examples
 // agree.c and propose.c stand beside them: see agree.h.
 //
-// Nothing here walks over all members but what concerns all of them: the end of a collective, a sync epoch's assignments.
+// Nothing here walks over all members but what concerns all of them: the end of a collective, a sync epoch's
+// assignments.
 //
 // Receives from: service, which decodes, calls one function here, then psd_control_advance, then, unlocked,
-// psd_control_broadcast. Hands to: calls that may go on (*ready) and views to tell. Never waits: a function that returns
-// PSD_WAITS has noted what its caller waits for, and the caller parks the call. Threads: any; everything is guarded by the
-// job's lock, and functions say "unlocked" where they expect that it is not held.
+// psd_control_broadcast. Hands to: calls that may go on (*ready) and views to tell. Never waits: a function that
+// returns PSD_WAITS has noted what its caller waits for, and the caller parks the call. Threads: any; everything is
+// guarded by the job's lock, and functions say "unlocked" where they expect that it is not held.
 #ifndef PSD_CONTROL_STATE_H
 #define PSD_CONTROL_STATE_H
 
@@ -51,8 +52,9 @@ struct psd_outcome {
     uint64_t *counts;  // [n_ranks] elements that each brought
 };
 
-// A member's last collective: a barrier or a reduction. It is in it while entered > passed, the sequences of the one that it
-// entered and of the last that it passed, and a call of it waits there: a call whose time is over has entered nothing.
+// A member's last collective: a barrier or a reduction. It is in it while entered > passed, the sequences of the one
+// that it entered and of the last that it passed, and a call of it waits there: a call whose time is over has entered
+// nothing.
 struct psd_participation {
     uint64_t entered, passed;
     char name[80];
@@ -142,8 +144,8 @@ struct psd_control {
     uint64_t opened, join_within;  // ns
     uint64_t epoch;                // of the membership; goes on from one run of a job to the next
     uint64_t first_epoch;          // of this run
-    // Client ids of the processes that have been worker 0, the latest at (n_openers - 1) % PSD_OPENERS. A Join of one of
-    // them that comes late, when its run is over, opens no other.
+    // Client ids of the processes that have been worker 0, the latest at (n_openers - 1) % PSD_OPENERS. A Join of one
+    // of them that comes late, when its run is over, opens no other.
     uint8_t openers[PSD_OPENERS][16];
     uint32_t n_openers;
     Paramserver__V1__OnExisting on_existing;  // how this run was opened: how its chief declares
@@ -269,7 +271,8 @@ void psd_view_broadcast(struct psd_control *c);
 bool psd_view_is_known(struct psd_control *c);
 // Does every task obey this member as its present incarnation?
 bool psd_view_has_member(const struct psd_control *c, const struct psd_member *m);
-// The last round that takes no more gradients in any partition, when its task was told; 0: none, or there are no rounds.
+// The last round that takes no more gradients in any partition, when its task was told; 0: none, or there are no
+// rounds.
 uint64_t psd_view_closed(const struct psd_control *c);
 
 // What a message says of some members, or of all: since 0.
@@ -289,8 +292,8 @@ bool psd_view_delta_init(struct psd_view_delta *d, size_t n);  // false: no memo
 void psd_view_delta_free(struct psd_view_delta *d);
 // Members that have changed since that epoch; those of an earlier run: all. False: no memory.
 bool psd_view_delta_since(struct psd_control *c, uint64_t since, struct psd_view_delta *d);
-// Unlocked. A task hears of a view: its rounds and staged updates do, and it answers in d what counts here. ABORTED: it has
-// not heard what was before `since`, and is to be told of all.
+// Unlocked. A task hears of a view: its rounds and staged updates do, and it answers in d what counts here. ABORTED: it
+// has not heard what was before `since`, and is to be told of all.
 enum ps_code psd_view_take(struct psd_job *job, uint32_t workers, struct psd_view_delta *d, struct psd_call **ready,
                            struct ps_error *e);
 // A task has acknowledged d, and answered in it.
@@ -318,8 +321,9 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const Paramserver_
 void psd_lease_return(struct psd_control *c, uint32_t rank);
 // sync: every live worker waits for a lease and every task has said what counted.
 void psd_lease_assign(struct psd_job *job, struct psd_call **ready);
-// async, ssp: where a range has come back and somebody waits for one, the member that has waited longest goes on. If it dies
-// before it takes the range, the next call of this function finds the range still there. True: there was such a member.
+// async, ssp: where a range has come back and somebody waits for one, the member that has waited longest goes on. If it
+// dies before it takes the range, the next call of this function finds the range still there. True: there was such a
+// member.
 bool psd_lease_offer(struct psd_control *c, struct psd_call **ready);
 // Nobody trains the rest of this epoch.
 void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready);
@@ -349,8 +353,8 @@ void psd_members_tick(struct psd_job *job, uint64_t now, struct psd_call **ready
 
 // Was this process worker 0 in a run that is over? Then its Join comes late.
 bool psd_control_was_opened_by(const struct psd_control *c, const uint8_t *client);
-// May the caller be the member of its rank? PSD_WAITS: when that is gone, which it may be without our knowing: the call is
-// to be parked in its successors (psd_member_succeeded). was_parked: it has waited so.
+// May the caller be the member of its rank? PSD_WAITS: when that is gone, which it may be without our knowing: the call
+// is to be parked in its successors (psd_member_succeeded). was_parked: it has waited so.
 int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinRequest *r, bool was_parked,
                           struct ps_error *e);
 // The caller is the member of its rank now, if it was not.
@@ -360,8 +364,8 @@ void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t 
 
 // ---- waiting.c ----------------------------------------------------------------------------------------------------
 
-// Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and asked for
-// nothing.
+// Calls of m that waited have ended otherwise, as by their deadline: where none is left it has entered nothing, and
+// asked for nothing.
 void psd_member_withdraw(struct psd_control *c, struct psd_member *m);
 // Unlocked. Over the calls of members that wait.
 void psd_members_walk(struct psd_job *job, const struct psd_look *look);

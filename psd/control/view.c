@@ -174,9 +174,9 @@ bool psd_view_delta_since(struct psd_control *c, uint64_t since, struct psd_view
     return true;
 }
 
-// Which rounds m's gradient counts in on one more task: in some partition there, and in all. When m is gone these are final;
-// where they differ, between partitions or tasks, its last round has a part of its gradient. Not so with backup workers,
-// where that is ordinary.
+// Which rounds m's gradient counts in on one more task: in some partition there, and in all. When m is gone these are
+// final; where they differ, between partitions or tasks, its last round has a part of its gradient. Not so with backup
+// workers, where that is ordinary.
 static void view_note_counted(struct psd_job *job, struct psd_member *m, uint64_t some, uint64_t all)
 {
     struct psd_control *c = job->control;

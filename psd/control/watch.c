@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A task that is not the control task looks whether that still knows the job. Workers notice within seconds that the control
-// task is gone, and end; nobody would tell this task. So where nothing moves for a while, it asks.
+// A task that is not the control task looks whether that still knows the job. Workers notice within seconds that the
+// control task is gone, and end; nobody would tell this task. So where nothing moves for a while, it asks.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job consists of besides its blocks: the process names its components once, in a table, and this room goes through
-// that table wherever all of them are meant. So it knows nobody above it.
+// What a job consists of besides its blocks: the process names its components once, in a table, and this room goes
+// through that table wherever all of them are meant. So it knows nobody above it.
 //
 //     component     room      what it keeps of a job
 //     control       control   members, collectives, leases, clocks, the view
@@ -37,8 +37,9 @@ struct psd_component {
     void (*destroy)(struct psd_job *job);  // what create has made, perhaps a part of it, or nothing
     // ---- the job's life ----
     void (*begin_run)(struct psd_job *job, struct psd_call **ready);  // a new run on the old values
-    // Time passes. Returns when it wants the next tick though nobody uses the job meanwhile (ns): `now` for the next one that
-    // there is, UINT64_MAX for none. Where calls wait beyond their deadline, which it leaves alone, that is in it.
+    // Time passes. Returns when it wants the next tick though nobody uses the job meanwhile (ns): `now` for the next
+    // one that there is, UINT64_MAX for none. Where calls wait beyond their deadline, which it leaves alone, that is in
+    // it.
     uint64_t (*tick)(struct psd_job *job, uint64_t now, struct psd_call **ready);
     void (*walk)(struct psd_job *job, const struct psd_look *look);  // over all lists of calls that wait here
     void (*free)(struct psd_job *job);                               // what is left, when nobody has the job any more

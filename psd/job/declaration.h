@@ -19,8 +19,8 @@ uint64_t psd_partition_blocks(const struct psd_job *job, const struct psd_partit
 // missing.
 enum ps_code psd_job_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *request, uint32_t task,
                              struct ps_error *e);
-// Job locked. Workers are obeyed as the incarnations that they have when they first join the run, until the control task
-// says more.
+// Job locked. Workers are obeyed as the incarnations that they have when they first join the run, until the control
+// task says more.
 void psd_job_reset_incarnations(struct psd_job *job);
 uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *request);
 void psd_job_undeclare(struct psd_job *job);  // gives back what psd_job_declare has made

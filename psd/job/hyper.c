@@ -48,8 +48,8 @@ static void hyper_prune(struct psd_job *job, uint64_t least)
     job->n_changes = kept;
 }
 
-// A task without rounds does not know how far they are elsewhere; what it evaluates changes for it does not apply itself.
-// It takes the older half to be over.
+// A task without rounds does not know how far they are elsewhere; what it evaluates changes for it does not apply
+// itself. It takes the older half to be over.
 bool psd_hyper_reserve(struct psd_job *job, uint64_t least)
 {
     pthread_rwlock_wrlock(&job->snapshot_lock);

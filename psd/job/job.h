@@ -66,8 +66,8 @@ struct psd_change {
 
 struct psd_job {
     char *name;
-    // Which training under this name: the control task gives it out, others know it by its declaration. It changes where
-    // a new run goes on with the values of the one before.
+    // Which training under this name: the control task gives it out, others know it by its declaration. It changes
+    // where a new run goes on with the values of the one before.
     atomic_ullong run;
     atomic_int refs;      // the table's, one per request that uses it, one per work under way
     atomic_int keepers;   // of this struct alone: all of refs together, and one per session
@@ -169,8 +169,8 @@ void psd_job_keep(struct psd_job *job);
 void psd_job_forget(struct psd_job *job);
 bool psd_job_try_ref(struct psd_job *job);  // of one that is kept. False: no reference was left
 
-// Ends this run of the job: sets its failure text, unless it has one or goes on as another run (false). What waits in it is
-// collected at the next tick at the latest.
+// Ends this run of the job: sets its failure text, unless it has one or goes on as another run (false). What waits in
+// it is collected at the next tick at the latest.
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason);
 // The job goes on as another run. failed: one that has failed stays so for now.
 void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed);

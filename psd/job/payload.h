@@ -16,9 +16,9 @@ struct psd_feed {
 };
 
 void psd_feed_copy(struct psd_feed *feed, size_t offset, size_t len, void *to);
-// Calls fn with runs of whole elements of at most 8 bytes, where they lie in the received bytes: unaligned, and each short
-// enough to stay in the first-level cache. An element that two slices share is copied. first: the index of the run's first
-// element. false ends the walk.
+// Calls fn with runs of whole elements of at most 8 bytes, where they lie in the received bytes: unaligned, and each
+// short enough to stay in the first-level cache. An element that two slices share is copied. first: the index of the
+// run's first element. false ends the walk.
 void psd_feed_walk(struct psd_feed *feed, size_t offset, size_t bytes, size_t elem,
                    bool (*fn)(void *arg, size_t first, const void *data, size_t n), void *arg);
 

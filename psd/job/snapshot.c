@@ -228,8 +228,8 @@ static void snapshot_leave_out(struct psd_snapshot *s, const struct psd_known *k
     s->extents.n = kept;
 }
 
-// Fresh blocks may be gigabytes: they are filled message by message, as they are read. Of strings the lengths are needed
-// at once.
+// Fresh blocks may be gigabytes: they are filled message by message, as they are read. Of strings the lengths are
+// needed at once.
 static void snapshot_pin(struct psd_snapshot *s)
 {
     s->extents.bytes = 0;

@@ -60,8 +60,8 @@ uint32_t psd_strings_bytes(const struct psd_extent *extent, const struct psd_pag
 struct psd_snapshot *psd_snapshot_take(struct psd_snapshots *all, struct psd_job *job, struct psd_extents *extents,
                                        const struct psd_known *known, uint64_t id);
 void psd_snapshot_unref(struct psd_snapshots *all, struct psd_snapshot *s);
-// Keeps it for those who go on with it, until now + the time that one may be silent. Where there are too many, or there is
-// no room, the oldest are given up.
+// Keeps it for those who go on with it, until now + the time that one may be silent. Where there are too many, or there
+// is no room, the oldest are given up.
 void psd_snapshot_keep(struct psd_snapshots *all, struct psd_snapshot *s, uint64_t now);
 // The kept snapshot of this id, kept for another while, with a reference; or NULL.
 struct psd_snapshot *psd_snapshot_find(struct psd_snapshots *all, uint64_t id, uint64_t now);

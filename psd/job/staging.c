@@ -271,8 +271,8 @@ static struct chunk *new_chunk(struct psd_job *job, const struct addition *n)
     return c;
 }
 
-// Pieces [i, end) of a request become the chunk's next block: their values lie side by side in its page, strings as they
-// lie in a block.
+// Pieces [i, end) of a request become the chunk's next block: their values lie side by side in its page, strings as
+// they lie in a block.
 static bool stage_block(struct psd_job *job, struct chunk *c, size_t first, const struct psd_atomic *a, size_t i,
                         size_t end)
 {

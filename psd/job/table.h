@@ -2,11 +2,12 @@
 //
 // The jobs of this task, by name. A reference keeps one alive after it has been removed.
 //
-// A tick looks at those alone that somebody has used since the last one, or whose time has come: whoever drops a reference
-// has used the job. So nobody who changes something has to think of a timer, and jobs that stand still cost nothing.
+// A tick looks at those alone that somebody has used since the last one, or whose time has come: whoever drops a
+// reference has used the job. So nobody who changes something has to think of a timer, and jobs that stand still cost
+// nothing.
 //
-// Receives from: service. Hands to: job. Threads: any. Functions take the table's lock themselves, but for those of which
-// it is said that it is held. It is taken before any job's.
+// Receives from: service. Hands to: job. Threads: any. Functions take the table's lock themselves, but for those of
+// which it is said that it is held. It is taken before any job's.
 #ifndef PSD_TABLE_H
 #define PSD_TABLE_H
 
@@ -43,11 +44,11 @@ void psd_table_fini(struct psd_table *table);  // frees all jobs: nobody has a r
 
 struct psd_job *psd_job_lookup(struct psd_table *table, const char *name);  // not referenced, or NULL
 void psd_job_install(struct psd_table *table, struct psd_job *job);         // a fresh one; there is room
-// Takes a job out, unless somebody has, drops the table's reference and ends the job; what waits in it is moved to *ready.
-// The caller has another reference.
+// Takes a job out, unless somebody has, drops the table's reference and ends the job; what waits in it is moved to
+// *ready. The caller has another reference.
 void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_call **ready);
-// Takes the oldest job out that has ended and never was declared, so that there is nothing to resume. It is *gone, with a
-// reference, for the caller to forget when the lock is free. False: there is none.
+// Takes the oldest job out that has ended and never was declared, so that there is nothing to resume. It is *gone, with
+// a reference, for the caller to forget when the lock is free. False: there is none.
 bool psd_job_drop_void(struct psd_table *table, struct psd_job **gone, struct psd_call **ready);
 // Room for one job more: where the table is full, one that is void gives way. RESOURCE_EXHAUSTED: there is none.
 enum ps_code psd_job_make_place(struct psd_table *table, struct psd_job **gone, struct psd_call **ready,

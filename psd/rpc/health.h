@@ -2,7 +2,8 @@
 //
 // grpc.health.v1.Health: does this task serve?
 //
-// Receives from: common/rpc's server, whose ps_service_method.answer these are; ctx is a struct psd_health. Threads: any.
+// Receives from: common/rpc's server, whose ps_service_method.answer these are; ctx is a struct psd_health. Threads:
+// any.
 #ifndef PSD_RPC_HEALTH_H
 #define PSD_RPC_HEALTH_H
 

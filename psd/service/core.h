@@ -41,8 +41,9 @@ struct psd_config {
 enum ps_code psd_core_create(const struct psd_config *config, const struct psd_world *world, struct psd_core **core,
                              struct ps_error *e);
 void psd_core_call(struct psd_core *core, struct psd_call *call);
-// The client of a call is gone: where the call waits it is answered with CANCELLED, else it waits no more. Any thread, once
-// psd_core_call has returned; the call may be answered meanwhile, or have been: its memory lives until this returns.
+// The client of a call is gone: where the call waits it is answered with CANCELLED, else it waits no more. Any thread,
+// once psd_core_call has returned; the call may be answered meanwhile, or have been: its memory lives until this
+// returns.
 void psd_core_cancel(struct psd_core *core, struct psd_call *call);
 // A stream has ended: its session (may be NULL) is not used any more. Any thread; a core that is gone does not matter.
 void psd_session_close(struct psd_session *session);

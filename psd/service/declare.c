@@ -113,8 +113,8 @@ static int check_existing(struct psd_request *t, struct psd_job *job, const decl
     return PS_OK;
 }
 
-// Goes on with the old values in a new run, which the control task has begun when it was joined. Calls of the run before
-// are answered; what it had staged is forgotten.
+// Goes on with the old values in a new run, which the control task has begun when it was joined. Calls of the run
+// before are answered; what it had staged is forgotten.
 static void declare_resume_run(struct psd_job *job, uint64_t run, struct psd_call **ready)
 {
     pthread_mutex_lock(&job->lock);
@@ -128,7 +128,8 @@ static void declare_resume_run(struct psd_job *job, uint64_t run, struct psd_cal
         psd_job_set_run(job, run, false);
 }
 
-// Table lock held. Puts a new job into the table, in place of that one (may be NULL), which stays where there is no memory.
+// Table lock held. Puts a new job into the table, in place of that one (may be NULL), which stays where there is no
+// memory.
 static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
 {
     struct psd_job *job = psd_job_new(t->caller->job, &t->core->host);
@@ -416,8 +417,8 @@ static bool is_declared(const struct psd_request *t)
            (!c || (c->declared && (!m || psd_view_has_member(c, m))));
 }
 
-// The job, as it is declared in the caller's run or an earlier one; parks the call where there is none, or one of an earlier
-// run alone: what it waits for is the name.
+// The job, as it is declared in the caller's run or an earlier one; parks the call where there is none, or one of an
+// earlier run alone: what it waits for is the name.
 static int describe_find_job(struct psd_request *q)
 {
     int code = PS_OK;

@@ -287,8 +287,8 @@ static const Paramserver__V1__Caller *dispatch_caller(const struct psd_request *
                : NULL;
 }
 
-// Who calls, and the job, from the session of the stream: what was found out for the request before this one is not found
-// out again.
+// Who calls, and the job, from the session of the stream: what was found out for the request before this one is not
+// found out again.
 static enum ps_code dispatch_use_session(struct psd_request *q, const struct method *m)
 {
     struct psd_session *s = *q->call->session;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Join. Worker 0 opens the job, or begins another run of one that is over; the others wait until it has. Then the caller
-// becomes the member of its rank, once that is free.
+// Join. Worker 0 opens the job, or begins another run of one that is over; the others wait until it has. Then the
+// caller becomes the member of its rank, once that is free.
 #include <inttypes.h>
 
 #include "common/base/alloc.h"
@@ -55,8 +55,8 @@ static enum ps_code join_begin_run(struct psd_request *t, struct psd_job *job, s
     return PS_OK;
 }
 
-// Puts a job of this name into the table, in place of that one (may be NULL). Nothing has happened where there is no memory
-// for it, but that a job which is void may have given way.
+// Puts a job of this name into the table, in place of that one (may be NULL). Nothing has happened where there is no
+// memory for it, but that a job which is void may have given way.
 static struct psd_job *join_open_new(struct psd_request *t, const join_t *r, struct psd_job *old,
                                      Paramserver__V1__OnExisting how)
 {
@@ -184,8 +184,8 @@ static int join_reply(struct psd_request *t, const struct psd_member *m, struct 
     return psd_request_reply(t, &out.base, NULL);
 }
 
-// Job locked. Another process that comes under the rank of a member waits until that is gone: the two may be one worker that
-// has been started again.
+// Job locked. Another process that comes under the rank of a member waits until that is gone: the two may be one worker
+// that has been started again.
 static int join_park(struct psd_request *t)
 {
     struct psd_control *c = t->job->control;

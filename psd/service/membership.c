@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job's workers ask of the control task: Heartbeat, Leave, Barrier, Reduce, Lease, Clock, and Workers for people.
-// Each decodes, calls one function of psd/control, lets go on whom that allows to, tells the other tasks, and answers.
+// What a job's workers ask of the control task: Heartbeat, Leave, Barrier, Reduce, Lease, Clock, and Workers for
+// people. Each decodes, calls one function of psd/control, lets go on whom that allows to, tells the other tasks, and
+// answers.
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,8 +19,8 @@ static int membership_park(struct psd_request *t, struct psd_waiters *list, int 
 
 // ---- Heartbeat, Leave, Workers ------------------------------------------------------------------------------------
 
-// Job locked. The members that have changed since the epoch that the caller knows. Without memory for the list they are told
-// with a later heartbeat.
+// Job locked. The members that have changed since the epoch that the caller knows. Without memory for the list they are
+// told with a later heartbeat.
 static int heartbeat_reply(struct psd_request *t, const Paramserver__V1__HeartbeatRequest *r, bool drain)
 {
     Paramserver__V1__HeartbeatReply out = PARAMSERVER__V1__HEARTBEAT_REPLY__INIT;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ps tasks say to each other: SetMembers, Agree. Each decodes, finds the job in the run that is meant, hands the message
-// to psd/control, and answers.
+// What ps tasks say to each other: SetMembers, Agree. Each decodes, finds the job in the run that is meant, hands the
+// message to psd/control, and answers.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

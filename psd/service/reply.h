@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replies of the data calls. A reply builder has all the memory that its reply may need, so that an update, which has it made
-// before it changes anything, is answered once it has. Values are the pinned pages' own memory.
+// Replies of the data calls. A reply builder has all the memory that its reply may need, so that an update, which has
+// it made before it changes anything, is answered once it has. Values are the pinned pages' own memory.
 //
 // Receives from: update, read. Threads: each belongs to its request.
 #ifndef PSD_REPLY_H
@@ -35,7 +35,8 @@ void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct
 // reply points to the tensors. The builder is empty then. INTERNAL: the header is larger than what was reserved for it,
 // which is a mistake in the bounds above; nothing is written.
 int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMessage *reply);
-// Likewise an UpdateReply, of the results for which the builder has room; written by hand, as it answers every small push.
+// Likewise an UpdateReply, of the results for which the builder has room; written by hand, as it answers every small
+// push.
 int psd_reply_send_results(struct psd_reply *d, struct psd_request *t, const Paramserver__V1__TensorResult *results,
                            size_t n);
 

@@ -3,11 +3,11 @@
 // One pipeline for every call, whichever way it came: decode -> check the caller -> find the job -> the
 // method's own steps -> reply. The methods live in update.c (Put, AssignAdd, AssignSub, Push, PushPull),
 // read.c (Get, Pull), declare.c (Declare, Describe), join.c (Join), membership.c (what else a job's workers ask of the
-// control task), peer.c (what tasks tell each other), hyper.c (SetHyper), sums.c (SumSquares), waits.c (Waits) and admin.c
-// (Status, Drain, StopJob).
+// control task), peer.c (what tasks tell each other), hyper.c (SetHyper), sums.c (SumSquares), waits.c (Waits) and
+// admin.c (Status, Drain, StopJob).
 //
-// A method that has to wait parks its call in a list of whatever it waits for, with all that it needs to go on: nothing is
-// decoded twice, and no job is looked up by its name again.
+// A method that has to wait parks its call in a list of whatever it waits for, with all that it needs to go on: nothing
+// is decoded twice, and no job is looked up by its name again.
 //
 // Receives from: rpc, through psd/core.h. Hands to: control, sync, job. Threads: any.
 #ifndef PSD_SERVICE_H
@@ -95,28 +95,28 @@ int psd_workers(struct psd_request *t);
 int psd_stop_job(struct psd_request *t);
 int psd_open(struct psd_request *t);
 
-// Room for a reply of so many bytes without its payload: what changes something takes it first, so that its answer cannot
-// fail. Methods whose replies are small have it from the start.
+// Room for a reply of so many bytes without its payload: what changes something takes it first, so that its answer
+// cannot fail. Methods whose replies are small have it from the start.
 enum ps_code psd_request_reserve(struct psd_request *t, size_t bytes);
 // Packs the reply (and moves payload behind it; may be NULL). RESOURCE_EXHAUSTED: there was neither room nor memory.
 int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, struct ps_slices *payload);
 
 enum ps_code psd_check_on_existing(Paramserver__V1__OnExisting what, struct ps_error *e);
 
-// A call that has waited may have taken effect: where there is no memory to go on with it (code RESOURCE_EXHAUSTED), it is
-// to be sent again (UNAVAILABLE). Returns the code to answer.
+// A call that has waited may have taken effect: where there is no memory to go on with it (code RESOURCE_EXHAUSTED), it
+// is to be sent again (UNAVAILABLE). Returns the code to answer.
 int psd_fail_later(struct psd_request *t, int code);
 int psd_request_fail_ended(struct psd_request *t);  // ABORTED, with the reason for which the job has ended
 
 // Lists of parked calls. The lock that guards the list is held.
-// Parks the request's call in a list, which lock guards. The call keeps the decoded request without its payload, the room for the
-// reply, and a reference on the request's job: whoever makes it ready takes it out, and it goes on with these, by its
-// method or by what psd_request_wait_with has named. Once the lock is free it may have been answered: the request is not
-// looked at any more. Returns PSD_PARKED, or the error where nothing may wait any more: the task drains, the job has ended,
-// the client is gone; or where too much waits (UNAVAILABLE).
+// Parks the request's call in a list, which lock guards. The call keeps the decoded request without its payload, the
+// room for the reply, and a reference on the request's job: whoever makes it ready takes it out, and it goes on with
+// these, by its method or by what psd_request_wait_with has named. Once the lock is free it may have been answered: the
+// request is not looked at any more. Returns PSD_PARKED, or the error where nothing may wait any more: the task drains,
+// the job has ended, the client is gone; or where too much waits (UNAVAILABLE).
 int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock);
-// Before psd_park: a call that waits goes on with resume, which finds state in q->call->state. Whatever comes of the call,
-// state_free gets the state.
+// Before psd_park: a call that waits goes on with resume, which finds state in q->call->state. Whatever comes of the
+// call, state_free gets the state.
 void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_request *q), void *state,
                            void (*state_free)(void *state));
 // Answers a call that is in no list, and lets go of all that it keeps. No lock is held.

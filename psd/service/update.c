@@ -2,8 +2,8 @@
 //
 // Put, AssignAdd, AssignSub, Push, PushPull: check the request -> locate its blocks -> check rounds -> reserve all that
 // it needs -> apply block by block -> (PushPull: wait for the round, pin) -> reply. An atomic update is staged instead
-// (psd/job/staging.h), and applied when all of it has come. Everything is validated and reserved before anything is applied;
-// from then on nothing is refused.
+// (psd/job/staging.h), and applied when all of it has come. Everything is validated and reserved before anything is
+// applied; from then on nothing is refused.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,8 +258,8 @@ static enum ps_code check_rounds(struct update *u)
 
 // ---- reserve ------------------------------------------------------------------------------------------------------
 //
-// Memory is taken before the first block is changed. A request for one block takes what it needs when that is changed, in
-// the same round of its lock.
+// Memory is taken before the first block is changed. A request for one block takes what it needs when that is changed,
+// in the same round of its lock.
 
 static enum ps_code fail_room(struct update *u, size_t bytes)
 {
@@ -579,8 +579,8 @@ static int push_pull_resume(struct psd_request *q)
     return psd_reply_send(&w->builder, q, &out.base);
 }
 
-// Moves what the answer needs into *u->then. The payload has done its part: many large ones that wait would else fill the
-// room for requests, and the push that they wait for could not be read.
+// Moves what the answer needs into *u->then. The payload has done its part: many large ones that wait would else fill
+// the room for requests, and the push that they wait for could not be read.
 static int push_pull_wait(struct update *u)
 {
     struct psd_request *q = u->t;

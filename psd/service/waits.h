@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All parked calls of a job, or of none (job NULL: those that wait for a job that is not there yet): they are counted, end
-// in time, and have a line in the log where they wait for long.
+// All parked calls of a job, or of none (job NULL: those that wait for a job that is not there yet): they are counted,
+// end in time, and have a line in the log where they wait for long.
 //
 // Receives from: core, service. Threads: any.
 #ifndef PSD_WAITS_H
@@ -15,7 +15,8 @@ void psd_waits_note(const struct psd_core *core, const struct psd_call *call);
 void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now);
 // Logs those who have waited for longer than core->config.stall_ms, once each.
 void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t now);
-// Time passes in a job: both, where it is time. component_due: as psd_job_tick says. Returns when it will be time again.
+// Time passes in a job: both, where it is time. component_due: as psd_job_tick says. Returns when it will be time
+// again.
 uint64_t psd_waits_tick(struct psd_core *core, struct psd_job *job, uint64_t now, uint64_t component_due);
 uint32_t psd_waits_count(struct psd_core *core, struct psd_job *job);
 

@@ -36,7 +36,8 @@ void psd_block_fini(struct psd_block *b)
     pthread_mutex_destroy(&b->lock);
 }
 
-// Writes what the block has held from the start. Pages come back to the pool as they were left, so all of it is written.
+// Writes what the block has held from the start. Pages come back to the pool as they were left, so all of it is
+// written.
 void psd_block_fill(struct psd_block *b)
 {
     const struct psd_blank *blank = b->blank;

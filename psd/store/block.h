@@ -4,10 +4,11 @@
 //
 // A block's values and slots lie in one page. A reader pins the page (takes a reference); an update writes in
 // place while nobody has it pinned and into a fresh page otherwise. So a reader's page never changes under
-// it, and an update never waits for a reader. Memory that nobody has asked for yet is not touched: a fresh block's page is
-// filled by whoever reads or changes the block first.
+// it, and an update never waits for a reader. Memory that nobody has asked for yet is not touched: a fresh block's page
+// is filled by whoever reads or changes the block first.
 //
-// One function changes a block: psd_block_write. Whatever writes (a push, a put, a round, an atomic update) goes through it.
+// One function changes a block: psd_block_write. Whatever writes (a push, a put, a round, an atomic update) goes
+// through it.
 //
 // Receives from: job. Hands to: pool, dedup. Threads: any. The fields of a block are guarded by its lock, which
 // is held only to apply or to pin, never across I/O. Knows neither jobs nor messages.
@@ -66,7 +67,8 @@ bool psd_block_has_taken(const struct psd_block *b, const struct psd_request_id 
 // room for it.
 bool psd_block_reserve(struct psd_block *b, const struct psd_request_id *id);
 void psd_block_record(struct psd_block *b, const struct psd_request_id *id);
-// Likewise, for a write that comes later: the place is kept until psd_block_write with `promised`, or psd_block_give_up.
+// Likewise, for a write that comes later: the place is kept until psd_block_write with `promised`, or
+// psd_block_give_up.
 bool psd_block_promise(struct psd_block *b, const struct psd_request_id *id);
 void psd_block_give_up(struct psd_block *b);
 

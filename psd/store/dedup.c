@@ -7,8 +7,8 @@
 
 enum { WORD = 64, FIRST_CAP = 4 };
 
-// Open addressing with linear probing; multiplicative hashing (Knuth, The Art of Computer Programming 6.4), by 2^64 / phi.
-// Returns the entry, or the free one where it would be; the table is never full.
+// Open addressing with linear probing; multiplicative hashing (Knuth, The Art of Computer Programming 6.4), by 2^64 /
+// phi. Returns the entry, or the free one where it would be; the table is never full.
 static struct psd_dedup_entry *dedup_probe(const struct psd_dedup *d, uint32_t client, uint64_t word)
 {
     uint64_t h = (((uint64_t)client << 32) ^ word) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
@@ -43,8 +43,8 @@ static bool dedup_is_open(const struct psd_dedup_entry *entry, const struct psd_
     return entry->client && entry->word >= store->oldest(store->clients, entry->client) / WORD;
 }
 
-// Moves what is still open to a table that is at most half full with one more. False: there is no memory for it, and all
-// is as before.
+// Moves what is still open to a table that is at most half full with one more. False: there is no memory for it, and
+// all is as before.
 static bool dedup_renew(struct psd_dedup *d, struct psd_store *store)
 {
     struct psd_dedup fresh = {.cap = FIRST_CAP, .promised = d->promised};

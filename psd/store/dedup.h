@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which requests a block has taken, so that each takes effect once. Kept are those that may come again: the sequences
-// of a client from the oldest on that it has open. What is older is known to have been taken; it is pruned when there is no
-// place for more.
+// of a client from the oldest on that it has open. What is older is known to have been taken; it is pruned when there
+// is no place for more.
 //
 // Receives from: block. Hands to: pool. Threads: any; guarded by the block's lock.
 #ifndef PSD_DEDUP_H

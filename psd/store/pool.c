@@ -25,8 +25,8 @@ static void pool_keep(struct psd_pool *pool, struct psd_page *page)
     pool->kept += page->bytes;
 }
 
-// A kept page of exactly this size. Most sizes are few (whole blocks and the ends of partitions); those of strings may be
-// any, and share lists: the search ends early.
+// A kept page of exactly this size. Most sizes are few (whole blocks and the ends of partitions); those of strings may
+// be any, and share lists: the search ends early.
 static struct psd_page *pool_find(struct psd_pool *pool, size_t bytes)
 {
     int looks = 16;

@@ -46,8 +46,8 @@ void psd_pool_give(struct psd_pool *pool, size_t bytes);
 // malloc has nothing left.
 struct psd_page *psd_page_new(struct psd_pool *pool, size_t bytes);
 struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes);  // NULL also where it does not fit the limit
-// Likewise, of bytes that psd_pool_take has counted for longer than the page lives, which are not given back with it. NULL:
-// malloc has nothing left.
+// Likewise, of bytes that psd_pool_take has counted for longer than the page lives, which are not given back with it.
+// NULL: malloc has nothing left.
 struct psd_page *psd_page_reserved(struct psd_pool *pool, size_t bytes);
 void psd_page_unref(struct psd_page *page);
 

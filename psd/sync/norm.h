@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sums of squares from which the norms come that gradients are clipped by in a sync job: a table, which decides nothing
-// else. A partition whose round is complete has the sum of squares of its mean gradient; the norm needs those of all
-// partitions of its variable, or of the model: its group. They meet at the control task, where they are added in the order
-// of the partitions: the same bits whoever owns them.
+// The sums of squares from which the norms come that gradients are clipped by in a sync job: a table, which decides
+// nothing else. A partition whose round is complete has the sum of squares of its mean gradient; the norm needs those
+// of all partitions of its variable, or of the model: its group. They meet at the control task, where they are added in
+// the order of the partitions: the same bits whoever owns them.
 //
-// A sum that comes again changes nothing. Two rounds are remembered for each partition: one cannot be two rounds ahead of
-// another that still waits for it.
+// A sum that comes again changes nothing. Two rounds are remembered for each partition: one cannot be two rounds ahead
+// of another that still waits for it.
 //
 // Besides, on every task: the rounds that wait for their norm and are not on their way to the control task (due).
 //
@@ -44,7 +44,8 @@ struct psd_norm {
     struct psd_waiters waiting;          // SumSquares calls, until their totals are known
 };
 
-// What the control task needs besides: counted before, taken by create. job->norms stays NULL where there are no rounds.
+// What the control task needs besides: counted before, taken by create. job->norms stays NULL where there are no
+// rounds.
 size_t psd_norm_bytes(const struct psd_job *job, uint32_t task);
 enum ps_code psd_norm_create(struct psd_job *job, uint32_t task, struct ps_error *e);
 void psd_norm_destroy(struct psd_job *job);

@@ -504,10 +504,10 @@ static bool comes_back(const struct psd_round *round, const struct psd_view *vie
     return any;
 }
 
-// A worker comes back only after all others have waited for it: the gradients that are whole in an open round then are of
-// workers that have departed. The round closes with them. If none is whole, the parts of those workers' gradients are
-// forgotten, so that they are not taken for parts of their next incarnations'. A member that has waited with a part of its
-// gradient in brings the rest.
+// A worker comes back only after all others have waited for it: the gradients that are whole in an open round then are
+// of workers that have departed. The round closes with them. If none is whole, the parts of those workers' gradients
+// are forgotten, so that they are not taken for parts of their next incarnations'. A member that has waited with a part
+// of its gradient in brings the rest.
 static void round_settle(struct psd_round *round)
 {
     if (round->state == PSD_ROUND_OPEN && round->whole)

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One partition's round: its state, its sum and its application. A round is complete when the whole gradients of enough
-// of its members are in: of all, or of the first replicas_to_aggregate *different* ones. It counts a set of ranks, never
-// requests. Once it is complete its contributors do not change: what comes for it later is STALE, and a member that leaves
-// has contributed. The update is sum(n_i g_i) / sum(n_i), added in rank order whatever the order of arrival, so the bits
-// do not depend on timing, on the number of threads or on the number of tasks.
+// of its members are in: of all, or of the first replicas_to_aggregate *different* ones. It counts a set of ranks,
+// never requests. Once it is complete its contributors do not change: what comes for it later is STALE, and a member
+// that leaves has contributed. The update is sum(n_i g_i) / sum(n_i), added in rank order whatever the order of
+// arrival, so the bits do not depend on timing, on the number of threads or on the number of tasks.
 //
 //         add (last block of a gradient)        not held        clipped by a norm          total known            all blocks
 //   OPEN ------------------------------> COMPLETE ------> SQUARING -----------> AWAITING ------------> APPLYING -----> OPEN
 //         set_members                         \--------- clipped by none, or by its own norm alone ----/
 //
-// A gradient whose last block is in counts, whatever happens to its worker. So a whole gradient is added to the sum as soon
-// as no lower rank can contribute any more that has not been added, and its memory is free then: a round holds one sum,
-// the gradients that came out of order, and the parts of those that are not whole.
+// A gradient whose last block is in counts, whatever happens to its worker. So a whole gradient is added to the sum as
+// soon as no lower rank can contribute any more that has not been added, and its memory is free then: a round holds one
+// sum, the gradients that came out of order, and the parts of those that are not whole.
 //
 // Memory for the worst of that, one gradient per worker, is counted in the pool when the job is declared; pages exist
-// while they are needed. Beyond that a round needs a page for each block that readers pin: it applies nothing to a block
-// before that page is there, and tries again at the next tick.
+// while they are needed. Beyond that a round needs a page for each block that readers pin: it applies nothing to a
+// block before that page is there, and tries again at the next tick.
 //
-// Threads: any. The round's lock (a "partition" lock in the order of psd/store/block.h) guards the state; it is not held
-// while a gradient is copied, added or applied. The one thread that has set `busy` owns the sum, the whole gradients and
-// what is marked so below, without the lock. psd/sync/sync.h decides which thread that is, and when.
+// Threads: any. The round's lock (a "partition" lock in the order of psd/store/block.h) guards the state; it is not
+// held while a gradient is copied, added or applied. The one thread that has set `busy` owns the sum, the whole
+// gradients and what is marked so below, without the lock. psd/sync/sync.h decides which thread that is, and when.
 //
 // Receives from: sync, service. Hands to: job, the rules and the mean of common/math.
 #ifndef PSD_ROUND_H
@@ -114,20 +114,20 @@ void psd_round_destroy(struct psd_round *round);  // may be NULL
 
 // May rank contribute to round number? Outcome STALE (complete or closed already) or QUEUED with PS_OK;
 // FAILED_PRECONDITION: not open yet; ABORTED: not a member; ALREADY_EXISTS: this block of its gradient is in;
-// INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that are in; UNAVAILABLE, come
-// again: the round before is complete and not applied yet, or this one still ends its work for an earlier run.
+// INVALID_ARGUMENT: more than PS_EXAMPLES_MAX examples, or others than those of its blocks that are in; UNAVAILABLE,
+// come again: the round before is complete and not applied yet, or this one still ends its work for an earlier run.
 enum ps_code psd_round_check(struct psd_round *round, const char *variable, uint32_t rank, uint64_t number,
                              uint64_t examples, uint32_t block, Paramserver__V1__Outcome *outcome, struct ps_error *e);
-// A copy of a block's gradient, for psd_round_add: no lock is held, so nobody waits for it. NULL: malloc has nothing left.
-// Received buffers are not kept instead, because the transport would have to do without them: gRPC counts them against
-// the quota from which it receives everybody's messages, cancels streams when that is used up, and lets neighbouring
-// messages share a buffer.
+// A copy of a block's gradient, for psd_round_add: no lock is held, so nobody waits for it. NULL: malloc has nothing
+// left. Received buffers are not kept instead, because the transport would have to do without them: gRPC counts them
+// against the quota from which it receives everybody's messages, cancels streams when that is used up, and lets
+// neighbouring messages share a buffer.
 struct psd_page *psd_round_copy(const struct psd_round *round, uint32_t block, const struct ps_slices *payload,
                                 size_t offset);
-// Adds one block of a gradient of the job's `run`, and takes *gradient (which becomes NULL), unless the block has the id
-// already, or finds it stale (as one of an earlier run, or whose worker is no member any more) or (a second gradient that
-// raced past the check) duplicate. A *gradient that is NULL is never fresh. QUEUED: with this block the gradient is whole,
-// and counts in the round. STAGED: the block is in; what becomes of the gradient is said with its last block.
+// Adds one block of a gradient of the job's `run`, and takes *gradient (which becomes NULL), unless the block has the
+// id already, or finds it stale (as one of an earlier run, or whose worker is no member any more) or (a second gradient
+// that raced past the check) duplicate. A *gradient that is NULL is never fresh. QUEUED: with this block the gradient
+// is whole, and counts in the round. STAGED: the block is in; what becomes of the gradient is said with its last block.
 // OUTCOME_NONE: there is no room to remember the request.
 Paramserver__V1__Outcome psd_round_add(struct psd_round *round, uint64_t run, uint32_t rank, uint64_t number,
                                        uint64_t examples, uint32_t block, const struct psd_request_id *id,
@@ -141,13 +141,13 @@ uint64_t psd_round_decided(struct psd_round *round);
 // ---- members ------------------------------------------------------------------------------------------------------
 
 // From now on the view says whom to wait for, unless a later one has said so: views may overtake each other. A departed
-// worker's gradient counts if it is in whole, beside those of the members. Where all have departed, who waits for a round
-// is made ready.
+// worker's gradient counts if it is in whole, beside those of the members. Where all have departed, who waits for a
+// round is made ready.
 void psd_round_set_members(struct psd_round *round, const struct psd_view *view, struct psd_call **ready);
 // Does the open round wait for this worker's gradient? The round's lock is held.
 bool psd_round_misses(const struct psd_round *round, uint32_t rank);
-// Starts over for a new run on the old values: round 1, all workers members. Who waits for a round of the old run is made
-// ready. A round of the old run that is being applied may have changed some blocks; it changes no more.
+// Starts over for a new run on the old values: round 1, all workers members. Who waits for a round of the old run is
+// made ready. A round of the old run that is being applied may have changed some blocks; it changes no more.
 void psd_round_reset(struct psd_round *round, struct psd_call **ready);
 
 // For each rank, [workers], the last round in which its gradient counts in some partition here and in all of them; that
@@ -167,12 +167,13 @@ bool psd_round_take_batch(struct psd_round *round);
 void psd_round_close(struct psd_round *round, struct psd_call **ready);
 void psd_round_forget(struct psd_round *round);  // all gradients; opens the round again
 
-// The round's lock is not held, but the caller is the busy thread. Each divides its blocks among the workers (NULL: none).
+// The round's lock is not held, but the caller is the busy thread. Each divides its blocks among the workers (NULL:
+// none).
 void psd_round_fold(struct psd_round *round, struct ps_workers *workers);    // adds the batch to the sum
 void psd_round_square(struct psd_round *round, struct ps_workers *workers);  // computes `square`
-// Applies the mean, clipped by `factor`, to all blocks to which it has not been applied, as long as the round is in this
-// run. A round whose gradients stand for no example at all changes nothing. False: a reader has pinned a block, and there is
-// no memory for a copy.
+// Applies the mean, clipped by `factor`, to all blocks to which it has not been applied, as long as the round is in
+// this run. A round whose gradients stand for no example at all changes nothing. False: a reader has pinned a block,
+// and there is no memory for a copy.
 bool psd_round_apply(struct psd_job *job, struct psd_round *round, uint64_t run, struct ps_workers *workers);
 
 #endif

@@ -9,12 +9,12 @@
 //
 // The rounds of the control task itself stay due until their total is known.
 //
-// What is little is computed at once by the thread that has made it possible, as an async push would be; what is more by
-// the workers of psd_host. Either way no lock is held meanwhile, and one thread at a time computes a round. Pulls of
+// What is little is computed at once by the thread that has made it possible, as an async push would be; what is more
+// by the workers of psd_host. Either way no lock is held meanwhile, and one thread at a time computes a round. Pulls of
 // such a round are parked; pushes to it are told STALE or to come later.
 //
-// Receives from: service (gradients, totals), control (members, holds). Hands to: round, norm, the other tasks. Threads:
-// any; no lock of psd's is held but where it says so.
+// Receives from: service (gradients, totals), control (members, holds). Hands to: round, norm, the other tasks.
+// Threads: any; no lock of psd's is held but where it says so.
 #ifndef PSD_SYNC_H
 #define PSD_SYNC_H
 
@@ -24,8 +24,8 @@
 
 // Goes on with a round, as far as that is possible. Calls that this makes ready are moved to *ready.
 void psd_sync_advance(struct psd_job *job, struct psd_round *round, struct psd_call **ready);
-// Goes on with all rounds of this task, those included that lacked memory or have been held, and with their norms. Call it
-// at every tick.
+// Goes on with all rounds of this task, those included that lacked memory or have been held, and with their norms. Call
+// it at every tick.
 void psd_sync_advance_all(struct psd_job *job, struct psd_call **ready);
 // psd_round_set_members, and what becomes possible with it.
 void psd_sync_set_members(struct psd_job *job, struct psd_round *round, const struct psd_view *view,

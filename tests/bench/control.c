@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one worker's step costs the control task: nanoseconds for a step of ssp's clock and a heartbeat, and for a tick, by
-// the number of workers and of jobs; and how many jobs a tick looks at, of which one is used. Prints a table; no network, one thread.
+// What one worker's step costs the control task: nanoseconds for a step of ssp's clock and a heartbeat, and for a tick,
+// by the number of workers and of jobs; and how many jobs a tick looks at, of which one is used. Prints a table; no
+// network, one thread.
 //
 //     make tests/bench/control && tests/bench/control
 #include <stdio.h>

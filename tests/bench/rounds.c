@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A large sync round beside another job on one psd: how long that job's pushes take meanwhile, and how much memory psd has
-// used at most. Not a test: figures depend on the machine.
+// A large sync round beside another job on one psd: how long that job's pushes take meanwhile, and how much memory psd
+// has used at most. Not a test: figures depend on the machine.
 //
 //     rounds [--psd PATH] [--workers N] [--mb N] [--rounds N] [--parts N] [--in-order | --async]
 //     rounds --rounds 0 --workers 1 --mb 6144      the large variable is declared, and that is all

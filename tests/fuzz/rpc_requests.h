@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Requests of every method for a fuzz target: each begins as one that is right for a small job and is then changed as
-// the input's bytes say, field by field. So that most inputs get past the decoder, and each byte of one means something.
+// the input's bytes say, field by field. So that most inputs get past the decoder, and each byte of one means
+// something.
 #ifndef FUZZ_RPC_REQUESTS_H
 #define FUZZ_RPC_REQUESTS_H
 

@@ -57,6 +57,12 @@ rule_length() {
                    start = 0 }'
 }
 
+# clang-format leaves comments as they are. Tables in them, and what is not ASCII, may be wider.
+rule_width() {
+    c_files | xargs awk 'length($0) > 120 && /^ *\/\/ [^ ]/ && !/[\200-\377]/ {
+        printf "%s:%d: a comment of %d columns, at most 120\n", FILENAME, FNR, length($0) }'
+}
+
 # includes_none WHO BUT WHAT: files whose path matches WHO and not BUT include nothing that matches WHAT.
 includes_none() {
     c_files | grep -E "^($1)" | grep -vE "^($2)" |
@@ -158,7 +164,7 @@ check() { # RULE WHAT-IT-SAYS
     fi
 }
 
-echo 1..8
+echo 1..9
 if [[ -n $formatter ]]; then
     check format "clang-format changes nothing"
 else
@@ -167,6 +173,7 @@ else
 fi
 check spdx "every source names its license"
 check length "no function is longer than 60 lines"
+check width "no comment is wider than 120 columns"
 check includes "includes point only down, gRPC stays in rpc"
 check memory "psd and libclient call nothing that aborts where there is no memory"
 check names "static functions have names of their own"

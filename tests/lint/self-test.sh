@@ -98,6 +98,7 @@ with "lint: C without a license" spdx common/bad.c 'int bad;'
 with "lint: header without a license" spdx common/bad.h 'extern int bad;'
 with "lint: script without a license" spdx tests/bad.sh '#!/bin/sh' 'true'
 with "lint: a license that is another" spdx common/bad.c "$spdx-or-later" 'int bad;'
+with "lint: a comment of 121 columns" width common/bad.c "$spdx" "// $(printf 'x%.0s' $(seq 118))"
 with "lint: a function of 61 lines" length common/bad.c "$spdx" 'void bad(int x)' '{' "$(lines 61)" '}'
 for file in psd/bad.c libclient/bad.c common/bad.c; do
     for call in 'ps_alloc(9)' 'ps_alloc_aligned(9)' 'ps_realloc(0, 9)' 'ps_strdup("")' 'ps_printf("")'; do

@@ -5,8 +5,8 @@
 //
 // The allocations that are made while the window is open are counted, and those of them that were chosen fail. Each
 // thread has a window of its own; what was chosen, and the count, are of them all together. The
-// functions of common/base/alloc.h that abort never fail here: tests and the simulated world use them, psd and libclient do
-// not (tests/lint/lint.sh).
+// functions of common/base/alloc.h that abort never fail here: tests and the simulated world use them, psd and
+// libclient do not (tests/lint/lint.sh).
 #ifndef TEST_NOMEM_H
 #define TEST_NOMEM_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Nth allocation of a whole job fails, alone or with those that follow, for every N, in a client or in a psd: two ps
-// tasks and two workers on simulated time and network. Every worker finishes, or has an error that says why; what was
-// acknowledged took effect once, and nothing twice; nothing hangs and nothing leaks.
+// The Nth allocation of a whole job fails, alone or with those that follow, for every N, in a client or in a psd: two
+// ps tasks and two workers on simulated time and network. Every worker finishes, or has an error that says why; what
+// was acknowledged took effect once, and nothing twice; nothing hangs and nothing leaks.
 //
 // How much of that is tried: see nomem_rows.
 #include <setjmp.h>

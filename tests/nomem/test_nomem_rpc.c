@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The server's side of gRPC without memory: each of the allocations that it makes for its calls fails once, alone and in
-// rows. Every call is answered all the same: as it should be, or with RESOURCE_EXHAUSTED, or with UNAVAILABLE where it
-// was on a stream that had to end. Afterwards the same calls succeed, the budget is whole, and nothing has leaked.
+// The server's side of gRPC without memory: each of the allocations that it makes for its calls fails once, alone and
+// in rows. Every call is answered all the same: as it should be, or with RESOURCE_EXHAUSTED, or with UNAVAILABLE where
+// it was on a stream that had to end. Afterwards the same calls succeed, the budget is whole, and nothing has leaked.
 //
 // What a call's method does here: Get echoes its request, Pull answers with a large block, Push fails, Barrier waits.
 #include <setjmp.h>

@@ -307,8 +307,8 @@ static bool is_void(const struct trial *t)
     return job && atomic_load(&job->failed) == 2 && strstr(job->failure, "before the job was declared");
 }
 
-// The Join of a process that was started as worker 0 just before the job was done comes when it is: the job begins anew,
-// and what the trial has left is gone.
+// The Join of a process that was started as worker 0 just before the job was done comes when it is: the job begins
+// anew, and what the trial has left is gone.
 static bool is_reopened(const struct trial *t)
 {
     return t->lost || (t->over_run && control_of(t) != t->over_run);

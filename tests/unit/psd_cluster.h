@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Some ps tasks in one process, with a job whose variables a test lists. What the tasks send each other lies in a mailbox
-// until the test delivers it: in any order, lost on its way or on the way back, or twice.
+// Some ps tasks in one process, with a job whose variables a test lists. What the tasks send each other lies in a
+// mailbox until the test delivers it: in any order, lost on its way or on the way back, or twice.
 //
 // Any number of threads may use a cluster at once.
 #ifndef TEST_PSD_CLUSTER_H

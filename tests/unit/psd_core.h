@@ -14,7 +14,8 @@
 #include "psd/service/service.h"
 #include "tests/messages.h"
 
-// An access to memory is a call under the thread sanitizer: tests that move much, or try much, do this part of it there.
+// An access to memory is a call under the thread sanitizer: tests that move much, or try much, do this part of it
+// there.
 #ifdef __SANITIZE_THREAD__
 enum { TEST_PART = 8 };
 #else

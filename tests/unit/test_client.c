@@ -593,8 +593,8 @@ static enum fake_fate cut_once(struct fake *f, uint32_t task, int method, uint64
     return FAKE_CUT_BEFORE;
 }
 
-// A connection that breaks twice, longer apart than a call may be tried for, while that waits for other workers: the task
-// was there in between.
+// A connection that breaks twice, longer apart than a call may be tried for, while that waits for other workers: the
+// task was there in between.
 static void test_cut_twice_while_it_waits(void **state)
 {
     (void)state;

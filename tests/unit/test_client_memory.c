@@ -2,8 +2,8 @@
 // The Nth allocation of a client's life fails, alone or with all that follow, for every N: each operation ends once,
 // what was acknowledged has happened, and a client that could be made works again as soon as there is memory.
 //
-// The linker puts the functions below in place of common/base/alloc.c's (see client.mk). That nothing leaks is for a build
-// with the address sanitizer to see.
+// The linker puts the functions below in place of common/base/alloc.c's (see client.mk). That nothing leaks is for a
+// build with the address sanitizer to see.
 #include <stdio.h>
 
 #include "common/base/alloc.h"

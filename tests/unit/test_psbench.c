@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What psbench makes of its measurements: medians, quantiles, fractions of limits; and which cases a command line means.
+// What psbench makes of its measurements: medians, quantiles, fractions of limits; and which cases a command line
+// means.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -103,8 +103,8 @@ static struct answer declare_again(struct job *j, Paramserver__V1__OnExisting on
     return ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
 }
 
-// The run whose workers have all left has no use for its name: the next one takes it, and all its workers learn that they
-// replace a job. Until then its values are there.
+// The run whose workers have all left has no use for its name: the next one takes it, and all its workers learn that
+// they replace a job. Until then its values are there.
 static void test_the_name_of_a_job_that_is_done(void **state)
 {
     struct job j;
@@ -488,7 +488,8 @@ static void describe(struct psd_core *core, struct answer *a, bool worker, bool 
     ask_later(core, a, M(DESCRIBE), &r.base, NULL, UINT64_MAX);
 }
 
-// Who waits for a job to be declared waits for the chief of its own run: what is known of the one before, others may ask.
+// Who waits for a job to be declared waits for the chief of its own run: what is known of the one before, others may
+// ask.
 static void test_described_in_this_run(void **state)
 {
     struct job j;

@@ -1192,8 +1192,8 @@ static uint64_t count_filled(struct store *s, const char *name, uint64_t blocks)
     return filled;
 }
 
-// A variable that nobody has written is filled as far as messages have gone, not at once; what is written meanwhile is not
-// in the snapshot.
+// A variable that nobody has written is filled as far as messages have gone, not at once; what is written meanwhile is
+// not in the snapshot.
 static void test_fresh_blocks_are_read_in_parts(void **state)
 {
     enum { BLOCKS = 60 };
@@ -1614,8 +1614,8 @@ static size_t resident_bytes(void)
     return resident * 4096;
 }
 
-// A declaration takes the room of its blocks and touches none of it: what they hold is written by who comes first. (With
-// memory that was used before, as it is where a job is declared again.)
+// A declaration takes the room of its blocks and touches none of it: what they hold is written by who comes first.
+// (With memory that was used before, as it is where a job is declared again.)
 static void test_declare_touches_nothing(void **state)
 {
     enum { COUNT_BIG = 64 << 20 };

@@ -1180,7 +1180,8 @@ static void test_two_of_one_rank(void **state)
     psd_core_destroy(j.core);
 }
 
-// Another process waits for the rank of worker 0 when the job is done: it opens no other run, whose values would be fresh.
+// Another process waits for the rank of worker 0 when the job is done: it opens no other run, whose values would be
+// fresh.
 static void test_back_to_a_job_that_is_done(void **state)
 {
     struct job j;
@@ -1222,8 +1223,8 @@ static void test_back_to_a_job_that_ends(void **state)
     psd_core_destroy(j.core);
 }
 
-// Worker 1 moves data and sends nothing else: it lives, for as long as it is it that does. A copy of who it was before, or
-// nobody, keeps it from being dead.
+// Worker 1 moves data and sends nothing else: it lives, for as long as it is it that does. A copy of who it was before,
+// or nobody, keeps it from being dead.
 static void test_who_moves_data_lives(void **state)
 {
     struct job j;

@@ -566,8 +566,8 @@ static void test_while_awaiting(void **state)
     cluster_close(&c);
 }
 
-// A norm takes as long as its messages do, and no tick. A run that is resumed knows nothing of earlier norms, and an old
-// message changes nothing.
+// A norm takes as long as its messages do, and no tick. A run that is resumed knows nothing of earlier norms, and an
+// old message changes nothing.
 static void test_norms_of_runs(void **state)
 {
     struct cluster c;
@@ -704,8 +704,8 @@ static void check_run(const struct watch *x, const float *rate, const uint64_t *
         }
 }
 
-// While two workers push, each partition at its own pace, and messages are lost, repeated and reordered, every partition
-// of three tasks changes in the round that is answered.
+// While two workers push, each partition at its own pace, and messages are lost, repeated and reordered, every
+// partition of three tasks changes in the round that is answered.
 static void run_with_changes(uint64_t seed, double lost)
 {
     static const float rates[] = {0.5f, 0.25f, 2};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs of a job: what belongs to an earlier one, or comes from who never joined, changes nothing and is told nothing, at
-// the control task and elsewhere.
+// Runs of a job: what belongs to an earlier one, or comes from who never joined, changes nothing and is told nothing,
+// at the control task and elsewhere.
 #include <inttypes.h>
 #include <math.h>
 #include <sched.h>
@@ -191,8 +191,8 @@ static void test_earlier_run(void **state)
     }
 }
 
-// A PushPull and a Pull of round 1 wait at task 1. The job is declared anew there: they are answered, and in round 1 of the
-// next run nothing counts but what its own workers have pushed.
+// A PushPull and a Pull of round 1 wait at task 1. The job is declared anew there: they are answered, and in round 1 of
+// the next run nothing counts but what its own workers have pushed.
 static void test_waits_while_declared_anew(void **state)
 {
     static const Paramserver__V1__OnExisting ways[] = {REPLACE, RESUME};
@@ -261,8 +261,8 @@ static struct psd_job *job_at(struct cluster *c, uint32_t task)
     return psd_job_lookup(&c->task[task].core->table, "job");
 }
 
-// The control task has lost the job: it ends at the other tasks, and its name is free there for whom the control task lets
-// in. One that it knows stays, however long nothing moves.
+// The control task has lost the job: it ends at the other tasks, and its name is free there for whom the control task
+// lets in. One that it knows stays, however long nothing moves.
 static void test_control_has_lost_the_job(void **state)
 {
     struct cluster c;
@@ -301,8 +301,8 @@ static void test_control_does_not_answer(void **state)
 
 // ---- a call goes on -----------------------------------------------------------------------------------------------
 
-// A PushPull that waits goes on: what it has pushed is not looked at again, counts once, and its answer says what it said
-// when it came.
+// A PushPull that waits goes on: what it has pushed is not looked at again, counts once, and its answer says what it
+// said when it came.
 static void test_push_pull_goes_on(void **state)
 {
     struct cluster c;
@@ -488,8 +488,8 @@ static void test_stranger(void **state)
     cluster_close(&c);
 }
 
-// A worker that comes back is obeyed whatever it, or its clock, thinks of its incarnation; the one before is not. What it
-// waits for first is that all tasks know that.
+// A worker that comes back is obeyed whatever it, or its clock, thinks of its incarnation; the one before is not. What
+// it waits for first is that all tasks know that.
 static void test_coming_back(void **state)
 {
     struct cluster c;
@@ -568,8 +568,8 @@ static void test_numbers(void **state)
     assert_int_equal(psd_runs_next(&runs), 5002);
 }
 
-// The last run of a name is remembered; where there are too many names, those with the lowest runs give way, and what is
-// not above them is refused under any name.
+// The last run of a name is remembered; where there are too many names, those with the lowest runs give way, and what
+// is not above them is refused under any name.
 static void test_past_runs(void **state)
 {
     static struct psd_runs runs;

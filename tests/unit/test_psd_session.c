@@ -316,8 +316,8 @@ static void test_session_is_refused(void **state)
     psd_core_destroy(j.core);
 }
 
-// The job is stopped and opened anew between two requests: the session is of the first run, holds none of its memory, and
-// finds the second.
+// The job is stopped and opened anew between two requests: the session is of the first run, holds none of its memory,
+// and finds the second.
 static void test_session_of_an_older_run(void **state)
 {
     struct job j;

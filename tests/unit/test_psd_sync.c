@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of rounds: who does it, what waits for it, what memory it holds, and that the bits are the same whatever
-// the order, the threads and the tasks. And the threads themselves.
+// The arithmetic of rounds: who does it, what waits for it, what memory it holds, and that the bits are the same
+// whatever the order, the threads and the tasks. And the threads themselves.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -299,8 +299,8 @@ static void open_two(struct cluster *c)
     cluster_start(c);
 }
 
-// The thread that would compute a large round is busy elsewhere. Pushes to that round and to others, pulls, and rounds of
-// little all go on; who waits for the round is answered when it is computed.
+// The thread that would compute a large round is busy elsewhere. Pushes to that round and to others, pulls, and rounds
+// of little all go on; who waits for the round is answered when it is computed.
 static void test_nobody_waits(void **state)
 {
     struct cluster c;
@@ -384,8 +384,8 @@ static void *begin_next_run(void *arg)
     return ready;
 }
 
-// The thread that applies a round waits for a block when the run ends: the round changes nothing, and is not closed in the
-// next run.
+// The thread that applies a round waits for a block when the run ends: the round changes nothing, and is not closed in
+// the next run.
 static void test_reset_while_applying(void **state)
 {
     struct cluster c;

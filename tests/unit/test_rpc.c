@@ -663,8 +663,8 @@ static struct ps_slice bytes_of(char what, size_t len)
     return s;
 }
 
-// Requests of all clients together stay below the budget: who has none here yet is let in all the same, one message at a
-// time, and everyone is answered in the end.
+// Requests of all clients together stay below the budget: who has none here yet is let in all the same, one message at
+// a time, and everyone is answered in the end.
 static void requests_are_bounded(void **state)
 {
     enum { BUDGET = 64 << 20, CLIENTS = 24, EACH = 8, LEN = 2 << 20 };
@@ -887,8 +887,8 @@ static void expect_stream(struct pair *p, bool stream, const char *name)
     assert_string_equal(got, name);
 }
 
-// Whatever a client calls over a stream, the opening is there before it: on the first stream, once it has changed, on the
-// stream after a cut. The server gives back what the handler has kept of a stream.
+// Whatever a client calls over a stream, the opening is there before it: on the first stream, once it has changed, on
+// the stream after a cut. The server gives back what the handler has kept of a stream.
 static void streams_begin_with_the_opening(void **state)
 {
     struct pair *p = *state;

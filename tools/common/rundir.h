@@ -14,8 +14,8 @@ struct rundir {
     int lock;  // on its file "lock", which the kernel lets go of when this process and its guard have ended
 };
 
-// Makes it under $XDG_RUNTIME_DIR where that is short enough, else under /tmp, and writes cluster.yaml. Removes first what
-// killed runs of the same user left there: directories whose lock nobody holds.
+// Makes it under $XDG_RUNTIME_DIR where that is short enough, else under /tmp, and writes cluster.yaml. Removes first
+// what killed runs of the same user left there: directories whose lock nobody holds.
 enum ps_code rundir_create(struct rundir *dir, int n_ps, struct ps_error *e);
 void rundir_remove(struct rundir *dir);
 // The directory stays, and no later run removes it.

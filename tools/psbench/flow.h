@@ -19,7 +19,8 @@ struct flow_out {
     uint64_t offset;  // bytes of the next that are gone
 };
 
-// Sends what the socket takes of the messages below `to`. Returns bytes; 0: it takes none now; -1: the connection is gone.
+// Sends what the socket takes of the messages below `to`. Returns bytes; 0: it takes none now; -1: the connection is
+// gone.
 long flow_send(struct flow_out *f, uint64_t to);
 
 // Receives into to[k % n], whole messages at a time where they are small.

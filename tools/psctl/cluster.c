@@ -74,8 +74,8 @@ void cluster_close(struct cluster *c)
     psc_cluster_free(c->spec);
 }
 
-// Users know psctl's commands, not the calls that these make: "ps:0 (ADDRESS): DESCRIBE: ps task 0 has ..." is told without
-// the call's name.
+// Users know psctl's commands, not the calls that these make: "ps:0 (ADDRESS): DESCRIBE: ps task 0 has ..." is told
+// without the call's name.
 static void cluster_plain_text(struct ps_error *e)
 {
     char *after = strstr(e->text, "): "), *from = after ? after + 3 : e->text;

@@ -32,8 +32,8 @@ struct answer {
 enum ps_code cluster_open(struct cluster *c, const struct target *target, const char *job, struct ps_error *e);
 void cluster_close(struct cluster *c);
 
-// Asks every ps task the same at the same time. *answers is [c->tasks]. Where c->silent says that a task does not answer, it
-// is not asked again: its answer has no reply, and the error UNAVAILABLE.
+// Asks every ps task the same at the same time. *answers is [c->tasks]. Where c->silent says that a task does not
+// answer, it is not asked again: its answer has no reply, and the error UNAVAILABLE.
 void cluster_ask(struct cluster *c, int method, const ProtobufCMessage *request,
                  const ProtobufCMessageDescriptor *reply_type, struct answer **answers);
 enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,
@@ -45,11 +45,12 @@ void cluster_answers_free(struct answer *answers, size_t n);
 // first error, 0 where there is none.
 int cluster_report(const struct answer *answers, size_t n);
 
-// FAILED_PRECONDITION: by its own account the task is another one than it is listed as here, or one of more or of fewer.
+// FAILED_PRECONDITION: by its own account the task is another one than it is listed as here, or one of more or of
+// fewer.
 enum ps_code cluster_check_task(const struct cluster *c, size_t task, const Paramserver__V1__StatusReply *status,
                                 struct ps_error *e);
-// The same of every task that answers, before something is changed: on the wrong task, or on some of them alone, it would
-// do harm. Of those that do not answer the command itself will hear.
+// The same of every task that answers, before something is changed: on the wrong task, or on some of them alone, it
+// would do harm. Of those that do not answer the command itself will hear.
 enum ps_code cluster_check(struct cluster *c, struct ps_error *e);
 
 // "up", "draining", "unreachable" or "error"; answers to Status tell the second.

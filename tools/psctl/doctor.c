@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl doctor: asks every ps task at the same time, each with the deadline, and tries each address meanwhile with plain
-// sockets, which tells why one does not answer; who does not is not asked again. So it takes one deadline, however many are
-// stopped. Then it compares what the others say of themselves, with each other and with the description of the cluster; then looks
-// at each job: is it declared alike everywhere, and are its workers there?
+// psctl doctor: asks every ps task at the same time, each with the deadline, and tries each address meanwhile with
+// plain sockets, which tells why one does not answer; who does not is not asked again. So it takes one deadline,
+// however many are stopped. Then it compares what the others say of themselves, with each other and with the
+// description of the cluster; then looks at each job: is it declared alike everywhere, and are its workers there?
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>

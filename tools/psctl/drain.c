@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl drain: before maintenance. A ps task takes no new jobs and goes on with those it has; a worker is asked to leave
-// after its step.
+// psctl drain: before maintenance. A ps task takes no new jobs and goes on with those it has; a worker is asked to
+// leave after its step.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

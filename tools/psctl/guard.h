@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who ends psctl run's children where psctl itself cannot: a process that does nothing but hold a pipe from psctl. While
-// psctl lives it is told which process groups run; when the pipe ends, psctl is gone, however that came, and what then
-// still runs is ended.
+// Who ends psctl run's children where psctl itself cannot: a process that does nothing but hold a pipe from psctl.
+// While psctl lives it is told which process groups run; when the pipe ends, psctl is gone, however that came, and what
+// then still runs is ended.
 #ifndef PSCTL_GUARD_H
 #define PSCTL_GUARD_H
 

@@ -138,7 +138,8 @@ static void rule_row(struct table *t, const Description *d)
         schedule_cells(t, d->schedule);
 }
 
-// What was changed by hand of one hyperparameter, seen from a round: what holds in it, and what is to come. NULL: nothing.
+// What was changed by hand of one hyperparameter, seen from a round: what holds in it, and what is to come. NULL:
+// nothing.
 struct changes {
     const Paramserver__V1__HyperChange *now, *next;
 };

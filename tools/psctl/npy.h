@@ -30,8 +30,8 @@ size_t npy_element_size(int dtype);
 // Frees what elements point to, not data itself.
 void npy_elements_free(const struct npy_array *a);
 
-// Writes to path as common/file/output.h does, or to standard output ("-"), whose errors stay with stdout. DATA_LOSS: an
-// element cannot be written; nothing was begun.
+// Writes to path as common/file/output.h does, or to standard output ("-"), whose errors stay with stdout. DATA_LOSS:
+// an element cannot be written; nothing was begun.
 enum ps_code npy_write(const char *path, const struct npy_array *a, struct ps_error *e);
 
 // Reads elements of a->dtype and a->shape into a->data, from path, "-" for standard input. INVALID_ARGUMENT names both

@@ -25,8 +25,8 @@ static void probe_say(struct probe *p, enum probe_result result, const char *det
 
 // ---- resolving ----------------------------------------------------------------------------------------------------
 
-// A question to the resolver, which knows no deadline of its own: a thread waits for it, and frees it where whoever asked
-// has not waited as long.
+// A question to the resolver, which knows no deadline of its own: a thread waits for it, and frees it where whoever
+// asked has not waited as long.
 struct lookup {
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// psctl set-lr and set: a hyperparameter of a running job, changed at the control task, which has all ps tasks change in
-// the same round; then every task is asked from which round on it uses it.
+// psctl set-lr and set: a hyperparameter of a running job, changed at the control task, which has all ps tasks change
+// in the same round; then every task is asked from which round on it uses it.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

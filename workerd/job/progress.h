@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a person sees while a job trains: Keras's progress bar on a terminal, one line per epoch elsewhere and where TERM is
-// dumb. No colour where NO_COLOR is set, ASCII where the locale is not UTF-8.
+// What a person sees while a job trains: Keras's progress bar on a terminal, one line per epoch elsewhere and where
+// TERM is dumb. No colour where NO_COLOR is set, ASCII where the locale is not UTF-8.
 #ifndef WK_PROGRESS_H
 #define WK_PROGRESS_H
 

@@ -3,7 +3,8 @@
 // parameter_server: the variables live on the ps tasks. A step pulls them, and pushes its gradients.
 //
 // async, sync: push and the next pull leave together at the end of a step and are waited for at the beginning of the
-// next one; in sync jobs the pull waits for the round that the push is part of. ssp: the pull waits for the clock first.
+// next one; in sync jobs the pull waits for the round that the push is part of. ssp: the pull waits for the clock
+// first.
 //
 // async with n_fetch and n_push (Dean et al., Large Scale Distributed Deep Networks, NIPS 2012, section 4.1 and its
 // appendix): weights are pulled every n_fetch steps and changed by plain SGD with the worker's own gradients between;

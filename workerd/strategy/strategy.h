@@ -5,7 +5,8 @@
 //
 //     open -> [ next -> begin_step -> (forward, backward) -> end_step ]* -> finish -> elect* -> close
 //
-// A worker that is asked to leave (WK_DRAINED) goes from next to close, and so does one that came when nothing was left.
+// A worker that is asked to leave (WK_DRAINED) goes from next to close, and so does one that came when nothing was
+// left.
 //
 // Receives from: the step loop. Hands to: libclient, or the rules of common/. Threads: all functions are called by the
 // thread that owns the replica.
