@@ -99,6 +99,7 @@ static void workerd_take_option(struct options *o, int option)
         o->cluster = optarg;
         break;
     case 'p':
+        free(o->ps);
         o->ps = ps_strdup(optarg);
         break;
     case 'r':

@@ -523,7 +523,8 @@ static void change_bytes(ProtobufCBinaryData *bytes, uint8_t how, uint8_t value)
 {
     size_t len = how & 1 ? value : bytes->len;
     uint8_t *data = calloc(1, len + 1);
-    memcpy(data, bytes->data, bytes->data ? (len < bytes->len ? len : bytes->len) : 0);
+    if (bytes->data)
+        memcpy(data, bytes->data, len < bytes->len ? len : bytes->len);
     if (!(how & 1) && len)
         data[value % len] ^= how | 1;
     free(bytes->data);
