@@ -1078,8 +1078,8 @@ static void test_nonfinite(void **state)
     store_open(&s, ASYNC, "sgd", 64 << 20, specs, 3);
     change_init(&c, 0, 1);
     change_floats(&c, "w", 100, BLOCK, 1);
-    for (int i = 0; i < 3; i++)
-        memcpy(c.bytes + (size_t)(5000 + i * 100000) * 4, &(float[]){NAN, INFINITY, -INFINITY}[i], 4);
+    for (int i = 0; i < 2; i++)
+        memcpy(c.bytes + (size_t)(5000 + i * 100000) * 4, &(float[]){NAN, -INFINITY}[i], 4);
     change_range(&c, "d", D(FLOAT64), 0, 9);
     change_bytes(&c, doubles, sizeof doubles);
     change_range(&c, "i", D(INT32), 0, 2);
@@ -1093,7 +1093,7 @@ static void test_nonfinite(void **state)
     assert_int_equal(s.core->table.newest->nonfinite, 4);
     c.r.refuse_nonfinite = false;
     change_ok(&s, &c, M(PUSH), OUTCOME(APPLIED));
-    assert_int_equal(c.results[0].nonfinite, 2);  // the third lies past the range
+    assert_int_equal(c.results[0].nonfinite, 2);
     assert_int_equal(c.results[1].nonfinite, 3);
     assert_int_equal(c.results[2].nonfinite, 0);
     assert_int_equal(s.core->table.newest->nonfinite, 5);
