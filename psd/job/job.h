@@ -69,9 +69,8 @@ struct psd_job {
     // Which training under this name: the control task gives it out, others know it by its declaration. It changes
     // where a new run goes on with the values of the one before.
     atomic_ullong run;
-    atomic_int refs;      // the table's, one per request that uses it, one per work under way
-    atomic_int keepers;   // of this struct alone: all of refs together, and one per session
-    atomic_bool removed;  // from the job table
+    atomic_int refs;     // the table's, one per request that uses it, one per work under way
+    atomic_int keepers;  // of this struct alone: all of refs together, and one per session
     // In the job table (psd/job/table.h), guarded by its lock.
     struct psd_job *older, *newer, *next_of_name;
     struct psd_host *host;

@@ -88,7 +88,6 @@ void psd_job_remove(struct psd_table *table, struct psd_job *job, struct psd_cal
     *(job->older ? &job->older->newer : &table->oldest) = job->newer;
     *(job->newer ? &job->newer->older : &table->newest) = job->older;
     table_vacate(table, job);
-    atomic_store(&job->removed, true);
     if (atomic_load(&job->declared))
         psd_runs_remember(&table->runs, job->name, atomic_load(&job->run));
     psd_job_fail(job, atomic_load(&job->run), "it was stopped or replaced");

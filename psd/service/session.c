@@ -61,7 +61,7 @@ struct psd_job *psd_session_job(struct psd_session *s)
 {
     if (!s->job)
         return NULL;
-    if (!atomic_load(&s->job->removed) && psd_job_try_ref(s->job))
+    if (atomic_load(&s->job->place) != PS_NO_ITEM && psd_job_try_ref(s->job))
         return s->job;
     session_forget_job(s);
     return NULL;
