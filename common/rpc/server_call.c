@@ -67,12 +67,13 @@ struct ps__idle *ps__idle_take(struct ps_server *s)
     return list;
 }
 
-void ps__idle_give(struct ps_server *s, struct ps__idle *list, size_t n)
+void ps__idle_give(struct ps_server *s, struct ps__idle *list)
 {
     struct ps__idle **end = &list;
+    size_t n = 0;
     if (!list)
         return;
-    while (*end)
+    for (; *end; n++)
         end = &(*end)->next;
     pthread_mutex_lock(&s->lock);
     if (s->n_idle + n <= IDLE_CALLS && s->n_streams) {

@@ -189,9 +189,9 @@ void *ps__call_alloc(struct ps_server *s, size_t size);
 
 // Memory for which that was called with the same size is a new call again.
 void ps__call_renew(struct ps_server *s, void *call, size_t size);
-// Some of what is idle, linked; and n that become so, or are freed where there are enough.
+// Some of what is idle, linked; and those that become so, or are freed where there are enough.
 struct ps__idle *ps__idle_take(struct ps_server *s);
-void ps__idle_give(struct ps_server *s, struct ps__idle *list, size_t n);
+void ps__idle_give(struct ps_server *s, struct ps__idle *list);
 
 // A call begins and ends; stream NULL: it is unary. The server lives until the last one has left. enter: true where
 // the server is draining.

@@ -118,7 +118,7 @@ static void records_free(struct ps_server *s, struct ps__records *list)
     }
     if (n)
         ps__room_return_calls(&s->room, n, n * PS__RECORD_BYTES);
-    ps__idle_give(s, idle, n);
+    ps__idle_give(s, idle);
 }
 
 // ---- what can be started ------------------------------------------------------------------------------------------
@@ -415,10 +415,7 @@ static enum ps_code stream_take_apart(struct ps__stream *st, const struct ps_sli
     struct ps__idle *idle = NULL;
     enum ps_code code = stream_take_records(st, message, out, n, &idle, e);
     ps__room_take_calls(&st->server->room, *n, *n * PS__RECORD_BYTES);
-    size_t left = 0;
-    for (const struct ps__idle *one = idle; one; one = one->next)
-        left++;
-    ps__idle_give(st->server, idle, left);
+    ps__idle_give(st->server, idle);
     return code;
 }
 
