@@ -122,19 +122,18 @@ static void test_who_stays(void **state)
     psd_core_destroy(j.core);
 }
 
-// A gradient whose worker is told to be gone between its check and its turn is not queued.
-static void test_gone_meanwhile(void **state)
+// What happens between the check of worker 1's gradient and its turn voids it.
+static void expect_stale_after(void (*meanwhile)(struct job *j))
 {
     struct job j;
     struct psd_request_id id = {1, 1, 1};
     struct ps_slices payload = floats(15, 1);
-    (void)state;
     open_at_1(&j);
     struct psd_partition *p = &j.core->table.newest->partitions[0];
     struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
     Paramserver__V1__Outcome outcome;
     assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
-    send_view(j.core, 2, DEAD, 1, false);
+    meanwhile(&j);
     assert_int_equal(psd_round_add(p->round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
     assert_int_equal(p->round->contributions[1].blocks, 0);
     psd_page_unref(gradient);
@@ -142,43 +141,43 @@ static void test_gone_meanwhile(void **state)
     psd_core_destroy(j.core);
 }
 
+static void worker_1_dies(struct job *j)
+{
+    send_view(j->core, 2, DEAD, 1, false);
+}
+
+// A gradient whose worker is told to be gone between its check and its turn is not queued.
+static void test_gone_meanwhile(void **state)
+{
+    (void)state;
+    expect_stale_after(worker_1_dies);
+}
+
+static void the_job_is_resumed(struct job *j)
+{
+    struct declaring x;
+    declare_init(&x, j, SYNC, "sgd");
+    x.caller.run = 2;
+    x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
+    assert_int_equal(ask(j->core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+}
+
 // A gradient whose run ends between its check and its turn, because the job is resumed, is not counted in the next run.
 static void test_resumed_meanwhile(void **state)
 {
-    struct job j;
-    struct declaring x;
-    struct psd_request_id id = {1, 1, 1};
-    struct ps_slices payload = floats(15, 1);
     (void)state;
-    open_at_1(&j);
-    struct psd_partition *p = &j.core->table.newest->partitions[0];
-    struct psd_page *gradient = psd_round_copy(p->round, 0, &payload, 0);
-    Paramserver__V1__Outcome outcome;
-    assert_int_equal(psd_round_check(p->round, "a", 1, 1, 1, 0, &outcome, NULL), PS_OK);
-    declare_init(&x, &j, SYNC, "sgd");
-    x.caller.run = 2;
-    x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
-    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
-    assert_int_equal(psd_round_add(p->round, 1, 1, 1, 1, 0, &id, &gradient), PARAMSERVER__V1__OUTCOME__STALE);
-    assert_int_equal(p->round->contributions[1].blocks, 0);
-    psd_page_unref(gradient);
-    ps_slices_clear(&payload);
-    psd_core_destroy(j.core);
+    expect_stale_after(the_job_is_resumed);
 }
 
 // That a run has failed is heard late, when the job goes on as the next one.
 static void test_fails_late(void **state)
 {
     struct job j;
-    struct declaring x;
     (void)state;
     open_at_1(&j);
     struct psd_job *job = psd_job_lookup(&j.core->table, "job");
     assert_true(psd_job_fail(job, 1, "worker 0 is dead"));
-    declare_init(&x, &j, SYNC, "sgd");
-    x.caller.run = 2;
-    x.r.on_existing = PARAMSERVER__V1__ON_EXISTING__RESUME;
-    assert_int_equal(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    the_job_is_resumed(&j);
     assert_false(psd_job_fail(job, 1, "worker 1 is dead, too"));
     assert_int_equal(atomic_load(&job->failed), 0);
     assert_true(psd_job_fail(job, 2, "it was tested"));
