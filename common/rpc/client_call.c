@@ -11,12 +11,12 @@
 void ps__client_poke(struct ps_client *c, uint64_t at)
 {
     pthread_mutex_lock(&c->lock);
-    bool ring = at < c->wake && !c->rung && !c->closed;
-    c->rung |= ring;
+    bool must_wake = at < c->wake && !c->waking && !c->closed;
+    c->waking |= must_wake;
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
-    if (ring)
-        ps_cq_batch(&c->cq, c->bell, NULL, 0, &c->on_bell);
+    if (must_wake)
+        ps_cq_batch(&c->cq, c->waker, NULL, 0, &c->on_wake);
 }
 
 // The core's own sentences end with the cause: "failed to connect to all addresses; last error: ...: Connection
@@ -44,7 +44,7 @@ char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *
 {
     bool ours = !*details || strcmp(details, "Deadline Exceeded") == 0;  // the core's word for it
     if (code == PS_DEADLINE_EXCEEDED && ours)
-        return ps_printf("no answer to %s within %u ms", ps_method_name(p->method), p->timeout_ms);
+        return ps_printf("no answer to %s", ps_method_name(p->method));
     return ps_strdup(code == PS_UNAVAILABLE ? call_cause(details) : details);
 }
 

@@ -431,7 +431,7 @@ ok "status: names it, with its address" fails_with 75 "ps:1 (unix:$scratch/a1)" 
 ok "top --once: as status" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl top --once
 takes_its_time() { # as long as --timeout says, and one sentence
     local before=$SECONDS
-    fails_with 75 "no answer to Status within" ctl --timeout 3 status || return 1
+    fails_with 75 "no answer to Status within 3.0 s" ctl --timeout 3 status || return 1
     [ $((SECONDS - before)) -ge 2 ] && lacks "waited" cat "$scratch/said"
 }
 ok "status: waits as long as it was told" takes_its_time
