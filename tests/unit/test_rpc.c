@@ -131,6 +131,8 @@ static void on_call(void *ctx, struct ps_call *call)
         tell_stream(call);
     else if (head[0] == 'f')
         ps_call_reply(call, PS_NOT_FOUND, "no variable 'w' in job 'j'", NULL);
+    else if (head[0] == 'u')
+        ps_call_reply(call, PS_UNAVAILABLE, "variable 'a: b': not yet: later", NULL);
     else if (head[0] == 'b')
         answer_big(call);
     else if (head[0] != 'p')
@@ -464,6 +466,8 @@ static void errors_arrive(void **state)
         struct answer a;
         assert_int_equal(ask_and_await(p->client, stream, 10000, "f", &a), PS_NOT_FOUND);
         assert_string_equal(a.text, "no variable 'w' in job 'j'");
+        assert_int_equal(ask_and_await(p->client, stream, 10000, "u", &a), PS_UNAVAILABLE);
+        assert_string_equal(a.text, "variable 'a: b': not yet: later");
     }
 }
 
