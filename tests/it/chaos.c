@@ -41,6 +41,7 @@ enum {
     MAX_TASKS = 8,
     PIPE = 3,
     EXIT_OVER = 3,
+    LONG_S = 300,  // for what should come at once
 };
 
 static void die(const char *what, const psc_error *e)
@@ -62,7 +63,7 @@ static uint32_t slot_of(uint32_t push, int i)
 
 // ---- a worker -----------------------------------------------------------------------------------------------------
 
-enum { DEPTH = 8, PAUSE_US = 2000, ADMISSION_S = 60 };
+enum { DEPTH = 8, PAUSE_US = 2000, ADMISSION_S = 300 };
 
 static volatile sig_atomic_t must_leave;
 static sem_t room;  // for pushes on the way
@@ -286,15 +287,15 @@ static void look_after(struct run *r, int rank)
         start(r, rank);
 }
 
-static void resume(pid_t pid, uint64_t *until, bool now)
+static void resume(pid_t pid, uint64_t *until)
 {
-    if (!*until || (!now && ps_now() < *until))
+    if (!*until || ps_now() < *until)
         return;
     kill(pid, SIGCONT);
     *until = 0;
 }
 
-static void look_after_all(struct run *r, bool resume_now)
+static void look_after_all(struct run *r)
 {
     struct pollfd fds[WORKERS];
     for (int i = 0; i < WORKERS; i++)
@@ -302,10 +303,10 @@ static void look_after_all(struct run *r, bool resume_now)
     pause_us(5000);
     poll(fds, WORKERS, 20);
     for (size_t i = 0; i < r->n_tasks; i++)
-        resume(r->tasks[i].pid, &r->tasks[i].resume, resume_now);
+        resume(r->tasks[i].pid, &r->tasks[i].resume);
     for (int i = 0; i < WORKERS; i++) {
         if (r->workers[i].pid)
-            resume(r->workers[i].pid, &r->workers[i].resume, resume_now);
+            resume(r->workers[i].pid, &r->workers[i].resume);
         look_after(r, i);
     }
 }
@@ -317,7 +318,7 @@ static void await_up(struct run *r, int from, int to, uint64_t seconds)
         while (!r->workers[i].up) {
             if (ps_now() > until)
                 give_up(r, "has had no push acknowledged", i, 0);
-            look_after_all(r, true);
+            look_after_all(r);
         }
 }
 
@@ -380,7 +381,7 @@ static void wreak(struct run *r, const uint64_t counts[FAULTS], uint64_t seconds
         n += left[f];
     uint64_t pause = seconds * PS_SECOND / (n ? n : 1);
     while (n) {
-        look_after_all(r, false);
+        look_after_all(r);
         if (ps_now() > begun + (3 * seconds + 300) * PS_SECOND)
             give_up(r, "the faults take too long", 0, 0);
         if (ps_now() < next)
@@ -466,14 +467,28 @@ static void print_figures(const struct run *r, const uint64_t counts[FAULTS], do
         give_up((struct run *)r, "all of them have pushed too little for that to mean anything", 0, 0);
 }
 
-// All run again, and those that count as dead have had the time to hear of it and to come back.
+static bool any_is_stopped(const struct run *r)
+{
+    for (int i = 0; i < WORKERS; i++)
+        if (r->workers[i].resume)
+            return true;
+    for (size_t i = 0; i < r->n_tasks; i++)
+        if (r->tasks[i].resume)
+            return true;
+    return false;
+}
+
+// All run again, each having been stopped for as long as it was to be, and those that count as dead have had the time to
+// hear of it and to come back.
 static void settle(struct run *r)
 {
+    while (any_is_stopped(r))
+        look_after_all(r);
     for (uint64_t until = ps_now() + 2 * r->dead_after; ps_now() < until;)
-        look_after_all(r, true);
+        look_after_all(r);
     for (int i = 0; i < WORKERS; i++)
         r->workers[i].up = false;
-    await_up(r, 0, WORKERS, 60);
+    await_up(r, 0, WORKERS, LONG_S);
 }
 
 // The last rank dies, all others leave.
@@ -483,12 +498,12 @@ static void end_workers(struct run *r)
     r->workers[WORKERS - 1].killed = true;
     for (int i = 0; i < WORKERS; i++)
         kill(r->workers[i].pid, i == WORKERS - 1 ? SIGKILL : SIGTERM);
-    uint64_t until = ps_now() + 60 * PS_SECOND;
+    uint64_t until = ps_now() + LONG_S * PS_SECOND;
     for (int i = 0; i < WORKERS; i++)
         while (r->workers[i].pid) {
             if (ps_now() > until)
                 give_up(r, "does not leave", i, 0);
-            look_after_all(r, true);
+            look_after_all(r);
         }
 }
 
@@ -498,11 +513,11 @@ static int run(struct run *r, const uint64_t counts[FAULTS], uint64_t seconds)
     for (int i = 0; i < WORKERS; i++)
         r->workers[i].next = (uint32_t)i * SHARE;
     start(r, 0);
-    await_up(r, 0, 1, 60);
+    await_up(r, 0, 1, LONG_S);
     psc_client *observer = observe(r);  // from now on: to it, a psd that restarts is another one
     for (int i = 1; i < WORKERS; i++)
         start(r, i);
-    await_up(r, 1, WORKERS, 60);
+    await_up(r, 1, WORKERS, LONG_S);
     wreak(r, counts, seconds);
     settle(r);
     end_workers(r);
