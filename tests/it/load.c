@@ -55,7 +55,7 @@ static void pause_ms(long ms)
 static struct ps_slices call(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_slices *payload)
 {
     struct answer a;
-    uint64_t until = ps_now() + CALL_TIMEOUT_MS * PS_MS;
+    uint64_t until = ps_now() + call_timeout;
     for (;;) {
         ask(c, method, false, m, payload, &a);
         if (!await(&a))
