@@ -23,8 +23,8 @@ struct psc_world {
     // the time; it is not UINT64_MAX. The request's slices are the
     // user's memory: the transport drops its references when it has done with reading them, holding no lock, and an
     // operation does not end before that.
-    void (*call)(void *ctx, uint32_t task, int method, uint64_t deadline, struct ps_slices *request,
-                 psc_reply_fn reply, void *arg);
+    void (*call)(void *ctx, uint32_t task, int method, uint64_t deadline, struct ps_slices *request, psc_reply_fn reply,
+                 void *arg);
     // From now on every connection to the task begins with this request, and the one that is there goes on with it
     // before the next call, again while it is answered with an error. Takes over the reference. NULL: a call depends on
     // no other. As call otherwise.

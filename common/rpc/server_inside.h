@@ -11,8 +11,8 @@
 //
 // Each calls those below it alone; the three in the middle do not know each other.
 //
-// Locks: the server's, the budget's, and one per stream and call of a service; never two at once, and no function of the
-// gRPC core is called with any held: it may drop slices, whose owners may do anything.
+// Locks: the server's, the budget's, and one per stream and call of a service; never two at once, and no function of
+// the gRPC core is called with any held: it may drop slices, whose owners may do anything.
 #ifndef PS_COMMON_RPC_SERVER_INSIDE_H
 #define PS_COMMON_RPC_SERVER_INSIDE_H
 
@@ -199,8 +199,8 @@ bool ps__server_enter(struct ps_server *s, struct ps__stream *stream);
 void ps__server_leave(struct ps_server *s, struct ps__stream *stream);
 void ps__server_unref(struct ps_server *s);
 
-// A received message's slice list, which counts in the budget until the last of its slices is dropped. Takes over the buffer.
-// False: no memory.
+// A received message's slice list, which counts in the budget until the last of its slices is dropped. Takes over the
+// buffer. False: no memory.
 bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_slices *out);
 // Answers a call that was just taken up with a status; its request is not read.
 void ps__call_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text);

@@ -410,7 +410,7 @@ static enum ps_code stream_take_records(struct ps__stream *st, const struct ps_s
 
 // The records of a message; where there is an error, those before it.
 static enum ps_code stream_parse(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
-                                      size_t *n, struct ps_error *e)
+                                 size_t *n, struct ps_error *e)
 {
     struct ps__idle *idle = NULL;
     enum ps_code code = stream_take_records(st, message, out, n, &idle, e);

@@ -305,8 +305,9 @@ enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, str
 size_t ps_record_write(const struct ps_record_head *r, size_t body, uint8_t *to)
 {
     size_t error = r->error ? strlen(r->error) : 0;
-    size_t header = ps_uint_size(r->id) + ps_uint_size(r->method) + ps_uint_size(r->timeout_ms) + ps_uint_size(r->code) +
-                    (error ? ps_length_size(error) + error : 0) + (body ? ps_length_size(body) : 0);
+    size_t header = ps_uint_size(r->id) + ps_uint_size(r->method) + ps_uint_size(r->timeout_ms) +
+                    ps_uint_size(r->code) + (error ? ps_length_size(error) + error : 0) +
+                    (body ? ps_length_size(body) : 0);
     uint8_t *at = ps_put_length(to, STREAM_RECORDS, header + body);
     at = ps_put_uint(at, RECORD_ID, r->id);
     at = ps_put_uint(at, RECORD_METHOD, r->method);

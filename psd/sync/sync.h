@@ -35,8 +35,8 @@ void psd_sync_send_norms(struct psd_job *job, struct psd_call **ready);
 
 extern const struct psd_component psd_sync_component;  // component.c
 
-// The first of the extents' rounds, from extent *at on, that has not closed round `wanted`, with its lock held: its list
-// of waiters may be joined. *at moves to it: those before have, and need no second look. NULL: all have.
+// The first of the extents' rounds, from extent *at on, that has not closed round `wanted`, with its lock held: its
+// list of waiters may be joined. *at moves to it: those before have, and need no second look. NULL: all have.
 struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, size_t *at);
 // The least round that all of the extents' have closed; 0 where none of them is in rounds.
 uint64_t psd_sync_least_closed(const struct psd_extents *extents);

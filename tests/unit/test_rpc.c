@@ -264,7 +264,8 @@ static void ask(struct ps_client *c, bool stream, int method, uint32_t timeout_m
     memset(a, 0, sizeof *a);
     ps_slices_add(&slices, request);
     inside_call = true;
-    ps_client_call(c, 0, method, stream, timeout_ms ? ps_now() + timeout_ms * PS_MS : UINT64_MAX, &slices, on_answer, a);
+    ps_client_call(c, 0, method, stream, timeout_ms ? ps_now() + timeout_ms * PS_MS : UINT64_MAX, &slices, on_answer,
+                   a);
     inside_call = false;
     assert_int_equal(slices.len, 0);
 }
