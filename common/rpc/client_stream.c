@@ -174,8 +174,12 @@ static void client_stream_send(struct ps__client_stream *st)
 {
     struct ps_packer message;
     ps_packer_init(&message, &st->peer->client->loans);
-    for (size_t i = 0; i < st->n_batch; i++)
+    size_t bytes = 0;
+    for (size_t i = 0; i < st->n_batch; i++) {
+        bytes += st->batch[i].body.len;
         ps_packer_add_record(&message, &st->batch[i].head, &st->batch[i].body);
+    }
+    ps_cq_note_sent(&st->peer->client->cq, bytes, st->n_batch);
     st->outgoing = ps_packer_end(&message);
     if (!st->outgoing) {  // what was to be sent is lost: the stream ends, and whoever may repeats it
         grpc_call_cancel_with_status(st->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "no memory for a message", NULL);
@@ -229,7 +233,8 @@ static enum ps_code client_stream_report_replies(struct ps__client_stream *st, c
                                                  struct ps_error *e)
 {
     struct ps_client *c = st->peer->client;
-    for (size_t offset = 0, n = 0; offset < message->len;) {
+    size_t n = 0;
+    for (size_t offset = 0; offset < message->len;) {
         struct ps_record r;
         enum ps_code code = ps_record_next(message, &offset, &r, e);
         if (code)
@@ -249,6 +254,7 @@ static enum ps_code client_stream_report_replies(struct ps__client_stream *st, c
         if (++n % FLUSH_REPLIES == 0)
             client_stream_flush(st);
     }
+    ps_cq_note_received(&c->cq, message->len, n);
     return PS_OK;
 }
 

@@ -22,7 +22,8 @@ struct ps_event {
 
 struct ps_cq {
     grpc_completion_queue *queue;
-    atomic_size_t ops;  // under way, and one until it is closed
+    atomic_size_t ops;                   // under way, and one until it is closed
+    atomic_bool takes_bulk, gives_bulk;  // the last message that came, or left, was of large records
 };
 
 void ps_cq_init(struct ps_cq *cq);
@@ -33,6 +34,12 @@ void ps_cq_close(struct ps_cq *cq);  // once; it shuts down when the last operat
 bool ps_cq_begin(struct ps_cq *cq);
 // A batch of operations on a call, with its ps_cq_begin. False: not started.
 bool ps_cq_batch(struct ps_cq *cq, grpc_call *call, const grpc_op *ops, size_t n, struct ps_event *ev);
+
+// By a thread that will call ps_cq_step.
+void ps_cq_thread_init(void);
+// A message of a stream has come, or leaves: what it weighs says whether threads rest before they wait.
+void ps_cq_note_received(struct ps_cq *cq, size_t bytes, size_t records);
+void ps_cq_note_sent(struct ps_cq *cq, size_t bytes, size_t records);
 
 enum ps_cq_step { PS_CQ_EVENT, PS_CQ_TIMEOUT, PS_CQ_SHUTDOWN };
 // Waits for one event until `until` (ns, ps_now's clock; UINT64_MAX: forever) and runs it.
