@@ -128,13 +128,13 @@ start_psd a0 --task 0 --peers "$peers" || exit 1
 pid0=$psd_pid
 start_psd a1 --task 1 --peers "$peers" || exit 1
 pid1=$psd_pid
-ctl() { timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
+ctl() { patient timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
 worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worker_pid
     local name=$1 update=$2
     shift 2
     "$workerd" --job "$examples/softmax/job.yaml" --set name="$name" --set strategy.name=parameter_server \
         --set strategy.update="$update" --set data.train_examples=6400 --set data.test_examples=64 --set epochs=1000 \
-        --set delay_ms=20 --set output="$name.safetensors" --ps "$peers" --quiet "$@" 2>"$name.log" &
+        --set delay_ms=20 --set timeout=3600 --set output="$name.safetensors" --ps "$peers" --quiet "$@" 2>"$name.log" &
     worker_pid=$!
 }
 ok "no jobs" says "no jobs" ctl jobs
