@@ -41,7 +41,7 @@ static enum ps_code call(struct ps_client *client, int method, bool stream, cons
 {
     struct answer a;
     struct ps_slices ignored = PS_SLICES_EMPTY;
-    uint64_t until = ps_now() + CALL_TIMEOUT_MS * PS_MS;
+    uint64_t until = ps_now() + call_timeout;
     for (;;) {
         ask(client, method, stream, m, payload, &a);
         // Without a payload it may be asked again: psd may not have run for a while.
@@ -79,7 +79,7 @@ static enum ps_code push_once(struct ps_client *client, bool stream, const char 
 static enum ps_code push(struct ps_client *client, bool stream, const char *name, uint64_t first, uint64_t count,
                          uint64_t seq)
 {
-    uint64_t until = ps_now() + CALL_TIMEOUT_MS * PS_MS;
+    uint64_t until = ps_now() + call_timeout;
     enum ps_code code;
     do
         code = push_once(client, stream, name, first, count, seq);
@@ -213,7 +213,7 @@ static void test_threads(void **state)
 static uint64_t measure(int direction, bool stream)
 {
     enum ps_code code;
-    uint64_t until = ps_now() + CALL_TIMEOUT_MS * PS_MS, bytes;
+    uint64_t until = ps_now() + call_timeout, bytes;
     sequence++;
     do {
         struct ps_client *client = client_of(proxy_address);
