@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
-#include <time.h>
+#include <semaphore.h>
 
 #include "common/base/clock.h"
 #include "common/plan/cost.h"
@@ -23,6 +23,9 @@
 
 // Allocations of this thread that are still to succeed; below 0: all do.
 static _Thread_local long allocations_left = -1;
+
+// What this thread gets from aligned_alloc is full of this byte; 0: of whatever there is.
+static _Thread_local int allocation_fill;
 
 static bool may_allocate(void)
 {
@@ -55,7 +58,8 @@ void *__wrap_realloc(void *p, size_t size)
 
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
-    return may_allocate() ? __real_aligned_alloc(alignment, size) : NULL;
+    void *p = may_allocate() ? __real_aligned_alloc(alignment, size) : NULL;
+    return p && allocation_fill ? memset(p, allocation_fill, size) : p;
 }
 
 // ---- what happens in between ---------------------------------------------------------------------------------------
@@ -1031,8 +1035,15 @@ static void test_atomic_readers(void **state)
 
 struct waiting_pull {
     struct store *s;
+    sem_t reached;  // the lock; without one, the end
     atomic_bool done;
+    float values[2];
 };
+
+static void pull_reached(void *arg)
+{
+    sem_post(&((struct waiting_pull *)arg)->reached);
+}
 
 static void *pull_once(void *arg)
 {
@@ -1040,27 +1051,42 @@ static void *pull_once(void *arg)
     struct reading_of x;
     read_init(&x);
     read_range(&x, "w", 0, 2 * BLOCK);
+    before_update_arg = w;
+    before_update = pull_reached;
     read_ok(w->s, &x, M(PULL));
+    before_update = NULL;
+    for (size_t k = 0; k < 2; k++)
+        w->values[k] = value_at(&x.values, k * BLOCK);
     read_fini(&x);
     atomic_store(&w->done, true);
+    pull_reached(w);
     return NULL;
 }
 
-// A Pull does not begin while an atomic update is at it.
+// A Pull does not begin while an atomic update is at it, and has all of that.
 static void test_pull_waits_for_atomic(void **state)
 {
     struct store s;
     struct waiting_pull w = {.s = &s};
     pthread_t thread;
     (void)state;
+    sem_init(&w.reached, 0, 0);
     store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
     pthread_rwlock_wrlock(&s.core->table.newest->snapshot_lock);
     assert_int_equal(pthread_create(&thread, NULL, pull_once, &w), 0);
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    sem_wait(&w.reached);
     assert_false(atomic_load(&w.done));
+    for (uint32_t k = 0; k < 2; k++) {
+        struct psd_block *b = store_block(&s, "w", k);
+        pthread_mutex_lock(&b->lock);
+        psd_block_fill(b);
+        *(float *)b->page->data = 7;
+        pthread_mutex_unlock(&b->lock);
+    }
     pthread_rwlock_unlock(&s.core->table.newest->snapshot_lock);
     pthread_join(thread, NULL);
-    assert_true(atomic_load(&w.done));
+    assert_true(w.values[0] == 7 && w.values[1] == 7);
+    sem_destroy(&w.reached);
     psd_core_destroy(s.core);
 }
 
@@ -1604,35 +1630,33 @@ static void test_clients_are_forgotten(void **state)
 
 // ---- memory that nobody has asked for yet ---------------------------------------------------------------------------
 
-static size_t resident_bytes(void)
+enum { USED_BEFORE = 0x55 };
+
+static bool is_untouched(const struct psd_page *page)
 {
-    unsigned long size = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    assert_non_null(f);
-    assert_int_equal(fscanf(f, "%lu %lu", &size, &resident), 2);
-    fclose(f);
-    return resident * 4096;
+    size_t i = 0;
+    while (i < page->bytes && page->data[i] == USED_BEFORE)
+        i++;
+    return i == page->bytes;
 }
 
-// A declaration takes the room of its blocks and touches none of it: what they hold is written by who comes first.
-// (With memory that was used before, as it is where a job is declared again.)
+// A declaration takes the room of its blocks and touches none of it: what they hold is written by who comes first,
+// wherever the memory was used before.
 static void test_declare_touches_nothing(void **state)
 {
-    enum { COUNT_BIG = 64 << 20 };
+    enum { COUNT_BIG = (16 << 20) / sizeof(float) };
     const struct spec specs[] = {{"big", D(FLOAT32), COUNT_BIG, true}, {"s", D(STRING), 10, false}};
     struct store s;
     float got[3] = {9, 9, 9};
     (void)state;
-    size_t before = resident_bytes();
-    store_open(&s, ASYNC, "adagrad", (size_t)1 << 30, specs, 2);
-    size_t after = resident_bytes();
-    assert_in_range(after - before, 0, COUNT_BIG * sizeof(float) / 2);
-    for (uint32_t k = 0; k < COUNT_BIG / BLOCK; k++)
-        assert_non_null(store_block(&s, "big", k)->blank);
-    // A page with something in it, as the pool gives them out.
-    struct psd_block *b = store_block(&s, "big", 3);
-    memset(b->page->data, 0x55, b->page->bytes);
-    memset(store_block(&s, "big", 4)->page->data, 0x55, b->page->bytes);
+    allocation_fill = USED_BEFORE;
+    store_open(&s, ASYNC, "adagrad", 64 << 20, specs, 2);
+    allocation_fill = 0;
+    for (uint32_t k = 0; k < COUNT_BIG / BLOCK; k++) {
+        const struct psd_block *blank = store_block(&s, "big", k);
+        assert_true(blank->blank && is_untouched(blank->page));
+    }
+    const struct psd_block *b = store_block(&s, "big", 3);
     get_values(&s, "big", 3 * BLOCK + 7, 1, got, sizeof *got);
     assert_true(got[0] == 0);
     const float *slot = (const float *)(b->page->data + psd_slot_offset(b->value_bytes, 0));
