@@ -95,7 +95,7 @@ static float value_of(const char *name)
 static void connect_direct(void)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
-    uint64_t until = ps_now() + CALL_TIMEOUT_MS * PS_MS;
+    uint64_t until = ps_now() + call_timeout;
     enum ps_code code;
     do
         code = call(direct, M(STATUS), false, &r.base, NULL, NULL, NULL, NULL);
@@ -206,7 +206,7 @@ static void test_threads(void **state)
 static uint64_t measure(int direction, bool stream)
 {
     enum ps_code code;
-    uint64_t until = ps_now() + CALL_TIMEOUT_MS * PS_MS, bytes;
+    uint64_t until = ps_now() + call_timeout, bytes;
     sequence++;
     do {
         struct ps_client *client = client_of(proxy_address);

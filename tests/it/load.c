@@ -55,7 +55,7 @@ static void pause_ms(long ms)
 static struct ps_slices call(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_slices *payload)
 {
     struct answer a;
-    uint64_t until = ps_now() + CALL_TIMEOUT_MS * PS_MS;
+    uint64_t until = ps_now() + call_timeout;
     for (;;) {
         ask(c, method, false, m, payload, &a);
         if (!await(&a))
@@ -220,7 +220,7 @@ static void push_one(struct pusher *p, uint64_t sequence)
     struct push *x = ps_alloc(sizeof *x);
     *x = (struct push){p, sequence};
     pack_push(p, sequence, &request);
-    ps_client_call(p->client, 0, M(PUSH), true, 0, &request, on_pushed, x);
+    ps_client_call(p->client, 0, M(PUSH), true, UINT64_MAX, &request, on_pushed, x);
 }
 
 static void pusher_init(struct pusher *p, const char *address, size_t kib)
@@ -361,7 +361,7 @@ static int park(const char *address, size_t n)
     for (size_t i = 0; i < n; i++) {
         struct ps_slices request = PS_SLICES_EMPTY;
         read_request(&request, "small", 0, 16, 1);
-        ps_client_call(c[i % 10 ? i % STREAMS : STREAMS], 0, M(PULL), i % 10, 0, &request, on_pulled, NULL);
+        ps_client_call(c[i % 10 ? i % STREAMS : STREAMS], 0, M(PULL), i % 10, UINT64_MAX, &request, on_pulled, NULL);
     }
     while (waiting(c[0]) < n && !atomic_load(&answered))
         pause_ms(20);
@@ -402,12 +402,12 @@ static int deaf(const char *address, size_t reads, size_t kib)
         for (uint64_t first = 0; first + chunk <= (uint64_t)MIB << 18; first += chunk) {
             struct ps_slices request = PS_SLICES_EMPTY;
             read_request(&request, "w", first, chunk, 0);
-            ps_client_call(p.client, 0, M(PULL), i % 2 == 0, 0, &request, on_pulled, NULL);
+            ps_client_call(p.client, 0, M(PULL), i % 2 == 0, UINT64_MAX, &request, on_pulled, NULL);
         }
     for (size_t i = 0; kib && i < PS_WINDOW - 1; i++) {
         struct ps_slices request = PS_SLICES_EMPTY;
         pack_push(&p, ++p.sequence, &request);
-        ps_client_call(p.client, 0, M(PUSH), true, 0, &request, on_pulled, NULL);
+        ps_client_call(p.client, 0, M(PUSH), true, UINT64_MAX, &request, on_pulled, NULL);
     }
     ps_client_after(p.client, 100 * PS_MS, never, NULL);
     return pause();

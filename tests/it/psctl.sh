@@ -442,7 +442,7 @@ ok "status: names it, with its address" eventually fails_with 75 "ps:1 (unix:$sc
 ok "top --once: as status" eventually fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 5 top --once
 takes_its_time() { # as long as --timeout says, and one sentence
     local before=$SECONDS
-    fails_with 75 "no answer to Status within" ctl --timeout 3 status || return 1
+    fails_with 75 "no answer to Status within 3.0 s" ctl --timeout 3 status || return 1
     [ $((SECONDS - before)) -ge 2 ] && lacks "waited" cat "$scratch/said"
 }
 ok "status: waits as long as it was told" eventually takes_its_time

@@ -27,9 +27,9 @@ enum {
     PULL = PARAMSERVER__V1__METHOD__PULL,
     PUSH = PARAMSERVER__V1__METHOD__PUSH,
     BARRIER = PARAMSERVER__V1__METHOD__BARRIER,
-    LARGE = 100000,                     // floats
-    CALLS = 2 * 4,                      // of a round: each method, unary and over the stream
-    PATIENCE_MS = 2 * CALL_TIMEOUT_MS,  // until all is let go of
+    LARGE = 100000,        // floats
+    CALLS = 2 * 4,         // of a round: each method, unary and over the stream
+    PATIENCE_MS = 120000,  // until all is let go of
 };
 
 // ---- the server ---------------------------------------------------------------------------------------------------
