@@ -50,12 +50,15 @@ uint64_t psc__backoff(struct psc_client *c, uint32_t attempt)
     return base / 2 + c->world.random(c->world.ctx) % base;
 }
 
-uint32_t psc__timeout_ms(struct psc_client *c, uint64_t deadline)
+int psc__ms_left(struct psc_client *c, uint64_t deadline)
 {
-    uint64_t now = psc__now(c);
-    if (deadline == UINT64_MAX)
-        return PSC__TRY_MS;
-    return deadline > now + PS_MS ? (uint32_t)((deadline - now) / PS_MS) : 1;
+    uint64_t now = psc__now(c), left = deadline > now ? (deadline - now) / PS_MS : 0;
+    return left ? (int)left : 1;
+}
+
+uint64_t psc__attempt_deadline(struct psc_client *c, uint64_t deadline)
+{
+    return deadline == UINT64_MAX ? psc__now(c) + PSC__TRY_MS * PS_MS : deadline;
 }
 
 // ---- what all requests share --------------------------------------------------------------------------------------

@@ -112,8 +112,10 @@ uint64_t psc__now(struct psc_client *c);
 void psc__after(struct psc_client *c, uint64_t delay_ns, void (*fn)(void *), void *arg);
 // 50 ms, doubling with each attempt to 1 s, give or take half of it.
 uint64_t psc__backoff(struct psc_client *c, uint32_t attempt);
-// What is left until the deadline in ms, at least 1; with no deadline (UINT64_MAX) PSC__TRY_MS.
-uint32_t psc__timeout_ms(struct psc_client *c, uint64_t deadline);
+// Until the deadline, at least 1.
+int psc__ms_left(struct psc_client *c, uint64_t deadline);
+// Of one attempt at what has this deadline (ns). Without one (UINT64_MAX), in PSC__TRY_MS.
+uint64_t psc__attempt_deadline(struct psc_client *c, uint64_t deadline);
 
 // Locked. The job is over for this client: ends everything with this error. The first reason stays.
 void psc__end(struct psc_client *c, enum ps_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -92,6 +92,8 @@ static void call_fail(struct psc__call *call, enum ps_code code, const char *tex
     else if (code == PS_DEADLINE_EXCEEDED && !call->once)
         ps_fail(&e, code, PSC__TASK ": waited %.1f s for %s: %s", PSC__TASK_ARGS(call->task), seconds,
                 call->awaits ? call->awaits : "an answer", text);
+    else if (code == PS_DEADLINE_EXCEEDED)
+        ps_fail(&e, code, PSC__TASK ": %s within %.1f s", PSC__TASK_ARGS(call->task), text, seconds);
     else
         ps_fail(&e, code, PSC__TASK ": %s", PSC__TASK_ARGS(call->task), text);
     call_finish(call, &e);
@@ -225,7 +227,7 @@ static void call_send(struct psc__call *call)
     }
     call->away = true;
     call->sent = psc__now(c);
-    c->world.call(c->world.ctx, call->task->index, call->method, psc__timeout_ms(c, call->deadline), &request,
+    c->world.call(c->world.ctx, call->task->index, call->method, psc__attempt_deadline(c, call->deadline), &request,
                   call_replied, call);
 }
 

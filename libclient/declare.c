@@ -361,7 +361,7 @@ static void declare_at(struct part *p)
     struct psc__call_spec spec = {.task = p->task,
                                   .method = PARAMSERVER__V1__METHOD__DECLARE,
                                   .message = &d->request->base,
-                                  .timeout_ms = (int)psc__timeout_ms(d->client, d->deadline),
+                                  .timeout_ms = psc__ms_left(d->client, d->deadline),
                                   .done = part_answered,
                                   .arg = p};
     enum ps_code code = psc__call_locked(d->client, &spec, &e);

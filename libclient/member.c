@@ -232,7 +232,7 @@ static void join_send(struct join *j)
     request.join_within_ms = c->join_within_ms;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__JOIN,
                                   .message = &request.base,
-                                  .timeout_ms = (int)psc__timeout_ms(c, j->deadline),
+                                  .timeout_ms = psc__ms_left(c, j->deadline),
                                   .awaits = c->rank ? "worker 0 to open the job" : NULL,
                                   .done = join_answered,
                                   .arg = j};

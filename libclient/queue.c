@@ -112,7 +112,8 @@ static void queue_send(struct psc__queue *q, struct psc__request *r)
     queue_fly(q, r);
     if (r->deadline == UINT64_MAX)
         r->sent = psc__now(c);
-    c->world.call(c->world.ctx, q->task->index, r->method, psc__timeout_ms(c, r->deadline), &message, queue_replied, r);
+    c->world.call(c->world.ctx, q->task->index, r->method, psc__attempt_deadline(c, r->deadline), &message,
+                  queue_replied, r);
 }
 
 void psc__queue_pump(struct psc__queue *q)

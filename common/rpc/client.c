@@ -11,7 +11,7 @@
 #include "common/rpc/client_inside.h"
 #include "common/rpc/method.h"
 
-void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
+void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint64_t deadline,
                     struct ps_slices *request, ps_reply_fn reply, void *arg)
 {
     struct ps__peer *peer = &c->peers[task];
@@ -20,7 +20,7 @@ void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream,
     p->reply = reply;
     p->arg = arg;
     p->method = method;
-    p->timeout_ms = timeout_ms;
+    p->deadline = deadline;
     ps_slices_move(&p->request, request);
 
     ps_releases_begin(&releases);
@@ -107,12 +107,12 @@ static void client_run_timers(struct ps_client *c, uint64_t now)
 
 // ---- the thread ---------------------------------------------------------------------------------------------------
 
-static void client_on_bell(struct ps_event *ev, bool ok)
+static void client_on_wake(struct ps_event *ev, bool ok)
 {
     (void)ok;
-    struct ps_client *c = PS_CONTAINER(ev, struct ps_client, on_bell);
+    struct ps_client *c = PS_CONTAINER(ev, struct ps_client, on_wake);
     pthread_mutex_lock(&c->lock);
-    c->rung = false;
+    c->waking = false;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -273,8 +273,8 @@ struct ps_client *ps_client_create_patient(const char *const *addresses, size_t 
     pthread_cond_init(&c->work, NULL);
     TAILQ_INIT(&c->unaries);
     TAILQ_INIT(&c->ended);
-    c->on_bell.fn = client_on_bell;
-    c->bell = client_call_nowhere(c);
+    c->on_wake.fn = client_on_wake;
+    c->waker = client_call_nowhere(c);
     c->peers = ps_alloc(n * sizeof *c->peers);
     c->n_peers = n;
     for (size_t i = 0; i < n; i++) {
@@ -303,7 +303,7 @@ void ps_client_destroy(struct ps_client *c)
 {
     if (c->stuck)
         return;  // the core will still write to it
-    grpc_call_unref(c->bell);
+    grpc_call_unref(c->waker);
     grpc_channel_destroy(c->nowhere);
     ps_cq_fini(&c->cq);
     pthread_cond_destroy(&c->work);

@@ -41,9 +41,9 @@ struct ps_client *ps_client_create_patient(const char *const *addresses, size_t 
 void ps_client_stop(struct ps_client *c);
 void ps_client_destroy(struct ps_client *c);  // stopped
 
-// request is moved. timeout_ms 0: none. stream: as a record, where the method may be one and is no control call: those
-// do not queue behind data.
-void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint32_t timeout_ms,
+// request is moved. deadline: in ns, on the clock of ps_now; UINT64_MAX: none. stream: as a record, where the method
+// may be one and is no control call: those do not queue behind data.
+void ps_client_call(struct ps_client *c, uint32_t task, int method, bool stream, uint64_t deadline,
                     struct ps_slices *request, ps_reply_fn reply, void *arg);
 
 // From now on a stream to the task begins with this request, and one that is open has it sent before whatever is called

@@ -11,16 +11,25 @@
 void ps__client_poke(struct ps_client *c, uint64_t at)
 {
     pthread_mutex_lock(&c->lock);
-    bool ring = at < c->wake && !c->rung && !c->closed;
-    c->rung |= ring;
+    bool must_wake = at < c->wake && !c->waking && !c->closed;
+    c->waking |= must_wake;
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
-    if (ring)
-        ps_cq_batch(&c->cq, c->bell, NULL, 0, &c->on_bell);
+    if (must_wake)
+        ps_cq_batch(&c->cq, c->waker, NULL, 0, &c->on_wake);
 }
 
-// The core's own sentences end with the cause: "failed to connect to all addresses; last error: ...: Connection
-// refused". What is not the system's word for it is said in ours.
+static bool call_reached_nobody(const char *details)
+{
+    static const char *const begins[] = {"failed to connect to all addresses", "DNS resolution failed"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(details, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
+}
+
+// What the core says where it reaches nobody ends with the cause: "failed to connect to all addresses; last error: ...:
+// Connection refused". What is not the system's word for it is said in ours. What a server has said is left alone.
 static const char *call_cause(const char *details)
 {
     static const struct {
@@ -32,7 +41,8 @@ static const char *call_cause(const char *details)
         {"Failed parsing HTTP/2", "what listens there is no gRPC server"},
         {"Trying to connect an http1.x server", "what listens there is no gRPC server"},
     };
-    for (const char *colon; (colon = strstr(details, ": "));)
+    const char *colon = call_reached_nobody(details) ? strstr(details, ": ") : NULL;
+    for (; colon; colon = strstr(details, ": "))
         details = colon + 2;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(details, known[i].said) == 0)
@@ -44,7 +54,7 @@ char *ps__call_text(const struct ps__pending *p, enum ps_code code, const char *
 {
     bool ours = !*details || strcmp(details, "Deadline Exceeded") == 0;  // the core's word for it
     if (code == PS_DEADLINE_EXCEEDED && ours)
-        return ps_printf("no answer to %s within %u ms", ps_method_name(p->method), p->timeout_ms);
+        return ps_printf("no answer to %s", ps_method_name(p->method));
     return ps_strdup(code == PS_UNAVAILABLE ? call_cause(details) : details);
 }
 

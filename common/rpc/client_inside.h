@@ -41,11 +41,11 @@ struct ps__pending {
     ps_reply_fn reply;
     void *arg;
     int method;
-    uint32_t timeout_ms;
+    uint64_t deadline;  // ns; UINT64_MAX: none
     // Records:
     TAILQ_ENTRY(ps__pending) to_send;
     LIST_ENTRY(ps__pending) same_bucket;
-    uint64_t id, deadline;
+    uint64_t id;
     bool queued;  // in to_send
     struct ps_slices request;
     // Where it ended without the core:
@@ -69,14 +69,14 @@ struct ps_client {
     struct ps__peer *peers;
     size_t n_peers;
     grpc_channel *nowhere;
-    grpc_call *bell;  // never started: a batch of nothing on it wakes the thread
-    struct ps_event on_bell;
+    grpc_call *waker;  // never started: a batch of nothing on it wakes the thread
+    struct ps_event on_wake;
 
     pthread_mutex_t lock;  // all below
     pthread_cond_t work;   // there is something to do, for a thread that does not poll
     bool stopping, closed;
     uint64_t wake;             // when the thread looks at the clock of its own accord
-    bool rung;                 // the bell's event is on its way to it
+    bool waking;               // the waker's event is on its way to it
     struct ps__timer *timers;  // heap, the next one first
     size_t n_timers, cap_timers;
     TAILQ_HEAD(, ps__unary) unaries;

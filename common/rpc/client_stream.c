@@ -53,7 +53,6 @@ struct ps__client_stream {
 static void client_stream_add(struct ps__client_stream *st, struct ps__pending *p)
 {
     p->id = ++st->last_id;
-    p->deadline = p->timeout_ms ? ps_now() + p->timeout_ms * PS_MS : UINT64_MAX;
     if (p->deadline < st->soonest)
         st->soonest = p->deadline;
     p->queued = true;
@@ -116,6 +115,15 @@ static size_t client_stream_take_opening(struct ps__client_stream *st)
     return 1;
 }
 
+// What is left of p's time, in ms; 0: it has no deadline.
+static uint32_t client_stream_time_left(const struct ps__pending *p, uint64_t now)
+{
+    if (p->deadline == UINT64_MAX)
+        return 0;
+    uint64_t left = p->deadline > now ? (p->deadline - now) / PS_MS : 0;
+    return left == 0 ? 1 : left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
+}
+
 // Locked. Takes the next message's records. True: there are some, and client_stream_send() has to follow.
 static bool client_stream_take(struct ps__client_stream *st)
 {
@@ -123,13 +131,15 @@ static bool client_stream_take(struct ps__client_stream *st)
     size_t n, bytes = 0;
     if (!st->ready || st->sending || st->corked || st->over || TAILQ_EMPTY(&st->to_send))
         return false;
+    const uint64_t now = ps_now();
     n = client_stream_take_opening(st);
     while ((p = TAILQ_FIRST(&st->to_send)) && n < PS_GATHER_RECORDS) {
         bytes += p->request.len + PS_RECORD_OVERHEAD;
         if (bytes > PS_GATHER_BYTES && bytes > p->request.len + PS_RECORD_OVERHEAD)
             break;
         struct ps__batch *b = &st->batch[n++];
-        b->head = (struct ps_record_head){.id = p->id, .method = (uint32_t)p->method, .timeout_ms = p->timeout_ms};
+        b->head = (struct ps_record_head){
+            .id = p->id, .method = (uint32_t)p->method, .timeout_ms = client_stream_time_left(p, now)};
         b->body = p->request;
         p->request = PS_SLICES_EMPTY;
         p->queued = false;

@@ -8,6 +8,6 @@ libpsrpc_la_SOURCES = \
 	common/rpc/cq.c common/rpc/cq.h \
 	common/rpc/method.c common/rpc/method.h \
 	common/rpc/server.c common/rpc/server.h common/rpc/server_inside.h \
-	common/rpc/server_call.c common/rpc/server_room.c common/rpc/server_service.c \
+	common/rpc/server_call.c common/rpc/server_budget.c common/rpc/server_service.c \
 	common/rpc/server_stream.c common/rpc/server_unary.c
 libpsrpc_la_LIBADD = $(GRPC_LIBS)

@@ -121,7 +121,7 @@ static void *server_poll(void *arg)
 {
     struct ps_server *s = arg;
     while (ps_cq_step(&s->cq, ps_now() + look_ns) != PS_CQ_SHUTDOWN)
-        ps__room_work(&s->room);
+        ps__budget_work(&s->budget);
     return NULL;
 }
 
@@ -234,10 +234,10 @@ static struct ps_server *server_new(const struct ps_server_options *options, siz
         s->services[i].method = &options->methods[i];
 
     s->n_threads = options->threads > 0 ? options->threads : server_default_threads();
-    ps__room_init(&s->room, options->bytes ? options->bytes : PS_SERVER_BYTES);
+    ps__budget_init(&s->budget, options->bytes ? options->bytes : PS_SERVER_BYTES);
     s->quota = grpc_resource_quota_create("server");
-    grpc_resource_quota_resize(s->quota, 2 * s->room.bytes);
-    s->grpc = server_create(s->quota, s->room.bytes);
+    grpc_resource_quota_resize(s->quota, 2 * s->budget.bytes);
+    s->grpc = server_create(s->quota, s->budget.bytes);
     grpc_server_register_completion_queue(s->grpc, s->cq.queue, NULL);
     return s;
 }
@@ -326,7 +326,7 @@ int ps_server_port(const struct ps_server *s, size_t i)
 
 size_t ps_server_queued(const struct ps_server *s)
 {
-    return ps__room_used(&s->room);
+    return ps__budget_used(&s->budget);
 }
 
 // ---- end ----------------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ void ps_server_drain(struct ps_server *s)
         ps__stream_drain(st);
         ps__stream_unref(st);
     }
-    ps__room_open(&s->room);
+    ps__budget_open(&s->budget);
     ps__services_drain(s);
 }
 

@@ -119,7 +119,7 @@ void ps__server_unref(struct ps_server *s)
         return;
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
-    ps__room_fini(&s->room);
+    ps__budget_fini(&s->budget);
     free(s->threads);
     free(s->ports);
     free(s->services);
@@ -163,7 +163,7 @@ void ps__server_leave(struct ps_server *s, struct ps__stream *stream)
 static void call_on_freed(void *arg, size_t bytes)
 {
     struct ps_server *s = arg;
-    atomic_fetch_sub(&s->room.requests, bytes);
+    atomic_fetch_sub(&s->budget.requests, bytes);
     ps__server_unref(s);
 }
 
@@ -171,7 +171,7 @@ bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct p
 {
     size_t bytes = grpc_byte_buffer_length(buffer);
     atomic_fetch_add(&s->refs, 1);
-    atomic_fetch_add(&s->room.requests, bytes);
+    atomic_fetch_add(&s->budget.requests, bytes);
     bool ok = ps_slices_from_buffer(out, buffer, call_on_freed, s);
     if (!ok)
         call_on_freed(s, bytes);
@@ -195,7 +195,7 @@ struct refusal {
 static void refusal_free(struct refusal *r)
 {
     struct ps_server *s = r->server;
-    ps__room_return_calls(&s->room, 1, PS__UNARY_BYTES);
+    ps__budget_return_calls(&s->budget, 1, PS__UNARY_BYTES);
     grpc_call_unref(r->grpc);
     free(r);
     ps__server_leave(s, NULL);
@@ -216,7 +216,7 @@ void ps__call_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, co
     }
     *r = (struct refusal){.ended.fn = refusal_on_ended, .server = s, .grpc = grpc};
     ps__server_enter(s, NULL);
-    ps__room_take_calls(&s->room, 1, PS__UNARY_BYTES);
+    ps__budget_take_calls(&s->budget, 1, PS__UNARY_BYTES);
     grpc_slice details = grpc_slice_from_copied_string(text);
     grpc_op ops[] = {
         {.op = GRPC_OP_SEND_INITIAL_METADATA},

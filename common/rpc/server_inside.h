@@ -7,12 +7,12 @@
 //     server_stream.c  a gathered stream and its records
 //     server_service.c a call beside the contract
 //     server_call.c    what every kind of call needs of the server
-//     server_room.c    the budget of bytes
+//     server_budget.c    the budget of bytes
 //
 // Each calls those below it alone; the three in the middle do not know each other.
 //
-// Locks: the server's, the room's, and one per stream and call of a service; never two at once, and no function of the
-// gRPC core is called with any held: it may drop slices, whose owners may do anything.
+// Locks: the server's, the budget's, and one per stream and call of a service; never two at once, and no function of
+// the gRPC core is called with any held: it may drop slices, whose owners may do anything.
 #ifndef PS_COMMON_RPC_SERVER_INSIDE_H
 #define PS_COMMON_RPC_SERVER_INSIDE_H
 
@@ -67,7 +67,7 @@ struct ps__sender {
 //     call_bytes   a quarter, for the calls themselves: those that are parked have little else
 //     answers      half as much again; most of their memory is not ours, but of those they were lent from
 //     lane         a sixteenth more, for calls of the control lane: they have room whatever the others take
-struct ps__room {
+struct ps__budget {
     size_t bytes;
     atomic_size_t requests, answers, calls, call_bytes, lane;
     atomic_size_t unary_bytes;  // what a unary call is expected to bring: the largest of late
@@ -89,32 +89,32 @@ struct ps__idle {
     struct ps__idle *next;
 };
 
-void ps__room_init(struct ps__room *room, size_t bytes);
-void ps__room_fini(struct ps__room *room);
-size_t ps__room_used(const struct ps__room *room);
+void ps__budget_init(struct ps__budget *budget, size_t bytes);
+void ps__budget_fini(struct ps__budget *budget);
+size_t ps__budget_used(const struct ps__budget *budget);
 // Calls are taken whatever it says; true: they were within the bounds. Returned with the same numbers.
-bool ps__room_take_calls(struct ps__room *room, size_t n, size_t bytes);
-void ps__room_return_calls(struct ps__room *room, size_t n, size_t bytes);
-bool ps__room_has_calls(const struct ps__room *room);
+bool ps__budget_take_calls(struct ps__budget *budget, size_t n, size_t bytes);
+void ps__budget_return_calls(struct ps__budget *budget, size_t n, size_t bytes);
+bool ps__budget_has_calls(const struct ps__budget *budget);
 // One call of the control lane. False: the lane is full, nothing was taken.
-bool ps__room_take_lane(struct ps__room *room);
-void ps__room_return_lane(struct ps__room *room);
-bool ps__room_has_answers(const struct ps__room *room);
-bool ps__room_is_full(const struct ps__room *room);  // of requests, beyond any waiting
+bool ps__budget_take_lane(struct ps__budget *budget);
+void ps__budget_return_lane(struct ps__budget *budget);
+bool ps__budget_has_answers(const struct ps__budget *budget);
+bool ps__budget_is_full(const struct ps__budget *budget);  // of requests, beyond any waiting
 // Between begin and end the core sends `call` what was counted as answers. Where there is no room for others' and it
 // takes long, the call is cancelled.
-void ps__room_begin_send(struct ps__room *room, struct ps__sender *s, grpc_call *call);
-void ps__room_end_send(struct ps__room *room, struct ps__sender *s);
+void ps__budget_begin_send(struct ps__budget *budget, struct ps__sender *s, grpc_call *call);
+void ps__budget_end_send(struct ps__budget *budget, struct ps__sender *s);
 // May r, which has `own` bytes of requests, receive a message of about `expected`? True: it begins at once; false:
-// r->go follows on a thread that polls. Either way ps__room_received follows.
-bool ps__room_ask(struct ps__room *room, struct ps__receiver *r, size_t own, size_t expected);
-void ps__room_received(struct ps__room *room, struct ps__receiver *r);
-void ps__room_work(struct ps__room *room);  // on a thread that polls, after each event and every now and then
-void ps__room_open(struct ps__room *room);  // lets everyone in
+// r->go follows on a thread that polls. Either way ps__budget_received follows.
+bool ps__budget_ask(struct ps__budget *budget, struct ps__receiver *r, size_t own, size_t expected);
+void ps__budget_received(struct ps__budget *budget, struct ps__receiver *r);
+void ps__budget_work(struct ps__budget *budget);  // on a thread that polls, after each event and every now and then
+void ps__budget_open(struct ps__budget *budget);  // lets everyone in
 
 struct ps_server {
     struct ps_server_options options;
-    struct ps__room room;
+    struct ps__budget budget;
     struct ps_cq cq;
     struct ps_loans loans;
     grpc_server *grpc;
@@ -174,11 +174,11 @@ struct ps__stream {
     bool corked;                // that thread makes replies faster than they need to be sent
     bool has_cancelled;         // the handler was asked to end what it has: nobody waits for it
     struct ps__messages inbox;  // received
-    struct ps__records apart;   // taken apart, not handed over; the handling thread's
+    struct ps__records parsed;  // not handed over; the handling thread's
     struct ps__records outbox;  // answered, not sent
-    struct ps__records all;     // taken apart, not answered
-    size_t n_apart;
-    size_t unanswered;     // records, those apart included
+    struct ps__records all;     // parsed, not answered
+    size_t n_parsed;
+    size_t unanswered;     // records, those parsed included
     size_t request_bytes;  // inbox and unanswered
     size_t sending_bytes;  // of answer_bytes
     size_t last_bytes;     // of the last message
@@ -199,8 +199,8 @@ bool ps__server_enter(struct ps_server *s, struct ps__stream *stream);
 void ps__server_leave(struct ps_server *s, struct ps__stream *stream);
 void ps__server_unref(struct ps_server *s);
 
-// A received message's slice list, which is in the room until the last of its slices is dropped. Takes over the buffer.
-// False: no memory.
+// A received message's slice list, which counts in the budget until the last of its slices is dropped. Takes over the
+// buffer. False: no memory.
 bool ps__server_received(struct ps_server *s, grpc_byte_buffer *buffer, struct ps_slices *out);
 // Answers a call that was just taken up with a status; its request is not read.
 void ps__call_refuse(struct ps_server *s, grpc_call *grpc, enum ps_code code, const char *text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A gathered stream. Messages are received one after the other; each is taken apart and its records handed over in
+// A gathered stream. Messages are received one after the other; each is parsed and its records are handed over in
 // order, by one thread at a time. The next message is received meanwhile, once there is room for it. Answers wait in
 // the outbox while another message is being sent or handed over, so that a burst of requests is answered with few
 // messages. While there are too many of them, no request is handed over.
@@ -66,7 +66,7 @@ void ps__stream_unref(struct ps__stream *st)
     grpc_call_unref(st->grpc);
     if (st->user)
         s->options.stream_ended(s->options.ctx, st->user);
-    atomic_fetch_sub(&s->room.answers, st->answer_bytes);
+    atomic_fetch_sub(&s->budget.answers, st->answer_bytes);
     ps__server_leave(s, st);
     pthread_mutex_destroy(&st->lock);
     free(st);
@@ -99,7 +99,7 @@ static void record_clear(struct ps__record *r)
 
 static void record_free(struct ps__record *r)
 {
-    ps__room_return_calls(&r->base.server->room, 1, PS__RECORD_BYTES);
+    ps__budget_return_calls(&r->base.server->budget, 1, PS__RECORD_BYTES);
     record_clear(r);
     free(r);
 }
@@ -117,7 +117,7 @@ static void records_free(struct ps_server *s, struct ps__records *list)
         idle = one;
     }
     if (n)
-        ps__room_return_calls(&s->room, n, n * PS__RECORD_BYTES);
+        ps__budget_return_calls(&s->budget, n, n * PS__RECORD_BYTES);
     ps__idle_give(s, idle);
 }
 
@@ -125,7 +125,7 @@ static void records_free(struct ps_server *s, struct ps__records *list)
 
 static size_t stream_request_limit(const struct ps_server *s)
 {
-    return s->room.bytes / 4 < PS_STREAM_BYTES ? s->room.bytes / 4 : PS_STREAM_BYTES;
+    return s->budget.bytes / 4 < PS_STREAM_BYTES ? s->budget.bytes / 4 : PS_STREAM_BYTES;
 }
 
 // At most one message waits besides the one that is handed over: how many records it brings is not known yet.
@@ -133,14 +133,14 @@ static bool stream_may_receive(const struct ps__stream *st)
 {
     return st->state == PS__OPEN && !st->receiving && STAILQ_EMPTY(&st->inbox) &&
            st->request_bytes < stream_request_limit(st->server) &&
-           (st->unanswered < PS_STREAM_CALLS || ps__room_has_calls(&st->server->room));
+           (st->unanswered < PS_STREAM_CALLS || ps__budget_has_calls(&st->server->budget));
 }
 
 // May more requests be handed over? Where the server has too many answers, until one is there.
 static bool stream_may_answer(const struct ps__stream *st)
 {
     size_t bytes = atomic_load_explicit(&st->answer_bytes, memory_order_relaxed);
-    return bytes == 0 || (bytes < PS_STREAM_ANSWERS && ps__room_has_answers(&st->server->room));
+    return bytes == 0 || (bytes < PS_STREAM_ANSWERS && ps__budget_has_answers(&st->server->budget));
 }
 
 // Moves what the next message takes from the outbox to *out.
@@ -163,7 +163,7 @@ static void stream_take_outbox(struct ps__stream *st, struct ps__records *out)
 
 static bool stream_must_hand_over(const struct ps__stream *st)
 {
-    bool waiting = !STAILQ_EMPTY(&st->inbox) || st->n_apart;
+    bool waiting = !STAILQ_EMPTY(&st->inbox) || st->n_parsed;
     if (st->state >= PS__FAILED)
         return !st->handling && (waiting || !st->has_cancelled);
     return !st->handling && waiting && stream_may_answer(st);
@@ -173,7 +173,7 @@ static bool stream_must_hand_over(const struct ps__stream *st)
 static void stream_forget_answers(struct ps__stream *st, size_t bytes)
 {
     st->answer_bytes -= bytes;
-    atomic_fetch_sub(&st->server->room.answers, bytes);
+    atomic_fetch_sub(&st->server->budget.answers, bytes);
 }
 
 static bool stream_may_end(const struct ps__stream *st)
@@ -230,12 +230,12 @@ static bool stream_start(struct ps__stream *st, const grpc_op *op, struct ps_eve
     return false;
 }
 
-// There is room: by the stream's own question, or by ps__room_work, for which it keeps a reference.
+// There is room: by the stream's own question, or by ps__budget_work, for which it keeps a reference.
 static void stream_receive(struct ps__stream *st)
 {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &st->incoming};
     if (!stream_start(st, &op, &st->received))
-        ps__room_received(&st->server->room, &st->receiver);
+        ps__budget_received(&st->server->budget, &st->receiver);
 }
 
 static void stream_receive_late(struct ps__receiver *r)
@@ -248,7 +248,7 @@ static void stream_receive_late(struct ps__receiver *r)
 static void stream_start_receive(struct ps__stream *st, size_t own)
 {
     stream_ref(st);
-    if (ps__room_ask(&st->server->room, &st->receiver, own, st->last_bytes))
+    if (ps__budget_ask(&st->server->budget, &st->receiver, own, st->last_bytes))
         stream_receive_late(&st->receiver);
 }
 
@@ -284,9 +284,9 @@ static void stream_start_send(struct ps__stream *st, struct ps__records *records
         return;
     }
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = st->outgoing};
-    ps__room_begin_send(&st->server->room, &st->sender, st->grpc);
+    ps__budget_begin_send(&st->server->budget, &st->sender, st->grpc);
     if (!stream_start(st, &op, &st->sent))
-        ps__room_end_send(&st->server->room, &st->sender);
+        ps__budget_end_send(&st->server->budget, &st->sender);
 }
 
 static void stream_start_status(struct ps__stream *st)
@@ -352,7 +352,7 @@ static void record_reply(struct ps__call *call, enum ps_code code, const char *t
     r->answered = true;
     if (!r->cancelling) {
         st->answer_bytes += r->base.bytes;
-        atomic_fetch_add(&st->server->room.answers, r->base.bytes);
+        atomic_fetch_add(&st->server->budget.answers, r->base.bytes);
         TAILQ_INSERT_TAIL(&st->outbox, r, link);  // a stream that has failed drops it
     }
     stream_unlock_and_advance(st);
@@ -408,13 +408,13 @@ static enum ps_code stream_take_records(struct ps__stream *st, const struct ps_s
     return PS_OK;
 }
 
-// A message's records; where there is an error, those before it.
-static enum ps_code stream_take_apart(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
-                                      size_t *n, struct ps_error *e)
+// The records of a message; where there is an error, those before it.
+static enum ps_code stream_parse(struct ps__stream *st, const struct ps_slices *message, struct ps__records *out,
+                                 size_t *n, struct ps_error *e)
 {
     struct ps__idle *idle = NULL;
     enum ps_code code = stream_take_records(st, message, out, n, &idle, e);
-    ps__room_take_calls(&st->server->room, *n, *n * PS__RECORD_BYTES);
+    ps__budget_take_calls(&st->server->budget, *n, *n * PS__RECORD_BYTES);
     ps__idle_give(st->server, idle);
     return code;
 }
@@ -438,17 +438,17 @@ static void stream_open_message(struct ps__stream *st, struct ps__message *m)
     struct ps__record *r;
     struct ps_error e;
     size_t n;
-    enum ps_code code = stream_take_apart(st, &m->bytes, &st->apart, &n, &e);
+    enum ps_code code = stream_parse(st, &m->bytes, &st->parsed, &n, &e);
     if (code) {
-        records_free(st->server, &st->apart);
+        records_free(st->server, &st->parsed);
         stream_end_with(st, PS__FAILED, code, e.text);
         n = 0;
     }
     atomic_fetch_add(&st->refs, n);
     pthread_mutex_lock(&st->lock);
-    st->n_apart = n;
+    st->n_parsed = n;
     st->unanswered += n;
-    TAILQ_FOREACH(r, &st->apart, link)
+    TAILQ_FOREACH(r, &st->parsed, link)
     TAILQ_INSERT_TAIL(&st->all, r, of_all);
     if (code)
         st->request_bytes -= m->bytes.len;
@@ -475,8 +475,8 @@ static size_t stream_hand_over_records(struct ps__stream *st)
 {
     struct ps__record *r;
     size_t n = 0, records = 0, bytes = 0;
-    for (; (r = TAILQ_FIRST(&st->apart)) && stream_may_answer(st); n++) {
-        TAILQ_REMOVE(&st->apart, r, link);
+    for (; (r = TAILQ_FIRST(&st->parsed)) && stream_may_answer(st); n++) {
+        TAILQ_REMOVE(&st->parsed, r, link);
         bytes += r->base.bytes;
         record_hand_over(r);
         if (++records < FLUSH_RECORDS && bytes < FLUSH_BYTES)
@@ -492,8 +492,8 @@ static size_t stream_drop_records(struct ps__stream *st)
 {
     struct ps__record *r;
     size_t n = 0;
-    for (; (r = TAILQ_FIRST(&st->apart)); n++) {
-        TAILQ_REMOVE(&st->apart, r, link);
+    for (; (r = TAILQ_FIRST(&st->parsed)); n++) {
+        TAILQ_REMOVE(&st->parsed, r, link);
         ps_call_reply(&r->base.call, PS_CANCELLED, "", NULL);
     }
     return n;
@@ -525,9 +525,9 @@ static void stream_cancel_records(struct ps__stream *st)
 static void stream_hand_over(struct ps__stream *st)
 {
     pthread_mutex_lock(&st->lock);
-    while ((st->n_apart || !STAILQ_EMPTY(&st->inbox)) && (st->state >= PS__FAILED || stream_may_answer(st))) {
+    while ((st->n_parsed || !STAILQ_EMPTY(&st->inbox)) && (st->state >= PS__FAILED || stream_may_answer(st))) {
         bool wanted = st->state < PS__FAILED;
-        struct ps__message *m = st->n_apart ? NULL : STAILQ_FIRST(&st->inbox);
+        struct ps__message *m = st->n_parsed ? NULL : STAILQ_FIRST(&st->inbox);
         if (m)
             STAILQ_REMOVE_HEAD(&st->inbox, link);
         st->corked = true;
@@ -539,7 +539,7 @@ static void stream_hand_over(struct ps__stream *st)
 
         pthread_mutex_lock(&st->lock);
         st->corked = false;
-        st->n_apart -= n;
+        st->n_parsed -= n;
         stream_unlock_and_advance(st);
         pthread_mutex_lock(&st->lock);
     }
@@ -568,7 +568,7 @@ static void stream_on_received(struct ps_event *ev, bool ok)
     bool came = st->incoming != NULL;
     struct ps__message *m = came ? message_new(st->server, st->incoming) : NULL;
     st->incoming = NULL;
-    ps__room_received(&st->server->room, &st->receiver);
+    ps__budget_received(&st->server->budget, &st->receiver);
 
     pthread_mutex_lock(&st->lock);
     st->receiving = false;
@@ -591,7 +591,7 @@ static void stream_on_received(struct ps_event *ev, bool ok)
 static void stream_on_sent(struct ps_event *ev, bool ok)
 {
     struct ps__stream *st = PS_CONTAINER(ev, struct ps__stream, sent);
-    ps__room_end_send(&st->server->room, &st->sender);
+    ps__budget_end_send(&st->server->budget, &st->sender);
     grpc_byte_buffer_destroy(st->outgoing);
     st->outgoing = NULL;
     pthread_mutex_lock(&st->lock);
@@ -621,7 +621,7 @@ static void stream_on_closed(struct ps_event *ev, bool ok)
 
 static bool stream_is_one_too_many(struct ps_server *s)
 {
-    size_t most = s->room.bytes / PS_STREAM_OWN;
+    size_t most = s->budget.bytes / PS_STREAM_OWN;
     pthread_mutex_lock(&s->lock);
     bool many = s->n_streams >= most;
     pthread_mutex_unlock(&s->lock);
@@ -642,7 +642,7 @@ static struct ps__stream *stream_new(struct ps_server *s, grpc_call *grpc)
     st->receiver.go = stream_receive_late;
     st->last_bytes = PS_STREAM_OWN;
     STAILQ_INIT(&st->inbox);
-    TAILQ_INIT(&st->apart);
+    TAILQ_INIT(&st->parsed);
     TAILQ_INIT(&st->outbox);
     TAILQ_INIT(&st->all);
     pthread_mutex_init(&st->lock, NULL);
@@ -654,7 +654,7 @@ void ps__stream_begin(struct ps_server *s, grpc_call *grpc)
 {
     char text[96];
     if (stream_is_one_too_many(s)) {
-        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->room.bytes / PS_STREAM_OWN);
+        snprintf(text, sizeof text, "%zu streams are open here, which is all", s->budget.bytes / PS_STREAM_OWN);
         ps__call_refuse(s, grpc, PS_RESOURCE_EXHAUSTED, text);
         return;
     }

@@ -36,11 +36,11 @@ static void unary_unref(struct unary *u)
     if (atomic_fetch_sub(&u->refs, 1) != 1)
         return;
     struct ps_server *s = u->base.server;
-    atomic_fetch_sub(&s->room.answers, u->base.bytes);
+    atomic_fetch_sub(&s->budget.answers, u->base.bytes);
     if (u->in_lane)
-        ps__room_return_lane(&s->room);
+        ps__budget_return_lane(&s->budget);
     else
-        ps__room_return_calls(&s->room, 1, PS__UNARY_BYTES);
+        ps__budget_return_calls(&s->budget, 1, PS__UNARY_BYTES);
     ps_slices_clear(&u->base.call.request);
     if (u->message)
         grpc_byte_buffer_destroy(u->message);
@@ -73,7 +73,7 @@ static void unary_on_answered(struct ps_event *ev, bool ok)
 {
     (void)ok;  // a client that is gone does not hear it
     struct unary *u = PS_CONTAINER(ev, struct unary, answered);
-    ps__room_end_send(&u->base.server->room, &u->sender);
+    ps__budget_end_send(&u->base.server->budget, &u->sender);
     unary_unref(u);
 }
 
@@ -85,7 +85,7 @@ static void unary_reply(struct ps__call *call, enum ps_code code, const char *te
     struct unary *u = (struct unary *)call;
     struct ps_server *s = u->base.server;
     atomic_fetch_or(&u->seen, UNARY_ANSWERED);
-    if (code == PS_OK && body->len > LARGE_ANSWER && !ps__room_has_answers(&s->room)) {
+    if (code == PS_OK && body->len > LARGE_ANSWER && !ps__budget_has_answers(&s->budget)) {
         code = PS_RESOURCE_EXHAUSTED;
         text = "too many answers wait here for clients that do not read them";
         ps_slices_clear(body);
@@ -94,7 +94,7 @@ static void unary_reply(struct ps__call *call, enum ps_code code, const char *te
         text = "no memory for the reply";
     }
     u->base.bytes = u->message ? grpc_byte_buffer_length(u->message) : 0;
-    atomic_fetch_add(&s->room.answers, u->base.bytes);
+    atomic_fetch_add(&s->budget.answers, u->base.bytes);
     ps_slices_clear(&u->base.call.request);
     grpc_slice details = grpc_slice_from_copied_string(text);
     grpc_op ops[3] = {
@@ -105,9 +105,9 @@ static void unary_reply(struct ps__call *call, enum ps_code code, const char *te
     size_t n = 2;
     if (u->message)
         ops[n++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = u->message};
-    ps__room_begin_send(&s->room, &u->sender, u->grpc);
+    ps__budget_begin_send(&s->budget, &u->sender, u->grpc);
     if (!ps_cq_batch(&s->cq, u->grpc, ops, n, &u->answered)) {
-        ps__room_end_send(&s->room, &u->sender);
+        ps__budget_end_send(&s->budget, &u->sender);
         unary_unref(u);
     }
     grpc_slice_unref(details);
@@ -116,10 +116,10 @@ static void unary_reply(struct ps__call *call, enum ps_code code, const char *te
 // ---- the request --------------------------------------------------------------------------------------------------
 
 // What the next one may bring: the largest of late.
-static void unary_learn(struct ps__room *room, size_t bytes)
+static void unary_learn(struct ps__budget *budget, size_t bytes)
 {
-    size_t was = atomic_load(&room->unary_bytes), faded = was - was / 8;
-    atomic_store(&room->unary_bytes, bytes > faded ? bytes : faded);
+    size_t was = atomic_load(&budget->unary_bytes), faded = was - was / 8;
+    atomic_store(&budget->unary_bytes, bytes > faded ? bytes : faded);
 }
 
 static void unary_hand_over(struct unary *u)
@@ -138,14 +138,14 @@ static void unary_on_received(struct ps_event *ev, bool ok)
     struct ps_server *s = u->base.server;
     struct ps_call *call = &u->base.call;
     if (!u->in_lane)
-        ps__room_received(&s->room, &u->receiver);
+        ps__budget_received(&s->budget, &u->receiver);
     if (!u->incoming) {
         ps_call_reply(call, PS_INVALID_ARGUMENT, "the call brought no message", NULL);
     } else if (!ps__server_received(s, u->incoming, &call->request)) {
         ps_call_reply(call, PS_RESOURCE_EXHAUSTED, "no memory for the request", NULL);
     } else {
         if (!u->in_lane)
-            unary_learn(&s->room, call->request.len);
+            unary_learn(&s->budget, call->request.len);
         unary_hand_over(u);
     }
 }
@@ -157,7 +157,7 @@ static void unary_receive(struct ps__receiver *r)
     if (ps_cq_batch(&u->base.server->cq, u->grpc, &op, 1, &u->received))
         return;
     if (!u->in_lane)
-        ps__room_received(&u->base.server->room, r);
+        ps__budget_received(&u->base.server->budget, r);
     unary_unref(u);
 }
 
@@ -196,18 +196,18 @@ void ps__unary_begin(struct ps_server *s, int method, grpc_call *grpc, uint64_t 
     struct ps_call *call = &u->base.call;
     call->method = method;
     call->deadline = ps__answer_by(ps_now(), deadline);
-    u->in_lane = ps_method_is_control(method) && ps__room_take_lane(&s->room);
-    bool room = u->in_lane || ps__room_take_calls(&s->room, 1, PS__UNARY_BYTES);
+    u->in_lane = ps_method_is_control(method) && ps__budget_take_lane(&s->budget);
+    bool fits = u->in_lane || ps__budget_take_calls(&s->budget, 1, PS__UNARY_BYTES);
     unary_listen(u);
     if (u->in_lane) {
         unary_receive(&u->receiver);
-    } else if (room && !ps__room_is_full(&s->room)) {
-        if (ps__room_ask(&s->room, &u->receiver, 0, atomic_load(&s->room.unary_bytes)))
+    } else if (fits && !ps__budget_is_full(&s->budget)) {
+        if (ps__budget_ask(&s->budget, &u->receiver, 0, atomic_load(&s->budget.unary_bytes)))
             unary_receive(&u->receiver);
     } else {
         char text[160];
         snprintf(text, sizeof text, "%s: more requests wait here than there is room for: %zu MiB, %d calls",
-                 ps_method_name(method), s->room.bytes >> 20, PS_SERVER_CALLS);
+                 ps_method_name(method), s->budget.bytes >> 20, PS_SERVER_CALLS);
         ps_call_reply(call, PS_RESOURCE_EXHAUSTED, text, NULL);
     }
 }

@@ -14,48 +14,6 @@ enum {
     RESULT_NONFINITE
 };
 
-// ---- writing ------------------------------------------------------------------------------------------------------
-
-size_t ps_varint_size(uint64_t v)
-{
-    size_t n = 1;
-    while (v >>= 7)
-        n++;
-    return n;
-}
-
-uint8_t *ps_put_varint(uint8_t *to, uint64_t v)
-{
-    for (; v >= 0x80; v >>= 7)
-        *to++ = (uint8_t)(v | 0x80);
-    *to++ = (uint8_t)v;
-    return to;
-}
-
-size_t ps_uint_size(uint64_t v)
-{
-    return v ? 1 + ps_varint_size(v) : 0;
-}
-
-uint8_t *ps_put_uint(uint8_t *to, uint32_t field, uint64_t v)
-{
-    if (!v)
-        return to;
-    *to++ = (uint8_t)(field << 3 | PS_VARINT);
-    return ps_put_varint(to, v);
-}
-
-size_t ps_length_size(size_t len)
-{
-    return 1 + ps_varint_size(len);
-}
-
-uint8_t *ps_put_length(uint8_t *to, uint32_t field, size_t len)
-{
-    *to++ = (uint8_t)(field << 3 | PS_LENGTH);
-    return ps_put_varint(to, len);
-}
-
 // ---- reading ------------------------------------------------------------------------------------------------------
 
 // Of at most max bytes.

@@ -15,14 +15,45 @@ enum ps_wire_type { PS_VARINT = 0, PS_FIXED64 = 1, PS_LENGTH = 2, PS_FIXED32 = 5
 
 // ---- writing: to memory that has room; each returns the end of what it wrote --------------------------------------
 
-size_t ps_varint_size(uint64_t v);
-uint8_t *ps_put_varint(uint8_t *to, uint64_t v);
+static inline size_t ps_varint_size(uint64_t v)
+{
+    int bits = 64 - __builtin_clzll(v | 1);
+    return ((size_t)bits + 6) / 7;
+}
+
+static inline uint8_t *ps_put_varint(uint8_t *to, uint64_t v)
+{
+    for (; v >= 0x80; v >>= 7)
+        *to++ = (uint8_t)(v | 0x80);
+    *to++ = (uint8_t)v;
+    return to;
+}
+
 // A number in a field below 16; nothing where it is 0, as in proto3.
-size_t ps_uint_size(uint64_t v);
-uint8_t *ps_put_uint(uint8_t *to, uint32_t field, uint64_t v);
+static inline size_t ps_uint_size(uint64_t v)
+{
+    return v ? 1 + ps_varint_size(v) : 0;
+}
+
+static inline uint8_t *ps_put_uint(uint8_t *to, uint32_t field, uint64_t v)
+{
+    if (!v)
+        return to;
+    *to++ = (uint8_t)(field << 3 | PS_VARINT);
+    return ps_put_varint(to, v);
+}
+
 // The tag and length of len bytes, which the caller writes next: of a string, bytes or a message. Field below 16.
-size_t ps_length_size(size_t len);
-uint8_t *ps_put_length(uint8_t *to, uint32_t field, size_t len);
+static inline size_t ps_length_size(size_t len)
+{
+    return 1 + ps_varint_size(len);
+}
+
+static inline uint8_t *ps_put_length(uint8_t *to, uint32_t field, size_t len)
+{
+    *to++ = (uint8_t)(field << 3 | PS_LENGTH);
+    return ps_put_varint(to, len);
+}
 
 // ---- reading ------------------------------------------------------------------------------------------------------
 

@@ -208,21 +208,16 @@ void ps_msg_free(ProtobufCMessage *m)
 
 // ---- writing ------------------------------------------------------------------------------------------------------
 
-static uint8_t *put_tag(uint8_t *to, uint32_t number, enum wire_type type)
-{
-    return ps_put_varint(to, (uint64_t)number << 3 | type);
-}
-
 void ps_msg_pack(const ProtobufCMessage *m, struct ps_slices *payload, struct ps_slices *out)
 {
     size_t header = protobuf_c_message_get_packed_size(m), payload_len = payload ? payload->len : 0;
-    size_t tail = payload_len ? 1 + ps_varint_size(payload_len) : 0;
+    size_t tail = payload_len ? ps_length_size(payload_len) : 0;
     uint8_t *to;
     struct ps_slice s = ps_slice_new(header + tail, &to);
     if (to) {
         to += protobuf_c_message_pack(m, to);
         if (tail)
-            ps_put_varint(put_tag(to, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+            ps_put_length(to, PS_PAYLOAD_FIELD, payload_len);
     } else {
         out->broken = true;
     }
@@ -235,7 +230,7 @@ size_t ps_msg_write(const ProtobufCMessage *m, size_t payload_len, uint8_t *to)
 {
     uint8_t *end = to + protobuf_c_message_pack(m, to);
     if (payload_len)
-        end = ps_put_varint(put_tag(end, PS_PAYLOAD_FIELD, LENGTH), payload_len);
+        end = ps_put_length(end, PS_PAYLOAD_FIELD, payload_len);
     return (size_t)(end - to);
 }
 
@@ -307,32 +302,23 @@ enum ps_code ps_record_next(const struct ps_slices *message, size_t *offset, str
     return PS_OK;
 }
 
-static size_t field_size(uint64_t value)  // proto3: a zero is not written
-{
-    return value ? 1 + ps_varint_size(value) : 0;
-}
-
-static uint8_t *put_field(uint8_t *to, uint32_t number, uint64_t value)
-{
-    return value ? ps_put_varint(put_tag(to, number, VARINT), value) : to;
-}
-
 size_t ps_record_write(const struct ps_record_head *r, size_t body, uint8_t *to)
 {
     size_t error = r->error ? strlen(r->error) : 0;
-    size_t header = field_size(r->id) + field_size(r->method) + field_size(r->timeout_ms) + field_size(r->code) +
-                    (error ? 1 + ps_varint_size(error) + error : 0) + (body ? 1 + ps_varint_size(body) : 0);
-    uint8_t *at = ps_put_varint(put_tag(to, STREAM_RECORDS, LENGTH), header + body);
-    at = put_field(at, RECORD_ID, r->id);
-    at = put_field(at, RECORD_METHOD, r->method);
-    at = put_field(at, RECORD_TIMEOUT, r->timeout_ms);
-    at = put_field(at, RECORD_CODE, r->code);
+    size_t header = ps_uint_size(r->id) + ps_uint_size(r->method) + ps_uint_size(r->timeout_ms) +
+                    ps_uint_size(r->code) + (error ? ps_length_size(error) + error : 0) +
+                    (body ? ps_length_size(body) : 0);
+    uint8_t *at = ps_put_length(to, STREAM_RECORDS, header + body);
+    at = ps_put_uint(at, RECORD_ID, r->id);
+    at = ps_put_uint(at, RECORD_METHOD, r->method);
+    at = ps_put_uint(at, RECORD_TIMEOUT, r->timeout_ms);
+    at = ps_put_uint(at, RECORD_CODE, r->code);
     if (error) {
-        at = ps_put_varint(put_tag(at, RECORD_ERROR, LENGTH), error);
+        at = ps_put_length(at, RECORD_ERROR, error);
         at = (uint8_t *)memcpy(at, r->error, error) + error;
     }
     if (body)
-        at = ps_put_varint(put_tag(at, RECORD_BODY, LENGTH), body);
+        at = ps_put_length(at, RECORD_BODY, body);
     return (size_t)(at - to);
 }
 

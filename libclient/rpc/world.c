@@ -12,11 +12,11 @@ struct rpc_world {
     bool stream;
 };
 
-static void psc_rpc_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
+static void psc_rpc_call(void *ctx, uint32_t task, int method, uint64_t deadline, struct ps_slices *request,
                          psc_reply_fn reply, void *arg)
 {
     struct rpc_world *w = ctx;
-    ps_client_call(w->client, task, method, w->stream, timeout_ms, request, reply, arg);
+    ps_client_call(w->client, task, method, w->stream, deadline, request, reply, arg);
 }
 
 static void psc_rpc_open(void *ctx, uint32_t task, int method, struct ps_slice request)

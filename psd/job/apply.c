@@ -62,10 +62,8 @@ struct change {
     struct psd_step step;
 };
 
-static bool change_run(void *arg, size_t first, const void *data, size_t n)
+static void change_elements(struct change *c, size_t at, const void *data, size_t n)
 {
-    struct change *c = arg;
-    size_t at = c->offset + first;
     const void *from = c->b->page->data + at * c->size;
     void *to = c->out->data + at * c->size;
     switch (c->how) {
@@ -84,6 +82,19 @@ static bool change_run(void *arg, size_t first, const void *data, size_t n)
     }
     if (c->count)
         c->nonfinite += psd_numbers_nonfinite(c->dtype, data, n);
+}
+
+// So many bytes at once: what is counted is still in the first cache then.
+enum { CHANGE_BYTES = 8 << 10 };
+
+static bool change_run(void *arg, size_t first, const void *data, size_t n)
+{
+    struct change *c = arg;
+    const size_t step = c->count ? CHANGE_BYTES / c->size : n;
+    for (size_t done = 0, some; done < n; done += some) {
+        some = n - done < step ? n - done : step;
+        change_elements(c, c->offset + first + done, (const uint8_t *)data + done * c->size, some);
+    }
     return true;
 }
 

@@ -67,7 +67,7 @@ static void rpc_on_stream_ended(void *ctx, void *session)
 
 // ---- the core's world ---------------------------------------------------------------------------------------------
 
-enum { SEND_TIMEOUT_MS = 5000 };
+static const uint64_t send_timeout = 5 * PS_SECOND;
 
 struct outbound {
     void (*done)(void *arg, enum ps_code code, const struct ps_slices *reply);
@@ -90,7 +90,7 @@ static void rpc_world_send(void *ctx, uint32_t task, int method, struct ps_slice
     struct psd_rpc *r = ctx;
     struct outbound *out = ps_alloc(sizeof *out);
     *out = (struct outbound){done, arg, task};
-    ps_client_call(r->peers, task, method, false, SEND_TIMEOUT_MS, request, rpc_on_reply, out);
+    ps_client_call(r->peers, task, method, false, ps_now() + send_timeout, request, rpc_on_reply, out);
 }
 
 static uint64_t rpc_world_now(void *ctx)

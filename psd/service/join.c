@@ -92,42 +92,63 @@ static enum ps_code join_check_resume(struct psd_request *t, const join_t *r, co
                    job->name, job->workers, psd_update_name(job->update), r->workers, psd_update_name(r->update));
 }
 
+static bool join_is_over(struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool over = psd_job_is_over(job);
+    pthread_mutex_unlock(&job->lock);
+    return over;
+}
+
+static bool join_was_opener(const struct psd_request *t, struct psd_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool was = psd_control_was_opened_by(job->control, t->caller->client.data);
+    pthread_mutex_unlock(&job->lock);
+    return was;
+}
+
+// May this worker 0 begin another run of the job, which is over, and how? The process that opened the run that has
+// ended, or has waited to go on with it, may not.
+static enum ps_code join_check_over(struct psd_request *t, struct psd_job *job, Paramserver__V1__OnExisting *how)
+{
+    if (join_was_opener(t, job))
+        return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: this process was its worker 0", job->name);
+    if (t->call->parked_since)
+        return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended while this worker waited for its rank", job->name);
+    if (*how == PARAMSERVER__V1__ON_EXISTING__REFUSE && atomic_load(&job->failed) == 2)
+        return ps_fail(&t->error, PS_ALREADY_EXISTS,
+                       "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose "
+                       "another name",
+                       job->name);
+    if (*how == PARAMSERVER__V1__ON_EXISTING__REFUSE)
+        *how = PARAMSERVER__V1__ON_EXISTING__REPLACE;  // it is done: its name is free
+    if (job->declaring)
+        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
+    return PS_OK;
+}
+
+// By worker 0, where no run of the job is under way; *job may be NULL, and becomes the one that is.
+static enum ps_code join_open_run(struct psd_request *t, const join_t *r, struct psd_job **job)
+{
+    Paramserver__V1__OnExisting how = r->on_existing;
+    if ((*job && join_check_over(t, *job, &how)) || psd_refuse_when_draining(t))
+        return t->error.code;
+    if (*job && how == PARAMSERVER__V1__ON_EXISTING__RESUME)
+        return join_check_resume(t, r, *job) ? t->error.code : join_begin_run(t, *job, (*job)->control, r, how);
+    *job = join_open_new(t, r, *job, how);
+    return *job ? PS_OK : t->error.code;
+}
+
 // The job that the caller means to join, in t->job (referenced), opened if it is worker 0 that asks.
 static int join_open(struct psd_request *t, const join_t *r)
 {
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
-    bool first = t->caller->worker == 1, over = false, late = false;
-    Paramserver__V1__OnExisting what = r->on_existing;
-    if (job) {
-        pthread_mutex_lock(&job->lock);
-        over = psd_job_is_over(job);
-        late = over && first && psd_control_was_opened_by(job->control, t->caller->client.data);
-        pthread_mutex_unlock(&job->lock);
-    }
-    if (late)
-        return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: this process was its worker 0", job->name);
-    if (over && first && t->call->parked_since)  // it was to go on with that run, not to begin another
-        return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended while this worker waited for its rank", job->name);
-    if (job && over && first && what == PARAMSERVER__V1__ON_EXISTING__REFUSE) {
-        if (atomic_load(&job->failed) == 2)
-            return ps_fail(&t->error, PS_ALREADY_EXISTS,
-                           "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose "
-                           "another name",
-                           job->name);
-        what = PARAMSERVER__V1__ON_EXISTING__REPLACE;  // it is done: its name is free
-    }
-    if ((!job || over) && !first)
+    const bool under_way = job && !join_is_over(job);
+    if (!under_way && t->caller->worker != 1)
         return psd_park(t, &t->core->table.joining, &t->core->table.lock);
-    if ((!job || over) && psd_refuse_when_draining(t))
+    if (!under_way && join_open_run(t, r, &job))
         return (int)t->error.code;
-    if (job && over && job->declaring)
-        return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
-    if (!job || (over && what == PARAMSERVER__V1__ON_EXISTING__REPLACE)) {
-        if (!(job = join_open_new(t, r, job, what)))
-            return (int)t->error.code;
-    } else if (over && (join_check_resume(t, r, job) || join_begin_run(t, job, job->control, r, what))) {
-        return (int)t->error.code;
-    }
     psd_job_ref(job);
     t->job = job;
     return PS_OK;

@@ -85,7 +85,7 @@ static enum ps_code fail_offset(uint64_t offset, const struct psd_extents *exten
                    extents->bytes);
 }
 
-// ---- the two methods ----------------------------------------------------------------------------------------------
+// ---- Get ----------------------------------------------------------------------------------------------------------
 
 static enum ps_code check_declared(struct psd_request *t)
 {
@@ -198,8 +198,15 @@ int psd_get(struct psd_request *t)
     return code;
 }
 
-static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *r, const struct psd_extents *extents,
-                     uint64_t closed)
+// ---- Pull ---------------------------------------------------------------------------------------------------------
+
+// What a Pull that waits for a round goes on with.
+struct pull {
+    struct psd_extents extents;
+    size_t at;  // the extent whose round it waits for
+};
+
+static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *r, const struct psd_extents *extents)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
     struct psd_reply builder;
@@ -215,7 +222,7 @@ static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *
     psd_reply_add_values(&builder, t->job, extents->v + part.from, part.n);
     out.generation = t->core->generation;
     out.next_offset = part.next_offset;
-    out.round = closed;
+    out.round = psd_sync_least_closed(extents);
     out.tensors = builder.tensors;
     out.n_tensors = builder.n_tensors;
     return psd_reply_send(&builder, t, &out.base);
@@ -231,20 +238,44 @@ static enum ps_code check_no_strings(const struct psd_extents *extents, struct p
     return PS_OK;
 }
 
+static void pull_free(void *state)
+{
+    struct pull *p = state;
+    psd_extents_free(&p->extents);
+    free(p);
+}
+
+static int pull_resume(struct psd_request *t)
+{
+    const Paramserver__V1__ReadRequest *r = (const Paramserver__V1__ReadRequest *)t->request;
+    struct pull *p = t->call->state;
+    int code = psd_wait_for_round(t, &p->extents, r->round, &p->at);
+    return code == PS_OK ? pull_from(t, r, &p->extents) : code;
+}
+
+// Takes over the extents.
+static int pull_wait(struct psd_request *t, struct psd_extents *extents)
+{
+    struct pull *p = ps_try_alloc(sizeof *p);
+    if (!p)
+        return ps_no_memory(&t->error, "a pull");
+    p->extents = *extents;
+    *extents = (struct psd_extents){0};
+    psd_request_wait_with(t, pull_resume, p, pull_free);
+    return pull_resume(t);
+}
+
 int psd_pull(struct psd_request *t)
 {
     const Paramserver__V1__ReadRequest *r = (const Paramserver__V1__ReadRequest *)t->request;
     struct psd_extents extents = {0};
-    uint64_t closed;
     int code = (int)check_declared(t);
     if (code == PS_OK)
         code = (int)read_locate(t, r, &extents);
     if (code == PS_OK)
         code = (int)check_no_strings(&extents, &t->error);
     if (code == PS_OK)
-        code = psd_wait_for_round(t, &extents, r->round, &closed);
-    if (code == PS_OK)
-        code = pull_from(t, r, &extents, closed);
+        code = r->round ? pull_wait(t, &extents) : pull_from(t, r, &extents);
     psd_extents_free(&extents);
     return code;
 }

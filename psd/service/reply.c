@@ -162,9 +162,9 @@ int psd_reply_send_results(struct psd_reply *d, struct psd_request *t, const Par
 
 // ---- rounds -------------------------------------------------------------------------------------------------------
 
-int psd_wait_for_round(struct psd_request *t, const struct psd_extents *extents, uint64_t wanted, uint64_t *closed)
+int psd_wait_for_round(struct psd_request *t, const struct psd_extents *extents, uint64_t wanted, size_t *at)
 {
-    struct psd_round *round = psd_sync_lock_open(extents, wanted, closed);
+    struct psd_round *round = psd_sync_lock_open(extents, wanted, at);
     int code;
     if (!round)
         return PS_OK;

@@ -40,8 +40,8 @@ int psd_reply_send(struct psd_reply *d, struct psd_request *t, const ProtobufCMe
 int psd_reply_send_results(struct psd_reply *d, struct psd_request *t, const Paramserver__V1__TensorResult *results,
                            size_t n);
 
-// Parks the call at the first round of the extents' partitions that is not closed yet; else *closed gets the least
-// round that is. ABORTED: nobody is left to close it.
-int psd_wait_for_round(struct psd_request *t, const struct psd_extents *extents, uint64_t wanted, uint64_t *closed);
+// Parks the call at the first round of the extents' partitions, from extent *at (at first 0) on, that has not closed
+// round `wanted`: it goes on from there. PS_OK: all have. ABORTED: nobody is left to close it.
+int psd_wait_for_round(struct psd_request *t, const struct psd_extents *extents, uint64_t wanted, size_t *at);
 
 #endif

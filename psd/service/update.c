@@ -27,6 +27,7 @@ struct push_pull {
     size_t n_results;
     result_t *results, **pointers;
     struct psd_extents extents;
+    size_t at;  // the extent whose round it waits for
     struct psd_reply builder;
 };
 
@@ -567,9 +568,10 @@ static int push_pull_resume(struct psd_request *q)
 {
     struct push_pull *w = q->call->state;
     Paramserver__V1__PushPullReply out = PARAMSERVER__V1__PUSH_PULL_REPLY__INIT;
-    int code = psd_wait_for_round(q, &w->extents, w->round, &out.round);
+    int code = psd_wait_for_round(q, &w->extents, w->round, &w->at);
     if (code != PS_OK)
         return code;
+    out.round = psd_sync_least_closed(&w->extents);
     psd_reply_add_values(&w->builder, q->job, w->extents.v, w->extents.n);
     out.generation = q->core->generation;
     out.n_results = w->n_results;
@@ -585,7 +587,12 @@ static int push_pull_wait(struct update *u)
 {
     struct psd_request *q = u->t;
     struct push_pull *w = u->then;
-    *w = (struct push_pull){u->request->round, u->request->n_tensors, u->results, u->pointers, u->extents, u->builder};
+    *w = (struct push_pull){.round = u->request->round,
+                            .n_results = u->request->n_tensors,
+                            .results = u->results,
+                            .pointers = u->pointers,
+                            .extents = u->extents,
+                            .builder = u->builder};
     u->then = NULL;
     u->results = NULL;
     u->extents = (struct psd_extents){0};

@@ -160,25 +160,38 @@ void psd_sync_set_members(struct psd_job *job, struct psd_round *round, const st
 
 // ---- waiting for a round ------------------------------------------------------------------------------------------
 
-struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, uint64_t *closed)
+// The next extent whose round is another, from `at` on; extents->n: there is none.
+static size_t sync_next_round(const struct psd_extents *extents, size_t at, const struct psd_round *last)
 {
-    struct psd_round *last = NULL;
-    *closed = UINT64_MAX;
-    for (size_t i = 0; i < extents->n; i++) {
-        struct psd_round *round = extents->v[i].partition->round;
-        if (!round || round == last)
-            continue;
-        last = round;
+    while (at < extents->n && (!extents->v[at].partition->round || extents->v[at].partition->round == last))
+        at++;
+    return at;
+}
+
+struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, size_t *at)
+{
+    struct psd_round *round = NULL;
+    while ((*at = sync_next_round(extents, *at, round)) < extents->n) {
+        round = extents->v[*at].partition->round;
         pthread_mutex_lock(&round->lock);
         if (round->closed < wanted)
             return round;
-        if (round->closed < *closed)
-            *closed = round->closed;
         pthread_mutex_unlock(&round->lock);
     }
-    if (*closed == UINT64_MAX)
-        *closed = 0;
     return NULL;
+}
+
+uint64_t psd_sync_least_closed(const struct psd_extents *extents)
+{
+    struct psd_round *round = NULL;
+    uint64_t least = UINT64_MAX;
+    for (size_t at = 0; (at = sync_next_round(extents, at, round)) < extents->n;) {
+        round = extents->v[at].partition->round;
+        pthread_mutex_lock(&round->lock);
+        least = round->closed < least ? round->closed : least;
+        pthread_mutex_unlock(&round->lock);
+    }
+    return round ? least : 0;
 }
 
 // ---- norms --------------------------------------------------------------------------------------------------------

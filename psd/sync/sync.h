@@ -35,9 +35,11 @@ void psd_sync_send_norms(struct psd_job *job, struct psd_call **ready);
 
 extern const struct psd_component psd_sync_component;  // component.c
 
-// The first of the extents' rounds that has not closed round `wanted`, with its lock held: its list of waiters may be
-// joined. NULL: all have; *closed is the least round that is closed, 0 where none of them is in rounds.
-struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, uint64_t *closed);
+// The first of the extents' rounds, from extent *at on, that has not closed round `wanted`, with its lock held: its
+// list of waiters may be joined. *at moves to it: those before have, and need no second look. NULL: all have.
+struct psd_round *psd_sync_lock_open(const struct psd_extents *extents, uint64_t wanted, size_t *at);
+// The least round that all of the extents' have closed; 0 where none of them is in rounds.
+uint64_t psd_sync_least_closed(const struct psd_extents *extents);
 // The round's lock is held, and it has not closed what is waited for. Will it, as far as its members are concerned?
 static inline bool psd_sync_is_over(const struct psd_round *round)
 {

@@ -8,10 +8,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/client.h"
 #include "common/wire/wire.h"
 
-enum { CALL_TIMEOUT_MS = 60000 };
+static const uint64_t call_timeout = 60 * PS_SECOND;
 
 struct answer {
     pthread_mutex_t lock;
@@ -41,7 +42,7 @@ static inline void ask(struct ps_client *client, int method, bool stream, const 
     struct ps_slices request = PS_SLICES_EMPTY;
     *a = (struct answer){.lock = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
     ps_msg_pack(m, payload, &request);
-    ps_client_call(client, 0, method, stream, CALL_TIMEOUT_MS, &request, take_answer, a);
+    ps_client_call(client, 0, method, stream, ps_now() + call_timeout, &request, take_answer, a);
 }
 
 static inline enum ps_code await(struct answer *a)

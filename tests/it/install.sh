@@ -28,14 +28,14 @@ ok "the custom loop builds against the installed library" builds
 start_psd psd || exit 1
 libdir=$(dirname "$(find "$root" -name libpsclient.so | head -n 1)")
 echo "ps: [\"unix:$scratch/psd\"]" >"$scratch/cluster.yaml"
-trains() { LD_LIBRARY_PATH=$libdir timeout 60 "$scratch/custom-loop" "$scratch/cluster.yaml" line 0 1; }
+trains() { LD_LIBRARY_PATH=$libdir timeout 600 "$scratch/custom-loop" "$scratch/cluster.yaml" line 0 1; }
 ok "and trains on a live psd" trains
 
 bin=$(dirname "$(find "$root" -path '*/bin/psctl' | head -n 1)")
 installed_trains() {
-    LD_LIBRARY_PATH=$libdir timeout 60 "$bin/psctl" run --ps 1 --workers 1 "$(find "$root" -path '*/examples/softmax/job.yaml')" \
+    LD_LIBRARY_PATH=$libdir timeout 600 env -u PSD "$bin/psctl" run --ps 1 --workers 1 "$(find "$root" -path '*/examples/softmax/job.yaml')" \
         "${quick[@]}" --set output="$scratch/installed.safetensors"
 }
 ok "the installed psctl finds psd and workerd, and trains" installed_trains
-installed_measures() { LD_LIBRARY_PATH=$libdir timeout 60 "$bin/psbench" push --size 4K --seconds 0.05 --repeat 1; }
+installed_measures() { LD_LIBRARY_PATH=$libdir timeout 600 env -u PSD "$bin/psbench" push --size 4K --seconds 0.05 --repeat 1; }
 ok "the installed psbench finds psd, and measures" installed_measures

@@ -5,14 +5,15 @@
 //     load ADDRESS declare [sync]              opens the job: MIB of blocks, by worker 0; sync: 2 workers
 //     load ADDRESS push CLIENTS KIB SECONDS [WINDOW]   clients that push KIB at a time (0: 4 B; 4, or a multiple of
 //                                              512), 2 on the way each; prints MB/s, how many were refused and sent
-//                                              again, and how the shares of the clients differ
+//                                              again, how many were taken, and how the shares of the clients differ; goes on until
+//                                              one was taken
 //     load ADDRESS park N                      N Pulls of round 1, 9 of 10 over 4 streams, the others unary; says so when
 //                                              all wait, then closes the round at a line on its stdin; all are answered
 //     load ADDRESS waiting                     prints how many calls wait there
 //     load ADDRESS deaf READS KIB              asks for the whole job READS times, or pushes KIB at a time, and never
 //                                              takes an answer
 //     load ADDRESS connect N                   opens N connections (unix sockets), then closes them; prints what became
-//                                              of each: greeted by the server, closed by it, or neither within 10 s
+//                                              of each: greeted by the server, closed by it, or neither within 60 s
 //     load CLUSTER-FILE count SECONDS          16 clients of libclient push 1.0 to slots of their own until psd is
 //                                              gone; a reader checks that nothing acknowledged is missing
 #include <errno.h>
@@ -50,13 +51,20 @@ static void pause_ms(long ms)
 
 // ---- one call -----------------------------------------------------------------------------------------------------
 
+// A psd that has not taken the connection for a while, as a busy machine may have it, is asked again.
 static struct ps_slices call(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_slices *payload)
 {
     struct answer a;
-    ask(c, method, false, m, payload, &a);
-    if (await(&a))
-        die("a call", a.code, a.text);
-    return a.body;
+    uint64_t until = ps_now() + call_timeout;
+    for (;;) {
+        ask(c, method, false, m, payload, &a);
+        if (!await(&a))
+            return a.body;
+        if (a.code != PS_UNAVAILABLE || payload || ps_now() > until)
+            die("a call", a.code, a.text);
+        ps_slices_clear(&a.body);
+        pause_ms(50);
+    }
 }
 
 static void call_only(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_slices *payload)
@@ -212,7 +220,7 @@ static void push_one(struct pusher *p, uint64_t sequence)
     struct push *x = ps_alloc(sizeof *x);
     *x = (struct push){p, sequence};
     pack_push(p, sequence, &request);
-    ps_client_call(p->client, 0, M(PUSH), true, 0, &request, on_pushed, x);
+    ps_client_call(p->client, 0, M(PUSH), true, UINT64_MAX, &request, on_pushed, x);
 }
 
 static void pusher_init(struct pusher *p, const char *address, size_t kib)
@@ -254,6 +262,8 @@ static int push(const char *address, size_t n, size_t kib, double seconds)
     for (size_t i = 0; i < n; i++)
         each[i] = atomic_load(&p[i].pushed);
     pause_ms((long)(seconds * 1000));
+    for (uint64_t until = ps_now() + 60 * PS_SECOND; pushed(p, n) == before && ps_now() < until;)
+        pause_ms(20);
     uint64_t all = pushed(p, n) - before;
     for (size_t i = 0; i < n; i++) {
         uint64_t own = atomic_load(&p[i].pushed) - each[i];
@@ -272,8 +282,9 @@ static int push(const char *address, size_t n, size_t kib, double seconds)
         ps_slice_unref(p[i].payload);
     }
     free(p);
-    printf("%.0f MB/s, %u refused, %.0f pushes/s, %.2f to %.2f of a share each\n", (double)all / ns * 1e3,
-           atomic_load(&turned_away), (double)all / bytes / ns * 1e9, (double)least / share, (double)most / share);
+    printf("%.0f MB/s, %u refused, %.0f taken, %.0f pushes/s, %.2f to %.2f of a share each\n", (double)all / ns * 1e3,
+           atomic_load(&turned_away), (double)all / bytes, (double)all / bytes / ns * 1e9, (double)least / share,
+           (double)most / share);
     return 0;
 }
 
@@ -343,12 +354,14 @@ static int park(const char *address, size_t n)
     enum { STREAMS = 4 };
     struct ps_client *c[STREAMS + 1];
     char line[8];
-    for (int i = 0; i <= STREAMS; i++)
+    for (int i = 0; i <= STREAMS; i++) {
         c[i] = ps_client_create(&address, 1);
+        (void)waiting(c[i]);  // so that it is connected
+    }
     for (size_t i = 0; i < n; i++) {
         struct ps_slices request = PS_SLICES_EMPTY;
         read_request(&request, "small", 0, 16, 1);
-        ps_client_call(c[i % 10 ? i % STREAMS : STREAMS], 0, M(PULL), i % 10, 0, &request, on_pulled, NULL);
+        ps_client_call(c[i % 10 ? i % STREAMS : STREAMS], 0, M(PULL), i % 10, UINT64_MAX, &request, on_pulled, NULL);
     }
     while (waiting(c[0]) < n && !atomic_load(&answered))
         pause_ms(20);
@@ -357,7 +370,7 @@ static int park(const char *address, size_t n)
     if (!fgets(line, sizeof line, stdin))
         return 0;
     close_round(c[0]);
-    for (uint64_t until = ps_now() + 60 * PS_SECOND; atomic_load(&answered) < n && ps_now() < until;)
+    for (uint64_t until = ps_now() + 600 * PS_SECOND; atomic_load(&answered) < n && ps_now() < until;)
         pause_ms(1);
     printf("answered %zu refused %zu\n", atomic_load(&answered), atomic_load(&refused));
     for (int i = 0; i <= STREAMS; i++) {
@@ -384,16 +397,17 @@ static int deaf(const char *address, size_t reads, size_t kib)
     struct pusher p;
     uint64_t chunk = PS_CHUNK_MAX / 4 - BLOCK;
     pusher_init(&p, address, kib ? kib : 512);
+    (void)waiting(p.client);  // so that it is connected
     for (size_t i = 0; i < reads; i++)
         for (uint64_t first = 0; first + chunk <= (uint64_t)MIB << 18; first += chunk) {
             struct ps_slices request = PS_SLICES_EMPTY;
             read_request(&request, "w", first, chunk, 0);
-            ps_client_call(p.client, 0, M(PULL), i % 2 == 0, 0, &request, on_pulled, NULL);
+            ps_client_call(p.client, 0, M(PULL), i % 2 == 0, UINT64_MAX, &request, on_pulled, NULL);
         }
     for (size_t i = 0; kib && i < PS_WINDOW - 1; i++) {
         struct ps_slices request = PS_SLICES_EMPTY;
         pack_push(&p, ++p.sequence, &request);
-        ps_client_call(p.client, 0, M(PUSH), true, 0, &request, on_pulled, NULL);
+        ps_client_call(p.client, 0, M(PUSH), true, UINT64_MAX, &request, on_pulled, NULL);
     }
     ps_client_after(p.client, 100 * PS_MS, never, NULL);
     return pause();
@@ -409,14 +423,21 @@ static int connect_many(const char *address, size_t n)
     snprintf(to.sun_path, sizeof to.sun_path, "%s", address + strlen("unix:"));
     for (size_t i = 0; i < n; i++) {
         fd[i] = socket(AF_UNIX, SOCK_STREAM, 0);
-        setsockopt(fd[i], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 10}, sizeof(struct timeval));
-        setsockopt(fd[i], SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 10}, sizeof(struct timeval));
-        if (fd[i] < 0 || connect(fd[i], (struct sockaddr *)&to, sizeof to) != 0)
+        setsockopt(fd[i], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 60}, sizeof(struct timeval));
+        setsockopt(fd[i], SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 60}, sizeof(struct timeval));
+        int rc;
+        do  // a socket with a timeout is interrupted even by SIGCONT
+            rc = connect(fd[i], (struct sockaddr *)&to, sizeof to);
+        while (rc != 0 && errno == EINTR);
+        if (rc != 0)
             die("connect", PS_UNAVAILABLE, strerror(errno));
     }
     for (size_t i = 0; i < n; i++) {
         char byte;
-        ssize_t got = read(fd[i], &byte, 1);
+        ssize_t got;
+        do
+            got = read(fd[i], &byte, 1);
+        while (got < 0 && errno == EINTR);
         greeted += got > 0;
         closed += got == 0 || (got < 0 && errno == ECONNRESET);
     }
@@ -487,7 +508,7 @@ static bool check_once(psc_client *client, struct counter *c, float (*values)[SL
 
 static psc_client *connect_as(const psc_cluster *cluster, int rank)
 {
-    psc_options options = {.job = "count", .rank = rank, .workers = 1, .update = PSC_ASYNC, .timeout_ms = 10000};
+    psc_options options = {.job = "count", .rank = rank, .workers = 1, .update = PSC_ASYNC, .timeout_ms = 30000};
     psc_client *client;
     psc_error e;
     if (psc_connect(cluster, &options, &client, &e))

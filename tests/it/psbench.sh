@@ -31,8 +31,17 @@ ok "no psd" fails_with 66 "which is no program" env PSD=/dev/null "$psbench" pus
 
 # ---- short runs ---------------------------------------------------------------------------------------------------
 
-# measures SIZE KEY=VALUE,... OPTION ...: one object with everything that scripts are promised, and these values.
+# measures SIZE KEY=VALUE,... OPTION ...: one object with everything that scripts are promised, and these values. In so
+# short a time a process may have had no CPU: then it is measured again.
 measures() {
+    local got=3 end=$((SECONDS + 120))
+    while [ $got = 3 ] && [ $SECONDS -lt $end ]; do
+        measured "$@"
+        got=$?
+    done
+    return $got
+}
+measured() {
     local size=$1 expected=$2
     shift 2
     "$psbench" "$@" --size "$size" "${short[@]}" --json >one.json || return 1
@@ -40,8 +49,10 @@ measures() {
     "$PYTHON3" - "$expected" <<'P'
 import json, sys
 o = json.load(open("one.json"))
-for k in "calls_per_s p50_us p99_us p999_us client_cpu_s_per_gb server_cpu_s_per_gb client_rss_bytes server_rss_bytes".split():
+for k in "calls_per_s p50_us p99_us p999_us client_rss_bytes server_rss_bytes".split():
     assert o[k] > 0, k
+cpu = [o[k] for k in ("client_cpu_s_per_gb", "server_cpu_s_per_gb")]
+assert min(cpu) >= 0, cpu
 assert o["p50_us"] <= o["p99_us"] <= o["p999_us"]
 g = o["gb_per_s"]
 assert 0 < g["min"] <= g["median"] <= g["max"]
@@ -49,6 +60,7 @@ assert abs(g["median"] * 1e9 - o["calls_per_s"] * o["size"]) < 1e-3 * g["median"
 for pair in sys.argv[1].split(","):
     k, v = pair.split("=")
     assert str(o[k]) == v, (k, o[k])
+sys.exit(0 if min(cpu) > 0 else 3)
 P
 }
 fraction() {
@@ -117,7 +129,7 @@ P
 
 # A psd that says its pid, so that others on this machine are not taken for ours.
 printf '#!/bin/sh\necho $$ >>"%s/psd.pids"\nexec "%s" "$@"\n' "$scratch" "$psd" >noted_psd && chmod +x noted_psd
-is_gone() { ! kill -0 "$1" 2>/dev/null; } # PID
+is_gone() { ! grep -q "^State:[[:space:]]*[^Z]" "/proc/$1/status" 2>/dev/null; } # PID; whom nobody waits for stays a zombie
 two_noted() { [ "$(wc -l <psd.pids 2>/dev/null || echo 0)" -ge 2 ]; }
 no_psd_left() {
     local pid
@@ -129,7 +141,6 @@ signalled() { # SIGNAL: in the middle of a run
     rm -f psd.pids
     PSD=$scratch/noted_psd "$psbench" push --size 4 --ps 2 --seconds 60 --repeat 1 &
     pid=$!
-    children+=("$pid")
     eventually two_noted || return 1
     kill -s "$1" "$pid"
     wait "$pid" || code=$?

@@ -12,7 +12,6 @@ start_tcp() {
     mkfifo "$name.ready"
     "$psd" --listen 127.0.0.1:0 --ready-fd 3 "$@" 3>"$name.ready" 2>"$name.log" &
     psd_pid=$!
-    children+=("$psd_pid")
     read -r ready port <"$name.ready"
     [ "$ready" = READY ]
 }
@@ -101,10 +100,15 @@ ok "plan of a folder" fails_with 66 "cannot read $scratch" "$psctl" plan "$scrat
 as_psd_says() {
     local asked planned
     start_psd tight --memory 4M || return 1
-    "$workerd" --job "$examples/conv/job.yaml" --set strategy.name=parameter_server --set strategy.update=sync \
-        --set timeout=1 --set data.train_examples=64 --set data.test_examples=64 --workers 1 --ps "unix:$scratch/tight" --quiet 2>&1 | tee said
+    # It asks for a second, again and again; whose last attempt is not answered by then does not know the number.
+    asks() {
+        "$workerd" --job "$examples/conv/job.yaml" --set strategy.name=parameter_server --set strategy.update=sync \
+            --set timeout=1 --set data.train_examples=64 --set data.test_examples=64 --workers 1 --ps "unix:$scratch/tight" --quiet 2>&1 | tee said
+        asked=$(sed -nE 's/.* need ([0-9]+) bytes.*/\1/p' said)
+        [ "$asked" ]
+    }
+    eventually asks
     kill -TERM "$psd_pid"
-    asked=$(sed -nE 's/.* need ([0-9]+) bytes.*/\1/p' said)
     planned=$(needs "${plan_args[@]}" --workers 1)
     echo "psd asks for $asked, psctl plan says $planned"
     [ "$planned" -ge "$asked" ] && [ "$planned" -le $((asked + asked / 50 + 16384)) ]
@@ -124,7 +128,7 @@ start_psd a0 --task 0 --peers "$peers" || exit 1
 pid0=$psd_pid
 start_psd a1 --task 1 --peers "$peers" || exit 1
 pid1=$psd_pid
-ctl() { timeout 60 "$psctl" --ps "$peers" "$@"; }
+ctl() { timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
 worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worker_pid
     local name=$1 update=$2
     shift 2
@@ -132,7 +136,6 @@ worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worke
         --set strategy.update="$update" --set data.train_examples=6400 --set data.test_examples=64 --set epochs=1000 \
         --set delay_ms=20 --set output="$name.safetensors" --ps "$peers" --quiet "$@" 2>"$name.log" &
     worker_pid=$!
-    children+=("$worker_pid")
 }
 ok "no jobs" says "no jobs" ctl jobs
 ok "nobody waits" says "nobody waits" ctl waits
@@ -187,7 +190,7 @@ to_head() { # who has read enough
 }
 ok "who does not read to the end is no error" to_head status
 two_looks() {
-    "$psctl" --ps "$peers" top >looks &
+    "$psctl" --timeout 60 --ps "$peers" top >looks &
     local pid=$!
     twice() { [ "$(grep -c '^psctl top' looks)" -ge 2 ]; }
     eventually twice
@@ -198,25 +201,28 @@ two_looks() {
 }
 ok "top where there is no terminal: one text after the other" two_looks
 ok "doctor: all well" says "2 live workers" ctl doctor
-ok "the cluster of a file" says "long" env -u TF_CONFIG "$psctl" --cluster <(printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch") status
+ok "the cluster of a file" says "long" env -u TF_CONFIG "$psctl" --timeout 60 --cluster <(printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch") status
 printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch" >cluster.yaml
-ok "the cluster of PSCTL_CLUSTER" says "long" env PSCTL_CLUSTER=cluster.yaml "$psctl" status
+ok "the cluster of PSCTL_CLUSTER" says "long" env PSCTL_CLUSTER=cluster.yaml "$psctl" --timeout 60 status
 
 tf_config="{\"cluster\": {\"ps\": [\"unix:$scratch/a0\", \"unix:$scratch/a1\"], \"worker\": [\"x:1\"]}}"
-ok "the cluster of TF_CONFIG" says "long" env TF_CONFIG="$tf_config" "$psctl" status
+ok "the cluster of TF_CONFIG" says "long" env TF_CONFIG="$tf_config" "$psctl" --timeout 60 status
 ok "a TF_CONFIG that is wrong" fails_with 65 "TF_CONFIG" env TF_CONFIG='{"cluster": 3}' "$psctl" status
-ok "--cluster goes before TF_CONFIG" says "long" env TF_CONFIG='{"cluster": 3}' "$psctl" --cluster cluster.yaml status
+ok "--cluster goes before TF_CONFIG" says "long" env TF_CONFIG='{"cluster": 3}' "$psctl" --timeout 60 --cluster cluster.yaml status
 
 # On a terminal: a screen, q ends it, and the terminal is as it was.
 on_terminal() {
-    "$PYTHON3" - "$psctl" --ps "$peers" top <<'PY'
+    "$PYTHON3" - "$psctl" --timeout 60 --ps "$peers" top <<'PY'
 import os, pty, select, signal, sys, termios, time
+known, tell = os.pipe()
 pid, fd = pty.fork()
 if pid == 0:
+    os.read(known, 1)  # until it is known how the terminal was
     os.environ["TERM"] = "vt100"
     os.execv(sys.argv[1], sys.argv[1:])
 before = termios.tcgetattr(fd)
-seen, end, sent = b"", time.time() + 60, False
+os.write(tell, b".")
+seen, end, sent = b"", time.time() + 300, False
 while time.time() < end:
     if select.select([fd], [], [], 0.2)[0]:
         try:
@@ -253,7 +259,7 @@ fi
 # ---- get and put --------------------------------------------------------------------------------------------------
 
 kernel=sequential/dense/kernel
-ok "a job of its own for get and put" timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" \
+ok "a job of its own for get and put" timeout 600 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" \
     --set name=still --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet
 epoch_of_still() { # what people are shown; what programs are
     local log
@@ -280,7 +286,7 @@ no_file() { fails_with "$1" "$2" ctl get still $kernel "$3" && lacks "784" ctl g
 ok "get into a folder that is not there" no_file 73 "cannot create /nonexist/k.npy: No such file" /nonexist/k.npy
 ok "get into a folder" no_file 73 "cannot create /tmp: it is a folder" /tmp
 ok "get onto what is full" no_file 74 "cannot write /dev/full: No space left" /dev/full
-full_disk() { (trap '' XFSZ && ulimit -f 4 && exec "$psctl" --ps "$peers" get still $kernel "$1"); }
+full_disk() { (trap '' XFSZ && ulimit -f 4 && exec "$psctl" --timeout 60 --ps "$peers" get still $kernel "$1"); }
 earlier() {
     cp one.npy earlier.npy && fails_with 74 "cannot write earlier.npy: File too large" full_disk earlier.npy &&
         cmp one.npy earlier.npy && ! ls earlier.npy.*
@@ -314,18 +320,19 @@ print(seen.decode())
 sys.exit(want not in seen.decode())
 PY
 }
+# The completion waits a second for psd, and offers nothing where that does not answer.
 if [ "$PYTHON3" != no ]; then
     export psctl PSCTL_CLUSTER=$scratch/cluster.yaml
-    ok "typed: worker: ends in a colon" typed "<drain><still><worker:.>" 'drain still w\t'
-    ok "typed: ps: too" typed "<drain><ps:.>" 'drain p\t'
-    ok "typed: what follows the colon stays" typed "<drain><still><worker:1.>" 'drain still worker:1\t'
-    ok "typed: a job" typed "<stop><still><.>" 'stop st\t'
-    ok "typed: a job, not a file" typed "<get><still><.>" 'get sti\t'
-    ok "typed: a variable" typed "<get><still><$kernel><.>" 'get still seq\tk\t'
-    ok "typed: a file" typed "<get><still><$kernel><one.npy><.>" "get still $kernel on\\t"
-    ok "typed: no file where none is meant" typed "<vars><on.>" 'vars on\t'
-    ok "typed: a file after an option" typed "<--cluster><cluster.yaml><jobs><.>" '--cluster clus\tjo\t'
-    ok "typed: a job of the cluster that the line names" typed "<stop><still><.>" "--ps unix:$scratch/a0 stop st\\t"
+    ok "typed: worker: ends in a colon" eventually typed "<drain><still><worker:.>" 'drain still w\t'
+    ok "typed: ps: too" eventually typed "<drain><ps:.>" 'drain p\t'
+    ok "typed: what follows the colon stays" eventually typed "<drain><still><worker:1.>" 'drain still worker:1\t'
+    ok "typed: a job" eventually typed "<stop><still><.>" 'stop st\t'
+    ok "typed: a job, not a file" eventually typed "<get><still><.>" 'get sti\t'
+    ok "typed: a variable" eventually typed "<get><still><$kernel><.>" 'get still seq\tk\t'
+    ok "typed: a file" eventually typed "<get><still><$kernel><one.npy><.>" "get still $kernel on\\t"
+    ok "typed: no file where none is meant" eventually typed "<vars><on.>" 'vars on\t'
+    ok "typed: a file after an option" eventually typed "<--cluster><cluster.yaml><jobs><.>" '--cluster clus\tjo\t'
+    ok "typed: a job of the cluster that the line names" eventually typed "<stop><still><.>" "--ps unix:$scratch/a0 stop st\\t"
     unset PSCTL_CLUSTER
 fi
 
@@ -353,14 +360,15 @@ kill -KILL "$worker1s"
 dead() { ctl workers synced | grep -q "1 *dead"; }
 ok "its death is known" eventually dead
 ok "workers: what it was, and where" says "pid $worker1s on $(uname -n)" ctl workers synced
-ok "and for how long it has been silent" lacks '"silent_ms": 0,' ctl --json workers synced
+silent_for() { ctl --json workers synced | tr -d ' \n' | grep -oE '\{[^{}]*"worker":1,[^{}]*\}' | tee said && grep -q '"silent_ms":[1-9]' said; }
+ok "and for how long it has been silent" silent_for
 ok "doctor: a dead worker" fails_with 69 "job synced, worker 1, pid $worker1s on" ctl doctor synced
 ok "stop" says stopped ctl stop synced
 
 # ---- a job that is resumed otherwise than it was declared --------------------------------------------------------
 
 resume_still() {
-    timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set name=still --set on_existing=resume \
+    timeout 600 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set name=still --set on_existing=resume \
         --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet "$@"
 }
 ok "a job cannot be resumed with another rule" fails_with 78 "still" resume_still --set optimizer.name=adagrad
@@ -378,7 +386,7 @@ ok "drain names what still runs" says "long" ctl drain ps:1
 ok "status shows it" says "draining" ctl status
 ok "doctor: a warning" says "takes no new jobs" ctl doctor
 refused() {
-    ! timeout 60 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set name=late --set timeout=5 \
+    ! timeout 600 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set name=late --set timeout=5 \
         --set strategy.name=parameter_server --ps "$peers" --quiet >said 2>&1
     cat said
     grep -q drain said
@@ -400,8 +408,8 @@ swapped=unix:$scratch/a1,unix:$scratch/a0
 for c in "drain ps:0" "drain long worker:0" "set-lr long 0.5" "set long learning_rate=0.5" "put still $kernel one.npy" "stop long"; do
     ok "$c: tasks in another order" fails_with 78 \
         "ps:0 (unix:$scratch/a1) says that it is ps:1 of 2, it is listed as ps:0 of 2: the cluster is described differently" \
-        "$psctl" --ps "$swapped" $c
-    ok "$c: one task of two" fails_with 78 "says that it is ps:0 of 2, it is listed as ps:0 of 1" "$psctl" --ps "unix:$scratch/a0" $c
+        "$psctl" --timeout 60 --ps "$swapped" $c
+    ok "$c: one task of two" fails_with 78 "says that it is ps:0 of 2, it is listed as ps:0 of 1" "$psctl" --timeout 60 --ps "unix:$scratch/a0" $c
 done
 unchanged_all() {
     lacks draining ctl status && ! ctl workers long | grep "^ *0 .*yes" && ! ctl jobs long | grep "learning_rate *0.5" &&
@@ -412,31 +420,34 @@ ok "and nothing was changed" unchanged_all
 # ---- doctor -------------------------------------------------------------------------------------------------------
 
 ok "doctor: tasks in another order" fails_with 78 "says that it is ps:1 of 2, it is listed as ps:0 of 2" \
-    "$psctl" --ps "unix:$scratch/a1,unix:$scratch/a0" doctor
+    "$psctl" --timeout 60 --ps "unix:$scratch/a1,unix:$scratch/a0" doctor
 ok "doctor: fewer tasks than they were told of" fails_with 78 "says that it is ps:0 of 2, it is listed as ps:0 of 1" \
-    "$psctl" --ps "unix:$scratch/a0" doctor
-ok "doctor: a socket that is not there" fails_with 69 "No such file" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/none" doctor
-ok "doctor: and the other is not hidden by it" grep -q "ok *ps:0" "$scratch/said"
+    "$psctl" --timeout 60 --ps "unix:$scratch/a0" doctor
+no_socket() {
+    fails_with 69 "No such file" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/none" doctor && grep -q "ok *ps:0" "$scratch/said"
+}
+ok "doctor: a socket that is not there, and the other is not hidden by it" eventually no_socket
 ok "doctor: a name that does not resolve" fails_with 69 "does not resolve" \
     "$psctl" --timeout 5 --ps "unix:$scratch/a0,no-such-host.invalid:7070" doctor
 start_tcp tcp --task 1 --peers "unix:$scratch/a0,unix:$scratch/elsewhere" || exit 1
 ok "doctor: one that was told of another cluster" fails_with 78 "was told of other ps addresses than ps:0" \
-    "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
+    "$psctl" --timeout 60 --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
 kill -TERM "$psd_pid"
 wait "$psd_pid"
-ok "doctor: nobody listens" fails_with 69 "connection refused" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
+# No port that was free a moment ago: another process may have got it.
+ok "doctor: nobody listens" fails_with 69 "connection refused" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:1" doctor
 kill -STOP "$pid1"
-ok "doctor: one that was stopped" fails_with 69 "takes the connection, then does not answer" ctl --timeout 5 doctor
-ok "status: names it, with its address" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 5 status
-ok "top --once: as status" fails_with 75 "ps:1 (unix:$scratch/a1)" ctl top --once
+ok "doctor: one that was stopped" eventually fails_with 69 "takes the connection, then does not answer" ctl --timeout 5 doctor
+ok "status: names it, with its address" eventually fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 5 status
+ok "top --once: as status" eventually fails_with 75 "ps:1 (unix:$scratch/a1)" ctl --timeout 5 top --once
 takes_its_time() { # as long as --timeout says, and one sentence
     local before=$SECONDS
-    fails_with 75 "no answer to Status within" ctl --timeout 3 status || return 1
+    fails_with 75 "no answer to Status within 3.0 s" ctl --timeout 3 status || return 1
     [ $((SECONDS - before)) -ge 2 ] && lacks "waited" cat "$scratch/said"
 }
-ok "status: waits as long as it was told" takes_its_time
+ok "status: waits as long as it was told" eventually takes_its_time
 says_who() { fails_with 69 "becomes 0.125, and ps task 1 has not heard of it" ctl --timeout 20 set-lr long 0.125; }
-ok "set-lr: a task that does not answer is named" says_who
+ok "set-lr: a task that does not answer is named" eventually says_who
 kill -CONT "$pid1"
 ok "doctor: and it is well again" eventually says "ok" ctl doctor long
 
@@ -449,23 +460,21 @@ print(s.server_port, flush=True)
 sys.stderr = open("/dev/null", "w")
 s.serve_forever()
 PY
-    children+=($!)
     eventually test -s http.port
-    fails_with 69 "is no gRPC server" "$psctl" --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor &&
-        fails_with 69 "what listens there is no gRPC server" "$psctl" --ps "127.0.0.1:$(cat http.port)" status
+    fails_with 69 "is no gRPC server" "$psctl" --timeout 60 --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor &&
+        fails_with 69 "what listens there is no gRPC server" "$psctl" --timeout 60 --ps "127.0.0.1:$(cat http.port)" status
 }
 [ "$PYTHON3" = no ] || ok "doctor: a web server" not_grpc
 
 # What no healthy task says of itself.
 fake() { # NAME JSON
     "$PYTHON3" "$top_srcdir/tests/it/fake_psd.py" "unix:$scratch/$1" "$2" >"$1.ready" 2>"$1.log" &
-    children+=($!)
     eventually test -s "$1.ready" || cat "$1.log"
 }
 beside() { # NAME COMMAND ...: of a cluster of two fakes, the one of this name being the second
     local name=$1
     shift
-    "$psctl" --ps "unix:$scratch/first,unix:$scratch/$name" "$@"
+    "$psctl" --timeout 60 --ps "unix:$scratch/first,unix:$scratch/$name" "$@"
 }
 if [ "$PYTHON3" != no ]; then
     version=$("$psctl" --version)
@@ -489,25 +498,26 @@ if [ "$PYTHON3" != no ]; then
     second rerun "${good/: 1,/: 2,}" "$plan}"
     ok "doctor: two that agree, and a worker that has not joined" says "has not joined yet" beside alike doctor
     ok "doctor: another version" fails_with 78 "is version 99.1, ps:0 is $version" beside newer doctor
-    ok "doctor: a clock that is behind" fails_with 78 "s behind this machine's" beside late doctor
-    ok "doctor: a clock that is ahead" fails_with 78 "s ahead of this machine's" beside early doctor
+    # By less than the answer took is not seen.
+    ok "doctor: a clock that is behind" eventually fails_with 78 "s behind this machine's" beside late doctor
+    ok "doctor: a clock that is ahead" eventually fails_with 78 "s ahead of this machine's" beside early doctor
     ok "doctor: memory that is nearly full" says "is 95 % full" beside full doctor
     ok "doctor: another declaration" fails_with 78 "is declared otherwise on ps:1 than on ps:0" beside other doctor
     ok "doctor: another change" fails_with 78 "has other changed hyperparameters on ps:1" beside changed doctor
     ok "doctor: another run" fails_with 78 "is run 1 on ps:0 and run 2 on ps:1" beside rerun doctor
     fake split "{\"status\": {\"jobs\": [${job%\}}, \"splits\": 2, \"split_worker\": 3, \"split_round\": 17, \"steps\": 41, \"updates\": 80}]}}"
     splits() {
-        "$psctl" --ps "unix:$scratch/split" --json jobs | tee said
+        "$psctl" --timeout 60 --ps "unix:$scratch/split" --json jobs | tee said
         for text in '"splits": 2' '"split_worker": 3' '"split_round": 17' '"steps": 41' '"requests": 80'; do grep -q "$text" said || return 1; done
     }
     ok "jobs: gradients that count in part; steps, and requests" splits
-    all_waits() { "$psctl" --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
+    all_waits() { "$psctl" --timeout 60 --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
     fake never '{"workers": {"members": [{"state": "DEAD", "reason": "did not join within 2.0 s"}]}}'
-    ok "workers: one that never came has no silence" lacks silent "$psctl" --ps "unix:$scratch/never" workers j
+    ok "workers: one that never came has no silence" lacks silent "$psctl" --timeout 60 --ps "unix:$scratch/never" workers j
     learns() { # CHANGES EXPECTED [MORE]: the learning rate of a sync job that has closed round 10
         fake "tuned$n" "{\"status\": {\"jobs\": [${job%\}}, \"round\": 10}]},
             \"describe\": $plan, \"hypers\": [{\"name\": \"learning_rate\", \"value\": 0.1}], \"changes\": [$1] ${3-}}}" || return 1
-        "$psctl" --ps "unix:$scratch/tuned$n" jobs j | tee said
+        "$psctl" --timeout 60 --ps "unix:$scratch/tuned$n" jobs j | tee said
         [ "$(awk '$1 == "learning_rate" { $1 = $1; print }' said)" = "learning_rate $2" ]
     }
     change() { echo "{\"name\": \"learning_rate\", \"value\": $1, \"round\": $2}"; }
@@ -533,7 +543,7 @@ seen = b""
 try:
     while got := os.read(fd, 65536):
         seen += got
-        if seen.count(b"psctl top") == 2:
+        if seen.count(b"psctl top") >= 2:
             os.write(fd, b"q")
 except OSError:
     pass
@@ -556,11 +566,11 @@ PY
     fake crowd "{\"status\": {\"jobs\": [{\"name\": \"$long\", \"state\": \"failed\", \"waiting\": 3, \"update\": \"SYNC\",
         \"reason\": \"worker 1 sent no heartbeat for 5.0 s\"}]}, \"workers\": {\"members\": [{\"state\": \"DEAD\",
         \"address\": \"pid 4242 on node7\", \"reason\": \"sent no heartbeat for 5.0 s\"}, {\"rank\": 1}]}}"
-    ok "top in 80 x 24: what matters" shows C.UTF-8 '^ 0 .* up +3$|^ 0 .* up +3 ' 'unreachable' '^job +state +waiting .*reason$' \
+    ok "top in 80 x 24: what matters" eventually shows C.UTF-8 '^ 0 .* up +3$|^ 0 .* up +3 ' 'unreachable' '^job +state +waiting .*reason$' \
         '^a{23}… +failed +3 +.*worker 1 sent no' '^job +worker +state .*reason$' '^a{23}… +0 +dead .*sent no heartbeat' \
         '^[0-9]+ rows and [0-9]+ columns are not shown$'
-    ok "top: an ellipsis that every locale has" shows C '^a{21}\.\.\. +failed'
-    ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --ps "unix:$scratch/first" workers j
+    ok "top: an ellipsis that every locale has" eventually shows C '^a{21}\.\.\. +failed'
+    ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --timeout 60 --ps "unix:$scratch/first" workers j
 fi
 
 # ---- names that would steer a terminal, and tasks that do not answer ---------------------------------------------------
@@ -569,7 +579,7 @@ if [ "$PYTHON3" != no ]; then
     fake evil '{"status": {"jobs": [{"name": "a\u001b[31m\u009bm\u202e\n", "state": "failed", "reason": "\u2066x\u0007"}]},
         "workers": {"members": [{"state": "DEAD", "reason": "\u009b\u001b]0;x"}]}}'
     plain() { # ARGUMENT ...: neither the tables nor the errors have a control character
-        "$psctl" --ps "unix:$scratch/evil" "$@" >said 2>&1
+        "$psctl" --timeout 60 --ps "unix:$scratch/evil" "$@" >said 2>&1
         cat -v said
         [ -s said ] && ! LC_ALL=C grep -aqP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' said
     }
@@ -602,9 +612,8 @@ while True:
 PY
     }
     relay &
-    children+=($!)
     eventually test -S "$scratch/relay"
-    ok "doctor asks a task and tries its address at once" says "job still" timeout 120 "$psctl" \
+    ok "doctor asks a task and tries its address at once" says "job still" timeout 600 "$psctl" \
         --ps "unix:$scratch/a0,unix:$scratch/relay" --timeout 3600 doctor still
 
     silent() { # takes connections, counts them, says nothing
@@ -620,12 +629,13 @@ while True:
 PY
     }
     silent &
-    children+=($!)
     eventually test -S "$scratch/silent"
     asked_once() {
         fails_with 69 "does not answer" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/silent" --timeout 5 doctor || return 1
+        both_came() { grep -qx 2 silent.count; }
+        eventually both_came
         echo "connections: $(cat silent.count)"
-        [ "$(cat silent.count)" = 2 ]
+        both_came
     }
     ok "doctor asks who does not answer once" asked_once
 fi
@@ -634,11 +644,12 @@ fi
 
 kill -KILL "$pid0"
 wait "$pid0" 2>/dev/null
-ok "doctor: a dead control task" fails_with 69 "its control task ps:0 does not answer; its workers are not known" ctl doctor long
+ok "doctor: a dead control task" eventually fails_with 69 "its control task ps:0 does not answer; its workers are not known" \
+    ctl --timeout 5 doctor long
 for c in "status long" "jobs long" "top --once long"; do
-    ok "$c: its workers are not known" fails_with 69 '"workers": null' ctl --json $c
+    ok "$c: its workers are not known" eventually fails_with 69 '"workers": null' ctl --timeout 5 --json $c
 done
-ok "jobs: for people, too" fails_with 69 "workers     -" ctl jobs long
+ok "jobs: for people, too" eventually fails_with 69 "workers     -" ctl --timeout 5 jobs long
 
 # ---- the end of psctl run -----------------------------------------------------------------------------------------
 
@@ -654,7 +665,6 @@ killed() {
         --set data.train_examples=640 --set data.test_examples=64 --set delay_ms=20 --set output=k.safetensors \
         >run.log 2>&1 &
     local pid=$! dir
-    children+=("$pid")
     eventually grep -q "^Epoch 1" run.log || return 1
     dir=$(sed -n 's/.*--cluster \(.*\)\/cluster.yaml.*/\1/p' run.log)
     [ "$(processes_with "$dir" | wc -l)" -ge 4 ] || return 1

@@ -447,7 +447,7 @@ static void open_connection(struct client *client, uint32_t task)
     arrives(c, next_arrival(c, 0));
 }
 
-static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
+static void world_call(void *ctx, uint32_t task, int method, uint64_t deadline, struct ps_slices *request,
                        psc_reply_fn reply, void *arg)
 {
     struct client *client = ctx;
@@ -462,8 +462,9 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
     c->serial = client->connections[task].serial;
     c->psd = (struct psd_call){.method = method, .deadline = UINT64_MAX, .reply = psd_replied};
     ps_slices_move(&c->psd.request, request);
-    if (timeout_ms) {
-        c->psd.deadline = sim->now + timeout_ms * PS_MS;
+    if (deadline != UINT64_MAX) {
+        uint64_t left = deadline > sim->now ? (deadline - sim->now) / PS_MS : 0;
+        c->psd.deadline = sim->now + (left ? left : 1) * PS_MS;
         later(c, c->psd.deadline + some_delay(sim), on_timeout);
     }
     if (client->loose)

@@ -614,7 +614,7 @@ static void arrive(void *arg)
     }
 }
 
-static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms, struct ps_slices *request,
+static void world_call(void *ctx, uint32_t task, int method, uint64_t deadline, struct ps_slices *request,
                        psc_reply_fn reply, void *arg)
 {
     struct fake *f = ctx;
@@ -630,7 +630,7 @@ static void world_call(void *ctx, uint32_t task, int method, uint32_t timeout_ms
         ps_slices_move(&f->in->held, request);
     ps_slices_clear(request);
     c->serial = f->in->tasks[task].serial;
-    c->deadline = f->now + timeout_ms * PS_MS;
+    c->deadline = deadline;
     add_event(f, f->now + TRAVEL + (f->unary ? draw(f) % (20 * TRAVEL) : 0), arrive, c, c);
 }
 

@@ -195,6 +195,89 @@ static void test_half_a_gradient(void **state)
     cluster_close(&c);
 }
 
+// A read that waits for a round of n partitions of a variable, which lie side by side on one task.
+static void pull_later(struct cluster *c, struct answer *a, uint32_t partition, uint32_t n, uint64_t round,
+                       uint64_t deadline)
+{
+    const Paramserver__V1__Partition *p = &c->p[partition];
+    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    r.caller = &c->callers[0];
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.round = round;
+    t.variable = c->v[p->variable].name;
+    t.first = p->first;
+    for (uint32_t i = 0; i < n; i++)
+        t.count += p[i].count;
+    ask_later(c->task[p->task].core, a, M(PULL), &r.base, NULL, deadline);
+}
+
+// A worker pushes a gradient of all of "w", and reads what comes of it.
+static void push_pull_later(struct cluster *c, struct answer *a, uint64_t count, uint64_t round, float value)
+{
+    Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
+    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+    Paramserver__V1__Caller caller = c->callers[0];
+    struct ps_slices payload = floats(count, value);
+    caller.sequence = caller.oldest = ++c->sequence[0];
+    r.caller = &caller;
+    r.tensors = tensors;
+    r.n_tensors = 1;
+    r.round = round;
+    r.examples = 1;
+    t.variable = (char *)"w";
+    t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
+    t.count = count;
+    ask_later(c->task[0].core, a, M(PUSH_PULL), &r.base, &payload, UINT64_MAX);
+}
+
+static void assert_pulled(struct answer *a, const ProtobufCMessageDescriptor *type, size_t count, float value)
+{
+    ProtobufCMessage *reply = NULL;
+    struct ps_slices values = PS_SLICES_EMPTY;
+    struct ps_error e;
+    float w[16];
+    assert_int_equal(a->code, PS_OK);
+    assert_int_equal(ps_msg_unpack(type, &a->body, &reply, &values, &e), PS_OK);
+    assert_int_equal(values.len, count * sizeof *w);
+    ps_slices_copy_out(&values, 0, values.len, w);
+    for (size_t i = 0; i < count; i++)
+        assert_true(w[i] == value);
+    ps_msg_free(reply);
+    ps_slices_clear(&values);
+    ps_slices_clear(&a->body);
+}
+
+// Whoever waits for a round of several partitions is woken by the end of any round of the one that it waits at, and
+// goes on once all have closed the round that it wants, in whatever order.
+static void test_waits_for_every_partition(void **state)
+{
+    enum { COUNT = 12, PARTITIONS = 3 };
+    static const uint32_t orders[][PARTITIONS] = {{1, 0, 2}, {2, 1, 0}};
+    const struct variable w = {"w", COUNT, PARTITIONS};
+    struct cluster c;
+    struct answer pull, both[2];
+    (void)state;
+    cluster_open(&c, 1, 2, MEMORY, &w, 1);
+    job_hyper(&c, "learning_rate", 1);
+    cluster_start(&c);
+    pull_later(&c, &pull, 0, PARTITIONS, 2, UINT64_MAX);
+    for (uint64_t round = 1; round <= 2; round++) {
+        push_pull_later(&c, &both[round - 1], COUNT, round, 3);
+        for (int i = 0; i < PARTITIONS; i++) {
+            assert_true(!pull.answered && !both[round - 1].answered);
+            assert_queued(push(&c, 1, orders[round - 1][i], round, 5), round);
+        }
+        assert_true(both[round - 1].answered);
+    }
+    assert_true(pull.answered);
+    assert_pulled(&both[0], &paramserver__v1__push_pull_reply__descriptor, COUNT, -4);
+    assert_pulled(&both[1], &paramserver__v1__push_pull_reply__descriptor, COUNT, -8);
+    assert_pulled(&pull, &paramserver__v1__read_reply__descriptor, COUNT, -8);
+    cluster_close(&c);
+}
+
 // Members that leave: as many as are there close it. What a departed one has brought whole counts besides.
 static void test_departures(void **state)
 {
@@ -1191,22 +1274,6 @@ static void test_prepare_while_awaiting(void **state)
     cluster_close(&c);
 }
 
-// A read of a partition that waits for a round.
-static void pull_later(struct cluster *c, struct answer *a, uint32_t partition, uint64_t round, uint64_t deadline)
-{
-    const Paramserver__V1__Partition *p = &c->p[partition];
-    Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
-    Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
-    r.caller = &c->callers[0];
-    r.tensors = tensors;
-    r.n_tensors = 1;
-    r.round = round;
-    t.variable = c->v[p->variable].name;
-    t.first = p->first;
-    t.count = p->count;
-    ask_later(c->task[p->task].core, a, M(PULL), &r.base, NULL, deadline);
-}
-
 // A PREPARE that the control task knows nothing of holds rounds for seconds, not for ever; who waits is told for what.
 static void test_prepared_by_nobody(void **state)
 {
@@ -1216,7 +1283,7 @@ static void test_prepared_by_nobody(void **state)
     open_two(&c, SYNC);
     assert_prepared(prepare(&c, PREPARE, 1000, 1, 4), true, 0);
     assert_queued(push(&c, 0, 1, 1, 1), 1);
-    pull_later(&c, &a, 1, 1, test_time + PS_SECOND);
+    pull_later(&c, &a, 1, 1, 1, test_time + PS_SECOND);
     settle(&c, 1100);
     assert_true(a.answered && a.code == PS_DEADLINE_EXCEEDED);
     assert_non_null(strstr(a.text, "for ps task 0, to say whether learning_rate becomes 4"));
@@ -1834,6 +1901,7 @@ int main(void)
         cmocka_unit_test(test_examples_of_a_gradient),
         cmocka_unit_test(test_rank_order),
         cmocka_unit_test(test_half_a_gradient),
+        cmocka_unit_test(test_waits_for_every_partition),
         cmocka_unit_test(test_departures),
         cmocka_unit_test(test_counted_nothing),
         cmocka_unit_test(test_own_rules),

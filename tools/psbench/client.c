@@ -38,7 +38,6 @@ static void client_begin(struct client_call *call)
 {
     static const psc_push_options options = {.examples = 1};
     psc_client *psc = call->client->psc;
-    call->started = ps_now();
     switch (call->client->c->command) {
     case BENCH_PUSH:
         psc_push(psc, &call->sent, 1, &options, client_on_end, call, NULL);
@@ -58,7 +57,7 @@ static void client_on_end(void *arg, const psc_result *r)
 {
     struct client_call *call = arg;
     struct client *client = call->client;
-    if (!r->error.code && load_count(client->m, call->started, 1)) {
+    if (!r->error.code && load_count(client->m, &call->started, 1)) {
         client_begin(call);
         return;
     }
@@ -75,8 +74,10 @@ static enum ps_code client_call_all(struct client *client, struct ps_error *e)
 {
     client->under_way = client->c->window;
     load_ready(client->m);
-    for (long i = 0; i < client->c->window; i++)
+    for (long i = 0; i < client->c->window; i++) {
+        client->calls[i].started = ps_now();
         client_begin(&client->calls[i]);
+    }
     pthread_mutex_lock(&client->lock);
     while (client->under_way > 0 && !client->error.code)
         pthread_cond_wait(&client->ended, &client->lock);

@@ -57,7 +57,7 @@ void load_done(struct load_meter *m)
         nanosleep(&look, NULL);
 }
 
-bool load_count(struct load_meter *m, uint64_t started, uint64_t calls)
+bool load_count(struct load_meter *m, uint64_t *started, uint64_t calls)
 {
     uint64_t begin = atomic_load_explicit(&m->time->begin, memory_order_relaxed);
     uint64_t end = atomic_load_explicit(&m->time->end, memory_order_relaxed);
@@ -69,9 +69,10 @@ bool load_count(struct load_meter *m, uint64_t started, uint64_t calls)
     } else if (more) {
         m->calls += calls;
         m->last = now;
-        histogram_add(&m->latency, (now - started) / calls);
+        histogram_add(&m->latency, (now - *started) / calls);
     }
     pthread_mutex_unlock(&m->lock);
+    *started = now;
     return more;
 }
 

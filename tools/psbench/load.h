@@ -34,8 +34,9 @@ struct load_meter {
 
 // In a worker. Everything is set up, the first call is about to be made.
 void load_ready(struct load_meter *m);
-// That many calls that were begun at `started` (ns) have ended. False: it is enough, make no more.
-bool load_count(struct load_meter *m, uint64_t started, uint64_t calls);
+// That many calls that were begun at *started (ns) have ended; it becomes now, when the next are begun. False: it is
+// enough, make no more.
+bool load_count(struct load_meter *m, uint64_t *started, uint64_t calls);
 // Calls have ended. Returns when everyone's have and the worker may take things down.
 void load_done(struct load_meter *m);
 

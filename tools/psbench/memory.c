@@ -47,7 +47,7 @@ static void memory_copy(float *to, const float *from, uint64_t bytes)
 enum ps_code memory_work(const void *arg, int rank, struct load_meter *m, struct ps_error *e)
 {
     const struct bench_case *c = arg;
-    uint64_t n = c->size / sizeof(float), at_once = c->size < LEAST_BYTES ? LEAST_BYTES / c->size : 1, started;
+    uint64_t n = c->size / sizeof(float), at_once = c->size < LEAST_BYTES ? LEAST_BYTES / c->size : 1;
     struct memory_variable v;
     float *g = ps_alloc_aligned(c->size);
     (void)rank;
@@ -56,14 +56,14 @@ enum ps_code memory_work(const void *arg, int rank, struct load_meter *m, struct
         g[i] = 1e-6f;
     memory_variable_init(&v, c->rule, n);
     load_ready(m);
+    uint64_t started = ps_now();
     do {
-        started = ps_now();
         for (uint64_t i = 0; i < at_once; i++)
             if (c->command == BENCH_MEMCPY)
                 memory_copy(v.w, g, c->size);
             else
                 memory_variable_apply(&v, 0, g, n);
-    } while (load_count(m, started, at_once));
+    } while (load_count(m, &started, at_once));
     load_done(m);
     return PS_OK;
 }

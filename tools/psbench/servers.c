@@ -16,7 +16,7 @@
 #include "tools/psbench/process.h"
 #include "tools/psbench/stop.h"
 
-enum { READY_FD = 3, READY_MS = 10000, LOOK_MS = 100 };
+enum { READY_FD = 3, READY_MS = 60000, LOOK_MS = 100 };
 
 enum ps_code servers_find(struct servers *s, struct ps_error *e)
 {

@@ -20,7 +20,7 @@
 #include "tools/psctl/guard.h"
 
 enum {
-    READY_MS = 10000,
+    READY_MS = 60000,
     // From being told to end until SIGKILL. Together they stay below the 30 s that batch systems and service
     // managers grant psctl itself.
     WORKER_END_MS = 20000,
