@@ -300,7 +300,8 @@ enum ps_code ps_server_start(const char *const *addresses, size_t n, const struc
     server_start_threads(s);
     enum ps_code code = server_bind(s, addresses, n, e);
     if (code) {
-        ps_server_stop(s, 0);
+        while (ps_server_stop(s, 0) == PS_STOP_STUCK)  // no client is: its threads are kept from running
+            continue;
         ps_server_destroy(s);
         *server = NULL;
         return code;

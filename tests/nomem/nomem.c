@@ -121,10 +121,11 @@ size_t nomem_live(bool print)
 
 void nomem_fail(uint64_t nth, uint64_t k)
 {
+    nomem.k = 0;  // whoever allocates meanwhile is not taken for one that was chosen
     nomem.nth = nth;
-    nomem.k = k;
     nomem.count = 0;
     nomem.failed = 0;
+    nomem.k = k;
 }
 
 void nomem_window(bool open)

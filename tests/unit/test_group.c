@@ -8,22 +8,39 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "tools/psctl/group.h"
 
 enum { MOST = 4, SLEEP = 300 };  // s: what a child that is not ended would wait for
 
+// Nobody here is late: who is, is kept from running. psctl's patience is that much longer.
+int uv_timer_start(uv_timer_t *timer, uv_timer_cb cb, uint64_t timeout, uint64_t repeat)
+{
+    int (*next)(uv_timer_t *, uv_timer_cb, uint64_t, uint64_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "uv_timer_start");
+    return next(timer, cb, 40 * timeout, repeat);
+}
+
 // A waiting shell takes its trap at once. The sleep is a process that only signals to the whole group reach.
 #define GOOD_PS "trap 'exit 0' TERM; echo READY 0 >&3; sleep 300 & wait"
 #define WAITING_WORKER "trap 'exit 0' TERM; sleep 300 & wait"
+
+// Ends once the other worker has, and psctl has said so; or after minutes, in vain.
+#define LAST_WORKER "for i in $(seq 600); do test -e \"$TMPDIR/cue\" && exit 0; sleep 0.2; done"
+#define GOES_ON "psctl: the job goes on with 1 of 2 workers\n"
 
 struct outcome {
     int code;
@@ -49,15 +66,50 @@ static double now(void)
 
 static bool await_file(const char *path)
 {
-    for (int i = 0; i < 6000 && access(path, F_OK) != 0; i++)
+    for (int i = 0; i < 12000 && access(path, F_OK) != 0; i++)
         usleep(10 * 1000);
     return access(path, F_OK) == 0;
 }
 
-// Runs a group in a process of its own, so that its output can be read; signum (0: none) is sent to it once there is a
-// file `up`.
-static struct outcome run(char *const ps[], int n_ps, char *const workers[], int n_workers, int min_workers, int signum,
-                          const char *up)
+static char dir[64];  // of one test, which its children know as TMPDIR
+
+static const char *in_dir(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/test_group-XXXXXX");
+    return mkdtemp(dir) ? setenv("TMPDIR", dir, 1) : -1;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return rmdir(dir);
+}
+
+// What is done once psctl's output has a text.
+struct cue {
+    const char *text;
+    int signum;  // is sent to it; 0: the file `cue` is made
+};
+
+static void follow_cue(const struct cue *cue, pid_t pid)
+{
+    if (cue->signum)
+        kill(pid, cue->signum);
+    else
+        close(open(in_dir("cue"), O_WRONLY | O_CREAT, 0600));
+}
+
+// Runs a group in a process of its own, so that its output can be read; cue may be NULL.
+static struct outcome run(char *const ps[], int n_ps, char *const workers[], int n_workers, int min_workers,
+                          const struct cue *cue)
 {
     char *ps_argv[MOST][4], *worker_argv[MOST][4], **ps_list[MOST], **worker_list[MOST];
     make(ps_argv, ps_list, ps, n_ps);
@@ -76,15 +128,16 @@ static struct outcome run(char *const ps[], int n_ps, char *const workers[], int
         _exit(group_run(&spec));
     }
     close(out[1]);
-    if (signum) {
-        assert_true(await_file(up));
-        kill(pid, signum);
-    }
     // The pipe ends when the last process that inherited it has: a child left behind would be waited for
     // here.
     size_t len = 0;
-    for (ssize_t n; (n = read(out[0], o.output + len, sizeof o.output - 1 - len)) > 0;)
+    for (ssize_t n; (n = read(out[0], o.output + len, sizeof o.output - 1 - len)) > 0;) {
         len += (size_t)n;
+        if (cue && strstr(o.output, cue->text)) {
+            follow_cue(cue, pid);
+            cue = NULL;
+        }
+    }
     close(out[0]);
     waitpid(pid, &status, 0);
     o.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -103,7 +156,7 @@ static void a_job_that_finishes_is_0(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS, GOOD_PS}, *workers[] = {"echo chief", "echo second; echo reason >&2"};
-    struct outcome o = run(ps, 2, workers, 2, 1, 0, NULL);
+    struct outcome o = run(ps, 2, workers, 2, 1, NULL);
     assert_int_equal(o.code, 0);
     expect_says(&o, "chief\n");
     expect_says(&o, "worker 1: second\n");
@@ -116,7 +169,7 @@ static void one_worker_without_ps_tasks(void **state)
 {
     (void)state;
     char *workers[] = {"exit 65"};
-    struct outcome o = run(NULL, 0, workers, 1, 1, 0, NULL);
+    struct outcome o = run(NULL, 0, workers, 1, 1, NULL);
     assert_int_equal(o.code, 65);
     expect_says(&o, "psctl: worker 0 (pid ");
     expect_says(&o, ") exited with code 65\n");
@@ -127,13 +180,8 @@ static void workers_wait_for_every_ps_task(void **state)
     (void)state;
     char *ps[] = {GOOD_PS, "sleep 0.3; touch \"$TMPDIR/late\"; " GOOD_PS};
     char *workers[] = {"test -e \"$TMPDIR/late\""};
-    char dir[] = "/tmp/test_group-XXXXXX", late[64];
-    assert_non_null(mkdtemp(dir));
-    setenv("TMPDIR", dir, 1);
-    struct outcome o = run(ps, 2, workers, 1, 1, 0, NULL);
-    snprintf(late, sizeof late, "%s/late", dir);
-    unlink(late);
-    rmdir(dir);
+    struct outcome o = run(ps, 2, workers, 1, 1, NULL);
+    unlink(in_dir("late"));
     assert_int_equal(o.code, 0);
 }
 
@@ -141,7 +189,7 @@ static void a_ps_task_that_dies_ends_the_job(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS, "echo READY 0 >&3; sleep 0.2; kill -9 $$"}, *workers[] = {WAITING_WORKER, WAITING_WORKER};
-    struct outcome o = run(ps, 2, workers, 2, 1, 0, NULL);
+    struct outcome o = run(ps, 2, workers, 2, 1, NULL);
     assert_int_equal(o.code, 69);
     expect_says(&o, "psctl: ps 1 (pid ");
     expect_says(&o, "was killed by signal 9 (Killed)");
@@ -152,7 +200,7 @@ static void a_ps_task_that_cannot_start_says_why(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS, "echo 'address in use' >&2; exit 71"}, *workers[] = {WAITING_WORKER};
-    struct outcome o = run(ps, 2, workers, 1, 1, 0, NULL);
+    struct outcome o = run(ps, 2, workers, 1, 1, NULL);
     assert_int_equal(o.code, 69);
     expect_says(&o, "ps 1: address in use\n");
     expect_says(&o, ") exited with code 71; ");
@@ -161,19 +209,20 @@ static void a_ps_task_that_cannot_start_says_why(void **state)
 static void the_job_goes_on_without_a_worker(void **state)
 {
     (void)state;
-    char *ps[] = {GOOD_PS}, *workers[] = {"sleep 0.4", "kill -9 $$"};
-    struct outcome o = run(ps, 1, workers, 2, 1, 0, NULL);
+    char *ps[] = {GOOD_PS}, *workers[] = {LAST_WORKER, "kill -9 $$"};
+    struct outcome o = run(ps, 1, workers, 2, 1, &(struct cue){GOES_ON, 0});
+    unlink(in_dir("cue"));
     assert_int_equal(o.code, 0);
     expect_says(&o, "psctl: worker 1 (pid ");
     expect_says(&o, "was killed by signal 9 (Killed)\n");
-    expect_says(&o, "psctl: the job goes on with 1 of 2 workers\n");
+    expect_says(&o, GOES_ON);
 }
 
 static void what_a_worker_leaves_behind_ends_too(void **state)
 {
     (void)state;
     char *workers[] = {"true", "sleep 300 & exit 0"};
-    struct outcome o = run(NULL, 0, workers, 2, 1, 0, NULL);
+    struct outcome o = run(NULL, 0, workers, 2, 1, NULL);
     assert_int_equal(o.code, 0);
     assert_true(o.seconds < SLEEP / 2);
 }
@@ -183,53 +232,48 @@ static void too_few_workers_end_it(void **state)
     (void)state;
     char *ps[] = {GOOD_PS}, *killed[] = {WAITING_WORKER, "kill -9 $$"}, *crashed[] = {WAITING_WORKER, "kill -SEGV $$"};
     char *wrong[] = {WAITING_WORKER, "exit 66"};
-    struct outcome o = run(ps, 1, killed, 2, 2, 0, NULL);
+    struct outcome o = run(ps, 1, killed, 2, 2, NULL);
     assert_int_equal(o.code, 75);
     expect_says(&o, "psctl: the job needs 2 of its 2 workers: stopping\n");
     assert_true(o.seconds < SLEEP / 2);
-    assert_int_equal(run(ps, 1, crashed, 2, 2, 0, NULL).code, 70);
-    assert_int_equal(run(ps, 1, wrong, 2, 2, 0, NULL).code, 66);
+    assert_int_equal(run(ps, 1, crashed, 2, 2, NULL).code, 70);
+    assert_int_equal(run(ps, 1, wrong, 2, 2, NULL).code, 66);
 }
 
 static void the_others_do_not_wait_for_a_chief_that_opened_nothing(void **state)
 {
     (void)state;
     char *ps[] = {GOOD_PS}, *failed[] = {"exit 65", WAITING_WORKER}, *died[] = {"kill -9 $$", WAITING_WORKER};
-    char *opened[] = {"echo READY >&3; exit 65", "sleep 0.4"};
-    struct outcome o = run(ps, 1, failed, 2, 1, 0, NULL);
+    char *opened[] = {"echo READY >&3; exit 65", LAST_WORKER};
+    struct outcome o = run(ps, 1, failed, 2, 1, NULL);
     assert_int_equal(o.code, 65);
     expect_says(&o, "psctl: worker 0 did not open the job, for which the others wait: stopping\n");
     assert_true(o.seconds < SLEEP / 2);
-    assert_int_equal(run(ps, 1, died, 2, 1, 0, NULL).code, 75);
-    o = run(ps, 1, opened, 2, 1, 0, NULL);
+    assert_int_equal(run(ps, 1, died, 2, 1, NULL).code, 75);
+    o = run(ps, 1, opened, 2, 1, &(struct cue){GOES_ON, 0});
+    unlink(in_dir("cue"));
     assert_int_equal(o.code, 0);
-    expect_says(&o, "psctl: the job goes on with 1 of 2 workers\n");
+    expect_says(&o, GOES_ON);
 }
 
 static void a_signal_ends_workers_then_ps_tasks(void **state)
 {
     static const int signals[] = {SIGTERM, SIGINT};
     (void)state;
-    char *ps[] = {GOOD_PS}, *workers[] = {WAITING_WORKER, "trap 'exit 0' TERM; touch \"$UP\"; sleep 300 & wait"};
-    char dir[] = "/tmp/test_group-XXXXXX", up[64];
-    assert_non_null(mkdtemp(dir));
-    snprintf(up, sizeof up, "%s/up", dir);
-    setenv("UP", up, 1);
+    char *ps[] = {GOOD_PS}, *workers[] = {WAITING_WORKER, "trap 'exit 0' TERM; echo up; sleep 300 & wait"};
     for (int i = 0; i < 2; i++) {
-        struct outcome o = run(ps, 1, workers, 2, 1, signals[i], up);
+        struct outcome o = run(ps, 1, workers, 2, 1, &(struct cue){"worker 1: up\n", signals[i]});
         assert_int_equal(o.code, 128 + signals[i]);
         assert_true(o.seconds < SLEEP / 2);
         assert_null(strstr(o.output, "pid"));
-        assert_int_equal(unlink(up), 0);
     }
-    assert_int_equal(rmdir(dir), 0);
 }
 
 static void a_ps_task_that_ends_badly_is_named(void **state)
 {
     (void)state;
     char *ps[] = {"trap 'exit 3' TERM; echo READY 0 >&3; sleep 300 & wait"}, *workers[] = {"true"};
-    struct outcome o = run(ps, 1, workers, 1, 1, 0, NULL);
+    struct outcome o = run(ps, 1, workers, 1, 1, NULL);
     assert_int_equal(o.code, 69);
     expect_says(&o, "exited with code 3 when it was told to end\n");
 }
@@ -238,39 +282,32 @@ static void long_lines_are_cut_and_the_last_one_needs_no_newline(void **state)
 {
     (void)state;
     char *workers[] = {"true", "printf '%05000d\\nlast' 7"};
-    struct outcome o = run(NULL, 0, workers, 2, 1, 0, NULL);
+    struct outcome o = run(NULL, 0, workers, 2, 1, NULL);
     assert_int_equal(o.code, 0);
     expect_says(&o, "worker 1: last\n");
 }
 
-// Nothing that psctl could do itself: it is killed. The pipe that worker 0 writes to ends with the last of them.
+// Nothing that psctl could do itself: it is killed. The pipe that worker 0 writes to ends with the last of them, and so
+// does that which worker 1 keeps open, who does not end when told to.
 static void who_is_killed_leaves_nobody_behind(void **state)
 {
     (void)state;
     char *ps[] = {"trap 'touch \"$TMPDIR/marker\"; exit 0' TERM; echo READY 0 >&3; sleep 300 & wait"};
-    char *workers[] = {WAITING_WORKER,
-                       "trap '' TERM; touch \"$TMPDIR/up\"; while sleep 0.1; do touch \"$TMPDIR/alive\"; done"};
-    char dir[] = "/tmp/test_group-XXXXXX", marker[64], up[64], alive[64];
-    assert_non_null(mkdtemp(dir));
-    setenv("TMPDIR", dir, 1);
-    snprintf(marker, sizeof marker, "%s/marker", dir);
-    snprintf(up, sizeof up, "%s/up", dir);
-    snprintf(alive, sizeof alive, "%s/alive", dir);
-    struct outcome o = run(ps, 1, workers, 2, 1, SIGKILL, up);
+    char *workers[] = {WAITING_WORKER, "trap '' TERM; exec 9>\"$TMPDIR/fifo\"; echo up; while sleep 0.1; do :; done"};
+    assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0);
+    struct pollfd held = {.fd = open(in_dir("fifo"), O_RDONLY | O_NONBLOCK | O_CLOEXEC), .events = POLLIN};
+    struct outcome o = run(ps, 1, workers, 2, 1, &(struct cue){"worker 1: up\n", SIGKILL});
     assert_int_equal(o.code, -1);
     assert_true(o.seconds < SLEEP / 2);
-    assert_int_equal(unlink(up), 0);
-    assert_true(await_file(marker));
-    assert_int_equal(unlink(marker), 0);  // in order, where it does as it is told
-    bool lives = true;                    // and where it does not, soon
-    for (int i = 0; i < 60 && lives; i++) {
-        unlink(alive);
-        usleep(1000 * 1000);
-        lives = access(alive, F_OK) == 0;
-    }
-    assert_false(lives);
-    assert_int_equal(rmdir(dir), 0);
+    assert_true(await_file(in_dir("marker")));
+    assert_int_equal(unlink(in_dir("marker")), 0);          // in order, where it does as it is told
+    assert_int_equal(poll(&held, 1, SLEEP / 2 * 1000), 1);  // and where it does not, soon
+    assert_true(held.revents & POLLHUP);
+    close(held.fd);
+    unlink(in_dir("fifo"));
 }
+
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
 int main(void)
 {
@@ -278,17 +315,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_that_finishes_is_0),
         cmocka_unit_test(one_worker_without_ps_tasks),
-        cmocka_unit_test(workers_wait_for_every_ps_task),
+        WITH_DIR(workers_wait_for_every_ps_task),
         cmocka_unit_test(a_ps_task_that_dies_ends_the_job),
         cmocka_unit_test(a_ps_task_that_cannot_start_says_why),
-        cmocka_unit_test(the_job_goes_on_without_a_worker),
+        WITH_DIR(the_job_goes_on_without_a_worker),
         cmocka_unit_test(what_a_worker_leaves_behind_ends_too),
         cmocka_unit_test(too_few_workers_end_it),
-        cmocka_unit_test(the_others_do_not_wait_for_a_chief_that_opened_nothing),
+        WITH_DIR(the_others_do_not_wait_for_a_chief_that_opened_nothing),
         cmocka_unit_test(a_signal_ends_workers_then_ps_tasks),
         cmocka_unit_test(a_ps_task_that_ends_badly_is_named),
         cmocka_unit_test(long_lines_are_cut_and_the_last_one_needs_no_newline),
-        cmocka_unit_test(who_is_killed_leaves_nobody_behind),
+        WITH_DIR(who_is_killed_leaves_nobody_behind),
     };
     return cmocka_run_group_tests_name("group", tests, NULL, NULL);
 }

@@ -17,7 +17,10 @@
 
 #include "tools/psctl/probe.h"
 
-enum { TIMEOUT_MS = 300 };
+enum {
+    SHORT_MS = 300,  // for who says nothing
+    PATIENCE_MS = 60000,
+};
 
 struct listener {
     int fd;
@@ -27,15 +30,21 @@ struct listener {
     pthread_t thread;
 };
 
-static void listen_somewhere(struct listener *l)
+// A port that nobody else can have until it is closed.
+static void take_port(struct listener *l)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof a;
     l->fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(bind(l->fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(listen(l->fd, 1), 0);
     assert_int_equal(getsockname(l->fd, (struct sockaddr *)&a, &size), 0);
     snprintf(l->address, sizeof l->address, "127.0.0.1:%d", ntohs(a.sin_port));
+}
+
+static void listen_somewhere(struct listener *l)
+{
+    take_port(l);
+    assert_int_equal(listen(l->fd, 8), 0);
 }
 
 // One connection: hears the preface, answers, hangs up.
@@ -58,7 +67,7 @@ static struct probe probed(const char *says, size_t len)
     struct probe p = {0};
     listen_somewhere(&l);
     pthread_create(&l.thread, NULL, answer, &l);
-    probe(l.address, TIMEOUT_MS, &p);
+    probe(l.address, PATIENCE_MS, &p);
     pthread_join(l.thread, NULL);
     close(l.fd);
     return p;
@@ -88,11 +97,25 @@ static void who_does_not_accept_is_silent(void **state)
     struct listener l = {0};
     struct probe p = {0};
     listen_somewhere(&l);
-    probe(l.address, TIMEOUT_MS, &p);
+    // Where the time runs out before it is connected, once more with more of it.
+    for (int ms = SHORT_MS; ms < PATIENCE_MS; ms *= 4) {
+        probe(l.address, ms, &p);
+        if (p.result != PROBE_NO_NAME && p.result != PROBE_UNREACHABLE)
+            break;
+    }
     assert_int_equal(p.result, PROBE_SILENT);
     close(l.fd);
-    probe(l.address, TIMEOUT_MS, &p);
+}
+
+static void who_does_not_listen_refuses(void **state)
+{
+    (void)state;
+    struct listener l = {0};
+    struct probe p = {0};
+    take_port(&l);
+    probe(l.address, PATIENCE_MS, &p);
     assert_int_equal(p.result, PROBE_REFUSED);
+    close(l.fd);
 }
 
 static void addresses_that_lead_nowhere(void **state)
@@ -100,18 +123,18 @@ static void addresses_that_lead_nowhere(void **state)
     (void)state;
     struct probe p = {0};
     char path[300] = "unix:/tmp/";
-    probe("unix:/nowhere/psd", TIMEOUT_MS, &p);
+    probe("unix:/nowhere/psd", SHORT_MS, &p);
     assert_int_equal(p.result, PROBE_NO_SOCKET);
     assert_string_equal(p.detail, "No such file or directory");
-    probe("unix:/dev/null", TIMEOUT_MS, &p);
+    probe("unix:/dev/null", SHORT_MS, &p);
     assert_true(p.result == PROBE_REFUSED || p.result == PROBE_NO_SOCKET);
     memset(path + 10, 'x', 200);
-    probe(path, TIMEOUT_MS, &p);
+    probe(path, SHORT_MS, &p);
     assert_int_equal(p.result, PROBE_NO_SOCKET);
-    probe("no-such-host.invalid:7070", TIMEOUT_MS, &p);
+    probe("no-such-host.invalid:7070", SHORT_MS, &p);
     assert_int_equal(p.result, PROBE_NO_NAME);
     assert_true(p.detail[0] != '\0');
-    probe("no port", TIMEOUT_MS, &p);
+    probe("no port", SHORT_MS, &p);
     assert_int_equal(p.result, PROBE_NO_NAME);
 }
 
@@ -121,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_said_tells_what_it_is),
         cmocka_unit_test(who_does_not_accept_is_silent),
+        cmocka_unit_test(who_does_not_listen_refuses),
         cmocka_unit_test(addresses_that_lead_nowhere),
     };
     return cmocka_run_group_tests_name("probe", tests, NULL, NULL);
