@@ -67,11 +67,11 @@ gpr_timespec ps_timespec(uint64_t ns)
 
 // ---- what is next -------------------------------------------------------------------------------------------------
 //
-// Who sends to a thread that sleeps has to wake it. On a virtual machine that costs it more than the copy of 64 KiB does,
-// and a thread that keeps up with its sender sleeps after every segment. So while large records come, a thread that
-// finds nothing to do rests by the clock, which nobody has to end, and looks again, before it waits to be woken: the
-// moderation of interrupts, as network cards have it. Not while small ones come, or large ones leave: there the other
-// side waits for what would lie still meanwhile.
+// Who sends to a thread that sleeps has to wake it. On a virtual machine that costs it more than the copy of 64 KiB
+// does, and a thread that keeps up with its sender sleeps after every segment. So while large records come, a thread
+// that finds nothing to do rests by the clock, which nobody has to end, and looks again, before it waits to be woken:
+// the moderation of interrupts, as network cards have it. Not while small ones come, or large ones leave: there the
+// other side waits for what would lie still meanwhile.
 
 enum { BULK_BYTES = 32 << 10, RESTS = 2 };
 static const struct timespec rest = {.tv_nsec = 5000};
