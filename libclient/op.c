@@ -8,6 +8,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/sometimes.h"
 #include "libclient/convert.h"
 
 // Of operations and requests that have ended, so many are kept for the next ones, with arrays of so many elements.
@@ -426,8 +427,24 @@ static void op_request_done(struct psc_op *op, struct psc__op_request *r)
         op_finish(op);
 }
 
+// Has all of the operation that is another task's been done?
+static bool op_is_done_elsewhere(const struct psc_op *op, const struct psc__op_request *r)
+{
+    const struct psc__op_request *other;
+    for (uint32_t i = 0; i < op->n_per_task; i++) {
+        TAILQ_FOREACH(other, &op->requests, link)
+        if (other->per_task == i)
+            break;
+        if (i != r->per_task && !other)
+            return true;
+    }
+    return false;
+}
+
 static void op_request_pack(struct psc__request *r, struct ps_slices *to)
 {
+    if (r->mutates && r->again && op_is_done_elsewhere(op_request(r)->op, op_request(r)))
+        ps_sometimes(PS_SOMETIMES_PUSH_CUT);
     psc__op_pack(op_request(r)->op, op_request(r), to);
 }
 

@@ -262,6 +262,7 @@ static void queue_answered(struct psc__queue *q, const struct psc__request *r)
 static void queue_refused(struct psc__queue *q, struct psc__request *r, enum ps_code code, const char *text)
 {
     queue_put_back(q, r);
+    r->again |= code == PS_UNAVAILABLE;
     if (r->mutates)
         queue_note_overtaken(q, r);
     if (r->sent && psc__task_was_there(q->task, r->sent))

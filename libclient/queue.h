@@ -73,6 +73,7 @@ struct psc__request {
     bool abandoned;  // given up, only its landing is awaited
     bool alone;      // sent while updates went one by one
     bool overtook;   // a read that flies: an update before it was refused meanwhile
+    bool again;      // its task could not be reached, or its answer was lost, at least once
     enum { PSC__HELD, PSC__QUEUED, PSC__FLYING, PSC__LANDED } state;
     uint64_t sent;   // last; 0: it waits for nobody
     uint64_t order;  // updates: place in the task's order; reads: of the last update before it

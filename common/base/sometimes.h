@@ -30,7 +30,9 @@
     X(HELD, "a round was complete and waited for a change to be decided")           \
     X(BARRIER_AGAIN, "a barrier that had been passed was entered again by a retry") \
     X(STAGED_PART, "an atomic update waited for the rest of it")                    \
-    X(RETURNED, "a worker joined as the successor of a dead one")
+    X(RETURNED, "a worker joined as the successor of a dead one")                   \
+    X(PUSH_CUT, "an update was sent to a psd again after another had applied it")   \
+    X(PIN_REVOKED, "a reader came for the rest of what was not pinned any more")
 
 enum ps_sometimes {
 #define X(NAME, text) PS_SOMETIMES_##NAME,

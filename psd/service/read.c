@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/sometimes.h"
 #include "psd/service/reply.h"
 
 // ---- snapshots ----------------------------------------------------------------------------------------------------
@@ -125,11 +126,12 @@ static struct psd_snapshot *take_fresh_snapshot(struct psd_request *t, Paramserv
 static struct psd_snapshot *go_on_with_snapshot(struct psd_request *t, const Paramserver__V1__ReadRequest *r)
 {
     struct psd_snapshot *s = psd_snapshot_find(&t->core->snapshots, r->snapshot, psd_now(t->core));
-    if (!s)
+    if (!s) {
+        ps_sometimes(PS_SOMETIMES_PIN_REVOKED);
         ps_fail(&t->error, PS_ABORTED,
                 "snapshot %016" PRIx64 " is gone (60 s without a request, or its memory was needed): start again",
                 r->snapshot);
-    else if (s->job != t->job || s->request != read_request_digest(r)) {
+    } else if (s->job != t->job || s->request != read_request_digest(r)) {
         psd_snapshot_unref(&t->core->snapshots, s);
         s = NULL;
         ps_fail(&t->error, PS_INVALID_ARGUMENT, "snapshot %016" PRIx64 " was taken for other ranges", r->snapshot);

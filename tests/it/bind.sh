@@ -10,6 +10,9 @@ refuses() {
     grep -qF -- "$address" "$scratch/said" && [ "$(wc -l <"$scratch/said")" = 1 ]
 }
 
+tables=(/proc/net/tcp)
+[ -e /proc/net/tcp6 ] && tables+=(/proc/net/tcp6)
+
 # listens ADDRESS: is ready, and every socket that it listens on is loopback's or a path's. Its pid is $psd_pid.
 listens() {
     local ready inode
@@ -24,7 +27,7 @@ listens() {
         # State 0A: listening. 7F: 127.0.0.0/8, the address being little-endian; as IPv6 in a dual-stack socket.
         awk -v i="$inode" '$4 == "0A" && $10 == i { split($2, a, ":"); print a[1]
             if (a[1] !~ /^(0000000000000000FFFF0000)?......7F$/ && a[1] != "00000000000000000000000001000000") exit 1 }' \
-            /proc/net/tcp /proc/net/tcp6 || return 1
+            "${tables[@]}" || return 1
     done
     kill -TERM "$psd_pid" && wait "$psd_pid"
 }
@@ -32,7 +35,8 @@ listens() {
 for address in 127.0.0.1:0 127.1.2.3:0 127.1:0 localhost:0 "unix:$scratch/socket"; do
     ok "$address is listened on" listens "$address"
 done
-[ -e /proc/net/if_inet6 ] && ok "[::1]:0 is listened on" listens "[::1]:0"
+# A kernel may know IPv6 and no interface have it.
+grep -qs '^00000000000000000000000000000001 ' /proc/net/if_inet6 && ok "[::1]:0 is listened on" listens "[::1]:0"
 
 own=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -E '^[0-9.]+$')
 for address in 0.0.0.0:0 0:0 "[::]:0" "[0::0]:7070" 192.0.2.1:7070 "[2001:db8::1]:7070" "[::ffff:127.0.0.1]:0" \
@@ -64,7 +68,7 @@ connects() {
 }
 for i in 1 2; do
     ok "200 connections, time $i: each is served or closed" connects
-    ok "and a new one is served" timeout 600 "$psctl" --timeout 60 --ps "unix:$scratch/few" status
+    ok "and a new one is served" patient timeout 600 "$psctl" --timeout 60 --ps "unix:$scratch/few" status
 done
 ok "the log names the limit" grep -q "new connections are closed, .* raise the limit" "$scratch/few.log"
 kill -TERM "$psd_pid"

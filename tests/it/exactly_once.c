@@ -41,8 +41,15 @@ static enum ps_code call(struct ps_client *client, int method, bool stream, cons
 {
     struct answer a;
     struct ps_slices ignored = PS_SLICES_EMPTY;
-    ask(client, method, stream, m, payload, &a);
-    if (await(&a) == PS_OK && reply)
+    uint64_t until = ps_now() + call_timeout;
+    for (;;) {
+        ask(client, method, stream, m, payload, &a);
+        // Without a payload it may be asked again: psd may not have run for a while.
+        if (await(&a) != PS_UNAVAILABLE || payload || ps_now() > until)
+            break;
+        ps_slices_clear(&a.body);
+    }
+    if (a.code == PS_OK && reply)
         a.code = ps_msg_unpack(type, &a.body, reply, bytes ? bytes : &ignored, NULL);
     if (a.code != PS_OK && a.code != PS_UNAVAILABLE)
         print_message("# %s: %s\n", ps_code_name(a.code), a.text);
@@ -51,8 +58,8 @@ static enum ps_code call(struct ps_client *client, int method, bool stream, cons
     return a.code;
 }
 
-static enum ps_code push(struct ps_client *client, bool stream, const char *name, uint64_t first, uint64_t count,
-                         uint64_t seq)
+static enum ps_code push_once(struct ps_client *client, bool stream, const char *name, uint64_t first, uint64_t count,
+                              uint64_t seq)
 {
     Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
     Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
@@ -66,6 +73,18 @@ static enum ps_code push(struct ps_client *client, bool stream, const char *name
     t.first = first;
     t.count = count;
     return call(client, M(PUSH), stream, &r.base, &payload, NULL, NULL, NULL);
+}
+
+// Over a connection that nobody cuts; a psd that does not run for two seconds may break it all the same.
+static enum ps_code push(struct ps_client *client, bool stream, const char *name, uint64_t first, uint64_t count,
+                         uint64_t seq)
+{
+    uint64_t until = ps_now() + call_timeout;
+    enum ps_code code;
+    do
+        code = push_once(client, stream, name, first, count, seq);
+    while (code == PS_UNAVAILABLE && client == direct && ps_now() < until);
+    return code;
 }
 
 static float value_of(const char *name)
@@ -90,18 +109,6 @@ static float value_of(const char *name)
 }
 
 // ---- set-up -------------------------------------------------------------------------------------------------------
-
-// Where psd is late to take the connection, a call ends with UNAVAILABLE.
-static void connect_direct(void)
-{
-    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
-    uint64_t until = ps_now() + call_timeout;
-    enum ps_code code;
-    do
-        code = call(direct, M(STATUS), false, &r.base, NULL, NULL, NULL, NULL);
-    while (code == PS_UNAVAILABLE && ps_now() < until);
-    assert_int_equal(code, PS_OK);
-}
 
 static void join(void)
 {
@@ -351,7 +358,6 @@ static int set_up(void **state)
 {
     (void)state;
     direct = client_of(psd_address);
-    connect_direct();
     join();
     declare();
     return 0;

@@ -51,25 +51,32 @@ static void pause_ms(long ms)
 
 // ---- one call -----------------------------------------------------------------------------------------------------
 
-// A psd that has not taken the connection for a while, as a busy machine may have it, is asked again.
-static struct ps_slices call(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_slices *payload)
+// With a payload of so many ones. A psd that does not answer for two seconds, as a busy machine may have it, is asked
+// again: all that is asked here may be asked twice.
+static struct ps_slices call_with(struct ps_client *c, int method, const ProtobufCMessage *m, uint64_t ones)
 {
     struct answer a;
     uint64_t until = ps_now() + call_timeout;
     for (;;) {
-        ask(c, method, false, m, payload, &a);
+        struct ps_slices payload = ones ? floats(ones, 1) : (struct ps_slices)PS_SLICES_EMPTY;
+        ask(c, method, false, m, ones ? &payload : NULL, &a);
         if (!await(&a))
             return a.body;
-        if (a.code != PS_UNAVAILABLE || payload || ps_now() > until)
+        if (a.code != PS_UNAVAILABLE || ps_now() > until)
             die("a call", a.code, a.text);
         ps_slices_clear(&a.body);
         pause_ms(50);
     }
 }
 
-static void call_only(struct ps_client *c, int method, const ProtobufCMessage *m, struct ps_slices *payload)
+static struct ps_slices call(struct ps_client *c, int method, const ProtobufCMessage *m)
 {
-    struct ps_slices reply = call(c, method, m, payload);
+    return call_with(c, method, m, 0);
+}
+
+static void call_only(struct ps_client *c, int method, const ProtobufCMessage *m, uint64_t ones)
+{
+    struct ps_slices reply = call_with(c, method, m, ones);
     ps_slices_clear(&reply);
 }
 
@@ -83,7 +90,7 @@ static void join(struct ps_client *c, uint32_t rank, bool sync)
     r.address = (char *)"load";
     r.workers = sync ? 2 : 1;
     r.update = sync ? PARAMSERVER__V1__UPDATE__SYNC : PARAMSERVER__V1__UPDATE__ASYNC;
-    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(JOIN), &r.base, NULL);
+    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(JOIN), &r.base);
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__join_reply__descriptor, &reply, &m, &none, NULL))
         die("join", PS_INTERNAL, "not a reply");
@@ -119,7 +126,7 @@ static int declare(struct ps_client *c, bool sync)
     r.n_variables = r.n_partitions = 2;
     r.variables = variables;
     r.partitions = partitions;
-    call_only(c, M(DECLARE), &r.base, NULL);
+    call_only(c, M(DECLARE), &r.base, 0);
     return 0;
 }
 
@@ -131,7 +138,7 @@ static void learn_run(const char *address)
     struct ps_client *c = ps_client_create(&address, 1);
     caller.worker = caller.run = 0;
     r.caller = &caller;
-    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(DESCRIBE), &r.base, NULL);
+    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(DESCRIBE), &r.base);
     ProtobufCMessage *m;
     if (ps_msg_unpack(&paramserver__v1__describe_reply__descriptor, &reply, &m, &none, NULL))
         die("describe", PS_INTERNAL, "not a reply");
@@ -292,10 +299,22 @@ static int push(const char *address, size_t n, size_t kib, double seconds)
 
 static atomic_size_t answered, refused;
 
+struct parked {
+    struct ps_client *client;
+    bool stream;
+};
+
+static void park_one(void *arg);
+
+// arg: a pull that waits, or NULL. psd may seem to be gone where it does not run for two seconds.
 static void on_pulled(void *arg, enum ps_code code, const char *text, struct ps_slices *reply)
 {
-    (void)arg;
+    struct parked *p = arg;
     (void)reply;
+    if (p && code == PS_UNAVAILABLE) {
+        ps_client_after(p->client, PS_SECOND, park_one, p);
+        return;
+    }
     if (code && atomic_fetch_add(&refused, 1) < 5)
         fprintf(stderr, "a pull: %s: %s\n", ps_code_name(code), text);
     atomic_fetch_add(&answered, 1);
@@ -316,11 +335,19 @@ static void read_request(struct ps_slices *request, const char *name, uint64_t f
     ps_msg_pack(&r.base, NULL, request);
 }
 
+static void park_one(void *arg)
+{
+    struct parked *p = arg;
+    struct ps_slices request = PS_SLICES_EMPTY;
+    read_request(&request, "small", 0, 16, 1);
+    ps_client_call(p->client, 0, M(PULL), p->stream, UINT64_MAX, &request, on_pulled, p);
+}
+
 static uint32_t waiting(struct ps_client *c)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     ProtobufCMessage *m = NULL;
-    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(STATUS), &r.base, NULL);
+    struct ps_slices none = PS_SLICES_EMPTY, reply = call(c, M(STATUS), &r.base);
     if (ps_msg_unpack(&paramserver__v1__status_reply__descriptor, &reply, &m, &none, NULL))
         die("status", PS_INTERNAL, "not a reply");
     const Paramserver__V1__StatusReply *s = (const Paramserver__V1__StatusReply *)m;
@@ -336,7 +363,6 @@ static void close_round(struct ps_client *c)
         Paramserver__V1__UpdateRequest r = PARAMSERVER__V1__UPDATE_REQUEST__INIT;
         Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
         Paramserver__V1__Caller caller = caller_of(rank, 1);
-        struct ps_slices payload = floats(SMALL, 1);
         r.caller = &caller;
         r.n_tensors = 1;
         r.tensors = tensors;
@@ -345,7 +371,7 @@ static void close_round(struct ps_client *c)
         t.variable = (char *)"small";
         t.dtype = PARAMSERVER__V1__DTYPE__FLOAT32;
         t.count = SMALL;
-        call_only(c, M(PUSH), &r.base, &payload);
+        call_only(c, M(PUSH), &r.base, SMALL);
     }
 }
 
@@ -358,14 +384,15 @@ static int park(const char *address, size_t n)
         c[i] = ps_client_create(&address, 1);
         (void)waiting(c[i]);  // so that it is connected
     }
+    struct parked *parked = ps_alloc(n * sizeof *parked);
     for (size_t i = 0; i < n; i++) {
-        struct ps_slices request = PS_SLICES_EMPTY;
-        read_request(&request, "small", 0, 16, 1);
-        ps_client_call(c[i % 10 ? i % STREAMS : STREAMS], 0, M(PULL), i % 10, UINT64_MAX, &request, on_pulled, NULL);
+        parked[i] = (struct parked){c[i % 10 ? i % STREAMS : STREAMS], i % 10};
+        park_one(&parked[i]);
     }
-    while (waiting(c[0]) < n && !atomic_load(&answered))
+    uint32_t found;
+    while ((found = waiting(c[0])) != n && !atomic_load(&answered))
         pause_ms(20);
-    printf("waiting %" PRIu32 "\n", waiting(c[0]));
+    printf("waiting %" PRIu32 "\n", found);
     fflush(stdout);
     if (!fgets(line, sizeof line, stdin))
         return 0;
@@ -377,6 +404,7 @@ static int park(const char *address, size_t n)
         ps_client_stop(c[i]);
         ps_client_destroy(c[i]);
     }
+    free(parked);
     return 0;
 }
 

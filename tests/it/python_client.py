@@ -930,7 +930,7 @@ def messages_are_bounded():
 @point
 def deadlines_are_kept_with_the_reason():
     w = Worker("late", workers=2)
-    w.join()
+    w.join(join_within_ms=600000)
     with refused(StatusCode.DEADLINE_EXCEEDED):
         unary.Heartbeat(pb.HeartbeatRequest(caller=w.caller()), timeout=-1)
     with refused(StatusCode.DEADLINE_EXCEEDED):
@@ -1032,7 +1032,7 @@ def a_record_that_fails_leaves_the_others_alone():
 @point
 def a_record_that_waits_does_not_hold_up_the_others():
     w = Worker("waiting", workers=2)
-    w.join()
+    w.join(join_within_ms=600000)
     w.declare(variable("n", "int64"))
     s = Stream()
     barrier = pb.BarrierRequest(caller=w.next_caller(), name="all")

@@ -12,7 +12,7 @@ trap 'rm -rf "$scratch"' EXIT
 list=$top_srcdir/tests/mutants/list
 b=$top_builddir
 declare -A objects=(
-    [chaos]="sim/test_chaos-test_chaos sim/test_chaos-sim sim/test_chaos-trainer sim/test_chaos-coverage sim/test_chaos-features"
+    [chaos]="sim/test_chaos-test_chaos sim/test_chaos-sim sim/test_chaos-trainer sim/test_chaos-coverage sim/test_chaos-features sim/test_chaos-long_read"
     [sim]="sim/test_sim-test_sim sim/test_sim-sim sim/test_sim-worker"
     [psd]=unit/test_psd-test_psd [control]=unit/test_psd_control-test_psd_control
     [sync]=unit/test_psd_sync-test_psd_sync

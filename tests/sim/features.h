@@ -26,7 +26,8 @@
     X(PUSH_PULL, "push_pull", 6) /* some steps are one PushPull */                                            \
     X(ADD, "add", 6)             /* some steps AssignAdd as well */                                           \
     X(SET_RATE, "set_rate", 6)   /* sync: the learning rate is changed on the way */                          \
-    X(READER, "reader", 7)       /* somebody reads all the while */
+    X(READER, "reader", 7)       /* somebody reads all the while */                                           \
+    X(LONG_READ, "long_read", 2) /* reads of several messages, while a psd is short of memory */
 
 enum sim_feature {
 #define X(NAME, text, weight) SIM_##NAME,

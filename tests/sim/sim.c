@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/math/philox.h"
+#include "psd/service/service.h"
 
 // A process that is stopped, or has no processor, until then: what happens to it meanwhile happens afterwards.
 struct sleeper {
@@ -36,6 +37,7 @@ struct client {
 struct tick {
     struct sim *sim;
     uint32_t task;
+    uint64_t squeezed_until;  // the psd is short of memory until then
 };
 
 struct connection {
@@ -151,8 +153,15 @@ void sim_after(struct sim *sim, uint64_t delay, void (*fn)(void *), void *arg)
     at(sim, sim->now + delay, NULL, NULL, fn, arg);
 }
 
+static void sim_release_psd(struct sim *sim, uint32_t task)
+{
+    sim->cores[task]->pool.limit = sim->cores[task]->config.memory_bytes;
+}
+
 void sim_calm(struct sim *sim)
 {
+    for (uint32_t i = 0; i < sim->ps; i++)
+        sim_release_psd(sim, i);
     sim->faults = (struct sim_faults){.delay = sim->faults.delay};
 }
 
@@ -180,8 +189,13 @@ static void digest(struct sim *sim, const struct ps_slices *message, uint64_t wh
 {
     uint64_t h = sim->digest ^ what ^ sim->now;
     for (size_t i = 0; i < message->n; i++)
-        for (size_t k = 0; k < message->v[i].len; k++)
-            h = (h ^ message->v[i].data[k]) * UINT64_C(0x100000001b3);
+        for (size_t k = 0, n; k < message->v[i].len; k += n) {
+            uint64_t word = 0;
+            n = message->v[i].len - k < sizeof word ? message->v[i].len - k : sizeof word;
+            memcpy(&word, message->v[i].data + k, n);
+            h = (h ^ word) * UINT64_C(0x100000001b3);
+            h ^= h >> 32;
+        }
     sim->digest = h * UINT64_C(0x9E3779B97F4A7C15);
 }
 
@@ -533,6 +547,21 @@ void sim_stall_psd(struct sim *sim, uint32_t task, uint64_t delay)
     fall_asleep(&sim->sleepers[task], sim->now + delay);
 }
 
+static void on_squeeze_over(void *arg)
+{
+    struct tick *tick = arg;
+    if (tick->sim->now >= tick->squeezed_until)
+        sim_release_psd(tick->sim, tick->task);
+}
+
+void sim_squeeze_psd(struct sim *sim, uint32_t task, uint64_t delay)
+{
+    struct psd_pool *pool = &sim->cores[task]->pool;
+    pool->limit = psd_pool_used(pool);
+    sim->ticks[task].squeezed_until = sim->now + delay;
+    sim_after(sim, delay, on_squeeze_over, &sim->ticks[task]);
+}
+
 void sim_watch(struct sim *sim, sim_watch_fn fn, void *arg)
 {
     sim->watch = fn;
@@ -547,7 +576,7 @@ void sim_kill(struct sim *sim, const struct psc_world *world)
 
 // ---- the psds' world ----------------------------------------------------------------------------------------------
 
-static uint64_t psd_now(void *ctx)
+static uint64_t sim_psd_now(void *ctx)
 {
     return ((struct sim *)ctx)->now;
 }
@@ -607,7 +636,7 @@ struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faul
 {
     struct sim *sim = ps_alloc(sizeof *sim);
     struct psd_world world = {.ctx = sim,
-                              .now = psd_now,
+                              .now = sim_psd_now,
                               .random = psd_random,
                               .resident = psd_resident,
                               .queued = psd_queued,
@@ -626,7 +655,7 @@ struct sim *sim_create(uint64_t seed, uint32_t ps, const struct sim_faults *faul
         struct psd_config config = {
             .task = i, .tasks = ps, .memory_bytes = memory, .heartbeat_ms = 500, .dead_after_ms = 3000};
         psd_core_create(&config, &world, &sim->cores[i], NULL);
-        sim->ticks[i] = (struct tick){sim, i};
+        sim->ticks[i] = (struct tick){sim, i, 0};
         at(sim, sim->now + 50 * PS_MS, &sim->sleepers[i], NULL, on_tick, &sim->ticks[i]);
     }
     return sim;

@@ -34,6 +34,8 @@ void sim_world_loosen(const struct psc_world *world);  // before its first call
 // The process behind a world, or a psd, stops and goes on after that time.
 void sim_stall(const struct psc_world *world, uint64_t delay);
 void sim_stall_psd(struct sim *sim, uint32_t task, uint64_t delay);
+// The psd has all the memory that it may take, for that time; in the calm it has more.
+void sim_squeeze_psd(struct sim *sim, uint32_t task, uint64_t delay);
 // The process behind a world dies: none of its callbacks runs again, its connections are cut.
 void sim_kill(struct sim *sim, const struct psc_world *world);
 

@@ -8,7 +8,8 @@
 //     member is left out; every batch of an epoch counts once;
 //   - async, ssp: every range of an epoch is done once;
 //   - ssp: nobody is let go more than `staleness` steps ahead of the slowest, as counted here;
-//   - readers see whole atomic updates, values and versions that only grow;
+//   - readers see whole atomic updates, values and versions that only grow; a read of several messages, which has to
+//     begin again where memory is short, is of one instant;
 //   - a hyperparameter changes in the same round in all partitions;
 //   - of the run that a job replaces nothing is found in the next one;
 //   - once the faults have stopped, every wait ends: the workers are through within a minute, and then no call is parked.
@@ -36,6 +37,7 @@
 #include "psd/control/state.h"
 #include "psd/service/service.h"
 #include "tests/sim/coverage.h"
+#include "tests/sim/long_read.h"
 #include "tests/sim/trainer.h"
 
 #define LIMIT (300 * PS_SECOND)
@@ -652,7 +654,7 @@ static void check_all(const struct trial *t, const struct reader *r, const float
 }
 
 struct totals {
-    uint64_t lives, pushes, reads, grants, greatest, digest, voids, sets, replaced, calmed;
+    uint64_t lives, pushes, reads, long_reads, grants, greatest, digest, voids, sets, replaced, calmed;
 };
 
 static void see_all(void *arg, const struct sim_seen *seen)
@@ -721,6 +723,7 @@ static void run(uint64_t seed, struct totals *totals)
 {
     struct trial *t = trial_new(seed);
     struct reader readers[2] = {{.stop = true}, {.stop = true}};
+    struct long_read long_read = {0};
     struct second_run second = {t, &readers[0], &readers[1]};
     struct ssp ssp = {.trial = t};
     const struct sim_faults faults = faults_of(t->features);
@@ -731,6 +734,8 @@ static void run(uint64_t seed, struct totals *totals)
         trainer_start(t, rank);
     if (trial_has(t, SIM_READER))
         reader_start(&readers[0], t);
+    if (trial_has(t, SIM_LONG_READ))
+        long_read_start(&long_read, t);
     if (trial_has(t, SIM_REPLACE))
         sim_after(t->sim, sim_random(t->sim) % PS_SECOND, begin_second, &second);
     fate(t);
@@ -747,10 +752,12 @@ static void run(uint64_t seed, struct totals *totals)
             check_all(t, last, extra);
     }
     totals->voids += is_void(t) || is_reopened(t);
-    readers[0].stop = readers[1].stop = true;
+    readers[0].stop = readers[1].stop = long_read.stop = true;
+    CHECK(t, sim_run(t->sim, long_read_is_idle, &long_read, sim_now(t->sim) + LIMIT), "the long read does not end");
     totals->lives += t->n_lives;
     totals->pushes += t->n_pushes;
     totals->reads += readers[0].reads + readers[1].reads;
+    totals->long_reads += long_read.reads;
     totals->sets += readers[0].sets + readers[1].sets;
     totals->replaced += t->replaces;
     totals->grants += ssp.grants;
@@ -760,6 +767,7 @@ static void run(uint64_t seed, struct totals *totals)
     trainers_stop(t);
     reader_free(&readers[0]);
     reader_free(&readers[1]);
+    long_read_free(&long_read);
     check_nobody_waits(t);
     sim_destroy(t->sim);
     trainers_free(t);

@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "psd/control/state.h"
 #include "psd/service/service.h"
+#include "tests/sim/long_read.h"
 
 static const char *const addresses[] = {"a:1", "b:1", "c:1"};
 
@@ -386,15 +387,17 @@ static void declare(struct life *l)
 {
     const struct trial *t = l->trial;
     const uint64_t slots_shape[] = {t->partitions, SLOTS}, extra_shape[] = {SLOTS};
+    const uint64_t long_shape[] = {t->partitions, LONG_COUNT};
     const psc_variable variables[] = {
         {.name = "slots", .dtype = PSC_FLOAT32, .shape = slots_shape, .rank = 2, .trainable = true},
         {.name = "extra", .dtype = PSC_FLOAT32, .shape = extra_shape, .rank = 1},
+        {.name = "long", .dtype = PSC_FLOAT32, .shape = long_shape, .rank = 2},
     };
     const psc_hyper rate = {"learning_rate", 1};
     char partitioner[16];
     snprintf(partitioner, sizeof partitioner, "fixed:%" PRIu32, t->partitions);
     const psc_declaration d = {.variables = variables,
-                               .n_variables = 2,
+                               .n_variables = trial_has(t, SIM_LONG_READ) ? 3 : 2,
                                .rule = "sgd",
                                .hypers = &rate,
                                .n_hypers = 1,

@@ -525,6 +525,75 @@ static void test_waits_of_an_earlier_run(void **state)
     psd_core_destroy(j.core);
 }
 
+// Another job on the same psd, newer, with the variables of the first. Its run.
+static uint64_t open_another(struct job *j, char *name)
+{
+    struct declaring d;
+    uint64_t run = 0;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct joining x;
+        ProtobufCMessage *m = NULL;
+        join_init(&x, rank, SYNC);
+        x.caller.job = name;
+        assert_int_equal(
+            ask(j->core, M(JOIN), &x.r.base, NULL, &paramserver__v1__join_reply__descriptor, &m, NULL).code, PS_OK);
+        run = ((Paramserver__V1__JoinReply *)m)->run;
+        ps_msg_free(m);
+    }
+    declare_init(&d, j, SYNC, "sgd");
+    d.caller.job = name;
+    d.caller.run = d.caller.incarnation = run;
+    assert_int_equal(ask(j->core, M(DECLARE), &d.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    return run;
+}
+
+// A call that has waited goes on with the job that it waited in, whatever jobs there are beside it.
+static void test_goes_on_with_its_job(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    struct update u;
+    Paramserver__V1__Caller callers[2] = {caller_of(0, 0), caller_of(0, 0)};
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    callers[1].job = (char *)"another";
+    callers[1].run = callers[1].incarnation = open_another(&j, callers[1].job);
+    assert_string_equal(j.core->table.newest->name, "another");
+    for (int i = 0; i < 2; i++) {
+        Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
+        Paramserver__V1__Tensor t = PARAMSERVER__V1__TENSOR__INIT, *tensors[] = {&t};
+        r.caller = &callers[i];
+        r.tensors = tensors;
+        r.n_tensors = r.round = 1;
+        t.variable = (char *)"a";
+        ask_later(j.core, &a[i], M(PULL), &r.base, NULL, UINT64_MAX);
+        assert_false(a[i].answered);
+    }
+    for (int i = 0; i < 2; i++) {
+        Paramserver__V1__ReadReply *reply = NULL;
+        struct ps_slices bytes = PS_SLICES_EMPTY;
+        float value = 0;
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            update_init(&u, rank, 1, "a", 0, 15);
+            u.caller.job = callers[i].job;
+            u.caller.run = u.caller.incarnation = callers[i].run;
+            u.r.round = 1;
+            update_ok(j.core, &u, M(PUSH), 15, i ? 300 : 100);
+        }
+        assert_true(a[i].answered && (i || !a[1].answered));
+        assert_int_equal(a[i].code, PS_OK);
+        assert_int_equal(ps_msg_unpack(&paramserver__v1__read_reply__descriptor, &a[i].body,
+                                       (ProtobufCMessage **)&reply, &bytes, NULL),
+                         PS_OK);
+        ps_slices_copy_out(&bytes, 0, sizeof value, &value);
+        assert_true(value == (i ? -3 : -1));
+        ps_slices_clear(&bytes);
+        ps_slices_clear(&a[i].body);
+        ps_msg_free(&reply->base);
+    }
+    psd_core_destroy(j.core);
+}
+
 // ---- who is who ---------------------------------------------------------------------------------------------------
 
 static struct answer heartbeat(struct psd_core *core, uint32_t rank, bool again, uint64_t incarnation)
@@ -969,6 +1038,7 @@ int main(void)
         cmocka_unit_test(test_rounds_of_a_job_that_is_done),
         cmocka_unit_test(test_waits_of_an_earlier_run),
         cmocka_unit_test(test_described_in_this_run),
+        cmocka_unit_test(test_goes_on_with_its_job),
         cmocka_unit_test(test_status_of_the_next_run),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_overtaken_members),
