@@ -130,6 +130,8 @@ static void on_call(void *ctx, struct ps_call *call)
     if (parks)
         park(core, call);
     pthread_mutex_unlock(&core->lock);
+    if (parks)
+        return;  // whoever lets it go may have done so: it is not here any more
     if (call->method == OPEN)
         name_stream(call);
     else if (head[0] == 's')
@@ -140,7 +142,7 @@ static void on_call(void *ctx, struct ps_call *call)
         ps_call_reply(call, PS_UNAVAILABLE, "variable 'a: b': not yet: later", NULL);
     else if (head[0] == 'b')
         answer_big(call);
-    else if (!parks)
+    else
         echo(call);
 }
 
