@@ -60,7 +60,8 @@ struct psc__membership {
     uint64_t data_epoch;   // likewise
     uint64_t epoch;
     uint64_t heartbeat_ns, dead_after_ns;
-    uint64_t heard;  // when the last heartbeat was answered
+    uint64_t heard;       // when the last heartbeat was answered
+    uint32_t unanswered;  // heartbeats, since
     uint32_t live;   // workers
     uint32_t chief;  // rank
     uint64_t step;

@@ -43,6 +43,7 @@ enum ps_code psc__heartbeat_heard(struct psc_client *c, const struct ps_slices *
         return e->code;
     const Paramserver__V1__HeartbeatReply *r = (Paramserver__V1__HeartbeatReply *)m;
     c->member.heard = psc__now(c);
+    c->member.unanswered = 0;
     c->member.draining = r->drain;
     // Answers may overtake each other.
     if (psc__saw_generation(&c->tasks[0], r->generation) && r->epoch > c->member.epoch)
@@ -85,14 +86,18 @@ static void look_for_task(struct psc_client *c)
     m->looking = psc__call_locked(c, &spec, &e) == PS_OK;
 }
 
+// Of heartbeats without an answer one may be this process's own doing, or its machine's: they stood still meanwhile.
+enum { LEAST_UNANSWERED = 2 };
+
 // Locked. A heartbeat is over; the next one follows unless that ends the client.
 static void heartbeat_ended(struct psc_client *c, const struct ps_error *e)
 {
     uint64_t silent = psc__now(c) - c->member.heard;
     c->member.unsent |= e->code != PS_OK;
+    c->member.unanswered += e->code != PS_OK;
     if (e->code != PS_OK && heartbeat_is_final(e->code))
         psc__end(c, PS_ABORTED, "the job has ended: %s", e->text);
-    else if (e->code != PS_OK && silent > 2 * c->member.dead_after_ns)
+    else if (c->member.unanswered >= LEAST_UNANSWERED && silent > 2 * c->member.dead_after_ns)
         psc__end(c, PS_UNAVAILABLE, PSC__TASK ", the control task, has been silent for %.1f s: %s",
                  PSC__TASK_ARGS(&c->tasks[0]), (double)silent / 1e9, e->text);
     psc__ops_expire(c);

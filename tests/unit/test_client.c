@@ -850,6 +850,22 @@ static void test_silence_ends_the_job(void **state)
     bench_free(b);
 }
 
+// The whole machine has stood still for longer than a control task may be silent, with a heartbeat on its way.
+static void test_standing_still_is_no_silence(void **state)
+{
+    (void)state;
+    struct bench *b = bench_ready(PSC_STREAM);
+    psc_error e;
+    b->fake.silent = true;
+    fake_idle(&b->fake, 0.8);
+    b->fake.now += 20 * PS_SECOND;
+    b->fake.silent = false;
+    fake_idle(&b->fake, 10);
+    if (psc_health(b->client, &e))
+        fail_msg("%s", e.text);
+    bench_free(b);
+}
+
 static void test_heartbeats_go_on(void **state)
 {
     (void)state;
@@ -1190,6 +1206,7 @@ int main(void)
         cmocka_unit_test(test_barrier_and_lease),
         cmocka_unit_test(test_the_job_ends_while_waiting),
         cmocka_unit_test(test_silence_ends_the_job),
+        cmocka_unit_test(test_standing_still_is_no_silence),
         cmocka_unit_test(test_heartbeats_go_on),
         cmocka_unit_test(test_get_goes_on),
         cmocka_unit_test(test_memory_is_kept_until_the_transport_lets_go),
