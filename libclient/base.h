@@ -62,8 +62,8 @@ struct psc__membership {
     uint64_t heartbeat_ns, dead_after_ns;
     uint64_t heard;       // when the last heartbeat was answered
     uint32_t unanswered;  // heartbeats, since
-    uint32_t live;   // workers
-    uint32_t chief;  // rank
+    uint32_t live;        // workers
+    uint32_t chief;       // rank
     uint64_t step;
     double images_per_second, loss;
     bool looking;        // a call that asks whether a task is there is under way
