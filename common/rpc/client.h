@@ -30,8 +30,8 @@ enum { PS_CLIENT_ATTEMPT_MS = 1000 };
 typedef void (*ps_reply_fn)(void *arg, enum ps_code code, const char *text, struct ps_slices *reply);
 
 // addresses[i] is ps task i's: "host:port" or "unix:/path". They are not contacted before the first call. An attempt to
-// connect may take so long that a task that comes back is found within the next second; or attempt_ms, for who makes
-// one attempt alone.
+// connect may take so long that a task that comes back is found within the next second, and one that falls silent is
+// given up after 3 s; or attempt_ms, for who makes one attempt alone.
 struct ps_client *ps_client_create(const char *const *addresses, size_t n);
 struct ps_client *ps_client_create_patient(const char *const *addresses, size_t n, int attempt_ms);
 // Ends every call with CANCELLED and drops the timers; returns when the thread has ended and no request's slice is in

@@ -26,7 +26,7 @@ sed 's/^/# /' "$scratch/figures"
 # One was killed at the very end, the others left. What took long to leave ("late" in the figures) may count as dead, too:
 # the control task may not have heard that it leaves.
 as_they_should() {
-    patient timeout 600 "$psctl" --timeout 60 --ps "unix:$scratch/p0" workers chaos | tee "$scratch/workers"
+    timeout 600 "$psctl" --timeout 60 --ps "unix:$scratch/p0" workers chaos | tee "$scratch/workers"
     awk '$1 == "late:" { late[$2] = 1 }
          FILENAME == ARGV[2] && $1 ~ /^[0-9]+$/ {
              n++

@@ -57,19 +57,6 @@ eventually() {
     done
 }
 
-# patient COMMAND ...: psctl asks once, and takes a psd that does not run for two seconds for one that is gone. Then the
-# same is asked again.
-patient() {
-    local code=0 try
-    for try in 1 2 3 4 5; do
-        code=0
-        "$@" 2>"$scratch/patient.err" || code=$?
-        [ $code != 0 ] && grep -q "keepalive watchdog timeout" "$scratch/patient.err" || break
-    done
-    cat "$scratch/patient.err" >&2
-    return $code
-}
-
 # value SUMMARY KEY: a number of a summary.
 value() { sed -nE "s/.*\"$2\": *([-0-9.e]+).*/\1/p" "$1" | head -n 1; }
 

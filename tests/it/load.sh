@@ -97,7 +97,7 @@ ok "a client that does not read" background "$scratch/deaf2" "unix:$scratch/term
 background "$scratch/deaf3" "unix:$scratch/term" deaf 400 0 && kill -STOP "$load_pid"
 ok "16 clients push" background "$scratch/count" "$scratch/cluster.yaml" count
 count_pid=$load_pid
-counted() { patient "$psctl" --timeout 60 --ps "unix:$scratch/term" --json jobs count | grep -qE '"requests": *[0-9]{4}'; }
+counted() { "$psctl" --timeout 60 --ps "unix:$scratch/term" --json jobs count | grep -qE '"requests": *[0-9]{4}'; }
 eventually counted
 sleep $((long ? 10 : 1))
 before=$(date +%s%N)

@@ -10,7 +10,7 @@ peers=unix:$scratch/p0,unix:$scratch/p1,unix:$scratch/p2
 for i in 0 1 2; do start_psd "p$i" --task "$i" --peers "$peers" || exit 1; done
 # Programs under a sanitizer take their time: jobs are longer then, so that they are still there when they are looked at.
 [ "$SANITIZERS" = no ] && length=2 || length=5
-ctl() { patient timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
+ctl() { timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
 
 # work NAME RANK WORKERS ARGUMENT ...: one worker of a job, in the background; its pid in $worker_pid.
 work() {

@@ -128,7 +128,7 @@ start_psd a0 --task 0 --peers "$peers" || exit 1
 pid0=$psd_pid
 start_psd a1 --task 1 --peers "$peers" || exit 1
 pid1=$psd_pid
-ctl() { patient timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
+ctl() { timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
 worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worker_pid
     local name=$1 update=$2
     shift 2
@@ -202,14 +202,14 @@ two_looks() {
 ok "top where there is no terminal: one text after the other" two_looks
 ok "doctor: all well" says "2 live workers" ctl doctor
 of_a_pipe() { env -u TF_CONFIG "$psctl" --timeout 60 --cluster <(printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch") status; }
-ok "the cluster of a file" says "long" patient of_a_pipe
+ok "the cluster of a file" says "long" of_a_pipe
 printf 'ps: ["unix:%s/a0", "unix:%s/a1"]\n' "$scratch" "$scratch" >cluster.yaml
-ok "the cluster of PSCTL_CLUSTER" says "long" patient env PSCTL_CLUSTER=cluster.yaml "$psctl" --timeout 60 status
+ok "the cluster of PSCTL_CLUSTER" says "long" env PSCTL_CLUSTER=cluster.yaml "$psctl" --timeout 60 status
 
 tf_config="{\"cluster\": {\"ps\": [\"unix:$scratch/a0\", \"unix:$scratch/a1\"], \"worker\": [\"x:1\"]}}"
-ok "the cluster of TF_CONFIG" says "long" patient env TF_CONFIG="$tf_config" "$psctl" --timeout 60 status
+ok "the cluster of TF_CONFIG" says "long" env TF_CONFIG="$tf_config" "$psctl" --timeout 60 status
 ok "a TF_CONFIG that is wrong" fails_with 65 "TF_CONFIG" env TF_CONFIG='{"cluster": 3}' "$psctl" status
-ok "--cluster goes before TF_CONFIG" says "long" patient env TF_CONFIG='{"cluster": 3}' "$psctl" --timeout 60 --cluster cluster.yaml status
+ok "--cluster goes before TF_CONFIG" says "long" env TF_CONFIG='{"cluster": 3}' "$psctl" --timeout 60 --cluster cluster.yaml status
 
 # On a terminal: a screen, q ends it, and the terminal is as it was.
 on_terminal() {
@@ -409,8 +409,8 @@ swapped=unix:$scratch/a1,unix:$scratch/a0
 for c in "drain ps:0" "drain long worker:0" "set-lr long 0.5" "set long learning_rate=0.5" "put still $kernel one.npy" "stop long"; do
     ok "$c: tasks in another order" fails_with 78 \
         "ps:0 (unix:$scratch/a1) says that it is ps:1 of 2, it is listed as ps:0 of 2: the cluster is described differently" \
-        patient "$psctl" --timeout 60 --ps "$swapped" $c
-    ok "$c: one task of two" fails_with 78 "says that it is ps:0 of 2, it is listed as ps:0 of 1" patient "$psctl" --timeout 60 --ps "unix:$scratch/a0" $c
+        "$psctl" --timeout 60 --ps "$swapped" $c
+    ok "$c: one task of two" fails_with 78 "says that it is ps:0 of 2, it is listed as ps:0 of 1" "$psctl" --timeout 60 --ps "unix:$scratch/a0" $c
 done
 unchanged_all() {
     lacks draining ctl status && ! ctl workers long | grep "^ *0 .*yes" && ! ctl jobs long | grep "learning_rate *0.5" &&
@@ -421,9 +421,9 @@ ok "and nothing was changed" unchanged_all
 # ---- doctor -------------------------------------------------------------------------------------------------------
 
 ok "doctor: tasks in another order" fails_with 78 "says that it is ps:1 of 2, it is listed as ps:0 of 2" \
-    patient "$psctl" --timeout 60 --ps "unix:$scratch/a1,unix:$scratch/a0" doctor
+    "$psctl" --timeout 60 --ps "unix:$scratch/a1,unix:$scratch/a0" doctor
 ok "doctor: fewer tasks than they were told of" fails_with 78 "says that it is ps:0 of 2, it is listed as ps:0 of 1" \
-    patient "$psctl" --timeout 60 --ps "unix:$scratch/a0" doctor
+    "$psctl" --timeout 60 --ps "unix:$scratch/a0" doctor
 no_socket() {
     fails_with 69 "No such file" "$psctl" --ps "unix:$scratch/a0,unix:$scratch/none" doctor && grep -q "ok *ps:0" "$scratch/said"
 }
@@ -432,7 +432,7 @@ ok "doctor: a name that does not resolve" fails_with 69 "does not resolve" \
     "$psctl" --timeout 5 --ps "unix:$scratch/a0,no-such-host.invalid:7070" doctor
 start_tcp tcp --task 1 --peers "unix:$scratch/a0,unix:$scratch/elsewhere" || exit 1
 ok "doctor: one that was told of another cluster" fails_with 78 "was told of other ps addresses than ps:0" \
-    patient "$psctl" --timeout 60 --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
+    "$psctl" --timeout 60 --ps "unix:$scratch/a0,127.0.0.1:$port" doctor
 kill -TERM "$psd_pid"
 wait "$psd_pid"
 # No port that was free a moment ago: another process may have got it.
@@ -462,8 +462,8 @@ sys.stderr = open("/dev/null", "w")
 s.serve_forever()
 PY
     eventually test -s http.port
-    fails_with 69 "is no gRPC server" patient "$psctl" --timeout 60 --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor &&
-        fails_with 69 "what listens there is no gRPC server" patient "$psctl" --timeout 60 --ps "127.0.0.1:$(cat http.port)" status
+    fails_with 69 "is no gRPC server" "$psctl" --timeout 60 --ps "unix:$scratch/a0,127.0.0.1:$(cat http.port)" doctor &&
+        fails_with 69 "what listens there is no gRPC server" "$psctl" --timeout 60 --ps "127.0.0.1:$(cat http.port)" status
 }
 [ "$PYTHON3" = no ] || ok "doctor: a web server" not_grpc
 
@@ -475,7 +475,7 @@ fake() { # NAME JSON
 beside() { # NAME COMMAND ...: of a cluster of two fakes, the one of this name being the second
     local name=$1
     shift
-    patient "$psctl" --timeout 60 --ps "unix:$scratch/first,unix:$scratch/$name" "$@"
+    "$psctl" --timeout 60 --ps "unix:$scratch/first,unix:$scratch/$name" "$@"
 }
 if [ "$PYTHON3" != no ]; then
     version=$("$psctl" --version)
@@ -508,17 +508,17 @@ if [ "$PYTHON3" != no ]; then
     ok "doctor: another run" fails_with 78 "is run 1 on ps:0 and run 2 on ps:1" beside rerun doctor
     fake split "{\"status\": {\"jobs\": [${job%\}}, \"splits\": 2, \"split_worker\": 3, \"split_round\": 17, \"steps\": 41, \"updates\": 80}]}}"
     splits() {
-        patient "$psctl" --timeout 60 --ps "unix:$scratch/split" --json jobs | tee said
+        "$psctl" --timeout 60 --ps "unix:$scratch/split" --json jobs | tee said
         for text in '"splits": 2' '"split_worker": 3' '"split_round": 17' '"steps": 41' '"requests": 80'; do grep -q "$text" said || return 1; done
     }
     ok "jobs: gradients that count in part; steps, and requests" splits
-    all_waits() { patient "$psctl" --timeout 60 --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
+    all_waits() { "$psctl" --timeout 60 --ps "unix:$scratch/first" waits >said && cat said && [ "$(grep -c 'worker [0-4] .*a round' said)" = 5 ]; }
     fake never '{"workers": {"members": [{"state": "DEAD", "reason": "did not join within 2.0 s"}]}}'
-    ok "workers: one that never came has no silence" lacks silent patient "$psctl" --timeout 60 --ps "unix:$scratch/never" workers j
+    ok "workers: one that never came has no silence" lacks silent "$psctl" --timeout 60 --ps "unix:$scratch/never" workers j
     learns() { # CHANGES EXPECTED [MORE]: the learning rate of a sync job that has closed round 10
         fake "tuned$n" "{\"status\": {\"jobs\": [${job%\}}, \"round\": 10}]},
             \"describe\": $plan, \"hypers\": [{\"name\": \"learning_rate\", \"value\": 0.1}], \"changes\": [$1] ${3-}}}" || return 1
-        patient "$psctl" --timeout 60 --ps "unix:$scratch/tuned$n" jobs j | tee said
+        "$psctl" --timeout 60 --ps "unix:$scratch/tuned$n" jobs j | tee said
         [ "$(awk '$1 == "learning_rate" { $1 = $1; print }' said)" = "learning_rate $2" ]
     }
     change() { echo "{\"name\": \"learning_rate\", \"value\": $1, \"round\": $2}"; }
@@ -571,7 +571,7 @@ PY
         '^a{23}… +failed +3 +.*worker 1 sent no' '^job +worker +state .*reason$' '^a{23}… +0 +dead .*sent no heartbeat' \
         '^[0-9]+ rows and [0-9]+ columns are not shown$'
     ok "top: an ellipsis that every locale has" eventually shows C '^a{21}\.\.\. +failed'
-    ok "workers: who leads the slowest, which is none that rests" says "7     3" patient "$psctl" --timeout 60 --ps "unix:$scratch/first" workers j
+    ok "workers: who leads the slowest, which is none that rests" says "7     3" "$psctl" --timeout 60 --ps "unix:$scratch/first" workers j
 fi
 
 # ---- names that would steer a terminal, and tasks that do not answer ---------------------------------------------------
@@ -580,7 +580,7 @@ if [ "$PYTHON3" != no ]; then
     fake evil '{"status": {"jobs": [{"name": "a\u001b[31m\u009bm\u202e\n", "state": "failed", "reason": "\u2066x\u0007"}]},
         "workers": {"members": [{"state": "DEAD", "reason": "\u009b\u001b]0;x"}]}}'
     plain() { # ARGUMENT ...: neither the tables nor the errors have a control character
-        patient "$psctl" --timeout 60 --ps "unix:$scratch/evil" "$@" >said 2>&1
+        "$psctl" --timeout 60 --ps "unix:$scratch/evil" "$@" >said 2>&1
         cat -v said
         [ -s said ] && ! LC_ALL=C grep -aqP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]' said
     }

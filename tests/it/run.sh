@@ -200,8 +200,8 @@ start_psd taken || exit 1
 ok "an address in use" fails_with 73 "taken" "$psd" --listen "unix:$scratch/taken"
 ok "a ps task that cannot be reached" eventually fails_with 69 "unix:$scratch/nobody" "$workerd" --job "$examples/softmax/job.yaml" \
     --set strategy.name=parameter_server --set timeout=1 --ps "unix:$scratch/nobody"
-ok "psctl status" patient "$psctl" --timeout 60 --ps "unix:$scratch/taken" status
-ok "psctl status --json" patient "$psctl" --timeout 60 --ps "unix:$scratch/taken" --json status
+ok "psctl status" "$psctl" --timeout 60 --ps "unix:$scratch/taken" status
+ok "psctl status --json" "$psctl" --timeout 60 --ps "unix:$scratch/taken" --json status
 drains() { kill -TERM "$psd_pid" && wait "$psd_pid"; }
 ok "SIGTERM: exit 0" drains
 
@@ -213,7 +213,7 @@ on_standing() {
     timeout 600 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=parameter_server \
         --set strategy.update=sync --set name=job --set output=standing.safetensors --ps "$peers" --quiet "$@"
 }
-psctl_standing() { patient "$psctl" --timeout 60 --ps "$peers" "$@"; }
+psctl_standing() { "$psctl" --timeout 60 --ps "$peers" "$@"; }
 ok "a job on a standing psd" on_standing
 ok "its name is free again" on_standing
 ok "resumed, with other epochs" on_standing --set on_existing=resume --set epochs=3

@@ -39,7 +39,7 @@ TF_CONFIG=$(task worker 0) timeout 600 "$workerd" "${job[@]}" >worker.log 2>&1 &
 worker=$!
 ok "the chief trains" with "$(task chief 0)" timeout 600 "$workerd" "${job[@]}" --summary summary.json --quiet
 ok "the worker trains" wait "$worker"
-left() { patient "$psctl" --timeout 60 --ps "unix:$scratch/ps0,unix:$scratch/ps1" workers softmax | tee workers | grep -c left | grep -qx 2; }
+left() { "$psctl" --timeout 60 --ps "unix:$scratch/ps0,unix:$scratch/ps1" workers softmax | tee workers | grep -c left | grep -qx 2; }
 ok "both were in the job" left
 ok "the command line comes before TF_CONFIG" eventually with "$(task ps 0)" fails_with 69 "unix:$scratch/nobody" "$workerd" \
     "${job[@]}" --set timeout=1 --ps "unix:$scratch/nobody" --rank 0

@@ -18,8 +18,7 @@ tests_nomem_test_nomem_job_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_nomem_test_nomem_job_LDFLAGS = $(nomem_ldflags)
 tests_nomem_test_nomem_job_LDADD = libpsdcore.la libpscore.la libcommon.la $(YAML_LIBS) $(CMOCKA_LIBS)
 
-tests_nomem_test_nomem_rpc_SOURCES = tests/nomem/test_nomem_rpc.c $(nomem_sources) tests/it/call.h tests/messages.h \
-	tests/patient_channel.h
+tests_nomem_test_nomem_rpc_SOURCES = tests/nomem/test_nomem_rpc.c $(nomem_sources) tests/it/call.h tests/messages.h
 tests_nomem_test_nomem_rpc_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_nomem_test_nomem_rpc_LDFLAGS = $(nomem_ldflags)
 tests_nomem_test_nomem_rpc_LDADD = libpsrpc.la libcommon.la $(CMOCKA_LIBS)

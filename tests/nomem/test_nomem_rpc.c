@@ -20,7 +20,6 @@
 #include "tests/it/call.h"
 #include "tests/messages.h"
 #include "tests/nomem/nomem.h"
-#include "tests/patient_channel.h"
 
 enum {
     GET = PARAMSERVER__V1__METHOD__GET,

@@ -31,7 +31,6 @@
 #include "common/rpc/server.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
-#include "tests/patient_channel.h"
 
 enum {
     PUSH = PARAMSERVER__V1__METHOD__PUSH,
