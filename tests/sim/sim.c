@@ -373,15 +373,20 @@ static void repeat(const struct call *c)
     arrives(copy, sim->now + 20 * some_delay(sim) + (sim->faults.late ? sim_random(sim) % sim->faults.late : 0));
 }
 
+// The client's memory is let go of: what is on its way is a copy; without memory, nothing.
+static void call_let_go(struct call *c)
+{
+    struct ps_slices own = PS_SLICES_EMPTY;
+    copy_message(&own, &c->psd.request);
+    ps_slices_clear(&c->psd.request);
+    ps_slices_move(&c->psd.request, &own);
+}
+
 // A call of its own: the request may be lost, late, or come twice, whatever the caller hears of it.
 static void send_loose(struct call *c)
 {
     struct sim *sim = c->client->sim;
-    struct ps_slices own = PS_SLICES_EMPTY;
-    if (copy_message(&own, &c->psd.request)) {
-        ps_slices_clear(&c->psd.request);  // the client's memory is let go of
-        ps_slices_move(&c->psd.request, &own);
-    }
+    call_let_go(c);
     if (happens(sim, sim->faults.repeat))
         repeat(c);
     if (happens(sim, sim->faults.lose)) {
@@ -498,8 +503,10 @@ static void world_shutdown(void *ctx)
     struct client *client = ctx;
     struct call *c;
     client->dead = false;  // of one that was killed, too, the calls end now
-    while ((c = LIST_FIRST(&client->waiting)))
+    while ((c = LIST_FIRST(&client->waiting))) {
+        call_let_go(c);
         answer(c, PS_CANCELLED, "shut down", NULL);
+    }
     client->dead = true;
 }
 
