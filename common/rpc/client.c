@@ -243,8 +243,8 @@ static grpc_channel *client_channel_create(const char *address, int attempt_ms)
         client_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, attempt_ms),  // what an attempt may take, for all its name
         client_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100),
         client_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000),
-        // A task that is stopped still acknowledges TCP: it is missed after 3 s without an answer to a ping; by who makes
-        // one attempt alone, after that.
+        // A task that is stopped still acknowledges TCP: it is missed after 3 s without an answer to a ping; by who
+        // makes one attempt alone, after that.
         client_arg(GRPC_ARG_KEEPALIVE_TIME_MS, 1000),
         client_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, attempt_ms > SILENCE_MS ? attempt_ms : SILENCE_MS),
         client_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
