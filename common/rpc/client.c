@@ -204,7 +204,6 @@ static void *client_thread(void *arg)
     struct ps_client *c = arg;
     uint64_t give_up = UINT64_MAX;
     enum ps_cq_step step;
-    ps_cq_thread_init();
     do {
         client_await_work(c);
         uint64_t next = client_run_due(c);

@@ -2,8 +2,6 @@
 #include "common/rpc/cq.h"
 
 #include <pthread.h>
-#include <sys/prctl.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -67,19 +65,13 @@ gpr_timespec ps_timespec(uint64_t ns)
 
 // ---- what is next -------------------------------------------------------------------------------------------------
 //
-// Who sends to a thread that sleeps has to wake it. On a virtual machine that costs it more than the copy of 64 KiB
-// does, and a thread that keeps up with its sender sleeps after every segment. So while large records come, a thread
-// that finds nothing to do rests by the clock, which nobody has to end, and looks again, before it waits to be woken:
-// the moderation of interrupts, as network cards have it. Not while small ones come, or large ones leave: there the
-// other side waits for what would lie still meanwhile.
+// Busy polling. Who sends to a thread that sleeps has to wake it. On a virtual machine that costs it more than the copy
+// of 64 KiB does, and a thread that keeps up with its sender sleeps after every segment. So while large records come, a
+// thread that finds nothing to do looks again a few times before it waits to be woken; not all the time, so that what
+// comes meanwhile is read at once. Not while small ones come, or large ones leave: there it gains nothing.
 
-enum { BULK_BYTES = 32 << 10, RESTS = 2 };
-static const struct timespec rest = {.tv_nsec = 5000};
-
-void ps_cq_thread_init(void)
-{
-    prctl(PR_SET_TIMERSLACK, 1000);  // ns, by which a rest may be longer
-}
+enum { BULK_BYTES = 32 << 10, LOOKS = 6 };
+static const uint64_t look_again_ns = 5000;
 
 void ps_cq_note_received(struct ps_cq *cq, size_t bytes, size_t records)
 {
@@ -91,10 +83,19 @@ void ps_cq_note_sent(struct ps_cq *cq, size_t bytes, size_t records)
     atomic_store_explicit(&cq->gives_bulk, bytes >= records * BULK_BYTES, memory_order_relaxed);
 }
 
-static bool cq_may_rest(const struct ps_cq *cq)
+static bool cq_may_poll(const struct ps_cq *cq)
 {
     return atomic_load_explicit(&cq->takes_bulk, memory_order_relaxed) &&
            !atomic_load_explicit(&cq->gives_bulk, memory_order_relaxed);
+}
+
+static void cq_spin(void)
+{
+    for (uint64_t until = ps_now() + look_again_ns; ps_now() < until;) {
+#ifdef __x86_64__
+        __builtin_ia32_pause();
+#endif
+    }
 }
 
 static grpc_event cq_look(struct ps_cq *cq)
@@ -104,10 +105,10 @@ static grpc_event cq_look(struct ps_cq *cq)
 
 static grpc_event cq_next(struct ps_cq *cq, uint64_t until)
 {
-    if (cq_may_rest(cq)) {
+    if (cq_may_poll(cq)) {
         grpc_event e = cq_look(cq);
-        for (int i = 0; i < RESTS && e.type == GRPC_QUEUE_TIMEOUT; i++) {
-            nanosleep(&rest, NULL);
+        for (int i = 0; i < LOOKS && e.type == GRPC_QUEUE_TIMEOUT; i++) {
+            cq_spin();
             e = cq_look(cq);
         }
         if (e.type != GRPC_QUEUE_TIMEOUT)

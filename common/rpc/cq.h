@@ -35,9 +35,7 @@ bool ps_cq_begin(struct ps_cq *cq);
 // A batch of operations on a call, with its ps_cq_begin. False: not started.
 bool ps_cq_batch(struct ps_cq *cq, grpc_call *call, const grpc_op *ops, size_t n, struct ps_event *ev);
 
-// By a thread that will call ps_cq_step.
-void ps_cq_thread_init(void);
-// A message of a stream has come, or leaves: what it weighs says whether threads rest before they wait.
+// A message of a stream has come, or leaves: what it weighs says whether threads poll for a while before they wait.
 void ps_cq_note_received(struct ps_cq *cq, size_t bytes, size_t records);
 void ps_cq_note_sent(struct ps_cq *cq, size_t bytes, size_t records);
 

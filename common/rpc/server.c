@@ -120,7 +120,6 @@ static const uint64_t look_ns = 250 * PS_MS;
 static void *server_poll(void *arg)
 {
     struct ps_server *s = arg;
-    ps_cq_thread_init();
     while (ps_cq_step(&s->cq, ps_now() + look_ns) != PS_CQ_SHUTDOWN)
         ps__budget_work(&s->budget);
     return NULL;
