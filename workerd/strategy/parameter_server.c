@@ -2,6 +2,9 @@
 //
 // parameter_server: the variables live on the ps tasks. A step pulls them, and pushes its gradients.
 //
+// Gradients are pushed of what is trained, and that is what a step pulls. The other variables are pulled once, and for
+// evaluations.
+//
 // async, sync: push and the next pull leave together at the end of a step and are waited for at the beginning of the
 // next one; in sync jobs the pull waits for the round that the push is part of. ssp: the pull waits for the clock
 // first.
@@ -132,7 +135,7 @@ static void parameter_server_close(void *state, const char *reason)
         psc_wait(s->push, NULL, &ignored);
     if (s->pull)
         psc_wait(s->pull, NULL, &ignored);
-    for (size_t i = 0; s->pushed != s->gradients && i < s->n; i++)
+    for (size_t i = 0; s->pushed != s->gradients && i < s->n_trained; i++)
         free(s->pushed[i].data);
     if (s->pushed != s->gradients)
         free(s->pushed);
@@ -145,11 +148,25 @@ static void parameter_server_close(void *state, const char *reason)
 // Where gradients are added up before they are pushed.
 static psc_tensor *new_sums(const struct wk_parameter_server_state *s)
 {
-    psc_tensor *sums = ps_alloc(s->n * sizeof *sums);
-    memcpy(sums, s->gradients, s->n * sizeof *sums);
-    for (size_t i = 0; i < s->n; i++)
+    psc_tensor *sums = ps_alloc(s->n_trained * sizeof *sums);
+    memcpy(sums, s->gradients, s->n_trained * sizeof *sums);
+    for (size_t i = 0; i < s->n_trained; i++)
         sums[i].data = ps_alloc(sums[i].count * sizeof(float));
     return sums;
+}
+
+// The variables that are trained, or the others.
+static void strategy_add_tensors(struct wk_parameter_server_state *s, bool trained)
+{
+    struct nn_replica *replica = s->env->replica;
+    for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
+        const struct nn_param *p = nn_model_param(s->env->model, i);
+        if (p->trainable != trained)
+            continue;
+        s->weights[s->n++] = (psc_tensor){p->name, nn_replica_param(replica, i), p->count, PSC_FLOAT32};
+        if (trained)
+            s->gradients[s->n_trained++] = (psc_tensor){p->name, nn_replica_grad(replica, i), p->count, PSC_FLOAT32};
+    }
 }
 
 static enum ps_code parameter_server_open(const struct wk_env *env, void **state, struct ps_error *e)
@@ -157,15 +174,12 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     struct wk_parameter_server_state *s = ps_alloc(sizeof *s);
     s->env = env;
     s->update = (psc_update)env->job->update;
-    s->n = nn_model_params(env->model);
-    s->weights = ps_alloc(s->n * sizeof *s->weights);
-    s->gradients = ps_alloc(s->n * sizeof *s->gradients);
-    s->clip = ps_alloc(s->n * sizeof *s->clip);
-    for (size_t i = 0; i < s->n; i++) {
-        const struct nn_param *p = nn_model_param(env->model, i);
-        s->weights[i] = (psc_tensor){p->name, nn_replica_param(env->replica, i), p->count, PSC_FLOAT32};
-        s->gradients[i] = (psc_tensor){p->name, nn_replica_grad(env->replica, i), p->count, PSC_FLOAT32};
-    }
+    size_t n = nn_model_params(env->model);
+    s->weights = ps_alloc(n * sizeof *s->weights);
+    s->gradients = ps_alloc(n * sizeof *s->gradients);
+    s->clip = ps_alloc(n * sizeof *s->clip);
+    strategy_add_tensors(s, true);
+    strategy_add_tensors(s, false);
     s->pushed = env->job->n_push > 1 ? new_sums(s) : s->gradients;
     // Before anything is opened: with weights that cannot be had no job begins.
     if ((env->rank == 0 && wk_init_weights(env, e)) || connect_cluster(s, e) || agree_on_weights(s, e)) {
@@ -214,9 +228,15 @@ static enum ps_code strategy_settle(struct wk_parameter_server_state *s, struct 
 
 // ---- steps --------------------------------------------------------------------------------------------------------
 
-static void start_pull(struct wk_parameter_server_state *s, uint64_t round)
+static void start_pull(struct wk_parameter_server_state *s, size_t n, uint64_t round)
 {
-    psc_pull(s->client, s->weights, s->n, round, NULL, NULL, &s->pull);
+    psc_pull(s->client, s->weights, n, round, NULL, NULL, &s->pull);
+}
+
+// What steps change, once the rest is known.
+static void start_pull_for_step(struct wk_parameter_server_state *s, uint64_t round)
+{
+    start_pull(s, s->has_weights && s->n_trained ? s->n_trained : s->n, round);
 }
 
 // Every so many steps, counted from 0.
@@ -233,7 +253,7 @@ static enum ps_code pull_in_bounds(struct wk_parameter_server_state *s, uint64_t
         return e->code;
     if (psc_clock(s->client, step, true, NULL, NULL, &error))
         return wk_take_error(&error, e);
-    start_pull(s, 0);
+    start_pull_for_step(s, 0);
     return PS_OK;
 }
 
@@ -243,7 +263,7 @@ static enum ps_code parameter_server_begin_step(void *state, uint64_t step, stru
     if (s->update == PSC_SSP && pull_in_bounds(s, step, e))
         return e->code;
     if (!s->pull && !s->has_weights)
-        start_pull(s, s->update == PSC_SYNC ? s->share.round : 0);
+        start_pull_for_step(s, s->update == PSC_SYNC ? s->share.round : 0);
     return strategy_settle(s, e);
 }
 
@@ -281,32 +301,30 @@ static void strategy_clip_by_norm(struct wk_parameter_server_state *s)
     double own = strategy_hyper_value(s, "clipnorm"), global = strategy_hyper_value(s, "global_clipnorm"), total = 0;
     if (s->update == PSC_SYNC || (own == 0 && global == 0))
         return;
-    for (size_t i = 0; i < s->n; i++) {
-        bool trainable = nn_model_param(s->env->model, i)->trainable;
-        double squares = trainable ? ps_sum_squares(s->gradients[i].data, s->gradients[i].count) : 0;
-        s->clip[i] = trainable ? ps_clip_factor(squares, own) : 1;
+    for (size_t i = 0; i < s->n_trained; i++) {
+        double squares = ps_sum_squares(s->gradients[i].data, s->gradients[i].count);
+        s->clip[i] = ps_clip_factor(squares, own);
         total += squares;
     }
-    for (size_t i = 0; i < s->n; i++)
-        if (nn_model_param(s->env->model, i)->trainable)
-            strategy_scale_tensor(&s->gradients[i], global > 0 ? ps_clip_factor(total, global) : s->clip[i]);
+    for (size_t i = 0; i < s->n_trained; i++)
+        strategy_scale_tensor(&s->gradients[i], global > 0 ? ps_clip_factor(total, global) : s->clip[i]);
 }
 
 // The replica's own weights between two pulls.
 static void step_alone(struct wk_parameter_server_state *s)
 {
     float rate = (float)strategy_hyper_value(s, "learning_rate");
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < s->n_trained; i++) {
         float *w = s->weights[i].data;
         const float *g = s->gradients[i].data;
-        for (uint64_t k = 0; nn_model_param(s->env->model, i)->trainable && k < s->weights[i].count; k++)
+        for (uint64_t k = 0; k < s->weights[i].count; k++)
             w[k] -= rate * g[k];
     }
 }
 
 static void strategy_add_up(struct wk_parameter_server_state *s, uint64_t examples)
 {
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < s->n_trained; i++) {
         float *sum = s->pushed[i].data;
         const float *g = s->gradients[i].data;
         for (uint64_t k = 0; k < s->pushed[i].count; k++)
@@ -320,7 +338,8 @@ static void start_push(struct wk_parameter_server_state *s, uint64_t examples)
 {
     const psc_push_options options = {
         .round = s->round, .examples = examples, .refuse_nonfinite = s->env->job->refuse_nonfinite};
-    psc_push(s->client, s->pushed, s->n, &options, NULL, NULL, &s->push);
+    if (s->n_trained)
+        psc_push(s->client, s->pushed, s->n_trained, &options, NULL, NULL, &s->push);
 }
 
 enum ps_code wk_flush(struct wk_parameter_server_state *s, struct ps_error *e)
@@ -338,7 +357,7 @@ static enum ps_code parameter_server_end_step(void *state, uint64_t step, int ro
     const struct ps_job *job = s->env->job;
     (void)e;
     if (rows == 0)
-        for (size_t i = 0; i < s->n; i++)
+        for (size_t i = 0; i < s->n_trained; i++)
             memset(s->gradients[i].data, 0, s->gradients[i].count * sizeof(float));
     strategy_delay(s, step);
     strategy_clip_by_norm(s);
@@ -354,7 +373,7 @@ static enum ps_code parameter_server_end_step(void *state, uint64_t step, int ro
     if (s->update == PSC_SSP)
         return PS_OK;
     if (is_due(step + 1, job->n_fetch))
-        start_pull(s, s->round);
+        start_pull_for_step(s, s->round);
     else
         step_alone(s);
     return PS_OK;
@@ -365,7 +384,7 @@ static enum ps_code parameter_server_refresh(void *state, struct ps_error *e)
     struct wk_parameter_server_state *s = state;
     if (wk_flush(s, e) || strategy_settle(s, e))
         return e->code;
-    start_pull(s, s->round);
+    start_pull(s, s->n, s->round);
     return strategy_settle(s, e);
 }
 

@@ -15,10 +15,11 @@ struct wk_parameter_server_state {
     const struct wk_env *env;
     psc_update update;
     psc_client *client;
-    size_t n;
-    psc_tensor *weights, *gradients;   // [n] the replica's
-    psc_tensor *pushed;                // [n] what a push sends: the gradients, or where they are added up (n_push > 1)
-    float *clip;                       // [n] async, ssp: what clipping by norm multiplies a gradient by
+    size_t n, n_trained;     // variables; those that are trained
+    psc_tensor *weights;     // [n] the replica's, those that are trained first
+    psc_tensor *gradients;   // [n_trained] in the same order
+    psc_tensor *pushed;      // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
+    float *clip;             // [n_trained] async, ssp: what clipping by norm multiplies a gradient by
     psc_op *push, *pull;               // under way
     psc_result push_result;            // of the last push
     uint64_t closed;                   // sync: the last round known to be closed

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What is not trainable stays as it was, bit for bit, under every strategy: with a frozen layer between layers that are
+# trained, or above them; the others are trained as one_device trains them.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+
+dense() { # NAME UNITS ACTIVATION TRAINABLE
+    printf '{"class_name": "Dense", "config": {"name": "%s", "units": %s, "activation": "%s", "trainable": %s}}' "$@"
+}
+model() { # LOW MIDDLE TOP: are these trained?
+    printf '{"class_name": "Sequential", "config": {"name": "net", "layers": [%s, %s, %s, %s, %s]}}' \
+        '{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28, 1]}}' \
+        '{"class_name": "Flatten", "config": {"name": "flatten"}}' \
+        "$(dense low 16 relu "$1")" "$(dense middle 16 relu "$2")" "$(dense top 10 linear "$3")"
+}
+model true false true >middle.json
+model true true false >top.json
+model false false false >all.json
+sed 's|^strategy:.*||' "$examples/softmax/job.yaml" >job.yaml
+
+# trains OUTPUT MODEL BATCH ARGUMENT ...: 10 steps of two workers, or of one with batches of 64
+trains() {
+    local output=$1 model=$2 batch=$3
+    shift 3
+    timeout 600 "$psctl" run --ps 2 --workers 2 job.yaml --set model="$model.json" --set output="$output.safetensors" \
+        --set batch_size="$batch" --set data.train_examples=640 --set data.test_examples=64 --set epochs=1 "$@"
+}
+on_psd() { # OUTPUT MODEL ARGUMENT ...
+    local output=$1 model=$2
+    shift 2
+    trains "$output" "$model" 32 --set strategy.name=parameter_server "$@"
+}
+same() { "$top_builddir/tests/it/max_diff" "$@"; } # A B LIMIT [PREFIX]
+
+for model in middle top; do
+    ok "$model: one_device" trains one "$model" 64 --set strategy.name=one_device
+    ok "$model: async" on_psd async "$model" --set strategy.update=async
+    ok "$model: async in groups" on_psd groups "$model" --set strategy.update=async --set strategy.n_push=2 --set strategy.n_fetch=2
+    ok "$model: ssp" on_psd ssp "$model" --set strategy.update=ssp --set strategy.staleness=2
+    ok "$model: sync" on_psd sync "$model" --set strategy.update=sync --set strategy.partitioner=fixed:2
+    for update in async groups ssp sync; do
+        ok "$model: $update leaves what is frozen as one_device does" same one.safetensors $update.safetensors 0 "net/$model/"
+    done
+    ok "$model: sync trains the others as one_device does" same one.safetensors sync.safetensors 1e-5
+done
+
+# Nothing to train is no error.
+ok "all frozen: one_device" trains one all 64 --set strategy.name=one_device
+for update in async sync; do
+    ok "all frozen: $update" on_psd $update all --set strategy.update=$update
+    ok "all frozen: $update changes nothing" same one.safetensors $update.safetensors 0
+done
