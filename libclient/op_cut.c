@@ -84,6 +84,10 @@ static enum ps_code cut_check_tensor(const struct psc_op *op, const psc_tensor *
     if (method_is_arithmetic(op->method) && !ps_dtype_is_number((int)t->dtype))
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s' is %s, which is for put and get alone", t->name,
                        ps_dtype_name((int)t->dtype));
+    if (method_is_push(op->method) && !v->is.trainable && !v->is.rule)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "variable '%s' is not trainable and names no rule: it takes no gradient; assign_add adds to it",
+                       t->name);
     if (!t->data)
         return ps_fail(e, PS_INVALID_ARGUMENT, "variable '%s': the tensor has no data", t->name);
     return cut_check_part(op, t, v, e);

@@ -30,7 +30,7 @@ static const psc_variable variables[] = {
     {.name = "dense/kernel", .dtype = PSC_FLOAT32, .shape = big_shape, .rank = 1, .trainable = true},
     {.name = "dense/bias", .dtype = PSC_FLOAT32, .shape = small_shape, .rank = 1, .trainable = true},
     {.name = "output/bias", .dtype = PSC_FLOAT32, .shape = small_shape, .rank = 1, .trainable = true},
-    {.name = "step", .dtype = PSC_FLOAT32, .rank = 0, .trainable = false},
+    {.name = "step", .dtype = PSC_FLOAT32, .rank = 0, .rule = "assign_add"},
 };
 enum { N_VARIABLES = sizeof variables / sizeof *variables };
 

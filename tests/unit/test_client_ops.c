@@ -1235,9 +1235,30 @@ static void test_no_read_overtakes_a_refused_update(void **state)
     }
 }
 
+// What is not trained and has no rule has no gradient: nothing of such a push is sent, and assign_add is what changes it.
+static void test_no_gradient_without_a_rule(void **state)
+{
+    (void)state;
+    struct bench *b = open_bench(PSC_STREAM, PSC_ASYNC, 0);
+    int64_t add[10] = {1};
+    float bias[10] = {1};
+    const psc_tensor both[] = {whole("bias", bias, 10, PSC_FLOAT32), whole("long", add, 10, PSC_INT64)};
+    psc_result r = run(b, start_push, both, 2);
+    assert_int_equal(r.error.code, PSC_INVALID_ARGUMENT);
+    assert_non_null(strstr(r.error.text, "'long' is not trainable and names no rule: it takes no gradient"));
+    assert_int_equal(run(b, start_atomic, both, 2).error.code, PSC_INVALID_ARGUMENT);
+    struct outcome o = {0};
+    psc_push_pull(b->client, both + 1, both + 1, 1, NULL, on_result, &o, NULL);
+    assert_int_equal(finish(b, &o).error.code, PSC_INVALID_ARGUMENT);
+    assert_int_equal(b->fake.n_arrivals, 0);
+    assert_int_equal(run(b, psc_assign_add, both + 1, 1).error.code, PSC_OK);
+    bench_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_gradient_without_a_rule),
         cmocka_unit_test(test_slices),
         cmocka_unit_test(test_slices_of_a_block_share_a_request),
         cmocka_unit_test(test_a_get_is_one_request),
