@@ -167,7 +167,7 @@ typedef struct psc_variable {
     // false, and no rule of its own: takes part in no round, changes by put, assign_add and assign_sub only; a push of it
     // is refused with INVALID_ARGUMENT.
     bool trainable;
-    const char *rule;       // of this variable alone (it then takes part in rounds); NULL: the job's if trainable
+    const char *rule;  // of this variable alone (it then takes part in rounds); NULL: the job's if trainable
     const struct psc_hyper *hypers;  // of this rule
     size_t n_hypers;
 } psc_variable;

@@ -20,11 +20,11 @@ struct wk_parameter_server_state {
     psc_tensor *gradients;   // [n_trained] in the same order
     psc_tensor *pushed;      // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
     float *clip;             // [n_trained] async, ssp: what clipping by norm multiplies a gradient by
-    psc_op *push, *pull;               // under way
-    psc_result push_result;            // of the last push
-    uint64_t closed;                   // sync: the last round known to be closed
-    uint64_t round;                    // sync: the last push's
-    uint64_t steps;                    // of this worker
+    psc_op *push, *pull;     // under way
+    psc_result push_result;  // of the last push
+    uint64_t closed;         // sync: the last round known to be closed
+    uint64_t round;          // sync: the last push's
+    uint64_t steps;          // of this worker
     uint64_t summed, summed_examples;  // gradients in `pushed` that are not pushed yet, where n_push > 1
     bool has_weights;                  // the replica's are from the ps tasks
 
