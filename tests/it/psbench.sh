@@ -25,6 +25,7 @@ for size in 0 3 6 1T 1Mi x -4 8G; do
 done
 ok "no size" fails_with 64 "--size is empty" "$psbench" push --size ""
 ok "seconds" fails_with 64 "--seconds is 0" "$psbench" push --seconds 0
+ok "workers" fails_with 64 "--workers is 0" "$psbench" push --workers 1,0
 ok "window" fails_with 64 "--window is 0" "$psbench" push --window 0
 ok "a limit without limits" fails_with 64 "does not go with limit" "$psbench" limit --no-limit
 ok "no psd" fails_with 66 "which is no program" env PSD=/dev/null "$psbench" push "${short[@]}"
@@ -56,6 +57,8 @@ assert min(cpu) >= 0, cpu
 assert o["p50_us"] <= o["p99_us"] <= o["p999_us"]
 g = o["gb_per_s"]
 assert 0 < g["min"] <= g["median"] <= g["max"]
+s = o["worker_share"]
+assert 0 < s["min"] <= 1 <= s["max"] <= o["workers"]
 assert abs(g["median"] * 1e9 - o["calls_per_s"] * o["size"]) < 1e-3 * g["median"] * 1e9
 for pair in sys.argv[1].split(","):
     k, v = pair.split("=")
@@ -87,7 +90,7 @@ P
 table() {
     "$psbench" pushpull --size 4K "${short[@]}" >table.out || return 1
     cat table.out
-    grep -q '^pushpull *4.0 KiB *64  tcp   sgd ' table.out
+    grep -q '^pushpull *4.0 KiB *64 *1  tcp   sgd ' table.out
 }
 
 if [ "$PYTHON3" != no ]; then

@@ -103,7 +103,8 @@ static void test_size(void **state)
 
 static struct bench_plan plan_of(uint64_t *sizes, size_t n)
 {
-    struct bench_plan plan = {.sizes = sizes, .n_sizes = n, .workers = 2, .ps = 3, .repeat = 2};
+    static long workers[] = {2};
+    struct bench_plan plan = {.sizes = sizes, .n_sizes = n, .workers = workers, .n_workers = 1, .ps = 3, .repeat = 2};
     plan.transports[BENCH_TCP] = plan.rules[BENCH_SGD] = true;
     return plan;
 }
@@ -148,6 +149,25 @@ static void test_cases_without_limits(void **state)
     assert_int_equal(cases.v[0].rule, BENCH_NOOP);
     assert_int_equal(cases.v[0].window, 5);
     assert_null(cases.v[0].limit);
+    bench_cases_free(&cases);
+}
+
+static void test_cases_by_workers(void **state)
+{
+    (void)state;
+    uint64_t sizes[] = {4, 8};
+    long workers[] = {1, 64};
+    struct bench_plan plan = plan_of(sizes, 2);
+    struct bench_cases cases;
+    plan.commands[BENCH_PUSH] = true;
+    plan.workers = workers;
+    plan.n_workers = 2;
+    bench_cases_make(&cases, &plan);
+    assert_int_equal(cases.n, 2 * 2 * 2);
+    for (size_t i = 0; i < cases.n; i++) {
+        assert_int_equal(cases.v[i].size, sizes[i / 4]);
+        assert_int_equal(cases.v[i].workers, workers[i / 2 % 2]);
+    }
     bench_cases_free(&cases);
 }
 
@@ -204,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_cases_have_limits),
         cmocka_unit_test(test_cases_without_limits),
         cmocka_unit_test(test_everything_fits),
+        cmocka_unit_test(test_cases_by_workers),
         cmocka_unit_test(test_report),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

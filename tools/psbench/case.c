@@ -79,13 +79,14 @@ static void case_put_with_limit(struct bench_cases *cases, const struct bench_ca
         cases->v[at].limit = &cases->v[case_put(cases, &socket)];
 }
 
-static void case_put_sizes(struct bench_cases *cases, const struct bench_plan *plan, struct bench_case c)
+static void case_put_sizes_and_workers(struct bench_cases *cases, const struct bench_plan *plan, struct bench_case c)
 {
     // A rule says nothing of assign_add, which is its own.
     if (c.command == BENCH_ASSIGN_ADD)
         c.rule = BENCH_NOOP;
-    for (size_t i = 0; i < plan->n_sizes; i++) {
-        c.size = plan->sizes[i];
+    for (size_t i = 0; i < plan->n_sizes * plan->n_workers; i++) {
+        c.size = plan->sizes[i / plan->n_workers];
+        c.workers = plan->workers[i % plan->n_workers];
         c.window = plan->window ? plan->window : bench_window(c.size);
         if (c.command == BENCH_LIMIT)
             case_put_limits(cases, &c);
@@ -96,9 +97,9 @@ static void case_put_sizes(struct bench_cases *cases, const struct bench_plan *p
 
 void bench_cases_make(struct bench_cases *cases, const struct bench_plan *plan)
 {
-    enum { MOST_PER_SIZE = BENCH_SAID_COMMANDS * BENCH_TRANSPORTS * BENCH_RULES * 8 };
-    *cases = (struct bench_cases){.v = ps_alloc(plan->n_sizes * MOST_PER_SIZE * sizeof *cases->v)};
-    struct bench_case c = {.target = BENCH_PSD, .workers = plan->workers, .ps = plan->ps};
+    enum { MOST_EACH = BENCH_SAID_COMMANDS * BENCH_TRANSPORTS * BENCH_RULES * 8 };
+    *cases = (struct bench_cases){.v = ps_alloc(plan->n_sizes * plan->n_workers * MOST_EACH * sizeof *cases->v)};
+    struct bench_case c = {.target = BENCH_PSD, .ps = plan->ps};
     for (int command = 0; command < BENCH_SAID_COMMANDS; command++)
         for (int transport = 0; transport < BENCH_TRANSPORTS; transport++)
             for (int rule = 0; rule < BENCH_RULES; rule++) {
@@ -106,7 +107,7 @@ void bench_cases_make(struct bench_cases *cases, const struct bench_plan *plan)
                 c.transport = (enum bench_transport)transport;
                 c.rule = (enum bench_rule)rule;
                 if (plan->commands[command] && plan->transports[transport] && plan->rules[rule])
-                    case_put_sizes(cases, plan, c);
+                    case_put_sizes_and_workers(cases, plan, c);
             }
     for (size_t i = 0; i < cases->n; i++)
         cases->v[i].samples = ps_alloc((size_t)plan->repeat * sizeof *cases->v[i].samples);

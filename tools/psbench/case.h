@@ -48,6 +48,7 @@ struct bench_sample {
     double calls_per_s;
     double client_cpu, server_cpu;  // seconds per byte
     double client_rss, server_rss;  // bytes, at their peak, of all processes together
+    double share_min, share_max;  // calls of the worker that made the fewest and the most, over the mean of all workers
 };
 
 struct bench_case {
@@ -71,8 +72,10 @@ struct bench_plan {
     bool transports[BENCH_TRANSPORTS], rules[BENCH_RULES];
     uint64_t *sizes;
     size_t n_sizes;
+    long *workers;
+    size_t n_workers;
     long window;  // 0: by size
-    long workers, ps, repeat;
+    long ps, repeat;
     double seconds;     // of a repetition
     bool no_limit;      // leave the socket's cases out
     const char *host;   // that servers listen on

@@ -173,16 +173,24 @@ static uint64_t load_rss_of_all(const pid_t *pids, size_t n)
     return sum;
 }
 
+// All workers as one: from the last call of any of them before calls count to the last that counts.
 static void load_sum_up(const struct load *l, struct bench_sample *sample, struct histogram *latency)
 {
-    double calls_per_s = 0;
+    uint64_t before = 0, last = 0, calls = 0, least = UINT64_MAX, most = 0;
     for (long i = 0; i < l->c->workers; i++) {
         const struct load_meter *m = &l->meter[i];
-        calls_per_s += (double)m->calls / ((double)(m->last - m->before) / 1e9);
+        before = m->before > before ? m->before : before;
+        last = m->last > last ? m->last : last;
+        calls += m->calls;
+        least = m->calls < least ? m->calls : least;
+        most = m->calls > most ? m->calls : most;
         histogram_merge(latency, &m->latency);
     }
-    sample->calls_per_s = calls_per_s;
-    sample->bytes_per_s = calls_per_s * (double)l->c->size;
+    double mean = (double)calls / (double)l->c->workers;
+    sample->calls_per_s = (double)calls / ((double)(last - before) / 1e9);
+    sample->bytes_per_s = sample->calls_per_s * (double)l->c->size;
+    sample->share_min = (double)least / mean;
+    sample->share_max = (double)most / mean;
 }
 
 static enum ps_code load_measure(struct load *l, const pid_t *servers, size_t n_servers, double seconds,

@@ -22,7 +22,7 @@ static const char help[] = "usage: psbench COMMAND... [OPTIONS]\n"
                            "\n"
                            "  --size LIST        bytes of the variable, K, M, G (4K,64K,1M,16M)\n"
                            "  --window N         calls under way per worker (64 to 2, by size)\n"
-                           "  --workers N        client processes (1)\n"
+                           "  --workers LIST     client processes (1)\n"
                            "  --ps N             ps tasks (1)\n"
                            "  --transport LIST   tcp, unix (tcp)\n"
                            "  --rule LIST        what a push does: noop (w += g), sgd, adam (sgd)\n"
@@ -35,7 +35,7 @@ static const char help[] = "usage: psbench COMMAND... [OPTIONS]\n"
                            "  --plot FILE        GB/s over size, as SVG\n"
                            "  --help, --version\n";
 
-enum { SIZES_MAX = 64 };
+enum { LIST_MAX = 64, WORKERS_MAX = 1024 };
 
 // ---- words --------------------------------------------------------------------------------------------------------
 
@@ -98,18 +98,36 @@ static bool options_choose(const char *what, const char *list, const char *const
 static bool options_sizes(struct bench_plan *plan, const char *list)
 {
     char word[32];
-    plan->sizes = ps_alloc(SIZES_MAX * sizeof *plan->sizes);
+    plan->sizes = ps_alloc(LIST_MAX * sizeof *plan->sizes);
     if (!*list) {
         fprintf(stderr, "psbench: --size is empty, expected sizes such as 64K,1M\n");
         return false;
     }
-    while (plan->n_sizes < SIZES_MAX && options_next(&list, word))
+    while (plan->n_sizes < LIST_MAX && options_next(&list, word))
         if (!options_size(word, &plan->sizes[plan->n_sizes++])) {
             fprintf(stderr, "psbench: --size is %s, expected a multiple of 4 bytes up to 4G, such as 64K or 1M\n",
                     word);
             return false;
         }
     return true;
+}
+
+static bool options_workers(struct bench_plan *plan, const char *list)
+{
+    char word[32];
+    plan->workers = ps_alloc(LIST_MAX * sizeof *plan->workers);
+    while (plan->n_workers < LIST_MAX && options_next(&list, word)) {
+        char *end;
+        long n = strtol(word, &end, 10);
+        if (!isdigit((unsigned char)*word) || *end || n < 1 || n > WORKERS_MAX) {
+            fprintf(stderr, "psbench: --workers is %s, expected a number from 1 to %d\n", word, WORKERS_MAX);
+            return false;
+        }
+        plan->workers[plan->n_workers++] = n;
+    }
+    if (plan->n_workers == 0)
+        fprintf(stderr, "psbench: --workers is empty, expected numbers such as 1,8\n");
+    return plan->n_workers > 0;
 }
 
 static bool options_seconds(struct bench_plan *plan, const char *text)
@@ -125,7 +143,7 @@ static bool options_seconds(struct bench_plan *plan, const char *text)
 // ---- the whole ----------------------------------------------------------------------------------------------------
 
 struct said {
-    const char *size, *transport, *rule, *seconds;
+    const char *size, *workers, *transport, *rule, *seconds;
     bool version;
 };
 
@@ -138,19 +156,20 @@ static bool options_understand(struct bench_plan *plan, const struct said *said,
         fprintf(stderr, "psbench: --no-limit does not go with limit\n");
         return false;
     }
-    return options_sizes(plan, said->size) && options_seconds(plan, said->seconds) &&
+    return options_sizes(plan, said->size) && options_workers(plan, said->workers) &&
+           options_seconds(plan, said->seconds) &&
            options_choose("transport", said->transport, bench_transports, BENCH_TRANSPORTS, plan->transports) &&
            options_choose("rule", said->rule, bench_rules, BENCH_RULES, plan->rules);
 }
 
 bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 {
-    struct said said = {.size = "4K,64K,1M,16M", .transport = "tcp", .rule = "sgd", .seconds = "1"};
-    *o = (struct options){.plan = {.workers = 1, .ps = 1, .repeat = 5, .host = "127.0.0.1"}};
+    struct said said = {.size = "4K,64K,1M,16M", .workers = "1", .transport = "tcp", .rule = "sgd", .seconds = "1"};
+    *o = (struct options){.plan = {.ps = 1, .repeat = 5, .host = "127.0.0.1"}};
     struct bench_plan *plan = &o->plan;
     const struct cli_option known[] = {{.name = "size", .text = &said.size},
                                        {.name = "window", .number = &plan->window, .min = 1, .max = 4096},
-                                       {.name = "workers", .number = &plan->workers, .min = 1, .max = 1024},
+                                       {.name = "workers", .text = &said.workers},
                                        {.name = "ps", .number = &plan->ps, .min = 1, .max = SERVERS_MAX},
                                        {.name = "transport", .text = &said.transport},
                                        {.name = "rule", .text = &said.rule},
@@ -182,4 +201,5 @@ bool options_parse(struct options *o, int argc, char **argv, int *exit_code)
 void options_free(struct options *o)
 {
     free(o->plan.sizes);
+    free(o->plan.workers);
 }

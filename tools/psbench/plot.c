@@ -82,7 +82,8 @@ static void plot_write_axes(const struct plot_axes *a, FILE *to)
 // All but the size.
 static bool plot_same_line(const struct bench_case *a, const struct bench_case *b)
 {
-    return a->target == b->target && a->command == b->command && a->transport == b->transport && a->rule == b->rule;
+    return a->target == b->target && a->command == b->command && a->transport == b->transport && a->rule == b->rule &&
+           a->workers == b->workers;
 }
 
 static bool plot_begins_line(const struct bench_cases *cases, size_t i)
@@ -118,9 +119,12 @@ static void plot_write_line(const struct plot_axes *a, const struct bench_cases 
     int y = TOP + 12 + 18 * index, x = WIDTH - RIGHT + 16;
     fprintf(to, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke-width=\"2\"/>\n</g>\n", x, y - TICK, x + 24,
             y - TICK);
-    fprintf(to, "<text x=\"%d\" y=\"%d\">%s %s %s %s</text>\n", x + 30, y, bench_targets[c->target],
+    char workers[32] = "";
+    if (c->workers > 1)
+        snprintf(workers, sizeof workers, " x %ld", c->workers);
+    fprintf(to, "<text x=\"%d\" y=\"%d\">%s %s %s %s%s</text>\n", x + 30, y, bench_targets[c->target],
             bench_commands[c->command], c->target == BENCH_MEMORY ? "" : bench_transports[c->transport],
-            c->command == BENCH_MEMCPY || c->command == BENCH_PULL ? "" : bench_rules[c->rule]);
+            c->command == BENCH_MEMCPY || c->command == BENCH_PULL ? "" : bench_rules[c->rule], workers);
 }
 
 void plot_write(const struct bench_cases *cases, FILE *to)

@@ -50,6 +50,8 @@ void report_sum_up(const struct bench_case *c, struct report_numbers *n)
                                  .server_cpu = SPREAD(c, server_cpu, GB).median,
                                  .client_rss = SPREAD(c, client_rss, 1).median,
                                  .server_rss = SPREAD(c, server_rss, 1).median,
+                                 .share_min = SPREAD(c, share_min, 1).median,
+                                 .share_max = SPREAD(c, share_max, 1).median,
                                  .limit_fraction = report_limit_fraction(c)};
 }
 
@@ -82,6 +84,7 @@ static json_t *report_case_json(const struct bench_case *c)
                   "client_rss_bytes", report_real(n.client_rss), "server_rss_bytes", report_real(n.server_rss));
     json_object_set_new(to, "transport",
                         c->target == BENCH_MEMORY ? json_null() : json_string(bench_transports[c->transport]));
+    json_object_set_new(to, "worker_share", json_pack("{sf sf}", "min", n.share_min, "max", n.share_max));
     json_object_set_new(to, "limit_fraction", report_real(n.limit_fraction));
     if (c->limit) {
         report_sum_up(c->limit, &limit);
@@ -111,12 +114,12 @@ json_t *report_json(const struct bench_cases *cases, bool with_limits)
 // ---- the table ----------------------------------------------------------------------------------------------------
 
 static const struct table_column columns[] = {
-    {"what", "what", TABLE_TEXT},         {"size", "size", TABLE_BYTES},       {"window", "window", TABLE_COUNT},
-    {"transport", "over", TABLE_TEXT},    {"rule", "rule", TABLE_TEXT},        {"median", "GB/s", TABLE_REAL},
-    {"min", "min", TABLE_REAL},           {"max", "max", TABLE_REAL},          {"calls", "calls/s", TABLE_COUNT},
-    {"p50", "p50 us", TABLE_REAL},        {"p99", "p99", TABLE_REAL},          {"p999", "p99.9", TABLE_REAL},
-    {"client_cpu", "client", TABLE_REAL}, {"server_cpu", "psd", TABLE_REAL},   {"client_rss", "client", TABLE_BYTES},
-    {"server_rss", "psd", TABLE_BYTES},   {"limit", "of socket", TABLE_SHARE},
+    {"what", "what", TABLE_TEXT},          {"size", "size", TABLE_BYTES},        {"window", "window", TABLE_COUNT},
+    {"workers", "workers", TABLE_COUNT},   {"transport", "over", TABLE_TEXT},    {"rule", "rule", TABLE_TEXT},
+    {"median", "GB/s", TABLE_REAL},        {"min", "min", TABLE_REAL},           {"max", "max", TABLE_REAL},
+    {"calls", "calls/s", TABLE_COUNT},     {"p50", "p50 us", TABLE_REAL},        {"p99", "p99", TABLE_REAL},
+    {"p999", "p99.9", TABLE_REAL},         {"client_cpu", "client", TABLE_REAL}, {"server_cpu", "psd", TABLE_REAL},
+    {"client_rss", "client", TABLE_BYTES}, {"server_rss", "psd", TABLE_BYTES},   {"limit", "of socket", TABLE_SHARE},
 };
 
 static void report_row(struct table *t, const struct bench_case *c)
@@ -131,6 +134,7 @@ static void report_row(struct table *t, const struct bench_case *c)
     table_cell(t, table_text(what));
     table_cell(t, json_integer((json_int_t)c->size));
     table_cell(t, c->target == BENCH_MEMORY ? NULL : json_integer(c->window));
+    table_cell(t, c->target == BENCH_MEMORY ? NULL : json_integer(c->workers));
     table_cell(t, c->target == BENCH_MEMORY ? NULL : table_text(bench_transports[c->transport]));
     table_cell(t, applies ? table_text(bench_rules[c->rule]) : NULL);
     const double reals[] = {n.gb_per_s.median, n.gb_per_s.min, n.gb_per_s.max};

@@ -14,6 +14,7 @@ struct report_numbers {
     double calls_per_s, p50_us, p99_us, p999_us;
     double client_cpu, server_cpu;  // seconds per 10^9 bytes
     double client_rss, server_rss;  // bytes
+    double share_min, share_max;    // as in struct bench_sample
     // Of the repetitions' ratios to the limit in the same repetition, the median. NaN: it has no limit.
     double limit_fraction;
 };
