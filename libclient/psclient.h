@@ -164,8 +164,8 @@ typedef struct psc_variable {
     psc_dtype dtype;
     const uint64_t *shape;  // rank dimensions
     size_t rank;            // 0: a scalar
-    // false, and no rule of its own: takes part in no round, changes by put, assign_add and assign_sub only; a push of it
-    // is refused with INVALID_ARGUMENT.
+    // false, and no rule of its own: takes part in no round, changes by put, assign_add and assign_sub only; a push of
+    // it is refused with INVALID_ARGUMENT.
     bool trainable;
     const char *rule;  // of this variable alone (it then takes part in rounds); NULL: the job's if trainable
     const struct psc_hyper *hypers;  // of this rule

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// max_diff A B LIMIT [PREFIX]: the greatest max|a - b| / max|a| over the variables of two safetensors files, of those whose
-// names begin with PREFIX. Fails above LIMIT, and where there is none. LIMIT 0: the same values.
+// max_diff A B LIMIT [PREFIX]: the greatest max|a - b| / max|a| over the variables of two safetensors files, of those
+// whose names begin with PREFIX. Fails above LIMIT, and where there is none. LIMIT 0: the same values.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

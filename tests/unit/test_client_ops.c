@@ -1235,7 +1235,7 @@ static void test_no_read_overtakes_a_refused_update(void **state)
     }
 }
 
-// What is not trained and has no rule has no gradient: nothing of such a push is sent, and assign_add is what changes it.
+// What is not trained and has no rule has no gradient: nothing of such a push is sent. assign_add changes it.
 static void test_no_gradient_without_a_rule(void **state)
 {
     (void)state;
