@@ -54,6 +54,7 @@ static void conv2d_free(struct nn_plan *plan)
     dnnl_memory_destroy(c->dst);
     dnnl_memory_destroy(c->kernel);
     dnnl_memory_destroy(c->bias);
+    free(c->plan.info);
     free(c);
 }
 
