@@ -249,7 +249,10 @@ static void csv_same_numbers_in_many_spellings(void **state)
         "1,-2.5,0\n3e2,.5,2",
         "a,b,label\r\n1,-2.5,0\r\n3e2,.5,2\r\n\r\n",
         " 1 ,\t-2.5, 0\n+300,0.5,2.0\n\n",
-        "2,setosa,7\n1,-2.50,0\n300,0.5,2\n",
+        "\xef\xbb\xbf"
+        "1,-2.50,0\n300,0.5,2\n",
+        "\xef\xbb\xbf"
+        "a,,label\n1,-2.50,0\n300,0.5,2\n",
     };
     for (size_t i = 0; i < sizeof spelling / sizeof *spelling; i++) {
         struct wk_data *data = open_csv(*state, spelling[i], NULL, true);
@@ -284,6 +287,10 @@ static void csv_bad_files(void **state)
         const char *text, *message;
     } bad[] = {
         {"", "is empty"},
+        {"\xef\xbb\xbf\n", "is empty"},
+        {"1,2..5,0\n1,2,0\n", "line 1, field 2 is \"2..5\", expected a number as in field 1, or names alone"},
+        {"x,y,0\n1,2,0\n", "line 1, field 1 is \"x\", expected a number as in field 3"},
+        {"1,,0\n1,2,0\n", "line 1, field 2 is empty"},
         {"\n\n", "is empty"},
         {"a,b,c\n", "only a header line"},
         {"1\n2\n", "line 1 has one field"},

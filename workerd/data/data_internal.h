@@ -55,7 +55,7 @@ enum ps_code wk_idx_header(const uint8_t *bytes, size_t size, size_t rank, struc
 enum ps_code wk_idx_parse(const uint8_t *bytes, size_t size, size_t rank, struct wk_idx *idx, struct ps_error *e);
 
 // CSV: a line per example, fields with commas between them, the last is y; no quotes. The first line is a
-// header if one of its fields is no number. On error the part may hold memory, which wk_part_fini frees.
+// header if none of its fields is a number. On error the part may hold memory, which wk_part_fini frees.
 enum ps_code wk_csv_parse(const char *text, size_t size, bool labels, struct wk_part *part, struct ps_error *e);
 
 // npy. One element of any kind but 'S', 'V' and float16.
