@@ -31,8 +31,9 @@ struct wk_data {
 
 // malloc'd rows * columns elements; NULL and RESOURCE_EXHAUSTED in e if there is no such memory.
 void *wk_array(uint64_t rows, uint64_t columns, size_t element, struct ps_error *e);
-// Room for the y of part->split.examples: labels, or targets numbers each.
-enum ps_code wk_part_alloc_y(struct wk_part *part, bool labels, size_t targets, struct ps_error *e);
+// Room for the y of part->split.examples: labels, or targets of this shape (rank 0: numbers), whose elements a file
+// has: their count fits.
+enum ps_code wk_part_alloc_y(struct wk_part *part, bool labels, const uint64_t *shape, size_t rank, struct ps_error *e);
 // Stores element i of y. A label has to be an integer from 0 to 2^31 - 2, a target a finite float32.
 enum ps_code wk_part_put_y(struct wk_part *part, uint64_t i, double value, struct ps_error *e);
 
