@@ -121,7 +121,9 @@ static enum ps_code add_variable(struct reading *r, const char *what, const char
                                  size_t rank, int *index, struct ps_error *e)
 {
     struct nn_model *m = r->reader->model;
+    m->variable = ps_realloc(m->variable, (m->variables + 1) * sizeof *m->variable);
     struct nn_variable *v = &m->variable[m->variables];
+    *v = (struct nn_variable){0};
     char key[32];
     snprintf(key, sizeof key, "%s_initializer", what);
     struct nn_json initializer = nn_json_member(r->config, key);
@@ -487,7 +489,6 @@ static enum ps_code read_layers(struct reader *reader, const struct nn_json *lay
     if (n < 1 || n > NN_MAX_LAYERS)
         return nn_json_expected(layers, e, "1 to %d layers", NN_MAX_LAYERS);
     m->layer = ps_alloc((n + 1) * sizeof *m->layer);  // and an implied input
-    m->variable = ps_alloc(2 * n * sizeof *m->variable);
     for (size_t i = 0; code == PS_OK && i < n; i++) {
         struct nn_json layer = nn_json_element(layers, i);
         code = read_layer(reader, &layer, trainable, e);
