@@ -243,10 +243,15 @@ static void updates(void **ctx)
 static void one_device_has_no_servers(void **ctx)
 {
     (void)ctx;
-    static const char *const keys[] = {
-        "strategy.n_fetch=2",          "strategy.n_push=2",   "strategy.staleness=1", "strategy.replicas_to_aggregate=1",
-        "strategy.placement=greedy",   "strategy.partitioner=none", "strategy.min_workers=1", "on_existing=resume",
-        "delay_ms=1"};
+    static const char *const keys[] = {"strategy.n_fetch=2",
+                                       "strategy.n_push=2",
+                                       "strategy.staleness=1",
+                                       "strategy.replicas_to_aggregate=1",
+                                       "strategy.placement=greedy",
+                                       "strategy.partitioner=none",
+                                       "strategy.min_workers=1",
+                                       "on_existing=resume",
+                                       "delay_ms=1"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         char text[160];
         int len = (int)strcspn(keys[i], "=");

@@ -27,12 +27,12 @@ enum { EPOCHS = 3, BATCH = 16, BATCHES = 4, TEST_EXAMPLES = 100 };
 
 // The strategy, and what it has been asked for.
 struct world {
-    uint64_t now;                        // ns
-    uint64_t wait, train, look;          // how long next, end_step and refresh take
-    uint64_t taken;                      // batches of the epoch
-    uint64_t chief_from, epochs_begun;   // it is the chief from this epoch on
-    int refreshed, stop_at;              // a signal comes in the n-th refresh; 0: never
-    double rate;                         // of the last report
+    uint64_t now;                       // ns
+    uint64_t wait, train, look;         // how long next, end_step and refresh take
+    uint64_t taken;                     // batches of the epoch
+    uint64_t chief_from, epochs_begun;  // it is the chief from this epoch on
+    int refreshed, stop_at;             // a signal comes in the n-th refresh; 0: never
+    double rate;                        // of the last report
     volatile sig_atomic_t stop;
 };
 
