@@ -239,7 +239,7 @@ static void updates(void **ctx)
     ps_job_free(j);
 }
 
-// What is for several workers or their servers is refused, not read over; update says nothing where there is one worker.
+// What is for several workers or their servers is refused; update says nothing where there is one worker.
 static void one_device_has_no_servers(void **ctx)
 {
     (void)ctx;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/job/loop.c with a strategy that is made up: what it times, whom it shows to, when it stops. Time is simulated.
+// workerd/job/loop.c with a strategy of the test: what it times, whom it shows to, when it stops. Time is made up, too.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
