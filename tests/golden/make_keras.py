@@ -3,15 +3,20 @@
 # Makes the golden files beside it, and deploy/examples/*/model.json, with Keras itself as the reference:
 #
 #   pip install keras tensorflow-cpu tf_keras
-#   TF_ENABLE_ONEDNN_OPTS=0 python tests/golden/make_keras.py
+#   TF_ENABLE_ONEDNN_OPTS=0 python tests/golden/make_keras.py [examples|cnn_twice|tiny_conv|trainings]...
 #
 # cnn_keras3.json, cnn_keras2.json   one network, as Keras 3 and as Keras 2 (tf_keras) write it
 # tiny_conv.json                     a small network with padding, pooling and dense layers
 # tiny_conv.safetensors              its weights, a batch (x, label), the loss of each of five sgd steps (losses), the
 #                                    first gradients (gradient/...), and the weights afterwards (after/...)
+# trained_*.json, .safetensors       small networks, each compiled, and trained by sgd in order over x and its label or
+#                                    target, in batches of five of which the last is shorter: the weights at first, the
+#                                    loss of each step (losses), the first gradients, the weights afterwards, and the
+#                                    predictions for x (output) and their loss (evaluated) with these
 import json
 import os
 import struct
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -127,6 +132,61 @@ def tiny_conv():
     print("losses", losses)
 
 
-examples()
-cnn_twice()
-tiny_conv()
+
+# sgd by the gradients of model.compute_loss in a tf.function, as fit does it.
+def train(name, layers, shape, loss, rows, steps, scale=0.4):
+    model = sequential(layers, shape)
+    model.compile(loss=loss)
+    rng = np.random.default_rng(11)
+    model.set_weights([rng.normal(0, scale, w.shape).astype("f4") for w in model.get_weights()])
+    outputs = model.output_shape[-1]
+    x = rng.uniform(-1, 1, (rows, *shape)).astype("f4")
+    y = rng.uniform(-1, 1, (rows, outputs)).astype("f4") if loss == "mse" else rng.integers(0, outputs, rows)
+
+    @tf.function(reduce_retracing=True)
+    def step_on(x, y):
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x, y, model(x, training=True))
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    tensors = {v.path: v.numpy().copy() for v in model.trainable_variables}
+    tensors.update({"x": x, "target" if loss == "mse" else "label": y.astype("f4")})
+    losses = []
+    for step in range(steps):
+        at = step * 5 % (rows + -rows % 5)
+        value, gradients = step_on(x[at : at + 5], y[at : at + 5])
+        losses.append(float(value))
+        for v, g in zip(model.trainable_variables, gradients):
+            if step == 0:
+                tensors["gradient/" + v.path] = g.numpy()
+            v.assign_sub(0.1 * g)
+    for v in model.trainable_variables:
+        tensors["after/" + v.path] = v.numpy()
+    tensors["losses"] = np.array(losses)
+    tensors["output"] = model.predict(x, verbose=0)
+    tensors["evaluated"] = np.array([model.evaluate(x, y, batch_size=5, verbose=0)])
+    write_json(os.path.join(HERE, f"trained_{name}.json"), model)
+    write_safetensors(os.path.join(HERE, f"trained_{name}.safetensors"), tensors)
+    print(name, losses, tensors["evaluated"])
+
+
+# wrong: some labels have a probability far below 1e-7, where Keras clips what it does not know to be a softmax.
+def trainings():
+    k, xent = keras.layers, "sparse_categorical_crossentropy"
+    wrong = {"shape": (6,), "loss": xent, "rows": 12, "steps": 7}
+    train("softmax", lambda: [k.Dense(5, activation="softmax")], scale=12, **wrong)
+    train("softmax_layer", lambda: [k.Dense(8, activation="relu"), k.Dense(5), k.Softmax()], scale=3, **wrong)
+    train("softmax_flatten", lambda: [k.Dense(5, activation="softmax"), k.Flatten()], scale=12, **wrong)
+    train("softmax_mse", lambda: [k.Dense(6, activation="relu"), k.Dense(4, activation="softmax")], (7,), "mse", 8, 6)
+    strided = lambda: [
+        k.Conv2D(4, (4, 3), strides=(3, 2), padding="same", activation="relu"),
+        k.MaxPooling2D((3, 2), strides=(2, 3), padding="same"),
+        k.Conv2D(3, 2, strides=2, padding="same"),
+        k.Flatten(),
+        k.Dense(3),
+    ]
+    train("strided", strided, (11, 9, 2), "mse", 7, 6)
+
+
+for make in sys.argv[1:] or ["examples", "cnn_twice", "tiny_conv", "trainings"]:
+    globals()[make]()

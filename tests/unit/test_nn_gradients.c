@@ -328,7 +328,10 @@ static double mean_loss(const double *loss)
 static double xent_value(const struct function *f)
 {
     double loss[ROWS];
-    ops->sparse_xent(ROWS, VALID, CLASSES, *(const int *)f->shape, f->x, label, loss, NULL);
+    if (*(const int *)f->shape)
+        ops->softmax_xent(ROWS, VALID, CLASSES, f->x, label, NULL, loss, NULL);
+    else
+        ops->sparse_xent(ROWS, VALID, CLASSES, f->x, label, loss, NULL);
     return mean_loss(loss);
 }
 
@@ -348,8 +351,11 @@ static void test_loss_gradients(void **state)
         struct function f = {.value = xent_value, .shape = &from_logits, .x = numbers(n, 42)};
         for (size_t i = 0; i < n && !from_logits; i++)
             f.x[i] = 0.5 + 0.4 * f.x[i];  // probabilities, away from where they are clipped
-        ops->sparse_xent(ROWS, VALID, CLASSES, from_logits, f.x, label, loss, dx);
-        assert_gradient("sparse_xent dx", &f, f.x, dx, n);
+        if (from_logits)
+            ops->softmax_xent(ROWS, VALID, CLASSES, f.x, label, NULL, loss, dx);
+        else
+            ops->sparse_xent(ROWS, VALID, CLASSES, f.x, label, loss, dx);
+        assert_gradient(from_logits ? "softmax_xent dx" : "sparse_xent dx", &f, f.x, dx, n);
         free(f.x);
     }
     struct function f = {.value = mse_value, .x = numbers(n, 43), .weight = numbers(n, 44)};
@@ -363,15 +369,22 @@ static void test_loss_gradients(void **state)
 static void test_loss_values(void **state)
 {
     (void)state;
-    double loss[2], dx[4];
-    ops->sparse_xent(2, 2, 2, 1, (const double[]){0, log(3), 1000, -1000}, (const int32_t[]){0, 1}, loss, dx);
+    double loss[2], y[4], dx[4];
+    ops->softmax_xent(2, 2, 2, (const double[]){0, log(3), 1000, -1000}, (const int32_t[]){0, 1}, y, loss, dx);
     assert_numbers((const double[]){log(4), 2000}, loss, 2);
+    assert_numbers((const double[]){0.25, 0.75, 1, 0}, y, 4);
     assert_numbers((const double[]){-0.375, 0.375, 0.5, -0.5}, dx, 4);
 
     // Clipped to [1e-7, 1 - 1e-7], where the slope is nought.
-    ops->sparse_xent(2, 2, 2, 0, (const double[]){0, 1, 0, 1}, (const int32_t[]){0, 1}, loss, dx);
+    ops->sparse_xent(2, 2, 2, (const double[]){0, 1, 0, 1}, (const int32_t[]){0, 1}, loss, dx);
     assert_numbers((const double[]){-log(1e-7), -log1p(-1e-7)}, loss, 2);
     assert_numbers((const double[]){0, 0, 0, 0}, dx, 4);
+
+    // What does not add up to 1 is made to; a NaN is no 0.
+    ops->sparse_xent(2, 2, 2, (const double[]){0.25, 0.25, NAN, 0.5}, (const int32_t[]){0, 1}, loss, dx);
+    assert_numbers((const double[]){log(2)}, loss, 1);
+    assert_numbers((const double[]){-1, 1}, dx, 2);
+    assert_true(isnan(loss[1]) && isnan(dx[3]));
 
     // A row of padding.
     ops->mse(2, 1, 2, (const double[]){1, 2, 5, 5}, (const double[]){0, 4, 0, 0}, loss, dx);

@@ -360,6 +360,52 @@ static void test_dropout_mask(void **state)
     assert_memory_equal(x, y, sizeof y);
 }
 
+// Rows of fewer and of more classes than a vector has, labels whose probability is no float any more, and padding.
+static void test_softmax_xent(void **state)
+{
+    (void)state;
+    enum { ROWS = 7, VALID = 5, MOST = 1003 };
+    static const int classes[] = {2, 10, 32, 33, MOST};
+    float *x = numbers(ROWS * MOST, 1), *expected_y = numbers(ROWS * MOST, 2), *expected_dx = numbers(ROWS * MOST, 3);
+    float *y = numbers(ROWS * MOST, 2), *dx = numbers(ROWS * MOST, 4), expected[ROWS], loss[ROWS];
+    for (int i = 0; i < ROWS * MOST; i++)
+        x[i] *= i % 3 ? 5 : 200;
+    for (size_t k = 0; k < COUNT(classes); k++) {
+        size_t n = (size_t)ROWS * (size_t)classes[k];
+        const int32_t label[VALID] = {0, 1, classes[k] - 1, classes[k] / 2, 1};
+        ref->softmax_xent(ROWS, VALID, classes[k], x, label, expected_y, expected, expected_dx);
+        cpu->softmax_xent(ROWS, VALID, classes[k], x, label, y, loss, dx);
+        assert_close("loss", expected, loss, VALID);
+        assert_close("y", expected_y, y, n);
+        assert_close("dx", expected_dx, dx, n);
+        cpu->softmax_xent(ROWS, VALID, classes[k], x, label, NULL, loss, dx);
+        assert_close("loss alone", expected, loss, VALID);
+        assert_close("dx without y", expected_dx, dx, n);
+    }
+    float *all[] = {x, expected_y, expected_dx, y, dx};
+    for (size_t i = 0; i < COUNT(all); i++)
+        free(all[i]);
+}
+
+static void check_xent_nonfinite(const struct nn_ops *ops)
+{
+    float y[9], loss[3], dx[9];
+    const float x[9] = {1, NAN, 2, -INFINITY, 3, 3, INFINITY, 0, 0};
+    ops->softmax_xent(3, 3, 3, x, (const int32_t[]){0, 1, 0}, y, loss, dx);
+    for (int i = 0; i < 3; i++)
+        assert_true(isnan(y[i]) && isnan(dx[i]) && isnan(y[6]));
+    assert_true(isnan(loss[0]) && isnan(loss[2]));
+    assert_true(y[3] == 0 && y[4] == 0.5f && fabsf(loss[1] - logf(2)) < 1e-6f);
+}
+
+// A NaN goes on, an impossible class has probability 0.
+static void test_softmax_xent_nonfinite(void **state)
+{
+    (void)state;
+    check_xent_nonfinite(ref);
+    check_xent_nonfinite(cpu);
+}
+
 // Both tables refuse sizes that do not follow from each other, and say which.
 static void test_refused_shapes(void **state)
 {
@@ -399,6 +445,8 @@ int main(void)
         cmocka_unit_test(test_relu),
         cmocka_unit_test(test_dropout_same_bits),
         cmocka_unit_test(test_dropout_mask),
+        cmocka_unit_test(test_softmax_xent),
+        cmocka_unit_test(test_softmax_xent_nonfinite),
         cmocka_unit_test(test_refused_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

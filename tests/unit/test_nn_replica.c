@@ -18,7 +18,8 @@
 #include "tests/unit/nn_files.h"
 #include "workerd/nn/model.h"
 
-static const struct nn_loss logits = {NN_SPARSE_XENT, true}, mse = {NN_MSE, false};
+static const struct nn_loss logits = {NN_SPARSE_XENT, true}, probabilities = {NN_SPARSE_XENT, false},
+                            mse = {NN_MSE, false};
 static const char *const devices[] = {"ref", "cpu"};
 
 // Layers by hand, above an input of this batch shape; ' stands for ".
@@ -60,10 +61,11 @@ static void descend(const struct nn_model *m, struct nn_replica *r, float rate)
             nn_replica_param(r, i)[j] -= rate * nn_replica_grad(r, i)[j];
 }
 
+// tolerance: of numbers up to 1; of greater ones in proportion.
 static void check_close(const char *what, const float *found, const float *expected, size_t n, double tolerance)
 {
     for (size_t i = 0; i < n; i++)
-        if (!(fabs((double)found[i] - (double)expected[i]) <= tolerance))
+        if (!(fabs((double)found[i] - (double)expected[i]) <= tolerance * fmax(1, fabs((double)expected[i]))))
             fail_msg("%s[%zu]: %.9g, expected %.9g", what, i, (double)found[i], (double)expected[i]);
 }
 
@@ -79,13 +81,15 @@ static void fill(float *x, size_t n, uint64_t seed)
 
 // ---- against Keras ------------------------------------------------------------------------------------------------
 
-// Points into itself: stays where it was opened.
+// A model, its weights before and after, and what it was trained on. Points into itself: stays where it was opened.
 struct golden {
     struct nn_model *model;
     struct ps_safetensors *tensors;
+    int rows;
     float *x;
-    int32_t label[5];
+    int32_t *label;  // NULL: the file has targets
     struct nn_batch batch;
+    double tolerance;
 };
 
 static const struct ps_safetensor *tensor(const struct golden *g, const char *prefix, const char *name)
@@ -98,24 +102,36 @@ static const struct ps_safetensor *tensor(const struct golden *g, const char *pr
     return t;
 }
 
-static void open_golden(struct golden *g)
+static void open_golden(struct golden *g, const char *name)
 {
-    g->model = load("tests/golden/tiny_conv.json");
     struct ps_error e = {0};
-    if (ps_safetensors_read(source("tests/golden/tiny_conv.safetensors"), &g->tensors, &e) != PS_OK)
+    char path[128];
+    snprintf(path, sizeof path, "tests/golden/%s.json", name);
+    g->model = load(path);
+    snprintf(path, sizeof path, "tests/golden/%s.safetensors", name);
+    if (ps_safetensors_read(source(path), &g->tensors, &e) != PS_OK)
         fail_msg("%s", e.text);
     const struct ps_safetensor *x = tensor(g, "", "x");
-    assert_int_equal(x->count, 5 * nn_model_inputs(g->model));
+    g->rows = (int)x->shape[0];
+    assert_int_equal(x->count, (size_t)g->rows * nn_model_inputs(g->model));
     g->x = ps_alloc(x->count * sizeof *g->x);
     memcpy(g->x, x->data, x->count * sizeof *g->x);
-    for (int i = 0; i < 5; i++)
+    g->batch = (struct nn_batch){.rows = g->rows, .x = g->x};
+    g->tolerance = 2e-6;
+    g->label = NULL;
+    if (ps_safetensors_find(g->tensors, "target")) {
+        g->batch.target = tensor(g, "", "target")->data;
+        return;
+    }
+    g->batch.label = g->label = ps_alloc((size_t)g->rows * sizeof *g->label);
+    for (int i = 0; i < g->rows; i++)
         g->label[i] = (int32_t)tensor(g, "", "label")->data[i];
-    g->batch = (struct nn_batch){.rows = 5, .x = g->x, .label = g->label};
 }
 
 static void close_golden(struct golden *g)
 {
     free(g->x);
+    free(g->label);
     ps_safetensors_free(g->tensors);
     nn_model_free(g->model);
 }
@@ -136,28 +152,80 @@ static void check_golden_params(const struct golden *g, struct nn_replica *r, co
     for (size_t i = 0; i < nn_model_params(g->model); i++) {
         const struct nn_param *p = nn_model_param(g->model, i);
         check_close(p->name, gradients ? nn_replica_grad(r, i) : nn_replica_param(r, i),
-                    tensor(g, prefix, p->name)->data, p->count, 2e-6);
+                    tensor(g, prefix, p->name)->data, p->count, g->tolerance);
     }
 }
 
-static void five_steps_as_keras(void **state)
+enum { GOLDEN_BATCH = 5 };
+
+// The batch that starts at example `first`: of fewer rows where the examples end.
+static struct nn_batch golden_batch(const struct golden *g, int first)
+{
+    int rows = g->rows - first < GOLDEN_BATCH ? g->rows - first : GOLDEN_BATCH;
+    size_t at = (size_t)first;
+    return (struct nn_batch){.rows = rows,
+                             .x = g->x + at * nn_model_inputs(g->model),
+                             .label = g->label ? g->label + at : NULL,
+                             .target = g->label ? NULL : g->batch.target + at * nn_model_outputs(g->model)};
+}
+
+static void check_golden_steps(const struct golden *g, struct nn_replica *r)
+{
+    const struct ps_safetensor *losses = tensor(g, "", "losses");
+    int first = 0;
+    for (uint64_t step = 0; step < losses->count; step++) {
+        struct nn_batch b = golden_batch(g, first);
+        struct nn_result result;
+        nn_replica_train(r, &b, step, NULL, NULL, &result);
+        float mean = (float)(result.loss / b.rows);
+        check_close("loss", &mean, &losses->data[step], 1, g->tolerance);
+        if (step == 0)
+            check_golden_params(g, r, "gradient/", true);
+        descend(g->model, r, 0.1f);
+        first = first + b.rows < g->rows ? first + b.rows : 0;
+    }
+    check_golden_params(g, r, "after/", false);
+}
+
+static void check_golden_evaluation(const struct golden *g, struct nn_replica *r)
+{
+    double loss = 0;
+    for (int first = 0; first < g->rows; first += GOLDEN_BATCH) {
+        struct nn_batch b = golden_batch(g, first);
+        struct nn_result result;
+        size_t outputs = nn_model_outputs(g->model);
+        nn_replica_evaluate(r, &b, &result);
+        check_close("output", nn_replica_output(r), tensor(g, "", "output")->data + (size_t)first * outputs,
+                    (size_t)b.rows * outputs, g->tolerance);
+        loss += result.loss;
+    }
+    float mean = (float)(loss / g->rows);
+    check_close("evaluated", &mean, tensor(g, "", "evaluated")->data, 1, g->tolerance);
+}
+
+// Badly wrong examples under a softmax, mse after one, "same" with strides; each with a last batch of fewer rows.
+static void trains_as_keras(void **state)
 {
     (void)state;
-    for (int d = 0; d < 2; d++) {
+    static const struct {
+        const char *name;
+        const struct nn_loss *loss;
+        double tolerance;
+    } goldens[] = {{"tiny_conv", &logits, 2e-6},
+                   {"trained_softmax", &probabilities, 1e-5},  // logits up to 50, whose last bit this is
+                   {"trained_softmax_layer", &probabilities, 1e-5},
+                   {"trained_softmax_flatten", &probabilities, 1e-5},
+                   {"trained_softmax_mse", &mse, 2e-6},
+                   {"trained_strided", &mse, 2e-6}};
+    for (size_t i = 0; i < 2 * sizeof goldens / sizeof *goldens; i++) {
         struct golden g;
-        open_golden(&g);
-        struct nn_replica *r = replicate(g.model, devices[d], 5, &logits);
-        struct nn_result result;
+        open_golden(&g, goldens[i / 2].name);
+        g.tolerance = goldens[i / 2].tolerance;
+        struct nn_replica *r = replicate(g.model, devices[i % 2], GOLDEN_BATCH, goldens[i / 2].loss);
         set_golden_params(&g, r);
-        for (uint64_t step = 0; step < 5; step++) {
-            nn_replica_train(r, &g.batch, step, NULL, NULL, &result);
-            float mean = (float)(result.loss / 5);
-            check_close("loss", &mean, &tensor(&g, "", "losses")->data[step], 1, 2e-6);
-            if (step == 0)
-                check_golden_params(&g, r, "gradient/", true);
-            descend(g.model, r, 0.1f);
-        }
-        check_golden_params(&g, r, "after/", false);
+        check_golden_steps(&g, r);
+        if (ps_safetensors_find(g.tensors, "output"))
+            check_golden_evaluation(&g, r);
         nn_replica_free(r);
         close_golden(&g);
     }
@@ -255,7 +323,6 @@ static void gradients_are_slopes(void **state)
     check_gradients(m, &mse, &(struct nn_batch){.rows = 4, .x = x, .target = target, .example = example});
     nn_model_free(m);
     m = parse("50", DENSE("d", "'units': 3, 'activation': 'softmax'"));
-    const struct nn_loss probabilities = {NN_SPARSE_XENT, false};
     check_gradients(m, &probabilities, &(struct nn_batch){.rows = 4, .x = x, .label = label});
     nn_model_free(m);
 }
@@ -267,7 +334,7 @@ static void padded_batch_counts_nothing(void **state)
     (void)state;
     for (int d = 0; d < 2; d++) {
         struct golden g;
-        open_golden(&g);
+        open_golden(&g, "tiny_conv");
         struct nn_replica *exact = replicate(g.model, devices[d], 3, &logits);
         struct nn_replica *padded = replicate(g.model, devices[d], 5, &logits);
         struct nn_result a, b;
@@ -298,7 +365,7 @@ static void empty_batch_changes_nothing(void **state)
     (void)state;
     for (int d = 0; d < 2; d++) {
         struct golden g;
-        open_golden(&g);
+        open_golden(&g, "tiny_conv");
         struct nn_replica *r = replicate(g.model, devices[d], 5, &logits);
         struct nn_result result = {1, 1};
         set_golden_params(&g, r);
@@ -363,7 +430,7 @@ static void gradients_are_reported_when_final(void **state)
 {
     (void)state;
     struct golden g;
-    open_golden(&g);
+    open_golden(&g, "tiny_conv");
     struct nn_replica *r = replicate(g.model, "cpu", 5, &logits);
     struct order o = {.r = r};
     struct nn_result result;
@@ -439,7 +506,6 @@ static void check_refused(const struct nn_model *m, const char *device, int rows
 static void refuses(void **state)
 {
     (void)state;
-    const struct nn_loss probabilities = {NN_SPARSE_XENT, false};
     struct nn_model *m = parse("30000", DENSE("o", "'units': 2"));
     check_refused(m, "gpu", 1, &logits, PS_INVALID_ARGUMENT,
                   "device \"gpu\" is not known: expected \"cpu\" or \"ref\"");
@@ -452,7 +518,7 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(five_steps_as_keras),
+        cmocka_unit_test(trains_as_keras),
         cmocka_unit_test(gradients_are_slopes),
         cmocka_unit_test(padded_batch_counts_nothing),
         cmocka_unit_test(empty_batch_changes_nothing),

@@ -15,5 +15,6 @@ libnn_la_LIBADD = libnn_vector.la libcommon.la $(DNNL_LIBS) -lgomp -lm
 libnn_vector_la_SOURCES = \
 	workerd/nn/cpu/dropout.c \
 	workerd/nn/cpu/maxpool.c \
-	workerd/nn/cpu/pointwise.c
+	workerd/nn/cpu/pointwise.c \
+	workerd/nn/cpu/softmax_xent.c
 libnn_vector_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS)

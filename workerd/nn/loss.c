@@ -2,6 +2,7 @@
 #include "workerd/nn/loss.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 static const double CLIP = 1e-7;  // Keras's epsilon
@@ -53,38 +54,54 @@ static void clear_padding(int rows, int valid, int per, nn_real *dx)
         memset(dx + (size_t)valid * per, 0, (size_t)(rows - valid) * per * sizeof *dx);
 }
 
-// -log softmax(x)[label]; its gradient is softmax(x) - onehot(label).
-static nn_real xent_logits(int n, const nn_real *x, int32_t label, double scale, nn_real *dx)
+// y and dx, each of which may be NULL, from e = exp(x - max x), whose sum is sum.
+static nn_real softmax_xent_row(int n, const nn_real *x, int32_t label, double scale, nn_real *y, nn_real *dx)
 {
-    double max, sum = exp_shifted(n, x, dx, &max);
-    if (dx) {
-        for (int i = 0; i < n; i++)
-            dx[i] = (nn_real)(dx[i] / sum * scale);
-        dx[label] -= (nn_real)scale;
+    double max, sum = exp_shifted(n, x, NULL, &max);
+    for (int i = 0; (y || dx) && i < n; i++) {
+        double p = exp(x[i] - max) / sum;
+        if (y)
+            y[i] = (nn_real)p;
+        if (dx)
+            dx[i] = (nn_real)((i == label ? p - 1 : p) * scale);
     }
     return (nn_real)(log(sum) + max - x[label]);
 }
 
-// -log clip(p[label]); where the clip holds p fast there is no gradient.
-static nn_real xent_probabilities(int n, const nn_real *p, int32_t label, double scale, nn_real *dx)
-{
-    double clipped = fmin(fmax(p[label], CLIP), 1 - CLIP);
-    if (dx) {
-        memset(dx, 0, (size_t)n * sizeof *dx);
-        if (p[label] >= CLIP && p[label] <= 1 - CLIP)
-            dx[label] = (nn_real)(-scale / clipped);
-    }
-    return (nn_real)-log(clipped);
-}
-
-void nn_sparse_xent(int rows, int valid, int classes, int from_logits, const nn_real *x, const int32_t *label,
-                    nn_real *loss, nn_real *dx)
+void nn_softmax_xent(int rows, int valid, int classes, const nn_real *x, const int32_t *label, nn_real *y,
+                     nn_real *loss, nn_real *dx)
 {
     for (int r = 0; r < valid; r++) {
-        const nn_real *row = x + (size_t)r * classes;
-        nn_real *gradient = dx ? dx + (size_t)r * classes : NULL;
-        loss[r] = from_logits ? xent_logits(classes, row, label[r], 1.0 / valid, gradient)
-                              : xent_probabilities(classes, row, label[r], 1.0 / valid, gradient);
+        size_t at = (size_t)r * classes;
+        loss[r] = softmax_xent_row(classes, x + at, label[r], 1.0 / valid, y ? y + at : NULL, dx ? dx + at : NULL);
+    }
+    clear_padding(rows, valid, classes, dx);
+}
+
+static double xent_clip(nn_real p)
+{
+    return p < CLIP ? CLIP : p > 1 - CLIP ? 1 - CLIP : p;  // a NaN stays one
+}
+
+// With q = clip(p) and s = sum q: loss = log s - log q[label], d loss/d q_i = 1 / s - [i = label] / q_i.
+static nn_real sparse_xent_row(int n, const nn_real *p, int32_t label, double scale, nn_real *dx)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += xent_clip(p[i]);
+    for (int i = 0; dx && i < n; i++) {
+        bool held = p[i] < CLIP || p[i] > 1 - CLIP;
+        dx[i] = held ? 0 : (nn_real)((1 / sum - (i == label ? 1 / xent_clip(p[i]) : 0)) * scale);
+    }
+    return (nn_real)(log(sum) - log(xent_clip(p[label])));
+}
+
+void nn_sparse_xent(int rows, int valid, int classes, const nn_real *p, const int32_t *label, nn_real *loss,
+                    nn_real *dx)
+{
+    for (int r = 0; r < valid; r++) {
+        size_t at = (size_t)r * classes;
+        loss[r] = sparse_xent_row(classes, p + at, label[r], 1.0 / valid, dx ? dx + at : NULL);
     }
     clear_padding(rows, valid, classes, dx);
 }

@@ -88,8 +88,14 @@ struct nn_ops {
     // Losses: the first `valid` of `rows` count, the rest are padding and get dx = 0. loss[i] per example, valid of
     // them; dx is the gradient of the mean over `valid`. NULL dx: no gradient. Labels are in [0, classes): whoever read
     // them has looked.
-    void (*sparse_xent)(int rows, int valid, int classes, int from_logits, const nn_real *x, const int32_t *label,
-                        nn_real *loss, nn_real *dx);  // Keras: probabilities are clipped to [1e-7, 1 - 1e-7]
+    // Of logits x: y = softmax(x), of which the rows of padding are left as they are, loss = -log y[label] and
+    // dx = (y - onehot(label)) / valid, which are right where y[label] is too small for a float. y may be NULL.
+    void (*softmax_xent)(int rows, int valid, int classes, const nn_real *x, const int32_t *label, nn_real *y,
+                         nn_real *loss, nn_real *dx);
+    // Of probabilities p that come from no softmax. As in Keras q = p clipped to [1e-7, 1 - 1e-7] takes their place,
+    // which need not add up to 1: loss = -log(q[label] / sum q). There is no gradient where the clip holds.
+    void (*sparse_xent)(int rows, int valid, int classes, const nn_real *p, const int32_t *label, nn_real *loss,
+                        nn_real *dx);
     void (*mse)(int rows, int valid, int per, const nn_real *x, const nn_real *target, nn_real *loss, nn_real *dx);
 };
 

@@ -343,6 +343,7 @@ const struct nn_ops nn_ref_ops = {
     .softmax_forward = nn_softmax_forward,
     .softmax_backward = nn_softmax_backward,
     .dropout = ref_dropout,
+    .softmax_xent = nn_softmax_xent,
     .sparse_xent = nn_sparse_xent,
     .mse = nn_mse,
 };

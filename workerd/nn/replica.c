@@ -43,6 +43,7 @@ struct nn_replica {
     struct node *node;
     size_t nodes;
     size_t first;  // the lowest node that learns, nodes if none: backward ends there
+    bool fused;    // the loss is the cross-entropy of the softmax that is the last node, and computes it, too
 
     void *memory;  // everything below that points to arrays lies in it
     float **param, **grad;
@@ -234,11 +235,24 @@ static bool node_learns(const struct node *n)
     return (n->type == &conv2d_type || n->type == &dense_type) && n->layer->trainable;
 }
 
+// Cross-entropy needs the logits: a probability that is too small for a float has neither loss nor gradient. Keras
+// finds them only where the softmax is the model's last layer; of one below a Flatten it takes what comes out.
+static bool loss_takes_softmax(const struct nn_replica *r)
+{
+    const struct nn_layer *last = &r->model->layer[r->model->layers - 1];
+    while (last->kind == NN_ACTIVATE && last->function == NN_F_LINEAR)
+        last--;
+    const struct node *top = r->nodes > 0 ? &r->node[r->nodes - 1] : NULL;
+    return r->loss.kind == NN_SPARSE_XENT && !r->loss.from_logits && top && top->type == &softmax_type &&
+           top->layer == last;
+}
+
 static void replica_lower(struct nn_replica *r)
 {
     r->node = ps_alloc(2 * r->model->layers * sizeof *r->node);  // a layer and its softmax
     for (size_t i = 0; i < r->model->layers; i++)
         lower_layer(r, &r->model->layer[i]);
+    r->fused = loss_takes_softmax(r);
     while (r->first < r->nodes && !node_learns(&r->node[r->first]))
         r->first++;
 }
@@ -410,10 +424,16 @@ static void replica_take_batch(struct nn_replica *r, const struct nn_batch *b, u
     }
 }
 
+// All nodes but the softmax that the loss computes.
+static size_t replica_run_nodes(const struct nn_replica *r)
+{
+    return r->fused ? r->nodes - 1 : r->nodes;
+}
+
 static void replica_forward(struct nn_replica *r, bool training)
 {
     const float *x = r->input;
-    for (struct node *n = r->node; n < r->node + r->nodes; n++) {
+    for (struct node *n = r->node; n < r->node + replica_run_nodes(r); n++) {
         if (!training && n->type == &dropout_type)
             continue;
         n->type->forward(r, n, x);
@@ -434,13 +454,26 @@ static long count_correct(const float *y, size_t classes, const int32_t *label, 
     return correct;
 }
 
-// The loss of the batch and, where dx is not NULL, its gradient by the output.
+// Cross-entropy. Where it computes the model's softmax, too, output is the logits before and the probabilities after.
+static void take_xent(struct nn_replica *r, const struct nn_batch *b, int classes, float *dx)
+{
+    const float *x = r->output;
+    if (!r->fused && !r->loss.from_logits) {
+        r->ops->sparse_xent(r->rows, b->rows, classes, x, b->label, r->row_loss, dx);
+        return;
+    }
+    float *y = r->fused ? r->node[r->nodes - 1].y : NULL;
+    r->ops->softmax_xent(r->rows, b->rows, classes, x, b->label, y, r->row_loss, dx);
+    r->output = y ? y : x;
+}
+
+// The loss of the batch and, where dx is not NULL, its gradient by what the nodes that were run gave.
 static void take_loss(struct nn_replica *r, const struct nn_batch *b, float *dx, struct nn_result *result)
 {
     int outputs = (int)nn_model_outputs(r->model);
     *result = (struct nn_result){0};
     if (r->loss.kind == NN_SPARSE_XENT) {
-        r->ops->sparse_xent(r->rows, b->rows, outputs, r->loss.from_logits, r->output, b->label, r->row_loss, dx);
+        take_xent(r, b, outputs, dx);
         result->correct = count_correct(r->output, (size_t)outputs, b->label, b->rows);
     } else {
         r->ops->mse(r->rows, b->rows, outputs, r->output, b->target, r->row_loss, dx);
@@ -458,11 +491,11 @@ static void report_ready(const struct node *n, nn_grad_ready ready, void *arg)
     ready(arg, (size_t)n->layer->kernel);
 }
 
-// Starts with the gradient by the output in gradient[0].
+// Starts with the gradient that take_loss put into gradient[0].
 static void replica_backward(struct nn_replica *r, nn_grad_ready ready, void *arg)
 {
     float *dy = r->gradient[0], *dx = r->gradient[1];
-    for (size_t i = r->nodes; i-- > r->first;) {
+    for (size_t i = replica_run_nodes(r); i-- > r->first;) {
         struct node *n = &r->node[i];
         n->type->backward(r, n, i > 0 ? r->node[i - 1].y : r->input, dy, i > r->first ? dx : NULL);
         report_ready(n, ready, arg);

@@ -58,4 +58,7 @@ void nn_cpu_bias_gradient(size_t rows, size_t n, const float *dy, float *db);
 void nn_cpu_dropout(int rows, int per, const uint64_t *example, float rate, uint64_t seed, uint32_t layer,
                     uint32_t step, const float *x, float *y);
 
+void nn_cpu_softmax_xent(int rows, int valid, int classes, const float *x, const int32_t *label, float *y, float *loss,
+                         float *dx);
+
 #endif

@@ -82,6 +82,7 @@ const struct nn_ops nn_cpu_ops = {
     .softmax_forward = nn_softmax_forward,
     .softmax_backward = nn_softmax_backward,
     .dropout = nn_cpu_dropout,
+    .softmax_xent = nn_cpu_softmax_xent,
     .sparse_xent = nn_sparse_xent,
     .mse = nn_mse,
 };
