@@ -143,6 +143,10 @@ static struct options workerd_parse_options(int argc, char **argv)
                 o.job ? "arguments other than options are not taken" : "--job FILE is needed");
         exit(PS_EXIT_USAGE);
     }
+    if (o.ps && o.cluster) {
+        fputs("workerd: --ps and --cluster both say where the ps tasks are: expected one of them\n", stderr);
+        exit(PS_EXIT_USAGE);
+    }
     return o;
 }
 
@@ -205,8 +209,13 @@ static enum ps_code find_place(struct wk_run *run, const struct options *o, psc_
     run->env.rank = o->rank < 0 ? 0 : (uint32_t)o->rank;
     run->env.workers = o->workers ? (uint32_t)o->workers : 1;
     if (run->strategy != &wk_parameter_server)
-        return PS_OK;
-    if (o->ps && !o->cluster)
+        return run->env.rank == 0 && run->env.workers == 1
+                   ? PS_OK
+                   : ps_fail(e, PS_INVALID_ARGUMENT,
+                             "strategy one_device has one worker, of rank 0: --rank %" PRIu32 " of --workers %" PRIu32
+                             " does not go with it",
+                             run->env.rank, run->env.workers);
+    if (o->ps)
         workerd_split_addresses(run, o->ps);
     else if (workerd_load_cluster(run, o, cluster, evaluator, e) || *evaluator)
         return e->code;

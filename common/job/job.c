@@ -72,10 +72,12 @@ struct field {
     enum by by;         // decides, of:
     unsigned kinds;     // those that have it; 0: all
     unsigned required;  // those that must have it
+    bool servers;       // strategy parameter_server alone has it
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
 #define RATE "optimizer.learning_rate"
+#define SERVERS .servers = true
 #define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
 
 static const struct field fields[] = {
@@ -110,24 +112,25 @@ static const struct field fields[] = {
     {RATE ".warmup_initial", REAL, AT(schedule.warmup_initial), "0", .by = BY_SCHEDULE, .kinds = ANY},
     {"strategy.name", CHOICE, AT(strategy), "parameter_server", strategies, strategies_elsewhere},
     {"strategy.update", CHOICE, AT(update), "async", updates, .first = PS_ASYNC},
-    {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC},
-    {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC},
-    {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP},
+    {"strategy.n_fetch", SMALL, AT(n_fetch), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, SERVERS},
+    {"strategy.n_push", SMALL, AT(n_push), "1", .min = 1, .max = 1 << 20, .by = BY_UPDATE, .kinds = ASYNC, SERVERS},
+    {"strategy.staleness", SMALL, AT(staleness), .max = 1 << 20, .by = BY_UPDATE, .kinds = SSP, .required = SSP,
+     SERVERS},
     {"strategy.replicas_to_aggregate", SMALL, AT(replicas_to_aggregate), "0", .max = PS_MAX_WORKERS, .by = BY_UPDATE,
-     .kinds = SYNC},
+     .kinds = SYNC, SERVERS},
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
-    {"strategy.placement", WORD, AT(placement), "greedy", placements},
-    {"strategy.partitioner", STRING, AT(partitioner), "none"},
-    {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS},
+    {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
+    {"strategy.partitioner", STRING, AT(partitioner), "none", SERVERS},
+    {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS, SERVERS},
     {"batch_size", SMALL, AT(batch_size), "64", .min = 1, .max = 1 << 20},
     {"epochs", COUNT, AT(epochs), "1", .min = 1, .max = 1 << 30},
     {"steps", COUNT, AT(steps), "0", .min = 0, .max = INT64_MAX},
     {"seed", COUNT, AT(seed), "0", .min = 0, .max = INT64_MAX},
     {"threads", SMALL, AT(threads), "1", .min = 1, .max = 1024},
     {"device", WORD, AT(device), "cpu", devices, devices_elsewhere},
-    {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing},
+    {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVERS},
     {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400},
-    {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000},
+    {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVERS},
     {"output", PATH, AT(output)},
 };
 
@@ -349,6 +352,12 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
     return code;
 }
 
+// Is there nobody that the field is for? strategy.name stands before all such fields.
+static bool field_lacks_servers(const struct field *f, const struct ps_job *job)
+{
+    return f->servers && job->strategy == PS_STRATEGY_ONE_DEVICE;
+}
+
 // A field with a value takes it, one without its default.
 static enum ps_code take_field(const struct field *f, const struct ps_yaml *root, struct ps_job *job,
                                struct ps_error *e)
@@ -357,13 +366,15 @@ static enum ps_code take_field(const struct field *f, const struct ps_yaml *root
     const struct ps_yaml fallback = {
         .kind = PS_YAML_SCALAR, .source = root->source, .line = 1, .text = (char *)f->fallback};
     bool given = v && !ps_yaml_is_null(v), fits = !f->kinds || is_among(f->kinds, f, job);
+    if (given && field_lacks_servers(f, job))
+        return ps_yaml_fail(v, e, "%s does not go with strategy.name one_device", f->path);
     if (given && !fits)
         return ps_yaml_fail(v, e, "%s does not go with %s %s", f->path, deciders[f->by].path, decided_word(f, job));
     if (given)
         return take_value(f, v, job, e);
     if (f->required == ALWAYS)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing", root->source, f->path);
-    if (is_among(f->required, f, job))
+    if (is_among(f->required, f, job) && !field_lacks_servers(f, job))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %s is missing, which %s %s needs", root->source, f->path,
                        deciders[f->by].path, decided_word(f, job));
     return f->fallback && fits ? take_value(f, &fallback, job, e) : PS_OK;
@@ -580,7 +591,7 @@ static json_t *schedule_json(const struct field *f, const struct ps_schedule *s)
 static json_t *field_json(const struct field *f, const struct ps_job *job)
 {
     const void *at = job_member_of(job, f);
-    if (f->kinds && !is_among(f->kinds, f, job))
+    if ((f->kinds && !is_among(f->kinds, f, job)) || field_lacks_servers(f, job))
         return NULL;
     switch (f->type) {
     case COUNT:

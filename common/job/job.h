@@ -22,7 +22,8 @@
 //       weight_decay: 0          # 0.004 with adamw
 //       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one
 //     strategy:
-//       name: parameter_server   # or one_device
+//       name: parameter_server   # or one_device, for which of these there are update, which makes no difference with
+//                                #   one worker, and refuse_nonfinite
 //       update: async            # or sync, ssp
 //       n_fetch: 1               # async: pull every so many steps
 //       n_push: 1                # async: push every so many steps
@@ -39,7 +40,7 @@
 //     threads: 1                 # per replica
 //     device: cpu                # or ref
 //     name: NAME                 # default: the file's name without its suffix
-//     on_existing: refuse        # or resume, replace
+//     on_existing: refuse        # or resume, replace; parameter_server alone, as delay_ms
 //     timeout: 60                # seconds, for connecting and joining
 //     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
 //     output: NAME.safetensors   # the final weights

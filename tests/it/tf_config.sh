@@ -23,6 +23,11 @@ ok "an evaluator has nothing to do" with "$(task evaluator 0)" fails_with 0 "tak
 ok "psd without a task" with "$nobody" fails_with 78 "task is missing" "$psd"
 ok "workerd without a task" with "$nobody" fails_with 78 "task is missing" "$workerd" "${job[@]}"
 ok "workerd without anything" with "" fails_with 78 "--cluster FILE, --ps A,B,C or TF_CONFIG" "$workerd" "${job[@]}"
+echo 'ps: ["unix:nobody"]' >cluster.yaml
+ok "two clusters" with "" fails_with 64 "--ps and --cluster both say" "$workerd" "${job[@]}" --ps unix:nobody --cluster cluster.yaml
+alone=("${job[@]}" --set strategy.name=one_device)
+ok "one_device has no second worker" with "" fails_with 65 "one worker, of rank 0" "$workerd" "${alone[@]}" --rank 1
+ok "nor so many workers" with "" fails_with 65 "one worker, of rank 0" "$workerd" "${alone[@]}" --workers 2
 ok "other hosts could connect" with "$public" fails_with 78 "--insecure" "$psd"
 ok "not JSON" with "{" fails_with 65 "line 1, column 1" "$psd"
 

@@ -119,7 +119,7 @@ static void everything(void **ctx)
                              "loss: {name: sparse_categorical_crossentropy, from_logits: true}\n"
                              "metrics: [accuracy]\n"
                              "optimizer: {name: sgd, learning_rate: 1e-1, momentum: 0.9, nesterov: true}\n"
-                             "strategy: {name: one_device, update: sync, placement: round_robin,\n"
+                             "strategy: {name: parameter_server, update: sync, placement: round_robin,\n"
                              "           partitioner: 'max_bytes:1MiB', min_workers: 2}\n"
                              "batch_size: 32\nepochs: 3\nsteps: 1000\nseed: 7\nthreads: 2\ndevice: ref\n"
                              "name: run-1\non_existing: replace\ntimeout: 5\ndelay_ms: 20\noutput: out/w.safetensors\n",
@@ -135,7 +135,7 @@ static void everything(void **ctx)
     assert_string_equal("nesterov", j->rule);
     same_real(0.1, hyper(j, "learning_rate"));
     same_real(0.9, hyper(j, "momentum"));
-    assert_int_equal(PS_STRATEGY_ONE_DEVICE, j->strategy);
+    assert_int_equal(PS_STRATEGY_PARAMETER_SERVER, j->strategy);
     assert_int_equal(PS_SYNC, j->update);
     assert_string_equal("round_robin", j->placement);
     assert_string_equal("max_bytes:1MiB", j->partitioner);
@@ -236,6 +236,37 @@ static void updates(void **ctx)
     j = with(LEAST, "strategy={update: async, n_push: 4}");
     assert_int_equal(4, j->n_push);
     assert_int_equal(1, j->n_fetch);
+    ps_job_free(j);
+}
+
+// What is for several workers or their servers is refused; update says nothing where there is one worker.
+static void one_device_has_no_servers(void **ctx)
+{
+    (void)ctx;
+    static const char *const keys[] = {"strategy.n_fetch=2",
+                                       "strategy.n_push=2",
+                                       "strategy.staleness=1",
+                                       "strategy.replicas_to_aggregate=1",
+                                       "strategy.placement=greedy",
+                                       "strategy.partitioner=none",
+                                       "strategy.min_workers=1",
+                                       "on_existing=resume",
+                                       "delay_ms=1"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char text[160];
+        int len = (int)strcspn(keys[i], "=");
+        snprintf(text, sizeof text, "--set %.*s: %.*s does not go with strategy.name one_device", len, keys[i], len,
+                 keys[i]);
+        refuses_set(LEAST "strategy: {name: one_device}\n", keys[i], text);
+    }
+    struct ps_job *j = with(LEAST "strategy: {name: one_device, update: ssp, refuse_nonfinite: true}\n", "seed=1");
+    assert_true(j->refuse_nonfinite);
+    json_t *json = ps_job_json(j);
+    char *text = json_dumps(json, 0);
+    assert_null(strstr(text, "placement"));
+    ps_job_free(parse(text, "job.json", NULL, 0));
+    free(text);
+    json_decref(json);
     ps_job_free(j);
 }
 
@@ -579,6 +610,7 @@ int main(void)
         cmocka_unit_test(optimizers_are_rules),
         cmocka_unit_test(schedules),
         cmocka_unit_test(updates),
+        cmocka_unit_test(one_device_has_no_servers),
         cmocka_unit_test(sets_lie_over_the_file),
         cmocka_unit_test(json_is_a_job_file),
         cmocka_unit_test(json_has_what_counts),

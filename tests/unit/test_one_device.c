@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // workerd/strategy: what one_device makes of gradients that are put into the replica by hand.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -130,6 +131,23 @@ static void slots_start_where_the_rule_says(void **ctx)
     end(&t);
 }
 
+// A gradient with a NaN or an infinity is an error, and changes nothing, where the job says so.
+static void refuses_what_is_not_finite(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    struct ps_error e = {.code = PS_OK};
+    begin(&t, "name: sgd, learning_rate: 1");
+    t.job->refuse_nonfinite = true;
+    step(&t, 0, 1, 2, 7, 6);
+    for (size_t i = 0; i < N_PARAMS; i++)  // of what is frozen nobody looks at it
+        nn_replica_grad(t.env.replica, i)[0] = i == 2 ? 1 : NAN;
+    assert_int_equal(wk_one_device.end_step(t.state, 1, 1, &e), PS_INVALID_ARGUMENT);
+    assert_string_equal(e.text, "variable 'net/dense/bias': the gradient's element 0 is not finite");
+    step(&t, 1, 1, 2, 6, 4);
+    end(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +156,7 @@ int main(void)
         cmocka_unit_test(clips_all_by_theirs),
         cmocka_unit_test(clips_by_value_and_decays),
         cmocka_unit_test(slots_start_where_the_rule_says),
+        cmocka_unit_test(refuses_what_is_not_finite),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

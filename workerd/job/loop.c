@@ -18,6 +18,7 @@ struct loop {
     struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
     int head, n_ahead;
     uint64_t trained;  // steps of this worker
+    uint64_t timed;    // ns: run->train_seconds counts up to then
     uint64_t step;     // one past the last, as the strategy counts
     uint64_t cap;      // of the history
     bool epoch_over, drained;
@@ -83,12 +84,25 @@ static void loop_remember_step(struct loop *l, uint64_t step, double loss, doubl
     h->total_examples += examples;
 }
 
+// Of an epoch all time counts, what is waited for between two steps too.
+static void loop_count_time(struct loop *l)
+{
+    uint64_t now = ps_now();
+    l->run->train_seconds += (double)(now - l->timed) / (double)PS_SECOND;
+    l->timed = now;
+}
+
+static enum ps_code loop_stopped(const struct loop *l, struct ps_error *e)
+{
+    int signal = (int)*l->run->env.stop;
+    return signal ? ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, signal, l->step) : PS_OK;
+}
+
 static enum ps_code loop_train(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
     struct wk_work work = loop_take_work(l);
     struct nn_result result = {0};
-    uint64_t began = ps_now();
     l->step = work.step;
     if (run->strategy->begin_step(run->state, work.step, e))
         return e->code;
@@ -99,7 +113,7 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
     l->step = work.step + 1;
     if (l->trained++ == 0)
         run->seconds_to_first_step = seconds_since(run->started);
-    run->train_seconds += seconds_since(began);
+    loop_count_time(l);
     loop_remember_step(l, work.step, result.loss, work.rows);
     wk_progress_step(&l->progress, work.rows, result.loss, (double)result.correct);
     run->strategy->report(run->state, l->step, run->history.total_examples / run->train_seconds,
@@ -116,10 +130,12 @@ static bool is_enough(const struct loop *l)
 // ---- evaluation ---------------------------------------------------------------------------------------------------
 
 // The whole test split with the replica's weights.
-static enum ps_code loop_evaluate(struct wk_run *run, struct ps_error *e)
+static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
 {
+    struct wk_run *run = l->run;
     uint64_t n = wk_data_test(run->data)->examples, asked = 0;
     int batch = run->env.job->batch_size;
+    bool stopped = false;
     struct nn_result sum = {0};
     struct wk_feed *feed;
     run->test_loss = run->test_accuracy = NAN;
@@ -127,7 +143,7 @@ static enum ps_code loop_evaluate(struct wk_run *run, struct ps_error *e)
         return PS_OK;
     if (wk_feed_create(run->data, true, batch, false, 0, &feed, e))
         return e->code;
-    for (uint64_t done = 0, ahead = 0; done < n;) {
+    for (uint64_t done = 0, ahead = 0; done < n && !(stopped = loop_stopped(l, e) != PS_OK);) {
         for (; ahead < WK_FEED_AHEAD && asked < n; ahead++) {
             int rows = n - asked < (uint64_t)batch ? (int)(n - asked) : batch;
             wk_feed_request(feed, 0, asked, rows);
@@ -142,6 +158,8 @@ static enum ps_code loop_evaluate(struct wk_run *run, struct ps_error *e)
         ahead--;
     }
     wk_feed_free(feed);
+    if (stopped)
+        return e->code;
     run->test_loss = sum.loss / (double)n;
     run->test_accuracy = (double)sum.correct / (double)n;
     return PS_OK;
@@ -152,10 +170,10 @@ static enum ps_code loop_evaluate(struct wk_run *run, struct ps_error *e)
 static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error *e)
 {
     l->epoch_over = false;
+    l->timed = ps_now();
     while (!is_enough(l)) {
-        if (*l->run->env.stop)
-            return ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, (int)*l->run->env.stop,
-                           l->step);
+        if (loop_stopped(l, e))
+            return e->code;
         if (loop_request_batches(l, epoch, e))
             return ps_error_prefix(e, "step %" PRIu64, l->step);
         if (l->n_ahead == 0)
@@ -163,6 +181,7 @@ static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error 
         if (loop_train(l, e))
             return ps_error_prefix(e, "step %" PRIu64, l->step);
     }
+    loop_count_time(l);
     return PS_OK;
 }
 
@@ -178,7 +197,7 @@ static enum ps_code end_epoch(struct loop *l, bool last, struct ps_error *e)
     struct wk_run *run = l->run;
     bool look = !last && is_shown(l);
     l->progress.quiet = !look;
-    if (look && (run->strategy->refresh(run->state, e) || loop_evaluate(run, e)))
+    if (look && (run->strategy->refresh(run->state, e) || loop_evaluate(l, e)))
         return e->code;
     if (!last)
         wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
@@ -206,7 +225,7 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
 static enum ps_code loop_write_results(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    if (run->strategy->refresh(run->state, e) || loop_evaluate(run, e))
+    if (run->strategy->refresh(run->state, e) || loop_evaluate(l, e))
         return e->code;
     l->progress.quiet = run->quiet;
     wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);

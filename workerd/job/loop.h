@@ -22,7 +22,7 @@ struct wk_run {
     // Results.
     struct wk_history history;
     double test_loss, test_accuracy;  // NaN where there is no test split
-    double train_seconds;             // in steps; evaluation and waiting for the end left out
+    double train_seconds;  // of all epochs, waits for examples and for the others among them; evaluations left out
     double seconds_to_first_step;
     bool drained;  // it was asked to leave, or came too late to train anything: the results are the others'
 };

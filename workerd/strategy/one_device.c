@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // one_device: the variables are the replica's own, the rule is applied where they lie.
+#include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,12 +123,26 @@ static void one_device_clip_by_norm(struct one_device *s)
         s->factor[i] = ps_clip_factor(total, global);
 }
 
+static enum ps_code one_device_check_finite(const struct one_device *s, struct ps_error *e)
+{
+    for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
+        const struct nn_param *p = nn_model_param(s->env->model, i);
+        const float *g = nn_replica_grad(s->env->replica, i);
+        for (uint64_t k = 0; p->trainable && k < p->count; k++)
+            if (!isfinite(g[k]))
+                return ps_fail(e, PS_INVALID_ARGUMENT,
+                               "variable '%s': the gradient's element %" PRIu64 " is not finite", p->name, k);
+    }
+    return PS_OK;
+}
+
 static enum ps_code one_device_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
 {
     struct one_device *s = state;
     size_t k_max = (size_t)s->rule->slots;
     (void)rows;
-    (void)e;
+    if (s->env->job->refuse_nonfinite && one_device_check_finite(s, e))
+        return e->code;
     if (s->env->job->schedule.kind != PS_SCHEDULE_NONE)
         s->hyper[PS_HYPER_LEARNING_RATE] = ps_schedule_rate(&s->env->job->schedule, step);
     one_device_clip_by_norm(s);

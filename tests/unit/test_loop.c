@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/job/loop.c with a strategy of the test: what it times, whom it shows to, when it stops. Time is made up, too.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "workerd/job/loop.h"
+
+uint64_t __wrap_ps_now(void);
+
+static const char model_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 28, 28]}},"
+    "{\"class_name\": \"Flatten\", \"config\": {\"name\": \"flatten\"}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 10}}]}}";
+
+enum { EPOCHS = 3, BATCH = 16, BATCHES = 4, TEST_EXAMPLES = 100 };
+
+// The strategy, and what it has been asked for.
+struct world {
+    uint64_t now;                       // ns
+    uint64_t wait, train, look;         // how long next, end_step and refresh take
+    uint64_t taken;                     // batches of the epoch
+    uint64_t chief_from, epochs_begun;  // it is the chief from this epoch on
+    int refreshed, stop_at;             // a signal comes in the n-th refresh; 0: never
+    double rate;                        // of the last report
+    volatile sig_atomic_t stop;
+};
+
+static struct world world;
+
+uint64_t __wrap_ps_now(void)
+{
+    return world.now;
+}
+
+static uint64_t fake_first_epoch(void *state, bool *late)
+{
+    (void)state;
+    *late = false;
+    return 0;
+}
+
+static enum wk_next fake_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
+{
+    struct world *w = state;
+    (void)e;
+    w->epochs_begun = epoch + 1;
+    if (w->taken == BATCHES && !idle)
+        return WK_LATER;
+    w->now += w->wait;
+    if (w->taken == BATCHES) {
+        w->taken = 0;
+        return WK_EPOCH_END;
+    }
+    *work = (struct wk_work){epoch, w->taken * BATCH, epoch * BATCHES + w->taken, BATCH};
+    w->taken++;
+    return WK_BATCH;
+}
+
+static enum ps_code fake_begin_step(void *state, uint64_t step, struct ps_error *e)
+{
+    (void)state, (void)step, (void)e;
+    return PS_OK;
+}
+
+static enum ps_code fake_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
+{
+    struct world *w = state;
+    (void)step, (void)rows, (void)e;
+    w->now += w->train;
+    return PS_OK;
+}
+
+static enum ps_code fake_refresh(void *state, struct ps_error *e)
+{
+    struct world *w = state;
+    (void)e;
+    w->now += w->look;
+    if (++w->refreshed == w->stop_at)
+        w->stop = SIGTERM;
+    return PS_OK;
+}
+
+static enum ps_code fake_finish(void *state, struct wk_history *history, struct ps_error *e)
+{
+    (void)state, (void)history, (void)e;
+    return PS_OK;
+}
+
+static enum ps_code fake_elect(void *state, bool written, enum wk_writer *writer, struct ps_error *e)
+{
+    (void)state, (void)e;
+    *writer = written ? WK_NOBODY : WK_SELF;
+    return PS_OK;
+}
+
+static bool fake_is_chief(void *state)
+{
+    struct world *w = state;
+    return w->epochs_begun > w->chief_from;
+}
+
+static void fake_report(void *state, uint64_t step, double images_per_second, double loss)
+{
+    struct world *w = state;
+    (void)step, (void)loss;
+    w->rate = images_per_second;
+}
+
+static const struct wk_strategy fake = {
+    .name = "fake",
+    .first_epoch = fake_first_epoch,
+    .next = fake_next,
+    .begin_step = fake_begin_step,
+    .end_step = fake_end_step,
+    .refresh = fake_refresh,
+    .finish = fake_finish,
+    .elect = fake_elect,
+    .is_chief = fake_is_chief,
+    .report = fake_report,
+};
+
+// ---- a run ----------------------------------------------------------------------------------------------------------
+
+struct training {
+    struct wk_run run;
+    struct nn_model *model;
+    struct ps_job *job;
+    char output[32];
+    struct ps_error error;
+};
+
+static void must(enum ps_code code, const struct ps_error *e)
+{
+    if (code != PS_OK)
+        fail_msg("%s", e->text);
+}
+
+// Runs the whole job, with what the test has set in the world.
+static enum ps_code train(struct training *t)
+{
+    static const struct nn_loss loss = {NN_SPARSE_XENT, true};
+    struct ps_error e = {.code = PS_OK};
+    char text[512];
+    memset(t, 0, sizeof *t);
+    strcpy(t->output, "/tmp/test_loop.XXXXXX");
+    close(mkstemp(t->output));
+    snprintf(text, sizeof text,
+             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: sparse_categorical_crossentropy}\n"
+             "optimizer: {name: sgd}\nbatch_size: %d\nepochs: %d\noutput: %s\n",
+             BATCH, EPOCHS, t->output);
+    must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
+    must(nn_model_parse(model_text, "test", &t->model, &e), &e);
+    must(nn_replica_create(t->model, "ref", BATCH, 1, 1, &loss, &t->run.env.replica, &e), &e);
+    const struct wk_data_spec spec = {
+        .kind = WK_DIGITS, .train_examples = BATCH * BATCHES, .test_examples = TEST_EXAMPLES, .labels = true};
+    must(wk_data_open(&spec, &t->run.data, &e), &e);
+    t->run.env.job = t->job;
+    t->run.env.model = t->model;
+    t->run.env.examples = BATCH * BATCHES;
+    t->run.env.stop = &world.stop;
+    t->run.strategy = &fake;
+    t->run.state = &world;
+    t->run.started = world.now;
+    return wk_loop(&t->run, &t->error);
+}
+
+static void end(struct training *t)
+{
+    unlink(t->output);
+    wk_run_free(&t->run);
+    wk_data_free(t->run.data);
+    nn_replica_free(t->run.env.replica);
+    nn_model_free(t->model);
+    ps_job_free(t->job);
+}
+
+static int begin_world(void **state)
+{
+    (void)state;
+    world = (struct world){.now = PS_SECOND};
+    return 0;
+}
+
+// ---- tests ----------------------------------------------------------------------------------------------------------
+
+// What a worker waits for between steps is time of its training; evaluations are not.
+static void times_whole_epochs(void **state)
+{
+    struct training t;
+    (void)state;
+    world.wait = PS_SECOND;
+    world.train = 2 * PS_SECOND;
+    world.look = 1000 * PS_SECOND;
+    must(train(&t), &t.error);
+    double seconds = EPOCHS * (BATCHES * 3 + 1);
+    assert_true(t.run.train_seconds > seconds - 1e-6 && t.run.train_seconds < seconds + 1e-6);
+    assert_true(world.rate > 0);
+    assert_int_equal(world.refreshed, EPOCHS);
+    end(&t);
+}
+
+// Nobody looks at the first epoch: its chief, another one, died in it. After that this worker is the chief.
+static void a_later_chief_evaluates(void **state)
+{
+    struct training t;
+    (void)state;
+    world.chief_from = 1;
+    must(train(&t), &t.error);
+    assert_int_equal(world.refreshed, EPOCHS - 1);
+    end(&t);
+}
+
+// A signal in an evaluation ends it.
+static void stops_in_an_evaluation(void **state)
+{
+    (void)state;
+    for (int k = 1; k <= EPOCHS; k++) {
+        struct training t;
+        begin_world(state);
+        world.stop_at = k;
+        assert_int_equal(train(&t), PS_CANCELLED);
+        assert_non_null(strstr(t.error.text, "stopped by signal 15"));
+        assert_int_equal(world.epochs_begun, k);
+        assert_false(t.run.test_loss > 0);  // not known
+        end(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(times_whole_epochs, begin_world),
+        cmocka_unit_test_setup(a_later_chief_evaluates, begin_world),
+        cmocka_unit_test_setup(stops_in_an_evaluation, begin_world),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
