@@ -26,7 +26,7 @@ struct kind {
     bool mutates;
     const ProtobufCMessageDescriptor *reply;
     uint64_t (*generation)(const ProtobufCMessage *m);
-    uint64_t (*epoch)(const ProtobufCMessage *m);                           // of the members; may be NULL
+    uint64_t (*epoch)(const ProtobufCMessage *m);  // of the members; may be NULL
     void (*take)(const struct control_call *v, const ProtobufCMessage *m, struct ps_error *e);  // likewise
 };
 

@@ -174,8 +174,13 @@ static void see_request(struct ssp *s, const struct sim_seen *seen)
         return;
     const Paramserver__V1__Caller *caller = *(Paramserver__V1__Caller *const *)((char *)m + type->fields[0].offset);
     struct asked *a = ps_alloc(sizeof *a);
-    *a = (struct asked){
-        &s->tallies[caller->worker - 1], caller->incarnation, caller->sequence, 0, sim_events(s->trial->sim), false, false};
+    *a = (struct asked){&s->tallies[caller->worker - 1],
+                        caller->incarnation,
+                        caller->sequence,
+                        0,
+                        sim_events(s->trial->sim),
+                        false,
+                        false};
     if (is_current(s, a) && seen->method == M(CLOCK)) {
         const Paramserver__V1__ClockRequest *r = (const Paramserver__V1__ClockRequest *)m;
         a->wait = r->wait;

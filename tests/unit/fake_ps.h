@@ -55,7 +55,7 @@ struct fake {
     bool forgets_staged;  // what is kept of an atomic update
     bool late, drain;
     const uint64_t *share;  // what a Lease is answered with: first, count, stride, end, steps; NULL: what fits
-    bool left;  // worker 0, which makes another epoch of the members
+    bool left;              // worker 0, which makes another epoch of the members
     uint64_t data_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
