@@ -200,27 +200,56 @@ static void lease_close_unfinished(struct psd_job *job)
     }
 }
 
-// Everyone's share of the first set. Where it has a batch for some alone, nobody takes a second one: a stride past its
-// end says so, and does not grow from one death to the next.
-static void lease_hand_out(struct psd_control *c, struct psd_call **ready)
+// What is left of the epoch goes on after this round.
+static void lease_find_round(struct psd_control *c)
 {
     struct psd_epoch *d = &c->data;
-    struct psd_assignment set = d->left[0];
-    uint64_t n = c->tally.live, i = 0, batches = assignment_batches(&set);
-    d->n_left--;
-    memmove(d->left, d->left + 1, d->n_left * sizeof *d->left);
     for (uint32_t rank = 0; rank < c->workers; rank++)
         if (psd_is_live(&c->members[rank]) && c->members[rank].asks_round > d->round)
             d->round = c->members[rank].asks_round;
     // Of those who knew how far it is, none may have lived.
     if (psd_view_closed(c) > d->round)
         d->round = psd_view_closed(c);
+}
+
+// How many rounds from there on are closed in some partitions and open in others: with the last gradients of workers
+// that are gone, and without.
+static uint64_t lease_count_split_rounds(const struct psd_control *c)
+{
+    uint64_t last = c->data.round;
+    for (uint32_t rank = 0; rank < c->workers; rank++)
+        last = c->members[rank].counted > last ? c->members[rank].counted : last;
+    return last - c->data.round;
+}
+
+static struct psd_assignment lease_take_set(struct psd_epoch *d)
+{
+    struct psd_assignment set = d->left[0];
+    d->n_left--;
+    memmove(d->left, d->left + 1, d->n_left * sizeof *d->left);
+    return set;
+}
+
+// Everyone's share of the first set. Where it has a batch for some alone, nobody takes a second one: a stride past its
+// end says so, and does not grow from one death to the next.
+//
+// Where a round is closed in some partitions and open in others, there is no batch for anyone until it is closed in
+// all: a gradient would count in a part of the variables alone, and would be taken for that of the worker before.
+static void lease_hand_out(struct psd_control *c, struct psd_call **ready)
+{
+    struct psd_epoch *d = &c->data;
+    lease_find_round(c);
+    uint64_t n = c->tally.live, i = 0, split = lease_count_split_rounds(c);
+    struct psd_assignment set =
+        split ? (struct psd_assignment){.first = d->examples, .count = d->batch, .end = d->examples}
+              : lease_take_set(d);
+    uint64_t batches = assignment_batches(&set), steps = split ? split : (batches + n - 1) / n;
     for (uint32_t rank = 0; rank < c->workers; rank++) {
         struct psd_member *m = &c->members[rank];
         if (!psd_is_live(m))
             continue;
         m->lease = (struct psd_assignment){i < batches ? set.first + i * set.stride : set.end, set.count,
-                                           n < batches ? set.stride * n : set.end, set.end, (batches + n - 1) / n};
+                                           n < batches ? set.stride * n : set.end, set.end, steps};
         i++;
         m->lease_sequence = m->asks_sequence;
     }

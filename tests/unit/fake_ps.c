@@ -196,6 +196,7 @@ static void status(struct call *c)
     Paramserver__V1__StatusReply out = PARAMSERVER__V1__STATUS_REPLY__INIT;
     out.generation = c->f->generation[c->task];
     out.task = c->f->answers_to_wrong_task ? 0 : c->task;
+    out.newest = c->f->newest[c->task];
     fake_answer_with(c, &out.base, NULL);
 }
 
@@ -224,6 +225,7 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
     struct members m;
     list_members(c->f, &m);
+    c->f->joined_after = r->newest;
     out.generation = c->f->generation[0];
     out.run = 7;
     out.incarnation = 8;

@@ -56,6 +56,21 @@ static void test_join_knows_its_tasks(void **state)
     bench_free(b);
 }
 
+// The numbers that the control task gives out are greater than those that the others know, whatever its clock says.
+static void test_join_says_what_the_tasks_know(void **state)
+{
+    (void)state;
+    struct bench *b = bench_new(PSC_STREAM);
+    b->fake.newest[0] = 4;
+    b->fake.newest[1] = 6;
+    b->fake.newest[2] = 5;
+    bench_create(b, worker_options(b));
+    assert_int_equal(bench_join(b).code, PS_OK);
+    assert_int_equal(b->fake.joined_after, 6);
+    assert_int_equal(psc_run(b->client), 7);
+    bench_free(b);
+}
+
 static void test_attach(void **state)
 {
     (void)state;
@@ -1216,6 +1231,7 @@ int main(void)
         cmocka_unit_test(test_join_and_declare),
         cmocka_unit_test(test_join_names_all_that_are_down),
         cmocka_unit_test(test_join_knows_its_tasks),
+        cmocka_unit_test(test_join_says_what_the_tasks_know),
         cmocka_unit_test(test_attach),
         cmocka_unit_test(test_attach_gives_up),
         cmocka_unit_test(test_declaration_is_checked),

@@ -677,6 +677,41 @@ static void test_coming_back_to_sync(void **state)
     psd_core_destroy(j.core);
 }
 
+// Both workers die in round 1, and worker 1's gradient is in variable a alone, which closes the round there. Worker 0,
+// when it is back, gets no batch before round 1 is closed in all variables: in a, that batch would be too late for it,
+// and worker 1's would be taken for it.
+static void test_a_round_closed_in_part(void **state)
+{
+    struct job j;
+    struct answer a[2];
+    struct joining x;
+    struct update u;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lease(j.core, &a[rank], rank, 1, 0, 0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(share_of(&a[rank]).steps, 5);
+    assert_int_equal(leave(j.core, 0, "of a bullet").code, PS_OK);
+    join_init(&x, 0, SYNC);
+    another_process(&x.caller);
+    assert_int_equal(ask(j.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    x.caller.sequence = x.caller.oldest = 1;
+    lease_as(j.core, &a[0], x.caller, 0, 0);
+    update_init(&u, 1, 2, "a", 0, 15);
+    u.r.round = 1;
+    assert_int_equal(send_update(j.core, &u, M(PUSH), 15, 100, NULL).code, PS_OK);
+    assert_int_equal(leave(j.core, 1, "of another").code, PS_OK);
+    psd_core_tick(j.core);
+    Paramserver__V1__LeaseReply s = share_of(&a[0]);
+    assert_true(s.first == 95 && s.end == 95 && s.count == 10 && s.steps == 1 && s.round == 0);
+    x.caller.sequence = 2;
+    lease_as(j.core, &a[0], x.caller, 0, 1);
+    s = share_of(&a[0]);
+    assert_true(s.first == 30 && s.stride == 20 && s.end == 95 && s.steps == 4 && s.round == 1);  // worker 1's others
+    psd_core_destroy(j.core);
+}
+
 // A worker that came late and has had no share yet waits for its first; the others' collectives do not wait for it.
 static void test_collectives_without_who_came_late(void **state)
 {
@@ -1681,6 +1716,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_the_dead_leave_their_shares),
         cmocka_unit_test(test_coming_back_to_sync),
+        cmocka_unit_test(test_a_round_closed_in_part),
         cmocka_unit_test(test_collectives_without_who_came_late),
         cmocka_unit_test(test_late_share),
         cmocka_unit_test(test_many_batches),
