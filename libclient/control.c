@@ -147,13 +147,7 @@ static uint64_t lease_generation(const ProtobufCMessage *m)
     return ((const Paramserver__V1__LeaseReply *)m)->generation;
 }
 
-// Batches [first + k * stride, ...) up to end.
-static uint64_t lease_batches(const Paramserver__V1__LeaseReply *r)
-{
-    return r->first < r->end ? (r->end - r->first - 1) / r->stride + 1 : 0;
-}
-
-// Would a trainer that takes it stay within the epoch? Of a sync share's batches one may be empty.
+// Would a trainer that takes it stay within the epoch? Batches of a sync share may be empty, past its end.
 static bool lease_fits(const struct control_call *v, const Paramserver__V1__LeaseReply *r)
 {
     if (r->count == 0)
@@ -162,7 +156,8 @@ static bool lease_fits(const struct control_call *v, const Paramserver__V1__Leas
         return false;
     if (v->client->update != PSC_SYNC)
         return r->first < v->examples && r->count <= v->examples - r->first;
-    return r->first <= r->end && r->end <= v->examples && r->stride && r->steps && r->steps - 1 <= lease_batches(r);
+    return r->first <= r->end && r->end <= v->examples && r->stride && r->steps &&
+           r->steps - 1 <= (UINT64_MAX - r->first) / r->stride;
 }
 
 static void lease_take(const struct control_call *v, const ProtobufCMessage *m, struct ps_error *e)

@@ -329,8 +329,8 @@ typedef struct psc_share {
 } psc_share;
 
 // Data sharding: what this worker trains next of an epoch's `examples`. Asking reports all shares that it was given as
-// done. async, ssp: one batch of at most `want`. sync: its part of the epoch in batches of `want`, when all live workers ask; then
-// its part of what dead workers have left; `round` is the last that this worker knows to be closed.
+// done. async, ssp: one batch of at most `want`. sync: its part of the epoch in batches of `want`, when all live
+// workers ask; then its part of what dead workers have left; `round` is the last that this worker knows to be closed.
 psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                    psc_share *share, psc_error *error);
 // async, ssp: the next share while the last one is still being trained, so that its first batch can be made meanwhile:

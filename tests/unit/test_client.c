@@ -849,8 +849,7 @@ static void test_a_share_that_is_none(void **state)
         {PSC_ASYNC, false, {UINT64_MAX, 2, 0, 0, 1}},
         {PSC_SYNC, true, {10, 10, 20, 100, 5}},
         {PSC_SYNC, true, {100, 10, 95, 100, 1}},  // nothing, in a round of others
-        {PSC_SYNC, true, {10, 10, 20, 95, 6}},
-        {PSC_SYNC, false, {10, 10, 20, 95, 7}},
+        {PSC_SYNC, true, {100, 10, 100, 100, 3}},
         {PSC_SYNC, false, {10, 10, 20, 101, 5}},
         {PSC_SYNC, false, {101, 10, 20, 100, 1}},
         {PSC_SYNC, false, {10, 10, 0, 100, 5}},
