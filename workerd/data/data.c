@@ -87,12 +87,17 @@ void *wk_array(uint64_t rows, uint64_t columns, size_t element, struct ps_error 
     return p;
 }
 
-enum ps_code wk_part_alloc_y(struct wk_part *part, bool labels, size_t targets, struct ps_error *e)
+enum ps_code wk_part_alloc_y(struct wk_part *part, bool labels, const uint64_t *shape, size_t rank, struct ps_error *e)
 {
+    struct wk_split *split = &part->split;
+    size_t targets = 1;
+    for (size_t i = 0; i < rank; i++)
+        targets *= split->target_shape[i] = shape[i];
     void *y = wk_array(part->split.examples, targets, labels ? sizeof *part->label : sizeof *part->target, e);
     if (!y)
         return PS_RESOURCE_EXHAUSTED;
-    part->split.targets = targets;
+    split->targets = targets;
+    split->target_rank = rank;
     if (labels)
         part->label = y;
     else

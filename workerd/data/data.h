@@ -34,8 +34,10 @@ struct wk_split {
     uint64_t examples;
     uint64_t shape[PS_MAX_RANK];  // of one example: (28, 28) for IDX images
     size_t rank;
-    size_t inputs;    // elements per example
-    size_t targets;   // elements per target; 1 for labels
+    size_t inputs;   // elements per example
+    size_t targets;  // elements per target; 1 for labels
+    uint64_t target_shape[PS_MAX_RANK];
+    size_t target_rank;
     int32_t classes;  // labels: 1 + the greatest
 };
 
@@ -46,7 +48,8 @@ enum ps_code wk_data_open(const struct wk_data_spec *spec, struct wk_data **data
 void wk_data_free(struct wk_data *data);
 const struct wk_split *wk_data_train(const struct wk_data *data);
 const struct wk_split *wk_data_test(const struct wk_data *data);  // examples = 0: none
-// Does an example fit the model's input (equal number of elements; (28, 28) fits (28, 28, 1) and (784,))?
+// Do examples and targets fit the model's input and output? Shapes fit if they are equal but for dimensions of 1 at the
+// ends, or if one of the two is flat: (28, 28) fits (28, 28, 1) and (784,).
 enum ps_code wk_data_check(const struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
                            struct ps_error *e);
 
