@@ -343,9 +343,10 @@ static void frozen_layers_stay(void **state)
         train(&w, 0, BATCH);
         train(&w, 1, BATCH);
         must(wk_parameter_server.refresh(w.state, &e), &e);
-        assert_string_equal(client.log, k == 1 ? "put 4 pull 4 push kernel bias of 4 pull 2 push kernel bias of 4 pull 4 "
-                                               : "put 4 pull 4 push kernel bias of 4 pull 2 push kernel bias of 4 "
-                                                 "pull 2 pull 4 ");
+        assert_string_equal(client.log, k == 1
+                                            ? "put 4 pull 4 push kernel bias of 4 pull 2 push kernel bias of 4 pull 4 "
+                                            : "put 4 pull 4 push kernel bias of 4 pull 2 push kernel bias of 4 "
+                                              "pull 2 pull 4 ");
         end(&w);
     }
 }

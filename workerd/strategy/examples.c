@@ -32,8 +32,8 @@ static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epo
             return e->code;
         s->closed = r.round;
     }
-    if (psc_lease(s->client, epoch, s->env->examples, sync ? batch : examples_per_lease(job), s->closed,
-                  &s->share, &error))
+    if (psc_lease(s->client, epoch, s->env->examples, sync ? batch : examples_per_lease(job), s->closed, &s->share,
+                  &error))
         return wk_take_error(&error, e);
     s->taken = 0;
     s->began = s->handed_out;

@@ -189,7 +189,8 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     strategy_add_tensors(s, false);
     s->pushed = s->gradients;
     // Before anything is opened: with weights or memory that cannot be had no job begins.
-    if ((env->job->n_push > 1 && strategy_make_sums(s, e)) || (env->rank == 0 && wk_init_weights(env, e)) || connect_cluster(s, e) || agree_on_weights(s, e)) {
+    if ((env->job->n_push > 1 && strategy_make_sums(s, e)) || (env->rank == 0 && wk_init_weights(env, e)) ||
+        connect_cluster(s, e) || agree_on_weights(s, e)) {
         parameter_server_close(s, e->text);
         return e->code;
     }
