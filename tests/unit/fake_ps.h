@@ -54,7 +54,8 @@ struct fake {
     bool joins;           // a range's blocks come as one tensor
     bool forgets_staged;  // what is kept of an atomic update
     bool late, drain;
-    bool left;  // worker 0, which makes another epoch of the members
+    const uint64_t *share;  // what a Lease is answered with: first, count, stride, end, steps; NULL: what fits
+    bool left;              // worker 0, which makes another epoch of the members
     uint64_t data_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
