@@ -36,7 +36,7 @@ bool ps_address_fits(const char *address)
 // The lock is the folder's own, and gone with whoever held it.
 int ps_address_hold(const char *address)
 {
-    enum { TRIES = 500, TRY_MS = 10 };
+    enum { TRIES = 2500, TRY_MS = 2 };
     char path[sizeof((struct sockaddr_un *)NULL)->sun_path];
     if (strncmp(address, "unix:", 5) != 0 || !ps_address_fits(address))
         return -1;
