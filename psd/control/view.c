@@ -320,7 +320,8 @@ static void view_answer(struct psd_job *job, struct psd_view_delta *d, uint64_t 
 enum ps_code psd_view_take(struct psd_job *job, uint64_t run, uint32_t workers, struct psd_view_delta *d,
                            struct psd_call **ready, struct ps_error *e)
 {
-    struct psd_view copy = {.run = run, .n = workers, .takes_part = ps_try_alloc_array(workers, sizeof *copy.takes_part)};
+    struct psd_view copy = {
+        .run = run, .n = workers, .takes_part = ps_try_alloc_array(workers, sizeof *copy.takes_part)};
     uint64_t *counted = ps_try_alloc_array(workers, sizeof *counted), *all = ps_try_alloc_array(workers, sizeof *all);
     enum ps_code code = PS_OK;
     if (!copy.takes_part || !counted || !all)
