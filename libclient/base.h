@@ -57,6 +57,7 @@ struct psc__membership {
     bool joined, late, draining;
     uint64_t run;          // constant once joined or attached; 0: not known
     uint64_t incarnation;  // likewise
+    uint64_t newest;       // the greatest of these numbers that a ps task knew before it joined
     uint64_t data_epoch;   // likewise
     uint64_t epoch;
     uint64_t heartbeat_ns, dead_after_ns;

@@ -235,6 +235,7 @@ static void join_send(struct join *j)
     request.on_existing = (Paramserver__V1__OnExisting)c->on_existing;
     request.staleness = c->staleness;
     request.join_within_ms = c->join_within_ms;
+    request.newest = c->member.newest;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__JOIN,
                                   .message = &request.base,
                                   .timeout_ms = psc__ms_left(c, j->deadline),
@@ -275,6 +276,8 @@ static enum ps_code probe_read(struct psc__task *t, const struct ps_slices *repl
     const Paramserver__V1__StatusReply *r = (Paramserver__V1__StatusReply *)m;
     psc__lock(t->client);
     psc__saw_generation(t, r->generation);
+    if (r->newest > t->client->member.newest)
+        t->client->member.newest = r->newest;
     psc__unlock(t->client);
     if (r->task != t->index)
         ps_fail(e, PS_FAILED_PRECONDITION,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/base/log.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ void ps_log_init(const char *name, enum ps_log_level level)
 {
     snprintf(program, sizeof program, "%s", name);
     threshold = level;
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 void ps_log_times(void)

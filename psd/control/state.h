@@ -96,7 +96,9 @@ struct psd_member {
     struct psd_waiters for_lease;
     uint64_t asks_epoch, asks_sequence, asks_round;  // what its parked calls ask for
     uint64_t lease_sequence;                         // under which the lease was given
+    uint64_t none_sequence;                          // async: the last that asked ahead and got nothing
     struct psd_assignment lease;
+    struct psd_assignment before;  // async: given before the lease, and not trained yet
 
     struct psd_waiters for_clock;
     uint64_t clock;       // ssp: its steps, counted from where it was level with the others
@@ -315,7 +317,8 @@ int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver_
 
 // ---- lease.c ------------------------------------------------------------------------------------------------------
 
-// m asks for what it trains next. PSD_WAITS: in m->for_lease. *given: count 0 with PS_OK: the epoch is done.
+// m asks for what it trains next. PSD_WAITS: in m->for_lease. *given: count 0 with PS_OK: the epoch is done, or it asks
+// ahead and there is nothing.
 int psd_lease_take(struct psd_job *job, struct psd_member *m, const Paramserver__V1__LeaseRequest *r,
                    struct psd_assignment *given, struct psd_call **ready, struct ps_error *e);
 // A member is gone: what it had not trained comes back.

@@ -18,6 +18,11 @@ uint64_t psd_runs_next(struct psd_runs *runs)
     return atomic_fetch_add(&runs->last, 1) + 1;
 }
 
+uint64_t psd_runs_newest(const struct psd_runs *runs)
+{
+    return atomic_load(&runs->last);
+}
+
 void psd_runs_hear(struct psd_runs *runs, uint64_t number)
 {
     unsigned long long last = atomic_load(&runs->last);

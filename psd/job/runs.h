@@ -28,7 +28,8 @@ struct psd_runs {
 
 // wall_us: microseconds of the wall clock, so that the sequence grows over a restart.
 void psd_runs_init(struct psd_runs *runs, uint64_t wall_us);
-uint64_t psd_runs_next(struct psd_runs *runs);  // any thread
+uint64_t psd_runs_next(struct psd_runs *runs);          // any thread
+uint64_t psd_runs_newest(const struct psd_runs *runs);  // given out or heard of; any thread
 // Any thread. Numbers given out later are greater than one that was heard of, but for one that is a century ahead: no
 // control task gave it out.
 void psd_runs_hear(struct psd_runs *runs, uint64_t number);

@@ -73,6 +73,7 @@ static void describe_task(struct psd_core *core, Paramserver__V1__StatusReply *o
 {
     out->generation = core->generation;
     out->version = (char *)PACKAGE_VERSION;
+    out->newest = psd_runs_newest(&core->table.runs);
     out->task = core->config.task;
     out->tasks = core->config.tasks;
     out->cluster_hash = core->config.cluster_hash;

@@ -244,6 +244,7 @@ int psd_join(struct psd_request *t)
     int code = (int)join_check(t, r);
     if (code == PS_OK)
         code = (int)join_reserve(t, r, &list);
+    psd_runs_hear(&t->core->table.runs, r->newest);
     if (code == PS_OK)
         code = join_job(t, r, &list);
     psd_members_list_free(&list);

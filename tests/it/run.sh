@@ -83,9 +83,9 @@ ok "an output whose folder is missing" bad 73 "nowhere/o.safetensors: No such fi
 ok "a summary whose folder is missing" bad 73 "nowhere/s.json: No such file" "$examples/softmax/job.yaml" --summary nowhere/s.json
 ok "an output that is a folder" bad 73 "/tmp: it is a folder" "$examples/softmax/job.yaml" --set output=/tmp
 
-# Outputs. As on a full disk: a limit on the size of files, whose signal is ignored.
+# Outputs. As on a full disk: a limit on the size of files.
 alone=("$examples/softmax/job.yaml" --set strategy.name=one_device "${quick[@]}" --set epochs=1)
-full_disk() { (trap '' XFSZ && ulimit -f 4 && exec "$workerd" --quiet --job "$@"); }
+full_disk() { (ulimit -f 4 && exec "$workerd" --quiet --job "$@"); }
 echo good >kept.safetensors
 keeps() { fails_with 74 "cannot write kept.safetensors: File too large" full_disk "${alone[@]}" --set output=kept.safetensors &&
     [ "$(cat kept.safetensors)" = good ] && ! ls kept.safetensors.*; }
@@ -189,6 +189,17 @@ small_space() { # the default under RLIMIT_AS
     cat space.log
     grep -qF "memory: 0.8 GiB, 3/4 of half of RLIMIT_AS" space.log
 }
+no_log() { # whose log may not grow
+    mkfifo log.ready
+    (ulimit -f 0 && exec "$psd" --listen "unix:$scratch/log" --ready-fd 3 3>log.ready 2>full.log) &
+    local pid=$! ready=
+    read -r ready <log.ready
+    "$psctl" --timeout 60 --ps "unix:$scratch/log" status
+    local status=$?
+    kill -TERM "$pid"
+    wait "$pid" && [ $status = 0 ]
+}
+ok "psd serves on where its log may not grow" no_log
 if [ "${SANITIZERS:-no}" = no ]; then
     ok "psd's default memory honours RLIMIT_AS" small_space
 else

@@ -196,6 +196,7 @@ static void status(struct call *c)
     Paramserver__V1__StatusReply out = PARAMSERVER__V1__STATUS_REPLY__INIT;
     out.generation = c->f->generation[c->task];
     out.task = c->f->answers_to_wrong_task ? 0 : c->task;
+    out.newest = c->f->newest[c->task];
     fake_answer_with(c, &out.base, NULL);
 }
 
@@ -224,6 +225,7 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     Paramserver__V1__JoinReply out = PARAMSERVER__V1__JOIN_REPLY__INIT;
     struct members m;
     list_members(c->f, &m);
+    c->f->joined_after = r->newest;
     out.generation = c->f->generation[0];
     out.run = 7;
     out.incarnation = 8;
@@ -278,12 +280,19 @@ static void lease(struct call *c, const Paramserver__V1__LeaseRequest *r)
 {
     Paramserver__V1__LeaseReply out = PARAMSERVER__V1__LEASE_REPLY__INIT;
     out.generation = c->f->generation[0];
-    out.first = r->epoch * 1000;
+    out.first = r->epoch * 1000 % r->examples;
     out.count = r->want;
     out.stride = 2 * r->want;
     out.end = r->examples;
     out.steps = 3;
     out.round = r->round;
+    if (c->f->share) {
+        out.first = c->f->share[0];
+        out.count = c->f->share[1];
+        out.stride = c->f->share[2];
+        out.end = c->f->share[3];
+        out.steps = c->f->share[4];
+    }
     fake_answer_with(c, &out.base, NULL);
 }
 

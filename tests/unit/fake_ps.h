@@ -54,11 +54,13 @@ struct fake {
     bool joins;           // a range's blocks come as one tensor
     bool forgets_staged;  // what is kept of an atomic update
     bool late, drain;
-    bool left;  // worker 0, which makes another epoch of the members
+    const uint64_t *share;  // what a Lease is answered with: first, count, stride, end, steps; NULL: what fits
+    bool left;              // worker 0, which makes another epoch of the members
     uint64_t data_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
     uint64_t generation[FAKE_TASKS];  // as made by fake_world
+    uint64_t newest[FAKE_TASKS];      // numbers that they know
 
     void (*aside)(bool);  // may be NULL. What the fake does between true and false is not the client's doing
 
@@ -74,6 +76,7 @@ struct fake {
     int released;         // snapshots
     char last_name[128];  // of these
     uint32_t staleness, join_within_ms;
+    uint64_t joined_after;  // the newest in the last Join
     uint64_t split_blocks;  // that a sequence came to in two requests: must stay 0
 
     struct fake_inside *in;

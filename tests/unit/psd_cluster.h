@@ -75,7 +75,8 @@ struct cluster {
     uint32_t n_partitions;
     Paramserver__V1__Caller callers[8];  // each worker's
     uint64_t sequence[8];
-    uint64_t run;  // as the last Join was told
+    uint64_t run;     // as the last Join was told
+    uint64_t newest;  // that each Join tells
 };
 
 // ---- chance -------------------------------------------------------------------------------------------------------
@@ -330,6 +331,7 @@ static inline struct answer cluster_join(struct cluster *c, uint32_t rank)
     r.address = (char *)"pid 1 on here";
     r.workers = c->workers;
     r.update = c->declare.update;
+    r.newest = c->newest;
     struct answer a =
         ask(c->task[0].core, M(JOIN), &r.base, NULL, &paramserver__v1__join_reply__descriptor, &reply, NULL);
     if (reply)

@@ -20,7 +20,9 @@
 // Stand-ins for workerd/nn: wk_data_check asks for nothing else.
 struct nn_model {
     uint64_t shape[PS_MAX_RANK];
-    size_t rank, inputs, outputs;
+    size_t rank, inputs;
+    uint64_t output[PS_MAX_RANK];
+    size_t output_rank, outputs;
 };
 
 size_t nn_model_inputs(const struct nn_model *model)
@@ -37,6 +39,12 @@ const uint64_t *nn_model_input_shape(const struct nn_model *model, size_t *rank)
 {
     *rank = model->rank;
     return model->shape;
+}
+
+const uint64_t *nn_model_output_shape(const struct nn_model *model, size_t *rank)
+{
+    *rank = model->output_rank;
+    return model->output;
 }
 
 // Files: in a folder of their own per test, removed with it.
@@ -249,7 +257,10 @@ static void csv_same_numbers_in_many_spellings(void **state)
         "1,-2.5,0\n3e2,.5,2",
         "a,b,label\r\n1,-2.5,0\r\n3e2,.5,2\r\n\r\n",
         " 1 ,\t-2.5, 0\n+300,0.5,2.0\n\n",
-        "2,setosa,7\n1,-2.50,0\n300,0.5,2\n",
+        "\xef\xbb\xbf"
+        "1,-2.50,0\n300,0.5,2\n",
+        "\xef\xbb\xbf"
+        "a,,label\n1,-2.50,0\n300,0.5,2\n",
     };
     for (size_t i = 0; i < sizeof spelling / sizeof *spelling; i++) {
         struct wk_data *data = open_csv(*state, spelling[i], NULL, true);
@@ -284,6 +295,10 @@ static void csv_bad_files(void **state)
         const char *text, *message;
     } bad[] = {
         {"", "is empty"},
+        {"\xef\xbb\xbf\n", "is empty"},
+        {"1,2..5,0\n1,2,0\n", "line 1, field 2 is \"2..5\", expected a number as in field 1, or names alone"},
+        {"x,y,0\n1,2,0\n", "line 1, field 1 is \"x\", expected a number as in field 3"},
+        {"1,,0\n1,2,0\n", "line 1, field 2 is empty"},
         {"\n\n", "is empty"},
         {"a,b,c\n", "only a header line"},
         {"1\n2\n", "line 1 has one field"},
@@ -326,8 +341,9 @@ static void csv_field_longer_than_a_number(void **state)
 static char *put_npy(const char *folder, const char *name, int version, const char *dict, const void *elements,
                      size_t size)
 {
-    uint8_t file[512] = "\x93NUMPY";
+    uint8_t file[2048] = "\x93NUMPY";
     size_t length = strlen(dict), start = version == 1 ? 10 : 12;
+    assert_true(start + length + size <= sizeof file);
     file[6] = (uint8_t)version;
     file[8] = (uint8_t)length;
     memcpy(file + start, dict, length);
@@ -609,8 +625,12 @@ enum { FEED_EXAMPLES = 50, ROWS = 8, PER_EPOCH = (FEED_EXAMPLES + ROWS - 1) / RO
 
 static struct wk_data *feed_digits(bool as_labels)
 {
-    return open_good(&(struct wk_data_spec){
-        .kind = WK_DIGITS, .train_examples = FEED_EXAMPLES, .test_examples = 7, .seed = 3, .labels = as_labels});
+    return open_good(&(struct wk_data_spec){.kind = WK_DIGITS,
+                                            .train_examples = FEED_EXAMPLES,
+                                            .test_examples = 7,
+                                            .scale = 1.0 / 255,
+                                            .seed = 3,
+                                            .labels = as_labels});
 }
 
 static struct wk_feed *feed_of(const struct wk_data *data, bool test, int rows, bool shuffle)
@@ -632,7 +652,7 @@ static void check_batch(const struct nn_batch *b, const struct wk_part *part, bo
         uint64_t example = shuffle ? wk_shuffle(11, epoch, n, at) : at;
         assert_int_equal(b->example[i], example);
         for (size_t j = 0; j < inputs; j++)
-            assert_true(b->x[(size_t)i * inputs + j] == (float)part->bytes[example * inputs + j] / 255.0f);
+            assert_true(b->x[(size_t)i * inputs + j] == (float)part->bytes[example * inputs + j] / 255);
         if (part->label)
             assert_int_equal(b->label[i], part->label[example]);
         else
@@ -716,6 +736,40 @@ static void feed_of_floats(void **state)
     wk_data_free(data);
 }
 
+static void check_scale(const struct wk_data_spec *spec, size_t n, const float *expected)
+{
+    struct wk_data *data = open_good(spec);
+    struct wk_feed *feed = feed_of(data, false, 1, false);
+    wk_feed_request(feed, 0, 0, 1);
+    assert_memory_equal(wk_feed_take(feed)->x, expected, n * sizeof *expected);
+    wk_feed_free(feed);
+    wk_data_free(data);
+}
+
+// Bytes and floats are as they were given unless a scale is said; 1/255 of a byte is the float nearest to it.
+static void feed_scales_as_asked(void **state)
+{
+    uint8_t bytes[256];
+    float given[256], scaled[256];
+    for (int i = 0; i < 256; i++) {
+        bytes[i] = (uint8_t)i;
+        given[i] = (float)i;
+        scaled[i] = (float)i / 255;
+    }
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\5", 1);
+    char *x = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 256)}", bytes, 256);
+    char *f = put_npy(*state, "f.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 256)}", given, 1024);
+    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y}, 256, given);
+    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .scale = 1.0 / 255}, 256, scaled);
+    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = f, .y = y}, 256, given);
+    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = f, .y = y, .scale = 1.0 / 255}, 256, scaled);
+    open_bad(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .x_test = f, .y_test = y, .scale = 1e37},
+             "test data: element 35 of example 0 is 35, which times scale 1e+37 is no float32", NULL);
+    free(x);
+    free(f);
+    free(y);
+}
+
 static void feed_freed_with_requests_queued(void **state)
 {
     (void)state;
@@ -741,19 +795,24 @@ static void feed_needs_examples(void **state)
 
 // Data against a model.
 
-static void check_accepts_equal_elements(void **state)
+static void check_accepts_equal_shapes(void **state)
 {
     static const struct nn_loss xent = {.kind = NN_SPARSE_XENT}, mse = {.kind = NN_MSE};
-    static const struct nn_model image = {{28, 28, 1}, 3, 784, 10}, flat = {{784}, 1, 784, 10},
-                                 one = {{784}, 1, 784, 1};
+    static const struct nn_model image = {{28, 28, 1}, 3, 784, {10}, 1, 10}, flat = {{784}, 1, 784, {10}, 1, 10},
+                                 first = {{1, 28, 28}, 3, 784, {10}, 1, 10}, one = {{784}, 1, 784, {1, 1}, 2, 1};
     struct ps_error e;
     (void)state;
     struct wk_data *data = feed_digits(true), *targets = feed_digits(false);
     assert_int_equal(wk_data_check(data, &image, &xent, &e), PS_OK);
     assert_int_equal(wk_data_check(data, &flat, &xent, &e), PS_OK);
+    assert_int_equal(wk_data_check(data, &first, &xent, &e), PS_OK);
     assert_int_equal(wk_data_check(targets, &one, &mse, &e), PS_OK);
     wk_data_free(data);
     wk_data_free(targets);
+    // A line of a table for an image.
+    struct wk_data *line = open_csv(*state, "1,2,3,4,0\n", NULL, true);
+    assert_int_equal(wk_data_check(line, &(struct nn_model){{2, 2, 1}, 3, 4, {10}, 1, 10}, &xent, &e), PS_OK);
+    wk_data_free(line);
 }
 
 static void check_names_what_does_not_fit(void **state)
@@ -765,13 +824,24 @@ static void check_names_what_does_not_fit(void **state)
         const char *message;
     } bad[] = {
         {1,
-         {{32, 32, 3}, 3, 3072, 10},
+         {{32, 32, 3}, 3, 3072, {10}, 1, 10},
          {.kind = NN_SPARSE_XENT},
-         "(28, 28) (784 elements), the model's input is (32, 32, 3)"},
-        {1, {{784}, 1, 784, 9}, {.kind = NN_SPARSE_XENT}, "label of the data is 9, but the model has 9 outputs"},
-        {0, {{784}, 1, 784, 10}, {.kind = NN_SPARSE_XENT}, "was read as targets"},
-        {1, {{784}, 1, 784, 1}, {.kind = NN_MSE}, "was read as class numbers"},
-        {0, {{784}, 1, 784, 10}, {.kind = NN_MSE}, "1 elements, the model 10 outputs"},
+         "an example of the data has shape (28, 28), the model's input is (32, 32, 3)"},
+        {1,
+         {{14, 56, 1}, 3, 784, {10}, 1, 10},
+         {.kind = NN_SPARSE_XENT},
+         "an example of the data has shape (28, 28), the model's input is (14, 56, 1): expected the same, but for "
+         "dimensions of 1 at the ends, or one of the two flat"},
+        {1,
+         {{784}, 1, 784, {9}, 1, 9},
+         {.kind = NN_SPARSE_XENT},
+         "label of the data is 9, but the model has 9 outputs"},
+        {0, {{784}, 1, 784, {10}, 1, 10}, {.kind = NN_SPARSE_XENT}, "was read as targets"},
+        {1, {{784}, 1, 784, {1}, 1, 1}, {.kind = NN_MSE}, "was read as class numbers"},
+        {0,
+         {{784}, 1, 784, {10}, 1, 10},
+         {.kind = NN_MSE},
+         "a target of the data has shape (), the model's output is (10,)"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -784,10 +854,33 @@ static void check_names_what_does_not_fit(void **state)
     }
 }
 
+// Channels first where the model has them last, in x and in y.
+static void check_refuses_equal_elements(void **state)
+{
+    static const struct nn_loss mse = {.kind = NN_MSE};
+    static const struct nn_model last = {{2, 3, 4}, 3, 24, {2, 1, 2}, 3, 4},
+                                 first = {{4, 2, 3}, 3, 24, {2, 1, 2}, 3, 4},
+                                 good = {{4, 2, 3}, 3, 24, {1, 2, 2}, 3, 4};
+    const float elements[24] = {0};
+    struct ps_error e;
+    char *x =
+        put_npy(*state, "x.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4, 2, 3)}", elements, 96);
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 2)}", elements, 16);
+    struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y});
+    assert_int_equal(wk_data_check(data, &last, &mse, &e), PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "an example of the data has shape (4, 2, 3), the model's input is (2, 3, 4)"));
+    assert_int_equal(wk_data_check(data, &first, &mse, &e), PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "a target of the data has shape (2, 2), the model's output is (2, 1, 2)"));
+    assert_int_equal(wk_data_check(data, &good, &mse, &e), PS_OK);
+    wk_data_free(data);
+    free(x);
+    free(y);
+}
+
 static void check_looks_at_test_data(void **state)
 {
     struct ps_error e;
-    struct nn_model model = {{1}, 1, 1, 2};
+    struct nn_model model = {{1}, 1, 1, {2}, 1, 2};
     struct wk_data *data = open_csv(*state, "1,0\n2,1\n", "3,2\n", true);
     assert_int_equal(wk_data_check(data, &model, &(struct nn_loss){.kind = NN_SPARSE_XENT}, &e),
                      PS_FAILED_PRECONDITION);
@@ -852,9 +945,11 @@ int main(void)
         cmocka_unit_test(feed_targets),
         cmocka_unit_test(feed_of_test_data),
         WITH_FOLDER(feed_of_floats),
+        WITH_FOLDER(feed_scales_as_asked),
         cmocka_unit_test(feed_freed_with_requests_queued),
         WITH_FOLDER(feed_needs_examples),
-        cmocka_unit_test(check_accepts_equal_elements),
+        WITH_FOLDER(check_accepts_equal_shapes),
+        WITH_FOLDER(check_refuses_equal_elements),
         cmocka_unit_test(check_names_what_does_not_fit),
         WITH_FOLDER(check_looks_at_test_data),
         cmocka_unit_test(mnist),

@@ -174,6 +174,12 @@ static void windows(void **state)
 static void defaults_and_details(void **state)
 {
     (void)state;
+    // A class as Keras says whose it is, in all its spellings.
+    nn_model_free(parse_layers(INPUT("3") ", {'module': 'keras.layers', 'registered_name': null, 'class_name': "
+                                          "'Flatten', 'config': {'name': 'f'}}, {'module': 'keras.src.layers', "
+                                          "'registered_name': 'Flatten', 'class_name': 'Flatten', 'config': {'name': "
+                                          "'g'}}, {'module': 'tf_keras.layers', 'class_name': 'Flatten', 'config': "
+                                          "{'name': 'h'}}"));
     // A dense layer acts on the last axis; no bias; frozen; Keras 2's implied input.
     struct nn_model *m = parse_layers(LAYER(
         "Dense", "'name': 'd', 'units': 4, 'use_bias': false, 'trainable': false, 'batch_input_shape': [null, 5, 3]"));
@@ -221,6 +227,9 @@ static void bad_documents(void **state)
         {"{'class_name': null}", "$.class_name: expected 'Sequential', not null"},
         {"{'class_name': 'Functional'}", "$.class_name: expected 'Sequential', not 'Functional'"},
         {"{'class_name': 'Sequential'}", "$.config: expected an object, which is missing"},
+        {"{'class_name': 'Sequential', 'module': 'mine'}", "$.module: expected a class of Keras itself, not 'mine'"},
+        {"{'class_name': 'Sequential', 'registered_name': 'mine>Sequential'}",
+         "$.registered_name: expected a class of Keras itself, not 'mine>Sequential'"},
         {"{'class_name': 'Sequential', 'config': {}}", "$.config.name: expected a string, which is missing"},
         {"{'class_name': 'Sequential', 'config': {'name': 'a/b'}}",
          "$.config.name: expected a name of 1 to 128 bytes without '/' and control characters, not 'a/b'"},
@@ -279,6 +288,24 @@ static const struct {
     {INPUT("3") ", " DENSE("'units': -3"), "[1].config.units: expected a whole number from 1 to 2147483647, not -3"},
     {INPUT("3") ", " DENSE("'units': 2.0"), "[1].config.units: expected a whole number from 1 to 2147483647, not 2.0"},
     {INPUT("3") ", " DENSE("'unit': 3"), "[1].config: 'unit' is not known; did you mean 'units'?"},
+    {INPUT("3") ", " DENSE("'unit': false"), "[1].config: 'unit' is not known; did you mean 'units'?"},
+    {INPUT("3") ", " DENSE("'units': 3, 'enable_lora': false"),
+     "[1].config: 'enable_lora' is not supported; expected only units"},
+    {LAYER("InputLayer", NAMED("'batch_shape': [null, 1], 'optional': true")),
+     "[0].config.optional: expected null: this setting is not supported"},
+    // As Keras 3 writes a class of the program's own: not registered, registered, and out of another module.
+    {"{'module': null, 'registered_name': 'Dense', 'class_name': 'Dense', 'config': {'units': 1}}",
+     "[0].registered_name: expected a class of Keras itself, not 'Dense'"},
+    {"{'module': null, 'registered_name': 'mine>Dense', 'class_name': 'Dense', 'config': {'units': 1}}",
+     "[0].registered_name: expected a class of Keras itself, not 'mine>Dense'"},
+    {"{'module': 'keras_cv.layers', 'registered_name': null, 'class_name': 'Dense', 'config': {'units': 1}}",
+     "[0].module: expected a class of Keras itself, not 'keras_cv.layers'"},
+    {"{'module': 3, 'class_name': 'Dense', 'config': {'units': 1}}",
+     "[0].module: expected a class of Keras itself, not 3"},
+    {INPUT("3") ", " DENSE(
+         "'units': 3, 'kernel_initializer': {'module': null, 'class_name': 'Zeros', 'registered_name': "
+         "'mine>Zeros'}"),
+     "[1].config.kernel_initializer.registered_name: expected a class of Keras itself, not 'mine>Zeros'"},
     {INPUT("3") ", " DENSE("'units': 3, 'momentum': 3"),
      "[1].config: 'momentum' is not supported; expected only units"},
     {INPUT("3") ", " DENSE("'units': 3, 'kernel_regularizer': {'class_name': 'L2'}"),

@@ -318,6 +318,61 @@ static void test_relu(void **state)
     free(dy);
 }
 
+// A NaN is no 0, alone or after a convolution or a dense layer.
+static void check_relu_nan(const struct nn_ops *ops)
+{
+    const float x[3] = {NAN, -1, 1}, w[1] = {1}, b[1] = {0};
+    float y[3];
+    struct nn_context *ctx = open_device(ops, 1);
+    struct nn_plan *conv2d, *dense;
+    ops->relu_forward(3, x, y);
+    assert_true(isnan(y[0]) && y[1] == 0 && y[2] == 1);
+    const struct nn_conv2d point = {1, 3, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 3, 1, 1, NN_RELU, 1};
+    assert_int_equal(PS_OK, ops->conv2d_plan(ctx, &point, &conv2d, NULL));
+    ops->conv2d_forward(conv2d, x, w, b, y);
+    assert_true(isnan(y[0]) && !(y[1] > 0) && y[1] > -1e-20f && y[2] == 1);
+    const struct nn_dense one = {3, 1, 1, NN_RELU, 1};
+    assert_int_equal(PS_OK, ops->dense_plan(ctx, &one, &dense, NULL));
+    ops->dense_forward(dense, x, w, b, y);
+    assert_true(isnan(y[0]) && y[1] == 0 && y[2] == 1);
+    ops->plan_free(conv2d);
+    ops->plan_free(dense);
+    ops->close(ctx);
+}
+
+// The first NaN of a window is its maximum.
+static void check_maxpool_nan(const struct nn_ops *ops)
+{
+    const float x[8] = {NAN, 1, 2, NAN, 3, NAN, NAN, 4};
+    float y[4];
+    uint8_t at[4];
+    struct nn_context *ctx = open_device(ops, 1);
+    struct nn_plan *plan;
+    assert_int_equal(PS_OK,
+                     ops->maxpool_plan(ctx, &(struct nn_maxpool){1, 8, 1, 1, 2, 1, 2, 1, 0, 0, 4, 1}, &plan, NULL));
+    ops->maxpool_forward(plan, x, y, at);
+    for (int i = 0; i < 4; i++)
+        assert_true(isnan(y[i]));
+    assert_memory_equal(at, ((uint8_t[]){0, 1, 1, 0}), 4);
+    ops->plan_free(plan);
+    assert_int_equal(PS_OK,
+                     ops->maxpool_plan(ctx, &(struct nn_maxpool){1, 8, 1, 1, 8, 1, 8, 1, 0, 0, 1, 1}, &plan, NULL));
+    ops->maxpool_forward(plan, x, y, at);
+    assert_true(isnan(y[0]) && at[0] == 0);
+    ops->plan_free(plan);
+    ops->close(ctx);
+}
+
+static void test_nan_goes_on(void **state)
+{
+    (void)state;
+    const struct nn_ops *tables[] = {ref, cpu};
+    for (size_t i = 0; i < COUNT(tables); i++) {
+        check_relu_nan(tables[i]);
+        check_maxpool_nan(tables[i]);
+    }
+}
+
 // Shapes that begin in the midst of a block of draws and that need several batches of them; and far examples.
 static void test_dropout_same_bits(void **state)
 {
@@ -443,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_no_slow_implementation),
         cmocka_unit_test(test_maxpool),
         cmocka_unit_test(test_relu),
+        cmocka_unit_test(test_nan_goes_on),
         cmocka_unit_test(test_dropout_same_bits),
         cmocka_unit_test(test_dropout_mask),
         cmocka_unit_test(test_softmax_xent),

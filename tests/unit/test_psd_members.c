@@ -836,6 +836,91 @@ static void test_one_batch_for_many(void **state)
     psd_core_destroy(core);
 }
 
+static Paramserver__V1__LeaseReply share_ahead(struct psd_core *core, uint32_t rank, uint64_t sequence)
+{
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(rank, sequence);
+    struct answer a;
+    r.caller = &caller;
+    r.examples = 95;
+    r.want = 10;
+    r.ahead = true;
+    ask_later(core, &a, M(LEASE), &r.base, NULL, UINT64_MAX);
+    return share_of(&a);
+}
+
+// Who asks ahead has trained what came before the last range. It has two then, which both come back when it is gone.
+static void test_ahead(void **state)
+{
+    struct job j;
+    struct answer a;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a, 0, 1, 0, 0);
+    assert_int_equal(share_of(&a).first, 0);
+    for (int copy = 0; copy < 2; copy++)  // sent again under its sequence it is answered as before
+        assert_int_equal(share_ahead(j.core, 0, 2).first, 10);
+    assert_int_equal(done_of(j.core), 0);
+    assert_int_equal(share_ahead(j.core, 0, 3).first, 20);
+    assert_int_equal(done_of(j.core), 10);
+    lease(j.core, &a, 1, 1, 0, 0);
+    for (uint64_t i = 0; i < 6; i++) {
+        assert_int_equal(share_of(&a).first, 30 + 10 * i);
+        lease(j.core, &a, 1, 2 + i, 0, 0);
+    }
+    assert_int_equal(share_of(&a).count, 5);
+    assert_int_equal(done_of(j.core), 70);
+    // Nothing is left to give. It is not told what was given to it before, nor does it wait.
+    for (int copy = 0; copy < 2; copy++)
+        assert_int_equal(share_ahead(j.core, 0, 4).count, 0);
+    assert_int_equal(done_of(j.core), 80);
+    assert_int_equal(share_ahead(j.core, 1, 8).count, 0);
+    psd_core_destroy(j.core);
+}
+
+// A copy of a request that got nothing gets nothing, though something has come back since: its client knows of none.
+static void test_ahead_of_nothing(void **state)
+{
+    struct job j;
+    struct answer a;
+    Paramserver__V1__LeaveRequest r = PARAMSERVER__V1__LEAVE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 100);
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    lease(j.core, &a, 0, 1, 0, 0);
+    drop(&a);
+    assert_int_equal(share_ahead(j.core, 0, 2).first, 10);
+    for (uint64_t i = 0; i < 8; i++) {
+        lease(j.core, &a, 1, 1 + i, 0, 0);
+        assert_true(share_of(&a).count > 0);
+    }
+    assert_int_equal(share_ahead(j.core, 1, 9).count, 0);
+    r.caller = &caller;
+    assert_int_equal(ask(j.core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_int_equal(share_ahead(j.core, 1, 9).count, 0);
+    assert_int_equal(share_ahead(j.core, 1, 10).count, 10);
+    assert_int_equal(share_ahead(j.core, 1, 11).count, 10);
+    lease(j.core, &a, 1, 12, 0, 0);
+    assert_int_equal(share_of(&a).count, 0);
+    assert_int_equal(done_of(j.core), 95);
+    psd_core_destroy(j.core);
+}
+
+static void test_ahead_in_sync(void **state)
+{
+    struct job j;
+    Paramserver__V1__LeaseRequest r = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 1);
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    r.caller = &caller;
+    r.examples = 95;
+    r.want = 10;
+    r.ahead = true;
+    assert_int_equal(ask(j.core, M(LEASE), &r.base, NULL, NULL, NULL, NULL).code, PS_INVALID_ARGUMENT);
+    psd_core_destroy(j.core);
+}
+
 // Who waits for examples that nobody will train is told that the epoch is over.
 static void test_given_up(void **state)
 {
@@ -1720,6 +1805,9 @@ int main(void)
         cmocka_unit_test(test_late_share),
         cmocka_unit_test(test_many_batches),
         cmocka_unit_test(test_one_batch_for_many),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_ahead_of_nothing),
+        cmocka_unit_test(test_ahead_in_sync),
         cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_nobody_runs_ahead),
         cmocka_unit_test(test_collectives_stop_no_clock),

@@ -640,6 +640,38 @@ static void test_numbers(void **state)
     assert_int_equal(psd_runs_next(&runs), 5002);
 }
 
+static uint64_t newest_at(struct cluster *c, uint32_t task)
+{
+    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *m = NULL;
+    ask(c->task[task].core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL);
+    const uint64_t newest = ((Paramserver__V1__StatusReply *)m)->newest;
+    ps_msg_free(m);
+    return newest;
+}
+
+// The control task comes back with its clock an hour behind. What it gives out is greater than what the others know, as
+// the caller has heard from them, so that the next run can be declared there.
+static void test_clock_set_back(void **state)
+{
+    struct cluster c;
+    Paramserver__V1__Caller old[8];
+    (void)state;
+    open_job(&c, SYNC, 2);
+    c.wall = 3600 * 1000;
+    control_restarts(&c);
+    run_again(&c, REPLACE, old);
+    const uint64_t before = c.run;
+    c.wall = 0;
+    control_restarts(&c);
+    assert_true(newest_at(&c, 0) < before);
+    c.newest = newest_at(&c, 1);
+    run_again(&c, REPLACE, old);
+    assert_true(c.run > before);
+    assert_int_equal(push(&c, 1, 1, 1, 1).code, PS_OK);
+    cluster_close(&c);
+}
+
 // The last run of a name is remembered; where there are too many names, those with the lowest runs give way, and what
 // is not above them is refused under any name.
 static void test_past_runs(void **state)
@@ -686,6 +718,7 @@ int main(void)
         cmocka_unit_test(test_view_of_an_earlier_run),
         cmocka_unit_test(test_views_while_a_run_begins),
         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_past_runs),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

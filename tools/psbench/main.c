@@ -2,6 +2,7 @@
 //
 // psbench: how fast psd is on this machine, and how fast it could be.
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,6 +66,7 @@ int main(int argc, char **argv)
     struct options o;
     int exit_code;
     ps_alloc_tune();
+    signal(SIGXFSZ, SIG_IGN);  // what cannot be written is an error like others
     if (options_parse(&o, argc, argv, &exit_code))
         exit_code = bench_measure(&o);
     options_free(&o);

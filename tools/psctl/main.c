@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,6 +252,7 @@ static int psctl_end_output(int exit_code)
 int main(int argc, char **argv)
 {
     ps_alloc_tune();
+    signal(SIGXFSZ, SIG_IGN);  // what cannot be written is an error like others
     open_standard();
     return psctl_end_output(psctl_run(argc, argv));
 }

@@ -2,20 +2,63 @@
 //
 // Where data and model meet: the only file here that calls workerd/nn.
 #include <inttypes.h>
+#include <string.h>
 
 #include "workerd/data/data_internal.h"
 
-static enum ps_code check_input(const struct wk_split *split, const struct nn_model *model, struct ps_error *e)
+struct shape {
+    const uint64_t *size;
+    size_t rank;
+};
+
+// Without dimensions of 1 at its ends.
+static struct shape data_shape_core(struct shape s)
+{
+    while (s.rank > 0 && s.size[s.rank - 1] == 1)
+        s.rank--;
+    while (s.rank > 0 && s.size[0] == 1) {
+        s.size++;
+        s.rank--;
+    }
+    return s;
+}
+
+static uint64_t data_shape_elements(struct shape s)
+{
+    uint64_t n = 1;
+    for (size_t i = 0; i < s.rank; i++)
+        n *= s.size[i];
+    return n;
+}
+
+// An equal number of elements alone could be an image with its axes in another order.
+static bool data_shapes_fit(struct shape a, struct shape b)
+{
+    a = data_shape_core(a);
+    b = data_shape_core(b);
+    if (a.rank <= 1 || b.rank <= 1)
+        return data_shape_elements(a) == data_shape_elements(b);
+    return a.rank == b.rank && memcmp(a.size, b.size, a.rank * sizeof *a.size) == 0;
+}
+
+static enum ps_code check_shape(const char *what, struct shape data, const char *end, struct shape model,
+                                struct ps_error *e)
 {
     char have[128], want[128];
-    size_t rank;
-    const uint64_t *shape = nn_model_input_shape(model, &rank);
-    if (split->inputs == nn_model_inputs(model))
+    if (data_shapes_fit(data, model))
         return PS_OK;
     return ps_fail(e, PS_FAILED_PRECONDITION,
-                   "an example of the data has shape %s (%zu elements), the model's input is %s (%zu elements)",
-                   ps_shape_text(split->shape, split->rank, have, sizeof have), split->inputs,
-                   ps_shape_text(shape, rank, want, sizeof want), nn_model_inputs(model));
+                   "%s of the data has shape %s, the model's %s is %s: expected the same, but for dimensions of 1 at "
+                   "the ends, or one of the two flat",
+                   what, ps_shape_text(data.size, data.rank, have, sizeof have), end,
+                   ps_shape_text(model.size, model.rank, want, sizeof want));
+}
+
+static enum ps_code check_input(const struct wk_split *split, const struct nn_model *model, struct ps_error *e)
+{
+    struct shape in;
+    in.size = nn_model_input_shape(model, &in.rank);
+    return check_shape("an example", (struct shape){split->shape, split->rank}, "input", in, e);
 }
 
 static enum ps_code check_labels(const struct wk_part *part, size_t outputs, struct ps_error *e)
@@ -30,24 +73,23 @@ static enum ps_code check_labels(const struct wk_part *part, size_t outputs, str
     return PS_OK;
 }
 
-static enum ps_code check_targets(const struct wk_part *part, size_t outputs, struct ps_error *e)
+static enum ps_code check_targets(const struct wk_part *part, const struct nn_model *model, struct ps_error *e)
 {
+    struct shape out;
+    out.size = nn_model_output_shape(model, &out.rank);
     if (!part->target)
         return ps_fail(e, PS_FAILED_PRECONDITION, "the loss compares targets, but the data was read as class numbers");
-    if (part->split.targets != outputs)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "a target of the data has %zu elements, the model %zu outputs",
-                       part->split.targets, outputs);
-    return PS_OK;
+    return check_shape("a target", (struct shape){part->split.target_shape, part->split.target_rank}, "output", out, e);
 }
 
 static enum ps_code check_part(const struct wk_part *part, const struct nn_model *model, const struct nn_loss *loss,
                                struct ps_error *e)
 {
-    size_t outputs = nn_model_outputs(model);
     enum ps_code code = check_input(&part->split, model, e);
     if (code != PS_OK)
         return code;
-    return loss->kind == NN_SPARSE_XENT ? check_labels(part, outputs, e) : check_targets(part, outputs, e);
+    return loss->kind == NN_SPARSE_XENT ? check_labels(part, nn_model_outputs(model), e)
+                                        : check_targets(part, model, e);
 }
 
 enum ps_code wk_data_check(const struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,

@@ -56,15 +56,29 @@ static bool is_number(struct text field, double *value)
     return whole && stop != text && *stop == '\0';
 }
 
-static bool is_header(struct text line)
+// A line of names is a header. One of names and numbers is neither a header nor an example: to take it for either would
+// hide a mistake.
+static enum ps_code csv_find_header(struct text line, bool *header, struct ps_error *e)
 {
     struct text field;
     double value;
-    char text[64];
-    bool header = false;
-    while (csv_next_cell(&line, ',', &field))
-        header |= !is_number(field, &value) && (!field_text(field, text) || *text);
-    return header;
+    char text[64], name[64] = "";
+    size_t a_number = 0, a_name = 0;
+    for (size_t i = 1; csv_next_cell(&line, ',', &field); i++) {
+        bool empty = field_text(field, text) && !*text;
+        if (is_number(field, &value))
+            a_number = a_number ? a_number : i;
+        else if (!empty && !a_name) {
+            a_name = i;
+            memcpy(name, text, sizeof name);
+        }
+    }
+    if (a_name && a_number)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "line 1, field %zu is \"%s\", expected a number as in field %zu, or names alone: a header",
+                       a_name, name, a_number);
+    *header = a_name > 0;
+    return PS_OK;
 }
 
 static enum ps_code parse_field(struct text field, uint64_t line, size_t number, double *value, struct ps_error *e)
@@ -80,6 +94,14 @@ static enum ps_code parse_field(struct text field, uint64_t line, size_t number,
                    number, text);
 }
 
+// Spreadsheets put a byte-order mark before UTF-8.
+static void csv_skip_mark(struct text *text)
+{
+    static const char mark[3] = {'\xef', '\xbb', '\xbf'};
+    if (text->size >= sizeof mark && memcmp(text->at, mark, sizeof mark) == 0)
+        *text = (struct text){text->at + sizeof mark, text->size - sizeof mark};
+}
+
 struct layout {
     bool header;
     uint64_t rows;  // lines of numbers
@@ -90,7 +112,9 @@ static enum ps_code csv_measure(struct text text, struct layout *layout, struct 
 {
     struct text line, field, first = text;
     csv_next_cell(&first, '\n', &line);
-    *layout = (struct layout){.header = is_header(line)};
+    *layout = (struct layout){0};
+    if (csv_find_header(line, &layout->header, e) != PS_OK)
+        return e->code;
     for (uint64_t n = 1; csv_next_cell(&text, '\n', &line); n++) {
         size_t columns = 0;
         while (csv_next_cell(&line, ',', &field))
@@ -132,6 +156,7 @@ enum ps_code wk_csv_parse(const char *bytes, size_t size, bool labels, struct wk
 {
     struct text text = {bytes, size}, line;
     struct layout layout;
+    csv_skip_mark(&text);
     while (text.size && (csv_is_blank(text.at[text.size - 1]) || text.at[text.size - 1] == '\n'))
         text.size--;
     if (text.size == 0)
@@ -144,7 +169,7 @@ enum ps_code wk_csv_parse(const char *bytes, size_t size, bool labels, struct wk
     part->floats = wk_array(layout.rows, inputs, sizeof *part->floats, e);
     if (!part->floats)
         return PS_RESOURCE_EXHAUSTED;
-    code = wk_part_alloc_y(part, labels, 1, e);
+    code = wk_part_alloc_y(part, labels, NULL, 0, e);
     if (layout.header)
         csv_next_cell(&text, '\n', &line);
     for (uint64_t row = 0; code == PS_OK && csv_next_cell(&text, '\n', &line); row++)

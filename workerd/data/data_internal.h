@@ -12,8 +12,8 @@
 // A split in memory. Examples stay in the type they came in: images of bytes take a quarter of their floats.
 struct wk_part {
     struct wk_split split;
-    uint8_t *bytes;              // (examples, inputs), of which 1/255 is meant; or NULL
-    float *floats;               // (examples, inputs), where bytes is NULL
+    uint8_t *bytes;              // (examples, inputs), yet to be multiplied by the data's scale; or NULL
+    float *floats;               // (examples, inputs), scaled, where bytes is NULL
     int32_t *label;              // (examples,); or NULL
     float *target;               // (examples, targets), where label is NULL
     struct wk_drawing *drawing;  // digits: what is not drawn yet; else NULL
@@ -27,12 +27,14 @@ void wk_drawing_free(struct wk_drawing *drawing);  // may be NULL
 
 struct wk_data {
     struct wk_part train, test;
+    double scale;  // of bytes
 };
 
 // malloc'd rows * columns elements; NULL and RESOURCE_EXHAUSTED in e if there is no such memory.
 void *wk_array(uint64_t rows, uint64_t columns, size_t element, struct ps_error *e);
-// Room for the y of part->split.examples: labels, or targets numbers each.
-enum ps_code wk_part_alloc_y(struct wk_part *part, bool labels, size_t targets, struct ps_error *e);
+// Room for the y of part->split.examples: labels, or targets of this shape (rank 0: numbers), whose elements a file
+// has: their count fits.
+enum ps_code wk_part_alloc_y(struct wk_part *part, bool labels, const uint64_t *shape, size_t rank, struct ps_error *e);
 // Stores element i of y. A label has to be an integer from 0 to 2^31 - 2, a target a finite float32.
 enum ps_code wk_part_put_y(struct wk_part *part, uint64_t i, double value, struct ps_error *e);
 
@@ -55,7 +57,7 @@ enum ps_code wk_idx_header(const uint8_t *bytes, size_t size, size_t rank, struc
 enum ps_code wk_idx_parse(const uint8_t *bytes, size_t size, size_t rank, struct wk_idx *idx, struct ps_error *e);
 
 // CSV: a line per example, fields with commas between them, the last is y; no quotes. The first line is a
-// header if one of its fields is no number. On error the part may hold memory, which wk_part_fini frees.
+// header if none of its fields is a number. On error the part may hold memory, which wk_part_fini frees.
 enum ps_code wk_csv_parse(const char *text, size_t size, bool labels, struct wk_part *part, struct ps_error *e);
 
 // npy. One element of any kind but 'S', 'V' and float16.

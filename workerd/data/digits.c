@@ -278,7 +278,7 @@ static enum ps_code plan_part(const struct wk_data_spec *spec, uint64_t first, u
         return ps_fail(e, PS_INVALID_ARGUMENT, "synthetic-digits: %" PRIu64 " examples, expected at most %" PRIu64,
                        examples, FIRST_TEST);
     part->bytes = wk_array(examples, PIXELS, 1, e);
-    if (!part->bytes || wk_part_alloc_y(part, spec->labels, 1, e))
+    if (!part->bytes || wk_part_alloc_y(part, spec->labels, NULL, 0, e))
         return PS_RESOURCE_EXHAUSTED;
     part->split.classes = spec->labels ? 10 : 0;
     part->drawing = ps_alloc(sizeof *part->drawing + examples);

@@ -121,7 +121,7 @@ static enum ps_code take_labels(struct wk_part *part, bool labels, const struct 
     if (s->idx.count != part->split.examples)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s has %" PRIu64 " labels, expected %" PRIu64 ", the images of %s",
                        s->path, s->idx.count, part->split.examples, images->path);
-    enum ps_code code = wk_part_alloc_y(part, labels, 1, e);
+    enum ps_code code = wk_part_alloc_y(part, labels, NULL, 0, e);
     for (uint64_t i = 0; i < s->idx.count && code == PS_OK; i++)
         code = wk_part_put_y(part, i, s->idx.elements[i], e);
     return code;

@@ -100,7 +100,7 @@ static enum ps_code take_y(struct wk_part *part, bool labels, const struct ps_np
     if (labels && npy->count != n)
         return ps_fail(e, PS_INVALID_ARGUMENT, "y has %" PRIu64 " elements per example, expected one class number",
                        npy->count / n);
-    enum ps_code code = wk_part_alloc_y(part, labels, npy->count / n, e);
+    enum ps_code code = wk_part_alloc_y(part, labels, npy->shape + 1, npy->rank - 1, e);
     for (uint64_t i = 0; i < npy->count && code == PS_OK; i++)
         if ((code = wk_part_put_y(part, i, wk_npy_element(npy, i), e)) != PS_OK)
             ps_error_prefix(e, "row %" PRIu64, i / part->split.targets);

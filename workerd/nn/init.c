@@ -7,6 +7,7 @@
 
 #include "common/math/philox.h"
 #include "workerd/nn/layer.h"
+#include "workerd/nn/setting.h"
 
 enum fan { FAN_NONE, FAN_IN, FAN_AVG };
 
@@ -103,6 +104,8 @@ enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const 
     const struct nn_json *named = json_is_object(at->value) ? &class_name : at;
     const char *name = fallback;
     enum ps_code code = nn_json_given(at) ? nn_json_string(named, &name, e) : PS_OK;
+    if (code == PS_OK)
+        code = nn_setting_class(at, e);
     if (code != PS_OK)
         return code;
     const struct init_class *class = init_find_class(name);

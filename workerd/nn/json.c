@@ -172,9 +172,11 @@ enum ps_code nn_json_only(const struct nn_json *object, const char *const *known
 {
     const char *key;
     json_t *value;
-    json_object_foreach(object->value, key, value) if (!json_is_null(value) && !json_is_false(value) &&
-                                                       !json_contains(known, key)) return unknown_member(object, key,
-                                                                                                         known, e);
+    json_object_foreach(object->value, key, value)
+    {
+        if (!json_is_null(value) && !json_contains(known, key))
+            return unknown_member(object, key, known, e);
+    }
     return PS_OK;
 }
 

@@ -43,7 +43,7 @@ enum ps_code nn_json_int(const struct nn_json *at, int64_t min, int64_t max, int
 enum ps_code nn_json_real(const struct nn_json *at, double min, double max, double *v, struct ps_error *e);
 enum ps_code nn_json_bool(const struct nn_json *at, bool *v, struct ps_error *e);
 
-// Refuses members outside known[] (which ends with NULL) unless they are null or false, which ask for nothing.
+// Refuses members outside known[] (which ends with NULL) unless they are null, which asks for nothing.
 enum ps_code nn_json_only(const struct nn_json *object, const char *const *known, struct ps_error *e);
 
 // "a, b, c" of words[] (which ends with NULL), in to; returns to.

@@ -121,7 +121,9 @@ static enum ps_code add_variable(struct reading *r, const char *what, const char
                                  size_t rank, int *index, struct ps_error *e)
 {
     struct nn_model *m = r->reader->model;
+    m->variable = ps_realloc(m->variable, (m->variables + 1) * sizeof *m->variable);
     struct nn_variable *v = &m->variable[m->variables];
+    *v = (struct nn_variable){0};
     char key[32];
     snprintf(key, sizeof key, "%s_initializer", what);
     struct nn_json initializer = nn_json_member(r->config, key);
@@ -349,7 +351,10 @@ static const struct layer_class {
     enum ps_code (*read)(struct reading *r, struct ps_error *e);
     const char *settings[16];
 } classes[] = {
-    {"InputLayer", NN_INPUT, read_input, {"batch_shape", COMMON}},  // first: implied ones are made of it
+    {"InputLayer",
+     NN_INPUT,
+     read_input,
+     {"batch_shape", "sparse", "ragged", "optional", COMMON}},  // first: implied ones are made of it
     {"Dense", NN_DENSE, read_dense, {"units", WEIGHTS, COMMON}},
     {"Conv2D",
      NN_CONV2D,
@@ -364,10 +369,18 @@ static const struct layer_class {
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
 
-// Settings that Keras has and we do not: nothing else is near enough to be what was meant.
-static const char *const refused[] = {"kernel_regularizer", "bias_regularizer", "activity_regularizer",
-                                      "kernel_constraint",  "bias_constraint",  "noise_shape",
-                                      "lora_rank",          "sparse",           "ragged"};
+// Settings that Keras has and we do not, by their names: no other is what was meant. InputLayer has the last ones as
+// false.
+static const char *const refused[] = {"kernel_regularizer",
+                                      "bias_regularizer",
+                                      "activity_regularizer",
+                                      "kernel_constraint",
+                                      "bias_constraint",
+                                      "noise_shape",
+                                      "lora_rank",
+                                      "sparse",
+                                      "ragged",
+                                      "optional"};
 
 static enum ps_code check_settings(const struct nn_json *config, const struct layer_class *class, struct ps_error *e)
 {
@@ -452,6 +465,8 @@ static enum ps_code read_layer(struct reader *reader, const struct nn_json *at, 
     const struct layer_class *class = NULL;
     enum ps_code code = nn_json_object(at, e);
     if (code == PS_OK)
+        code = nn_setting_class(at, e);
+    if (code == PS_OK)
         code = keras_find_class(&class_name, &class, e);
     if (code == PS_OK)
         code = nn_json_object(&config, e);
@@ -487,7 +502,6 @@ static enum ps_code read_layers(struct reader *reader, const struct nn_json *lay
     if (n < 1 || n > NN_MAX_LAYERS)
         return nn_json_expected(layers, e, "1 to %d layers", NN_MAX_LAYERS);
     m->layer = ps_alloc((n + 1) * sizeof *m->layer);  // and an implied input
-    m->variable = ps_alloc(2 * n * sizeof *m->variable);
     for (size_t i = 0; code == PS_OK && i < n; i++) {
         struct nn_json layer = nn_json_element(layers, i);
         code = read_layer(reader, &layer, trainable, e);
@@ -506,6 +520,8 @@ static enum ps_code read_document(struct reader *reader, const struct nn_json *r
         code = nn_json_expected(&class_name, e, "\"Sequential\"");
     if (code == PS_OK)
         code = nn_setting_only_word(root, "class_name", "Sequential", e);
+    if (code == PS_OK)
+        code = nn_setting_class(root, e);
     if (code == PS_OK)
         code = nn_json_object(&config, e);
     if (code == PS_OK)

@@ -47,6 +47,13 @@ const uint64_t *nn_model_input_shape(const struct nn_model *m, size_t *rank)
     return m->layer[0].shape;
 }
 
+const uint64_t *nn_model_output_shape(const struct nn_model *m, size_t *rank)
+{
+    const struct nn_layer *last = &m->layer[m->layers - 1];
+    *rank = last->rank;
+    return last->shape;
+}
+
 void nn_model_init_param(const struct nn_model *m, size_t i, uint64_t seed, float *value)
 {
     nn_init_draw(&m->variable[i].init, seed, i, m->variable[i].param.count, value);

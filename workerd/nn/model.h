@@ -57,6 +57,7 @@ size_t nn_model_inputs(const struct nn_model *model);  // elements per example
 size_t nn_model_outputs(const struct nn_model *model);
 // Shape of one example, without the batch dimension.
 const uint64_t *nn_model_input_shape(const struct nn_model *model, size_t *rank);
+const uint64_t *nn_model_output_shape(const struct nn_model *model, size_t *rank);
 // Is the loss computable from the model's output: classes, activation? FAILED_PRECONDITION names what does not fit.
 enum ps_code nn_model_check_loss(const struct nn_model *model, const struct nn_loss *loss, struct ps_error *e);
 // Initial value of parameter i by its initializer (GlorotUniform, HeUniform, HeNormal, GlorotNormal, LecunUniform,

@@ -7,6 +7,8 @@
 // Layouts: images are NHWC, convolution kernels HWIO (kh, kw, in, out), dense kernels (in, out): Keras's own. All
 // float32. `real` is float here and double where the reference is built a second time for gradient checks.
 //
+// NaN: goes on through every operator. relu of a negative number is 0, or within 1e-20 below it.
+//
 // Gradients: dw and db are overwritten. dx may be NULL where nothing needs it.
 #ifndef NN_OP_H
 #define NN_OP_H
@@ -72,7 +74,8 @@ struct nn_ops {
 
     enum ps_code (*maxpool_plan)(struct nn_context *ctx, const struct nn_maxpool *s, struct nn_plan **plan,
                                  struct ps_error *e);
-    // at (n, oh, ow, c): position of the maximum in its window, ky * pw + kx; the first one of equals.
+    // at (n, oh, ow, c): position of the maximum in its window, ky * pw + kx; the first one of equals. A NaN is a
+    // maximum.
     void (*maxpool_forward)(struct nn_plan *p, const nn_real *x, nn_real *y, uint8_t *at);
     void (*maxpool_backward)(struct nn_plan *p, const nn_real *dy, const uint8_t *at, nn_real *dx);
 

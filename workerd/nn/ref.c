@@ -2,6 +2,7 @@
 //
 // What each operator means, in loops as plain as they can be. Sums are kept in double: this is what the fast tables are
 // measured against. Compiled a second time for the tests with nn_real = double.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +52,7 @@ static const char *ref_plan_info(const struct nn_plan *plan)
 static void ref_relu_forward(size_t n, const nn_real *x, nn_real *y)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] = x[i] > 0 ? x[i] : 0;
+        y[i] = x[i] < 0 ? 0 : x[i];  // a NaN stays one
 }
 
 static void ref_relu_backward(size_t n, const nn_real *y, const nn_real *dy, nn_real *dx)
@@ -62,7 +63,7 @@ static void ref_relu_backward(size_t n, const nn_real *y, const nn_real *dy, nn_
 
 static nn_real ref_activate(enum nn_activation act, double x)
 {
-    return act == NN_RELU && !(x > 0) ? 0 : (nn_real)x;
+    return act == NN_RELU && x < 0 ? 0 : (nn_real)x;
 }
 
 // dy (rows, n) becomes the gradient before the activation; db (n) is its sum over the rows.
@@ -277,7 +278,7 @@ static int maxpool_argmax(const struct nn_maxpool *s, const nn_real *x, int n, i
     nn_real max = 0;
     for (int k = 0; k < s->ph * s->pw; k++) {
         ptrdiff_t i = maxpool_source(s, n, oy, ox, c, k);
-        if (i >= 0 && (best < 0 || x[i] > max)) {
+        if (i >= 0 && (best < 0 || x[i] > max || (isnan(x[i]) && !isnan(max)))) {
             best = k;
             max = x[i];
         }

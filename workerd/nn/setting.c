@@ -11,6 +11,30 @@ enum ps_code nn_setting_bool(const struct nn_json *config, const char *key, bool
     return at.value ? nn_json_bool(&at, v, e) : PS_OK;
 }
 
+static bool is_keras_module(const char *module)
+{
+    static const char *const own[] = {"keras", "tf_keras", "tensorflow.keras"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        size_t n = strlen(own[i]);
+        if (strncmp(module, own[i], n) == 0 && (module[n] == '\0' || module[n] == '.'))
+            return true;
+    }
+    return false;
+}
+
+// Of a class of the program's own Keras writes a null module and a registered_name: "Dense", or "package>Dense".
+enum ps_code nn_setting_class(const struct nn_json *object, struct ps_error *e)
+{
+    struct nn_json module = nn_json_member(object, "module");
+    struct nn_json name = nn_json_member(object, "class_name"), registered = nn_json_member(object, "registered_name");
+    bool in_keras = json_is_string(module.value) && is_keras_module(json_string_value(module.value));
+    if (nn_json_given(&module) && !in_keras)
+        return nn_json_expected(&module, e, "a class of Keras itself");
+    if (nn_json_given(&registered) && !(in_keras && json_equal(registered.value, name.value)))
+        return nn_json_expected(&registered, e, "a class of Keras itself");
+    return PS_OK;
+}
+
 // A setting that must be the one word we have.
 enum ps_code nn_setting_only_word(const struct nn_json *config, const char *key, const char *word, struct ps_error *e)
 {
@@ -101,6 +125,8 @@ enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e)
     if (!json_is_object(at.value))
         return nn_setting_only_word(config, "dtype", "float32", e);
     struct nn_json policy = nn_json_member(&at, "config"), name = nn_json_member(&policy, "name");
+    if (nn_setting_class(&at, e) != PS_OK)
+        return e->code;
     if (!nn_json_given(&name))
         return nn_json_expected(&name, e, "the name of a dtype policy");
     return nn_setting_only_word(&policy, "name", "float32", e);

@@ -8,6 +8,9 @@
 #include "workerd/nn/layer.h"
 
 enum ps_code nn_setting_bool(const struct nn_json *config, const char *key, bool *v, struct ps_error *e);
+// An object that Keras wrote says in module and registered_name whose class class_name is: expected is one of Keras's.
+// By hand these may be left out.
+enum ps_code nn_setting_class(const struct nn_json *object, struct ps_error *e);
 // A setting of which we have one value only.
 enum ps_code nn_setting_only_word(const struct nn_json *config, const char *key, const char *word, struct ps_error *e);
 enum ps_code nn_setting_only_number(const struct nn_json *config, const char *key, double number, struct ps_error *e);

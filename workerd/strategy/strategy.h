@@ -43,7 +43,7 @@ struct wk_work {
 
 enum wk_next {
     WK_BATCH,      // *work is set
-    WK_LATER,      // ask again when everything handed out has been trained
+    WK_LATER,      // ask again when more of what was handed out has been trained
     WK_EPOCH_END,  // the epoch is over for everyone
     WK_DRAINED,    // this worker was asked to leave, and has nothing left to do
     WK_FAILED

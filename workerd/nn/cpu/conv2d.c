@@ -54,6 +54,7 @@ static void conv2d_free(struct nn_plan *plan)
     dnnl_memory_destroy(c->dst);
     dnnl_memory_destroy(c->kernel);
     dnnl_memory_destroy(c->bias);
+    free(c->plan.info);
     free(c);
 }
 
@@ -84,13 +85,16 @@ static dnnl_status_t describe_tensors(const struct nn_conv2d *s, struct descript
     return status;
 }
 
+// With a slope of 0 oneDNN takes max(x, 0), which turns a NaN into 0. With any other it multiplies what is not
+// positive by it: this one is too small to matter and too large to make denormal numbers, which are slow.
 static dnnl_status_t fuse_relu(dnnl_primitive_attr_t attr)
 {
+    const float slope = 1e-30f;
     dnnl_post_ops_t after;
     dnnl_status_t status = dnnl_post_ops_create(&after);
     if (status)
         return status;
-    status = dnnl_post_ops_append_eltwise(after, 1, dnnl_eltwise_relu, 0, 0);
+    status = dnnl_post_ops_append_eltwise(after, 1, dnnl_eltwise_relu, slope, 0);
     if (!status)
         status = dnnl_primitive_attr_set_post_ops(attr, after);
     dnnl_post_ops_destroy(after);
@@ -208,8 +212,8 @@ static const char *conv2d_implementation(const struct direction *d)
 // A reference implementation is right but a hundred times slower. It is not seen where there is AVX2.
 static void note_implementations(struct conv2d *c)
 {
-    snprintf(c->plan.info, sizeof c->plan.info, "fwd=%s bwd_d=%s bwd_w=%s", conv2d_implementation(&c->forward),
-             conv2d_implementation(&c->data), conv2d_implementation(&c->weights));
+    c->plan.info = ps_printf("fwd=%s bwd_d=%s bwd_w=%s", conv2d_implementation(&c->forward),
+                             conv2d_implementation(&c->data), conv2d_implementation(&c->weights));
     if (strstr(c->plan.info, "=ref"))
         ps_warn("conv2d %dx%dx%d, kernel %dx%d: oneDNN has only its slow reference on this processor (%s)", c->shape.h,
                 c->shape.w, c->shape.c, c->shape.kh, c->shape.kw, c->plan.info);

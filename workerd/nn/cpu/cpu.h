@@ -20,7 +20,7 @@ struct nn_context {
 struct nn_plan {
     const struct nn_context *ctx;
     void (*free)(struct nn_plan *plan);
-    char info[128];
+    char *info;  // whole, however long its names are; owned by the operator; NULL: our own C
 };
 
 // OpenMP, on which oneDNN runs, keeps its number of threads per calling thread: every use of oneDNN begins here.

@@ -2,7 +2,6 @@
 //
 // A dense layer is three matrix products. They go to oneDNN's sgemm, which takes Keras's layout as it is: a primitive
 // would pack the weights anew at every step.
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
@@ -15,6 +14,7 @@ struct dense {
 
 static void dense_free(struct nn_plan *plan)
 {
+    free(plan->info);
     free(plan);
 }
 
@@ -28,7 +28,7 @@ enum ps_code nn_cpu_dense_plan(struct nn_context *ctx, const struct nn_dense *s,
     d->plan.ctx = ctx;
     d->plan.free = dense_free;
     d->shape = *s;
-    snprintf(d->plan.info, sizeof d->plan.info, "sgemm");
+    d->plan.info = ps_strdup("sgemm");
     *plan = &d->plan;
     return PS_OK;
 }

@@ -59,7 +59,7 @@ static void cpu_plan_free(struct nn_plan *plan)
 
 static const char *cpu_plan_info(const struct nn_plan *plan)
 {
-    return plan->info;
+    return plan->info ? plan->info : "";
 }
 
 const struct nn_ops nn_cpu_ops = {

@@ -6,7 +6,7 @@
 PS_PER_CPU static void positive_part(size_t n, const float *x, float *y)
 {
     for (size_t i = 0; i < n; i++)
-        y[i] = x[i] > 0 ? x[i] : 0;
+        y[i] = x[i] < 0 ? 0 : x[i];  // a NaN stays one
 }
 
 PS_PER_CPU static void keep_where_positive(size_t n, const float *y, const float *dy, float *dx)
