@@ -74,6 +74,8 @@ typedef void (*nn_grad_ready)(void *arg, size_t i);
 enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads, uint64_t seed,
                                const struct nn_loss *loss, struct nn_replica **replica, struct ps_error *e);
 void nn_replica_free(struct nn_replica *r);
+// Dropout draws from this seed from the next step on, not from that of create.
+void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
 float *nn_replica_grad(struct nn_replica *r, size_t i);   // of the mean loss over the batch's rows
 // Forward and backward. A batch of fewer rows than planned is padded inside.
