@@ -580,16 +580,17 @@ static void test_view_of_an_earlier_run(void **state)
     cluster_close(&c);
 }
 
-enum { VIEWS = 2000 / TEST_PART };
+enum { VIEWS = 400 / TEST_PART, VIEWED = 1 << 16 };  // workers of a view: it takes a while
 
 struct telling {
     struct psd_job *job;
     uint64_t run;
+    atomic_bool done;
 };
 
 static void *tells_views(void *arg)
 {
-    const struct telling *x = arg;
+    struct telling *x = arg;
     for (uint64_t i = 0; i < VIEWS; i++) {
         struct psd_view_delta d;
         struct psd_call *ready = NULL;
@@ -599,10 +600,11 @@ static void *tells_views(void *arg)
         d.epoch = i + 1;
         for (uint32_t rank = 0; rank < 2; rank++)
             d.v[rank] = (struct psd_view_entry){.rank = rank, .state = PARAMSERVER__V1__MEMBER_STATE__LIVE};
-        if (psd_view_take(x->job, x->run, 2, &d, &ready, &e) || ready)
+        if (psd_view_take(x->job, x->run, VIEWED, &d, &ready, &e) || ready)
             abort();
         psd_view_delta_free(&d);
     }
+    atomic_store(&x->done, true);
     return NULL;
 }
 
@@ -615,9 +617,9 @@ static void test_views_while_a_run_begins(void **state)
     pthread_t thread;
     (void)state;
     open_job(&c, ASYNC, 2);
-    struct telling x = {job_at(&c, 1), atomic_load(&job_at(&c, 1)->run)};
+    struct telling x = {.job = job_at(&c, 1), .run = atomic_load(&job_at(&c, 1)->run)};
     assert_int_equal(pthread_create(&thread, NULL, tells_views, &x), 0);
-    for (int i = 0; i < VIEWS; i++)
+    while (!atomic_load(&x.done))
         psd_control_component.begin_run(x.job, &ready);
     pthread_join(thread, NULL);
     assert_null(ready);
