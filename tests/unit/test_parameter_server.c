@@ -28,7 +28,7 @@ struct psc_op {
 
 struct psc_client {
     char log[1024];  // what was asked for: see say
-    uint64_t version;
+    uint64_t version, resumptions;
     psc_share shares[8];  // one after the other
     size_t shared;
     uint64_t given, given_before;  // examples: in all; before the last share
@@ -89,6 +89,11 @@ psc_code psc_attach(psc_client *c, psc_error *error)
 {
     (void)c, (void)error;
     return PSC_OK;
+}
+
+uint64_t psc_resumptions(psc_client *c)
+{
+    return c->resumptions;
 }
 
 psc_code psc_barrier(psc_client *c, const char *name, psc_error *error)
@@ -429,6 +434,23 @@ static void local_steps_follow_the_schedule(void **state)
     end(&w);
 }
 
+// A run that goes on with old values draws other numbers than those before it did; the same ones whoever asks.
+static void resumed_runs_draw_anew(void **state)
+{
+    uint64_t seed[3], again;
+    (void)state;
+    for (uint64_t i = 0; i < 4; i++) {
+        struct worker w;
+        client.resumptions = i % 3;
+        begin(&w, "learning_rate: 1", "update: async");
+        *(i < 3 ? &seed[i] : &again) = wk_parameter_server.seed(w.state);
+        end(&w);
+    }
+    assert_int_equal(seed[0], 5);
+    assert_true(seed[1] != 5 && seed[2] != 5 && seed[1] != seed[2]);
+    assert_true(again == seed[0]);
+}
+
 // What finds no memory is said in a sentence.
 static void no_memory_for_sums(void **state)
 {
@@ -450,6 +472,7 @@ int main(void)
         cmocka_unit_test_setup(a_draining_worker_takes_no_more, begin_world),
         cmocka_unit_test_setup(groups_have_their_size, begin_world),
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
+        cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

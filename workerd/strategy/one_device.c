@@ -90,6 +90,12 @@ static uint64_t one_device_first_epoch(void *state, bool *late)
     return 0;
 }
 
+static uint64_t one_device_seed(void *state)
+{
+    struct one_device *s = state;
+    return s->env->job->seed;
+}
+
 static enum wk_next one_device_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
 {
     struct one_device *s = state;
@@ -219,6 +225,7 @@ const struct wk_strategy wk_one_device = {
     .name = "one_device",
     .open = one_device_open,
     .first_epoch = one_device_first_epoch,
+    .seed = one_device_seed,
     .next = one_device_next,
     .begin_step = one_device_begin_step,
     .end_step = one_device_end_step,

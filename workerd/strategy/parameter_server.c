@@ -205,6 +205,15 @@ static uint64_t parameter_server_first_epoch(void *state, bool *late)
     return *late ? psc_data_epoch(s->client) : 0;
 }
 
+static uint64_t parameter_server_seed(void *state)
+{
+    struct wk_parameter_server_state *s = state;
+    uint64_t resumptions = psc_resumptions(s->client), seed = s->env->job->seed;
+    uint32_t word[4];
+    ps_philox(seed, PS_RANDOM_RESUME, resumptions, 0, word);
+    return resumptions ? (uint64_t)word[1] << 32 | word[0] : seed;
+}
+
 enum ps_code wk_settle(psc_op **op, psc_result *result, struct ps_error *e)
 {
     psc_error error;
@@ -471,6 +480,7 @@ const struct wk_strategy wk_parameter_server = {
     .name = "parameter_server",
     .open = parameter_server_open,
     .first_epoch = parameter_server_first_epoch,
+    .seed = parameter_server_seed,
     .next = wk_examples_next,
     .begin_step = parameter_server_begin_step,
     .end_step = parameter_server_end_step,
