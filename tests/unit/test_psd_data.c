@@ -919,10 +919,28 @@ static void test_atomic_without_room(void **state)
     psd_core_destroy(s.core);
 }
 
-static void staging_tick(struct psd_job *job, uint64_t now)
+static uint64_t staging_tick(struct psd_job *job, uint64_t now)
 {
     struct psd_call *ready = NULL;
-    psd_staging_component.tick(job, now, &ready);
+    return psd_staging_component.tick(job, now, &ready);
+}
+
+// A tick does not wait for an update that takes effect: everybody else of the job would wait with it.
+static void test_tick_beside_an_atomic_update(void **state)
+{
+    struct store s;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    struct psd_job *job = s.core->table.newest;
+    part_ok(&s, 0, 1, 0, 1, M(PUSH), OUTCOME(STAGED));
+    const uint64_t late = test_time + 61 * PS_SECOND;
+    pthread_mutex_lock(&job->staging);
+    assert_int_equal(staging_tick(job, late), late);  // at the next one
+    assert_non_null(job->staged);
+    pthread_mutex_unlock(&job->staging);
+    assert_true(staging_tick(job, late) == UINT64_MAX);
+    assert_null(job->staged);
+    psd_core_destroy(s.core);
 }
 
 // What is staged and never finished is forgotten; what is sent later begins anew.
@@ -2209,6 +2227,7 @@ int main(void)
         cmocka_unit_test(test_bad_atomic),
         cmocka_unit_test(test_atomic_without_room),
         cmocka_unit_test(test_atomic_forgotten),
+        cmocka_unit_test(test_tick_beside_an_atomic_update),
         cmocka_unit_test(test_atomic_readers),
         cmocka_unit_test(test_pull_waits_for_atomic),
         cmocka_unit_test(test_nonfinite),
