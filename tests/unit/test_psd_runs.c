@@ -664,7 +664,7 @@ static void test_a_run_begins_beside_other_jobs(void **state)
     run_again(&c, RESUME, old);
     assert_int_equal(begins.begun, 1);
     assert_int_equal(begins.unlocked, 1);
-    assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
+    assert_int_equal(push(&c, 0, 1, 1, 1).code, PS_OK);
     cluster_close(&c);
 }
 
