@@ -28,6 +28,8 @@ void psc__attach(struct psc_client *c, psc__done_fn done, void *arg);
 void psc__barrier(struct psc_client *c, const char *name, psc__done_fn done, void *arg);
 void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                 psc_share *share, psc__done_fn done, void *arg);
+void psc__lease_ahead(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, psc_share *share,
+                      psc__done_fn done, void *arg);
 // *clock, *slowest (may be NULL) must live until done.
 void psc__clock(struct psc_client *c, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc__done_fn done,
                 void *arg);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls at the control task that wait for other workers: barrier, lease, clock; and the last one, leave.
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ enum { LEAVE_TIMEOUT_MS = 2000 };
 struct control_call {
     struct psc_client *client;
     const struct kind *kind;
-    psc_share *share;           // lease
+    psc_share *share;           // lease, of
+    uint64_t examples, want;    // so many in the epoch and at once
     uint64_t *clock, *slowest;  // clock
     psc__done_fn done;
     void *arg;
@@ -24,8 +26,8 @@ struct kind {
     bool mutates;
     const ProtobufCMessageDescriptor *reply;
     uint64_t (*generation)(const ProtobufCMessage *m);
-    uint64_t (*epoch)(const ProtobufCMessage *m);                           // of the members; may be NULL
-    void (*take)(const struct control_call *v, const ProtobufCMessage *m);  // likewise
+    uint64_t (*epoch)(const ProtobufCMessage *m);  // of the members; may be NULL
+    void (*take)(const struct control_call *v, const ProtobufCMessage *m, struct ps_error *e);  // likewise
 };
 
 static const struct kind leave;
@@ -65,7 +67,7 @@ static void control_answered(void *arg, const struct ps_error *error, struct ps_
         psc__check_generation(control, v->kind->generation(m), &e);
         psc__unlock(v->client);
         if (e.code == PS_OK && v->kind->take)
-            v->kind->take(v, m);
+            v->kind->take(v, m, &e);
         if (v->kind->epoch)
             epoch = v->kind->epoch(m);
         ps_msg_free(m);
@@ -145,9 +147,29 @@ static uint64_t lease_generation(const ProtobufCMessage *m)
     return ((const Paramserver__V1__LeaseReply *)m)->generation;
 }
 
-static void lease_take(const struct control_call *v, const ProtobufCMessage *m)
+// Would a trainer that takes it stay within the epoch? Batches of a sync share may be empty, past its end.
+static bool lease_fits(const struct control_call *v, const Paramserver__V1__LeaseReply *r)
+{
+    if (r->count == 0)
+        return true;
+    if (r->count > v->want)
+        return false;
+    if (v->client->update != PSC_SYNC)
+        return r->first < v->examples && r->count <= v->examples - r->first;
+    return r->first <= r->end && r->end <= v->examples && r->stride && r->steps &&
+           r->steps - 1 <= (UINT64_MAX - r->first) / r->stride;
+}
+
+static void lease_take(const struct control_call *v, const ProtobufCMessage *m, struct ps_error *e)
 {
     const Paramserver__V1__LeaseReply *r = (const Paramserver__V1__LeaseReply *)m;
+    if (!lease_fits(v, r)) {
+        ps_fail(e, PS_INTERNAL,
+                PSC__TASK ": the share from %" PRIu64 " on, of %" PRIu64 " at once, every %" PRIu64 ", %" PRIu64
+                          " times up to %" PRIu64 ", is none of %" PRIu64 " examples",
+                PSC__TASK_ARGS(&v->client->tasks[0]), r->first, r->count, r->stride, r->steps, r->end, v->examples);
+        return;
+    }
     *v->share = (psc_share){r->first, r->count, r->stride, r->end, r->steps, r->round};
 }
 
@@ -158,16 +180,31 @@ static const struct kind lease = {PARAMSERVER__V1__METHOD__LEASE,
                                   NULL,
                                   lease_take};
 
+static void lease_begin(const struct control_call *v, Paramserver__V1__LeaseRequest *request)
+{
+    request->examples = v->examples;
+    request->want = v->want;
+    control_begin(v, &request->base, PSC__NO_LIMIT);
+}
+
 void psc__lease(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                 psc_share *share, psc__done_fn done, void *arg)
 {
+    const struct control_call v = {c, &lease, share, examples, want, .done = done, .arg = arg};
     Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
     request.epoch = epoch;
-    request.examples = examples;
-    request.want = want;
     request.round = round;
-    control_begin(&(struct control_call){.client = c, .kind = &lease, .share = share, .done = done, .arg = arg},
-                  &request.base, PSC__NO_LIMIT);
+    lease_begin(&v, &request);
+}
+
+void psc__lease_ahead(struct psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, psc_share *share,
+                      psc__done_fn done, void *arg)
+{
+    const struct control_call v = {c, &lease, share, examples, want, .done = done, .arg = arg};
+    Paramserver__V1__LeaseRequest request = PARAMSERVER__V1__LEASE_REQUEST__INIT;
+    request.epoch = epoch;
+    request.ahead = true;
+    lease_begin(&v, &request);
 }
 
 // ---- clock --------------------------------------------------------------------------------------------------------
@@ -177,8 +214,9 @@ static uint64_t clock_generation(const ProtobufCMessage *m)
     return ((const Paramserver__V1__ClockReply *)m)->generation;
 }
 
-static void clock_take(const struct control_call *v, const ProtobufCMessage *m)
+static void clock_take(const struct control_call *v, const ProtobufCMessage *m, struct ps_error *e)
 {
+    (void)e;
     const Paramserver__V1__ClockReply *r = (const Paramserver__V1__ClockReply *)m;
     if (v->clock)
         *v->clock = r->clock;

@@ -219,6 +219,11 @@ psc_code psc_declare(psc_client *client, const psc_declaration *declaration, boo
 // FAILED_PRECONDITION: the job was declared on another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
 psc_code psc_attach(psc_client *client, psc_error *error);
 
+// How many runs of the job have gone on with the values of the one before (PSC_RESUME), this one among them, since they
+// were first put: the same for all workers. Who draws from a seed mixes it in, so that a run that goes on does not draw
+// what the one before did. 0: neither declared nor attached.
+uint64_t psc_resumptions(psc_client *client);
+
 // What is declared: valid until psc_close. NULL: no such variable or index, or neither declared nor attached.
 size_t psc_variables(psc_client *client);
 const psc_variable *psc_variable_at(psc_client *client, size_t i);
@@ -328,11 +333,16 @@ typedef struct psc_share {
     uint64_t round;  // sync: the first batch is for the round after this one
 } psc_share;
 
-// Data sharding: what this worker trains next of an epoch's `examples`. Asking reports the last share as done. async,
-// ssp: one batch of at most `want`. sync: its part of the epoch in batches of `want`, when all live workers ask; then
-// its part of what dead workers have left; `round` is the last that this worker knows to be closed.
+// Data sharding: what this worker trains next of an epoch's `examples`. Asking reports all shares that it was given as
+// done. async, ssp: one batch of at most `want`. sync: its part of the epoch in batches of `want`, when all live
+// workers ask; then its part of what dead workers have left; `round` is the last that this worker knows to be closed.
 psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round,
                    psc_share *share, psc_error *error);
+// async, ssp: the next share while the last one is still being trained, so that its first batch can be made meanwhile:
+// reports those before the last as done. Does not wait. count 0: there is nothing to give now; when the last is done
+// psc_lease says whether the epoch is. INVALID_ARGUMENT: in a sync job.
+psc_code psc_lease_ahead(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, psc_share *share,
+                         psc_error *error);
 
 // ssp: this worker has finished `step` steps. wait: returns when it is at most `staleness` steps ahead of the slowest
 // live worker. *clock, *slowest (may be NULL): its own clock and the slowest's, then.

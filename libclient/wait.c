@@ -71,6 +71,16 @@ psc_code psc_lease(psc_client *client, uint64_t epoch, uint64_t examples, uint64
     return psc__error_out(&w.error, error);
 }
 
+psc_code psc_lease_ahead(psc_client *client, uint64_t epoch, uint64_t examples, uint64_t want, psc_share *share,
+                         psc_error *error)
+{
+    struct psc__waiter w;
+    psc__waiter_init(&w);
+    psc__lease_ahead(client, epoch, examples, want, share, psc__waiter_wake, &w);
+    psc__waiter_wait(&w);
+    return psc__error_out(&w.error, error);
+}
+
 psc_code psc_clock(psc_client *client, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc_error *error)
 {
     struct psc__waiter w;

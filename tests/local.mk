@@ -39,7 +39,9 @@ include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/one_device.mk
+include tests/unit/weights.mk
 include tests/unit/output.mk
+include tests/unit/parameter_server.mk
 include tests/unit/placement.mk
 include tests/unit/probe.mk
 include tests/unit/psbench.mk

@@ -2,7 +2,8 @@
 //
 // Who trains which examples of an epoch.
 //
-// async, ssp: ranges, first come, first served. Those of a worker that is gone come back.
+// async, ssp: ranges, first come, first served. A worker has one, or while it asks ahead two, of which the first is
+// trained when it asks again. Those of a worker that is gone come back.
 //
 // sync: shares. What is left of the epoch, at first all of it, is a list of strided sets of batches. When all who live
 // wait for more, and every task has said which rounds counted, they divide the first set among them: the i-th of n
@@ -30,7 +31,8 @@ void psd_epoch_free(struct psd_epoch *d)
 static enum ps_code lease_reserve(struct psd_control *c, struct ps_error *e)
 {
     struct psd_epoch *d = &c->data;
-    struct psd_assignment *left = ps_try_reserve(d->left, d->n_left + c->workers + 1, &d->cap_left, sizeof *left);
+    size_t most = d->n_left + 2 * (size_t)c->workers + 1;
+    struct psd_assignment *left = ps_try_reserve(d->left, most, &d->cap_left, sizeof *left);
     struct psd_unfinished *unfinished =
         ps_try_reserve(d->unfinished, c->workers, &d->cap_unfinished, sizeof *unfinished);
     d->left = left ? left : d->left;
@@ -77,11 +79,16 @@ void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready)
     lease_wake_all(c, ready);
 }
 
+static void lease_forget(struct psd_member *m)
+{
+    m->before.count = m->lease.count = m->lease.steps = 0;
+}
+
 static void lease_begin_epoch(struct psd_control *c, uint64_t number, uint64_t examples)
 {
     struct psd_epoch *d = &c->data;
     for (uint32_t i = 0; i < c->workers; i++)
-        c->members[i].lease.count = c->members[i].lease.steps = 0;  // of an epoch that was given up
+        lease_forget(&c->members[i]);  // of an epoch that was given up
     d->number = number;
     d->examples = examples;
     d->over = false;
@@ -109,13 +116,31 @@ static struct psd_assignment lease_take_range(struct psd_epoch *d, uint64_t want
     return r;
 }
 
+// The lease of the moment is being trained, and is not the epoch's last word: nobody waits here.
+static void lease_take_ahead(struct psd_control *c, struct psd_member *m, const lease_t *r,
+                             struct psd_assignment *given)
+{
+    struct psd_epoch *d = &c->data;
+    d->done += m->before.count;
+    m->before.count = 0;
+    *given = lease_take_range(d, r->want);
+    if (!given->count) {
+        m->none_sequence = r->caller->sequence;
+        return;
+    }
+    m->before = m->lease;
+    m->lease = *given;
+    m->lease_sequence = r->caller->sequence;
+    c->begun = true;
+}
+
 // *given: count 0 with PS_OK: the epoch is done.
 static int lease_take_async(struct psd_control *c, struct psd_member *m, const lease_t *r, struct psd_assignment *given,
                             struct psd_call **ready)
 {
     struct psd_epoch *d = &c->data;
-    d->done += m->lease.count;
-    m->lease.count = 0;
+    d->done += m->before.count + m->lease.count;
+    lease_forget(m);
     if (r->epoch > d->number || d->examples == 0)
         lease_begin_epoch(c, r->epoch, r->examples);
     m->lease = lease_take_range(d, r->want);
@@ -281,18 +306,24 @@ void psd_lease_return(struct psd_control *c, uint32_t rank)
     struct psd_epoch *d = &c->data;
     if (m->lease.count == 0 || d->over)
         return;
+    if (m->before.count)
+        lease_put_back(d, m->before);
     ps_sometimes(PS_SOMETIMES_LEASE_RETURNED);
     if (c->update == PARAMSERVER__V1__UPDATE__SYNC) {
         d->unfinished[d->n_unfinished++] = (struct psd_unfinished){rank, m->lease};
     } else {
         lease_put_back(d, m->lease);
     }
-    m->lease.count = m->lease.steps = 0;
+    lease_forget(m);
 }
 
-static enum ps_code lease_check(const struct psd_epoch *d, const lease_t *r, struct ps_error *e)
+static enum ps_code lease_check(const struct psd_control *c, const lease_t *r, struct ps_error *e)
 {
+    const struct psd_epoch *d = &c->data;
     bool begun = d->examples != 0;
+    if (r->ahead && c->update == PARAMSERVER__V1__UPDATE__SYNC)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "lease: a sync job's workers ask for more when they have trained what they had, not ahead");
     if (r->examples == 0 || r->want == 0 || r->caller->sequence == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "lease: expected examples, want and sequence above 0");
     if (r->examples > INT64_MAX / 4 || r->want > INT64_MAX / PS_MAX_WORKERS)
@@ -314,7 +345,7 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, 
 {
     struct psd_control *c = job->control;
     struct psd_epoch *d = &c->data;
-    if (lease_check(d, r, e))
+    if (lease_check(c, r, e))
         return (int)e->code;
     if (r->caller->sequence < m->lease_sequence)
         return psd_fail_superseded(r->caller, "lease", m->lease_sequence, e);
@@ -322,10 +353,14 @@ int psd_lease_take(struct psd_job *job, struct psd_member *m, const lease_t *r, 
         *given = m->lease;
         return PS_OK;
     }
-    if (r->epoch < d->number || (r->epoch == d->number && d->over))
+    if (r->epoch < d->number || (r->epoch == d->number && d->over) || r->caller->sequence == m->none_sequence)
         return PS_OK;
     if (lease_reserve(c, e))
         return (int)e->code;
+    if (r->ahead && m->lease.count && r->epoch == d->number) {
+        lease_take_ahead(c, m, r, given);
+        return PS_OK;
+    }
     return c->update == PARAMSERVER__V1__UPDATE__SYNC ? lease_take_sync(c, m, r, e)
                                                       : lease_take_async(c, m, r, given, ready);
 }

@@ -96,7 +96,9 @@ struct psd_member {
     struct psd_waiters for_lease;
     uint64_t asks_epoch, asks_sequence, asks_round;  // what its parked calls ask for
     uint64_t lease_sequence;                         // under which the lease was given
+    uint64_t none_sequence;                          // async: the last that asked ahead and got nothing
     struct psd_assignment lease;
+    struct psd_assignment before;  // async: given before the lease, and not trained yet
 
     struct psd_waiters for_clock;
     uint64_t clock;       // ssp: its steps, counted from where it was level with the others
@@ -292,10 +294,11 @@ bool psd_view_delta_init(struct psd_view_delta *d, size_t n);  // false: no memo
 void psd_view_delta_free(struct psd_view_delta *d);
 // Members that have changed since that epoch; those of an earlier run: all. False: no memory.
 bool psd_view_delta_since(struct psd_control *c, uint64_t since, struct psd_view_delta *d);
-// Unlocked. A task hears of a view: its rounds and staged updates do, and it answers in d what counts here. ABORTED: it
-// has not heard what was before `since`, and is to be told of all.
-enum ps_code psd_view_take(struct psd_job *job, uint32_t workers, struct psd_view_delta *d, struct psd_call **ready,
-                           struct ps_error *e);
+// Unlocked. A task hears of a view of the job's `run`: its rounds and staged updates do, and it answers in d what
+// counts here. ABORTED: it has not heard what was before `since`, and is to be told of all. FAILED_PRECONDITION:
+// another run has begun.
+enum ps_code psd_view_take(struct psd_job *job, uint64_t run, uint32_t workers, struct psd_view_delta *d,
+                           struct psd_call **ready, struct ps_error *e);
 // A task has acknowledged d, and answered in it.
 void psd_view_acked(struct psd_job *job, uint32_t task, const struct psd_view_delta *d);
 void psd_view_free(struct psd_task_view *view);  // may be NULL
@@ -314,7 +317,8 @@ int psd_clock_step(struct psd_job *job, struct psd_member *m, const Paramserver_
 
 // ---- lease.c ------------------------------------------------------------------------------------------------------
 
-// m asks for what it trains next. PSD_WAITS: in m->for_lease. *given: count 0 with PS_OK: the epoch is done.
+// m asks for what it trains next. PSD_WAITS: in m->for_lease. *given: count 0 with PS_OK: the epoch is done, or it asks
+// ahead and there is nothing.
 int psd_lease_take(struct psd_job *job, struct psd_member *m, const Paramserver__V1__LeaseRequest *r,
                    struct psd_assignment *given, struct psd_call **ready, struct ps_error *e);
 // A member is gone: what it had not trained comes back.

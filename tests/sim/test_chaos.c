@@ -86,7 +86,7 @@ struct asked {
     struct tally *tally;
     uint64_t incarnation, sequence, epoch;
     uint64_t at;  // the event; answered in a later one, it has waited
-    bool wait;
+    bool wait, ahead;
 };
 
 static const struct psd_control *control_of(const struct trial *t)
@@ -174,8 +174,13 @@ static void see_request(struct ssp *s, const struct sim_seen *seen)
         return;
     const Paramserver__V1__Caller *caller = *(Paramserver__V1__Caller *const *)((char *)m + type->fields[0].offset);
     struct asked *a = ps_alloc(sizeof *a);
-    *a = (struct asked){
-        &s->tallies[caller->worker - 1], caller->incarnation, caller->sequence, 0, sim_events(s->trial->sim), false};
+    *a = (struct asked){&s->tallies[caller->worker - 1],
+                        caller->incarnation,
+                        caller->sequence,
+                        0,
+                        sim_events(s->trial->sim),
+                        false,
+                        false};
     if (is_current(s, a) && seen->method == M(CLOCK)) {
         const Paramserver__V1__ClockRequest *r = (const Paramserver__V1__ClockRequest *)m;
         a->wait = r->wait;
@@ -185,7 +190,8 @@ static void see_request(struct ssp *s, const struct sim_seen *seen)
         }
     } else if (is_current(s, a) && seen->method == M(LEASE)) {
         a->epoch = ((const Paramserver__V1__LeaseRequest *)m)->epoch;
-        a->tally->leases++;
+        a->ahead = ((const Paramserver__V1__LeaseRequest *)m)->ahead;
+        a->tally->leases += !a->ahead;
     } else if (is_current(s, a) && seen->method != M(JOIN) && a->sequence > a->tally->meets) {
         a->tally->meets = a->sequence;
     }
@@ -252,11 +258,11 @@ static void see_answer(struct ssp *s, const struct sim_seen *seen)
         level(s, a->tally);
     } else if (is_current(s, a)) {
         if (seen->method == M(LEASE)) {
-            if (ok)
+            if (ok && !a->ahead)
                 see_share(s, a, seen->message);
             if (ok && sim_events(s->trial->sim) > a->at)  // it waited
                 level(s, a->tally);
-            a->tally->leases--;
+            a->tally->leases -= !a->ahead;
         } else if (seen->method == M(CLOCK)) {
             if (ok && a->wait)
                 see_grant(s, a);

@@ -143,6 +143,8 @@ static void next_share(struct life *l)
 {
     if (l->lease)
         l->lease->asked = true;
+    if (l->trained)
+        l->trained->asked = true;
     psc__lease(l->client, l->epoch, EXAMPLES, is_sync(l) ? BATCH : 2 * BATCH, l->closed, &l->share, on_lease, l);
 }
 
@@ -167,15 +169,25 @@ static void catch_up(struct life *l)
     psc_pull(l->client, &weights, 1, l->share.round, on_caught_up, l, NULL);
 }
 
+static struct lease *note_lease(const struct life *l, const psc_share *share)
+{
+    struct trial *t = l->trial;
+    CHECK(t, t->n_leases < MAX_LEASES, "too many leases");
+    struct lease *noted = &t->leases[t->n_leases++];
+    *noted = (struct lease){l->epoch, share->first, share->count, false, false};
+    return noted;
+}
+
 static void on_lease(void *arg, const struct ps_error *e)
 {
     struct life *l = arg;
-    struct trial *t = l->trial;
     if (failed(l, e))
         return;
     if (l->lease)
         l->lease->done = true;
-    l->lease = NULL;
+    if (l->trained)
+        l->trained->done = true;
+    l->lease = l->trained = NULL;
     l->taken = 0;
     if (l->share.count == 0 && ++l->epoch == EPOCHS) {
         finish(l);
@@ -185,11 +197,8 @@ static void on_lease(void *arg, const struct ps_error *e)
         next_share(l);
         return;
     }
-    if (!is_sync(l)) {
-        CHECK(t, t->n_leases < MAX_LEASES, "too many leases");
-        l->lease = &t->leases[t->n_leases++];
-        *l->lease = (struct lease){l->epoch, l->share.first, l->share.count, false, false};
-    }
+    if (!is_sync(l))
+        l->lease = note_lease(l, &l->share);
     if (is_sync(l) && l->share.round > l->closed)
         catch_up(l);
     else
@@ -219,6 +228,15 @@ static void take_batch(struct life *l, struct push *p)
 
 // ---- steps --------------------------------------------------------------------------------------------------------
 
+static void take_next(struct life *l)
+{
+    l->trained = l->lease;
+    l->lease = l->next;
+    l->next = NULL;
+    l->share = l->ahead;
+    l->taken = 0;
+}
+
 static void step_done(struct life *l)
 {
     if (l->over || --l->pending)
@@ -227,6 +245,8 @@ static void step_done(struct life *l)
         l->gradient[k * SLOTS + (l->push - l->trial->pushes)] = 0;
     l->push = NULL;
     l->steps++;
+    if (is_used_up(l) && l->next)
+        take_next(l);
     if (is_used_up(l))
         next_share(l);
     else
@@ -336,6 +356,30 @@ static void push(struct life *l, const struct push *batch)
     psc_pull(l->client, &weights, 1, options.round, on_pull, l, NULL);
 }
 
+static void on_ahead(void *arg, const struct ps_error *e)
+{
+    struct life *l = arg;
+    if (failed(l, e))
+        return;
+    if (l->trained)
+        l->trained->done = true;
+    l->trained = NULL;
+    if (l->ahead.count)
+        l->next = note_lease(l, &l->ahead);
+    step_done(l);
+}
+
+// With the last batch of its range a worker may ask for the next one.
+static void ask_ahead(struct life *l)
+{
+    if (is_sync(l) || !is_used_up(l) || sim_random(l->trial->sim) % 2)
+        return;
+    if (l->trained)
+        l->trained->asked = true;
+    l->pending++;
+    psc__lease_ahead(l->client, l->epoch, EXAMPLES, 2 * BATCH, &l->ahead, on_ahead, l);
+}
+
 static void train(void *arg)
 {
     struct life *l = arg;
@@ -344,6 +388,7 @@ static void train(void *arg)
         return;
     take_batch(l, &batch);
     push(l, &batch);
+    ask_ahead(l);
 }
 
 // Computing takes its time, of some longer.

@@ -49,7 +49,9 @@ struct life {
     uint64_t clock, slowest, version;
     int pending;  // operations of this step under way
     struct push *push;
-    struct lease *lease;
+    struct lease *lease;           // the share's
+    struct lease *trained, *next;  // async, ssp: before it, not told yet; after it, asked for ahead
+    psc_share ahead;               // next's
     float *weights, *gradient, extra[SLOTS];
     int64_t sum;
     bool joined, over, finished;

@@ -168,6 +168,7 @@ static void declare(struct call *c, const Paramserver__V1__DeclareRequest *r)
         free(bytes);
     }
     out.generation = c->f->generation[c->task];
+    out.resumptions = c->task == 0 ? c->f->resumptions : 99;
     fake_answer_with(c, &out.base, NULL);
 }
 
@@ -180,6 +181,7 @@ static void describe(struct call *c)
         return;
     }
     out.generation = c->f->generation[0];
+    out.resumptions = c->f->resumptions;
     out.update = d->update;
     out.tasks = d->tasks;
     out.n_variables = d->n_variables;
@@ -280,12 +282,19 @@ static void lease(struct call *c, const Paramserver__V1__LeaseRequest *r)
 {
     Paramserver__V1__LeaseReply out = PARAMSERVER__V1__LEASE_REPLY__INIT;
     out.generation = c->f->generation[0];
-    out.first = r->epoch * 1000;
+    out.first = r->epoch * 1000 % r->examples;
     out.count = r->want;
     out.stride = 2 * r->want;
     out.end = r->examples;
     out.steps = 3;
     out.round = r->round;
+    if (c->f->share) {
+        out.first = c->f->share[0];
+        out.count = c->f->share[1];
+        out.stride = c->f->share[2];
+        out.end = c->f->share[3];
+        out.steps = c->f->share[4];
+    }
     fake_answer_with(c, &out.base, NULL);
 }
 

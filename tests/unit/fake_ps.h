@@ -54,7 +54,9 @@ struct fake {
     bool joins;           // a range's blocks come as one tensor
     bool forgets_staged;  // what is kept of an atomic update
     bool late, drain;
-    bool left;  // worker 0, which makes another epoch of the members
+    uint64_t resumptions;
+    const uint64_t *share;  // what a Lease is answered with: first, count, stride, end, steps; NULL: what fits
+    bool left;              // worker 0, which makes another epoch of the members
     uint64_t data_epoch, slowest;
     size_t collective_size;           // so many workers make a Reduce complete
     bool hold_memory;                 // keeps the slices of updates until fake_release_memory
@@ -72,6 +74,7 @@ struct fake {
     uint64_t step;        // of the last heartbeat
     int worlds;           // that are not destroyed: none is used afterwards
     int met;              // Reduces
+    int released;         // snapshots
     char last_name[128];  // of these
     uint32_t staleness, join_within_ms;
     uint64_t joined_after;  // the newest in the last Join

@@ -76,17 +76,21 @@ static void test_attach(void **state)
     (void)state;
     struct bench *b = bench_new(PSC_STREAM);
     struct outcome o = {0}, got = {0};
+    b->fake.resumptions = 3;
     bench_create(b, worker_options(b));
     assert_int_equal(bench_join(b).code, PS_OK);
     psc_client *observer = second_client(b, (psc_options){.rank = -1});
     psc__attach(observer, on_done, &o);  // waits for the declaration
     fake_idle(&b->fake, 3);
     assert_int_equal(atomic_load(&o.done), 0);
+    assert_int_equal(psc_resumptions(b->client), 0);
     assert_int_equal(bench_declare(b).code, PS_OK);
+    assert_int_equal(psc_resumptions(b->client), 3);
     fake_wake(&b->fake);
     assert_true(fake_run(&b->fake, &o.done, 100));
     assert_int_equal(o.error.code, PS_OK);
     assert_int_equal(psc_variables(observer), N_VARIABLES);
+    assert_int_equal(psc_resumptions(observer), 3);
 
     fill(b->big, BIG, 1);
     assert_int_equal(push(b, 0, 1).error.code, PSC_OK);
@@ -832,6 +836,49 @@ static void test_barrier_and_lease(void **state)
     bench_free(b);
 }
 
+// What a Lease is answered with may not take a trainer past its data.
+static void test_a_share_that_is_none(void **state)
+{
+    (void)state;
+    static const struct {
+        psc_update update;
+        bool fits;
+        uint64_t share[5];  // of 100 examples, 10 at once: first, count, stride, end, steps
+    } shares[] = {
+        {PSC_ASYNC, true, {90, 10, 0, 0, 1}},
+        {PSC_ASYNC, true, {0, 0, 0, 0, 0}},
+        {PSC_ASYNC, false, {91, 10, 0, 0, 1}},
+        {PSC_ASYNC, false, {100, 1, 0, 0, 1}},
+        {PSC_ASYNC, false, {0, 11, 0, 0, 1}},
+        {PSC_ASYNC, false, {UINT64_MAX, 2, 0, 0, 1}},
+        {PSC_SYNC, true, {10, 10, 20, 100, 5}},
+        {PSC_SYNC, true, {100, 10, 95, 100, 1}},  // nothing, in a round of others
+        {PSC_SYNC, true, {100, 10, 100, 100, 3}},
+        {PSC_SYNC, false, {10, 10, 20, 101, 5}},
+        {PSC_SYNC, false, {101, 10, 20, 100, 1}},
+        {PSC_SYNC, false, {10, 10, 0, 100, 5}},
+        {PSC_SYNC, false, {10, 10, 20, 100, 0}},
+        {PSC_SYNC, false, {10, 11, 20, 100, 5}},
+        {PSC_SYNC, false, {10, 10, UINT64_MAX, 100, UINT64_MAX}},
+    };
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        struct bench *b = bench_new(PSC_STREAM);
+        psc_options options = worker_options(b);
+        struct outcome o = {0};
+        psc_share share = {.first = 7};
+        options.update = shares[i].update;
+        bench_begin(b, options);
+        b->fake.share = shares[i].share;
+        psc__lease(b->client, 0, 100, 10, 0, &share, on_done, &o);
+        assert_true(fake_run(&b->fake, &o.done, 10));
+        if (o.error.code != (shares[i].fits ? PS_OK : PS_INTERNAL))
+            fail_msg("share %zu: %d %s", i, (int)o.error.code, o.error.text);
+        assert_true(shares[i].fits ? share.first == shares[i].share[0] : share.first == 7);
+        assert_true(shares[i].fits || strstr(o.error.text, "is none of 100 examples"));
+        bench_free(b);
+    }
+}
+
 static void test_the_job_ends_while_waiting(void **state)
 {
     (void)state;
@@ -1220,6 +1267,7 @@ int main(void)
         cmocka_unit_test(test_operations_need_a_declaration),
         cmocka_unit_test(test_a_waiting_pull_blocks_nobody),
         cmocka_unit_test(test_barrier_and_lease),
+        cmocka_unit_test(test_a_share_that_is_none),
         cmocka_unit_test(test_the_job_ends_while_waiting),
         cmocka_unit_test(test_silence_ends_the_job),
         cmocka_unit_test(test_standing_still_is_no_silence),

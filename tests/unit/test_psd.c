@@ -212,6 +212,41 @@ static void test_bad_declarations(void **state)
     }
 }
 
+// What psd takes clients can decode the description of.
+static void test_many_partitions(void **state)
+{
+    static Paramserver__V1__Partition p[PS_MAX_PARTITIONS + 1], *pointers[PS_MAX_PARTITIONS + 1];
+    Paramserver__V1__DescribeRequest describe = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    ProtobufCMessage *m = NULL;
+    struct job j;
+    struct declaring x;
+    (void)state;
+    for (uint32_t n = PS_MAX_PARTITIONS + 1; n >= PS_MAX_PARTITIONS; n--) {
+        fill_job(&j, n - 1);
+        j.core = core_new(256 << 20);
+        assert_int_equal(join(j.core, 0, ASYNC).code, PS_OK);
+        declare_init(&x, &j, ASYNC, "sgd");
+        for (uint32_t i = 0; i < n; i++) {
+            paramserver__v1__partition__init(pointers[i] = &p[i]);
+            p[i].variable = i > 0;
+            p[i].first = i ? i - 1 : 0;
+            p[i].count = i ? 1 : 15;
+        }
+        x.r.partitions = pointers;
+        x.r.n_partitions = n;
+        struct answer a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+        assert_int_equal(a.code, n > PS_MAX_PARTITIONS ? PS_INVALID_ARGUMENT : PS_OK);
+        assert_true(a.code == PS_OK || strstr(a.text, "65537 partitions; expected at most 65536"));
+        describe.caller = &caller;
+        if (a.code == PS_OK)
+            ask(j.core, M(DESCRIBE), &describe.base, NULL, &paramserver__v1__describe_reply__descriptor, &m, NULL);
+        assert_true(a.code != PS_OK || m);
+        ps_msg_free(m);
+        psd_core_destroy(j.core);
+    }
+}
+
 static void test_push_before_declare(void **state)
 {
     struct update u;
@@ -823,6 +858,35 @@ static struct answer go_on_reading(struct psd_core *core, struct reading *x)
     return ask(core, M(GET), &x->r.base, NULL, NULL, NULL, NULL);
 }
 
+// Read to its end, a snapshot stays for a repetition of its last part, not for as long as one that is being read.
+static void test_snapshot_read_to_its_end(void **state)
+{
+    enum { N = 4 << 20 };
+    struct job j;
+    struct reading x;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", N, 64 << 20);
+    begin_reading(j.core, &x);
+    const uint64_t last = (uint64_t)N * sizeof(float) - PS_BLOCK_BYTES;
+    core_run(j.core, 20 * PS_SECOND);
+    x.r.offset = last;
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_OK);
+    core_run(j.core, 4 * PS_SECOND);
+    assert_int_equal(j.core->snapshots.n, 1);
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_OK);  // its answer was lost
+    x.r.offset = PS_BLOCK_BYTES;
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_OK);  // it is not finished after all
+    core_run(j.core, 20 * PS_SECOND);
+    x.r.offset = last;
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_OK);
+    core_run(j.core, 6 * PS_SECOND);
+    assert_int_equal(j.core->snapshots.n, 0);
+    struct answer a = go_on_reading(j.core, &x);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "is gone (read to its end, "));
+    psd_core_destroy(j.core);
+}
+
 // Where the memory is needed, the oldest reader starts again.
 static void test_snapshot_revoked(void **state)
 {
@@ -1073,6 +1137,7 @@ int main(void)
         cmocka_unit_test(test_bad_messages),
         cmocka_unit_test(test_all_or_nothing),
         cmocka_unit_test(test_bad_declarations),
+        cmocka_unit_test(test_many_partitions),
         cmocka_unit_test(test_push_before_declare),
         cmocka_unit_test(test_one_sequence),
         cmocka_unit_test(test_window),
@@ -1092,6 +1157,7 @@ int main(void)
         cmocka_unit_test(test_stalled_reader),
         cmocka_unit_test(test_reply_bounds),
         cmocka_unit_test(test_reply_too_large),
+        cmocka_unit_test(test_snapshot_read_to_its_end),
         cmocka_unit_test(test_snapshot_revoked),
         cmocka_unit_test(test_snapshot_gives_way),
         cmocka_unit_test(test_many_snapshots),

@@ -196,6 +196,11 @@ void nn_replica_free(struct nn_replica *r)
     free(r);
 }
 
+void nn_replica_reseed(struct nn_replica *r, uint64_t seed)
+{
+    r->seed = seed;
+}
+
 float *nn_replica_param(struct nn_replica *r, size_t i)
 {
     return r->param[i];
