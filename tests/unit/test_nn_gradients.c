@@ -7,17 +7,26 @@
 #define CONV(n, h, w, c, kh, kw, sh, sw, pt, pl, pb, pr, oc, act, bias)                                               \
     {                                                                                                                 \
         "conv2d", &nn_op_conv2d, ATTR((struct nn_conv2d){{h, w}, {kh, kw}, {sh, sw}, {pt, pl}, {pb, pr}, act, bias}), \
-            2 + bias, 1, {FLOATS(4, n, h, w, c), FLOATS(4, kh, kw, c, oc), FLOATS(1, oc)}, {true, true, bias}         \
+            2 + bias, 1, {FLOATS(4, n, h, w, c), FLOATS(4, kh, kw, c, oc), FLOATS(1, oc)},                            \
+        {                                                                                                             \
+            true, true, bias                                                                                          \
+        }                                                                                                             \
     }
-#define DENSE(n, in, out, act, bias)                                                                                  \
-    {                                                                                                                 \
-        "dense", &nn_op_dense, ATTR((struct nn_dense){act, bias}), 2 + bias, 1,                                       \
-            {FLOATS(2, n, in), FLOATS(2, in, out), FLOATS(1, out)}, {true, true, bias}                                \
+#define DENSE(n, in, out, act, bias)                                            \
+    {                                                                           \
+        "dense", &nn_op_dense, ATTR((struct nn_dense){act, bias}), 2 + bias, 1, \
+            {FLOATS(2, n, in), FLOATS(2, in, out), FLOATS(1, out)},             \
+        {                                                                       \
+            true, true, bias                                                    \
+        }                                                                       \
     }
-#define POOL(n, h, w, c, ph, pw, sh, sw, pt, pl, oh, ow)                                                              \
-    {                                                                                                                 \
-        "maxpool", &nn_op_maxpool, ATTR((struct nn_maxpool){{h, w}, {ph, pw}, {sh, sw}, {pt, pl}, {oh, ow}}), 1, 2,   \
-            {FLOATS(4, n, h, w, c)}, {true}                                                                           \
+#define POOL(n, h, w, c, ph, pw, sh, sw, pt, pl, oh, ow)                                                            \
+    {                                                                                                               \
+        "maxpool", &nn_op_maxpool, ATTR((struct nn_maxpool){{h, w}, {ph, pw}, {sh, sw}, {pt, pl}, {oh, ow}}), 1, 2, \
+            {FLOATS(4, n, h, w, c)},                                                                                \
+        {                                                                                                           \
+            true                                                                                                    \
+        }                                                                                                           \
     }
 
 static const struct op_case cases[] = {
@@ -171,9 +180,9 @@ static void test_conv2d_values(void **state)
     const struct op_case same = CONV(1, 3, 3, 1, 2, 2, 1, 1, 0, 0, 1, 1, 1, NN_LINEAR, 1);
     const struct op_case point = CONV(1, 1, 1, 2, 1, 1, 1, 1, 0, 0, 0, 0, 3, NN_RELU, 0);
     struct op_run r;
-    open_with(&r, &same,
-              (const double *const[]){(double[]){0, 1, 2, 3, 4, 5, 6, 7, 8}, (double[]){1, 10, 100, 1000},
-                                      (double[]){0.5}});
+    open_with(
+        &r, &same,
+        (const double *const[]){(double[]){0, 1, 2, 3, 4, 5, 6, 7, 8}, (double[]){1, 10, 100, 1000}, (double[]){0.5}});
     assert_numbers((const double[]){4310.5, 5421.5, 502.5, 7643.5, 8754.5, 805.5, 76.5, 87.5, 8.5}, op_out(&r, 0), 9);
     op_close(&r);
     // Channels: kernel (in, out).
@@ -187,8 +196,7 @@ static void test_dense_values(void **state)
     (void)state;
     const struct op_case c = DENSE(1, 2, 3, NN_RELU, 1);
     struct op_run r;
-    open_with(&r, &c,
-              (const double *const[]){(double[]){1, 2}, (double[]){1, 2, 3, 4, 5, -6}, (double[]){10, 20, 1}});
+    open_with(&r, &c, (const double *const[]){(double[]){1, 2}, (double[]){1, 2, 3, 4, 5, -6}, (double[]){10, 20, 1}});
     assert_numbers((const double[]){19, 32, 0}, op_out(&r, 0), 3);
     op_close(&r);
 }

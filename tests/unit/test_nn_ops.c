@@ -6,22 +6,37 @@
 #define RATE ATTR((struct nn_dropout){0.3f, 2})
 
 // x (n, h, w, c), kernel (kh, kw, oc), strides, padding.
-#define CONV(name, n, h, w, c, kh, kw, sh, sw, pt, pl, pb, pr, oc, act, bias)                                         \
-    {                                                                                                                 \
-        name, &nn_op_conv2d, ATTR((struct nn_conv2d){{h, w}, {kh, kw}, {sh, sw}, {pt, pl}, {pb, pr}, act, bias}),     \
-            2 + bias, 1, {FLOATS(4, n, h, w, c), FLOATS(4, kh, kw, c, oc), FLOATS(1, oc)}, {true, true, bias}         \
+#define CONV(name, n, h, w, c, kh, kw, sh, sw, pt, pl, pb, pr, oc, act, bias)                                     \
+    {                                                                                                             \
+        name, &nn_op_conv2d, ATTR((struct nn_conv2d){{h, w}, {kh, kw}, {sh, sw}, {pt, pl}, {pb, pr}, act, bias}), \
+            2 + bias, 1, {FLOATS(4, n, h, w, c), FLOATS(4, kh, kw, c, oc), FLOATS(1, oc)},                        \
+        {                                                                                                         \
+            true, true, bias                                                                                      \
+        }                                                                                                         \
     }
-#define DENSE(name, n, in, out, act, bias)                                                                            \
-    {                                                                                                                 \
-        name, &nn_op_dense, ATTR((struct nn_dense){act, bias}), 2 + bias, 1,                                          \
-            {FLOATS(2, n, in), FLOATS(2, in, out), FLOATS(1, out)}, {true, true, bias}                                \
+#define DENSE(name, n, in, out, act, bias)                                   \
+    {                                                                        \
+        name, &nn_op_dense, ATTR((struct nn_dense){act, bias}), 2 + bias, 1, \
+            {FLOATS(2, n, in), FLOATS(2, in, out), FLOATS(1, out)},          \
+        {                                                                    \
+            true, true, bias                                                 \
+        }                                                                    \
     }
-#define POOL(name, n, h, w, c, ph, pw, sh, sw, pt, pl, oh, ow)                                                        \
-    {                                                                                                                 \
-        name, &nn_op_maxpool, ATTR((struct nn_maxpool){{h, w}, {ph, pw}, {sh, sw}, {pt, pl}, {oh, ow}}), 1, 2,        \
-            {FLOATS(4, n, h, w, c)}, {true}                                                                           \
+#define POOL(name, n, h, w, c, ph, pw, sh, sw, pt, pl, oh, ow)                                                 \
+    {                                                                                                          \
+        name, &nn_op_maxpool, ATTR((struct nn_maxpool){{h, w}, {ph, pw}, {sh, sw}, {pt, pl}, {oh, ow}}), 1, 2, \
+            {FLOATS(4, n, h, w, c)},                                                                           \
+        {                                                                                                      \
+            true                                                                                               \
+        }                                                                                                      \
     }
-#define DROPOUT(name, per) {name, &nn_op_dropout, RATE, 2, 1, {FLOATS(2, 4, per), {NN_UINT64, 1, {4}}}, {true}}
+#define DROPOUT(name, per)                                                          \
+    {                                                                               \
+        name, &nn_op_dropout, RATE, 2, 1, {FLOATS(2, 4, per), {NN_UINT64, 1, {4}}}, \
+        {                                                                           \
+            true                                                                    \
+        }                                                                           \
+    }
 
 static const struct op_case cases[] = {
     CONV("MNIST, first", 64, 28, 28, 1, 3, 3, 1, 1, 0, 0, 0, 0, 32, NN_RELU, 1),
@@ -36,8 +51,13 @@ static const struct op_case cases[] = {
     DENSE("MNIST, last", 64, 64, 10, NN_LINEAR, 1),
     DENSE("no bias", 5, 3, 7, NN_RELU, 0),
     DENSE("one of one", 1, 17, 1, NN_LINEAR, 1),
-    {"dense, three axes", &nn_op_dense, ATTR((struct nn_dense){NN_RELU, true}), 3, 1,
-     {FLOATS(3, 3, 5, 4), FLOATS(2, 4, 6), FLOATS(1, 6)}, {true, true, true}},
+    {"dense, three axes",
+     &nn_op_dense,
+     ATTR((struct nn_dense){NN_RELU, true}),
+     3,
+     1,
+     {FLOATS(3, 3, 5, 4), FLOATS(2, 4, 6), FLOATS(1, 6)},
+     {true, true, true}},
     POOL("pool, MNIST, first", 64, 26, 26, 32, 2, 2, 2, 2, 0, 0, 13, 13),
     POOL("pool, MNIST, second", 64, 11, 11, 64, 2, 2, 2, 2, 0, 0, 5, 5),
     POOL("pool, same", 2, 5, 7, 3, 2, 2, 2, 2, 0, 0, 3, 4),
@@ -335,10 +355,14 @@ int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu_is_as_the_reference), cmocka_unit_test(test_no_slow_implementation),
-        cmocka_unit_test(test_only_what_is_wanted),     cmocka_unit_test(test_nan_goes_on),
-        cmocka_unit_test(test_dropout_mask),            cmocka_unit_test(test_softmax_xent),
-        cmocka_unit_test(test_softmax_xent_nonfinite),  cmocka_unit_test(test_refused_shapes),
+        cmocka_unit_test(test_cpu_is_as_the_reference),
+        cmocka_unit_test(test_no_slow_implementation),
+        cmocka_unit_test(test_only_what_is_wanted),
+        cmocka_unit_test(test_nan_goes_on),
+        cmocka_unit_test(test_dropout_mask),
+        cmocka_unit_test(test_softmax_xent),
+        cmocka_unit_test(test_softmax_xent_nonfinite),
+        cmocka_unit_test(test_refused_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,8 +106,7 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
     l->step = work.step;
     if (run->strategy->begin_step(run->state, work.step, e))
         return e->code;
-    if (work.rows &&
-        nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result, e))
+    if (work.rows && nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result, e))
         return e->code;
     if (run->strategy->end_step(run->state, work.step, work.rows, e))
         return e->code;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device: who computes operators. It picks a kernel for each operator at its shapes; what the kernel prepares for them
-// (primitives, scratch memory) is its plan.
+// A device: who computes operators. It picks a kernel for each operator at its shapes; what the kernel prepares for
+// them (primitives, scratch memory) is its plan.
 //
 // A context belongs to one replica, and its kernels run on one thread at a time.
 #ifndef NN_DEVICE_H
@@ -14,7 +14,8 @@ struct nn_kernel {
     enum ps_code (*plan)(struct nn_context *context, const struct nn_op *op, void **plan, struct ps_error *e);
     void (*run)(const struct nn_frame *f);
     void (*free)(void *plan);
-    // Which implementation of a library it uses: "brgconv:avx512_core". For tests, warnings and profiles; NULL: our own.
+    // Which implementation of a library it uses: "brgconv:avx512_core". For tests, warnings and profiles; NULL: our
+    // own.
     const char *(*info)(const void *plan);
 };
 

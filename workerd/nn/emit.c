@@ -132,7 +132,7 @@ static int emit_remove_softmax(struct emitter *m)
 static void emit_loss(struct emitter *m, const struct nn_loss *loss, struct nn_emitted *to, int *x, int *dx)
 {
     bool fused = loss->kind == NN_SPARSE_XENT && !loss->from_logits && emit_ends_in_softmax(m);
-    const struct nn_op_class *class = loss->kind == NN_MSE            ? &nn_op_mse
+    const struct nn_op_class *class = loss->kind == NN_MSE         ? &nn_op_mse
                                       : fused || loss->from_logits ? &nn_op_softmax_xent
                                                                    : &nn_op_sparse_xent;
     const struct nn_loss_outputs attr = {.gradient = m->training, .probabilities = fused};

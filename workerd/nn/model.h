@@ -74,7 +74,8 @@ void nn_replica_free(struct nn_replica *r);
 // Dropout draws from this seed from the next step on, not from that of create.
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
-float *nn_replica_grad(struct nn_replica *r, size_t i);   // of the mean loss over the batch's rows; of what is trained only
+float *nn_replica_grad(struct nn_replica *r,
+                       size_t i);  // of the mean loss over the batch's rows; of what is trained only
 // Forward and backward. A batch of no rows makes all gradients 0. ready, which may be NULL, is told of each trainable
 // parameter, last layers first. The first batch of a number of rows is compiled for: RESOURCE_EXHAUSTED if there is no
 // memory for that.

@@ -103,14 +103,17 @@ extern const struct nn_op_class nn_op_softmax;                  // x -> y, over 
 extern const struct nn_op_class nn_op_softmax_backward;         // y, dy -> dx
 extern const struct nn_op_class nn_op_dropout;                  // x, example -> y
 
-// Losses: of each row; with `gradient` also dx, the gradient by x of sum(weight[row] * loss[row]), where differentiation
-// begins. Labels are in [0, classes): the reader of the data has checked them.
+// Losses: of each row; with `gradient` also dx, the gradient by x of sum(weight[row] * loss[row]), where
+// differentiation begins. Labels are in [0, classes): the reader of the data has checked them.
 struct nn_loss_outputs {
     bool gradient, probabilities;  // dx is the last output; softmax_xent: y is the second
 };
-extern const struct nn_op_class nn_op_softmax_xent;  // x (rows, classes), label (rows), weight (rows) -> loss[, y][, dx]
-extern const struct nn_op_class nn_op_sparse_xent;   // p, label, weight -> loss[, dx]; Keras's clip: see there
-extern const struct nn_op_class nn_op_mse;           // x, target like x, weight (rows) -> loss[, dx]
+// x (rows, classes), label (rows), weight (rows) -> loss (rows)[, y][, dx]
+extern const struct nn_op_class nn_op_softmax_xent;
+// p (rows, classes), label (rows), weight (rows) -> loss (rows)[, dx]
+extern const struct nn_op_class nn_op_sparse_xent;
+// x, target like x, weight (rows) -> loss (rows)[, dx]
+extern const struct nn_op_class nn_op_mse;
 
 // ---- for the files of ops/ ----------------------------------------------------------------------------------------
 

@@ -44,7 +44,8 @@ static void program_find_lives(struct nn_program *p)
 {
     const struct nn_tape *t = &p->tape;
     for (int i = 0; i < t->n_tensors; i++)
-        p->life[i] = (struct life){.first = -1, .last = -1, .bytes = (nn_type_bytes(&t->tensor[i].type) + 63) & ~(size_t)63};
+        p->life[i] =
+            (struct life){.first = -1, .last = -1, .bytes = (nn_type_bytes(&t->tensor[i].type) + 63) & ~(size_t)63};
     for (int k = 0; k < t->n_ops; k++) {
         for (int i = 0; i < t->op[k].n_in; i++)
             p->life[program_root(p, t->op[k].in[i])].last = k;
@@ -274,7 +275,9 @@ char *nn_program_info(const struct nn_program *p)
     for (int k = 0; k < p->tape.n_ops; k++) {
         const struct instruction *i = &p->instruction[k];
         fprintf(f, "%s %s %s\n", i->frame.op->layer, i->frame.op->class->name,
-                i->kernel->info ? i->kernel->info(i->frame.plan) : i->kernel == &nn_kernel_ref ? "reference" : "own");
+                i->kernel->info               ? i->kernel->info(i->frame.plan)
+                : i->kernel == &nn_kernel_ref ? "reference"
+                                              : "own");
     }
     fclose(f);
     return text;

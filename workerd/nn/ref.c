@@ -29,4 +29,9 @@ static const struct nn_kernel *ref_pick(const struct nn_op *op)
     return &nn_kernel_ref;
 }
 
-const struct nn_device nn_device_ref = {.name = "ref", .open = ref_open, .close = ref_nothing, .enter = ref_nothing, .leave = ref_nothing, .pick = ref_pick};
+const struct nn_device nn_device_ref = {.name = "ref",
+                                        .open = ref_open,
+                                        .close = ref_nothing,
+                                        .enter = ref_nothing,
+                                        .leave = ref_nothing,
+                                        .pick = ref_pick};

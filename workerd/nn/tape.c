@@ -40,8 +40,9 @@ int nn_tape_input(struct nn_tape *t, int column, const struct nn_type *type)
 
 int nn_tape_weight(struct nn_tape *t, int variable, const struct nn_type *type, bool trainable)
 {
-    return tape_add(t, &(struct nn_tensor){
-                           .type = *type, .place = NN_PLACE_WEIGHT, .index = variable, .view_of = -1, .learns = trainable});
+    return tape_add(
+        t, &(struct nn_tensor){
+               .type = *type, .place = NN_PLACE_WEIGHT, .index = variable, .view_of = -1, .learns = trainable});
 }
 
 static int tape_root(const struct nn_tape *t, int tensor)

@@ -26,9 +26,9 @@ struct nn_tensor {
     struct nn_type type;
     enum nn_place place;
     int index;
-    int view_of;          // the tensor whose memory this is, seen in another shape; -1: it is its own
-    bool learns;          // the loss's gradient by it is wanted: a trainable weight, or made from one
-    bool kept;            // read after the last operator
+    int view_of;  // the tensor whose memory this is, seen in another shape; -1: it is its own
+    bool learns;  // the loss's gradient by it is wanted: a trainable weight, or made from one
+    bool kept;    // read after the last operator
 };
 
 struct nn_tape {
@@ -47,8 +47,8 @@ void nn_tape_fini(struct nn_tape *t);
 int nn_tape_input(struct nn_tape *t, int column, const struct nn_type *type);
 int nn_tape_weight(struct nn_tape *t, int variable, const struct nn_type *type, bool trainable);
 int nn_tape_view(struct nn_tape *t, int tensor, const struct nn_type *type);  // as many elements, of the same dtype
-// Puts an operator behind the others. attr: a copy of the class's struct is kept; NULL where it has none. out[n_out], which may
-// be in: -1 after an error.
+// Puts an operator behind the others. attr: a copy of the class's struct is kept; NULL where it has none. out[n_out],
+// which may be in: -1 after an error.
 void nn_tape_put(struct nn_tape *t, const struct nn_op_class *class, const void *attr, size_t attr_bytes, const int *in,
                  int n_in, int *out, int n_out);
 // The operator that made a tensor (seen through views), or NULL.

@@ -79,8 +79,8 @@ static dnnl_status_t describe_tensors(struct description *d)
     return status;
 }
 
-// A relu of slope 0 makes a NaN 0; of any other slope it multiplies what is not above 0. The least float there is counts
-// as 0 where the network is computed (nn_device.enter), and a NaN times it is one.
+// A relu of slope 0 makes a NaN 0; of any other slope it multiplies what is not above 0. The least float there is
+// counts as 0 where the network is computed (nn_device.enter), and a NaN times it is one.
 static dnnl_status_t fuse_relu(dnnl_primitive_attr_t attr)
 {
     const float slope = FLT_TRUE_MIN;
@@ -128,12 +128,11 @@ static dnnl_status_t backward_desc(const struct conv2d *c, const struct descript
     dnnl_status_t status = forward_desc(c, d, NULL, &forward);
     if (status)
         return status;
-    status = direction == DATA ? dnnl_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &d->src,
-                                                                          &d->any_kernel, &d->dst, d->strides,
-                                                                          d->pad_begin, d->pad_end)
-                               : dnnl_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, &d->src,
-                                                                             &d->any_kernel, d->bias, &d->dst,
-                                                                             d->strides, d->pad_begin, d->pad_end);
+    status = direction == DATA
+                 ? dnnl_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &d->src, &d->any_kernel,
+                                                            &d->dst, d->strides, d->pad_begin, d->pad_end)
+                 : dnnl_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, &d->src, &d->any_kernel,
+                                                               d->bias, &d->dst, d->strides, d->pad_begin, d->pad_end);
     if (!status)
         status = dnnl_primitive_desc_create(desc, &op, d->attr, c->context->engine, forward);
     dnnl_primitive_desc_destroy(forward);
@@ -190,7 +189,8 @@ static dnnl_status_t make_all(struct conv2d *c, struct description *d, enum dire
     if (!status)
         status = make_memories(c, d);
     if (!status)
-        status = direction == FORWARD ? forward_desc(c, d, d->attr, &c->desc) : backward_desc(c, d, direction, &c->desc);
+        status =
+            direction == FORWARD ? forward_desc(c, d, d->attr, &c->desc) : backward_desc(c, d, direction, &c->desc);
     return status ? status : make_primitives(c, d, direction);
 }
 

@@ -107,4 +107,5 @@ static const struct nn_kernel *cpu_pick(const struct nn_op *op)
     return &nn_kernel_ref;
 }
 
-const struct nn_device nn_device_cpu = {.name = "cpu", .open = cpu_open, .close = cpu_close, .enter = cpu_enter, .leave = cpu_leave, .pick = cpu_pick};
+const struct nn_device nn_device_cpu = {
+    .name = "cpu", .open = cpu_open, .close = cpu_close, .enter = cpu_enter, .leave = cpu_leave, .pick = cpu_pick};

@@ -101,8 +101,7 @@ static inline void give_back(int c, const float *restrict dy, const uint8_t *res
         dx[i] += at[i] == k ? dy[i] : 0;
 }
 
-PS_PER_CPU static void unpool_row(const struct maxpool *s, int n, int oy, const float *dy, const uint8_t *at,
-                                  float *dx)
+PS_PER_CPU static void unpool_row(const struct maxpool *s, int n, int oy, const float *dy, const uint8_t *at, float *dx)
 {
     for (int ox = 0; ox < s->ow; ox++, dy += s->c, at += s->c) {
         struct window w = window_at(s, n, oy, ox);

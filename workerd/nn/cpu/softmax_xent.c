@@ -78,8 +78,7 @@ static void softmax_xent_run(const struct nn_frame *f)
     float *loss = f->out[0], *y = a->probabilities ? f->out[1] : NULL;
     float *dx = a->gradient ? f->out[1 + a->probabilities] : NULL;
     for (size_t r = 0; r < rows; r++)
-        loss[r] =
-            xent_row((int)n, x + r * n, label[r], weight[r], y ? y + r * n : NULL, dx ? dx + r * n : NULL);
+        loss[r] = xent_row((int)n, x + r * n, label[r], weight[r], y ? y + r * n : NULL, dx ? dx + r * n : NULL);
 }
 
 const struct nn_kernel nn_cpu_softmax_xent = {.run = softmax_xent_run};

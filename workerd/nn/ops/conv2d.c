@@ -13,16 +13,8 @@ struct dims {
 
 static struct dims conv2d_dims(const struct nn_conv2d *a, const struct nn_type *x, const struct nn_type *y)
 {
-    return (struct dims){(int)x->dim[0],
-                         a->image[0],
-                         a->image[1],
-                         (int)x->dim[3],
-                         a->kernel[0],
-                         a->kernel[1],
-                         (int)y->dim[1],
-                         (int)y->dim[2],
-                         (int)y->dim[3],
-                         a};
+    return (struct dims){(int)x->dim[0], a->image[0],    a->image[1],    (int)x->dim[3], a->kernel[0],
+                         a->kernel[1],   (int)y->dim[1], (int)y->dim[2], (int)y->dim[3], a};
 }
 
 // ---- types --------------------------------------------------------------------------------------------------------

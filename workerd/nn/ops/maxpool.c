@@ -19,8 +19,7 @@ static enum ps_code maxpool_infer(struct nn_op *op, struct ps_error *e)
                           WINDOW_CELLS);
     // Every window needs a cell inside the image, or it has no maximum.
     for (int i = 0; i < 2; i++)
-        if (a->pad_begin[i] >= a->window[i] ||
-            (int64_t)(a->out[i] - 1) * a->stride[i] - a->pad_begin[i] >= a->image[i])
+        if (a->pad_begin[i] >= a->window[i] || (int64_t)(a->out[i] - 1) * a->stride[i] - a->pad_begin[i] >= a->image[i])
             return nn_op_fail(op, e, "a window of %d lies outside the image of %d", a->window[i], a->image[i]);
     op->out_type[0] = (struct nn_type){NN_FLOAT, 4, {x->dim[0], a->out[0], a->out[1], x->dim[3]}};
     op->out_type[1] = op->out_type[0];
