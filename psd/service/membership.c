@@ -3,7 +3,6 @@
 // What a job's workers ask of the control task: Heartbeat, Leave, Barrier, Reduce, Lease, Clock, and Workers for
 // people. Each decodes, calls one function of psd/control, lets go on whom that allows to, tells the other tasks, and
 // answers.
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -12,7 +11,7 @@
 #include "psd/control/state.h"
 #include "psd/service/service.h"
 
-static_assert((int)PSD_WAITS != (int)PSD_PARKED, "what must wait is not parked yet");
+_Static_assert((int)PSD_WAITS != (int)PSD_PARKED, "what must wait is not parked yet");
 
 // Job locked. What control has decided: a call that must wait is parked in its list.
 static int membership_park(struct psd_request *t, struct psd_waiters *list, int code)
