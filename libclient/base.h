@@ -76,6 +76,7 @@ struct psc_client {
     // Constant.
     struct psc_world world;
     char *job;
+    char *configuration;
     int rank;  // -1: an observer
     uint32_t workers, min_workers;
     uint32_t staleness, join_within_ms;

@@ -120,6 +120,10 @@ typedef struct psc_options {
     // what is text to copy. May be NULL.
     void (*waits)(void *arg, const char *what);
     void *waits_arg;
+    // What all workers of the job must have alike, such as the seed of the shuffle and the batch size: lines KEY=VALUE,
+    // at most 16 KiB of UTF-8. psc_connect fails with FAILED_PRECONDITION, and the first key, where they differ from those
+    // of the worker 0 that opened the job. Copied. NULL: not compared.
+    const char *configuration;
 } psc_options;
 
 // Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on

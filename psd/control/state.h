@@ -150,6 +150,7 @@ struct psd_control {
     // of them that comes late, when its run is over, opens no other.
     uint8_t openers[PSD_OPENERS][16];
     uint32_t n_openers;
+    char *configuration;                      // the opener's, that of all workers
     Paramserver__V1__OnExisting on_existing;  // how this run was opened: how its chief declares
     bool declared;                            // by the chief of this run: the other tasks know it
     bool begun;                               // someone has been let through a collective, or has got a lease
@@ -246,6 +247,11 @@ void psd_member_waits(struct psd_control *c, struct psd_member *m, uint64_t now)
 void psd_member_goes_on(struct psd_control *c, struct psd_member *m);
 // ABORTED: the message is of a call that its caller has given up, or a late copy: it must not undo what came after it.
 int psd_fail_superseded(const Paramserver__V1__Caller *caller, const char *what, uint64_t newest, struct ps_error *e);
+
+// ---- configuration.c ----------------------------------------------------------------------------------------------
+
+// Has a worker the configuration that the job was opened with? FAILED_PRECONDITION names the first key that differs.
+enum ps_code psd_configuration_check(const struct psd_job *job, uint32_t rank, const char *theirs, struct ps_error *e);
 
 // ---- view.c -------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 // Join. Worker 0 opens the job, or begins another run of one that is over; the others wait until it has. Then the
 // caller becomes the member of its rank, once that is free.
 #include <inttypes.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "psd/control/state.h"
@@ -31,6 +32,9 @@ static enum ps_code join_check(struct psd_request *t, const join_t *r)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: update %d is none of ASYNC, SYNC, SSP", (int)r->update);
     if (psd_check_on_existing(r->on_existing, e))
         return ps_error_prefix(e, "join");
+    if (strlen(r->configuration) > PSD_CONFIGURATION_MAX)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: the configuration has %zu bytes; expected at most %d",
+                       strlen(r->configuration), PSD_CONFIGURATION_MAX);
     if (r->min_workers > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: at least %" PRIu32 " of %" PRIu32 " workers", r->min_workers,
                        r->workers);

@@ -1054,6 +1054,52 @@ static void test_clocks_are_ssp(void **state)
     psd_core_destroy(core);
 }
 
+// What workers must have alike is compared with worker 0's, line by line; one that says nothing is taken.
+static void test_one_configuration(void **state)
+{
+    struct psd_core *core = core_new(1 << 20);
+    struct joining x;
+    struct answer a;
+    (void)state;
+    join_init(&x, 0, SYNC);
+    x.r.workers = 3;
+    x.r.configuration = (char *)"seed=0\nseed.b=9\nepochs=2\n";
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    static const struct {
+        const char *brings, *text;
+    } cases[] = {
+        {"seed=99\nseed.b=9\nepochs=2\n",
+         "worker 1's seed is 99, worker 0 opened job 'job' with 0: give both the same job file"},
+        {"seed=0\nseed.b=9\nepochs=20\n",
+         "worker 1's epochs is 20, worker 0 opened job 'job' with 2: give both the same job file"},
+        {"seed=0\nepochs=2",
+         "worker 1's seed.b is not said, worker 0 opened job 'job' with 9: give both the same job file"},
+        {"epochs=2\nseed=0\nseed.b=9\nsteps=7",
+         "worker 1's steps is 7, worker 0 opened job 'job' with not said: give both the same job file"},
+    };
+    join_init(&x, 1, SYNC);
+    x.r.workers = 3;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        x.r.configuration = (char *)cases[i].brings;
+        a = ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+        assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+        assert_string_equal(a.text, cases[i].text);
+    }
+    x.r.configuration = (char *)"epochs=2\nseed.b=9\nseed=0";
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    join_init(&x, 2, SYNC);
+    x.r.workers = 3;
+    char *much = malloc(PSD_CONFIGURATION_MAX + 2);
+    memset(much, 'x', PSD_CONFIGURATION_MAX + 1);
+    much[PSD_CONFIGURATION_MAX + 1] = '\0';
+    x.r.configuration = much;
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_INVALID_ARGUMENT);
+    free(much);
+    x.r.configuration = (char *)"";
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    psd_core_destroy(core);
+}
+
 // ---- coming late, being asked to leave, being heard -----------------------------------------------------------------
 
 static void test_who_does_not_come(void **state)
@@ -1728,6 +1774,7 @@ int main(void)
         cmocka_unit_test(test_nobody_runs_ahead),
         cmocka_unit_test(test_collectives_stop_no_clock),
         cmocka_unit_test(test_clocks_are_ssp),
+        cmocka_unit_test(test_one_configuration),
         cmocka_unit_test(test_who_does_not_come),
         cmocka_unit_test(test_silence_of_who_is_gone),
         cmocka_unit_test(test_reasons_are_whole),
