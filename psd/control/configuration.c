@@ -26,7 +26,8 @@ static const char *configuration_find(const char *text, const char *key, size_t 
 static void configuration_cut(const char *at, size_t at_size, char *text, size_t size)
 {
     char raw[128];
-    snprintf(raw, sizeof raw, "%.*s", at ? (int)(at_size < sizeof raw ? at_size : sizeof raw) : 8, at ? at : "not said");
+    snprintf(raw, sizeof raw, "%.*s", at ? (int)(at_size < sizeof raw ? at_size : sizeof raw) : 8,
+             at ? at : "not said");
     ps_utf8_cut(raw, text, size);
 }
 
