@@ -98,6 +98,7 @@ struct psc_client {
     struct ps_error ended;  // OK: the job goes on; else why it does not
     TAILQ_HEAD(, psc__ender) enders;
     psc_update update;
+    uint64_t resumptions;  // as psc_resumptions
     struct psc__window window;
     struct psc__membership member;
     struct psc__layout *layout;    // NULL: neither declared nor attached; else constant but for the versions

@@ -268,6 +268,7 @@ struct declaring {
         struct declaring *of;
         uint32_t task;
         bool resumed;
+        uint64_t resumptions;
     } * parts;
     bool *resumed;
     psc__done_fn done;
@@ -279,6 +280,7 @@ static void declaring_end(struct declaring *d)
     if (d->error.code == PS_OK) {
         psc__lock(d->client);
         d->client->layout = d->layout;
+        d->client->resumptions = d->parts[0].resumptions;
         psc__unlock(d->client);
         if (d->resumed)
             *d->resumed = d->parts[0].resumed;
@@ -317,6 +319,7 @@ static enum ps_code read_part(struct part *p, const struct ps_slices *reply, str
         return e->code;
     const Paramserver__V1__DeclareReply *r = (Paramserver__V1__DeclareReply *)m;
     p->resumed = r->resumed;
+    p->resumptions = r->resumptions;
     psc__lock(t->client);
     psc__check_generation(t, r->generation, e);
     psc__unlock(t->client);
@@ -495,6 +498,7 @@ static enum ps_code declare_read_description(struct psc_client *c, const struct 
         c->layout = layout;
         c->update = (psc_update)r->update;
         c->member.run = r->run;
+        c->resumptions = r->resumptions;
         layout = NULL;
     }
     psc__unlock(c);

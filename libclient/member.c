@@ -430,3 +430,11 @@ uint64_t psc_run(psc_client *client)
     psc__unlock(client);
     return run;
 }
+
+uint64_t psc_resumptions(psc_client *client)
+{
+    psc__lock(client);
+    uint64_t resumptions = client->resumptions;
+    psc__unlock(client);
+    return resumptions;
+}

@@ -223,6 +223,11 @@ psc_code psc_declare(psc_client *client, const psc_declaration *declaration, boo
 // FAILED_PRECONDITION: the job was declared on another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
 psc_code psc_attach(psc_client *client, psc_error *error);
 
+// How many runs of the job have gone on with the values of the one before (PSC_RESUME), this one among them, since they
+// were first put: the same for all workers. Who draws from a seed mixes it in, so that a run that goes on does not draw
+// what the one before did. 0: neither declared nor attached.
+uint64_t psc_resumptions(psc_client *client);
+
 // What is declared: valid until psc_close. NULL: no such variable or index, or neither declared nor attached.
 size_t psc_variables(psc_client *client);
 const psc_variable *psc_variable_at(psc_client *client, size_t i);

@@ -40,6 +40,7 @@ include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk
 include tests/unit/one_device.mk
 include tests/unit/output.mk
+include tests/unit/parameter_server.mk
 include tests/unit/placement.mk
 include tests/unit/probe.mk
 include tests/unit/psbench.mk

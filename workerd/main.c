@@ -248,6 +248,7 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
                                 .y_test = d->y_test,
                                 .train_examples = d->train_examples,
                                 .test_examples = d->test_examples,
+                                .scale = d->scale,
                                 .seed = job->seed,
                                 .labels = loss->kind == NN_SPARSE_XENT};
     if (wk_data_open(&spec, &run->data, e) || wk_data_check(run->data, run->env.model, loss, e))

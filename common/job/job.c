@@ -5,6 +5,7 @@
 #include "common/job/job.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +19,16 @@
 // ---- the fields ---------------------------------------------------------------------------------------------------
 
 enum type {
-    CHOICE,   // int: index in words, plus first
-    WORD,     // char *: one of words
-    STRING,   // char *
-    PATH,     // char *: a file or folder
-    COUNT,    // uint64_t, min .. max
-    SMALL,    // int, min .. max
-    FLAG,     // bool
-    REAL,     // double
-    METRICS,  // bool: a list of words, which for now is one
+    CHOICE,    // int: index in words, plus first
+    WORD,      // char *: one of words
+    STRING,    // char *
+    PATH,      // char *: a file or folder
+    COUNT,     // uint64_t, min .. max
+    SMALL,     // int, min .. max
+    FLAG,      // bool
+    REAL,      // double
+    QUOTIENT,  // double: "1/255", or a number; not 0
+    METRICS,   // bool: a list of words, which for now is one
     // struct ps_schedule: lists of numbers
     BOUNDARIES,
     VALUES,
@@ -95,6 +97,7 @@ static const struct field fields[] = {
     {"data.y_test", PATH, AT(data.y_test), .kinds = NPY, OWN},
     {"data.train_examples", COUNT, AT(data.train_examples), "20000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
     {"data.test_examples", COUNT, AT(data.test_examples), "2000", .min = 1, .max = 1 << 30, .kinds = DIGITS, OWN},
+    {"data.scale", QUOTIENT, AT(data.scale), "1"},
     {"data.shuffle", FLAG, AT(shuffle), "true"},
     {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
     {"loss.from_logits", FLAG, AT(from_logits), "false"},
@@ -309,6 +312,26 @@ static enum ps_code take_values(const struct field *f, const struct ps_yaml *v, 
     return PS_OK;
 }
 
+static enum ps_code take_quotient(const struct field *f, const struct ps_yaml *v, double *to, struct ps_error *e)
+{
+    char *slash = v->kind == PS_YAML_SCALAR && !v->quoted ? strchr(v->text, '/') : NULL;
+    struct ps_yaml above = *v, below = *v;
+    below.text = slash ? slash + 1 : "1";
+    struct ps_error why;
+    double numerator = 0, denominator = 0;
+    if (slash)
+        above.text = ps_printf("%.*s", (int)(slash - v->text), v->text);
+    bool numbers = ps_yaml_real(&above, f->path, &numerator, &why) == PS_OK &&
+                   ps_yaml_real(&below, f->path, &denominator, &why) == PS_OK;
+    if (slash)
+        free(above.text);
+    double quotient = numbers ? numerator / denominator : 0;
+    if (!isnormal(quotient))
+        return ps_yaml_expected(v, f->path, e, "a number other than 0, or a quotient such as 1/255");
+    *to = quotient;
+    return PS_OK;
+}
+
 static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, struct ps_job *job, struct ps_error *e)
 {
     void *to = job_member_of(job, f);
@@ -328,6 +351,8 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return ps_yaml_bool(v, f->path, to, e);
     case REAL:
         return ps_yaml_real(v, f->path, to, e);
+    case QUOTIENT:
+        return take_quotient(f, v, to, e);
     case METRICS:
         return take_metrics(f, v, to, e);
     case BOUNDARIES:
@@ -603,6 +628,7 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
     case FLAG:
         return json_boolean(*(const bool *)at);
     case REAL:
+    case QUOTIENT:
         return json_real(*(const double *)at);
     case BOUNDARIES:
     case VALUES:

@@ -9,6 +9,7 @@
 //       kind: idx                # required, and its own keys:
 //                                #   idx {path: DIR}, csv {path, test_path}, npy {x, y, x_test, y_test},
 //                                #   synthetic-digits {train_examples: 20000, test_examples: 2000}
+//       scale: 1                 # x is multiplied by it: a number, or a quotient such as 1/255
 //       shuffle: true
 //     loss:
 //       name: mse                # required: mse, sparse_categorical_crossentropy
@@ -91,6 +92,7 @@ struct ps_job_data {
     char *path, *test_path;
     char *x, *y, *x_test, *y_test;
     uint64_t train_examples, test_examples;
+    double scale;  // not 0
 };
 
 // Strings are owned by the job unless said otherwise; those not given are NULL.

@@ -12,6 +12,7 @@ enum ps_purpose {
     PS_RANDOM_DROPOUT = 3,  // a: layer << 32 | step (low 32 bits), b: global example * elements + element, / 4
     PS_RANDOM_DIGITS = 4,   // a: example, b: draw
     PS_RANDOM_DELAY = 5,    // a: worker, b: step
+    PS_RANDOM_RESUME = 6,   // a: how often the job was resumed
 };
 
 // Constants and ten rounds: Salmon et al. 2011, table 2 and section 3.3. Inline, so that a loop over b becomes vector

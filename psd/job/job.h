@@ -90,7 +90,8 @@ struct psd_job {
     atomic_bool declared;
     bool declaring;           // guarded by the job table's lock, as is
     uint8_t declared_by[16];  // the client id of the chief that did, or resumed
-    bool resumed;             // that declaration went on with old values
+    uint64_t resumptions;     // how many declarations went on with old values, that one among them if it did
+    bool resumed;             // that declaration did
     Paramserver__V1__Update update;
     uint32_t workers, tasks;
     uint32_t replicas_to_aggregate;  // sync; 0: all members'

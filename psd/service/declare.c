@@ -181,6 +181,7 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, bool *a
         declare_resume_run(job, t->caller->run, &t->ready);
         psd_ready_all(&t->ready, &t->core->table.joining);  // Describe(wait) of this run
         job->resumed = true;
+        job->resumptions++;
     }
     job->declaring = !*again;
     memcpy(job->declared_by, t->caller->client.data, sizeof job->declared_by);
@@ -228,6 +229,7 @@ int psd_declare(struct psd_request *t)
         return code;
     out.generation = t->core->generation;
     out.resumed = t->job->resumed;
+    out.resumptions = t->job->resumptions;
     return psd_request_reply(t, &out.base, NULL);
 }
 
@@ -389,6 +391,7 @@ static int describe_reply(struct psd_request *t)
     d.reply.tasks = job->tasks;
     d.reply.task = t->core->config.task;
     d.reply.rule = (char *)job->rule->name;
+    d.reply.resumptions = job->resumptions;
     d.reply.block_bytes = PS_BLOCK_BYTES;
     d.reply.replicas_to_aggregate = job->replicas_to_aggregate;
     d.reply.staleness = job->staleness;

@@ -168,6 +168,7 @@ static void declare(struct call *c, const Paramserver__V1__DeclareRequest *r)
         free(bytes);
     }
     out.generation = c->f->generation[c->task];
+    out.resumptions = c->task == 0 ? c->f->resumptions : 99;
     fake_answer_with(c, &out.base, NULL);
 }
 
@@ -180,6 +181,7 @@ static void describe(struct call *c)
         return;
     }
     out.generation = c->f->generation[0];
+    out.resumptions = c->f->resumptions;
     out.update = d->update;
     out.tasks = d->tasks;
     out.n_variables = d->n_variables;

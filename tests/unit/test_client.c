@@ -76,17 +76,21 @@ static void test_attach(void **state)
     (void)state;
     struct bench *b = bench_new(PSC_STREAM);
     struct outcome o = {0}, got = {0};
+    b->fake.resumptions = 3;
     bench_create(b, worker_options(b));
     assert_int_equal(bench_join(b).code, PS_OK);
     psc_client *observer = second_client(b, (psc_options){.rank = -1});
     psc__attach(observer, on_done, &o);  // waits for the declaration
     fake_idle(&b->fake, 3);
     assert_int_equal(atomic_load(&o.done), 0);
+    assert_int_equal(psc_resumptions(b->client), 0);
     assert_int_equal(bench_declare(b).code, PS_OK);
+    assert_int_equal(psc_resumptions(b->client), 3);
     fake_wake(&b->fake);
     assert_true(fake_run(&b->fake, &o.done, 100));
     assert_int_equal(o.error.code, PS_OK);
     assert_int_equal(psc_variables(observer), N_VARIABLES);
+    assert_int_equal(psc_resumptions(observer), 3);
 
     fill(b->big, BIG, 1);
     assert_int_equal(push(b, 0, 1).error.code, PSC_OK);

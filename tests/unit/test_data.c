@@ -341,8 +341,9 @@ static void csv_field_longer_than_a_number(void **state)
 static char *put_npy(const char *folder, const char *name, int version, const char *dict, const void *elements,
                      size_t size)
 {
-    uint8_t file[512] = "\x93NUMPY";
+    uint8_t file[2048] = "\x93NUMPY";
     size_t length = strlen(dict), start = version == 1 ? 10 : 12;
+    assert_true(start + length + size <= sizeof file);
     file[6] = (uint8_t)version;
     file[8] = (uint8_t)length;
     memcpy(file + start, dict, length);
@@ -624,8 +625,12 @@ enum { FEED_EXAMPLES = 50, ROWS = 8, PER_EPOCH = (FEED_EXAMPLES + ROWS - 1) / RO
 
 static struct wk_data *feed_digits(bool as_labels)
 {
-    return open_good(&(struct wk_data_spec){
-        .kind = WK_DIGITS, .train_examples = FEED_EXAMPLES, .test_examples = 7, .seed = 3, .labels = as_labels});
+    return open_good(&(struct wk_data_spec){.kind = WK_DIGITS,
+                                            .train_examples = FEED_EXAMPLES,
+                                            .test_examples = 7,
+                                            .scale = 1.0 / 255,
+                                            .seed = 3,
+                                            .labels = as_labels});
 }
 
 static struct wk_feed *feed_of(const struct wk_data *data, bool test, int rows, bool shuffle)
@@ -647,7 +652,7 @@ static void check_batch(const struct nn_batch *b, const struct wk_part *part, bo
         uint64_t example = shuffle ? wk_shuffle(11, epoch, n, at) : at;
         assert_int_equal(b->example[i], example);
         for (size_t j = 0; j < inputs; j++)
-            assert_true(b->x[(size_t)i * inputs + j] == (float)part->bytes[example * inputs + j] / 255.0f);
+            assert_true(b->x[(size_t)i * inputs + j] == (float)part->bytes[example * inputs + j] / 255);
         if (part->label)
             assert_int_equal(b->label[i], part->label[example]);
         else
@@ -729,6 +734,40 @@ static void feed_of_floats(void **state)
     assert_memory_equal(b->label, ((int32_t[]){1, 2}), 8);
     wk_feed_free(feed);
     wk_data_free(data);
+}
+
+static void check_scale(const struct wk_data_spec *spec, size_t n, const float *expected)
+{
+    struct wk_data *data = open_good(spec);
+    struct wk_feed *feed = feed_of(data, false, 1, false);
+    wk_feed_request(feed, 0, 0, 1);
+    assert_memory_equal(wk_feed_take(feed)->x, expected, n * sizeof *expected);
+    wk_feed_free(feed);
+    wk_data_free(data);
+}
+
+// Bytes and floats are as they were given unless a scale is said; 1/255 of a byte is the float nearest to it.
+static void feed_scales_as_asked(void **state)
+{
+    uint8_t bytes[256];
+    float given[256], scaled[256];
+    for (int i = 0; i < 256; i++) {
+        bytes[i] = (uint8_t)i;
+        given[i] = (float)i;
+        scaled[i] = (float)i / 255;
+    }
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\5", 1);
+    char *x = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 256)}", bytes, 256);
+    char *f = put_npy(*state, "f.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 256)}", given, 1024);
+    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y}, 256, given);
+    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .scale = 1.0 / 255}, 256, scaled);
+    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = f, .y = y}, 256, given);
+    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = f, .y = y, .scale = 1.0 / 255}, 256, scaled);
+    open_bad(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .x_test = f, .y_test = y, .scale = 1e37},
+             "test data: element 35 of example 0 is 35, which times scale 1e+37 is no float32", NULL);
+    free(x);
+    free(f);
+    free(y);
 }
 
 static void feed_freed_with_requests_queued(void **state)
@@ -906,6 +945,7 @@ int main(void)
         cmocka_unit_test(feed_targets),
         cmocka_unit_test(feed_of_test_data),
         WITH_FOLDER(feed_of_floats),
+        WITH_FOLDER(feed_scales_as_asked),
         cmocka_unit_test(feed_freed_with_requests_queued),
         WITH_FOLDER(feed_needs_examples),
         WITH_FOLDER(check_accepts_equal_shapes),

@@ -192,6 +192,38 @@ static void optimizers_are_rules(void **ctx)
     ps_job_free(j);
 }
 
+static void scale(void **ctx)
+{
+    static const struct {
+        const char *text;
+        double value;
+    } good[] = {{"1/255", 1.0 / 255}, {"0.5", 0.5}, {"-2", -2}, {"1e-3/4", 1e-3 / 4}};
+    static const char *const bad[] = {"0",     "0/3", "1/0",          "1/",           "/2",
+                                      "1/2/3", "a/b", "1e-300/1e300", "1e300/1e-300", "[1]"};
+    (void)ctx;
+    struct ps_job *j = parse(LEAST, "dir/job.yaml", NULL, 0);
+    same_real(1, j->data.scale);
+    ps_job_free(j);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char set[64];
+        snprintf(set, sizeof set, "data.scale=%s", good[i].text);
+        j = with(LEAST, set);
+        same_real(good[i].value, j->data.scale);
+        json_t *root = ps_job_json(j);
+        same_real(good[i].value, json_real_value(json_object_get(json_object_get(root, "data"), "scale")));
+        json_decref(root);
+        ps_job_free(j);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char set[64], why[160];
+        snprintf(set, sizeof set, "data.scale=%s", bad[i]);
+        snprintf(why, sizeof why,
+                 "--set data.scale: data.scale must be a number other than 0, or a quotient such as 1/255, not %s%s%s",
+                 *bad[i] == '[' ? "" : "\"", *bad[i] == '[' ? "a list" : bad[i], *bad[i] == '[' ? "" : "\"");
+        refuses_set(LEAST, set, why);
+    }
+}
+
 static void schedules(void **ctx)
 {
     (void)ctx;
@@ -629,6 +661,7 @@ int main(void)
         cmocka_unit_test(defaults),
         cmocka_unit_test(everything),
         cmocka_unit_test(optimizers_are_rules),
+        cmocka_unit_test(scale),
         cmocka_unit_test(schedules),
         cmocka_unit_test(updates),
         cmocka_unit_test(one_device_has_no_servers),

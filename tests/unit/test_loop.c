@@ -21,6 +21,7 @@ static const char model_text[] =
     "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
     "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 28, 28]}},"
     "{\"class_name\": \"Flatten\", \"config\": {\"name\": \"flatten\"}},"
+    "{\"class_name\": \"Dropout\", \"config\": {\"name\": \"dropout\", \"rate\": 0.5}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 10}}]}}";
 
 enum { EPOCHS = 3, BATCH = 16, BATCHES = 4, TEST_EXAMPLES = 100 };
@@ -34,6 +35,8 @@ struct world {
     int refreshed, stop_at;             // a signal comes in the n-th refresh; 0: never
     double rate;                        // of the last report
     volatile sig_atomic_t stop;
+    uint64_t seed;
+    bool in_order;  // examples are not shuffled
 };
 
 static struct world world;
@@ -48,6 +51,12 @@ static uint64_t fake_first_epoch(void *state, bool *late)
     (void)state;
     *late = false;
     return 0;
+}
+
+static uint64_t fake_seed(void *state)
+{
+    struct world *w = state;
+    return w->seed;
 }
 
 static enum wk_next fake_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
@@ -120,6 +129,7 @@ static void fake_report(void *state, uint64_t step, double images_per_second, do
 static const struct wk_strategy fake = {
     .name = "fake",
     .first_epoch = fake_first_epoch,
+    .seed = fake_seed,
     .next = fake_next,
     .begin_step = fake_begin_step,
     .end_step = fake_end_step,
@@ -165,6 +175,9 @@ static enum ps_code train(struct training *t)
     const struct wk_data_spec spec = {
         .kind = WK_DIGITS, .train_examples = BATCH * BATCHES, .test_examples = TEST_EXAMPLES, .labels = true};
     must(wk_data_open(&spec, &t->run.data, &e), &e);
+    for (size_t i = 0; i < nn_model_params(t->model); i++)
+        nn_model_init_param(t->model, i, 1, nn_replica_param(t->run.env.replica, i));
+    t->job->shuffle = !world.in_order;
     t->run.env.job = t->job;
     t->run.env.model = t->model;
     t->run.env.examples = BATCH * BATCHES;
@@ -237,12 +250,33 @@ static void stops_in_an_evaluation(void **state)
     }
 }
 
+// The order of examples and what dropout drops are drawn from the strategy's seed.
+static void draws_from_the_strategys_seed(void **state)
+{
+    (void)state;
+    for (int in_order = 0; in_order < 2; in_order++) {
+        double loss[3];
+        for (int i = 0; i < 3; i++) {
+            struct training t;
+            begin_world(state);
+            world.seed = i < 2 ? 7 : 8;
+            world.in_order = in_order;
+            must(train(&t), &t.error);
+            loss[i] = t.run.history.loss[0];
+            end(&t);
+        }
+        assert_true(memcmp(&loss[0], &loss[1], sizeof *loss) == 0);
+        assert_true(memcmp(&loss[0], &loss[2], sizeof *loss) != 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(times_whole_epochs, begin_world),
         cmocka_unit_test_setup(a_later_chief_evaluates, begin_world),
         cmocka_unit_test_setup(stops_in_an_evaluation, begin_world),
+        cmocka_unit_test_setup(draws_from_the_strategys_seed, begin_world),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

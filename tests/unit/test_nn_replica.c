@@ -466,6 +466,53 @@ static void frozen_layers_are_not_reported(void **state)
     nn_model_free(m);
 }
 
+static struct nn_model *parse_partly_frozen(const char *trainable)
+{
+    char *layers =
+        ps_printf("{'class_name': 'Conv2D', 'config': {'name': 'a', 'filters': 2, 'kernel_size': 2}}, "
+                  "{'class_name': 'Conv2D', 'config': {'name': 'b', 'filters': 2, 'kernel_size': 2, 'trainable': %s}}, "
+                  "{'class_name': 'Flatten', 'config': {'name': 'f'}}, "
+                  "{'class_name': 'Dense', 'config': {'name': 'c', 'units': 3}}, "
+                  "{'class_name': 'Dense', 'config': {'name': 'd', 'units': 2, 'trainable': %s}}",
+                  trainable, trainable);
+    struct nn_model *m = parse("4, 4, 1", layers);
+    free(layers);
+    return m;
+}
+
+// The gradients of frozen layers are not computed, and those of the layers below them are as if they were.
+static void frozen_layers_get_no_gradient(void **state)
+{
+    (void)state;
+    const float untouched = 77, target[2] = {5, 6};
+    float x[16];
+    for (int i = 0; i < 16; i++)
+        x[i] = (float)(i % 5) - 2;
+    for (int d = 0; d < 2; d++) {
+        struct nn_model *m[2] = {parse_partly_frozen("true"), parse_partly_frozen("false")};
+        struct nn_replica *r[2];
+        for (int k = 0; k < 2; k++) {
+            struct nn_result result;
+            r[k] = replicate(m[k], devices[d], 1, &mse);
+            init_params(m[k], r[k]);
+            for (size_t i = 0; i < 8; i++)
+                nn_replica_grad(r[k], i)[0] = untouched;
+            nn_replica_train(r[k], &(struct nn_batch){1, x, NULL, target, NULL}, 0, NULL, NULL, &result);
+        }
+        for (size_t i = 0; i < 8; i++) {
+            const struct nn_param *p = nn_model_param(m[1], i);
+            if (p->trainable)
+                assert_memory_equal(nn_replica_grad(r[0], i), nn_replica_grad(r[1], i), p->count * sizeof(float));
+            else
+                assert_true(nn_replica_grad(r[1], i)[0] == untouched && nn_replica_grad(r[0], i)[0] != untouched);
+        }
+        for (int k = 0; k < 2; k++) {
+            nn_replica_free(r[k]);
+            nn_model_free(m[k]);
+        }
+    }
+}
+
 // Four points of two classes that no straight line parts.
 static void training_reduces_the_loss(void **state)
 {
@@ -525,6 +572,7 @@ int main(void)
         cmocka_unit_test(dropout_repeats),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(frozen_layers_are_not_reported),
+        cmocka_unit_test(frozen_layers_get_no_gradient),
         cmocka_unit_test(training_reduces_the_loss),
         cmocka_unit_test(refuses),
     };

@@ -12,7 +12,11 @@
 
 #include <cmocka.h>
 
+#include "common/base/alloc.h"
 #include "workerd/strategy/strategy.h"
+
+void *__real_ps_try_alloc_array(size_t n, size_t size);
+void *__wrap_ps_try_alloc_array(size_t n, size_t size);
 
 // Parameters 0 and 1, a kernel and a bias of one element, are not trained; 2 and 3 are.
 static const char model_text[] =
@@ -36,8 +40,14 @@ static void must(enum ps_code code, const struct ps_error *e)
         fail_msg("%s", e->text);
 }
 
-// Trains with this optimizer; all parameters are 8.
-static void begin(struct training *t, const char *optimizer)
+static size_t allocations_left = SIZE_MAX;
+
+void *__wrap_ps_try_alloc_array(size_t n, size_t size)
+{
+    return allocations_left && allocations_left-- ? __real_ps_try_alloc_array(n, size) : NULL;
+}
+
+static enum ps_code open_training(struct training *t, const char *optimizer, struct ps_error *error)
 {
     static const struct nn_loss mse = {NN_MSE, false};
     struct ps_error e = {.code = PS_OK};
@@ -51,14 +61,22 @@ static void begin(struct training *t, const char *optimizer)
     t->env.job = t->job;
     t->env.model = t->model;
     assert_int_equal(N_PARAMS, nn_model_params(t->model));
-    must(wk_one_device.open(&t->env, &t->state, &e), &e);
+    return wk_one_device.open(&t->env, &t->state, error);
+}
+
+// Trains with this optimizer; all parameters are 8.
+static void begin(struct training *t, const char *optimizer)
+{
+    struct ps_error e = {.code = PS_OK};
+    must(open_training(t, optimizer, &e), &e);
     for (size_t i = 0; i < N_PARAMS; i++)
         nn_replica_param(t->env.replica, i)[0] = 8;
 }
 
 static void end(struct training *t)
 {
-    wk_one_device.close(t->state, NULL);
+    if (t->state)
+        wk_one_device.close(t->state, NULL);
     nn_replica_free(t->env.replica);
     nn_model_free(t->model);
     ps_job_free(t->job);
@@ -148,6 +166,22 @@ static void refuses_what_is_not_finite(void **ctx)
     end(&t);
 }
 
+// Want of memory is said in a sentence, and leaves nothing behind.
+static void no_memory_for_slots(void **ctx)
+{
+    (void)ctx;
+    for (size_t n = 0; n < 4; n++) {
+        struct training t;
+        struct ps_error e = {.code = PS_OK};
+        allocations_left = n;
+        assert_int_equal(open_training(&t, "name: adam", &e), PS_RESOURCE_EXHAUSTED);
+        allocations_left = SIZE_MAX;
+        assert_string_equal(e.text, n < 2 ? "no memory for a slot of 'net/dense/kernel', which takes 4 bytes"
+                                          : "no memory for a slot of 'net/dense/bias', which takes 4 bytes");
+        end(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +191,7 @@ int main(void)
         cmocka_unit_test(clips_by_value_and_decays),
         cmocka_unit_test(slots_start_where_the_rule_says),
         cmocka_unit_test(refuses_what_is_not_finite),
+        cmocka_unit_test(no_memory_for_slots),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -398,6 +398,20 @@ static void test_ended_by_any_means(void **state)
     psd_core_destroy(j.core);
 }
 
+static uint64_t resumptions_of(struct psd_core *core)
+{
+    Paramserver__V1__DescribeRequest r = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    ProtobufCMessage *reply;
+    caller.worker = caller.run = 0;
+    r.caller = &caller;
+    assert_int_equal(
+        ask(core, M(DESCRIBE), &r.base, NULL, &paramserver__v1__describe_reply__descriptor, &reply, NULL).code, PS_OK);
+    uint64_t resumptions = ((Paramserver__V1__DescribeReply *)reply)->resumptions;
+    ps_msg_free(reply);
+    return resumptions;
+}
+
 // A resumed job begins with round 1 again, on the old values.
 static void test_resumed_rounds(void **state)
 {
@@ -410,7 +424,11 @@ static void test_resumed_rounds(void **state)
         assert_int_equal(leave(j.core, rank, NULL).code, PS_OK);
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(join_again(j.core, rank, SYNC, PARAMSERVER__V1__ON_EXISTING__RESUME).code, PS_OK);
-    assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+    assert_int_equal(resumptions_of(j.core), 0);
+    for (int copy = 0; copy < 2; copy++) {
+        assert_int_equal(declare_again(&j, PARAMSERVER__V1__ON_EXISTING__RESUME, 0).code, PS_OK);
+        assert_int_equal(resumptions_of(j.core), 1);
+    }
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_int_equal(push_a(j.core, rank, true).code, PS_OK);
     assert_true(read_one(j.core, "a") == -2);

@@ -12,12 +12,31 @@
 
 static enum ps_code check_alike(const struct wk_split *train, const struct wk_split *test, struct ps_error *e);
 
+static enum ps_code scale_floats(struct wk_part *part, double scale, struct ps_error *e)
+{
+    uint64_t n = part->floats && scale != 1 ? part->split.examples * part->split.inputs : 0;
+    for (uint64_t i = 0; i < n; i++) {
+        double value = (double)part->floats[i] * scale;
+        if (fabs(value) > FLT_MAX)
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "element %" PRIu64 " of example %" PRIu64 " is %g, which times scale %g is no float32",
+                           i % part->split.inputs, i / part->split.inputs, (double)part->floats[i], scale);
+        part->floats[i] = (float)value;
+    }
+    return PS_OK;
+}
+
 enum ps_code wk_data_open(const struct wk_data_spec *spec, struct wk_data **data, struct ps_error *e)
 {
     static enum ps_code (*const open[])(const struct wk_data_spec *, struct wk_data *, struct ps_error *) = {
         [WK_IDX] = wk_idx_open, [WK_CSV] = wk_csv_open, [WK_NPY] = wk_npy_open, [WK_DIGITS] = wk_digits_open};
     struct wk_data *d = ps_alloc(sizeof *d);
+    d->scale = spec->scale != 0 ? spec->scale : 1;
     enum ps_code code = open[spec->kind](spec, d, e);
+    if (code == PS_OK)
+        code = scale_floats(&d->train, d->scale, e);
+    if (code == PS_OK && (code = scale_floats(&d->test, d->scale, e)) != PS_OK)
+        ps_error_prefix(e, "test data");
     if (code == PS_OK && d->test.split.examples)
         code = check_alike(&d->train.split, &d->test.split, e);
     if (code != PS_OK) {

@@ -23,6 +23,7 @@ struct wk_data_spec {
     const char *test_path;                   // csv: test file, or NULL: none
     const char *x, *y, *x_test, *y_test;     // npy
     uint64_t train_examples, test_examples;  // synthetic-digits; 0: 20,000 and 2,000
+    double scale;                            // x is multiplied by it; 0: 1
     uint64_t seed;
     bool labels;  // y are class numbers (int32), else targets (float)
 };
@@ -41,9 +42,9 @@ struct wk_split {
     int32_t classes;  // labels: 1 + the greatest
 };
 
-// idx: the four MNIST files, each plain or .gz, uint8 scaled to [0, 1]. csv: optional header line, last column is the
-// label or target. npy: x of uint8 (scaled to [0, 1]), float32 or float64; y of any integer or float type. Errors name
-// the file, and the line, byte or field.
+// idx: the four MNIST files, each plain or .gz: uint8. csv: optional header line, last column is the label or target.
+// npy: x of uint8, float32 or float64; y of any integer or float type. x is a byte's number, 0 to 255, or the float,
+// times spec->scale. Errors name the file, and the line, byte or field.
 enum ps_code wk_data_open(const struct wk_data_spec *spec, struct wk_data **data, struct ps_error *e);
 void wk_data_free(struct wk_data *data);
 const struct wk_split *wk_data_train(const struct wk_data *data);

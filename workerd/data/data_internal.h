@@ -12,8 +12,8 @@
 // A split in memory. Examples stay in the type they came in: images of bytes take a quarter of their floats.
 struct wk_part {
     struct wk_split split;
-    uint8_t *bytes;              // (examples, inputs), of which 1/255 is meant; or NULL
-    float *floats;               // (examples, inputs), where bytes is NULL
+    uint8_t *bytes;              // (examples, inputs), yet to be multiplied by the data's scale; or NULL
+    float *floats;               // (examples, inputs), scaled, where bytes is NULL
     int32_t *label;              // (examples,); or NULL
     float *target;               // (examples, targets), where label is NULL
     struct wk_drawing *drawing;  // digits: what is not drawn yet; else NULL
@@ -27,6 +27,7 @@ void wk_drawing_free(struct wk_drawing *drawing);  // may be NULL
 
 struct wk_data {
     struct wk_part train, test;
+    double scale;  // of bytes
 };
 
 // malloc'd rows * columns elements; NULL and RESOURCE_EXHAUSTED in e if there is no such memory.

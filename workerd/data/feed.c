@@ -35,7 +35,7 @@ struct wk_feed {
     int rows;                    // most per batch
     bool shuffle;
     uint64_t seed;
-    float scale[256];  // a byte's value
+    float value[256];  // a byte's
 
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -56,7 +56,7 @@ static void gather_x(const struct wk_feed *feed, uint64_t example, float *to)
     }
     const uint8_t *from = feed->part->bytes + example * n;
     for (size_t j = 0; j < n; j++)
-        to[j] = feed->scale[from[j]];
+        to[j] = feed->value[from[j]];
 }
 
 static void gather_y(const struct wk_part *part, uint64_t example, struct buffer *b, int row)
@@ -144,7 +144,7 @@ enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, boo
     f->shuffle = shuffle;
     f->seed = seed;
     for (int i = 0; i < 256; i++)
-        f->scale[i] = (float)i / 255.0f;
+        f->value[i] = (float)(i * data->scale);
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->work, NULL);
     pthread_cond_init(&f->ready, NULL);

@@ -264,8 +264,10 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
     struct loop l = {.run = run};
+    const uint64_t seed = run->strategy->seed(run->state);
     run->test_loss = run->test_accuracy = NAN;
-    if (wk_feed_create(run->data, false, job->batch_size, job->shuffle, job->seed, &l.feed, e))
+    nn_replica_reseed(run->env.replica, seed);
+    if (wk_feed_create(run->data, false, job->batch_size, job->shuffle, seed, &l.feed, e))
         return e->code;
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env), job->accuracy);
     enum ps_code code = train_all(&l, e);

@@ -74,8 +74,10 @@ typedef void (*nn_grad_ready)(void *arg, size_t i);
 enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads, uint64_t seed,
                                const struct nn_loss *loss, struct nn_replica **replica, struct ps_error *e);
 void nn_replica_free(struct nn_replica *r);
+// Dropout draws from this seed from the next step on, not from that of create.
+void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
-float *nn_replica_grad(struct nn_replica *r, size_t i);   // of the mean loss over the batch's rows
+float *nn_replica_grad(struct nn_replica *r, size_t i);   // of the mean loss over the rows; of what is trained only
 // Forward and backward. A batch of fewer rows than planned is padded inside.
 void nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready, void *arg,
                       struct nn_result *result);

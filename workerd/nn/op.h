@@ -9,7 +9,8 @@
 //
 // NaN: goes on through every operator. relu of a negative number is 0, or within 1e-20 below it.
 //
-// Gradients: dw and db are overwritten. dx may be NULL where nothing needs it.
+// Gradients: dw and db are overwritten. dx may be NULL where nothing needs it, and so may dw, with db, where the layer
+// is not trained.
 #ifndef NN_OP_H
 #define NN_OP_H
 

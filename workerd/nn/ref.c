@@ -196,7 +196,8 @@ static void ref_conv2d_backward(struct nn_plan *p, const nn_real *x, const nn_re
 {
     const struct nn_conv2d *s = &p->conv2d;
     activation_bias_backward(s->act, (size_t)s->n * s->oh * s->ow, (size_t)s->oc, y, dy, db);
-    conv2d_backward_weights(s, x, dy, dw);
+    if (dw)
+        conv2d_backward_weights(s, x, dy, dw);
     if (dx)
         conv2d_backward_data(s, w, dy, dx);
 }
@@ -241,7 +242,7 @@ static void ref_dense_backward(struct nn_plan *p, const nn_real *x, const nn_rea
     const struct nn_dense *s = &p->dense;
     size_t n = (size_t)s->n, in = (size_t)s->in, out = (size_t)s->out;
     activation_bias_backward(s->act, n, out, y, dy, db);
-    for (size_t i = 0; i < in; i++)
+    for (size_t i = 0; dw && i < in; i++)
         for (size_t o = 0; o < out; o++)
             dw[i * out + o] = (nn_real)ref_dot(n, x + i, in, dy + o, out);
     for (size_t r = 0; dx && r < n; r++)

@@ -64,6 +64,12 @@ static const float *replica_weights(float **of, int index)
     return index >= 0 ? of[index] : NULL;
 }
 
+// Where the gradient of a layer's variable goes; NULL: it has none.
+static float *replica_gradient(const struct nn_replica *r, const struct nn_layer *l, int index)
+{
+    return l->trainable && index >= 0 ? r->grad[index] : NULL;
+}
+
 static enum ps_code conv2d_plan(struct nn_replica *r, struct node *n, struct ps_error *e)
 {
     struct nn_conv2d s = n->layer->conv;
@@ -80,8 +86,9 @@ static void conv2d_forward(struct nn_replica *r, struct node *n, const float *x)
 
 static void conv2d_backward(struct nn_replica *r, struct node *n, const float *x, float *dy, float *dx)
 {
-    r->ops->conv2d_backward(n->plan, x, r->param[n->layer->kernel], n->y, dy, dx, r->grad[n->layer->kernel],
-                            n->layer->bias >= 0 ? r->grad[n->layer->bias] : NULL);
+    r->ops->conv2d_backward(n->plan, x, r->param[n->layer->kernel], n->y, dy, dx,
+                            replica_gradient(r, n->layer, n->layer->kernel),
+                            replica_gradient(r, n->layer, n->layer->bias));
 }
 
 static enum ps_code dense_plan(struct nn_replica *r, struct node *n, struct ps_error *e)
@@ -100,8 +107,9 @@ static void dense_forward(struct nn_replica *r, struct node *n, const float *x)
 
 static void dense_backward(struct nn_replica *r, struct node *n, const float *x, float *dy, float *dx)
 {
-    r->ops->dense_backward(n->plan, x, r->param[n->layer->kernel], n->y, dy, dx, r->grad[n->layer->kernel],
-                           n->layer->bias >= 0 ? r->grad[n->layer->bias] : NULL);
+    r->ops->dense_backward(n->plan, x, r->param[n->layer->kernel], n->y, dy, dx,
+                           replica_gradient(r, n->layer, n->layer->kernel),
+                           replica_gradient(r, n->layer, n->layer->bias));
 }
 
 static enum ps_code maxpool_plan(struct nn_replica *r, struct node *n, struct ps_error *e)
@@ -387,6 +395,11 @@ void nn_replica_free(struct nn_replica *r)
     free(r->param);
     free(r->grad);
     free(r);
+}
+
+void nn_replica_reseed(struct nn_replica *r, uint64_t seed)
+{
+    r->seed = seed;
 }
 
 float *nn_replica_param(struct nn_replica *r, size_t i)

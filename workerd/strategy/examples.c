@@ -2,18 +2,19 @@
 //
 // Which examples this worker trains: the control task says, for a share at a time.
 //
-// async, ssp: a range of the epoch, a few batches long; the next one when the last has been pushed. sync: every n-th
-// batch of what is left, where the k-th is trained in round share.round + k + 1, as it is by everyone.
+// async, ssp: a range of the epoch, a few batches long. The next one is asked for while the last is being trained, once
+// all before that has been pushed. sync: every n-th batch of what is left, where the k-th is trained in round
+// share.round + k + 1, as it is by everyone.
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
 
 enum { LEASE_BATCHES = 4 };
 
-// Batches in one range: pushes of several steps together do not cross its end.
-static uint64_t batches_per_lease(const struct ps_job *job)
+// Examples in one range. No fewer than are pushed together: the ranges before the last have been pushed then.
+static uint64_t examples_per_lease(const struct ps_job *job)
 {
     uint64_t together = job->n_push > 1 ? (uint64_t)job->n_push : 1;
-    return (LEASE_BATCHES + together - 1) / together * together;
+    return (LEASE_BATCHES + together - 1) / together * together * (uint64_t)job->batch_size;
 }
 
 // Asking says that all before has been trained, so that has to be true.
@@ -23,7 +24,7 @@ static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epo
     bool sync = s->update == PSC_SYNC;
     uint64_t batch = (uint64_t)job->batch_size;
     psc_error error;
-    if (wk_flush(s, e) || wk_settle(&s->push, &s->push_result, e))
+    if (wk_flush(s, e) || wk_settle_push(s, e))
         return e->code;
     if (sync && s->pull) {
         psc_result r;
@@ -31,11 +32,33 @@ static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epo
             return e->code;
         s->closed = r.round;
     }
-    if (psc_lease(s->client, epoch, s->env->examples, sync ? batch : batches_per_lease(job) * batch, s->closed,
-                  &s->share, &error))
+    if (psc_lease(s->client, epoch, s->env->examples, sync ? batch : examples_per_lease(job), s->closed, &s->share,
+                  &error))
         return wk_take_error(&error, e);
     s->taken = 0;
+    s->began = s->handed_out;
+    s->nothing_ahead = false;
     return PS_OK;
+}
+
+// The next range, while batches of the last one are ahead.
+static enum wk_next next_share_ahead(struct wk_parameter_server_state *s, uint64_t epoch, struct ps_error *e)
+{
+    psc_share share;
+    psc_error error;
+    if (s->update == PSC_SYNC || s->nothing_ahead || s->pushed_all < s->began)
+        return WK_LATER;
+    if (psc_lease_ahead(s->client, epoch, s->env->examples, examples_per_lease(s->env->job), &share, &error)) {
+        wk_take_error(&error, e);
+        return WK_FAILED;
+    }
+    s->nothing_ahead = share.count == 0;
+    if (s->nothing_ahead)
+        return WK_LATER;
+    s->share = share;
+    s->taken = 0;
+    s->began = s->handed_out;
+    return WK_BATCH;
 }
 
 static bool is_used_up(const struct wk_parameter_server_state *s)
@@ -54,7 +77,7 @@ static void examples_take_batch(struct wk_parameter_server_state *s, struct wk_w
         left = s->share.end - work->first;
         s->taken++;
     } else {
-        work->step = s->steps++;
+        work->step = s->handed_out++;
         work->first = s->share.first + s->taken;
         left = s->share.count - s->taken;
         s->taken += left < batch ? left : batch;
@@ -68,7 +91,7 @@ static enum ps_code end_share(struct wk_parameter_server_state *s, uint64_t epoc
 {
     if (s->update != PSC_SYNC && s->share.count)
         return next_share(s, epoch, e);
-    return wk_flush(s, e) || wk_settle(&s->push, &s->push_result, e) ? e->code : PS_OK;
+    return wk_flush(s, e) || wk_settle_push(s, e) ? e->code : PS_OK;
 }
 
 enum wk_next wk_examples_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
@@ -77,9 +100,11 @@ enum wk_next wk_examples_next(void *state, uint64_t epoch, bool idle, struct wk_
     // What is left of a sync share others take over, to the batch; a range that is handed back is trained again.
     if (psc_is_draining(s->client) && (s->update == PSC_SYNC || is_used_up(s)))
         return !idle ? WK_LATER : end_share(s, epoch, e) ? WK_FAILED : WK_DRAINED;
-    if (is_used_up(s)) {
-        if (!idle)
-            return WK_LATER;
+    if (is_used_up(s) && !idle) {
+        enum wk_next ahead = next_share_ahead(s, epoch, e);
+        if (ahead != WK_BATCH)
+            return ahead;
+    } else if (is_used_up(s)) {
         if (next_share(s, epoch, e))
             return WK_FAILED;
         if (s->share.count == 0)

@@ -23,7 +23,7 @@ static void one_device_close(void *state, const char *reason)
 {
     struct one_device *s = state;
     (void)reason;
-    for (size_t i = 0; i < nn_model_params(s->env->model) * (size_t)s->rule->slots; i++)
+    for (size_t i = 0; s->slots && i < nn_model_params(s->env->model) * (size_t)s->rule->slots; i++)
         free(s->slots[i]);
     free(s->slots);
     free(s->factor);
@@ -43,29 +43,42 @@ static enum ps_code one_device_take_rule(struct one_device *s, struct ps_error *
     return ps_rule_check(s->rule, s->hyper, e);
 }
 
-// count elements, all at what the rule starts them with.
-static float *new_slot(const struct one_device *s, int k, uint64_t count)
+// Slot k of a variable, all at what the rule starts it with.
+static enum ps_code one_device_make_slot(const struct one_device *s, int k, const struct nn_param *p, float **slot,
+                                         struct ps_error *e)
 {
-    float *slot = ps_alloc(count * sizeof *slot), start = ps_rule_slot_init(s->rule, s->hyper, k);
-    for (uint64_t i = 0; i < count; i++)
-        slot[i] = start;
-    return slot;
+    float start = ps_rule_slot_init(s->rule, s->hyper, k);
+    *slot = ps_try_alloc_array(p->count, sizeof **slot);
+    if (!*slot)
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for a slot of '%s', which takes %" PRIu64 " bytes", p->name,
+                       p->count * sizeof **slot);
+    for (uint64_t i = 0; i < p->count; i++)
+        (*slot)[i] = start;
+    return PS_OK;
+}
+
+static enum ps_code one_device_make_slots(struct one_device *s, struct ps_error *e)
+{
+    size_t n = nn_model_params(s->env->model), k_max = (size_t)s->rule->slots;
+    s->slots = ps_alloc(n * k_max * sizeof(float *));
+    for (size_t i = 0; i < n; i++) {
+        const struct nn_param *p = nn_model_param(s->env->model, i);
+        for (size_t k = 0; k < k_max && p->trainable; k++)
+            if (one_device_make_slot(s, (int)k, p, &s->slots[i * k_max + k], e))
+                return e->code;
+    }
+    return PS_OK;
 }
 
 static enum ps_code one_device_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
     struct one_device *s = ps_alloc(sizeof *s);
-    size_t n = nn_model_params(env->model);
     s->env = env;
-    if (one_device_take_rule(s, e) || wk_init_weights(env, e)) {
-        free(s);
+    s->factor = ps_alloc(nn_model_params(env->model) * sizeof *s->factor);
+    if (one_device_take_rule(s, e) || wk_init_weights(env, e) || one_device_make_slots(s, e)) {
+        one_device_close(s, NULL);
         return e->code;
     }
-    s->factor = ps_alloc(n * sizeof *s->factor);
-    s->slots = ps_alloc(n * (size_t)s->rule->slots * sizeof(float *));
-    for (size_t i = 0; i < n; i++)
-        for (int k = 0; k < s->rule->slots && nn_model_param(env->model, i)->trainable; k++)
-            s->slots[i * (size_t)s->rule->slots + (size_t)k] = new_slot(s, k, nn_model_param(env->model, i)->count);
     *state = s;
     return PS_OK;
 }
@@ -75,6 +88,12 @@ static uint64_t one_device_first_epoch(void *state, bool *late)
     (void)state;
     *late = false;
     return 0;
+}
+
+static uint64_t one_device_seed(void *state)
+{
+    struct one_device *s = state;
+    return s->env->job->seed;
 }
 
 static enum wk_next one_device_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
@@ -206,6 +225,7 @@ const struct wk_strategy wk_one_device = {
     .name = "one_device",
     .open = one_device_open,
     .first_epoch = one_device_first_epoch,
+    .seed = one_device_seed,
     .next = one_device_next,
     .begin_step = one_device_begin_step,
     .end_step = one_device_end_step,

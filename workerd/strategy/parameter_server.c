@@ -10,8 +10,10 @@
 // first.
 //
 // async with n_fetch and n_push (Dean et al., Large Scale Distributed Deep Networks, NIPS 2012, section 4.1 and its
-// appendix): weights are pulled every n_fetch steps and changed by plain SGD with the worker's own gradients between;
-// gradients are added up and pushed every n_push steps.
+// appendix): weights are pulled every n_fetch steps and changed by plain SGD with the worker's own gradients between,
+// at the rate that the ps tasks apply by then; gradients are added up and pushed every n_push steps, and what there is
+// before an evaluation and at the end of an epoch.
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -152,13 +154,18 @@ static void parameter_server_close(void *state, const char *reason)
 }
 
 // Where gradients are added up before they are pushed.
-static psc_tensor *new_sums(const struct wk_parameter_server_state *s)
+static enum ps_code strategy_make_sums(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    psc_tensor *sums = ps_alloc(s->n_trained * sizeof *sums);
-    memcpy(sums, s->gradients, s->n_trained * sizeof *sums);
-    for (size_t i = 0; i < s->n_trained; i++)
-        sums[i].data = ps_alloc(sums[i].count * sizeof(float));
-    return sums;
+    s->pushed = ps_alloc(s->n_trained * sizeof *s->pushed);
+    for (size_t i = 0; i < s->n_trained; i++) {
+        const psc_tensor *g = &s->gradients[i];
+        s->pushed[i] = (psc_tensor){g->name, ps_try_alloc_array(g->count, sizeof(float)), g->count, g->dtype};
+        if (!s->pushed[i].data)
+            return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                           "no memory for the sum of gradients of '%s', which takes %" PRIu64 " bytes", g->name,
+                           g->count * sizeof(float));
+    }
+    return PS_OK;
 }
 
 // The variables that are trained, or the others.
@@ -186,9 +193,10 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     s->clip = ps_alloc(n * sizeof *s->clip);
     strategy_add_tensors(s, true);
     strategy_add_tensors(s, false);
-    s->pushed = env->job->n_push > 1 ? new_sums(s) : s->gradients;
-    // Before anything is opened: with weights that cannot be had no job begins.
-    if ((env->rank == 0 && wk_init_weights(env, e)) || connect_cluster(s, e) || agree_on_weights(s, e)) {
+    s->pushed = s->gradients;
+    // Before anything is opened: with weights or memory that cannot be had no job begins.
+    if ((env->job->n_push > 1 && strategy_make_sums(s, e)) || (env->rank == 0 && wk_init_weights(env, e)) ||
+        connect_cluster(s, e) || agree_on_weights(s, e)) {
         parameter_server_close(s, e->text);
         return e->code;
     }
@@ -203,6 +211,15 @@ static uint64_t parameter_server_first_epoch(void *state, bool *late)
     return *late ? psc_data_epoch(s->client) : 0;
 }
 
+static uint64_t parameter_server_seed(void *state)
+{
+    struct wk_parameter_server_state *s = state;
+    uint64_t resumptions = psc_resumptions(s->client), seed = s->env->job->seed;
+    uint32_t word[4];
+    ps_philox(seed, PS_RANDOM_RESUME, resumptions, 0, word);
+    return resumptions ? (uint64_t)word[1] << 32 | word[0] : seed;
+}
+
 enum ps_code wk_settle(psc_op **op, psc_result *result, struct ps_error *e)
 {
     psc_error error;
@@ -211,6 +228,17 @@ enum ps_code wk_settle(psc_op **op, psc_result *result, struct ps_error *e)
     psc_code code = psc_wait(*op, result, &error);
     *op = NULL;
     return code ? wk_take_error(&error, e) : PS_OK;
+}
+
+enum ps_code wk_settle_push(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    bool pushes = s->push != NULL;
+    if (wk_settle(&s->push, &s->push_result, e))
+        return e->code;
+    s->pushed_all = s->in_push;
+    if (pushes && s->push_result.version > s->version)
+        s->version = s->push_result.version;
+    return PS_OK;
 }
 
 static enum ps_code settle_pull(struct wk_parameter_server_state *s, struct ps_error *e)
@@ -223,13 +251,14 @@ static enum ps_code settle_pull(struct wk_parameter_server_state *s, struct ps_e
     if (r.version == 0)
         return ps_fail(e, PS_ABORTED, "the weights have no values: who opened the job ended before it had put them");
     s->closed = r.round;
+    s->version = r.version > s->version ? r.version : s->version;
     s->has_weights = true;
     return PS_OK;
 }
 
 static enum ps_code strategy_settle(struct wk_parameter_server_state *s, struct ps_error *e)
 {
-    return wk_settle(&s->push, &s->push_result, e) || settle_pull(s, e) ? e->code : PS_OK;
+    return wk_settle_push(s, e) || settle_pull(s, e) ? e->code : PS_OK;
 }
 
 // ---- steps --------------------------------------------------------------------------------------------------------
@@ -245,17 +274,18 @@ static void start_pull_for_step(struct wk_parameter_server_state *s, uint64_t ro
     start_pull(s, s->has_weights && s->n_trained ? s->n_trained : s->n, round);
 }
 
-// Every so many steps, counted from 0.
-static bool is_due(uint64_t step, int every)
+// Are weights pulled with this step, counted from 0?
+static bool strategy_pulls_at(const struct wk_parameter_server_state *s, uint64_t step)
 {
-    return every <= 1 || step % (uint64_t)every == 0;
+    int every = s->env->job->n_fetch;
+    return every <= 1 || (step + 1) % (uint64_t)every == 0;
 }
 
 // The clock ticks with every step; where weights are pulled it may have to be waited for.
 static enum ps_code pull_in_bounds(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
 {
     psc_error error;
-    if (wk_settle(&s->push, &s->push_result, e))
+    if (wk_settle_push(s, e))
         return e->code;
     if (psc_clock(s->client, step, true, NULL, NULL, &error))
         return wk_take_error(&error, e);
@@ -316,10 +346,18 @@ static void strategy_clip_by_norm(struct wk_parameter_server_state *s)
         strategy_scale_tensor(&s->gradients[i], global > 0 ? ps_clip_factor(total, global) : s->clip[i]);
 }
 
+// The rate that the next gradient meets there, as far as is known here; psctl set-lr is not heard of.
+static float strategy_rate(const struct wk_parameter_server_state *s)
+{
+    const struct ps_schedule *schedule = &s->env->job->schedule;
+    return (float)(schedule->kind == PS_SCHEDULE_NONE ? strategy_hyper_value(s, "learning_rate")
+                                                      : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0));
+}
+
 // The replica's own weights between two pulls.
 static void step_alone(struct wk_parameter_server_state *s)
 {
-    float rate = (float)strategy_hyper_value(s, "learning_rate");
+    float rate = strategy_rate(s);
     for (size_t i = 0; i < s->n_trained; i++) {
         float *w = s->weights[i].data;
         const float *g = s->gradients[i].data;
@@ -342,6 +380,7 @@ static void strategy_add_up(struct wk_parameter_server_state *s, uint64_t exampl
 
 static void start_push(struct wk_parameter_server_state *s, uint64_t examples)
 {
+    s->in_push = s->trained;
     const psc_push_options options = {
         .round = s->round, .examples = examples, .refuse_nonfinite = s->env->job->refuse_nonfinite};
     if (s->n_trained)
@@ -354,31 +393,29 @@ enum ps_code wk_flush(struct wk_parameter_server_state *s, struct ps_error *e)
         return PS_OK;
     start_push(s, s->summed_examples);
     s->summed = s->summed_examples = 0;
-    return wk_settle(&s->push, &s->push_result, e);
+    return wk_settle_push(s, e);
 }
 
 static enum ps_code parameter_server_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
     const struct ps_job *job = s->env->job;
-    (void)e;
+    s->trained++;
     if (rows == 0)
         for (size_t i = 0; i < s->n_trained; i++)
             memset(s->gradients[i].data, 0, s->gradients[i].count * sizeof(float));
     strategy_delay(s, step);
     strategy_clip_by_norm(s);
     s->round = s->update == PSC_SYNC ? s->closed + 1 : 0;
-    if (job->n_push > 1)
-        strategy_add_up(s, (uint64_t)rows);
     if (job->n_push <= 1)
         start_push(s, (uint64_t)rows);
-    else if (is_due(step + 1, job->n_push)) {
-        if (wk_flush(s, e))
-            return e->code;
-    }
+    else
+        strategy_add_up(s, (uint64_t)rows);
+    if (s->summed && s->summed == (uint64_t)job->n_push && wk_flush(s, e))
+        return e->code;
     if (s->update == PSC_SSP)
         return PS_OK;
-    if (is_due(step + 1, job->n_fetch))
+    if (strategy_pulls_at(s, step))
         start_pull_for_step(s, s->round);
     else
         step_alone(s);
@@ -449,6 +486,7 @@ const struct wk_strategy wk_parameter_server = {
     .name = "parameter_server",
     .open = parameter_server_open,
     .first_epoch = parameter_server_first_epoch,
+    .seed = parameter_server_seed,
     .next = wk_examples_next,
     .begin_step = parameter_server_begin_step,
     .end_step = parameter_server_end_step,

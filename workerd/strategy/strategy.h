@@ -43,7 +43,7 @@ struct wk_work {
 
 enum wk_next {
     WK_BATCH,      // *work is set
-    WK_LATER,      // ask again when everything handed out has been trained
+    WK_LATER,      // ask again when more of what was handed out has been trained
     WK_EPOCH_END,  // the epoch is over for everyone
     WK_DRAINED,    // this worker was asked to leave, and has nothing left to do
     WK_FAILED
@@ -72,6 +72,9 @@ struct wk_strategy {
     enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
     // Where this worker begins: not at 0 where it is late, and comes to a job that has begun.
     uint64_t (*first_epoch)(void *state, bool *late);
+    // What the order of examples and dropout are drawn from: the job's seed, or where the job goes on with old values
+    // another one, so that it does not begin with what it began with before. The same for all workers.
+    uint64_t (*seed)(void *state);
     // Which examples this worker trains next. idle: all it was given before have been trained.
     enum wk_next (*next)(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
     // Weights for the step (wk_work.step) are in the replica when it returns.

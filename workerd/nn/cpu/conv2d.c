@@ -322,7 +322,8 @@ void nn_cpu_conv2d_backward(struct nn_plan *p, const float *x, const float *w, c
     if (s->act == NN_RELU)
         nn_cpu_relu_backward((size_t)s->n * s->oh * s->ow * s->oc, y, dy, dy);
     conv2d_lend(c->dst, dy);
-    backward_weights(c, x, dw, db);
+    if (dw)
+        backward_weights(c, x, dw, db);
     if (dx)
         backward_data(c, w, dx);
 }

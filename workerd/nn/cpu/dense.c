@@ -52,8 +52,9 @@ void nn_cpu_dense_backward(struct nn_plan *p, const float *x, const float *w, co
         nn_cpu_relu_backward((size_t)s->n * s->out, y, dy, dy);
     if (db)
         nn_cpu_bias_gradient((size_t)s->n, (size_t)s->out, dy, db);
-    nn_cpu_must(dnnl_sgemm('T', 'N', s->in, s->out, s->n, 1, x, s->in, dy, s->out, 0, dw, s->out),
-                "dense weight gradient");
+    if (dw)
+        nn_cpu_must(dnnl_sgemm('T', 'N', s->in, s->out, s->n, 1, x, s->in, dy, s->out, 0, dw, s->out),
+                    "dense weight gradient");
     if (dx)
         nn_cpu_must(dnnl_sgemm('N', 'T', s->n, s->in, s->out, 1, dy, s->out, w, s->out, 0, dx, s->in),
                     "dense data gradient");

@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/strategy: what parameter_server asks of libclient, and when. libclient is the test's: it writes down what it
+// is asked, and answers at once.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/alloc.h"
+#include "libclient/psclient.h"
+#include "workerd/strategy/parameter_server.h"
+
+void *__real_ps_try_alloc_array(size_t n, size_t size);
+void *__wrap_ps_try_alloc_array(size_t n, size_t size);
+
+// ---- libclient ------------------------------------------------------------------------------------------------------
+
+struct psc_op {
+    uint64_t examples;  // of a push
+    psc_result result;
+};
+
+struct psc_client {
+    char log[1024];  // what was asked for: see say
+    uint64_t version, resumptions;
+    psc_share shares[8];  // one after the other
+    size_t shared;
+    uint64_t given, given_before;  // examples: in all; before the last share
+    uint64_t pushed;               // examples whose push was waited for
+    bool draining;
+};
+
+static struct psc_client client;
+static size_t allocations_left;
+
+void *__wrap_ps_try_alloc_array(size_t n, size_t size)
+{
+    return allocations_left && allocations_left-- ? __real_ps_try_alloc_array(n, size) : NULL;
+}
+
+static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
+{
+    size_t len = strlen(client.log);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(client.log + len, sizeof client.log - len, format, args);
+    va_end(args);
+}
+
+psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **cluster, psc_error *error)
+{
+    (void)ps, (void)n, (void)error;
+    *cluster = NULL;
+    return PSC_OK;
+}
+
+void psc_cluster_free(psc_cluster *cluster)
+{
+    (void)cluster;
+}
+
+psc_code psc_connect(const psc_cluster *cluster, const psc_options *options, psc_client **to, psc_error *error)
+{
+    (void)cluster, (void)options, (void)error;
+    *to = &client;
+    return PSC_OK;
+}
+
+void psc_close(psc_client *c, const char *reason)
+{
+    (void)c, (void)reason;
+}
+
+psc_code psc_declare(psc_client *c, const psc_declaration *declaration, bool *resumed, psc_error *error)
+{
+    (void)declaration, (void)error;
+    (void)c;
+    *resumed = false;
+    return PSC_OK;
+}
+
+psc_code psc_attach(psc_client *c, psc_error *error)
+{
+    (void)c, (void)error;
+    return PSC_OK;
+}
+
+uint64_t psc_resumptions(psc_client *c)
+{
+    return c->resumptions;
+}
+
+psc_code psc_barrier(psc_client *c, const char *name, psc_error *error)
+{
+    (void)c, (void)name, (void)error;
+    return PSC_OK;
+}
+
+bool psc_is_late(psc_client *c)
+{
+    (void)c;
+    return false;
+}
+
+uint64_t psc_data_epoch(psc_client *c)
+{
+    (void)c;
+    return 0;
+}
+
+bool psc_is_draining(psc_client *c)
+{
+    return c->draining;
+}
+
+bool psc_is_chief(psc_client *c)
+{
+    (void)c;
+    return true;
+}
+
+void psc_report(psc_client *c, uint64_t step, double images_per_second, double loss)
+{
+    (void)c, (void)step, (void)images_per_second, (void)loss;
+}
+
+static void begin_op(uint64_t examples, psc_result result, psc_op **op)
+{
+    *op = ps_alloc(sizeof **op);
+    **op = (psc_op){examples, result};
+}
+
+void psc_put(psc_client *c, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg, psc_op **op)
+{
+    (void)c, (void)tensors, (void)callback, (void)arg;
+    say("put %zu ", n);
+    begin_op(0, (psc_result){.version = 1}, op);
+}
+
+void psc_pull(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback, void *arg,
+              psc_op **op)
+{
+    (void)tensors, (void)callback, (void)arg, (void)round;
+    say("pull %zu ", n);
+    begin_op(0, (psc_result){.version = c->version, .round = round}, op);
+}
+
+void psc_push(psc_client *c, const psc_tensor *tensors, size_t n, const psc_push_options *options,
+              psc_callback callback, void *arg, psc_op **op)
+{
+    (void)c, (void)callback, (void)arg;
+    say("push");
+    for (size_t i = 0; i < n; i++)
+        say(" %s", strrchr(tensors[i].name, '/') + 1);
+    say(" of %u ", (unsigned)options->examples);
+    begin_op(options->examples, (psc_result){.version = c->version}, op);
+}
+
+psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
+{
+    (void)error;
+    client.pushed += op->examples;
+    if (result)
+        *result = op->result;
+    free(op);
+    return PSC_OK;
+}
+
+// Nobody may say that something is done which has not been pushed.
+static void give(psc_client *c, uint64_t done, psc_share *share)
+{
+    assert_true(c->pushed >= done);
+    *share = c->shares[c->shared++];
+    if (share->count) {
+        c->given_before = c->given;
+        c->given += share->count;
+    }
+}
+
+psc_code psc_lease(psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, uint64_t round, psc_share *share,
+                   psc_error *error)
+{
+    (void)epoch, (void)examples, (void)want, (void)round, (void)error;
+    say("lease ");
+    give(c, c->given, share);
+    return PSC_OK;
+}
+
+psc_code psc_lease_ahead(psc_client *c, uint64_t epoch, uint64_t examples, uint64_t want, psc_share *share,
+                         psc_error *error)
+{
+    (void)epoch, (void)examples, (void)want, (void)error;
+    say("ahead ");
+    give(c, c->given_before, share);
+    return PSC_OK;
+}
+
+psc_code psc_clock(psc_client *c, uint64_t step, bool wait, uint64_t *clock, uint64_t *slowest, psc_error *error)
+{
+    (void)c, (void)step, (void)wait, (void)clock, (void)slowest, (void)error;
+    return PSC_OK;
+}
+
+psc_code psc_reduce(psc_client *c, const char *name, psc_reduce_op op, psc_dtype dtype, void *data, uint64_t count,
+                    uint32_t *workers, psc_error *error)
+{
+    (void)c, (void)name, (void)op, (void)dtype, (void)data, (void)count, (void)workers, (void)error;
+    return PSC_OK;
+}
+
+psc_code psc_split_gradients(psc_client *c, psc_splits *splits, psc_error *error)
+{
+    (void)c, (void)error;
+    *splits = (psc_splits){0};
+    return PSC_OK;
+}
+
+// ---- a worker -------------------------------------------------------------------------------------------------------
+
+// One input, one output: a frozen layer, and one that is trained.
+static const char model_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 1]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 1}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"frozen\", \"units\": 1, \"trainable\": false}}]}}";
+
+enum { N_PARAMS = 4, N_TRAINED = 2, BATCH = 4, EXAMPLES = 100, AHEAD = 4 };
+
+struct worker {
+    struct nn_model *model;
+    struct ps_job *job;
+    struct wk_env env;
+    void *state;
+    struct wk_work ahead[AHEAD];
+    int n_ahead;
+};
+
+static void must(enum ps_code code, const struct ps_error *e)
+{
+    if (code != PS_OK)
+        fail_msg("%s", e->text);
+}
+
+static enum ps_code open_worker(struct worker *w, const char *optimizer, const char *strategy, struct ps_error *e)
+{
+    static const struct nn_loss mse = {NN_MSE, false};
+    static const volatile sig_atomic_t stop;
+    char text[512];
+    memset(w, 0, sizeof *w);
+    snprintf(text, sizeof text,
+             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {name: sgd, %s}\n"
+             "strategy: {%s}\nbatch_size: %d\nseed: 5\n",
+             optimizer, strategy, BATCH);
+    must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &w->job, e), e);
+    must(nn_model_parse(model_text, "test", &w->model, e), e);
+    must(nn_replica_create(w->model, "ref", BATCH, 1, 1, &mse, &w->env.replica, e), e);
+    w->env.job = w->job;
+    w->env.model = w->model;
+    w->env.examples = EXAMPLES;
+    w->env.workers = w->env.min_workers = 1;
+    w->env.stop = &stop;
+    assert_int_equal(N_PARAMS, nn_model_params(w->model));
+    return wk_parameter_server.open(&w->env, &w->state, e);
+}
+
+static void begin(struct worker *w, const char *optimizer, const char *strategy)
+{
+    struct ps_error e = {.code = PS_OK};
+    must(open_worker(w, optimizer, strategy, &e), &e);
+    client.log[0] = '\0';
+}
+
+static void end(struct worker *w)
+{
+    if (w->state)
+        wk_parameter_server.close(w->state, NULL);
+    nn_replica_free(w->env.replica);
+    nn_model_free(w->model);
+    ps_job_free(w->job);
+}
+
+// One step; every gradient is 1.
+static void train(struct worker *w, uint64_t step, int rows)
+{
+    struct ps_error e = {.code = PS_OK};
+    must(wk_parameter_server.begin_step(w->state, step, &e), &e);
+    for (size_t i = 0; i < N_PARAMS; i++)
+        nn_replica_grad(w->env.replica, i)[0] = 1;
+    must(wk_parameter_server.end_step(w->state, step, rows, &e), &e);
+}
+
+// Fills the ring of batches that are ahead, as the step loop does; what next said last.
+static enum wk_next fill(struct worker *w, uint64_t epoch)
+{
+    struct ps_error e = {.code = PS_OK};
+    enum wk_next got = WK_BATCH;
+    while (got == WK_BATCH && w->n_ahead < AHEAD) {
+        got = wk_parameter_server.next(w->state, epoch, w->n_ahead == 0, &w->ahead[w->n_ahead], &e);
+        assert_true(got != WK_FAILED);
+        w->n_ahead += got == WK_BATCH;
+    }
+    return got;
+}
+
+// Trains an epoch; how often there was nothing ahead but the step at hand.
+static int train_epoch(struct worker *w, uint64_t epoch)
+{
+    int dry = 0;
+    while (fill(w, epoch) != WK_EPOCH_END || w->n_ahead) {
+        train(w, w->ahead[0].step, w->ahead[0].rows);
+        memmove(w->ahead, w->ahead + 1, (size_t)--w->n_ahead * sizeof *w->ahead);
+        dry += w->n_ahead == 0;
+    }
+    return dry;
+}
+
+static int begin_world(void **state)
+{
+    (void)state;
+    client = (struct psc_client){.version = 1};
+    allocations_left = 1000;
+    return 0;
+}
+
+static psc_share range(uint64_t first, uint64_t count)
+{
+    return (psc_share){.first = first, .count = count};
+}
+
+// ---- tests ----------------------------------------------------------------------------------------------------------
+
+// What is trained is pushed, and pulled for each step; the rest is pulled at first, and for evaluations.
+static void frozen_layers_stay(void **state)
+{
+    static const char *const updates[] = {"update: async", "update: ssp, staleness: 1", "update: sync"};
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        begin_world(state);
+        assert_int_equal(open_worker(&w, "learning_rate: 1", updates[k], &e), PS_OK);
+        train(&w, 0, BATCH);
+        train(&w, 1, BATCH);
+        must(wk_parameter_server.refresh(w.state, &e), &e);
+        assert_string_equal(client.log, k == 1
+                                            ? "put 4 pull 4 push kernel bias of 4 pull 2 push kernel bias of 4 pull 4 "
+                                            : "put 4 pull 4 push kernel bias of 4 pull 2 push kernel bias of 4 "
+                                              "pull 2 pull 4 ");
+        end(&w);
+    }
+}
+
+// The next range is asked for while batches of the last one are ahead, and what is said to be done has been pushed.
+static void ranges_follow_each_other(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "learning_rate: 1", "update: async");
+    for (size_t i = 0; i < 4; i++)
+        client.shares[i] = range(16 * i, i == 3 ? 8 : 16);
+    assert_int_equal(train_epoch(&w, 0), 1);  // with the epoch's last step
+    assert_int_equal(client.pushed, 56);
+    int asked[2] = {0};
+    for (const char *at = client.log; (at = strstr(at, "lease ")); at++)
+        asked[0]++;
+    for (const char *at = client.log; (at = strstr(at, "ahead ")); at++)
+        asked[1]++;
+    assert_int_equal(asked[0], 2);  // the first, and who gets none ahead: is the epoch over?
+    assert_int_equal(asked[1], 4);
+    end(&w);
+}
+
+// Who was asked to leave trains what it has, and asks for nothing ahead.
+static void a_draining_worker_takes_no_more(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "learning_rate: 1", "update: async");
+    client.shares[0] = range(0, 16);
+    client.shares[1] = range(16, 16);
+    assert_int_equal(fill(&w, 0), WK_BATCH);
+    client.draining = true;
+    for (int i = 0; i < 4; i++) {
+        train(&w, w.ahead[0].step, w.ahead[0].rows);
+        memmove(w.ahead, w.ahead + 1, (size_t)--w.n_ahead * sizeof *w.ahead);
+        assert_int_equal(fill(&w, 0), i < 3 ? WK_LATER : WK_DRAINED);
+    }
+    assert_null(strstr(client.log, "ahead"));
+    assert_int_equal(client.pushed, 16);
+    end(&w);
+}
+
+// Groups of n_push gradients go on from one range to the next, however short. What is left of one at the end of an
+// epoch is pushed alone, and the next epoch's begin anew.
+static void groups_have_their_size(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "learning_rate: 1", "update: async, n_push: 3, n_fetch: 100");
+    client.shares[0] = range(0, 8);
+    client.shares[1] = range(8, 4);
+    client.shares[2] = range(12, 8);
+    client.shares[5] = range(0, 20);
+    train_epoch(&w, 0);
+    train_epoch(&w, 1);
+    char pushes[256] = "";
+    for (const char *at = client.log; (at = strstr(at, " of ")); at++)
+        sprintf(pushes + strlen(pushes), "%d ", atoi(at + 4));
+    assert_string_equal(pushes, "12 8 12 8 ");
+    end(&w);
+}
+
+// Between two pulls a worker steps with the rate that the schedule has by now: the version of a variable counts what
+// was done to it, its initial value included.
+static void local_steps_follow_the_schedule(void **state)
+{
+    struct worker w;
+    (void)state;
+    begin(&w, "learning_rate: {schedule: piecewise, boundaries: [9], values: [1, 0.25]}", "update: async, n_fetch: 2");
+    client.version = 10;  // nine gradients: this would be the tenth's, step 9
+    nn_replica_param(w.env.replica, 0)[0] = 8;
+    train(&w, 0, BATCH);
+    assert_true(nn_replica_param(w.env.replica, 0)[0] == 7);
+    client.version = 11;
+    train(&w, 1, BATCH);  // pulls
+    train(&w, 2, BATCH);
+    assert_true(nn_replica_param(w.env.replica, 0)[0] == 6.75F);
+    end(&w);
+}
+
+// A run that goes on with old values draws other numbers than those before it did; the same ones whoever asks.
+static void resumed_runs_draw_anew(void **state)
+{
+    uint64_t seed[3], again;
+    (void)state;
+    for (uint64_t i = 0; i < 4; i++) {
+        struct worker w;
+        client.resumptions = i % 3;
+        begin(&w, "learning_rate: 1", "update: async");
+        *(i < 3 ? &seed[i] : &again) = wk_parameter_server.seed(w.state);
+        end(&w);
+    }
+    assert_int_equal(seed[0], 5);
+    assert_true(seed[1] != 5 && seed[2] != 5 && seed[1] != seed[2]);
+    assert_true(again == seed[0]);
+}
+
+// What finds no memory is said in a sentence.
+static void no_memory_for_sums(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    allocations_left = 0;
+    assert_int_equal(open_worker(&w, "learning_rate: 1", "update: async, n_push: 3", &e), PS_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(e.text, "no memory for"));
+    assert_string_equal(client.log, "");
+    end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(frozen_layers_stay, begin_world),
+        cmocka_unit_test_setup(ranges_follow_each_other, begin_world),
+        cmocka_unit_test_setup(a_draining_worker_takes_no_more, begin_world),
+        cmocka_unit_test_setup(groups_have_their_size, begin_world),
+        cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
+        cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
+        cmocka_unit_test_setup(no_memory_for_sums, begin_world),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
