@@ -9,10 +9,12 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/sometimes.h"
+#include "libclient/call.h"
 #include "libclient/convert.h"
 
 // Of operations and requests that have ended, so many are kept for the next ones, with arrays of so many elements.
 enum { IDLE_OPS = 64, FREE_REQUESTS = 256, KEPT_ELEMENTS = 64 };
+enum { RELEASE_MS = 5000 };  // in which a task hears that a snapshot is not needed any more, or not from here
 
 static struct psc_op *op_of_memory(struct ps_owner *o)
 {
@@ -137,8 +139,34 @@ static void op_drop(struct psc_op *op)
     op_return(ops, op);
 }
 
+static void op_released(void *arg, const struct ps_error *e, struct ps_slices *reply)
+{
+    (void)arg, (void)e, (void)reply;  // psd forgets it in time, too
+}
+
+// A get that took several messages has ended: its task need not keep what it read.
+static void op_release_snapshot(struct psc_client *c, struct psc__op_request *r)
+{
+    Paramserver__V1__ReadRequest message = PARAMSERVER__V1__READ_REQUEST__INIT;
+    struct ps_error e;
+    message.snapshot = r->snapshot;
+    message.release = true;
+    r->snapshot = 0;
+    if (!message.snapshot || c->ended.code != PS_OK)
+        return;
+    (void)psc__call_locked(c,
+                           &(struct psc__call_spec){.task = r->is.queue->task->index,
+                                                    .method = PARAMSERVER__V1__METHOD__GET,
+                                                    .message = &message.base,
+                                                    .timeout_ms = RELEASE_MS,
+                                                    .once = true,
+                                                    .done = op_released},
+                           &e);
+}
+
 static void op_request_free(struct psc_client *c, struct psc__op_request *r)
 {
+    op_release_snapshot(c, r);
     if (c->ops->n_free_requests == FREE_REQUESTS) {
         free(r);
         return;

@@ -15,7 +15,7 @@
 // Field numbers.
 enum { REQUEST_CALLER = 1, REQUEST_TENSORS = 2, REQUEST_ROUND = 3 };
 enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES };
-enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_RELEASE, READ_IF_NEWER };
+enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7 };
 
 // A range of a partition; of the whole partition, 0 and 0.
 static struct ps_tensor_head wire_tensor(const struct psc_op *op, const struct psc__op_request *r,

@@ -27,6 +27,7 @@ enum {
     PSD_STAGED_S = 60,          // s: the rest of an atomic update that has not come by then is not waited for
     PSD_MAX_SNAPSHOTS = 4096,   // that are kept at once: readers that never finish would keep more
     PSD_SNAPSHOT_S = 60,        // s: a reader that has not asked for the rest by then has to begin again
+    PSD_SNAPSHOT_READ_S = 5,    // s: its last part has been sent, and is sent once more where the answer was lost
 
     // ---- a job whose control task is gone ----
     PSD_WATCH_IDLE_MS = 20000,    // in which nothing moves, before another task asks for the job

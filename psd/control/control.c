@@ -280,10 +280,11 @@ static void broadcast_to_self(struct psd_job *job, struct psd_call **ready)
     struct psd_control *c = job->control;
     bool must = broadcast_is_due(c, 0) && psd_view_delta_since(c, c->acked[0], &d);
     const uint32_t workers = must ? c->workers : 0;
+    const uint64_t run = atomic_load(&job->run);
     pthread_mutex_unlock(&job->lock);
-    if (must && psd_view_take(job, workers, &d, ready, &e) == PS_OK) {
+    if (must && psd_view_take(job, run, workers, &d, ready, &e) == PS_OK) {
         pthread_mutex_lock(&job->lock);
-        if (job->control == c && d.epoch > c->acked[0]) {
+        if (atomic_load(&job->run) == run && d.epoch > c->acked[0]) {
             psd_view_acked(job, 0, &d);
             psd_control_advance(job, ready);
         }
@@ -455,8 +456,10 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
 static void control_begin_run(struct psd_job *job, struct psd_call **ready)
 {
     (void)ready;
+    pthread_mutex_lock(&job->lock);
     psd_view_free(job->view);
     job->view = NULL;
+    pthread_mutex_unlock(&job->lock);
 }
 
 static void control_free(struct psd_job *job)

@@ -300,10 +300,11 @@ bool psd_view_delta_init(struct psd_view_delta *d, size_t n);  // false: no memo
 void psd_view_delta_free(struct psd_view_delta *d);
 // Members that have changed since that epoch; those of an earlier run: all. False: no memory.
 bool psd_view_delta_since(struct psd_control *c, uint64_t since, struct psd_view_delta *d);
-// Unlocked. A task hears of a view: its rounds and staged updates do, and it answers in d what counts here. ABORTED: it
-// has not heard what was before `since`, and is to be told of all.
-enum ps_code psd_view_take(struct psd_job *job, uint32_t workers, struct psd_view_delta *d, struct psd_call **ready,
-                           struct ps_error *e);
+// Unlocked. A task hears of a view of the job's `run`: its rounds and staged updates do, and it answers in d what
+// counts here. ABORTED: it has not heard what was before `since`, and is to be told of all. FAILED_PRECONDITION:
+// another run has begun.
+enum ps_code psd_view_take(struct psd_job *job, uint64_t run, uint32_t workers, struct psd_view_delta *d,
+                           struct psd_call **ready, struct ps_error *e);
 // A task has acknowledged d, and answered in it.
 void psd_view_acked(struct psd_job *job, uint32_t task, const struct psd_view_delta *d);
 void psd_view_free(struct psd_task_view *view);  // may be NULL

@@ -260,11 +260,22 @@ static void view_put(struct psd_task_view *view, const struct psd_view_entry *en
     *m = (struct psd_task_member){view_includes(entry->state, entry->excluded), gone};
 }
 
+// Job locked. A view of a run that is over must not become the next run's: that begins with none, under this lock.
+static enum ps_code view_check_run(const struct psd_job *job, uint64_t run, struct ps_error *e)
+{
+    if (atomic_load(&job->run) == run)
+        return PS_OK;
+    return ps_fail(e, PS_FAILED_PRECONDITION, "set members: job '%s' is in another run here than %" PRIu64, job->name,
+                   run);
+}
+
 // Job locked. Merges d into the task's view, and copies that into *copy for the rounds. A late copy of an earlier delta
 // changes nothing: its members are known as they were later.
 static enum ps_code view_merge(struct psd_job *job, const struct psd_view_delta *d, struct psd_view *copy,
                                struct ps_error *e)
 {
+    if (view_check_run(job, copy->run, e))
+        return e->code;
     struct psd_task_view *view = view_of_task(job, copy->n);
     if (!view)
         return ps_no_memory(e, "a view of the members");
@@ -306,10 +317,11 @@ static void view_answer(struct psd_job *job, struct psd_view_delta *d, uint64_t 
     d->open = psd_rounds_open(job);
 }
 
-enum ps_code psd_view_take(struct psd_job *job, uint32_t workers, struct psd_view_delta *d, struct psd_call **ready,
-                           struct ps_error *e)
+enum ps_code psd_view_take(struct psd_job *job, uint64_t run, uint32_t workers, struct psd_view_delta *d,
+                           struct psd_call **ready, struct ps_error *e)
 {
-    struct psd_view copy = {.n = workers, .takes_part = ps_try_alloc_array(workers, sizeof *copy.takes_part)};
+    struct psd_view copy = {
+        .run = run, .n = workers, .takes_part = ps_try_alloc_array(workers, sizeof *copy.takes_part)};
     uint64_t *counted = ps_try_alloc_array(workers, sizeof *counted), *all = ps_try_alloc_array(workers, sizeof *all);
     enum ps_code code = PS_OK;
     if (!copy.takes_part || !counted || !all)

@@ -118,49 +118,72 @@ static struct psd_waiters *list_of(struct psd_member *m, enum wait wait)
                               : &m->successors;
 }
 
-// Locked when it is called and when it returns, not while something is told.
-static void walk_list(struct psd_job *job, uint32_t rank, enum wait wait, const struct psd_look *look)
+// One walk. Whom those wait for who are in a kind of wait is looked up once, at the first list that is wanted: none of
+// them is among the wanted.
+struct walk {
+    const struct psd_look *look;
+    bool named[SUCCESSION];
+    char whom[SUCCESSION][TEXT_MAX];
+};
+
+// Job locked. What this member waits for, and for whom.
+static const char *walk_name(struct walk *w, struct psd_job *job, struct psd_member *m, enum wait wait, char *what,
+                             char *predecessor)
 {
     static const wanted_fn who[] = {[COLLECTIVE] = misses_collective, [LEASE] = still_trains, [CLOCK] = is_slowest};
-    char what[TEXT_MAX], whom[TEXT_MAX];
+    struct psd_control *c = job->control;
+    name_wait(c, m, wait, what);
+    if (wait == SUCCESSION) {
+        name_predecessor(c, m, predecessor);
+        return predecessor;
+    }
+    if (!w->named[wait])
+        name_members(c, who[wait], psd_rank_of(c, m), psd_host_now(job->host), w->whom[wait]);
+    w->named[wait] = true;
+    return w->whom[wait];
+}
+
+// Locked when it is called and when it returns, not while something is told.
+static void walk_list(struct walk *w, struct psd_job *job, uint32_t rank, enum wait wait)
+{
+    const struct psd_look *look = w->look;
+    char what[TEXT_MAX], predecessor[TEXT_MAX];
+    const char *whom = NULL;
     struct psd_control *c = job->control;
     struct psd_member *m = &c->members[rank];
     struct psd_waiters *list = list_of(m, wait);
     const uint32_t n = list->n;
-    bool wanted = n && look->look(list, look->arg);
-    if (wanted && look->report) {
-        name_wait(c, m, wait, what);
-        if (wait == SUCCESSION)
-            name_predecessor(c, m, whom);
-        else
-            name_members(c, who[wait], rank, psd_host_now(job->host), whom);
-    }
+    bool report = n && look->look(list, look->arg) && look->report;
+    if (report)
+        whom = walk_name(w, job, m, wait, what, predecessor);
     if (list->n < n)
         psd_member_withdraw(c, m);
-    if (!wanted || !look->report)
+    if (!report)
         return;
     pthread_mutex_unlock(&job->lock);
     look->report(job, what, whom, look->arg);
     pthread_mutex_lock(&job->lock);
 }
 
-static void walk_member(struct psd_job *job, const struct psd_control *c, uint32_t rank, const struct psd_look *look)
+static void walk_member(struct walk *w, struct psd_job *job, struct psd_control *c, uint32_t rank)
 {
+    c->visited++;
     for (enum wait wait = COLLECTIVE; wait < WAITS && job->control == c; wait++)
-        walk_list(job, rank, wait, look);
+        walk_list(w, job, rank, wait);
 }
 
 void psd_members_walk(struct psd_job *job, const struct psd_look *look)
 {
+    struct walk w = {.look = look};
     pthread_mutex_lock(&job->lock);
     struct psd_control *const c = job->control;
     while (look->before && job->control == c && c && ps_heap_least(&c->deadlines) <= look->before) {
         const uint32_t rank = ps_heap_first(&c->deadlines);
-        walk_member(job, c, rank, look);
+        walk_member(&w, job, c, rank);
         if (job->control == c)
             psd_member_recount(c, &c->members[rank]);
     }
     for (uint32_t i = 0; !look->before && job->control == c && c && c->deadlines.n && i < c->workers; i++)
-        walk_member(job, c, i, look);
+        walk_member(&w, job, c, i);
     pthread_mutex_unlock(&job->lock);
 }

@@ -128,6 +128,13 @@ struct psd_snapshot *psd_snapshot_find(struct psd_snapshots *all, uint64_t id, u
     return s;
 }
 
+void psd_snapshot_sent(struct psd_snapshots *all, struct psd_snapshot *s, uint64_t now)
+{
+    pthread_mutex_lock(&all->lock);
+    s->expires = now + PSD_SNAPSHOT_READ_S * PS_SECOND;
+    pthread_mutex_unlock(&all->lock);
+}
+
 void psd_snapshot_release(struct psd_snapshots *all, uint64_t id)
 {
     pthread_mutex_lock(&all->lock);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Snapshots: all blocks of a read, pinned in one instant, between two updates. One that does not fit a message is kept
-// until it is released, its time is over, or the pool needs the room.
+// until it is released, its time is over (soon after its last part was sent), or the pool needs the room.
 //
 // Receives from: service. Hands to: locate, store. Threads: any.
 #ifndef PSD_SNAPSHOT_H
@@ -65,6 +65,8 @@ void psd_snapshot_unref(struct psd_snapshots *all, struct psd_snapshot *s);
 void psd_snapshot_keep(struct psd_snapshots *all, struct psd_snapshot *s, uint64_t now);
 // The kept snapshot of this id, kept for another while, with a reference; or NULL.
 struct psd_snapshot *psd_snapshot_find(struct psd_snapshots *all, uint64_t id, uint64_t now);
+// Its last part has been sent: it is kept only as long as the answer may be asked for once more.
+void psd_snapshot_sent(struct psd_snapshots *all, struct psd_snapshot *s, uint64_t now);
 void psd_snapshot_release(struct psd_snapshots *all, uint64_t id);  // where it is kept
 // The extent of a snapshot that begins at this byte of it, or one past the last at its end; SIZE_MAX: none does.
 size_t psd_snapshot_seek(const struct psd_snapshot *s, uint64_t offset);

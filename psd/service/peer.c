@@ -66,7 +66,7 @@ static enum ps_code set_members_take(struct psd_request *t, const Paramserver__V
                                      struct psd_view_delta *d)
 {
     if (!r->failure[0])
-        return psd_view_take(t->job, t->job->workers, d, &t->ready, &t->error);
+        return psd_view_take(t->job, r->run, t->job->workers, d, &t->ready, &t->error);
     psd_job_fail(t->job, r->run, r->failure);
     psd_job_collect(t->job, &t->ready);
     return PS_OK;

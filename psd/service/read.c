@@ -4,7 +4,7 @@
 //
 // A Pull pins what goes into one message, between two atomic updates. A Get pins everything it asks for in one instant,
 // between two updates; what does not fit the first message stays pinned as a snapshot until it is released,
-// its time is over, or the pool needs the room.
+// its time is over (soon after its last part was sent), or the pool needs the room.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,8 +129,9 @@ static struct psd_snapshot *go_on_with_snapshot(struct psd_request *t, const Par
     if (!s) {
         ps_sometimes(PS_SOMETIMES_PIN_REVOKED);
         ps_fail(&t->error, PS_ABORTED,
-                "snapshot %016" PRIx64 " is gone (60 s without a request, or its memory was needed): start again",
-                r->snapshot);
+                "snapshot %016" PRIx64
+                " is gone (read to its end, %d s without a request, or its memory was needed): start again",
+                r->snapshot, PSD_SNAPSHOT_S);
     } else if (s->job != t->job || s->request != read_request_digest(r)) {
         psd_snapshot_unref(&t->core->snapshots, s);
         s = NULL;
@@ -169,6 +170,8 @@ static int get_from(struct psd_request *t, const Paramserver__V1__ReadRequest *r
     out.last_round = s->last_round;
     if (out.snapshot && !r->snapshot)
         psd_snapshot_keep(&t->core->snapshots, s, psd_now(t->core));
+    if (!out.next_offset)
+        psd_snapshot_sent(&t->core->snapshots, s, psd_now(t->core));
     add_pinned(&builder, s, &part);
     out.tensors = builder.tensors;
     out.n_tensors = builder.n_tensors;

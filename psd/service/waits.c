@@ -90,10 +90,20 @@ void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now
         waits_lower(&job->late_at, late.next);
 }
 
+enum { STALL_LINES = 16 };
+
+// Calls that wait for the same have one line in the log.
 struct stall {
     uint64_t before;  // those who have waited since then or longer
     uint64_t next;    // the first that has waited for less
-    uint32_t n;
+    uint32_t n;       // of the list that is being looked at
+    struct stall_line {
+        char what[TEXT_MAX], whom[TEXT_MAX];  // whom: the first call of them waits for
+        bool others;                          // and others for others
+        uint32_t n;
+    } lines[STALL_LINES];
+    size_t n_lines;
+    uint32_t more;  // calls, for none of these
 };
 
 static bool find_stalled(struct psd_waiters *list, void *arg)
@@ -111,22 +121,51 @@ static bool find_stalled(struct psd_waiters *list, void *arg)
     return s->n;
 }
 
-static void log_stalled(struct psd_job *job, const char *what, const char *whom, void *arg)
+static void add_stalled(struct psd_job *job, const char *what, const char *whom, void *arg)
 {
-    const struct stall *s = arg;
-    ps_warn("job '%s': %" PRIu32 " call%s wait%s long for %s%s%s", job ? job->name : "?", s->n, s->n == 1 ? "" : "s",
-            s->n == 1 ? "s" : "", what, whom[0] ? ": " : "", whom);
+    struct stall *s = arg;
+    size_t i = 0;
+    (void)job;
+    while (i < s->n_lines && strcmp(s->lines[i].what, what) != 0)
+        i++;
+    if (i == STALL_LINES) {
+        s->more += s->n;
+        return;
+    }
+    struct stall_line *line = &s->lines[i];
+    if (i == s->n_lines) {
+        *line = (struct stall_line){.n = 0};
+        snprintf(line->what, sizeof line->what, "%s", what);
+        snprintf(line->whom, sizeof line->whom, "%s", whom);
+        s->n_lines++;
+    }
+    line->others |= strcmp(line->whom, whom) != 0;
+    line->n += s->n;
+}
+
+static void log_stalled(const struct psd_job *job, const struct stall *s)
+{
+    const char *name = job ? job->name : "?";
+    for (const struct stall_line *l = s->lines; l < s->lines + s->n_lines; l++)
+        ps_warn("job '%s': %" PRIu32 " call%s wait%s long for %s%s%s%s", name, l->n, l->n == 1 ? "" : "s",
+                l->n == 1 ? "s" : "", l->what, l->whom[0] ? ": " : "", l->whom, l->others ? ", and others" : "");
+    if (s->more)
+        ps_warn("job '%s': %" PRIu32 " more calls wait long for other things", name, s->more);
 }
 
 void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t now)
 {
     uint64_t limit = core->config.stall_ms * PS_MS;
-    struct stall s = {.before = now - limit, .next = UINT64_MAX};
+    struct stall s;
     if (!limit || now <= limit)
         return;
+    s.before = now - limit;
+    s.next = UINT64_MAX;
+    s.n_lines = s.more = 0;
     if (job)
         atomic_store(&job->stalled_at, UINT64_MAX);
-    waits_walk(core, job, &(struct psd_look){find_stalled, log_stalled, &s});
+    waits_walk(core, job, &(struct psd_look){find_stalled, add_stalled, &s});
+    log_stalled(job, &s);
     if (job && s.next != UINT64_MAX)
         waits_lower(&job->stalled_at, s.next + limit);
 }
@@ -156,7 +195,7 @@ uint32_t psd_waits_count(struct psd_core *core, struct psd_job *job)
 
 // ---- Waits --------------------------------------------------------------------------------------------------------
 
-// Calls as they are told, in the order in which they were found; texts are shared by the calls of one list.
+// Calls as they are told, in the order in which they were found; calls of one list share their texts.
 struct listing {
     uint64_t now;
     Paramserver__V1__Wait *waits;
@@ -196,8 +235,12 @@ static bool list_calls(struct psd_waiters *list, void *arg)
     return l->n > l->worded;
 }
 
+// The lists of those who wait in one collective have the same texts, one list after the other.
 static char *waits_keep_text(struct listing *l, const char *text)
 {
+    for (size_t i = l->n_texts; i > 0 && i + 2 > l->n_texts; i--)
+        if (strcmp(l->texts[i - 1], text) == 0)
+            return l->texts[i - 1];
     char **texts = ps_try_reserve(l->texts, l->n_texts + 1, &l->cap_texts, sizeof *texts);
     char *copy = texts ? ps_try_strdup(text) : NULL;
     l->texts = texts ? texts : l->texts;

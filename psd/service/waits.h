@@ -13,7 +13,8 @@
 void psd_waits_note(const struct psd_core *core, const struct psd_call *call);
 // Answers those whose deadline has passed.
 void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now);
-// Logs those who have waited for longer than core->config.stall_ms, once each.
+// Logs those who have waited for longer than core->config.stall_ms, each once; those that wait for the same have one
+// line.
 void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t now);
 // Time passes in a job: both, where it is time. component_due: as psd_job_tick says. Returns when it will be time
 // again.

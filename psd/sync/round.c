@@ -522,7 +522,7 @@ static void round_settle(struct psd_round *round)
 void psd_round_set_members(struct psd_round *round, const struct psd_view *view, struct psd_call **ready)
 {
     pthread_mutex_lock(&round->lock);
-    if (view->epoch >= round->epoch) {
+    if (atomic_load(round->job_run) == view->run && view->epoch >= round->epoch) {
         round->epoch = view->epoch;
         if (comes_back(round, view))
             round_settle(round);

@@ -40,6 +40,7 @@ struct psd_contribution {
 
 // Who takes part, at one epoch of the membership.
 struct psd_view {
+    uint64_t run;  // of the job
     uint64_t epoch;
     uint32_t n;        // ranks from n on take no part
     bool *takes_part;  // [n]
@@ -140,7 +141,8 @@ uint64_t psd_round_decided(struct psd_round *round);
 
 // ---- members ------------------------------------------------------------------------------------------------------
 
-// From now on the view says whom to wait for, unless a later one has said so: views may overtake each other. A departed
+// From now on the view says whom to wait for, unless it is of a run that is over, or a later one has said so: views may
+// overtake each other. A departed
 // worker's gradient counts if it is in whole, beside those of the members. Where all have departed, who waits for a
 // round is made ready.
 void psd_round_set_members(struct psd_round *round, const struct psd_view *view, struct psd_call **ready);

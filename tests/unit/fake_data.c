@@ -408,13 +408,19 @@ void fake_read(struct call *c, const Paramserver__V1__ReadRequest *r)
 {
     Paramserver__V1__ReadReply out = PARAMSERVER__V1__READ_REPLY__INIT;
     struct reading reading = {.limit = c->f->reply_bytes ? c->f->reply_bytes : SIZE_MAX, .from = r->offset};
+    if (r->release) {
+        c->f->released += r->snapshot == 99;
+        out.generation = c->f->generation[c->task];
+        fake_answer_with(c, &out.base, &reading.payload);
+        return;
+    }
     spell_out(c->f, r->tensors, r->n_tensors);
     read_all(c, r->tensors, r->n_tensors, r->if_newer, &reading);
     out.tensors = reading.pointers;
     out.n_tensors = reading.n;
     out.next_offset = reading.next_offset;
     out.generation = c->f->generation[c->task];
-    out.snapshot = out.next_offset ? 99 : 0;
+    out.snapshot = r->snapshot || out.next_offset ? 99 : 0;
     out.round = c->f->round;
     out.last_round = c->f->round + c->task;
     fake_note(c, r->caller, r->tensors, r->n_tensors,

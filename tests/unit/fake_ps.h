@@ -74,6 +74,7 @@ struct fake {
     uint64_t step;        // of the last heartbeat
     int worlds;           // that are not destroyed: none is used afterwards
     int met;              // Reduces
+    int released;         // snapshots
     char last_name[128];  // of these
     uint32_t staleness, join_within_ms;
     char configuration[64];  // the last Join's

@@ -321,11 +321,12 @@ static void test_strings(void **state)
     for (int i = 0; i < 3; i++) {
         b->fake.reply_bytes = i ? 10000 : 0;
         b->fake.fate = abort_continuation;
-        b->fake.param = i == 2 ? 5 : 0;
+        b->fake.param = i == 2 ? 4 : 0;  // the first of each of three tasks has been answered
         assert_int_equal(run(b, psc_get, &get, 1).error.code, PSC_OK);
         assert_words(read, words, WORDS);
         psc_strings_free(read, WORDS);
         assert_null(read[10].data);
+        fake_idle(&b->fake, 1);  // snapshots are released
     }
     assert_int_equal(b->fake.param, 0);
     assert_int_equal(run(b, start_pull, &some, 1).error.code, PSC_OK);
@@ -578,6 +579,41 @@ static void test_numbers_of_a_read_that_begins_again(void **state)
     assert_int_equal(r.last_round, 5);
     free(got);
     bench_free(b);
+}
+
+static enum fake_fate fail_third_get(struct fake *f, uint32_t task, int method, uint64_t n)
+{
+    (void)task, (void)n;
+    return method == PARAMSERVER__V1__METHOD__GET && ++f->param == 3 ? FAKE_GARBAGE : FAKE_DELIVER;
+}
+
+// The snapshot of a get that took several messages is let go of, whether it has succeeded or not.
+static void test_snapshots_are_released(void **state)
+{
+    (void)state;
+    static const uint64_t shape[] = {4 * BLOCK};
+    static const psc_variable one[] = {
+        {.name = "w", .dtype = PSC_FLOAT32, .shape = shape, .rank = 1, .trainable = true}};
+    static const psc_declaration declaration = {.variables = one, .n_variables = 1, .rule = "sgd"};
+    for (int fails = 0; fails < 2; fails++) {
+        struct bench *b = bench_new(PSC_STREAM);
+        bench_begin(b, worker_options(b));
+        assert_int_equal(bench_declare_as(b, &declaration).code, PS_OK);
+        float *got = calloc(4 * BLOCK, sizeof *got);
+        psc_tensor t = whole("w", got, 4 * BLOCK, PSC_FLOAT32);
+        b->fake.reply_bytes = PS_BLOCK_BYTES;
+        b->fake.fate = fails ? fail_third_get : NULL;
+        assert_int_equal(run(b, psc_get, &t, 1).error.code, fails ? PSC_INTERNAL : PSC_OK);
+        fake_idle(&b->fake, 1);
+        assert_int_equal(b->fake.released, 1);
+        b->fake.reply_bytes = 0;
+        b->fake.fate = NULL;
+        assert_int_equal(run(b, psc_get, &t, 1).error.code, PSC_OK);  // one message: there is nothing to let go of
+        fake_idle(&b->fake, 1);
+        assert_int_equal(b->fake.released, 1);
+        free(got);
+        bench_free(b);
+    }
 }
 
 // ---- push_pull ----------------------------------------------------------------------------------------------------
@@ -1277,6 +1313,7 @@ int main(void)
         cmocka_unit_test(test_open_round),
         cmocka_unit_test(test_round_after_a_retry),
         cmocka_unit_test(test_numbers_of_a_read_that_begins_again),
+        cmocka_unit_test(test_snapshots_are_released),
         cmocka_unit_test(test_push_pull),
         cmocka_unit_test(test_push_pull_in_sync),
         cmocka_unit_test(test_newer),

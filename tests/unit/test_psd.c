@@ -823,6 +823,35 @@ static struct answer go_on_reading(struct psd_core *core, struct reading *x)
     return ask(core, M(GET), &x->r.base, NULL, NULL, NULL, NULL);
 }
 
+// Read to its end, a snapshot stays for a repetition of its last part, not for as long as one that is being read.
+static void test_snapshot_read_to_its_end(void **state)
+{
+    enum { N = 4 << 20 };
+    struct job j;
+    struct reading x;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", N, 64 << 20);
+    begin_reading(j.core, &x);
+    const uint64_t last = (uint64_t)N * sizeof(float) - PS_BLOCK_BYTES;
+    core_run(j.core, 20 * PS_SECOND);
+    x.r.offset = last;
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_OK);
+    core_run(j.core, 4 * PS_SECOND);
+    assert_int_equal(j.core->snapshots.n, 1);
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_OK);  // its answer was lost
+    x.r.offset = PS_BLOCK_BYTES;
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_OK);  // it is not finished after all
+    core_run(j.core, 20 * PS_SECOND);
+    x.r.offset = last;
+    assert_int_equal(go_on_reading(j.core, &x).code, PS_OK);
+    core_run(j.core, 6 * PS_SECOND);
+    assert_int_equal(j.core->snapshots.n, 0);
+    struct answer a = go_on_reading(j.core, &x);
+    assert_int_equal(a.code, PS_ABORTED);
+    assert_non_null(strstr(a.text, "is gone (read to its end, "));
+    psd_core_destroy(j.core);
+}
+
 // Where the memory is needed, the oldest reader starts again.
 static void test_snapshot_revoked(void **state)
 {
@@ -1092,6 +1121,7 @@ int main(void)
         cmocka_unit_test(test_stalled_reader),
         cmocka_unit_test(test_reply_bounds),
         cmocka_unit_test(test_reply_too_large),
+        cmocka_unit_test(test_snapshot_read_to_its_end),
         cmocka_unit_test(test_snapshot_revoked),
         cmocka_unit_test(test_snapshot_gives_way),
         cmocka_unit_test(test_many_snapshots),

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "psd/control/state.h"
 #include "tests/unit/psd_job.h"
@@ -1692,6 +1693,89 @@ static void test_nothing_walks(void **state)
     }
 }
 
+struct crowd {
+    struct psd_core *core;
+    struct psd_control *control;
+    struct answer *in;  // [CROWD - 1] their barriers
+};
+
+enum { CROWD = 10000 };
+
+// All but the last worker are in a barrier.
+static void crowd_enter(struct crowd *x)
+{
+    Paramserver__V1__BarrierRequest r = PARAMSERVER__V1__BARRIER_REQUEST__INIT;
+    x->core = core_new((size_t)2 << 30);
+    x->in = calloc(CROWD - 1, sizeof *x->in);
+    for (uint32_t rank = 0; rank < CROWD; rank++)
+        x->control = crowd_join(x->core, "crowd", CROWD, rank);
+    for (uint32_t rank = 0; rank + 1 < CROWD; rank++) {
+        struct crowd_caller caller;
+        crowd_caller_init(&caller, "crowd", atomic_load(&psd_job_lookup(&x->core->table, "crowd")->run), rank);
+        caller.caller.sequence = 1;
+        r.caller = &caller.caller;
+        r.name = (char *)"start";
+        ask_later(x->core, &x->in[rank], M(BARRIER), &r.base, NULL, test_time + 2 * PS_SECOND);
+        assert_false(x->in[rank].answered);
+    }
+}
+
+// What a tick writes to the log: how many lines, and the first of them.
+static int lines_of_tick(struct psd_core *core, char *first, size_t size)
+{
+    FILE *file = tmpfile();
+    char line[1024];
+    int n = 0;
+    const int saved = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    psd_core_tick(core);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(file);
+    while (fgets(line, sizeof line, file))
+        if (n++ == 0)
+            snprintf(first, size, "%s", line);
+    fclose(file);
+    return n;
+}
+
+// One of ten thousand has not come to a barrier: what tells of those who wait for it looks at each member a few times,
+// and has one line for all of them.
+static void test_one_line_for_a_barrier(void **state)
+{
+    struct crowd x;
+    char line[1024] = "";
+    (void)state;
+    crowd_enter(&x);
+    x.core->config.stall_ms = 1000;
+    psd_job_lookup(&x.core->table, "crowd")->stalled_at = 0;
+    test_time += 1500 * PS_MS;
+    uint64_t before = x.control->visited;
+    assert_int_equal(lines_of_tick(x.core, line, sizeof line), 1);
+    assert_non_null(strstr(line, "job 'crowd': 9999 calls wait long for barrier 'start': worker 9999 (live, step 0, "));
+    assert_in_range(x.control->visited - before, CROWD, 3 * CROWD);
+
+    before = x.control->visited;
+    Paramserver__V1__WaitsReply *w = waits_of(x.core, "crowd", 0);
+    assert_in_range(x.control->visited - before, CROWD, 3 * CROWD);
+    assert_int_equal(w->total, CROWD - 1);
+    assert_string_equal(w->waits[0]->what, "barrier 'start'");
+    assert_string_equal(w->waits[0]->whom, "worker 9999 (live, step 0, silent 1.5 s)");
+    assert_string_equal(w->waits[1]->whom, "worker 9999 (live, step 0, silent 1.5 s)");
+    ps_msg_free(&w->base);
+
+    test_time += 600 * PS_MS;  // their time is over
+    before = x.control->visited;
+    assert_int_equal(lines_of_tick(x.core, line, sizeof line), 0);
+    assert_in_range(x.control->visited - before, CROWD, 5 * CROWD);
+    for (uint32_t i = 0; i < CROWD - 1; i++) {
+        assert_true(is_done(&x.in[i], PS_DEADLINE_EXCEEDED));
+        assert_non_null(strstr(x.in[i].text, "waited 2.1 s for barrier 'start', for worker 9999 (live, step 0, "));
+    }
+    psd_core_destroy(x.core);
+    free(x.in);
+}
+
 // Two wait for one round, each with its own deadline, and nobody uses the job meanwhile.
 static void test_late_one_after_the_other(void **state)
 {
@@ -1792,6 +1876,7 @@ int main(void)
         cmocka_unit_test(test_late_for_different_things),
         cmocka_unit_test(test_waits_from_now_on),
         cmocka_unit_test(test_nothing_walks),
+        cmocka_unit_test(test_one_line_for_a_barrier),
         cmocka_unit_test(test_late_one_after_the_other),
         cmocka_unit_test(test_ten_thousand_wait),
     };

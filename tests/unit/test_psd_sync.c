@@ -188,10 +188,17 @@ static void test_late_view(void **state)
     cluster_start(&c);
     struct psd_round *round = c.task[0].core->table.newest->partitions[0].round;
     const uint64_t epoch = round->epoch + 10;
-    psd_round_set_members(round, &(struct psd_view){.epoch = epoch + 1, .n = 3, .takes_part = some}, &ready);
-    psd_round_set_members(round, &(struct psd_view){.epoch = epoch, .n = 3, .takes_part = all}, &ready);
+    struct psd_view late = {.run = *round->job_run, .epoch = epoch, .n = 3, .takes_part = all};
+    struct psd_view newer = {.run = late.run, .epoch = epoch + 1, .n = 3, .takes_part = some};
+    psd_round_set_members(round, &newer, &ready);
+    psd_round_set_members(round, &late, &ready);
     assert_int_equal(round->members, 2);
     assert_false(round->member[1]);
+    late.run--;  // of a run that is over, whatever its epoch
+    late.epoch = epoch + 2;
+    psd_round_set_members(round, &late, &ready);
+    assert_int_equal(round->members, 2);
+    assert_int_equal(round->epoch, epoch + 1);
     assert_null(ready);
     cluster_close(&c);
 }
