@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,15 +94,77 @@ static enum ps_code safetensors_parse_header(int fd, const char *path, uint64_t 
     return PS_OK;
 }
 
-static enum ps_code read_dtype(const char *path, const char *name, const json_t *entry, struct ps_error *e)
+static float safetensors_from_f32(const char *at)
 {
-    const json_t *dtype = json_object_get(entry, "dtype");
-    if (!json_is_string(dtype))
+    float x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+static float safetensors_from_f64(const char *at)
+{
+    double x;
+    memcpy(&x, at, sizeof x);
+    return (float)x;
+}
+
+static float safetensors_from_bf16(const char *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+// 1 bit of sign, 5 of exponent (15 is 2^0, 31 infinity and NaN, 0 without the leading 1), 10 of fraction.
+static float safetensors_from_f16(const char *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    float x = exponent == 31 ? (fraction ? NAN : INFINITY)
+              : exponent     ? ldexpf((float)(1024 + fraction), exponent - 25)
+                             : ldexpf((float)fraction, -24);
+    return half >> 15 ? -x : x;
+}
+
+static const struct dtype {
+    const char *name;
+    size_t width;                       // bytes
+    float (*to_float)(const char *at);  // NULL: no floats
+} dtypes[] = {
+    {"F32", 4, safetensors_from_f32},
+    {"F16", 2, safetensors_from_f16},
+    {"BF16", 2, safetensors_from_bf16},
+    {"F64", 8, safetensors_from_f64},
+    {"BOOL", 1, NULL},
+    {"U8", 1, NULL},
+    {"I8", 1, NULL},
+    {"F8_E5M2", 1, NULL},
+    {"F8_E4M3", 1, NULL},
+    {"U16", 2, NULL},
+    {"I16", 2, NULL},
+    {"U32", 4, NULL},
+    {"I32", 4, NULL},
+    {"U64", 8, NULL},
+    {"I64", 8, NULL},
+};
+
+static enum ps_code read_dtype(const char *path, const char *name, const json_t *entry, const struct dtype **dtype,
+                               struct ps_error *e)
+{
+    const char *word = json_string_value(json_object_get(entry, "dtype"));
+    if (!word)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected a dtype", path, name);
-    if (strcmp(json_string_value(dtype), "F32") != 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected dtype F32, not %.16s", path, name,
-                       json_string_value(dtype));
-    return PS_OK;
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        if (strcmp(word, dtypes[i].name) == 0) {
+            *dtype = &dtypes[i];
+            return PS_OK;
+        }
+    }
+    return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": dtype %.16s is not known", path, name, word);
 }
 
 static enum ps_code read_shape(const char *path, const json_t *entry, struct ps_safetensor *t, struct ps_error *e)
@@ -125,7 +189,7 @@ static enum ps_code read_shape(const char *path, const json_t *entry, struct ps_
 
 // Sets *begin, in bytes from the start of the data.
 static enum ps_code read_offsets(const char *path, const json_t *entry, const struct ps_safetensor *t,
-                                 uint64_t data_size, uint64_t *begin, struct ps_error *e)
+                                 const struct dtype *dtype, uint64_t data_size, uint64_t *begin, struct ps_error *e)
 {
     char shape[160];
     const json_t *offsets = json_object_get(entry, "data_offsets");
@@ -135,11 +199,12 @@ static enum ps_code read_offsets(const char *path, const json_t *entry, const st
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor \"%.100s\": expected data_offsets [begin, end] in bytes",
                        path, t->name);
     uint64_t from = (uint64_t)json_integer_value(first), to = (uint64_t)json_integer_value(second);
-    if (to - from != t->count * sizeof(float))
+    uint64_t bytes = t->count * dtype->width;  // read_shape has seen to it that this is below 2^64
+    if (to - from != bytes)
         return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "%s: tensor \"%.100s\": data_offsets span %" PRIu64 " bytes, but shape %s of float32 takes %zu",
-                       path, t->name, to - from, ps_shape_text(t->shape, t->rank, shape, sizeof shape),
-                       (size_t)t->count * sizeof(float));
+                       "%s: tensor \"%.100s\": data_offsets span %" PRIu64 " bytes, but shape %s of %s takes %" PRIu64,
+                       path, t->name, to - from, ps_shape_text(t->shape, t->rank, shape, sizeof shape), dtype->name,
+                       bytes);
     if (to > data_size)
         return ps_fail(e, PS_DATA_LOSS,
                        "%s: tensor \"%.100s\": data ends at byte %" PRIu64 ", but the file has only %" PRIu64, path,
@@ -151,6 +216,7 @@ static enum ps_code read_offsets(const char *path, const json_t *entry, const st
 // What is known of a tensor before the data is in memory.
 struct entry {
     struct ps_safetensor tensor;
+    const struct dtype *dtype;
     uint64_t begin;
 };
 
@@ -176,7 +242,7 @@ static enum ps_code check_cover(const char *path, const struct entry *entry, siz
                            "%s: tensor \"%.100s\": begins at byte %" PRIu64 ", but expected it at %" PRIu64
                            ": a hole in the data",
                            path, entry[i].tensor.name, entry[i].begin, end);
-        end += entry[i].tensor.count * sizeof(float);
+        end += entry[i].tensor.count * entry[i].dtype->width;
     }
     if (end < data_size)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: %" PRIu64 " bytes after the last tensor belong to none", path,
@@ -196,11 +262,11 @@ static enum ps_code read_entries(const char *path, json_t *header, uint64_t data
             continue;
         struct entry *entry = &entries[count++];
         entry->tensor.name = name;
-        enum ps_code code = read_dtype(path, name, value, e);
+        enum ps_code code = read_dtype(path, name, value, &entry->dtype, e);
         if (code == PS_OK)
             code = read_shape(path, value, &entry->tensor, e);
         if (code == PS_OK)
-            code = read_offsets(path, value, &entry->tensor, data_size, &entry->begin, e);
+            code = read_offsets(path, value, &entry->tensor, entry->dtype, data_size, &entry->begin, e);
         if (code != PS_OK)
             return code;
     }
@@ -209,17 +275,56 @@ static enum ps_code read_entries(const char *path, json_t *header, uint64_t data
     return check_cover(path, entries, count, data_size, e);
 }
 
+static float *safetensors_alloc(const char *path, uint64_t size, struct ps_error *e)
+{
+    float *p = aligned_alloc(64, (size + 64) & ~UINT64_C(63));
+    if (!p)
+        ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for %" PRIu64 " bytes of tensors", path, size);
+    return p;
+}
+
 static enum ps_code read_data(int fd, const char *path, uint64_t size, float **data, struct ps_error *e)
 {
-    float *to = aligned_alloc(64, (size + 64) & ~UINT64_C(63));
+    float *to = safetensors_alloc(path, size, e);
     if (!to)
-        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%s: no memory for %" PRIu64 " bytes of tensors", path, size);
+        return PS_RESOURCE_EXHAUSTED;
     enum ps_code code = read_fully(fd, path, to, size, e);
     if (code == PS_OK)
         *data = to;
     else
         free(to);
     return code;
+}
+
+// Gives the tensors their data. Where all are float32 it stays where it was read; else it is converted into a block of
+// its own, which takes its place: other widths need not leave a float where one may lie.
+static enum ps_code safetensors_set_data(const char *path, const struct entry *entries, struct ps_safetensors *s,
+                                         struct ps_error *e)
+{
+    uint64_t floats = 0;
+    bool as_read = true;
+    for (size_t i = 0; i < s->n; i++) {
+        as_read &= entries[i].dtype == &dtypes[0];
+        floats += entries[i].dtype->to_float ? entries[i].tensor.count : 0;
+    }
+    for (size_t i = 0; as_read && i < s->n; i++)
+        s->tensor[i].data = s->data + entries[i].begin / sizeof(float);
+    if (as_read)
+        return PS_OK;
+    float *to = safetensors_alloc(path, floats * sizeof *to, e);
+    if (!to)
+        return PS_RESOURCE_EXHAUSTED;
+    for (size_t i = 0, at = 0; i < s->n; i++) {
+        const struct dtype *dtype = entries[i].dtype;
+        if (!dtype->to_float)
+            continue;
+        s->tensor[i].data = to + at;
+        for (uint64_t j = 0; j < entries[i].tensor.count; j++)
+            to[at++] = dtype->to_float((const char *)s->data + entries[i].begin + j * dtype->width);
+    }
+    free(s->data);
+    s->data = to;
+    return PS_OK;
 }
 
 // header lives on in s for the names.
@@ -236,8 +341,9 @@ static enum ps_code read_tensors(int fd, const char *path, uint64_t data_size, s
         s->tensor = ps_alloc(s->n * sizeof *s->tensor);
         for (size_t i = 0; i < s->n; i++) {
             s->tensor[i] = entries[i].tensor;
-            s->tensor[i].data = s->data + entries[i].begin / sizeof(float);
+            s->tensor[i].dtype = entries[i].dtype->name;
         }
+        code = safetensors_set_data(path, entries, s, e);
     }
     free(entries);
     return code;

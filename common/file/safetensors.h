@@ -2,7 +2,8 @@
 //
 // Weights in a file: the safetensors format. 8 bytes of header length (little-endian), a JSON header
 // {"name": {"dtype": "F32", "shape": [3, 3], "data_offsets": [begin, end]}, ...}, then the data, which the tensors
-// cover without holes. float32 only. Errors name the file and the tensor.
+// cover without holes. Floats of every width are read, as float32; written is float32. Errors name the file and the
+// tensor.
 #ifndef PS_COMMON_SAFETENSORS_H
 #define PS_COMMON_SAFETENSORS_H
 
@@ -17,7 +18,8 @@ struct ps_safetensor {
     uint64_t shape[PS_MAX_RANK];
     size_t rank;
     uint64_t count;
-    const float *data;  // (shape), row-major
+    const float *data;  // (shape), row-major; NULL: what was read are no floats
+    const char *dtype;  // in the file: "F32", "BF16", "I64"; static; not looked at when written
 };
 
 // A file that was read: owns its tensors' names and data.
@@ -28,8 +30,9 @@ struct ps_safetensors {
     float *data;
 };
 
-// NOT_FOUND: the file cannot be opened. INVALID_ARGUMENT: not what the format asks for, or not float32. DATA_LOSS: cut
-// short. Any bytes may stand in the file: what is allocated is bounded by its size.
+// F16, BF16 and F64 become the float32 nearest to them. NOT_FOUND: the file cannot be opened. INVALID_ARGUMENT: not
+// what the format asks for. DATA_LOSS: cut short. Any bytes may stand in the file: what is allocated is bounded by its
+// size.
 enum ps_code ps_safetensors_read(const char *path, struct ps_safetensors **out, struct ps_error *e);
 void ps_safetensors_free(struct ps_safetensors *s);
 // NULL: no tensor of that name.

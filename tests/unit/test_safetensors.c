@@ -2,6 +2,7 @@
 //
 // common/safetensors: what is written comes back, the bytes are determined, and no file is believed.
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -206,7 +207,11 @@ static void corrupt_headers(void **state)
         {"{\"a\":1,\"a\":1}", 0, "the header is not JSON: duplicate"},
         {"[]", 0, "expected the header to be a JSON object"},
         {"{\"a\":1}", 0, "tensor \"a\": expected a dtype"},
-        {"{\"a\":{\"dtype\":\"F16\"}}", 0, "tensor \"a\": expected dtype F32, not F16"},
+        {"{\"a\":{\"dtype\":\"F31\"}}", 0, "tensor \"a\": dtype F31 is not known"},
+        {"{\"a\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+         "data_offsets span 4 bytes, but shape (1,) of F64 takes 8"},
+        {"{\"a\":{\"dtype\":\"F64\",\"shape\":[1152921504606846976],\"data_offsets\":[0,0]}}", 0,
+         "data_offsets span 0 bytes, but shape (1152921504606846976,) of F64 takes 9223372036854775808"},
         {"{\"a\":{\"dtype\":\"F32\"}}", 0, "tensor \"a\": expected a shape of at most 8 dimensions"},
         {"{\"a\":" TENSOR("[1,1,1,1,1,1,1,1,1]", "0", "4") "}", 4, "expected a shape of at most 8 dimensions"},
         {"{\"a\":" TENSOR("[0]", "0", "0") "}", 0, "expected dimension 0 to be a whole number of 1 or more"},
@@ -218,7 +223,7 @@ static void corrupt_headers(void **state)
         {"{\"a\":" TENSOR("[1]", "-4", "0") "}", 4, "expected data_offsets [begin, end]"},
         {"{\"a\":" TENSOR("[1]", "4", "0") "}", 4, "expected data_offsets [begin, end]"},
         {"{\"a\":" TENSOR("[1]", "0", "\"4\"") "}", 4, "expected data_offsets [begin, end]"},
-        {"{\"a\":" TENSOR("[2]", "0", "4") "}", 4, "data_offsets span 4 bytes, but shape (2,) of float32 takes 8"},
+        {"{\"a\":" TENSOR("[2]", "0", "4") "}", 4, "data_offsets span 4 bytes, but shape (2,) of F32 takes 8"},
         {"{\"a\":" TENSOR("[2]", "0", "8") "}", 4, "tensor \"a\": data ends at byte 8, but the file has only 4"},
         {"{\"a\":" TENSOR("[2]", "0", "8") ",\"b\":" TENSOR("[2]", "4", "12") "}", 12,
          "tensor \"b\": begins at byte 4, inside \"a\", which ends at 8"},
@@ -290,6 +295,48 @@ static void foreign_file(void **state)
     ps_safetensors_free(s);
 }
 
+#define ENTRY(name, dtype, shape, from, to) \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
+
+// Floats of every width become float32; what holds no floats has a name, a dtype and no data.
+static void every_dtype(void **state)
+{
+    (void)state;
+    static const char header[] =
+        "{" ENTRY("flag", "BOOL", "[3]", 0, 3) "," ENTRY("half", "F16", "[7]", 3, 17) "," ENTRY(
+            "brain", "BF16", "[2,1]", 17, 21) "," ENTRY("double", "F64", "[2]", 21,
+                                                        37) "," ENTRY("single", "F32", "[1]", 37,
+                                                                      41) "," ENTRY("seed", "U32", "[2]", 41, 49) "}";
+    const uint16_t half[7] = {0x3c00, 0xc000, 0x0001, 0x83ff, 0x7bff, 0xfc00, 0x7e01}, brain[2] = {0x3f80, 0xc049};
+    const double wide[2] = {0.1, -1e300};
+    const float one = 1.5f;
+    char data[49] = {0};
+    memcpy(data + 3, half, 14);
+    memcpy(data + 17, brain, 4);
+    memcpy(data + 21, wide, 16);
+    memcpy(data + 37, &one, 4);
+    make_file(header, strlen(header), 0);
+    FILE *f = fopen(in_folder("b"), "a");
+    fwrite(data, 1, sizeof data, f);
+    fclose(f);
+    struct ps_error e = {0};
+    struct ps_safetensors *s = NULL;
+    if (ps_safetensors_read(in_folder("b"), &s, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    assert_int_equal(s->n, 6);
+    const float *h = ps_safetensors_find(s, "half")->data, *d = ps_safetensors_find(s, "double")->data;
+    assert_memory_equal(h, ((float[]){1, -2, 0x1p-24f, -0x3ffp-24f, 65504, -INFINITY}), 24);
+    assert_true(isnan(h[6]));
+    assert_memory_equal(ps_safetensors_find(s, "brain")->data, ((float[]){1, -3.140625f}), 8);
+    assert_true(d[0] == 0.1f && d[1] == -INFINITY);
+    assert_true(ps_safetensors_find(s, "single")->data[0] == 1.5f);
+    assert_null(ps_safetensors_find(s, "flag")->data);
+    assert_null(ps_safetensors_find(s, "seed")->data);
+    assert_string_equal(ps_safetensors_find(s, "seed")->dtype, "U32");
+    assert_string_equal(ps_safetensors_find(s, "half")->dtype, "F16");
+    ps_safetensors_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +349,7 @@ int main(void)
         cmocka_unit_test(corrupt_lengths),
         cmocka_unit_test(cuts_and_flips),
         cmocka_unit_test(foreign_file),
+        cmocka_unit_test(every_dtype),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
