@@ -441,7 +441,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
         out->live_workers = c->tally.live;
         out->data_epoch = c->data.number;
         out->examples = c->data.examples;
-        out->examples_done = c->data.done;
+        out->examples_done = psd_lease_done(c, out->round);
         out->staleness = c->farthest;
         out->splits = c->splits;
         out->split_round = c->split_round;

@@ -128,7 +128,11 @@ struct psd_epoch {
     uint64_t done;                          // trained
     PSD_LIST(struct psd_assignment, left);  // came back, or sync: is still to be shared out
     PSD_LIST(struct psd_unfinished, unfinished);
-    uint64_t round;  // sync: the last one closed when the shares of the moment were handed out
+    // sync: the last round closed when the shares of the moment were handed out, to how many workers, and the set that
+    // they are shares of.
+    uint64_t round;
+    uint32_t sharers;
+    struct psd_assignment shared;
 };
 
 // How many members are what; see psd_member_recount.
@@ -337,6 +341,8 @@ void psd_lease_assign(struct psd_job *job, struct psd_call **ready);
 bool psd_lease_offer(struct psd_control *c, struct psd_call **ready);
 // Nobody trains the rest of this epoch.
 void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready);
+// How many examples of the epoch are trained; closed: the last round closed here, of a sync job.
+uint64_t psd_lease_done(const struct psd_control *c, uint64_t closed);
 void psd_epoch_free(struct psd_epoch *d);
 
 // ---- collective.c -------------------------------------------------------------------------------------------------

@@ -585,6 +585,17 @@ static uint64_t done_of(struct psd_core *core)
     return core->table.newest->control->data.done;
 }
 
+static uint64_t status_done(struct psd_core *core)
+{
+    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *m;
+    assert_int_equal(ask(core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL).code,
+                     PS_OK);
+    uint64_t done = ((Paramserver__V1__StatusReply *)m)->jobs[0]->examples_done;
+    ps_msg_free(m);
+    return done;
+}
+
 // Two workers share an epoch of 95 in batches of 10: 10 batches, 5 rounds; the last of them has 5 examples.
 static void test_shares(void **state)
 {
@@ -602,8 +613,11 @@ static void test_shares(void **state)
             assert_int_equal(s.round, 5 * epoch);
         }
         for (uint64_t round = 5 * epoch + 1; round <= 5 * epoch + 5; round++)
-            for (uint32_t rank = 0; rank < 2; rank++)
+            for (uint32_t rank = 0; rank < 2; rank++) {
+                assert_int_equal(status_done(j.core), 20 * (round - 5 * epoch - 1));
                 assert_int_equal(push(j.core, rank, 20 * epoch + round, round), PS_OK);
+            }
+        assert_int_equal(status_done(j.core), 95);
         for (uint32_t rank = 0; rank < 2; rank++)
             lease(j.core, &a[rank], rank, 10 * epoch + 2, epoch, 5 * epoch + 5);
         for (uint32_t rank = 0; rank < 2; rank++)
@@ -628,9 +642,11 @@ static void test_the_dead_leave_their_shares(void **state)
         for (uint32_t rank = 0; rank < 2; rank++)
             assert_int_equal(push(j.core, rank, 1 + round, round), PS_OK);
     assert_int_equal(leave(j.core, 1, "of a bullet").code, PS_OK);
+    assert_int_equal(status_done(j.core), 40);
     for (uint64_t round = 3; round <= 5; round++)
         assert_int_equal(push(j.core, 0, 1 + round, round), PS_OK);
     assert_true(read_one(j.core, "a") == -5);
+    assert_int_equal(status_done(j.core), 50 + 20);
     lease(j.core, &a[0], 0, 7, 0, 5);
     Paramserver__V1__LeaseReply s = share_of(&a[0]);
     assert_true(s.first == 50 && s.count == 10 && s.stride == 20 && s.end == 95 && s.steps == 3);
