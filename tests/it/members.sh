@@ -209,6 +209,12 @@ for k in 0 1 2 3; do
     ok "$mode: worker $((k % 2)) names the ps task that died" names_the_dead "$mode" $((k % 2)) "${pids[$k]}"
 done
 
+knows_why() { # MODE: the control task has it from the workers
+    "$psctl" --timeout 60 --ps "unix:$scratch/lost0,unix:$scratch/lost1" --json jobs "lost-$1" >said 2>&1
+    tr -d '\n' <said | grep -q "failed: step [0-9]*: ps:1 (unix:$scratch/lost1) cannot be reached"
+}
+for mode in async sync; do ok "$mode: the control task says why" knows_why $mode; done
+
 # ---- a stall is logged with the names ------------------------------------------------------------------------------
 
 start_psd stall --stall-after-ms 500 || exit 1
