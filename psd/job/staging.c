@@ -87,36 +87,48 @@ static bool is_over(const struct psd_job *job, const struct psd_staged *s, const
            (s->worker && s->incarnation < job->incarnations[s->worker - 1]);
 }
 
-static void forget_where(struct psd_job *job, const struct reason *why)
+// The staging lock is held.
+static void forget_among(struct psd_job *job, const struct reason *why)
 {
-    pthread_mutex_lock(&job->staging);
     for (struct psd_staged **at = &job->staged; *at;)
         if (is_over(job, *at, why))
             staging_forget(job, at);
         else
             at = &(*at)->next;
+}
+
+static void forget_where(struct psd_job *job, const struct reason *why)
+{
+    pthread_mutex_lock(&job->staging);
+    forget_among(job, why);
     pthread_mutex_unlock(&job->staging);
 }
 
-// When the first of them will have been silent for too long.
-static uint64_t staging_due(struct psd_job *job)
+// The staging lock is held. When the first of them will have been silent for too long.
+static uint64_t staging_due(const struct psd_job *job)
 {
     uint64_t due = UINT64_MAX;
-    pthread_mutex_lock(&job->staging);
     for (const struct psd_staged *s = job->staged; s; s = s->next)
         due = s->touched + PSD_STAGED_S * PS_SECOND < due ? s->touched + PSD_STAGED_S * PS_SECOND : due;
-    pthread_mutex_unlock(&job->staging);
     return due;
 }
 
-// Forgets what has been silent for too long or has been superseded, and everything where the job has ended.
+// Forgets what has been silent for too long or has been superseded, and everything where the job has ended. While an
+// update takes effect, which may take long, nobody waits for it with the job's lock: the next tick looks again.
 static uint64_t staging_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
+    uint64_t due = now;
     (void)ready;
     pthread_mutex_lock(&job->lock);
-    forget_where(job, &(struct reason){.now = now, .ended = atomic_load(&job->failed) == 2});
+    const bool free_to_look = pthread_mutex_trylock(&job->staging) == 0;
+    if (free_to_look)
+        forget_among(job, &(struct reason){.now = now, .ended = atomic_load(&job->failed) == 2});
     pthread_mutex_unlock(&job->lock);
-    return staging_due(job);
+    if (free_to_look) {
+        due = staging_due(job);
+        pthread_mutex_unlock(&job->staging);
+    }
+    return due;
 }
 
 void psd_staging_drop_worker(struct psd_job *job, uint32_t rank, uint64_t incarnation)

@@ -54,6 +54,9 @@ static enum ps_code check_request(struct psd_request *t, const declare_t *r)
     if (r->n_variables == 0 || r->n_variables > PSD_MAX_VARIABLES)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %zu variables; expected 1 to %d", r->n_variables,
                        PSD_MAX_VARIABLES);
+    if (r->n_partitions > PS_MAX_PARTITIONS)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %zu partitions; expected at most %d", r->n_partitions,
+                       PS_MAX_PARTITIONS);
     if (t->caller->worker == 0 || t->caller->worker > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the caller is not a worker of the job");
     return PS_OK;
@@ -124,8 +127,6 @@ static void declare_resume_run(struct psd_job *job, uint64_t run, struct psd_cal
     if (job->host->task != 0)
         psd_job_collect(job, ready);
     psd_job_begin_run(job, ready);
-    if (job->host->task != 0)
-        psd_job_set_run(job, run, false);
 }
 
 // Table lock held. Puts a new job into the table, in place of that one (may be NULL), which stays where there is no
@@ -147,9 +148,11 @@ static struct psd_job *claim_new(struct psd_request *t, struct psd_job *old)
     return job;
 }
 
-// What stands under this name already; table lock held. PS_OK with t->job: declare it afresh, *again: it was
-// declared by this client, or resumed.
-static int declare_claim_name(struct psd_request *t, const declare_t *r, bool *again)
+enum claim { CLAIM_FRESH, CLAIM_RESUMES, CLAIM_REPEATED };
+
+// What stands under this name already; table lock held. PS_OK with t->job: it is to be declared afresh, to go on with
+// its values in a new run, or has been declared by this client.
+static int declare_claim_name(struct psd_request *t, const declare_t *r, enum claim *claim)
 {
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
     if (declare_check_run(t, job))
@@ -158,32 +161,30 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, bool *a
         return (int)t->error.code;
     if (job && job->declaring)
         return ps_fail(&t->error, PS_UNAVAILABLE, "job '%s' is being declared", job->name);
-    *again = job && atomic_load(&job->declared);
-    if (*again && check_existing(t, job, r))
+    const bool exists = job && atomic_load(&job->declared);
+    if (exists && check_existing(t, job, r))
         return (int)t->error.code;
-    bool mine = *again && is_this_run(t, job);
+    const bool mine = exists && is_this_run(t, job);
     // At task 0 it was let in, or not, when it was joined.
     if (t->core->config.task != 0 && !mine && psd_refuse_when_draining(t))
         return (int)t->error.code;
-    bool replaces = *again && !mine && r->on_existing != PARAMSERVER__V1__ON_EXISTING__RESUME;
+    const bool replaces = exists && !mine && r->on_existing != PARAMSERVER__V1__ON_EXISTING__RESUME;
     if (!job && psd_refuse_when_draining(t))
         return (int)t->error.code;
     if (!job && psd_job_make_place(&t->core->table, &t->gone, &t->ready, &t->error))
         return (int)t->error.code;
     if ((!job || replaces) && !(job = claim_new(t, job)))
         return (int)t->error.code;
-    *again = *again && !replaces;
+    *claim = mine ? CLAIM_REPEATED : exists && !replaces ? CLAIM_RESUMES : CLAIM_FRESH;
     psd_job_ref(job);
     t->job = job;
     if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)
         return psd_request_fail_ended(t);
-    if (*again && !mine) {
-        declare_resume_run(job, t->caller->run, &t->ready);
-        psd_ready_all(&t->ready, &t->core->table.joining);  // Describe(wait) of this run
+    if (*claim == CLAIM_RESUMES) {
         job->resumed = true;
         job->resumptions++;
     }
-    job->declaring = !*again;
+    job->declaring = *claim != CLAIM_REPEATED;
     memcpy(job->declared_by, t->caller->client.data, sizeof job->declared_by);
     return PS_OK;
 }
@@ -210,21 +211,36 @@ static int declare_job(struct psd_request *t, const declare_t *r)
     return atomic_load(&t->job->failed) == 2 ? psd_request_fail_ended(t) : PS_OK;
 }
 
+// Outside the table lock, too: the gradients of all rounds are forgotten, and every block is looked at.
+static int declare_resume(struct psd_request *t)
+{
+    struct psd_table *table = &t->core->table;
+    const bool control = t->core->config.task == 0;
+    declare_resume_run(t->job, t->caller->run, &t->ready);
+    if (control)
+        psd_control_set_declared(t->job, &t->ready);
+    pthread_mutex_lock(&table->lock);
+    if (!control && psd_job_lookup(table, t->job->name) == t->job)  // it may have been stopped meanwhile
+        psd_job_set_run(t->job, t->caller->run, false);
+    t->job->declaring = false;
+    psd_ready_all(&t->ready, &table->joining);  // Describe(wait) of this run
+    pthread_mutex_unlock(&table->lock);
+    return atomic_load(&t->job->failed) == 2 ? psd_request_fail_ended(t) : PS_OK;
+}
+
 int psd_declare(struct psd_request *t)
 {
     const declare_t *r = (const declare_t *)t->request;
     Paramserver__V1__DeclareReply out = PARAMSERVER__V1__DECLARE_REPLY__INIT;
-    bool again = false;
+    enum claim claim = CLAIM_REPEATED;
     if (check_request(t, r))
         return (int)t->error.code;
     pthread_mutex_lock(&t->core->table.lock);
-    int code = declare_claim_name(t, r, &again);
+    int code = declare_claim_name(t, r, &claim);
     pthread_mutex_unlock(&t->core->table.lock);
     psd_drop_gone(t);
-    if (code == PS_OK && !again)
-        code = declare_job(t, r);
-    else if (code == PS_OK && t->core->config.task == 0)
-        psd_control_set_declared(t->job, &t->ready);
+    if (code == PS_OK && claim != CLAIM_REPEATED)
+        code = claim == CLAIM_FRESH ? declare_job(t, r) : declare_resume(t);
     if (code != PS_OK)
         return code;
     out.generation = t->core->generation;

@@ -190,8 +190,13 @@ struct psd_page *psd_page_try(struct psd_pool *pool, size_t bytes)
 struct psd_page *psd_page_reserved(struct psd_pool *pool, size_t bytes)
 {
     pthread_mutex_lock(&pool->lock);
-    struct psd_page *page = page_init(pool, bytes, pool_find(pool, bytes), page_free_reserved);
-    pool->reserved += page ? bytes : 0;
+    struct psd_page *page = pool_find(pool, bytes);
+    pthread_mutex_unlock(&pool->lock);
+    page = page_init(pool, bytes, page, page_free_reserved);
+    if (!page)
+        return NULL;
+    pthread_mutex_lock(&pool->lock);
+    pool->reserved += bytes;
     pthread_mutex_unlock(&pool->lock);
     return page;
 }

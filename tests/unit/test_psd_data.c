@@ -41,6 +41,10 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 
+// A pool, and how many pages have been allocated while its lock was free.
+static struct psd_pool *unlocked_pool;
+static int pages_unlocked;
+
 void *__wrap_malloc(size_t size)
 {
     return may_allocate() ? __real_malloc(size) : NULL;
@@ -58,6 +62,10 @@ void *__wrap_realloc(void *p, size_t size)
 
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
+    if (unlocked_pool && pthread_mutex_trylock(&unlocked_pool->lock) == 0) {
+        pages_unlocked++;
+        pthread_mutex_unlock(&unlocked_pool->lock);
+    }
     void *p = may_allocate() ? __real_aligned_alloc(alignment, size) : NULL;
     return p && allocation_fill ? memset(p, allocation_fill, size) : p;
 }
@@ -919,10 +927,51 @@ static void test_atomic_without_room(void **state)
     psd_core_destroy(s.core);
 }
 
-static void staging_tick(struct psd_job *job, uint64_t now)
+static uint64_t staging_tick(struct psd_job *job, uint64_t now)
 {
     struct psd_call *ready = NULL;
-    psd_staging_component.tick(job, now, &ready);
+    return psd_staging_component.tick(job, now, &ready);
+}
+
+// A tick does not wait for an update that takes effect: everybody else of the job would wait with it.
+static void test_tick_beside_an_atomic_update(void **state)
+{
+    struct store s;
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    struct psd_job *job = s.core->table.newest;
+    part_ok(&s, 0, 1, 0, 1, M(PUSH), OUTCOME(STAGED));
+    const uint64_t late = test_time + 61 * PS_SECOND;
+    pthread_mutex_lock(&job->staging);
+    assert_int_equal(staging_tick(job, late), late);  // at the next one
+    assert_non_null(job->staged);
+    pthread_mutex_unlock(&job->staging);
+    assert_true(staging_tick(job, late) == UINT64_MAX);
+    assert_null(job->staged);
+    psd_core_destroy(s.core);
+}
+
+// Memory is asked for when the pool's lock is free: the kernel may take its time, and every job waits for that lock.
+static void test_pages_are_allocated_unlocked(void **state)
+{
+    struct store s;
+    struct psd_page *pages[3];
+    (void)state;
+    store_open(&s, ASYNC, "sgd", 64 << 20, floats_of, 2);
+    pages_unlocked = 0;
+    unlocked_pool = &s.core->pool;
+    pages[0] = psd_page_new(unlocked_pool, 12345);
+    pages[1] = psd_page_try(unlocked_pool, 12345);
+    assert_true(psd_pool_take(unlocked_pool, 12345));
+    pages[2] = psd_page_reserved(unlocked_pool, 12345);
+    assert_int_equal(pages_unlocked, 3);
+    assert_int_equal(unlocked_pool->reserved, 12345);
+    for (int i = 0; i < 3; i++)
+        psd_page_unref(pages[i]);
+    assert_int_equal(unlocked_pool->reserved, 0);
+    psd_pool_give(unlocked_pool, 12345);
+    unlocked_pool = NULL;
+    psd_core_destroy(s.core);
 }
 
 // What is staged and never finished is forgotten; what is sent later begins anew.
@@ -2208,7 +2257,9 @@ int main(void)
         cmocka_unit_test(test_atomic_strings),
         cmocka_unit_test(test_bad_atomic),
         cmocka_unit_test(test_atomic_without_room),
+        cmocka_unit_test(test_pages_are_allocated_unlocked),
         cmocka_unit_test(test_atomic_forgotten),
+        cmocka_unit_test(test_tick_beside_an_atomic_update),
         cmocka_unit_test(test_atomic_readers),
         cmocka_unit_test(test_pull_waits_for_atomic),
         cmocka_unit_test(test_nonfinite),

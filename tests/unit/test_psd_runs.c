@@ -626,6 +626,48 @@ static void test_views_while_a_run_begins(void **state)
     cluster_close(&c);
 }
 
+static struct {
+    struct psd_table *table;
+    int begun, unlocked;
+} begins;
+
+static void begins_run(struct psd_job *job, struct psd_call **ready)
+{
+    (void)job, (void)ready;
+    begins.begun++;
+    if (pthread_mutex_trylock(&begins.table->lock))
+        return;
+    begins.unlocked++;
+    pthread_mutex_unlock(&begins.table->lock);
+}
+
+// What begins a run looks at every block of the job: calls of other jobs do not wait for that.
+static void test_a_run_begins_beside_other_jobs(void **state)
+{
+    static const struct psd_component watches = {.name = "watches", .begin_run = begins_run};
+    static const struct psd_component *components[16];
+    struct cluster c;
+    Paramserver__V1__Caller old[8];
+    (void)state;
+    open_job(&c, SYNC, 2);
+    all_leave(&c);
+    struct psd_host *host = &c.task[1].core->host;
+    size_t n = 0;
+    while (host->components[n]) {
+        components[n] = host->components[n];
+        n++;
+    }
+    components[n] = &watches;
+    components[n + 1] = NULL;
+    host->components = components;
+    begins.table = &c.task[1].core->table;
+    run_again(&c, RESUME, old);
+    assert_int_equal(begins.begun, 1);
+    assert_int_equal(begins.unlocked, 1);
+    assert_int_equal(push(&c, 0, 1, 1, 1).code, PS_OK);
+    cluster_close(&c);
+}
+
 // ---- numbers ------------------------------------------------------------------------------------------------------
 
 // Numbers grow, over a restart and over what was heard; what lies a century ahead is not believed.
@@ -717,6 +759,7 @@ int main(void)
         cmocka_unit_test(test_stranger),
         cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_answer_to_an_earlier_run),
+        cmocka_unit_test(test_a_run_begins_beside_other_jobs),
         cmocka_unit_test(test_view_of_an_earlier_run),
         cmocka_unit_test(test_views_while_a_run_begins),
         cmocka_unit_test(test_numbers),
