@@ -62,18 +62,25 @@ static bool ranks_have(const uint32_t *ranks, size_t n, uint32_t rank)
     return false;
 }
 
+// Each part is of the same workers as the first. Both lists ascend.
+static enum ps_code collective_compare_ranks(const struct collective *m, const Paramserver__V1__ReduceReply *r,
+                                             struct ps_error *e)
+{
+    size_t i = 0;
+    while (i < m->n_ranks && i < r->n_ranks && m->ranks[i] == r->ranks[i])
+        i++;
+    if (i == m->n_ranks && i == r->n_ranks)
+        return PS_OK;
+    if (i < m->n_ranks && (i == r->n_ranks || m->ranks[i] < r->ranks[i]))
+        return ps_fail(e, PS_ABORTED, "worker %u left in the middle", m->ranks[i]);
+    return ps_fail(e, PS_ABORTED, "worker %u came in the middle", r->ranks[i]);
+}
+
 static enum ps_code collective_check_ranks(struct collective *m, const Paramserver__V1__ReduceReply *r,
                                            struct ps_error *e)
 {
-    if (m->ranks) {
-        for (size_t i = 0; i < m->n_ranks; i++)
-            if (!ranks_have(r->ranks, r->n_ranks, m->ranks[i]))
-                return ps_fail(e, PS_ABORTED, "worker %u left in the middle", m->ranks[i]);
-        for (size_t i = 0; i < r->n_ranks; i++)
-            if (!ranks_have(m->ranks, m->n_ranks, r->ranks[i]))
-                return ps_fail(e, PS_ABORTED, "worker %u came in the middle", r->ranks[i]);
-        return PS_OK;
-    }
+    if (m->ranks)
+        return collective_compare_ranks(m, r, e);
     if (r->n_ranks == 0 || !ranks_have(r->ranks, r->n_ranks, (uint32_t)m->client->rank))
         return ps_fail(e, PS_INTERNAL, "answered for %zu workers without this one", r->n_ranks);
     m->ranks = ps_try_alloc_array(r->n_ranks, sizeof *m->ranks);

@@ -377,17 +377,23 @@ static uint64_t control_tick(struct psd_job *job, uint64_t now, struct psd_call 
 bool psd_control_may_declare(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
     const Paramserver__V1__Caller *caller = r->caller;
-    if (!job || !job->control) {
-        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is not open: its chief joins before it declares", caller->job);
-        return false;
+    uint32_t chief = PS_NO_ITEM;
+    bool open = false, may = false, same = false;
+    if (job) {
+        pthread_mutex_lock(&job->lock);
+        const struct psd_control *c = job->control;
+        open = c != NULL;
+        chief = open ? c->chief : chief;
+        may = chief != PS_NO_ITEM && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
+        same = open && c->workers == r->workers && c->update == r->update;
+        pthread_mutex_unlock(&job->lock);
     }
-    pthread_mutex_lock(&job->lock);
-    const struct psd_control *c = job->control;
-    const uint32_t chief = c->chief;
-    bool may = chief != PS_NO_ITEM && memcmp(c->members[chief].client, caller->client.data, 16) == 0;
-    bool same = c->workers == r->workers && c->update == r->update;
-    pthread_mutex_unlock(&job->lock);
-    if (may && !same)
+    if (!open)
+        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is not open: its chief joins before it declares", caller->job);
+    else if (chief == PS_NO_ITEM)
+        ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared by its chief, and no worker of it is alive",
+                caller->job);
+    else if (may && !same)
         ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is declared with %" PRIu32 " workers as %s, not as it was opened",
                 caller->job, r->workers, psd_update_name(r->update));
     else if (!may)

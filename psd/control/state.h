@@ -215,7 +215,7 @@ static inline bool psd_in_lease(const struct psd_member *m)
 
 // ---- state.c ------------------------------------------------------------------------------------------------------
 
-enum { PSD_WAITS = -1 };  // besides a ps_code: the call is to be parked
+enum { PSD_WAITS = -2 };  // besides a ps_code: the call is to be parked
 
 const char *psd_state_name(Paramserver__V1__MemberState state);  // "live", "not joined yet", ...
 static inline bool psd_is_gone(Paramserver__V1__MemberState state)

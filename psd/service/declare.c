@@ -154,6 +154,9 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
     if (declare_check_run(t, job))
         return (int)t->error.code;
+    const bool failed = job && t->core->config.task == 0 && atomic_load(&job->failed) == 2;
+    if (failed)
+        return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", job->name, job->failure);
     if (t->core->config.task == 0 && !psd_control_may_declare(job, r, &t->error))
         return (int)t->error.code;
     if (job && job->declaring)
@@ -175,8 +178,6 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
     *claim = mine ? CLAIM_REPEATED : exists && !replaces ? CLAIM_RESUMES : CLAIM_FRESH;
     psd_job_ref(job);
     t->job = job;
-    if (t->core->config.task == 0 && atomic_load(&job->failed) == 2)
-        return psd_request_fail_ended(t);
     if (*claim == CLAIM_RESUMES) {
         job->resumed = true;
         job->resumptions++;

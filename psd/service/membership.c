@@ -11,6 +11,8 @@
 #include "psd/control/state.h"
 #include "psd/service/service.h"
 
+_Static_assert((int)PSD_WAITS != (int)PSD_PARKED, "what must wait is not parked yet");
+
 // Job locked. What control has decided: a call that must wait is parked in its list.
 static int membership_park(struct psd_request *t, struct psd_waiters *list, int code)
 {

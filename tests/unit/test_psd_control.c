@@ -89,6 +89,26 @@ static void test_left_before_declare(void **state)
     psd_core_destroy(j.core);
 }
 
+// Where nobody lives who could declare, that is what a Declare hears, and where the job has failed, why.
+static void test_declared_by_nobody(void **state)
+{
+    struct job j;
+    (void)state;
+    for (int failed = 0; failed < 2; failed++) {
+        fill_job(&j, 20);
+        j.core = core_new(1 << 20);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(join(j.core, rank, SYNC).code, PS_OK);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(leave(j.core, rank, failed ? "its disk is full" : NULL).code, PS_OK);
+        struct answer a = declare(&j, SYNC, "sgd");
+        assert_int_equal(a.code, failed ? PS_ABORTED : PS_FAILED_PRECONDITION);
+        if (!strstr(a.text, failed ? "its disk is full" : "no worker of it is alive"))
+            fail_msg("%s", a.text);
+        psd_core_destroy(j.core);
+    }
+}
+
 static struct answer declare_again(struct job *j, Paramserver__V1__OnExisting on_existing, double learning_rate)
 {
     struct declaring x;
@@ -1040,6 +1060,7 @@ int main(void)
         cmocka_unit_test(test_silence_is_death),
         cmocka_unit_test(test_waits_for_whom),
         cmocka_unit_test(test_left_before_declare),
+        cmocka_unit_test(test_declared_by_nobody),
         cmocka_unit_test(test_the_name_of_a_job_that_is_done),
         cmocka_unit_test(test_a_join_that_comes_when_its_job_is_done),
         cmocka_unit_test(test_the_name_of_a_job_that_has_failed),
