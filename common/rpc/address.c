@@ -5,11 +5,14 @@
 #include "common/rpc/address.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -28,6 +31,32 @@ static enum ps_code address_refused(const char *address, int error, struct ps_er
 bool ps_address_fits(const char *address)
 {
     return strncmp(address, "unix:", 5) != 0 || strlen(address + 5) < sizeof((struct sockaddr_un *)NULL)->sun_path;
+}
+
+// The lock is the folder's own, and gone with whoever held it.
+int ps_address_hold(const char *address)
+{
+    enum { TRIES = 2500, TRY_MS = 2 };
+    char path[sizeof((struct sockaddr_un *)NULL)->sun_path];
+    if (strncmp(address, "unix:", 5) != 0 || !ps_address_fits(address))
+        return -1;
+    strcpy(path, address + 5);
+    int folder = open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; folder >= 0 && i < TRIES; i++) {
+        if (flock(folder, LOCK_EX | LOCK_NB) == 0)
+            return folder;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            break;
+        usleep(TRY_MS * 1000);
+    }
+    ps_address_let_go(folder);
+    return -1;
+}
+
+void ps_address_let_go(int held)
+{
+    if (held >= 0)
+        close(held);
 }
 
 static enum ps_code address_admit_unix(const char *address, const char *path, struct ps_error *e)

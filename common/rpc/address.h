@@ -26,6 +26,12 @@ struct ps_addresses {
 // ALREADY_EXISTS: someone listens there. PERMISSION_DENIED, UNAVAILABLE: the system refuses it.
 enum ps_code ps_address_admit(const char *address, bool insecure, struct ps_addresses *found, struct ps_error *e);
 
+// Between that and the bind, other processes that are about to listen in the same folder are kept waiting: else two
+// could find that nobody listens, and the second would take the socket's name from the first, which would serve nobody.
+// -1: a unix socket it is not, or its folder is locked by something else for seconds, or cannot be.
+int ps_address_hold(const char *address);
+void ps_address_let_go(int held);
+
 // "127.0.0.1:7070", "[::1]:7070", with that port where its own is 0.
 enum { PS_ADDRESS_TEXT = 80 };
 void ps_address_text(const struct sockaddr_storage *at, int port, char text[PS_ADDRESS_TEXT]);

@@ -267,19 +267,26 @@ static int server_bind_each(struct ps_server *s, const char *address, const stru
     return port;
 }
 
+static enum ps_code server_bind_address(struct ps_server *s, const char *address, grpc_server_credentials *credentials,
+                                        int *port, struct ps_error *e)
+{
+    struct ps_addresses found;
+    enum ps_code code = ps_address_admit(address, s->options.insecure, &found, e);
+    if (code)
+        return code;
+    int bound = server_bind_each(s, address, &found, credentials);
+    *port = found.n ? bound : 0;
+    return bound > 0 ? PS_OK : ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s", address);
+}
+
 static enum ps_code server_bind(struct ps_server *s, const char *const *addresses, size_t n, struct ps_error *e)
 {
     grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
     enum ps_code code = PS_OK;
     for (size_t i = 0; i < n && code == PS_OK; i++) {
-        struct ps_addresses found;
-        code = ps_address_admit(addresses[i], s->options.insecure, &found, e);
-        if (code)
-            break;
-        int port = server_bind_each(s, addresses[i], &found, credentials);
-        s->ports[i] = found.n ? port : 0;
-        if (port <= 0)
-            code = ps_fail(e, PS_UNAVAILABLE, "cannot listen on %s", addresses[i]);
+        int held = ps_address_hold(addresses[i]);
+        code = server_bind_address(s, addresses[i], credentials, &s->ports[i], e);
+        ps_address_let_go(held);
     }
     grpc_server_credentials_release(credentials);
     return code;

@@ -54,6 +54,9 @@ static enum ps_code check_request(struct psd_request *t, const declare_t *r)
     if (r->n_variables == 0 || r->n_variables > PSD_MAX_VARIABLES)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %zu variables; expected 1 to %d", r->n_variables,
                        PSD_MAX_VARIABLES);
+    if (r->n_partitions > PS_MAX_PARTITIONS)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: %zu partitions; expected at most %d", r->n_partitions,
+                       PS_MAX_PARTITIONS);
     if (t->caller->worker == 0 || t->caller->worker > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: the caller is not a worker of the job");
     return PS_OK;

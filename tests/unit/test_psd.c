@@ -212,6 +212,41 @@ static void test_bad_declarations(void **state)
     }
 }
 
+// What psd takes clients can decode the description of.
+static void test_many_partitions(void **state)
+{
+    static Paramserver__V1__Partition p[PS_MAX_PARTITIONS + 1], *pointers[PS_MAX_PARTITIONS + 1];
+    Paramserver__V1__DescribeRequest describe = PARAMSERVER__V1__DESCRIBE_REQUEST__INIT;
+    Paramserver__V1__Caller caller = caller_of(0, 0);
+    ProtobufCMessage *m = NULL;
+    struct job j;
+    struct declaring x;
+    (void)state;
+    for (uint32_t n = PS_MAX_PARTITIONS + 1; n >= PS_MAX_PARTITIONS; n--) {
+        fill_job(&j, n - 1);
+        j.core = core_new(256 << 20);
+        assert_int_equal(join(j.core, 0, ASYNC).code, PS_OK);
+        declare_init(&x, &j, ASYNC, "sgd");
+        for (uint32_t i = 0; i < n; i++) {
+            paramserver__v1__partition__init(pointers[i] = &p[i]);
+            p[i].variable = i > 0;
+            p[i].first = i ? i - 1 : 0;
+            p[i].count = i ? 1 : 15;
+        }
+        x.r.partitions = pointers;
+        x.r.n_partitions = n;
+        struct answer a = ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL);
+        assert_int_equal(a.code, n > PS_MAX_PARTITIONS ? PS_INVALID_ARGUMENT : PS_OK);
+        assert_true(a.code == PS_OK || strstr(a.text, "65537 partitions; expected at most 65536"));
+        describe.caller = &caller;
+        if (a.code == PS_OK)
+            ask(j.core, M(DESCRIBE), &describe.base, NULL, &paramserver__v1__describe_reply__descriptor, &m, NULL);
+        assert_true(a.code != PS_OK || m);
+        ps_msg_free(m);
+        psd_core_destroy(j.core);
+    }
+}
+
 static void test_push_before_declare(void **state)
 {
     struct update u;
@@ -1102,6 +1137,7 @@ int main(void)
         cmocka_unit_test(test_bad_messages),
         cmocka_unit_test(test_all_or_nothing),
         cmocka_unit_test(test_bad_declarations),
+        cmocka_unit_test(test_many_partitions),
         cmocka_unit_test(test_push_before_declare),
         cmocka_unit_test(test_one_sequence),
         cmocka_unit_test(test_window),

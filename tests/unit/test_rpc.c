@@ -16,8 +16,10 @@
 
 #include <cmocka.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +28,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/rpc/address.h"
 #include "common/rpc/client.h"
 #include "common/rpc/method.h"
 #include "common/rpc/server.h"
@@ -1262,6 +1265,63 @@ static void a_stale_socket_is_replaced(void **state)
     assert_int_equal(stat(to.sun_path, &st), 0);
 }
 
+// A socket whose name is looked at, and bound: was its folder locked each time?
+static const char *_Atomic looked_at;
+static atomic_int looks, unlocked;
+
+static void look_at_lock(const struct sockaddr *to)
+{
+    const char *path = atomic_load(&looked_at);
+    char folder[sizeof((struct sockaddr_un *)NULL)->sun_path];
+    if (!path || to->sa_family != AF_UNIX || strcmp(((const struct sockaddr_un *)to)->sun_path, path) != 0)
+        return;
+    strcpy(folder, path);
+    *strrchr(folder, '/') = '\0';
+    int fd = open(folder, O_RDONLY | O_DIRECTORY);
+    atomic_fetch_add(&looks, 1);
+    atomic_fetch_add(&unlocked, flock(fd, LOCK_EX | LOCK_NB) == 0);
+    close(fd);
+}
+
+int bind(int fd, const struct sockaddr *to, socklen_t len)
+{
+    int (*next)(int, const struct sockaddr *, socklen_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "bind");
+    look_at_lock(to);
+    return next(fd, to, len);
+}
+
+int connect(int fd, const struct sockaddr *to, socklen_t len)
+{
+    int (*next)(int, const struct sockaddr *, socklen_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "connect");
+    look_at_lock(to);
+    return next(fd, to, len);
+}
+
+// Else two processes that are started at once could both find that nobody listens, and one would serve nobody.
+static void a_socket_is_taken_by_one(void **state)
+{
+    struct pair *p = *state;
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct ps_error e;
+    char address[sizeof p->address + 8];
+    snprintf(address, sizeof address, "%s.2", p->address);
+    strcpy(to.sun_path, address + strlen("unix:"));
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
+    close(fd);
+    atomic_store(&looked_at, to.sun_path);
+    enum ps_code code = try_address(address, false, &e);
+    atomic_store(&looked_at, NULL);
+    assert_int_equal(code, PS_OK);
+    assert_true(atomic_load(&looks) >= 2);
+    assert_int_equal(atomic_load(&unlocked), 0);
+    int held = ps_address_hold(address);  // it was let go
+    assert_true(held >= 0);
+    ps_address_let_go(held);
+}
+
 // What there is instead of a server, in words of ours. said: what it says to who connects; NULL: nothing, and that it
 // takes the connection is the system's doing.
 static void no_server(struct pair *p, const char *said, int attempt_ms, uint32_t timeout_ms, enum ps_code code,
@@ -1735,6 +1795,7 @@ int main(void)
         cmocka_unit_test(a_path_too_long_is_not_connected_to),
         TEST(an_address_in_use_is_named),
         TEST(a_stale_socket_is_replaced),
+        TEST(a_socket_is_taken_by_one),
         TEST(a_client_that_does_not_read),
         TEST(answers_are_bounded),
         TEST(unread_answers_are_dropped),
