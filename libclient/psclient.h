@@ -6,7 +6,7 @@
 // Threads. A psc_client may be used from any number of threads at once. Callbacks run on a thread of the library, or on
 // the one that is in psc_close: they may start operations, and call what returns at once (psc_report, psc_done with 0,
 // psc_health, psc_is_chief, what is declared), they must not call what waits: psc_wait, psc_declare, psc_attach,
-// psc_barrier, psc_lease, psc_clock, psc_reduce and what else is among workers, psc_set_hyper, psc_split_gradients,
+// psc_barrier, psc_lease, psc_clock, psc_reduce and what else is among workers, psc_set_hyper, psc_split_gradients or
 // psc_close. A psc_op belongs to whoever started it. (Where there is no memory for an operation its callback runs
 // before the function that starts it returns, and its handle is NULL, which psc_wait and psc_done take.)
 //
