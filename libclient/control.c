@@ -310,8 +310,8 @@ static bool leave_report(struct psc_client *c, const char *reason, psc__done_fn 
 void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
 {
     psc__lock(c);
-    // A control task that has been given up as silent need not be waited for once more.
-    bool goodbye = c->member.joined && c->ended.code != PS_UNAVAILABLE;
+    // A control task that has been given up need not be waited for once more. It hears of the loss of another one.
+    bool goodbye = c->member.joined && !c->tasks[0].given_up;
     psc__end(c, PS_CANCELLED, "the client was closed");
     psc__unlock(c);
     if (!goodbye)

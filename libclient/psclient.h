@@ -100,12 +100,14 @@ void psc_cluster_free(psc_cluster *cluster);
 typedef struct psc_client psc_client;
 
 typedef struct psc_options {
-    const char *job;              // required
-    int rank;                     // of this worker, from 0; -1: an observer, which takes no part in membership
-    uint32_t workers;             // of the job; required where rank >= 0
-    uint32_t min_workers;         // with fewer live ones the job ends; 0: 1
-    psc_update update;            // required where rank >= 0
-    psc_on_existing on_existing;  // what if a job of this name has failed; one that is done gives its name up
+    const char *job;       // required
+    int rank;              // of this worker, from 0; -1: an observer, which takes no part in membership
+    uint32_t workers;      // of the job; required where rank >= 0
+    uint32_t min_workers;  // with fewer live ones the job ends; 0: 1
+    psc_update update;     // required where rank >= 0
+    // What if a job of this name has failed: all workers bring the same, PSC_REFUSE is refused with ALREADY_EXISTS. One
+    // that is done gives its name up.
+    psc_on_existing on_existing;
     psc_transport transport;
     int timeout_ms;      // for connecting and joining, and default of every operation; 0: 60,000; waits for a
                          // round or a barrier have no limit of their own as long as those waited for live
@@ -120,6 +122,10 @@ typedef struct psc_options {
     // what is text to copy. May be NULL.
     void (*waits)(void *arg, const char *what);
     void *waits_arg;
+    // What all workers of the job must have alike, such as the seed of the shuffle and the batch size: lines KEY=VALUE,
+    // at most 16 KiB of UTF-8. psc_connect fails with FAILED_PRECONDITION, and the first key, where they differ from
+    // those of the worker 0 that opened the job. Copied. NULL: not compared.
+    const char *configuration;
 } psc_options;
 
 // Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on

@@ -14,6 +14,7 @@ workerd_workerd_SOURCES = \
 	workerd/job/loop.c workerd/job/loop.h \
 	workerd/job/progress.c workerd/job/progress.h \
 	workerd/job/summary.c workerd/job/summary.h \
+	workerd/strategy/configuration.c workerd/strategy/configuration.h \
 	workerd/strategy/history.c workerd/strategy/history.h \
 	workerd/strategy/one_device.c \
 	workerd/strategy/examples.c \
