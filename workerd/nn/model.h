@@ -9,10 +9,10 @@
 //     program     program.c: a tape with kernels and memory, ready to run; one per number of rows, to train or evaluate
 //     replica     replica.c: the variables, the programs that use them, and a device
 //
-// Who owns memory: a model its layers, a tape (then its program) its operators, a kernel's plan its scratch. The replica
-// owns the values and gradients of the variables, and one arena for all tensors between operators, in which tensors
-// that do not live at the same time share places; callers read and write values and gradients between steps. Batches
-// are the feed's.
+// Who owns memory: a model its layers, a tape (then its program) its operators, a kernel's plan its scratch. The
+// replica owns the values and gradients of the variables, and one arena for all tensors between operators, in which
+// tensors that do not live at the same time share places; callers read and write values and gradients between steps.
+// Batches are the feed's.
 //
 // nn_model is immutable once loaded and may be shared by threads. nn_replica belongs to one thread at a time.
 #ifndef NN_MODEL_H
