@@ -21,5 +21,5 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
 	workerd/strategy/strategy.h \
 	workerd/strategy/weights.c
-workerd_workerd_LDADD = libwkdata.la libwkvariables.la libnn.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
+workerd_workerd_LDADD = libwkdata.la libwkvariables.la libnnreplica.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
 dist_man_MANS += workerd/workerd.8

@@ -181,7 +181,7 @@ static const char *decided_word(const struct field *f, const struct ps_job *job)
 
 // ---- unknown keys -------------------------------------------------------------------------------------------------
 
-// optimizer holds what its rule takes besides its fields; take_hypers looks at those.
+// optimizer holds what its rule takes besides its fields; read_hypers looks at those.
 static bool is_open(const char *path)
 {
     return strcmp(path, "optimizer") == 0;
