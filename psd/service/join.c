@@ -116,7 +116,7 @@ static enum ps_code join_check_over(struct psd_request *t, struct psd_job *job, 
         return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: this process was its worker 0", job->name);
     if (t->call->parked_since)
         return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended while this worker waited for its rank", job->name);
-    if (*how == PARAMSERVER__V1__ON_EXISTING__REFUSE && atomic_load(&job->failed) == 2)
+    if (*how == PARAMSERVER__V1__ON_EXISTING__REFUSE && psd_job_has_failed(job))
         return ps_fail(&t->error, PS_ALREADY_EXISTS,
                        "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose "
                        "another name",
