@@ -49,6 +49,7 @@ struct psc__task {
     uint64_t opened_as;      // which names this generation
     uint64_t heard;          // when it answered anything but a request for data last; 0: never
     uint64_t refused_since;  // nobody has listened at its address since; 0: somebody may
+    bool given_up;           // nobody has listened there for too long, or the control task has been silent
     char why[128];           // the last attempt to reach it failed; "": it has answered since, or nothing was tried
 };
 
@@ -76,6 +77,7 @@ struct psc_client {
     // Constant.
     struct psc_world world;
     char *job;
+    char *configuration;
     int rank;  // -1: an observer
     uint32_t workers, min_workers;
     uint32_t staleness, join_within_ms;

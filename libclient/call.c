@@ -89,6 +89,8 @@ static void call_fail(struct psc__call *call, enum ps_code code, const char *tex
     if (code == PS_UNAVAILABLE && !call->once)
         ps_fail(&e, code, PSC__TASK " cannot be reached, tried for %.1f s: %s", PSC__TASK_ARGS(call->task), seconds,
                 text);
+    else if (code == PS_DEADLINE_EXCEEDED && strncmp(text, "waited ", 7) == 0)  // psd's own word, with for whom
+        ps_fail(&e, code, PSC__TASK ": %s", PSC__TASK_ARGS(call->task), text);
     else if (code == PS_DEADLINE_EXCEEDED && !call->once)
         ps_fail(&e, code, PSC__TASK ": waited %.1f s for %s: %s", PSC__TASK_ARGS(call->task), seconds,
                 call->awaits ? call->awaits : "an answer", text);

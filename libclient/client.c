@@ -94,6 +94,7 @@ static void client_free_memory(struct psc_client *c)
         free(c->tasks[i].address);
     free(c->tasks);
     free(c->job);
+    free(c->configuration);
     free(c);
 }
 
@@ -108,9 +109,11 @@ static struct psc_client *client_new(const struct psc_cluster *cluster, const ps
     psc__window_init(&c->window);
     c->world = *world;
     c->job = ps_try_strdup(options->job);
+    c->configuration = ps_try_strdup(options->configuration ? options->configuration : "");
     client_init_options(c, options);
     client_init_identity(c);
-    if (c->job && client_init_tasks(c, cluster) && psc__queues_create(c) && psc__ops_create(c) && psc__calls_create(c))
+    if (c->job && c->configuration && client_init_tasks(c, cluster) && psc__queues_create(c) && psc__ops_create(c) &&
+        psc__calls_create(c))
         return c;
     client_free_memory(c);
     return NULL;

@@ -44,7 +44,7 @@ static void control_members_heard(void *arg, const struct ps_error *error, struc
     free(v);
 }
 
-// Who has met the others may rely on knowing who they are. True: members_heard goes on.
+// Who has met the others may rely on knowing who they are. True: control_members_heard goes on.
 static bool control_asks_for_members(struct control_call *v, uint64_t epoch)
 {
     struct ps_error e;
@@ -81,13 +81,13 @@ static void control_answered(void *arg, const struct ps_error *error, struct ps_
 }
 
 // Locked. What cannot be started is for the caller to tell.
-static enum ps_code control_start(const struct control_call *control_begin, const ProtobufCMessage *request,
-                                  int timeout_ms, struct ps_error *e)
+static enum ps_code control_start(const struct control_call *call, const ProtobufCMessage *request, int timeout_ms,
+                                  struct ps_error *e)
 {
     struct control_call *v = ps_try_alloc(sizeof *v);
     if (!v)
         return ps_no_memory(e, "a call");
-    *v = *control_begin;
+    *v = *call;
     struct psc__call_spec spec = {.method = v->kind->method,
                                   .message = request,
                                   .timeout_ms = timeout_ms,
@@ -278,7 +278,7 @@ static void leave_send(struct psc_client *c, const char *reason, psc__done_fn do
         done(arg, &e);
 }
 
-// The last heartbeat has been control_answered, or never will be.
+// The last heartbeat has been answered, or never will be.
 static void leave_reported(void *arg, const struct ps_error *e, struct ps_slices *reply)
 {
     struct leaving *l = arg;
@@ -310,8 +310,8 @@ static bool leave_report(struct psc_client *c, const char *reason, psc__done_fn 
 void psc__leave(struct psc_client *c, const char *reason, psc__done_fn done, void *arg)
 {
     psc__lock(c);
-    // A control task that has been given up as silent need not be waited for once more.
-    bool goodbye = c->member.joined && c->ended.code != PS_UNAVAILABLE;
+    // A control task that has been given up need not be waited for once more. It hears of the loss of another one.
+    bool goodbye = c->member.joined && !c->tasks[0].given_up;
     psc__end(c, PS_CANCELLED, "the client was closed");
     psc__unlock(c);
     if (!goodbye)

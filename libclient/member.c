@@ -97,7 +97,8 @@ static void heartbeat_ended(struct psc_client *c, const struct ps_error *e)
     c->member.unanswered += e->code != PS_OK;
     if (e->code != PS_OK && heartbeat_is_final(e->code))
         psc__end(c, PS_ABORTED, "the job has ended: %s", e->text);
-    else if (c->member.unanswered >= LEAST_UNANSWERED && silent > 2 * c->member.dead_after_ns)
+    c->tasks[0].given_up |= c->member.unanswered >= LEAST_UNANSWERED && silent > 2 * c->member.dead_after_ns;
+    if (c->tasks[0].given_up)
         psc__end(c, PS_UNAVAILABLE, PSC__TASK ", the control task, has been silent for %.1f s: %s",
                  PSC__TASK_ARGS(&c->tasks[0]), (double)silent / 1e9, e->text);
     psc__ops_expire(c);
@@ -236,6 +237,7 @@ static void join_send(struct join *j)
     request.staleness = c->staleness;
     request.join_within_ms = c->join_within_ms;
     request.newest = c->member.newest;
+    request.configuration = c->configuration;
     struct psc__call_spec spec = {.method = PARAMSERVER__V1__METHOD__JOIN,
                                   .message = &request.base,
                                   .timeout_ms = psc__ms_left(c, j->deadline),

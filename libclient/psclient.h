@@ -4,17 +4,20 @@
 // loop of their own: cluster description, placement, chunking, retries, deadlines, exactly-once updates.
 //
 // Threads. A psc_client may be used from any number of threads at once. Callbacks run on a thread of the library, or on
-// the one that is in psc_close: they may start operations, they must not wait for any. A psc_op belongs to whoever
-// started it. (Where there is no memory for an operation its callback runs before the function that starts it returns,
-// and its handle is NULL, which psc_wait and psc_done take.)
+// the one that is in psc_close: they may start operations, and call what returns at once (psc_report, psc_done with 0,
+// psc_health, psc_is_chief, what is declared), they must not call what waits: psc_wait, psc_declare, psc_attach,
+// psc_barrier, psc_lease, psc_clock, psc_reduce and what else is among workers, psc_set_hyper, psc_split_gradients or
+// psc_close. A psc_op belongs to whoever started it. (Where there is no memory for an operation its callback runs
+// before the function that starts it returns, and its handle is NULL, which psc_wait and psc_done take.)
 //
 // Ownership. Strings and arrays that are passed in are copied before the call returns, except tensors' data: that
 // memory stays the caller's and must neither move nor change (reads: be read) until the operation has finished. What
 // the library returns is freed by the psc_..._free named beside it.
 //
 // Errors. Functions return PSC_OK or the code, and fill *error (which may be NULL) with one sentence. Output
-// parameters are set on success only. Every wait has a deadline. The library never aborts: what finds no memory ends
-// with PSC_RESOURCE_EXHAUSTED, and the client is of use afterwards.
+// parameters are set on success only. Every wait has a deadline. What finds no memory ends with PSC_RESOURCE_EXHAUSTED,
+// and the client is of use afterwards. The library itself never aborts the process; gRPC, its transport, does where it
+// finds no memory.
 #ifndef PSCLIENT_H
 #define PSCLIENT_H
 
@@ -39,7 +42,8 @@ typedef enum psc_code {
     PSC_PERMISSION_DENIED = 7,
     PSC_RESOURCE_EXHAUSTED = 8,
     PSC_FAILED_PRECONDITION = 9,  // e.g. push before declare
-    PSC_ABORTED = 10,             // the job has ended, or a ps task lost its state; the text says which and why
+    PSC_ABORTED = 10,             // the job has ended, or a ps task lost its state; the text says which and why.
+                                  // psc_set_hyper, and what is among workers, have their own reasons
     PSC_OUT_OF_RANGE = 11,
     PSC_UNIMPLEMENTED = 12,
     PSC_INTERNAL = 13,
@@ -79,7 +83,8 @@ typedef struct psc_cluster psc_cluster;
 // In TF_CONFIG (TensorFlow's, JSON), as the cluster is described there: {"cluster": {"ps": [...], "worker": [...],
 // "chief": [...]}, "task": {"type": "worker", "index": 1}}. A chief is the worker of rank 0, the others follow; an
 // evaluator takes no part. Every address stands for one task only. INVALID_ARGUMENT: a mistake, with file and line or
-// path; NOT_FOUND and the like: the file cannot be read.
+// path; NOT_FOUND and the like: the file cannot be read; RESOURCE_EXHAUSTED: no memory. name: what errors call the
+// YAML, as a file's path. psc_cluster_free frees *cluster.
 psc_code psc_cluster_load(const char *path, psc_cluster **cluster, psc_error *error);
 psc_code psc_cluster_parse(const char *yaml, const char *name, psc_cluster **cluster, psc_error *error);
 psc_code psc_cluster_create(const char *const *ps, size_t n, psc_cluster **cluster, psc_error *error);
@@ -92,20 +97,23 @@ typedef enum psc_task_type { PSC_TASK_NONE, PSC_TASK_PS, PSC_TASK_WORKER, PSC_TA
 psc_task_type psc_cluster_task(const psc_cluster *cluster, size_t *index);
 size_t psc_cluster_tasks(const psc_cluster *cluster);    // ps tasks
 size_t psc_cluster_workers(const psc_cluster *cluster);  // 0: not said
+// Valid until psc_cluster_free. NULL: there is no ps task of that number.
 const char *psc_cluster_address(const psc_cluster *cluster, size_t task);
-void psc_cluster_free(psc_cluster *cluster);
+void psc_cluster_free(psc_cluster *cluster);  // may be NULL; a client that has been connected does not need it
 
 // ---- connection ---------------------------------------------------------------------------------------------------
 
 typedef struct psc_client psc_client;
 
 typedef struct psc_options {
-    const char *job;              // required
-    int rank;                     // of this worker, from 0; -1: an observer, which takes no part in membership
-    uint32_t workers;             // of the job; required where rank >= 0
-    uint32_t min_workers;         // with fewer live ones the job ends; 0: 1
-    psc_update update;            // required where rank >= 0
-    psc_on_existing on_existing;  // what if a job of this name has failed; one that is done gives its name up
+    const char *job;       // required
+    int rank;              // of this worker, from 0; -1: an observer, which takes no part in membership
+    uint32_t workers;      // of the job; required where rank >= 0
+    uint32_t min_workers;  // with fewer live ones the job ends; 0: 1
+    psc_update update;     // required where rank >= 0
+    // What if a job of this name has failed: all workers bring the same, PSC_REFUSE is refused with ALREADY_EXISTS. One
+    // that is done gives its name up.
+    psc_on_existing on_existing;
     psc_transport transport;
     int timeout_ms;      // for connecting and joining, and default of every operation; 0: 60,000; waits for a
                          // round or a barrier have no limit of their own as long as those waited for live
@@ -120,6 +128,10 @@ typedef struct psc_options {
     // what is text to copy. May be NULL.
     void (*waits)(void *arg, const char *what);
     void *waits_arg;
+    // What all workers of the job must have alike, such as the seed of the shuffle and the batch size: lines KEY=VALUE,
+    // at most 16 KiB of UTF-8. psc_connect fails with FAILED_PRECONDITION, and the first key, where they differ from
+    // those of the worker 0 that opened the job. Copied. NULL: not compared.
+    const char *configuration;
 } psc_options;
 
 // Connects to every ps task and, where rank >= 0, joins the job: rank 0 opens it, others wait for that. From then on
@@ -268,7 +280,7 @@ typedef struct psc_result {
 } psc_result;
 
 typedef struct psc_op psc_op;
-typedef void (*psc_callback)(void *arg, const psc_result *result);
+typedef void (*psc_callback)(void *arg, const psc_result *result);  // *result lives until it returns
 
 // Start an operation on n tensors, atomically in the sense that all are validated before any is sent. callback (may
 // be NULL) runs once, at the end. Never fails at once: errors arrive in the result. op may be NULL where a callback
@@ -285,12 +297,15 @@ void psc_assign_add(psc_client *client, const psc_tensor *tensors, size_t n, psc
 void psc_assign_sub(psc_client *client, const psc_tensor *tensors, size_t n, psc_callback callback, void *arg,
                     psc_op **op);
 
-// What a reader has seen of a job's variables.
+// What a reader has seen of a job's variables: of one client alone, after psc_declare or psc_attach, else
+// FAILED_PRECONDITION. RESOURCE_EXHAUSTED: no memory.
 typedef struct psc_seen psc_seen;
 psc_code psc_seen_create(psc_client *client, psc_seen **seen, psc_error *error);
+// Before psc_close or after it, but not while an operation with it is under way. seen may be NULL.
 void psc_seen_free(psc_seen *seen);
 // A psc_get of those tensors, whole ones, that have changed since they were got with the same `seen`; the others' data
-// is left alone. One operation per seen at a time.
+// is left alone. One operation per seen at a time: another is FAILED_PRECONDITION; INVALID_ARGUMENT: it is another
+// client's.
 void psc_get_newer(psc_client *client, psc_seen *seen, const psc_tensor *tensors, size_t n, psc_callback callback,
                    void *arg, psc_op **op);
 
@@ -361,13 +376,18 @@ psc_code psc_reduce(psc_client *client, const char *name, psc_reduce_op op, psc_
 // sizes[r] (r < workers of the job; may be NULL) how many came from rank r. Free *all with free().
 psc_code psc_all_gather(psc_client *client, const char *name, const void *data, uint64_t bytes, void **all,
                         uint64_t *all_bytes, uint64_t *sizes, psc_error *error);
-// The root's bytes to everyone. ABORTED: the root is not in the job any more.
+// The root's bytes to everyone. `bytes` is the same on all workers, which all have that much at data; others than the
+// root bring nothing. ABORTED: the root is not in the job any more.
 psc_code psc_broadcast(psc_client *client, const char *name, uint32_t root, void *data, uint64_t bytes,
                        psc_error *error);
 
 // Changes a hyperparameter of the job's rule on all ps tasks. sync: in round *round (0: the next that is possible),
 // which is then the one it will be in. It is asked for again where the answer was lost: *round is then of the last
-// attempt, and a round that was named may be OUT_OF_RANGE, as closed, with the new value.
+// attempt, and a round that was named may be OUT_OF_RANGE, as closed, with the new value. One change at a time:
+// ABORTED, another is being made: try again, the client is of use; or the job has ended. INVALID_ARGUMENT: the rule has
+// no such hyperparameter, or it takes no such value; FAILED_PRECONDITION: not declared yet; NOT_FOUND: no such job;
+// UNAVAILABLE: a ps task has not answered; OUT_OF_RANGE: the round is closed; RESOURCE_EXHAUSTED: too many changes wait
+// for their rounds, or no memory; DEADLINE_EXCEEDED; CANCELLED.
 psc_code psc_set_hyper(psc_client *client, const char *name, double value, uint64_t *round, psc_error *error);
 
 // sync: gradients that count for some variables alone, because their workers died while they sent them. worker, round:

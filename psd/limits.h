@@ -45,6 +45,7 @@ enum {
     // ---- membership ----
     PSD_MEMBERS_WHOLE = 128,  // more members than this are in no JoinReply or HeartbeatReply: that would be n^2 in all
     PSD_JOIN_WITHIN_MS = 60000,  // a worker that has not joined by then is not waited for, unless Join says otherwise
+    PSD_CONFIGURATION_MAX = 16384,  // bytes of what the workers of a job must have alike, kept for each job
     PSD_OPENERS = 32,  // worker 0's processes that are remembered of a job's name, over its runs: messages come
                        // late by seconds, in which it is not started again so often
     PSD_EXCLUDE_AFTER_MS = 100,  // a worker that waits here for longer is excluded from rounds where others train

@@ -75,31 +75,33 @@ struct field {
     unsigned kinds;     // those that have it; 0: all
     unsigned required;  // those that must have it
     bool servers;       // strategy parameter_server alone has it
+    bool own;           // workers of one job may differ in it
 };
 
 #define AT(member) .offset = offsetof(struct ps_job, member)
 #define RATE "optimizer.learning_rate"
 #define SERVERS .servers = true
+#define OWN .own = true
 #define SCHEDULED(set) .by = BY_SCHEDULE, .kinds = (set), .required = (set)
 
 static const struct field fields[] = {
-    {"name", STRING, AT(name)},
-    {"model", PATH, AT(model), .required = ALWAYS},
-    {"weights", PATH, AT(weights)},
+    {"name", STRING, AT(name), OWN},
+    {"model", PATH, AT(model), .required = ALWAYS, OWN},
+    {"weights", PATH, AT(weights), OWN},
     {"data.kind", CHOICE, AT(data.kind), .words = data_kinds, .required = ALWAYS},
-    {"data.path", PATH, AT(data.path), .kinds = IDX | CSV, .required = IDX | CSV},
-    {"data.test_path", PATH, AT(data.test_path), .kinds = CSV},
-    {"data.x", PATH, AT(data.x), .kinds = NPY, .required = NPY},
-    {"data.y", PATH, AT(data.y), .kinds = NPY, .required = NPY},
-    {"data.x_test", PATH, AT(data.x_test), .kinds = NPY},
-    {"data.y_test", PATH, AT(data.y_test), .kinds = NPY},
+    {"data.path", PATH, AT(data.path), .kinds = IDX | CSV, .required = IDX | CSV, OWN},
+    {"data.test_path", PATH, AT(data.test_path), .kinds = CSV, OWN},
+    {"data.x", PATH, AT(data.x), .kinds = NPY, .required = NPY, OWN},
+    {"data.y", PATH, AT(data.y), .kinds = NPY, .required = NPY, OWN},
+    {"data.x_test", PATH, AT(data.x_test), .kinds = NPY, OWN},
+    {"data.y_test", PATH, AT(data.y_test), .kinds = NPY, OWN},
     {"data.train_examples", COUNT, AT(data.train_examples), "20000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
-    {"data.test_examples", COUNT, AT(data.test_examples), "2000", .min = 1, .max = 1 << 30, .kinds = DIGITS},
+    {"data.test_examples", COUNT, AT(data.test_examples), "2000", .min = 1, .max = 1 << 30, .kinds = DIGITS, OWN},
     {"data.scale", QUOTIENT, AT(data.scale), "1"},
     {"data.shuffle", FLAG, AT(shuffle), "true"},
     {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
     {"loss.from_logits", FLAG, AT(from_logits), "false"},
-    {"metrics", METRICS, AT(accuracy), .words = metrics},
+    {"metrics", METRICS, AT(accuracy), .words = metrics, OWN},
     {"optimizer.name", CHOICE, AT(optimizer), .words = optimizers, .required = ALWAYS},
     {"optimizer.nesterov", FLAG, AT(nesterov), "false", .by = BY_OPTIMIZER, .kinds = SGD},
     {"optimizer.centered", FLAG, AT(centered), "false", .by = BY_OPTIMIZER, .kinds = RMSPROP},
@@ -124,17 +126,17 @@ static const struct field fields[] = {
     {"strategy.refuse_nonfinite", FLAG, AT(refuse_nonfinite), "false"},
     {"strategy.placement", WORD, AT(placement), "greedy", placements, SERVERS},
     {"strategy.partitioner", STRING, AT(partitioner), "none", SERVERS},
-    {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS, SERVERS},
+    {"strategy.min_workers", SMALL, AT(min_workers), "1", .min = 1, .max = PS_MAX_WORKERS, SERVERS, OWN},
     {"batch_size", SMALL, AT(batch_size), "64", .min = 1, .max = 1 << 20},
     {"epochs", COUNT, AT(epochs), "1", .min = 1, .max = 1 << 30},
     {"steps", COUNT, AT(steps), "0", .min = 0, .max = INT64_MAX},
     {"seed", COUNT, AT(seed), "0", .min = 0, .max = INT64_MAX},
-    {"threads", SMALL, AT(threads), "1", .min = 1, .max = 1024},
-    {"device", WORD, AT(device), "cpu", devices, devices_elsewhere},
-    {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVERS},
-    {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400},
-    {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVERS},
-    {"output", PATH, AT(output)},
+    {"threads", SMALL, AT(threads), "1", .min = 1, .max = 1024, OWN},
+    {"device", WORD, AT(device), "cpu", devices, devices_elsewhere, OWN},
+    {"on_existing", CHOICE, AT(on_existing), "refuse", on_existing, SERVERS, OWN},
+    {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400, OWN},
+    {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVERS, OWN},
+    {"output", PATH, AT(output), OWN},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -179,7 +181,7 @@ static const char *decided_word(const struct field *f, const struct ps_job *job)
 
 // ---- unknown keys -------------------------------------------------------------------------------------------------
 
-// optimizer holds what its rule takes besides its fields; take_hypers looks at those.
+// optimizer holds what its rule takes besides its fields; read_hypers looks at those.
 static bool is_open(const char *path)
 {
     return strcmp(path, "optimizer") == 0;
@@ -672,4 +674,53 @@ json_t *ps_job_json(const struct ps_job *job)
             json_object_set_new(optimizer, job->hypers[i].name, json_real(job->hypers[i].value));
     }
     return root;
+}
+
+// ---- what workers must have alike ---------------------------------------------------------------------------------
+
+// With as few digits as tell it from all other numbers.
+static void configuration_put_real(FILE *to, const char *key, double value)
+{
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    fprintf(to, "%s=%s\n", key, text);
+}
+
+static void configuration_put(FILE *to, const char *key, const json_t *value)
+{
+    if (json_is_real(value)) {
+        configuration_put_real(to, key, json_real_value(value));
+    } else if (json_is_string(value)) {
+        fprintf(to, "%s=%s\n", key, json_string_value(value));
+    } else {
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        fprintf(to, "%s=%s\n", key, text);
+        free(text);
+    }
+}
+
+char *ps_job_configuration(const struct ps_job *job)
+{
+    char *text = NULL, key[64];
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    if (!to)
+        abort();  // there is no memory, as where ps_alloc ends
+    for (EACH_FIELD(f)) {
+        json_t *value = f->own ? NULL : field_json(f, job);
+        if (value)
+            configuration_put(to, f->path, value);
+        json_decref(value);
+    }
+    for (size_t i = 0; i < job->n_hypers; i++) {
+        snprintf(key, sizeof key, "optimizer.%s", job->hypers[i].name);
+        if (i != PS_HYPER_LEARNING_RATE || job->schedule.kind == PS_SCHEDULE_NONE)
+            configuration_put_real(to, key, job->hypers[i].value);
+    }
+    fclose(to);
+    return text;
 }

@@ -3,7 +3,7 @@
 // A task's gathered stream. Calls wait in to_send while a message is being sent, or while the replies of a message are
 // being told (each may be followed by another call), and go out together.
 //
-//     pending, to_send     -> packed into a message (take)
+//     pending, to_send     -> packed into a message (client_stream_take)
 //     pending              -> told: its reply, DEADLINE_EXCEEDED, or what ended the stream
 #include <grpc/support/alloc.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ struct ps__client_stream {
     grpc_slice details;
 
     // Under the client's lock:
-    bool ready;  // open() has run: operations may be started
+    bool ready;  // client_stream_open() has run: operations may be started
     bool sending;
     bool corked;  // replies are being told
     bool over;    // nothing can be sent any more

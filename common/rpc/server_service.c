@@ -4,8 +4,8 @@
 // the client does.
 //
 // Whoever has something for a call to do (a request has come, the server drains, a watched answer may have changed)
-// says so with served_changed(). One thread works on a call at a time; while a message is on its way out nobody does,
-// and who comes meanwhile leaves word.
+// calls served_changed(). One thread works on a call at a time; while a message is on its way out none does, and
+// served_changed() only notes that there is more to do.
 #include <grpc/byte_buffer_reader.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ struct ps__served {
     grpc_byte_buffer *incoming, *outgoing;
     int cancelled;
 
-    // Of who is busy; the request is the core's again while one is being received.
-    grpc_slice request;  // a copy, which pins nothing of the core's; empty where it is too long
+    // Of the thread that set busy, or of the operation under way: while one receives, the request is that one's.
+    grpc_slice request;  // a copy, which pins nothing of gRPC's; empty where it is too long
     size_t request_len;
     uint8_t last[PS_WATCHED_MAX];  // what a watcher was sent
     size_t last_len;

@@ -553,7 +553,7 @@ static void stream_hand_over(struct ps__stream *st)
     stream_unlock_and_advance(st);
 }
 
-// After an event: as unlock_and_advance, and requests that can be handed over are.
+// After an event: as stream_unlock_and_advance, and hands over the requests that can be.
 static void stream_unlock_and_work(struct ps__stream *st)
 {
     bool handing = stream_must_hand_over(st);

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What keeps bytes alive. Embed it, or let ps_bytes_new() make one. When refs falls to 0, free(owner) is called.
+// What keeps bytes alive. Embed it, or let ps_slice_new() make one. When refs falls to 0, free(owner) is called.
 struct ps_owner {
     atomic_uint refs;
     void (*free)(struct ps_owner *);

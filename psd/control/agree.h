@@ -45,7 +45,7 @@ struct psd_proposal {
     uint8_t value[PSD_AGREE_VALUE_MAX];
 };
 
-// What a kind of change does on one task. The job's lock is held in `take` alone.
+// What a kind of change does on one task. The job's lock is held in `take`; in the others it may be.
 struct psd_agree_kind {
     const char *name;  // of what asks for it: "set hyper"
     enum ps_code (*check)(const struct psd_job *job, const struct psd_proposal *p, struct ps_error *e);

@@ -15,7 +15,8 @@
 static bool take_room(struct psd_control *c, struct psd_control *before)
 {
     size_t had = before ? before->room : 0;
-    size_t room = sizeof *c + c->workers * (sizeof *c->members + 6 * PS_QUEUE_BYTES + 3 * PS_HEAP_BYTES) +
+    size_t room = sizeof *c + strlen(c->configuration) +
+                  c->workers * (sizeof *c->members + 6 * PS_QUEUE_BYTES + 3 * PS_HEAP_BYTES) +
                   c->tasks * (2 * sizeof(uint64_t) + sizeof(bool));
     psd_pool_give(c->pool, had);
     bool taken = psd_pool_take(c->pool, room);
@@ -68,12 +69,13 @@ struct psd_control *psd_control_new(const struct psd_host *host, struct psd_cont
         memcpy(c->openers, before->openers, sizeof c->openers);
         c->n_openers = before->n_openers;
     }
+    c->configuration = ps_try_strdup(r->configuration);
     c->members = ps_try_alloc_array(c->workers, sizeof *c->members);
     c->acked = ps_try_alloc_array(tasks, sizeof *c->acked);
     c->open = ps_try_alloc_array(tasks, sizeof *c->open);
     c->in_flight = ps_try_alloc_array(tasks, sizeof *c->in_flight);
     c->chief = PS_NO_ITEM;
-    if (!control_make_orders(c) || !c->members || !c->acked || !c->open || !c->in_flight) {
+    if (!control_make_orders(c) || !c->configuration || !c->members || !c->acked || !c->open || !c->in_flight) {
         psd_control_free(c);
         ps_no_memory(e, "a job's members");
         return NULL;
@@ -106,6 +108,7 @@ void psd_control_free(struct psd_control *c)
     free(c->open);
     free(c->acked);
     free(c->members);
+    free(c->configuration);
     psd_pool_give(c->pool, c->room);
     free(c);
 }
@@ -444,7 +447,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
         out->live_workers = c->tally.live;
         out->data_epoch = c->data.number;
         out->examples = c->data.examples;
-        out->examples_done = c->data.done;
+        out->examples_done = psd_lease_done(c, out->round);
         out->staleness = c->farthest;
         out->splits = c->splits;
         out->split_round = c->split_round;

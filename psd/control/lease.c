@@ -93,6 +93,7 @@ static void lease_begin_epoch(struct psd_control *c, uint64_t number, uint64_t e
     d->examples = examples;
     d->over = false;
     d->next = d->done = 0;
+    d->sharers = 0;
     d->n_left = d->n_unfinished = 0;
 }
 
@@ -243,6 +244,8 @@ static void lease_hand_out(struct psd_control *c, struct psd_call **ready)
     struct psd_assignment set =
         split ? (struct psd_assignment){.first = d->examples, .count = d->batch, .end = d->examples}
               : lease_take_set(d);
+    d->shared = set;
+    d->sharers = (uint32_t)n;
     uint64_t batches = assignment_batches(&set), steps = split ? split : (batches + n - 1) / n;
     for (uint32_t rank = 0; rank < c->workers; rank++) {
         struct psd_member *m = &c->members[rank];
@@ -261,6 +264,7 @@ void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
     struct psd_control *c = job->control;
     struct psd_epoch *d = &c->data;
     uint64_t asked = 0;
+    d->sharers = 0;
     for (uint32_t rank = 0; rank < c->workers; rank++) {
         struct psd_member *m = &c->members[rank];
         if (!psd_is_live(m))
@@ -280,6 +284,23 @@ void psd_lease_assign(struct psd_job *job, struct psd_call **ready)
         lease_put_back(d, (struct psd_assignment){0, batch, batch, examples, 0});
     }
     lease_hand_out(c, ready);
+}
+
+// Each closed round is a batch of every share, but of those whose workers are gone.
+uint64_t psd_lease_done(const struct psd_control *c, uint64_t closed)
+{
+    const struct psd_epoch *d = &c->data;
+    if (!d->sharers || closed <= d->round)
+        return d->done;
+    const uint64_t rounds = closed - d->round;
+    uint64_t done =
+        assignment_examples(&d->shared, rounds < UINT64_MAX / d->sharers ? rounds * d->sharers : UINT64_MAX);
+    for (size_t i = 0; i < d->n_unfinished; i++) {
+        const struct psd_unfinished *o = &d->unfinished[i];
+        const uint64_t counted = c->members[o->rank].counted, steps = counted > d->round ? counted - d->round : 0;
+        done -= assignment_examples(&o->rest, rounds) - assignment_examples(&o->rest, steps < rounds ? steps : rounds);
+    }
+    return d->done + done;
 }
 
 static int lease_take_sync(struct psd_control *c, struct psd_member *m, const lease_t *r, struct ps_error *e)

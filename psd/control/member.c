@@ -190,6 +190,8 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
                        ", this worker brings %" PRIu32 ", %s and %" PRIu32,
                        job->name, c->workers, psd_update_name(c->update), c->staleness, r->workers,
                        psd_update_name(r->update), r->staleness);
+    if (psd_configuration_check(job, rank, r->configuration, e))
+        return (int)e->code;
     const struct psd_member *m = &c->members[rank];
     bool same = memcmp(m->client, r->caller->client.data, 16) == 0;
     if (m->state == LIVE && !same && (!was_parked || !member_lives_beside(job->host, m)))

@@ -128,7 +128,11 @@ struct psd_epoch {
     uint64_t done;                          // trained
     PSD_LIST(struct psd_assignment, left);  // came back, or sync: is still to be shared out
     PSD_LIST(struct psd_unfinished, unfinished);
-    uint64_t round;  // sync: the last one closed when the shares of the moment were handed out
+    // sync: the last round closed when the shares of the moment were handed out, to how many workers, and the set that
+    // they are shares of.
+    uint64_t round;
+    uint32_t sharers;
+    struct psd_assignment shared;
 };
 
 // How many members are what; see psd_member_recount.
@@ -150,6 +154,7 @@ struct psd_control {
     // of them that comes late, when its run is over, opens no other.
     uint8_t openers[PSD_OPENERS][16];
     uint32_t n_openers;
+    char *configuration;                      // the opener's, that of all workers
     Paramserver__V1__OnExisting on_existing;  // how this run was opened: how its chief declares
     bool declared;                            // by the chief of this run: the other tasks know it
     bool begun;                               // someone has been let through a collective, or has got a lease
@@ -247,6 +252,11 @@ void psd_member_goes_on(struct psd_control *c, struct psd_member *m);
 // ABORTED: the message is of a call that its caller has given up, or a late copy: it must not undo what came after it.
 int psd_fail_superseded(const Paramserver__V1__Caller *caller, const char *what, uint64_t newest, struct ps_error *e);
 
+// ---- configuration.c ----------------------------------------------------------------------------------------------
+
+// Has a worker the configuration that the job was opened with? FAILED_PRECONDITION names the first key that differs.
+enum ps_code psd_configuration_check(const struct psd_job *job, uint32_t rank, const char *theirs, struct ps_error *e);
+
 // ---- view.c -------------------------------------------------------------------------------------------------------
 
 struct psd_member_list {
@@ -331,6 +341,8 @@ void psd_lease_assign(struct psd_job *job, struct psd_call **ready);
 bool psd_lease_offer(struct psd_control *c, struct psd_call **ready);
 // Nobody trains the rest of this epoch.
 void psd_lease_end_epoch(struct psd_control *c, struct psd_call **ready);
+// How many examples of the epoch are trained; closed: the last round closed here, of a sync job.
+uint64_t psd_lease_done(const struct psd_control *c, uint64_t closed);
 void psd_epoch_free(struct psd_epoch *d);
 
 // ---- collective.c -------------------------------------------------------------------------------------------------

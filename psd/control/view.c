@@ -240,7 +240,7 @@ void psd_view_free(struct psd_task_view *view)
     free(view);
 }
 
-// Job locked. All take part until the task is told otherwise. NULL: no memory.
+// Job locked. The task's view, made where there is none: the first that it is told of is all members. NULL: no memory.
 static struct psd_task_view *view_of_task(struct psd_job *job, uint32_t workers)
 {
     if (!job->view)

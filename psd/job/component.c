@@ -3,7 +3,7 @@
 
 #include "psd/job/host.h"
 
-// The job's components, from the highest down.
+// psd_host.components: from the highest down, ends with NULL.
 typedef const struct psd_component *const *component_list;
 
 bool psd_components_bytes(const struct psd_job *job, uint32_t task, size_t *bytes)

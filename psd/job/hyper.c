@@ -38,7 +38,7 @@ static bool hyper_is_superseded(const struct psd_job *job, uint32_t i, uint64_t 
     return false;
 }
 
-// Forgets what no round from `least` on can need. Cut held exclusively.
+// Forgets what no round from `least` on can need. The snapshot lock is held exclusively.
 static void hyper_prune(struct psd_job *job, uint64_t least)
 {
     uint32_t kept = 0;

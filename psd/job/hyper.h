@@ -22,7 +22,7 @@ struct psd_clip psd_clip_at(const struct psd_job *job, const struct psd_variable
 // May the variable's gradient ever count in the norm of the model? If one clips by that, it does.
 bool psd_clips_with_model(const struct psd_variable *v);
 
-// ---- changes by hand: the job's lock is held, the snapshot lock is not -------------------------------------------
+// ---- changes by hand: the snapshot lock is not held, each takes it ------------------------------------------------
 
 // Makes room for one more change. No partition here needs what held before round `least`; UINT64_MAX: this task has no
 // rounds. False: there is no room.

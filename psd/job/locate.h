@@ -34,7 +34,7 @@ enum psd_access { PSD_READ, PSD_UPDATE, PSD_PUSH };
 
 // Appends the extents of the ranges of a request, which must lie on this task, those of one variable one after the
 // other and in order (NOT_FOUND, OUT_OF_RANGE, INVALID_ARGUMENT, FAILED_PRECONDITION say what was asked and what is
-// here). Pieces in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it
+// here). Extents in one block are neighbours. payload: bytes that an update brings, so that it costs no more than it
 // weighs.
 enum ps_code psd_job_locate(const struct psd_job *job, Paramserver__V1__Tensor *const *tensors, size_t n,
                             enum psd_access access, size_t payload, struct psd_extents *extents, struct ps_error *e);

@@ -223,7 +223,8 @@ static enum ps_code find_staged(struct psd_job *job, const struct psd_atomic *a,
     }
     struct psd_staged *s = alloc_counted(job, sizeof *s);
     if (!s)
-        return ps_no_memory(e, "an atomic update");
+        return ps_fail(e, PS_RESOURCE_EXHAUSTED, "%zu bytes to stage an atomic update do not fit the limit of %zu",
+                       sizeof *s, job->pool->limit);
     *s = (struct psd_staged){.next = job->staged,
                              .client = a->id.client,
                              .worker = a->caller->worker,
@@ -283,7 +284,7 @@ static struct chunk *new_chunk(struct psd_job *job, const struct addition *n)
     return c;
 }
 
-// Pieces [i, end) of a request become the chunk's next block: their values lie side by side in its page, strings as
+// Extents [i, end) of a request become the chunk's next block: their values lie side by side in its page, strings as
 // they lie in a block.
 static bool stage_block(struct psd_job *job, struct chunk *c, size_t first, const struct psd_atomic *a, size_t i,
                         size_t end)

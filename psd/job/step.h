@@ -2,9 +2,9 @@
 //
 // One application of a variable's rule to one block: which rule, with which hyperparameters of the moment. They are
 // what was declared, the learning rate that of the schedule at the block's steps, and above both what was changed by
-// hand since. What a variable has declared of its own follows neither.
+// hand since. What a variable has declared for itself alone follows neither the schedule nor those changes.
 //
-// Receives from: update, round. Hands to: the rules of common/. Threads: any; the job's snapshot lock is held shared,
+// Receives from: apply, sync. Hands to: the rules of common/. Threads: any; the job's snapshot lock is held shared,
 // and with a block its lock.
 #ifndef PSD_STEP_H
 #define PSD_STEP_H

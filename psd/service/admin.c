@@ -46,7 +46,6 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
 {
     Paramserver__V1__JobStatus *out = &s->out;
     paramserver__v1__job_status__init(out);
-    psd_control_describe(job, out, s->reason, sizeof s->reason);
     out->name = job->name;
     out->run = atomic_load(&job->run);
     out->reason = s->reason;
@@ -55,6 +54,7 @@ static void describe_job(struct psd_core *core, struct psd_job *job, struct job_
         out->bytes = atomic_load(&job->store.page_bytes);
         count_partitions(job, out);
     }
+    psd_control_describe(job, out, s->reason, sizeof s->reason);
     out->waiting = psd_waits_count(core, job);
     out->updates = atomic_load(&job->updates);
     out->duplicates = atomic_load(&job->duplicates);

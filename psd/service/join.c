@@ -3,6 +3,7 @@
 // Join. Worker 0 opens the job, or begins another run of one that is over; the others wait until it has. Then the
 // caller becomes the member of its rank, once that is free.
 #include <inttypes.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "psd/control/state.h"
@@ -31,6 +32,9 @@ static enum ps_code join_check(struct psd_request *t, const join_t *r)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: update %d is none of ASYNC, SYNC, SSP", (int)r->update);
     if (psd_check_on_existing(r->on_existing, e))
         return ps_error_prefix(e, "join");
+    if (strlen(r->configuration) > PSD_CONFIGURATION_MAX)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: the configuration has %zu bytes; expected at most %d",
+                       strlen(r->configuration), PSD_CONFIGURATION_MAX);
     if (r->min_workers > r->workers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "join: at least %" PRIu32 " of %" PRIu32 " workers", r->min_workers,
                        r->workers);
@@ -108,6 +112,16 @@ static bool join_was_opener(const struct psd_request *t, struct psd_job *job)
     return was;
 }
 
+static enum ps_code join_refuse_failed(struct psd_request *t, struct psd_job *job, Paramserver__V1__OnExisting how)
+{
+    if (how != PARAMSERVER__V1__ON_EXISTING__REFUSE || !psd_job_has_failed(job))
+        return PS_OK;
+    return ps_fail(&t->error, PS_ALREADY_EXISTS,
+                   "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose another "
+                   "name",
+                   job->name);
+}
+
 // May this worker 0 begin another run of the job, which is over, and how? The process that opened the run that has
 // ended, or has waited to go on with it, may not.
 static enum ps_code join_check_over(struct psd_request *t, struct psd_job *job, Paramserver__V1__OnExisting *how)
@@ -116,11 +130,8 @@ static enum ps_code join_check_over(struct psd_request *t, struct psd_job *job, 
         return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: this process was its worker 0", job->name);
     if (t->call->parked_since)
         return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended while this worker waited for its rank", job->name);
-    if (*how == PARAMSERVER__V1__ON_EXISTING__REFUSE && psd_job_has_failed(job))
-        return ps_fail(&t->error, PS_ALREADY_EXISTS,
-                       "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose "
-                       "another name",
-                       job->name);
+    if (join_refuse_failed(t, job, *how))
+        return t->error.code;
     if (*how == PARAMSERVER__V1__ON_EXISTING__REFUSE)
         *how = PARAMSERVER__V1__ON_EXISTING__REPLACE;  // it is done: its name is free
     if (job->declaring)
@@ -145,6 +156,10 @@ static int join_open(struct psd_request *t, const join_t *r)
 {
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
     const bool under_way = job && !join_is_over(job);
+    // What worker 0 is refused for, with the same job file.
+    const bool comes_after = job && !under_way && !t->call->parked_since && t->caller->worker != 1;
+    if (comes_after && join_refuse_failed(t, job, r->on_existing))
+        return (int)t->error.code;
     if (!under_way && t->caller->worker != 1)
         return psd_park(t, &t->core->table.joining, &t->core->table.lock);
     if (!under_way && join_open_run(t, r, &job))

@@ -50,9 +50,11 @@ static enum ps_code set_members_read(struct psd_request *t, const Paramserver__V
     d->epoch = r->epoch;
     for (size_t i = 0; i < r->n_members && code == PS_OK; i++) {
         const Paramserver__V1__Member *m = r->members[i];
-        if (m->rank >= workers || seen[m->rank]) {
-            code = ps_fail(&t->error, PS_INVALID_ARGUMENT,
-                           "set members: rank %" PRIu32 " is there twice, or is none of %" PRIu32, m->rank, workers);
+        if (m->rank >= workers) {
+            code = ps_fail(&t->error, PS_INVALID_ARGUMENT, "set members: rank %" PRIu32 " of %" PRIu32 " workers",
+                           m->rank, workers);
+        } else if (seen[m->rank]) {
+            code = ps_fail(&t->error, PS_INVALID_ARGUMENT, "set members: rank %" PRIu32 " is named twice", m->rank);
         } else {
             seen[m->rank] = true;
             d->v[i] = (struct psd_view_entry){m->rank, m->state, m->excluded, m->incarnation, 0, 0};
@@ -122,9 +124,11 @@ static enum ps_code agree_check(struct psd_request *t, const Paramserver__V1__Ag
                        (int)r->phase);
     if (r->number == 0)
         return ps_fail(e, PS_INVALID_ARGUMENT, "agree: proposals are counted from 1");
-    if (!kind || r->value.len > sizeof p->value)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "agree: kind %d is not known here, or %zu bytes are more than %zu",
-                       (int)r->kind, r->value.len, sizeof p->value);
+    if (!kind)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "agree: kind %d is not known here", (int)r->kind);
+    if (r->value.len > sizeof p->value)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "agree: a value of %zu bytes; expected at most %zu", r->value.len,
+                       sizeof p->value);
     if (sync ? r->round == 0 : r->round != 0 || r->phase != PSD_AGREE_COMMIT)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        sync ? "agree: a change of a sync job names its round, from 1"

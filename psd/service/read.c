@@ -61,7 +61,7 @@ struct part {
     uint64_t next_offset;  // 0: they are the last
 };
 
-// Pieces from number i on, which begins at `offset` bytes, as many as fit one message with their headers: many gRPC
+// Extents from number i on, which begins at `offset` bytes, as many as fit one message with their headers: many gRPC
 // clients take no more than 4 MiB unless told to. At least one (a block is smaller than a message).
 static struct part find_part(const struct psd_extents *extents, size_t i, uint64_t offset)
 {

@@ -9,7 +9,7 @@
 // A method that has to wait parks its call in a list of whatever it waits for, with all that it needs to go on: nothing
 // is decoded twice, and no job is looked up by its name again.
 //
-// Receives from: rpc, through psd/core.h. Hands to: control, sync, job. Threads: any.
+// Receives from: rpc, through core.h. Hands to: control, sync, job. Threads: any.
 #ifndef PSD_SERVICE_H
 #define PSD_SERVICE_H
 

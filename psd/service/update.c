@@ -101,7 +101,7 @@ static bool add_lengths(void *arg, size_t first, const void *data, size_t n)
     return true;
 }
 
-// Pieces [i, end) are a tensor's, whose strings begin at `at` in the payload, or would: all lengths, then all bytes.
+// Extents [i, end) are a tensor's, whose strings begin at `at` in the payload, or would: all lengths, then all bytes.
 static enum ps_code read_strings(struct update *u, const Paramserver__V1__Tensor *tensor, size_t i, size_t end,
                                  uint64_t at)
 {
@@ -418,7 +418,7 @@ static enum ps_code fail_block(struct update *u, size_t i)
                    p->variable->name, p->block);
 }
 
-// Pieces [i, end) are all in one block.
+// Extents [i, end) are all in one block.
 static enum ps_code apply_now(struct update *u, size_t i, size_t end, struct applied *a)
 {
     struct psd_job *job = u->t->job;

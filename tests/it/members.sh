@@ -123,6 +123,26 @@ they_are() {
 }
 ok "which are told so" they_are
 
+# ---- workers with different job files ------------------------------------------------------------------------------
+
+work differs 0 2 "${sync[@]}"
+of_differs() { # SET ...: worker 1, with another job file
+    "$workerd" --job "$examples/softmax/job.yaml" --set name=differs --set strategy.name=parameter_server --set batch_size=32 \
+        --set data.test_examples=64 --set output=differs.safetensors --ps "$peers" --rank 1 --workers 2 --quiet "${sync[@]}" "$@"
+}
+opened_with() { echo "worker 1's $1 is $2, worker 0 opened job 'differs' with $3: give both the same job file"; }
+ok "another seed is refused" fails_with 78 "$(opened_with seed 99 7)" of_differs --set seed=99
+ok "another number of epochs" fails_with 78 "$(opened_with epochs 1 100000)" of_differs --set epochs=1
+ok "another number of examples" fails_with 78 "$(opened_with data.examples 64 6400)" of_differs --set data.train_examples=64
+model=$(ls "$examples"/softmax/*.json)
+sed 's/"linear"/"relu"/' "$model" >relu.json
+sed 's/^ *//' "$model" >copy.json
+ok "another model" fails_with 78 "worker 1's model is" of_differs --set model=relu.json
+of_differs --set model=copy.json --set threads=2 2>differs.1.log &
+pids=("$worker_pid" $!)
+ok "what is the same elsewhere is taken" becomes differs 'w[1]["step"] > 3'
+kill -KILL "${pids[@]}"
+
 # ---- who has to write the results dies --------------------------------------------------------------------------
 
 work end 0 2 --set strategy.update=async --set data.train_examples=640 --set epochs=1 --set delay_ms=60000
@@ -188,6 +208,12 @@ for k in 0 1 2 3; do
     mode=$([ $k -lt 2 ] && echo async || echo sync)
     ok "$mode: worker $((k % 2)) names the ps task that died" names_the_dead "$mode" $((k % 2)) "${pids[$k]}"
 done
+
+knows_why() { # MODE: the control task has it from the workers
+    "$psctl" --timeout 60 --ps "unix:$scratch/lost0,unix:$scratch/lost1" --json jobs "lost-$1" >said 2>&1
+    tr -d '\n' <said | grep -q "failed: step [0-9]*: ps:1 (unix:$scratch/lost1) cannot be reached"
+}
+for mode in async sync; do ok "$mode: the control task says why" knows_why $mode; done
 
 # ---- a stall is logged with the names ------------------------------------------------------------------------------
 

@@ -243,6 +243,7 @@ static void join(struct call *c, const Paramserver__V1__JoinRequest *r)
     out.on_existing = r->on_existing;
     c->f->staleness = r->staleness;
     c->f->join_within_ms = r->join_within_ms;
+    snprintf(c->f->configuration, sizeof c->f->configuration, "%s", r->configuration);
     fake_answer_with(c, &out.base, NULL);
 }
 

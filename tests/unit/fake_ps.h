@@ -77,8 +77,9 @@ struct fake {
     int released;         // snapshots
     char last_name[128];  // of these
     uint32_t staleness, join_within_ms;
-    uint64_t joined_after;  // the newest in the last Join
-    uint64_t split_blocks;  // that a sequence came to in two requests: must stay 0
+    char configuration[64];  // the last Join's
+    uint64_t joined_after;   // the newest in the last Join
+    uint64_t split_blocks;   // that a sequence came to in two requests: must stay 0
 
     struct fake_inside *in;
 };

@@ -490,6 +490,12 @@ static psc_result push_to_one_that_is_gone(psc_transport transport, double *seco
     }
     psc_result r = finish(b, &o);
     *seconds = (double)(b->fake.now - start) / 1e9;
+    if (!comes_back) {  // the control task hears of it
+        struct outcome left = {0};
+        psc__leave(b->client, r.error.text, on_done, &left);
+        assert_true(fake_run(&b->fake, &left.done, 5));
+        assert_int_equal(b->fake.leaves, 1);
+    }
     bench_free(b);
     return r;
 }

@@ -1016,9 +1016,11 @@ static void test_clock(void **state)
     options.update = PSC_SSP;
     options.staleness = 3;
     options.join_within_ms = 1234;
+    options.configuration = "seed=7\n";
     bench_begin(b, options);
     assert_int_equal(b->fake.staleness, 3);
     assert_int_equal(b->fake.join_within_ms, 1234);
+    assert_string_equal(b->fake.configuration, "seed=7\n");
     struct outcome o = {0}, waits = {0};
     uint64_t clock = 0, slowest = 9;
     psc__clock(b->client, 5, false, &clock, &slowest, on_done, &o);

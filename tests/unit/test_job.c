@@ -380,6 +380,27 @@ static void json_has_what_counts(void **ctx)
     ps_job_free(j);
 }
 
+static void configuration_is_what_is_shared(void **ctx)
+{
+    (void)ctx;
+    const char *const sets[] = {"seed=7", "optimizer.learning_rate=0.1", "threads=3", "output=w", "delay_ms=9"};
+    struct ps_job *j = parse(LEAST, "dir/job.yaml", sets, sizeof sets / sizeof *sets);
+    char *text = ps_job_configuration(j);
+    assert_non_null(strstr(text, "\nseed=7\n"));
+    assert_non_null(strstr(text, "\nbatch_size=64\n"));
+    assert_non_null(strstr(text, "\noptimizer.name=adam\n"));
+    assert_non_null(strstr(text, "\noptimizer.learning_rate=0.1\n"));
+    assert_non_null(strstr(text, "\noptimizer.beta_2=0.999\n"));
+    assert_non_null(strstr(text, "data.shuffle=true\n"));
+    assert_non_null(strstr(text, "\nstrategy.update=async\n"));
+    assert_null(strstr(text, "m.json"));
+    assert_null(strstr(text, "threads="));
+    assert_null(strstr(text, "output="));
+    assert_null(strstr(text, "delay_ms="));
+    free(text);
+    ps_job_free(j);
+}
+
 // ---- what is refused ----------------------------------------------------------------------------------------------
 
 static void unknown_keys(void **ctx)
@@ -647,6 +668,7 @@ int main(void)
         cmocka_unit_test(sets_lie_over_the_file),
         cmocka_unit_test(json_is_a_job_file),
         cmocka_unit_test(json_has_what_counts),
+        cmocka_unit_test(configuration_is_what_is_shared),
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(wrong_types),
         cmocka_unit_test(wrong_words),

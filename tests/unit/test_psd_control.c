@@ -182,6 +182,8 @@ static void test_the_name_of_a_job_that_has_failed(void **state)
     struct answer a = join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE);
     assert_int_equal(a.code, PS_ALREADY_EXISTS);
     assert_non_null(strstr(a.text, "resume it or replace it (on_existing: resume, replace)"));
+    a = join_again(j.core, 1, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE);  // which does not wait for worker 0
+    assert_int_equal(a.code, PS_ALREADY_EXISTS);
     psd_core_destroy(j.core);
 }
 

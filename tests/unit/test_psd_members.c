@@ -585,6 +585,17 @@ static uint64_t done_of(struct psd_core *core)
     return core->table.newest->control->data.done;
 }
 
+static uint64_t status_done(struct psd_core *core)
+{
+    Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *m;
+    assert_int_equal(ask(core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL).code,
+                     PS_OK);
+    uint64_t done = ((Paramserver__V1__StatusReply *)m)->jobs[0]->examples_done;
+    ps_msg_free(m);
+    return done;
+}
+
 // Two workers share an epoch of 95 in batches of 10: 10 batches, 5 rounds; the last of them has 5 examples.
 static void test_shares(void **state)
 {
@@ -602,8 +613,11 @@ static void test_shares(void **state)
             assert_int_equal(s.round, 5 * epoch);
         }
         for (uint64_t round = 5 * epoch + 1; round <= 5 * epoch + 5; round++)
-            for (uint32_t rank = 0; rank < 2; rank++)
+            for (uint32_t rank = 0; rank < 2; rank++) {
+                assert_int_equal(status_done(j.core), 20 * (round - 5 * epoch - 1));
                 assert_int_equal(push(j.core, rank, 20 * epoch + round, round), PS_OK);
+            }
+        assert_int_equal(status_done(j.core), 95);
         for (uint32_t rank = 0; rank < 2; rank++)
             lease(j.core, &a[rank], rank, 10 * epoch + 2, epoch, 5 * epoch + 5);
         for (uint32_t rank = 0; rank < 2; rank++)
@@ -628,9 +642,11 @@ static void test_the_dead_leave_their_shares(void **state)
         for (uint32_t rank = 0; rank < 2; rank++)
             assert_int_equal(push(j.core, rank, 1 + round, round), PS_OK);
     assert_int_equal(leave(j.core, 1, "of a bullet").code, PS_OK);
+    assert_int_equal(status_done(j.core), 40);
     for (uint64_t round = 3; round <= 5; round++)
         assert_int_equal(push(j.core, 0, 1 + round, round), PS_OK);
     assert_true(read_one(j.core, "a") == -5);
+    assert_int_equal(status_done(j.core), 50 + 20);
     lease(j.core, &a[0], 0, 7, 0, 5);
     Paramserver__V1__LeaseReply s = share_of(&a[0]);
     assert_true(s.first == 50 && s.count == 10 && s.stride == 20 && s.end == 95 && s.steps == 3);
@@ -1052,6 +1068,52 @@ static void test_clocks_are_ssp(void **state)
     x.r.workers = 3;
     x.r.staleness = 5;
     assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_FAILED_PRECONDITION);
+    psd_core_destroy(core);
+}
+
+// What workers must have alike is compared with worker 0's, line by line; one that says nothing is taken.
+static void test_one_configuration(void **state)
+{
+    struct psd_core *core = core_new(1 << 20);
+    struct joining x;
+    struct answer a;
+    (void)state;
+    join_init(&x, 0, SYNC);
+    x.r.workers = 3;
+    x.r.configuration = (char *)"seed=0\nseed.b=9\nepochs=2\n";
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    static const struct {
+        const char *brings, *text;
+    } cases[] = {
+        {"seed=99\nseed.b=9\nepochs=2\n",
+         "worker 1's seed is 99, worker 0 opened job 'job' with 0: give both the same job file"},
+        {"seed=0\nseed.b=9\nepochs=20\n",
+         "worker 1's epochs is 20, worker 0 opened job 'job' with 2: give both the same job file"},
+        {"seed=0\nepochs=2",
+         "worker 1's seed.b is not said, worker 0 opened job 'job' with 9: give both the same job file"},
+        {"epochs=2\nseed=0\nseed.b=9\nsteps=7",
+         "worker 1's steps is 7, worker 0 opened job 'job' with not said: give both the same job file"},
+    };
+    join_init(&x, 1, SYNC);
+    x.r.workers = 3;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        x.r.configuration = (char *)cases[i].brings;
+        a = ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL);
+        assert_int_equal(a.code, PS_FAILED_PRECONDITION);
+        assert_string_equal(a.text, cases[i].text);
+    }
+    x.r.configuration = (char *)"epochs=2\nseed.b=9\nseed=0";
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    join_init(&x, 2, SYNC);
+    x.r.workers = 3;
+    char *much = malloc(PSD_CONFIGURATION_MAX + 2);
+    memset(much, 'x', PSD_CONFIGURATION_MAX + 1);
+    much[PSD_CONFIGURATION_MAX + 1] = '\0';
+    x.r.configuration = much;
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_INVALID_ARGUMENT);
+    free(much);
+    x.r.configuration = (char *)"";
+    assert_int_equal(ask(core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
     psd_core_destroy(core);
 }
 
@@ -1812,6 +1874,7 @@ int main(void)
         cmocka_unit_test(test_nobody_runs_ahead),
         cmocka_unit_test(test_collectives_stop_no_clock),
         cmocka_unit_test(test_clocks_are_ssp),
+        cmocka_unit_test(test_one_configuration),
         cmocka_unit_test(test_who_does_not_come),
         cmocka_unit_test(test_silence_of_who_is_gone),
         cmocka_unit_test(test_reasons_are_whole),

@@ -106,8 +106,8 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
     l->step = work.step;
     if (run->strategy->begin_step(run->state, work.step, e))
         return e->code;
-    if (work.rows)
-        nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result);
+    if (work.rows && nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result, e))
+        return e->code;
     if (run->strategy->end_step(run->state, work.step, work.rows, e))
         return e->code;
     l->step = work.step + 1;
@@ -135,7 +135,6 @@ static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     uint64_t n = wk_data_test(run->data)->examples, asked = 0;
     int batch = run->env.job->batch_size;
-    bool stopped = false;
     struct nn_result sum = {0};
     struct wk_feed *feed;
     run->test_loss = run->test_accuracy = NAN;
@@ -143,7 +142,8 @@ static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
         return PS_OK;
     if (wk_feed_create(run->data, true, batch, false, 0, &feed, e))
         return e->code;
-    for (uint64_t done = 0, ahead = 0; done < n && !(stopped = loop_stopped(l, e) != PS_OK);) {
+    enum ps_code code = loop_stopped(l, e);
+    for (uint64_t done = 0, ahead = 0; code == PS_OK && done < n;) {
         for (; ahead < WK_FEED_AHEAD && asked < n; ahead++) {
             int rows = n - asked < (uint64_t)batch ? (int)(n - asked) : batch;
             wk_feed_request(feed, 0, asked, rows);
@@ -151,15 +151,17 @@ static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
         }
         struct nn_result part;
         const struct nn_batch *b = wk_feed_take(feed);
-        nn_replica_evaluate(run->env.replica, b, &part);
+        code = nn_replica_evaluate(run->env.replica, b, &part, e);
         sum.loss += part.loss;
         sum.correct += part.correct;
         done += (uint64_t)b->rows;
         ahead--;
+        if (code == PS_OK && done < n)
+            code = loop_stopped(l, e);
     }
     wk_feed_free(feed);
-    if (stopped)
-        return e->code;
+    if (code)
+        return code;
     run->test_loss = sum.loss / (double)n;
     run->test_accuracy = (double)sum.correct / (double)n;
     return PS_OK;

@@ -198,8 +198,7 @@ static enum ps_code read_dense(struct reading *r, struct ps_error *e)
     code = set_shape(r, shape, r->in->rank, e);
     if (code == PS_OK)
         code = add_kernel_bias(r, (uint64_t[]){in, (uint64_t)out}, 2, e);
-    r->out->dense =
-        (struct nn_dense){.n = (int)(r->in->count / in), .in = (int)in, .out = out, .bias = r->out->bias >= 0};
+    r->out->dense = (struct nn_dense){.bias = r->out->bias >= 0};
     return code;
 }
 
@@ -240,21 +239,11 @@ static enum ps_code read_conv2d(struct reading *r, struct ps_error *e)
     code = set_shape(r, (uint64_t[]){(uint64_t)y->out, (uint64_t)x->out, oc}, 3, e);
     if (code == PS_OK)
         code = add_kernel_bias(r, (uint64_t[]){(uint64_t)y->k, (uint64_t)x->k, c, oc}, 4, e);
-    r->out->conv = (struct nn_conv2d){.n = 1,
-                                      .h = y->in,
-                                      .w = x->in,
-                                      .c = (int)c,
-                                      .kh = y->k,
-                                      .kw = x->k,
-                                      .sh = y->stride,
-                                      .sw = x->stride,
-                                      .pad_top = y->pad_first,
-                                      .pad_left = x->pad_first,
-                                      .pad_bottom = y->pad_end,
-                                      .pad_right = x->pad_end,
-                                      .oh = y->out,
-                                      .ow = x->out,
-                                      .oc = filters,
+    r->out->conv = (struct nn_conv2d){.image = {y->in, x->in},
+                                      .kernel = {y->k, x->k},
+                                      .stride = {y->stride, x->stride},
+                                      .pad_begin = {y->pad_first, x->pad_first},
+                                      .pad_end = {y->pad_end, x->pad_end},
                                       .bias = r->out->bias >= 0};
     return code;
 }
@@ -277,18 +266,11 @@ static enum ps_code read_maxpool(struct reading *r, struct ps_error *e)
         return code;
     const struct axis *y = &axis[0], *x = &axis[1];
     uint64_t c = r->in->shape[2];
-    r->out->pool = (struct nn_maxpool){.n = 1,
-                                       .h = y->in,
-                                       .w = x->in,
-                                       .c = (int)c,
-                                       .ph = y->k,
-                                       .pw = x->k,
-                                       .sh = y->stride,
-                                       .sw = x->stride,
-                                       .pad_top = y->pad_first,
-                                       .pad_left = x->pad_first,
-                                       .oh = y->out,
-                                       .ow = x->out};
+    r->out->pool = (struct nn_maxpool){.image = {y->in, x->in},
+                                       .window = {y->k, x->k},
+                                       .stride = {y->stride, x->stride},
+                                       .pad_begin = {y->pad_first, x->pad_first},
+                                       .out = {y->out, x->out}};
     return set_shape(r, (uint64_t[]){(uint64_t)y->out, (uint64_t)x->out, c}, 3, e);
 }
 

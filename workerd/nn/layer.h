@@ -35,9 +35,9 @@ struct nn_layer {
     uint64_t count;             // elements of its output
     enum nn_function function;  // what follows a convolution or a dense layer; what an activation computes
     union {
-        struct nn_conv2d conv;   // n = 1
-        struct nn_dense dense;   // n = positions: the product of all input dimensions but the last
-        struct nn_maxpool pool;  // n = 1
+        struct nn_conv2d conv;
+        struct nn_dense dense;
+        struct nn_maxpool pool;
         float rate;
     };
     int kernel, bias;  // indices of parameters; -1: none

@@ -1,14 +1,28 @@
-# libnn: the operators, the reference and the CPU's; and what is built on them.
+# libnn: operators and what computes them; the reference and the CPU.
 noinst_LTLIBRARIES += libnn.la libnn_vector.la
 
-libnn_la_SOURCES = \
-	workerd/nn/loss.c workerd/nn/loss.h \
+nn_op_sources = \
 	workerd/nn/op.c workerd/nn/op.h \
+	workerd/nn/ops/add.c \
+	workerd/nn/ops/conv2d.c \
+	workerd/nn/ops/copy.c \
+	workerd/nn/ops/dense.c \
+	workerd/nn/ops/dropout.c \
+	workerd/nn/ops/maxpool.c \
+	workerd/nn/ops/mse.c \
+	workerd/nn/ops/relu.c \
+	workerd/nn/ops/softmax.c \
+	workerd/nn/ops/sparse_xent.c \
+	workerd/nn/program.c workerd/nn/program.h \
 	workerd/nn/ref.c \
+	workerd/nn/tape.c workerd/nn/tape.h \
+	workerd/nn/tensor.h
+libnn_la_SOURCES = $(nn_op_sources) \
+	workerd/nn/device.c workerd/nn/device.h \
 	workerd/nn/cpu/conv2d.c \
 	workerd/nn/cpu/cpu.h \
 	workerd/nn/cpu/dense.c \
-	workerd/nn/cpu/ops.c
+	workerd/nn/cpu/device.c
 libnn_la_LIBADD = libnn_vector.la libcommon.la $(DNNL_LIBS) -lgomp -lm
 
 # Loops of our own that are to become vector code.

@@ -12,6 +12,7 @@
 
 #include "common/base/error.h"
 #include "common/wire/dtype.h"
+#include "workerd/nn/program.h"
 
 struct nn_model;
 struct nn_replica;
@@ -66,23 +67,23 @@ void nn_model_init_param(const struct nn_model *model, size_t i, uint64_t seed, 
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 
-// Called by nn_replica_train as soon as the gradient of the trainable parameter i is final (last layers first), so that
-// it may leave while the backward pass goes on. May be NULL.
-typedef void (*nn_grad_ready)(void *arg, size_t i);
-
-// rows: the most a batch will have. device: "cpu" or "ref".
+// rows: the most a batch will have. device: "cpu" or "ref". Compiles the training of such a batch.
 enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads, uint64_t seed,
                                const struct nn_loss *loss, struct nn_replica **replica, struct ps_error *e);
 void nn_replica_free(struct nn_replica *r);
 // Dropout draws from this seed from the next step on, not from that of create.
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
-float *nn_replica_grad(struct nn_replica *r, size_t i);   // of the mean loss over the rows; of what is trained only
-// Forward and backward. A batch of fewer rows than planned is padded inside.
-void nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready, void *arg,
-                      struct nn_result *result);
-// Forward only, dropout off.
-void nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result);
+float *nn_replica_grad(struct nn_replica *r,
+                       size_t i);  // of the mean loss over the batch's rows; of what is trained only
+// Forward and backward. A batch of no rows makes all gradients 0. ready, which may be NULL, is told of each trainable
+// parameter, last layers first. The first batch of a number of rows is compiled for: RESOURCE_EXHAUSTED if there is no
+// memory for that.
+enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready,
+                              void *arg, struct nn_result *result, struct ps_error *e);
+// Forward only, dropout off. One row or more. Errors as nn_replica_train.
+enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,
+                                 struct ps_error *e);
 const float *nn_replica_output(struct nn_replica *r);  // (rows, outputs) of the last call
 
 #endif

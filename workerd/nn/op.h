@@ -1,114 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operators of a network, one table of functions per device. `nn_ref_ops` is the naive C that defines what each
-// operator means; `nn_cpu_ops` is what trains (oneDNN for the heavy ones); both are held against each other in the
-// tests. A table's functions may be called by one thread at a time per context.
+// An operator: what one computation of a network means, whatever device does it. ops/ has one file for each, with its
+// attributes, the types that it gives, its gradient, and its reference: plain C that devices are held against, and that
+// serves where a device has nothing better.
 //
-// Layouts: images are NHWC, convolution kernels HWIO (kh, kw, in, out), dense kernels (in, out): Keras's own. All
-// float32. `real` is float here and double where the reference is built a second time for gradient checks.
-//
-// NaN: goes on through every operator. relu of a negative number is 0, or within 1e-20 below it.
-//
-// Gradients: dw and db are overwritten. dx may be NULL where nothing needs it, and so may dw, with db, where the layer
-// is not trained.
+// Layouts: images are NHWC, convolution kernels HWIO (height, width, in, out), dense kernels (in, out): Keras's own.
 #ifndef NN_OP_H
 #define NN_OP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "workerd/nn/tensor.h"
 
-#ifndef NN_REAL
-#define NN_REAL float
-#endif
-typedef NN_REAL nn_real;
+struct nn_context;
+struct nn_tape;
 
-enum nn_activation { NN_LINEAR, NN_RELU };  // fused into conv2d and dense; softmax is an operator of its own
+enum { NN_OP_IN = 4, NN_OP_OUT = 3, NN_ATTR_BYTES = 64 };
 
-struct nn_conv2d {
-    int n, h, w, c;      // x (n, h, w, c)
-    int kh, kw, sh, sw;  // kernel (kh, kw, c, oc), strides
-    int pad_top, pad_left, pad_bottom, pad_right;
-    int oh, ow, oc;  // y (n, oh, ow, oc)
-    enum nn_activation act;
-    int bias;  // 0: b and db are NULL
+// An operator at given shapes. Optional inputs and outputs are the last ones: there are n_in and n_out.
+struct nn_op {
+    const struct nn_op_class *class;
+    _Alignas(8) unsigned char attr[NN_ATTR_BYTES];  // the class's struct
+    int n_in, n_out;
+    struct nn_type in_type[NN_OP_IN], out_type[NN_OP_OUT];
+    int in[NN_OP_IN], out[NN_OP_OUT];  // tensors of the tape
+    const char *layer;                 // its name; borrowed
 };
 
-struct nn_dense {
-    int n, in, out;  // x (n, in), w (in, out), y (n, out)
-    enum nn_activation act;
-    int bias;
+// What differs from step to step.
+struct nn_step {
+    uint64_t seed;
+    uint32_t number;
 };
 
-struct nn_maxpool {
-    int n, h, w, c;
-    int ph, pw, sh, sw;     // window, strides
-    int pad_top, pad_left;  // 'same' padding; cells outside count as -infinity
-    int oh, ow;
+// One run of an operator.
+struct nn_frame {
+    const struct nn_op *op;
+    struct nn_context *context;  // the device's
+    void *plan;                  // the kernel's
+    void *const *in, *const *out;
+    const struct nn_step *step;
 };
 
-struct nn_plan;     // one operator at one shape: what the device prepared for it (primitives, packed weights, scratch)
-struct nn_context;  // one replica's device state
-
-struct nn_ops {
+struct nn_op_class {
     const char *name;
-    enum ps_code (*open)(int threads, struct nn_context **ctx, struct ps_error *e);
-    void (*close)(struct nn_context *ctx);
-    void (*plan_free)(struct nn_plan *plan);
-    // Names of the implementations a plan uses, "fwd=brgconv:avx512_core bwd_d=... bwd_w=...", or "" where it is our
-    // own C. For tests and logs.
-    const char *(*plan_info)(const struct nn_plan *plan);
-
-    enum ps_code (*conv2d_plan)(struct nn_context *ctx, const struct nn_conv2d *s, struct nn_plan **plan,
-                                struct ps_error *e);
-    void (*conv2d_forward)(struct nn_plan *p, const nn_real *x, const nn_real *w, const nn_real *b, nn_real *y);
-    // y is the forward result (after the activation). dy is consumed: it may be overwritten.
-    void (*conv2d_backward)(struct nn_plan *p, const nn_real *x, const nn_real *w, const nn_real *y, nn_real *dy,
-                            nn_real *dx, nn_real *dw, nn_real *db);
-
-    enum ps_code (*dense_plan)(struct nn_context *ctx, const struct nn_dense *s, struct nn_plan **plan,
-                               struct ps_error *e);
-    void (*dense_forward)(struct nn_plan *p, const nn_real *x, const nn_real *w, const nn_real *b, nn_real *y);
-    void (*dense_backward)(struct nn_plan *p, const nn_real *x, const nn_real *w, const nn_real *y, nn_real *dy,
-                           nn_real *dx, nn_real *dw, nn_real *db);
-
-    enum ps_code (*maxpool_plan)(struct nn_context *ctx, const struct nn_maxpool *s, struct nn_plan **plan,
-                                 struct ps_error *e);
-    // at (n, oh, ow, c): position of the maximum in its window, ky * pw + kx; the first one of equals. A NaN is a
-    // maximum.
-    void (*maxpool_forward)(struct nn_plan *p, const nn_real *x, nn_real *y, uint8_t *at);
-    void (*maxpool_backward)(struct nn_plan *p, const nn_real *dy, const uint8_t *at, nn_real *dx);
-
-    void (*relu_forward)(size_t n, const nn_real *x, nn_real *y);                       // y may be x
-    void (*relu_backward)(size_t n, const nn_real *y, const nn_real *dy, nn_real *dx);  // dx may be dy
-    void (*softmax_forward)(int rows, int classes, const nn_real *x, nn_real *y);
-    void (*softmax_backward)(int rows, int classes, const nn_real *y, const nn_real *dy, nn_real *dx);
-    // y = x * mask / (1 - rate); the mask is drawn from Philox(seed, PS_RANDOM_DROPOUT, layer << 32 | step,
-    // (example[i] * per + j) / 4), word (.. % 4); kept where uniform >= rate. Backward is the same call on dy.
-    void (*dropout)(int rows, int per, const uint64_t *example, float rate, uint64_t seed, uint32_t layer,
-                    uint32_t step, const nn_real *x, nn_real *y);
-
-    // Losses: the first `valid` of `rows` count, the rest are padding and get dx = 0. loss[i] per example, valid of
-    // them; dx is the gradient of the mean over `valid`. NULL dx: no gradient. Labels are in [0, classes): whoever read
-    // them has looked.
-    // Of logits x: y = softmax(x), of which the rows of padding are left as they are, loss = -log y[label] and
-    // dx = (y - onehot(label)) / valid, which are right where y[label] is too small for a float. y may be NULL.
-    void (*softmax_xent)(int rows, int valid, int classes, const nn_real *x, const int32_t *label, nn_real *y,
-                         nn_real *loss, nn_real *dx);
-    // Of probabilities p that come from no softmax. As in Keras q = p clipped to [1e-7, 1 - 1e-7] takes their place,
-    // which need not add up to 1: loss = -log(q[label] / sum q). There is no gradient where the clip holds.
-    void (*sparse_xent)(int rows, int valid, int classes, const nn_real *p, const int32_t *label, nn_real *loss,
-                        nn_real *dx);
-    void (*mse)(int rows, int valid, int per, const nn_real *x, const nn_real *target, nn_real *loss, nn_real *dx);
+    // Sets op->out_type from attributes and in_type. INVALID_ARGUMENT says what does not fit.
+    enum ps_code (*infer)(struct nn_op *op, struct ps_error *e);
+    // Puts operators on the tape that compute dx[i], for each input i that is wanted, from the gradients of the outputs
+    // (dy[k]; -1: none). NULL: it has no gradient.
+    void (*differentiate)(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx);
+    void (*reference)(const struct nn_frame *f);
+    int in_place;  // 1 + the input in whose memory out[0] may lie; 0: in none
 };
 
-// Every plan of a table begins with these: INVALID_ARGUMENT says which size does not follow from the others.
-enum ps_code nn_conv2d_check(const struct nn_conv2d *s, struct ps_error *e);
-enum ps_code nn_dense_check(const struct nn_dense *s, struct ps_error *e);
-enum ps_code nn_maxpool_check(const struct nn_maxpool *s, struct ps_error *e);
+// ---- attributes ---------------------------------------------------------------------------------------------------
 
-extern const struct nn_ops nn_ref_ops;
-extern const struct nn_ops nn_cpu_ops;
+enum nn_activation { NN_LINEAR, NN_RELU };
+
+// y (n, oh, ow, oc) = x (n, h, w, c) * kernel (kh, kw, c, oc) + bias (oc, optional), then the activation.
+struct nn_conv2d {
+    int image[2], kernel[2];  // (h, w) and (kh, kw), which the gradients cannot tell from their inputs
+    int stride[2], pad_begin[2], pad_end[2];
+    enum nn_activation act;
+    bool bias;
+};
+
+// y (..., out) = x (..., in) kernel (in, out) + bias (out, optional), then the activation.
+struct nn_dense {
+    enum nn_activation act;
+    bool bias;
+};
+
+// y (n, oh, ow, c): the greatest cell of each window of x (n, h, w, c); cells outside count as -infinity. at, like y:
+// its position in the window, ky * pw + kx; the first of equals. A NaN is greater than all.
+struct nn_maxpool {
+    int image[2], window[2], stride[2], pad_begin[2], out[2];
+};
+
+// y = x * mask / (1 - rate). The mask is drawn from Philox(seed, PS_RANDOM_DROPOUT, layer << 32 | step, (example[row] *
+// per + j) / 4), word (.. % 4), for element j of the `per` of a row; kept where uniform >= rate.
+struct nn_dropout {
+    float rate;
+    uint32_t layer;
+};
+
+extern const struct nn_op_class nn_op_add;                      // a, b -> a + b
+extern const struct nn_op_class nn_op_conv2d;                   // x, kernel[, bias] -> y
+extern const struct nn_op_class nn_op_conv2d_backward_data;     // kernel, dy -> dx
+extern const struct nn_op_class nn_op_conv2d_backward_weights;  // x, dy -> dkernel[, dbias]
+extern const struct nn_op_class nn_op_copy;                     // x -> x
+extern const struct nn_op_class nn_op_dense;                    // x, kernel[, bias] -> y
+extern const struct nn_op_class nn_op_dense_backward_data;      // kernel, dy -> dx
+extern const struct nn_op_class nn_op_dense_backward_weights;   // x, dy -> dkernel[, dbias]
+extern const struct nn_op_class nn_op_maxpool;                  // x -> y, at
+extern const struct nn_op_class nn_op_maxpool_backward;         // dy, at -> dx
+extern const struct nn_op_class nn_op_relu;                     // x -> max(x, 0); a NaN goes on
+extern const struct nn_op_class nn_op_relu_backward;            // y, dy -> dx
+extern const struct nn_op_class nn_op_softmax;                  // x -> y, over the last axis
+extern const struct nn_op_class nn_op_softmax_backward;         // y, dy -> dx
+extern const struct nn_op_class nn_op_dropout;                  // x, example -> y
+
+// Losses: of each row; with `gradient` also dx, the gradient by x of sum(weight[row] * loss[row]), where
+// differentiation begins. Labels are in [0, classes): the reader of the data has checked them.
+struct nn_loss_outputs {
+    bool gradient, probabilities;  // dx is the last output; softmax_xent: y is the second
+};
+// x (rows, classes), label (rows), weight (rows) -> loss (rows)[, y][, dx]
+extern const struct nn_op_class nn_op_softmax_xent;
+// p (rows, classes), label (rows), weight (rows) -> loss (rows)[, dx]
+extern const struct nn_op_class nn_op_sparse_xent;
+// x, target like x, weight (rows) -> loss (rows)[, dx]
+extern const struct nn_op_class nn_op_mse;
+
+// ---- for the files of ops/ ----------------------------------------------------------------------------------------
+
+// INVALID_ARGUMENT "conv2d: <formatted>".
+enum ps_code nn_op_fail(const struct nn_op *op, struct ps_error *e, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

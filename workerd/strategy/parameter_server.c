@@ -22,6 +22,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/math/philox.h"
+#include "workerd/strategy/configuration.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
 #include "workerd/strategy/variables.h"
@@ -53,8 +54,13 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
     };
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
         return wk_take_error(&error, e);
-    psc_code code = psc_connect(cluster, &options, &s->client, &error);
+    char *configuration = wk_configuration(s->env, e);
+    options.configuration = configuration;
+    psc_code code = configuration ? psc_connect(cluster, &options, &s->client, &error) : PSC_OK;
     psc_cluster_free(cluster);
+    free(configuration);
+    if (!configuration)
+        return e->code;
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 

@@ -2,60 +2,44 @@
 //
 // A dense layer is three matrix products. They go to oneDNN's sgemm, which takes Keras's layout as it is: a primitive
 // would pack the weights anew at every step.
-#include <stdlib.h>
-
-#include "common/base/alloc.h"
 #include "workerd/nn/cpu/cpu.h"
 
-struct dense {
-    struct nn_plan plan;
-    struct nn_dense shape;
-};
-
-static void dense_free(struct nn_plan *plan)
-{
-    free(plan->info);
-    free(plan);
-}
-
-enum ps_code nn_cpu_dense_plan(struct nn_context *ctx, const struct nn_dense *s, struct nn_plan **plan,
-                               struct ps_error *e)
-{
-    enum ps_code code = nn_dense_check(s, e);
-    if (code)
-        return code;
-    struct dense *d = ps_alloc(sizeof *d);
-    d->plan.ctx = ctx;
-    d->plan.free = dense_free;
-    d->shape = *s;
-    d->plan.info = ps_strdup("sgemm");
-    *plan = &d->plan;
-    return PS_OK;
-}
-
 // y = x w
-void nn_cpu_dense_forward(struct nn_plan *p, const float *x, const float *w, const float *b, float *y)
+static void dense_run(const struct nn_frame *f)
 {
-    const struct nn_dense *s = &((struct dense *)p)->shape;
-    nn_cpu_enter(p->ctx);
-    nn_cpu_must(dnnl_sgemm('N', 'N', s->n, s->out, s->in, 1, x, s->in, w, s->out, 0, y, s->out), "dense forward");
-    nn_cpu_bias_activation(s->act, (size_t)s->n, (size_t)s->out, b, y);
+    const struct nn_dense *a = (const struct nn_dense *)f->op->attr;
+    const struct nn_type *w = &f->op->in_type[1];
+    dnnl_dim_t n = (dnnl_dim_t)nn_type_rows(&f->op->in_type[0]), in = w->dim[0], out = w->dim[1];
+    nn_cpu_must(dnnl_sgemm('N', 'N', n, out, in, 1, f->in[0], in, f->in[1], out, 0, f->out[0], out), "dense");
+    nn_cpu_bias_activation(a->act, (size_t)n, (size_t)out, a->bias ? f->in[2] : NULL, f->out[0]);
 }
 
-// dw = x^T dy, dx = dy w^T
-void nn_cpu_dense_backward(struct nn_plan *p, const float *x, const float *w, const float *y, float *dy, float *dx,
-                           float *dw, float *db)
+// dw = x^T dy
+static void dense_run_weights(const struct nn_frame *f)
 {
-    const struct nn_dense *s = &((struct dense *)p)->shape;
-    nn_cpu_enter(p->ctx);
-    if (s->act == NN_RELU)
-        nn_cpu_relu_backward((size_t)s->n * s->out, y, dy, dy);
-    if (db)
-        nn_cpu_bias_gradient((size_t)s->n, (size_t)s->out, dy, db);
-    if (dw)
-        nn_cpu_must(dnnl_sgemm('T', 'N', s->in, s->out, s->n, 1, x, s->in, dy, s->out, 0, dw, s->out),
-                    "dense weight gradient");
-    if (dx)
-        nn_cpu_must(dnnl_sgemm('N', 'T', s->n, s->in, s->out, 1, dy, s->out, w, s->out, 0, dx, s->in),
-                    "dense data gradient");
+    const struct nn_type *dw = &f->op->out_type[0];
+    dnnl_dim_t n = (dnnl_dim_t)nn_type_rows(&f->op->in_type[0]), in = dw->dim[0], out = dw->dim[1];
+    if (f->op->n_out > 1)
+        nn_cpu_sum_rows((size_t)n, (size_t)out, f->in[1], f->out[1]);
+    nn_cpu_must(dnnl_sgemm('T', 'N', in, out, n, 1, f->in[0], in, f->in[1], out, 0, f->out[0], out),
+                "dense weight gradient");
 }
+
+// dx = dy w^T
+static void dense_run_data(const struct nn_frame *f)
+{
+    const struct nn_type *w = &f->op->in_type[0];
+    dnnl_dim_t n = (dnnl_dim_t)nn_type_rows(&f->op->in_type[1]), in = w->dim[0], out = w->dim[1];
+    nn_cpu_must(dnnl_sgemm('N', 'T', n, in, out, 1, f->in[1], out, f->in[0], out, 0, f->out[0], in),
+                "dense data gradient");
+}
+
+static const char *dense_info(const void *plan)
+{
+    (void)plan;
+    return "sgemm";
+}
+
+const struct nn_kernel nn_cpu_dense = {.run = dense_run, .info = dense_info};
+const struct nn_kernel nn_cpu_dense_backward_weights = {.run = dense_run_weights, .info = dense_info};
+const struct nn_kernel nn_cpu_dense_backward_data = {.run = dense_run_data, .info = dense_info};

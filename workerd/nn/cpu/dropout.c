@@ -34,10 +34,15 @@ static void dropout_row(size_t per, uint64_t first, float rate, uint64_t seed, u
     }
 }
 
-void nn_cpu_dropout(int rows, int per, const uint64_t *example, float rate, uint64_t seed, uint32_t layer,
-                    uint32_t step, const float *x, float *y)
+static void dropout_run(const struct nn_frame *f)
 {
-    uint64_t stream = (uint64_t)layer << 32 | step;
-    for (int r = 0; r < rows; r++, x += per, y += per)
-        dropout_row((size_t)per, example[r] * (uint64_t)per, rate, seed, stream, x, y);
+    const struct nn_dropout *a = (const struct nn_dropout *)f->op->attr;
+    const uint64_t *example = f->in[1], stream = (uint64_t)a->layer << 32 | f->step->number;
+    size_t rows = (size_t)f->op->in_type[0].dim[0], per = nn_type_count(&f->op->in_type[0]) / rows;
+    const float *x = f->in[0];
+    float *y = f->out[0];
+    for (size_t r = 0; r < rows; r++, x += per, y += per)
+        dropout_row(per, example[r] * per, a->rate, f->step->seed, stream, x, y);
 }
+
+const struct nn_kernel nn_cpu_dropout = {.run = dropout_run};

@@ -2,15 +2,13 @@
 //
 // Max-pooling over NHWC, all channels of a pixel at once. oneDNN's own takes four times as long in this layout.
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/alloc.h"
 #include "workerd/nn/cpu/cpu.h"
 
+// The operator's sizes in short.
 struct maxpool {
-    struct nn_plan plan;
-    struct nn_maxpool shape;
+    int n, h, w, c, ph, pw, sh, sw, pad_top, pad_left, oh, ow;
 };
 
 // The part of a window that lies inside the image: cells [y0, y1) x [x0, x1) of it, and pixel (0, 0) of the window,
@@ -20,23 +18,22 @@ struct window {
     ptrdiff_t origin;
 };
 
-static void maxpool_free(struct nn_plan *plan)
+// x: the type of the tensor with the images' rows and channels.
+static struct maxpool maxpool_of(const struct nn_frame *f, const struct nn_type *x)
 {
-    free(plan);
-}
-
-enum ps_code nn_cpu_maxpool_plan(struct nn_context *ctx, const struct nn_maxpool *s, struct nn_plan **plan,
-                                 struct ps_error *e)
-{
-    enum ps_code code = nn_maxpool_check(s, e);
-    if (code)
-        return code;
-    struct maxpool *m = ps_alloc(sizeof *m);
-    m->plan.ctx = ctx;
-    m->plan.free = maxpool_free;
-    m->shape = *s;
-    *plan = &m->plan;
-    return PS_OK;
+    const struct nn_maxpool *a = (const struct nn_maxpool *)f->op->attr;
+    return (struct maxpool){.n = (int)x->dim[0],
+                            .h = a->image[0],
+                            .w = a->image[1],
+                            .c = (int)x->dim[3],
+                            .ph = a->window[0],
+                            .pw = a->window[1],
+                            .sh = a->stride[0],
+                            .sw = a->stride[1],
+                            .pad_top = a->pad_begin[0],
+                            .pad_left = a->pad_begin[1],
+                            .oh = a->out[0],
+                            .ow = a->out[1]};
 }
 
 static inline int at_least(int a, int b)
@@ -49,7 +46,7 @@ static inline int at_most(int a, int b)
     return a < b ? a : b;
 }
 
-static inline struct window window_at(const struct nn_maxpool *s, int n, int oy, int ox)
+static inline struct window window_at(const struct maxpool *s, int n, int oy, int ox)
 {
     int y = oy * s->sh - s->pad_top, x = ox * s->sw - s->pad_left;
     return (struct window){
@@ -72,7 +69,7 @@ static inline void take_greater(int c, const float *restrict x, uint8_t k, float
     }
 }
 
-PS_PER_CPU static void pool_row(const struct nn_maxpool *s, int n, int oy, const float *x, float *y, uint8_t *at)
+PS_PER_CPU static void pool_row(const struct maxpool *s, int n, int oy, const float *x, float *y, uint8_t *at)
 {
     for (int ox = 0; ox < s->ow; ox++, y += s->c, at += s->c) {
         struct window w = window_at(s, n, oy, ox);
@@ -86,13 +83,15 @@ PS_PER_CPU static void pool_row(const struct nn_maxpool *s, int n, int oy, const
     }
 }
 
-void nn_cpu_maxpool_forward(struct nn_plan *p, const float *x, float *y, uint8_t *at)
+static void maxpool_run(const struct nn_frame *f)
 {
-    const struct nn_maxpool *s = &((struct maxpool *)p)->shape;
-    size_t row = (size_t)s->ow * s->c;
-    for (int n = 0; n < s->n; n++)
-        for (int oy = 0; oy < s->oh; oy++, y += row, at += row)
-            pool_row(s, n, oy, x, y, at);
+    const struct maxpool s = maxpool_of(f, &f->op->in_type[0]);
+    size_t row = (size_t)s.ow * (size_t)s.c;
+    float *y = f->out[0];
+    uint8_t *at = f->out[1];
+    for (int n = 0; n < s.n; n++)
+        for (int oy = 0; oy < s.oh; oy++, y += row, at += row)
+            pool_row(&s, n, oy, f->in[0], y, at);
 }
 
 // Gives cell k's pixel dx (c) the gradient of the channels whose maximum it was.
@@ -102,8 +101,7 @@ static inline void give_back(int c, const float *restrict dy, const uint8_t *res
         dx[i] += at[i] == k ? dy[i] : 0;
 }
 
-PS_PER_CPU static void unpool_row(const struct nn_maxpool *s, int n, int oy, const float *dy, const uint8_t *at,
-                                  float *dx)
+PS_PER_CPU static void unpool_row(const struct maxpool *s, int n, int oy, const float *dy, const uint8_t *at, float *dx)
 {
     for (int ox = 0; ox < s->ow; ox++, dy += s->c, at += s->c) {
         struct window w = window_at(s, n, oy, ox);
@@ -113,12 +111,17 @@ PS_PER_CPU static void unpool_row(const struct nn_maxpool *s, int n, int oy, con
     }
 }
 
-void nn_cpu_maxpool_backward(struct nn_plan *p, const float *dy, const uint8_t *at, float *dx)
+static void maxpool_run_backward(const struct nn_frame *f)
 {
-    const struct nn_maxpool *s = &((struct maxpool *)p)->shape;
-    size_t row = (size_t)s->ow * s->c;
-    memset(dx, 0, (size_t)s->n * s->h * s->w * s->c * sizeof *dx);
-    for (int n = 0; n < s->n; n++)
-        for (int oy = 0; oy < s->oh; oy++, dy += row, at += row)
-            unpool_row(s, n, oy, dy, at, dx);
+    const struct maxpool s = maxpool_of(f, &f->op->in_type[0]);
+    size_t row = (size_t)s.ow * (size_t)s.c;
+    const float *dy = f->in[0];
+    const uint8_t *at = f->in[1];
+    memset(f->out[0], 0, nn_type_bytes(&f->op->out_type[0]));
+    for (int n = 0; n < s.n; n++)
+        for (int oy = 0; oy < s.oh; oy++, dy += row, at += row)
+            unpool_row(&s, n, oy, dy, at, f->out[0]);
 }
+
+const struct nn_kernel nn_cpu_maxpool = {.run = maxpool_run};
+const struct nn_kernel nn_cpu_maxpool_backward = {.run = maxpool_run_backward};

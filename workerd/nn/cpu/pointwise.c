@@ -32,14 +32,11 @@ PS_PER_CPU static void sum_rows(size_t rows, size_t n, const float *restrict y, 
             sum[i] += y[i];
 }
 
-void nn_cpu_relu_forward(size_t n, const float *x, float *y)
+PS_PER_CPU static void add_elements(size_t n, const float *a, const float *b, float *y)
 {
-    positive_part(n, x, y);
-}
-
-void nn_cpu_relu_backward(size_t n, const float *y, const float *dy, float *dx)
-{
-    keep_where_positive(n, y, dy, dx);
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
 }
 
 void nn_cpu_bias_activation(enum nn_activation act, size_t rows, size_t n, const float *b, float *y)
@@ -50,7 +47,32 @@ void nn_cpu_bias_activation(enum nn_activation act, size_t rows, size_t n, const
         positive_part(rows * n, y, y);
 }
 
-void nn_cpu_bias_gradient(size_t rows, size_t n, const float *dy, float *db)
+void nn_cpu_sum_rows(size_t rows, size_t n, const float *x, float *sum)
 {
-    sum_rows(rows, n, dy, db);
+    sum_rows(rows, n, x, sum);
 }
+
+static void relu_run(const struct nn_frame *f)
+{
+    positive_part(nn_type_count(&f->op->out_type[0]), f->in[0], f->out[0]);
+}
+
+static void relu_run_backward(const struct nn_frame *f)
+{
+    keep_where_positive(nn_type_count(&f->op->out_type[0]), f->in[0], f->in[1], f->out[0]);
+}
+
+static void add_run(const struct nn_frame *f)
+{
+    add_elements(nn_type_count(&f->op->out_type[0]), f->in[0], f->in[1], f->out[0]);
+}
+
+static void copy_run(const struct nn_frame *f)
+{
+    memcpy(f->out[0], f->in[0], nn_type_bytes(&f->op->out_type[0]));
+}
+
+const struct nn_kernel nn_cpu_copy = {.run = copy_run};
+const struct nn_kernel nn_cpu_relu = {.run = relu_run};
+const struct nn_kernel nn_cpu_relu_backward = {.run = relu_run_backward};
+const struct nn_kernel nn_cpu_add = {.run = add_run};

@@ -69,13 +69,16 @@ static float xent_row(int n, const float *x, int32_t label, float scale, float *
     return (float)(log(sum) + (double)(max - x[label]));
 }
 
-void nn_cpu_softmax_xent(int rows, int valid, int classes, const float *x, const int32_t *label, float *y, float *loss,
-                         float *dx)
+static void softmax_xent_run(const struct nn_frame *f)
 {
-    for (int r = 0; r < valid; r++) {
-        size_t at = (size_t)r * (size_t)classes;
-        loss[r] = xent_row(classes, x + at, label[r], 1 / (float)valid, y ? y + at : NULL, dx ? dx + at : NULL);
-    }
-    if (dx)
-        memset(dx + (size_t)valid * (size_t)classes, 0, (size_t)(rows - valid) * (size_t)classes * sizeof *dx);
+    const struct nn_loss_outputs *a = (const struct nn_loss_outputs *)f->op->attr;
+    size_t rows = (size_t)f->op->in_type[0].dim[0], n = (size_t)f->op->in_type[0].dim[1];
+    const float *x = f->in[0], *weight = f->in[2];
+    const int32_t *label = f->in[1];
+    float *loss = f->out[0], *y = a->probabilities ? f->out[1] : NULL;
+    float *dx = a->gradient ? f->out[1 + a->probabilities] : NULL;
+    for (size_t r = 0; r < rows; r++)
+        loss[r] = xent_row((int)n, x + r * n, label[r], weight[r], y ? y + r * n : NULL, dx ? dx + r * n : NULL);
 }
+
+const struct nn_kernel nn_cpu_softmax_xent = {.run = softmax_xent_run};

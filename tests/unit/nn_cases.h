@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One operator at one shape as a program of its own: its inputs, its outputs, and the gradients that its class says.
+#ifndef TEST_NN_CASES_H
+#define TEST_NN_CASES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "common/base/alloc.h"
+#include "common/math/philox.h"
+#include "workerd/nn/program.h"
+
+struct op_case {
+    const char *name;
+    const struct nn_op_class *class;
+    const void *attr;
+    size_t attr_bytes;
+    int n_in, n_out;
+    struct nn_type in[NN_OP_IN];
+    bool learns[NN_OP_IN];  // inputs whose gradient is wanted
+};
+
+#define ATTR(...) &(__VA_ARGS__), sizeof(__VA_ARGS__)
+#define FLOATS(rank, ...) \
+    {                     \
+        NN_FLOAT, rank,   \
+        {                 \
+            __VA_ARGS__   \
+        }                 \
+    }
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+// From op_open to op_close. Whoever runs it fills in[] and dy first.
+struct op_run {
+    const struct op_case *c;
+    const struct nn_device *device;
+    struct nn_context *context;
+    struct nn_program *program;
+    struct nn_step step;
+    void *in[NN_OP_IN];
+    nn_real *grad[NN_OP_IN];  // NULL: not wanted
+    nn_real *dy;              // the gradient by out[0]; NULL: nothing learns
+    struct nn_type type[NN_OP_OUT];
+    int out[NN_OP_OUT];
+    char *arena;
+};
+
+// Puts the case on a tape; the forward outputs' tensors are kept.
+static inline void op_record(struct op_run *r, struct nn_tape *t)
+{
+    const struct op_case *c = r->c;
+    int in[NN_OP_IN];
+    bool any = false;
+    nn_tape_init(t);
+    t->layer = c->name;
+    for (int i = 0; i < c->n_in; i++) {
+        in[i] = c->learns[i] ? nn_tape_weight(t, i, &c->in[i], true) : nn_tape_input(t, i, &c->in[i]);
+        any |= c->learns[i];
+    }
+    nn_tape_put(t, c->class, c->attr, c->attr_bytes, in, c->n_in, r->out, c->n_out);
+    if (t->error.code)
+        return;
+    for (int k = 0; k < c->n_out; k++) {
+        r->type[k] = t->tensor[r->out[k]].type;
+        t->tensor[r->out[k]].kept = true;
+    }
+    if (!any)
+        return;
+    int dy = nn_tape_input(t, NN_OP_IN, &r->type[0]);
+    r->dy = ps_alloc_aligned(nn_type_bytes(&r->type[0]));
+    nn_tape_differentiate(t, &r->out[0], &dy, 1);
+}
+
+static inline enum ps_code op_try_open(struct op_run *r, const struct op_case *c, const struct nn_device *device,
+                                       int threads, struct ps_error *e)
+{
+    struct nn_tape tape;
+    *r = (struct op_run){.c = c, .device = device, .step = {99, 11}};
+    if (device->open(threads, &r->context, e))
+        return e->code;
+    op_record(r, &tape);
+    if (nn_program_create(&tape, device, r->context, &r->program, e)) {
+        device->close(r->context);
+        return e->code;
+    }
+    nn_real *weight[NN_OP_IN] = {NULL};
+    for (int i = 0; i < c->n_in; i++) {
+        r->in[i] = ps_alloc_aligned(nn_type_bytes(&c->in[i]));
+        weight[i] = c->learns[i] ? r->in[i] : NULL;
+        r->grad[i] = c->learns[i] ? ps_alloc_aligned(nn_type_bytes(&c->in[i])) : NULL;
+    }
+    r->arena = ps_alloc_aligned(nn_program_arena(r->program) + 64);
+    memset(r->arena, 0xff, nn_program_arena(r->program));  // NaNs
+    nn_program_bind(r->program, r->arena, weight, r->grad);
+    return PS_OK;
+}
+
+static inline void op_open(struct op_run *r, const struct op_case *c, const struct nn_device *device, int threads)
+{
+    struct ps_error e = {0};
+    if (op_try_open(r, c, device, threads, &e))
+        fail_msg("%s: %s", c->name, e.text);
+}
+
+static inline void op_close(struct op_run *r)
+{
+    nn_program_free(r->program);
+    r->device->close(r->context);
+    for (int i = 0; i < r->c->n_in; i++) {
+        free(r->in[i]);
+        free(r->grad[i]);
+    }
+    free(r->dy);
+    free(r->arena);
+}
+
+static inline void op_go(struct op_run *r)
+{
+    const void *column[NN_OP_IN + 1] = {NULL};
+    for (int i = 0; i < r->c->n_in; i++)
+        column[i] = r->in[i];
+    column[NN_OP_IN] = r->dy;
+    nn_program_run(r->program, column, &r->step, NULL, NULL);
+}
+
+static inline const nn_real *op_out(const struct op_run *r, int k)
+{
+    return nn_program_tensor(r->program, r->out[k]);
+}
+
+// Numbers in [-1, 1), others for every id; coarse: multiples of 1/16, whose sums of products are exact in a float, so
+// that two devices see the same sign of everything, and some are equal.
+static inline void fill_numbers(nn_real *v, size_t n, uint64_t id, bool coarse)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t draw[4];
+        ps_philox(7, PS_RANDOM_INIT, id, i, draw);
+        nn_real x = (nn_real)(2 * ps_uniform(draw[0]) - 1);
+        v[i] = coarse ? (nn_real)floor(16 * (double)x) / 16 : x;
+    }
+}
+
+// Labels: as many as the classes of the first input; examples: far and near ones; bytes: positions in windows.
+static inline void op_fill(struct op_run *r, bool coarse)
+{
+    const struct op_case *c = r->c;
+    for (int i = 0; i < c->n_in; i++) {
+        size_t n = nn_type_count(&c->in[i]);
+        for (size_t k = 0; k < n; k++) {
+            if (c->in[i].dtype == NN_INT32)
+                ((int32_t *)r->in[i])[k] = (int32_t)(k * 7 % (size_t)c->in[0].dim[c->in[0].rank - 1]);
+            else if (c->in[i].dtype == NN_UINT64)
+                ((uint64_t *)r->in[i])[k] = k % 2 ? k * 3 : (UINT64_C(1) << 40) + k;
+        }
+        if (c->in[i].dtype == NN_FLOAT)
+            fill_numbers(r->in[i], n, (uint64_t)i, coarse);
+    }
+    if (r->dy)
+        fill_numbers(r->dy, nn_type_count(&r->type[0]), 9, coarse);
+}
+
+#endif

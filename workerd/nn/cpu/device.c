@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <omp.h>
+#include <oneapi/dnnl/dnnl_debug.h>
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "workerd/nn/cpu/cpu.h"
+
+void nn_cpu_use_threads(const struct nn_context *context)
+{
+    omp_set_num_threads(context->threads);
+}
+
+// Numbers too small for a normal float count as 0 while a network is computed, as they do in TensorFlow: they mean
+// nothing there, and each takes the processor a hundred times as long. Threads of OpenMP have it from the one that
+// starts them. The rules, which are to give the same bits everywhere, run outside.
+#ifdef __SSE__
+enum { FLUSH = 1 << 15 | 1 << 6 };  // results; operands
+
+static void cpu_enter(struct nn_context *context)
+{
+    nn_cpu_use_threads(context);
+    context->control = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(context->control | FLUSH);
+}
+
+static void cpu_leave(struct nn_context *context)
+{
+    __builtin_ia32_ldmxcsr(context->control);
+}
+#else
+static void cpu_enter(struct nn_context *context)
+{
+    nn_cpu_use_threads(context);
+}
+
+static void cpu_leave(struct nn_context *context)
+{
+    (void)context;
+}
+#endif
+
+enum ps_code nn_cpu_fail(struct ps_error *e, dnnl_status_t status, const char *what)
+{
+    enum ps_code code = status == dnnl_out_of_memory ? PS_RESOURCE_EXHAUSTED : PS_INTERNAL;
+    return ps_fail(e, code, "oneDNN: %s: %s", what, dnnl_status2str(status));
+}
+
+void nn_cpu_must(dnnl_status_t status, const char *what)
+{
+    if (status == dnnl_success)
+        return;
+    ps_error_log("oneDNN: %s: %s", what, dnnl_status2str(status));
+    abort();
+}
+
+static void cpu_close(struct nn_context *context)
+{
+    if (!context)
+        return;
+    dnnl_stream_destroy(context->stream);
+    dnnl_engine_destroy(context->engine);
+    free(context);
+}
+
+static enum ps_code cpu_open(int threads, struct nn_context **context, struct ps_error *e)
+{
+    struct nn_context *c = ps_alloc(sizeof *c);
+    c->threads = threads > 0 ? threads : 1;
+    dnnl_status_t s = dnnl_engine_create(&c->engine, dnnl_cpu, 0);
+    if (!s)
+        s = dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags);
+    if (s) {
+        cpu_close(c);
+        return nn_cpu_fail(e, s, "cannot open the CPU");
+    }
+    *context = c;
+    return PS_OK;
+}
+
+static const struct {
+    const struct nn_op_class *class;
+    const struct nn_kernel *kernel;
+} kernels[] = {
+    {&nn_op_add, &nn_cpu_add},
+    {&nn_op_conv2d, &nn_cpu_conv2d},
+    {&nn_op_conv2d_backward_data, &nn_cpu_conv2d_backward_data},
+    {&nn_op_conv2d_backward_weights, &nn_cpu_conv2d_backward_weights},
+    {&nn_op_copy, &nn_cpu_copy},
+    {&nn_op_dense, &nn_cpu_dense},
+    {&nn_op_dense_backward_data, &nn_cpu_dense_backward_data},
+    {&nn_op_dense_backward_weights, &nn_cpu_dense_backward_weights},
+    {&nn_op_dropout, &nn_cpu_dropout},
+    {&nn_op_maxpool, &nn_cpu_maxpool},
+    {&nn_op_maxpool_backward, &nn_cpu_maxpool_backward},
+    {&nn_op_relu, &nn_cpu_relu},
+    {&nn_op_relu_backward, &nn_cpu_relu_backward},
+    {&nn_op_softmax_xent, &nn_cpu_softmax_xent},
+};
+
+static const struct nn_kernel *cpu_pick(const struct nn_op *op)
+{
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (kernels[i].class == op->class)
+            return kernels[i].kernel;
+    return &nn_kernel_ref;
+}
+
+const struct nn_device nn_device_cpu = {
+    .name = "cpu", .open = cpu_open, .close = cpu_close, .enter = cpu_enter, .leave = cpu_leave, .pick = cpu_pick};

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device: who computes operators. It picks a kernel for each operator at its shapes; what the kernel prepares for
+// them (primitives, scratch memory) is its plan.
+//
+// A context belongs to one replica, and its kernels run on one thread at a time.
+#ifndef NN_DEVICE_H
+#define NN_DEVICE_H
+
+#include "workerd/nn/op.h"
+
+struct nn_kernel {
+    // Sets *plan. NULL: there is nothing to prepare.
+    enum ps_code (*plan)(struct nn_context *context, const struct nn_op *op, void **plan, struct ps_error *e);
+    void (*run)(const struct nn_frame *f);
+    void (*free)(void *plan);
+    // Which implementation of a library it uses: "brgconv:avx512_core". For tests, warnings and profiles; NULL: our
+    // own.
+    const char *(*info)(const void *plan);
+};
+
+struct nn_device {
+    const char *name;
+    enum ps_code (*open)(int threads, struct nn_context **context, struct ps_error *e);
+    void (*close)(struct nn_context *context);
+    // Around the kernels of a run, on the thread that runs them.
+    void (*enter)(struct nn_context *context);
+    void (*leave)(struct nn_context *context);
+    const struct nn_kernel *(*pick)(const struct nn_op *op);
+};
+
+extern const struct nn_device nn_device_ref;  // the references, one thread
+extern const struct nn_device nn_device_cpu;  // oneDNN and vector code
+extern const struct nn_kernel nn_kernel_ref;  // runs an operator's reference
+
+// INVALID_ARGUMENT: there is none of that name.
+enum ps_code nn_device_find(const char *name, const struct nn_device **device, struct ps_error *e);
+
+#endif

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/nn/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+struct instruction {
+    const struct nn_kernel *kernel;
+    struct nn_frame frame;
+    void *in[NN_OP_IN], *out[NN_OP_OUT];
+    int ready[NN_OP_OUT], n_ready;  // variables whose gradients are final after it
+};
+
+// When a tensor has its memory: from the operator that makes it to the last one that reads it.
+struct life {
+    int first, last;
+    size_t bytes, at;  // in the arena
+    bool in_arena;
+};
+
+struct nn_program {
+    const struct nn_device *device;
+    struct nn_context *context;
+    struct nn_tape tape;
+    struct instruction *instruction;
+    struct life *life;  // [tensors]; views have their roots'
+    void **memory;      // [tensors]
+    size_t arena;
+};
+
+// ---- lives --------------------------------------------------------------------------------------------------------
+
+static int program_root(const struct nn_program *p, int tensor)
+{
+    while (p->tape.tensor[tensor].view_of >= 0)
+        tensor = p->tape.tensor[tensor].view_of;
+    return tensor;
+}
+
+static void program_find_lives(struct nn_program *p)
+{
+    const struct nn_tape *t = &p->tape;
+    for (int i = 0; i < t->n_tensors; i++)
+        p->life[i] =
+            (struct life){.first = -1, .last = -1, .bytes = (nn_type_bytes(&t->tensor[i].type) + 63) & ~(size_t)63};
+    for (int k = 0; k < t->n_ops; k++) {
+        for (int i = 0; i < t->op[k].n_in; i++)
+            p->life[program_root(p, t->op[k].in[i])].last = k;
+        for (int i = 0; i < t->op[k].n_out; i++)
+            p->life[t->op[k].out[i]].first = p->life[t->op[k].out[i]].last = k;
+    }
+    for (int i = 0; i < t->n_tensors; i++) {
+        int root = program_root(p, i);
+        if (t->tensor[i].kept)
+            p->life[root].last = t->n_ops;
+    }
+    for (int i = 0; i < t->n_tensors; i++)
+        p->life[i].in_arena = t->tensor[i].place == NN_PLACE_TEMPORARY && t->tensor[i].view_of < 0;
+}
+
+// Where an operator may write over an input that nobody reads after it, both are one: the output becomes a view of it.
+static void program_join_in_place(struct nn_program *p)
+{
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        const struct nn_op *op = &p->tape.op[k];
+        if (!op->class->in_place)
+            continue;
+        int from = program_root(p, op->in[op->class->in_place - 1]), to = op->out[0];
+        bool read_twice = false;
+        for (int i = 0; i < op->n_in; i++)
+            read_twice |= i != op->class->in_place - 1 && program_root(p, op->in[i]) == from;
+        struct life *a = &p->life[from], *b = &p->life[to];
+        if (read_twice || !a->in_arena || !b->in_arena || a->last != k || a->bytes != b->bytes)
+            continue;
+        p->tape.tensor[to].view_of = from;
+        a->last = b->last;
+        b->in_arena = false;
+    }
+}
+
+// ---- the arena ----------------------------------------------------------------------------------------------------
+
+static bool life_meets(const struct life *a, const struct life *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
+
+// The largest first, each at the lowest place where nothing lies at its time ("greedy by size": Pisarchyk and Lee,
+// Efficient Memory Management for Deep Neural Net Inference, 2020).
+struct arena {
+    struct life **placed;  // by place
+    size_t n, bytes;
+};
+
+static void arena_place(struct arena *a, struct life *l)
+{
+    size_t at = 0, i = 0;
+    for (; i < a->n; i++) {
+        const struct life *other = a->placed[i];
+        if (!life_meets(other, l))
+            continue;
+        if (other->at >= at + l->bytes)
+            break;
+        at = other->at + other->bytes > at ? other->at + other->bytes : at;
+    }
+    l->at = at;
+    for (i = a->n++; i > 0 && a->placed[i - 1]->at > at; i--)
+        a->placed[i] = a->placed[i - 1];
+    a->placed[i] = l;
+    a->bytes = at + l->bytes > a->bytes ? at + l->bytes : a->bytes;
+}
+
+static int life_larger(const void *a, const void *b)
+{
+    const struct life *x = *(struct life *const *)a, *y = *(struct life *const *)b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static void program_place(struct nn_program *p)
+{
+    size_t n = 0, tensors = (size_t)p->tape.n_tensors;
+    struct life **sorted = ps_alloc((tensors + 1) * sizeof(struct life *));
+    struct arena a = {.placed = ps_alloc((tensors + 1) * sizeof(struct life *))};
+    for (size_t i = 0; i < tensors; i++)
+        if (p->life[i].in_arena && p->life[i].first >= 0)
+            sorted[n++] = &p->life[i];
+    qsort(sorted, n, sizeof *sorted, life_larger);
+    for (size_t i = 0; i < n; i++)
+        arena_place(&a, sorted[i]);
+    p->arena = a.bytes;
+    free(sorted);
+    free(a.placed);
+}
+
+// ---- create -------------------------------------------------------------------------------------------------------
+
+static enum ps_code program_pick_kernels(struct nn_program *p, struct ps_error *e)
+{
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        struct nn_op *op = &p->tape.op[k];
+        struct instruction *i = &p->instruction[k];
+        i->kernel = p->device->pick(op);
+        i->frame = (struct nn_frame){.op = op, .context = p->context, .in = i->in, .out = i->out};
+        if (i->kernel->plan && i->kernel->plan(p->context, op, &i->frame.plan, e))
+            return ps_error_prefix(e, "layer \"%s\"", op->layer);
+        for (int o = op->n_out; o--;)
+            if (p->tape.tensor[op->out[o]].place == NN_PLACE_GRADIENT)
+                i->ready[i->n_ready++] = p->tape.tensor[op->out[o]].index;
+    }
+    return PS_OK;
+}
+
+enum ps_code nn_program_create(struct nn_tape *t, const struct nn_device *device, struct nn_context *context,
+                               struct nn_program **program, struct ps_error *e)
+{
+    if (t->error.code) {
+        *e = t->error;
+        nn_tape_fini(t);
+        return e->code;
+    }
+    struct nn_program *p = ps_alloc(sizeof *p);
+    size_t tensors = (size_t)t->n_tensors;
+    p->tape = *t;
+    p->device = device;
+    p->context = context;
+    p->instruction = ps_alloc((size_t)(t->n_ops + 1) * sizeof *p->instruction);
+    p->life = ps_alloc((tensors + 1) * sizeof *p->life);
+    p->memory = ps_alloc((tensors + 1) * sizeof *p->memory);
+    program_find_lives(p);
+    program_join_in_place(p);
+    program_place(p);
+    enum ps_code code = program_pick_kernels(p, e);
+    if (code == PS_OK)
+        *program = p;
+    else
+        nn_program_free(p);
+    return code;
+}
+
+void nn_program_free(struct nn_program *p)
+{
+    if (!p)
+        return;
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        struct instruction *i = &p->instruction[k];
+        if (i->frame.plan)
+            i->kernel->free(i->frame.plan);
+    }
+    nn_tape_fini(&p->tape);
+    free(p->instruction);
+    free(p->life);
+    free(p->memory);
+    free(p);
+}
+
+size_t nn_program_arena(const struct nn_program *p)
+{
+    return p->arena;
+}
+
+// ---- run ----------------------------------------------------------------------------------------------------------
+
+static void program_point(struct nn_program *p)
+{
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        const struct nn_op *op = &p->tape.op[k];
+        for (int i = 0; i < op->n_in; i++)
+            p->instruction[k].in[i] = p->memory[program_root(p, op->in[i])];
+        for (int i = 0; i < op->n_out; i++)
+            p->instruction[k].out[i] = p->memory[program_root(p, op->out[i])];
+    }
+}
+
+void nn_program_bind(struct nn_program *p, char *arena, nn_real *const *weight, nn_real *const *gradient)
+{
+    for (int i = 0; i < p->tape.n_tensors; i++) {
+        const struct nn_tensor *tensor = &p->tape.tensor[i];
+        if (tensor->place == NN_PLACE_WEIGHT)
+            p->memory[i] = weight[tensor->index];
+        else if (tensor->place == NN_PLACE_GRADIENT)
+            p->memory[i] = gradient[tensor->index];
+        else
+            p->memory[i] = p->life[i].in_arena ? arena + p->life[i].at : NULL;
+    }
+    program_point(p);
+}
+
+// Inputs lie elsewhere in each batch.
+static void program_take_columns(struct nn_program *p, const void *const *column)
+{
+    bool moved = false;
+    for (int i = 0; i < p->tape.n_tensors; i++) {
+        const struct nn_tensor *tensor = &p->tape.tensor[i];
+        if (tensor->place != NN_PLACE_INPUT || p->memory[i] == column[tensor->index])
+            continue;
+        p->memory[i] = (void *)column[tensor->index];
+        moved = true;
+    }
+    if (moved)
+        program_point(p);
+}
+
+void nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step, nn_grad_ready ready,
+                    void *arg)
+{
+    program_take_columns(p, column);
+    p->device->enter(p->context);
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        struct instruction *i = &p->instruction[k];
+        i->frame.step = step;
+        i->kernel->run(&i->frame);
+        for (int r = 0; ready && r < i->n_ready; r++)
+            ready(arg, (size_t)i->ready[r]);
+    }
+    p->device->leave(p->context);
+}
+
+const void *nn_program_tensor(const struct nn_program *p, int tensor)
+{
+    return p->memory[program_root(p, tensor)];
+}
+
+char *nn_program_info(const struct nn_program *p)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    for (int k = 0; k < p->tape.n_ops; k++) {
+        const struct instruction *i = &p->instruction[k];
+        fprintf(f, "%s %s %s\n", i->frame.op->layer, i->frame.op->class->name,
+                i->kernel->info               ? i->kernel->info(i->frame.plan)
+                : i->kernel == &nn_kernel_ref ? "reference"
+                                              : "own");
+    }
+    fclose(f);
+    return text;
+}
