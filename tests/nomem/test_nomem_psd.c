@@ -97,7 +97,8 @@ static uint64_t mix_reply(uint64_t h, struct psd_core *core, int method, const P
     return h;
 }
 
-// What is counted of memory may grow for a request that is refused later on: it is needed for the next one.
+// What is counted of memory may grow for a request that is refused later on: it is needed for the next one. A number
+// that a refused Join was given is nobody's.
 static uint64_t mix_status(uint64_t h, struct psd_core *core)
 {
     Paramserver__V1__StatusRequest r = PARAMSERVER__V1__STATUS_REQUEST__INIT;
@@ -106,7 +107,7 @@ static uint64_t mix_status(uint64_t h, struct psd_core *core)
     ask(core, M(STATUS), &r.base, NULL, &paramserver__v1__status_reply__descriptor, &m, NULL);
     Paramserver__V1__StatusReply *status = (Paramserver__V1__StatusReply *)m;
     assert_non_null(status);
-    status->block_bytes = 0;
+    status->block_bytes = status->newest = 0;
     for (size_t i = 0; i < status->n_jobs; i++)
         status->jobs[i]->dedup_bytes = 0;
     assert_true(protobuf_c_message_get_packed_size(m) <= sizeof bytes);
