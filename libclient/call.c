@@ -293,6 +293,21 @@ bool psc__calls_wait_for_others(const struct psc_client *c, uint64_t since)
     return false;
 }
 
+// What a call that has no deadline waits for, in psctl's words.
+static const char *call_for_whom(int method)
+{
+    switch (method) {
+    case PARAMSERVER__V1__METHOD__LEASE:
+        return "the other workers to train the rest of the epoch";
+    case PARAMSERVER__V1__METHOD__CLOCK:
+        return "the slowest worker";
+    case PARAMSERVER__V1__METHOD__REDUCE:
+        return "the other workers to bring what is added up";
+    default:
+        return "the other workers to come to a barrier";
+    }
+}
+
 void psc__calls_name_wait(const struct psc_client *c, uint64_t since, char *what, size_t size)
 {
     const struct psc__call *call;
@@ -306,7 +321,7 @@ void psc__calls_name_wait(const struct psc_client *c, uint64_t since, char *what
     else if (call->awaits)
         snprintf(what, size, "%s", call->awaits);
     else if (call_is_patient(call))
-        snprintf(what, size, "the other workers: %s", psc__method_name(call->method));
+        snprintf(what, size, "%s", call_for_whom(call->method));
     else
         snprintf(what, size, PSC__TASK ": no answer to %s yet", PSC__TASK_ARGS(call->task),
                  psc__method_name(call->method));

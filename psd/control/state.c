@@ -2,6 +2,7 @@
 #include "psd/control/state.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define EXPECTED PARAMSERVER__V1__MEMBER_STATE__EXPECTED
@@ -120,8 +121,11 @@ struct psd_member *psd_member_live(struct psd_job *job, const Paramserver__V1__C
     struct psd_control *c = job->control;
     struct psd_member *m = c && caller->worker && caller->worker <= c->workers ? &c->members[caller->worker - 1] : NULL;
     if (!m) {
-        ps_fail(e, PS_FAILED_PRECONDITION, "rank + 1 = %" PRIu32 " is not a member of job '%s' at this ps task%s",
-                caller->worker, job->name, c ? "" : ": members are known at ps task 0");
+        char who[32] = "a client that is no worker";
+        if (caller->worker)
+            snprintf(who, sizeof who, "worker %" PRIu32, caller->worker - 1);
+        ps_fail(e, PS_FAILED_PRECONDITION, "%s is not a member of job '%s' at this ps task%s", who, job->name,
+                c ? "" : ": members are known at ps task 0");
         return NULL;
     }
     if (m->state != LIVE || memcmp(m->client, caller->client.data, 16) != 0 || m->incarnation != caller->incarnation) {

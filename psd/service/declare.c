@@ -19,7 +19,8 @@ static enum ps_code check_update(const declare_t *r, struct ps_error *e)
 {
     if (r->update != PARAMSERVER__V1__UPDATE__ASYNC && r->update != PARAMSERVER__V1__UPDATE__SSP &&
         r->update != PARAMSERVER__V1__UPDATE__SYNC)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update %d is none of ASYNC, SSP, SYNC", (int)r->update);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: update is %d; expected async, sync or ssp (1 to 3)",
+                       (int)r->update);
     if (r->staleness && r->update != PARAMSERVER__V1__UPDATE__SSP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: a bound of the staleness, %" PRIu32 ", is for ssp jobs alone",
                        r->staleness);

@@ -123,13 +123,12 @@ void psd_core_cancel(struct psd_core *core, struct psd_call *call)
 // What is done for a method before its own steps: the caller is checked; the job is looked up and must live; there is
 // room for a small reply; a worker that moves data shows that it lives.
 static const struct method {
-    const char *name;
     const ProtobufCMessageDescriptor *type;
     psd_method_fn run;
     int needs;
 } methods[] = {
 #define METHOD(NAME, type, fn, needs) \
-    [PARAMSERVER__V1__METHOD__##NAME] = {#NAME, &paramserver__v1__##type##_request__descriptor, fn, needs}
+    [PARAMSERVER__V1__METHOD__##NAME] = {&paramserver__v1__##type##_request__descriptor, fn, needs}
     METHOD(JOIN, join, psd_join, WITH_CALLER),
     METHOD(HEARTBEAT, heartbeat, psd_heartbeat, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(LEAVE, leave, psd_leave, WITH_CALLER | WITH_JOB | SMALL_REPLY),
@@ -165,23 +164,22 @@ static enum ps_code check_caller(struct psd_request *t, const struct method *m)
     const Paramserver__V1__Caller *c =
         *(Paramserver__V1__Caller *const *)((const char *)t->request + m->type->fields[0].offset);
     if (!c)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the request names no caller", m->name);
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the request names no caller");
     t->caller = c;
     if (c->protocol != PS_PROTOCOL)
-        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "%s: protocol %" PRIu32 " is not spoken here; this is %d",
-                       m->name, c->protocol, PS_PROTOCOL);
+        return ps_fail(&t->error, PS_FAILED_PRECONDITION, "protocol %" PRIu32 " is not spoken here; this is %d",
+                       c->protocol, PS_PROTOCOL);
     if (c->job[0] == '\0' || strlen(c->job) > 128)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the job needs a name of 1 to 128 bytes", m->name);
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the job needs a name of 1 to 128 bytes");
     if (!ps_utf8_is_plain(c->job))
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the job's name has control characters", m->name);
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the job's name has control characters");
     if (c->client.len != 16)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the client id has %zu bytes, expected 16", m->name,
-                       c->client.len);
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the client id has %zu bytes, expected 16", c->client.len);
     if (c->generation && c->generation != t->core->generation)
         return ps_fail(&t->error, PS_ABORTED, "ps task %" PRIu32 " has restarted and lost what it had of job '%s'",
                        t->core->config.task, c->job);
     if (c->run >= PSD_RUN_LIMIT)
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: run %" PRIu64 " was never given out", m->name, c->run);
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "run %" PRIu64 " was never given out", c->run);
     if (m->run != psd_join)
         psd_runs_hear(&t->core->table.runs, c->run);
     return PS_OK;
@@ -195,15 +193,14 @@ static bool dispatch_may_name_no_run(const struct psd_request *t, const struct m
             (m->run == psd_get && !((const Paramserver__V1__ReadRequest *)t->request)->if_newer));
 }
 
-static enum ps_code dispatch_no_job(struct psd_request *t, const struct method *m)
+static enum ps_code dispatch_no_job(struct psd_request *t)
 {
     pthread_mutex_lock(&t->core->table.lock);
     uint64_t past = psd_runs_past(&t->core->table.runs, t->caller->job);
     pthread_mutex_unlock(&t->core->table.lock);
     if (t->caller->run && t->caller->run < past)
-        return ps_fail(&t->error, PS_ABORTED, "%s: run %" PRIu64 " of job '%s' has ended", m->name, t->caller->run,
-                       t->caller->job);
-    return ps_fail(&t->error, PS_NOT_FOUND, "%s: ps task %" PRIu32 " has no job '%s'", m->name, t->core->config.task,
+        return ps_fail(&t->error, PS_ABORTED, "run %" PRIu64 " of job '%s' has ended", t->caller->run, t->caller->job);
+    return ps_fail(&t->error, PS_NOT_FOUND, "ps task %" PRIu32 " has no job '%s'", t->core->config.task,
                    t->caller->job);
 }
 
@@ -212,17 +209,16 @@ static enum ps_code dispatch_check_run(struct psd_request *t, const struct metho
     uint64_t run = atomic_load(&t->job->run), asked = t->caller->run;
     bool waits = m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait;
     if (asked == 0 && !dispatch_may_name_no_run(t, m))
-        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s: the request names no run of job '%s'", m->name,
-                       t->job->name);
+        return ps_fail(&t->error, PS_INVALID_ARGUMENT, "the request names no run of job '%s'", t->job->name);
     if (asked && asked < run)
         ps_sometimes(PS_SOMETIMES_OLD_RUN);
     if (asked && asked < run)
-        return ps_fail(&t->error, PS_ABORTED, "%s: run %" PRIu64 " of job '%s' has ended, this is run %" PRIu64,
-                       m->name, asked, t->job->name, run);
+        return ps_fail(&t->error, PS_ABORTED, "run %" PRIu64 " of job '%s' has ended, this is run %" PRIu64, asked,
+                       t->job->name, run);
     if (asked > run && !waits)
         return ps_fail(&t->error, PS_UNAVAILABLE,
-                       "%s: ps task %" PRIu32 " has not heard of run %" PRIu64 " of job '%s' yet, this is run %" PRIu64,
-                       m->name, t->core->config.task, asked, t->job->name, run);
+                       "ps task %" PRIu32 " has not heard of run %" PRIu64 " of job '%s' yet, this is run %" PRIu64,
+                       t->core->config.task, asked, t->job->name, run);
     return PS_OK;
 }
 
@@ -242,7 +238,7 @@ static enum ps_code find_job(struct psd_request *t, const struct method *m)
     if (!t->job && m->run == psd_describe && ((const Paramserver__V1__DescribeRequest *)t->request)->wait)
         return PS_OK;  // it waits for the job itself
     if (!t->job)
-        return dispatch_no_job(t, m);
+        return dispatch_no_job(t);
     return dispatch_check_job(t, m);
 }
 
@@ -295,11 +291,10 @@ static enum ps_code dispatch_use_session(struct psd_request *q, const struct met
     Paramserver__V1__Caller *caller = (Paramserver__V1__Caller *)dispatch_caller(q, m);
     if (!s)
         return ps_fail(&q->error, PS_FAILED_PRECONDITION,
-                       "%s: the request leaves its caller to the session of the stream, which has none: expected Open "
-                       "before it",
-                       m->name);
+                       "the request leaves its caller to the session of the stream, which has none: expected Open "
+                       "before it");
     if (psd_session_is_lost(s))
-        return ps_fail(&q->error, PS_UNAVAILABLE, "%s: there was no memory to open the session of the stream", m->name);
+        return ps_fail(&q->error, PS_UNAVAILABLE, "there was no memory to open the session of the stream");
     psd_session_complete(s, q->call, caller);
     q->caller = caller;
     q->job = psd_session_job(s);

@@ -14,17 +14,16 @@ static enum ps_code set_hyper_find_job(struct psd_request *t, const Paramserver_
 {
     struct ps_error *e = &t->error;
     if (t->core->config.task != 0)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "set hyper: this is ps task %" PRIu32 ", hyperparameters are changed at task 0",
+        return ps_fail(e, PS_FAILED_PRECONDITION, "this is ps task %" PRIu32 ", hyperparameters are changed at task 0",
                        t->core->config.task);
     if (!t->job)  // it has not waited
         t->job = psd_job_find(&t->core->table, r->job);
     if (!t->job)
-        return ps_fail(e, PS_NOT_FOUND, "set hyper: there is no job '%.128s'", r->job);
+        return ps_fail(e, PS_NOT_FOUND, "there is no job '%.128s'", r->job);
     if (!atomic_load(&t->job->declared) || !psd_control_declared(t->job))
-        return ps_fail(e, PS_FAILED_PRECONDITION, "set hyper: job '%s' is not declared yet", t->job->name);
+        return ps_fail(e, PS_FAILED_PRECONDITION, "job '%s' is not declared yet", t->job->name);
     if (r->round && !psd_job_is_sync(t->job))
-        return ps_fail(e, PS_INVALID_ARGUMENT, "set hyper: job '%s' is not sync: it has no rounds", t->job->name);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "job '%s' is not sync: it has no rounds", t->job->name);
     return PS_OK;
 }
 
@@ -37,9 +36,9 @@ static enum ps_code set_hyper_check(struct psd_request *t, const Paramserver__V1
     for (int i = 0; i < PS_RULE_MAX_HYPERS; i++)
         hyper[i] = psd_hyper_of_job(job, i, UINT64_MAX);
     pthread_rwlock_unlock(&job->snapshot_lock);
-    if (ps_rule_set(job->rule, hyper, r->name, r->value, &t->error) || ps_rule_check(job->rule, hyper, &t->error))
-        return ps_error_prefix(&t->error, "set hyper");
-    return PS_OK;
+    if (ps_rule_set(job->rule, hyper, r->name, r->value, &t->error) == PS_OK)
+        ps_rule_check(job->rule, hyper, &t->error);
+    return t->error.code;
 }
 
 // Job locked. The round that uses the change, when all tasks have it.

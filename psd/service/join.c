@@ -26,10 +26,12 @@ static enum ps_code join_check(struct psd_request *t, const join_t *r)
         return ps_fail(e, PS_FAILED_PRECONDITION, "join: this is ps task %" PRIu32 ", members join at task 0",
                        t->core->config.task);
     if (r->workers == 0 || r->workers > PS_MAX_WORKERS || t->caller->worker == 0 || t->caller->worker > r->workers)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "join: rank + 1 = %" PRIu32 " of %" PRIu32 " workers: expected 1 to %s",
-                       t->caller->worker, r->workers, r->workers > PS_MAX_WORKERS ? "65536" : "their number");
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "join: worker (rank + 1) is %" PRIu32 " of %" PRIu32 ": expected 1 to %s", t->caller->worker,
+                       r->workers, r->workers > PS_MAX_WORKERS ? "65536" : "their number");
     if (r->update <= PARAMSERVER__V1__UPDATE__UPDATE_NONE || r->update > PARAMSERVER__V1__UPDATE__SSP)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "join: update %d is none of ASYNC, SYNC, SSP", (int)r->update);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "join: update is %d; expected async, sync or ssp (1 to 3)",
+                       (int)r->update);
     if (psd_check_on_existing(r->on_existing, e))
         return ps_error_prefix(e, "join");
     if (strlen(r->configuration) > PSD_CONFIGURATION_MAX)

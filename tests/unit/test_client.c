@@ -562,7 +562,7 @@ static void test_who_waits_can_say_for_what(void **state)
     psc__barrier(b->client, "end", on_done, &met);
     fake_idle(&b->fake, 40);
     assert_int_equal(said.n, 3);
-    assert_string_equal(said.last, "the other workers: barrier");
+    assert_string_equal(said.last, "the other workers to come to a barrier");
     bench_free(b);
 }
 

@@ -1558,7 +1558,7 @@ static void schedule_of_nothing(struct cluster *c)
 }
 
 static const struct bad_declaration bad_declarations[] = {
-    {"update 4", bad_update, PS_INVALID_ARGUMENT, "update 4 is none of ASYNC, SSP, SYNC"},
+    {"update 4", bad_update, PS_INVALID_ARGUMENT, "update is 4; expected async, sync or ssp"},
     {"staleness in sync", stale_sync, PS_INVALID_ARGUMENT, "for ssp jobs alone"},
     {"replicas in async", backup_async, PS_INVALID_ARGUMENT, "for sync jobs alone"},
     {"more replicas than workers", many_replicas, PS_INVALID_ARGUMENT, "3 replicas to aggregate of 2 workers"},

@@ -230,7 +230,7 @@ static void expect_answer(struct answer a, enum ps_code code, const char *text)
 }
 
 static const char no_session[] =
-    "PUSH: the request leaves its caller to the session of the stream, which has none: expected Open before it";
+    "the request leaves its caller to the session of the stream, which has none: expected Open before it";
 
 static void test_session_opens(void **state)
 {
@@ -241,9 +241,8 @@ static void test_session_opens(void **state)
     (void)state;
     job_open(&j, ASYNC, "assign_add", 100, 64 << 20);
     // Without a stream it is as it was, and there is nothing to open.
-    expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, "PUSH: protocol 0 is not spoken here; this is 1");
-    expect_answer(open_as(j.core, &caller), PS_FAILED_PRECONDITION,
-                  "OPEN: a stream has a session, a unary call has none");
+    expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, "protocol 0 is not spoken here; this is 1");
+    expect_answer(open_as(j.core, &caller), PS_FAILED_PRECONDITION, "a stream has a session, a unary call has none");
     test_session = &session;
     expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, no_session);
     expect_answer(open_as(j.core, &caller), PS_OK, "");
@@ -277,7 +276,7 @@ static void test_session_opens_again(void **state)
     expect_answer(push_short(j.core, 1, 1), PS_OK, "");
     bad.client.len = 15;
     expect_answer(open_as(j.core, &bad), PS_INVALID_ARGUMENT,
-                  "OPEN: expected a caller with a job of 1 to 128 bytes and a client id of 16");
+                  "expected a caller with a job of 1 to 128 bytes and a client id of 16");
     assert_int_equal(open_as(j.core, NULL).code, PS_INVALID_ARGUMENT);
     expect_answer(push_short(j.core, 1, 1), PS_OK, "");
     assert_true(read_one(j.core, "a") == 1);  // a duplicate of the first's
@@ -303,13 +302,12 @@ static void test_session_is_refused(void **state)
     early.run = 9;
     expect_answer(open_as(j.core, &strange), PS_OK, "");
     for (int i = 0; i < 2; i++)
-        expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION,
-                      "PUSH: protocol 7 is not spoken here; this is 1");
+        expect_answer(push_short(j.core, 1, 1), PS_FAILED_PRECONDITION, "protocol 7 is not spoken here; this is 1");
     expect_answer(open_as(j.core, &lost), PS_OK, "");
     assert_int_equal(push_short(j.core, 1, 1).code, PS_ABORTED);
     expect_answer(open_as(j.core, &early), PS_OK, "");
     expect_answer(push_short(j.core, 1, 1), PS_UNAVAILABLE,
-                  "PUSH: ps task 0 has not heard of run 9 of job 'job' yet, this is run 1");
+                  "ps task 0 has not heard of run 9 of job 'job' yet, this is run 1");
     assert_true(read_one(j.core, "a") == 0);
     test_session = NULL;
     psd_session_close(session);
@@ -332,10 +330,10 @@ static void test_session_of_an_older_run(void **state)
     struct psd_job *used = psd_job_find(&j.core->table, "job");  // by a request that is still under way
     stop.job = (char *)"job";
     assert_int_equal(ask(j.core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
-    expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "PUSH: ps task 0 has no job 'job'");
+    expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "ps task 0 has no job 'job'");
     psd_job_unref(used);
     assert_int_equal(psd_pool_used(&j.core->pool), 0);
-    expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "PUSH: ps task 0 has no job 'job'");
+    expect_answer(push_short(j.core, 2, 1), PS_NOT_FOUND, "ps task 0 has no job 'job'");
     assert_int_equal(join_again(j.core, 0, ASYNC, PARAMSERVER__V1__ON_EXISTING__REFUSE).code, PS_OK);
     assert_int_equal(push_short(j.core, 2, 1).code, PS_ABORTED);
     test_session = NULL;
@@ -365,7 +363,7 @@ static void test_session_of_a_resumed_run(void **state)
     expect_answer(ask(j.core, M(DECLARE), &x.r.base, NULL, NULL, NULL, NULL), PS_OK, "");
     struct answer a = push_short(j.core, 2, 1);
     assert_int_equal(a.code, PS_ABORTED);
-    assert_non_null(strstr(a.text, "PUSH: run 1 of job 'job' has ended, this is run "));
+    assert_non_null(strstr(a.text, "run 1 of job 'job' has ended, this is run "));
     assert_true(read_one(j.core, "a") == 1);
     test_session = NULL;
     psd_session_close(session);

@@ -74,23 +74,10 @@ void cluster_close(struct cluster *c)
     psc_cluster_free(c->spec);
 }
 
-// Users know psctl's commands, not the calls that these make: "ps:0 (ADDRESS): DESCRIBE: ps task 0 has ..." is told
-// without the call's name.
-static void cluster_plain_text(struct ps_error *e)
-{
-    char *after = strstr(e->text, "): "), *from = after ? after + 3 : e->text;
-    size_t n = strspn(from, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
-    if (n > 1 && strncmp(from + n, ": ", 2) == 0)
-        memmove(from, from + n + 2, strlen(from + n + 2) + 1);
-}
-
 enum ps_code cluster_ask_one(struct cluster *c, uint32_t task, int method, const ProtobufCMessage *request,
                              const ProtobufCMessageDescriptor *reply_type, ProtobufCMessage **reply, struct ps_error *e)
 {
-    enum ps_code code = psc__admin_call(c->client, task, method, request, reply_type, reply, c->timeout_ms, e);
-    if (code)
-        cluster_plain_text(e);
-    return code;
+    return psc__admin_call(c->client, task, method, request, reply_type, reply, c->timeout_ms, e);
 }
 
 // One thread per task, so that a task that does not answer delays no other's answer.
