@@ -314,7 +314,7 @@ static void agree_begin_run(struct psd_job *job, struct psd_call **ready)
 
 static uint64_t agree_tick(struct psd_job *job, uint64_t now, struct psd_call **ready)
 {
-    if (!atomic_load(&job->declared) || atomic_load(&job->failed) == 2)
+    if (!atomic_load(&job->declared) || psd_job_has_failed(job))
         return UINT64_MAX;
     agree_watch(job, now);
     psd_agree_press_on(job, now, ready);

@@ -230,7 +230,7 @@ static bool broadcast_pack(struct psd_job *job, uint64_t now, const struct psd_v
     request.since = d->since;
     request.n_members = list.n;
     request.members = list.pointers;
-    request.failure = atomic_load(&job->failed) == 2 ? job->failure : (char *)"";
+    request.failure = psd_job_has_failed(job) ? job->failure : (char *)"";
     ps_msg_pack(&request.base, NULL, message);
     psd_members_list_free(&list);
     return !message->broken;
@@ -306,7 +306,7 @@ void psd_control_broadcast(struct psd_job *job, uint64_t now, struct psd_call **
 {
     if (job->host->task != 0)
         return;
-    if (atomic_load(&job->failed) == 2)
+    if (psd_job_has_failed(job))
         psd_job_collect(job, ready);
     if (!broadcast_any_due(job))
         return;
@@ -435,7 +435,7 @@ void psd_control_describe(struct psd_job *job, Paramserver__V1__JobStatus *out, 
     pthread_mutex_lock(&job->lock);
     const struct psd_control *c = job->control;
     reason[0] = '\0';
-    if (atomic_load(&job->failed) == 2) {
+    if (psd_job_has_failed(job)) {
         out->state = (char *)"failed";
         snprintf(reason, size, "%s", job->failure);
     } else if (!atomic_load(&job->declared) || (c && !c->declared)) {

@@ -73,7 +73,7 @@ static uint64_t watch_tick(struct psd_job *job, uint64_t now, struct psd_call **
     Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
     struct ps_slices message = PS_SLICES_EMPTY;
     (void)ready;
-    if (job->host->task == 0 || !atomic_load(&job->declared) || atomic_load(&job->failed) == 2)
+    if (job->host->task == 0 || !atomic_load(&job->declared) || psd_job_has_failed(job))
         return UINT64_MAX;
     pthread_mutex_lock(&job->lock);
     const uint64_t due = watch_due(job, now);

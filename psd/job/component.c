@@ -85,7 +85,7 @@ void psd_job_collect(struct psd_job *job, struct psd_call **ready)
 
 bool psd_job_is_over(const struct psd_job *job)
 {
-    if (atomic_load(&job->failed) == 2)
+    if (psd_job_has_failed(job))
         return true;
     for (component_list c = job->host->components; *c; c++)
         if ((*c)->is_over && (*c)->is_over(job))

@@ -73,10 +73,10 @@ bool psd_job_try_ref(struct psd_job *job)
 bool psd_job_fail(struct psd_job *job, uint64_t run, const char *reason)
 {
     pthread_mutex_lock(&job->ending);
-    bool fails = !atomic_load(&job->failed) && atomic_load(&job->run) == run;
+    bool fails = !psd_job_has_failed(job) && atomic_load(&job->run) == run;
     if (fails) {
         ps_utf8_cut(reason, job->failure, sizeof job->failure);
-        atomic_store(&job->failed, 2);
+        atomic_store(&job->failed, true);
         ps_warn("job '%s' has ended: %s", job->name, job->failure);
     }
     pthread_mutex_unlock(&job->ending);
@@ -88,7 +88,7 @@ void psd_job_set_run(struct psd_job *job, uint64_t run, bool failed)
     pthread_mutex_lock(&job->ending);
     atomic_store(&job->run, run);
     if (!failed)
-        atomic_store(&job->failed, 0);
+        atomic_store(&job->failed, false);
     pthread_mutex_unlock(&job->ending);
 }
 

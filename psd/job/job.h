@@ -126,8 +126,8 @@ struct psd_job {
     struct psd_norm *norms;   // psd/sync/norm.c; sync, else NULL
 
     pthread_mutex_t ending;         // taken last; guards, beside the changes of run:
-    char failure[PSD_FAILURE_MAX];  // why this run has ended; written before failed becomes 2
-    atomic_int failed;              // 0 no, 2 yes
+    char failure[PSD_FAILURE_MAX];  // why this run has ended; written before failed is set
+    atomic_bool failed;
 
     // At tasks other than the control task: psd/control/watch.c.
     struct psd_watch {
@@ -153,6 +153,12 @@ struct psd_job {
 static inline bool psd_job_is_sync(const struct psd_job *job)
 {
     return job->update == PARAMSERVER__V1__UPDATE__SYNC;
+}
+
+// Any thread, any lock held. Has its run failed? Then its failure says why.
+static inline bool psd_job_has_failed(const struct psd_job *job)
+{
+    return atomic_load(&job->failed);
 }
 
 // Any thread, any lock held.

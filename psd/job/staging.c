@@ -122,7 +122,7 @@ static uint64_t staging_tick(struct psd_job *job, uint64_t now, struct psd_call 
     pthread_mutex_lock(&job->lock);
     const bool free_to_look = pthread_mutex_trylock(&job->staging) == 0;
     if (free_to_look)
-        forget_among(job, &(struct reason){.now = now, .ended = atomic_load(&job->failed) == 2});
+        forget_among(job, &(struct reason){.now = now, .ended = psd_job_has_failed(job)});
     pthread_mutex_unlock(&job->lock);
     if (free_to_look) {
         due = staging_due(job);

@@ -110,7 +110,7 @@ static uint64_t tick_job(struct psd_core *core, struct psd_job *job, uint64_t no
 {
     uint64_t due = psd_job_tick(job, now, ready);
     const uint64_t waits = psd_waits_tick(core, job, now, due), rates = tick_rates(job, now);
-    if (atomic_load(&job->failed) == 2)
+    if (psd_job_has_failed(job))
         psd_job_collect(job, ready);
     due = waits < due ? waits : due;
     return rates < due ? rates : due;

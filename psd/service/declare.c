@@ -157,7 +157,7 @@ static int declare_claim_name(struct psd_request *t, const declare_t *r, enum cl
     struct psd_job *job = psd_job_lookup(&t->core->table, t->caller->job);
     if (declare_check_run(t, job))
         return (int)t->error.code;
-    const bool failed = job && t->core->config.task == 0 && atomic_load(&job->failed) == 2;
+    const bool failed = job && t->core->config.task == 0 && psd_job_has_failed(job);
     if (failed)
         return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", job->name, job->failure);
     if (t->core->config.task == 0 && !psd_control_may_declare(job, r, &t->error))
@@ -209,7 +209,7 @@ static int declare_job(struct psd_request *t, const declare_t *r)
     pthread_mutex_unlock(&t->job->lock);
     ps_debug("job '%s': %" PRIu32 " variables, %" PRIu64 " bytes here", t->job->name, t->job->n_variables,
              (uint64_t)atomic_load(&t->job->store.page_bytes));
-    return atomic_load(&t->job->failed) == 2 ? psd_request_fail_ended(t) : PS_OK;
+    return psd_job_has_failed(t->job) ? psd_request_fail_ended(t) : PS_OK;
 }
 
 // Outside the table lock, too: the gradients of all rounds are forgotten, and every block is looked at.
@@ -226,7 +226,7 @@ static int declare_resume(struct psd_request *t)
     t->job->declaring = false;
     psd_ready_all(&t->ready, &table->joining);  // Describe(wait) of this run
     pthread_mutex_unlock(&table->lock);
-    return atomic_load(&t->job->failed) == 2 ? psd_request_fail_ended(t) : PS_OK;
+    return psd_job_has_failed(t->job) ? psd_request_fail_ended(t) : PS_OK;
 }
 
 int psd_declare(struct psd_request *t)

@@ -51,7 +51,7 @@ int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *l
     struct psd_call *call = q->call;
     if (atomic_load(&q->core->draining))
         return ps_fail(&q->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", q->core->config.task);
-    if (q->job && atomic_load(&q->job->failed) == 2)
+    if (q->job && psd_job_has_failed(q->job))
         return psd_request_fail_ended(q);
     if (call->parked_since == 0 && park_count(q))
         return (int)q->error.code;
@@ -137,17 +137,17 @@ static const struct method {
     METHOD(LEASE, lease, psd_lease, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(DECLARE, declare, psd_declare, WITH_CALLER | SMALL_REPLY),
     METHOD(DESCRIBE, describe, psd_describe, WITH_CALLER | WITH_JOB),
-    METHOD(PUT, update, psd_put, WITH_CALLER | WITH_JOB | MOVES_DATA),
-    METHOD(ASSIGN_ADD, update, psd_assign_add, WITH_CALLER | WITH_JOB | MOVES_DATA),
-    METHOD(PUSH, update, psd_push, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(PUT, update, psd_update_values, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(ASSIGN_ADD, update, psd_update_values, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(PUSH, update, psd_update_values, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(GET, read, psd_get, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(PULL, read, psd_pull, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(STATUS, status, psd_status, 0),
     METHOD(WORKERS, workers, psd_workers, 0),
     METHOD(STOP_JOB, stop_job, psd_stop_job, SMALL_REPLY),
     METHOD(SET_MEMBERS, set_members, psd_set_members, 0),
-    METHOD(ASSIGN_SUB, update, psd_assign_sub, WITH_CALLER | WITH_JOB | MOVES_DATA),
-    METHOD(PUSH_PULL, update, psd_push_pull, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(ASSIGN_SUB, update, psd_update_values, WITH_CALLER | WITH_JOB | MOVES_DATA),
+    METHOD(PUSH_PULL, update, psd_update_values, WITH_CALLER | WITH_JOB | MOVES_DATA),
     METHOD(REDUCE, reduce, psd_reduce, WITH_CALLER | WITH_JOB),
     METHOD(CLOCK, clock, psd_clock, WITH_CALLER | WITH_JOB | SMALL_REPLY),
     METHOD(WAITS, waits, psd_waits, 0),
@@ -231,7 +231,7 @@ static enum ps_code dispatch_check_job(struct psd_request *t, const struct metho
 {
     if (dispatch_check_run(t, m))
         return t->error.code;
-    if (atomic_load(&t->job->failed) == 2 && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
+    if (psd_job_has_failed(t->job) && m->run != psd_get && m->run != psd_describe && m->run != psd_leave)
         return (enum ps_code)psd_request_fail_ended(t);
     return PS_OK;
 }
@@ -359,7 +359,7 @@ static int dispatch_go_on(struct psd_request *q, const struct method *m)
     const bool of_run = q->job && m->run != psd_join;  // a Join is of whatever run there is
     if (of_run && q->caller && dispatch_check_run(q, m))
         return (int)q->error.code;
-    if (of_run && atomic_load(&q->job->failed) == 2) {
+    if (of_run && psd_job_has_failed(q->job)) {
         ps_sometimes(PS_SOMETIMES_PARKED_ENDED);
         return psd_request_fail_ended(q);
     }

@@ -48,7 +48,7 @@ static int set_hyper_propose(struct psd_request *t, const Paramserver__V1__SetHy
 {
     struct psd_proposal p = {.kind = PARAMSERVER__V1__AGREE_KIND__HYPER, .bytes = sizeof r->value + strlen(r->name)};
     bool was_parked = t->call->parked_since != 0;
-    if (atomic_load(&t->job->failed) == 2)
+    if (psd_job_has_failed(t->job))
         return psd_request_fail_ended(t);
     memcpy(p.value, &r->value, sizeof r->value);
     memcpy(p.value + sizeof r->value, r->name, strlen(r->name));  // a name of the rule: it fits

@@ -114,7 +114,7 @@ static bool join_was_opener(const struct psd_request *t, struct psd_job *job)
 
 static enum ps_code join_refuse_failed(struct psd_request *t, struct psd_job *job, Paramserver__V1__OnExisting how)
 {
-    if (how != PARAMSERVER__V1__ON_EXISTING__REFUSE || atomic_load(&job->failed) != 2)
+    if (how != PARAMSERVER__V1__ON_EXISTING__REFUSE || !psd_job_has_failed(job))
         return PS_OK;
     return ps_fail(&t->error, PS_ALREADY_EXISTS,
                    "job '%s' exists, failed: resume it or replace it (on_existing: resume, replace), or choose another "

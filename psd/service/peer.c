@@ -163,7 +163,7 @@ int psd_agree(struct psd_request *t)
         return agree_answer_inquiry(t, &p);
     if (peer_refuse_at_control(t, "agree"))
         return (int)t->error.code;
-    if (atomic_load(&t->job->failed) == 2)
+    if (psd_job_has_failed(t->job))
         return psd_request_fail_ended(t);
     struct psd_agree_verdict v = psd_agree_take(t->job, r->phase, &p, &t->ready);
     if (v.code == PS_FAILED_PRECONDITION)

@@ -68,9 +68,7 @@ enum { PSD_PARKED = -1 };
 enum { PSD_REPLY_BYTES = 128 };  // of a reply's own fields, besides lists and payload, at most
 typedef int (*psd_method_fn)(struct psd_request *t);
 
-int psd_put(struct psd_request *t);
-int psd_assign_add(struct psd_request *t);
-int psd_push(struct psd_request *t);
+int psd_update_values(struct psd_request *t);  // Put, AssignAdd, AssignSub, Push, PushPull
 int psd_get(struct psd_request *t);
 int psd_pull(struct psd_request *t);
 int psd_declare(struct psd_request *t);
@@ -81,8 +79,6 @@ int psd_leave(struct psd_request *t);
 int psd_barrier(struct psd_request *t);
 int psd_lease(struct psd_request *t);
 int psd_set_members(struct psd_request *t);
-int psd_assign_sub(struct psd_request *t);
-int psd_push_pull(struct psd_request *t);
 int psd_reduce(struct psd_request *t);
 int psd_clock(struct psd_request *t);
 int psd_waits(struct psd_request *t);

@@ -22,7 +22,7 @@ static enum ps_code sums_find_job(struct psd_request *t, const Paramserver__V1__
     if (r->run != atomic_load(&t->job->run))
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "sum squares: job '%s' is in another run here than %" PRIu64,
                        t->job->name, r->run);
-    if (atomic_load(&t->job->failed) == 2)
+    if (psd_job_has_failed(t->job))
         return (enum ps_code)psd_request_fail_ended(t);
     if (!t->job->norms)
         return ps_fail(&t->error, PS_FAILED_PRECONDITION, "sum squares: job '%s' is not sync", t->job->name);

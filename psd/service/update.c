@@ -629,7 +629,7 @@ static int update_answer(struct update *u)
     return u->pull ? push_pull_wait(u) : update_send_reply(u);
 }
 
-static int update_run(struct psd_request *t)
+int psd_update_values(struct psd_request *t)
 {
     struct update u = {.t = t,
                        .request = (const Paramserver__V1__UpdateRequest *)t->request,
@@ -646,29 +646,4 @@ static int update_run(struct psd_request *t)
     psd_reply_fini(&u.builder);
     psd_extents_free(&u.extents);
     return code;
-}
-
-int psd_put(struct psd_request *t)
-{
-    return update_run(t);
-}
-
-int psd_assign_add(struct psd_request *t)
-{
-    return update_run(t);
-}
-
-int psd_assign_sub(struct psd_request *t)
-{
-    return update_run(t);
-}
-
-int psd_push(struct psd_request *t)
-{
-    return update_run(t);
-}
-
-int psd_push_pull(struct psd_request *t)
-{
-    return update_run(t);
 }

@@ -249,7 +249,7 @@ static void asking_end(void *arg, enum ps_code code, const struct ps_slices *rep
     const struct psd_host *host = x->job->host;
     struct psd_call *ready = NULL;
     char why[160];
-    if (!psd_norm_is_of_run(x->job, x->run) || atomic_load(&x->job->failed) == 2) {
+    if (!psd_norm_is_of_run(x->job, x->run) || psd_job_has_failed(x->job)) {
         ;
     } else if (code == PS_OUT_OF_RANGE) {
         snprintf(why, sizeof why, "ps task 0 has forgotten the norms of round %" PRIu64 ", which is not closed here",
@@ -303,7 +303,7 @@ static bool sync_ask(struct psd_job *job)
 
 void psd_sync_send_norms(struct psd_job *job, struct psd_call **ready)
 {
-    if (!atomic_load(&job->declared) || !job->norms || !psd_norm_is_due(job) || atomic_load(&job->failed) == 2)
+    if (!atomic_load(&job->declared) || !job->norms || !psd_norm_is_due(job) || psd_job_has_failed(job))
         return;
     if (job->host->task == 0)
         sync_finish_own(job, ready);

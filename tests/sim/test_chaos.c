@@ -312,7 +312,7 @@ static void read_again(void *arg);
 static bool is_void(const struct trial *t)
 {
     const struct psd_job *job = psd_job_lookup(&sim_core(t->sim, 0)->table, "job");
-    return job && atomic_load(&job->failed) == 2 && strstr(job->failure, "before the job was declared");
+    return job && psd_job_has_failed(job) && strstr(job->failure, "before the job was declared");
 }
 
 // The Join of a process that was started as worker 0 just before the job was done comes when it is: the job begins
@@ -645,7 +645,7 @@ static void read_back(struct trial *t, struct reader *r, float *extra)
 static void check_all(const struct trial *t, const struct reader *r, const float *extra)
 {
     // Who is left when the others are through, and dies, ends the job.
-    bool ended = atomic_load(&psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->failed), any = false;
+    bool ended = psd_job_has_failed(psd_job_lookup(&sim_core(t->sim, 0)->table, "job")), any = false;
     for (uint32_t i = 0; i < TRAINERS; i++)
         any |= t->finished[i];
     CHECK(t, !ended || any, "the job has failed: %s", psd_job_lookup(&sim_core(t->sim, 0)->table, "job")->failure);

@@ -179,7 +179,7 @@ static void test_fails_late(void **state)
     assert_true(psd_job_fail(job, 1, "worker 0 is dead"));
     the_job_is_resumed(&j);
     assert_false(psd_job_fail(job, 1, "worker 1 is dead, too"));
-    assert_int_equal(atomic_load(&job->failed), 0);
+    assert_false(psd_job_has_failed(job));
     assert_true(psd_job_fail(job, 2, "it was tested"));
     assert_string_equal(job->failure, "it was tested");
     psd_core_destroy(j.core);

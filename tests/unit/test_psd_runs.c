@@ -272,14 +272,14 @@ static void test_control_has_lost_the_job(void **state)
     open_job(&c, ASYNC, 2);
     all_leave(&c);
     settle(&c, 3 * PSD_WATCH_SILENT_MS);
-    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 0);
+    assert_false(psd_job_has_failed(job_at(&c, 1)));
     stop.job = (char *)"job";
     assert_int_equal(ask(c.task[0].core, M(STOP_JOB), &stop.base, NULL, NULL, NULL, NULL).code, PS_OK);
     settle(&c, PSD_WATCH_IDLE_MS + PSD_WATCH_AGAIN_MS);
-    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 2);
+    assert_true(psd_job_has_failed(job_at(&c, 1)));
     assert_non_null(strstr(job_at(&c, 1)->failure, "does not know it any more"));
     run_again(&c, PARAMSERVER__V1__ON_EXISTING__REFUSE, old);
-    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 0);
+    assert_false(psd_job_has_failed(job_at(&c, 1)));
     assert_int_equal(push(&c, 0, 1, 0, 1).code, PS_OK);
     cluster_close(&c);
 }
@@ -292,9 +292,9 @@ static void test_control_does_not_answer(void **state)
     all_leave(&c);
     c.cut_off = 0;
     settle(&c, PSD_WATCH_SILENT_MS - 1000);
-    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 0);
+    assert_false(psd_job_has_failed(job_at(&c, 1)));
     settle(&c, PSD_WATCH_AGAIN_MS + PSD_WATCH_IDLE_MS);
-    assert_int_equal(atomic_load(&job_at(&c, 1)->failed), 2);
+    assert_true(psd_job_has_failed(job_at(&c, 1)));
     assert_non_null(strstr(job_at(&c, 1)->failure, "has not answered"));
     cluster_close(&c);
 }
