@@ -190,34 +190,6 @@ struct listing {
     bool broken;          // no memory
 };
 
-static bool add_wait(struct listing *l, const struct psd_call *call)
-{
-    size_t cap = l->cap;
-    Paramserver__V1__Wait *waits = ps_try_reserve(l->waits, l->n + 1, &cap, sizeof *waits);
-    l->waits = waits ? waits : l->waits;
-    uint8_t(*clients)[16] = waits ? ps_try_reserve(l->clients, l->n + 1, &l->cap, sizeof *clients) : NULL;
-    if (!clients)
-        return false;
-    l->clients = clients;
-    Paramserver__V1__Wait *w = &l->waits[l->n];
-    paramserver__v1__wait__init(w);
-    w->method = (Paramserver__V1__Method)call->method;
-    w->worker = call->worker;
-    memcpy(l->clients[l->n], call->client, sizeof call->client);
-    w->since_ms = waits_parked_ns(call, l->now) / PS_MS;
-    w->left_ms = call->deadline == UINT64_MAX ? 0 : call->deadline > l->now ? (call->deadline - l->now) / PS_MS + 1 : 1;
-    l->n++;
-    return true;
-}
-
-static bool list_calls(struct psd_waiters *list, void *arg)
-{
-    struct listing *l = arg;
-    for (const struct psd_call *call = list->first; call && !l->broken; call = call->next)
-        l->broken = !add_wait(l, call);
-    return l->n > l->worded;
-}
-
 // The lists of those who wait in one collective have the same texts, one list after the other.
 static char *waits_keep_text(struct listing *l, const char *text)
 {
@@ -233,12 +205,50 @@ static char *waits_keep_text(struct listing *l, const char *text)
     return copy ? copy : (char *)"";
 }
 
+// The name in a Join whose job is not there yet. "": the call waits in a job.
+static const char *wait_job_to_open(struct listing *l, const struct psd_call *call)
+{
+    if (call->method != PARAMSERVER__V1__METHOD__JOIN || !call->message)
+        return "";
+    return waits_keep_text(l, ((const Paramserver__V1__JoinRequest *)call->message)->caller->job);
+}
+
+static bool add_wait(struct listing *l, const struct psd_call *call)
+{
+    size_t cap = l->cap;
+    Paramserver__V1__Wait *waits = ps_try_reserve(l->waits, l->n + 1, &cap, sizeof *waits);
+    l->waits = waits ? waits : l->waits;
+    uint8_t(*clients)[16] = waits ? ps_try_reserve(l->clients, l->n + 1, &l->cap, sizeof *clients) : NULL;
+    if (!clients)
+        return false;
+    l->clients = clients;
+    Paramserver__V1__Wait *w = &l->waits[l->n];
+    paramserver__v1__wait__init(w);
+    w->method = (Paramserver__V1__Method)call->method;
+    w->worker = call->worker;
+    memcpy(l->clients[l->n], call->client, sizeof call->client);
+    w->job = (char *)wait_job_to_open(l, call);
+    w->since_ms = waits_parked_ns(call, l->now) / PS_MS;
+    w->left_ms = call->deadline == UINT64_MAX ? 0 : call->deadline > l->now ? (call->deadline - l->now) / PS_MS + 1 : 1;
+    l->n++;
+    return true;
+}
+
+static bool list_calls(struct psd_waiters *list, void *arg)
+{
+    struct listing *l = arg;
+    for (const struct psd_call *call = list->first; call && !l->broken; call = call->next)
+        l->broken = !add_wait(l, call);
+    return l->n > l->worded;
+}
+
 static void list_texts(struct psd_job *job, const char *what, const char *whom, void *arg)
 {
     struct listing *l = arg;
     char *a = waits_keep_text(l, what), *b = waits_keep_text(l, whom);
     for (; l->worded < l->n; l->worded++) {
-        l->waits[l->worded].job = job ? job->name : (char *)"";
+        if (job)
+            l->waits[l->worded].job = job->name;
         l->waits[l->worded].what = a;
         l->waits[l->worded].whom = b;
     }

@@ -345,7 +345,10 @@ ok "set-lr, on every task" says "from now on" ctl set-lr long 0.0125
 ok "jobs shows it" says "0.0125" ctl jobs long
 ok "set of what the rule does not have" fails_with 65 "beta_1" ctl set long beta_1=0.5
 ok "set of what it has" says "from now on" ctl set long learning_rate=0.02
-ok "set-lr of no job" fails_with 66 "nothing" ctl set-lr nothing 0.1
+for c in "set-lr nothing 0.1" "set nothing learning_rate=0.1" "vars nothing" "workers nothing" "get nothing $kernel" "stop nothing" \
+    "drain nothing worker:0"; do
+    ok "$c: a job that is not there" fails_with 66 "no job nothing here; there are: " ctl $c
+done
 
 # ---- waits --------------------------------------------------------------------------------------------------------
 
@@ -366,6 +369,14 @@ ok "and for how long it has been silent" silent_for
 ok "doctor: a dead worker" fails_with 69 "job synced, worker 1, pid $worker1s on" ctl doctor synced
 ok "stop" says stopped ctl stop synced
 
+# ---- worker 0 has not started ------------------------------------------------------------------------------------------
+
+worker early sync --rank 1 --workers 2
+names_worker_0() { says "job early" ctl doctor && says "worker 1 waits for worker 0, which has not started; start it" ctl doctor early; }
+ok "doctor: worker 1 waits for worker 0" eventually names_worker_0
+ok "waits: for which job" says "early" ctl waits
+kill -KILL "$worker_pid"
+
 # ---- a job that is resumed otherwise than it was declared --------------------------------------------------------
 
 resume_still() {
@@ -377,6 +388,7 @@ not_lost() { fails_with 75 "start it again with --set on_existing=resume (or rep
 ok "doctor: that has failed, and nothing is lost" not_lost
 ok "its name is taken" fails_with 73 "replace it (on_existing: resume, replace)" resume_still --set on_existing=refuse
 ok "which is so" resume_still
+ok "set-lr of a job that is done" says "job still is done: learning_rate is 0.5 if it is resumed" ctl set-lr still 0.5
 
 # ---- drain --------------------------------------------------------------------------------------------------------
 

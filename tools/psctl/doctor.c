@@ -336,6 +336,26 @@ static void check_workers(struct doctor *d, const char *name, const struct job_s
     ps_msg_free(&reply->base);
 }
 
+// A ps task that does not have the job any more, though it was declared, or may not; tasks: none.
+static size_t doctor_find_loss(const struct doctor *d, const struct job_sum *job)
+{
+    size_t i = job->update ? 0 : d->cluster->tasks;
+    while (i < d->cluster->tasks && job_at(d, i, job->name))
+        i++;
+    return i;
+}
+
+static void check_failed(struct doctor *d, const char *name, const struct job_sum *job)
+{
+    const size_t lost = doctor_find_loss(d, job);
+    char advice[160] = "start it again with --set on_existing=resume (or replace), or psctl stop it";
+    if (lost < d->cluster->tasks)
+        snprintf(advice, sizeof advice,
+                 "ps:%zu %s: start it again with --set on_existing=replace, from the beginning, or psctl stop it", lost,
+                 status_of(d, lost) ? "has lost what it had of it" : "does not answer");
+    findings_add(&d->findings, VERDICT_FAILED, name, advice, "has failed: %.300s", job->reason);
+}
+
 static void doctor_check_job(struct doctor *d, const struct job_sum *job)
 {
     char name[SUBJECT_MAX];
@@ -343,13 +363,12 @@ static void doctor_check_job(struct doctor *d, const struct job_sum *job)
     bool failed = strcmp(job->state, "failed") == 0, over = failed || strcmp(job->state, "done") == 0;
     snprintf(name, sizeof name, "job %.200s", job->name);
     if (failed)
-        findings_add(&d->findings, VERDICT_FAILED, name,
-                     "start it again with --set on_existing=resume (or replace), or psctl stop it",
-                     "has failed: %.300s", job->reason);
+        check_failed(d, name, job);
     // One that has failed may have done so on the way to all tasks.
     if (!failed) {
         check_run(d, name, job->name);
-        check_plan(d, name, job->name);
+        if (job->update)  // else it is not declared, and has no plan
+            check_plan(d, name, job->name);
     }
     if (!over)
         check_workers(d, name, job);
@@ -357,6 +376,34 @@ static void doctor_check_job(struct doctor *d, const struct job_sum *job)
     if (json_array_size(d->findings.table.rows) == before)
         findings_add(&d->findings, VERDICT_OK, name, NULL, "%.32s, %" PRIu32 " live worker%s", job->state, live,
                      live == 1 ? "" : "s");
+}
+
+// ---- jobs that are not there yet ----------------------------------------------------------------------------------
+
+// Workers that have come before worker 0, which opens the job. Returns how many of the job `only` (NULL: of all).
+static size_t check_unopened(struct doctor *d, const char *only)
+{
+    Paramserver__V1__WaitsRequest request = PARAMSERVER__V1__WAITS_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    struct ps_error e;
+    size_t n = 0;
+    if (!status_of(d, 0) || cluster_ask_one(d->cluster, 0, PARAMSERVER__V1__METHOD__WAITS, &request.base,
+                                            &paramserver__v1__waits_reply__descriptor, &reply, &e))
+        return 0;
+    const Paramserver__V1__WaitsReply *waits = (const Paramserver__V1__WaitsReply *)reply;
+    for (size_t i = 0; i < waits->n_waits; i++) {
+        const Paramserver__V1__Wait *w = waits->waits[i];
+        char name[SUBJECT_MAX];
+        if (w->method != PARAMSERVER__V1__METHOD__JOIN || strcmp(w->whom, "worker 0") != 0 ||
+            (only && strcmp(only, w->job) != 0))
+            continue;
+        snprintf(name, sizeof name, "job %.200s", w->job);
+        findings_add(&d->findings, VERDICT_WARNING, name, "start it",
+                     "worker %" PRIu32 " waits for worker 0, which has not started", w->worker - 1);
+        n++;
+    }
+    ps_msg_free(reply);
+    return n;
 }
 
 // ---- the command --------------------------------------------------------------------------------------------------
@@ -374,9 +421,10 @@ static int doctor_examine(struct doctor *d, const char *only)
     for (size_t i = 0; i < jobs.n; i++)
         if (!only || strcmp(only, jobs.v[i].name) == 0)
             doctor_check_job(d, &jobs.v[i]);
+    const size_t unopened = check_unopened(d, only);
     findings_show(&d->findings, d->target->json, stdout);
     int exit_code = findings_exit(&d->findings);
-    if (exit_code == 0 && only && jobs_find(&jobs, only, &e))
+    if (exit_code == 0 && only && !unopened && jobs_find(&jobs, only, &e))
         exit_code = report(&e);
     free(jobs.v);
     cluster_answers_free(d->answers, d->cluster->tasks);

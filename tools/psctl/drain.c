@@ -14,6 +14,7 @@
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
+#include "tools/psctl/jobs.h"
 #include "tools/psctl/operand.h"
 #include "tools/psctl/workers.h"
 
@@ -136,7 +137,7 @@ static int drain_run(struct cluster *c, struct drain *d)
         return report(&e);
     }
     if (cluster_check(c, &e) || drain_begin(c, d, &e) || (d->wait && !d->undo && drain_wait_for(c, d, &e)))
-        return report(&e);
+        return d->job ? jobs_report_error(c, d->job, &e) : report(&e);
     drain_show(d);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/wire/wire.h"
 #include "tools/common/table.h"
 
 static struct job_sum *sum_of(struct jobs *jobs, const Paramserver__V1__JobStatus *job)
@@ -91,6 +92,45 @@ enum ps_code jobs_find(const struct jobs *jobs, const char *name, struct ps_erro
     if (near)
         return ps_fail(e, PS_NOT_FOUND, "no job %.128s here; did you mean %.128s?", name, near);
     return ps_fail(e, PS_NOT_FOUND, "no job %.128s here; %s%s", name, jobs->n ? "there are: " : "there is none", known);
+}
+
+int jobs_report_error(struct cluster *c, const char *job, const struct ps_error *e)
+{
+    struct answer *answers;
+    struct jobs jobs;
+    struct ps_error found;
+    if (e->code != PS_NOT_FOUND || !strstr(e->text, "no job '"))
+        return report(e);
+    jobs_ask(c, &answers, &jobs);
+    int exit_code = report(jobs_find(&jobs, job, &found) ? &found : e);
+    free(jobs.v);
+    cluster_answers_free(answers, c->tasks);
+    return exit_code;
+}
+
+int jobs_report_answers(struct cluster *c, const struct answer *answers, const char *job)
+{
+    for (size_t i = 0; i < c->tasks; i++)
+        if (answers[i].reply || answers[i].error.code != PS_NOT_FOUND)
+            return cluster_report(answers, c->tasks);
+    return jobs_report_error(c, job, &answers[0].error);
+}
+
+void jobs_state(struct cluster *c, const char *job, char *to, size_t size)
+{
+    Paramserver__V1__StatusRequest request = PARAMSERVER__V1__STATUS_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    struct ps_error e;
+    to[0] = '\0';
+    request.job = (char *)job;
+    if (cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__STATUS, &request.base,
+                        &paramserver__v1__status_reply__descriptor, &reply, &e))
+        return;
+    const Paramserver__V1__StatusReply *status = (const Paramserver__V1__StatusReply *)reply;
+    for (size_t i = 0; i < status->n_jobs; i++)
+        if (strcmp(status->jobs[i]->name, job) == 0)
+            snprintf(to, size, "%s", status->jobs[i]->state);
+    ps_msg_free(reply);
 }
 
 json_t *jobs_live_workers(const struct job_sum *job)

@@ -41,6 +41,13 @@ json_t *jobs_live_workers(const struct job_sum *job);
 json_t *jobs_epoch_done(const struct job_sum *job);
 const char *jobs_update_name(int update);
 
+// report, but where no task has the job says so once, with those there are.
+int jobs_report_error(struct cluster *c, const char *job, const struct ps_error *e);
+// cluster_report, likewise.
+int jobs_report_answers(struct cluster *c, const struct answer *answers, const char *job);
+// The control task's word on the job, as JobStatus.state; "": it is not known. to[size]
+void jobs_state(struct cluster *c, const char *job, char *to, size_t size);
+
 // Names on stderr every task that did not answer, or else that the job `only` is not there. Returns the exit code.
 int jobs_report(struct cluster *c, const struct answer *answers, const struct jobs *jobs, const char *only);
 

@@ -10,6 +10,7 @@
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
+#include "tools/psctl/jobs.h"
 #include "tools/psctl/operand.h"
 
 typedef Paramserver__V1__DescribeReply Description;
@@ -83,6 +84,7 @@ static int set_change(struct cluster *c, const char *job, struct change *change,
     Paramserver__V1__SetHyperRequest request = PARAMSERVER__V1__SET_HYPER_REQUEST__INIT;
     ProtobufCMessage *reply;
     struct ps_error e;
+    char state[32] = "";
     request.job = (char *)job;
     request.name = change->name;
     request.value = change->value;
@@ -91,10 +93,14 @@ static int set_change(struct cluster *c, const char *job, struct change *change,
         return report(&e);
     if (cluster_ask_one(c, 0, PARAMSERVER__V1__METHOD__SET_HYPER, &request.base,
                         &paramserver__v1__set_hyper_reply__descriptor, &reply, &e))
-        return report(&e);
+        return jobs_report_error(c, job, &e);
     change->round = ((const Paramserver__V1__SetHyperReply *)reply)->round;
     ps_msg_free(reply);
-    if (!json && change->round)
+    if (!json)
+        jobs_state(c, job, state, sizeof state);
+    if (!json && strcmp(state, "done") == 0)
+        printf("job %s is done: %s is %g if it is resumed\n\n", job, change->name, change->value);
+    else if (!json && change->round)
         printf("%s of job %s is %g from round %" PRIu64 " on\n\n", change->name, job, change->value, change->round);
     else if (!json)
         printf("%s of job %s is %g from now on\n\n", change->name, job, change->value);

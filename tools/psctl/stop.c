@@ -4,6 +4,7 @@
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
+#include "tools/psctl/jobs.h"
 
 static const struct table_column columns[] = {
     {"task", "ps", TABLE_COUNT},
@@ -33,14 +34,15 @@ static void stop_show(struct cluster *c, const struct answer *answers, bool json
 }
 
 // A job that only some tasks know is stopped all the same: it may have been half stopped before.
-static int stop_judge(const struct answer *answers, size_t n)
+static int stop_judge(struct cluster *c, const struct answer *answers, const char *job)
 {
+    const size_t n = c->tasks;
     size_t stopped = 0, unknown = 0;
     for (size_t i = 0; i < n; i++) {
         stopped += answers[i].reply != NULL;
         unknown += !answers[i].reply && answers[i].error.code == PS_NOT_FOUND;
     }
-    return stopped && stopped + unknown == n ? 0 : cluster_report(answers, n);
+    return stopped && stopped + unknown == n ? 0 : jobs_report_answers(c, answers, job);
 }
 
 static int stop_ask(struct cluster *c, struct call *call)
@@ -54,7 +56,7 @@ static int stop_ask(struct cluster *c, struct call *call)
     cluster_ask(c, PARAMSERVER__V1__METHOD__STOP_JOB, &request.base, &paramserver__v1__stop_job_reply__descriptor,
                 &answers);
     stop_show(c, answers, call->target.json);
-    int exit_code = stop_judge(answers, c->tasks);
+    int exit_code = stop_judge(c, answers, call->argv[0]);
     cluster_answers_free(answers, c->tasks);
     return exit_code;
 }

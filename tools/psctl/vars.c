@@ -8,6 +8,7 @@
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
+#include "tools/psctl/jobs.h"
 
 typedef Paramserver__V1__DescribeReply Description;
 
@@ -103,7 +104,7 @@ static int vars_ask(struct cluster *c, struct call *call)
     struct answer *answers;
     cluster_describe(c, &answers);
     vars_show(answers, c->tasks, call->target.json);
-    int exit_code = cluster_report(answers, c->tasks);
+    int exit_code = jobs_report_answers(c, answers, call->argv[0]);
     cluster_answers_free(answers, c->tasks);
     return exit_code;
 }

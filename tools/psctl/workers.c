@@ -4,6 +4,7 @@
 #include "tools/psctl/workers.h"
 #include "common/wire/wire.h"
 #include "proto/paramserver.pb-c.h"
+#include "tools/psctl/jobs.h"
 
 // On a narrow screen the last ones are left out.
 static const struct table_column columns[] = {
@@ -111,7 +112,7 @@ static int workers_request(struct cluster *c, struct call *call)
     struct ps_error e;
     Paramserver__V1__WorkersReply *reply;
     if (workers_ask(c, call->argv[0], &reply, &e))
-        return report(&e);
+        return jobs_report_error(c, call->argv[0], &e);
     workers_show(call->argv[0], reply, call->target.json);
     ps_msg_free(&reply->base);
     return 0;
