@@ -1,16 +1,16 @@
-# psd and libclient, broken on purpose: a handful in `make check`, all by `make mutants`.
+# psd, libclient and the trainer, broken on purpose: a handful in `make check`, all by `make mutants`.
 check_DATA = tests/mutants/flags
 tests/mutants/flags: Makefile
 	@$(MKDIR_P) tests/mutants
 	@{ echo "CPPFLAGS='$(DEFS) -I$(abs_top_builddir) -I$(abs_top_srcdir) -D_GNU_SOURCE $(PROTOBUF_C_CFLAGS) $(JANSSON_CFLAGS) $(YAML_CFLAGS) $(CPPFLAGS)'"; \
 	echo "CFLAGS='$(AM_CFLAGS) $(CFLAGS)'"; \
-	echo "LIBS='$(LDFLAGS) $(CMOCKA_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) -lm -lpthread'"; } >$@
+	echo "LIBS='$(LDFLAGS) $(CMOCKA_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(DNNL_LIBS) -lgomp -lm -lpthread'"; } >$@
 
 TESTS += tests/mutants/run.sh
 EXTRA_DIST += tests/mutants/list tests/mutants/run.sh
 CLEANFILES += tests/mutants/flags
 mutants_tests = tests/sim/test_chaos tests/sim/test_sim tests/unit/test_client tests/unit/test_psd \
-	tests/unit/test_psd_control tests/unit/test_psd_data tests/unit/test_psd_members tests/unit/test_psd_return \
+	tests/unit/test_nn_ops tests/unit/test_nn_replica tests/unit/test_psd_control tests/unit/test_psd_data tests/unit/test_psd_members tests/unit/test_psd_return \
 	tests/unit/test_psd_round tests/unit/test_psd_runs tests/unit/test_psd_session
 tests/mutants/run.log: $(mutants_tests)
 

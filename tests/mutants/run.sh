@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Breaks psd and libclient on purpose, one way of tests/mutants/list after the other, and looks whether a test notices.
+# Breaks psd, libclient and the trainer on purpose, one way of tests/mutants/list after the other, and looks whether a test notices.
 #     run.sh [quick | all | NAME ...]
 # The mutated file is compiled as the build did, and linked before the archives that hold the healthy one. A mutation
 # that does not apply any more is a failure of the list.
@@ -22,7 +22,9 @@ declare -A objects=(
     [session]=unit/test_psd_session-test_psd_session
     [client]="unit/test_client unit/fake_ps unit/fake_data"
     [data]=unit/test_psd_data-test_psd_data
+    [ops]=unit/test_nn_ops [replica]=unit/test_nn_replica
 )
+declare -A archives=([ops]="nn common" [replica]="nnreplica nnmodel nn common")
 # As tests/unit/psd.mk links it.
 declare -A options=(
     [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock"
@@ -38,8 +40,10 @@ compile() {
 red() {
     local o parts=()
     for o in ${objects[$1]}; do parts+=("$b/tests/$o.o"); done
+    parts+=(mutant.o)
+    for o in ${archives[$1]:-psdcore pscore common}; do parts+=("$b/.libs/lib$o.a"); done
     # shellcheck disable=SC2086
-    $CC ${options[$1]:-} -o "test-$1" "${parts[@]}" mutant.o "$b/.libs/libpsdcore.a" "$b/.libs/libpscore.a" "$b/.libs/libcommon.a" $LIBS || exit 1
+    $CC ${options[$1]:-} -o "test-$1" "${parts[@]}" $LIBS || exit 1
     ! SIM_SEEDS=${SIM_SEEDS:-150} timeout "${2:-60}" "./test-$1" >out 2>&1
 }
 

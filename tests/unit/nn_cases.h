@@ -168,4 +168,38 @@ static inline void op_fill(struct op_run *r, bool coarse)
         fill_numbers(r->dy, nn_type_count(&r->type[0]), 9, coarse);
 }
 
+// w is read three times, once through a view: y = relu(w + w) + w. Its gradient is the sum of what each gives back; all
+// of it lies in three pieces of memory, as many as are alive at once.
+static inline void check_fan_out(const struct nn_device *device)
+{
+    const struct nn_type flat = FLOATS(1, 4), square = FLOATS(2, 2, 2);
+    nn_real w[4] = {1, -2, 3, -4}, g[4], dy[4] = {1, 1, 10, 10};
+    nn_real *weight[] = {w}, *gradient[] = {g};
+    struct nn_tape t;
+    struct nn_program *p;
+    struct nn_context *context;
+    struct ps_error e = {0};
+    assert_int_equal(device->open(1, &context, &e), PS_OK);
+    int sum, y, again;
+    nn_tape_init(&t);
+    int v = nn_tape_weight(&t, 0, &flat, true), d = nn_tape_input(&t, 0, &flat);
+    int seen = nn_tape_view(&t, v, &square);
+    nn_tape_put(&t, &nn_op_add, NULL, 0, (int[]){seen, seen}, 2, &sum, 1);
+    nn_tape_put(&t, &nn_op_relu, NULL, 0, &sum, 1, &y, 1);
+    y = nn_tape_view(&t, y, &flat);
+    nn_tape_put(&t, &nn_op_add, NULL, 0, (int[]){y, v}, 2, &again, 1);
+    t.tensor[again].kept = true;
+    nn_tape_differentiate(&t, &again, &d, 1);
+    assert_int_equal(nn_program_create(&t, device, context, &p, &e), PS_OK);
+    char *arena = ps_alloc_aligned(nn_program_arena(p) + 64);
+    nn_program_bind(p, arena, weight, gradient);
+    nn_program_run(p, (const void *const[]){dy}, &(struct nn_step){0}, NULL, NULL);
+    assert_memory_equal(((nn_real[]){3, -2, 9, -4}), nn_program_tensor(p, again), 4 * sizeof(nn_real));
+    assert_memory_equal(((nn_real[]){3, 1, 30, 10}), g, sizeof g);
+    assert_true(nn_program_arena(p) <= 3 * 64);
+    nn_program_free(p);
+    device->close(context);
+    free(arena);
+}
+
 #endif

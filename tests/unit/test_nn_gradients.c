@@ -272,36 +272,10 @@ static void test_loss_values(void **state)
 
 // ---- tapes --------------------------------------------------------------------------------------------------------
 
-// w is read three times, once through a view: y = relu(w + w) + w. Its gradient is the sum of what each gives back; all
-// of it lies in three pieces of memory, as many as are alive at once.
 static void test_fan_out(void **state)
 {
     (void)state;
-    const struct nn_type flat = FLOATS(1, 4), square = FLOATS(2, 2, 2);
-    double w[4] = {1, -2, 3, -4}, g[4], dy[4] = {1, 1, 10, 10};
-    double *weight[] = {w}, *gradient[] = {g};
-    struct nn_tape t;
-    struct nn_program *p;
-    struct ps_error e = {0};
-    int sum, y, again;
-    nn_tape_init(&t);
-    int v = nn_tape_weight(&t, 0, &flat, true), d = nn_tape_input(&t, 0, &flat);
-    int seen = nn_tape_view(&t, v, &square);
-    nn_tape_put(&t, &nn_op_add, NULL, 0, (int[]){seen, seen}, 2, &sum, 1);
-    nn_tape_put(&t, &nn_op_relu, NULL, 0, &sum, 1, &y, 1);
-    y = nn_tape_view(&t, y, &flat);
-    nn_tape_put(&t, &nn_op_add, NULL, 0, (int[]){y, v}, 2, &again, 1);
-    t.tensor[again].kept = true;
-    nn_tape_differentiate(&t, &again, &d, 1);
-    assert_int_equal(nn_program_create(&t, &nn_device_ref, NULL, &p, &e), PS_OK);
-    char *arena = ps_alloc_aligned(nn_program_arena(p) + 64);
-    nn_program_bind(p, arena, weight, gradient);
-    nn_program_run(p, (const void *const[]){dy}, &(struct nn_step){0}, NULL, NULL);
-    assert_numbers((const double[]){3, -2, 9, -4}, nn_program_tensor(p, again), 4);
-    assert_numbers((const double[]){3, 1, 30, 10}, g, 4);
-    assert_true(nn_program_arena(p) <= 3 * 64);
-    nn_program_free(p);
-    free(arena);
+    check_fan_out(&nn_device_ref);
 }
 
 // Two weights are added: the gradient is both's, each in its own memory.

@@ -221,6 +221,13 @@ static void test_nan_goes_on(void **state)
     }
 }
 
+static void test_fan_out(void **state)
+{
+    (void)state;
+    check_fan_out(&nn_device_ref);
+    check_fan_out(&nn_device_cpu);
+}
+
 static void drop(struct op_run *r, uint32_t step, float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -359,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_no_slow_implementation),
         cmocka_unit_test(test_only_what_is_wanted),
         cmocka_unit_test(test_nan_goes_on),
+        cmocka_unit_test(test_fan_out),
         cmocka_unit_test(test_dropout_mask),
         cmocka_unit_test(test_softmax_xent),
         cmocka_unit_test(test_softmax_xent_nonfinite),

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network: read from Keras JSON, its shapes worked out, its memory planned once per replica.
+// A network, from the file to the numbers:
+//
+//     model       keras.c reads Keras JSON: layers with the shapes they give, variables with how they start
+//     tape        emit.c puts one step on it: a layer's operators, the loss; differentiation adds the backward pass
+//     operators   ops/: what each computes, its gradient, its reference in plain C
+//     kernels     a device picks one per operator and shape: cpu/ (oneDNN, vector code), or the reference
+//     program     program.c: a tape with kernels and memory, ready to run; one per number of rows, to train or evaluate
+//     replica     replica.c: the variables, the programs that use them, and a device
+//
+// Who owns memory: a model its layers, a tape (then its program) its operators, a kernel's plan its scratch. The
+// replica owns the values and gradients of the variables, and one arena for all tensors between operators, in which
+// tensors that do not live at the same time share places; callers read and write values and gradients between steps.
+// Batches are the feed's.
 //
 // nn_model is immutable once loaded and may be shared by threads. nn_replica belongs to one thread at a time.
 #ifndef NN_MODEL_H
