@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libclient/client.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,13 +120,22 @@ static struct psc_client *client_new(const struct psc_cluster *cluster, const ps
     return NULL;
 }
 
+static void client_end_stopped(struct psc_client *c, int number)
+{
+    const char *name = number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : number == SIGHUP ? "SIGHUP" : NULL;
+    if (name)
+        psc__end(c, PS_CANCELLED, "stopped by %s", name);
+    else
+        psc__end(c, PS_CANCELLED, "stopped by signal %d", number);
+}
+
 // A signal handler can do no more than leave a number behind: it is looked for from time to time.
 static void client_look_for_stop(void *arg)
 {
     struct psc_client *c = arg;
     psc__lock(c);
     if (*c->stop)
-        psc__end(c, PS_CANCELLED, "stopped by signal %d", (int)*c->stop);
+        client_end_stopped(c, (int)*c->stop);
     else if (c->ended.code == PS_OK)
         psc__after(c, STOP_LOOK_MS * PS_MS, client_look_for_stop, c);
     psc__unlock(c);

@@ -227,7 +227,7 @@ typedef struct psc_declaration {
 psc_code psc_declare(psc_client *client, const psc_declaration *declaration, bool *resumed, psc_error *error);
 
 // Waits until the chief has declared, then knows the variables. Everyone but the chief calls it before the first
-// operation. DEADLINE_EXCEEDED: the chief has not within timeout_ms; NOT_FOUND: an observer's job does not exist;
+// operation. DEADLINE_EXCEEDED: the chief has not within timeout_ms, or nobody has opened an observer's job;
 // FAILED_PRECONDITION: the job was declared on another number of ps tasks; UNAVAILABLE, ABORTED: as operations.
 psc_code psc_attach(psc_client *client, psc_error *error);
 

@@ -37,6 +37,7 @@ libpsdservice_la_SOURCES = \
 	psd/service/admin.c psd/service/declare.c psd/service/hyper.c psd/service/join.c psd/service/membership.c \
 	psd/service/peer.c psd/service/read.c psd/service/sums.c psd/service/update.c \
 	psd/service/reply.c psd/service/reply.h \
+	psd/service/request.c psd/service/request.h \
 	psd/service/session.c psd/service/session.h \
 	psd/service/waits.c psd/service/waits.h
 

@@ -12,6 +12,7 @@
 #include "common/base/alloc.h"
 #include "common/base/machine.h"
 #include "common/cluster/cluster.h"
+#include "common/file/output.h"
 #include "config.h"
 
 static const char help[] = "Usage: psd [OPTION...]\n"
@@ -62,9 +63,14 @@ static const struct option known[] = {{"listen", 1, NULL, 'l'},
                                       {"version", 0, NULL, 'V'},
                                       {NULL, 0, NULL, 0}};
 
-static void options_refuse(const char *option, const char *text, const char *expected)
+static void options_say(const char *option, const char *text, const char *expected)
 {
     fprintf(stderr, "psd: --%s %s: expected %s\n", option, text, expected);
+}
+
+static void options_refuse(const char *option, const char *text, const char *expected)
+{
+    options_say(option, text, expected);
     exit(PS_EXIT_USAGE);
 }
 
@@ -182,10 +188,10 @@ static void options_take(struct psd_options *o, int option, const char **cluster
         break;
     case 'h':
         fputs(help, stdout);
-        exit(0);
+        exit(ps_output_end_stdout("psd", 0));
     case 'V':
         puts("psd " PACKAGE_VERSION);
-        exit(0);
+        exit(ps_output_end_stdout("psd", 0));
     default:
         fputs("psd: see psd --help\n", stderr);
         exit(PS_EXIT_USAGE);
@@ -204,8 +210,10 @@ static void options_check_listen(const char *address)
         const char *parent = dirname(folder);
         if (access(parent, W_OK | X_OK) == 0)
             return;
-        snprintf(text, sizeof text, "a socket in a folder that can be written; %s: %s", parent, strerror(errno));
-        options_refuse("listen", address, text);
+        const int error = errno;
+        snprintf(text, sizeof text, "a socket in a folder that can be written; %s: %s", parent, strerror(error));
+        options_say("listen", address, text);
+        exit(error == EACCES || error == EROFS ? ps_code_exit(PS_PERMISSION_DENIED) : PS_EXIT_USAGE);
     }
     if (colon && colon[1] && strspn(colon + 1, "0123456789") == strlen(colon + 1) &&
         strtoul(colon + 1, NULL, 10) > 65535)

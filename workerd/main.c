@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/file/output.h"
 #include "common/job/job.h"
 #include "config.h"
 #include "libclient/psclient.h"
@@ -122,10 +123,10 @@ static void workerd_take_option(struct options *o, int option)
         break;
     case 'h':
         fputs(help, stdout);
-        exit(0);
+        exit(ps_output_end_stdout("workerd", 0));
     case 'V':
         puts("workerd " PACKAGE_VERSION);
-        exit(0);
+        exit(ps_output_end_stdout("workerd", 0));
     default:
         fputs("workerd: see workerd --help\n", stderr);
         exit(PS_EXIT_USAGE);

@@ -92,8 +92,9 @@ static enum ps_code parse_descr(struct cursor *c, struct ps_npy *npy, struct ps_
 static enum ps_code parse_order(struct cursor *c, struct ps_npy *npy, struct ps_error *e)
 {
     (void)npy;
-    return npy_take_word(c, "False") ? PS_OK
-                                     : npy_fail_expected(c, "a fortran_order of False (elements in C order)", e);
+    return npy_take_word(c, "False")
+               ? PS_OK
+               : npy_fail_expected(c, "a fortran_order of False: save np.ascontiguousarray(x)", e);
 }
 
 static enum ps_code parse_shape(struct cursor *c, struct ps_npy *npy, struct ps_error *e)

@@ -181,3 +181,13 @@ void ps_output_abort(struct ps_output *o)
     if (!o->in_place)
         unlink(o->temporary);
 }
+
+int ps_output_end_stdout(const char *program, int exit_code)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_code;
+    // A flush before this one may have met the error, and its reason is gone.
+    fprintf(stderr, "%s: cannot write standard output%s%s\n", program, errno ? ": " : "", errno ? strerror(errno) : "");
+    return exit_code ? exit_code : ps_code_exit(PS_CANNOT_WRITE);
+}

@@ -38,4 +38,8 @@ void ps_output_abort(struct ps_output *o);
 // Could path be opened so, as far as can be seen now? Nothing is created. Errors as ps_output_open's.
 enum ps_code ps_output_check(const char *path, struct ps_error *e);
 
+// Flushes standard output. Returns exit_code, or where not all of it could be written says so on stderr, with the
+// program's name, and returns CANNOT_WRITE's unless exit_code is an error's already.
+int ps_output_end_stdout(const char *program, int exit_code);
+
 #endif

@@ -432,6 +432,11 @@ static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *nam
         snprintf(path, sizeof path, "optimizer.%s", v->key);
         if (is_field(v, path) || ps_yaml_is_null(v))
             continue;
+        // Its name first: an optimizer's other settings are no numbers.
+        if (!ps_rule_has(rule, v->key))
+            ps_rule_set(rule, hyper, v->key, 0, &why);
+        if (why.code != PS_OK)
+            return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
         if (ps_yaml_real(v, path, &value, e) != PS_OK)
             return PS_INVALID_ARGUMENT;
         if (ps_rule_set(rule, hyper, v->key, value, &why) != PS_OK)

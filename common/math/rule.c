@@ -13,6 +13,7 @@
 #include "common/math/rule.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -509,7 +510,29 @@ static enum ps_code unknown_hyper(const struct ps_rule *rule, const char *name, 
     if (nearest)
         return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"; did you mean \"%s\"?", rule->name, name,
                        nearest);
-    return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"", rule->name, name);
+    if (strcmp(name, "lr") == 0 && known[PS_HYPER_LEARNING_RATE] && rule->learns)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"lr\"; did you mean \"learning_rate\"?", rule->name);
+    char names[256] = "";
+    for (int i = 0; i < PS_RULE_MAX_HYPERS && known[i]; i++) {
+        const size_t at = strlen(names);
+        snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "; it has ", known[i]);
+    }
+    return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"%s\"%s", rule->name, name, names);
+}
+
+bool ps_rule_has(const struct ps_rule *rule, const char *hyper)
+{
+    int i = 0;
+    while (i < PS_RULE_MAX_HYPERS && rule->hyper[i].name && strcmp(rule->hyper[i].name, hyper) != 0)
+        i++;
+    return i < PS_RULE_MAX_HYPERS && rule->hyper[i].name;
+}
+
+void ps_rule_names(char *names, size_t size)
+{
+    size_t at = 0;
+    for (int i = 0; i < N_RULES && at < size; i++)
+        at += (size_t)snprintf(names + at, size - at, "%s%s", i ? ", " : "", rules[i].name);
 }
 
 enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value, struct ps_error *e)

@@ -67,6 +67,8 @@ struct ps_rule {
 const struct ps_rule *ps_rule_find(const char *name);
 // The i-th rule, NULL past the last.
 const struct ps_rule *ps_rule_at(int i);
+bool ps_rule_has(const struct ps_rule *rule, const char *hyper);
+void ps_rule_names(char *names, size_t size);  // "assign_add, sgd, ..."
 
 // Copies the defaults into hyper[PS_RULE_MAX_HYPERS].
 void ps_rule_defaults(const struct ps_rule *rule, double *hyper);

@@ -111,7 +111,10 @@ static bool lead_end_phase(struct psd_job *job, struct psd_call **ready)
     }
     if (x->phase == PSD_AGREE_COMMIT) {
         psd_agree_describe(job, &x->p, what, sizeof what);
-        ps_info("job '%s': %s, from round %" PRIu64 " on", job->name, what, x->p.round);
+        if (x->p.round)
+            ps_info("job '%s': %s, from round %" PRIu64 " on", job->name, what, x->p.round);
+        else
+            ps_info("job '%s': %s from now on", job->name, what);
     }
     lead_begin_phase(job->host, x, PSD_AGREE_NONE);
     lead_report(x, ready);

@@ -120,11 +120,18 @@ static enum ps_code take_schedule(struct psd_job *job, const Paramserver__V1__Sc
     return ps_schedule_check(to, e) ? ps_error_prefix(e, "declare") : PS_OK;
 }
 
+static enum ps_code declaration_no_rule(const char *prefix, const char *name, struct ps_error *e)
+{
+    char names[256];
+    ps_rule_names(names, sizeof names);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "%sno update rule is named '%.64s'; there are %s", prefix, name, names);
+}
+
 static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__DeclareRequest *r, struct ps_error *e)
 {
     job->rule = ps_rule_find(r->rule);
     if (!job->rule)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "declare: no update rule is named '%.64s'", r->rule);
+        return declaration_no_rule("declare: ", r->rule, e);
     ps_rule_defaults(job->rule, job->hyper);
     for (size_t i = 0; i < r->n_hypers; i++)
         if (ps_rule_set(job->rule, job->hyper, r->hypers[i]->name, r->hypers[i]->value, e))
@@ -141,7 +148,7 @@ static enum ps_code take_own_rule(const struct psd_job *job, struct psd_variable
     v->own_rule = from->rule[0] != '\0';
     v->rule = v->own_rule ? ps_rule_find(from->rule) : v->trainable ? job->rule : NULL;
     if (v->own_rule && !v->rule)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "no update rule is named '%.64s'", from->rule);
+        return declaration_no_rule("", from->rule, e);
     if (!v->rule && from->n_hypers)
         return ps_fail(e, PS_INVALID_ARGUMENT, "it has hyperparameters and no rule that they are for");
     if (!v->rule)

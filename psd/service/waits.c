@@ -34,23 +34,6 @@ static uint64_t waits_parked_ns(const struct psd_call *call, uint64_t now)  // n
     return now > call->parked_since ? now - call->parked_since : 0;
 }
 
-static void waits_lower(atomic_ullong *at, uint64_t to)
-{
-    unsigned long long old = atomic_load(at);
-    while (to < old && !atomic_compare_exchange_weak(at, &old, to))
-        continue;
-}
-
-// A walk over the job's lists raises late_at first, and looks then: it finds this call, or is before this.
-void psd_waits_note(const struct psd_core *core, const struct psd_call *call)
-{
-    if (!call->job)
-        return;
-    waits_lower(&call->job->late_at, call->deadline);
-    if (core->config.stall_ms)
-        waits_lower(&call->job->stalled_at, call->parked_since + core->config.stall_ms * PS_MS);
-}
-
 struct late {
     uint64_t now;
     uint64_t next;  // the first deadline of those that are left
@@ -87,7 +70,7 @@ void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now
         atomic_store(&job->late_at, UINT64_MAX);
     waits_walk(core, job, &(struct psd_look){take_late, answer_late, &late, now});
     if (job)
-        waits_lower(&job->late_at, late.next);
+        psd_wait_lower(&job->late_at, late.next);
 }
 
 enum { STALL_LINES = 16 };
@@ -167,7 +150,7 @@ void psd_waits_log_stalls(struct psd_core *core, struct psd_job *job, uint64_t n
     waits_walk(core, job, &(struct psd_look){find_stalled, add_stalled, &s});
     log_stalled(job, &s);
     if (job && s.next != UINT64_MAX)
-        waits_lower(&job->stalled_at, s.next + limit);
+        psd_wait_lower(&job->stalled_at, s.next + limit);
 }
 
 uint64_t psd_waits_tick(struct psd_core *core, struct psd_job *job, uint64_t now, uint64_t component_due)

@@ -9,8 +9,6 @@
 
 #include "psd/service/service.h"
 
-// A call has been parked in a list, whose lock is still held.
-void psd_waits_note(const struct psd_core *core, const struct psd_call *call);
 // Answers those whose deadline has passed.
 void psd_waits_end_late(struct psd_core *core, struct psd_job *job, uint64_t now);
 // Logs those who have waited for longer than core->config.stall_ms, each once; those that wait for the same have one

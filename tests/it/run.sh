@@ -104,6 +104,24 @@ ok "progress that cannot be written is an error" unseen
 ok "data that is not there" bad 66 "nowhere" "$examples/softmax/job.yaml" --set data.kind=idx --set data.path=nowhere
 ok "a strategy that is not there" bad 65 "mirrored" "$examples/softmax/job.yaml" --set strategy.name=mirrored
 
+mkdir folder
+: >empty.json
+printf '"{}"' >string.json
+for m in "folder is a folder" "empty.json is empty" "string.json is a JSON string: write model.to_json() itself"; do
+    ok "a model that is none: ${m%% *}" bad 65 "$m" "$examples/softmax/job.yaml" --set model="${m%% *}"
+    unstarted() { # psctl run looks first
+        fails_with 65 "$m" "$psctl" run --ps 1 --workers 2 "$examples/softmax/job.yaml" --set model="${m%% *}" &&
+            [ "$(wc -l <"$scratch/said")" = 1 ]
+    }
+    ok "and psctl run starts nothing for it" unstarted
+done
+ok "an optimizer's setting that is not there" bad 65 'has no "amsgrad"; it has learning_rate, ' "$examples/conv/job.yaml" \
+    --set optimizer.amsgrad=false
+for p in "$psd" "$workerd" "$top_builddir/tools/psbench/psbench" "$psctl"; do
+    ok "${p##*/} --help that nobody can read" fails_with 74 "cannot write standard output: No space left" sh -c '"$0" --help >/dev/full' "$p"
+done
+ok "psctl: an address that is none" fails_with 64 "localhost:70700" "$psctl" --ps localhost:70700 status
+
 printf 'model: m.json\n\tloss: {name: mse}\n' >tab.yaml
 ok "a tab in YAML is named" bad 65 "tab.yaml:2: " tab.yaml
 ok "as what it is" bad 65 "found a tab, where YAML takes spaces only" tab.yaml

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Who calls whom, from the built objects: between the rooms of psd, the folders of common and the files of libclient.
-# Prints each graph and fails where an arrow points up. A pointer to a function is a call where it is taken.
+# Who calls whom, from the built objects: between the rooms of psd, the files of its service, the folders of common and
+# the files of libclient. Prints each graph and fails where an arrow points up. A pointer to a function is a call where it is taken.
 #
 #   tests/lint/layers.sh [BUILD]      BUILD: $top_builddir
 set -u -o pipefail
@@ -10,6 +10,7 @@ read -ra nm <<<"${NM:-nm}"  # configure says "nm -B"
 
 # From the top down: each may call those to its right.
 psd='main options rpc service control sync job store call'
+service='core dispatch declare hyper join membership peer read sums update admin waits reply session request'
 common='rpc job cluster plan file math wire base'
 libclient='rpc admin wait client collective control declare member op op_cut op_wire op_string queue call window layout
     cluster base'
@@ -91,8 +92,9 @@ graph() { # DIR ORDER
     printf '%s\n' "$found" | sed 's/^/# /'
 }
 
-echo 1..3
+echo 1..4
 graph psd "$psd"
+graph psd/service "$service"
 graph common "$common"
 graph libclient "$libclient"
 exit $failed

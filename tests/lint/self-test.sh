@@ -183,6 +183,8 @@ layered_build() {
     rm -rf "$build"
     compile psd/rpc/rpc.o "$(function_ serve update)"
     compile psd/service/update.o "$(function_ update locate)"
+    compile psd/service/read.o "$(function_ read_values reply)"
+    compile psd/service/reply.o "$(function_ reply)"
     compile psd/job/locate.o "$(function_ locate block)"
     compile psd/store/.libs/block.o "$(function_ block)"
     compile common/rpc/rpc.o "$(function_ dial fail)"
@@ -202,10 +204,11 @@ layers_with() { # NAME POINT OBJECT SOURCE
 layered_build
 accepts "layers: calls that point down" layers
 layers_with "store calls rpc" psd psd/store/bad.o "$(function_ bad serve)"
+layers_with "what all methods call calls one" psd/service psd/service/request.o "$(function_ park read_values)"
 layers_with "wire calls rpc" common common/wire/bad.o "$(function_ bad dial)"
 layers_with "base calls the queue" libclient libclient/base.o "$(function_ base add)"
 layers_with "a file without a place" libclient libclient/new.o "$(function_ new add)"
-for dir in psd common libclient; do
+for dir in psd/service common libclient; do
     layered_build
     rm -r "${build:?}/$dir"
     rejects "layers: no object of $dir" "$dir:" layers

@@ -210,6 +210,7 @@ static void test_report(void **state)
     json_t *one = report_json(&cases, false);
     assert_true(json_is_object(one));
     assert_true(json_is_null(json_object_get(one, "server_rss_bytes")));
+    assert_int_equal(json_integer_value(json_object_get(one, "client_rss_bytes")), 200);
     assert_true(json_real_value(json_object_get(json_object_get(one, "gb_per_s"), "max")) == 4);
     json_decref(one);
 }

@@ -415,7 +415,7 @@ static void refuses(const char *rule, const char *name, double value, const char
     ps_rule_defaults(r, hyper);
     memcpy(before, hyper, sizeof before);
     assert_int_equal(PS_INVALID_ARGUMENT, ps_rule_set(r, hyper, name, value, &e));
-    assert_string_equal(why, e.text);
+    assert_int_equal(0, strncmp(why, e.text, strlen(why)));  // the names that it has follow
     assert_memory_equal(before, hyper, sizeof before);
 }
 
@@ -423,7 +423,8 @@ static void refuses_what_makes_no_sense(void **ctx)
 {
     (void)ctx;
     refuses("adam", "beta1", 0.9, "rule adam has no \"beta1\"; did you mean \"beta_1\"?");
-    refuses("sgd", "momentum", 0.9, "rule sgd has no \"momentum\"");
+    refuses("sgd", "momentum", 0.9, "rule sgd has no \"momentum\"; it has learning_rate, ");
+    refuses("adam", "lr", 0.9, "rule adam has no \"lr\"; did you mean \"learning_rate\"?");
     refuses("assign_add", "learning_rate", 1, "rule assign_add has no \"learning_rate\"");
     refuses("sgd", "learning_rate", -1, "learning_rate of rule sgd is -1; it must lie between 0 and 1000000");
     refuses("sgd", "learning_rate", NAN, "learning_rate of rule sgd is nan; it must lie between 0 and 1000000");

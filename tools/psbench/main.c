@@ -69,6 +69,8 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);  // what cannot be written is an error like others
     if (options_parse(&o, argc, argv, &exit_code))
         exit_code = bench_measure(&o);
+    else
+        exit_code = ps_output_end_stdout("psbench", exit_code);
     options_free(&o);
     return exit_code;
 }

@@ -63,6 +63,11 @@ static json_t *report_real(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+static json_t *report_bytes(double value)
+{
+    return isfinite(value) ? json_integer((json_int_t)value) : json_null();
+}
+
 static json_t *report_spread_json(struct spread s)
 {
     return json_pack("{so so so}", "median", report_real(s.median), "min", report_real(s.min), "max",
@@ -81,7 +86,7 @@ static json_t *report_case_json(const struct bench_case *c)
                   report_spread_json(n.gb_per_s), "calls_per_s", report_real(n.calls_per_s), "p50_us",
                   report_real(n.p50_us), "p99_us", report_real(n.p99_us), "p999_us", report_real(n.p999_us),
                   "client_cpu_s_per_gb", report_real(n.client_cpu), "server_cpu_s_per_gb", report_real(n.server_cpu),
-                  "client_rss_bytes", report_real(n.client_rss), "server_rss_bytes", report_real(n.server_rss));
+                  "client_rss_bytes", report_bytes(n.client_rss), "server_rss_bytes", report_bytes(n.server_rss));
     json_object_set_new(to, "transport",
                         c->target == BENCH_MEMORY ? json_null() : json_string(bench_transports[c->transport]));
     json_object_set_new(to, "worker_share", json_pack("{sf sf}", "min", n.share_min, "max", n.share_max));
@@ -114,12 +119,24 @@ json_t *report_json(const struct bench_cases *cases, bool with_limits)
 // ---- the table ----------------------------------------------------------------------------------------------------
 
 static const struct table_column columns[] = {
-    {"what", "what", TABLE_TEXT},          {"size", "size", TABLE_BYTES},        {"window", "window", TABLE_COUNT},
-    {"workers", "workers", TABLE_COUNT},   {"transport", "over", TABLE_TEXT},    {"rule", "rule", TABLE_TEXT},
-    {"median", "GB/s", TABLE_REAL},        {"min", "min", TABLE_REAL},           {"max", "max", TABLE_REAL},
-    {"calls", "calls/s", TABLE_COUNT},     {"p50", "p50 us", TABLE_REAL},        {"p99", "p99", TABLE_REAL},
-    {"p999", "p99.9", TABLE_REAL},         {"client_cpu", "client", TABLE_REAL}, {"server_cpu", "psd", TABLE_REAL},
-    {"client_rss", "client", TABLE_BYTES}, {"server_rss", "psd", TABLE_BYTES},   {"limit", "of socket", TABLE_SHARE},
+    {"what", "what", TABLE_TEXT},
+    {"size", "size", TABLE_BYTES},
+    {"window", "window", TABLE_COUNT},
+    {"workers", "workers", TABLE_COUNT},
+    {"transport", "over", TABLE_TEXT},
+    {"rule", "rule", TABLE_TEXT},
+    {"median", "GB/s", TABLE_REAL},
+    {"min", "min", TABLE_REAL},
+    {"max", "max", TABLE_REAL},
+    {"calls", "calls/s", TABLE_COUNT},
+    {"p50", "p50 us", TABLE_REAL},
+    {"p99", "p99", TABLE_REAL},
+    {"p999", "p99.9", TABLE_REAL},
+    {"client_cpu", "cpu client", TABLE_REAL},
+    {"server_cpu", "cpu psd", TABLE_REAL},
+    {"client_rss", "rss client", TABLE_BYTES},
+    {"server_rss", "rss psd", TABLE_BYTES},
+    {"limit", "of socket", TABLE_SHARE},
 };
 
 static void report_row(struct table *t, const struct bench_case *c)
@@ -156,5 +173,5 @@ void report_print(const struct bench_cases *cases, bool with_limits, FILE *to)
             report_row(&t, &cases->v[i]);
     table_print(&t, to);
     table_fini(&t);
-    fputs("\nGB/s: 10^9 bytes of the variable, once per call. client, psd: CPU seconds per GB; peak memory.\n", to);
+    fputs("\nGB/s: 10^9 bytes of the variable, once per call. cpu: seconds per GB; rss: peak memory.\n", to);
 }

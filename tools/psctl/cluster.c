@@ -36,6 +36,15 @@ static psc_code cluster_split_addresses(const char *list, psc_cluster **spec, ps
     return code;
 }
 
+enum ps_code cluster_check_addresses(const char *list, struct ps_error *e)
+{
+    psc_cluster *spec = NULL;
+    psc_error error;
+    psc_code code = cluster_split_addresses(list, &spec, &error);
+    psc_cluster_free(spec);
+    return code ? cluster_from_psc(&error, e) : PS_OK;
+}
+
 // --ps, or --cluster, or PSCTL_CLUSTER, or TF_CONFIG, or the psd that is started without being told anything.
 static psc_code find_spec(const struct target *target, psc_cluster **spec, psc_error *error)
 {

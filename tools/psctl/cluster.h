@@ -45,6 +45,9 @@ void cluster_answers_free(struct answer *answers, size_t n);
 // first error, 0 where there is none.
 int cluster_report(const struct answer *answers, size_t n);
 
+// Is list what --ps takes? INVALID_ARGUMENT says why it is not.
+enum ps_code cluster_check_addresses(const char *list, struct ps_error *e);
+
 // FAILED_PRECONDITION: by its own account the task is another one than it is listed as here, or one of more or of
 // fewer.
 enum ps_code cluster_check_task(const struct cluster *c, size_t task, const Paramserver__V1__StatusReply *status,

@@ -14,27 +14,29 @@
 
 #include "common/base/alloc.h"
 #include "common/base/utf8.h"
+#include "common/file/output.h"
+#include "tools/psctl/cluster.h"
 #include "tools/psctl/psctl.h"
 
 static const struct command commands[] = {
-    {"run", "JOB", 1, 1, "train a job on this machine, psd and all",
+    {"run", "FILE", 1, 1, "train a job on this machine, psd and all",
      "  --ps N           ps tasks (2)\n"
      "  --workers M      workers (2)\n"
      "  --min-workers K  go on while so many workers live (default: as the job says)\n"
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --summary FILE   where the chief writes the job's results, as JSON\n"
      "  --keep-dir       leave the directory of sockets and say where it is\n"
-     "JOB is a job's YAML file. A job whose strategy is one_device runs in one\n"
+     "FILE is a job's YAML file. A job whose strategy is one_device runs in one\n"
      "workerd, without psd. Exit code 0: the job has finished; others: psctl(1).\n",
      command_run, TAKES_NONE},
-    {"plan", "JOB", 1, 1, "what would lie where and need how much memory",
+    {"plan", "FILE", 1, 1, "what would lie where and need how much memory",
      "  --ps N           ps tasks (2)\n"
      "  --workers M      workers (2)\n"
      "  --memory BYTES   what each psd is given (K, M, G, T): does the job fit?\n"
      "  --vars           what each variable costs, too\n"
      "  --set KEY=VALUE  instead of what the job's file says; may be repeated\n"
      "  --json           for programs; with the variables\n"
-     "JOB is a job's YAML file. rounds: the gradients that an open round of a sync\n"
+     "FILE is a job's YAML file. rounds: the gradients that an open round of a sync\n"
      "job holds. dedup: what is kept so that no request is applied twice, once each\n"
      "worker has pushed to every block.\n",
      command_plan, TAKES_JSON},
@@ -119,6 +121,7 @@ bool call_parse(struct call *call, const struct cli_option *options, size_t n, i
 {
     const struct command *command = call->command;
     char name[32], usage[128];
+    struct ps_error e;
     int first;
     snprintf(name, sizeof name, "psctl %s", command->name);
     command_usage(command, usage, sizeof usage);
@@ -128,6 +131,10 @@ bool call_parse(struct call *call, const struct cli_option *options, size_t n, i
     *exit_code = result == CLI_HELP ? 0 : PS_EXIT_USAGE;
     if (result != CLI_OK || !cli_operands(name, call->argc - first, command->min, command->max, usage))
         return false;
+    if (call->target.ps && cluster_check_addresses(call->target.ps, &e)) {
+        fprintf(stderr, "%s: --ps: %s\n", name, e.text);
+        return false;
+    }
     call->argc -= first;
     call->argv += first;
     return true;
@@ -238,21 +245,11 @@ static void open_standard(void)
             return;
 }
 
-// An answer that was not read to its end is none. The command's own code goes before.
-static int psctl_end_output(int exit_code)
-{
-    errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return exit_code;
-    // A flush before this one may have met the error, and its reason is gone.
-    fprintf(stderr, "psctl: cannot write standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
-    return exit_code ? exit_code : ps_code_exit(PS_CANNOT_WRITE);
-}
-
 int main(int argc, char **argv)
 {
     ps_alloc_tune();
     signal(SIGXFSZ, SIG_IGN);  // what cannot be written is an error like others
     open_standard();
-    return psctl_end_output(psctl_run(argc, argv));
+    // An answer that was not read to its end is none. The command's own code goes before.
+    return ps_output_end_stdout("psctl", psctl_run(argc, argv));
 }

@@ -16,6 +16,7 @@
 #include "tools/psctl/child.h"
 #include "tools/psctl/group.h"
 #include "tools/psctl/psctl.h"
+#include "workerd/nn/model.h"
 
 struct run {
     const char *file;  // of the job
@@ -155,6 +156,17 @@ static int start_with_ps(struct run *run)
     return exit_code;
 }
 
+static enum ps_code run_check_model(const struct ps_job *job, struct ps_error *e)
+{
+    const struct nn_loss loss = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
+    struct nn_model *model = NULL;
+    enum ps_code code = nn_model_load(job->model, &model, e);
+    if (code == PS_OK)
+        code = nn_model_check_loss(model, &loss, e);
+    nn_model_free(model);
+    return code;
+}
+
 // What the job's file says, before anything starts.
 static enum ps_code run_check_job(struct run *run, struct ps_error *e)
 {
@@ -168,6 +180,8 @@ static enum ps_code run_check_job(struct run *run, struct ps_error *e)
     if (run->min_workers == 0)
         run->min_workers = (long)job->min_workers;
     enum ps_code code = ps_job_check_files(job, run->summary, e);
+    if (code == PS_OK)
+        code = run_check_model(job, e);
     ps_job_free(job);
     if (code)
         return code;

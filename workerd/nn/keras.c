@@ -525,6 +525,11 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
     if (!root)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: line %d, column %d: expected JSON: %s", file, error->line,
                        error->column, error->text);
+    if (json_is_string(root)) {
+        json_decref(root);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s is a JSON string: write model.to_json() itself, not json.dump of it",
+                       file);
+    }
     struct reader reader = {.model = ps_alloc(sizeof *reader.model), .names = json_object()};
     struct nn_json at = nn_json_root(file, root);
     enum ps_code code = read_document(&reader, &at, e);
@@ -551,11 +556,16 @@ enum ps_code nn_model_load(const char *path, struct nn_model **model, struct ps_
     FILE *f = fopen(path, "re");
     if (!f)
         return ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
+    if (fstat(fileno(f), &st) == 0 && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size == 0))) {
+        fclose(f);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s is %s; expected a file with model.to_json()", path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "empty");
+    }
     if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > MAX_FILE) {
         fclose(f);
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a file of at most %d bytes", path, MAX_FILE);
     }
-    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     fclose(f);
     return read_model(root, &error, path, model, e);
 }

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "psd/service/request.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "psd/job/table.h"
+
+// ---- the end of a request -----------------------------------------------------------------------------------------
+
+int psd_request_fail_ended(struct psd_request *t)
+{
+    return ps_fail(&t->error, PS_ABORTED, "job '%s' has ended: %s", t->job->name, t->job->failure);
+}
+
+void psd_drop_gone(struct psd_request *t)
+{
+    if (!t->gone)
+        return;
+    psd_snapshots_expire(&t->core->snapshots, 0, t->gone);
+    psd_job_unref(t->gone);
+    t->gone = NULL;
+}
+
+int psd_fail_later(struct psd_request *t, int code)
+{
+    if (code == PS_RESOURCE_EXHAUSTED && t->call->parked_since)
+        code = (int)(t->error.code = PS_UNAVAILABLE);
+    return code;
+}
+
+// ---- parked calls -------------------------------------------------------------------------------------------------
+
+void psd_wait_lower(atomic_ullong *at, uint64_t to)
+{
+    unsigned long long old = atomic_load(at);
+    while (to < old && !atomic_compare_exchange_weak(at, &old, to))
+        continue;
+}
+
+// A walk over the job's lists raises late_at first, and looks then: it finds this call, or is before this.
+static void park_note(const struct psd_core *core, const struct psd_call *call)
+{
+    if (!call->job)
+        return;
+    psd_wait_lower(&call->job->late_at, call->deadline);
+    if (core->config.stall_ms)
+        psd_wait_lower(&call->job->stalled_at, call->parked_since + core->config.stall_ms * PS_MS);
+}
+
+// The transport counts a request no more once its message is freed. What is decoded of it stays, but for its payload.
+static enum ps_code park_count(struct psd_request *q)
+{
+    struct psd_core *core = q->core;
+    const size_t bytes = PSD_DECODED_FACTOR * protobuf_c_message_get_packed_size(q->request);
+    if (bytes <= PSD_PARKED_SMALL)
+        return PS_OK;
+    if (atomic_fetch_add(&core->parked_bytes, bytes) + bytes > core->config.memory_bytes / PSD_PARKED_FRACTION) {
+        atomic_fetch_sub(&core->parked_bytes, bytes);
+        return ps_fail(&q->error, PS_UNAVAILABLE,
+                       "more large requests wait at ps task %" PRIu32 " than there is room for", core->config.task);
+    }
+    q->call->counted = bytes;
+    q->call->counted_in = &core->parked_bytes;
+    return PS_OK;
+}
+
+int psd_park(struct psd_request *q, struct psd_waiters *list, pthread_mutex_t *lock)
+{
+    struct psd_call *call = q->call;
+    if (atomic_load(&q->core->draining))
+        return ps_fail(&q->error, PS_UNAVAILABLE, "ps task %" PRIu32 " is shutting down", q->core->config.task);
+    if (q->job && psd_job_has_failed(q->job))
+        return psd_request_fail_ended(q);
+    if (call->parked_since == 0 && park_count(q))
+        return (int)q->error.code;
+    if (call->parked_since == 0) {
+        call->parked_since = psd_now(q->core);
+        ps_slices_clear(&q->payload);
+        ps_slices_clear(&call->request);
+    }
+    if (q->caller) {
+        call->worker = q->caller->worker;
+        memmove(call->client, q->caller->client.data, sizeof call->client);
+    }
+    call->message = (void *)q->request;
+    ps_slices_move(&call->room, &q->room);
+    call->room_data = q->room_data;
+    call->job = q->job;
+    if (call->job)
+        psd_job_ref(call->job);
+    if (psd_waiters_add(list, lock, call)) {
+        park_note(q->core, call);
+        return PSD_PARKED;
+    }
+    return ps_fail(&q->error, PS_CANCELLED, "the client is gone");
+}
+
+void psd_request_wait_with(struct psd_request *q, int (*resume)(struct psd_request *q), void *state,
+                           void (*state_free)(void *state))
+{
+    q->call->resume = resume;
+    q->call->state = state;
+    q->call->state_free = state_free;
+}
+
+void psd_call_answer(struct psd_call *call, enum ps_code code, const char *text, struct ps_slices *body)
+{
+    ps_slices_clear(&call->request);
+    ps_slices_clear(&call->room);
+    ps_msg_free(call->message);
+    if (call->counted)
+        atomic_fetch_sub(call->counted_in, call->counted);
+    call->counted = 0;
+    if (call->state_free)
+        call->state_free(call->state);
+    struct psd_job *job = call->job;
+    call->message = call->state = call->job = NULL;
+    call->state_free = NULL;
+    call->reply(call, code, text, body);
+    psd_job_unref(job);
+}
+
+// ---- the reply ----------------------------------------------------------------------------------------------------
+
+enum ps_code psd_request_reserve(struct psd_request *t, size_t bytes)
+{
+    ps_slices_clear(&t->room);
+    ps_slices_add(&t->room, ps_slice_new(bytes, &t->room_data));
+    return t->room.len ? PS_OK : ps_no_memory(&t->error, "the answer");
+}
+
+int psd_request_reply(struct psd_request *t, const ProtobufCMessage *reply, struct ps_slices *payload)
+{
+    if (!payload && t->room.len >= protobuf_c_message_get_packed_size(reply) + PS_MSG_WRITE_MORE) {
+        t->room.v[0].len = t->room.len = ps_msg_write(reply, 0, t->room_data);
+        ps_slices_move(&t->reply, &t->room);
+        return PS_OK;
+    }
+    ps_msg_pack(reply, payload, &t->reply);
+    if (!t->reply.broken)
+        return PS_OK;
+    ps_slices_clear(&t->reply);
+    return psd_fail_later(t, ps_no_memory(&t->error, "the answer"));
+}
