@@ -94,10 +94,10 @@ int psd_open(struct psd_request *t)
     struct psd_session **at = t->call->session;
     const Paramserver__V1__Caller *caller = ((const Paramserver__V1__OpenRequest *)t->request)->caller;
     if (!at)
-        return (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "OPEN: a stream has a session, a unary call has none");
+        return (int)ps_fail(&t->error, PS_FAILED_PRECONDITION, "a stream has a session, a unary call has none");
     if (!caller || !caller->job[0] || strlen(caller->job) > 128 || caller->client.len != 16)
         return (int)ps_fail(&t->error, PS_INVALID_ARGUMENT,
-                            "OPEN: expected a caller with a job of 1 to 128 bytes and a client id of 16");
+                            "expected a caller with a job of 1 to 128 bytes and a client id of 16");
     struct psd_session *s = session_new(caller);
     if (!s)
         return (int)ps_no_memory(&t->error, "a session");
