@@ -27,7 +27,7 @@ declare -A objects=(
 declare -A archives=([ops]="nn common" [replica]="nnreplica nnmodel nn common")
 # As tests/unit/psd.mk links it.
 declare -A options=(
-    [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock"
+    [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock,--wrap=pthread_rwlock_wrlock"
 )
 
 # compile FILE: what is at FILE here, as the build compiles it.
@@ -86,7 +86,7 @@ mutate() { # FILE EXPRESSION TEST ...: 0 where a test goes red
     return 1
 }
 
-wanted=${*:-quick}
+wanted=${*:-quick} stale=
 if [ "$SANITIZERS" != no ]; then
     echo "1..0 # SKIP healthy objects are built with $SANITIZERS"
     exit 0
@@ -100,6 +100,7 @@ while read -r line; do
     file=${rest%% :: *} rest=${rest#* :: }
     what=${rest##* :: } rest=${rest% :: *}
     tests=${rest##* :: } expression=${rest% :: *}
+    sed -e "$expression" "$top_srcdir/$file" | cmp -s - "$top_srcdir/$file" && stale+=" $name"
     case " $wanted " in
     *" all "* | *" $name "*) ;;
     *" quick "*) [ $quick = yes ] || continue ;;
@@ -112,4 +113,5 @@ while read -r line; do
         point "not ok" "$name: $what"
     fi
 done <"$list"
+if [ "$stale" ]; then point "not ok" "mutations that do not apply any more:$stale"; else point ok "every mutation of the list applies"; fi
 echo "1..$n"

@@ -19,5 +19,5 @@ tests_unit_test_psd_data_SOURCES = tests/unit/test_psd_data.c tests/unit/psd_sto
 tests_unit_test_psd_data_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 # So that it may have an allocation fail, and something happen just before an update begins.
 tests_unit_test_psd_data_LDFLAGS = $(AM_LDFLAGS) \
-	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock
+	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock,--wrap=pthread_rwlock_wrlock
 tests_unit_test_psd_data_LDADD = libpsdcore.la libcommon.la $(CMOCKA_LIBS)

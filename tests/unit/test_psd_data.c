@@ -88,6 +88,18 @@ int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t *lock)
     return __real_pthread_rwlock_rdlock(lock);
 }
 
+// How often this thread has kept all others out of a lock.
+static _Thread_local int kept_out;
+
+int __real_pthread_rwlock_wrlock(pthread_rwlock_t *lock);
+int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t *lock);
+
+int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t *lock)
+{
+    kept_out++;
+    return __real_pthread_rwlock_wrlock(lock);
+}
+
 // ---- dtypes -------------------------------------------------------------------------------------------------------
 
 static const struct spec numbers[] = {
@@ -394,10 +406,12 @@ static void test_long_strings(void **state)
         change_ok(&s, &c, M(PUT), OUTCOME(APPLIED));
         change_fini(&c);
     }
-    // Two messages, of one instant.
+    // Two messages, of one instant: nobody updates while the blocks are pinned.
     read_init(&x);
     read_range(&x, "s", 0, 0);
+    kept_out = 0;
     read_ok(&s, &x, M(GET));
+    assert_int_equal(kept_out, 1);
     assert_int_equal(x.values.len, 4096 + most);
     x.r.offset = x.reply->next_offset;
     x.r.snapshot = x.reply->snapshot;
