@@ -31,7 +31,7 @@ def what_is_declared_is_described():
     equal([(m.rank, m.state, m.address) for m in joined.members], [(0, pb.LIVE, "python:1")], "members")
     variables = (variable("w", "float32", 1000, 300, trainable=True), variable("step", "int64"))
     declared = w.declare(*variables, rule="momentum", learning_rate=0.25)
-    equal((declared.generation, declared.resumed, declared.round), (joined.generation, False, 0), "declaration")
+    equal((declared.generation, declared.resumed, declared.resumptions), (joined.generation, False, 0), "declaration")
 
     d = unary.Describe(pb.DescribeRequest(caller=w.caller()), timeout=PATIENCE)
     equal((d.update, d.workers, d.tasks, d.task, d.rule), (pb.ASYNC, 1, 1, 0, "momentum"), "description")
