@@ -5,6 +5,6 @@ tests_unit_test_nn_ops_SOURCES = tests/unit/nn_cases.h tests/unit/test_nn_ops.c
 tests_unit_test_nn_ops_LDADD = libnn.la libcommon.la $(CMOCKA_LIBS)
 
 # The operators and their references once more, in double precision: nothing else of libnn fits them.
-tests_unit_test_nn_gradients_SOURCES = tests/unit/nn_cases.h tests/unit/test_nn_gradients.c $(nn_op_sources)
+tests_unit_test_nn_gradients_SOURCES = tests/unit/nn_cases.h tests/unit/test_nn_gradients.c $(libnnops_la_SOURCES) $(nn_program_sources)
 tests_unit_test_nn_gradients_CPPFLAGS = $(AM_CPPFLAGS) -DNN_REAL=double
 tests_unit_test_nn_gradients_LDADD = libcommon.la $(CMOCKA_LIBS) -lm

@@ -223,9 +223,9 @@ static void bad_documents(void **state)
         {"{'class_name': 'Sequential',\n 'config'", "line 2, column"},
         {"{'a': 1, 'a': 2}", "line 1, column "},
         {"[]", "$: expected an object, not an array of 0"},
-        {"{}", "$.class_name: expected 'Sequential', which is missing"},
-        {"{'class_name': null}", "$.class_name: expected 'Sequential', not null"},
-        {"{'class_name': 'Functional'}", "$.class_name: expected 'Sequential', not 'Functional'"},
+        {"{}", "$.class_name: expected 'Sequential' or 'Functional', which is missing"},
+        {"{'class_name': null}", "$.class_name: expected 'Sequential' or 'Functional', not null"},
+        {"{'class_name': 'functional'}", "$.class_name: expected 'Sequential' or 'Functional', not 'functional'"},
         {"{'class_name': 'Sequential'}", "$.config: expected an object, which is missing"},
         {"{'class_name': 'Sequential', 'module': 'mine'}", "$.module: expected a class of Keras itself, not 'mine'"},
         {"{'class_name': 'Sequential', 'registered_name': 'mine>Sequential'}",
@@ -258,10 +258,10 @@ static const struct {
     {"{'class_name': 'Dense'}", "[0].config: expected an object, which is missing"},
     {LAYER("Conv3D", ""),
      "[0].class_name: expected one of InputLayer, Dense, Conv2D, MaxPooling2D, Flatten, Activation, Dropout, ReLU, "
-     "Softmax (did you mean Conv2D?), not 'Conv3D'"},
+     "Softmax, Add (did you mean Conv2D?), not 'Conv3D'"},
     {LAYER("LSTM", ""),
      "[0].class_name: expected one of InputLayer, Dense, Conv2D, MaxPooling2D, Flatten, Activation, Dropout, ReLU, "
-     "Softmax, not 'LSTM'"},
+     "Softmax, Add, not 'LSTM'"},
     {DENSE("'units': 1"), "[0]: expected an InputLayer with a batch_shape as the first layer, or a batch_input_shape"},
     {LAYER("InputLayer", NAMED("'batch_shape': 3")), "[0].config.batch_shape: expected an array, not 3"},
     {LAYER("InputLayer", "'name': 'i'"), "[0].config.batch_shape: expected an array, which is missing"},
@@ -360,7 +360,7 @@ static const struct {
      "[1].config.rate: expected a number from 0 to 1, not -0.5"},
     {INPUT("5") ", " LAYER("Dropout", NAMED("'rate': 0.5, 'noise_shape': [1]")),
      "[1].config.noise_shape: expected null: this setting is not supported"},
-    {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': 6")), "[1].config.max_value: expected null, not 6"},
+    {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': 6")), "[1].config.max_value: expected null: this setting is not supported"},
     {INPUT("5") ", " LAYER("ReLU", NAMED("'negative_slope': 0.1")), "[1].config.negative_slope: expected 0, not 0.1"},
     {INPUT("5, 5") ", " LAYER("Softmax", NAMED("'axis': 1")),
      "[1].config.axis: expected the last axis: -1 or 2, not 1"},
@@ -405,7 +405,7 @@ static void long_texts_are_cut(void **state)
     memset(word, 'w', 4000);
     char *json = ps_printf("{\"class_name\": \"%s\"}", word);
     assert_int_equal(nn_model_parse(json, file, &m, &e), PS_INVALID_ARGUMENT);
-    assert_non_null(strstr(e.text, "fff: $.class_name: expected \"Sequential\", not \"www"));
+    assert_non_null(strstr(e.text, "fff: $.class_name: expected \"Sequential\" or \"Functional\", not \"www"));
     assert_string_equal(e.text + strlen(e.text) - 6, "www...");
     free(json);
     free(file);

@@ -342,6 +342,74 @@ static void gradients_are_slopes(void **state)
     nn_model_free(m);
 }
 
+// A layer that is called twice, and a sum: y = Add(relu(d(x)), d(relu(d(x)))), with d before relu read by nobody else.
+// The nodes as Keras 3 writes them, or as Keras 2.
+static struct nn_model *parse_functional(bool keras3)
+{
+    static const char *const tensor[] = {"['%s', %d, 0, {}]", "{'class_name': '__keras_tensor__', 'config': {'shape': "
+                                                              "[null, 3], 'dtype': 'float32', 'keras_history': "
+                                                              "['%s', %d, 0]}}"};
+    static const char *const one[] = {"[%s]", "{'args': [%s], 'kwargs': {}}"};
+    static const char *const two[] = {"[%s, %s]", "{'args': [[%s, %s]], 'kwargs': {}}"};
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    char *x = ps_printf(tensor[keras3], "x", 0), *d0 = ps_printf(tensor[keras3], "d", 0);
+    char *d1 = ps_printf(tensor[keras3], "d", 1), *r = ps_printf(tensor[keras3], "r", 0);
+    char *of_x = ps_printf(one[keras3], x), *of_d = ps_printf(one[keras3], d0), *of_r = ps_printf(one[keras3], r);
+    char *sum = ps_printf(two[keras3], r, d1);
+    // The sum stands before what it takes: the order is found.
+    char *json = ps_printf("{'class_name': 'Functional', 'config': {'name': 'net', 'layers': ["
+                           "{'class_name': 'Add', 'name': 's', 'config': {'name': 's'}, 'inbound_nodes': [%s]},"
+                           "{'class_name': 'InputLayer', 'name': 'x', 'config': {'name': 'x', 'batch_shape': [null, "
+                           "3]}, 'inbound_nodes': []},"
+                           "{'class_name': 'Dense', 'name': 'd', 'config': {'name': 'd', 'units': 3, "
+                           "'bias_initializer': 'random_normal'}, "
+                           "'inbound_nodes': [%s, %s]},"
+                           "{'class_name': 'ReLU', 'name': 'r', 'config': {'name': 'r'}, 'inbound_nodes': [%s]}], "
+                           "'input_layers': [['x', 0, 0]], 'output_layers': ['s', 0, 0]}}",
+                           sum, of_x, of_r, of_d);
+    for (char *c = json; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    if (nn_model_parse(json, "test", &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    char *all[] = {x, d0, d1, r, of_x, of_d, of_r, sum, json};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    return m;
+}
+
+static void functional_gradients_are_slopes(void **state)
+{
+    (void)state;
+    float x[4 * 3], target[4 * 3];
+    fill(x, 4 * 3, 1);
+    fill(target, 4 * 3, 2);
+    for (int keras3 = 0; keras3 < 2; keras3++) {
+        struct nn_model *m = parse_functional(keras3);
+        assert_int_equal(nn_model_params(m), 2);
+        check_gradients(m, &mse, &(struct nn_batch){.rows = 4, .x = x, .target = target});
+        nn_model_free(m);
+    }
+}
+
+// With the identity for d: y = relu(x) + relu(x).
+static void functional_values(void **state)
+{
+    (void)state;
+    const float identity[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1}, x[3] = {1, -2, 3}, target[3] = {0};
+    for (int d = 0; d < 2; d++) {
+        struct nn_model *m = parse_functional(true);
+        struct nn_replica *r = replicate(m, devices[d], 1, &mse);
+        struct nn_result result;
+        memcpy(nn_replica_param(r, 0), identity, sizeof identity);
+        memset(nn_replica_param(r, 1), 0, 3 * sizeof(float));
+        evaluate(r, &(struct nn_batch){.rows = 1, .x = x, .target = target}, &result);
+        check_close("y", nn_replica_output(r), (const float[]){2, 0, 6}, 3, 0);
+        nn_replica_free(r);
+        nn_model_free(m);
+    }
+}
+
 // ---- against itself -----------------------------------------------------------------------------------------------
 
 static void smaller_batches_are_exact(void **state)
@@ -582,6 +650,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trains_as_keras),
         cmocka_unit_test(gradients_are_slopes),
+        cmocka_unit_test(functional_gradients_are_slopes),
+        cmocka_unit_test(functional_values),
         cmocka_unit_test(smaller_batches_are_exact),
         cmocka_unit_test(empty_batch_changes_nothing),
         cmocka_unit_test(dropout_repeats),

@@ -1,55 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/nn/emit.h"
 
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
 
-struct emitter {
-    struct nn_tape *tape;
-    const struct nn_model *model;
-    int rows;
-    bool training;
-    int example;  // the tensor; -1: nothing has asked for it
-    int x;        // what the layers so far have made
-};
-
-static struct nn_type emit_type(const struct emitter *m, const uint64_t *shape, size_t rank)
+static void emitter_init(struct nn_emitter *m)
 {
-    struct nn_type type = {.dtype = NN_FLOAT, .rank = (int)rank + 1, .dim = {m->rows}};
-    for (size_t i = 0; i < rank; i++)
-        type.dim[i + 1] = (int64_t)shape[i];
+    m->tensor = ps_alloc((m->model->values + 1) * sizeof *m->tensor);
+    m->weight = ps_alloc((m->model->variables + 1) * sizeof *m->weight);
+    for (size_t i = 0; i < m->model->variables; i++)
+        m->weight[i] = -1;
+}
+
+static void emitter_fini(struct nn_emitter *m)
+{
+    free(m->tensor);
+    free(m->weight);
+}
+
+// ---- for layers ---------------------------------------------------------------------------------------------------
+
+const struct nn_layer *nn_emit_layer(const struct nn_emitter *m, const struct nn_call *call)
+{
+    return &m->model->layer[call->layer];
+}
+
+const struct nn_type *nn_emit_type(const struct nn_emitter *m, int value)
+{
+    return &m->model->value[value].type;
+}
+
+int nn_emit_tensor(const struct nn_emitter *m, int value)
+{
+    return m->tensor[value];
+}
+
+static struct nn_type emit_rows_of(const struct nn_emitter *m, const struct nn_type *of)
+{
+    struct nn_type type = {.dtype = of->dtype, .rank = of->rank + 1, .dim = {m->rows}};
+    for (int i = 0; i < of->rank; i++)
+        type.dim[i + 1] = of->dim[i];
     return type;
 }
 
-static int emit_column(const struct emitter *m, enum nn_column column, enum nn_dtype dtype)
+static int emit_column(const struct nn_emitter *m, enum nn_column column, enum nn_dtype dtype)
 {
     return nn_tape_input(m->tape, column, &(struct nn_type){dtype, 1, {m->rows}});
 }
 
-static int emit_weight(const struct emitter *m, const struct nn_layer *l, int variable)
+int nn_emit_input(struct nn_emitter *m, const struct nn_call *call)
+{
+    const struct nn_type type = emit_rows_of(m, nn_emit_type(m, call->out));
+    return nn_tape_input(m->tape, NN_COLUMN_X, &type);
+}
+
+int nn_emit_examples(struct nn_emitter *m)
+{
+    if (m->example < 0)
+        m->example = emit_column(m, NN_COLUMN_EXAMPLE, NN_UINT64);
+    return m->example;
+}
+
+int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type)
+{
+    const struct nn_type rows = emit_rows_of(m, type);
+    return nn_tape_view(m->tape, tensor, &rows);
+}
+
+static int emit_weight(struct nn_emitter *m, const struct nn_layer *l, int variable)
 {
     const struct nn_param *p = &m->model->variable[variable].param;
     struct nn_type type = {.dtype = NN_FLOAT, .rank = (int)p->rank};
     for (size_t i = 0; i < p->rank; i++)
         type.dim[i] = (int64_t)p->shape[i];
-    return nn_tape_weight(m->tape, variable, &type, l->trainable);
+    if (m->weight[variable] < 0)
+        m->weight[variable] = nn_tape_weight(m->tape, variable, &type, l->trainable);
+    return m->weight[variable];
 }
 
-// ---- layers -------------------------------------------------------------------------------------------------------
-
-// A convolution or a dense layer: x, kernel[, bias].
-static void emit_weighted(struct emitter *m, const struct nn_layer *l, const struct nn_op_class *class,
-                          const void *attr, size_t attr_bytes)
+int nn_emit_weighted(struct nn_emitter *m, const struct nn_call *call, const struct nn_op_class *class,
+                     const void *attr, size_t attr_bytes)
 {
-    int in[3] = {m->x, emit_weight(m, l, l->kernel)};
-    if (l->bias >= 0)
-        in[2] = emit_weight(m, l, l->bias);
-    nn_tape_put(m->tape, class, attr, attr_bytes, in, l->bias >= 0 ? 3 : 2, &m->x, 1);
+    const struct nn_layer *l = nn_emit_layer(m, call);
+    int in[1 + NN_LAYER_VARIABLES] = {nn_emit_tensor(m, call->in[0])}, out;
+    for (int i = 0; i < l->n_variables; i++)
+        in[1 + i] = emit_weight(m, l, l->variable[i]);
+    nn_tape_put(m->tape, class, attr, attr_bytes, in, 1 + l->n_variables, &out, 1);
+    return out;
+}
+
+// The last operator, if it made the tensor and nobody else reads that.
+static struct nn_op *emit_last_maker(const struct nn_emitter *m, int tensor)
+{
+    struct nn_op *op = tensor >= 0 ? nn_tape_maker(m->tape, tensor) : NULL;
+    return op == &m->tape->op[m->tape->n_ops - 1] && m->tape->n_ops > m->fixed ? op : NULL;
 }
 
 // The place of an activation in an operator that can compute one, if it computes none yet.
-static enum nn_activation *emit_free_activation(const struct emitter *m)
+static enum nn_activation *emit_free_activation(const struct nn_emitter *m, int tensor)
 {
-    struct nn_op *op = m->x >= 0 ? nn_tape_maker(m->tape, m->x) : NULL;
+    struct nn_op *op = emit_last_maker(m, tensor);
     enum nn_activation *act = NULL;
     if (op && op->class == &nn_op_conv2d)
         act = &((struct nn_conv2d *)op->attr)->act;
@@ -58,55 +110,34 @@ static enum nn_activation *emit_free_activation(const struct emitter *m)
     return act && *act == NN_LINEAR ? act : NULL;
 }
 
-static void emit_function(struct emitter *m, enum nn_function function)
+int nn_emit_function(struct nn_emitter *m, int tensor, enum nn_function function)
 {
-    enum nn_activation *act = function == NN_F_RELU ? emit_free_activation(m) : NULL;
+    enum nn_activation *act = function == NN_F_RELU ? emit_free_activation(m, tensor) : NULL;
     if (act)
         *act = NN_RELU;
     else if (function != NN_F_LINEAR)
-        nn_tape_put(m->tape, function == NN_F_RELU ? &nn_op_relu : &nn_op_softmax, NULL, 0, &m->x, 1, &m->x, 1);
+        nn_tape_put(m->tape, function == NN_F_RELU ? &nn_op_relu : &nn_op_softmax, NULL, 0, &tensor, 1, &tensor, 1);
+    return tensor;
 }
 
-static void emit_dropout(struct emitter *m, const struct nn_layer *l)
+static bool emit_is_shared(const struct nn_model *model, int value)
 {
-    const struct nn_dropout attr = {.rate = l->rate, .layer = (uint32_t)(l - m->model->layer)};
-    if (!m->training || l->rate <= 0)
-        return;
-    if (m->example < 0)
-        m->example = emit_column(m, NN_COLUMN_EXAMPLE, NN_UINT64);
-    nn_tape_put(m->tape, &nn_op_dropout, &attr, sizeof attr, (int[]){m->x, m->example}, 2, &m->x, 1);
+    int readers = value == model->output;
+    for (size_t i = 0; i < model->calls; i++)
+        for (int k = 0; k < model->call[i].n_in; k++)
+            readers += model->call[i].in[k] == value;
+    return readers > 1;
 }
 
-static void emit_layer(struct emitter *m, const struct nn_layer *l)
+static void emit_calls(struct nn_emitter *m)
 {
-    const struct nn_type type = emit_type(m, l->shape, l->rank);
-    int pooled[2];
-    m->tape->layer = l->name;
-    switch (l->kind) {
-    case NN_CONV2D:
-        emit_weighted(m, l, &nn_op_conv2d, &l->conv, sizeof l->conv);
-        emit_function(m, l->function);
-        break;
-    case NN_DENSE:
-        emit_weighted(m, l, &nn_op_dense, &l->dense, sizeof l->dense);
-        emit_function(m, l->function);
-        break;
-    case NN_MAXPOOL:
-        nn_tape_put(m->tape, &nn_op_maxpool, &l->pool, sizeof l->pool, &m->x, 1, pooled, 2);
-        m->x = pooled[0];
-        break;
-    case NN_ACTIVATE:
-        emit_function(m, l->function);
-        break;
-    case NN_DROPOUT:
-        emit_dropout(m, l);
-        break;
-    case NN_INPUT:
-        m->x = nn_tape_input(m->tape, NN_COLUMN_X, &type);
-        break;
-    case NN_FLATTEN:
-        m->x = nn_tape_view(m->tape, m->x, &type);
-        break;
+    for (size_t i = 0; i < m->model->calls && !m->tape->error.code; i++) {
+        const struct nn_call *call = &m->model->call[i];
+        const struct nn_layer *l = nn_emit_layer(m, call);
+        m->tape->layer = l->name;
+        m->tensor[call->out] = l->class->emit(m, call);
+        if (emit_is_shared(m->model, call->out))
+            m->fixed = m->tape->n_ops;
     }
 }
 
@@ -114,53 +145,104 @@ static void emit_layer(struct emitter *m, const struct nn_layer *l)
 
 // Cross-entropy needs the logits: a probability that is too small for a float has neither loss nor gradient. Keras
 // finds them only where the softmax is the model's last layer; of one below a Flatten it takes what comes out.
-static bool emit_ends_in_softmax(const struct emitter *m)
+static bool emit_ends_in_softmax(const struct nn_emitter *m, int output)
 {
-    const struct nn_op *op = nn_tape_maker(m->tape, m->x);
-    const struct nn_layer *last = &m->model->layer[m->model->layers - 1];
-    while (last->kind == NN_ACTIVATE && last->function == NN_F_LINEAR)
-        last--;
-    return op && op->class == &nn_op_softmax && op->layer == last->name;
+    const struct nn_op *op = emit_last_maker(m, output);
+    return op && op->class == &nn_op_softmax && m->tape->tensor[output].view_of < 0;
 }
 
 // Takes the softmax off the tape: the loss computes it. Its input is the logits.
-static int emit_remove_softmax(struct emitter *m)
+static int emit_remove_softmax(struct nn_emitter *m)
 {
     return m->tape->op[--m->tape->n_ops].in[0];
 }
 
-static void emit_loss(struct emitter *m, const struct nn_loss *loss, struct nn_emitted *to, int *x, int *dx)
+static void emit_loss(struct nn_emitter *m, const struct nn_loss *loss, int output, struct nn_emitted *to, int *x,
+                      int *dx)
 {
-    bool fused = loss->kind == NN_SPARSE_XENT && !loss->from_logits && emit_ends_in_softmax(m);
+    bool fused = loss->kind == NN_SPARSE_XENT && !loss->from_logits && emit_ends_in_softmax(m, output);
     const struct nn_op_class *class = loss->kind == NN_MSE         ? &nn_op_mse
                                       : fused || loss->from_logits ? &nn_op_softmax_xent
                                                                    : &nn_op_sparse_xent;
     const struct nn_loss_outputs attr = {.gradient = m->training, .probabilities = fused};
     int out[3];
-    *x = fused ? emit_remove_softmax(m) : m->x;
+    *x = fused ? emit_remove_softmax(m) : output;
     m->tape->layer = "the loss";
     int expected = loss->kind == NN_MSE ? nn_tape_input(m->tape, NN_COLUMN_TARGET, &m->tape->tensor[*x].type)
                                         : emit_column(m, NN_COLUMN_LABEL, NN_INT32);
     int weight = emit_column(m, NN_COLUMN_WEIGHT, NN_FLOAT);
     nn_tape_put(m->tape, class, &attr, sizeof attr, (int[]){*x, expected, weight}, 3, out, 1 + fused + m->training);
     to->loss = out[0];
-    to->output = fused ? out[1] : m->x;
+    to->output = fused ? out[1] : output;
     *dx = m->training ? out[1 + fused] : -1;
+}
+
+static void emit_step(struct nn_emitter *m, const struct nn_loss *loss, struct nn_emitted *to)
+{
+    struct nn_tape *t = m->tape;
+    int x, dx;
+    emit_calls(m);
+    if (t->error.code)
+        return;
+    emit_loss(m, loss, nn_emit_tensor(m, m->model->output), to, &x, &dx);
+    if (t->error.code)
+        return;
+    t->tensor[to->loss].kept = t->tensor[to->output].kept = true;
+    if (m->training)
+        nn_tape_differentiate(t, &x, &dx, 1);
 }
 
 void nn_emit(const struct nn_model *model, const struct nn_loss *loss, int rows, bool training, struct nn_tape *t,
              struct nn_emitted *to)
 {
-    struct emitter m = {.tape = t, .model = model, .rows = rows, .training = training, .example = -1, .x = -1};
-    int x, dx;
-    for (size_t i = 0; i < model->layers && !t->error.code; i++)
-        emit_layer(&m, &model->layer[i]);
-    if (t->error.code)
-        return;
-    emit_loss(&m, loss, to, &x, &dx);
-    if (t->error.code)
-        return;
-    t->tensor[to->loss].kept = t->tensor[to->output].kept = true;
-    if (training)
-        nn_tape_differentiate(t, &x, &dx, 1);
+    struct nn_emitter m = {.tape = t, .model = model, .rows = rows, .training = training, .example = -1};
+    emitter_init(&m);
+    emit_step(&m, loss, to);
+    emitter_fini(&m);
+}
+
+// ---- does a loss fit? ---------------------------------------------------------------------------------------------
+
+// What the loss sees while the model is trained: the last operator that changes a value, or NULL.
+static const struct nn_op *emit_last_op(const struct nn_model *model, struct nn_tape *t)
+{
+    struct nn_emitter m = {.tape = t, .model = model, .rows = 1, .training = true, .example = -1};
+    emitter_init(&m);
+    emit_calls(&m);
+    const struct nn_op *op = t->error.code ? NULL : nn_tape_maker(t, nn_emit_tensor(&m, model->output));
+    emitter_fini(&m);
+    return op;
+}
+
+enum ps_code nn_model_check_loss(const struct nn_model *m, const struct nn_loss *loss, struct ps_error *e)
+{
+    const struct nn_value *out = &m->value[m->output];
+    const char *layer = m->layer[m->call[out->call].layer].name;
+    size_t rank;
+    char text[128];
+    if (loss->kind == NN_MSE)
+        return PS_OK;
+    if (out->type.rank != 1 || nn_model_outputs(m) < 2)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "sparse categorical cross-entropy expects an output of shape (classes,) with 2 or more classes, "
+                       "but layer \"%s\" gives %s",
+                       layer,
+                       ps_shape_text(nn_model_output_shape(m, &rank), (size_t)out->type.rank, text, sizeof text));
+    struct nn_tape tape;
+    nn_tape_init(&tape);
+    const struct nn_op *op = emit_last_op(m, &tape);
+    const bool probabilities = op && op->class == &nn_op_softmax;
+    layer = op ? op->layer : layer;
+    nn_tape_fini(&tape);
+    if (loss->from_logits && probabilities)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "layer \"%s\" ends in a softmax, but the loss expects logits: set from_logits to false, or "
+                       "remove the softmax from the model",
+                       layer);
+    if (!loss->from_logits && !probabilities)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "layer \"%s\" gives logits, but the loss expects probabilities: set from_logits to true, or "
+                       "end the model in a softmax",
+                       layer);
+    return PS_OK;
 }

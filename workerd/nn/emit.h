@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From a model to the operators of one step: its layers, one after the other, then the loss, then, to train, the
-// backward pass.
+// From a model to the operators of one step: its calls in their order, then the loss, then, to train, the backward
+// pass.
 #ifndef NN_EMIT_H
 #define NN_EMIT_H
 
-#include "workerd/nn/model.h"
+#include "workerd/nn/graph.h"
+#include "workerd/nn/setting.h"
 #include "workerd/nn/tape.h"
 
 // The inputs of a program, each of so many rows.
@@ -26,5 +27,31 @@ struct nn_emitted {
 
 void nn_emit(const struct nn_model *m, const struct nn_loss *loss, int rows, bool training, struct nn_tape *t,
              struct nn_emitted *to);
+
+// ---- for layers ---------------------------------------------------------------------------------------------------
+
+struct nn_emitter {
+    struct nn_tape *tape;
+    const struct nn_model *model;
+    int rows;
+    bool training;
+    int example;  // the tensor; -1: nothing has asked for it
+    int *tensor;  // [values]
+    int *weight;  // [variables]; -1: not on the tape yet
+    int fixed;    // operators before this one stay as they are: several read what they give
+};
+
+const struct nn_layer *nn_emit_layer(const struct nn_emitter *m, const struct nn_call *call);
+const struct nn_type *nn_emit_type(const struct nn_emitter *m, int value);  // of one example
+int nn_emit_tensor(const struct nn_emitter *m, int value);
+int nn_emit_input(struct nn_emitter *m, const struct nn_call *call);
+int nn_emit_examples(struct nn_emitter *m);
+// A tensor seen as a value of this type.
+int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type);
+// The operator `class` of the call's input and the layer's variables.
+int nn_emit_weighted(struct nn_emitter *m, const struct nn_call *call, const struct nn_op_class *class,
+                     const void *attr, size_t attr_bytes);
+// A relu is computed by the operator that made the tensor, where it can.
+int nn_emit_function(struct nn_emitter *m, int tensor, enum nn_function function);
 
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/math/philox.h"
-#include "workerd/nn/layer.h"
 #include "workerd/nn/setting.h"
 
 enum fan { FAN_NONE, FAN_IN, FAN_AVG };

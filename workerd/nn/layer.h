@@ -1,74 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inside a model: Keras's layers in order, each with the shape it gives, and the parameters in the order of the layers.
+// A Keras layer: layers/ has one file for each, with its settings, the shapes and variables that it makes of them
+// (build), and its operators (emit); layers/table.h has one line for each.
 //
-// keras.c fills it, replica.c runs it. Shapes are those of one example; a replica multiplies them by its rows.
+// While a model is read, a layer's settings are put into a struct of its class by the class's table, and build works
+// out what it gives for what comes in. Where that does not fit, the error names the place in the document.
 #ifndef NN_LAYER_H
 #define NN_LAYER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "common/base/error.h"
-#include "common/wire/dtype.h"
+#include "workerd/nn/emit.h"
+#include "workerd/nn/graph.h"
 #include "workerd/nn/json.h"
-#include "workerd/nn/model.h"
-#include "workerd/nn/op.h"
+#include "workerd/nn/setting.h"
 
-enum {
-    NN_MAX_LAYERS = 10000,
-    NN_MAX_ELEMENTS = INT32_MAX,  // of an activation or a parameter: the operators count in ints
-    NN_MAX_WINDOW = 256,          // cells of a pooling window: the position of the maximum is kept in a byte
+struct nn_building;
+
+// ---- settings -----------------------------------------------------------------------------------------------------
+
+enum nn_key_kind {
+    NN_KEY_SIZE,         // int, 1 or more
+    NN_KEY_PAIR,         // int[2], (height, width): [3, 3], or 3 for both
+    NN_KEY_BOOL,         // bool
+    NN_KEY_REAL,         // double, min to below max
+    NN_KEY_SAME,         // bool: padding is "same", not "valid"
+    NN_KEY_FUNCTION,     // enum nn_function: an activation
+    NN_KEY_LAST_AXIS,    // must be the last axis: -1, or its number
+    NN_KEY_ONLY_WORD,    // must be this word, which is all we have
+    NN_KEY_ONLY_NUMBER,  // must be the number `fallback`
+    NN_KEY_INITIALIZER,  // read where its variable is made
+    NN_KEY_NONE,         // means nothing here: seeds are the job's
+    NN_KEY_REFUSED,      // must be null or false: Keras has it and we do not
 };
 
-enum nn_layer_kind { NN_INPUT, NN_CONV2D, NN_DENSE, NN_MAXPOOL, NN_FLATTEN, NN_ACTIVATE, NN_DROPOUT };
-enum nn_function { NN_F_LINEAR, NN_F_RELU, NN_F_SOFTMAX };
-
-struct nn_layer {
-    enum nn_layer_kind kind;
-    const char *class_name;  // Keras's: "Conv2D"
-    char *name;              // "conv2d"
-    bool trainable;
-    uint64_t shape[PS_MAX_RANK];  // of its output
-    size_t rank;
-    uint64_t count;             // elements of its output
-    enum nn_function function;  // what follows a convolution or a dense layer; what an activation computes
-    union {
-        struct nn_conv2d conv;
-        struct nn_dense dense;
-        struct nn_maxpool pool;
-        float rate;
-    };
-    int kernel, bias;  // indices of parameters; -1: none
+struct nn_key {
+    const char *name;
+    enum nn_key_kind kind;
+    size_t offset;  // in the class's struct
+    bool required;
+    double fallback, min, max;
+    const char *word;
 };
 
-// How a parameter starts.
-enum nn_init_kind { NN_INIT_CONSTANT, NN_INIT_UNIFORM, NN_INIT_NORMAL, NN_INIT_TRUNCATED };
+#define NN_AT(type, member) .offset = offsetof(type, member)
+// What a layer with a kernel has: T has members function and use_bias.
+#define NN_KEYS_OF_WEIGHTS(T)                                                                                          \
+    {"activation", NN_KEY_FUNCTION, NN_AT(T, function)}, {"use_bias", NN_KEY_BOOL, NN_AT(T, use_bias), .fallback = 1}, \
+        {"kernel_initializer", NN_KEY_INITIALIZER}, {"bias_initializer", NN_KEY_INITIALIZER},                          \
+        {"kernel_regularizer", NN_KEY_REFUSED}, {"bias_regularizer", NN_KEY_REFUSED},                                  \
+        {"activity_regularizer", NN_KEY_REFUSED}, {"kernel_constraint", NN_KEY_REFUSED},                               \
+        {"bias_constraint", NN_KEY_REFUSED},                                                                           \
+    {                                                                                                                  \
+        "lora_rank", NN_KEY_REFUSED                                                                                    \
+    }
 
-struct nn_init {
-    enum nn_init_kind kind;
-    double a, b;  // the constant a; uniform in [a, b); normal with mean a and standard deviation b
+// ---- a class ------------------------------------------------------------------------------------------------------
+
+struct nn_layer_class {
+    const char *name;           // Keras's: "Conv2D"
+    size_t config_bytes;        // of its struct of settings
+    const struct nn_key *keys;  // ends with a name NULL; besides those that every layer has
+    // Sets b->out, and makes the layer's variables where this is its first call.
+    enum ps_code (*build)(struct nn_building *b, struct ps_error *e);
+    // Puts its operators on the tape; returns the tensor that it gives.
+    int (*emit)(struct nn_emitter *m, const struct nn_call *call);
 };
 
-// Reads an initializer: Keras's object, or its name as a string. Keras's own seeds are read over: what is drawn depends
-// on the job's seed. Absent or null: fallback ("GlorotUniform").
-enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const uint64_t *shape, size_t rank,
-                          struct nn_init *init, struct ps_error *e);
-// Draws count values for the parameter with this index.
-void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uint64_t count, float *value);
+extern const struct nn_layer_class *const nn_layer_classes[];
+extern const size_t nn_layer_n_classes;
+extern const struct nn_layer_class nn_layer_input;  // what a model begins with
 
-struct nn_variable {
-    struct nn_param param;
-    struct nn_init init;
-};
+// ---- for build ----------------------------------------------------------------------------------------------------
 
-struct nn_model {
-    char *name;  // "sequential"
+struct nn_building {
+    struct nn_model *model;
+    const struct nn_json *at, *config;  // $.config.layers[i] and its config
     struct nn_layer *layer;
-    size_t layers;
-    struct nn_variable *variable;
-    size_t variables;
+    bool first;  // of the layer's calls
+    const struct nn_value *in[NN_CALL_IN];
+    int n_in;
+    struct nn_type out;  // of one example
 };
+
+// The settings of a layer.
+#define NN_CONFIG(type, layer) ((const type *)(layer)->config)
+
+enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e);  // expects so many inputs
+enum ps_code nn_build_image(struct nn_building *b, struct ps_error *e);          // expects (height, width, channels)
+// Adds variable `what` ("kernel"), whose initializer is the config's, or the fallback.
+enum ps_code nn_build_variable(struct nn_building *b, const char *what, const char *fallback,
+                               const struct nn_type *type, struct ps_error *e);
+// "kernel" of this type, whose last dimension counts the outputs, and "bias" where the layer has one.
+enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e);
+
+// A window of k cells that moves by stride over one axis of in cells. "same" is TensorFlow's: ceil(in / stride)
+// positions, the cells that lack divided between the two ends, the odd one after.
+struct nn_axis {
+    int in, k, stride;            // given
+    int out, pad_begin, pad_end;  // worked out
+};
+enum ps_code nn_build_window(struct nn_building *b, struct nn_axis *a, bool same, struct ps_error *e);
+void nn_axis_place(struct nn_axis *a, bool same);  // of one that fits
+// INVALID_ARGUMENT: `what` of this type has too many elements.
+enum ps_code nn_build_elements(const struct nn_json *at, const char *what, const struct nn_type *type, uint64_t *count,
+                               struct ps_error *e);
+
+// ---- for the reader of documents ----------------------------------------------------------------------------------
+
+// Are all settings known, and none that we do not have?
+enum ps_code nn_keys_check(const struct nn_json *config, const struct nn_layer_class *class, struct ps_error *e);
+// Fills the class's struct. b->in has the inputs of the first call.
+enum ps_code nn_keys_read(const struct nn_building *b, const struct nn_layer_class *class, void *config,
+                          struct ps_error *e);
 
 #endif

@@ -1,7 +1,7 @@
-# libnn: operators and what computes them; the reference and the CPU.
-noinst_LTLIBRARIES += libnn.la libnn_vector.la
+# libnnops: operators and tapes. libnn: what computes them, the reference and the CPU.
+noinst_LTLIBRARIES += libnnops.la libnn.la libnn_vector.la
 
-nn_op_sources = \
+libnnops_la_SOURCES = \
 	workerd/nn/op.c workerd/nn/op.h \
 	workerd/nn/ops/add.c \
 	workerd/nn/ops/conv2d.c \
@@ -13,17 +13,18 @@ nn_op_sources = \
 	workerd/nn/ops/relu.c \
 	workerd/nn/ops/softmax.c \
 	workerd/nn/ops/sparse_xent.c \
-	workerd/nn/program.c workerd/nn/program.h \
-	workerd/nn/ref.c \
 	workerd/nn/tape.c workerd/nn/tape.h \
 	workerd/nn/tensor.h
-libnn_la_SOURCES = $(nn_op_sources) \
+libnnops_la_LIBADD = libcommon.la -lm
+
+nn_program_sources = workerd/nn/program.c workerd/nn/program.h workerd/nn/ref.c
+libnn_la_SOURCES = $(nn_program_sources) \
 	workerd/nn/device.c workerd/nn/device.h \
 	workerd/nn/cpu/conv2d.c \
 	workerd/nn/cpu/cpu.h \
 	workerd/nn/cpu/dense.c \
 	workerd/nn/cpu/device.c
-libnn_la_LIBADD = libnn_vector.la libcommon.la $(DNNL_LIBS) -lgomp -lm
+libnn_la_LIBADD = libnn_vector.la libnnops.la libcommon.la $(DNNL_LIBS) -lgomp -lm
 
 # Loops of our own that are to become vector code.
 libnn_vector_la_SOURCES = \

@@ -2,8 +2,8 @@
 //
 // A network, from the file to the numbers:
 //
-//     model       keras.c reads Keras JSON: layers with the shapes they give, variables with how they start
-//     tape        emit.c puts one step on it: a layer's operators, the loss; differentiation adds the backward pass
+//     model       keras.c reads Keras JSON: layers (layers/, one file each), their calls on values, variables
+//     tape        emit.c puts one step on it: the calls' operators, the loss; differentiation adds the backward pass
 //     operators   ops/: what each computes, its gradient, its reference in plain C
 //     kernels     a device picks one per operator and shape: cpu/ (oneDNN, vector code), or the reference
 //     program     program.c: a tape with kernels and memory, ready to run; one per number of rows, to train or evaluate
@@ -58,8 +58,8 @@ struct nn_result {
     long correct;  // argmax == label (NN_SPARSE_XENT)
 };
 
-// Keras 3's and Keras 2's Sequential. Errors name the file, the JSON path ("$.config.layers[3].config.units") and what
-// was expected; an unknown layer or activation says which are known.
+// Keras 3's and Keras 2's Sequential and Functional. Errors name the file, the JSON path
+// ("$.config.layers[3].config.units") and what was expected; an unknown layer or activation says which are known.
 enum ps_code nn_model_load(const char *path, struct nn_model **model, struct ps_error *e);
 enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e);
 void nn_model_free(struct nn_model *model);

@@ -1,17 +1,27 @@
-# The model: Keras JSON, shapes, initial values; and the replica that runs it, which needs libnn besides.
+# The model: Keras JSON, shapes, initial values, and its operators on a tape; and the replica that runs it, which needs
+# libnn besides.
 noinst_LTLIBRARIES += libnnmodel.la libnnreplica.la
-nn_model_sources = \
-	workerd/nn/init.c \
+libnnmodel_la_SOURCES = \
+	workerd/nn/build.c \
+	workerd/nn/emit.c workerd/nn/emit.h \
+	workerd/nn/graph.h \
+	workerd/nn/init.c workerd/nn/init.h \
 	workerd/nn/json.c workerd/nn/json.h \
 	workerd/nn/keras.c \
+	workerd/nn/keys.c \
 	workerd/nn/layer.h \
+	workerd/nn/layers/activations.c \
+	workerd/nn/layers/add.c \
+	workerd/nn/layers/conv2d.c \
+	workerd/nn/layers/dense.c \
+	workerd/nn/layers/dropout.c \
+	workerd/nn/layers/flatten.c \
+	workerd/nn/layers/input_layer.c \
+	workerd/nn/layers/max_pooling2d.c \
+	workerd/nn/layers/table.c \
 	workerd/nn/model.c workerd/nn/model.h \
-	workerd/nn/op.h \
 	workerd/nn/setting.c workerd/nn/setting.h
-libnnmodel_la_SOURCES = $(nn_model_sources)
-libnnmodel_la_LIBADD = libcommon.la $(JANSSON_LIBS) -lm
+libnnmodel_la_LIBADD = libnnops.la libcommon.la $(JANSSON_LIBS) -lm
 
-libnnreplica_la_SOURCES = \
-	workerd/nn/emit.c workerd/nn/emit.h \
-	workerd/nn/replica.c
+libnnreplica_la_SOURCES = workerd/nn/replica.c
 libnnreplica_la_LIBADD = libnnmodel.la libnn.la

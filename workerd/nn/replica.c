@@ -7,7 +7,6 @@
 
 #include "common/base/alloc.h"
 #include "workerd/nn/emit.h"
-#include "workerd/nn/layer.h"
 #include "workerd/nn/program.h"
 
 // Batches have few sizes: the planned one and what is left at the end of a range. The program that has not been used
@@ -147,11 +146,11 @@ static enum ps_code check_rows(const struct nn_model *m, int rows, struct ps_err
 {
     if (rows < 1)
         return ps_fail(e, PS_INVALID_ARGUMENT, "expected a batch of 1 or more rows, not %d", rows);
-    for (const struct nn_layer *l = m->layer; l < m->layer + m->layers; l++)
-        if (l->count > (uint64_t)(NN_MAX_ELEMENTS / rows))
+    for (size_t i = 0; i < m->values; i++)
+        if (nn_type_count(&m->value[i].type) > (size_t)(NN_MAX_ELEMENTS / rows))
             return ps_fail(e, PS_INVALID_ARGUMENT,
                            "layer \"%s\" gives more than %d elements in a batch of %d rows: expected a smaller batch",
-                           l->name, NN_MAX_ELEMENTS, rows);
+                           m->layer[m->call[m->value[i].call].layer].name, NN_MAX_ELEMENTS, rows);
     return PS_OK;
 }
 

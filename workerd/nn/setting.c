@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "workerd/nn/graph.h"
+
 enum { MAX_NAME = 128 };
 
 enum ps_code nn_setting_bool(const struct nn_json *config, const char *key, bool *v, struct ps_error *e)
@@ -76,12 +78,6 @@ enum ps_code nn_setting_pair(const struct nn_json *at, int v[2], struct ps_error
     struct nn_json height = nn_json_element(at, 0), width = nn_json_element(at, 1);
     enum ps_code code = nn_setting_size(&height, &v[0], e);
     return code == PS_OK ? nn_setting_size(&width, &v[1], e) : code;
-}
-
-enum ps_code nn_setting_optional_pair(const struct nn_json *config, const char *key, int v[2], struct ps_error *e)
-{
-    struct nn_json at = nn_json_member(config, key);
-    return nn_json_given(&at) ? nn_setting_pair(&at, v, e) : PS_OK;
 }
 
 enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct ps_error *e)

@@ -5,7 +5,10 @@
 #ifndef NN_SETTING_H
 #define NN_SETTING_H
 
-#include "workerd/nn/layer.h"
+#include "workerd/nn/init.h"
+#include "workerd/nn/json.h"
+
+enum nn_function { NN_F_LINEAR, NN_F_RELU, NN_F_SOFTMAX };  // activations
 
 enum ps_code nn_setting_bool(const struct nn_json *config, const char *key, bool *v, struct ps_error *e);
 // An object that Keras wrote says in module and registered_name whose class class_name is: expected is one of Keras's.
@@ -17,7 +20,6 @@ enum ps_code nn_setting_only_number(const struct nn_json *config, const char *ke
 enum ps_code nn_setting_size(const struct nn_json *at, int *v, struct ps_error *e);  // 1 or more
 // (height, width): [3, 3], or 3 for both.
 enum ps_code nn_setting_pair(const struct nn_json *at, int v[2], struct ps_error *e);
-enum ps_code nn_setting_optional_pair(const struct nn_json *config, const char *key, int v[2], struct ps_error *e);
 enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct ps_error *e);  // "valid" or "same"
 enum ps_code nn_setting_function(const struct nn_json *at, enum nn_function *f, struct ps_error *e);
 enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e);  // float32

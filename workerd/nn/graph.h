@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a model means: layers that are called on values and give values. A layer that is called several times has its
+// variables once. Calls stand in an order in which each comes after those that make what it reads.
+//
+// Types are those of one example; a program adds the rows of its batch in front.
+#ifndef NN_GRAPH_H
+#define NN_GRAPH_H
+
+#include "workerd/nn/init.h"
+#include "workerd/nn/model.h"
+#include "workerd/nn/op.h"
+
+enum {
+    NN_MAX_LAYERS = 10000,
+    NN_MAX_ELEMENTS = INT32_MAX,  // of a value or a variable: the operators count in ints
+    NN_CALL_IN = 16,
+    NN_LAYER_VARIABLES = 8,
+};
+
+struct nn_layer_class;
+
+struct nn_layer {
+    const struct nn_layer_class *class;
+    char *name;  // "conv2d"
+    bool trainable;
+    void *config;  // the class's struct
+    int variable[NN_LAYER_VARIABLES], n_variables;
+    uint32_t number;  // of its random numbers: its place among the layers
+};
+
+struct nn_value {
+    struct nn_type type;
+    int call;  // that makes it
+};
+
+struct nn_call {
+    int layer;
+    int in[NN_CALL_IN], n_in;  // values
+    int out;
+};
+
+struct nn_variable {
+    struct nn_param param;
+    struct nn_init init;
+};
+
+struct nn_model {
+    char *name;  // "sequential"
+    struct nn_layer *layer;
+    struct nn_value *value;
+    struct nn_call *call;
+    struct nn_variable *variable;
+    size_t layers, values, calls, variables, cap_variables;
+    int input, output;  // values
+};
+
+#endif

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/nn/layer.h"
+
+// X(what follows nn_layer_): one line for each file of this folder, or each class of it, in the order of Keras's pages.
+#define LAYERS(X)    \
+    X(input)         \
+    X(dense)         \
+    X(conv2d)        \
+    X(max_pooling2d) \
+    X(flatten)       \
+    X(activation)    \
+    X(dropout)       \
+    X(relu)          \
+    X(softmax)       \
+    X(add)
+
+#define X(name) extern const struct nn_layer_class nn_layer_##name;
+LAYERS(X)
+#undef X
+
+const struct nn_layer_class *const nn_layer_classes[] = {
+#define X(name) &nn_layer_##name,
+    LAYERS(X)
+#undef X
+};
+const size_t nn_layer_n_classes = sizeof nn_layer_classes / sizeof *nn_layer_classes;
