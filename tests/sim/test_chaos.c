@@ -120,14 +120,12 @@ static uint64_t greatest_live(const struct ssp *s)
     return greatest;
 }
 
-// A worker that comes, or goes on after it waited, is level with the slowest. Psd counts those too who were woken with
-// it, for a range that somebody else took: then it is further on, as far as the others are at the most.
+// A worker that comes, or goes on after it waited, is level with the slowest of those who count then. Who these are
+// depends on the order in which psd wakes those who waited together, which is not seen from outside: so psd's clock is
+// taken, but not one beyond everybody's.
 static void level(const struct ssp *s, struct tally *y)
 {
-    uint64_t others = slowest_but(s, y), there = control_of(s->trial)->members[y - s->tallies].clock;
-    uint64_t greatest = greatest_live(s);
-    if (others != UINT64_MAX && y->clock < others)
-        y->clock = others;
+    uint64_t there = control_of(s->trial)->members[y - s->tallies].clock, greatest = greatest_live(s);
     if (y->clock < there)
         y->clock = there < greatest ? there : greatest;
 }
