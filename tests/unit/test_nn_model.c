@@ -360,7 +360,8 @@ static const struct {
      "[1].config.rate: expected a number from 0 to 1, not -0.5"},
     {INPUT("5") ", " LAYER("Dropout", NAMED("'rate': 0.5, 'noise_shape': [1]")),
      "[1].config.noise_shape: expected null: this setting is not supported"},
-    {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': 6")), "[1].config.max_value: expected null: this setting is not supported"},
+    {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': 6")),
+     "[1].config.max_value: expected null: this setting is not supported"},
     {INPUT("5") ", " LAYER("ReLU", NAMED("'negative_slope': 0.1")), "[1].config.negative_slope: expected 0, not 0.1"},
     {INPUT("5, 5") ", " LAYER("Softmax", NAMED("'axis': 1")),
      "[1].config.axis: expected the last axis: -1 or 2, not 1"},
@@ -393,6 +394,45 @@ static void hostile_sizes(void **state)
     check_refused(json, "$.config.layers: expected 1 to 10000 layers, not an array of 10002");
     free(json);
     free(many);
+}
+
+// Two inputs x and z, a Dense d of `of`, and what the model says of itself.
+static void check_functional(const char *of, const char *ends, const char *says)
+{
+    char *json = ps_printf(
+        "{'class_name': 'Functional', 'config': {'name': 'n', 'layers': ["
+        "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_shape': [null, 3]}, 'inbound_nodes': []}, "
+        "{'class_name': 'Dense', 'config': {'name': 'd', 'units': 2}, 'inbound_nodes': [%s]}%s}}",
+        of, ends);
+    char *text = quoted(json);
+    check_refused(text, says);
+    free(text);
+    free(json);
+}
+
+static void bad_graphs(void **state)
+{
+    (void)state;
+    const char *ends = "], 'input_layers': ['x', 0, 0], 'output_layers': ['d', 0, 0]";
+    check_functional("[['y', 0, 0, {}]]", ends,
+                     "$.config.layers[1].inbound_nodes[0][0][0]: expected the name of a layer");
+    check_functional("[['x', 1, 0, {}]]", ends,
+                     "$.config.layers[1].inbound_nodes[0][0][1]: expected a call of layer 'x', not 1");
+    check_functional("[['x', 0, 1, {}]]", ends,
+                     "$.config.layers[1].inbound_nodes[0][0][2]: expected a whole number from 0 to 0");
+    check_functional("[['d', 0, 0, {}]]", ends,
+                     "$.config.layers: expected calls that can be made one after the other: 1 takes what they give");
+    check_functional("[['x', 0, 0, {}], ['x', 0, 0, {}]]", ends, "$.config.layers[1]: Dense takes 1 input, not 2");
+    check_functional("7", ends, "$.config.layers[1].inbound_nodes[0]: expected an array, not 7");
+    check_functional("[['x', 0, 0, {}]]", "], 'input_layers': ['d', 0, 0], 'output_layers': ['d', 0, 0]",
+                     "$.config.input_layers: expected the only InputLayer of the model");
+    check_functional("[['x', 0, 0, {}]]",
+                     ", {'class_name': 'InputLayer', 'config': {'name': 'z', 'batch_shape': [null, 3]}}], "
+                     "'input_layers': ['x', 0, 0], 'output_layers': ['d', 0, 0]",
+                     "$.config.input_layers: expected the only InputLayer of the model");
+    check_functional("[['x', 0, 0, {}]]", "], 'input_layers': [['x', 0, 0], ['x', 0, 0]]",
+                     "$.config.input_layers: expected one: models of several inputs or outputs are not supported yet");
+    check_functional("[['x', 0, 0, {}]]", "], 'input_layers': [['x', 0, 0]]", "$.config.output_layers[0]");
 }
 
 static void long_texts_are_cut(void **state)
@@ -577,6 +617,7 @@ int main(void)
         cmocka_unit_test(bad_documents),
         cmocka_unit_test(bad_layer),
         cmocka_unit_test(hostile_sizes),
+        cmocka_unit_test(bad_graphs),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(losses),

@@ -280,7 +280,10 @@ static enum ps_code keras_call_nodes(struct reader *r, struct nodes *nodes, stru
             left -= called;
         }
         if (left == before)
-            return nn_json_fail(nodes->layers, e, "%zu calls of layers take what only they themselves give", left);
+            return nn_json_fail(
+                nodes->layers, e,
+                "expected calls that can be made one after the other: %zu take%s what they give themselves", left,
+                left == 1 ? "s" : "");
     }
     return PS_OK;
 }
@@ -320,6 +323,19 @@ static enum ps_code keras_read_end(const struct reader *r, const struct nodes *n
     return keras_read_input(r, nodes, flat ? &list : &first, value, e);
 }
 
+// Of the model's input: an InputLayer, and the only one.
+static enum ps_code keras_check_input(const struct nn_model *m, const struct nn_json *config, struct ps_error *e)
+{
+    struct nn_json list = nn_json_member(config, "input_layers");
+    const struct nn_call *call = &m->call[m->value[m->input].call];
+    int inputs = 0;
+    for (size_t i = 0; i < m->calls; i++)
+        inputs += m->layer[m->call[i].layer].class == &nn_layer_input;
+    if (m->layer[call->layer].class != &nn_layer_input || inputs != 1)
+        return nn_json_fail(&list, e, "expected the only InputLayer of the model");
+    return PS_OK;
+}
+
 static enum ps_code keras_read_functional(struct reader *r, const struct nn_json *config, const struct nn_json *layers,
                                           size_t n, bool trainable, struct ps_error *e)
 {
@@ -329,6 +345,8 @@ static enum ps_code keras_read_functional(struct reader *r, const struct nn_json
         code = keras_call_nodes(r, &nodes, e);
     if (code == PS_OK)
         code = keras_read_end(r, &nodes, config, "input_layers", &r->model->input, e);
+    if (code == PS_OK)
+        code = keras_check_input(r->model, config, e);
     if (code == PS_OK)
         code = keras_read_end(r, &nodes, config, "output_layers", &r->model->output, e);
     free(nodes.v);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A Keras layer: layers/ has one file for each, with its settings, the shapes and variables that it makes of them
-// (build), and its operators (emit); layers/table.h has one line for each.
+// (build), and its operators (emit); layers/table.c has one line for each.
 //
 // While a model is read, a layer's settings are put into a struct of its class by the class's table, and build works
 // out what it gives for what comes in. Where that does not fit, the error names the place in the document.
