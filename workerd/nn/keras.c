@@ -120,7 +120,8 @@ static enum ps_code keras_call(struct reader *r, const struct nn_json *at, const
         return e->code;
     struct nn_call *call = keras_next_call(r);
     *call = (struct nn_call){.layer = (int)(layer - m->layer), .n_in = n_in};
-    memcpy(call->in, in, (size_t)n_in * sizeof *in);
+    for (int i = 0; i < n_in; i++)
+        call->in[i] = in[i];
     *out = keras_add_value(r, &b.out);
     m->call[m->calls++].out = *out;
     return PS_OK;
