@@ -247,8 +247,9 @@ static void check_errors(const struct worker *w, uint64_t nth)
         reported |= w[i].error.code == PS_RESOURCE_EXHAUSTED && strstr(w[i].error.text, "memory");
     for (uint32_t i = 0; i < WORKERS; i++) {
         enum ps_code code = w[i].error.code;
-        bool follows =
-            reported && (code == PS_ABORTED || code == PS_DEADLINE_EXCEEDED || code == PS_RESOURCE_EXHAUSTED);
+        // ALREADY_EXISTS: it came when the job had failed.
+        bool follows = reported && (code == PS_ABORTED || code == PS_DEADLINE_EXCEEDED ||
+                                    code == PS_RESOURCE_EXHAUSTED || code == PS_ALREADY_EXISTS);
         if (code != PS_OK && (!follows || nomem_failed() == 0))
             fail_msg("allocation %" PRIu64 ": worker %" PRIu32 ": %s: %s", nth, i, ps_code_name(code), w[i].error.text);
     }
