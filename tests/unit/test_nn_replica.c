@@ -353,8 +353,10 @@ static struct nn_model *parse_functional(bool keras3)
     static const char *const two[] = {"[%s, %s]", "{'args': [[%s, %s]], 'kwargs': {}}"};
     struct ps_error e = {0};
     struct nn_model *m = NULL;
-    char *x = ps_printf(tensor[keras3], "x", 0), *d0 = ps_printf(tensor[keras3], "d", 0);
-    char *d1 = ps_printf(tensor[keras3], "d", 1), *r = ps_printf(tensor[keras3], "r", 0);
+    // Of d, the call that can be made first is the first, or the second.
+    const int of = !keras3;
+    char *x = ps_printf(tensor[keras3], "x", 0), *d0 = ps_printf(tensor[keras3], "d", of);
+    char *d1 = ps_printf(tensor[keras3], "d", !of), *r = ps_printf(tensor[keras3], "r", 0);
     char *of_x = ps_printf(one[keras3], x), *of_d = ps_printf(one[keras3], d0), *of_r = ps_printf(one[keras3], r);
     char *sum = ps_printf(two[keras3], r, d1);
     // The sum stands before what it takes: the order is found.
@@ -367,7 +369,7 @@ static struct nn_model *parse_functional(bool keras3)
                            "'inbound_nodes': [%s, %s]},"
                            "{'class_name': 'ReLU', 'name': 'r', 'config': {'name': 'r'}, 'inbound_nodes': [%s]}], "
                            "'input_layers': [['x', 0, 0]], 'output_layers': ['s', 0, 0]}}",
-                           sum, of_x, of_r, of_d);
+                           sum, of ? of_r : of_x, of ? of_x : of_r, of_d);
     for (char *c = json; *c; c++)
         *c = *c == '\'' ? '"' : *c;
     if (nn_model_parse(json, "test", &m, &e) != PS_OK)

@@ -23,7 +23,7 @@ struct nn_layer_class;
 struct nn_layer {
     const struct nn_layer_class *class;
     char *name;  // "conv2d"
-    bool trainable;
+    bool trainable, called;
     void *config;  // the class's struct
     int variable[NN_LAYER_VARIABLES], n_variables;
     uint32_t number;  // of its random numbers: its place among the layers

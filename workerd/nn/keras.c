@@ -105,12 +105,12 @@ static struct nn_call *keras_next_call(struct reader *r)
     return &m->call[m->calls];
 }
 
-// Calls a layer on values; *out is what it gives.
+// Calls a layer on values; *out is what it gives. Its settings are read with its first call.
 static enum ps_code keras_call(struct reader *r, const struct nn_json *at, const struct nn_json *config,
-                               struct nn_layer *layer, bool first, const int *in, int n_in, int *out,
-                               struct ps_error *e)
+                               struct nn_layer *layer, const int *in, int n_in, int *out, struct ps_error *e)
 {
     struct nn_model *m = r->model;
+    const bool first = !layer->called;
     struct nn_building b = {.model = m, .at = at, .config = config, .layer = layer, .first = first, .n_in = n_in};
     uint64_t count;
     for (int i = 0; i < n_in; i++)
@@ -122,6 +122,7 @@ static enum ps_code keras_call(struct reader *r, const struct nn_json *at, const
     *call = (struct nn_call){.layer = (int)(layer - m->layer), .n_in = n_in};
     for (int i = 0; i < n_in; i++)
         call->in[i] = in[i];
+    layer->called = true;
     *out = keras_add_value(r, &b.out);
     m->call[m->calls++].out = *out;
     return PS_OK;
@@ -142,7 +143,7 @@ static enum ps_code keras_call_implied_input(struct reader *r, const struct nn_j
     if (nn_setting_name(&own, &word, e))
         return e->code;
     struct nn_layer *input = keras_put_layer(r, &nn_layer_input, ps_printf("%s_input", word));
-    return keras_call(r, at, config, input, false, NULL, 0, out, e);
+    return keras_call(r, at, config, input, NULL, 0, out, e);
 }
 
 static enum ps_code keras_read_sequential_layer(struct reader *r, const struct nn_json *at, bool trainable, int *value,
@@ -157,7 +158,7 @@ static enum ps_code keras_read_sequential_layer(struct reader *r, const struct n
         return e->code;
     if (keras_add_layer(r, class, &config, trainable, &layer, e))
         return e->code;
-    return keras_call(r, at, &config, layer, true, value, *value >= 0, value, e);
+    return keras_call(r, at, &config, layer, value, *value >= 0, value, e);
 }
 
 static enum ps_code keras_read_sequential(struct reader *r, const struct nn_json *layers, size_t n, bool trainable,
@@ -184,8 +185,9 @@ struct node {
 };
 
 struct nodes {
-    struct node *v;
+    struct node *v;  // those of a layer stand together
     size_t n;
+    size_t *first;  // [layers] and one: its first node
     const struct nn_json *layers;
 };
 
@@ -204,9 +206,9 @@ static enum ps_code keras_find_node(const struct reader *r, const struct nodes *
     const json_t *layer = json_object_get(r->names, word);
     if (!layer)
         return nn_json_expected(&name, e, "the name of a layer of this model");
-    for (size_t i = 0; i < nodes->n && !*found; i++)
-        if (nodes->v[i].layer == json_integer_value(layer) && nodes->v[i].node == number)
-            *found = &nodes->v[i];
+    const size_t *first = &nodes->first[json_integer_value(layer)];
+    if ((uint64_t)number < first[1] - first[0])
+        *found = &nodes->v[first[0] + (size_t)number];
     return *found ? PS_OK : nn_json_expected(&node, e, "a call of layer \"%s\"", word);
 }
 
@@ -266,17 +268,20 @@ static enum ps_code keras_try_node(struct reader *r, const struct nodes *nodes, 
     if (layer->class != &nn_layer_input && keras_read_node(r, nodes, &own, in, &n_in, &ready, e))
         return e->code;
     *called = ready;
-    return ready ? keras_call(r, &at, &config, layer, node->node == 0, in, n_in, &node->value, e) : PS_OK;
+    return ready ? keras_call(r, &at, &config, layer, in, n_in, &node->value, e) : PS_OK;
 }
 
-// Every round calls at least one node, or some take what only they make.
+// Every round calls at least one node, or some take what only they make. Rounds go up and down the list in turn: most
+// documents have what is taken first, some last.
 static enum ps_code keras_call_nodes(struct reader *r, struct nodes *nodes, struct ps_error *e)
 {
-    for (size_t left = nodes->n; left > 0;) {
+    bool down = false;
+    for (size_t left = nodes->n; left > 0; down = !down) {
         size_t before = left;
         for (size_t i = 0; i < nodes->n; i++) {
+            struct node *node = &nodes->v[down ? nodes->n - 1 - i : i];
             bool called = false;
-            if (nodes->v[i].value < 0 && keras_try_node(r, nodes, &nodes->v[i], &called, e))
+            if (node->value < 0 && keras_try_node(r, nodes, node, &called, e))
                 return e->code;
             left -= called;
         }
@@ -293,6 +298,7 @@ static enum ps_code keras_list_nodes(struct reader *r, const struct nn_json *lay
                                      struct nodes *nodes, struct ps_error *e)
 {
     size_t cap = 0;
+    nodes->first = ps_alloc((n + 1) * sizeof *nodes->first);
     for (size_t i = 0; i < n; i++) {
         struct nn_json at = nn_json_element(layers, i), config = nn_json_member(&at, "config");
         struct nn_json inbound = nn_json_member(&at, "inbound_nodes");
@@ -309,6 +315,7 @@ static enum ps_code keras_list_nodes(struct reader *r, const struct nn_json *lay
             }
             nodes->v[nodes->n++] = (struct node){(int)i, (int)k, -1};
         }
+        nodes->first[i + 1] = nodes->n;
     }
     return PS_OK;
 }
@@ -350,6 +357,7 @@ static enum ps_code keras_read_functional(struct reader *r, const struct nn_json
         code = keras_check_input(r->model, config, e);
     if (code == PS_OK)
         code = keras_read_end(r, &nodes, config, "output_layers", &r->model->output, e);
+    free(nodes.first);
     free(nodes.v);
     return code;
 }
