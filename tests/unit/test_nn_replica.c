@@ -412,6 +412,36 @@ static void functional_values(void **state)
     }
 }
 
+// y = Add(d(x), relu(d(x))): what d gives is read before and after the relu.
+static void what_is_read_twice_stays(void **state)
+{
+    (void)state;
+    char json[] =
+        "{'class_name': 'Functional', 'config': {'name': 'net', 'layers': ["
+        "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_shape': [null, 1]}, 'inbound_nodes': []},"
+        "{'class_name': 'Dense', 'config': {'name': 'd', 'units': 1, 'use_bias': false}, "
+        "'inbound_nodes': [[['x', 0, 0, {}]]]},"
+        "{'class_name': 'ReLU', 'config': {'name': 'r'}, 'inbound_nodes': [[['d', 0, 0, {}]]]},"
+        "{'class_name': 'Add', 'config': {'name': 's'}, "
+        "'inbound_nodes': [[['d', 0, 0, {}], ['r', 0, 0, {}]]]}], "
+        "'input_layers': [['x', 0, 0]], 'output_layers': [['s', 0, 0]]}}";
+    const float x[2] = {1, -2}, target[2] = {0};
+    struct ps_error e = {0};
+    struct nn_model *m = NULL;
+    struct nn_result result;
+    for (char *c = json; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    if (nn_model_parse(json, "test", &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    struct nn_replica *r = replicate(m, "cpu", 2, &mse);
+    nn_replica_param(r, 0)[0] = 1;
+    train(r, &(struct nn_batch){.rows = 2, .x = x, .target = target}, 0, NULL, NULL, &result);
+    check_close("y", nn_replica_output(r), (const float[]){2, -2}, 2, 0);
+    check_close("gradient", nn_replica_grad(r, 0), (const float[]){(2 * 2 * 2 + 2 * -2 * -2) / 2}, 1, 0);
+    nn_replica_free(r);
+    nn_model_free(m);
+}
+
 // ---- against itself -----------------------------------------------------------------------------------------------
 
 static void smaller_batches_are_exact(void **state)
@@ -654,6 +684,7 @@ int main(void)
         cmocka_unit_test(gradients_are_slopes),
         cmocka_unit_test(functional_gradients_are_slopes),
         cmocka_unit_test(functional_values),
+        cmocka_unit_test(what_is_read_twice_stays),
         cmocka_unit_test(smaller_batches_are_exact),
         cmocka_unit_test(empty_batch_changes_nothing),
         cmocka_unit_test(dropout_repeats),
