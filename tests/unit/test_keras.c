@@ -82,7 +82,8 @@ static void take_column(const struct golden *g, struct column *c, const struct p
 
 static void read_loss(const json_t *from, struct nn_loss *loss)
 {
-    const char *name = json_is_string(from) ? json_string_value(from) : json_string_value(json_object_get(from, "name"));
+    const char *name =
+        json_is_string(from) ? json_string_value(from) : json_string_value(json_object_get(from, "name"));
     loss->kind = strcmp(name, "mse") == 0 ? NN_MSE : NN_SPARSE_XENT;
     loss->from_logits = json_is_true(json_object_get(from, "from_logits"));
 }
@@ -222,8 +223,8 @@ static void check_predictions(const struct golden *g, struct nn_replica *r)
         for (size_t k = 0; k < nn_model_outputs(g->model); k++) {
             const struct nn_port p = nn_model_output(g->model, k);
             size_t n = nn_type_count(p.type);
-            check_close(g, p.name, nn_replica_output(r, k),
-                        find_column(g, "output", p.name)->data + (size_t)first * n, (size_t)b.rows * n);
+            check_close(g, p.name, nn_replica_output(r, k), find_column(g, "output", p.name)->data + (size_t)first * n,
+                        (size_t)b.rows * n);
         }
         loss += result.loss;
     }
@@ -256,7 +257,8 @@ int main(void)
         return EXIT_FAILURE;
     struct CMUnitTest *tests = ps_alloc(found.gl_pathc * sizeof *tests);
     for (size_t i = 0; i < found.gl_pathc; i++)
-        tests[i] = (struct CMUnitTest){strrchr(found.gl_pathv[i], '/') + 1, trains_as_keras, NULL, NULL, found.gl_pathv[i]};
+        tests[i] =
+            (struct CMUnitTest){strrchr(found.gl_pathv[i], '/') + 1, trains_as_keras, NULL, NULL, found.gl_pathv[i]};
     int failed = _cmocka_run_group_tests("keras", tests, found.gl_pathc, NULL, NULL);
     free(tests);
     globfree(&found);
