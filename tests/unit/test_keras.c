@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Keras gets: every model of tests/golden/keras (golden.py says what they hold) is trained as Keras has trained it,
-// on each device: losses, first gradients, weights afterwards, predictions and their loss. One test for each.
+// What Keras gets: every model of tests/golden/keras (golden.py says what they hold) is trained as Keras has trained
+// it, on each device: losses, first gradients, weights afterwards, predictions and their loss. One test for each.
 #include <glob.h>
 #include <jansson.h>
 #include <math.h>

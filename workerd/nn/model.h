@@ -61,9 +61,9 @@ struct nn_loss {
     bool from_logits;
 };
 
-// What a batch is: columns of so many rows. input[k] is (rows, the shape of input k), row-major, of its dtype; target[k]
-// what the loss of output k compares with: int32 labels (rows) for NN_SPARSE_XENT, float (rows, the output's shape) for
-// NN_MSE.
+// What a batch is: columns of so many rows. input[k] is (rows, the shape of input k), row-major, of its dtype;
+// target[k] what the loss of output k compares with: int32 labels (rows) for NN_SPARSE_XENT, float (rows, the output's
+// shape) for NN_MSE.
 struct nn_batch {
     int rows;
     const void *input[NN_MAX_PORTS];

@@ -54,8 +54,8 @@ def named(what, names, values):
 
 
 # build: () -> a Keras model of either dialect, whose names are as in a fresh process. loss: what compile takes, of one
-# output, or a list of one for each. x: () -> the inputs, where they are not uniform in [-1, 1). y: likewise. seed: of all
-# that is drawn. scale: of the weights, which are drawn too; those named in keep stay as Keras makes them.
+# output, or a list of one for each. x: (rng) -> the list of inputs, where they are not uniform in [-1, 1). y: likewise.
+# seed: of all that is drawn. scale: of the weights, which are drawn too; those named in keep stay as Keras makes them.
 def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, keep=(), seed=11):
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
