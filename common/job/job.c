@@ -29,12 +29,21 @@ enum type {
     REAL,      // double
     QUOTIENT,  // double: "1/255", or a number; not 0
     METRICS,   // bool: a list of words, which for now is one
+    COLUMNS,   // struct ps_job_columns
+    PORT,      // struct ps_job_port
+    PORTS,     // struct ps_job_ports
+    SIZES,     // uint64_t[2]
     // struct ps_schedule: lists of numbers
     BOUNDARIES,
     VALUES,
 };
 
-static const char *const data_kinds[] = {"idx", "csv", "npy", "synthetic-digits", NULL};
+static const char *const data_kinds[] = {"idx",    "csv",      "npy",  "npz",              "cifar",
+                                         "images", "tfrecord", "text", "synthetic-digits", NULL};
+_Static_assert(sizeof data_kinds / sizeof *data_kinds == PS_DATA_KINDS + 1, "a name for each");
+static const char *const headers[] = {"auto", "true", "false", NULL};
+static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
+static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const losses[] = {"sparse_categorical_crossentropy", "mse", NULL};
 static const char *const metrics[] = {"accuracy", NULL};
 static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "ftrl", NULL};
@@ -49,7 +58,18 @@ static const char *const on_existing[] = {"refuse", "resume", "replace", NULL};
 
 // Some fields are there only with some values of another one; sets of those values are bits.
 enum by { BY_KIND, BY_OPTIMIZER, BY_SCHEDULE, BY_UPDATE };
-enum { IDX = 1 << PS_DATA_IDX, CSV = 1 << PS_DATA_CSV, NPY = 1 << PS_DATA_NPY, DIGITS = 1 << PS_DATA_DIGITS };
+enum {
+    IDX = 1 << PS_DATA_IDX,
+    CSV = 1 << PS_DATA_CSV,
+    NPY = 1 << PS_DATA_NPY,
+    NPZ = 1 << PS_DATA_NPZ,
+    CIFAR = 1 << PS_DATA_CIFAR,
+    IMAGES = 1 << PS_DATA_IMAGES,
+    TFRECORD = 1 << PS_DATA_TFRECORD,
+    TEXT = 1 << PS_DATA_TEXT,
+    DIGITS = 1 << PS_DATA_DIGITS,
+    TESTED = CSV | NPZ | IMAGES | TFRECORD | TEXT  // whose test data lie at a path of their own
+};
 enum { SGD = 1 << 0, RMSPROP = 1 << 3 };
 enum {
     CONSTANT = 1 << PS_CONSTANT,
@@ -89,8 +109,8 @@ static const struct field fields[] = {
     {"model", PATH, AT(model), .required = ALWAYS, OWN},
     {"weights", PATH, AT(weights), OWN},
     {"data.kind", CHOICE, AT(data.kind), .words = data_kinds, .required = ALWAYS},
-    {"data.path", PATH, AT(data.path), .kinds = IDX | CSV, .required = IDX | CSV, OWN},
-    {"data.test_path", PATH, AT(data.test_path), .kinds = CSV, OWN},
+    {"data.path", PATH, AT(data.path), .kinds = IDX | CIFAR | TESTED, .required = IDX | CIFAR | TESTED, OWN},
+    {"data.test_path", PATH, AT(data.test_path), .kinds = TESTED, OWN},
     {"data.x", PATH, AT(data.x), .kinds = NPY, .required = NPY, OWN},
     {"data.y", PATH, AT(data.y), .kinds = NPY, .required = NPY, OWN},
     {"data.x_test", PATH, AT(data.x_test), .kinds = NPY, OWN},
@@ -99,6 +119,24 @@ static const struct field fields[] = {
     {"data.test_examples", COUNT, AT(data.test_examples), "2000", .min = 1, .max = 1 << 30, .kinds = DIGITS, OWN},
     {"data.scale", QUOTIENT, AT(data.scale), "1"},
     {"data.shuffle", FLAG, AT(shuffle), "true"},
+    {"data.threads", SMALL, AT(data.threads), "1", .min = 1, .max = 64, OWN},
+    {"data.validation_split", REAL, AT(data.validation_split), "0"},
+    {"data.columns", COLUMNS, AT(data.columns), .kinds = CSV | TFRECORD},
+    {"data.inputs", PORTS, AT(data.inputs)},
+    {"data.outputs", PORTS, AT(data.outputs)},
+    {"data.weight", STRING, AT(data.weight)},
+    {"data.label", PORT, AT(data.label), .kinds = CSV | NPZ | TFRECORD},
+    {"data.separator", STRING, AT(data.separator), ",", .kinds = CSV},
+    {"data.header", CHOICE, AT(data.header), "auto", headers, .kinds = CSV},
+    {"data.augment.flip", CHOICE, AT(data.flip), "none", flips},
+    {"data.augment.crop", SMALL, AT(data.crop), "0", .max = 1 << 12},
+    {"data.augment.noise", REAL, AT(data.noise), "0"},
+    {"data.image_size", SIZES, AT(data.image_size), .min = 1, .max = 1 << 14, .kinds = IMAGES | TFRECORD},
+    {"data.color", CHOICE, AT(data.color), "rgb", colors, .kinds = IMAGES | TFRECORD},
+    {"data.classes", SMALL, AT(data.classes), "10", .min = 10, .max = 100, .kinds = CIFAR},
+    {"data.window", SMALL, AT(data.window), "64", .min = 1, .max = 1 << 20, .kinds = TEXT},
+    {"data.stride", SMALL, AT(data.stride), "0", .max = 1 << 20, .kinds = TEXT},
+    {"data.vocabulary", PATH, AT(data.vocabulary), .kinds = TEXT, OWN},
     {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
     {"loss.from_logits", FLAG, AT(from_logits), "false"},
     {"metrics", METRICS, AT(accuracy), .words = metrics, OWN},
@@ -187,6 +225,12 @@ static bool is_open(const char *path)
     return strcmp(path, "optimizer") == 0;
 }
 
+// A map of the user's own names, which its field reads.
+static bool is_map_field(const struct field *f)
+{
+    return f->type == COLUMNS || f->type == PORTS;
+}
+
 // If path is word (len bytes) or begins with it and a dot: what follows the dot, or "". Else NULL.
 static const char *job_path_below(const char *path, const char *word, size_t len)
 {
@@ -220,16 +264,18 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
     for (const struct ps_yaml *v = map->first; v; v = v->next) {
         char path[128];
         const char *rest = NULL;
+        bool own_names = false;
         if (snprintf(path, sizeof path, "%s%s%s", parent, *parent ? "." : "", v->key) >= (int)sizeof path)
             return unknown_key(v, parent, e);
         for (EACH_FIELD(f)) {
             rest = strchr(v->key, '.') ? NULL : job_path_below(f->path, path, strlen(path));
+            own_names = rest && !*rest && is_map_field(f);
             if (rest)
                 break;
         }
         if (!rest && !is_open(parent))
             return unknown_key(v, parent, e);
-        if (!rest || !*rest || ps_yaml_is_null(v) || (v->kind != PS_YAML_MAP && strcmp(path, RATE) == 0))
+        if (own_names || !rest || !*rest || ps_yaml_is_null(v) || (v->kind != PS_YAML_MAP && strcmp(path, RATE) == 0))
             continue;
         if (v->kind != PS_YAML_MAP)
             return ps_yaml_expected(v, path, e, "a map");
@@ -240,15 +286,6 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
 }
 
 // ---- values -------------------------------------------------------------------------------------------------------
-
-// path as it is, or where it is relative and stands in a file, beside that file.
-static char *job_resolve_path(const struct ps_yaml *v, const char *path)
-{
-    const char *slash = v->line ? strrchr(v->source, '/') : NULL;
-    if (!slash || path[0] == '/')
-        return ps_strdup(path);
-    return ps_printf("%.*s/%s", (int)(slash - v->source), v->source, path);
-}
 
 static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, int *to, struct ps_error *e)
 {
@@ -332,6 +369,15 @@ static enum ps_code take_quotient(const struct field *f, const struct ps_yaml *v
     return PS_OK;
 }
 
+static enum ps_code take_sizes(const struct field *f, const struct ps_yaml *v, uint64_t to[2], struct ps_error *e)
+{
+    if (v->kind != PS_YAML_LIST || !v->first || !v->first->next || v->first->next->next)
+        return ps_yaml_expected(v, f->path, e, "a list of two numbers: height and width");
+    if (ps_yaml_uint(v->first, f->path, f->min, f->max, &to[0], e))
+        return e->code;
+    return ps_yaml_uint(v->first->next, f->path, f->min, f->max, &to[1], e);
+}
+
 static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, struct ps_job *job, struct ps_error *e)
 {
     void *to = job_member_of(job, f);
@@ -355,6 +401,14 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return take_quotient(f, v, to, e);
     case METRICS:
         return take_metrics(f, v, to, e);
+    case COLUMNS:
+        return ps_job_columns_parse(v, f->path, to, e);
+    case PORT:
+        return ps_job_port_parse(v, f->path, to, e);
+    case PORTS:
+        return ps_job_ports_parse(v, f->path, to, e);
+    case SIZES:
+        return take_sizes(f, v, to, e);
     case BOUNDARIES:
         return take_boundaries(f, v, to, e);
     case VALUES:
@@ -373,7 +427,7 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         if (code == PS_OK && !*text)
             return ps_yaml_expected(v, f->path, e, "a %s", f->type == PATH ? "path" : "string of some length");
         if (code == PS_OK)
-            *(char **)to = f->type == PATH ? job_resolve_path(v, text) : ps_strdup(text);
+            *(char **)to = f->type == PATH ? ps_job_path(v, text) : ps_strdup(text);
         return code;
     }
     return code;
@@ -523,6 +577,26 @@ static enum ps_code check_partitioner(const struct ps_yaml *root, const struct p
     return ps_yaml_fail(ps_yaml_find(root, "strategy.partitioner"), e, "strategy.%s", why.text);
 }
 
+static enum ps_code check_data(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
+{
+    const struct ps_job_data *d = &job->data;
+    if (!d->x_test != !d->y_test)
+        return ps_yaml_fail(ps_yaml_find(root, d->x_test ? "data.x_test" : "data.y_test"), e,
+                            "data.x_test and data.y_test go together");
+    if (!(d->validation_split >= 0 && d->validation_split < 1))
+        return ps_yaml_expected(ps_yaml_find(root, "data.validation_split"), "data.validation_split", e,
+                                "a number from 0 to below 1");
+    if (!(d->noise >= 0 && d->noise <= 1e6))
+        return ps_yaml_expected(ps_yaml_find(root, "data.augment.noise"), "data.augment.noise", e,
+                                "a number from 0 to 1e6");
+    if (d->kind == PS_DATA_CIFAR && d->classes != 10 && d->classes != 20 && d->classes != 100)
+        return ps_yaml_expected(ps_yaml_find(root, "data.classes"), "data.classes", e, "10, 20 or 100");
+    if (d->separator && strcmp(d->separator, "tab") != 0 && (strlen(d->separator) != 1 || strchr("\"\r\n", *d->separator)))
+        return ps_yaml_expected(ps_yaml_find(root, "data.separator"), "data.separator", e,
+                                "a character that is no quote, or tab");
+    return PS_OK;
+}
+
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
     bool labels = job->loss == PS_LOSS_SPARSE_XENT;
@@ -530,9 +604,8 @@ static enum ps_code check_together(const struct ps_yaml *root, const struct ps_j
         return ps_yaml_fail(ps_yaml_find(root, "metrics"), e, "accuracy needs class labels; loss mse has none");
     if (job->from_logits && !labels)
         return ps_yaml_fail(ps_yaml_find(root, "loss.from_logits"), e, "loss mse has no from_logits");
-    if (!job->data.x_test != !job->data.y_test)
-        return ps_yaml_fail(ps_yaml_find(root, job->data.x_test ? "data.x_test" : "data.y_test"), e,
-                            "data.x_test and data.y_test go together");
+    if (check_data(root, job, e))
+        return e->code;
     return check_partitioner(root, job, e);
 }
 
@@ -607,6 +680,10 @@ void ps_job_free(struct ps_job *job)
     for (EACH_FIELD(f))
         if (f->type == STRING || f->type == PATH || f->type == WORD)
             free(*(char **)job_member_of(job, f));
+    ps_job_columns_free(&job->data.columns);
+    ps_job_ports_free(&job->data.inputs);
+    ps_job_ports_free(&job->data.outputs);
+    ps_job_port_free(&job->data.label);
     free(job);
 }
 
@@ -638,6 +715,16 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
     case BOUNDARIES:
     case VALUES:
         return schedule_json(f, at);
+    case COLUMNS:
+        return ps_job_columns_json(at);
+    case PORT:
+        return ps_job_port_json(at);
+    case PORTS:
+        return ps_job_ports_json(at);
+    case SIZES:
+        return *(const uint64_t *)at ? json_pack("[I, I]", (json_int_t)((const uint64_t *)at)[0],
+                                                 (json_int_t)((const uint64_t *)at)[1])
+                                     : NULL;
     case METRICS:
         return *(const bool *)at ? json_pack("[s]", f->words[0]) : json_array();
     case CHOICE:  // one that is not made, that of a schedule, is below its first

@@ -6,11 +6,18 @@
 //     model: model.json          # required: Keras JSON
 //     weights: w.safetensors     # to start from; default: the model's initializers
 //     data:
-//       kind: idx                # required, and its own keys:
-//                                #   idx {path: DIR}, csv {path, test_path}, npy {x, y, x_test, y_test},
-//                                #   synthetic-digits {train_examples: 20000, test_examples: 2000}
-//       scale: 1                 # x is multiplied by it: a number, or a quotient such as 1/255
+//       kind: csv                # required; the keys of each are below
+//       scale: 1                 # x is multiplied by it where it becomes float: a number, or a quotient such as 1/255
 //       shuffle: true
+//       threads: 1               # that make batches; the same bits whatever their number
+//       validation_split: 0      # the last so much of the training data is test data instead, as with Keras
+//       inputs: {NAME: COLUMN}   # of a model's input: its column or columns; default: the column of its name, or where
+//       outputs: {NAME: COLUMN}  #   there is one input, all x
+//       weight: COLUMN           # sample weights
+//       augment:                 # of inputs that are images, while training
+//         flip: none             # or horizontal, vertical, both: half of the examples each
+//         crop: 0                # zeros put around an image, from which its own size is cut out again anywhere
+//         noise: 0               # standard deviation of what is added to each number, after scale
 //     loss:
 //       name: mse                # required: mse, sparse_categorical_crossentropy
 //       from_logits: false       # not with mse
@@ -46,6 +53,19 @@
 //     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
 //     output: NAME.safetensors   # the final weights
 //
+// Kinds of data (workerd/data/data.c has them in a table, with what the files look like):
+//
+//     idx               path: DIR
+//     csv               path, test_path; separator: ","; header: auto (or true, false); columns (common/job/columns.h);
+//                       label: the y column or columns, by name or number; default: the last
+//     npy               x, y, x_test, y_test
+//     npz               path, test_path; columns; label
+//     cifar             path: DIR; classes: 10 (or 20, 100: those of CIFAR-100)
+//     images            path: DIR, test_path: DIR; image_size: [H, W]; color: rgb (or grayscale)
+//     tfrecord          path, test_path; columns; label; image_size, color of its images
+//     text              path, test_path; window: 64; stride: the window; vocabulary: FILE, default: characters
+//     synthetic-digits  train_examples: 20000, test_examples: 2000
+//
 // A learning rate that follows the step, by Keras's schedules:
 //
 //     learning_rate:
@@ -71,10 +91,25 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/job/columns.h"
 #include "common/math/rule.h"
 #include "common/math/schedule.h"
 
-enum ps_data_kind { PS_DATA_IDX, PS_DATA_CSV, PS_DATA_NPY, PS_DATA_DIGITS };
+enum ps_data_kind {
+    PS_DATA_IDX,
+    PS_DATA_CSV,
+    PS_DATA_NPY,
+    PS_DATA_NPZ,
+    PS_DATA_CIFAR,
+    PS_DATA_IMAGES,
+    PS_DATA_TFRECORD,
+    PS_DATA_TEXT,
+    PS_DATA_DIGITS,
+    PS_DATA_KINDS  // how many there are
+};
+enum ps_header { PS_HEADER_AUTO, PS_HEADER_YES, PS_HEADER_NO };
+enum ps_color { PS_COLOR_RGB, PS_COLOR_GRAYSCALE };
+enum ps_flip { PS_FLIP_NONE, PS_FLIP_HORIZONTAL, PS_FLIP_VERTICAL, PS_FLIP_BOTH };  // bits
 enum ps_loss { PS_LOSS_SPARSE_XENT, PS_LOSS_MSE };
 enum ps_strategy { PS_STRATEGY_PARAMETER_SERVER, PS_STRATEGY_ONE_DEVICE };
 
@@ -87,12 +122,29 @@ struct ps_hyper {
     double value;
 };
 
+// A kind has those of these that its keys name; the others are 0.
 struct ps_job_data {
     int kind;  // enum ps_data_kind
     char *path, *test_path;
     char *x, *y, *x_test, *y_test;
     uint64_t train_examples, test_examples;
     double scale;  // not 0
+    int threads;
+    double validation_split;  // [0, 1)
+    struct ps_job_columns columns;
+    struct ps_job_ports inputs, outputs;
+    char *weight;                 // a column
+    struct ps_job_port label;     // columns
+    char *separator;              // a character, or "tab"
+    int header;                   // enum ps_header
+    int flip;                     // enum ps_flip
+    int crop;                     // pixels
+    double noise;                 // standard deviation
+    uint64_t image_size[2];       // height and width; 0: those of the first image
+    int color;                    // enum ps_color
+    int classes;                  // cifar: 10, 20, 100
+    int window, stride;           // text: tokens; stride 0: window
+    char *vocabulary;             // text: a file
 };
 
 // Strings are owned by the job unless said otherwise; those not given are NULL.

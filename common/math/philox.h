@@ -13,6 +13,7 @@ enum ps_purpose {
     PS_RANDOM_DIGITS = 4,   // a: example, b: draw
     PS_RANDOM_DELAY = 5,    // a: worker, b: step
     PS_RANDOM_RESUME = 6,   // a: how often the job was resumed
+    PS_RANDOM_AUGMENT = 7,  // a: epoch, b: example << 28 | input << 24 | draw
 };
 
 // Constants and ten rounds: Salmon et al. 2011, table 2 and section 3.3. Inline, so that a loop over b becomes vector

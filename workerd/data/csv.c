@@ -1,78 +1,268 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two passes over the text: the first counts lines and holds their fields to the first line's, so that what
-// the second fills is never larger than the file allows.
+// CSV by RFC 4180: records of fields with a separator between them, fields in quotes may have separators, line ends and
+// doubled quotes in them. Blanks around a field without quotes are left out. Two passes over the text: the first counts
+// records and holds their fields to the first's, so that what the second fills is never larger than the file allows.
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "workerd/data/data_internal.h"
 
-struct text {
-    const char *at;
-    size_t size;
+// ---- fields -------------------------------------------------------------------------------------------------------
+
+struct csv_reader {
+    const char *at, *end;
+    char separator;
+    uint64_t line;   // of at, from 1
+    size_t number;   // of the field last read, from 1
+    char *buffer;    // of a field with doubled quotes, without them
+    size_t capacity;
 };
 
-// Cuts off what stands before the next mark (and the mark); false at the end.
-static bool csv_next_cell(struct text *rest, char mark, struct text *piece)
-{
-    if (!rest->at)
-        return false;
-    const char *stop = memchr(rest->at, mark, rest->size);
-    *piece = (struct text){rest->at, stop ? (size_t)(stop - rest->at) : rest->size};
-    *rest = stop ? (struct text){stop + 1, rest->size - piece->size - 1} : (struct text){0};
-    return true;
-}
+struct csv_field {
+    const char *text;
+    size_t size;
+    uint64_t line;
+    bool quoted, last;  // last: of its record
+};
 
 static bool csv_is_blank(char c)
 {
-    return c == ' ' || c == '\t' || c == '\r';
+    return c == ' ' || c == '\t';
 }
 
-// A field as a C string without the blanks around it; false if it is longer than any number.
-static bool field_text(struct text field, char to[64])
+// Goes past a line end or the text's end; false: something else is there.
+static bool csv_end_record(struct csv_reader *r)
 {
-    while (field.size && csv_is_blank(*field.at)) {
-        field.at++;
-        field.size--;
+    const char *at = r->at;
+    if (at < r->end && *at == '\r')
+        at++;
+    if (at < r->end && *at != '\n')
+        return false;
+    r->line += at < r->end;
+    r->at = at < r->end ? at + 1 : r->end;
+    return true;
+}
+
+// What stands between quotes, with doubled ones made one.
+static void csv_unquote(struct csv_reader *r, struct csv_field *f, bool doubled)
+{
+    if (!doubled)
+        return;
+    if (r->capacity < f->size)
+        r->buffer = ps_realloc(r->buffer, r->capacity = f->size);
+    size_t n = 0;
+    for (size_t i = 0; i < f->size; i++) {
+        r->buffer[n++] = f->text[i];
+        i += f->text[i] == '"';
     }
-    while (field.size && csv_is_blank(field.at[field.size - 1]))
-        field.size--;
-    size_t kept = field.size < 64 ? field.size : 63;
+    f->text = r->buffer;
+    f->size = n;
+}
+
+static enum ps_code csv_read_quoted(struct csv_reader *r, struct csv_field *f, struct ps_error *e)
+{
+    bool doubled = false;
+    const char *start = ++r->at;
+    for (;; r->at++) {
+        if (r->at == r->end)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu opens a quote that nothing closes",
+                           f->line, r->number);
+        r->line += *r->at == '\n';
+        if (*r->at != '"')
+            continue;
+        if (r->at + 1 == r->end || r->at[1] != '"')
+            break;
+        doubled = true;
+        r->at++;
+    }
+    f->text = start;
+    f->size = (size_t)(r->at++ - start);
+    f->quoted = true;
+    csv_unquote(r, f, doubled);
+    while (r->at < r->end && csv_is_blank(*r->at) && *r->at != r->separator)
+        r->at++;
+    return PS_OK;
+}
+
+static enum ps_code csv_read_plain(struct csv_reader *r, struct csv_field *f, struct ps_error *e)
+{
+    const char *start = r->at, *stop;
+    while (r->at < r->end && *r->at != r->separator && *r->at != '\n') {
+        if (*r->at == '"')
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "line %" PRIu64 ", field %zu has a quote inside, expected the whole field in quotes and "
+                           "this one doubled",
+                           f->line, r->number);
+        r->at++;
+    }
+    stop = r->at;
+    if (stop > start && stop[-1] == '\r' && (r->at == r->end || *r->at == '\n'))
+        r->at = --stop;
+    while (start < stop && csv_is_blank(*start))
+        start++;
+    while (start < stop && csv_is_blank(stop[-1]))
+        stop--;
+    f->text = start;
+    f->size = (size_t)(stop - start);
+    return PS_OK;
+}
+
+// The next field. Its text is valid until the next one.
+static enum ps_code csv_read_field(struct csv_reader *r, struct csv_field *f, struct ps_error *e)
+{
+    const char *at = r->at;
+    *f = (struct csv_field){.line = r->line};
+    r->number++;
+    while (at < r->end && csv_is_blank(*at) && *at != r->separator)
+        at++;
+    bool quoted = at < r->end && *at == '"';
+    r->at = quoted ? at : r->at;
+    if (quoted ? csv_read_quoted(r, f, e) : csv_read_plain(r, f, e))
+        return e->code;
+    if (r->at < r->end && *r->at == r->separator) {
+        r->at++;
+        return PS_OK;
+    }
+    f->last = csv_end_record(r);
+    if (f->last) {
+        return PS_OK;
+    }
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "line %" PRIu64 ", field %zu: something follows the closing quote, expected '%c' or the end of the "
+                   "line",
+                   r->line, r->number, r->separator);
+}
+
+// ---- numbers ------------------------------------------------------------------------------------------------------
+
+// As a C string, for messages; false if it is longer than any number.
+static bool csv_text(const struct csv_field *f, char to[64])
+{
+    size_t kept = f->size < 64 ? f->size : 63;
     for (size_t i = 0; i < kept; i++)
-        to[i] = field.at[i] >= ' ' && field.at[i] <= '~' ? field.at[i] : '?';
+        to[i] = f->text[i] >= ' ' && f->text[i] <= '~' ? f->text[i] : '?';
     to[kept] = '\0';
-    return kept == field.size;
+    return kept == f->size;
 }
 
 // A number in strtod's sense: nan and inf are numbers here, so that a line that holds one is no header.
-static bool is_number(struct text field, double *value)
+static bool csv_is_number(const struct csv_field *f, double *value)
 {
     char text[64], *stop;
-    bool whole = field_text(field, text);
+    bool whole = csv_text(f, text);
     *value = strtod(text, &stop);
     return whole && stop != text && *stop == '\0';
 }
 
+// " (age)", where the file has names.
+static const char *csv_label(const struct wk_csv_format *format, size_t number, char to[80])
+{
+    char digits[24];
+    const char *name = number <= format->fields ? format->name[number - 1] : "";
+    snprintf(digits, sizeof digits, "%zu", number);
+    *to = '\0';
+    if (*name && strcmp(name, digits) != 0)
+        snprintf(to, 80, " (%.60s)", name);
+    return to;
+}
+
+static enum ps_code csv_take_number(const struct wk_csv_format *format, const struct csv_field *f, size_t number,
+                                    float *to, struct ps_error *e)
+{
+    char text[64], label[80];
+    double value;
+    bool is = csv_is_number(f, &value);
+    if (is && fabs(value) <= FLT_MAX) {
+        *to = (float)value;
+        return PS_OK;
+    }
+    csv_text(f, text);
+    csv_label(format, number, label);
+    if (!*text)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu%s is empty, expected a number", f->line,
+                       number, label);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu%s is \"%s\", expected a finite number%s",
+                   f->line, number, label, text, is ? "" : "; words need data.columns: a category");
+}
+
+static enum ps_code csv_take_category(struct wk_csv_format *format, const struct csv_field *f, size_t number,
+                                      int32_t *to, struct ps_error *e)
+{
+    char text[64], label[80];
+    struct wk_vocabulary *v = &format->vocabulary[number - 1];
+    csv_text(f, text);
+    csv_label(format, number, label);
+    if (!f->size && !f->quoted)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu%s is empty, expected a word", f->line,
+                       number, label);
+    *to = memchr(f->text, '\0', f->size) ? -1 : wk_vocabulary_find(v, f->text, f->size);
+    if (*to >= 0)
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "line %" PRIu64 ", field %zu%s is \"%s\", expected one of the column's %zu categories", f->line,
+                   number, label, text, v->n);
+}
+
+// ---- the first line -----------------------------------------------------------------------------------------------
+
+// By name or number: what the job says of a column.
+static const struct ps_job_column *csv_said(const struct wk_csv_format *format, const char *name, size_t number)
+{
+    char digits[24];
+    snprintf(digits, sizeof digits, "%zu", number);
+    const struct ps_job_column *c = ps_job_columns_find(format->columns, name);
+    return c ? c : ps_job_columns_find(format->columns, digits);
+}
+
+static bool csv_takes_number(const struct wk_csv_format *format, size_t number)
+{
+    const struct ps_job_column *c = csv_said(format, "", number);
+    return !c || c->type == PS_COLUMN_ANY || c->type == PS_COLUMN_NUMBER;
+}
+
+// Does the job name a column other than by its number? Then the file has to have names.
+static bool csv_names_columns(const struct wk_csv_format *format)
+{
+    for (size_t i = 0; i < format->columns->n; i++)
+        if (format->columns->of[i].name[strspn(format->columns->of[i].name, "0123456789")])
+            return true;
+    return false;
+}
+
 // A line of names is a header. One of names and numbers is neither a header nor an example: to take it for either would
 // hide a mistake.
-static enum ps_code csv_find_header(struct text line, bool *header, struct ps_error *e)
+static enum ps_code csv_find_header(struct csv_reader r, const struct wk_csv_format *format, bool *header,
+                                    struct ps_error *e)
 {
-    struct text field;
+    struct csv_field f = {0};
     double value;
     char text[64], name[64] = "";
     size_t a_number = 0, a_name = 0;
-    for (size_t i = 1; csv_next_cell(&line, ',', &field); i++) {
-        bool empty = field_text(field, text) && !*text;
-        if (is_number(field, &value))
+    *header = format->header == PS_HEADER_YES || (format->header == PS_HEADER_AUTO && csv_names_columns(format));
+    if (*header || format->header == PS_HEADER_NO)
+        return PS_OK;
+    for (size_t i = 1; !f.last; i++) {
+        if (csv_read_field(&r, &f, e))
+            break;
+        bool whole = csv_text(&f, text);
+        if (!csv_takes_number(format, i))
+            continue;
+        if (csv_is_number(&f, &value))
             a_number = a_number ? a_number : i;
-        else if (!empty && !a_name) {
+        else if ((*text || !whole) && !a_name) {
             a_name = i;
             memcpy(name, text, sizeof name);
         }
     }
+    free(r.buffer);
+    if (!f.last)
+        return e->code;
     if (a_name && a_number)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "line 1, field %zu is \"%s\", expected a number as in field %zu, or names alone: a header",
@@ -81,118 +271,247 @@ static enum ps_code csv_find_header(struct text line, bool *header, struct ps_er
     return PS_OK;
 }
 
-static enum ps_code parse_field(struct text field, uint64_t line, size_t number, double *value, struct ps_error *e)
+static enum ps_code csv_take_type(struct wk_csv_format *format, size_t i, struct ps_error *e)
 {
-    char text[64];
-    bool is = is_number(field, value);
-    if (is && fabs(*value) <= FLT_MAX)
-        return PS_OK;
-    field_text(field, text);
-    if (!*text)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu is empty, expected a number", line, number);
-    return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu is \"%s\", expected a finite number", line,
-                   number, text);
+    const struct ps_job_column *said = csv_said(format, format->name[i], i + 1);
+    format->type[i] = said && said->type != PS_COLUMN_ANY ? said->type : PS_COLUMN_NUMBER;
+    if (format->type[i] != PS_COLUMN_NUMBER && format->type[i] != PS_COLUMN_CATEGORY &&
+        format->type[i] != PS_COLUMN_SKIP)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "data.columns.%s: expected a number, a category or skip in CSV",
+                       said->name);
+    if (said && said->vocabulary)
+        return wk_vocabulary_load(&format->vocabulary[i], said->vocabulary, e);
+    return PS_OK;
 }
 
-// Spreadsheets put a byte-order mark before UTF-8.
-static void csv_skip_mark(struct text *text)
+// The first record's fields get their names, from it if it is the header.
+static enum ps_code csv_take_names(struct csv_reader *r, bool header, struct wk_csv_format *format, struct ps_error *e)
 {
-    static const char mark[3] = {'\xef', '\xbb', '\xbf'};
-    if (text->size >= sizeof mark && memcmp(text->at, mark, sizeof mark) == 0)
-        *text = (struct text){text->at + sizeof mark, text->size - sizeof mark};
+    struct csv_field f = {0};
+    while (!f.last) {
+        if (csv_read_field(r, &f, e))
+            return e->code;
+        size_t i = format->fields++;
+        format->name = ps_realloc(format->name, format->fields * sizeof *format->name);
+        bool named = header && f.size && !memchr(f.text, '\0', f.size);
+        format->name[i] = named ? wk_text_copy(f.text, f.size) : ps_printf("%zu", i + 1);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(format->name[k], format->name[i]) == 0)
+                return ps_fail(e, PS_INVALID_ARGUMENT, "line 1: fields %zu and %zu are both called \"%.60s\"", k + 1,
+                               i + 1, format->name[i]);
+    }
+    return PS_OK;
 }
 
-struct layout {
-    bool header;
-    uint64_t rows;  // lines of numbers
-    size_t columns;
-};
-
-static enum ps_code csv_measure(struct text text, struct layout *layout, struct ps_error *e)
+static enum ps_code csv_check_said(const struct wk_csv_format *format, struct ps_error *e)
 {
-    struct text line, field, first = text;
-    csv_next_cell(&first, '\n', &line);
-    *layout = (struct layout){0};
-    if (csv_find_header(line, &layout->header, e) != PS_OK)
+    for (size_t k = 0; k < format->columns->n; k++) {
+        bool found = false;
+        for (size_t i = 0; i < format->fields && !found; i++)
+            found = csv_said(format, format->name[i], i + 1) == &format->columns->of[k];
+        if (!found)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "data.columns says what \"%.60s\" is, but line 1 has no such field",
+                           format->columns->of[k].name);
+    }
+    return PS_OK;
+}
+
+static enum ps_code csv_learn_format(struct csv_reader *r, bool header, struct wk_csv_format *format,
+                                     struct ps_error *e)
+{
+    if (csv_take_names(r, header, format, e) || csv_check_said(format, e))
         return e->code;
-    for (uint64_t n = 1; csv_next_cell(&text, '\n', &line); n++) {
-        size_t columns = 0;
-        while (csv_next_cell(&line, ',', &field))
-            columns++;
-        if (n == 1)
-            layout->columns = columns;
-        if (columns != layout->columns)
-            return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 " has %zu fields, expected %zu as on line 1", n,
-                           columns, layout->columns);
-        layout->rows += n > 1 || !layout->header;
-    }
-    if (layout->columns < 2)
+    if (format->fields < 2)
         return ps_fail(e, PS_INVALID_ARGUMENT, "line 1 has one field, expected inputs and then a label or target");
-    if (layout->rows == 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "only a header line, expected at least one line of numbers");
+    format->type = ps_alloc(format->fields * sizeof *format->type);
+    format->vocabulary = ps_alloc(format->fields * sizeof *format->vocabulary);
+    for (size_t i = 0; i < format->fields; i++)
+        if (csv_take_type(format, i, e))
+            return e->code;
     return PS_OK;
 }
 
-static enum ps_code parse_line(struct text line, uint64_t number, uint64_t row, struct wk_part *part,
-                               struct ps_error *e)
+// ---- records ------------------------------------------------------------------------------------------------------
+
+static enum ps_code csv_count(struct csv_reader r, size_t fields, uint64_t *rows, struct ps_error *e)
 {
-    struct text field;
-    size_t inputs = part->split.inputs;
-    float *x = part->floats + row * inputs;
-    for (size_t i = 0; csv_next_cell(&line, ',', &field); i++) {
-        double value;
-        enum ps_code code = parse_field(field, number, i + 1, &value, e);
-        if (code != PS_OK)
-            return code;
-        if (i < inputs)
-            x[i] = (float)value;
-        else if ((code = wk_part_put_y(part, row, value, e)) != PS_OK)
-            return ps_error_prefix(e, "line %" PRIu64 ", field %zu", number, i + 1);
+    enum ps_code code = PS_OK;
+    for (*rows = 0; r.at < r.end && code == PS_OK; (*rows)++) {
+        struct csv_field f = {0};
+        uint64_t line = r.line;
+        for (r.number = 0; code == PS_OK && !f.last;)
+            code = csv_read_field(&r, &f, e);
+        if (code == PS_OK && r.number != fields)
+            code = ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 " has %zu fields, expected %zu as on line 1", line,
+                           r.number, fields);
     }
-    return PS_OK;
-}
-
-enum ps_code wk_csv_parse(const char *bytes, size_t size, bool labels, struct wk_part *part, struct ps_error *e)
-{
-    struct text text = {bytes, size}, line;
-    struct layout layout;
-    csv_skip_mark(&text);
-    while (text.size && (csv_is_blank(text.at[text.size - 1]) || text.at[text.size - 1] == '\n'))
-        text.size--;
-    if (text.size == 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "the file is empty, expected lines of numbers");
-    enum ps_code code = csv_measure(text, &layout, e);
-    if (code != PS_OK)
-        return code;
-    size_t inputs = layout.columns - 1;
-    part->split = (struct wk_split){.examples = layout.rows, .shape = {inputs}, .rank = 1, .inputs = inputs};
-    part->floats = wk_array(layout.rows, inputs, sizeof *part->floats, e);
-    if (!part->floats)
-        return PS_RESOURCE_EXHAUSTED;
-    code = wk_part_alloc_y(part, labels, NULL, 0, e);
-    if (layout.header)
-        csv_next_cell(&text, '\n', &line);
-    for (uint64_t row = 0; code == PS_OK && csv_next_cell(&text, '\n', &line); row++)
-        code = parse_line(line, row + 1 + layout.header, row, part, e);
+    free(r.buffer);
     return code;
 }
 
-static enum ps_code csv_load_part(const char *path, bool labels, struct wk_part *part, struct ps_error *e)
+static enum ps_code csv_take_record(struct csv_reader *r, struct wk_csv_format *format, struct wk_csv *csv,
+                                    uint64_t row, struct ps_error *e)
+{
+    csv->line[row] = r->line;
+    r->number = 0;
+    for (size_t i = 0; i < format->fields; i++) {
+        struct csv_field f;
+        void *cell = &csv->cell[row * format->fields + i];
+        enum ps_code code = csv_read_field(r, &f, e);
+        if (code == PS_OK && format->type[i] == PS_COLUMN_NUMBER)
+            code = csv_take_number(format, &f, i + 1, cell, e);
+        else if (code == PS_OK && format->type[i] == PS_COLUMN_CATEGORY)
+            code = csv_take_category(format, &f, i + 1, cell, e);
+        if (code != PS_OK)
+            return code;
+    }
+    return PS_OK;
+}
+
+static enum ps_code csv_check_names(struct csv_reader *r, const struct wk_csv_format *format, struct ps_error *e)
+{
+    struct csv_field f = {0};
+    for (size_t i = 0; !f.last; i++) {
+        if (csv_read_field(r, &f, e))
+            return e->code;
+        bool same = i < format->fields && strlen(format->name[i]) == f.size &&
+                    (!f.size || memcmp(format->name[i], f.text, f.size) == 0);
+        if (!same && f.size && i < format->fields && format->name[i][strspn(format->name[i], "0123456789")])
+            return ps_fail(e, PS_INVALID_ARGUMENT, "line 1, field %zu is \"%.*s\", expected \"%.60s\" as in training data",
+                           i + 1, (int)(f.size < 60 ? f.size : 60), f.text, format->name[i]);
+    }
+    return PS_OK;
+}
+
+static enum ps_code csv_read(struct csv_reader *r, struct wk_csv_format *format, struct wk_csv *csv, struct ps_error *e)
+{
+    bool header;
+    struct csv_reader first;
+    if (csv_find_header(*r, format, &header, e))
+        return e->code;
+    first = *r;
+    bool known = format->fields > 0;
+    enum ps_code code = PS_OK;
+    if (known)
+        code = header ? csv_check_names(&first, format, e) : PS_OK;
+    else
+        code = csv_learn_format(&first, header, format, e);
+    r->buffer = first.buffer;
+    r->capacity = first.capacity;
+    if (code != PS_OK)
+        return code;
+    if (header)
+        *r = first;
+    r->number = 0;
+    struct csv_reader counting = *r;
+    counting.buffer = NULL;
+    counting.capacity = 0;
+    if (csv_count(counting, format->fields, &csv->rows, e))
+        return e->code;
+    if (csv->rows == 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "only a header line, expected at least one line of numbers");
+    csv->cell = wk_array(csv->rows, format->fields, sizeof *csv->cell, e);
+    csv->line = csv->cell ? wk_array(csv->rows, 1, sizeof *csv->line, e) : NULL;
+    if (!csv->line)
+        return PS_RESOURCE_EXHAUSTED;
+    for (uint64_t row = 0; row < csv->rows; row++)
+        if (csv_take_record(r, format, csv, row, e))
+            return e->code;
+    return PS_OK;
+}
+
+enum ps_code wk_csv_parse(const char *text, size_t size, struct wk_csv_format *format, struct wk_csv *csv,
+                          struct ps_error *e)
+{
+    // Spreadsheets put a byte-order mark before UTF-8.
+    bool mark = size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0;
+    struct csv_reader r = {.at = text + 3 * mark, .end = text + size, .separator = format->separator, .line = 1};
+    while (r.end > r.at && (csv_is_blank(r.end[-1]) || r.end[-1] == '\n' || r.end[-1] == '\r') &&
+           r.end[-1] != r.separator)
+        r.end--;
+    if (r.end == r.at)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "the file is empty, expected lines of numbers");
+    enum ps_code code = csv_read(&r, format, csv, e);
+    free(r.buffer);
+    return code;
+}
+
+void wk_csv_format_fini(struct wk_csv_format *format)
+{
+    for (size_t i = 0; i < format->fields; i++) {
+        free(format->name[i]);
+        if (format->vocabulary)
+            wk_vocabulary_fini(&format->vocabulary[i]);
+    }
+    free(format->name);
+    free(format->type);
+    free(format->vocabulary);
+}
+
+void wk_csv_fini(struct wk_csv *csv)
+{
+    free(csv->cell);
+    free(csv->line);
+}
+
+// ---- the source ---------------------------------------------------------------------------------------------------
+
+// The table's columns, of what is not skipped; the cells and lines become the source's.
+static void csv_make_source(const char *path, const struct wk_csv_format *format, struct wk_csv *csv,
+                            struct wk_part *part)
+{
+    struct wk_block *block = wk_block_of(path, csv->cell, csv->rows * format->fields * sizeof *csv->cell);
+    size_t *number = ps_alloc(format->fields * sizeof *number);
+    part->source = wk_records_create(csv->rows);
+    wk_records_own(part->source, block);
+    for (size_t i = 0; i < format->fields; i++) {
+        bool category = format->type[i] == PS_COLUMN_CATEGORY;
+        if (format->type[i] == PS_COLUMN_SKIP)
+            continue;
+        number[part->source->columns] = i + 1;
+        struct wk_field field = {.block = block,
+                                 .offset = i * sizeof *csv->cell,
+                                 .stride = format->fields * sizeof *csv->cell,
+                                 .kind = category ? 'i' : 'f',
+                                 .width = sizeof *csv->cell};
+        struct wk_column *c = wk_records_add(part->source, format->name[i], field, NULL, 0);
+        c->classes = category ? (int32_t)format->vocabulary[i].n : 0;
+    }
+    if (part->source->columns)
+        part->source->column[part->source->columns - 1].y = true;
+    wk_records_set_lines(part->source, csv->line, number);
+    *csv = (struct wk_csv){0};
+}
+
+static enum ps_code csv_open_part(const char *path, struct wk_csv_format *format, struct wk_part *part,
+                                  struct ps_error *e)
 {
     uint8_t *bytes;
     size_t size;
-    enum ps_code code = wk_file_read(path, SIZE_MAX, &bytes, &size, e);
-    if (code != PS_OK)
-        return code;
-    code = wk_csv_parse((const char *)bytes, size, labels, part, e);
+    struct wk_csv csv = {0};
+    if (wk_file_read(path, SIZE_MAX, &bytes, &size, e))
+        return e->code;
+    enum ps_code code = wk_csv_parse((const char *)bytes, size, format, &csv, e);
     free(bytes);
+    if (code == PS_OK)
+        csv_make_source(path, format, &csv, part);
+    wk_csv_fini(&csv);
     return code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", path);
 }
 
-enum ps_code wk_csv_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e)
+// Categories that the training data do not have are errors in the test data: no class stands for them.
+enum ps_code wk_csv_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
 {
-    enum ps_code code = csv_load_part(spec->path, spec->labels, &data->train, e);
+    const char *separator = spec->separator ? spec->separator : ",";
+    struct wk_csv_format format = {.separator = strcmp(separator, "tab") == 0 ? '\t' : *separator,
+                                   .header = spec->header,
+                                   .columns = &spec->columns};
+    (void)seed;
+    enum ps_code code = csv_open_part(spec->path, &format, &data->train, e);
+    for (size_t i = 0; code == PS_OK && i < format.fields; i++)
+        format.vocabulary[i].fixed = true;
     if (code == PS_OK && spec->test_path)
-        code = csv_load_part(spec->test_path, spec->labels, &data->test, e);
+        code = csv_open_part(spec->test_path, &format, &data->test, e);
+    wk_csv_format_fini(&format);
     return code;
 }

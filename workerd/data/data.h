@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training and test data: read once (or drawn when first needed), kept in memory in its own small type, turned into
-// float batches by a prefetching thread.
+// Training and test data, from files to batches:
 //
-// wk_data is immutable once opened and may be shared by threads. wk_feed belongs to one thread at a time.
+//     source      idx.c, csv.c, npy.c, ...: examples with named, typed columns; any example can be read at any time.
+//                 Small files are read into memory, large ones read where an example lies
+//     data        data.c: a training and a test source; bind.c: which columns the model's inputs and losses take
+//     feed        feed.c: threads that read, convert, scale and augment examples into numbered batches
+//
+// What a batch is depends on the job, the seed, the epoch and its position in the epoch alone, never on how many
+// threads there are: a position is all the state that a resume needs.
+//
+// wk_data is immutable once bound and may be shared by threads. wk_feed belongs to one thread at a time.
 #ifndef WK_DATA_H
 #define WK_DATA_H
 
@@ -12,54 +19,41 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/wire/dtype.h"
+#include "common/job/job.h"
 #include "workerd/nn/model.h"
-
-enum wk_data_kind { WK_IDX, WK_CSV, WK_NPY, WK_DIGITS };  // as enum ps_data_kind of common/job/job.h
-
-struct wk_data_spec {
-    enum wk_data_kind kind;
-    const char *path;                        // idx: folder; csv: train file
-    const char *test_path;                   // csv: test file, or NULL: none
-    const char *x, *y, *x_test, *y_test;     // npy
-    uint64_t train_examples, test_examples;  // synthetic-digits; 0: 20,000 and 2,000
-    double scale;                            // x is multiplied by it; 0: 1
-    uint64_t seed;
-    bool labels;  // y are class numbers (int32), else targets (float)
-};
 
 struct wk_data;
 
-// One split.
 struct wk_split {
     uint64_t examples;
-    uint64_t shape[PS_MAX_RANK];  // of one example: (28, 28) for IDX images
-    size_t rank;
-    size_t inputs;   // elements per example
-    size_t targets;  // elements per target; 1 for labels
-    uint64_t target_shape[PS_MAX_RANK];
-    size_t target_rank;
-    int32_t classes;  // labels: 1 + the greatest
 };
 
-// idx: the four MNIST files, each plain or .gz: uint8. csv: optional header line, last column is the label or target.
-// npy: x of uint8, float32 or float64; y of any integer or float type. x is a byte's number, 0 to 255, or the float,
-// times spec->scale. Errors name the file, and the line, byte or field.
-enum ps_code wk_data_open(const struct wk_data_spec *spec, struct wk_data **data, struct ps_error *e);
+// The kinds of data, in the order of enum ps_data_kind, with a line of description each: what is read, what x and y
+// become. A NULL name ends the list.
+struct wk_data_kind {
+    const char *name, *text;
+};
+extern const struct wk_data_kind wk_data_kinds[PS_DATA_KINDS + 1];
+
+// The spec stays the caller's. Errors name the file, and the line, row, byte or field, the value and what was expected.
+enum ps_code wk_data_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data **data, struct ps_error *e);
 void wk_data_free(struct wk_data *data);
 const struct wk_split *wk_data_train(const struct wk_data *data);
 const struct wk_split *wk_data_test(const struct wk_data *data);  // examples = 0: none
-// Do examples and targets fit the model's input and output? Shapes fit if they are equal but for dimensions of 1 at the
-// ends, or if one of the two is flat: (28, 28) fits (28, 28, 1) and (784,).
-enum ps_code wk_data_check(const struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
-                           struct ps_error *e);
+
+// Finds the columns for the model's inputs and for the targets of its outputs' losses (loss[k] is that of output k), by
+// the spec and by name. Do they fit? Shapes fit if they are equal but for dimensions of 1 at the ends, or if one of the
+// two is flat: (28, 28) fits (28, 28, 1) and (784,). Labels are below the output's classes: those in memory are looked
+// at here, those of larger files when they are read. Before any feed.
+enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
+                          struct ps_error *e);
 
 // The i-th example of an epoch: a permutation of [0, n) that is computed, not stored (a Feistel network on the
 // smallest even number of bits that holds n, keyed by Philox(seed, PS_RANDOM_SHUFFLE, epoch), cycle-walking).
 uint64_t wk_shuffle(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i);
 
-// Batches, made ahead by a thread of the feed. The consumer asks for ranges of positions in an epoch; the feed
-// shuffles (or not), gathers and scales.
+// Batches, made ahead by the feed's threads. The consumer asks for ranges of positions in an epoch; the feed shuffles
+// (or not), reads, scales and, of training data, augments.
 struct wk_feed;
 enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, bool shuffle, uint64_t seed,
                             struct wk_feed **feed, struct ps_error *e);
@@ -67,7 +61,7 @@ void wk_feed_free(struct wk_feed *feed);
 // Queues the batch of positions [first, first + rows) of an epoch; at most WK_FEED_AHEAD may be queued and not taken.
 enum { WK_FEED_AHEAD = 4 };
 void wk_feed_request(struct wk_feed *feed, uint64_t epoch, uint64_t first, int rows);
-// The oldest queued batch; valid until the next call.
-const struct nn_batch *wk_feed_take(struct wk_feed *feed);
+// The oldest queued batch; valid until the next call. NULL: an example of it cannot be read, and e says which and why.
+const struct nn_batch *wk_feed_take(struct wk_feed *feed, struct ps_error *e);
 
 #endif

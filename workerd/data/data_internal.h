@@ -1,78 +1,156 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the files of workerd/data share: how a split is kept, how a file is read, and the parsers. A parser is
-// a function over a buffer, so that it can be fuzzed; its errors say what and where in the file, and the
-// loader that read the file puts its path before them.
+// What the files of workerd/data share. A parser is a function over a buffer, so that it can be fuzzed; its errors say
+// what and where in the file, and the loader that read the file puts its path before them.
 #ifndef WK_DATA_INTERNAL_H
 #define WK_DATA_INTERNAL_H
 
 #include "common/file/npy.h"
 #include "workerd/data/data.h"
+#include "workerd/data/source.h"
 
-// A split in memory. Examples stay in the type they came in: images of bytes take a quarter of their floats.
-struct wk_part {
-    struct wk_split split;
-    uint8_t *bytes;              // (examples, inputs), yet to be multiplied by the data's scale; or NULL
-    float *floats;               // (examples, inputs), scaled, where bytes is NULL
-    int32_t *label;              // (examples,); or NULL
-    float *target;               // (examples, targets), where label is NULL
-    struct wk_drawing *drawing;  // digits: what is not drawn yet; else NULL
+// What a model's input, a loss's target or the sample weights are made of: columns of the source, side by side.
+struct wk_port {
+    const char *name;     // the input's or output's; the model's
+    enum nn_dtype dtype;  // of the batch: NN_FLOAT or NN_INT32
+    size_t count;         // elements of one example
+    size_t *column;
+    size_t n;
+    double scale;      // floats are multiplied by it
+    bool label;        // class numbers
+    int32_t classes;   // of labels, which are below it
+    size_t image[3];   // an input that is augmented: height, width, channels; else zeros
 };
 
-// An example's x and y are in memory when this returns. Any thread.
-void wk_part_need(const struct wk_part *part, uint64_t example);
-// digits.c: draws an example unless it has been.
-void wk_drawing_need(const struct wk_part *part, uint64_t example);
-void wk_drawing_free(struct wk_drawing *drawing);  // may be NULL
+struct wk_part {
+    struct wk_split split;
+    struct wk_source *source;  // NULL: none
+    uint64_t first;            // of the split's examples, in the source
+    struct wk_port input[NN_MAX_PORTS], target[NN_MAX_PORTS], weight;  // weight.n = 0: none
+    size_t inputs, targets;
+};
+
+struct wk_augment {
+    int flip;      // enum ps_flip
+    int crop;      // pixels
+    double noise;  // standard deviation
+};
 
 struct wk_data {
     struct wk_part train, test;
-    double scale;  // of bytes
+    bool shared;                     // both have one source
+    const struct ps_job_data *spec;  // borrowed until bound
+    struct wk_augment augment;
+    int threads;
 };
 
-// malloc'd rows * columns elements; NULL and RESOURCE_EXHAUSTED in e if there is no such memory.
-void *wk_array(uint64_t rows, uint64_t columns, size_t element, struct ps_error *e);
-// Room for the y of part->split.examples: labels, or targets of this shape (rank 0: numbers), whose elements a file
-// has: their count fits.
-enum ps_code wk_part_alloc_y(struct wk_part *part, bool labels, const uint64_t *shape, size_t rank, struct ps_error *e);
-// Stores element i of y. A label has to be an integer from 0 to 2^31 - 2, a target a finite float32.
-enum ps_code wk_part_put_y(struct wk_part *part, uint64_t i, double value, struct ps_error *e);
+// One example of a port, read, converted and scaled. raw has room for the largest column's elements. The error says
+// where.
+enum ps_code wk_port_read(const struct wk_part *part, const struct wk_port *port, uint64_t example, void *raw, void *to,
+                          struct ps_error *e);
+size_t wk_part_raw(const struct wk_part *part);  // bytes that raw takes
+// Flips, crops and adds noise to one example's input number k, (h, w, c), as Philox(seed, PS_RANDOM_AUGMENT, epoch,
+// example) says. raw as above, and as large as the image.
+void wk_augment(const struct wk_augment *a, const struct wk_port *port, uint32_t k, uint64_t seed, uint64_t epoch,
+                uint64_t example, float *raw, float *to);
 
-// The first limit bytes of a file, plain or gzip; malloc'd. The error names the path.
-enum ps_code wk_file_read(const char *path, uint64_t limit, uint8_t **bytes, size_t *size, struct ps_error *e);
+// ---- IDX: magic (0, 0, type, rank), the dimensions as big-endian 32 bits, the elements. Only unsigned bytes (type 8) -
 
-// IDX: magic (0, 0, type, rank), the dimensions as big-endian 32 bits, the elements. Only unsigned bytes
-// (type 8).
 struct wk_idx {
     uint64_t shape[PS_MAX_RANK];
     size_t rank;
-    size_t header;            // bytes before the elements
-    uint64_t count;           // elements
-    const uint8_t *elements;  // in the buffer parsed
+    size_t header;   // bytes before the elements
+    uint64_t count;  // elements
 };
-size_t wk_idx_header_size(size_t rank);
-// The header alone, from at least wk_idx_header_size(rank) bytes; elements is not set.
-enum ps_code wk_idx_header(const uint8_t *bytes, size_t size, size_t rank, struct wk_idx *idx, struct ps_error *e);
-// A whole file: neither short nor with bytes to spare.
-enum ps_code wk_idx_parse(const uint8_t *bytes, size_t size, size_t rank, struct wk_idx *idx, struct ps_error *e);
+// size: of the whole file, of which the first `have` bytes are there. Neither short nor with bytes to spare.
+enum ps_code wk_idx_parse(const uint8_t *bytes, size_t have, uint64_t size, size_t rank, struct wk_idx *idx,
+                          struct ps_error *e);
 
-// CSV: a line per example, fields with commas between them, the last is y; no quotes. The first line is a
-// header if none of its fields is a number. On error the part may hold memory, which wk_part_fini frees.
-enum ps_code wk_csv_parse(const char *text, size_t size, bool labels, struct wk_part *part, struct ps_error *e);
+// ---- npy and npz --------------------------------------------------------------------------------------------------
 
-// npy. One element of any kind but 'S', 'V' and float16.
-double wk_npy_element(const struct ps_npy *npy, uint64_t i);
+// One element of any kind but 'S', 'V' and float16, little-endian.
+double wk_element(char kind, size_t width, const uint8_t *at);
+// The header of size bytes, of which the first `have` are there: npy->elements - bytes is where the elements begin.
+enum ps_code wk_npy_parse(const uint8_t *bytes, size_t have, uint64_t size, struct ps_npy *npy, struct ps_error *e);
+// Adds an npy's first dimension as examples; with the first column they set the source's. [offset, offset + size) of
+// the block is the npy.
+enum ps_code wk_npy_add(struct wk_source *s, const char *name, struct wk_block *block, uint64_t offset, uint64_t size,
+                        struct ps_error *e);
 
-// Images drawn by the program. Draws example number `example` of a seed; returns its label.
+// A member of a zip archive, stored or deflated.
+struct wk_zip_member {
+    char *name;
+    bool deflated;
+    uint32_t crc;
+    uint64_t packed, size;  // bytes
+    uint64_t header;        // where its local header begins
+};
+struct wk_zip {
+    struct wk_zip_member *member;
+    size_t members;
+};
+enum ps_code wk_zip_parse(const struct wk_block *block, struct wk_zip *zip, struct ps_error *e);
+void wk_zip_free(struct wk_zip *zip);
+// Where its bytes begin in the archive.
+enum ps_code wk_zip_offset(const struct wk_block *block, const struct wk_zip_member *m, uint64_t *offset,
+                           struct ps_error *e);
+// Its bytes, inflated and their CRC checked; malloc'd.
+enum ps_code wk_zip_read(const struct wk_block *block, const struct wk_zip_member *m, uint8_t **bytes,
+                         struct ps_error *e);
+
+// ---- words with numbers -------------------------------------------------------------------------------------------
+
+char *wk_text_copy(const char *text, size_t size);  // malloc'd, with a zero after it
+
+struct wk_vocabulary {
+    char **word;
+    size_t n;
+    uint32_t *slot;  // a hash table of 1 + the word's number
+    size_t slots;
+    bool fixed;  // nothing is added any more
+};
+// Its number; a new one unless it is fixed: then -1 where there is no such word.
+int32_t wk_vocabulary_find(struct wk_vocabulary *v, const char *word, size_t size);
+// A file of one word per line, none twice; then it is fixed.
+enum ps_code wk_vocabulary_load(struct wk_vocabulary *v, const char *path, struct ps_error *e);
+void wk_vocabulary_fini(struct wk_vocabulary *v);
+
+// ---- CSV, by RFC 4180 ---------------------------------------------------------------------------------------------
+
+// What the file has to say, and what was learned from the training file: the test file has the same.
+struct wk_csv_format {
+    char separator;
+    int header;  // enum ps_header
+    const struct ps_job_columns *columns;
+    struct wk_vocabulary *vocabulary;  // one per field, of categories
+    char **name;                       // of each field
+    int *type;                         // enum ps_column_type of each field
+    size_t fields;                     // 0: nothing is known yet
+};
+struct wk_csv {
+    uint64_t rows;
+    union {
+        float number;
+        int32_t category;
+    } * cell;        // (rows, fields)
+    uint64_t *line;  // (rows) where each begins
+};
+enum ps_code wk_csv_parse(const char *text, size_t size, struct wk_csv_format *format, struct wk_csv *csv,
+                          struct ps_error *e);
+void wk_csv_format_fini(struct wk_csv_format *format);
+void wk_csv_fini(struct wk_csv *csv);
+
+// ---- digits: images drawn by the program. Draws example number `example` of a seed; returns its label --------------
+
 enum { WK_DIGIT_SIDE = 28, WK_DIGIT_PIXELS = WK_DIGIT_SIDE * WK_DIGIT_SIDE };
 int32_t wk_digit_draw(uint64_t seed, uint64_t example, uint8_t pixels[WK_DIGIT_PIXELS]);
 
-// One per kind of wk_data_spec. On error the parts may hold memory, which wk_data_free frees.
-enum ps_code wk_idx_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e);
-enum ps_code wk_csv_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e);
-enum ps_code wk_npy_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e);
-enum ps_code wk_digits_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e);
+// ---- one per kind of data: opens the sources. On error they may be there, and are freed by wk_data_free ------------
 
-void wk_part_fini(struct wk_part *part);
+enum ps_code wk_idx_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
+enum ps_code wk_csv_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
+enum ps_code wk_npy_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
+enum ps_code wk_npz_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
+enum ps_code wk_digits_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
 
 #endif

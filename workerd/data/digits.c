@@ -6,8 +6,7 @@
 // multiply-add), so that a seed gives the same bytes on every machine.
 #include <inttypes.h>
 #include <math.h>
-#include <sched.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
@@ -237,60 +236,60 @@ int32_t wk_digit_draw(uint64_t seed, uint64_t example, uint8_t pixels[PIXELS])
     return label;
 }
 
-// ---- drawn when first needed --------------------------------------------------------------------------------------
+// ---- the source ---------------------------------------------------------------------------------------------------
 
-// A job's first step does not wait for the last example: each is drawn by the thread that needs it first.
-enum { BLANK, BEING_DRAWN, DRAWN };
-
-struct wk_drawing {
-    uint64_t seed, first;  // number of the part's example 0
-    atomic_uchar state[];  // [examples]
+struct digits {
+    struct wk_source base;
+    uint64_t seed, first;  // number of the source's example 0
 };
 
-void wk_drawing_need(const struct wk_part *part, uint64_t example)
+static enum ps_code digits_read(const struct wk_source *s, uint64_t example, size_t column, void *to,
+                                struct ps_error *e)
 {
-    struct wk_drawing *d = part->drawing;
-    unsigned char blank = BLANK;
-    if (atomic_load_explicit(&d->state[example], memory_order_acquire) == DRAWN)
-        return;
-    if (atomic_compare_exchange_strong(&d->state[example], &blank, BEING_DRAWN)) {
-        int32_t label = wk_digit_draw(d->seed, d->first + example, part->bytes + example * PIXELS);
-        if (part->label)
-            part->label[example] = label;
-        else
-            part->target[example] = (float)label;
-        atomic_store_explicit(&d->state[example], DRAWN, memory_order_release);
-    }
-    while (atomic_load_explicit(&d->state[example], memory_order_acquire) != DRAWN)
-        sched_yield();
-}
-
-void wk_drawing_free(struct wk_drawing *drawing)
-{
-    free(drawing);
-}
-
-static enum ps_code plan_part(const struct wk_data_spec *spec, uint64_t first, uint64_t examples, struct wk_part *part,
-                              struct ps_error *e)
-{
-    part->split = (struct wk_split){.examples = examples, .shape = {SIDE, SIDE}, .rank = 2, .inputs = PIXELS};
-    if (examples > FIRST_TEST)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "synthetic-digits: %" PRIu64 " examples, expected at most %" PRIu64,
-                       examples, FIRST_TEST);
-    part->bytes = wk_array(examples, PIXELS, 1, e);
-    if (!part->bytes || wk_part_alloc_y(part, spec->labels, NULL, 0, e))
-        return PS_RESOURCE_EXHAUSTED;
-    part->split.classes = spec->labels ? 10 : 0;
-    part->drawing = ps_alloc(sizeof *part->drawing + examples);
-    part->drawing->seed = spec->seed;
-    part->drawing->first = first;
+    const struct digits *d = (const struct digits *)s;
+    uint8_t pixels[PIXELS];
+    (void)e;
+    int32_t label = wk_digit_draw(d->seed, d->first + example, column ? pixels : to);
+    if (column)
+        *(int32_t *)to = label;
     return PS_OK;
 }
 
-enum ps_code wk_digits_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e)
+static void digits_where(const struct wk_source *s, uint64_t example, size_t column, char *to, size_t size)
+{
+    (void)s;
+    (void)column;
+    snprintf(to, size, "synthetic-digits: example %" PRIu64, example);
+}
+
+static void digits_free(struct wk_source *s)
+{
+    wk_source_fini(s);
+    free(s);
+}
+
+static const struct wk_source_class digits_class = {.read = digits_read, .where = digits_where, .free = digits_free};
+
+static enum ps_code digits_open_part(uint64_t seed, uint64_t first, uint64_t examples, struct wk_part *part,
+                                     struct ps_error *e)
+{
+    if (examples > FIRST_TEST)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "synthetic-digits: %" PRIu64 " examples, expected at most %" PRIu64,
+                       examples, FIRST_TEST);
+    struct digits *d = ps_alloc(sizeof *d);
+    *d = (struct digits){.base = {.class = &digits_class, .examples = examples}, .seed = seed, .first = first};
+    wk_source_add(&d->base, "x", NN_UINT8, (uint64_t[]){SIDE, SIDE}, 2);
+    struct wk_column *y = wk_source_add(&d->base, "y", NN_INT32, NULL, 0);
+    y->y = true;
+    y->classes = 10;
+    return wk_cache_create(&d->base, &part->source, e);
+}
+
+enum ps_code wk_digits_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
 {
     uint64_t train = spec->train_examples ? spec->train_examples : TRAIN_EXAMPLES;
     uint64_t test = spec->test_examples ? spec->test_examples : TEST_EXAMPLES;
-    enum ps_code code = plan_part(spec, 0, train, &data->train, e);
-    return code == PS_OK ? plan_part(spec, FIRST_TEST, test, &data->test, e) : code;
+    if (digits_open_part(seed, 0, train, &data->train, e))
+        return e->code;
+    return digits_open_part(seed, FIRST_TEST, test, &data->test, e);
 }

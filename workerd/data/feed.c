@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests and batches are numbered from 0 and live in rings. With at most WK_FEED_AHEAD requests not taken,
-// the batch that the consumer holds and those that are made or wait fill WK_FEED_AHEAD + 1 different buffers:
+// Requests and batches are numbered from 0 and live in rings. With at most WK_FEED_AHEAD requests not taken, the batch
+// that the consumer holds and those that are made or wait fill WK_FEED_AHEAD + 1 different buffers:
 //
-//     requested >= made >= taken,    requested - taken <= WK_FEED_AHEAD
+//     requested >= claimed >= taken,    requested - taken <= WK_FEED_AHEAD
 //
-// The mutex guards these three numbers, the requests and stop; a buffer belongs to the thread while its
-// number is `made`, to the consumer afterwards.
+// A thread claims the next number and makes that batch; the consumer takes them in order. The mutex guards the numbers,
+// the requests, done and stop; a buffer belongs to the thread that has claimed it until it is done, to the consumer
+// afterwards.
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,115 +22,138 @@ struct request {
 };
 
 struct buffer {
-    struct nn_batch batch;  // its pointers are those below
-    float *x;               // (rows, inputs)
-    int32_t *label;         // (rows,); or NULL
-    float *target;          // (rows, targets); or NULL
-    uint64_t *example;      // (rows,)
+    struct nn_batch batch;                             // its pointers are those below
+    void *input[NN_MAX_PORTS], *target[NN_MAX_PORTS];  // (rows, count)
+    float *weight;                                     // (rows,); or NULL
+    uint64_t *example;                                 // (rows,)
+    bool done;
+    struct ps_error error;  // code PS_OK: none
 };
 
 enum { BUFFERS = WK_FEED_AHEAD + 1 };
 
 struct wk_feed {
     const struct wk_part *part;  // borrowed
-    int rows;                    // most per batch
+    struct wk_augment augment;
+    int rows;  // most per batch
     bool shuffle;
     uint64_t seed;
-    float value[256];  // a byte's
 
-    pthread_t thread;
+    pthread_t *thread;
+    int threads;
     pthread_mutex_t mutex;
     pthread_cond_t work;   // requested grew, or stop
-    pthread_cond_t ready;  // made grew
-    uint64_t requested, made, taken;
+    pthread_cond_t ready;  // a batch is done
+    uint64_t requested, claimed, taken;
     bool stop;
     struct request request[WK_FEED_AHEAD];
     struct buffer buffer[BUFFERS];
 };
 
-static void gather_x(const struct wk_feed *feed, uint64_t example, float *to)
+static void *feed_row(void *array, const struct wk_port *port, int row)
 {
-    size_t n = feed->part->split.inputs;
-    if (!feed->part->bytes) {
-        memcpy(to, feed->part->floats + example * n, n * sizeof *to);
-        return;
+    return (float *)array + (size_t)row * port->count;
+}
+
+// One row. raw: room for what is read before it is converted.
+static enum ps_code feed_read(const struct wk_feed *feed, uint64_t epoch, uint64_t example, void *raw, struct buffer *b,
+                              int row, struct ps_error *e)
+{
+    const struct wk_part *part = feed->part;
+    uint64_t at = part->first + example;
+    for (size_t k = 0; k < part->inputs; k++) {
+        const struct wk_port *port = &part->input[k];
+        void *to = feed_row(b->input[k], port, row);
+        if (wk_port_read(part, port, at, raw, to, e))
+            return e->code;
+        if (port->image[0])
+            wk_augment(&feed->augment, port, (uint32_t)k, feed->seed, epoch, example, raw, to);
     }
-    const uint8_t *from = feed->part->bytes + example * n;
-    for (size_t j = 0; j < n; j++)
-        to[j] = feed->value[from[j]];
+    for (size_t k = 0; k < part->targets; k++)
+        if (wk_port_read(part, &part->target[k], at, raw, feed_row(b->target[k], &part->target[k], row), e))
+            return e->code;
+    return b->weight ? wk_port_read(part, &part->weight, at, raw, b->weight + row, e) : PS_OK;
 }
 
-static void gather_y(const struct wk_part *part, uint64_t example, struct buffer *b, int row)
+static void feed_fill(const struct wk_feed *feed, struct request request, void *raw, struct buffer *b)
 {
-    size_t n = part->split.targets;
-    if (part->label)
-        b->label[row] = part->label[example];
-    else
-        memcpy(b->target + (size_t)row * n, part->target + example * n, n * sizeof *b->target);
-}
-
-static void feed_fill(const struct wk_feed *feed, struct request request, struct buffer *b)
-{
-    const struct wk_split *split = &feed->part->split;
-    for (int row = 0; row < request.rows; row++) {
+    enum ps_code code = PS_OK;
+    b->error.code = PS_OK;
+    for (int row = 0; row < request.rows && code == PS_OK; row++) {
         uint64_t at = request.first + (uint64_t)row;
-        uint64_t example = feed->shuffle ? wk_shuffle(feed->seed, request.epoch, split->examples, at) : at;
+        uint64_t n = feed->part->split.examples;
+        uint64_t example = feed->shuffle ? wk_shuffle(feed->seed, request.epoch, n, at) : at;
         b->example[row] = example;
-        wk_part_need(feed->part, example);
-        gather_x(feed, example, b->x + (size_t)row * split->inputs);
-        gather_y(feed->part, example, b, row);
+        code = feed_read(feed, request.epoch, example, raw, b, row, &b->error);
     }
-    b->batch = (struct nn_batch){.rows = request.rows,
-                                 .input = {b->x},
-                                 .target = {b->label ? (void *)b->label : b->target},
-                                 .example = b->example};
+    b->batch = (struct nn_batch){.rows = request.rows, .weight = b->weight, .example = b->example};
+    for (size_t k = 0; k < feed->part->inputs; k++)
+        b->batch.input[k] = b->input[k];
+    for (size_t k = 0; k < feed->part->targets; k++)
+        b->batch.target[k] = b->target[k];
 }
 
 static void *feed_run(void *arg)
 {
     struct wk_feed *feed = arg;
+    void *raw = ps_alloc(wk_part_raw(feed->part));
     pthread_mutex_lock(&feed->mutex);
     for (;;) {
-        while (!feed->stop && feed->made == feed->requested)
+        while (!feed->stop && feed->claimed == feed->requested)
             pthread_cond_wait(&feed->work, &feed->mutex);
         if (feed->stop)
             break;
-        struct request request = feed->request[feed->made % WK_FEED_AHEAD];
-        struct buffer *b = &feed->buffer[feed->made % BUFFERS];
+        uint64_t number = feed->claimed++;
+        struct request request = feed->request[number % WK_FEED_AHEAD];
+        struct buffer *b = &feed->buffer[number % BUFFERS];
         pthread_mutex_unlock(&feed->mutex);
-        feed_fill(feed, request, b);
+        feed_fill(feed, request, raw, b);
         pthread_mutex_lock(&feed->mutex);
-        feed->made++;
+        b->done = true;
         pthread_cond_signal(&feed->ready);
     }
     pthread_mutex_unlock(&feed->mutex);
+    free(raw);
     return NULL;
 }
 
-static enum ps_code buffer_init(struct buffer *b, const struct wk_part *part, uint64_t rows, struct ps_error *e)
+static enum ps_code feed_init_buffer(struct buffer *b, const struct wk_part *part, uint64_t rows, struct ps_error *e)
 {
-    b->x = wk_array(rows, part->split.inputs, sizeof *b->x, e);
-    b->example = wk_array(rows, 1, sizeof *b->example, e);
-    if (part->label)
-        b->label = wk_array(rows, 1, sizeof *b->label, e);
-    else
-        b->target = wk_array(rows, part->split.targets, sizeof *b->target, e);
-    return b->x && b->example && (b->label || b->target) ? PS_OK : PS_RESOURCE_EXHAUSTED;
+    bool ok = (b->example = wk_array(rows, 1, sizeof *b->example, e)) != NULL;
+    for (size_t k = 0; k < part->inputs && ok; k++)
+        ok = (b->input[k] = wk_array(rows, part->input[k].count, sizeof(float), e)) != NULL;
+    for (size_t k = 0; k < part->targets && ok; k++)
+        ok = (b->target[k] = wk_array(rows, part->target[k].count, sizeof(float), e)) != NULL;
+    if (ok && part->weight.n)
+        ok = (b->weight = wk_array(rows, 1, sizeof *b->weight, e)) != NULL;
+    return ok ? PS_OK : PS_RESOURCE_EXHAUSTED;
 }
 
-// All but the thread.
+// Its threads have ended, or there are none.
 static void feed_destroy(struct wk_feed *feed)
 {
     for (int i = 0; i < BUFFERS; i++) {
-        free(feed->buffer[i].x);
-        free(feed->buffer[i].label);
-        free(feed->buffer[i].target);
+        for (size_t k = 0; k < NN_MAX_PORTS; k++) {
+            free(feed->buffer[i].input[k]);
+            free(feed->buffer[i].target[k]);
+        }
+        free(feed->buffer[i].weight);
         free(feed->buffer[i].example);
     }
     pthread_cond_destroy(&feed->ready);
     pthread_cond_destroy(&feed->work);
     pthread_mutex_destroy(&feed->mutex);
+    free(feed->thread);
     free(feed);
+}
+
+static enum ps_code feed_start(struct wk_feed *feed, int threads, struct ps_error *e)
+{
+    feed->thread = ps_alloc((size_t)threads * sizeof *feed->thread);
+    for (; feed->threads < threads; feed->threads++)
+        if (pthread_create(&feed->thread[feed->threads], NULL, feed_run, feed) != 0)
+            return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for a data feed");
+    return PS_OK;
 }
 
 enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, bool shuffle, uint64_t seed,
@@ -140,38 +164,39 @@ enum ps_code wk_feed_create(const struct wk_data *data, bool test, int rows, boo
     assert(rows > 0);
     if (part->split.examples == 0)
         return ps_fail(e, PS_FAILED_PRECONDITION, "there is no test data to make batches of");
+    assert(part->inputs);
     struct wk_feed *f = ps_alloc(sizeof *f);
     f->part = part;
+    f->augment = data->augment;
     f->rows = rows;
     f->shuffle = shuffle;
     f->seed = seed;
-    for (int i = 0; i < 256; i++)
-        f->value[i] = (float)(i * data->scale);
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->work, NULL);
     pthread_cond_init(&f->ready, NULL);
     for (int i = 0; i < BUFFERS && code == PS_OK; i++)
-        code = buffer_init(&f->buffer[i], part, (uint64_t)rows, e);
-    if (code == PS_OK && pthread_create(&f->thread, NULL, feed_run, f) != 0)
-        code = ps_fail(e, PS_RESOURCE_EXHAUSTED, "no thread for a data feed");
+        code = feed_init_buffer(&f->buffer[i], part, (uint64_t)rows, e);
+    if (code == PS_OK)
+        code = feed_start(f, data->threads, e);
     if (code != PS_OK) {
-        feed_destroy(f);
+        wk_feed_free(f);
         return code;
     }
     *feed = f;
     return PS_OK;
 }
 
-// Requests that the thread has not begun are dropped.
+// Requests that no thread has claimed are dropped.
 void wk_feed_free(struct wk_feed *feed)
 {
     if (!feed)
         return;
     pthread_mutex_lock(&feed->mutex);
     feed->stop = true;
-    pthread_cond_signal(&feed->work);
+    pthread_cond_broadcast(&feed->work);
     pthread_mutex_unlock(&feed->mutex);
-    pthread_join(feed->thread, NULL);
+    for (int i = 0; i < feed->threads; i++)
+        pthread_join(feed->thread[i], NULL);
     feed_destroy(feed);
 }
 
@@ -182,18 +207,23 @@ void wk_feed_request(struct wk_feed *feed, uint64_t epoch, uint64_t first, int r
     assert(first < examples && (uint64_t)rows <= examples - first);
     pthread_mutex_lock(&feed->mutex);
     assert(feed->requested - feed->taken < WK_FEED_AHEAD);
-    feed->request[feed->requested++ % WK_FEED_AHEAD] = (struct request){epoch, first, rows};
+    uint64_t number = feed->requested++;
+    feed->request[number % WK_FEED_AHEAD] = (struct request){epoch, first, rows};
+    feed->buffer[number % BUFFERS].done = false;
     pthread_cond_signal(&feed->work);
     pthread_mutex_unlock(&feed->mutex);
 }
 
-const struct nn_batch *wk_feed_take(struct wk_feed *feed)
+const struct nn_batch *wk_feed_take(struct wk_feed *feed, struct ps_error *e)
 {
     pthread_mutex_lock(&feed->mutex);
     assert(feed->taken < feed->requested);
-    while (feed->taken == feed->made)
-        pthread_cond_wait(&feed->ready, &feed->mutex);
     struct buffer *b = &feed->buffer[feed->taken++ % BUFFERS];
+    while (!b->done)
+        pthread_cond_wait(&feed->ready, &feed->mutex);
     pthread_mutex_unlock(&feed->mutex);
-    return &b->batch;
+    if (b->error.code == PS_OK)
+        return &b->batch;
+    *e = b->error;
+    return NULL;
 }

@@ -1,142 +1,191 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Examples in NumPy's files.
-#include <float.h>
+// Examples in NumPy's files: npy, one array each, and npz, zip archives of them.
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/alloc.h"
 #include "workerd/data/data_internal.h"
 
-double wk_npy_element(const struct ps_npy *npy, uint64_t i)
+enum { HEAD = 1 << 16, PREAMBLE = 12 };
+
+enum ps_code wk_npy_parse(const uint8_t *bytes, size_t have, uint64_t size, struct ps_npy *npy, struct ps_error *e)
 {
-    union {
-        uint8_t u1;
-        uint16_t u2;
-        uint32_t u4;
-        uint64_t u8;
-        int8_t i1;
-        int16_t i2;
-        int32_t i4;
-        int64_t i8;
-        float f4;
-        double f8;
-    } v;
-    memcpy(&v, npy->elements + i * npy->width, npy->width);
-    if (npy->kind == 'f')
-        return npy->width == 4 ? v.f4 : v.f8;
-    bool is_signed = npy->kind == 'i';
-    switch (npy->width) {
-    case 1:
-        return is_signed ? v.i1 : v.u1;
-    case 2:
-        return is_signed ? v.i2 : v.u2;
-    case 4:
-        return is_signed ? (double)v.i4 : (double)v.u4;
-    default:
-        return is_signed ? (double)v.i8 : (double)v.u8;
+    // ps_npy_parse looks at the header alone, whose length stands in the preamble.
+    if (have < size && have >= PREAMBLE) {
+        size_t width = bytes[6] == 1 ? 2 : 4, length = 0;
+        for (size_t i = 0; i < width; i++)
+            length |= (size_t)bytes[8 + i] << (8 * i);
+        if (length + 8 + width > have)
+            return ps_fail(e, PS_DATA_LOSS, "its header has %zu bytes, expected at most %zu", length, have);
     }
+    if (ps_npy_parse(bytes, have < PREAMBLE ? have : size, npy, e))
+        return e->code;
+    bool number = npy->kind == 'u' || npy->kind == 'i' || (npy->kind == 'f' && npy->width > 2);
+    if (!number)
+        return ps_fail(e, PS_DATA_LOSS, "its elements are of type %c%zu, expected integers, float32 or float64",
+                       npy->kind, npy->width);
+    return PS_OK;
 }
 
-static enum ps_code read_npy(const char *path, uint8_t **bytes, struct ps_npy *npy, struct ps_error *e)
+// The array's head: what stands before its elements is there.
+static enum ps_code npy_read_head(const struct wk_block *block, uint64_t offset, uint64_t size, struct ps_npy *npy,
+                                  uint64_t *elements, struct ps_error *e)
 {
-    size_t size;
-    enum ps_code code = wk_file_read(path, SIZE_MAX, bytes, &size, e);
-    if (code != PS_OK)
-        return code;
-    code = ps_npy_parse(*bytes, size, npy, e);
-    bool number = npy->kind == 'u' || npy->kind == 'i' || (npy->kind == 'f' && npy->width > 2);
-    if (code == PS_OK && !number)
-        code = ps_fail(e, PS_DATA_LOSS, "its elements are of type %c%zu, expected integers, float32 or float64",
-                       npy->kind, npy->width);
+    size_t have = size < HEAD ? (size_t)size : HEAD;
+    uint8_t *head = wk_array(have, 1, 1, e);
+    if (!head)
+        return PS_RESOURCE_EXHAUSTED;
+    enum ps_code code = wk_block_read(block, offset, have, head, e);
+    if (code == PS_OK)
+        code = wk_npy_parse(head, have, size, npy, e);
+    if (code == PS_OK)
+        *elements = offset + (uint64_t)(npy->elements - head);
+    free(head);
+    return code;
+}
+
+enum ps_code wk_npy_add(struct wk_source *s, const char *name, struct wk_block *block, uint64_t offset, uint64_t size,
+                        struct ps_error *e)
+{
+    struct ps_npy npy;
+    uint64_t elements;
+    if (npy_read_head(block, offset, size, &npy, &elements, e))
+        return e->code;
+    if (npy.rank < 1)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s is a single number, expected a row for each example", name);
+    if (s->columns && npy.shape[0] != s->examples)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s has %" PRIu64 " rows, expected %" PRIu64 " as %s has", name,
+                       npy.shape[0], s->examples, s->column[0].name);
+    s->examples = npy.shape[0];
+    uint64_t stride = npy.count / npy.shape[0] * npy.width;
+    struct wk_field field = {
+        .block = block, .offset = elements, .stride = stride, .kind = npy.kind, .width = npy.width};
+    wk_records_add(s, name, field, npy.shape + 1, npy.rank - 1);
+    return PS_OK;
+}
+
+static enum ps_code npy_add_file(struct wk_source *s, const char *name, const char *path, struct ps_error *e)
+{
+    struct wk_block *block;
+    if (wk_block_open(path, &block, e))
+        return e->code;
+    wk_records_own(s, block);
+    if (wk_npy_add(s, name, block, 0, block->size, e))
+        return ps_error_prefix(e, "%s", path);
+    return PS_OK;
+}
+
+static enum ps_code npy_open_part(const char *x, const char *y, struct wk_part *part, struct ps_error *e)
+{
+    part->source = wk_records_create(0);
+    if (npy_add_file(part->source, "x", x, e) || npy_add_file(part->source, "y", y, e))
+        return e->code;
+    part->source->column[1].y = true;
+    return PS_OK;
+}
+
+enum ps_code wk_npy_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
+{
+    (void)seed;
+    enum ps_code code = npy_open_part(spec->x, spec->y, &data->train, e);
+    if (code == PS_OK && spec->x_test)
+        code = npy_open_part(spec->x_test, spec->y_test, &data->test, e);
+    return code;
+}
+
+// ---- npz ----------------------------------------------------------------------------------------------------------
+
+// "x_train.npy" with the suffix "_train" is the column x; false: it is not of this split.
+static bool npz_column_name(const char *member, const char *suffix, char *name, size_t size)
+{
+    size_t n = strlen(member), tail = strlen(suffix);
+    if (n < 4 || strcmp(member + n - 4, ".npy") != 0)
+        return false;
+    n -= 4;
+    if (n <= tail || n - tail >= size || strncmp(member + n - tail, suffix, tail) != 0)
+        return false;
+    memcpy(name, member, n - tail);
+    name[n - tail] = '\0';
+    return true;
+}
+
+static enum ps_code npz_add_member(struct wk_source *s, struct wk_block *archive, const struct wk_zip_member *m,
+                                   const char *name, struct ps_error *e)
+{
+    uint64_t offset;
+    uint8_t *bytes;
+    if (!m->deflated) {
+        if (wk_zip_offset(archive, m, &offset, e))
+            return e->code;
+        return wk_npy_add(s, name, archive, offset, m->size, e);
+    }
+    if (wk_zip_read(archive, m, &bytes, e))
+        return e->code;
+    struct wk_block *block = wk_block_of(archive->path, bytes, m->size);
+    wk_records_own(s, block);
+    return wk_npy_add(s, name, block, 0, m->size, e);
+}
+
+static bool npz_has(const struct wk_zip *zip, const char *suffix)
+{
+    char name[256];
+    for (size_t i = 0; i < zip->members; i++)
+        if (npz_column_name(zip->member[i].name, suffix, name, sizeof name))
+            return true;
+    return false;
+}
+
+static enum ps_code npz_add_members(struct wk_source *s, struct wk_block *archive, const struct wk_zip *zip,
+                                    const char *suffix, struct ps_error *e)
+{
+    char name[256];
+    for (size_t i = 0; i < zip->members; i++) {
+        const struct wk_zip_member *m = &zip->member[i];
+        if (!npz_column_name(m->name, suffix, name, sizeof name))
+            continue;
+        if (wk_source_find(s, name) >= 0)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are two of it", m->name);
+        if (npz_add_member(s, archive, m, name, e))
+            return ps_error_prefix(e, "%s", m->name);
+        s->column[s->columns - 1].y = strcmp(name, "y") == 0;
+    }
+    return s->columns ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "no member is an .npy, expected a file of numpy.savez");
+}
+
+// The members of one split. With both in one file their names end in _train and _test.
+static enum ps_code npz_open_part(const char *path, const char *suffix, struct wk_part *part, bool *found,
+                                  struct ps_error *e)
+{
+    struct wk_block *archive;
+    struct wk_zip zip = {0};
+    if (wk_block_open(path, &archive, e))
+        return e->code;
+    enum ps_code code = wk_zip_parse(archive, &zip, e);
+    *found = code == PS_OK && npz_has(&zip, suffix);
+    if (code == PS_OK && (*found || !*suffix)) {
+        part->source = wk_records_create(0);
+        wk_records_own(part->source, archive);
+        code = npz_add_members(part->source, archive, &zip, suffix, e);
+    } else {
+        wk_block_free(archive);
+    }
+    wk_zip_free(&zip);
     return code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", path);
 }
 
-static enum ps_code take_floats(struct wk_part *part, const struct ps_npy *npy, struct ps_error *e)
+enum ps_code wk_npz_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
 {
-    part->floats = wk_array(npy->count, 1, sizeof *part->floats, e);
-    if (!part->floats)
-        return PS_RESOURCE_EXHAUSTED;
-    for (uint64_t i = 0; i < npy->count; i++) {
-        double value = wk_npy_element(npy, i);
-        if (!(fabs(value) <= FLT_MAX))
-            return ps_fail(e, PS_INVALID_ARGUMENT,
-                           "element %" PRIu64 " of example %" PRIu64 " is %g, expected a finite "
-                           "float32",
-                           i % part->split.inputs, i / part->split.inputs, value);
-        part->floats[i] = (float)value;
-    }
-    return PS_OK;
-}
-
-// Bytes stay bytes: the elements move to the front of the file's buffer, which then is the part's.
-static enum ps_code take_x(struct wk_part *part, const struct ps_npy *npy, uint8_t **bytes, struct ps_error *e)
-{
-    struct wk_split *split = &part->split;
-    if (npy->rank < 2)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "x has rank %zu, expected the examples and at least one dimension more",
-                       npy->rank);
-    split->examples = npy->shape[0];
-    split->rank = npy->rank - 1;
-    memcpy(split->shape, npy->shape + 1, split->rank * sizeof *split->shape);
-    split->inputs = npy->count / split->examples;
-    if (npy->kind == 'f')
-        return take_floats(part, npy, e);
-    if (npy->kind == 'i' || npy->width != 1)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "x is of type %c%zu, expected uint8, float32 or float64", npy->kind,
-                       npy->width);
-    part->bytes = memmove(*bytes, npy->elements, npy->count);
-    *bytes = NULL;
-    return PS_OK;
-}
-
-static enum ps_code take_y(struct wk_part *part, bool labels, const struct ps_npy *npy, struct ps_error *e)
-{
-    uint64_t n = part->split.examples;
-    if (npy->rank < 1 || npy->shape[0] != n)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "y has %" PRIu64 " rows, expected %" PRIu64 " as x has",
-                       npy->rank ? npy->shape[0] : 1, n);
-    if (labels && npy->count != n)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "y has %" PRIu64 " elements per example, expected one class number",
-                       npy->count / n);
-    enum ps_code code = wk_part_alloc_y(part, labels, npy->shape + 1, npy->rank - 1, e);
-    for (uint64_t i = 0; i < npy->count && code == PS_OK; i++)
-        if ((code = wk_part_put_y(part, i, wk_npy_element(npy, i), e)) != PS_OK)
-            ps_error_prefix(e, "row %" PRIu64, i / part->split.targets);
-    return code;
-}
-
-static enum ps_code load_x(const char *path, struct wk_part *part, struct ps_error *e)
-{
-    uint8_t *bytes = NULL;
-    struct ps_npy npy;
-    enum ps_code code = read_npy(path, &bytes, &npy, e);
-    if (code == PS_OK && (code = take_x(part, &npy, &bytes, e)) != PS_OK)
-        ps_error_prefix(e, "%s", path);
-    free(bytes);
-    return code;
-}
-
-static enum ps_code load_y(const char *path, bool labels, struct wk_part *part, struct ps_error *e)
-{
-    uint8_t *bytes = NULL;
-    struct ps_npy npy;
-    enum ps_code code = read_npy(path, &bytes, &npy, e);
-    if (code == PS_OK && (code = take_y(part, labels, &npy, e)) != PS_OK)
-        ps_error_prefix(e, "%s", path);
-    free(bytes);
-    return code;
-}
-
-enum ps_code wk_npy_open(const struct wk_data_spec *spec, struct wk_data *data, struct ps_error *e)
-{
-    enum ps_code code = load_x(spec->x, &data->train, e);
-    if (code == PS_OK)
-        code = load_y(spec->y, spec->labels, &data->train, e);
-    if (code == PS_OK && spec->x_test)
-        code = load_x(spec->x_test, &data->test, e);
-    if (code == PS_OK && spec->x_test)
-        code = load_y(spec->y_test, spec->labels, &data->test, e);
-    return code;
+    bool paired, found;
+    (void)seed;
+    if (npz_open_part(spec->path, "_train", &data->train, &paired, e))
+        return e->code;
+    if (!paired && npz_open_part(spec->path, "", &data->train, &found, e))
+        return e->code;
+    if (paired && !spec->test_path)
+        return npz_open_part(spec->path, "_test", &data->test, &found, e);
+    if (!spec->test_path || npz_open_part(spec->test_path, paired ? "_test" : "", &data->test, &found, e))
+        return spec->test_path ? e->code : PS_OK;
+    return data->test.source ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "%s: no member's name ends in _test", spec->test_path);
 }

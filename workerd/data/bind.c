@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where data and model meet: which columns are a batch's inputs and targets, and do they fit? The only file here that
+// calls workerd/nn.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "workerd/data/data_internal.h"
+
+// ---- shapes -------------------------------------------------------------------------------------------------------
+
+struct shape {
+    const uint64_t *size;
+    size_t rank;
+};
+
+// Without dimensions of 1 at its ends.
+static struct shape data_shape_core(struct shape s)
+{
+    while (s.rank > 0 && s.size[s.rank - 1] == 1)
+        s.rank--;
+    while (s.rank > 0 && s.size[0] == 1) {
+        s.size++;
+        s.rank--;
+    }
+    return s;
+}
+
+static uint64_t data_shape_elements(struct shape s)
+{
+    uint64_t n = 1;
+    for (size_t i = 0; i < s.rank; i++)
+        n *= s.size[i];
+    return n;
+}
+
+// An equal number of elements alone could be an image with its axes in another order.
+static bool data_shapes_fit(struct shape a, struct shape b)
+{
+    a = data_shape_core(a);
+    b = data_shape_core(b);
+    if (a.rank <= 1 || b.rank <= 1)
+        return data_shape_elements(a) == data_shape_elements(b);
+    return a.rank == b.rank && memcmp(a.size, b.size, a.rank * sizeof *a.size) == 0;
+}
+
+static enum ps_code bind_check_shape(const char *what, struct shape data, const char *end, struct shape model,
+                                     struct ps_error *e)
+{
+    char have[128], want[128];
+    if (data_shapes_fit(data, model))
+        return PS_OK;
+    return ps_fail(e, PS_FAILED_PRECONDITION,
+                   "%s of the data has shape %s, the model's %s is %s: expected the same, but for dimensions of 1 at "
+                   "the ends, or one of the two flat",
+                   what, ps_shape_text(data.size, data.rank, have, sizeof have), end,
+                   ps_shape_text(model.size, model.rank, want, sizeof want));
+}
+
+// Of one example; no dimension is negative.
+static struct shape port_shape(struct nn_port port)
+{
+    return (struct shape){(const uint64_t *)port.type->dim, (size_t)port.type->rank};
+}
+
+// ---- which columns ------------------------------------------------------------------------------------------------
+
+// A list of columns of a source; what the job says of y and the weights is left out of x.
+struct bind_lists {
+    size_t *x, *y;
+    size_t n_x, n_y;
+};
+
+static bool bind_is_named(const struct ps_job_port *port, const char *name)
+{
+    for (size_t i = 0; i < port->n; i++)
+        if (strcmp(port->column[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool bind_is_target(const struct ps_job_data *spec, const struct wk_column *c)
+{
+    for (size_t i = 0; i < spec->outputs.n; i++)
+        if (bind_is_named(&spec->outputs.of[i], c->name))
+            return true;
+    return spec->label.n ? bind_is_named(&spec->label, c->name) : c->y;
+}
+
+static void bind_sort_columns(const struct ps_job_data *spec, const struct wk_source *s, struct bind_lists *l)
+{
+    *l = (struct bind_lists){.x = ps_alloc(s->columns * sizeof *l->x), .y = ps_alloc(s->columns * sizeof *l->y)};
+    for (size_t i = 0; i < s->columns; i++) {
+        const char *name = s->column[i].name;
+        if (!*name || (spec->weight && strcmp(spec->weight, name) == 0))
+            continue;
+        if (bind_is_target(spec, &s->column[i]))
+            l->y[l->n_y++] = i;
+        else
+            l->x[l->n_x++] = i;
+    }
+}
+
+static enum ps_code bind_fail_no_column(const struct wk_source *s, const char *what, struct ps_error *e)
+{
+    char list[256] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < s->columns && at < sizeof list - 40; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%.30s", i ? ", " : "", s->column[i].name);
+    return ps_fail(e, PS_FAILED_PRECONDITION, "%s; the data have the columns %s%s", what, list,
+                   at >= sizeof list - 40 ? ", ..." : "");
+}
+
+static enum ps_code bind_add_named(const struct wk_source *s, const struct ps_job_port *said, const char *key,
+                                   struct wk_port *port, struct ps_error *e)
+{
+    char what[200];
+    port->column = ps_alloc(said->n * sizeof *port->column);
+    for (size_t i = 0; i < said->n; i++) {
+        int column = wk_source_find(s, said->column[i]);
+        snprintf(what, sizeof what, "%s%s%.60s: no column \"%.60s\"", key, said->name ? "." : "",
+                 said->name ? said->name : "", said->column[i]);
+        if (column < 0)
+            return bind_fail_no_column(s, what, e);
+        port->column[port->n++] = (size_t)column;
+    }
+    return PS_OK;
+}
+
+static const struct ps_job_port *bind_find_said(const struct ps_job_ports *ports, const char *name)
+{
+    for (size_t i = 0; i < ports->n; i++)
+        if (strcmp(ports->of[i].name, name) == 0)
+            return &ports->of[i];
+    return NULL;
+}
+
+// Each name in the job is an input's or output's.
+static enum ps_code bind_check_ports(const struct ps_job_ports *ports, const char *key, const struct nn_model *model,
+                                     bool inputs, struct ps_error *e)
+{
+    size_t n = inputs ? nn_model_inputs(model) : nn_model_outputs(model);
+    for (size_t i = 0; i < ports->n; i++) {
+        bool found = false;
+        for (size_t k = 0; k < n && !found; k++)
+            found = strcmp(inputs ? nn_model_input(model, k).name : nn_model_output(model, k).name,
+                           ports->of[i].name) == 0;
+        if (!found)
+            return ps_fail(e, PS_FAILED_PRECONDITION, "%s.%.60s: the model has no %s of that name", key,
+                           ports->of[i].name, inputs ? "input" : "output");
+    }
+    return PS_OK;
+}
+
+// In this order: what the job says, the column of that name, all of them where there is one input (or output).
+static enum ps_code bind_find_columns(const struct wk_source *s, const struct ps_job_ports *said, const char *key,
+                                      const char *name, const size_t *all, size_t n, bool alone, struct wk_port *port,
+                                      struct ps_error *e)
+{
+    const struct ps_job_port *mine = bind_find_said(said, name);
+    const struct ps_job_port same = {.column = (char *[]){(char *)name}, .n = 1};
+    char what[200];
+    port->name = name;
+    if (mine)
+        return bind_add_named(s, mine, key, port, e);
+    if (wk_source_find(s, name) >= 0 && !(alone && n == 1))
+        return bind_add_named(s, &same, key, port, e);
+    snprintf(what, sizeof what, "no column for the model's %s \"%.60s\": expected one of its name, or %s: {%.60s: COLUMN}",
+             strcmp(key, "data.inputs") == 0 ? "input" : "output", name, key, name);
+    if (!alone || n == 0)
+        return bind_fail_no_column(s, what, e);
+    port->column = ps_alloc(n * sizeof *port->column);
+    memcpy(port->column, all, n * sizeof *all);
+    port->n = n;
+    return PS_OK;
+}
+
+// ---- what they are for --------------------------------------------------------------------------------------------
+
+// Several columns are numbers side by side.
+static struct shape bind_shape(struct wk_source *s, struct wk_port *port, uint64_t *flat)
+{
+    port->count = 0;
+    for (size_t i = 0; i < port->n; i++)
+        port->count += s->column[port->column[i]].count;
+    if (port->n > 1 && s->class->merge && s->class->merge(s, port->column, port->n)) {
+        port->column[0] = s->columns - 1;
+        port->n = 1;
+    }
+    *flat = port->count;
+    const struct wk_column *c = &s->column[port->column[0]];
+    return port->n == 1 ? (struct shape){c->shape, c->rank} : (struct shape){flat, 1};
+}
+
+static bool bind_augments(const struct wk_augment *a)
+{
+    return a->flip || a->crop || a->noise > 0;
+}
+
+// Images are (h, w) or (h, w, channels).
+static void bind_find_image(const struct wk_source *s, const struct wk_augment *a, struct wk_port *port)
+{
+    const struct wk_column *c = &s->column[port->column[0]];
+    if (!bind_augments(a) || port->n > 1 || port->dtype != NN_FLOAT || c->rank < 2 || c->rank > 3)
+        return;
+    port->image[0] = c->shape[0];
+    port->image[1] = c->shape[1];
+    port->image[2] = c->rank == 3 ? c->shape[2] : 1;
+}
+
+static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part, const struct nn_model *model, size_t k,
+                               const struct bind_lists *lists, struct ps_error *e)
+{
+    struct nn_port in = nn_model_input(model, k);
+    struct wk_port *port = &part->input[k];
+    uint64_t flat;
+    char end[100] = "input";
+    part->inputs = k + 1;
+    if (bind_find_columns(part->source, &data->spec->inputs, "data.inputs", in.name, lists->x, lists->n_x,
+                          nn_model_inputs(model) == 1, port, e))
+        return e->code;
+    port->dtype = in.type->dtype;
+    port->scale = port->dtype == NN_FLOAT ? data->spec->scale : 1;
+    if (nn_model_inputs(model) > 1)
+        snprintf(end, sizeof end, "input %.60s", in.name);
+    if (bind_check_shape("an example", bind_shape(part->source, port, &flat), end, port_shape(in), e))
+        return e->code;
+    if (part == &data->train)
+        bind_find_image(part->source, &data->augment, port);
+    return PS_OK;
+}
+
+// Labels have the output's shape without its last dimension, that of the classes.
+static enum ps_code bind_target(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
+                                const struct nn_loss *loss, size_t k, const struct bind_lists *lists,
+                                struct ps_error *e)
+{
+    struct nn_port out = nn_model_output(model, k);
+    struct wk_port *port = &part->target[k];
+    struct shape want = port_shape(out);
+    uint64_t flat;
+    char end[100] = "output";
+    part->targets = k + 1;
+    if (bind_find_columns(part->source, &data->spec->outputs, "data.outputs", out.name, lists->y, lists->n_y,
+                          nn_model_outputs(model) == 1, port, e))
+        return e->code;
+    port->label = loss->kind == NN_SPARSE_XENT;
+    port->dtype = port->label ? NN_INT32 : NN_FLOAT;
+    port->scale = 1;
+    if (port->label && want.rank > 0)
+        port->classes = (int32_t)want.size[--want.rank];
+    struct shape have = bind_shape(part->source, port, &flat);
+    // A target that is an input, too, as an autoencoder's, is scaled like one.
+    for (size_t i = 0; i < part->inputs && !port->label; i++)
+        if (part->input[i].n == 1 && port->n == 1 && part->input[i].column[0] == port->column[0])
+            port->scale = part->input[i].scale;
+    if (nn_model_outputs(model) > 1)
+        snprintf(end, sizeof end, "output %.60s", out.name);
+    return bind_check_shape(port->label ? "a label" : "a target", have, port->label ? "labels' shape" : end, want, e);
+}
+
+static enum ps_code bind_weight(const struct wk_data *data, struct wk_part *part, struct ps_error *e)
+{
+    const struct ps_job_port said = {.column = (char *[]){data->spec->weight}, .n = 1};
+    if (!data->spec->weight)
+        return PS_OK;
+    if (bind_add_named(part->source, &said, "data.weight", &part->weight, e))
+        return e->code;
+    part->weight.dtype = NN_FLOAT;
+    part->weight.scale = part->weight.count = 1;
+    if (part->source->column[part->weight.column[0]].count != 1)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "data.weight: column \"%.60s\" has %zu numbers per example, expected one",
+                       data->spec->weight, part->source->column[part->weight.column[0]].count);
+    return PS_OK;
+}
+
+// ---- a look at what is in memory ----------------------------------------------------------------------------------
+
+// Can reading it fail? Not so bytes that become floats, nor class numbers that are known to be few enough.
+static bool bind_is_safe(const struct wk_source *s, const struct wk_port *port)
+{
+    for (size_t i = 0; i < port->n; i++) {
+        const struct wk_column *c = &s->column[port->column[i]];
+        bool bytes = c->dtype == NN_UINT8 && (!port->label || port->classes > UINT8_MAX);
+        if (!bytes && !(port->label && c->classes && c->classes <= port->classes))
+            return false;
+    }
+    return true;
+}
+
+static enum ps_code bind_look(const struct wk_part *part, const struct wk_port *port, struct ps_error *e)
+{
+    if (!port->n || !part->source->quick || bind_is_safe(part->source, port))
+        return PS_OK;
+    void *raw = wk_array(wk_part_raw(part), 1, 1, e), *to = raw ? wk_array(port->count, 1, sizeof(float), e) : NULL;
+    enum ps_code code = to ? PS_OK : PS_RESOURCE_EXHAUSTED;
+    for (uint64_t i = 0; i < part->split.examples && code == PS_OK; i++)
+        code = wk_port_read(part, port, part->first + i, raw, to, e);
+    free(raw);
+    free(to);
+    return code;
+}
+
+static enum ps_code bind_look_at_all(const struct wk_part *part, struct ps_error *e)
+{
+    for (size_t k = 0; k < part->inputs; k++)
+        if (bind_look(part, &part->input[k], e))
+            return e->code;
+    for (size_t k = 0; k < part->targets; k++)
+        if (bind_look(part, &part->target[k], e))
+            return e->code;
+    return bind_look(part, &part->weight, e);
+}
+
+// ---- all of it ----------------------------------------------------------------------------------------------------
+
+static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
+                              const struct nn_loss *loss, struct ps_error *e)
+{
+    struct bind_lists lists;
+    enum ps_code code = PS_OK;
+    bind_sort_columns(data->spec, part->source, &lists);
+    for (size_t k = 0; k < nn_model_inputs(model) && code == PS_OK; k++)
+        code = bind_input(data, part, model, k, &lists, e);
+    for (size_t k = 0; k < nn_model_outputs(model) && code == PS_OK; k++)
+        code = bind_target(data, part, model, &loss[k], k, &lists, e);
+    if (code == PS_OK)
+        code = bind_weight(data, part, e);
+    free(lists.x);
+    free(lists.y);
+    return code == PS_OK ? bind_look_at_all(part, e) : code;
+}
+
+static enum ps_code bind_check_augment(const struct wk_data *data, struct ps_error *e)
+{
+    for (size_t k = 0; k < data->train.inputs; k++)
+        if (data->train.input[k].image[0])
+            return PS_OK;
+    return bind_augments(&data->augment)
+               ? ps_fail(e, PS_FAILED_PRECONDITION,
+                         "data.augment: no input is an image: a float input of one column with shape (height, width) or "
+                         "(height, width, channels)")
+               : PS_OK;
+}
+
+enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
+                          struct ps_error *e)
+{
+    if (bind_check_ports(&data->spec->inputs, "data.inputs", model, true, e) ||
+        bind_check_ports(&data->spec->outputs, "data.outputs", model, false, e) ||
+        bind_part(data, &data->train, model, loss, e) || bind_check_augment(data, e))
+        return e->code;
+    if (data->test.split.examples && bind_part(data, &data->test, model, loss, e))
+        return ps_error_prefix(e, "test data");
+    data->spec = NULL;
+    return PS_OK;
+}
