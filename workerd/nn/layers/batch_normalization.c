@@ -46,7 +46,8 @@ static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_e
 // x as (rows and what comes before the axis, the axis, what comes after it).
 static struct nn_normalize batch_normalization_axes(const struct nn_emitter *m, const struct nn_type *x, int axis)
 {
-    struct nn_normalize attr = {.dim = {m->rows, x->dim[axis], 1, 1}, .statistic = {[1] = true}, .parameter = {[1] = true}};
+    struct nn_normalize attr = {
+        .dim = {m->rows, x->dim[axis], 1, 1}, .statistic = {[1] = true}, .parameter = {[1] = true}};
     for (int i = 0; i < x->rank; i++)
         if (i != axis)
             attr.dim[i < axis ? 0 : 2] *= x->dim[i];
@@ -57,7 +58,8 @@ static int batch_normalization_emit_fixed(struct nn_emitter *m, const struct nn_
                                           const struct batch_normalization *c, struct nn_normalize *attr)
 {
     const int own = c->n.scale + c->n.center;
-    int in[5] = {nn_emit_tensor(m, call->in[0]), nn_emit_variable(m, call, own), nn_emit_variable(m, call, own + 1)}, out;
+    int in[5] = {nn_emit_tensor(m, call->in[0]), nn_emit_variable(m, call, own), nn_emit_variable(m, call, own + 1)},
+        out;
     attr->epsilon = (float)c->n.epsilon;
     attr->scale = c->n.scale;
     attr->center = c->n.center;
@@ -81,5 +83,5 @@ static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *
     return y;
 }
 
-const struct nn_layer_class nn_layer_batch_normalization = {"BatchNormalization", sizeof(struct batch_normalization), keys,
-                                                            batch_normalization_build, batch_normalization_emit};
+const struct nn_layer_class nn_layer_batch_normalization = {"BatchNormalization", sizeof(struct batch_normalization),
+                                                            keys, batch_normalization_build, batch_normalization_emit};

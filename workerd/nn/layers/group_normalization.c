@@ -14,7 +14,8 @@ static const struct nn_key keys[] = {
 };
 
 // -1: one of each channel.
-static enum ps_code group_normalization_groups(const struct nn_building *b, int channels, int *groups, struct ps_error *e)
+static enum ps_code group_normalization_groups(const struct nn_building *b, int channels, int *groups,
+                                               struct ps_error *e)
 {
     struct nn_json at = nn_json_member(b->config, "groups");
     int64_t n = 32;
@@ -52,5 +53,5 @@ static int group_normalization_emit(struct nn_emitter *m, const struct nn_call *
     return normalization_emit(m, call, &c->n, &attr, statistic);
 }
 
-const struct nn_layer_class nn_layer_group_normalization = {"GroupNormalization", sizeof(struct group_normalization), keys,
-                                                            group_normalization_build, group_normalization_emit};
+const struct nn_layer_class nn_layer_group_normalization = {"GroupNormalization", sizeof(struct group_normalization),
+                                                            keys, group_normalization_build, group_normalization_emit};

@@ -26,8 +26,8 @@ int normalization_emit(struct nn_emitter *m, const struct nn_call *call, const s
     attr->epsilon = (float)n->epsilon;
     attr->scale = n->scale;
     attr->center = n->center;
-    nn_tape_put(m->tape, &nn_op_normalize, attr, sizeof *attr, in, 1 + normalization_parameters(m, call, n, in + 1), out,
-                3);
+    nn_tape_put(m->tape, &nn_op_normalize, attr, sizeof *attr, in, 1 + normalization_parameters(m, call, n, in + 1),
+                out, 3);
     statistic[0] = out[1];
     statistic[1] = out[2];
     return out[0];
