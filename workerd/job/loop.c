@@ -14,7 +14,7 @@ struct loop {
     struct wk_run *run;
     struct wk_feed *feed;
     struct wk_progress progress;
-    struct wk_meter meter;  // of the epoch
+    struct wk_meter meter;                // of the epoch
     struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
     int head, n_ahead;
     uint64_t trained;  // steps of this worker

@@ -23,7 +23,7 @@ struct wk_run {
     // Results.
     struct wk_history history;
     struct wk_figures figures;  // of the last epoch; those of the test split with the weights that are written
-    double train_seconds;  // of all epochs, waits for examples and for the others among them; evaluations left out
+    double train_seconds;       // of all epochs, waits for examples and for the others among them; evaluations left out
     double seconds_to_first_step;
     bool drained;  // it was asked to leave, or came too late to train anything: the results are the others'
 };

@@ -15,8 +15,8 @@ struct wk_progress {
     bool terminal, colour, utf8;
     uint64_t epochs, steps;  // in all; per epoch
     uint64_t epoch, step;
-    uint64_t began, drawn;    // ns
-    bool open, headed;        // an epoch has begun and not ended; its title is shown
+    uint64_t began, drawn;  // ns
+    bool open, headed;      // an epoch has begun and not ended; its title is shown
 };
 
 void wk_progress_init(struct wk_progress *p, bool quiet, uint64_t epochs, uint64_t steps);
