@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Normalization: y = (x - mean) / sqrt(variance + epsilon) * gamma + beta, where mean and variance are those of x itself
-// (batch, layer and group normalization), or given. (Ioffe and Szegedy, Batch Normalization, 2015, algorithms 1 and 2;
-// the variance is that of all elements, divided by their number, as in Keras.)
+// Normalization: y = (x - mean) / sqrt(variance + epsilon) * gamma + beta, where mean and variance are those of x
+// itself (batch, layer and group normalization), or given. (Ioffe and Szegedy, Batch Normalization, 2015, algorithms 1
+// and 2; the variance is that of all elements, divided by their number, as in Keras.)
 #ifndef NN_OPS_NORMALIZE_H
 #define NN_OPS_NORMALIZE_H
 
