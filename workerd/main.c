@@ -260,15 +260,18 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
 
 static enum ps_code workerd_prepare(struct wk_run *run, struct ps_job *job, struct nn_model **model, struct ps_error *e)
 {
-    struct nn_loss loss = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
+    const struct nn_loss each = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
+    struct nn_loss loss[NN_MAX_PORTS];
+    for (int k = 0; k < NN_MAX_PORTS; k++)
+        loss[k] = each;
     // Rank 0 is who writes the results, unless it dies.
     if (run->env.rank == 0 && ps_job_check_files(job, run->summary, e))
         return e->code;
-    if (nn_model_load(job->model, model, e) || nn_model_check_loss(*model, &loss, e))
+    if (nn_model_load(job->model, model, e) || nn_model_check_loss(*model, loss, e))
         return e->code;
     run->env.model = *model;
-    if (open_data(run, &loss, e) ||
-        nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, &loss, &run->env.replica, e))
+    if (open_data(run, loss, e) ||
+        nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, loss, &run->env.replica, e))
         return e->code;
     return run->strategy->open(&run->env, &run->state, e);
 }

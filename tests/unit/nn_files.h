@@ -27,4 +27,10 @@ static inline struct nn_model *load(const char *path)
     return m;
 }
 
+// Of one example.
+static inline size_t elements(struct nn_port port)
+{
+    return nn_type_count(port.type);
+}
+
 #endif

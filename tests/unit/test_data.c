@@ -19,32 +19,29 @@
 
 // Stand-ins for workerd/nn: wk_data_check asks for nothing else.
 struct nn_model {
-    uint64_t shape[PS_MAX_RANK];
-    size_t rank, inputs;
-    uint64_t output[PS_MAX_RANK];
-    size_t output_rank, outputs;
+    struct nn_type input, output;
 };
 
 size_t nn_model_inputs(const struct nn_model *model)
 {
-    return model->inputs;
+    return model ? 1 : 0;
 }
 
 size_t nn_model_outputs(const struct nn_model *model)
 {
-    return model->outputs;
+    return model ? 1 : 0;
 }
 
-const uint64_t *nn_model_input_shape(const struct nn_model *model, size_t *rank)
+struct nn_port nn_model_input(const struct nn_model *model, size_t k)
 {
-    *rank = model->rank;
-    return model->shape;
+    (void)k;
+    return (struct nn_port){"in", &model->input};
 }
 
-const uint64_t *nn_model_output_shape(const struct nn_model *model, size_t *rank)
+struct nn_port nn_model_output(const struct nn_model *model, size_t k)
 {
-    *rank = model->output_rank;
-    return model->output;
+    (void)k;
+    return (struct nn_port){"out", &model->output};
 }
 
 // Files: in a folder of their own per test, removed with it.
@@ -646,19 +643,20 @@ static void check_batch(const struct nn_batch *b, const struct wk_part *part, bo
                         uint64_t first, int rows)
 {
     size_t inputs = part->split.inputs;
+    const float *x = b->input[0], *target = b->target[0];
+    const int32_t *label = b->target[0];
     assert_int_equal(b->rows, rows);
     for (int i = 0; i < rows; i++) {
         uint64_t at = first + (uint64_t)i, n = part->split.examples;
         uint64_t example = shuffle ? wk_shuffle(11, epoch, n, at) : at;
         assert_int_equal(b->example[i], example);
         for (size_t j = 0; j < inputs; j++)
-            assert_true(b->x[(size_t)i * inputs + j] == (float)part->bytes[example * inputs + j] / 255);
+            assert_true(x[(size_t)i * inputs + j] == (float)part->bytes[example * inputs + j] / 255);
         if (part->label)
-            assert_int_equal(b->label[i], part->label[example]);
+            assert_int_equal(label[i], part->label[example]);
         else
-            assert_true(b->target[i] == part->target[example]);
+            assert_true(target[i] == part->target[example]);
     }
-    assert_true(part->label ? !b->target : !b->label);
 }
 
 static uint64_t batch_first(int batch)
@@ -730,8 +728,8 @@ static void feed_of_floats(void **state)
     struct wk_feed *feed = feed_of(data, false, 2, false);
     wk_feed_request(feed, 0, 1, 2);
     const struct nn_batch *b = wk_feed_take(feed);
-    assert_memory_equal(b->x, ((float[]){3, 4, 5, 6}), 16);
-    assert_memory_equal(b->label, ((int32_t[]){1, 2}), 8);
+    assert_memory_equal(b->input[0], ((float[]){3, 4, 5, 6}), 16);
+    assert_memory_equal(b->target[0], ((int32_t[]){1, 2}), 8);
     wk_feed_free(feed);
     wk_data_free(data);
 }
@@ -741,7 +739,7 @@ static void check_scale(const struct wk_data_spec *spec, size_t n, const float *
     struct wk_data *data = open_good(spec);
     struct wk_feed *feed = feed_of(data, false, 1, false);
     wk_feed_request(feed, 0, 0, 1);
-    assert_memory_equal(wk_feed_take(feed)->x, expected, n * sizeof *expected);
+    assert_memory_equal(wk_feed_take(feed)->input[0], expected, n * sizeof *expected);
     wk_feed_free(feed);
     wk_data_free(data);
 }
@@ -798,8 +796,10 @@ static void feed_needs_examples(void **state)
 static void check_accepts_equal_shapes(void **state)
 {
     static const struct nn_loss xent = {.kind = NN_SPARSE_XENT}, mse = {.kind = NN_MSE};
-    static const struct nn_model image = {{28, 28, 1}, 3, 784, {10}, 1, 10}, flat = {{784}, 1, 784, {10}, 1, 10},
-                                 first = {{1, 28, 28}, 3, 784, {10}, 1, 10}, one = {{784}, 1, 784, {1, 1}, 2, 1};
+    static const struct nn_model image = {{NN_FLOAT, 3, {28, 28, 1}}, {NN_FLOAT, 1, {10}}},
+                                 flat = {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}},
+                                 first = {{NN_FLOAT, 3, {1, 28, 28}}, {NN_FLOAT, 1, {10}}},
+                                 one = {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 2, {1, 1}}};
     struct ps_error e;
     (void)state;
     struct wk_data *data = feed_digits(true), *targets = feed_digits(false);
@@ -811,7 +811,8 @@ static void check_accepts_equal_shapes(void **state)
     wk_data_free(targets);
     // A line of a table for an image.
     struct wk_data *line = open_csv(*state, "1,2,3,4,0\n", NULL, true);
-    assert_int_equal(wk_data_check(line, &(struct nn_model){{2, 2, 1}, 3, 4, {10}, 1, 10}, &xent, &e), PS_OK);
+    assert_int_equal(wk_data_check(line, &(struct nn_model){{NN_FLOAT, 3, {2, 2, 1}}, {NN_FLOAT, 1, {10}}}, &xent, &e),
+                     PS_OK);
     wk_data_free(line);
 }
 
@@ -824,22 +825,22 @@ static void check_names_what_does_not_fit(void **state)
         const char *message;
     } bad[] = {
         {1,
-         {{32, 32, 3}, 3, 3072, {10}, 1, 10},
+         {{NN_FLOAT, 3, {32, 32, 3}}, {NN_FLOAT, 1, {10}}},
          {.kind = NN_SPARSE_XENT},
          "an example of the data has shape (28, 28), the model's input is (32, 32, 3)"},
         {1,
-         {{14, 56, 1}, 3, 784, {10}, 1, 10},
+         {{NN_FLOAT, 3, {14, 56, 1}}, {NN_FLOAT, 1, {10}}},
          {.kind = NN_SPARSE_XENT},
          "an example of the data has shape (28, 28), the model's input is (14, 56, 1): expected the same, but for "
          "dimensions of 1 at the ends, or one of the two flat"},
         {1,
-         {{784}, 1, 784, {9}, 1, 9},
+         {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {9}}},
          {.kind = NN_SPARSE_XENT},
          "label of the data is 9, but the model has 9 outputs"},
-        {0, {{784}, 1, 784, {10}, 1, 10}, {.kind = NN_SPARSE_XENT}, "was read as targets"},
-        {1, {{784}, 1, 784, {1}, 1, 1}, {.kind = NN_MSE}, "was read as class numbers"},
+        {0, {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}}, {.kind = NN_SPARSE_XENT}, "was read as targets"},
+        {1, {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {1}}}, {.kind = NN_MSE}, "was read as class numbers"},
         {0,
-         {{784}, 1, 784, {10}, 1, 10},
+         {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}},
          {.kind = NN_MSE},
          "a target of the data has shape (), the model's output is (10,)"},
     };
@@ -858,9 +859,9 @@ static void check_names_what_does_not_fit(void **state)
 static void check_refuses_equal_elements(void **state)
 {
     static const struct nn_loss mse = {.kind = NN_MSE};
-    static const struct nn_model last = {{2, 3, 4}, 3, 24, {2, 1, 2}, 3, 4},
-                                 first = {{4, 2, 3}, 3, 24, {2, 1, 2}, 3, 4},
-                                 good = {{4, 2, 3}, 3, 24, {1, 2, 2}, 3, 4};
+    static const struct nn_model last = {{NN_FLOAT, 3, {2, 3, 4}}, {NN_FLOAT, 3, {2, 1, 2}}},
+                                 first = {{NN_FLOAT, 3, {4, 2, 3}}, {NN_FLOAT, 3, {2, 1, 2}}},
+                                 good = {{NN_FLOAT, 3, {4, 2, 3}}, {NN_FLOAT, 3, {1, 2, 2}}};
     const float elements[24] = {0};
     struct ps_error e;
     char *x =
@@ -880,7 +881,7 @@ static void check_refuses_equal_elements(void **state)
 static void check_looks_at_test_data(void **state)
 {
     struct ps_error e;
-    struct nn_model model = {{1}, 1, 1, {2}, 1, 2};
+    struct nn_model model = {{NN_FLOAT, 1, {1}}, {NN_FLOAT, 1, {2}}};
     struct wk_data *data = open_csv(*state, "1,0\n2,1\n", "3,2\n", true);
     assert_int_equal(wk_data_check(data, &model, &(struct nn_loss){.kind = NN_SPARSE_XENT}, &e),
                      PS_FAILED_PRECONDITION);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The references, in double precision: values worked out by hand, and every gradient against the slope of what it is
 // the gradient of.
-#include "tests/unit/nn_cases.h"
+#include "tests/unit/nn_ops/families.h"
 
 // x (n, h, w, c), kernel (kh, kw, oc), strides, padding.
 #define CONV(n, h, w, c, kh, kw, sh, sw, pt, pl, pb, pr, oc, act, bias)                                               \
@@ -44,10 +44,6 @@ static const struct op_case cases[] = {
     POOL(2, 5, 7, 2, 2, 2, 2, 2, 0, 0, 3, 4),  // same: the last windows reach beyond the image
     POOL(1, 5, 5, 2, 3, 3, 1, 1, 1, 1, 5, 5),  // same, overlapping
     POOL(1, 7, 7, 2, 2, 1, 3, 2, 0, 0, 2, 4),  // strides beyond the window
-    {"relu", &nn_op_relu, NULL, 0, 1, 1, {FLOATS(2, 4, 5)}, {true}},
-    {"softmax", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(2, 4, 5)}, {true}},
-    {"add", &nn_op_add, NULL, 0, 2, 1, {FLOATS(2, 4, 5), FLOATS(2, 4, 5)}, {true, true}},
-    {"copy", &nn_op_copy, NULL, 0, 1, 1, {FLOATS(2, 4, 5)}, {true}},
     {"dropout",
      &nn_op_dropout,
      ATTR((struct nn_dropout){0.4f, 1}),
@@ -94,24 +90,31 @@ static double *copy_of(const double *v, size_t n)
     return memcpy(ps_alloc(n * sizeof *v), v, n * sizeof *v);
 }
 
+static void check_case(const struct op_case *c)
+{
+    struct op_run r;
+    op_open(&r, c, &nn_device_ref, 1);
+    op_fill(&r, false);
+    for (int i = 0; i < c->n_in; i++) {
+        if (!c->learns[i])
+            continue;
+        size_t n = nn_type_count(&c->in[i]);
+        op_go(&r);
+        double *gradient = copy_of(r.grad[i], n);
+        check_slopes(&r, r.in[i], gradient, n, r.dy);
+        free(gradient);
+    }
+    op_close(&r);
+}
+
 static void test_gradients_are_slopes(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < COUNT(cases); k++) {
-        struct op_run r;
-        op_open(&r, &cases[k], &nn_device_ref, 1);
-        op_fill(&r, false);
-        for (int i = 0; i < cases[k].n_in; i++) {
-            if (!cases[k].learns[i])
-                continue;
-            size_t n = nn_type_count(&cases[k].in[i]);
-            op_go(&r);
-            double *gradient = copy_of(r.grad[i], n);
-            check_slopes(&r, r.in[i], gradient, n, r.dy);
-            free(gradient);
-        }
-        op_close(&r);
-    }
+    for (size_t k = 0; k < COUNT(cases); k++)
+        check_case(&cases[k]);
+    for (size_t f = 0; f < COUNT(families); f++)
+        for (size_t k = 0; k < families[f].n; k++)
+            check_case(&families[f].cases[k]);
 }
 
 // ---- losses -------------------------------------------------------------------------------------------------------

@@ -57,12 +57,11 @@ static void check_cnn(const struct nn_model *m)
     }
     assert_string_equal(nn_model_param(m, 2)->layer, "conv2d_1");
     assert_int_equal(parameters(m), 121930);
-    assert_int_equal(nn_model_inputs(m), 784);
-    assert_int_equal(nn_model_outputs(m), 10);
-    size_t rank;
-    const uint64_t *shape = nn_model_input_shape(m, &rank);
-    assert_int_equal(rank, 3);
-    assert_true(shape[0] == 28 && shape[1] == 28 && shape[2] == 1);
+    assert_int_equal(elements(nn_model_input(m, 0)), 784);
+    assert_int_equal(elements(nn_model_output(m, 0)), 10);
+    const struct nn_type *in = nn_model_input(m, 0).type;
+    assert_int_equal(in->rank, 3);
+    assert_true(in->dim[0] == 28 && in->dim[1] == 28 && in->dim[2] == 1);
 }
 
 static void keras3_and_keras2(void **state)
@@ -89,8 +88,8 @@ static void examples(void **state)
     };
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         struct nn_model *m = load(expected[i].path);
-        assert_int_equal(nn_model_inputs(m), expected[i].inputs);
-        assert_int_equal(nn_model_outputs(m), expected[i].outputs);
+        assert_int_equal(elements(nn_model_input(m, 0)), expected[i].inputs);
+        assert_int_equal(elements(nn_model_output(m, 0)), expected[i].outputs);
         assert_int_equal(parameters(m), expected[i].parameters);
         nn_model_free(m);
     }
@@ -183,8 +182,8 @@ static void defaults_and_details(void **state)
     // A dense layer acts on the last axis; no bias; frozen; Keras 2's implied input.
     struct nn_model *m = parse_layers(LAYER(
         "Dense", "'name': 'd', 'units': 4, 'use_bias': false, 'trainable': false, 'batch_input_shape': [null, 5, 3]"));
-    assert_int_equal(nn_model_inputs(m), 15);
-    assert_int_equal(nn_model_outputs(m), 20);
+    assert_int_equal(elements(nn_model_input(m, 0)), 15);
+    assert_int_equal(elements(nn_model_output(m, 0)), 20);
     assert_int_equal(nn_model_params(m), 1);
     assert_string_equal(nn_model_param(m, 0)->name, "net/d/kernel");
     assert_int_equal(nn_model_param(m, 0)->count, 12);
@@ -193,7 +192,7 @@ static void defaults_and_details(void **state)
     m = parse_layers(INPUT("6") ", " LAYER("ReLU", "'name': 'r', 'negative_slope': 0.0") ", " LAYER(
         "Softmax", "'name': 's', 'axis': 1") ", " LAYER("Dropout", "'name': 'x', 'rate': 0.25, 'seed': 3"));
     assert_int_equal(nn_model_params(m), 0);
-    assert_int_equal(nn_model_outputs(m), 6);
+    assert_int_equal(elements(nn_model_output(m, 0)), 6);
     nn_model_free(m);
 }
 
@@ -425,14 +424,14 @@ static void bad_graphs(void **state)
     check_functional("[['x', 0, 0, {}], ['x', 0, 0, {}]]", ends, "$.config.layers[1]: Dense takes 1 input, not 2");
     check_functional("7", ends, "$.config.layers[1].inbound_nodes[0]: expected an array, not 7");
     check_functional("[['x', 0, 0, {}]]", "], 'input_layers': ['d', 0, 0], 'output_layers': ['d', 0, 0]",
-                     "$.config.input_layers: expected the only InputLayer of the model");
+                     "$.config.input_layers: expected each InputLayer of the model once");
     check_functional("[['x', 0, 0, {}]]",
                      ", {'class_name': 'InputLayer', 'config': {'name': 'z', 'batch_shape': [null, 3]}}], "
                      "'input_layers': ['x', 0, 0], 'output_layers': ['d', 0, 0]",
-                     "$.config.input_layers: expected the only InputLayer of the model");
-    check_functional("[['x', 0, 0, {}]]", "], 'input_layers': [['x', 0, 0], ['x', 0, 0]]",
-                     "$.config.input_layers: expected one: models of several inputs or outputs are not supported yet");
-    check_functional("[['x', 0, 0, {}]]", "], 'input_layers': [['x', 0, 0]]", "$.config.output_layers[0]");
+                     "$.config.input_layers: expected each InputLayer of the model once");
+    check_functional("[['x', 0, 0, {}]]", "], 'input_layers': [['x', 0, 0], ['x', 0, 0]], 'output_layers': ['d', 0, 0]",
+                     "$.config.input_layers: expected each InputLayer of the model once");
+    check_functional("[['x', 0, 0, {}]]", "], 'input_layers': [['x', 0, 0]]", "$.config.output_layers");
 }
 
 static void long_texts_are_cut(void **state)

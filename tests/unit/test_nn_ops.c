@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU's kernels against the references: the same numbers over the same shapes, those of the MNIST network among
 // them; the same bits on every run; and never one of oneDNN's slow reference implementations.
-#include "tests/unit/nn_cases.h"
+#include "tests/unit/nn_ops/families.h"
 
 #define RATE ATTR((struct nn_dropout){0.3f, 2})
 
@@ -110,22 +110,29 @@ static void run_case(struct op_run *r, const struct op_case *c, const struct nn_
 }
 
 // One thread twice, for the bits, and two threads.
+static void check_cpu(const struct op_case *c)
+{
+    struct op_run ref, one, again, two;
+    run_case(&ref, c, &nn_device_ref, 1);
+    run_case(&one, c, &nn_device_cpu, 1);
+    run_case(&again, c, &nn_device_cpu, 1);
+    run_case(&two, c, &nn_device_cpu, 2);
+    assert_runs_close(&ref, &one);
+    assert_runs_close(&ref, &two);
+    assert_runs_same(&one, &again);
+    struct op_run *all[] = {&ref, &one, &again, &two};
+    for (size_t k = 0; k < COUNT(all); k++)
+        op_close(all[k]);
+}
+
 static void test_cpu_is_as_the_reference(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        struct op_run ref, one, again, two;
-        run_case(&ref, &cases[i], &nn_device_ref, 1);
-        run_case(&one, &cases[i], &nn_device_cpu, 1);
-        run_case(&again, &cases[i], &nn_device_cpu, 1);
-        run_case(&two, &cases[i], &nn_device_cpu, 2);
-        assert_runs_close(&ref, &one);
-        assert_runs_close(&ref, &two);
-        assert_runs_same(&one, &again);
-        struct op_run *all[] = {&ref, &one, &again, &two};
-        for (size_t k = 0; k < COUNT(all); k++)
-            op_close(all[k]);
-    }
+    for (size_t i = 0; i < COUNT(cases); i++)
+        check_cpu(&cases[i]);
+    for (size_t f = 0; f < COUNT(families); f++)
+        for (size_t i = 0; i < families[f].n; i++)
+            check_cpu(&families[f].cases[i]);
 }
 
 // Where a primitive has no fast implementation it takes a hundred times as long; the same goes for our own references

@@ -103,7 +103,8 @@ struct golden {
     int rows;
     float *x;
     int32_t *label;  // NULL: the file has targets
-    struct nn_batch batch;
+    const float *target;
+    struct nn_batch batch;  // all rows
     double tolerance;
 };
 
@@ -128,19 +129,20 @@ static void open_golden(struct golden *g, const char *name)
         fail_msg("%s", e.text);
     const struct ps_safetensor *x = tensor(g, "", "x");
     g->rows = (int)x->shape[0];
-    assert_int_equal(x->count, (size_t)g->rows * nn_model_inputs(g->model));
+    assert_int_equal(x->count, (size_t)g->rows * elements(nn_model_input(g->model, 0)));
     g->x = ps_alloc(x->count * sizeof *g->x);
     memcpy(g->x, x->data, x->count * sizeof *g->x);
-    g->batch = (struct nn_batch){.rows = g->rows, .x = g->x};
     g->tolerance = 2e-6;
     g->label = NULL;
     if (ps_safetensors_find(g->tensors, "target")) {
-        g->batch.target = tensor(g, "", "target")->data;
+        g->target = tensor(g, "", "target")->data;
+        g->batch = (struct nn_batch){.rows = g->rows, .input = {g->x}, .target = {g->target}};
         return;
     }
-    g->batch.label = g->label = ps_alloc((size_t)g->rows * sizeof *g->label);
+    g->label = ps_alloc((size_t)g->rows * sizeof *g->label);
     for (int i = 0; i < g->rows; i++)
         g->label[i] = (int32_t)tensor(g, "", "label")->data[i];
+    g->batch = (struct nn_batch){.rows = g->rows, .input = {g->x}, .target = {g->label}};
 }
 
 static void close_golden(struct golden *g)
@@ -178,10 +180,10 @@ static struct nn_batch golden_batch(const struct golden *g, int first)
 {
     int rows = g->rows - first < GOLDEN_BATCH ? g->rows - first : GOLDEN_BATCH;
     size_t at = (size_t)first;
+    const float *target = g->label ? NULL : g->target + at * elements(nn_model_output(g->model, 0));
     return (struct nn_batch){.rows = rows,
-                             .x = g->x + at * nn_model_inputs(g->model),
-                             .label = g->label ? g->label + at : NULL,
-                             .target = g->label ? NULL : g->batch.target + at * nn_model_outputs(g->model)};
+                             .input = {g->x + at * elements(nn_model_input(g->model, 0))},
+                             .target = {g->label ? (const void *)(g->label + at) : target}};
 }
 
 static void check_golden_steps(const struct golden *g, struct nn_replica *r)
@@ -208,9 +210,9 @@ static void check_golden_evaluation(const struct golden *g, struct nn_replica *r
     for (int first = 0; first < g->rows; first += GOLDEN_BATCH) {
         struct nn_batch b = golden_batch(g, first);
         struct nn_result result;
-        size_t outputs = nn_model_outputs(g->model);
+        size_t outputs = elements(nn_model_output(g->model, 0));
         evaluate(r, &b, &result);
-        check_close("output", nn_replica_output(r), tensor(g, "", "output")->data + (size_t)first * outputs,
+        check_close("output", nn_replica_output(r, 0), tensor(g, "", "output")->data + (size_t)first * outputs,
                     (size_t)b.rows * outputs, g->tolerance);
         loss += result.loss;
     }
@@ -334,11 +336,11 @@ static void gradients_are_slopes(void **state)
     fill(x, 4 * 50, 1);
     fill(target, 4 * 3, 2);
     struct nn_model *m = parse("5, 5, 2", deep_layers);
-    check_gradients(m, &logits, &(struct nn_batch){.rows = 4, .x = x, .label = label, .example = example});
-    check_gradients(m, &mse, &(struct nn_batch){.rows = 4, .x = x, .target = target, .example = example});
+    check_gradients(m, &logits, &(struct nn_batch){.rows = 4, .input = {x}, .target = {label}, .example = example});
+    check_gradients(m, &mse, &(struct nn_batch){.rows = 4, .input = {x}, .target = {target}, .example = example});
     nn_model_free(m);
     m = parse("50", DENSE("d", "'units': 3, 'activation': 'softmax'"));
-    check_gradients(m, &probabilities, &(struct nn_batch){.rows = 4, .x = x, .label = label});
+    check_gradients(m, &probabilities, &(struct nn_batch){.rows = 4, .input = {x}, .target = {label}});
     nn_model_free(m);
 }
 
@@ -389,7 +391,7 @@ static void functional_gradients_are_slopes(void **state)
     for (int keras3 = 0; keras3 < 2; keras3++) {
         struct nn_model *m = parse_functional(keras3);
         assert_int_equal(nn_model_params(m), 2);
-        check_gradients(m, &mse, &(struct nn_batch){.rows = 4, .x = x, .target = target});
+        check_gradients(m, &mse, &(struct nn_batch){.rows = 4, .input = {x}, .target = {target}});
         nn_model_free(m);
     }
 }
@@ -405,8 +407,8 @@ static void functional_values(void **state)
         struct nn_result result;
         memcpy(nn_replica_param(r, 0), identity, sizeof identity);
         memset(nn_replica_param(r, 1), 0, 3 * sizeof(float));
-        evaluate(r, &(struct nn_batch){.rows = 1, .x = x, .target = target}, &result);
-        check_close("y", nn_replica_output(r), (const float[]){2, 0, 6}, 3, 0);
+        evaluate(r, &(struct nn_batch){.rows = 1, .input = {x}, .target = {target}}, &result);
+        check_close("y", nn_replica_output(r, 0), (const float[]){2, 0, 6}, 3, 0);
         nn_replica_free(r);
         nn_model_free(m);
     }
@@ -435,8 +437,8 @@ static void what_is_read_twice_stays(void **state)
         fail_msg("%s", e.text);
     struct nn_replica *r = replicate(m, "cpu", 2, &mse);
     nn_replica_param(r, 0)[0] = 1;
-    train(r, &(struct nn_batch){.rows = 2, .x = x, .target = target}, 0, NULL, NULL, &result);
-    check_close("y", nn_replica_output(r), (const float[]){2, -2}, 2, 0);
+    train(r, &(struct nn_batch){.rows = 2, .input = {x}, .target = {target}}, 0, NULL, NULL, &result);
+    check_close("y", nn_replica_output(r, 0), (const float[]){2, -2}, 2, 0);
     check_close("gradient", nn_replica_grad(r, 0), (const float[]){(2 * 2 * 2 + 2 * -2 * -2) / 2}, 1, 0);
     nn_replica_free(r);
     nn_model_free(m);
@@ -455,7 +457,7 @@ static void smaller_batches_are_exact(void **state)
         struct nn_result a, b;
         set_golden_params(&g, exact);
         set_golden_params(&g, larger);
-        g.x[3 * nn_model_inputs(g.model)] = INFINITY;  // a fourth row, to be left behind by nothing
+        g.x[3 * elements(nn_model_input(g.model, 0))] = INFINITY;  // a fourth row, to be left behind by nothing
         g.batch.rows = 4;
         train(larger, &g.batch, 0, NULL, NULL, &b);
         g.batch.rows = 3;
@@ -468,7 +470,7 @@ static void smaller_batches_are_exact(void **state)
                         nn_model_param(g.model, i)->count, 1e-6);
         evaluate(larger, &g.batch, &b);
         assert_true(fabs(a.loss - b.loss) < 1e-5);
-        check_close("output", nn_replica_output(larger), nn_replica_output(exact), 9, 1e-5);
+        check_close("output", nn_replica_output(larger, 0), nn_replica_output(exact, 0), 9, 1e-5);
         nn_replica_free(exact);
         nn_replica_free(larger);
         close_golden(&g);
@@ -508,8 +510,8 @@ static void dropout_repeats(void **state)
     struct nn_result result;
     for (int i = 0; i < 4 * 64; i++)
         x[i] = 1;
-    train(r, &(struct nn_batch){4, x, NULL, target, example}, 6, NULL, NULL, &result);
-    memcpy(first, nn_replica_output(r), sizeof first);
+    train(r, &(struct nn_batch){4, {x}, {target}, example}, 6, NULL, NULL, &result);
+    memcpy(first, nn_replica_output(r, 0), sizeof first);
     int kept = 0;
     for (int i = 0; i < 4 * 64; i++) {
         assert_true(first[i] == 0 || first[i] == 2);
@@ -517,13 +519,13 @@ static void dropout_repeats(void **state)
     }
     assert_in_range(kept, 96, 160);
     assert_memory_not_equal(first, first + 64, 64 * sizeof(float));
-    train(r, &(struct nn_batch){2, x, NULL, target, turned}, 6, NULL, NULL, &result);
-    assert_memory_equal(nn_replica_output(r), first + 2 * 64, 64 * sizeof(float));
-    assert_memory_equal(nn_replica_output(r) + 64, first, 64 * sizeof(float));
-    train(r, &(struct nn_batch){4, x, NULL, target, example}, 7, NULL, NULL, &result);
-    assert_memory_not_equal(nn_replica_output(r), first, sizeof first);
-    evaluate(r, &(struct nn_batch){4, x, NULL, target, example}, &result);
-    assert_memory_equal(nn_replica_output(r), x, sizeof x);
+    train(r, &(struct nn_batch){2, {x}, {target}, turned}, 6, NULL, NULL, &result);
+    assert_memory_equal(nn_replica_output(r, 0), first + 2 * 64, 64 * sizeof(float));
+    assert_memory_equal(nn_replica_output(r, 0) + 64, first, 64 * sizeof(float));
+    train(r, &(struct nn_batch){4, {x}, {target}, example}, 7, NULL, NULL, &result);
+    assert_memory_not_equal(nn_replica_output(r, 0), first, sizeof first);
+    evaluate(r, &(struct nn_batch){4, {x}, {target}, example}, &result);
+    assert_memory_equal(nn_replica_output(r, 0), x, sizeof x);
     nn_replica_free(r);
     nn_model_free(m);
 }
@@ -574,7 +576,7 @@ static void frozen_layers_are_not_reported(void **state)
     struct nn_result result;
     const float x[4] = {1, 2, 3, 4}, target[2] = {5, 6};
     init_params(m, r);
-    train(r, &(struct nn_batch){1, x, NULL, target, NULL}, 0, note_ready, &o, &result);
+    train(r, &(struct nn_batch){1, {x}, {target}, NULL}, 0, note_ready, &o, &result);
     assert_int_equal(o.n, 2);
     assert_true(o.param[0] == 3 && o.param[1] == 2);
     nn_replica_free(r);
@@ -612,7 +614,7 @@ static void frozen_layers_get_no_gradient(void **state)
             init_params(m[k], r[k]);
             for (size_t i = 0; i < 8; i++)
                 nn_replica_grad(r[k], i)[0] = untouched;
-            train(r[k], &(struct nn_batch){1, x, NULL, target, NULL}, 0, NULL, NULL, &result);
+            train(r[k], &(struct nn_batch){1, {x}, {target}, NULL}, 0, NULL, NULL, &result);
         }
         for (size_t i = 0; i < 8; i++) {
             const struct nn_param *p = nn_model_param(m[1], i);
@@ -637,7 +639,7 @@ static void training_reduces_the_loss(void **state)
     for (int d = 0; d < 2; d++) {
         struct nn_model *m = parse("2", DENSE("h", "'units': 16, 'activation': 'relu'") ", " DENSE("o", "'units': 2"));
         struct nn_replica *r = replicate(m, devices[d], 4, &logits);
-        struct nn_batch b = {.rows = 4, .x = x, .label = label};
+        struct nn_batch b = {.rows = 4, .input = {x}, .target = {label}};
         struct nn_result first, last;
         init_params(m, r);
         evaluate(r, &b, &first);

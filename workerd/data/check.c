@@ -54,11 +54,16 @@ static enum ps_code check_shape(const char *what, struct shape data, const char 
                    ps_shape_text(model.size, model.rank, want, sizeof want));
 }
 
+// Of one example; no dimension is negative.
+static struct shape port_shape(struct nn_port port)
+{
+    return (struct shape){(const uint64_t *)port.type->dim, (size_t)port.type->rank};
+}
+
 static enum ps_code check_input(const struct wk_split *split, const struct nn_model *model, struct ps_error *e)
 {
-    struct shape in;
-    in.size = nn_model_input_shape(model, &in.rank);
-    return check_shape("an example", (struct shape){split->shape, split->rank}, "input", in, e);
+    return check_shape("an example", (struct shape){split->shape, split->rank}, "input",
+                       port_shape(nn_model_input(model, 0)), e);
 }
 
 static enum ps_code check_labels(const struct wk_part *part, size_t outputs, struct ps_error *e)
@@ -75,11 +80,10 @@ static enum ps_code check_labels(const struct wk_part *part, size_t outputs, str
 
 static enum ps_code check_targets(const struct wk_part *part, const struct nn_model *model, struct ps_error *e)
 {
-    struct shape out;
-    out.size = nn_model_output_shape(model, &out.rank);
     if (!part->target)
         return ps_fail(e, PS_FAILED_PRECONDITION, "the loss compares targets, but the data was read as class numbers");
-    return check_shape("a target", (struct shape){part->split.target_shape, part->split.target_rank}, "output", out, e);
+    return check_shape("a target", (struct shape){part->split.target_shape, part->split.target_rank}, "output",
+                       port_shape(nn_model_output(model, 0)), e);
 }
 
 static enum ps_code check_part(const struct wk_part *part, const struct nn_model *model, const struct nn_loss *loss,
@@ -88,13 +92,18 @@ static enum ps_code check_part(const struct wk_part *part, const struct nn_model
     enum ps_code code = check_input(&part->split, model, e);
     if (code != PS_OK)
         return code;
-    return loss->kind == NN_SPARSE_XENT ? check_labels(part, nn_model_outputs(model), e)
+    return loss->kind == NN_SPARSE_XENT ? check_labels(part, nn_type_count(nn_model_output(model, 0).type), e)
                                         : check_targets(part, model, e);
 }
 
 enum ps_code wk_data_check(const struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
                            struct ps_error *e)
 {
+    if (nn_model_inputs(model) != 1 || nn_model_outputs(model) != 1)
+        return ps_fail(
+            e, PS_FAILED_PRECONDITION,
+            "the data has one x and one y, but the model has %zu inputs and %zu outputs: expected one of each",
+            nn_model_inputs(model), nn_model_outputs(model));
     enum ps_code code = check_part(&data->train, model, loss, e);
     if (code == PS_OK && data->test.split.examples && (code = check_part(&data->test, model, loss, e)) != PS_OK)
         ps_error_prefix(e, "test data");

@@ -79,8 +79,10 @@ static void feed_fill(const struct wk_feed *feed, struct request request, struct
         gather_x(feed, example, b->x + (size_t)row * split->inputs);
         gather_y(feed->part, example, b, row);
     }
-    b->batch = (struct nn_batch){
-        .rows = request.rows, .x = b->x, .label = b->label, .target = b->target, .example = b->example};
+    b->batch = (struct nn_batch){.rows = request.rows,
+                                 .input = {b->x},
+                                 .target = {b->label ? (void *)b->label : b->target},
+                                 .example = b->example};
 }
 
 static void *feed_run(void *arg)

@@ -53,7 +53,10 @@ static int emit_column(const struct nn_emitter *m, enum nn_column column, enum n
 int nn_emit_input(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct nn_type type = emit_rows_of(m, nn_emit_type(m, call->out));
-    return nn_tape_input(m->tape, NN_COLUMN_X, &type);
+    int k = 0;
+    while (m->model->input[k] != call->out)
+        k++;
+    return nn_tape_input(m->tape, NN_COLUMN_INPUT + k, &type);
 }
 
 int nn_emit_examples(struct nn_emitter *m)
@@ -69,15 +72,23 @@ int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type)
     return nn_tape_view(m->tape, tensor, &rows);
 }
 
-static int emit_weight(struct nn_emitter *m, const struct nn_layer *l, int variable)
+int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k)
 {
+    const int variable = nn_emit_layer(m, call)->variable[k];
     const struct nn_param *p = &m->model->variable[variable].param;
     struct nn_type type = {.dtype = NN_FLOAT, .rank = (int)p->rank};
     for (size_t i = 0; i < p->rank; i++)
         type.dim[i] = (int64_t)p->shape[i];
     if (m->weight[variable] < 0)
-        m->weight[variable] = nn_tape_weight(m->tape, variable, &type, l->trainable);
+        m->weight[variable] = nn_tape_weight(m->tape, variable, &type, p->trainable);
     return m->weight[variable];
+}
+
+void nn_emit_state(struct nn_emitter *m, const struct nn_call *call, int k, int tensor)
+{
+    const int variable = nn_emit_layer(m, call)->variable[k];
+    if (m->training && m->model->variable[variable].param.rule)
+        nn_tape_deliver(m->tape, tensor, variable);
 }
 
 int nn_emit_weighted(struct nn_emitter *m, const struct nn_call *call, const struct nn_op_class *class,
@@ -86,7 +97,7 @@ int nn_emit_weighted(struct nn_emitter *m, const struct nn_call *call, const str
     const struct nn_layer *l = nn_emit_layer(m, call);
     int in[1 + NN_LAYER_VARIABLES] = {nn_emit_tensor(m, call->in[0])}, out;
     for (int i = 0; i < l->n_variables; i++)
-        in[1 + i] = emit_weight(m, l, l->variable[i]);
+        in[1 + i] = nn_emit_variable(m, call, i);
     nn_tape_put(m->tape, class, attr, attr_bytes, in, 1 + l->n_variables, &out, 1);
     return out;
 }
@@ -122,7 +133,9 @@ int nn_emit_function(struct nn_emitter *m, int tensor, enum nn_function function
 
 static bool emit_is_shared(const struct nn_model *model, int value)
 {
-    int readers = value == model->output;
+    int readers = 0;
+    for (int k = 0; k < model->n_outputs; k++)
+        readers += model->output[k] == value;
     for (size_t i = 0; i < model->calls; i++)
         for (int k = 0; k < model->call[i].n_in; k++)
             readers += model->call[i].in[k] == value;
@@ -145,51 +158,57 @@ static void emit_calls(struct nn_emitter *m)
 
 // Cross-entropy needs the logits: a probability that is too small for a float has neither loss nor gradient. Keras
 // finds them only where the softmax is the model's last layer; of one below a Flatten it takes what comes out.
-static bool emit_ends_in_softmax(const struct nn_emitter *m, int output)
+static struct nn_op *emit_last_softmax(const struct nn_emitter *m, int value)
 {
-    const struct nn_op *op = emit_last_maker(m, output);
-    return op && op->class == &nn_op_softmax && m->tape->tensor[output].view_of < 0;
+    const int output = nn_emit_tensor(m, value);
+    struct nn_op *op = nn_tape_maker(m->tape, output);
+    bool ends = op && op->class == &nn_op_softmax && m->tape->tensor[output].view_of < 0;
+    return ends && !emit_is_shared(m->model, value) ? op : NULL;
 }
 
-// Takes the softmax off the tape: the loss computes it. Its input is the logits.
-static int emit_remove_softmax(struct nn_emitter *m)
+// Takes the softmax off the tape: the loss computes it. Returns its input, the logits.
+static int emit_remove_softmax(struct nn_emitter *m, struct nn_op *softmax)
 {
-    return m->tape->op[--m->tape->n_ops].in[0];
+    int logits = softmax->in[0];
+    nn_tape_remove(m->tape, softmax);
+    return logits;
 }
 
-static void emit_loss(struct nn_emitter *m, const struct nn_loss *loss, int output, struct nn_emitted *to, int *x,
-                      int *dx)
+// Of output k; *dx is the gradient by *x.
+static void emit_loss(struct nn_emitter *m, const struct nn_loss *loss, int k, struct nn_emitted *to, int *x, int *dx)
 {
-    bool fused = loss->kind == NN_SPARSE_XENT && !loss->from_logits && emit_ends_in_softmax(m, output);
+    const int value = m->model->output[k], output = nn_emit_tensor(m, value);
+    struct nn_op *softmax = loss->kind == NN_SPARSE_XENT && !loss->from_logits ? emit_last_softmax(m, value) : NULL;
+    bool fused = softmax != NULL;
     const struct nn_op_class *class = loss->kind == NN_MSE         ? &nn_op_mse
                                       : fused || loss->from_logits ? &nn_op_softmax_xent
                                                                    : &nn_op_sparse_xent;
     const struct nn_loss_outputs attr = {.gradient = m->training, .probabilities = fused};
     int out[3];
-    *x = fused ? emit_remove_softmax(m) : output;
+    *x = fused ? emit_remove_softmax(m, softmax) : output;
     m->tape->layer = "the loss";
-    int expected = loss->kind == NN_MSE ? nn_tape_input(m->tape, NN_COLUMN_TARGET, &m->tape->tensor[*x].type)
-                                        : emit_column(m, NN_COLUMN_LABEL, NN_INT32);
+    const struct nn_type labels = {NN_INT32, 1, {m->rows}};
+    const struct nn_type type = loss->kind == NN_MSE ? m->tape->tensor[*x].type : labels;
+    int expected = nn_tape_input(m->tape, NN_COLUMN_TARGET + k, &type);
     int weight = emit_column(m, NN_COLUMN_WEIGHT, NN_FLOAT);
     nn_tape_put(m->tape, class, &attr, sizeof attr, (int[]){*x, expected, weight}, 3, out, 1 + fused + m->training);
-    to->loss = out[0];
-    to->output = fused ? out[1] : output;
+    to->loss[k] = out[0];
+    to->output[k] = fused ? out[1] : output;
     *dx = m->training ? out[1 + fused] : -1;
 }
 
 static void emit_step(struct nn_emitter *m, const struct nn_loss *loss, struct nn_emitted *to)
 {
     struct nn_tape *t = m->tape;
-    int x, dx;
+    int x[NN_MAX_PORTS], dx[NN_MAX_PORTS], n = m->model->n_outputs;
     emit_calls(m);
-    if (t->error.code)
-        return;
-    emit_loss(m, loss, nn_emit_tensor(m, m->model->output), to, &x, &dx);
-    if (t->error.code)
-        return;
-    t->tensor[to->loss].kept = t->tensor[to->output].kept = true;
-    if (m->training)
-        nn_tape_differentiate(t, &x, &dx, 1);
+    for (int k = 0; k < n && !t->error.code; k++) {
+        emit_loss(m, &loss[k], k, to, &x[k], &dx[k]);
+        if (!t->error.code)
+            t->tensor[to->loss[k]].kept = t->tensor[to->output[k]].kept = true;
+    }
+    if (m->training && !t->error.code)
+        nn_tape_differentiate(t, x, dx, n);
 }
 
 void nn_emit(const struct nn_model *model, const struct nn_loss *loss, int rows, bool training, struct nn_tape *t,
@@ -203,36 +222,41 @@ void nn_emit(const struct nn_model *model, const struct nn_loss *loss, int rows,
 
 // ---- does a loss fit? ---------------------------------------------------------------------------------------------
 
-// What the loss sees while the model is trained: the last operator that changes a value, or NULL.
-static const struct nn_op *emit_last_op(const struct nn_model *model, struct nn_tape *t)
+// What the loss of output k sees while the model is trained: the last operator that changes a value, or NULL.
+static const struct nn_op *emit_last_op(const struct nn_model *model, struct nn_tape *t, int k)
 {
     struct nn_emitter m = {.tape = t, .model = model, .rows = 1, .training = true, .example = -1};
     emitter_init(&m);
     emit_calls(&m);
-    const struct nn_op *op = t->error.code ? NULL : nn_tape_maker(t, nn_emit_tensor(&m, model->output));
+    const struct nn_op *op = t->error.code ? NULL : nn_tape_maker(t, nn_emit_tensor(&m, model->output[k]));
     emitter_fini(&m);
     return op;
 }
 
-enum ps_code nn_model_check_loss(const struct nn_model *m, const struct nn_loss *loss, struct ps_error *e)
+static enum ps_code emit_check_classes(const struct nn_port *out, struct ps_error *e)
 {
-    const struct nn_value *out = &m->value[m->output];
-    const char *layer = m->layer[m->call[out->call].layer].name;
-    size_t rank;
     char text[128];
+    if (out->type->rank == 1 && out->type->dim[0] > 1)
+        return PS_OK;
+    return ps_fail(
+        e, PS_FAILED_PRECONDITION,
+        "sparse categorical cross-entropy expects an output of shape (classes,) with 2 or more classes, but layer "
+        "\"%s\" gives %s",
+        out->name, ps_shape_text((const uint64_t *)out->type->dim, (size_t)out->type->rank, text, sizeof text));
+}
+
+static enum ps_code emit_check_loss(const struct nn_model *m, const struct nn_loss *loss, int k, struct ps_error *e)
+{
+    const struct nn_port out = nn_model_output(m, (size_t)k);
     if (loss->kind == NN_MSE)
         return PS_OK;
-    if (out->type.rank != 1 || nn_model_outputs(m) < 2)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "sparse categorical cross-entropy expects an output of shape (classes,) with 2 or more classes, "
-                       "but layer \"%s\" gives %s",
-                       layer,
-                       ps_shape_text(nn_model_output_shape(m, &rank), (size_t)out->type.rank, text, sizeof text));
+    if (emit_check_classes(&out, e))
+        return e->code;
     struct nn_tape tape;
     nn_tape_init(&tape);
-    const struct nn_op *op = emit_last_op(m, &tape);
+    const struct nn_op *op = emit_last_op(m, &tape, k);
     const bool probabilities = op && op->class == &nn_op_softmax;
-    layer = op ? op->layer : layer;
+    const char *layer = op ? op->layer : out.name;
     nn_tape_fini(&tape);
     if (loss->from_logits && probabilities)
         return ps_fail(e, PS_FAILED_PRECONDITION,
@@ -244,5 +268,13 @@ enum ps_code nn_model_check_loss(const struct nn_model *m, const struct nn_loss 
                        "layer \"%s\" gives logits, but the loss expects probabilities: set from_logits to true, or "
                        "end the model in a softmax",
                        layer);
+    return PS_OK;
+}
+
+enum ps_code nn_model_check_loss(const struct nn_model *m, const struct nn_loss *loss, struct ps_error *e)
+{
+    for (int k = 0; k < m->n_outputs; k++)
+        if (emit_check_loss(m, &loss[k], k, e))
+            return e->code;
     return PS_OK;
 }

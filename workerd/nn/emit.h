@@ -11,20 +11,20 @@
 
 // The inputs of a program, each of so many rows.
 enum nn_column {
-    NN_COLUMN_X,        // (rows, the model's input shape)
-    NN_COLUMN_LABEL,    // (rows) int32
-    NN_COLUMN_TARGET,   // (rows, the model's output shape)
     NN_COLUMN_EXAMPLE,  // (rows) uint64, the examples' numbers
     NN_COLUMN_WEIGHT,   // (rows): what is made small is the sum of these times the rows' losses
-    NN_COLUMNS
+    NN_COLUMN_INPUT,    // the first of the model's inputs: (rows, its shape)
+    NN_COLUMN_TARGET = NN_COLUMN_INPUT + NN_MAX_PORTS,  // that of the first output: labels (rows), or like the output
+    NN_COLUMNS = NN_COLUMN_TARGET + NN_MAX_PORTS
 };
 
 // Tensors of the tape that are kept.
 struct nn_emitted {
-    int output;  // (rows, the model's output shape)
-    int loss;    // (rows)
+    int output[NN_MAX_PORTS];  // (rows, the output's shape)
+    int loss[NN_MAX_PORTS];    // (rows)
 };
 
+// loss[k] is that of output k.
 void nn_emit(const struct nn_model *m, const struct nn_loss *loss, int rows, bool training, struct nn_tape *t,
              struct nn_emitted *to);
 
@@ -46,6 +46,10 @@ const struct nn_type *nn_emit_type(const struct nn_emitter *m, int value);  // o
 int nn_emit_tensor(const struct nn_emitter *m, int value);
 int nn_emit_input(struct nn_emitter *m, const struct nn_call *call);
 int nn_emit_examples(struct nn_emitter *m);
+// The value of the layer's variable k.
+int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k);
+// What a batch has for the layer's variable k, which is a state: it stands in the gradient's place.
+void nn_emit_state(struct nn_emitter *m, const struct nn_call *call, int k, int tensor);
 // A tensor seen as a value of this type.
 int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type);
 // The operator `class` of the call's input and the layer's variables.

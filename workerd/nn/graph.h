@@ -15,7 +15,7 @@ enum {
     NN_MAX_LAYERS = 10000,
     NN_MAX_ELEMENTS = INT32_MAX,  // of a value or a variable: the operators count in ints
     NN_CALL_IN = 16,
-    NN_LAYER_VARIABLES = 8,
+    NN_LAYER_VARIABLES = 16,
 };
 
 struct nn_layer_class;
@@ -52,7 +52,8 @@ struct nn_model {
     struct nn_call *call;
     struct nn_variable *variable;
     size_t layers, values, calls, variables, cap_variables;
-    int input, output;  // values
+    int input[NN_MAX_PORTS], output[NN_MAX_PORTS];  // values
+    int n_inputs, n_outputs;
 };
 
 #endif

@@ -170,8 +170,9 @@ static enum ps_code keras_read_sequential(struct reader *r, const struct nn_json
         if (keras_read_sequential_layer(r, &layer, trainable, &value, e))
             return e->code;
     }
-    r->model->input = 0;
-    r->model->output = value;
+    r->model->input[0] = 0;
+    r->model->output[0] = value;
+    r->model->n_inputs = r->model->n_outputs = 1;
     return PS_OK;
 }
 
@@ -320,28 +321,44 @@ static enum ps_code keras_list_nodes(struct reader *r, const struct nn_json *lay
     return PS_OK;
 }
 
-// "input_layers" and "output_layers": one, for now, as ["name", 0, 0] or as a list of that.
-static enum ps_code keras_read_end(const struct reader *r, const struct nodes *nodes, const struct nn_json *config,
-                                   const char *key, int *value, struct ps_error *e)
+// "input_layers" and "output_layers": ["name", 0, 0], a list of these, or an object of them by name.
+static enum ps_code keras_read_ports(const struct reader *r, const struct nodes *nodes, const struct nn_json *config,
+                                     const char *key, int *value, int *n, struct ps_error *e)
 {
     struct nn_json list = nn_json_member(config, key), first = nn_json_element(&list, 0);
-    const bool flat = json_is_string(first.value);
-    if (nn_json_given(&list) && !flat && json_array_size(list.value) != 1)
-        return nn_json_expected(&list, e, "one: models of several inputs or outputs are not supported yet");
-    return keras_read_input(r, nodes, flat ? &list : &first, value, e);
+    const bool one = json_is_string(first.value);
+    size_t count = one ? 1 : json_is_object(list.value) ? json_object_size(list.value) : 0;
+    if (!one && !json_is_object(list.value) && nn_json_array(&list, &count, e))
+        return e->code;
+    if (count < 1 || count > NN_MAX_PORTS)
+        return nn_json_expected(&list, e, "1 to %d of them", NN_MAX_PORTS);
+    void *member = json_object_iter((json_t *)list.value);
+    for (size_t i = 0; i < count; i++) {
+        struct nn_json at = one      ? list
+                            : member ? nn_json_member(&list, json_object_iter_key(member))
+                                     : nn_json_element(&list, i);
+        if (keras_read_input(r, nodes, &at, &value[i], e))
+            return e->code;
+        member = member ? json_object_iter_next((json_t *)list.value, member) : NULL;
+    }
+    *n = (int)count;
+    return PS_OK;
 }
 
-// Of the model's input: an InputLayer, and the only one.
-static enum ps_code keras_check_input(const struct nn_model *m, const struct nn_json *config, struct ps_error *e)
+// The model's inputs are InputLayers, and all that there are.
+static enum ps_code keras_check_inputs(const struct nn_model *m, const struct nn_json *config, struct ps_error *e)
 {
     struct nn_json list = nn_json_member(config, "input_layers");
-    const struct nn_call *call = &m->call[m->value[m->input].call];
     int inputs = 0;
+    bool all = true;
     for (size_t i = 0; i < m->calls; i++)
         inputs += m->layer[m->call[i].layer].class == &nn_layer_input;
-    if (m->layer[call->layer].class != &nn_layer_input || inputs != 1)
-        return nn_json_fail(&list, e, "expected the only InputLayer of the model");
-    return PS_OK;
+    for (int k = 0; k < m->n_inputs; k++) {
+        all = all && m->layer[m->call[m->value[m->input[k]].call].layer].class == &nn_layer_input;
+        for (int i = 0; i < k; i++)
+            all = all && m->input[i] != m->input[k];
+    }
+    return all && inputs == m->n_inputs ? PS_OK : nn_json_fail(&list, e, "expected each InputLayer of the model once");
 }
 
 static enum ps_code keras_read_functional(struct reader *r, const struct nn_json *config, const struct nn_json *layers,
@@ -352,11 +369,11 @@ static enum ps_code keras_read_functional(struct reader *r, const struct nn_json
     if (code == PS_OK)
         code = keras_call_nodes(r, &nodes, e);
     if (code == PS_OK)
-        code = keras_read_end(r, &nodes, config, "input_layers", &r->model->input, e);
+        code = keras_read_ports(r, &nodes, config, "input_layers", r->model->input, &r->model->n_inputs, e);
     if (code == PS_OK)
-        code = keras_check_input(r->model, config, e);
+        code = keras_check_inputs(r->model, config, e);
     if (code == PS_OK)
-        code = keras_read_end(r, &nodes, config, "output_layers", &r->model->output, e);
+        code = keras_read_ports(r, &nodes, config, "output_layers", r->model->output, &r->model->n_outputs, e);
     free(nodes.first);
     free(nodes.v);
     return code;

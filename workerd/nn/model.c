@@ -35,35 +35,30 @@ const struct nn_param *nn_model_param(const struct nn_model *m, size_t i)
     return &m->variable[i].param;
 }
 
-static size_t model_elements(const struct nn_model *m, int value)
-{
-    return nn_type_count(&m->value[value].type);
-}
-
 size_t nn_model_inputs(const struct nn_model *m)
 {
-    return model_elements(m, m->input);
+    return (size_t)m->n_inputs;
 }
 
 size_t nn_model_outputs(const struct nn_model *m)
 {
-    return model_elements(m, m->output);
+    return (size_t)m->n_outputs;
 }
 
-static const uint64_t *model_shape(const struct nn_model *m, int value, size_t *rank)
+static struct nn_port model_port(const struct nn_model *m, int value)
 {
-    *rank = (size_t)m->value[value].type.rank;
-    return (const uint64_t *)m->value[value].type.dim;  // none is negative
+    const struct nn_value *v = &m->value[value];
+    return (struct nn_port){m->layer[m->call[v->call].layer].name, &v->type};
 }
 
-const uint64_t *nn_model_input_shape(const struct nn_model *m, size_t *rank)
+struct nn_port nn_model_input(const struct nn_model *m, size_t k)
 {
-    return model_shape(m, m->input, rank);
+    return model_port(m, m->input[k]);
 }
 
-const uint64_t *nn_model_output_shape(const struct nn_model *m, size_t *rank)
+struct nn_port nn_model_output(const struct nn_model *m, size_t k)
 {
-    return model_shape(m, m->output, rank);
+    return model_port(m, m->output[k]);
 }
 
 void nn_model_init_param(const struct nn_model *m, size_t i, uint64_t seed, float *value)
@@ -127,8 +122,9 @@ char *nn_model_summary(const struct nn_model *m)
         batch_shape_text(layer_output(m, l), shape, sizeof shape);
         fprintf(f, "%-36s %-24s %12s\n", title, shape, model_grouped(layer_params(m, l), number));
         total += layer_params(m, l);
-        trainable += l->trainable ? layer_params(m, l) : 0;
     }
+    for (const struct nn_variable *v = m->variable; v < m->variable + m->variables; v++)
+        trainable += v->param.trainable ? v->param.count : 0;
     fprintf(f, "Total parameters: %s", model_grouped(total, number));
     fprintf(f, " (trainable: %s)\n", model_grouped(trainable, number));
     fclose(f);

@@ -29,33 +29,51 @@
 struct nn_model;
 struct nn_replica;
 
+enum { NN_MAX_PORTS = 16 };
+
+// An input or an output of a model: the name of its layer, and the type of one example.
+struct nn_port {
+    const char *name;
+    const struct nn_type *type;
+};
+
 struct nn_param {
     const char *name;   // Keras 3's variable.path: "sequential/conv2d/kernel"
     const char *layer;  // "conv2d"
     uint64_t shape[PS_MAX_RANK];
     size_t rank;
     uint64_t count;
-    bool trainable;
+    bool trainable;  // by the gradient
+    // Of what is not trainable, but follows what batches have: the rule by which a batch's value, which stands in the
+    // gradient's place, comes into it, and the rule's momentum; NULL: nothing changes it.
+    const char *rule;
+    double momentum;
 };
+
+// Does a step change it?
+static inline bool nn_param_changes(const struct nn_param *p)
+{
+    return p->trainable || p->rule;
+}
 
 struct nn_loss {
     enum { NN_SPARSE_XENT, NN_MSE } kind;
     bool from_logits;
 };
 
-// What a batch is. x is (rows, input elements), row-major. Labels: label[rows] for NN_SPARSE_XENT, target
-// (rows, output elements) for NN_MSE. example[rows] are global example numbers; NULL where nothing is dropped.
+// What a batch is: columns of so many rows. input[k] is (rows, the shape of input k), row-major, of its dtype;
+// target[k] what the loss of output k compares with: int32 labels (rows) for NN_SPARSE_XENT, float (rows, the output's
+// shape) for NN_MSE.
 struct nn_batch {
     int rows;
-    const float *x;
-    const int32_t *label;
-    const float *target;
-    const uint64_t *example;
+    const void *input[NN_MAX_PORTS];
+    const void *target[NN_MAX_PORTS];
+    const uint64_t *example;  // (rows) their numbers in the data; NULL where nothing is drawn by them
 };
 
 struct nn_result {
-    double loss;   // sum over the batch's rows
-    long correct;  // argmax == label (NN_SPARSE_XENT)
+    double loss;   // sum over the batch's rows, of all outputs
+    long correct;  // argmax == label, of the first output with NN_SPARSE_XENT
 };
 
 // Keras 3's and Keras 2's Sequential and Functional. Errors name the file, the JSON path
@@ -66,12 +84,11 @@ void nn_model_free(struct nn_model *model);
 
 size_t nn_model_params(const struct nn_model *model);
 const struct nn_param *nn_model_param(const struct nn_model *model, size_t i);
-size_t nn_model_inputs(const struct nn_model *model);  // elements per example
+size_t nn_model_inputs(const struct nn_model *model);
 size_t nn_model_outputs(const struct nn_model *model);
-// Shape of one example, without the batch dimension.
-const uint64_t *nn_model_input_shape(const struct nn_model *model, size_t *rank);
-const uint64_t *nn_model_output_shape(const struct nn_model *model, size_t *rank);
-// Is the loss computable from the model's output: classes, activation? FAILED_PRECONDITION names what does not fit.
+struct nn_port nn_model_input(const struct nn_model *model, size_t k);
+struct nn_port nn_model_output(const struct nn_model *model, size_t k);
+// Is loss[k] computable from output k: classes, activation? FAILED_PRECONDITION names what does not fit.
 enum ps_code nn_model_check_loss(const struct nn_model *model, const struct nn_loss *loss, struct ps_error *e);
 // Initial value of parameter i by its initializer (GlorotUniform, HeUniform, HeNormal, GlorotNormal, LecunUniform,
 // LecunNormal, RandomUniform, RandomNormal, TruncatedNormal, Zeros, Ones, Constant), drawn from (seed, i).
@@ -79,7 +96,8 @@ void nn_model_init_param(const struct nn_model *model, size_t i, uint64_t seed, 
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 
-// rows: the most a batch will have. device: "cpu" or "ref". Compiles the training of such a batch.
+// rows: the most a batch will have. device: "cpu" or "ref". loss[k] is that of output k. Compiles the training of such
+// a batch.
 enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads, uint64_t seed,
                                const struct nn_loss *loss, struct nn_replica **replica, struct ps_error *e);
 void nn_replica_free(struct nn_replica *r);
@@ -87,7 +105,7 @@ void nn_replica_free(struct nn_replica *r);
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
 float *nn_replica_grad(struct nn_replica *r,
-                       size_t i);  // of the mean loss over the batch's rows; of what is trained only
+                       size_t i);  // of the mean loss over the batch's rows; of what a step changes only
 // Forward and backward. A batch of no rows makes all gradients 0. ready, which may be NULL, is told of each trainable
 // parameter, last layers first. The first batch of a number of rows is compiled for: RESOURCE_EXHAUSTED if there is no
 // memory for that.
@@ -96,6 +114,6 @@ enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, ui
 // Forward only, dropout off. One row or more. Errors as nn_replica_train.
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,
                                  struct ps_error *e);
-const float *nn_replica_output(struct nn_replica *r);  // (rows, outputs) of the last call
+const float *nn_replica_output(struct nn_replica *r, size_t k);  // (rows, the shape of output k) of the last call
 
 #endif

@@ -18,7 +18,7 @@
 struct nn_context;
 struct nn_tape;
 
-enum { NN_OP_IN = 4, NN_OP_OUT = 3, NN_ATTR_BYTES = 64 };
+enum { NN_OP_IN = 8, NN_OP_OUT = 8, NN_ATTR_BYTES = 128 };
 
 // An operator at given shapes. Optional inputs and outputs are the last ones: there are n_in and n_out.
 struct nn_op {

@@ -25,7 +25,7 @@ struct nn_replica {
     const struct nn_model *model;
     const struct nn_device *device;
     struct nn_context *context;
-    struct nn_loss loss;
+    struct nn_loss loss[NN_MAX_PORTS];  // of each output
     int rows;
     uint64_t seed;
 
@@ -39,7 +39,7 @@ struct nn_replica {
 
     float *weight;      // (rows) of the examples in the mean
     uint64_t *example;  // (rows) zeros, where a batch does not number its examples
-    const float *output;
+    const float *output[NN_MAX_PORTS];
 };
 
 // ---- memory -------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ static enum ps_code replica_compile(struct nn_replica *r, int rows, bool trainin
     struct nn_tape tape;
     *c = (struct compiled){.rows = rows, .training = training};
     nn_tape_init(&tape);
-    nn_emit(r->model, &r->loss, rows, training, &tape, &c->tensors);
+    nn_emit(r->model, r->loss, rows, training, &tape, &c->tensors);
     if (nn_program_create(&tape, r->device, r->context, &c->program, e))
         return e->code;
     enum ps_code code = replica_fit_arena(r, c->program, e);
@@ -169,7 +169,9 @@ enum ps_code nn_replica_create(const struct nn_model *model, const char *device,
     if (nn_device_find(device, &found, e) || nn_model_check_loss(model, loss, e) || check_rows(model, rows, e))
         return e->code;
     struct nn_replica *r = ps_alloc(sizeof *r);
-    *r = (struct nn_replica){.model = model, .device = found, .loss = *loss, .rows = rows, .seed = seed};
+    *r = (struct nn_replica){.model = model, .device = found, .rows = rows, .seed = seed};
+    for (size_t k = 0; k < nn_model_outputs(model); k++)
+        r->loss[k] = loss[k];
     enum ps_code code = replica_prepare(r, threads, e);
     if (code == PS_OK)
         *replica = r;
@@ -210,9 +212,9 @@ float *nn_replica_grad(struct nn_replica *r, size_t i)
     return r->grad[i];
 }
 
-const float *nn_replica_output(struct nn_replica *r)
+const float *nn_replica_output(struct nn_replica *r, size_t k)
 {
-    return r->output;
+    return r->output[k];
 }
 
 // ---- a step -------------------------------------------------------------------------------------------------------
@@ -229,28 +231,46 @@ static long count_correct(const float *y, size_t classes, const int32_t *label, 
     return correct;
 }
 
+static void replica_put_columns(const struct nn_replica *r, const struct nn_batch *b, const void **column)
+{
+    column[NN_COLUMN_EXAMPLE] = b->example ? b->example : r->example;
+    column[NN_COLUMN_WEIGHT] = r->weight;
+    for (size_t k = 0; k < nn_model_inputs(r->model); k++)
+        column[NN_COLUMN_INPUT + k] = b->input[k];
+    for (size_t k = 0; k < nn_model_outputs(r->model); k++)
+        column[NN_COLUMN_TARGET + k] = b->target[k];
+}
+
+static void replica_take_result(struct nn_replica *r, const struct compiled *c, const struct nn_batch *b,
+                                struct nn_result *result)
+{
+    bool counted = false;
+    for (size_t k = 0; k < nn_model_outputs(r->model); k++) {
+        const float *loss = nn_program_tensor(c->program, c->tensors.loss[k]);
+        r->output[k] = nn_program_tensor(c->program, c->tensors.output[k]);
+        for (int i = 0; i < b->rows; i++)
+            result->loss += (double)loss[i];
+        if (r->loss[k].kind == NN_SPARSE_XENT && !counted)
+            result->correct =
+                count_correct(r->output[k], nn_type_count(nn_model_output(r->model, k).type), b->target[k], b->rows);
+        counted |= r->loss[k].kind == NN_SPARSE_XENT;
+    }
+}
+
 static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, bool training, uint64_t step,
                                 nn_grad_ready ready, void *arg, struct nn_result *result, struct ps_error *e)
 {
     const struct nn_step now = {.seed = r->seed, .number = (uint32_t)step};
-    const void *column[NN_COLUMNS] = {[NN_COLUMN_X] = b->x,
-                                      [NN_COLUMN_LABEL] = b->label,
-                                      [NN_COLUMN_TARGET] = b->target,
-                                      [NN_COLUMN_EXAMPLE] = b->example ? b->example : r->example,
-                                      [NN_COLUMN_WEIGHT] = r->weight};
+    const void *column[NN_COLUMNS];
     struct compiled *c;
     *result = (struct nn_result){0};
     if (replica_program(r, b->rows, training, &c, e))
         return e->code;
     for (int i = 0; i < b->rows; i++)
         r->weight[i] = 1 / (float)b->rows;
+    replica_put_columns(r, b, column);
     nn_program_run(c->program, column, &now, ready, arg);
-    r->output = nn_program_tensor(c->program, c->tensors.output);
-    const float *loss = nn_program_tensor(c->program, c->tensors.loss);
-    for (int i = 0; i < b->rows; i++)
-        result->loss += (double)loss[i];
-    if (r->loss.kind == NN_SPARSE_XENT)
-        result->correct = count_correct(r->output, nn_model_outputs(r->model), b->label, b->rows);
+    replica_take_result(r, c, b, result);
     return PS_OK;
 }
 

@@ -88,6 +88,26 @@ void nn_tape_put(struct nn_tape *t, const struct nn_op_class *class, const void 
     t->op[t->n_ops++] = op;
 }
 
+void nn_tape_remove(struct nn_tape *t, struct nn_op *op)
+{
+    struct nn_op *end = t->op + t->n_ops--;
+    memmove(op, op + 1, (size_t)(end - op - 1) * sizeof *op);
+}
+
+// What is an input, a weight, or another variable's, cannot be the variable's own memory.
+void nn_tape_deliver(struct nn_tape *t, int tensor, int variable)
+{
+    if (t->error.code)
+        return;
+    int g = tape_root(t, tensor);
+    if (t->tensor[g].place != NN_PLACE_TEMPORARY)
+        nn_tape_put(t, &nn_op_copy, NULL, 0, &g, 1, &g, 1);
+    if (t->error.code)
+        return;
+    t->tensor[g].place = NN_PLACE_GRADIENT;
+    t->tensor[g].index = variable;
+}
+
 struct nn_op *nn_tape_maker(const struct nn_tape *t, int tensor)
 {
     int root = tape_root(t, tensor);
@@ -154,19 +174,14 @@ static void backward_op(struct backward *b, int index)
             backward_add(b, op.in[i], dx[i]);
 }
 
-// What a weight's gradient ends up in is the variable's own memory. What is an input, or another variable's gradient,
-// cannot be that.
+// What a weight's gradient ends up in is the variable's own memory.
 static void backward_deliver(struct backward *b)
 {
     struct nn_tape *t = b->tape;
     for (int i = 0; i < b->n && !t->error.code; i++) {
         if (t->tensor[i].place != NN_PLACE_WEIGHT || !t->tensor[i].learns || b->gradient[i] < 0)
             continue;
-        int g = tape_root(t, b->gradient[i]);
-        if (t->tensor[g].place != NN_PLACE_TEMPORARY)
-            nn_tape_put(t, &nn_op_copy, NULL, 0, &g, 1, &g, 1);
-        t->tensor[g].place = NN_PLACE_GRADIENT;
-        t->tensor[g].index = t->tensor[i].index;
+        nn_tape_deliver(t, b->gradient[i], t->tensor[i].index);
     }
 }
 

@@ -51,6 +51,10 @@ int nn_tape_view(struct nn_tape *t, int tensor, const struct nn_type *type);  //
 // which may be in: -1 after an error.
 void nn_tape_put(struct nn_tape *t, const struct nn_op_class *class, const void *attr, size_t attr_bytes, const int *in,
                  int n_in, int *out, int n_out);
+// Takes an operator off the tape again; nobody reads what it makes.
+void nn_tape_remove(struct nn_tape *t, struct nn_op *op);
+// A tensor is to be what stands in the place of a variable's gradient.
+void nn_tape_deliver(struct nn_tape *t, int tensor, int variable);
 // The operator that made a tensor (seen through views), or NULL.
 struct nn_op *nn_tape_maker(const struct nn_tape *t, int tensor);
 

@@ -147,12 +147,27 @@ static enum ps_code one_device_check_finite(const struct one_device *s, struct p
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
         const float *g = nn_replica_grad(s->env->replica, i);
-        for (uint64_t k = 0; p->trainable && k < p->count; k++)
+        for (uint64_t k = 0; nn_param_changes(p) && k < p->count; k++)
             if (!isfinite(g[k]))
                 return ps_fail(e, PS_INVALID_ARGUMENT,
                                "variable '%s': the gradient's element %" PRIu64 " is not finite", p->name, k);
     }
     return PS_OK;
+}
+
+// A state follows what the batch has, by its own rule.
+static void one_device_follow(const struct one_device *s, size_t i, uint64_t step)
+{
+    const struct nn_param *p = nn_model_param(s->env->model, i);
+    const struct ps_rule *rule = ps_rule_find(p->rule);
+    float *w = nn_replica_param(s->env->replica, i);
+    struct ps_rule_args a = {.n = p->count,
+                             .step = step + 1,
+                             .clip_factor = 1,
+                             .g = nn_replica_grad(s->env->replica, i),
+                             .w_in = w,
+                             .w_out = w};
+    ps_rule_apply(rule, &p->momentum, &a);
 }
 
 static enum ps_code one_device_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
@@ -168,6 +183,8 @@ static enum ps_code one_device_end_step(void *state, uint64_t step, int rows, st
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
         float *w = nn_replica_param(s->env->replica, i);
+        if (p->rule)
+            one_device_follow(s, i, step);
         if (!p->trainable)
             continue;
         struct ps_rule_args a = {.n = p->count,

@@ -148,6 +148,7 @@ static void parameter_server_close(void *state, const char *reason)
     if (s->pushed != s->gradients)
         free(s->pushed);
     free(s->clip);
+    free(s->momentum);
     free(s->weights);
     free(s->gradients);
     free(s);
@@ -168,17 +169,19 @@ static enum ps_code strategy_make_sums(struct wk_parameter_server_state *s, stru
     return PS_OK;
 }
 
-// The variables that are trained, or the others.
-static void strategy_add_tensors(struct wk_parameter_server_state *s, bool trained)
+// The variables that learn, the states, or the others.
+static void strategy_add_tensors(struct wk_parameter_server_state *s, bool learns, bool state)
 {
     struct nn_replica *replica = s->env->replica;
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
-        if (p->trainable != trained)
+        if (p->trainable != learns || (p->rule != NULL) != state)
             continue;
+        s->momentum[s->n] = p->momentum;
         s->weights[s->n++] = (psc_tensor){p->name, nn_replica_param(replica, i), p->count, PSC_FLOAT32};
-        if (trained)
+        if (learns || state)
             s->gradients[s->n_trained++] = (psc_tensor){p->name, nn_replica_grad(replica, i), p->count, PSC_FLOAT32};
+        s->n_learning += learns;
     }
 }
 
@@ -190,9 +193,11 @@ static enum ps_code parameter_server_open(const struct wk_env *env, void **state
     size_t n = nn_model_params(env->model);
     s->weights = ps_alloc(n * sizeof *s->weights);
     s->gradients = ps_alloc(n * sizeof *s->gradients);
+    s->momentum = ps_alloc(n * sizeof *s->momentum);
     s->clip = ps_alloc(n * sizeof *s->clip);
-    strategy_add_tensors(s, true);
-    strategy_add_tensors(s, false);
+    strategy_add_tensors(s, true, false);
+    strategy_add_tensors(s, false, true);
+    strategy_add_tensors(s, false, false);
     s->pushed = s->gradients;
     // Before anything is opened: with weights or memory that cannot be had no job begins.
     if ((env->job->n_push > 1 && strategy_make_sums(s, e)) || (env->rank == 0 && wk_init_weights(env, e)) ||
@@ -337,12 +342,12 @@ static void strategy_clip_by_norm(struct wk_parameter_server_state *s)
     double own = strategy_hyper_value(s, "clipnorm"), global = strategy_hyper_value(s, "global_clipnorm"), total = 0;
     if (s->update == PSC_SYNC || (own == 0 && global == 0))
         return;
-    for (size_t i = 0; i < s->n_trained; i++) {
+    for (size_t i = 0; i < s->n_learning; i++) {
         double squares = ps_sum_squares(s->gradients[i].data, s->gradients[i].count);
         s->clip[i] = ps_clip_factor(squares, own);
         total += squares;
     }
-    for (size_t i = 0; i < s->n_trained; i++)
+    for (size_t i = 0; i < s->n_learning; i++)
         strategy_scale_tensor(&s->gradients[i], global > 0 ? ps_clip_factor(total, global) : s->clip[i]);
 }
 
@@ -359,20 +364,22 @@ static void step_alone(struct wk_parameter_server_state *s)
 {
     float rate = strategy_rate(s);
     for (size_t i = 0; i < s->n_trained; i++) {
-        float *w = s->weights[i].data;
+        float *w = s->weights[i].data, keep = (float)s->momentum[i];
         const float *g = s->gradients[i].data;
+        bool learns = i < s->n_learning;
         for (uint64_t k = 0; k < s->weights[i].count; k++)
-            w[k] -= rate * g[k];
+            w[k] = learns ? w[k] - rate * g[k] : keep * w[k] + (1 - keep) * g[k];
     }
 }
 
+// Of a state the mean of the batches is pushed.
 static void strategy_add_up(struct wk_parameter_server_state *s, uint64_t examples)
 {
     for (size_t i = 0; i < s->n_trained; i++) {
-        float *sum = s->pushed[i].data;
+        float *sum = s->pushed[i].data, n = (float)(s->summed + 1);
         const float *g = s->gradients[i].data;
         for (uint64_t k = 0; k < s->pushed[i].count; k++)
-            sum[k] = s->summed ? sum[k] + g[k] : g[k];
+            sum[k] = !s->summed ? g[k] : i < s->n_learning ? sum[k] + g[k] : sum[k] + (g[k] - sum[k]) / n;
     }
     s->summed++;
     s->summed_examples += examples;

@@ -15,11 +15,14 @@ struct wk_parameter_server_state {
     const struct wk_env *env;
     psc_update update;
     psc_client *client;
-    size_t n, n_trained;     // variables; those that are trained
-    psc_tensor *weights;     // [n] the replica's, those that are trained first
-    psc_tensor *gradients;   // [n_trained] in the same order
+    size_t n;                // variables,
+    size_t n_learning;       // of which so many have a gradient,
+    size_t n_trained;        // and with those so many change in a step: states follow the batches
+    psc_tensor *weights;     // [n] the replica's, those that learn first, then the states
+    double *momentum;        // [n_trained] of a state
+    psc_tensor *gradients;   // [n_trained] in the same order; of a state what the batch has
     psc_tensor *pushed;      // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
-    float *clip;             // [n_trained] async, ssp: what clipping by norm multiplies a gradient by
+    float *clip;             // [n_learning] async, ssp: what clipping by norm multiplies a gradient by
     psc_op *push, *pull;     // under way
     psc_result push_result;  // of the last push
     uint64_t closed;         // sync: the last round known to be closed

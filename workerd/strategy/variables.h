@@ -7,7 +7,7 @@
 #include "libclient/psclient.h"
 #include "workerd/nn/model.h"
 
-// All of them, malloc'd; names and shapes live as long as the model.
+// All of them, malloc'd in one piece; names and shapes live as long as the model.
 psc_variable *wk_variables(const struct nn_model *model, size_t *n);
 
 #endif

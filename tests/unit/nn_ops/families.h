@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cases of operators, a file for each family: each is run on the CPU against the reference (test_nn_ops), and its
+// gradients against slopes in double precision (test_nn_gradients). Sizes are small and odd: of every size twice as
+// many runs are made as it has elements.
+#ifndef TEST_NN_FAMILIES_H
+#define TEST_NN_FAMILIES_H
+
+#include "tests/unit/nn_cases.h"
+#include "tests/unit/nn_ops/basics.h"
+
+static const struct {
+    const struct op_case *cases;
+    size_t n;
+} families[] = {
+    {basics_cases, COUNT(basics_cases)},
+};
+
+#endif
