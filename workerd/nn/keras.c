@@ -26,7 +26,6 @@ struct reader {
 static enum ps_code keras_find_class(const struct nn_json *at, const struct nn_layer_class **class, struct ps_error *e)
 {
     const char *word, **known = ps_alloc((nn_layer_n_classes + 1) * sizeof *known);
-    char list[1024];
     enum ps_code code = nn_json_string(at, &word, e);
     *class = NULL;
     for (size_t i = 0; code == PS_OK && i < nn_layer_n_classes; i++) {
@@ -36,9 +35,8 @@ static enum ps_code keras_find_class(const struct nn_json *at, const struct nn_l
     }
     if (code == PS_OK && !*class) {
         const char *near = ps_nearest(word, known, (int)nn_layer_n_classes);
-        nn_json_list(known, list, sizeof list);
-        code = near ? nn_json_expected(at, e, "one of %s (did you mean %s?)", list, near)
-                    : nn_json_expected(at, e, "one of %s", list);
+        code = nn_json_expected(at, e, "a layer of those that \"workerd --layers\" lists%s%s%s",
+                                near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
     }
     free(known);
     return code;

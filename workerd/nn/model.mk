@@ -15,7 +15,11 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/conv2d.c \
 	workerd/nn/layers/dense.c \
 	workerd/nn/layers/dropout.c \
+	workerd/nn/layers/batch_normalization.c \
 	workerd/nn/layers/flatten.c \
+	workerd/nn/layers/group_normalization.c \
+	workerd/nn/layers/layer_normalization.c \
+	workerd/nn/layers/normalization.c workerd/nn/layers/normalization.h \
 	workerd/nn/layers/input_layer.c \
 	workerd/nn/layers/max_pooling2d.c \
 	workerd/nn/layers/table.c \
