@@ -239,20 +239,7 @@ static void take_place(struct wk_run *run, const struct options *o)
 static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
-    const struct ps_job_data *d = &job->data;
-    struct wk_data_spec spec = {.kind = (enum wk_data_kind)d->kind,
-                                .path = d->path,
-                                .test_path = d->test_path,
-                                .x = d->x,
-                                .y = d->y,
-                                .x_test = d->x_test,
-                                .y_test = d->y_test,
-                                .train_examples = d->train_examples,
-                                .test_examples = d->test_examples,
-                                .scale = d->scale,
-                                .seed = job->seed,
-                                .labels = loss->kind == NN_SPARSE_XENT};
-    if (wk_data_open(&spec, &run->data, e) || wk_data_check(run->data, run->env.model, loss, e))
+    if (wk_data_open(&job->data, job->seed, &run->data, e) || wk_data_bind(run->data, run->env.model, loss, e))
         return e->code;
     run->env.examples = wk_data_train(run->data)->examples;
     return PS_OK;

@@ -185,11 +185,3 @@ json_t *ps_job_ports_json(const struct ps_job_ports *p)
         json_object_set_new(map, p->of[i].name, ps_job_port_json(&p->of[i]));
     return map;
 }
-
-const struct ps_job_column *ps_job_columns_find(const struct ps_job_columns *c, const char *name)
-{
-    for (size_t i = 0; i < c->n; i++)
-        if (strcmp(c->of[i].name, name) == 0)
-            return &c->of[i];
-    return NULL;
-}

@@ -18,6 +18,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/error.h"
 #include "common/base/limits.h"
@@ -72,7 +73,13 @@ json_t *ps_job_port_json(const struct ps_job_port *p);
 json_t *ps_job_ports_json(const struct ps_job_ports *p);
 
 // NULL: nothing is said of it.
-const struct ps_job_column *ps_job_columns_find(const struct ps_job_columns *c, const char *name);
+static inline const struct ps_job_column *ps_job_columns_find(const struct ps_job_columns *c, const char *name)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (strcmp(c->of[i].name, name) == 0)
+            return &c->of[i];
+    return NULL;
+}
 
 // path as it is, or where it is relative and stands in a file, beside that file. malloc'd.
 char *ps_job_path(const struct ps_yaml *v, const char *path);

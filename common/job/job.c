@@ -38,12 +38,10 @@ enum type {
     VALUES,
 };
 
-static const char *const data_kinds[] = {"idx",    "csv",      "npy",  "npz",              "cifar",
-                                         "images", "tfrecord", "text", "synthetic-digits", NULL};
+static const char *const data_kinds[] = {"idx", "csv", "npy", "npz", "synthetic-digits", NULL};
 _Static_assert(sizeof data_kinds / sizeof *data_kinds == PS_DATA_KINDS + 1, "a name for each");
 static const char *const headers[] = {"auto", "true", "false", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
-static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const losses[] = {"sparse_categorical_crossentropy", "mse", NULL};
 static const char *const metrics[] = {"accuracy", NULL};
 static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "ftrl", NULL};
@@ -63,12 +61,8 @@ enum {
     CSV = 1 << PS_DATA_CSV,
     NPY = 1 << PS_DATA_NPY,
     NPZ = 1 << PS_DATA_NPZ,
-    CIFAR = 1 << PS_DATA_CIFAR,
-    IMAGES = 1 << PS_DATA_IMAGES,
-    TFRECORD = 1 << PS_DATA_TFRECORD,
-    TEXT = 1 << PS_DATA_TEXT,
     DIGITS = 1 << PS_DATA_DIGITS,
-    TESTED = CSV | NPZ | IMAGES | TFRECORD | TEXT  // whose test data lie at a path of their own
+    TESTED = CSV | NPZ  // whose test data lie at a path of their own
 };
 enum { SGD = 1 << 0, RMSPROP = 1 << 3 };
 enum {
@@ -109,7 +103,7 @@ static const struct field fields[] = {
     {"model", PATH, AT(model), .required = ALWAYS, OWN},
     {"weights", PATH, AT(weights), OWN},
     {"data.kind", CHOICE, AT(data.kind), .words = data_kinds, .required = ALWAYS},
-    {"data.path", PATH, AT(data.path), .kinds = IDX | CIFAR | TESTED, .required = IDX | CIFAR | TESTED, OWN},
+    {"data.path", PATH, AT(data.path), .kinds = IDX | TESTED, .required = IDX | TESTED, OWN},
     {"data.test_path", PATH, AT(data.test_path), .kinds = TESTED, OWN},
     {"data.x", PATH, AT(data.x), .kinds = NPY, .required = NPY, OWN},
     {"data.y", PATH, AT(data.y), .kinds = NPY, .required = NPY, OWN},
@@ -121,22 +115,16 @@ static const struct field fields[] = {
     {"data.shuffle", FLAG, AT(shuffle), "true"},
     {"data.threads", SMALL, AT(data.threads), "1", .min = 1, .max = 64, OWN},
     {"data.validation_split", REAL, AT(data.validation_split), "0"},
-    {"data.columns", COLUMNS, AT(data.columns), .kinds = CSV | TFRECORD},
+    {"data.columns", COLUMNS, AT(data.columns), .kinds = CSV},
     {"data.inputs", PORTS, AT(data.inputs)},
     {"data.outputs", PORTS, AT(data.outputs)},
     {"data.weight", STRING, AT(data.weight)},
-    {"data.label", PORT, AT(data.label), .kinds = CSV | NPZ | TFRECORD},
+    {"data.label", PORT, AT(data.label), .kinds = CSV | NPZ},
     {"data.separator", STRING, AT(data.separator), ",", .kinds = CSV},
     {"data.header", CHOICE, AT(data.header), "auto", headers, .kinds = CSV},
     {"data.augment.flip", CHOICE, AT(data.flip), "none", flips},
     {"data.augment.crop", SMALL, AT(data.crop), "0", .max = 1 << 12},
     {"data.augment.noise", REAL, AT(data.noise), "0"},
-    {"data.image_size", SIZES, AT(data.image_size), .min = 1, .max = 1 << 14, .kinds = IMAGES | TFRECORD},
-    {"data.color", CHOICE, AT(data.color), "rgb", colors, .kinds = IMAGES | TFRECORD},
-    {"data.classes", SMALL, AT(data.classes), "10", .min = 10, .max = 100, .kinds = CIFAR},
-    {"data.window", SMALL, AT(data.window), "64", .min = 1, .max = 1 << 20, .kinds = TEXT},
-    {"data.stride", SMALL, AT(data.stride), "0", .max = 1 << 20, .kinds = TEXT},
-    {"data.vocabulary", PATH, AT(data.vocabulary), .kinds = TEXT, OWN},
     {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
     {"loss.from_logits", FLAG, AT(from_logits), "false"},
     {"metrics", METRICS, AT(accuracy), .words = metrics, OWN},
@@ -589,9 +577,8 @@ static enum ps_code check_data(const struct ps_yaml *root, const struct ps_job *
     if (!(d->noise >= 0 && d->noise <= 1e6))
         return ps_yaml_expected(ps_yaml_find(root, "data.augment.noise"), "data.augment.noise", e,
                                 "a number from 0 to 1e6");
-    if (d->kind == PS_DATA_CIFAR && d->classes != 10 && d->classes != 20 && d->classes != 100)
-        return ps_yaml_expected(ps_yaml_find(root, "data.classes"), "data.classes", e, "10, 20 or 100");
-    if (d->separator && strcmp(d->separator, "tab") != 0 && (strlen(d->separator) != 1 || strchr("\"\r\n", *d->separator)))
+    if (d->separator && strcmp(d->separator, "tab") != 0 &&
+        (strlen(d->separator) != 1 || strchr("\"\r\n", *d->separator)))
         return ps_yaml_expected(ps_yaml_find(root, "data.separator"), "data.separator", e,
                                 "a character that is no quote, or tab");
     return PS_OK;
@@ -722,9 +709,9 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
     case PORTS:
         return ps_job_ports_json(at);
     case SIZES:
-        return *(const uint64_t *)at ? json_pack("[I, I]", (json_int_t)((const uint64_t *)at)[0],
-                                                 (json_int_t)((const uint64_t *)at)[1])
-                                     : NULL;
+        return *(const uint64_t *)at
+                   ? json_pack("[I, I]", (json_int_t)((const uint64_t *)at)[0], (json_int_t)((const uint64_t *)at)[1])
+                   : NULL;
     case METRICS:
         return *(const bool *)at ? json_pack("[s]", f->words[0]) : json_array();
     case CHOICE:  // one that is not made, that of a schedule, is below its first

@@ -60,10 +60,6 @@
 //                       label: the y column or columns, by name or number; default: the last
 //     npy               x, y, x_test, y_test
 //     npz               path, test_path; columns; label
-//     cifar             path: DIR; classes: 10 (or 20, 100: those of CIFAR-100)
-//     images            path: DIR, test_path: DIR; image_size: [H, W]; color: rgb (or grayscale)
-//     tfrecord          path, test_path; columns; label; image_size, color of its images
-//     text              path, test_path; window: 64; stride: the window; vocabulary: FILE, default: characters
 //     synthetic-digits  train_examples: 20000, test_examples: 2000
 //
 // A learning rate that follows the step, by Keras's schedules:
@@ -100,10 +96,6 @@ enum ps_data_kind {
     PS_DATA_CSV,
     PS_DATA_NPY,
     PS_DATA_NPZ,
-    PS_DATA_CIFAR,
-    PS_DATA_IMAGES,
-    PS_DATA_TFRECORD,
-    PS_DATA_TEXT,
     PS_DATA_DIGITS,
     PS_DATA_KINDS  // how many there are
 };
@@ -128,23 +120,23 @@ struct ps_job_data {
     char *path, *test_path;
     char *x, *y, *x_test, *y_test;
     uint64_t train_examples, test_examples;
-    double scale;  // not 0
+    double scale;  // 0: 1
     int threads;
     double validation_split;  // [0, 1)
     struct ps_job_columns columns;
     struct ps_job_ports inputs, outputs;
-    char *weight;                 // a column
-    struct ps_job_port label;     // columns
-    char *separator;              // a character, or "tab"
-    int header;                   // enum ps_header
-    int flip;                     // enum ps_flip
-    int crop;                     // pixels
-    double noise;                 // standard deviation
-    uint64_t image_size[2];       // height and width; 0: those of the first image
-    int color;                    // enum ps_color
-    int classes;                  // cifar: 10, 20, 100
-    int window, stride;           // text: tokens; stride 0: window
-    char *vocabulary;             // text: a file
+    char *weight;              // a column
+    struct ps_job_port label;  // columns
+    char *separator;           // a character, or "tab"
+    int header;                // enum ps_header
+    int flip;                  // enum ps_flip
+    int crop;                  // pixels
+    double noise;              // standard deviation
+    uint64_t image_size[2];    // height and width; 0: those of the first image
+    int color;                 // enum ps_color
+    int classes;               // cifar: 10, 20, 100
+    int window, stride;        // text: tokens; stride 0: window
+    char *vocabulary;          // text: a file
 };
 
 // Strings are owned by the job unless said otherwise; those not given are NULL.

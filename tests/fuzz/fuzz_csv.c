@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CSV files as labels and as targets: whatever the bytes, an error or numbers that are finite.
+// CSV files, with and without categories: whatever the bytes, an error or a table of finite numbers and of categories
+// that there are.
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,24 +9,31 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-static void check(const struct wk_part *part)
+static void check(const struct wk_csv_format *format, const struct wk_csv *csv)
 {
-    for (uint64_t i = 0; i < part->split.examples * part->split.inputs; i++)
-        if (!isfinite(part->floats[i]))
-            abort();
-    for (uint64_t i = 0; i < part->split.examples; i++)
-        if (part->label ? part->label[i] < 0 || part->label[i] >= part->split.classes : !isfinite(part->target[i]))
-            abort();
+    for (uint64_t row = 0; row < csv->rows; row++)
+        for (size_t i = 0; i < format->fields; i++) {
+            const typeof(*csv->cell) *cell = &csv->cell[row * format->fields + i];
+            if (format->type[i] == PS_COLUMN_NUMBER && !isfinite(cell->number))
+                abort();
+            if (format->type[i] == PS_COLUMN_CATEGORY &&
+                (cell->category < 0 || (size_t)cell->category >= format->vocabulary[i].n))
+                abort();
+        }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    for (int labels = 0; labels <= 1; labels++) {
+    static struct ps_job_column second = {.name = "2", .type = PS_COLUMN_CATEGORY};
+    for (size_t n = 0; n <= 1; n++) {
         struct ps_error e;
-        struct wk_part part = {0};
-        if (wk_csv_parse((const char *)bytes, size, labels, &part, &e) == PS_OK)
-            check(&part);
-        wk_part_fini(&part);
+        const struct ps_job_columns columns = {&second, n};
+        struct wk_csv_format format = {.separator = ',', .columns = &columns};
+        struct wk_csv csv = {0};
+        if (wk_csv_parse((const char *)bytes, size, &format, &csv, &e) == PS_OK)
+            check(&format, &csv);
+        wk_csv_fini(&csv);
+        wk_csv_format_fini(&format);
     }
     return 0;
 }

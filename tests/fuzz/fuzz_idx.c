@@ -12,9 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     for (size_t rank = 1; rank <= 3; rank += 2) {
         struct ps_error e;
         struct wk_idx idx;
-        if (wk_idx_parse(bytes, size, rank, &idx, &e) != PS_OK)
+        if (wk_idx_parse(bytes, size, size, rank, &idx, &e) != PS_OK)
             continue;
-        if (idx.elements + idx.count != bytes + size)
+        if (idx.header + idx.count != size)
             abort();
     }
     return 0;

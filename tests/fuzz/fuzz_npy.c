@@ -17,6 +17,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         abort();
     bool number = npy.kind != 'S' && npy.kind != 'V' && !(npy.kind == 'f' && npy.width == 2);
     for (uint64_t i = 0; number && i < npy.count; i++)
-        (void)wk_npy_element(&npy, i);
+        (void)wk_element(npy.kind, npy.width, npy.elements + i * npy.width);
     return 0;
 }

@@ -1,522 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// workerd/data: the readers against good and bad files, the drawn digits against a golden checksum, the
-// shuffle, and the feed. PS_MNIST names a folder with MNIST's four files; without it the test of the real
-// data is empty.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <zlib.h>
+// workerd/data: the drawn digits against a golden checksum, the shuffle, the feed, and data against a model. PS_MNIST
+// names a folder with MNIST's four files; without it the test of the real data is empty.
+#include "tests/unit/data_files.h"
 
-#include <cmocka.h>
+#include <math.h>
 
-#include "common/base/alloc.h"
-#include "workerd/data/data_internal.h"
-
-// Stand-ins for workerd/nn: wk_data_check asks for nothing else.
-struct nn_model {
-    struct nn_type input, output;
-};
-
-size_t nn_model_inputs(const struct nn_model *model)
-{
-    return model ? 1 : 0;
-}
-
-size_t nn_model_outputs(const struct nn_model *model)
-{
-    return model ? 1 : 0;
-}
-
-struct nn_port nn_model_input(const struct nn_model *model, size_t k)
-{
-    (void)k;
-    return (struct nn_port){"in", &model->input};
-}
-
-struct nn_port nn_model_output(const struct nn_model *model, size_t k)
-{
-    (void)k;
-    return (struct nn_port){"out", &model->output};
-}
-
-// Files: in a folder of their own per test, removed with it.
-
-static int make_folder(void **state)
-{
-    char name[] = "/tmp/test_data.XXXXXX";
-    if (!mkdtemp(name))
-        return -1;
-    *state = ps_strdup(name);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    char *command = ps_printf("rm -r '%s'", (char *)*state);
-    int rc = system(command);
-    free(command);
-    free(*state);
-    return rc;
-}
-
-// Writes a file (gzip if its name ends so) and returns its path, to be freed.
-static char *put(const char *folder, const char *name, const void *bytes, size_t size)
-{
-    char *path = ps_printf("%s/%s", folder, name);
-    const char *dot = strrchr(name, '.');
-    gzFile file = gzopen(path, dot && strcmp(dot, ".gz") == 0 ? "wb" : "wbT");
-    assert_non_null(file);
-    assert_int_equal(gzwrite(file, bytes, (unsigned)size), size);
-    assert_int_equal(gzclose(file), Z_OK);
-    return path;
-}
-
-static struct wk_data *open_good(const struct wk_data_spec *spec)
-{
-    struct ps_error e = {0};
-    struct wk_data *data = NULL;
-    enum ps_code code = wk_data_open(spec, &data, &e);
-    if (code != PS_OK)
-        fail_msg("%s", e.text);
-    return data;
-}
-
-// The error names all the parts (NULL: one fewer).
-static void open_bad(const struct wk_data_spec *spec, const char *part, const char *other)
-{
-    struct ps_error e = {0};
-    struct wk_data *data = NULL;
-    assert_int_not_equal(wk_data_open(spec, &data, &e), PS_OK);
-    assert_null(data);
-    if (!strstr(e.text, part) || (other && !strstr(e.text, other)))
-        fail_msg("\"%s\" lacks \"%s\" or \"%s\"", e.text, part, other ? other : "");
-}
-
-// IDX: two images of 2 by 3 and their labels, as both splits.
-
-static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0,  0,  0,  2,  0,  0,
-                                 0, 3, 0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 255};
-static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 7, 3};
-
-static void put_idx(const char *folder, char mark, const char *suffix)
-{
-    static const char *const split[] = {"train", "t10k"};
-    for (int i = 0; i < 2; i++) {
-        char *x = ps_printf("%s-images%cidx3-ubyte%s", split[i], mark, suffix);
-        char *y = ps_printf("%s-labels%cidx1-ubyte%s", split[i], mark, suffix);
-        free(put(folder, x, images, sizeof images));
-        free(put(folder, y, labels, sizeof labels));
-        free(x);
-        free(y);
-    }
-}
-
-static void check_idx(const char *folder, bool as_labels)
-{
-    struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_IDX, .path = folder, .labels = as_labels});
-    const struct wk_part *part[] = {&data->train, &data->test};
-    for (int i = 0; i < 2; i++) {
-        const struct wk_split *split = i ? wk_data_test(data) : wk_data_train(data);
-        assert_int_equal(split->examples, 2);
-        assert_int_equal(split->rank, 2);
-        assert_int_equal(split->shape[0], 2);
-        assert_int_equal(split->shape[1], 3);
-        assert_int_equal(split->inputs, 6);
-        assert_int_equal(split->targets, 1);
-        assert_int_equal(split->classes, as_labels ? 8 : 0);
-        assert_memory_equal(part[i]->bytes, images + 16, 12);
-        if (as_labels)
-            assert_memory_equal(part[i]->label, ((int32_t[]){7, 3}), 8);
-        else
-            assert_memory_equal(part[i]->target, ((float[]){7, 3}), 8);
-    }
-    wk_data_free(data);
-}
-
-static void idx_plain_as_labels(void **state)
-{
-    put_idx(*state, '-', "");
-    check_idx(*state, true);
-}
-
-static void idx_plain_as_targets(void **state)
-{
-    put_idx(*state, '-', "");
-    check_idx(*state, false);
-}
-
-static void idx_gzip(void **state)
-{
-    put_idx(*state, '-', ".gz");
-    check_idx(*state, true);
-}
-
-static void idx_dotted(void **state)
-{
-    put_idx(*state, '.', "");
-    check_idx(*state, true);
-}
-
-static void idx_dotted_gzip(void **state)
-{
-    put_idx(*state, '.', ".gz");
-    check_idx(*state, true);
-}
-
-static void idx_bad_files(void **state)
-{
-    static const struct {
-        const char *name;
-        const char *bytes;
-        size_t size;
-        const char *message;
-    } bad[] = {
-        {"train-images-idx3-ubyte", "", 0, "has 0 bytes, expected an IDX header of 16"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02", 8, "has 8 bytes, expected an IDX header of 16"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x01\0\0\0\x02", 8, "0x00000801, expected 0x00000803"},
-        {"train-images-idx3-ubyte", "\0\0\x0d\x03\0\0\0\x01\0\0\0\x01\0\0\0\x01z", 17,
-         "0x00000d03, expected 0x00000803"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\0\0\0\0\x01z", 17, "dimension 1 is 0"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16, "overflow"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\xff\xff\xff\0\xff\xff\xff\0\0\0\x01", 16, "ends after 16 bytes"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02xyz", 19,
-         "expected 20 for shape (2, 1, 2)"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01xyz", 19, "bytes follow the 18"},
-        {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x03xyz", 11, "3 labels, expected 2"},
-        {"t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01xyz", 11, "bytes follow the 9"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        put_idx(*state, '-', "");
-        free(put(*state, bad[i].name, bad[i].bytes, bad[i].size));
-        open_bad(&(struct wk_data_spec){.kind = WK_IDX, .path = *state, .labels = true}, bad[i].name, bad[i].message);
-    }
-}
-
-static void idx_missing_file(void **state)
-{
-    put_idx(*state, '-', "");
-    char *path = ps_printf("%s/t10k-images-idx3-ubyte", (char *)*state);
-    unlink(path);
-    free(path);
-    open_bad(&(struct wk_data_spec){.kind = WK_IDX, .path = *state}, "t10k-images.idx3-ubyte", *state);
-}
-
-static void idx_splits_of_different_shapes(void **state)
-{
-    put_idx(*state, '-', "");
-    free(put(*state, "t10k-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02wxyz", 20));
-    open_bad(&(struct wk_data_spec){.kind = WK_IDX, .path = *state}, "shape (1, 2)", "expected (2, 3)");
-}
-
-static void gzip_cut_short(void **state)
-{
-    put_idx(*state, '-', ".gz");
-    char *path = ps_printf("%s/train-images-idx3-ubyte.gz", (char *)*state);
-    assert_int_equal(truncate(path, 30), 0);
-    open_bad(&(struct wk_data_spec){.kind = WK_IDX, .path = *state}, path, "breaks off");
-    free(path);
-}
-
-static void gzip_corrupt(void **state)
-{
-    char *path = put(*state, "train.csv", "\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff\xff\xff\xff\xff\xff", 18);
-    open_bad(&(struct wk_data_spec){.kind = WK_CSV, .path = path}, path, "invalid block type");
-    free(path);
-}
-
-static void a_folder_is_no_file(void **state)
-{
-    open_bad(&(struct wk_data_spec){.kind = WK_CSV, .path = *state}, *state, "directory");
-}
-
-// CSV.
-
-static struct wk_data *open_csv(const char *folder, const char *train, const char *test, bool as_labels)
-{
-    char *a = put(folder, "train.csv", train, strlen(train));
-    char *b = test ? put(folder, "test.csv", test, strlen(test)) : NULL;
-    struct wk_data_spec spec = {.kind = WK_CSV, .path = a, .test_path = b, .labels = as_labels};
-    struct wk_data *data = open_good(&spec);
-    free(a);
-    free(b);
-    return data;
-}
-
-static void csv_same_numbers_in_many_spellings(void **state)
-{
-    static const char *const spelling[] = {
-        "1,-2.5,0\n3e2,.5,2\n",
-        "1,-2.5,0\n3e2,.5,2",
-        "a,b,label\r\n1,-2.5,0\r\n3e2,.5,2\r\n\r\n",
-        " 1 ,\t-2.5, 0\n+300,0.5,2.0\n\n",
-        "\xef\xbb\xbf"
-        "1,-2.50,0\n300,0.5,2\n",
-        "\xef\xbb\xbf"
-        "a,,label\n1,-2.50,0\n300,0.5,2\n",
-    };
-    for (size_t i = 0; i < sizeof spelling / sizeof *spelling; i++) {
-        struct wk_data *data = open_csv(*state, spelling[i], NULL, true);
-        const struct wk_split *split = wk_data_train(data);
-        assert_int_equal(split->examples, 2);
-        assert_int_equal(split->rank, 1);
-        assert_int_equal(split->shape[0], 2);
-        assert_int_equal(split->inputs, 2);
-        assert_int_equal(split->classes, 3);
-        assert_memory_equal(data->train.floats, ((float[]){1, -2.5f, 300, .5f}), 16);
-        assert_memory_equal(data->train.label, ((int32_t[]){0, 2}), 8);
-        assert_int_equal(wk_data_test(data)->examples, 0);
-        wk_data_free(data);
-    }
-}
-
-static void csv_targets_and_test_file(void **state)
-{
-    struct wk_data *data = open_csv(*state, "1,2,-0.5\n", "x,y,z\n3,4,1e-3\n5,6,7\n", false);
-    assert_int_equal(wk_data_train(data)->examples, 1);
-    assert_int_equal(wk_data_test(data)->examples, 2);
-    assert_int_equal(wk_data_test(data)->targets, 1);
-    assert_memory_equal(data->train.target, ((float[]){-.5f}), 4);
-    assert_memory_equal(data->test.floats, ((float[]){3, 4, 5, 6}), 16);
-    assert_memory_equal(data->test.target, ((float[]){1e-3f, 7}), 8);
-    wk_data_free(data);
-}
-
-static void csv_bad_files(void **state)
-{
-    static const struct {
-        const char *text, *message;
-    } bad[] = {
-        {"", "is empty"},
-        {"\xef\xbb\xbf\n", "is empty"},
-        {"1,2..5,0\n1,2,0\n", "line 1, field 2 is \"2..5\", expected a number as in field 1, or names alone"},
-        {"x,y,0\n1,2,0\n", "line 1, field 1 is \"x\", expected a number as in field 3"},
-        {"1,,0\n1,2,0\n", "line 1, field 2 is empty"},
-        {"\n\n", "is empty"},
-        {"a,b,c\n", "only a header line"},
-        {"1\n2\n", "line 1 has one field"},
-        {"1,2,0\n1,2\n", "line 2 has 2 fields, expected 3"},
-        {"1,2,0\n\n1,2,0\n", "line 2 has 1 fields, expected 3"},
-        {"a,b,c\n1,2,3,4\n", "line 2 has 4 fields, expected 3"},
-        {"1,2,0\n1,,0\n", "line 2, field 2 is empty"},
-        {"1, ,0\n", "line 1, field 2 is empty"},
-        {"1,2,0\n1,nan,0\n", "line 2, field 2 is \"nan\", expected a finite number"},
-        {"1,-inf,0\n", "line 1, field 2 is \"-inf\""},
-        {"1,1e39,0\n", "line 1, field 2 is \"1e39\""},
-        {"a,b,c\n1,2,0\n1,2x,0\n", "line 3, field 2 is \"2x\""},
-        {"1,2,0\n1,\x01\xff,0\n", "line 2, field 2 is \"??\""},
-        {"1,2,0\n1,2,-1\n", "line 2, field 3: label -1 is not a class number"},
-        {"1,2,0\n1,2,1.5\n", "line 2, field 3: label 1.5 is not"},
-        {"1,2,2147483647\n", "line 1, field 3: label 2147483647 is not"},
-        {"1,2,0\n1,2,\n", "line 2, field 3 is empty"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        char *path = put(*state, "train.csv", bad[i].text, strlen(bad[i].text));
-        open_bad(&(struct wk_data_spec){.kind = WK_CSV, .path = path, .labels = true}, path, bad[i].message);
-        free(path);
-    }
-    open_bad(&(struct wk_data_spec){.kind = WK_CSV, .path = "/nowhere/train.csv"}, "/nowhere/train.csv",
-             "No such file");
-}
-
-static void csv_field_longer_than_a_number(void **state)
-{
-    char text[200];
-    snprintf(text, sizeof text, "1,2\n%0100d,3\n", 1);
-    char *path = put(*state, "train.csv", text, strlen(text));
-    open_bad(&(struct wk_data_spec){.kind = WK_CSV, .path = path}, "line 2, field 1", "expected a finite number");
-    free(path);
-}
-
-// npy.
-
-// A file of version 1 (2, 3: 32-bit length) with this dict and these elements.
-static char *put_npy(const char *folder, const char *name, int version, const char *dict, const void *elements,
-                     size_t size)
-{
-    uint8_t file[2048] = "\x93NUMPY";
-    size_t length = strlen(dict), start = version == 1 ? 10 : 12;
-    assert_true(start + length + size <= sizeof file);
-    file[6] = (uint8_t)version;
-    file[8] = (uint8_t)length;
-    memcpy(file + start, dict, length);
-    memcpy(file + start + length, elements, size);
-    return put(folder, name, file, start + length + size);
-}
-
-static void npy_bytes_and_labels_of_every_type(void **state)
-{
-    const struct {
-        const char *dict;
-        const void *elements;
-        size_t size;
-    } y[] = {
-        {"{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }  \n", (uint8_t[]){3, 1}, 2},
-        {"{'descr': '|i1', 'fortran_order': False, 'shape': (2,)}", (int8_t[]){3, 1}, 2},
-        {"{'shape': (2, 1), 'fortran_order': False, 'descr': '<u2'}", (uint16_t[]){3, 1}, 4},
-        {"{'descr':'<i2','fortran_order':False,'shape':(2,)}", (int16_t[]){3, 1}, 4},
-        {"{'descr': '<u4', 'fortran_order': False, 'shape': (2,)}", (uint32_t[]){3, 1}, 8},
-        {"{'descr': '<i4', 'fortran_order': False, 'shape': (2,)}", (int32_t[]){3, 1}, 8},
-        {"{'descr': '<u8', 'fortran_order': False, 'shape': (2,)}", (uint64_t[]){3, 1}, 16},
-        {"{'descr': '<i8', 'fortran_order': False, 'shape': (2,)}", (int64_t[]){3, 1}, 16},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", (float[]){3, 1}, 8},
-        {"{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}", (double[]){3, 1}, 16},
-    };
-    char *x =
-        put_npy(*state, "x.npy", 2, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 1)}", "\0\1\2\xff", 4);
-    for (size_t i = 0; i < sizeof y / sizeof *y; i++) {
-        char *path = put_npy(*state, "y.npy", (int)i % 3 + 1, y[i].dict, y[i].elements, y[i].size);
-        struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = path, .labels = true});
-        assert_int_equal(wk_data_train(data)->examples, 2);
-        assert_int_equal(wk_data_train(data)->rank, 2);
-        assert_int_equal(wk_data_train(data)->inputs, 2);
-        assert_int_equal(wk_data_train(data)->classes, 4);
-        assert_memory_equal(data->train.bytes, "\0\1\2\xff", 4);
-        assert_memory_equal(data->train.label, ((int32_t[]){3, 1}), 8);
-        wk_data_free(data);
-        free(path);
-    }
-    free(x);
-}
-
-static void npy_negative_targets_of_every_type(void **state)
-{
-    const struct {
-        const char *descr;
-        const void *elements;
-        size_t size;
-    } y[] = {
-        {"|i1", (int8_t[]){-3, -1}, 2},   {"<i2", (int16_t[]){-3, -1}, 4}, {"<i4", (int32_t[]){-3, -1}, 8},
-        {"<i8", (int64_t[]){-3, -1}, 16}, {"<f4", (float[]){-3, -1}, 8},   {"<f8", (double[]){-3, -1}, 16},
-    };
-    char *x = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1)}", "x", 1);
-    for (size_t i = 0; i < sizeof y / sizeof *y; i++) {
-        char *dict = ps_printf("{'descr': '%s', 'fortran_order': False, 'shape': (1, 2)}", y[i].descr);
-        char *path = put_npy(*state, "y.npy", 3, dict, y[i].elements, y[i].size);
-        struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = path});
-        assert_int_equal(wk_data_train(data)->targets, 2);
-        assert_memory_equal(data->train.target, ((float[]){-3, -1}), 8);
-        wk_data_free(data);
-        free(path);
-        free(dict);
-    }
-    free(x);
-}
-
-static void npy_float_x_and_test_data(void **state)
-{
-    char *x = put_npy(*state, "x.npy", 1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2)}",
-                      (double[]){.1, -2}, 16);
-    char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\5", 1);
-    char *test = put_npy(*state, "xt.npy.gz", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}",
-                         (float[]){3, 4}, 8);
-    struct wk_data *data =
-        open_good(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .x_test = test, .y_test = y, .labels = true});
-    assert_memory_equal(data->train.floats, ((float[]){.1f, -2}), 8);
-    assert_memory_equal(data->test.floats, ((float[]){3, 4}), 8);
-    assert_int_equal(data->test.label[0], 5);
-    wk_data_free(data);
-    free(x);
-    free(y);
-    free(test);
-}
-
-// Files of 4 bytes of elements, as x or as y beside an x of two examples.
-static const struct {
-    bool y;
-    const char *dict, *message;
-} bad_npy[] = {
-    {0, "", "expected '{'"},
-    {0, "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2)}", "fortran_order of False"},
-    {0, "{'descr': '<c8', 'fortran_order': False, 'shape': (2, 1)}", "byte 10 of the header dict: expected a descr"},
-    {0, "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 1)}", "its elements are of type f2"},
-    {0, "{'descr': '>f4', 'fortran_order': False, 'shape': (1, 1)}", "expected a descr"},
-    {0, "{'descr': '|u1', 'shape': (2, 2)}", "the next of 'descr', 'fortran_order' and 'shape'"},
-    {0, "{'descr': '|u1', 'descr': '|u1', 'shape': (2, 2)}", "each once"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2), 'more': 1}", "'}' after the three keys"},
-    {0, "{'descr': '|u1' 'fortran_order': False, 'shape': (2, 2)}", "',' and the next of"},
-    {0, "{'descr' '|u1', 'fortran_order': False, 'shape': (2, 2)}", "':' after a key"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2)} x", "blanks up to its end"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': 4}", "a shape such as"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2 2)}", "',' or ')'"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, -2)}", "a dimension that"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2", "',' or ')'"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 99999999999999999999)}", "a dimension that"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,4)}", "at most 8"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", "overflow"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (0, 4)}", "dimension 0 is 0"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3)}", "4 bytes follow the header, expected 6"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 3)}", "4 bytes follow the header, expected 3"},
-    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}", "rank 1"},
-    {0, "{'descr': '|i1', 'fortran_order': False, 'shape': (2, 2)}", "x is of type i1"},
-    {0, "{'descr': '<u2', 'fortran_order': False, 'shape': (2, 1)}", "x is of type u2"},
-    {0, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1)}", "element 0 of example 0 is"},
-    {1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}", "y has 4 rows, expected 2"},
-    {1, "{'descr': '<i4', 'fortran_order': False, 'shape': ()}", "y has 1 rows, expected 2"},
-    {1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2)}", "2 elements per example"},
-    {1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}", "row 0: label -1 is not a class number"},
-};
-
-static void npy_bad_files(void **state)
-{
-    char *good = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 1)}", "xy", 2);
-    for (size_t i = 0; i < sizeof bad_npy / sizeof *bad_npy; i++) {
-        char *bad = put_npy(*state, "bad.npy", 1, bad_npy[i].dict, "\xff\xff\xff\xff", 4);
-        struct wk_data_spec spec = {
-            .kind = WK_NPY, .x = bad_npy[i].y ? good : bad, .y = bad_npy[i].y ? bad : good, .labels = true};
-        open_bad(&spec, bad, bad_npy[i].message);
-        free(bad);
-    }
-    free(good);
-}
-
-static void npy_bad_preamble(void **state)
-{
-    static const struct {
-        const char *bytes;
-        size_t size;
-        const char *message;
-    } bad[] = {
-        {"", 0, "does not begin with"},
-        {"\x93NUMPX\1\0\2\0{}", 12, "does not begin with"},
-        {"\x93NUMPY\4\0\2\0\0\0{}", 14, "version 4"},
-        {"\x93NUMPY\1\0\2", 9, "inside its header"},
-        {"\x93NUMPY\1\0\3\0{}", 12, "inside its header (expected 13"},
-        {"\x93NUMPY\2\0\xff\xff\xff\xff{}", 14, "inside its header"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        char *path = put(*state, "x.npy", bad[i].bytes, bad[i].size);
-        open_bad(&(struct wk_data_spec){.kind = WK_NPY, .x = path, .y = path}, path, bad[i].message);
-        free(path);
-    }
-}
+#include "workerd/data/source.h"
 
 // Digits. They are drawn when first needed.
 
-static void draw_all(const struct wk_data *data)
+// All examples of a column, as they are read; to be freed.
+static void *column_of(const struct wk_part *part, const char *name)
 {
-    for (uint64_t i = 0; i < wk_data_train(data)->examples; i++)
-        wk_part_need(&data->train, i);
-    for (uint64_t i = 0; i < wk_data_test(data)->examples; i++)
-        wk_part_need(&data->test, i);
+    const struct wk_source *s = part->source;
+    struct ps_error e;
+    int column = wk_source_find(s, name);
+    assert_true(column >= 0);
+    size_t bytes = s->column[column].count * wk_dtype_size(s->column[column].dtype);
+    uint8_t *all = ps_alloc(s->examples * bytes);
+    for (uint64_t i = 0; i < s->examples; i++)
+        assert_int_equal(s->class->read(s, i, (size_t)column, all + i * bytes, &e), PS_OK);
+    return all;
+}
+
+static struct wk_data *open_digits(uint64_t train, uint64_t test, uint64_t seed)
+{
+    struct ps_error e;
+    struct wk_data *data = NULL;
+    struct ps_job_data spec = {.kind = PS_DATA_DIGITS, .train_examples = train, .test_examples = test};
+    assert_int_equal(wk_data_open(&spec, seed, &data, &e), PS_OK);
+    return data;
 }
 
 static void digits_are_the_same_bytes_everywhere(void **state)
 {
     (void)state;
-    struct wk_data_spec spec = {
-        .kind = WK_DIGITS, .train_examples = 500, .test_examples = 50, .seed = 1, .labels = true};
-    struct wk_data *data = open_good(&spec);
-    assert_int_equal(wk_data_train(data)->inputs, 784);
-    assert_int_equal(wk_data_train(data)->classes, 10);
-    draw_all(data);
-    assert_int_equal(crc32(0, data->train.bytes, 500 * 784), 0xc1394654);
-    assert_int_equal(crc32(0, data->test.bytes, 50 * 784), 0x6f4099b3);
-    assert_int_equal(crc32(0, (const uint8_t *)data->train.label, 500 * 4), 0x798b5984);
+    struct wk_data *data = open_digits(500, 50, 1);
+    uint8_t *x = column_of(&data->train, "x"), *test = column_of(&data->test, "x"), *y = column_of(&data->train, "y");
+    assert_int_equal(data->train.source->column[1].classes, 10);
+    assert_int_equal(crc32(0, x, 500 * 784), 0xc1394654);
+    assert_int_equal(crc32(0, test, 50 * 784), 0x6f4099b3);
+    assert_int_equal(crc32(0, y, 500 * 4), 0x798b5984);
+    free(x);
+    free(test);
+    free(y);
     wk_data_free(data);
 }
 
@@ -524,15 +52,16 @@ static void digits_depend_on_seed_and_example_alone(void **state)
 {
     uint8_t a[WK_DIGIT_PIXELS], b[WK_DIGIT_PIXELS];
     (void)state;
-    struct wk_data *data =
-        open_good(&(struct wk_data_spec){.kind = WK_DIGITS, .train_examples = 3, .test_examples = 1, .seed = 9});
-    draw_all(data);
+    struct wk_data *data = open_digits(3, 1, 9);
+    uint8_t *x = column_of(&data->train, "x"), *test = column_of(&data->test, "x");
     wk_digit_draw(9, 2, a);
-    assert_memory_equal(a, data->train.bytes + 2 * WK_DIGIT_PIXELS, WK_DIGIT_PIXELS);
+    assert_memory_equal(a, x + 2 * WK_DIGIT_PIXELS, WK_DIGIT_PIXELS);
     wk_digit_draw(8, 2, b);
     assert_memory_not_equal(a, b, WK_DIGIT_PIXELS);
     wk_digit_draw(9, 0, a);
-    assert_memory_not_equal(a, data->test.bytes, WK_DIGIT_PIXELS);
+    assert_memory_not_equal(a, test, WK_DIGIT_PIXELS);
+    free(x);
+    free(test);
     wk_data_free(data);
 }
 
@@ -540,21 +69,23 @@ static void digits_default_sizes_and_balance(void **state)
 {
     int count[10] = {0};
     (void)state;
-    struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_DIGITS, .labels = true});
+    struct wk_data *data = open_digits(0, 0, 0);
     assert_int_equal(wk_data_train(data)->examples, 20000);
     assert_int_equal(wk_data_test(data)->examples, 2000);
-    draw_all(data);
+    int32_t *label = column_of(&data->train, "y");
     for (int i = 0; i < 20000; i++)
-        count[data->train.label[i]]++;
+        count[label[i]]++;
     for (int i = 0; i < 10; i++)
         assert_in_range(count[i], 1830, 2170);  // 2,000, four standard deviations of 42
+    free(label);
     wk_data_free(data);
 }
 
 static void digits_too_many(void **state)
 {
     (void)state;
-    open_bad(&(struct wk_data_spec){.kind = WK_DIGITS, .train_examples = UINT64_MAX}, "at most 4294967296", NULL);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_DIGITS, .train_examples = UINT64_MAX}, 0, "at most 4294967296",
+             NULL);
 }
 
 // Shuffle.
@@ -620,14 +151,13 @@ static void shuffle_of_very_many(void **state)
 
 enum { FEED_EXAMPLES = 50, ROWS = 8, PER_EPOCH = (FEED_EXAMPLES + ROWS - 1) / ROWS, BATCHES = 2 * PER_EPOCH };
 
-static struct wk_data *feed_digits(bool as_labels)
+static struct wk_data *feed_digits(bool labels, struct ps_job_data spec)
 {
-    return open_good(&(struct wk_data_spec){.kind = WK_DIGITS,
-                                            .train_examples = FEED_EXAMPLES,
-                                            .test_examples = 7,
-                                            .scale = 1.0 / 255,
-                                            .seed = 3,
-                                            .labels = as_labels});
+    spec.kind = PS_DATA_DIGITS;
+    spec.train_examples = FEED_EXAMPLES;
+    spec.test_examples = spec.validation_split > 0 ? 0 : 7;
+    spec.scale = spec.scale != 0 ? spec.scale : 1.0 / 255;
+    return open_flat(&spec, labels ? 10 : 0);
 }
 
 static struct wk_feed *feed_of(const struct wk_data *data, bool test, int rows, bool shuffle)
@@ -639,23 +169,35 @@ static struct wk_feed *feed_of(const struct wk_data *data, bool test, int rows, 
     return feed;
 }
 
-static void check_batch(const struct nn_batch *b, const struct wk_part *part, bool shuffle, uint64_t epoch,
+static const struct nn_batch *take(struct wk_feed *feed)
+{
+    struct ps_error e = {0};
+    const struct nn_batch *b = wk_feed_take(feed, &e);
+    if (!b)
+        fail_msg("%s", e.text);
+    return b;
+}
+
+static void check_batch(const struct nn_batch *b, const struct wk_part *part, bool labels, bool shuffle, uint64_t epoch,
                         uint64_t first, int rows)
 {
-    size_t inputs = part->split.inputs;
+    size_t inputs = part->input[0].count;
     const float *x = b->input[0], *target = b->target[0];
     const int32_t *label = b->target[0];
     assert_int_equal(b->rows, rows);
+    assert_null(b->weight);
     for (int i = 0; i < rows; i++) {
         uint64_t at = first + (uint64_t)i, n = part->split.examples;
         uint64_t example = shuffle ? wk_shuffle(11, epoch, n, at) : at;
+        uint8_t pixels[WK_DIGIT_PIXELS];
+        int32_t drawn = wk_digit_draw(3, example + (n == 7 ? UINT64_C(1) << 32 : 0), pixels);
         assert_int_equal(b->example[i], example);
         for (size_t j = 0; j < inputs; j++)
-            assert_true(x[(size_t)i * inputs + j] == (float)part->bytes[example * inputs + j] / 255);
-        if (part->label)
-            assert_int_equal(label[i], part->label[example]);
+            assert_true(x[(size_t)i * inputs + j] == (float)pixels[j] / 255);
+        if (labels)
+            assert_int_equal(label[i], drawn);
         else
-            assert_true(target[i] == part->target[example]);
+            assert_true(target[i] == (float)drawn);
     }
 }
 
@@ -675,19 +217,20 @@ static void request_batch(struct wk_feed *feed, int batch)
 }
 
 // Two epochs, always as far ahead as allowed; the last batch of an epoch has 2 rows. A batch stays as it is
-// while the thread makes those after it.
-static void check_feed(bool as_labels, bool shuffle)
+// while the threads make those after it.
+static void check_feed(bool labels, bool shuffle, int threads)
 {
-    struct wk_data *data = feed_digits(as_labels);
+    struct wk_data *data = feed_digits(labels, (struct ps_job_data){.threads = threads});
     struct wk_feed *feed = feed_of(data, false, ROWS, shuffle);
     for (int taken = 0, asked = 0; taken < BATCHES; taken++) {
         while (asked < BATCHES && asked < taken + WK_FEED_AHEAD)
             request_batch(feed, asked++);
-        const struct nn_batch *b = wk_feed_take(feed);
+        const struct nn_batch *b = take(feed);
         if (asked < BATCHES)
             request_batch(feed, asked++);
         usleep(2000);
-        check_batch(b, &data->train, shuffle, (uint64_t)(taken / PER_EPOCH), batch_first(taken), batch_rows(taken));
+        check_batch(b, &data->train, labels, shuffle, (uint64_t)(taken / PER_EPOCH), batch_first(taken),
+                    batch_rows(taken));
     }
     wk_feed_free(feed);
     wk_data_free(data);
@@ -696,50 +239,192 @@ static void check_feed(bool as_labels, bool shuffle)
 static void feed_in_order(void **state)
 {
     (void)state;
-    check_feed(true, false);
+    check_feed(true, false, 1);
 }
 
 static void feed_shuffled(void **state)
 {
     (void)state;
-    check_feed(true, true);
+    check_feed(true, true, 1);
 }
 
 static void feed_targets(void **state)
 {
     (void)state;
-    check_feed(false, true);
+    check_feed(false, true, 1);
+}
+
+static void feed_by_many_threads(void **state)
+{
+    (void)state;
+    check_feed(true, true, 3);
+    check_feed(true, false, 8);
 }
 
 static void feed_of_test_data(void **state)
 {
     (void)state;
-    struct wk_data *data = feed_digits(true);
+    struct wk_data *data = feed_digits(true, (struct ps_job_data){0});
     struct wk_feed *feed = feed_of(data, true, 100, false);
     wk_feed_request(feed, 0, 0, 7);
-    check_batch(wk_feed_take(feed), &data->test, false, 0, 0, 7);
+    check_batch(take(feed), &data->test, true, false, 0, 0, 7);
     wk_feed_free(feed);
     wk_data_free(data);
 }
 
+static struct wk_data *open_table(const char *folder, const char *text, struct ps_job_data spec, int classes)
+{
+    spec.kind = PS_DATA_CSV;
+    spec.path = put(folder, "train.csv", text, strlen(text));
+    struct wk_data *data = open_flat(&spec, classes);
+    free(spec.path);
+    return data;
+}
+
 static void feed_of_floats(void **state)
 {
-    struct wk_data *data = open_csv(*state, "1,2,0\n3,4,1\n5,6,2\n", NULL, true);
+    struct wk_data *data = open_table(*state, "1,2,0\n3,4,1\n5,6,2\n", (struct ps_job_data){0}, 3);
     struct wk_feed *feed = feed_of(data, false, 2, false);
     wk_feed_request(feed, 0, 1, 2);
-    const struct nn_batch *b = wk_feed_take(feed);
+    const struct nn_batch *b = take(feed);
     assert_memory_equal(b->input[0], ((float[]){3, 4, 5, 6}), 16);
     assert_memory_equal(b->target[0], ((int32_t[]){1, 2}), 8);
     wk_feed_free(feed);
     wk_data_free(data);
 }
 
-static void check_scale(const struct wk_data_spec *spec, size_t n, const float *expected)
+static void feed_of_weights(void **state)
 {
-    struct wk_data *data = open_good(spec);
+    struct ps_error e;
+    char *path = put_text(*state, "train.csv", "a,w,b,y\n1,.5,2,0\n3,2,4,1\n");
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path, .weight = "w"};
+    struct nn_model model = {.input = {NN_FLOAT, 1, {2}}, .output = {NN_FLOAT, 1, {2}}};
+    struct wk_data *data = open_good(&spec);
+    assert_int_equal(wk_data_bind(data, &model, data_xent, &e), PS_OK);
+    struct wk_feed *feed = feed_of(data, false, 2, false);
+    wk_feed_request(feed, 0, 0, 2);
+    const struct nn_batch *b = take(feed);
+    assert_memory_equal(b->input[0], ((float[]){1, 2, 3, 4}), 16);
+    assert_memory_equal(b->weight, ((float[]){.5f, 2}), 8);
+    wk_feed_free(feed);
+    wk_data_free(data);
+    free(path);
+}
+
+// Keras's: the last examples, in their order.
+static void feed_of_a_validation_split(void **state)
+{
+    struct wk_data *data =
+        open_table(*state, "1,0\n2,1\n3,0\n4,1\n5,0\n", (struct ps_job_data){.validation_split = .4}, 2);
+    assert_int_equal(wk_data_train(data)->examples, 3);
+    assert_int_equal(wk_data_test(data)->examples, 2);
+    struct wk_feed *feed = feed_of(data, true, 2, false);
+    wk_feed_request(feed, 0, 0, 2);
+    assert_memory_equal(take(feed)->input[0], ((float[]){4, 5}), 8);
+    wk_feed_free(feed);
+    wk_data_free(data);
+    char *path = put_text(*state, "train.csv", "1,0\n");
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path, .validation_split = .4};
+    open_bad(&spec, 2, "data.validation_split 0.4 leaves 0 of 1 examples to train", NULL);
+    spec.test_path = path;
+    open_bad(&spec, 2, "but there are test data", NULL);
+    free(path);
+}
+
+// Of the whole training split, one batch an epoch. To be freed.
+static float *augmented(struct ps_job_data spec, uint64_t epoch, bool test)
+{
+    struct wk_data *data = feed_digits(true, spec);
+    struct wk_feed *feed = feed_of(data, test, FEED_EXAMPLES, false);
+    int rows = test ? 7 : FEED_EXAMPLES;
+    wk_feed_request(feed, epoch, 0, rows);
+    float *x = ps_alloc((size_t)rows * 784 * sizeof *x);
+    memcpy(x, take(feed)->input[0], (size_t)rows * 784 * sizeof *x);
+    wk_feed_free(feed);
+    wk_data_free(data);
+    return x;
+}
+
+// Is image b the image a with rows moved by top, columns by left, mirrored first?
+static bool is_moved(const float *a, const float *b, bool across, long top, long left)
+{
+    for (long i = 0; i < 28; i++)
+        for (long j = 0; j < 28; j++) {
+            long from_i = i + top, from_j = j + left;
+            bool inside = from_i >= 0 && from_i < 28 && from_j >= 0 && from_j < 28;
+            long column = across ? 27 - from_j : from_j;
+            if (b[i * 28 + j] != (inside ? a[from_i * 28 + column] : 0))
+                return false;
+        }
+    return true;
+}
+
+// Each augmented image is the original after a mirroring or not, and one of 25 moves; all of them come up as often as
+// they should, and another epoch has others.
+static void feed_flips_and_crops(void **state)
+{
+    (void)state;
+    struct ps_job_data spec = {.flip = PS_FLIP_HORIZONTAL, .crop = 2};
+    float *plain = augmented((struct ps_job_data){0}, 5, false), *x = augmented(spec, 5, false);
+    spec.threads = 4;
+    float *again = augmented(spec, 5, false), *other = augmented(spec, 6, false);
+    int mirrored = 0, moved = 0;
+    for (int n = 0; n < FEED_EXAMPLES; n++) {
+        int found = 0;
+        for (int way = 0; way < 50; way++)
+            if (is_moved(plain + n * 784, x + n * 784, way >= 25, way % 25 / 5 - 2, way % 5 - 2)) {
+                found++;
+                mirrored += way >= 25;
+                moved += way % 25 != 12;
+            }
+        assert_int_equal(found, 1);
+    }
+    assert_in_range(mirrored, 11, 39);  // 25, four standard deviations of 3.5
+    assert_in_range(moved, 42, 50);     // 48, of 1.4
+    assert_memory_equal(x, again, FEED_EXAMPLES * 784 * sizeof *x);
+    assert_memory_not_equal(x, other, FEED_EXAMPLES * 784 * sizeof *x);
+    free(plain);
+    free(x);
+    free(again);
+    free(other);
+}
+
+static void feed_adds_noise_to_training_data_alone(void **state)
+{
+    (void)state;
+    struct ps_job_data spec = {.noise = .5};
+    float *plain = augmented((struct ps_job_data){0}, 0, false), *x = augmented(spec, 0, false);
+    float *plain_test = augmented((struct ps_job_data){0}, 0, true), *test = augmented(spec, 0, true);
+    double sum = 0, squares = 0;
+    enum { N = FEED_EXAMPLES * 784 };
+    for (int i = 0; i < N; i++) {
+        double d = (double)x[i] - (double)plain[i];
+        sum += d;
+        squares += d * d;
+    }
+    assert_true(sum / N > -0.0101 && sum / N < 0.0101);  // four standard deviations of 0.5 / sqrt(N)
+    assert_true(squares / N > 0.243 && squares / N < 0.257);
+    assert_memory_equal(plain_test, test, 7 * 784 * sizeof *test);
+    free(plain);
+    free(x);
+    free(plain_test);
+    free(test);
+}
+
+static void feed_augments_images_alone(void **state)
+{
+    char *path = put_text(*state, "train.csv", "1,2,0\n");
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path, .crop = 1}, 2,
+             "data.augment: no input is an image", NULL);
+    free(path);
+}
+
+static void check_scale(const struct ps_job_data *spec, size_t n, const float *expected)
+{
+    struct wk_data *data = open_flat(spec, 0);
     struct wk_feed *feed = feed_of(data, false, 1, false);
     wk_feed_request(feed, 0, 0, 1);
-    assert_memory_equal(wk_feed_take(feed)->input[0], expected, n * sizeof *expected);
+    assert_memory_equal(take(feed)->input[0], expected, n * sizeof *expected);
     wk_feed_free(feed);
     wk_data_free(data);
 }
@@ -757,12 +442,12 @@ static void feed_scales_as_asked(void **state)
     char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\5", 1);
     char *x = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 256)}", bytes, 256);
     char *f = put_npy(*state, "f.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 256)}", given, 1024);
-    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y}, 256, given);
-    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .scale = 1.0 / 255}, 256, scaled);
-    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = f, .y = y}, 256, given);
-    check_scale(&(struct wk_data_spec){.kind = WK_NPY, .x = f, .y = y, .scale = 1.0 / 255}, 256, scaled);
-    open_bad(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y, .x_test = f, .y_test = y, .scale = 1e37},
-             "test data: element 35 of example 0 is 35, which times scale 1e+37 is no float32", NULL);
+    check_scale(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y}, 256, given);
+    check_scale(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y, .scale = 1.0 / 255}, 256, scaled);
+    check_scale(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = f, .y = y}, 256, given);
+    check_scale(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = f, .y = y, .scale = 1.0 / 255}, 256, scaled);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y, .x_test = f, .y_test = y, .scale = 1e37}, 0,
+             "f.npy: row 0: element 35 is 35, which times scale 1e+37 is no float32", "test data: ");
     free(x);
     free(f);
     free(y);
@@ -771,7 +456,7 @@ static void feed_scales_as_asked(void **state)
 static void feed_freed_with_requests_queued(void **state)
 {
     (void)state;
-    struct wk_data *data = feed_digits(true);
+    struct wk_data *data = feed_digits(true, (struct ps_job_data){.threads = 2});
     for (int queued = 0; queued <= WK_FEED_AHEAD; queued++) {
         struct wk_feed *feed = feed_of(data, false, FEED_EXAMPLES, true);
         for (int i = 0; i < queued; i++)
@@ -785,94 +470,153 @@ static void feed_needs_examples(void **state)
 {
     struct ps_error e;
     struct wk_feed *feed;
-    struct wk_data *data = open_csv(*state, "1,2\n", NULL, true);
+    struct wk_data *data = open_table(*state, "1,2\n", (struct ps_job_data){0}, 3);
     assert_int_equal(wk_feed_create(data, true, 1, false, 0, &feed, &e), PS_FAILED_PRECONDITION);
     assert_non_null(strstr(e.text, "no test data"));
     wk_data_free(data);
+}
+
+// A large file is read when an example is needed: what is wrong in it is an error of that batch, and no other.
+static void feed_says_what_it_cannot_read(void **state)
+{
+    static const char dict[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 4194305)}\n";
+    const float nan = NAN;
+    struct ps_error e = {0};
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}", "\1\1\1\1", 4);
+    char *x = put_npy(*state, "x.npy", 1, dict, "", 0);
+    size_t row = 4194305 * sizeof(float), head = 10 + sizeof dict - 1;
+    assert_int_equal(truncate(x, (off_t)(head + 4 * row)), 0);
+    FILE *file = fopen(x, "r+");
+    fseek(file, (long)(head + 2 * row + 8), SEEK_SET);
+    fwrite(&nan, sizeof nan, 1, file);
+    fclose(file);
+    struct wk_data *data = open_flat(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y}, 2);
+    assert_null(((const struct wk_source *)data->train.source)->quick ? "in memory" : NULL);
+    struct wk_feed *feed = feed_of(data, false, 2, false);
+    wk_feed_request(feed, 0, 0, 2);
+    wk_feed_request(feed, 0, 2, 2);
+    wk_feed_request(feed, 0, 3, 1);
+    assert_non_null(wk_feed_take(feed, &e));
+    assert_null(wk_feed_take(feed, &e));
+    assert_non_null(strstr(e.text, "x.npy: row 2: element 2 is nan, expected a finite float32"));
+    assert_non_null(wk_feed_take(feed, &e));
+    assert_int_equal(truncate(x, (off_t)(head + row)), 0);
+    wk_feed_request(feed, 0, 1, 1);
+    assert_null(wk_feed_take(feed, &e));
+    assert_non_null(strstr(e.text, "x.npy: row 1: the file ends at byte"));
+    wk_feed_free(feed);
+    wk_data_free(data);
+    free(x);
+    free(y);
 }
 
 // Data against a model.
 
 static void check_accepts_equal_shapes(void **state)
 {
-    static const struct nn_loss xent = {.kind = NN_SPARSE_XENT}, mse = {.kind = NN_MSE};
-    static const struct nn_model image = {{NN_FLOAT, 3, {28, 28, 1}}, {NN_FLOAT, 1, {10}}},
-                                 flat = {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}},
-                                 first = {{NN_FLOAT, 3, {1, 28, 28}}, {NN_FLOAT, 1, {10}}},
-                                 one = {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 2, {1, 1}}};
+    static const struct nn_model image = {.input = {NN_FLOAT, 3, {28, 28, 1}}, .output = {NN_FLOAT, 1, {10}}},
+                                 flat = {.input = {NN_FLOAT, 1, {784}}, .output = {NN_FLOAT, 1, {10}}},
+                                 first = {.input = {NN_FLOAT, 3, {1, 28, 28}}, .output = {NN_FLOAT, 1, {10}}},
+                                 one = {.input = {NN_FLOAT, 1, {784}}, .output = {NN_FLOAT, 2, {1, 1}}};
+    static const struct {
+        const struct nn_model *model;
+        const struct nn_loss *loss;
+    } good[] = {{&image, data_xent}, {&flat, data_xent}, {&first, data_xent}, {&one, data_mse}};
     struct ps_error e;
     (void)state;
-    struct wk_data *data = feed_digits(true), *targets = feed_digits(false);
-    assert_int_equal(wk_data_check(data, &image, &xent, &e), PS_OK);
-    assert_int_equal(wk_data_check(data, &flat, &xent, &e), PS_OK);
-    assert_int_equal(wk_data_check(data, &first, &xent, &e), PS_OK);
-    assert_int_equal(wk_data_check(targets, &one, &mse, &e), PS_OK);
-    wk_data_free(data);
-    wk_data_free(targets);
-    // A line of a table for an image.
-    struct wk_data *line = open_csv(*state, "1,2,3,4,0\n", NULL, true);
-    assert_int_equal(wk_data_check(line, &(struct nn_model){{NN_FLOAT, 3, {2, 2, 1}}, {NN_FLOAT, 1, {10}}}, &xent, &e),
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct ps_job_data spec = {.kind = PS_DATA_DIGITS, .train_examples = 9};
+        struct wk_data *data = open_good(&spec);
+        assert_int_equal(wk_data_bind(data, good[i].model, good[i].loss, &e), PS_OK);
+        wk_data_free(data);
+    }
+}
+
+// A line of a table for an image.
+static void check_takes_a_line_for_an_image(void **state)
+{
+    struct ps_error e;
+    char *path = put_text(*state, "train.csv", "1,2,3,4,0\n");
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path};
+    struct wk_data *line = open_good(&spec);
+    assert_int_equal(wk_data_bind(line,
+                                  &(struct nn_model){.input = {NN_FLOAT, 3, {2, 2, 1}}, .output = {NN_FLOAT, 1, {10}}},
+                                  data_xent, &e),
                      PS_OK);
     wk_data_free(line);
+    free(path);
+}
+
+static void expect_bind_error(struct ps_job_data spec, const struct nn_model *model, const struct nn_loss *loss,
+                              const char *message)
+{
+    struct ps_error e = {0};
+    struct wk_data *data = open_good(&spec);
+    assert_int_not_equal(wk_data_bind(data, model, loss, &e), PS_OK);
+    if (!strstr(e.text, message))
+        fail_msg("\"%s\" lacks \"%s\"", e.text, message);
+    wk_data_free(data);
 }
 
 static void check_names_what_does_not_fit(void **state)
 {
     static const struct {
-        bool labels;
         struct nn_model model;
-        struct nn_loss loss;
+        const struct nn_loss *loss;
         const char *message;
     } bad[] = {
-        {1,
-         {{NN_FLOAT, 3, {32, 32, 3}}, {NN_FLOAT, 1, {10}}},
-         {.kind = NN_SPARSE_XENT},
+        {{.input = {NN_FLOAT, 3, {32, 32, 3}}, .output = {NN_FLOAT, 1, {10}}},
+         data_xent,
          "an example of the data has shape (28, 28), the model's input is (32, 32, 3)"},
-        {1,
-         {{NN_FLOAT, 3, {14, 56, 1}}, {NN_FLOAT, 1, {10}}},
-         {.kind = NN_SPARSE_XENT},
+        {{.input = {NN_FLOAT, 3, {14, 56, 1}}, .output = {NN_FLOAT, 1, {10}}},
+         data_xent,
          "an example of the data has shape (28, 28), the model's input is (14, 56, 1): expected the same, but for "
          "dimensions of 1 at the ends, or one of the two flat"},
-        {1,
-         {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {9}}},
-         {.kind = NN_SPARSE_XENT},
-         "label of the data is 9, but the model has 9 outputs"},
-        {0, {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}}, {.kind = NN_SPARSE_XENT}, "was read as targets"},
-        {1, {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {1}}}, {.kind = NN_MSE}, "was read as class numbers"},
-        {0,
-         {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}},
-         {.kind = NN_MSE},
+        {{.input = {NN_FLOAT, 1, {784}}, .output = {NN_FLOAT, 1, {10}}},
+         data_mse,
          "a target of the data has shape (), the model's output is (10,)"},
+        {{.input = {NN_FLOAT, 1, {784}}, .output = {NN_FLOAT, 2, {7, 10}}},
+         data_xent,
+         "a label of the data has shape (), the model's labels' shape is (7,)"},
+        {{.inputs = 2, .input = {NN_FLOAT, 1, {784}}, .input2_name = "b", .output = {NN_FLOAT, 1, {10}}},
+         data_xent,
+         "no column for the model's input \"in\""},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct ps_error e;
-        struct wk_data *data = feed_digits(bad[i].labels);
-        assert_int_equal(wk_data_check(data, &bad[i].model, &bad[i].loss, &e), PS_FAILED_PRECONDITION);
-        if (!strstr(e.text, bad[i].message))
-            fail_msg("\"%s\" lacks \"%s\"", e.text, bad[i].message);
-        wk_data_free(data);
-    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_bind_error((struct ps_job_data){.kind = PS_DATA_DIGITS, .train_examples = 9}, &bad[i].model, bad[i].loss,
+                          bad[i].message);
+}
+
+static void check_refuses_ports_the_model_lacks(void **state)
+{
+    static const struct nn_model model = {.input = {NN_FLOAT, 1, {784}}, .output = {NN_FLOAT, 1, {10}}};
+    char *x[] = {"x"};
+    struct ps_job_port port = {.name = "inn", .column = x, .n = 1};
+    (void)state;
+    expect_bind_error((struct ps_job_data){.kind = PS_DATA_DIGITS, .inputs = {&port, 1}}, &model, data_xent,
+                      "data.inputs.inn: the model has no input of that name");
+    expect_bind_error((struct ps_job_data){.kind = PS_DATA_DIGITS, .outputs = {&port, 1}}, &model, data_xent,
+                      "data.outputs.inn: the model has no output of that name");
 }
 
 // Channels first where the model has them last, in x and in y.
 static void check_refuses_equal_elements(void **state)
 {
-    static const struct nn_loss mse = {.kind = NN_MSE};
-    static const struct nn_model last = {{NN_FLOAT, 3, {2, 3, 4}}, {NN_FLOAT, 3, {2, 1, 2}}},
-                                 first = {{NN_FLOAT, 3, {4, 2, 3}}, {NN_FLOAT, 3, {2, 1, 2}}},
-                                 good = {{NN_FLOAT, 3, {4, 2, 3}}, {NN_FLOAT, 3, {1, 2, 2}}};
+    static const struct nn_model last = {.input = {NN_FLOAT, 3, {2, 3, 4}}, .output = {NN_FLOAT, 3, {2, 1, 2}}},
+                                 first = {.input = {NN_FLOAT, 3, {4, 2, 3}}, .output = {NN_FLOAT, 3, {2, 1, 2}}},
+                                 good = {.input = {NN_FLOAT, 3, {4, 2, 3}}, .output = {NN_FLOAT, 3, {1, 2, 2}}};
     const float elements[24] = {0};
     struct ps_error e;
     char *x =
         put_npy(*state, "x.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4, 2, 3)}", elements, 96);
     char *y = put_npy(*state, "y.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 2)}", elements, 16);
-    struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_NPY, .x = x, .y = y});
-    assert_int_equal(wk_data_check(data, &last, &mse, &e), PS_FAILED_PRECONDITION);
-    assert_non_null(strstr(e.text, "an example of the data has shape (4, 2, 3), the model's input is (2, 3, 4)"));
-    assert_int_equal(wk_data_check(data, &first, &mse, &e), PS_FAILED_PRECONDITION);
-    assert_non_null(strstr(e.text, "a target of the data has shape (2, 2), the model's output is (2, 1, 2)"));
-    assert_int_equal(wk_data_check(data, &good, &mse, &e), PS_OK);
+    struct ps_job_data spec = {.kind = PS_DATA_NPY, .x = x, .y = y};
+    expect_bind_error(spec, &last, data_mse,
+                      "an example of the data has shape (4, 2, 3), the model's input is (2, 3, 4)");
+    expect_bind_error(spec, &first, data_mse, "a target of the data has shape (2, 2), the model's output is (2, 1, 2)");
+    struct wk_data *data = open_good(&spec);
+    assert_int_equal(wk_data_bind(data, &good, data_mse, &e), PS_OK);
     wk_data_free(data);
     free(x);
     free(y);
@@ -880,59 +624,47 @@ static void check_refuses_equal_elements(void **state)
 
 static void check_looks_at_test_data(void **state)
 {
-    struct ps_error e;
-    struct nn_model model = {{NN_FLOAT, 1, {1}}, {NN_FLOAT, 1, {2}}};
-    struct wk_data *data = open_csv(*state, "1,0\n2,1\n", "3,2\n", true);
-    assert_int_equal(wk_data_check(data, &model, &(struct nn_loss){.kind = NN_SPARSE_XENT}, &e),
-                     PS_FAILED_PRECONDITION);
-    assert_non_null(strstr(e.text, "test data: the greatest label"));
-    wk_data_free(data);
+    char *path = put_text(*state, "train.csv", "1,0\n2,1\n"), *test = put_text(*state, "test.csv", "3,1\n3,2\n");
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path, .test_path = test}, 2,
+             "test.csv: line 2, field 2 (2): the label is 2, expected an integer from 0 to 1", "test data: ");
+    free(path);
+    free(test);
 }
 
 // The real MNIST: sizes, and its first labels.
 static void mnist(void **state)
 {
-    const char *folder = getenv("PS_MNIST");
+    char *folder = getenv("PS_MNIST");
     (void)state;
     if (!folder) {
         puts("# PS_MNIST not set");
         return;
     }
-    struct wk_data *data = open_good(&(struct wk_data_spec){.kind = WK_IDX, .path = folder, .labels = true});
+    struct wk_data *data = open_flat(&(struct ps_job_data){.kind = PS_DATA_IDX, .path = folder}, 10);
     assert_int_equal(wk_data_train(data)->examples, 60000);
     assert_int_equal(wk_data_test(data)->examples, 10000);
-    assert_int_equal(wk_data_train(data)->inputs, 784);
-    assert_int_equal(wk_data_train(data)->classes, 10);
-    assert_memory_equal(data->train.label, ((int32_t[]){5, 0, 4, 1, 9}), 20);
-    assert_memory_equal(data->test.label, ((int32_t[]){7, 2, 1, 0, 4}), 20);
+    assert_int_equal(data->train.input[0].count, 784);
+    float *train = values_of(&data->train, &data->train.target[0]),
+          *test = values_of(&data->test, &data->test.target[0]);
+    assert_memory_equal(train, ((float[]){5, 0, 4, 1, 9}), 20);
+    assert_memory_equal(test, ((float[]){7, 2, 1, 0, 4}), 20);
+    free(train);
+    free(test);
     wk_data_free(data);
 }
 
-#define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+// Each kind of the job file has a name and a line.
+static void every_kind_is_described(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PS_DATA_KINDS; i++)
+        assert_true(wk_data_kinds[i].name && strlen(wk_data_kinds[i].text) > 10);
+    assert_null(wk_data_kinds[PS_DATA_KINDS].name);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FOLDER(idx_plain_as_labels),
-        WITH_FOLDER(idx_plain_as_targets),
-        WITH_FOLDER(idx_gzip),
-        WITH_FOLDER(idx_dotted),
-        WITH_FOLDER(idx_dotted_gzip),
-        WITH_FOLDER(idx_bad_files),
-        WITH_FOLDER(idx_missing_file),
-        WITH_FOLDER(idx_splits_of_different_shapes),
-        WITH_FOLDER(gzip_cut_short),
-        WITH_FOLDER(gzip_corrupt),
-        WITH_FOLDER(a_folder_is_no_file),
-        WITH_FOLDER(csv_same_numbers_in_many_spellings),
-        WITH_FOLDER(csv_targets_and_test_file),
-        WITH_FOLDER(csv_bad_files),
-        WITH_FOLDER(csv_field_longer_than_a_number),
-        WITH_FOLDER(npy_bytes_and_labels_of_every_type),
-        WITH_FOLDER(npy_negative_targets_of_every_type),
-        WITH_FOLDER(npy_float_x_and_test_data),
-        WITH_FOLDER(npy_bad_files),
-        WITH_FOLDER(npy_bad_preamble),
         cmocka_unit_test(digits_are_the_same_bytes_everywhere),
         cmocka_unit_test(digits_depend_on_seed_and_example_alone),
         cmocka_unit_test(digits_default_sizes_and_balance),
@@ -944,15 +676,25 @@ int main(void)
         cmocka_unit_test(feed_in_order),
         cmocka_unit_test(feed_shuffled),
         cmocka_unit_test(feed_targets),
+        cmocka_unit_test(feed_by_many_threads),
         cmocka_unit_test(feed_of_test_data),
         WITH_FOLDER(feed_of_floats),
+        WITH_FOLDER(feed_of_weights),
+        WITH_FOLDER(feed_of_a_validation_split),
+        cmocka_unit_test(feed_flips_and_crops),
+        cmocka_unit_test(feed_adds_noise_to_training_data_alone),
+        WITH_FOLDER(feed_augments_images_alone),
         WITH_FOLDER(feed_scales_as_asked),
         cmocka_unit_test(feed_freed_with_requests_queued),
         WITH_FOLDER(feed_needs_examples),
-        WITH_FOLDER(check_accepts_equal_shapes),
+        WITH_FOLDER(feed_says_what_it_cannot_read),
+        cmocka_unit_test(check_accepts_equal_shapes),
+        WITH_FOLDER(check_takes_a_line_for_an_image),
         WITH_FOLDER(check_refuses_equal_elements),
         cmocka_unit_test(check_names_what_does_not_fit),
+        cmocka_unit_test(check_refuses_ports_the_model_lacks),
         WITH_FOLDER(check_looks_at_test_data),
+        cmocka_unit_test(every_kind_is_described),
         cmocka_unit_test(mnist),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

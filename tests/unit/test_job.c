@@ -457,7 +457,7 @@ static void wrong_words(void **ctx)
                 "--set strategy.name: strategy.name mirrored is not supported; there "
                 "are parameter_server and one_device");
     refuses_set(LEAST, "data.kind=tfrecord",
-                "--set data.kind: data.kind must be idx, csv, npy or synthetic-digits, not \"tfrecord\"");
+                "--set data.kind: data.kind must be idx, csv, npy, npz or synthetic-digits, not \"tfrecord\"");
     refuses_set(LEAST, "strategy.partitioner=fixed",
                 "--set strategy.partitioner: strategy.partitioner \"fixed\" is not "
                 "one of none, fixed:N, min_bytes:B, max_bytes:B (N and B from 1; B "
@@ -655,6 +655,86 @@ static void examples(void **ctx)
     }
 }
 
+// ---- data ---------------------------------------------------------------------------------------------------------
+
+#define CSV_JOB                                                                     \
+    "model: m.json\n"                                                               \
+    "loss: {name: mse}\n"                                                           \
+    "optimizer: {name: sgd}\n"                                                      \
+    "data:\n"                                                                       \
+    "  kind: csv\n"                                                                 \
+    "  path: t.csv\n"                                                               \
+    "  columns: {city: {type: category, vocabulary: c.txt}, id: skip, 3: number}\n" \
+    "  inputs: {place: city, numbers: [a, b]}\n"                                    \
+    "  outputs: {out: y}\n"                                                         \
+    "  label: [y, z]\n"                                                             \
+    "  separator: ;\n"                                                              \
+    "  header: true\n"                                                              \
+    "  weight: w\n"                                                                 \
+    "  augment: {flip: both, crop: 4, noise: 0.5}\n"                                \
+    "  validation_split: 0.25\n"                                                    \
+    "  threads: 3\n"
+
+static void check_columns(const struct ps_job_data *d, const char *vocabulary)
+{
+    assert_int_equal(3, d->columns.n);
+    assert_int_equal(PS_COLUMN_CATEGORY, ps_job_columns_find(&d->columns, "city")->type);
+    assert_string_equal(vocabulary, ps_job_columns_find(&d->columns, "city")->vocabulary);
+    assert_int_equal(PS_COLUMN_SKIP, ps_job_columns_find(&d->columns, "id")->type);
+    assert_int_equal(2, d->inputs.n);
+    assert_string_equal("place", d->inputs.of[0].name);
+    assert_int_equal(1, d->inputs.of[0].n);
+    assert_string_equal("b", d->inputs.of[1].column[1]);
+    assert_int_equal(1, d->outputs.n);
+    assert_int_equal(2, d->label.n);
+    assert_string_equal(";", d->separator);
+    assert_int_equal(PS_HEADER_YES, d->header);
+    assert_int_equal(PS_FLIP_BOTH, d->flip);
+    assert_int_equal(4, d->crop);
+    assert_int_equal(3, d->threads);
+    assert_string_equal("w", d->weight);
+}
+
+// Read, and read again from what ps_job_json says of it.
+static void columns_of_data(void **state)
+{
+    struct ps_job *again;
+    struct ps_error e;
+    (void)state;
+    struct ps_job *j = parse(CSV_JOB, "d/job.yaml", NULL, 0);
+    check_columns(&j->data, "d/c.txt");
+    json_t *root = ps_job_json(j);
+    char *text = json_dumps(root, 0);
+    if (ps_job_parse(text, strlen(text), "d/job.yaml", NULL, 0, &again, &e))
+        fail_msg("%s", e.text);
+    check_columns(&again->data, "d/d/c.txt");
+    ps_job_free(again);
+    free(text);
+    json_decref(root);
+    ps_job_free(j);
+}
+
+static void wrong_columns_of_data(void **state)
+{
+    (void)state;
+    refuses_set(CSV_JOB, "data.columns=7", "--set data.columns: data.columns must be a map of names, not \"7\"");
+    refuses_set(CSV_JOB, "data.columns={a: word}",
+                "--set data.columns: data.columns.a must be any, number, category, bytes, image or skip, not \"word\"");
+    refuses_set(CSV_JOB, "data.columns={a: {kind: x}}",
+                "--set data.columns: unknown key \"kind\" in data.columns.a: expected type, vocabulary or shape");
+    refuses_set(CSV_JOB, "data.columns={a: {type: number, vocabulary: x}}",
+                "--set data.columns: data.columns.a has a vocabulary: expected type: category");
+    refuses_set(CSV_JOB, "data.inputs={a: {b: c}}",
+                "--set data.inputs: data.inputs.a must be a column or a list of columns, not a map");
+    refuses_set(CSV_JOB, "data.validation_split=1",
+                "--set data.validation_split: data.validation_split must be a number from 0 to below 1, not \"1\"");
+    refuses_set(CSV_JOB, "data.separator=ab",
+                "--set data.separator: data.separator must be a character that is no quote, or tab, not \"ab\"");
+    refuses_set(CSV_JOB, "data.augment.flipp=1",
+                "--set data.augment.flipp: unknown key \"flipp\" in data.augment; did you "
+                "mean \"flip\"?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -672,6 +752,8 @@ int main(void)
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(wrong_types),
         cmocka_unit_test(wrong_words),
+        cmocka_unit_test(columns_of_data),
+        cmocka_unit_test(wrong_columns_of_data),
         cmocka_unit_test(what_is_missing),
         cmocka_unit_test(what_does_not_fit_together),
         cmocka_unit_test(optimizers_that_are_refused),

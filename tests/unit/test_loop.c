@@ -174,9 +174,10 @@ static enum ps_code train(struct training *t)
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
     must(nn_model_parse(model_text, "test", &t->model, &e), &e);
     must(nn_replica_create(t->model, "ref", BATCH, 1, 1, &loss, &t->run.env.replica, &e), &e);
-    const struct wk_data_spec spec = {
-        .kind = WK_DIGITS, .train_examples = BATCH * BATCHES, .test_examples = TEST_EXAMPLES, .labels = true};
-    must(wk_data_open(&spec, &t->run.data, &e), &e);
+    t->job->data.train_examples = BATCH * BATCHES;
+    t->job->data.test_examples = TEST_EXAMPLES;
+    must(wk_data_open(&t->job->data, 0, &t->run.data, &e), &e);
+    must(wk_data_bind(t->run.data, t->model, &loss, &e), &e);
     for (size_t i = 0; i < nn_model_params(t->model); i++)
         nn_model_init_param(t->model, i, 1, nn_replica_param(t->run.env.replica, i));
     t->job->shuffle = !world.in_order;

@@ -145,8 +145,8 @@ static enum ps_code bind_check_ports(const struct ps_job_ports *ports, const cha
     for (size_t i = 0; i < ports->n; i++) {
         bool found = false;
         for (size_t k = 0; k < n && !found; k++)
-            found = strcmp(inputs ? nn_model_input(model, k).name : nn_model_output(model, k).name,
-                           ports->of[i].name) == 0;
+            found =
+                strcmp(inputs ? nn_model_input(model, k).name : nn_model_output(model, k).name, ports->of[i].name) == 0;
         if (!found)
             return ps_fail(e, PS_FAILED_PRECONDITION, "%s.%.60s: the model has no %s of that name", key,
                            ports->of[i].name, inputs ? "input" : "output");
@@ -167,7 +167,8 @@ static enum ps_code bind_find_columns(const struct wk_source *s, const struct ps
         return bind_add_named(s, mine, key, port, e);
     if (wk_source_find(s, name) >= 0 && !(alone && n == 1))
         return bind_add_named(s, &same, key, port, e);
-    snprintf(what, sizeof what, "no column for the model's %s \"%.60s\": expected one of its name, or %s: {%.60s: COLUMN}",
+    snprintf(what, sizeof what,
+             "no column for the model's %s \"%.60s\": expected one of its name, or %s: {%.60s: COLUMN}",
              strcmp(key, "data.inputs") == 0 ? "input" : "output", name, key, name);
     if (!alone || n == 0)
         return bind_fail_no_column(s, what, e);
@@ -222,7 +223,7 @@ static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part,
                           nn_model_inputs(model) == 1, port, e))
         return e->code;
     port->dtype = in.type->dtype;
-    port->scale = port->dtype == NN_FLOAT ? data->spec->scale : 1;
+    port->scale = port->dtype == NN_FLOAT && data->spec->scale != 0 ? data->spec->scale : 1;
     if (nn_model_inputs(model) > 1)
         snprintf(end, sizeof end, "input %.60s", in.name);
     if (bind_check_shape("an example", bind_shape(part->source, port, &flat), end, port_shape(in), e))
@@ -271,8 +272,9 @@ static enum ps_code bind_weight(const struct wk_data *data, struct wk_part *part
     part->weight.dtype = NN_FLOAT;
     part->weight.scale = part->weight.count = 1;
     if (part->source->column[part->weight.column[0]].count != 1)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "data.weight: column \"%.60s\" has %zu numbers per example, expected one",
-                       data->spec->weight, part->source->column[part->weight.column[0]].count);
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "data.weight: column \"%.60s\" has %zu numbers per example, expected one", data->spec->weight,
+                       part->source->column[part->weight.column[0]].count);
     return PS_OK;
 }
 
@@ -316,11 +318,19 @@ static enum ps_code bind_look_at_all(const struct wk_part *part, struct ps_error
 
 // ---- all of it ----------------------------------------------------------------------------------------------------
 
+static enum ps_code bind_check_label(const struct wk_data *data, const struct wk_source *s, struct ps_error *e)
+{
+    struct wk_port port = {0};
+    enum ps_code code = data->spec->label.n ? bind_add_named(s, &data->spec->label, "data.label", &port, e) : PS_OK;
+    free(port.column);
+    return code;
+}
+
 static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
                               const struct nn_loss *loss, struct ps_error *e)
 {
     struct bind_lists lists;
-    enum ps_code code = PS_OK;
+    enum ps_code code = bind_check_label(data, part->source, e);
     bind_sort_columns(data->spec, part->source, &lists);
     for (size_t k = 0; k < nn_model_inputs(model) && code == PS_OK; k++)
         code = bind_input(data, part, model, k, &lists, e);
@@ -339,9 +349,10 @@ static enum ps_code bind_check_augment(const struct wk_data *data, struct ps_err
         if (data->train.input[k].image[0])
             return PS_OK;
     return bind_augments(&data->augment)
-               ? ps_fail(e, PS_FAILED_PRECONDITION,
-                         "data.augment: no input is an image: a float input of one column with shape (height, width) or "
-                         "(height, width, channels)")
+               ? ps_fail(
+                     e, PS_FAILED_PRECONDITION,
+                     "data.augment: no input is an image: a float input of one column with shape (height, width) or "
+                     "(height, width, channels)")
                : PS_OK;
 }
 

@@ -18,9 +18,9 @@
 struct csv_reader {
     const char *at, *end;
     char separator;
-    uint64_t line;   // of at, from 1
-    size_t number;   // of the field last read, from 1
-    char *buffer;    // of a field with doubled quotes, without them
+    uint64_t line;  // of at, from 1
+    size_t number;  // of the field last read, from 1
+    char *buffer;   // of a field with doubled quotes, without them
     size_t capacity;
 };
 
@@ -377,8 +377,9 @@ static enum ps_code csv_check_names(struct csv_reader *r, const struct wk_csv_fo
         bool same = i < format->fields && strlen(format->name[i]) == f.size &&
                     (!f.size || memcmp(format->name[i], f.text, f.size) == 0);
         if (!same && f.size && i < format->fields && format->name[i][strspn(format->name[i], "0123456789")])
-            return ps_fail(e, PS_INVALID_ARGUMENT, "line 1, field %zu is \"%.*s\", expected \"%.60s\" as in training data",
-                           i + 1, (int)(f.size < 60 ? f.size : 60), f.text, format->name[i]);
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "line 1, field %zu is \"%.*s\", expected \"%.60s\" as in training data", i + 1,
+                           (int)(f.size < 60 ? f.size : 60), f.text, format->name[i]);
     }
     return PS_OK;
 }

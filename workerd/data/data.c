@@ -51,8 +51,9 @@ static enum ps_code data_split(struct wk_data *d, double split, struct ps_error 
     if (split <= 0)
         return PS_OK;
     if (d->test.source)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "data.validation_split takes a part of the training data, but there are "
-                                               "test data");
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "data.validation_split takes a part of the training data, but there are "
+                       "test data");
     if (kept == 0 || kept == n)
         return ps_fail(e, PS_INVALID_ARGUMENT,
                        "data.validation_split %g leaves %" PRIu64 " of %" PRIu64 " examples to train, expected some to "

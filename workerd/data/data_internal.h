@@ -16,16 +16,16 @@ struct wk_port {
     size_t count;         // elements of one example
     size_t *column;
     size_t n;
-    double scale;      // floats are multiplied by it
-    bool label;        // class numbers
-    int32_t classes;   // of labels, which are below it
-    size_t image[3];   // an input that is augmented: height, width, channels; else zeros
+    double scale;     // floats are multiplied by it
+    bool label;       // class numbers
+    int32_t classes;  // of labels, which are below it
+    size_t image[3];  // an input that is augmented: height, width, channels; else zeros
 };
 
 struct wk_part {
     struct wk_split split;
-    struct wk_source *source;  // NULL: none
-    uint64_t first;            // of the split's examples, in the source
+    struct wk_source *source;                                          // NULL: none
+    uint64_t first;                                                    // of the split's examples, in the source
     struct wk_port input[NN_MAX_PORTS], target[NN_MAX_PORTS], weight;  // weight.n = 0: none
     size_t inputs, targets;
 };
@@ -54,7 +54,7 @@ size_t wk_part_raw(const struct wk_part *part);  // bytes that raw takes
 void wk_augment(const struct wk_augment *a, const struct wk_port *port, uint32_t k, uint64_t seed, uint64_t epoch,
                 uint64_t example, float *raw, float *to);
 
-// ---- IDX: magic (0, 0, type, rank), the dimensions as big-endian 32 bits, the elements. Only unsigned bytes (type 8) -
+// ---- IDX: magic (0, 0, type, rank), the dimensions as big-endian 32 bits, the elements. Only unsigned bytes (type 8) 
 
 struct wk_idx {
     uint64_t shape[PS_MAX_RANK];
@@ -76,27 +76,6 @@ enum ps_code wk_npy_parse(const uint8_t *bytes, size_t have, uint64_t size, stru
 // the block is the npy.
 enum ps_code wk_npy_add(struct wk_source *s, const char *name, struct wk_block *block, uint64_t offset, uint64_t size,
                         struct ps_error *e);
-
-// A member of a zip archive, stored or deflated.
-struct wk_zip_member {
-    char *name;
-    bool deflated;
-    uint32_t crc;
-    uint64_t packed, size;  // bytes
-    uint64_t header;        // where its local header begins
-};
-struct wk_zip {
-    struct wk_zip_member *member;
-    size_t members;
-};
-enum ps_code wk_zip_parse(const struct wk_block *block, struct wk_zip *zip, struct ps_error *e);
-void wk_zip_free(struct wk_zip *zip);
-// Where its bytes begin in the archive.
-enum ps_code wk_zip_offset(const struct wk_block *block, const struct wk_zip_member *m, uint64_t *offset,
-                           struct ps_error *e);
-// Its bytes, inflated and their CRC checked; malloc'd.
-enum ps_code wk_zip_read(const struct wk_block *block, const struct wk_zip_member *m, uint8_t **bytes,
-                         struct ps_error *e);
 
 // ---- words with numbers -------------------------------------------------------------------------------------------
 

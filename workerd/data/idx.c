@@ -35,8 +35,8 @@ enum ps_code wk_idx_parse(const uint8_t *bytes, size_t have, uint64_t size, size
         return e->code;
     ps_shape_text(idx->shape, rank, shape, sizeof shape);
     if (size - idx->header < idx->count)
-        return ps_fail(e, PS_DATA_LOSS, "the file ends after %" PRIu64 " bytes, expected %" PRIu64 " for shape %s", size,
-                       idx->header + idx->count, shape);
+        return ps_fail(e, PS_DATA_LOSS, "the file ends after %" PRIu64 " bytes, expected %" PRIu64 " for shape %s",
+                       size, idx->header + idx->count, shape);
     if (size - idx->header > idx->count)
         return ps_fail(e, PS_DATA_LOSS,
                        "bytes follow the %" PRIu64 " that shape %s takes, expected the end of the file",

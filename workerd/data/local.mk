@@ -3,7 +3,11 @@
 noinst_LTLIBRARIES += libwkdata.la
 libwkdata_la_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 libwkdata_la_SOURCES = \
-	workerd/data/check.c \
+	workerd/data/augment.c \
+	workerd/data/bind.c \
+	workerd/data/block.c \
+	workerd/data/cache.c \
+	workerd/data/convert.c \
 	workerd/data/csv.c \
 	workerd/data/data.c workerd/data/data.h workerd/data/data_internal.h \
 	workerd/data/digits.c \
@@ -11,5 +15,8 @@ libwkdata_la_SOURCES = \
 	workerd/data/file.c \
 	workerd/data/idx.c \
 	workerd/data/npy.c \
-	workerd/data/shuffle.c
-libwkdata_la_LIBADD = libcommon.la $(ZLIB_LIBS) -lm
+	workerd/data/records.c \
+	workerd/data/shuffle.c \
+	workerd/data/source.c workerd/data/source.h \
+	workerd/data/vocabulary.c
+libwkdata_la_LIBADD = libpszip.la libcommon.la $(ZLIB_LIBS) -lm

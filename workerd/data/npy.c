@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/file/zip.h"
 #include "workerd/data/data_internal.h"
 
-enum { HEAD = 1 << 16, PREAMBLE = 12 };
+enum { HEAD = 1 << 15, PREAMBLE = 12 };
 
 enum ps_code wk_npy_parse(const uint8_t *bytes, size_t have, uint64_t size, struct ps_npy *npy, struct ps_error *e)
 {
@@ -29,21 +30,17 @@ enum ps_code wk_npy_parse(const uint8_t *bytes, size_t have, uint64_t size, stru
     return PS_OK;
 }
 
-// The array's head: what stands before its elements is there.
+// The array's head; *elements: where in the block its elements begin.
 static enum ps_code npy_read_head(const struct wk_block *block, uint64_t offset, uint64_t size, struct ps_npy *npy,
                                   uint64_t *elements, struct ps_error *e)
 {
+    uint8_t head[HEAD];
     size_t have = size < HEAD ? (size_t)size : HEAD;
-    uint8_t *head = wk_array(have, 1, 1, e);
-    if (!head)
-        return PS_RESOURCE_EXHAUSTED;
-    enum ps_code code = wk_block_read(block, offset, have, head, e);
-    if (code == PS_OK)
-        code = wk_npy_parse(head, have, size, npy, e);
-    if (code == PS_OK)
-        *elements = offset + (uint64_t)(npy->elements - head);
-    free(head);
-    return code;
+    if (wk_block_read(block, offset, have, head, e) || wk_npy_parse(head, have, size, npy, e))
+        return e->code;
+    *elements = offset + (uint64_t)(npy->elements - head);
+    npy->elements = NULL;
+    return PS_OK;
 }
 
 enum ps_code wk_npy_add(struct wk_source *s, const char *name, struct wk_block *block, uint64_t offset, uint64_t size,
@@ -111,81 +108,91 @@ static bool npz_column_name(const char *member, const char *suffix, char *name, 
     return true;
 }
 
-static enum ps_code npz_add_member(struct wk_source *s, struct wk_block *archive, const struct wk_zip_member *m,
-                                   const char *name, struct ps_error *e)
+// An array that is stored as it is lies in the archive; any other in memory of its own. base: the archive's first byte.
+static enum ps_code npz_add_entry(struct wk_source *s, struct wk_block *archive, const uint8_t *base,
+                                  const struct ps_zip_entry *entry, const char *name, struct ps_error *e)
 {
-    uint64_t offset;
-    uint8_t *bytes;
-    if (!m->deflated) {
-        if (wk_zip_offset(archive, m, &offset, e))
-            return e->code;
-        return wk_npy_add(s, name, archive, offset, m->size, e);
-    }
-    if (wk_zip_read(archive, m, &bytes, e))
+    if (!entry->deflated && archive->bytes && ps_zip_check(entry, entry->packed, e))
         return e->code;
-    struct wk_block *block = wk_block_of(archive->path, bytes, m->size);
+    if (!entry->deflated)
+        return wk_npy_add(s, name, archive, (uint64_t)(entry->packed - base), entry->size, e);
+    uint8_t *bytes = wk_array(entry->size, 1, 1, e);
+    if (!bytes)
+        return PS_RESOURCE_EXHAUSTED;
+    if (ps_zip_unpack(entry, bytes, e)) {
+        free(bytes);
+        return e->code;
+    }
+    struct wk_block *block = wk_block_of(archive->path, bytes, entry->size);
     wk_records_own(s, block);
-    return wk_npy_add(s, name, block, 0, m->size, e);
+    return wk_npy_add(s, name, block, 0, entry->size, e);
 }
 
-static bool npz_has(const struct wk_zip *zip, const char *suffix)
+static bool npz_has(const struct ps_zip *zip, const char *suffix)
 {
     char name[256];
-    for (size_t i = 0; i < zip->members; i++)
-        if (npz_column_name(zip->member[i].name, suffix, name, sizeof name))
+    for (size_t i = 0; i < zip->n; i++)
+        if (npz_column_name(zip->entry[i].name, suffix, name, sizeof name))
             return true;
     return false;
 }
 
-static enum ps_code npz_add_members(struct wk_source *s, struct wk_block *archive, const struct wk_zip *zip,
+static enum ps_code npz_add_entries(struct wk_source *s, struct wk_block *archive, const struct ps_zip *zip,
                                     const char *suffix, struct ps_error *e)
 {
+    const uint8_t *base = archive->bytes ? archive->bytes : zip->mapped;
     char name[256];
-    for (size_t i = 0; i < zip->members; i++) {
-        const struct wk_zip_member *m = &zip->member[i];
-        if (!npz_column_name(m->name, suffix, name, sizeof name))
+    for (size_t i = 0; i < zip->n; i++) {
+        const struct ps_zip_entry *entry = &zip->entry[i];
+        if (!npz_column_name(entry->name, suffix, name, sizeof name))
             continue;
         if (wk_source_find(s, name) >= 0)
-            return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are two of it", m->name);
-        if (npz_add_member(s, archive, m, name, e))
-            return ps_error_prefix(e, "%s", m->name);
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s: there are two of it", entry->name);
+        if (npz_add_entry(s, archive, base, entry, name, e))
+            return ps_error_prefix(e, "%s", entry->name);
         s->column[s->columns - 1].y = strcmp(name, "y") == 0;
     }
     return s->columns ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "no member is an .npy, expected a file of numpy.savez");
 }
 
-// The members of one split. With both in one file their names end in _train and _test.
-static enum ps_code npz_open_part(const char *path, const char *suffix, struct wk_part *part, bool *found,
-                                  struct ps_error *e)
+// The arrays of one split. With both in one file their names end in _train and _test; none: there is no source.
+static enum ps_code npz_open_part(const char *path, const char *suffix, struct wk_part *part, struct ps_error *e)
 {
     struct wk_block *archive;
-    struct wk_zip zip = {0};
+    struct ps_zip *zip = NULL;
     if (wk_block_open(path, &archive, e))
         return e->code;
-    enum ps_code code = wk_zip_parse(archive, &zip, e);
-    *found = code == PS_OK && npz_has(&zip, suffix);
-    if (code == PS_OK && (*found || !*suffix)) {
+    enum ps_code code =
+        archive->bytes ? ps_zip_parse(archive->bytes, archive->size, &zip, e) : ps_zip_open(path, &zip, e);
+    if (code != PS_OK && archive->bytes)
+        ps_error_prefix(e, "%s", path);
+    if (code == PS_OK && (!*suffix || npz_has(zip, suffix))) {
         part->source = wk_records_create(0);
         wk_records_own(part->source, archive);
-        code = npz_add_members(part->source, archive, &zip, suffix, e);
+        code = npz_add_entries(part->source, archive, zip, suffix, e);
+        if (code != PS_OK)
+            ps_error_prefix(e, "%s", path);
     } else {
         wk_block_free(archive);
     }
-    wk_zip_free(&zip);
-    return code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", path);
+    ps_zip_free(zip);
+    return code;
 }
 
 enum ps_code wk_npz_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
 {
-    bool paired, found;
     (void)seed;
-    if (npz_open_part(spec->path, "_train", &data->train, &paired, e))
+    if (npz_open_part(spec->path, "_train", &data->train, e))
         return e->code;
-    if (!paired && npz_open_part(spec->path, "", &data->train, &found, e))
+    bool paired = data->train.source != NULL;
+    if (!paired && npz_open_part(spec->path, "", &data->train, e))
         return e->code;
     if (paired && !spec->test_path)
-        return npz_open_part(spec->path, "_test", &data->test, &found, e);
-    if (!spec->test_path || npz_open_part(spec->test_path, paired ? "_test" : "", &data->test, &found, e))
-        return spec->test_path ? e->code : PS_OK;
-    return data->test.source ? PS_OK : ps_fail(e, PS_INVALID_ARGUMENT, "%s: no member's name ends in _test", spec->test_path);
+        return npz_open_part(spec->path, "_test", &data->test, e);
+    if (!spec->test_path)
+        return PS_OK;
+    if (npz_open_part(spec->test_path, "_test", &data->test, e) ||
+        (!data->test.source && npz_open_part(spec->test_path, "", &data->test, e)))
+        return e->code;
+    return PS_OK;
 }

@@ -89,8 +89,8 @@ void *wk_array(uint64_t rows, uint64_t columns, size_t element, struct ps_error 
 struct wk_field {
     struct wk_block *block;
     uint64_t offset, stride;
-    char kind;     // 'u', 'i', 'f' as in NumPy's types
-    size_t width;  // bytes per element
+    char kind;      // 'u', 'i', 'f' as in NumPy's types
+    size_t width;   // bytes per element
     size_t planes;  // the file has so many planes, one after the other, and is read with them innermost; 0: as it is
 };
 

@@ -114,7 +114,8 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
     l->step = work.step;
     if (run->strategy->begin_step(run->state, work.step, e))
         return e->code;
-    if (work.rows && nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result, e))
+    const struct nn_batch *batch = work.rows ? wk_feed_take(l->feed, e) : NULL;
+    if (work.rows && (!batch || nn_replica_train(run->env.replica, batch, work.step, NULL, NULL, &result, e)))
         return e->code;
     if (run->strategy->end_step(run->state, work.step, work.rows, e))
         return e->code;
@@ -161,7 +162,11 @@ static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
             asked += (uint64_t)rows;
         }
         struct nn_result part;
-        const struct nn_batch *b = wk_feed_take(feed);
+        const struct nn_batch *b = wk_feed_take(feed, e);
+        if (!b) {
+            code = e->code;
+            break;
+        }
         code = nn_replica_evaluate(run->env.replica, b, &part, e);
         wk_meter_add(&meter, &part, b->rows);
         done += (uint64_t)b->rows;

@@ -69,6 +69,7 @@ struct nn_batch {
     const void *input[NN_MAX_PORTS];
     const void *target[NN_MAX_PORTS];
     const uint64_t *example;  // (rows) their numbers in the data; NULL where nothing is drawn by them
+    const float *weight;      // (rows); NULL: each 1
 };
 
 struct nn_result {

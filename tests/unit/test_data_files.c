@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/data: the readers of files against good and bad ones.
+#include "tests/unit/data_files.h"
+
+// IDX: two images of 2 by 3 and their labels, as both splits.
+
+static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0,  0,  0,  2,  0,  0,
+                                 0, 3, 0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 255};
+static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 7, 3};
+
+static void put_idx(const char *folder, char mark, const char *suffix)
+{
+    static const char *const split[] = {"train", "t10k"};
+    for (int i = 0; i < 2; i++) {
+        char *x = ps_printf("%s-images%cidx3-ubyte%s", split[i], mark, suffix);
+        char *y = ps_printf("%s-labels%cidx1-ubyte%s", split[i], mark, suffix);
+        free(put(folder, x, images, sizeof images));
+        free(put(folder, y, labels, sizeof labels));
+        free(x);
+        free(y);
+    }
+}
+
+static void check_idx(const char *folder, int classes)
+{
+    struct wk_data *data = open_flat(&(struct ps_job_data){.kind = PS_DATA_IDX, .path = (char *)folder}, classes);
+    const struct wk_part *part[] = {&data->train, &data->test};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal((i ? wk_data_test(data) : wk_data_train(data))->examples, 2);
+        assert_int_equal(part[i]->source->column[0].rank, 2);
+        assert_int_equal(part[i]->source->column[0].shape[1], 3);
+        EXPECT(part[i], &part[i]->input[0], 0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 255);
+        EXPECT(part[i], &part[i]->target[0], 7, 3);
+    }
+    wk_data_free(data);
+}
+
+static void idx_plain_as_labels(void **state)
+{
+    put_idx(*state, '-', "");
+    check_idx(*state, 8);
+}
+
+static void idx_plain_as_targets(void **state)
+{
+    put_idx(*state, '-', "");
+    check_idx(*state, 0);
+}
+
+static void idx_gzip(void **state)
+{
+    put_idx(*state, '-', ".gz");
+    check_idx(*state, 8);
+}
+
+static void idx_dotted(void **state)
+{
+    put_idx(*state, '.', "");
+    check_idx(*state, 8);
+}
+
+static void idx_dotted_gzip(void **state)
+{
+    put_idx(*state, '.', ".gz");
+    check_idx(*state, 8);
+}
+
+static void idx_bad_files(void **state)
+{
+    static const struct {
+        const char *name;
+        const char *bytes;
+        size_t size;
+        const char *message;
+    } bad[] = {
+        {"train-images-idx3-ubyte", "", 0, "has 0 bytes, expected an IDX header of 16"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02", 8, "has 8 bytes, expected an IDX header of 16"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x01\0\0\0\x02", 8, "0x00000801, expected 0x00000803"},
+        {"train-images-idx3-ubyte", "\0\0\x0d\x03\0\0\0\x01\0\0\0\x01\0\0\0\x01z", 17,
+         "0x00000d03, expected 0x00000803"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\0\0\0\0\x01z", 17, "dimension 1 is 0"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16, "overflow"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\xff\xff\xff\0\xff\xff\xff\0\0\0\x01", 16, "ends after 16 bytes"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02xyz", 19,
+         "expected 20 for shape (2, 1, 2)"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01xyz", 19, "bytes follow the 18"},
+        {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x03xyz", 11, "3 labels, expected 2"},
+        {"t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01xyz", 11, "bytes follow the 9"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        put_idx(*state, '-', "");
+        free(put(*state, bad[i].name, bad[i].bytes, bad[i].size));
+        open_bad(&(struct ps_job_data){.kind = PS_DATA_IDX, .path = *state}, 10, bad[i].name, bad[i].message);
+    }
+}
+
+static void idx_missing_file(void **state)
+{
+    put_idx(*state, '-', "");
+    char *path = ps_printf("%s/t10k-images-idx3-ubyte", (char *)*state);
+    unlink(path);
+    free(path);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_IDX, .path = *state}, 0, "t10k-images.idx3-ubyte", *state);
+}
+
+static void idx_splits_of_different_shapes(void **state)
+{
+    put_idx(*state, '-', "");
+    free(put(*state, "t10k-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02wxyz", 20));
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_IDX, .path = *state}, 0, "shape (1, 2)", "expected (2, 3)");
+}
+
+static void gzip_cut_short(void **state)
+{
+    put_idx(*state, '-', ".gz");
+    char *path = ps_printf("%s/train-images-idx3-ubyte.gz", (char *)*state);
+    assert_int_equal(truncate(path, 30), 0);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_IDX, .path = *state}, 0, path, "breaks off");
+    free(path);
+}
+
+static void gzip_corrupt(void **state)
+{
+    char *path = put(*state, "train.csv", "\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff\xff\xff\xff\xff\xff", 18);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path}, 0, path, "invalid block type");
+    free(path);
+}
+
+static void a_folder_is_no_file(void **state)
+{
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = *state}, 0, *state, "directory");
+}
+
+// ---- CSV ----------------------------------------------------------------------------------------------------------
+
+// The fields of "name: type" pairs, NULL at the end.
+static struct ps_job_columns csv_columns(struct ps_job_column *of, size_t n)
+{
+    return (struct ps_job_columns){of, n};
+}
+
+static struct wk_data *open_csv(const char *folder, const char *train, const char *test, int classes,
+                                struct ps_job_data spec)
+{
+    spec.kind = PS_DATA_CSV;
+    spec.path = put(folder, "train.csv", train, strlen(train));
+    spec.test_path = test ? put(folder, "test.csv", test, strlen(test)) : NULL;
+    struct wk_data *data = open_flat(&spec, classes);
+    free(spec.path);
+    free(spec.test_path);
+    return data;
+}
+
+static void csv_same_numbers_in_many_spellings(void **state)
+{
+    static const struct {
+        const char *text, *separator;
+    } spelling[] = {
+        {"1,-2.5,0\n3e2,.5,2\n"},
+        {"1,-2.5,0\n3e2,.5,2"},
+        {"a,b,label\r\n1,-2.5,0\r\n3e2,.5,2\r\n\r\n"},
+        {" 1 ,\t-2.5, 0\n+300,0.5,2.0\n\n"},
+        {"\xef\xbb\xbf" "1,-2.50,0\n300,0.5,2\n"},
+        {"\xef\xbb\xbf\"a\",,label\n1,-2.50,0\n300,0.5,2\n"},
+        {"\"1\",\"-2.5\" , \"0\"\r\n3e2,\".5\",2"},
+        {"\"a, or so\",\"b \"\"b\"\"\",\"and\r\na line\"\n1,-2.5,0\n3e2,.5,2\n"},
+        {"1;-2.5;0\n3e2;.5;2\n", ";"},
+        {"1\t-2.5\t0\n3e2\t .5\t2\n", "tab"},
+        {"1 -2.5 0\n3e2 .5 2\n", " "},
+    };
+    for (size_t i = 0; i < sizeof spelling / sizeof *spelling; i++) {
+        struct wk_data *data = open_csv(*state, spelling[i].text, NULL, 3,
+                                        (struct ps_job_data){.separator = (char *)spelling[i].separator});
+        EXPECT(&data->train, &data->train.input[0], 1, -2.5f, 300, .5f);
+        EXPECT(&data->train, &data->train.target[0], 0, 2);
+        assert_int_equal(wk_data_test(data)->examples, 0);
+        wk_data_free(data);
+    }
+}
+
+static void csv_targets_and_test_file(void **state)
+{
+    struct wk_data *data = open_csv(*state, "1,2,-0.5\n", "x,y,z\n3,4,1e-3\n5,6,7\n", 0, (struct ps_job_data){0});
+    EXPECT(&data->train, &data->train.target[0], -.5f);
+    EXPECT(&data->test, &data->test.input[0], 3, 4, 5, 6);
+    EXPECT(&data->test, &data->test.target[0], 1e-3f, 7);
+    wk_data_free(data);
+}
+
+// Words become numbers in the order in which they appear, a label in the middle is found by its name, and what is
+// skipped may be anything. The test file has the training file's categories.
+static void csv_categories(void **state)
+{
+    struct ps_job_column of[] = {{.name = "city", .type = PS_COLUMN_CATEGORY},
+                                 {.name = "kind", .type = PS_COLUMN_CATEGORY},
+                                 {.name = "note", .type = PS_COLUMN_SKIP}};
+    char *label[] = {"kind"};
+    struct wk_data *data =
+        open_csv(*state,
+                 "city,kind,age,note\n\"New York, NY\",dog,3,\nOslo,cat,4,\"a\nb\"\n\"New York, NY\",cat,5,-\n",
+                 "city,kind,age,note\nOslo,dog,6,x\n", 2,
+                 (struct ps_job_data){.columns = csv_columns(of, 3), .label = {.column = label, .n = 1}});
+    EXPECT(&data->train, &data->train.input[0], 0, 3, 1, 4, 0, 5);
+    EXPECT(&data->train, &data->train.target[0], 0, 1, 1);
+    EXPECT(&data->test, &data->test.input[0], 1, 6);
+    EXPECT(&data->test, &data->test.target[0], 0);
+    wk_data_free(data);
+}
+
+static void csv_vocabulary(void **state)
+{
+    char *words = put_text(*state, "cities.txt", "Rome\r\nOslo\nNew York, NY");
+    struct ps_job_column of[] = {{.name = "1", .type = PS_COLUMN_CATEGORY, .vocabulary = words}};
+    struct wk_data *data =
+        open_csv(*state, "Oslo,1\n\"New York, NY\",2\n", NULL, 0, (struct ps_job_data){.columns = csv_columns(of, 1)});
+    EXPECT(&data->train, &data->train.input[0], 1, 2);
+    wk_data_free(data);
+    char *bad = put_text(*state, "bad.csv", "Oslo,1\nParis,2\n");
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = bad, .columns = csv_columns(of, 1)}, 0,
+             "line 2, field 1 is \"Paris\", expected one of the column's 3 categories", bad);
+    free(put_text(*state, "cities.txt", "Rome\nRome\n"));
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = bad, .columns = csv_columns(of, 1)}, 0,
+             "line 2 is \"Rome\" a second time", words);
+    free(bad);
+    free(words);
+}
+
+static const struct {
+    const char *text, *message;
+} bad_csv[] = {
+    {"", "is empty"},
+    {"\xef\xbb\xbf\n", "is empty"},
+    {"1,2..5,0\n1,2,0\n", "line 1, field 2 is \"2..5\", expected a number as in field 1, or names alone"},
+    {"x,y,0\n1,2,0\n", "line 1, field 1 is \"x\", expected a number as in field 3"},
+    {"1,,0\n1,2,0\n", "line 1, field 2 is empty"},
+    {"\n\n", "is empty"},
+    {"a,b,c\n", "only a header line"},
+    {"1\n2\n", "line 1 has one field"},
+    {"1,2,0\n1,2\n", "line 2 has 2 fields, expected 3"},
+    {"1,2,0\n\n1,2,0\n", "line 2 has 1 fields, expected 3"},
+    {"a,b,c\n1,2,3,4\n", "line 2 has 4 fields, expected 3"},
+    {"1,2,0\n1,,0\n", "line 2, field 2 is empty"},
+    {"a,age,c\n1,2,0\n1,,0\n", "line 3, field 2 (age) is empty, expected a number"},
+    {"1, ,0\n", "line 1, field 2 is empty"},
+    {"1,2,0\n1,nan,0\n", "line 2, field 2 is \"nan\", expected a finite number"},
+    {"1,-inf,0\n", "line 1, field 2 is \"-inf\""},
+    {"1,1e39,0\n", "line 1, field 2 is \"1e39\""},
+    {"a,b,c\n1,2,0\n1,2x,0\n", "line 3, field 2 (b) is \"2x\", expected a finite number; words need data.columns"},
+    {"1,2,0\n1,\x01\xff,0\n", "line 2, field 2 is \"??\""},
+    {"1,2,0\n1,2,-1\n", "line 2, field 3 (3): the label is -1, expected an integer from 0 to 9"},
+    {"a,b,c\n\"1\",\"2\",0\n1,2,1.5\n", "line 3, field 3 (c): the label is 1.5, expected an integer from 0 to 9"},
+    {"1,2,10\n", "line 1, field 3 (3): the label is 10, expected an integer from 0 to 9: the model has so many classes"},
+    {"1,2,0\n1,2,\n", "line 2, field 3 is empty"},
+    {"1,2,0\n1,\"2,0\n1,2,0\n", "line 2, field 2 opens a quote that nothing closes"},
+    {"1,2,0\n1,2\"3\",0\n", "line 2, field 2 has a quote inside"},
+    {"1,2,0\n1,\"2\"3,0\n", "line 2, field 2: something follows the closing quote, expected ','"},
+    {"a,a,c\n1,2,3\n", "fields 1 and 2 are both called \"a\""},
+};
+
+static void csv_bad_files(void **state)
+{
+    for (size_t i = 0; i < sizeof bad_csv / sizeof *bad_csv; i++) {
+        char *path = put(*state, "train.csv", bad_csv[i].text, strlen(bad_csv[i].text));
+        open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path}, 10, path, bad_csv[i].message);
+        free(path);
+    }
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = "/nowhere/train.csv"}, 0, "/nowhere/train.csv",
+             "No such file");
+}
+
+static void csv_bad_settings(void **state)
+{
+    char *path = put_text(*state, "train.csv", "a,b,c\n1,2,0\n"), *gone[] = {"gone"};
+    struct ps_job_column none = {.name = "d", .type = PS_COLUMN_SKIP}, image = {.name = "b", .type = PS_COLUMN_IMAGE};
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path};
+    spec.columns = csv_columns(&none, 1);
+    open_bad(&spec, 0, "data.columns says what \"d\" is, but line 1 has no such field", path);
+    spec.columns = csv_columns(&image, 1);
+    open_bad(&spec, 0, "data.columns.b: expected a number, a category or skip", path);
+    spec.columns.n = 0;
+    spec.weight = "w";
+    open_bad(&spec, 0, "data.weight: no column \"w\"; the data have the columns a, b, c", NULL);
+    spec.weight = NULL;
+    spec.header = PS_HEADER_NO;
+    open_bad(&spec, 0, "line 1, field 1 is \"a\", expected a finite number", NULL);
+    spec.header = PS_HEADER_AUTO;
+    spec.label = (struct ps_job_port){.column = gone, .n = 1};
+    open_bad(&spec, 0, "data.label: no column \"gone\"; the data have the columns a, b, c", NULL);
+    free(path);
+}
+
+static void csv_field_longer_than_a_number(void **state)
+{
+    char text[200];
+    snprintf(text, sizeof text, "1,2\n%0100d,3\n", 1);
+    char *path = put(*state, "train.csv", text, strlen(text));
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path}, 0, "line 2, field 1", "expected a finite number");
+    free(path);
+}
+
+// ---- npy and npz --------------------------------------------------------------------------------------------------
+
+static void npy_bytes_and_labels_of_every_type(void **state)
+{
+    const struct {
+        const char *dict;
+        const void *elements;
+        size_t size;
+    } y[] = {
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }  \n", (uint8_t[]){3, 1}, 2},
+        {"{'descr': '|i1', 'fortran_order': False, 'shape': (2,)}", (int8_t[]){3, 1}, 2},
+        {"{'shape': (2, 1), 'fortran_order': False, 'descr': '<u2'}", (uint16_t[]){3, 1}, 4},
+        {"{'descr':'<i2','fortran_order':False,'shape':(2,)}", (int16_t[]){3, 1}, 4},
+        {"{'descr': '<u4', 'fortran_order': False, 'shape': (2,)}", (uint32_t[]){3, 1}, 8},
+        {"{'descr': '<i4', 'fortran_order': False, 'shape': (2,)}", (int32_t[]){3, 1}, 8},
+        {"{'descr': '<u8', 'fortran_order': False, 'shape': (2,)}", (uint64_t[]){3, 1}, 16},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (2,)}", (int64_t[]){3, 1}, 16},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", (float[]){3, 1}, 8},
+        {"{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}", (double[]){3, 1}, 16},
+    };
+    char *x =
+        put_npy(*state, "x.npy", 2, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 1)}", "\0\1\2\xff", 4);
+    for (size_t i = 0; i < sizeof y / sizeof *y; i++) {
+        char *path = put_npy(*state, "y.npy", (int)i % 3 + 1, y[i].dict, y[i].elements, y[i].size);
+        struct wk_data *data = open_flat(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = path}, 4);
+        EXPECT(&data->train, &data->train.input[0], 0, 1, 2, 255);
+        EXPECT(&data->train, &data->train.target[0], 3, 1);
+        wk_data_free(data);
+        free(path);
+    }
+    free(x);
+}
+
+static void npy_negative_targets_of_every_type(void **state)
+{
+    const struct {
+        const char *descr;
+        const void *elements;
+        size_t size;
+    } y[] = {
+        {"|i1", (int8_t[]){-3, -1}, 2},   {"<i2", (int16_t[]){-3, -1}, 4}, {"<i4", (int32_t[]){-3, -1}, 8},
+        {"<i8", (int64_t[]){-3, -1}, 16}, {"<f4", (float[]){-3, -1}, 8},   {"<f8", (double[]){-3, -1}, 16},
+    };
+    char *x = put_npy(*state, "x.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1)}", "x", 1);
+    for (size_t i = 0; i < sizeof y / sizeof *y; i++) {
+        char *dict = ps_printf("{'descr': '%s', 'fortran_order': False, 'shape': (1, 2)}", y[i].descr);
+        char *path = put_npy(*state, "y.npy", 3, dict, y[i].elements, y[i].size);
+        struct wk_data *data = open_flat(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = path}, 0);
+        EXPECT(&data->train, &data->train.target[0], -3, -1);
+        wk_data_free(data);
+        free(path);
+        free(dict);
+    }
+    free(x);
+}
+
+static void npy_float_x_and_test_data(void **state)
+{
+    char *x = put_npy(*state, "x.npy", 1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2)}",
+                      (double[]){.1, -2}, 16);
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\5", 1);
+    char *test = put_npy(*state, "xt.npy.gz", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2)}",
+                         (float[]){3, 4}, 8);
+    struct wk_data *data =
+        open_flat(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y, .x_test = test, .y_test = y}, 6);
+    EXPECT(&data->train, &data->train.input[0], .1f, -2);
+    EXPECT(&data->test, &data->test.input[0], 3, 4);
+    EXPECT(&data->test, &data->test.target[0], 5);
+    wk_data_free(data);
+    free(x);
+    free(y);
+    free(test);
+}
+
+// What no float32 or int32 can be is found before training starts, in the row where it stands.
+static void npy_values_that_do_not_fit(void **state)
+{
+    char *y = put_npy(*state, "y.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)}", "\5\5", 2);
+    const struct {
+        const char *dict;
+        const void *elements;
+        size_t size;
+        const char *message;
+    } bad[] = {
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}", (uint32_t[]){0, 0, 0, 0x7fc00000}, 16,
+         "row 1: element 1 is nan, expected a finite float32"},
+        {"{'descr': '<f8', 'fortran_order': False, 'shape': (2, 1)}", (double[]){1, 1e39}, 16,
+         "row 1: the value is 1e+39, expected a finite float32"},
+        {"{'descr': '<u4', 'fortran_order': False, 'shape': (2, 1)}", (uint32_t[]){1, 3000000000}, 8,
+         "row 1: the value is 3000000000, expected an integer of 32 bits"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *x = put_npy(*state, "x.npy", 1, bad[i].dict, bad[i].elements, bad[i].size);
+        open_bad(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = x, .y = y, .scale = 1}, 10, x, bad[i].message);
+        free(x);
+    }
+    free(y);
+}
+
+// Files of 4 bytes of elements, as x or as y beside an x of two examples.
+static const struct {
+    bool y;
+    const char *dict, *message;
+} bad_npy[] = {
+    {0, "", "expected '{'"},
+    {0, "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2)}", "fortran_order of False"},
+    {0, "{'descr': '<c8', 'fortran_order': False, 'shape': (2, 1)}", "byte 10 of the header dict: expected a descr"},
+    {0, "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 1)}", "its elements are of type f2"},
+    {0, "{'descr': '>f4', 'fortran_order': False, 'shape': (1, 1)}", "expected a descr"},
+    {0, "{'descr': '|u1', 'shape': (2, 2)}", "the next of 'descr', 'fortran_order' and 'shape'"},
+    {0, "{'descr': '|u1', 'descr': '|u1', 'shape': (2, 2)}", "each once"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2), 'more': 1}", "'}' after the three keys"},
+    {0, "{'descr': '|u1' 'fortran_order': False, 'shape': (2, 2)}", "',' and the next of"},
+    {0, "{'descr' '|u1', 'fortran_order': False, 'shape': (2, 2)}", "':' after a key"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2)} x", "blanks up to its end"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': 4}", "a shape such as"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2 2)}", "',' or ')'"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, -2)}", "a dimension that"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2", "',' or ')'"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 99999999999999999999)}", "a dimension that"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,4)}", "at most 8"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", "overflow"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (0, 4)}", "dimension 0 is 0"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3)}", "4 bytes follow the header, expected 6"},
+    {0, "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 3)}", "4 bytes follow the header, expected 3"},
+    {0, "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1)}", "y has 2 rows, expected 1 as x has"},
+    {1, "{'descr': '<f2', 'fortran_order': False, 'shape': (2,)}", "its elements are of type f2"},
+    {1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "y has 1 rows, expected 2"},
+    {1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}", "y has 4 rows, expected 2"},
+    {1, "{'descr': '<i4', 'fortran_order': False, 'shape': ()}", "y is a single number"},
+    {1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}", "row 0: the label is -1, expected an integer from 0 to 9"},
+};
+
+static void npy_bad_files(void **state)
+{
+    char *good = put_npy(*state, "good.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)}", "\1\2", 2);
+    for (size_t i = 0; i < sizeof bad_npy / sizeof *bad_npy; i++) {
+        char *bad = put_npy(*state, "bad.npy", 1, bad_npy[i].dict, "\xff\xff\xff\xff", 4);
+        struct ps_job_data spec = {
+            .kind = PS_DATA_NPY, .x = bad_npy[i].y ? good : bad, .y = bad_npy[i].y ? bad : good};
+        // What does not fit is said of y, whichever is wrong.
+        bool of_y = strstr(bad_npy[i].message, "y has 2");
+        open_bad(&spec, 10, of_y ? good : bad, bad_npy[i].message);
+        free(bad);
+    }
+    free(good);
+}
+
+static void npy_bad_preamble(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *message;
+    } bad[] = {
+        {"", 0, "does not begin with"},
+        {"\x93NUMPX\1\0\2\0{}", 12, "does not begin with"},
+        {"\x93NUMPY\4\0\2\0\0\0{}", 14, "version 4"},
+        {"\x93NUMPY\1\0\2", 9, "inside its header"},
+        {"\x93NUMPY\1\0\3\0{}", 12, "inside its header (expected 13"},
+        {"\x93NUMPY\2\0\xff\xff\xff\xff{}", 14, "inside its header"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *path = put(*state, "x.npy", bad[i].bytes, bad[i].size);
+        open_bad(&(struct ps_job_data){.kind = PS_DATA_NPY, .x = path, .y = path}, 0, path, bad[i].message);
+        free(path);
+    }
+}
+
+
+static char *golden(const char *name)
+{
+    const char *top = getenv("top_srcdir");
+    return ps_printf("%s/tests/golden/data/%s", top ? top : ".", name);
+}
+
+// Files of numpy.savez and savez_compressed: two inputs by name, int32 for one of them.
+static void npz_two_inputs(void **state)
+{
+    static const char *const names[] = {"stored.npz", "deflated.npz"};
+    static const struct nn_model model = {.inputs = 2,
+                                          .input = {NN_FLOAT, 2, {2, 3}},
+                                          .input_name = "numbers",
+                                          .input2 = {NN_INT32, 1, {2}},
+                                          .input2_name = "words",
+                                          .output = {NN_FLOAT, 1, {4}}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct ps_error e = {0};
+        char *path = golden(names[i]);
+        struct wk_data *data = open_good(&(struct ps_job_data){.kind = PS_DATA_NPZ, .path = path, .scale = 2});
+        if (wk_data_bind(data, &model, data_xent, &e))
+            fail_msg("%s", e.text);
+        EXPECT(&data->train, &data->train.input[0], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22);
+        EXPECT(&data->train, &data->train.input[1], 0, -1, 2, 3);
+        EXPECT(&data->train, &data->train.target[0], 3, 0);
+        EXPECT(&data->test, &data->test.input[1], 5, 6);
+        wk_data_free(data);
+        free(path);
+    }
+}
+
+static void npz_says_which_columns_there_are(void **state)
+{
+    static const struct nn_model model = {.inputs = 2,
+                                          .input = {NN_FLOAT, 2, {2, 3}},
+                                          .input_name = "numbers",
+                                          .input2 = {NN_INT32, 1, {2}},
+                                          .input2_name = "tokens",
+                                          .output = {NN_FLOAT, 1, {4}}};
+    struct ps_error e = {0};
+    char *path = golden("stored.npz"), *words[] = {"words"}, *wrong[] = {"word"};
+    struct ps_job_port port = {.name = "tokens", .column = words, .n = 1};
+    struct ps_job_data spec = {.kind = PS_DATA_NPZ, .path = path, .scale = 1};
+    (void)state;
+    struct wk_data *data = open_good(&spec);
+    assert_int_equal(wk_data_bind(data, &model, data_xent, &e), PS_FAILED_PRECONDITION);
+    assert_string_equal(e.text, "no column for the model's input \"tokens\": expected one of its name, or data.inputs: "
+                                "{tokens: COLUMN}; the data have the columns numbers, words, y");
+    wk_data_free(data);
+    spec.inputs = (struct ps_job_ports){&port, 1};
+    data = open_good(&spec);
+    assert_int_equal(wk_data_bind(data, &model, data_xent, &e), PS_OK);
+    EXPECT(&data->train, &data->train.input[1], 0, -1, 2, 3);
+    wk_data_free(data);
+    port.column = wrong;
+    data = open_good(&spec);
+    assert_int_equal(wk_data_bind(data, &model, data_xent, &e), PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "data.inputs.tokens: no column \"word\"; the data have"));
+    wk_data_free(data);
+    free(path);
+}
+
+static void npz_bad_files(void **state)
+{
+    char *none = put(*state, "none.npz", "PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_NPZ, .path = none}, 0, none, "no member is an .npy");
+    char *text = put(*state, "text.npz", "no zip", 6);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_NPZ, .path = text}, 0, text, "zip");
+    char *path = golden("stored.npz");
+    uint8_t *bytes;
+    size_t size;
+    struct ps_error e;
+    assert_int_equal(wk_file_read(path, SIZE_MAX, &bytes, &size, &e), PS_OK);
+    bytes[200] ^= 1;
+    char *bad = put(*state, "bad.npz", bytes, size);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_NPZ, .path = bad}, 0, bad, "numbers_train.npy");
+    free(bytes);
+    free(bad);
+    free(path);
+    free(text);
+    free(none);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(idx_plain_as_labels),
+        WITH_FOLDER(idx_plain_as_targets),
+        WITH_FOLDER(idx_gzip),
+        WITH_FOLDER(idx_dotted),
+        WITH_FOLDER(idx_dotted_gzip),
+        WITH_FOLDER(idx_bad_files),
+        WITH_FOLDER(idx_missing_file),
+        WITH_FOLDER(idx_splits_of_different_shapes),
+        WITH_FOLDER(gzip_cut_short),
+        WITH_FOLDER(gzip_corrupt),
+        WITH_FOLDER(a_folder_is_no_file),
+        WITH_FOLDER(csv_same_numbers_in_many_spellings),
+        WITH_FOLDER(csv_targets_and_test_file),
+        WITH_FOLDER(csv_categories),
+        WITH_FOLDER(csv_vocabulary),
+        WITH_FOLDER(csv_bad_files),
+        WITH_FOLDER(csv_bad_settings),
+        WITH_FOLDER(csv_field_longer_than_a_number),
+        WITH_FOLDER(npy_bytes_and_labels_of_every_type),
+        WITH_FOLDER(npy_negative_targets_of_every_type),
+        WITH_FOLDER(npy_float_x_and_test_data),
+        WITH_FOLDER(npy_values_that_do_not_fit),
+        WITH_FOLDER(npy_bad_files),
+        WITH_FOLDER(npy_bad_preamble),
+        cmocka_unit_test(npz_two_inputs),
+        cmocka_unit_test(npz_says_which_columns_there_are),
+        WITH_FOLDER(npz_bad_files),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("data_files", tests, NULL, NULL);
+}
