@@ -182,7 +182,8 @@ static inline float *values_of(const struct wk_part *part, const struct wk_port 
     return value;
 }
 
-static inline void expect_values(const struct wk_part *part, const struct wk_port *port, size_t n, const float *expected)
+static inline void expect_values(const struct wk_part *part, const struct wk_port *port, size_t n,
+                                 const float *expected)
 {
     assert_int_equal(n, part->split.examples * port->count);
     float *have = values_of(part, port);

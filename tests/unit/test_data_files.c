@@ -161,7 +161,8 @@ static void csv_same_numbers_in_many_spellings(void **state)
         {"1,-2.5,0\n3e2,.5,2"},
         {"a,b,label\r\n1,-2.5,0\r\n3e2,.5,2\r\n\r\n"},
         {" 1 ,\t-2.5, 0\n+300,0.5,2.0\n\n"},
-        {"\xef\xbb\xbf" "1,-2.50,0\n300,0.5,2\n"},
+        {"\xef\xbb\xbf"
+         "1,-2.50,0\n300,0.5,2\n"},
         {"\xef\xbb\xbf\"a\",,label\n1,-2.50,0\n300,0.5,2\n"},
         {"\"1\",\"-2.5\" , \"0\"\r\n3e2,\".5\",2"},
         {"\"a, or so\",\"b \"\"b\"\"\",\"and\r\na line\"\n1,-2.5,0\n3e2,.5,2\n"},
@@ -197,8 +198,7 @@ static void csv_categories(void **state)
                                  {.name = "note", .type = PS_COLUMN_SKIP}};
     char *label[] = {"kind"};
     struct wk_data *data =
-        open_csv(*state,
-                 "city,kind,age,note\n\"New York, NY\",dog,3,\nOslo,cat,4,\"a\nb\"\n\"New York, NY\",cat,5,-\n",
+        open_csv(*state, "city,kind,age,note\n\"New York, NY\",dog,3,\nOslo,cat,4,\"a\nb\"\n\"New York, NY\",cat,5,-\n",
                  "city,kind,age,note\nOslo,dog,6,x\n", 2,
                  (struct ps_job_data){.columns = csv_columns(of, 3), .label = {.column = label, .n = 1}});
     EXPECT(&data->train, &data->train.input[0], 0, 3, 1, 4, 0, 5);
@@ -250,7 +250,8 @@ static const struct {
     {"1,2,0\n1,\x01\xff,0\n", "line 2, field 2 is \"??\""},
     {"1,2,0\n1,2,-1\n", "line 2, field 3 (3): the label is -1, expected an integer from 0 to 9"},
     {"a,b,c\n\"1\",\"2\",0\n1,2,1.5\n", "line 3, field 3 (c): the label is 1.5, expected an integer from 0 to 9"},
-    {"1,2,10\n", "line 1, field 3 (3): the label is 10, expected an integer from 0 to 9: the model has so many classes"},
+    {"1,2,10\n",
+     "line 1, field 3 (3): the label is 10, expected an integer from 0 to 9: the model has so many classes"},
     {"1,2,0\n1,2,\n", "line 2, field 3 is empty"},
     {"1,2,0\n1,\"2,0\n1,2,0\n", "line 2, field 2 opens a quote that nothing closes"},
     {"1,2,0\n1,2\"3\",0\n", "line 2, field 2 has a quote inside"},
@@ -295,7 +296,8 @@ static void csv_field_longer_than_a_number(void **state)
     char text[200];
     snprintf(text, sizeof text, "1,2\n%0100d,3\n", 1);
     char *path = put(*state, "train.csv", text, strlen(text));
-    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path}, 0, "line 2, field 1", "expected a finite number");
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path}, 0, "line 2, field 1",
+             "expected a finite number");
     free(path);
 }
 
@@ -429,7 +431,8 @@ static const struct {
     {1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "y has 1 rows, expected 2"},
     {1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4,)}", "y has 4 rows, expected 2"},
     {1, "{'descr': '<i4', 'fortran_order': False, 'shape': ()}", "y is a single number"},
-    {1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}", "row 0: the label is -1, expected an integer from 0 to 9"},
+    {1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}",
+     "row 0: the label is -1, expected an integer from 0 to 9"},
 };
 
 static void npy_bad_files(void **state)
@@ -437,8 +440,7 @@ static void npy_bad_files(void **state)
     char *good = put_npy(*state, "good.npy", 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)}", "\1\2", 2);
     for (size_t i = 0; i < sizeof bad_npy / sizeof *bad_npy; i++) {
         char *bad = put_npy(*state, "bad.npy", 1, bad_npy[i].dict, "\xff\xff\xff\xff", 4);
-        struct ps_job_data spec = {
-            .kind = PS_DATA_NPY, .x = bad_npy[i].y ? good : bad, .y = bad_npy[i].y ? bad : good};
+        struct ps_job_data spec = {.kind = PS_DATA_NPY, .x = bad_npy[i].y ? good : bad, .y = bad_npy[i].y ? bad : good};
         // What does not fit is said of y, whichever is wrong.
         bool of_y = strstr(bad_npy[i].message, "y has 2");
         open_bad(&spec, 10, of_y ? good : bad, bad_npy[i].message);
@@ -467,7 +469,6 @@ static void npy_bad_preamble(void **state)
         free(path);
     }
 }
-
 
 static char *golden(const char *name)
 {

@@ -54,7 +54,7 @@ size_t wk_part_raw(const struct wk_part *part);  // bytes that raw takes
 void wk_augment(const struct wk_augment *a, const struct wk_port *port, uint32_t k, uint64_t seed, uint64_t epoch,
                 uint64_t example, float *raw, float *to);
 
-// ---- IDX: magic (0, 0, type, rank), the dimensions as big-endian 32 bits, the elements. Only unsigned bytes (type 8) 
+// ---- IDX: magic (0, 0, type, rank), the dimensions as big-endian 32 bits, the elements. Only unsigned bytes (type 8)
 
 struct wk_idx {
     uint64_t shape[PS_MAX_RANK];
