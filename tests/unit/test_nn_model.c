@@ -266,6 +266,14 @@ static const struct {
      "[1].config.axis: expected the last axis or axes of the input: -1, or a list like [-2, -1]"},
     {INPUT("6") ", " LAYER("GroupNormalization", NAMED("'groups': 4")),
      "[1].config.groups: expected a number that divides the 6 channels, or -1, not 4"},
+    {INPUT("3") ", " LAYER("Sequential", NAMED("'layers': [" INPUT("4") ", " DENSE("'units': 1") "]")),
+     "[1].config.layers[0]: the model is called on a value of shape (3,), but its InputLayer has (4,)"},
+    {INPUT("3") ", " LAYER("Sequential", NAMED("'layers': [" DENSE("'units': 0") "]")),
+     "[1].config.layers[0].config.units: expected a whole number"},
+    {INPUT("3") ", " LAYER("Functional",
+                           NAMED("'layers': [" INPUT("4") "], 'input_layers': [['in', 0, 0], ['in', 0, 0]]")),
+     "[1]: the model takes 2 inputs, not 1"},
+    {LAYER("Sequential", NAMED("'layers': [" DENSE("'units': 1") "]")), "[0]: expected an InputLayer"},
     {DENSE("'units': 1"), "[0]: expected an InputLayer with a batch_shape as the first layer, or a batch_input_shape"},
     {LAYER("InputLayer", NAMED("'batch_shape': 3")), "[0].config.batch_shape: expected an array, not 3"},
     {LAYER("InputLayer", "'name': 'i'"), "[0].config.batch_shape: expected an array, which is missing"},
@@ -423,7 +431,7 @@ static void bad_graphs(void **state)
     check_functional("[['x', 1, 0, {}]]", ends,
                      "$.config.layers[1].inbound_nodes[0][0][1]: expected a call of layer 'x', not 1");
     check_functional("[['x', 0, 1, {}]]", ends,
-                     "$.config.layers[1].inbound_nodes[0][0][2]: expected a whole number from 0 to 0");
+                     "$.config.layers[1].inbound_nodes[0][0][2]: expected an output of layer 'x', not 1");
     check_functional("[['d', 0, 0, {}]]", ends,
                      "$.config.layers: expected calls that can be made one after the other: 1 takes what they give");
     check_functional("[['x', 0, 0, {}], ['x', 0, 0, {}]]", ends, "$.config.layers[1]: Dense takes 1 input, not 2");
