@@ -88,4 +88,3 @@ enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const 
     m->call[m->calls++].out = *out;
     return PS_OK;
 }
-

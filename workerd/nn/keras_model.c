@@ -195,7 +195,8 @@ static enum ps_code keras_check_given(struct keras_reader *r, const struct keras
                                       struct ps_error *e)
 {
     struct nn_json at = nn_json_element(&k->layers, i), config = nn_json_member(&at, "config");
-    struct nn_building b = {.model = r->model, .at = &at, .config = &config, .layer = k->member[i].layer, .first = true};
+    struct nn_building b = {
+        .model = r->model, .at = &at, .config = &config, .layer = k->member[i].layer, .first = true};
     const struct nn_type *given = &r->model->value[value].type;
     char have[128], want[128];
     if (b.layer->class->build(&b, e))
@@ -290,7 +291,8 @@ static enum ps_code keras_find_node(const struct run *run, const struct nn_json 
 }
 
 // A reference to a value: Keras 2's list, or Keras 3's tensor with its history. -1: it has not been made yet.
-static enum ps_code keras_read_reference(const struct run *run, const struct nn_json *at, int *value, struct ps_error *e)
+static enum ps_code keras_read_reference(const struct run *run, const struct nn_json *at, int *value,
+                                         struct ps_error *e)
 {
     struct nn_json config = nn_json_member(at, "config"), history = nn_json_member(&config, "keras_history");
     struct node *found;
@@ -304,8 +306,8 @@ static enum ps_code keras_read_reference(const struct run *run, const struct nn_
 }
 
 // The inputs of a node, all in one list or one by one; *ready: all have been made.
-static enum ps_code keras_read_inputs(const struct run *run, const struct nn_json *list, int *in, int *n_in, bool *ready,
-                                      struct ps_error *e)
+static enum ps_code keras_read_inputs(const struct run *run, const struct nn_json *list, int *in, int *n_in,
+                                      bool *ready, struct ps_error *e)
 {
     size_t n;
     if (nn_json_array(list, &n, e))
@@ -337,7 +339,8 @@ static enum ps_code keras_read_node(const struct run *run, const struct nn_json 
 static enum ps_code keras_try_node(const struct run *run, struct node *node, struct ps_error *e)
 {
     const struct keras_model *k = run->k;
-    struct nn_json at = nn_json_element(&k->layers, (size_t)node->member), inbound = nn_json_member(&at, "inbound_nodes");
+    struct nn_json at = nn_json_element(&k->layers, (size_t)node->member),
+                   inbound = nn_json_member(&at, "inbound_nodes");
     struct nn_json own = nn_json_element(&inbound, (size_t)node->node);
     int in[NN_CALL_IN], n_in = 0;
     bool ready = true;
@@ -368,8 +371,9 @@ static enum ps_code keras_call_nodes(const struct run *run, struct ps_error *e)
         }
         if (left == before)
             return nn_json_fail(
-                &k->layers, e, "expected calls that can be made one after the other: %zu take%s what they give themselves",
-                left, left == 1 ? "s" : "");
+                &k->layers, e,
+                "expected calls that can be made one after the other: %zu take%s what they give themselves", left,
+                left == 1 ? "s" : "");
     }
     return PS_OK;
 }
@@ -474,8 +478,7 @@ static enum ps_code keras_check_inputs(const struct nn_model *m, const struct ke
         for (int j = 0; j < i; j++)
             all = all && m->input[i] != m->input[j];
     }
-    return all && inputs == m->n_inputs ? PS_OK
-                                        : nn_json_fail(&list, e, "expected each InputLayer of the model once");
+    return all && inputs == m->n_inputs ? PS_OK : nn_json_fail(&list, e, "expected each InputLayer of the model once");
 }
 
 // Those of all models within each other, and an implied input.
