@@ -11,6 +11,7 @@ libwkvariables_la_LIBADD = libnnmodel.la
 sbin_PROGRAMS += workerd/workerd
 workerd_workerd_SOURCES = \
 	workerd/main.c \
+	workerd/job/figures.c workerd/job/figures.h \
 	workerd/job/loop.c workerd/job/loop.h \
 	workerd/job/progress.c workerd/job/progress.h \
 	workerd/job/summary.c workerd/job/summary.h \

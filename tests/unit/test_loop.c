@@ -37,6 +37,7 @@ struct world {
     volatile sig_atomic_t stop;
     uint64_t seed;
     bool in_order;  // examples are not shuffled
+    bool quiet;
 };
 
 static struct world world;
@@ -167,6 +168,7 @@ static enum ps_code train(struct training *t)
     close(mkstemp(t->output));
     snprintf(text, sizeof text,
              "model: m\ndata: {kind: synthetic-digits}\nloss: {name: sparse_categorical_crossentropy}\n"
+             "metrics: [accuracy]\n"
              "optimizer: {name: sgd}\nbatch_size: %d\nepochs: %d\noutput: %s\n",
              BATCH, EPOCHS, t->output);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
@@ -183,6 +185,7 @@ static enum ps_code train(struct training *t)
     t->run.env.examples = BATCH * BATCHES;
     t->run.env.stop = &world.stop;
     t->run.strategy = &fake;
+    t->run.quiet = world.quiet;
     t->run.state = &world;
     t->run.started = world.now;
     return wk_loop(&t->run, &t->error);
@@ -223,6 +226,32 @@ static void times_whole_epochs(void **state)
     end(&t);
 }
 
+// What is shown makes no difference to what is done.
+static void evaluates_quietly(void **state)
+{
+    struct training t;
+    (void)state;
+    world.quiet = true;
+    must(train(&t), &t.error);
+    assert_int_equal(world.refreshed, EPOCHS);
+    end(&t);
+}
+
+// Keras's names, in its order.
+static void names_its_figures(void **state)
+{
+    static const char *const names[] = {"accuracy", "loss", "val_accuracy", "val_loss"};
+    struct training t;
+    (void)state;
+    must(train(&t), &t.error);
+    assert_int_equal(t.run.figures.n, 4);
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(t.run.figures.v[i].name, names[i]);
+    assert_true(t.run.figures.v[1].value > 0 && t.run.figures.v[3].value > 0);
+    assert_null(wk_figures_find(&t.run.figures, "auc"));
+    end(&t);
+}
+
 // Nobody looks at the first epoch: its chief, another one, died in it. After that this worker is the chief.
 static void a_later_chief_evaluates(void **state)
 {
@@ -245,7 +274,7 @@ static void stops_in_an_evaluation(void **state)
         assert_int_equal(train(&t), PS_CANCELLED);
         assert_non_null(strstr(t.error.text, "stopped by signal 15"));
         assert_int_equal(world.epochs_begun, k);
-        assert_false(t.run.test_loss > 0);  // not known
+        assert_null(wk_figures_find(&t.run.figures, "val_loss"));  // not known
         end(&t);
     }
 }
@@ -274,6 +303,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(times_whole_epochs, begin_world),
+        cmocka_unit_test_setup(evaluates_quietly, begin_world),
+        cmocka_unit_test_setup(names_its_figures, begin_world),
         cmocka_unit_test_setup(a_later_chief_evaluates, begin_world),
         cmocka_unit_test_setup(stops_in_an_evaluation, begin_world),
         cmocka_unit_test_setup(draws_from_the_strategys_seed, begin_world),

@@ -2,7 +2,6 @@
 #include "workerd/job/loop.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,6 +14,7 @@ struct loop {
     struct wk_run *run;
     struct wk_feed *feed;
     struct wk_progress progress;
+    struct wk_meter meter;                // of the epoch
     struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
     int head, n_ahead;
     uint64_t trained;  // steps of this worker
@@ -98,6 +98,14 @@ static enum ps_code loop_stopped(const struct loop *l, struct ps_error *e)
     return signal ? ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, signal, l->step) : PS_OK;
 }
 
+// Those of the epoch so far.
+static void loop_make_figures(struct loop *l)
+{
+    struct wk_run *run = l->run;
+    run->figures.n = 0;
+    wk_meter_figures(&l->meter, run->env.job, "", &run->figures);
+}
+
 static enum ps_code loop_train(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
@@ -115,7 +123,11 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
         run->seconds_to_first_step = seconds_since(run->started);
     loop_count_time(l);
     loop_remember_step(l, work.step, result.loss, work.rows);
-    wk_progress_step(&l->progress, work.rows, result.loss, (double)result.correct);
+    wk_meter_add(&l->meter, &result, work.rows);
+    if (wk_progress_step(&l->progress)) {
+        loop_make_figures(l);
+        wk_progress_show(&l->progress, &run->figures);
+    }
     run->strategy->report(run->state, l->step, run->history.total_examples / run->train_seconds,
                           work.rows ? result.loss / work.rows : 0);
     return PS_OK;
@@ -129,15 +141,14 @@ static bool is_enough(const struct loop *l)
 
 // ---- evaluation ---------------------------------------------------------------------------------------------------
 
-// The whole test split with the replica's weights.
+// The whole test split with the replica's weights: adds its figures to the run's.
 static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
     uint64_t n = wk_data_test(run->data)->examples, asked = 0;
     int batch = run->env.job->batch_size;
-    struct nn_result sum = {0};
+    struct wk_meter meter = {0};
     struct wk_feed *feed;
-    run->test_loss = run->test_accuracy = NAN;
     if (n == 0)
         return PS_OK;
     if (wk_feed_create(run->data, true, batch, false, 0, &feed, e))
@@ -152,19 +163,16 @@ static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
         struct nn_result part;
         const struct nn_batch *b = wk_feed_take(feed);
         code = nn_replica_evaluate(run->env.replica, b, &part, e);
-        sum.loss += part.loss;
-        sum.correct += part.correct;
+        wk_meter_add(&meter, &part, b->rows);
         done += (uint64_t)b->rows;
         ahead--;
         if (code == PS_OK && done < n)
             code = loop_stopped(l, e);
     }
     wk_feed_free(feed);
-    if (code)
-        return code;
-    run->test_loss = sum.loss / (double)n;
-    run->test_accuracy = (double)sum.correct / (double)n;
-    return PS_OK;
+    if (code == PS_OK)
+        wk_meter_figures(&meter, run->env.job, "val_", &run->figures);
+    return code;
 }
 
 // ---- epochs -------------------------------------------------------------------------------------------------------
@@ -193,16 +201,17 @@ static bool is_shown(const struct loop *l)
     return !l->run->quiet && l->run->strategy->is_chief(l->run->state);
 }
 
-// What is shown of an epoch that is not the last: the chief looks at the test split with the weights of the moment.
-static enum ps_code end_epoch(struct loop *l, bool last, struct ps_error *e)
+// An epoch that is not the last: the chief looks at the test split with the weights of the moment, shown or not.
+static enum ps_code end_epoch(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    bool look = !last && is_shown(l);
-    l->progress.quiet = !look;
-    if (look && (run->strategy->refresh(run->state, e) || loop_evaluate(l, e)))
+    if (!run->strategy->is_chief(run->state))
+        return PS_OK;
+    loop_make_figures(l);
+    if (run->strategy->refresh(run->state, e) || loop_evaluate(l, e))
         return e->code;
-    if (!last)
-        wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
+    l->progress.quiet = run->quiet;
+    wk_progress_epoch_end(&l->progress, &run->figures);
     return PS_OK;
 }
 
@@ -214,9 +223,11 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
     for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
         l->progress.quiet = !is_shown(l);
         wk_progress_epoch_begin(&l->progress, epoch);
+        l->meter = (struct wk_meter){0};
         if (train_epoch(l, epoch, e))
             return e->code;
-        if (!l->drained && end_epoch(l, epoch + 1 == job->epochs || is_enough(l), e))
+        bool last = l->drained || epoch + 1 == job->epochs || is_enough(l);
+        if (!last && end_epoch(l, e))
             return e->code;
     }
     // The others may be over the end already, where they do not wait for it any more.
@@ -227,10 +238,11 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
 static enum ps_code loop_write_results(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
+    loop_make_figures(l);
     if (run->strategy->refresh(run->state, e) || loop_evaluate(l, e))
         return e->code;
     l->progress.quiet = run->quiet;
-    wk_progress_epoch_end(&l->progress, run->test_loss, run->test_accuracy);
+    wk_progress_epoch_end(&l->progress, &run->figures);
     if (wk_save_weights(run, e) || (run->summary && wk_save_summary(run, e)))
         return e->code;
     if (!run->quiet)
@@ -267,11 +279,10 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
     const struct ps_job *job = run->env.job;
     struct loop l = {.run = run};
     const uint64_t seed = run->strategy->seed(run->state);
-    run->test_loss = run->test_accuracy = NAN;
     nn_replica_reseed(run->env.replica, seed);
     if (wk_feed_create(run->data, false, job->batch_size, job->shuffle, seed, &l.feed, e))
         return e->code;
-    wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env), job->accuracy);
+    wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env));
     enum ps_code code = train_all(&l, e);
     if (code == PS_OK && !l.drained)
         code = loop_finish(&l, e);

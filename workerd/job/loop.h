@@ -8,6 +8,7 @@
 #define WK_LOOP_H
 
 #include "workerd/data/data.h"
+#include "workerd/job/figures.h"
 #include "workerd/strategy/strategy.h"
 
 struct wk_run {
@@ -21,8 +22,8 @@ struct wk_run {
 
     // Results.
     struct wk_history history;
-    double test_loss, test_accuracy;  // NaN where there is no test split
-    double train_seconds;  // of all epochs, waits for examples and for the others among them; evaluations left out
+    struct wk_figures figures;  // of the last epoch; those of the test split with the weights that are written
+    double train_seconds;       // of all epochs, waits for examples and for the others among them; evaluations left out
     double seconds_to_first_step;
     bool drained;  // it was asked to leave, or came too late to train anything: the results are the others'
 };

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 
 #include "common/base/clock.h"
 
-enum { BAR = 20, LEAST_BAR = 5, LINE = 256 };  // columns; bytes of what stands after the bar
+enum { BAR = 20, LEAST_BAR = 5, LINE = 4096 };  // columns; bytes of what stands after the bar
 #define REDRAW (100 * PS_MS)
 
 // ---- the terminal -------------------------------------------------------------------------------------------------
@@ -48,9 +47,9 @@ static int progress_columns(void)
     return size.ws_col ? size.ws_col : 80;
 }
 
-void wk_progress_init(struct wk_progress *p, bool quiet, uint64_t epochs, uint64_t steps, bool accuracy)
+void wk_progress_init(struct wk_progress *p, bool quiet, uint64_t epochs, uint64_t steps)
 {
-    *p = (struct wk_progress){.quiet = quiet, .epochs = epochs, .steps = steps, .accuracy = accuracy};
+    *p = (struct wk_progress){.quiet = quiet, .epochs = epochs, .steps = steps};
     p->terminal = progress_has_terminal();
     p->colour = progress_has_colour();
     p->utf8 = progress_has_utf8();
@@ -69,7 +68,6 @@ void wk_progress_epoch_begin(struct wk_progress *p, uint64_t epoch)
 {
     p->epoch = epoch;
     p->step = 0;
-    p->examples = p->loss = p->correct = 0;
     p->began = ps_now();
     p->drawn = 0;
     p->open = true;
@@ -112,17 +110,16 @@ static void progress_add_step_time(char line[LINE], double seconds)
 }
 
 // While the epoch lasts the time is what is left of it, at the end what it took.
-static void progress_tail(const struct wk_progress *p, uint64_t steps, bool last, char line[LINE])
+static void progress_tail(const struct wk_progress *p, const struct wk_figures *figures, uint64_t steps, bool last,
+                          char line[LINE])
 {
     double seconds = (double)(ps_now() - p->began) / (double)PS_SECOND;
     double per_step = p->step ? seconds / (double)p->step : 0;
     line[0] = '\0';
     progress_add_time(line, last ? seconds : per_step * (double)(steps - p->step));
     progress_add_step_time(line, per_step);
-    if (p->examples > 0 && p->accuracy)
-        progress_add(line, " - accuracy: %.4f", p->correct / p->examples);
-    if (p->examples > 0)
-        progress_add(line, " - loss: %.4f", p->loss / p->examples);
+    for (size_t i = 0; i < figures->n; i++)
+        progress_add(line, " - %s: %.4f", figures->v[i].name, figures->v[i].value);
 }
 
 // ---- the line -----------------------------------------------------------------------------------------------------
@@ -141,13 +138,13 @@ static void progress_bar(const struct wk_progress *p, int bar, int full)
 }
 
 // "\r 123/938 ━━━━━━━━━━━━━━━━━━━━ 2s 15ms/step": no wider than the terminal while it is drawn over.
-static void progress_draw(const struct wk_progress *p, bool last)
+static void progress_draw(const struct wk_progress *p, const struct wk_figures *figures, bool last)
 {
     char head[48], tail[LINE];
     uint64_t steps = p->steps > p->step && !last ? p->steps : p->step;
     int digits = snprintf(NULL, 0, "%" PRIu64, steps), columns = progress_columns() - 1;
     int before = snprintf(head, sizeof head, "%*" PRIu64 "/%" PRIu64, digits, p->step, steps);
-    progress_tail(p, steps, last, tail);
+    progress_tail(p, figures, steps, last, tail);
     if (!p->terminal) {
         printf("%s%s", head, tail);
         return;
@@ -163,31 +160,26 @@ static void progress_draw(const struct wk_progress *p, bool last)
     fputs(tail, stdout);
 }
 
-void wk_progress_step(struct wk_progress *p, double examples, double loss, double correct)
+bool wk_progress_step(struct wk_progress *p)
 {
     p->step++;
-    p->examples += examples;
-    p->loss += loss;
-    p->correct += correct;
-    if (p->quiet || !p->terminal || ps_now() - p->drawn < REDRAW)
-        return;
+    return !p->quiet && p->terminal && ps_now() - p->drawn >= REDRAW;
+}
+
+void wk_progress_show(struct wk_progress *p, const struct wk_figures *figures)
+{
     p->drawn = ps_now();
     progress_head(p);
-    progress_draw(p, false);
+    progress_draw(p, figures, false);
     fflush(stdout);
 }
 
-void wk_progress_epoch_end(struct wk_progress *p, double test_loss, double test_accuracy)
+void wk_progress_epoch_end(struct wk_progress *p, const struct wk_figures *figures)
 {
     if (!p->open || p->quiet)
         return;
     progress_head(p);
-    progress_draw(p, true);
-    if (!isnan(test_loss)) {
-        if (p->accuracy)
-            printf(" - val_accuracy: %.4f", test_accuracy);
-        printf(" - val_loss: %.4f", test_loss);
-    }
+    progress_draw(p, figures, true);
     putchar('\n');
     fflush(stdout);
     p->open = false;

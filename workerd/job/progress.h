@@ -8,22 +8,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "workerd/job/figures.h"
+
 struct wk_progress {
     bool quiet;  // may change between any two calls: only the chief shows its progress
-    bool terminal, colour, utf8, accuracy;
+    bool terminal, colour, utf8;
     uint64_t epochs, steps;  // in all; per epoch
     uint64_t epoch, step;
-    double examples, loss, correct;  // sums of the epoch
-    uint64_t began, drawn;           // ns
-    bool open, headed;               // an epoch has begun and not ended; its title is shown
+    uint64_t began, drawn;  // ns
+    bool open, headed;      // an epoch has begun and not ended; its title is shown
 };
 
-void wk_progress_init(struct wk_progress *p, bool quiet, uint64_t epochs, uint64_t steps, bool accuracy);
+void wk_progress_init(struct wk_progress *p, bool quiet, uint64_t epochs, uint64_t steps);
 void wk_progress_epoch_begin(struct wk_progress *p, uint64_t epoch);
-// loss: summed over the examples; correct: how many were right.
-void wk_progress_step(struct wk_progress *p, double examples, double loss, double correct);
-// NaN: not evaluated.
-void wk_progress_epoch_end(struct wk_progress *p, double test_loss, double test_accuracy);
+// Counts a step. True: it is time to draw.
+bool wk_progress_step(struct wk_progress *p);
+// The figures of the epoch so far.
+void wk_progress_show(struct wk_progress *p, const struct wk_figures *figures);
+void wk_progress_epoch_end(struct wk_progress *p, const struct wk_figures *figures);
 void wk_progress_fini(struct wk_progress *p);  // ends the line of an epoch that did not end
 
 #endif

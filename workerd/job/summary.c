@@ -34,6 +34,21 @@ static json_t *summary_number(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+static json_t *summary_figure(const struct wk_run *run, const char *name)
+{
+    const double *value = wk_figures_find(&run->figures, name);
+    return value ? summary_number(*value) : json_null();
+}
+
+// All of them, by Keras's names.
+static json_t *summary_figures(const struct wk_figures *f)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < f->n; i++)
+        json_object_set_new(all, f->v[i].name, summary_number(f->v[i].value));
+    return all;
+}
+
 static json_t *mean_losses(const struct wk_history *h)
 {
     json_t *list = json_array();
@@ -51,8 +66,9 @@ static json_t *summary_make(const struct wk_run *run)
     json_object_set_new(s, "strategy", json_string(run->strategy->name));
     json_object_set_new(s, "workers", json_integer(run->env.workers ? run->env.workers : 1));
     json_object_set_new(s, "ps", json_integer((json_int_t)run->env.n_ps));
-    json_object_set_new(s, "test_accuracy", summary_number(run->test_accuracy));
-    json_object_set_new(s, "test_loss", summary_number(run->test_loss));
+    json_object_set_new(s, "test_accuracy", summary_figure(run, "val_accuracy"));
+    json_object_set_new(s, "test_loss", summary_figure(run, "val_loss"));
+    json_object_set_new(s, "figures", summary_figures(&run->figures));
     json_object_set_new(s, "images_per_second", summary_number(run->history.total_examples / run->train_seconds));
     json_object_set_new(s, "steps", json_integer((json_int_t)run->history.steps));
     json_object_set_new(s, "seconds", summary_number((double)(ps_now() - run->started) / (double)PS_SECOND));

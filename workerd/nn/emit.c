@@ -121,9 +121,9 @@ static enum nn_activation *emit_free_activation(const struct nn_emitter *m, int 
     return act && *act == NN_LINEAR ? act : NULL;
 }
 
-static int emit_along_last(struct nn_emitter *m, int tensor, enum nn_function_kind kind)
+static int emit_log_softmax(struct nn_emitter *m, int tensor)
 {
-    const struct nn_axis_function attr = {kind, tensor >= 0 ? m->tape->tensor[tensor].type.rank - 1 : 0};
+    const struct nn_axis_function attr = {NN_F_LOG_SOFTMAX, tensor >= 0 ? m->tape->tensor[tensor].type.rank - 1 : 0};
     nn_tape_put(m->tape, &nn_op_axis_function, &attr, sizeof attr, &tensor, 1, &tensor, 1);
     return tensor;
 }
@@ -131,8 +131,8 @@ static int emit_along_last(struct nn_emitter *m, int tensor, enum nn_function_ki
 int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function f)
 {
     enum nn_activation *act = f.kind == NN_F_RELU ? emit_free_activation(m, tensor) : NULL;
-    if (f.kind == NN_F_LOG_SOFTMAX || f.kind == NN_F_SPARSEMAX)
-        return emit_along_last(m, tensor, f.kind);
+    if (f.kind == NN_F_LOG_SOFTMAX)
+        return emit_log_softmax(m, tensor);
     if (act)
         *act = NN_RELU;
     else if (f.kind == NN_F_RELU || f.kind == NN_F_SOFTMAX)

@@ -37,7 +37,6 @@ static const struct named {
     {"softsign", {NN_F_SOFTSIGN, 0, 0, 0}},
     {"sparse_plus", {NN_F_SPARSE_PLUS, 0, 0, 0}},
     {"sparse_sigmoid", {NN_F_RAMP, 0.5f, 0.5f, 0}},
-    {"sparsemax", {NN_F_SPARSEMAX, 0, 0, 0}},
     {"squareplus", {NN_F_SQUAREPLUS, 4, 0, 0}},
     {"swish", {NN_F_SILU, 0, 0, 0}},
     {"tanh_shrink", {NN_F_TANH_SHRINK, 0, 0, 0}},

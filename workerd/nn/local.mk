@@ -12,6 +12,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/dropout.c \
 	workerd/nn/ops/maxpool.c \
 	workerd/nn/ops/mse.c \
+	workerd/nn/ops/normalize.c workerd/nn/ops/normalize.h \
 	workerd/nn/ops/relu.c \
 	workerd/nn/ops/softmax.c \
 	workerd/nn/ops/sparse_xent.c \

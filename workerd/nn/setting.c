@@ -93,17 +93,6 @@ enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct
     return PS_OK;
 }
 
-enum ps_code nn_setting_axis(const struct nn_json *at, int rank, int *axis, struct ps_error *e)
-{
-    struct nn_json only = nn_json_element(at, 0);
-    const struct nn_json *from = json_array_size(at->value) == 1 ? &only : at;
-    json_int_t i = json_integer_value(from->value);
-    if (!json_is_integer(from->value) || i == 0 || i < -rank || i > rank)
-        return nn_json_expected(from, e, "an axis: 1 to %d, or -%d to -1", rank, rank);
-    *axis = i < 0 ? rank + 1 + (int)i : (int)i;
-    return PS_OK;
-}
-
 // model.to_json() of Keras 2 says so; Keras 3 says nothing.
 bool nn_setting_is_keras2(const struct nn_json *at)
 {

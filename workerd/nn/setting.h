@@ -25,9 +25,6 @@ enum ps_code nn_setting_function(const struct nn_json *at, struct nn_function *f
 // That which a layer of this class is: ReLU, LeakyReLU, ELU, Softmax over the last axis.
 enum ps_code nn_function_of_class(const struct nn_json *config, const char *class, struct nn_function *f,
                                   struct ps_error *e);
-// An axis of what has `rank` dimensions besides the batch: 1 to rank, or -rank to -1 from the end. *axis counts the
-// batch.
-enum ps_code nn_setting_axis(const struct nn_json *at, int rank, int *axis, struct ps_error *e);
 // Was the document written by Keras 2? Some names mean something else there.
 bool nn_setting_is_keras2(const struct nn_json *at);
 enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e);  // float32

@@ -13,31 +13,31 @@ typedef void (*slope_loop)(const struct nn_function *f, size_t n, const float *i
 #define GELU_CUBE 0.044715f
 
 // y = value(x), dx = slope(v) dy, where v is y or x as the operator's table says. a, b, c are the function's numbers.
-#define FUNCTION(name, value, slope)                                                                              \
-    static inline float name##_of(float x, float a, float b, float c)                                             \
-    {                                                                                                             \
-        (void)a, (void)b, (void)c;                                                                                \
-        value                                                                                                     \
-    }                                                                                                             \
-    static inline float name##_slope_of(float v, float a, float b, float c)                                       \
-    {                                                                                                             \
-        (void)a, (void)b, (void)c;                                                                                \
-        slope                                                                                                     \
-    }                                                                                                             \
-    PS_PER_CPU static void name##_loop(const struct nn_function *f, size_t n, const float *in, float *out)        \
-    {                                                                                                             \
-        const float a = f->a, b = f->b, c = f->c;                                                                 \
-        PS_ELEMENTWISE                                                                                            \
-        for (size_t i = 0; i < n; i++)                                                                            \
-            out[i] = name##_of(in[i], a, b, c);                                                                   \
-    }                                                                                                             \
-    PS_PER_CPU static void name##_slope_loop(const struct nn_function *f, size_t n, const float *in,              \
-                                             const float *dy, float *dx)                                          \
-    {                                                                                                             \
-        const float a = f->a, b = f->b, c = f->c;                                                                 \
-        PS_ELEMENTWISE                                                                                            \
-        for (size_t i = 0; i < n; i++)                                                                            \
-            dx[i] = dy[i] * name##_slope_of(in[i], a, b, c);                                                      \
+#define FUNCTION(name, value, slope)                                                                                  \
+    static inline float name##_of(float x, float a, float b, float c)                                                 \
+    {                                                                                                                 \
+        (void)a, (void)b, (void)c;                                                                                    \
+        value                                                                                                         \
+    }                                                                                                                 \
+    static inline float name##_slope_of(float v, float a, float b, float c)                                           \
+    {                                                                                                                 \
+        (void)a, (void)b, (void)c;                                                                                    \
+        slope                                                                                                         \
+    }                                                                                                                 \
+    PS_PER_CPU static void name##_loop(const struct nn_function *f, size_t n, const float *in, float *out)            \
+    {                                                                                                                 \
+        const float a = f->a, b = f->b, c = f->c;                                                                     \
+        PS_ELEMENTWISE                                                                                                \
+        for (size_t i = 0; i < n; i++)                                                                                \
+            out[i] = name##_of(in[i], a, b, c);                                                                       \
+    }                                                                                                                 \
+    PS_PER_CPU static void name##_slope_loop(const struct nn_function *f, size_t n, const float *in, const float *dy, \
+                                             float *dx)                                                               \
+    {                                                                                                                 \
+        const float a = f->a, b = f->b, c = f->c;                                                                     \
+        PS_ELEMENTWISE                                                                                                \
+        for (size_t i = 0; i < n; i++)                                                                                \
+            dx[i] = dy[i] * name##_slope_of(in[i], a, b, c);                                                          \
     }
 
 // clang-format off
@@ -83,7 +83,10 @@ FUNCTION(tanh, return vector_tanh(x);, return 1 - v * v;)
 FUNCTION(tanh_shrink, return x - vector_tanh(x);, float t = vector_tanh(v); return t * t;)
 // clang-format on
 
-#define LOOPS(name) {name##_loop, name##_slope_loop}
+#define LOOPS(name)                    \
+    {                                  \
+        name##_loop, name##_slope_loop \
+    }
 static const struct {
     activation_loop value;
     slope_loop slope;

@@ -6,7 +6,7 @@
 
 struct activation {
     struct nn_function function;
-    int axis;  // of Softmax, counted with the batch
+    int axis;  // of Softmax
 };
 
 static enum ps_code activation_build(struct nn_building *b, struct ps_error *e)
@@ -45,7 +45,8 @@ static const struct nn_key relu_keys[] = {
 const struct nn_layer_class nn_layer_relu = {"ReLU", sizeof(struct activation), relu_keys, activation_build_own,
                                              activation_emit};
 
-static const struct nn_key leaky_relu_keys[] = {{"negative_slope", NN_KEY_BY_BUILD}, {"alpha", NN_KEY_BY_BUILD}, {NULL}};
+static const struct nn_key leaky_relu_keys[] = {
+    {"negative_slope", NN_KEY_BY_BUILD}, {"alpha", NN_KEY_BY_BUILD}, {NULL}};
 
 const struct nn_layer_class nn_layer_leaky_relu = {"LeakyReLU", sizeof(struct activation), leaky_relu_keys,
                                                    activation_build_own, activation_emit};
@@ -57,28 +58,19 @@ const struct nn_layer_class nn_layer_elu = {"ELU", sizeof(struct activation), el
 
 // ---- Softmax ------------------------------------------------------------------------------------------------------
 
-static enum ps_code softmax_build(struct nn_building *b, struct ps_error *e)
-{
-    struct activation *c = b->layer->config;
-    struct nn_json at = nn_json_member(b->config, "axis");
-    if (activation_build(b, e))
-        return e->code;
-    c->axis = b->in[0]->type.rank;
-    return nn_json_given(&at) ? nn_setting_axis(&at, b->in[0]->type.rank, &c->axis, e) : PS_OK;
-}
-
 static int softmax_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct activation *c = NN_CONFIG(struct activation, nn_emit_layer(m, call));
-    const struct nn_axis_function attr = {NN_F_SOFTMAX, c->axis};
+    const struct nn_axis_function attr = {NN_F_SOFTMAX, c->axis + 1};
     int x = nn_emit_tensor(m, call->in[0]);
-    if (c->axis == nn_emit_type(m, call->in[0])->rank)
+    if (c->axis == nn_emit_type(m, call->in[0])->rank - 1)
         return nn_emit_function(m, x, (struct nn_function){.kind = NN_F_SOFTMAX});
     nn_tape_put(m->tape, &nn_op_axis_function, &attr, sizeof attr, &x, 1, &x, 1);
     return x;
 }
 
-static const struct nn_key softmax_keys[] = {{"axis", NN_KEY_BY_BUILD}, {NULL}};
+static const struct nn_key softmax_keys[] = {{"axis", NN_KEY_AXIS, NN_AT(struct activation, axis), .fallback = -1},
+                                             {NULL}};
 
-const struct nn_layer_class nn_layer_softmax = {"Softmax", sizeof(struct activation), softmax_keys, softmax_build,
+const struct nn_layer_class nn_layer_softmax = {"Softmax", sizeof(struct activation), softmax_keys, activation_build,
                                                 softmax_emit};

@@ -11,9 +11,7 @@ enum nn_function_kind {
     NN_F_LINEAR,
     NN_F_RELU,
     NN_F_SOFTMAX,
-    // Along an axis.
     NN_F_LOG_SOFTMAX,
-    NN_F_SPARSEMAX,
     // Of each element.
     NN_F_RECTIFIER,    // min(x, c) where x > b, a (x - b) elsewhere
     NN_F_ELU,          // b x where x > 0, a (e^x - 1) elsewhere
@@ -43,7 +41,7 @@ struct nn_function {
     float a, b, c;
 };
 
-// Along one axis of x, counted with the batch: NN_F_SOFTMAX, NN_F_LOG_SOFTMAX, NN_F_SPARSEMAX.
+// Along one axis of x, counted with the batch: NN_F_SOFTMAX, NN_F_LOG_SOFTMAX.
 struct nn_axis_function {
     enum nn_function_kind kind;
     int axis;

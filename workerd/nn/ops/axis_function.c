@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions of all elements along an axis: softmax, its logarithm, sparsemax (Martins and Astudillo, From Softmax to
-// Sparsemax, 2016). A line is the n elements along the axis, `step` apart.
+// Functions of all elements along an axis: softmax and its logarithm. A line is the n elements along the axis, `step`
+// apart.
 #include <math.h>
 
 #include "workerd/nn/ops/activation.h"
@@ -20,8 +20,8 @@ static void axis_function_differentiate(struct nn_tape *t, const struct nn_op *o
                                         int *dx)
 {
     (void)wanted;
-    nn_tape_put(t, &nn_op_axis_function_backward, op->attr, sizeof(struct nn_axis_function),
-                (int[]){op->out[0], dy[0]}, 2, dx, 1);
+    nn_tape_put(t, &nn_op_axis_function_backward, op->attr, sizeof(struct nn_axis_function), (int[]){op->out[0], dy[0]},
+                2, dx, 1);
 }
 
 struct line {
@@ -47,43 +47,15 @@ static void line_softmax(struct line l, const nn_real *x, nn_real *y, bool logar
     }
 }
 
-// y = max(x - tau, 0) with tau such that y adds up to 1: tau is the fixed point of the mean over what it leaves, which
-// grows from that over everything (Michelot 1986). Each round leaves fewer, so that it ends.
-static void line_sparsemax(struct line l, const nn_real *x, nn_real *y)
+// softmax: dx_i = y_i (dy_i - sum_j dy_j y_j). Its logarithm: dx_i = dy_i - exp(y_i) sum_j dy_j.
+static void line_backward(struct line l, bool logarithm, const nn_real *y, const nn_real *dy, nn_real *dx)
 {
-    double tau = -INFINITY;
-    for (size_t left = l.n + 1, now = 0; now != left;) {
-        double sum = 0;
-        left = now ? now : l.n + 1;
-        now = 0;
-        for (size_t i = 0; i < l.n; i++) {
-            bool in = !((double)x[i * l.step] <= tau);
-            sum += in ? (double)x[i * l.step] : 0;
-            now += in;
-        }
-        tau = (sum - 1) / (double)now;
-    }
+    double sum = 0;
     for (size_t i = 0; i < l.n; i++)
-        y[i * l.step] = (nn_real)((double)x[i * l.step] <= tau ? 0 : (double)x[i * l.step] - tau);
-}
-
-// softmax: dx_i = y_i (dy_i - sum_j dy_j y_j). Its logarithm: dx_i = dy_i - exp(y_i) sum_j dy_j. sparsemax: where y is
-// above 0, dx_i = dy_i - the mean of dy there.
-static void line_backward(struct line l, enum nn_function_kind kind, const nn_real *y, const nn_real *dy, nn_real *dx)
-{
-    double sum = 0, n = 0;
-    for (size_t i = 0; i < l.n; i++) {
-        double v = (double)y[i * l.step];
-        double in = kind == NN_F_SOFTMAX ? v : kind == NN_F_LOG_SOFTMAX ? 1 : v > 0;
-        sum += in * (double)dy[i * l.step];
-        n += in;
-    }
+        sum += (double)dy[i * l.step] * (logarithm ? 1 : (double)y[i * l.step]);
     for (size_t i = 0; i < l.n; i++) {
         double v = (double)y[i * l.step], d = (double)dy[i * l.step];
-        dx[i * l.step] = (nn_real)(kind == NN_F_SOFTMAX       ? v * (d - sum)
-                                   : kind == NN_F_LOG_SOFTMAX ? d - exp(v) * sum
-                                   : v > 0                    ? d - sum / n
-                                                              : 0);
+        dx[i * l.step] = (nn_real)(logarithm ? d - exp(v) * sum : v * (d - sum));
     }
 }
 
@@ -110,10 +82,7 @@ static void axis_function_reference(const struct nn_frame *f)
     for (size_t k = 0, n = axis_lines(f->op, &l); k < n; k++) {
         const nn_real *x = (const nn_real *)f->in[0] + line_begin(l, k);
         nn_real *y = (nn_real *)f->out[0] + line_begin(l, k);
-        if (a->kind == NN_F_SPARSEMAX)
-            line_sparsemax(l, x, y);
-        else
-            line_softmax(l, x, y, a->kind == NN_F_LOG_SOFTMAX);
+        line_softmax(l, x, y, a->kind == NN_F_LOG_SOFTMAX);
     }
 }
 
@@ -123,7 +92,7 @@ static void axis_function_reference_backward(const struct nn_frame *f)
     struct line l;
     for (size_t k = 0, n = axis_lines(f->op, &l); k < n; k++) {
         size_t at = line_begin(l, k);
-        line_backward(l, a->kind, (const nn_real *)f->in[0] + at, (const nn_real *)f->in[1] + at,
+        line_backward(l, a->kind == NN_F_LOG_SOFTMAX, (const nn_real *)f->in[0] + at, (const nn_real *)f->in[1] + at,
                       (nn_real *)f->out[0] + at);
     }
 }

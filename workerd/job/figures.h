@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The named numbers of an epoch, by Keras's names and in its order: "accuracy", "loss", then the same of the test
+// split, "val_accuracy", "val_loss" (what Keras calls validation data is the test split here). The loop makes them;
+// the progress bar, the summary and the callbacks read them.
+#ifndef WK_FIGURES_H
+#define WK_FIGURES_H
+
+#include <stddef.h>
+
+#include "common/job/job.h"
+#include "workerd/nn/model.h"
+
+enum { WK_MAX_FIGURES = 64, WK_FIGURE_NAME = 64 };
+
+struct wk_figures {
+    size_t n;
+    struct wk_figure {
+        char name[WK_FIGURE_NAME];
+        double value;
+    } v[WK_MAX_FIGURES];
+};
+
+// One more than WK_MAX_FIGURES is dropped.
+void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value);
+// NULL: there is none of that name.
+const double *wk_figures_find(const struct wk_figures *f, const char *name);
+
+// What figures are worked out from: sums over the batches of an epoch, or of an evaluation.
+struct wk_meter {
+    double examples, loss, correct;
+};
+
+void wk_meter_add(struct wk_meter *m, const struct nn_result *result, int rows);
+// Appends the job's figures of what has been added up, none where that is nothing. prefix: "" or "val_".
+void wk_meter_figures(const struct wk_meter *m, const struct ps_job *job, const char *prefix, struct wk_figures *to);
+
+#endif
