@@ -101,8 +101,8 @@ struct repeat_vector {
     int n;
 };
 
-static const struct nn_key repeat_vector_keys[] = {
-    {"n", NN_KEY_SIZE, NN_AT(struct repeat_vector, n), .required = true}, {NULL}};
+static const struct nn_key repeat_vector_keys[] = {{"n", NN_KEY_SIZE, NN_AT(struct repeat_vector, n), .required = true},
+                                                   {NULL}};
 
 static enum ps_code repeat_vector_build(struct nn_building *b, struct ps_error *e)
 {

@@ -22,7 +22,8 @@ static enum ps_code transpose_infer(struct nn_op *op, struct ps_error *e)
     return PS_OK;
 }
 
-static void transpose_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx)
+static void transpose_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted,
+                                    int *dx)
 {
     const struct nn_transpose *a = (const struct nn_transpose *)op->attr;
     struct nn_transpose back = {{0}};
@@ -100,8 +101,10 @@ static void repeat_reference_backward(const struct nn_frame *f)
     }
 }
 
-const struct nn_op_class nn_op_transpose = {
-    .name = "transpose", .infer = transpose_infer, .differentiate = transpose_differentiate, .reference = transpose_reference};
+const struct nn_op_class nn_op_transpose = {.name = "transpose",
+                                            .infer = transpose_infer,
+                                            .differentiate = transpose_differentiate,
+                                            .reference = transpose_reference};
 const struct nn_op_class nn_op_repeat = {
     .name = "repeat", .infer = repeat_infer, .differentiate = repeat_differentiate, .reference = repeat_reference};
 const struct nn_op_class nn_op_repeat_backward = {
