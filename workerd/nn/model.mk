@@ -25,6 +25,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/normalization.c workerd/nn/layers/normalization.h \
 	workerd/nn/layers/input_layer.c \
 	workerd/nn/layers/max_pooling2d.c \
+	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/table.c \
 	workerd/nn/model.c workerd/nn/model.h \
 	workerd/nn/setting.c workerd/nn/setting.h
