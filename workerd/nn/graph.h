@@ -54,6 +54,12 @@ struct nn_model {
     size_t layers, values, calls, variables, cap_variables;
     int input[NN_MAX_PORTS], output[NN_MAX_PORTS];  // values
     int n_inputs, n_outputs;
+    char *document;  // the JSON that it was read from
+    char *metadata;  // of the .keras file that it was read from; NULL: another kind of file
 };
+
+// nn_model_parse of so many bytes.
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, struct nn_model **model,
+                           struct ps_error *e);
 
 #endif

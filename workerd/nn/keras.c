@@ -3,17 +3,13 @@
 // Keras's models from JSON, as model.to_json() of Keras 3 and of Keras 2 writes them, or as one writes them by hand:
 // what is left out has Keras's default. Sequential: each layer is called on what the one before gives. Functional: each
 // layer says of each of its calls (inbound_nodes) which outputs of which calls of others it takes.
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
 #include "workerd/nn/setting.h"
-
-enum { MAX_FILE = 64 << 20 };
 
 struct reader {
     struct nn_model *model;
@@ -414,9 +410,10 @@ static enum ps_code keras_read_document(struct reader *r, const struct nn_json *
     return functional ? keras_read_functional(r, &config, &layers, n, trainable, e)
                       : keras_read_sequential(r, &layers, n, trainable, e);
 }
+
 // Takes over root.
-static enum ps_code read_model(json_t *root, const json_error_t *error, const char *file, struct nn_model **model,
-                               struct ps_error *e)
+static enum ps_code keras_read_model(json_t *root, const json_error_t *error, const char *file, struct nn_model **model,
+                                     struct ps_error *e)
 {
     if (!root)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: line %d, column %d: expected JSON: %s", file, error->line,
@@ -429,6 +426,7 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
     struct reader reader = {.model = ps_alloc(sizeof *reader.model), .names = json_object()};
     struct nn_json at = nn_json_root(file, root);
     enum ps_code code = keras_read_document(&reader, &at, e);
+    reader.model->document = json_dumps(root, JSON_COMPACT | JSON_ENCODE_ANY);
     json_decref(reader.names);
     json_decref(root);
     if (code == PS_OK)
@@ -438,30 +436,15 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
     return code;
 }
 
-enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e)
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, struct nn_model **model,
+                           struct ps_error *e)
 {
     json_error_t error;
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &error);
-    return read_model(root, &error, name, model, e);
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    return keras_read_model(root, &error, name, model, e);
 }
 
-enum ps_code nn_model_load(const char *path, struct nn_model **model, struct ps_error *e)
+enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e)
 {
-    struct stat st;
-    json_error_t error;
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
-    if (fstat(fileno(f), &st) == 0 && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size == 0))) {
-        fclose(f);
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s is %s; expected a file with model.to_json()", path,
-                       S_ISDIR(st.st_mode) ? "a folder" : "empty");
-    }
-    if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > MAX_FILE) {
-        fclose(f);
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a file of at most %d bytes", path, MAX_FILE);
-    }
-    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    fclose(f);
-    return read_model(root, &error, path, model, e);
+    return nn_model_read(json, strlen(json), name, model, e);
 }

@@ -21,6 +21,8 @@ void nn_model_free(struct nn_model *m)
     free(m->value);
     free(m->call);
     free(m->variable);
+    free(m->document);
+    free(m->metadata);
     free(m->name);
     free(m);
 }
