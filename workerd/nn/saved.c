@@ -5,7 +5,8 @@
 //
 //     layers/<class of the layer>_<how many of it came before>/<attributes inside the layer>/vars/<its number there>
 //
-// "layers/conv2d_1/vars/0", "layers/bidirectional/forward_layer/cell/vars/2". keras/src/saving/saving_lib.py.
+// "layers/conv2d_1/vars/0", "layers/bidirectional/forward_layer/cell/vars/2"; a model that is a layer has layers of its
+// own, "layers/sequential/layers/dense/vars/0". keras/src/saving/saving_lib.py.
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,10 @@
 #include "workerd/nn/layer.h"
 
 // An underscore before each capital that begins a word, and before each that follows a small letter: "Conv2DTranspose"
-// is conv2d_transpose, "PReLU" p_re_lu. to has twice the name's length.
-static void saved_snake_case(const char *name, char *to)
+// is conv2d_transpose, "PReLU" p_re_lu.
+char *nn_saved_name(const char *name)
 {
+    char *word = ps_alloc(2 * strlen(name) + 1), *to = word;
     for (size_t i = 0; name[i]; i++) {
         bool upper = isupper((unsigned char)name[i]);
         bool begins = upper && i > 0 && (islower((unsigned char)name[i + 1]) || islower((unsigned char)name[i - 1]));
@@ -25,7 +27,7 @@ static void saved_snake_case(const char *name, char *to)
             *to++ = '_';
         *to++ = (char)tolower((unsigned char)name[i]);
     }
-    *to = '\0';
+    return word;
 }
 
 // What stands in a variable's name between its layer's and its own, part by part, and the attribute of the layer that
@@ -80,15 +82,9 @@ static int saved_number(const struct nn_model *m, const struct nn_layer *layer, 
 
 static char *saved_path(const struct nn_model *m, const struct nn_layer *layer, int k)
 {
-    char class[128], count[16] = "", inner[256] = "";
+    char inner[256] = "";
     const char *at;
-    int before = 0;
     size_t n = saved_inner(m, layer, (size_t)layer->variable[k], &at), length = 0;
-    saved_snake_case(layer->class->name, class);
-    for (const struct nn_layer *l = m->layer; l < layer; l++)
-        before += l->class == layer->class;
-    if (before > 0)
-        snprintf(count, sizeof count, "_%d", before);
     for (const char *end = at + n; at < end && length < sizeof inner;) {
         size_t part = (size_t)((const char *)memchr(at, '/', (size_t)(end - at)) - at);
         const char *attribute = saved_attribute(layer, at, part);
@@ -96,7 +92,7 @@ static char *saved_path(const struct nn_model *m, const struct nn_layer *layer, 
                                    attribute ? (int)strlen(attribute) : (int)part, attribute ? attribute : at);
         at += part + 1;
     }
-    return ps_printf("layers/%s%s/%svars/%d", class, count, inner, saved_number(m, layer, k));
+    return ps_printf("%s%svars/%d", layer->saved, inner, saved_number(m, layer, k));
 }
 
 char **nn_model_saved_paths(const struct nn_model *m)
