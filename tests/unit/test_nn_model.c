@@ -262,10 +262,26 @@ static const struct {
     {INPUT("3") ", " LAYER("BatchNormalization", NAMED("'momentum': 1")),
      "[1].config.momentum: expected a number from 0 to below 1"},
     {INPUT("3") ", " LAYER("BatchNormalization", NAMED("'renorm': true")), "[1].config.renorm: expected null"},
+    {INPUT("4, 3") ", " LAYER("Reshape", NAMED("'target_shape': [5, -1]")),
+     "[1].config.target_shape: expected a shape of the 12 elements that the input has"},
+    {INPUT("4, 3") ", " LAYER("Reshape", NAMED("'target_shape': [-1, -1]")),
+     "[1].config.target_shape[1]: expected a size of 1 or more, or -1 in one place, not -1"},
+    {INPUT("4, 3") ", " LAYER("Permute", NAMED("'dims': [1, 1]")),
+     "[1].config.dims: expected each of the numbers 1 to 2 once"},
+    {INPUT("4, 3") ", " LAYER("RepeatVector", NAMED("'n': 2")),
+     "[1]: RepeatVector expected an input of shape (elements,)"},
     {INPUT("4, 3") ", " LAYER("LayerNormalization", NAMED("'axis': [1]")),
      "[1].config.axis: expected the last axis or axes of the input: -1, or a list like [-2, -1]"},
     {INPUT("6") ", " LAYER("GroupNormalization", NAMED("'groups': 4")),
      "[1].config.groups: expected a number that divides the 6 channels, or -1, not 4"},
+    {INPUT("3") ", " LAYER("Sequential", NAMED("'layers': [" INPUT("4") ", " DENSE("'units': 1") "]")),
+     "[1].config.layers[0]: the model is called on a value of shape (3,), but its InputLayer has (4,)"},
+    {INPUT("3") ", " LAYER("Sequential", NAMED("'layers': [" DENSE("'units': 0") "]")),
+     "[1].config.layers[0].config.units: expected a whole number"},
+    {INPUT("3") ", " LAYER("Functional",
+                           NAMED("'layers': [" INPUT("4") "], 'input_layers': [['in', 0, 0], ['in', 0, 0]]")),
+     "[1]: the model takes 2 inputs, not 1"},
+    {LAYER("Sequential", NAMED("'layers': [" DENSE("'units': 1") "]")), "[0]: expected an InputLayer"},
     {DENSE("'units': 1"), "[0]: expected an InputLayer with a batch_shape as the first layer, or a batch_input_shape"},
     {LAYER("InputLayer", NAMED("'batch_shape': 3")), "[0].config.batch_shape: expected an array, not 3"},
     {LAYER("InputLayer", "'name': 'i'"), "[0].config.batch_shape: expected an array, which is missing"},
@@ -423,7 +439,7 @@ static void bad_graphs(void **state)
     check_functional("[['x', 1, 0, {}]]", ends,
                      "$.config.layers[1].inbound_nodes[0][0][1]: expected a call of layer 'x', not 1");
     check_functional("[['x', 0, 1, {}]]", ends,
-                     "$.config.layers[1].inbound_nodes[0][0][2]: expected a whole number from 0 to 0");
+                     "$.config.layers[1].inbound_nodes[0][0][2]: expected an output of layer 'x', not 1");
     check_functional("[['d', 0, 0, {}]]", ends,
                      "$.config.layers: expected calls that can be made one after the other: 1 takes what they give");
     check_functional("[['x', 0, 0, {}], ['x', 0, 0, {}]]", ends, "$.config.layers[1]: Dense takes 1 input, not 2");

@@ -7,7 +7,9 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/graph.h \
 	workerd/nn/init.c workerd/nn/init.h \
 	workerd/nn/json.c workerd/nn/json.h \
-	workerd/nn/keras.c \
+	workerd/nn/keras.c workerd/nn/keras.h \
+	workerd/nn/keras_layer.c \
+	workerd/nn/keras_model.c \
 	workerd/nn/keys.c \
 	workerd/nn/layer.h \
 	workerd/nn/layers/activations.c \
@@ -22,6 +24,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/normalization.c workerd/nn/layers/normalization.h \
 	workerd/nn/layers/input_layer.c \
 	workerd/nn/layers/max_pooling2d.c \
+	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/table.c \
 	workerd/nn/model.c workerd/nn/model.h \
 	workerd/nn/setting.c workerd/nn/setting.h

@@ -8,6 +8,9 @@
     X(conv2d)              \
     X(max_pooling2d)       \
     X(flatten)             \
+    X(reshape)             \
+    X(permute)             \
+    X(repeat_vector)       \
     X(batch_normalization) \
     X(group_normalization) \
     X(layer_normalization) \
