@@ -4,6 +4,7 @@ noinst_LTLIBRARIES += libnnmodel.la libnnreplica.la
 libnnmodel_la_SOURCES = \
 	workerd/nn/build.c \
 	workerd/nn/emit.c workerd/nn/emit.h \
+	workerd/nn/function.c \
 	workerd/nn/graph.h \
 	workerd/nn/init.c workerd/nn/init.h \
 	workerd/nn/json.c workerd/nn/json.h \

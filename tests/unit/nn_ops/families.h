@@ -9,6 +9,7 @@
 #include "tests/unit/nn_cases.h"
 #include "tests/unit/nn_ops/basics.h"
 #include "tests/unit/nn_ops/norm.h"
+#include "tests/unit/nn_ops/pointwise.h"
 #include "tests/unit/nn_ops/shape.h"
 
 static const struct {
@@ -17,6 +18,7 @@ static const struct {
 } families[] = {
     {basics_cases, COUNT(basics_cases)},
     {norm_cases, COUNT(norm_cases)},
+    {pointwise_cases, COUNT(pointwise_cases)},
     {shape_cases, COUNT(shape_cases)},
 };
 
