@@ -16,9 +16,10 @@
 //       from_logits: false       # not with mse
 //     metrics: []                # accuracy
 //     optimizer:                 # or, with nothing but a name: `optimizer: adam`
-//       name: adam               # required: sgd, adam, adamw, rmsprop, adagrad, adadelta, nadam, adamax, lion, ftrl, in
-//                                #   any case; and its hyperparameters, with Keras's names and defaults (sgd's nesterov,
-//                                #   rmsprop's centered, adam's and adamw's amsgrad among them), and those that all have:
+//       name: adam               # required: sgd, adam, adamw, rmsprop, adagrad, adadelta, nadam, adamax, lion, ftrl,
+//                                #   in any case; and its hyperparameters, with Keras's names and defaults (among them
+//                                #   sgd's nesterov, rmsprop's centered, adam's and adamw's amsgrad), and those that
+//                                #   all have:
 //       learning_rate: 0.001     # or lr; or a schedule, see below
 //       weight_decay: 0          # 0.004 with adamw
 //       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Learning rates that follow the step. Pure functions, used by psd and by the strategies that keep variables in the
-// worker. Formulas and names are Keras 3's (keras.optimizers.schedules), all of which are here; a linear warm-up may come
-// before any of them. That of Keras's CosineDecay is the same one: there warmup_target is `initial`, and
+// worker. Formulas and names are Keras 3's (keras.optimizers.schedules), all of which are here; a linear warm-up may
+// come before any of them. That of Keras's CosineDecay is the same one: there warmup_target is `initial`, and
 // initial_learning_rate `warmup_initial`.
 #ifndef PS_COMMON_SCHEDULE_H
 #define PS_COMMON_SCHEDULE_H
