@@ -74,8 +74,8 @@ static enum ps_code convert_to_ints(const struct wk_port *port, const void *from
     return PS_OK;
 }
 
-static enum ps_code convert(const struct wk_port *port, const void *from, enum nn_dtype dtype, size_t n, void *to,
-                            struct ps_error *e)
+static enum ps_code convert_values(const struct wk_port *port, const void *from, enum nn_dtype dtype, size_t n,
+                                   void *to, struct ps_error *e)
 {
     if (port->dtype == NN_INT32)
         return convert_to_ints(port, from, dtype, n, to, e);
@@ -104,7 +104,7 @@ enum ps_code wk_port_read(const struct wk_part *part, const struct wk_port *port
         bool needed = convert_is_needed(port, c->dtype);
         enum ps_code code = s->class->read(s, example, port->column[i], needed ? raw : at, e);
         if (code == PS_OK && needed)
-            code = convert(port, raw, c->dtype, c->count, at, e);
+            code = convert_values(port, raw, c->dtype, c->count, at, e);
         if (code != PS_OK) {
             char where[512];
             s->class->where(s, example, port->column[i], where, sizeof where);

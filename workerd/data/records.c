@@ -154,7 +154,7 @@ static bool records_merge(struct wk_source *s, const size_t *columns, size_t n)
     return true;
 }
 
-static void records_free(struct wk_source *s)
+static void records_destroy(struct wk_source *s)
 {
     struct records *r = (struct records *)s;
     for (size_t i = 0; i < r->blocks; i++)
@@ -168,7 +168,7 @@ static void records_free(struct wk_source *s)
 }
 
 static const struct wk_source_class records_class = {
-    .read = records_read, .where = records_where, .merge = records_merge, .free = records_free};
+    .read = records_read, .where = records_where, .merge = records_merge, .free = records_destroy};
 
 struct wk_source *wk_records_create(uint64_t examples)
 {
