@@ -42,7 +42,7 @@ librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += libpsyaml.la libjob.la
 libpsyaml_la_SOURCES = common/file/yaml.c common/file/yaml.h
 libpsyaml_la_LIBADD = $(YAML_LIBS)
-libjob_la_SOURCES = common/job/job.c common/job/job.h
+libjob_la_SOURCES = common/job/callbacks.c common/job/callbacks.h common/job/job.c common/job/job.h common/job/path.h
 libjob_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
 # The description of a cluster: for libclient and psd.
