@@ -37,6 +37,11 @@ librule_la_SOURCES = \
 	common/math/schedule.c common/math/schedule.h
 librule_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS) -ffp-contract=off
 
+# Zip files, for what is read of .npz and .keras.
+noinst_LTLIBRARIES += libpszip.la
+libpszip_la_SOURCES = common/file/zip.c common/file/zip.h
+libpszip_la_LIBADD = libcommon.la $(ZLIB_LIBS)
+
 # YAML with its lines: for libclient and for what a job file says, which are apart so that libpsclient has no more in it
 # than it needs.
 noinst_LTLIBRARIES += libpsyaml.la libjob.la

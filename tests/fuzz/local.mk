@@ -10,6 +10,7 @@ include tests/fuzz/rpc.mk
 include tests/fuzz/stream.mk
 include tests/fuzz/tf_config.mk
 include tests/fuzz/wire.mk
+include tests/fuzz/zip.mk
 
 FUZZ_SECONDS = 60
 

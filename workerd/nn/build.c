@@ -116,6 +116,18 @@ enum ps_code nn_build_variable(struct nn_building *b, const char *what, const ch
     return PS_OK;
 }
 
+enum ps_code nn_build_state(struct nn_building *b, const char *what, const char *fallback, const struct nn_type *type,
+                            double momentum, struct ps_error *e)
+{
+    if (nn_build_variable(b, what, fallback, type, e))
+        return e->code;
+    struct nn_param *p = &b->model->variable[b->model->variables - 1].param;
+    p->rule = p->trainable ? "ema" : NULL;
+    p->momentum = momentum;
+    p->trainable = false;
+    return PS_OK;
+}
+
 enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e)
 {
     uint64_t count;

@@ -56,6 +56,21 @@ static enum ps_code keys_read_last_axis(const struct nn_json *at, const struct n
     return last || !nn_json_given(at) ? PS_OK : nn_json_expected(at, e, "the last axis: -1 or %d", rank);
 }
 
+// Keras 2 writes one axis as a list of one.
+static enum ps_code keys_read_axis(const struct nn_json *at, const struct nn_building *b, const struct nn_key *k,
+                                   int *to, struct ps_error *e)
+{
+    const int rank = b->n_in > 0 ? b->in[0]->type.rank : 0;
+    struct nn_json only = nn_json_element(at, 0);
+    const struct nn_json *axis = json_array_size(at->value) == 1 ? &only : at;
+    int64_t v = (int64_t)k->fallback;
+    if (nn_json_given(at) &&
+        (!json_is_integer(axis->value) || (v = json_integer_value(axis->value)) < -rank || v > rank || v == 0))
+        return nn_json_expected(at, e, "an axis of the input but the batch: -%d to -1, or 1 to %d", rank, rank);
+    *to = (int)(v < 0 ? v + rank : v - 1);
+    return PS_OK;
+}
+
 static enum ps_code keys_read_real(const struct nn_json *at, const struct nn_key *k, double *to, struct ps_error *e)
 {
     if (nn_json_real(at, k->min, k->max, to, e))
@@ -94,6 +109,8 @@ static enum ps_code keys_read_one(const struct nn_building *b, const struct nn_k
         return nn_setting_padding(b->config, to, e);
     case NN_KEY_FUNCTION:
         return nn_setting_function(&at, to, e);
+    case NN_KEY_AXIS:
+        return keys_read_axis(&at, b, k, to, e);
     case NN_KEY_LAST_AXIS:
         return keys_read_last_axis(&at, b, e);
     case NN_KEY_ONLY_WORD:
@@ -101,6 +118,7 @@ static enum ps_code keys_read_one(const struct nn_building *b, const struct nn_k
     case NN_KEY_ONLY_NUMBER:
         return nn_setting_only_number(b->config, k->name, k->fallback, e);
     case NN_KEY_INITIALIZER:
+    case NN_KEY_BY_BUILD:
     case NN_KEY_NONE:
     case NN_KEY_REFUSED:
         break;

@@ -2,16 +2,24 @@
 #include "workerd/nn/layer.h"
 
 // X(what follows nn_layer_): one line for each file of this folder, or each class of it, in the order of Keras's pages.
-#define LAYERS(X)    \
-    X(input)         \
-    X(dense)         \
-    X(conv2d)        \
-    X(max_pooling2d) \
-    X(flatten)       \
-    X(activation)    \
-    X(dropout)       \
-    X(relu)          \
-    X(softmax)       \
+#define LAYERS(X)          \
+    X(input)               \
+    X(dense)               \
+    X(conv2d)              \
+    X(max_pooling2d)       \
+    X(flatten)             \
+    X(reshape)             \
+    X(permute)             \
+    X(repeat_vector)       \
+    X(batch_normalization) \
+    X(group_normalization) \
+    X(layer_normalization) \
+    X(activation)          \
+    X(dropout)             \
+    X(relu)                \
+    X(leaky_relu)          \
+    X(elu)                 \
+    X(softmax)             \
     X(add)
 
 #define X(name) extern const struct nn_layer_class nn_layer_##name;

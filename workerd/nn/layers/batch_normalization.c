@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// While it is trained: by the mean and the variance of the batch, which the moving ones follow. Else, and where it is
+// frozen: by the moving ones.
+//
+// The moving variance follows the variance of all elements, divided by their number, as in Keras 3. Keras 2 divides by
+// one less where the input is an image.
+#include "workerd/nn/layers/normalization.h"
+
+struct batch_normalization {
+    struct normalization n;
+    int axis;
+    double momentum;
+};
+
+static const struct nn_key keys[] = {
+    {"axis", NN_KEY_AXIS, NN_AT(struct batch_normalization, axis), .fallback = -1},
+    {"momentum", NN_KEY_REAL, NN_AT(struct batch_normalization, momentum), .fallback = 0.99, .min = 0, .max = 1},
+    NORMALIZATION_KEYS(struct batch_normalization),
+    {"moving_mean_initializer", NN_KEY_INITIALIZER},
+    {"moving_variance_initializer", NN_KEY_INITIALIZER},
+    {"synchronized", NN_KEY_REFUSED},
+    {"renorm", NN_KEY_REFUSED},
+    {"renorm_clipping", NN_KEY_REFUSED},
+    {"renorm_momentum", NN_KEY_NONE},  // of renorm
+    {NULL},
+};
+
+static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_error *e)
+{
+    const struct batch_normalization *c = NN_CONFIG(struct batch_normalization, b->layer);
+    if (nn_build_inputs(b, 1, e))
+        return e->code;
+    if (!b->first && b->layer->trainable)
+        return nn_json_fail(b->at, e, "BatchNormalization is called twice: expected one call, or trainable: false");
+    b->out = b->in[0]->type;
+    const struct nn_type channels = {NN_FLOAT, 1, {b->out.dim[c->axis]}};
+    if (!b->first)
+        return PS_OK;
+    if (normalization_build_parameters(b, &c->n, &channels, e) ||
+        nn_build_state(b, "moving_mean", "Zeros", &channels, c->momentum, e))
+        return e->code;
+    return nn_build_state(b, "moving_variance", "Ones", &channels, c->momentum, e);
+}
+
+// x as (rows and what comes before the axis, the axis, what comes after it).
+static struct nn_normalize batch_normalization_axes(const struct nn_emitter *m, const struct nn_type *x, int axis)
+{
+    struct nn_normalize attr = {
+        .dim = {m->rows, x->dim[axis], 1, 1}, .statistic = {[1] = true}, .parameter = {[1] = true}};
+    for (int i = 0; i < x->rank; i++)
+        if (i != axis)
+            attr.dim[i < axis ? 0 : 2] *= x->dim[i];
+    return attr;
+}
+
+static int batch_normalization_emit_fixed(struct nn_emitter *m, const struct nn_call *call,
+                                          const struct batch_normalization *c, struct nn_normalize *attr)
+{
+    const int own = c->n.scale + c->n.center;
+    int in[5] = {nn_emit_tensor(m, call->in[0]), nn_emit_variable(m, call, own), nn_emit_variable(m, call, own + 1)},
+        out;
+    attr->epsilon = (float)c->n.epsilon;
+    attr->scale = c->n.scale;
+    attr->center = c->n.center;
+    nn_tape_put(m->tape, &nn_op_normalize_by, attr, sizeof *attr, in,
+                3 + normalization_parameters(m, call, &c->n, in + 3), &out, 1);
+    return out;
+}
+
+static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *call)
+{
+    const struct nn_layer *l = nn_emit_layer(m, call);
+    const struct batch_normalization *c = NN_CONFIG(struct batch_normalization, l);
+    const int own = c->n.scale + c->n.center;
+    struct nn_normalize attr = batch_normalization_axes(m, nn_emit_type(m, call->in[0]), c->axis);
+    int statistic[2];
+    if (!m->training || !l->trainable)
+        return batch_normalization_emit_fixed(m, call, c, &attr);
+    int y = normalization_emit(m, call, &c->n, &attr, statistic);
+    nn_emit_state(m, call, own, statistic[0]);
+    nn_emit_state(m, call, own + 1, statistic[1]);
+    return y;
+}
+
+const struct nn_layer_class nn_layer_batch_normalization = {"BatchNormalization", sizeof(struct batch_normalization),
+                                                            keys, batch_normalization_build, batch_normalization_emit};

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Normalization: y = (x - mean) / sqrt(variance + epsilon) * gamma + beta, where mean and variance are those of x
+// itself (batch, layer and group normalization), or given. (Ioffe and Szegedy, Batch Normalization, 2015, algorithms 1
+// and 2; the variance is that of all elements, divided by their number, as in Keras.)
+#ifndef NN_OPS_NORMALIZE_H
+#define NN_OPS_NORMALIZE_H
+
+#include "workerd/nn/op.h"
+
+enum { NN_NORMALIZE_AXES = 4 };
+
+// x is seen as an array of these dimensions. There is a mean and a variance for each place along the axes of which
+// `statistic` says so, taken over all others; a gamma and a beta for each place along those of `parameter`.
+//
+//     batch normalization    (rows and image, channels)              statistic and parameter: channels
+//     layer normalization    (rows, elements)                        statistic: rows, parameter: elements
+//     group normalization    (rows, image, groups, of a group)       statistic: rows and groups, parameter: the last two
+struct nn_normalize {
+    int64_t dim[NN_NORMALIZE_AXES];  // those that are not needed are 1
+    bool statistic[NN_NORMALIZE_AXES], parameter[NN_NORMALIZE_AXES];
+    float epsilon;
+    bool scale, center;  // are there gamma, beta?
+};
+
+extern const struct nn_op_class nn_op_normalize;           // x[, gamma][, beta] -> y, mean, variance
+extern const struct nn_op_class nn_op_normalize_backward;  // x, mean, variance, dy[, gamma] -> dx[, dgamma][, dbeta]
+// With a mean and a variance that are given.
+extern const struct nn_op_class nn_op_normalize_by;           // x, mean, variance[, gamma][, beta] -> y
+extern const struct nn_op_class nn_op_normalize_by_backward;  // variance, dy[, gamma] -> dx
+
+int64_t nn_normalize_statistics(const struct nn_normalize *a);  // how many means there are
+int64_t nn_normalize_parameters(const struct nn_normalize *a);  // how many gammas
+
+#endif
