@@ -21,6 +21,7 @@
 #include "workerd/job/look.h"
 #include "workerd/job/resume.h"
 #include "workerd/nn/device.h"
+#include "workerd/weights/weights.h"
 
 static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one replica of a job.\n"
                            "\n"
@@ -355,7 +356,8 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct opt
 static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model, struct ps_error *e)
 {
     // Rank 0 is who writes the results, unless it dies.
-    if (run->env.rank == 0 && ps_job_check_files(run->env.job, run->summary, e))
+    const struct ps_job *job = run->env.job;
+    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
         return e->code;
     return workerd_build(run, model, e) ? e->code : run->strategy->open(&run->env, &run->state, e);
 }
