@@ -5,16 +5,9 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/job/path.h"
 
 static const char *const column_types[] = {"any", "number", "category", "bytes", "image", "skip", NULL};
-
-char *ps_job_path(const struct ps_yaml *v, const char *path)
-{
-    const char *slash = v->line ? strrchr(v->source, '/') : NULL;
-    if (!slash || path[0] == '/')
-        return ps_strdup(path);
-    return ps_printf("%.*s/%s", (int)(slash - v->source), v->source, path);
-}
 
 static enum ps_code columns_check_map(const struct ps_yaml *v, const char *what, struct ps_error *e)
 {
@@ -52,7 +45,7 @@ static enum ps_code columns_take_setting(const struct ps_yaml *v, const char *wh
         return ps_yaml_fail(v, e, "unknown key \"%.60s\" in %s: expected type, vocabulary or shape", v->key, what);
     if (ps_yaml_string(v, what, &text, e))
         return e->code;
-    c->vocabulary = ps_job_path(v, text);
+    c->vocabulary = ps_job_resolve_path(v, text);
     return PS_OK;
 }
 

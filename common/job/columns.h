@@ -81,7 +81,4 @@ static inline const struct ps_job_column *ps_job_columns_find(const struct ps_jo
     return NULL;
 }
 
-// path as it is, or where it is relative and stands in a file, beside that file. malloc'd.
-char *ps_job_path(const struct ps_yaml *v, const char *path);
-
 #endif

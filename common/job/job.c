@@ -15,6 +15,7 @@
 #include "common/file/output.h"
 #include "common/file/yaml.h"
 #include "common/job/optimizer.h"
+#include "common/job/path.h"
 #include "common/plan/placement.h"
 
 // ---- the fields ---------------------------------------------------------------------------------------------------
@@ -37,6 +38,7 @@ enum type {
     // struct ps_schedule: lists of numbers
     BOUNDARIES,
     VALUES,
+    CALLBACKS,  // struct ps_callbacks
 };
 
 static const char *const data_kinds[] = {"idx", "csv", "npy", "npz", "synthetic-digits", NULL};
@@ -174,6 +176,7 @@ static const struct field fields[] = {
     {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400, OWN},
     {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVERS, OWN},
     {"output", PATH, AT(output), OWN},
+    {"callbacks", CALLBACKS, AT(callbacks), OWN},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -285,6 +288,14 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
 }
 
 // ---- values -------------------------------------------------------------------------------------------------------
+
+char *ps_job_resolve_path(const struct ps_yaml *v, const char *path)
+{
+    const char *slash = v->line ? strrchr(v->source, '/') : NULL;
+    if (!slash || path[0] == '/')
+        return ps_strdup(path);
+    return ps_printf("%.*s/%s", (int)(slash - v->source), v->source, path);
+}
 
 static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, int *to, struct ps_error *e)
 {
@@ -412,6 +423,8 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return take_boundaries(f, v, to, e);
     case VALUES:
         return take_values(f, v, to, e);
+    case CALLBACKS:
+        return ps_callbacks_parse(v, job->strategy == PS_STRATEGY_ONE_DEVICE, to, e);
     case CHOICE:
     case WORD:
         code = take_choice(f, v, &choice, e);
@@ -426,7 +439,7 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         if (code == PS_OK && !*text)
             return ps_yaml_expected(v, f->path, e, "a %s", f->type == PATH ? "path" : "string of some length");
         if (code == PS_OK)
-            *(char **)to = f->type == PATH ? ps_job_path(v, text) : ps_strdup(text);
+            *(char **)to = f->type == PATH ? ps_job_resolve_path(v, text) : ps_strdup(text);
         return code;
     }
     return code;
@@ -687,6 +700,7 @@ void ps_job_free(struct ps_job *job)
     ps_job_ports_free(&job->data.inputs);
     ps_job_ports_free(&job->data.outputs);
     ps_job_port_free(&job->data.label);
+    ps_callbacks_free(&job->callbacks);
     free(job);
 }
 
@@ -728,6 +742,8 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
         return *(const uint64_t *)at
                    ? json_pack("[I, I]", (json_int_t)((const uint64_t *)at)[0], (json_int_t)((const uint64_t *)at)[1])
                    : NULL;
+    case CALLBACKS:
+        return ps_callbacks_json(at);
     case METRICS:
         return *(const bool *)at ? json_pack("[s]", f->words[0]) : json_array();
     case CHOICE:  // one that is not made, that of a schedule, is below its first
