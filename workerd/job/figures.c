@@ -2,7 +2,10 @@
 #include "workerd/job/figures.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "common/base/alloc.h"
 
 void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value)
 {
@@ -21,18 +24,36 @@ const double *wk_figures_find(const struct wk_figures *f, const char *name)
     return NULL;
 }
 
-void wk_meter_add(struct wk_meter *m, const struct nn_result *result, int rows)
+void wk_meter_add(struct wk_meter *m, const struct nn_result *result)
 {
-    m->examples += rows;
-    m->loss += result->loss;
-    m->correct += (double)result->correct;
+    if (!result->of)
+        return;
+    if (!m->of)
+        *m = (struct wk_meter){result->of, ps_alloc(nn_measures_sums(result->of) * sizeof *m->sum)};
+    for (size_t i = 0; i < nn_measures_sums(m->of); i++)
+        m->sum[i] += result->sums[i];
 }
 
-void wk_meter_figures(const struct wk_meter *m, const struct ps_job *job, const char *prefix, struct wk_figures *to)
+void wk_meter_reset(struct wk_meter *m)
 {
-    if (m->examples == 0)
-        return;
-    if (job->accuracy)
-        wk_figures_add(to, prefix, "accuracy", m->correct / m->examples);
-    wk_figures_add(to, prefix, "loss", m->loss / m->examples);
+    free(m->sum);
+    *m = (struct wk_meter){0};
+}
+
+struct figures_prefixed {
+    struct wk_figures *to;
+    const char *prefix;
+};
+
+static void figures_take(void *arg, const char *name, double value)
+{
+    const struct figures_prefixed *p = arg;
+    wk_figures_add(p->to, p->prefix, name, value);
+}
+
+void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_figures *to)
+{
+    struct figures_prefixed p = {to, prefix};
+    if (m->of)
+        nn_measures_tell(m->of, m->sum, figures_take, &p);
 }

@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "workerd/job/objectives.h"
 #include "workerd/job/progress.h"
 #include "workerd/job/summary.h"
 
@@ -22,6 +23,8 @@ struct loop {
     uint64_t step;     // one past the last, as the strategy counts
     uint64_t cap;      // of the history
     bool epoch_over, drained;
+    struct nn_batch weighted;  // the feed's, with weights of classes
+    float *class_weight;       // [batch_size]; NULL: none yet
 };
 
 static double seconds_since(uint64_t t)
@@ -103,7 +106,22 @@ static void loop_make_figures(struct loop *l)
 {
     struct wk_run *run = l->run;
     run->figures.n = 0;
-    wk_meter_figures(&l->meter, run->env.job, "", &run->figures);
+    wk_meter_figures(&l->meter, "", &run->figures);
+}
+
+// The next batch of the feed, whose examples count by their class where the job says so.
+static const struct nn_batch *loop_take_batch(struct loop *l)
+{
+    const struct wk_env *env = &l->run->env;
+    const struct nn_batch *b = wk_feed_take(l->feed);
+    if (!env->job->class_weight.n)
+        return b;
+    if (!l->class_weight)
+        l->class_weight = ps_alloc((size_t)env->job->batch_size * sizeof *l->class_weight);
+    l->weighted = *b;
+    l->weighted.weight = l->class_weight;
+    wk_class_weights(&env->job->class_weight, env->model, &env->job->loss.of[0].loss, b, l->class_weight);
+    return &l->weighted;
 }
 
 static enum ps_code loop_train(struct loop *l, struct ps_error *e)
@@ -114,7 +132,7 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
     l->step = work.step;
     if (run->strategy->begin_step(run->state, work.step, e))
         return e->code;
-    if (work.rows && nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result, e))
+    if (work.rows && nn_replica_train(run->env.replica, loop_take_batch(l), work.step, NULL, NULL, &result, e))
         return e->code;
     if (run->strategy->end_step(run->state, work.step, work.rows, e))
         return e->code;
@@ -123,7 +141,7 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
         run->seconds_to_first_step = seconds_since(run->started);
     loop_count_time(l);
     loop_remember_step(l, work.step, result.loss, work.rows);
-    wk_meter_add(&l->meter, &result, work.rows);
+    wk_meter_add(&l->meter, &result);
     if (wk_progress_step(&l->progress)) {
         loop_make_figures(l);
         wk_progress_show(&l->progress, &run->figures);
@@ -163,7 +181,7 @@ static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
         struct nn_result part;
         const struct nn_batch *b = wk_feed_take(feed);
         code = nn_replica_evaluate(run->env.replica, b, &part, e);
-        wk_meter_add(&meter, &part, b->rows);
+        wk_meter_add(&meter, &part);
         done += (uint64_t)b->rows;
         ahead--;
         if (code == PS_OK && done < n)
@@ -171,7 +189,8 @@ static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
     }
     wk_feed_free(feed);
     if (code == PS_OK)
-        wk_meter_figures(&meter, run->env.job, "val_", &run->figures);
+        wk_meter_figures(&meter, "val_", &run->figures);
+    wk_meter_reset(&meter);
     return code;
 }
 
@@ -223,7 +242,7 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
     for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
         l->progress.quiet = !is_shown(l);
         wk_progress_epoch_begin(&l->progress, epoch);
-        l->meter = (struct wk_meter){0};
+        wk_meter_reset(&l->meter);
         if (train_epoch(l, epoch, e))
             return e->code;
         bool last = l->drained || epoch + 1 == job->epochs || is_enough(l);
@@ -288,6 +307,8 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
         code = loop_finish(&l, e);
     run->drained = l.drained;
     wk_progress_fini(&l.progress);
+    wk_meter_reset(&l.meter);
+    free(l.class_weight);
     wk_feed_free(l.feed);
     return code;
 }

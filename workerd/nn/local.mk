@@ -10,6 +10,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/copy.c \
 	workerd/nn/ops/dense.c \
 	workerd/nn/ops/dropout.c \
+	workerd/nn/ops/losses.c workerd/nn/ops/losses.h \
 	workerd/nn/ops/maxpool.c \
 	workerd/nn/ops/mse.c \
 	workerd/nn/ops/normalize.c workerd/nn/ops/normalize.h \
