@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is measured of a model while it is trained or evaluated: the mean loss, that of each output where there are
-// several, and metrics. All of it are sums over examples, in one array: those of several batches, or of several workers,
-// are added up, and the figures worked out from what comes of it.
+// several, and metrics. All of it are sums over examples, in one array: those of several batches, or of several
+// workers, are added up, and the figures worked out from what comes of it.
 //
 // Threads: any, once created.
 #ifndef NN_MEASURE_H

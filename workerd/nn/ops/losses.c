@@ -326,7 +326,7 @@ static enum ps_code loss_infer(struct nn_op *op, struct ps_error *e)
     return PS_OK;
 }
 
-static bool loss_is_binary(size_t n, const nn_real *t)
+static bool loss_targets_are_binary(size_t n, const nn_real *t)
 {
     for (size_t i = 0; i < n; i++)
         if (t[i] < 0 || t[i] > 1 || (t[i] > 0 && t[i] < 1) || isnan(t[i]))
@@ -343,7 +343,7 @@ static void loss_reference(const struct nn_frame *f)
     const bool hinge = a->loss.kind == PS_LOSS_HINGE || a->loss.kind == PS_LOSS_SQUARED_HINGE;
     nn_real *loss = f->out[0], *y = a->probabilities ? f->out[1] : NULL;
     nn_real *dx = a->gradient ? f->out[1 + a->probabilities] : NULL;
-    struct loss_row r = {.loss = &a->loss, .n = n, .binary = hinge && loss_is_binary(rows * n, target)};
+    struct loss_row r = {.loss = &a->loss, .n = n, .binary = hinge && loss_targets_are_binary(rows * n, target)};
     for (size_t i = 0; i < rows; i++) {
         r.p = x + i * n;
         r.t = target + i * n;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Losses that compare an output with numbers of its shape, one operator for all kinds; those with class numbers are
-// softmax_xent and sparse_xent, and the mean squared error has its own. A loss sees matrices: what it gives a number for
-// is a row, the last axis of the output its width.
+// softmax_xent and sparse_xent, and the mean squared error has its own. A loss sees matrices: what it gives a number
+// for is a row, the last axis of the output its width.
 #ifndef NN_OPS_LOSSES_H
 #define NN_OPS_LOSSES_H
 
