@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/job/figures.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,15 @@ void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, 
     struct wk_figure *v = &f->v[f->n++];
     snprintf(v->name, sizeof v->name, "%s%s", prefix, name);
     v->value = value;
+}
+
+void wk_figures_drop(struct wk_figures *f, const char *prefix)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++)
+        if (strncmp(f->v[i].name, prefix, strlen(prefix)) != 0)
+            f->v[n++] = f->v[i];
+    f->n = n;
 }
 
 const double *wk_figures_find(const struct wk_figures *f, const char *name)
@@ -56,4 +66,35 @@ void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_fi
     struct figures_prefixed p = {to, prefix};
     if (m->of)
         nn_measures_tell(m->of, m->sum, figures_take, &p);
+}
+
+// JSON has no NaN.
+static json_t *meter_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+json_t *wk_meter_save(const struct wk_meter *m)
+{
+    json_t *sums = json_array();
+    for (size_t i = 0; m->of && i < nn_measures_sums(m->of); i++)
+        json_array_append_new(sums, meter_number(m->sum[i]));
+    return sums;
+}
+
+enum ps_code wk_meter_load(struct wk_meter *m, const struct nn_measures *of, const json_t *from, struct ps_error *e)
+{
+    const size_t n = nn_measures_sums(of);
+    wk_meter_reset(m);
+    if (json_is_array(from) && json_array_size(from) == 0)
+        return PS_OK;
+    if (json_array_size(from) != n)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "meter: expected %zu numbers, or none", n);
+    for (size_t i = 0; i < n; i++)
+        if (!json_is_real(json_array_get(from, i)) && !json_is_null(json_array_get(from, i)))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "meter[%zu]: expected a number", i);
+    *m = (struct wk_meter){of, ps_alloc(n * sizeof *m->sum)};
+    for (size_t i = 0; i < n; i++)
+        m->sum[i] = json_is_null(json_array_get(from, i)) ? NAN : json_real_value(json_array_get(from, i));
+    return PS_OK;
 }

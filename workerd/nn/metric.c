@@ -35,7 +35,7 @@ static double metric_divide(double a, double b)
     return b > 0 || b < 0 || isnan(b) ? a / b : 0;
 }
 
-// ---- means of numbers: the sum and the weight ---------------------------------------------------------------------
+// ---- means of numbers: the sum and the weight ----------------------------------------------------------------------
 
 static size_t mean_states(const struct ps_metric *m, size_t width)
 {
@@ -240,7 +240,7 @@ static void auc_result(const struct ps_metric *m, size_t width, const double *st
     }
 }
 
-// ---- F1: right, said but not so, so but not said, and what is so; of each class, or of all ---------------------------
+// ---- F1: right, said but not so, so but not said, and what is so; of each class, or of all -------------------------
 
 static size_t f1_classes(const struct ps_metric *m, size_t width)
 {
@@ -294,7 +294,7 @@ static size_t f1_values(const struct ps_metric *m, size_t width)
     return m->average == PS_AVERAGE_NONE ? width : 1;
 }
 
-// ---- the confusion matrix: (what is, what is said) ------------------------------------------------------------------
+// ---- the confusion matrix: (what is, what is said) -----------------------------------------------------------------
 
 static size_t confusion_states(const struct ps_metric *m, size_t width)
 {
@@ -317,7 +317,7 @@ static void confusion_result(const struct ps_metric *m, size_t width, const doub
         value[i] = state[i];
 }
 
-// ---- the table ----------------------------------------------------------------------------------------------------
+// ---- the table -----------------------------------------------------------------------------------------------------
 
 static const struct metric_class metric_classes[PS_METRIC_KINDS] = {
     [PS_METRIC_ACCURACY] = {mean_states, accuracy_update, mean_result, NULL, 0},

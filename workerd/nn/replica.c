@@ -169,6 +169,11 @@ enum ps_code nn_replica_measure(struct nn_replica *r, const struct nn_metric *me
     return PS_OK;
 }
 
+const struct nn_measures *nn_replica_measures(const struct nn_replica *r)
+{
+    return r->measures;
+}
+
 static enum ps_code replica_prepare(struct nn_replica *r, int threads, struct ps_error *e)
 {
     struct compiled *c;
