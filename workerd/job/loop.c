@@ -27,9 +27,9 @@ struct loop {
     bool epoch_over, drained;
     struct nn_batch weighted;  // the feed's, with weights of classes
     float *class_weight;       // [batch_size]; NULL: none yet
-    bool epoch_open;  // its end has not been told to anyone
-    bool stop;        // a callback wants the training to end
-    bool written;     // the results are
+    bool epoch_open;           // its end has not been told to anyone
+    bool stop;                 // a callback wants the training to end
+    bool written;              // the results are
 };
 
 static double seconds_since(uint64_t t)
