@@ -30,23 +30,25 @@ enum type {
     FLAG,      // bool
     REAL,      // double
     QUOTIENT,  // double: "1/255", or a number; not 0
-    METRICS,   // bool: a list of words, which for now is one
     COLUMNS,   // struct ps_job_columns
     PORT,      // struct ps_job_port
     PORTS,     // struct ps_job_ports
     SIZES,     // uint64_t[2]
+    LOSSES,    // struct ps_job_losses
+    METRICS,   // struct ps_job_metrics
+    CLASSES,   // struct ps_class_weights
     // struct ps_schedule: lists of numbers
     BOUNDARIES,
     VALUES,
     CALLBACKS,  // struct ps_callbacks
 };
 
-static const char *const data_kinds[] = {"idx", "csv", "npy", "npz", "synthetic-digits", NULL};
+static const char *const data_kinds[] = {
+    "idx", "csv", "npy", "npz", "cifar", "images", "tfrecord", "text", "synthetic-digits", NULL};
 _Static_assert(sizeof data_kinds / sizeof *data_kinds == PS_DATA_KINDS + 1, "a name for each");
 static const char *const headers[] = {"auto", "true", "false", NULL};
+static const char *const colors[] = {"rgb", "grayscale", NULL};
 static const char *const flips[] = {"none", "horizontal", "vertical", "both", NULL};
-static const char *const losses[] = {"sparse_categorical_crossentropy", "mse", NULL};
-static const char *const metrics[] = {"accuracy", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
 static const char *const strategies[] = {"parameter_server", "one_device", NULL};
@@ -64,8 +66,12 @@ enum {
     CSV = 1 << PS_DATA_CSV,
     NPY = 1 << PS_DATA_NPY,
     NPZ = 1 << PS_DATA_NPZ,
+    CIFAR = 1 << PS_DATA_CIFAR,
+    IMAGES = 1 << PS_DATA_IMAGES,
+    TFRECORD = 1 << PS_DATA_TFRECORD,
+    TEXT = 1 << PS_DATA_TEXT,
     DIGITS = 1 << PS_DATA_DIGITS,
-    TESTED = CSV | NPZ  // whose test data lie at a path of their own
+    TESTED = CSV | NPZ | IMAGES | TFRECORD | TEXT  // whose test data lie at a path of their own
 };
 enum { SGD = 1 << 0, ADAM = 1 << 1 | 1 << 2, RMSPROP = 1 << 3 };
 enum {
@@ -110,7 +116,7 @@ static const struct field fields[] = {
     {"model", PATH, AT(model), .required = ALWAYS, OWN},
     {"weights", PATH, AT(weights), OWN},
     {"data.kind", CHOICE, AT(data.kind), .words = data_kinds, .required = ALWAYS},
-    {"data.path", PATH, AT(data.path), .kinds = IDX | TESTED, .required = IDX | TESTED, OWN},
+    {"data.path", PATH, AT(data.path), .kinds = IDX | CIFAR | TESTED, .required = IDX | CIFAR | TESTED, OWN},
     {"data.test_path", PATH, AT(data.test_path), .kinds = TESTED, OWN},
     {"data.x", PATH, AT(data.x), .kinds = NPY, .required = NPY, OWN},
     {"data.y", PATH, AT(data.y), .kinds = NPY, .required = NPY, OWN},
@@ -122,19 +128,25 @@ static const struct field fields[] = {
     {"data.shuffle", FLAG, AT(shuffle), "true"},
     {"data.threads", SMALL, AT(data.threads), "1", .min = 1, .max = 64, OWN},
     {"data.validation_split", REAL, AT(data.validation_split), "0"},
-    {"data.columns", COLUMNS, AT(data.columns), .kinds = CSV},
+    {"data.columns", COLUMNS, AT(data.columns), .kinds = CSV | TFRECORD},
     {"data.inputs", PORTS, AT(data.inputs)},
     {"data.outputs", PORTS, AT(data.outputs)},
     {"data.weight", STRING, AT(data.weight)},
-    {"data.label", PORT, AT(data.label), .kinds = CSV | NPZ},
+    {"data.label", PORT, AT(data.label), .kinds = CSV | NPZ | TFRECORD},
     {"data.separator", STRING, AT(data.separator), ",", .kinds = CSV},
     {"data.header", CHOICE, AT(data.header), "auto", headers, .kinds = CSV},
     {"data.augment.flip", CHOICE, AT(data.flip), "none", flips},
     {"data.augment.crop", SMALL, AT(data.crop), "0", .max = 1 << 12},
     {"data.augment.noise", REAL, AT(data.noise), "0"},
-    {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
-    {"loss.from_logits", FLAG, AT(from_logits), "false"},
-    {"metrics", METRICS, AT(accuracy), .words = metrics, OWN},
+    {"data.image_size", SIZES, AT(data.image_size), .min = 1, .max = 1 << 14, .kinds = IMAGES | TFRECORD},
+    {"data.color", CHOICE, AT(data.color), "rgb", colors, .kinds = IMAGES | TFRECORD},
+    {"data.classes", SMALL, AT(data.classes), "10", .min = 10, .max = 100, .kinds = CIFAR},
+    {"data.window", SMALL, AT(data.window), "64", .min = 1, .max = 1 << 20, .kinds = TEXT},
+    {"data.stride", SMALL, AT(data.stride), "0", .max = 1 << 20, .kinds = TEXT},
+    {"data.vocabulary", PATH, AT(data.vocabulary), .kinds = TEXT, OWN},
+    {"loss", LOSSES, AT(loss), .required = ALWAYS},
+    {"metrics", METRICS, AT(metrics)},
+    {"class_weight", CLASSES, AT(class_weight)},
     {"optimizer.name", CHOICE, AT(optimizer), .words = ps_job_optimizers, .required = ALWAYS},
     {"optimizer.nesterov", FLAG, AT(nesterov), "false", .by = BY_OPTIMIZER, .kinds = SGD},
     {"optimizer.centered", FLAG, AT(centered), "false", .by = BY_OPTIMIZER, .kinds = RMSPROP},
@@ -306,19 +318,6 @@ static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, 
     return ps_yaml_choice(v, f->path, f->words, to, e);
 }
 
-static enum ps_code take_metrics(const struct field *f, const struct ps_yaml *v, bool *accuracy, struct ps_error *e)
-{
-    int i;
-    if (v->kind != PS_YAML_LIST)
-        return ps_yaml_expected(v, f->path, e, "a list such as [accuracy]");
-    for (const struct ps_yaml *item = v->first; item; item = item->next) {
-        if (ps_yaml_choice(item, f->path, f->words, &i, e) != PS_OK)
-            return PS_INVALID_ARGUMENT;
-        *accuracy = true;
-    }
-    return PS_OK;
-}
-
 // A list of least .. most numbers.
 static enum ps_code check_list(const struct field *f, const struct ps_yaml *v, size_t least, size_t most,
                                struct ps_error *e)
@@ -409,8 +408,8 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return ps_yaml_real(v, f->path, to, e);
     case QUOTIENT:
         return take_quotient(f, v, to, e);
-    case METRICS:
-        return take_metrics(f, v, to, e);
+    case LOSSES:
+        return ps_job_losses_parse(v, f->path, to, e);
     case COLUMNS:
         return ps_job_columns_parse(v, f->path, to, e);
     case PORT:
@@ -419,6 +418,10 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return ps_job_ports_parse(v, f->path, to, e);
     case SIZES:
         return take_sizes(f, v, to, e);
+    case METRICS:
+        return ps_job_metrics_parse(v, f->path, to, e);
+    case CLASSES:
+        return ps_class_weights_parse(v, f->path, to, e);
     case BOUNDARIES:
         return take_boundaries(f, v, to, e);
     case VALUES:
@@ -602,6 +605,8 @@ static enum ps_code check_data(const struct ps_yaml *root, const struct ps_job *
     if (!(d->noise >= 0 && d->noise <= 1e6))
         return ps_yaml_expected(ps_yaml_find(root, "data.augment.noise"), "data.augment.noise", e,
                                 "a number from 0 to 1e6");
+    if (d->kind == PS_DATA_CIFAR && d->classes != 10 && d->classes != 20 && d->classes != 100)
+        return ps_yaml_expected(ps_yaml_find(root, "data.classes"), "data.classes", e, "10, 20 or 100");
     if (d->separator && strcmp(d->separator, "tab") != 0 &&
         (strlen(d->separator) != 1 || strchr("\"\r\n", *d->separator)))
         return ps_yaml_expected(ps_yaml_find(root, "data.separator"), "data.separator", e,
@@ -611,11 +616,6 @@ static enum ps_code check_data(const struct ps_yaml *root, const struct ps_job *
 
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
-    bool labels = job->loss == PS_LOSS_SPARSE_XENT;
-    if (job->accuracy && !labels)
-        return ps_yaml_fail(ps_yaml_find(root, "metrics"), e, "accuracy needs class labels; loss mse has none");
-    if (job->from_logits && !labels)
-        return ps_yaml_fail(ps_yaml_find(root, "loss.from_logits"), e, "loss mse has no from_logits");
     if (check_data(root, job, e))
         return e->code;
     return check_partitioner(root, job, e);
@@ -700,6 +700,7 @@ void ps_job_free(struct ps_job *job)
     ps_job_ports_free(&job->data.inputs);
     ps_job_ports_free(&job->data.outputs);
     ps_job_port_free(&job->data.label);
+    ps_class_weights_free(&job->class_weight);
     ps_callbacks_free(&job->callbacks);
     free(job);
 }
@@ -742,10 +743,14 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
         return *(const uint64_t *)at
                    ? json_pack("[I, I]", (json_int_t)((const uint64_t *)at)[0], (json_int_t)((const uint64_t *)at)[1])
                    : NULL;
+    case LOSSES:
+        return ps_job_losses_json(at);
     case CALLBACKS:
         return ps_callbacks_json(at);
     case METRICS:
-        return *(const bool *)at ? json_pack("[s]", f->words[0]) : json_array();
+        return ps_job_metrics_json(at);
+    case CLASSES:
+        return ps_class_weights_json(at);
     case CHOICE:  // one that is not made, that of a schedule, is below its first
         return *(const int *)at < f->first ? NULL : json_string(f->words[*(const int *)at - f->first]);
     case WORD:

@@ -18,10 +18,12 @@
 //         flip: none             # or horizontal, vertical, both: half of the examples each
 //         crop: 0                # zeros put around an image, from which its own size is cut out again anywhere
 //         noise: 0               # standard deviation of what is added to each number, after scale
-//     loss:
-//       name: mse                # required: mse, sparse_categorical_crossentropy
-//       from_logits: false       # not with mse
-//     metrics: []                # accuracy
+//     loss: mse                  # required: a loss (loss.c has the list) by any of Keras's names, or a map of its name,
+//                                #   settings and weight: {name: huber, delta: 2}; of several outputs a list, or a
+//                                #   map by their names, of these
+//     metrics: []                # metrics (metric.c has the list): [accuracy, {name: top_k, k: 3}]; of several
+//                                #   outputs a map by their names of such lists
+//     class_weight: {}           # of examples in the training loss, by their class: {0: 1, 1: 5}; others weigh 1
 //     optimizer:                 # or, with nothing but a name: `optimizer: adam`
 //       name: adam               # required: sgd, adam, adamw, rmsprop, adagrad, adadelta, nadam, adamax, lion, ftrl,
 //                                #   in any case; and its hyperparameters, with Keras's names and defaults (among them
@@ -71,6 +73,10 @@
 //                       label: the y column or columns, by name or number; default: the last
 //     npy               x, y, x_test, y_test
 //     npz               path, test_path; columns; label
+//     cifar             path: DIR; classes: 10 (or 20, 100: those of CIFAR-100)
+//     images            path: DIR, test_path: DIR; image_size: [H, W]; color: rgb (or grayscale)
+//     tfrecord          path, test_path; columns; label; image_size, color of its images
+//     text              path, test_path; window: 64; stride: the window; vocabulary: FILE, default: characters
 //     synthetic-digits  train_examples: 20000, test_examples: 2000
 //
 // A learning rate that follows the step, by Keras's schedules:
@@ -107,6 +113,7 @@
 #include "common/base/error.h"
 #include "common/job/callbacks.h"
 #include "common/job/columns.h"
+#include "common/job/outputs.h"
 #include "common/math/rule.h"
 #include "common/math/schedule.h"
 
@@ -115,13 +122,16 @@ enum ps_data_kind {
     PS_DATA_CSV,
     PS_DATA_NPY,
     PS_DATA_NPZ,
+    PS_DATA_CIFAR,
+    PS_DATA_IMAGES,
+    PS_DATA_TFRECORD,
+    PS_DATA_TEXT,
     PS_DATA_DIGITS,
     PS_DATA_KINDS  // how many there are
 };
 enum ps_header { PS_HEADER_AUTO, PS_HEADER_YES, PS_HEADER_NO };
 enum ps_color { PS_COLOR_RGB, PS_COLOR_GRAYSCALE };
 enum ps_flip { PS_FLIP_NONE, PS_FLIP_HORIZONTAL, PS_FLIP_VERTICAL, PS_FLIP_BOTH };  // bits
-enum ps_loss { PS_LOSS_SPARSE_XENT, PS_LOSS_MSE };
 enum ps_strategy { PS_STRATEGY_PARAMETER_SERVER, PS_STRATEGY_ONE_DEVICE };
 
 // Values of the two are those of the proto.
@@ -164,9 +174,9 @@ struct ps_job {
     char *model, *weights, *output;
     struct ps_job_data data;
     bool shuffle;
-    int loss;  // enum ps_loss
-    bool from_logits;
-    bool accuracy;  // is among the metrics
+    struct ps_job_losses loss;
+    struct ps_job_metrics metrics;
+    struct ps_class_weights class_weight;
 
     int optimizer;                               // index in ps_job_optimizers, for ps_job_json, as
     bool nesterov, centered, amsgrad;            // are these: the rule is picked by them

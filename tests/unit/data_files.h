@@ -49,8 +49,8 @@ struct nn_port nn_model_output(const struct nn_model *m, size_t k)
              : (struct nn_port){m->output_name ? m->output_name : "out", &m->output};
 }
 
-static const struct nn_loss data_xent[2] = {{.kind = NN_SPARSE_XENT}, {.kind = NN_SPARSE_XENT}};
-static const struct nn_loss data_mse[2] = {{.kind = NN_MSE}, {.kind = NN_MSE}};
+static const struct ps_loss data_xent[2] = {{.kind = PS_LOSS_SPARSE_XENT}, {.kind = PS_LOSS_SPARSE_XENT}};
+static const struct ps_loss data_mse[2] = {{.kind = PS_LOSS_MSE}, {.kind = PS_LOSS_MSE}};
 
 // ---- files --------------------------------------------------------------------------------------------------------
 

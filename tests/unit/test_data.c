@@ -520,7 +520,7 @@ static void check_accepts_equal_shapes(void **state)
                                  one = {.input = {NN_FLOAT, 1, {784}}, .output = {NN_FLOAT, 2, {1, 1}}};
     static const struct {
         const struct nn_model *model;
-        const struct nn_loss *loss;
+        const struct ps_loss *loss;
     } good[] = {{&image, data_xent}, {&flat, data_xent}, {&first, data_xent}, {&one, data_mse}};
     struct ps_error e;
     (void)state;
@@ -547,7 +547,7 @@ static void check_takes_a_line_for_an_image(void **state)
     free(path);
 }
 
-static void expect_bind_error(struct ps_job_data spec, const struct nn_model *model, const struct nn_loss *loss,
+static void expect_bind_error(struct ps_job_data spec, const struct nn_model *model, const struct ps_loss *loss,
                               const char *message)
 {
     struct ps_error e = {0};
@@ -562,7 +562,7 @@ static void check_names_what_does_not_fit(void **state)
 {
     static const struct {
         struct nn_model model;
-        const struct nn_loss *loss;
+        const struct ps_loss *loss;
         const char *message;
     } bad[] = {
         {{.input = {NN_FLOAT, 3, {32, 32, 3}}, .output = {NN_FLOAT, 1, {10}}},

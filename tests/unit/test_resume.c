@@ -121,13 +121,15 @@ static void open_job(struct training *t, const char *lines)
 // What main does.
 static enum ps_code train_here(struct training *t, const char *lines, bool resumes)
 {
-    static const struct nn_loss loss = {NN_SPARSE_XENT, true};
+    static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT, .from_logits = true);
     struct ps_error e = {.code = PS_OK};
     bool writes;
     memset(t, 0, sizeof *t);
     open_job(t, lines);
     must(nn_model_parse(model_text, "test", &t->model, &e), &e);
     must(nn_replica_create(t->model, "ref", BATCH, 1, 1, &loss, &t->run.env.replica, &e), &e);
+    const struct nn_metric accuracy = {t->job->metrics.of[0].metric, 0};
+    must(nn_replica_measure(t->run.env.replica, &accuracy, 1, &e), &e);
     t->job->data.train_examples = EXAMPLES;
     t->job->data.test_examples = TEST_EXAMPLES;
     must(wk_data_open(&t->job->data, 0, &t->run.data, &e), &e);
@@ -420,7 +422,7 @@ static void refuses_what_is_wrong_in_a_checkpoint(void **state)
         {"epoch", "-1", "epoch: expected a whole number of 0 or more"},
         {"first", "101", "first: expected a position in an epoch of 100 examples"},
         {"step", "\"7\"", "step: expected a whole number of 0 or more"},
-        {"meter", "{}", "meter.examples: expected a number"},
+        {"meter", "{}", "meter: expected 5 numbers, or none"},
         {"figures", "[[1, 2]]", "figures[0]: expected a name and a number"},
         {"losses", "[1]", "losses: expected one number per step"},
         {"examples", "null", "examples: expected one number per step"},

@@ -235,7 +235,7 @@ static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part,
 
 // Labels have the output's shape without its last dimension, that of the classes.
 static enum ps_code bind_target(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
-                                const struct nn_loss *loss, size_t k, const struct bind_lists *lists,
+                                const struct ps_loss *loss, size_t k, const struct bind_lists *lists,
                                 struct ps_error *e)
 {
     struct nn_port out = nn_model_output(model, k);
@@ -247,7 +247,7 @@ static enum ps_code bind_target(const struct wk_data *data, struct wk_part *part
     if (bind_find_columns(part->source, &data->spec->outputs, "data.outputs", out.name, lists->y, lists->n_y,
                           nn_model_outputs(model) == 1, port, e))
         return e->code;
-    port->label = loss->kind == NN_SPARSE_XENT;
+    port->label = ps_loss_has_labels(loss);
     port->dtype = port->label ? NN_INT32 : NN_FLOAT;
     port->scale = 1;
     if (port->label && want.rank > 0)
@@ -327,7 +327,7 @@ static enum ps_code bind_check_label(const struct wk_data *data, const struct wk
 }
 
 static enum ps_code bind_part(const struct wk_data *data, struct wk_part *part, const struct nn_model *model,
-                              const struct nn_loss *loss, struct ps_error *e)
+                              const struct ps_loss *loss, struct ps_error *e)
 {
     struct bind_lists lists;
     enum ps_code code = bind_check_label(data, part->source, e);
@@ -356,7 +356,7 @@ static enum ps_code bind_check_augment(const struct wk_data *data, struct ps_err
                : PS_OK;
 }
 
-enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
+enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, const struct ps_loss *loss,
                           struct ps_error *e)
 {
     if (bind_check_ports(&data->spec->inputs, "data.inputs", model, true, e) ||

@@ -75,11 +75,17 @@ static void cache_free(struct wk_source *s)
 
 static const struct wk_source_class cache_class = {.read = cache_read, .where = cache_where, .free = cache_free};
 
+// What a column takes of an example: whole words, so that those after it are aligned.
+static size_t cache_bytes(const struct wk_column *c)
+{
+    return (c->count * wk_dtype_size(c->dtype) + 3) / 4 * 4;
+}
+
 enum ps_code wk_cache_create(struct wk_source *source, struct wk_source **out, struct ps_error *e)
 {
     uint64_t row = 0, bytes;
     for (size_t i = 0; i < source->columns; i++)
-        row += source->column[i].count * wk_dtype_size(source->column[i].dtype);
+        row += cache_bytes(&source->column[i]);
     if (__builtin_mul_overflow(row, source->examples, &bytes) || bytes > WK_CACHE) {
         *out = source;
         return PS_OK;
@@ -94,7 +100,7 @@ enum ps_code wk_cache_create(struct wk_source *source, struct wk_source **out, s
         to->y = from->y;
         to->classes = from->classes;
         c->offset[i] = c->row;
-        c->row += from->count * wk_dtype_size(from->dtype);
+        c->row += cache_bytes(from);
     }
     c->state = wk_array(source->examples, 1, 1, e);
     c->bytes = c->state ? wk_array(source->examples, c->row, 1, e) : NULL;

@@ -14,14 +14,19 @@ const struct wk_data_kind wk_data_kinds[PS_DATA_KINDS + 1] = {
     [PS_DATA_CSV] = {"csv", "a table, RFC 4180; x: the fields, numbers or categories, y: the last field or data.label"},
     [PS_DATA_NPY] = {"npy", "NumPy arrays, a file each for x and y"},
     [PS_DATA_NPZ] = {"npz", "numpy.savez: a column for each array, in a file per split or as NAME_train and NAME_test"},
+    [PS_DATA_CIFAR] = {"cifar", "CIFAR-10's or CIFAR-100's binary files; x: (32, 32, 3) bytes, y: their labels"},
+    [PS_DATA_IMAGES] = {"images", "PNG and JPEG files in a folder per class; x: bytes, y: the folder's number"},
+    [PS_DATA_TFRECORD] = {"tfrecord", "tf.train.Example records; a column for each feature, images decoded"},
+    [PS_DATA_TEXT] = {"text", "text; x: windows of characters or words as numbers, y: those that follow each"},
     [PS_DATA_DIGITS] = {"synthetic-digits", "digits drawn by the program; x: (28, 28) bytes, y: 0 to 9"},
 };
 
 typedef enum ps_code (*wk_open)(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data,
                                 struct ps_error *e);
 static const wk_open data_open[PS_DATA_KINDS] = {
-    [PS_DATA_IDX] = wk_idx_open, [PS_DATA_CSV] = wk_csv_open,       [PS_DATA_NPY] = wk_npy_open,
-    [PS_DATA_NPZ] = wk_npz_open, [PS_DATA_DIGITS] = wk_digits_open,
+    [PS_DATA_IDX] = wk_idx_open,           [PS_DATA_CSV] = wk_csv_open,     [PS_DATA_NPY] = wk_npy_open,
+    [PS_DATA_NPZ] = wk_npz_open,           [PS_DATA_CIFAR] = wk_cifar_open, [PS_DATA_IMAGES] = wk_images_open,
+    [PS_DATA_TFRECORD] = wk_tfrecord_open, [PS_DATA_TEXT] = wk_text_open,   [PS_DATA_DIGITS] = wk_digits_open,
 };
 
 static enum ps_code data_check_alike(const struct wk_source *train, const struct wk_source *test, struct ps_error *e)

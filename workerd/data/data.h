@@ -45,7 +45,7 @@ const struct wk_split *wk_data_test(const struct wk_data *data);  // examples = 
 // the spec and by name. Do they fit? Shapes fit if they are equal but for dimensions of 1 at the ends, or if one of the
 // two is flat: (28, 28) fits (28, 28, 1) and (784,). Labels are below the output's classes: those in memory are looked
 // at here, those of larger files when they are read. Before any feed.
-enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
+enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, const struct ps_loss *loss,
                           struct ps_error *e);
 
 // The i-th example of an epoch: a permutation of [0, n) that is computed, not stored (a Feistel network on the

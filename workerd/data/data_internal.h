@@ -119,6 +119,24 @@ enum ps_code wk_csv_parse(const char *text, size_t size, struct wk_csv_format *f
 void wk_csv_format_fini(struct wk_csv_format *format);
 void wk_csv_fini(struct wk_csv *csv);
 
+// ---- CIFAR: how many examples a file of so many bytes has ---------------------------------------------------------
+
+enum ps_code wk_cifar_parse(uint64_t size, int classes, uint64_t *examples, struct ps_error *e);
+
+// ---- text ---------------------------------------------------------------------------------------------------------
+
+struct wk_text {
+    struct wk_vocabulary vocabulary;  // of words; empty: characters
+    int32_t *code;                    // of characters, by code point: 1 + the number; 0: there is none
+    bool known;                       // the training text has said which characters there are
+    int32_t classes;
+    int32_t *token;  // of the text last parsed
+    uint64_t tokens;
+};
+// Sets token; the one before is to be freed first.
+enum ps_code wk_text_parse(const uint8_t *text, size_t size, struct wk_text *t, struct ps_error *e);
+void wk_text_fini(struct wk_text *t);
+
 // ---- digits: images drawn by the program. Draws example number `example` of a seed; returns its label --------------
 
 enum { WK_DIGIT_SIDE = 28, WK_DIGIT_PIXELS = WK_DIGIT_SIDE * WK_DIGIT_SIDE };
@@ -130,6 +148,10 @@ enum ps_code wk_idx_open(const struct ps_job_data *spec, uint64_t seed, struct w
 enum ps_code wk_csv_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
 enum ps_code wk_npy_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
 enum ps_code wk_npz_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
+enum ps_code wk_text_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
+enum ps_code wk_tfrecord_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
+enum ps_code wk_images_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
+enum ps_code wk_cifar_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
 enum ps_code wk_digits_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e);
 
 #endif

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Data that are three times as large as the memory that workerd may have (its address space, which is more than what is
+# resident) are trained on. The files have holes: they take no disk, and read as zeros.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+
+case $(grep -o 'sanitizers[^ ]*' "$top_builddir/config.log" 2>/dev/null | head -n 1) in
+*address* | *thread*) echo "1..0 # SKIP a sanitizer's shadow takes the address space"; trap - EXIT; rm -rf "$scratch"; exit 0 ;;
+esac
+
+limit=$((1 << 30))
+bytes=$((3 * limit))
+
+model() { # SHAPE
+    printf '{"class_name": "Sequential", "config": {"name": "net", "layers": [%s, %s, %s]}}' \
+        "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, $1]}}" \
+        '{"class_name": "Flatten", "config": {"name": "flatten"}}' \
+        '{"class_name": "Dense", "config": {"name": "dense", "units": 10, "activation": "linear"}}'
+}
+model 28,28 >digits.json
+model 32,32,3 >cifar.json
+cat >job.yaml <<'JOB'
+model: digits.json
+data: {kind: npy, x: x.npy, y: y.npy}
+loss: {name: sparse_categorical_crossentropy, from_logits: true}
+optimizer: {name: sgd}
+strategy: {name: one_device}
+steps: 40
+JOB
+
+npy() { # FILE ELEMENTS-BYTES SHAPE
+    local header="{'descr': '|u1', 'fortran_order': False, 'shape': ($3), }"
+    # \134: a backslash; the length in 16 bits.
+    printf '\223NUMPY\001\000%b%s' "\\0$(printf %03o ${#header})\\0000" "$header" >"$1"
+    truncate -s "+$2" "$1"
+}
+word() { printf '%b' "$(printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 >> 24 & 255)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255)))"; }
+idx() { # FILE DIMENSION ...
+    local file=$1 n=1
+    shift
+    { word $((0x0800 + $#)); for d; do word "$d"; n=$((n * d)); done; } >"$file"
+    truncate -s "+$n" "$file"
+}
+
+# 40 steps with the examples in a random order, within the limit.
+trains() { # ARGUMENT ...
+    rm -f s.json
+    (ulimit -v $((limit / 1024)) && exec timeout 600 "$workerd" --job job.yaml --summary s.json --quiet "$@")
+}
+steps_are() { [ "$(value s.json steps)" = "$1" ]; }
+
+images=$((bytes / 784 + 1))
+npy x.npy $((images * 784)) "$images, 28, 28"
+npy y.npy "$images" "$images,"
+ok "npy" trains
+ok "npy: all steps" steps_are 40
+ok "npy: several threads" trains --set data.threads=3
+
+idx train-images-idx3-ubyte "$images" 28 28
+idx train-labels-idx1-ubyte "$images"
+idx t10k-images-idx3-ubyte 10 28 28
+idx t10k-labels-idx1-ubyte 10
+ok "idx" trains --set "data={kind: idx, path: .}"
+ok "idx: all steps" steps_are 40
+
+for i in 1 2 3 4 5; do truncate -s $(((bytes / 5 / 3073 + 1) * 3073)) data_batch_$i.bin; done
+truncate -s 30730 test_batch.bin
+ok "cifar" trains --set model=cifar.json --set "data={kind: cifar, path: .}"
+ok "cifar: all steps" steps_are 40

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// workerd/data: CIFAR, text, TFRecord and folders of images, against good files and bad ones. What TensorFlow wrote and
+// decodes is in tests/golden/data.
+#include "config.h"
+#include "tests/golden/data/images.h"
+#include "tests/unit/data_files.h"
+
+#include <sys/stat.h>
+
+#include "workerd/data/image.h"
+#include "workerd/data/tfrecord.h"
+
+static char *golden(const char *name)
+{
+    const char *top = getenv("top_srcdir");
+    return ps_printf("%s/tests/golden/data/%s", top ? top : ".", name);
+}
+
+static uint8_t *golden_bytes(const char *name, size_t *size)
+{
+    struct ps_error e;
+    uint8_t *bytes;
+    char *path = golden(name);
+    if (wk_file_read(path, SIZE_MAX, &bytes, size, &e))
+        fail_msg("%s", e.text);
+    free(path);
+    return bytes;
+}
+
+// ---- CIFAR --------------------------------------------------------------------------------------------------------
+
+enum { PLANE = 32 * 32, IMAGE = 3 * PLANE };
+
+// Two records; the label bytes, then each channel's first pixels count up from first, 64 apart.
+static void put_cifar(const char *folder, const char *name, const char *labels, size_t n_labels, uint8_t first)
+{
+    uint8_t file[2 * (2 + IMAGE)] = {0};
+    size_t record = n_labels + IMAGE;
+    for (size_t i = 0; i < 2; i++) {
+        memcpy(file + i * record, labels + i * n_labels, n_labels);
+        for (size_t c = 0; c < 3; c++)
+            for (size_t p = 0; p < 10; p++)
+                file[i * record + n_labels + c * PLANE + p] = (uint8_t)(first + 64 * c + p);
+    }
+    free(put(folder, name, file, 2 * record));
+}
+
+static void check_cifar(const struct wk_data *data, const struct wk_part *part, uint64_t example, uint8_t first)
+{
+    float *x = values_of(part, &part->input[0]);
+    assert_int_equal(data->train.input[0].count, IMAGE);
+    for (size_t p = 0; p < 10; p++)
+        for (size_t c = 0; c < 3; c++)
+            assert_int_equal(x[example * IMAGE + 3 * p + c], first + 64 * c + p);
+    free(x);
+}
+
+static void cifar_10(void **state)
+{
+    char *inner = ps_printf("%s/cifar-10-batches-bin", (char *)*state);
+    mkdir(inner, 0755);
+    for (int i = 0; i < 5; i++) {
+        char name[32], labels[2] = {(char)i, 9};
+        snprintf(name, sizeof name, "data_batch_%d.bin", i + 1);
+        put_cifar(i % 2 ? *state : inner, name, labels, 1, (uint8_t)(10 * i));
+    }
+    put_cifar(inner, "test_batch.bin", "\7\1", 1, 50);
+    struct ps_job_data spec = {.kind = PS_DATA_CIFAR, .path = *state, .classes = 10};
+    struct wk_data *data = open_flat(&spec, 10);
+    EXPECT(&data->train, &data->train.target[0], 0, 9, 1, 9, 2, 9, 3, 9, 4, 9);
+    EXPECT(&data->test, &data->test.target[0], 7, 1);
+    check_cifar(data, &data->train, 1, 0);
+    check_cifar(data, &data->train, 6, 30);
+    check_cifar(data, &data->test, 1, 50);
+    wk_data_free(data);
+    free(put(*state, "data_batch_4.bin", "abc", 3));
+    open_bad(&spec, 10, "data_batch_4.bin: the file has 3 bytes, expected records of 3073 as CIFAR-10 has", NULL);
+    put_cifar(*state, "data_batch_4.bin", "\1\12", 1, 0);
+    open_bad(&spec, 10, "data_batch_4.bin: row 1: the label is 10, expected an integer from 0 to 9", NULL);
+    put_cifar(inner, "data_batch_4.bin", "\1\2", 1, 0);
+    free(put(inner, "data_batch_3.bin", "", 0));
+    open_bad(&spec, 10, "data_batch_3.bin: the file has 0 bytes", NULL);
+    free(inner);
+}
+
+static void cifar_100(void **state)
+{
+    put_cifar(*state, "train.bin", "\3\143\4\0", 2, 1);
+    put_cifar(*state, "test.bin", "\23\1\2\3", 2, 2);
+    struct ps_job_data spec = {.kind = PS_DATA_CIFAR, .path = *state, .classes = 100};
+    struct wk_data *data = open_flat(&spec, 100);
+    EXPECT(&data->train, &data->train.target[0], 99, 0);
+    check_cifar(data, &data->train, 1, 1);
+    wk_data_free(data);
+    spec.classes = 20;
+    data = open_flat(&spec, 20);
+    EXPECT(&data->train, &data->train.target[0], 3, 4);
+    EXPECT(&data->test, &data->test.target[0], 19, 2);
+    wk_data_free(data);
+}
+
+// ---- text ---------------------------------------------------------------------------------------------------------
+
+static const struct nn_model text_model = {.input = {NN_INT32, 1, {3}}, .output = {NN_FLOAT, 2, {3, 5}}};
+
+static void expect_text(struct ps_job_data spec, size_t n, const float *x, const float *y)
+{
+    struct ps_error e = {0};
+    spec.kind = PS_DATA_TEXT;
+    spec.window = 3;
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &text_model, data_xent, &e))
+        fail_msg("%s", e.text);
+    expect_values(&data->train, &data->train.input[0], n, x);
+    expect_values(&data->train, &data->train.target[0], n, y);
+    wk_data_free(data);
+}
+
+// Characters have numbers in the order of their code points: newline, a, b, e with an accent, the clef.
+static void text_of_characters(void **state)
+{
+    char *path = put_text(*state, "t.txt",
+                          "ab\n\xc3\xa9"
+                          "a\xf0\x9d\x84\x9e"
+                          "ba");
+    char *test = put_text(*state, "test.txt", "aaaab");
+    struct ps_job_data spec = {.path = path, .test_path = test};
+    expect_text(spec, 6, (float[]){1, 2, 0, 3, 1, 4}, (float[]){2, 0, 3, 1, 4, 2});
+    spec.stride = 2;
+    expect_text(spec, 9, (float[]){1, 2, 0, 0, 3, 1, 1, 4, 2}, (float[]){2, 0, 3, 3, 1, 4, 4, 2, 1});
+    free(path);
+    free(test);
+}
+
+static void text_of_words(void **state)
+{
+    char *words = put_text(*state, "words.txt", "the\ncat\n[UNK]\nsat\n");
+    char *path = put_text(*state, "t.txt", "the cat\n\nsat  the\tdog ");
+    expect_text((struct ps_job_data){.path = path, .vocabulary = words, .stride = 1}, 6, (float[]){0, 1, 3, 1, 3, 0},
+                (float[]){1, 3, 0, 3, 0, 2});
+    free(words);
+    free(path);
+}
+
+static void text_bad_files(void **state)
+{
+    char *words = put_text(*state, "words.txt", "the\ncat\n"), *path = put_text(*state, "t.txt", "the cat\nthe dog\n");
+    char *test = put_text(*state, "test.txt", "the Cat"), *latin = put_text(*state, "latin.txt", "caf\xe9 the");
+    char *overlong = put_text(*state, "overlong.txt", "ab\xc0\x80"), *cut = put_text(*state, "cut.txt", "ab\xe2\x82");
+    struct ps_job_data spec = {.kind = PS_DATA_TEXT, .path = path, .window = 3};
+    spec.vocabulary = words;
+    open_bad(&spec, 5, "t.txt: line 2: \"dog\" is not in the vocabulary", NULL);
+    spec.vocabulary = NULL;
+    spec.window = 16;
+    open_bad(&spec, 5, "t.txt: 16 tokens, expected more than data.window, 16", NULL);
+    spec.window = 3;
+    open_bad(&spec, 5, "t.txt: row 0: the label is 7, expected an integer from 0 to 4: the model has so many classes",
+             NULL);
+    spec.test_path = test;
+    open_bad(&spec, 10, "test.txt: byte 4: the character U+0043 is not in the training text", NULL);
+    spec.path = latin;
+    open_bad(&spec, 10, "latin.txt: byte 3 is 0xe9, expected UTF-8", NULL);
+    spec.path = overlong;
+    open_bad(&spec, 10, "overlong.txt: byte 2 is 0xc0, expected UTF-8", NULL);
+    spec.path = cut;
+    open_bad(&spec, 10, "cut.txt: byte 2 is 0xe2, expected UTF-8", NULL);
+    free(words), free(path), free(test), free(latin), free(overlong), free(cut);
+}
+
+// ---- TFRecord -----------------------------------------------------------------------------------------------------
+
+static char *numbers_of[] = {"numbers", "raw"}, *label_of[] = {"label"};
+static struct ps_job_port numbers_port = {.name = "in", .column = numbers_of, .n = 2};
+
+// RFC 3720, B.4: 32 bytes of zeros, of ones, and counting up.
+static void crc_is_castagnolis(void **state)
+{
+    uint8_t bytes[32] = {0};
+    (void)state;
+    const uint32_t plain[] = {0x8a9136aa, 0x62a8ab43, 0x46dd794e};
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < 32; i++)
+            bytes[i] = k == 2 ? (uint8_t)i : k ? 0xff : 0;
+        assert_int_equal(wk_masked_crc(bytes, 32), (uint32_t)((plain[k] >> 15 | plain[k] << 17) + 0xa282ead8u));
+    }
+}
+
+static void tfrecord_numbers_and_bytes(void **state)
+{
+    static const struct nn_model model = {.input = {NN_FLOAT, 1, {6}}, .output = {NN_FLOAT, 1, {2}}};
+    struct ps_error e = {0};
+    char *path = golden("three.tfrecord");
+    (void)state;
+    struct ps_job_data spec = {.kind = PS_DATA_TFRECORD, .path = path, .image_size = {2, 3}};
+    struct ps_job_column skip = {.name = "image", .type = PS_COLUMN_SKIP};
+    spec.columns = (struct ps_job_columns){&skip, 1};
+    spec.inputs = (struct ps_job_ports){&numbers_port, 1};
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &model, data_xent, &e))
+        fail_msg("%s", e.text);
+    EXPECT(&data->train, &data->train.input[0], .5f, 0, 0, 1, 2, 255, 1.5f, -1, 1, 1, 2, 255, 2.5f, -2, 2, 1, 2, 255);
+    EXPECT(&data->train, &data->train.target[0], 0, 1, 0);
+    wk_data_free(data);
+    free(path);
+}
+
+static void tfrecord_says_what_does_not_fit(void **state)
+{
+    char *path = golden("three.tfrecord");
+    struct ps_job_column of[] = {{.name = "image", .type = PS_COLUMN_SKIP},
+                                 {.name = "numbers", .shape = {3}, .rank = 1}};
+    struct ps_job_data spec = {.kind = PS_DATA_TFRECORD, .path = path, .columns = {of, 2}};
+    (void)state;
+    open_bad(&spec, 2, "three.tfrecord: feature \"numbers\" has 2 elements, expected as many as data.columns says",
+             NULL);
+    free(path);
+}
+
+// A file that differs in any one bit is an error, of opening or of reading an example.
+static void tfrecord_notices_every_bit(void **state)
+{
+    struct ps_job_column skip = {.name = "image", .type = PS_COLUMN_SKIP};
+    size_t size;
+    uint8_t *bytes = golden_bytes("three.tfrecord", &size);
+    for (size_t bit = 0; bit < 8 * size; bit += 5) {
+        struct ps_error e = {0};
+        struct wk_data *data = NULL;
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        char *path = put(*state, "bad.tfrecord", bytes, size);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        struct ps_job_data spec = {.kind = PS_DATA_TFRECORD, .path = path, .columns = {&skip, 1}};
+        enum ps_code code = wk_data_open(&spec, 0, &data, &e);
+        for (uint64_t i = 0; i < 3 && code == PS_OK; i++) {
+            int32_t label;
+            int column = wk_source_find(data->train.source, "label");
+            code = data->train.source->class->read(data->train.source, i, (size_t)column, &label, &e);
+        }
+        if (code == PS_OK)
+            fail_msg("bit %zu made no difference", bit);
+        wk_data_free(data);
+        free(path);
+    }
+    char *cut = put(*state, "cut.tfrecord", bytes, size - 1), *few = put(*state, "few.tfrecord", bytes, 5);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_TFRECORD, .path = cut}, 2, "but the file ends after", cut);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_TFRECORD, .path = few}, 2, "5 bytes are left at byte 0", few);
+    free(cut);
+    free(few);
+    free(bytes);
+}
+
+// ---- images -------------------------------------------------------------------------------------------------------
+
+static void expect_image(const char *name, enum ps_color color, const unsigned char *expected, size_t n)
+{
+    struct ps_error e = {0};
+    struct wk_image image;
+    size_t size;
+    uint64_t shape[2];
+    uint8_t *bytes = golden_bytes(name, &size);
+    if (wk_image_size(bytes, size, shape, &e) || wk_image_decode(bytes, size, color, &image, &e))
+        fail_msg("%s: %s", name, e.text);
+    assert_int_equal(shape[0], 4);
+    assert_int_equal(shape[1], 6);
+    assert_int_equal(image.height * image.width * image.channels, n);
+    for (size_t i = 0; i < n; i++)
+        if (image.pixels[i] != expected[i])
+            fail_msg("%s: byte %zu is %d, TensorFlow's %d", name, i, image.pixels[i], expected[i]);
+    free(image.pixels);
+    // Cut short anywhere, it is an error or has no pixels to offer.
+    for (size_t k = 0; k < size - 12; k++) {
+        uint8_t *part = memcpy(ps_alloc(k + 1), bytes, k);
+        assert_int_not_equal(wk_image_decode(part, k, color, &image, &e), PS_OK);
+        free(part);
+    }
+    free(bytes);
+}
+
+static void three_channels_of(const unsigned char *gray, uint8_t rgb[72])
+{
+    for (int i = 0; i < 72; i++)
+        rgb[i] = gray[i / 3];
+}
+
+static void png_of_every_type(void **state)
+{
+    uint8_t grays[72];
+    (void)state;
+#ifndef HAVE_LIBPNG
+    skip();
+#endif
+    three_channels_of(golden_gray, grays);
+    expect_image("rgb.png", PS_COLOR_RGB, golden_rgb, 72);
+    expect_image("palette.png", PS_COLOR_RGB, golden_rgb, 72);
+    expect_image("alpha16.png", PS_COLOR_RGB, golden_rgb, 72);
+    expect_image("gray.png", PS_COLOR_RGB, grays, 72);
+    expect_image("gray.png", PS_COLOR_GRAYSCALE, golden_gray, 24);
+}
+
+static void jpeg_of_every_type(void **state)
+{
+    uint8_t grays[72];
+    (void)state;
+#ifndef HAVE_LIBJPEG
+    skip();
+#endif
+    three_channels_of(golden_jpeg_gray, grays);
+    expect_image("rgb.jpg", PS_COLOR_RGB, golden_jpeg, 72);
+    expect_image("gray.jpg", PS_COLOR_RGB, grays, 72);
+    expect_image("gray.jpg", PS_COLOR_GRAYSCALE, golden_jpeg_gray, 24);
+}
+
+static void image_resized_as_tensorflow_does(void **state)
+{
+    struct wk_image image = {4, 6, 3, (uint8_t *)golden_rgb};
+    uint8_t to[72];
+    (void)state;
+    wk_image_resize(&image, 3, 5, to);
+    assert_memory_equal(to, golden_resized, 45);
+    wk_image_resize(&image, 4, 6, to);
+    assert_memory_equal(to, golden_rgb, 72);
+}
+
+static void put_copy(const char *folder, const char *class, const char *name, const char *from)
+{
+    size_t size;
+    uint8_t *bytes = golden_bytes(from, &size);
+    char *inner = ps_printf("%s/%s", folder, class);
+    mkdir(inner, 0755);
+    free(put(inner, name, bytes, size));
+    free(inner);
+    free(bytes);
+}
+
+// Two classes, in the order of their names; other files are not looked at.
+static void images_by_class(void **state)
+{
+#if !defined HAVE_LIBPNG || !defined HAVE_LIBJPEG
+    skip();
+#endif
+    char *train = ps_printf("%s/train", (char *)*state), *test = ps_printf("%s/test", (char *)*state);
+    mkdir(train, 0755);
+    mkdir(test, 0755);
+    put_copy(train, "dog", "1.PNG", "rgb.png");
+    put_copy(train, "cat", "2.jpeg", "rgb.jpg");
+    put_copy(train, "cat", "10.png", "palette.png");
+    put_copy(train, "cat", ".hidden.png", "rgb.png");
+    put_copy(train, "cat", "notes.txt", "gray.png");
+    free(put_text(train, "top.txt", "no class"));
+    put_copy(test, "dog", "x.png", "gray.png");
+    struct ps_job_data spec = {.kind = PS_DATA_IMAGES, .path = train, .test_path = test};
+    struct wk_data *data = open_flat(&spec, 2);
+    EXPECT(&data->train, &data->train.target[0], 0, 0, 1);
+    EXPECT(&data->test, &data->test.target[0], 1);
+    float *x = values_of(&data->train, &data->train.input[0]);
+    for (int i = 0; i < 72; i++) {
+        assert_int_equal(x[i], golden_rgb[i]);
+        assert_int_equal(x[72 + i], golden_jpeg[i]);
+    }
+    free(x);
+    wk_data_free(data);
+    spec.image_size[0] = 3;
+    spec.image_size[1] = 5;
+    data = open_flat(&spec, 2);
+    x = values_of(&data->train, &data->train.input[0]);
+    for (int i = 0; i < 45; i++)
+        assert_int_equal(x[i], golden_resized[i]);
+    free(x);
+    wk_data_free(data);
+    put_copy(test, "bird", "x.png", "gray.png");
+    open_bad(&spec, 2, "test/bird: the training data have no folder of that name", NULL);
+    free(train);
+    free(test);
+}
+
+static void images_bad_folders(void **state)
+{
+    struct ps_error e = {0};
+    struct ps_job_data spec = {.kind = PS_DATA_IMAGES, .path = "/nowhere/images"};
+    open_bad(&spec, 2, "/nowhere/images: No such file", NULL);
+    spec.path = *state;
+    open_bad(&spec, 2, "no .png, .jpg or .jpeg file, expected a folder of them for each class", *state);
+#ifdef HAVE_LIBPNG
+    uint8_t to[72];
+    put_copy(*state, "a", "1.png", "rgb.png");
+    char *inner = ps_printf("%s/a", (char *)*state);
+    free(put_text(inner, "2.png", "no image"));
+    struct wk_data *data = open_flat(&spec, 2);
+    assert_int_equal(wk_port_read(&data->train, &data->train.input[0], 1, to, to, &e), PS_DATA_LOSS);
+    assert_non_null(strstr(e.text, "a/2.png: it is neither a PNG nor a JPEG image"));
+    wk_data_free(data);
+    free(inner);
+#endif
+    (void)e;
+}
+
+static void images_in_records(void **state)
+{
+#ifndef HAVE_LIBPNG
+    skip();
+#endif
+    static char *image_of[] = {"image"};
+    static struct ps_job_port port = {.name = "in", .column = image_of, .n = 1};
+    static const struct nn_model model = {.input = {NN_FLOAT, 3, {2, 3, 3}}, .output = {NN_FLOAT, 1, {2}}};
+    struct ps_error e = {0};
+    char *path = golden("three.tfrecord");
+    (void)state;
+    struct ps_job_data spec = {.kind = PS_DATA_TFRECORD, .path = path, .inputs = {&port, 1}};
+    spec.label = (struct ps_job_port){.column = label_of, .n = 1};
+    struct wk_data *data = open_good(&spec);
+    if (wk_data_bind(data, &model, data_xent, &e))
+        fail_msg("%s", e.text);
+    float *x = values_of(&data->train, &data->train.input[0]);
+    for (int n = 0; n < 3; n++)
+        for (int p = 0; p < 6; p++) {
+            assert_int_equal(x[18 * n + 3 * p], 10 * (p / 3) + n);
+            assert_int_equal(x[18 * n + 3 * p + 1], 20 * (p % 3));
+        }
+    free(x);
+    wk_data_free(data);
+    free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_FOLDER(cifar_10),
+        WITH_FOLDER(cifar_100),
+        WITH_FOLDER(text_of_characters),
+        WITH_FOLDER(text_of_words),
+        WITH_FOLDER(text_bad_files),
+        cmocka_unit_test(crc_is_castagnolis),
+        cmocka_unit_test(tfrecord_numbers_and_bytes),
+        cmocka_unit_test(tfrecord_says_what_does_not_fit),
+        WITH_FOLDER(tfrecord_notices_every_bit),
+        cmocka_unit_test(png_of_every_type),
+        cmocka_unit_test(jpeg_of_every_type),
+        cmocka_unit_test(image_resized_as_tensorflow_does),
+        WITH_FOLDER(images_by_class),
+        WITH_FOLDER(images_bad_folders),
+        cmocka_unit_test(images_in_records),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("data_kinds", tests, NULL, NULL);
+}

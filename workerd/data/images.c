@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Folders of images: one folder per class, numbered in the order of their names, as Keras does it. An image is decoded
+// when it is first needed.
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/base/alloc.h"
+#include "workerd/data/data_internal.h"
+#include "workerd/data/image.h"
+
+enum { MOST_BYTES = 1 << 28 };  // of a file
+
+struct images {
+    struct wk_source base;
+    char **path;     // (examples)
+    int32_t *label;  // (examples)
+    uint64_t capacity;
+    enum ps_color color;
+    bool resize;
+};
+
+// ---- names --------------------------------------------------------------------------------------------------------
+
+static int images_is_shown(const struct dirent *d)
+{
+    return d->d_name[0] != '.';
+}
+
+// By bytes, whatever the locale.
+static int images_compare(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static bool images_has_suffix(const char *name)
+{
+    static const char *const known[] = {".png", ".jpg", ".jpeg"};
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof known / sizeof *known; i++)
+        if (strcasecmp(dot, known[i]) == 0)
+            return true;
+    return false;
+}
+
+// A folder's entries in order, malloc'd names; n = -1: it is none.
+static int images_list(const char *folder, char ***name)
+{
+    struct dirent **entry;
+    int n = scandir(folder, &entry, images_is_shown, images_compare);
+    *name = n > 0 ? ps_alloc((size_t)n * sizeof **name) : NULL;
+    for (int i = 0; i < n; i++) {
+        (*name)[i] = ps_strdup(entry[i]->d_name);
+        free(entry[i]);
+    }
+    if (n >= 0)
+        free(entry);
+    return n;
+}
+
+static void images_free_list(char **name, int n)
+{
+    for (int i = 0; i < n; i++)
+        free(name[i]);
+    free(name);
+}
+
+static void images_add(struct images *s, char *path, int32_t label)
+{
+    if (s->base.examples == s->capacity) {
+        s->capacity = s->capacity ? 2 * s->capacity : 1024;
+        s->path = ps_realloc(s->path, s->capacity * sizeof *s->path);
+        s->label = ps_realloc(s->label, s->capacity * sizeof *s->label);
+    }
+    s->path[s->base.examples] = path;
+    s->label[s->base.examples++] = label;
+}
+
+// One class. false: it is no folder.
+static bool images_add_class(struct images *s, const char *folder, int32_t label)
+{
+    char **name;
+    int n = images_list(folder, &name);
+    for (int i = 0; i < n; i++)
+        if (images_has_suffix(name[i]))
+            images_add(s, ps_printf("%s/%s", folder, name[i]), label);
+    images_free_list(name, n);
+    return n >= 0;
+}
+
+// The classes are the folder's folders; those that the training data had, in the test data.
+static enum ps_code images_find(struct images *s, const char *folder, struct wk_vocabulary *classes, struct ps_error *e)
+{
+    char **name;
+    int n = images_list(folder, &name);
+    enum ps_code code = PS_OK;
+    if (n < 0)
+        return ps_fail(e, errno == ENOENT ? PS_NOT_FOUND : PS_FAILED_PRECONDITION, "%s: %m", folder);
+    for (int i = 0; i < n && code == PS_OK; i++) {
+        char *path = ps_printf("%s/%s", folder, name[i]);
+        DIR *dir = opendir(path);
+        int32_t label = dir ? wk_vocabulary_find(classes, name[i], strlen(name[i])) : 0;
+        if (dir)
+            closedir(dir);
+        if (dir && label < 0)
+            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: the training data have no folder of that name", path);
+        else if (dir)
+            images_add_class(s, path, label);
+        free(path);
+    }
+    images_free_list(name, n);
+    if (code == PS_OK && s->base.examples == 0)
+        return ps_fail(e, PS_NOT_FOUND, "%s: no .png, .jpg or .jpeg file, expected a folder of them for each class",
+                       folder);
+    return code;
+}
+
+// ---- the source ---------------------------------------------------------------------------------------------------
+
+static enum ps_code images_read(const struct wk_source *base, uint64_t example, size_t column, void *to,
+                                struct ps_error *e)
+{
+    const struct images *s = (const struct images *)base;
+    uint8_t *bytes;
+    size_t size;
+    if (column == 1) {
+        *(int32_t *)to = s->label[example];
+        return PS_OK;
+    }
+    if (wk_file_read(s->path[example], MOST_BYTES, &bytes, &size, e))
+        return e->code;
+    enum ps_code code = wk_image_read(bytes, size, s->color, base->column[0].shape, s->resize, to, e);
+    free(bytes);
+    return code;
+}
+
+static void images_where(const struct wk_source *base, uint64_t example, size_t column, char *to, size_t size)
+{
+    (void)column;
+    snprintf(to, size, "%s", ((const struct images *)base)->path[example]);
+}
+
+static void images_free(struct wk_source *base)
+{
+    struct images *s = (struct images *)base;
+    for (uint64_t i = 0; i < base->examples; i++)
+        free(s->path[i]);
+    free(s->path);
+    free(s->label);
+    wk_source_fini(base);
+    free(s);
+}
+
+static const struct wk_source_class images_class = {.read = images_read, .where = images_where, .free = images_free};
+
+static enum ps_code images_add_columns(struct images *s, const struct ps_job_data *spec, int32_t classes,
+                                       struct ps_error *e)
+{
+    uint64_t shape[3] = {spec->image_size[0], spec->image_size[1], spec->color == PS_COLOR_GRAYSCALE ? 1 : 3};
+    if (!shape[0]) {
+        uint8_t *bytes;
+        size_t size;
+        if (wk_file_read(s->path[0], MOST_BYTES, &bytes, &size, e))
+            return e->code;
+        enum ps_code code = wk_image_size(bytes, size, shape, e);
+        free(bytes);
+        if (code != PS_OK)
+            return ps_error_prefix(e, "%s", s->path[0]);
+    }
+    wk_source_add(&s->base, "x", NN_UINT8, shape, 3);
+    struct wk_column *y = wk_source_add(&s->base, "y", NN_INT32, NULL, 0);
+    y->y = true;
+    y->classes = classes;
+    return PS_OK;
+}
+
+static enum ps_code images_open_part(const struct ps_job_data *spec, const char *folder, struct wk_vocabulary *classes,
+                                     struct wk_part *part, struct ps_error *e)
+{
+    struct images *s = ps_alloc(sizeof *s);
+    s->base.class = &images_class;
+    s->color = (enum ps_color)spec->color;
+    s->resize = spec->image_size[0] != 0;
+    if (images_find(s, folder, classes, e) || images_add_columns(s, spec, (int32_t)classes->n, e)) {
+        images_free(&s->base);
+        return e->code;
+    }
+    return wk_cache_create(&s->base, &part->source, e);
+}
+
+enum ps_code wk_images_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data *data, struct ps_error *e)
+{
+    struct wk_vocabulary classes = {0};
+    (void)seed;
+    enum ps_code code = images_open_part(spec, spec->path, &classes, &data->train, e);
+    classes.fixed = true;
+    if (code == PS_OK && spec->test_path)
+        code = images_open_part(spec, spec->test_path, &classes, &data->test, e);
+    wk_vocabulary_fini(&classes);
+    return code;
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config.h"
+#include "workerd/data/image.h"
+
+#ifdef HAVE_LIBJPEG
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <jpeglib.h>
+
+// What outlives a longjmp lies here.
+struct jpeg_job {
+    struct jpeg_error_mgr errors;  // first: libjpeg hands it back
+    struct jpeg_decompress_struct jpeg;
+    jmp_buf out;
+    struct wk_image *image;
+    struct ps_error *e;
+};
+
+static void jpeg_fail(j_common_ptr jpeg)
+{
+    struct jpeg_job *job = (struct jpeg_job *)jpeg->err;
+    char text[JMSG_LENGTH_MAX];
+    job->errors.format_message(jpeg, text);
+    ps_fail(job->e, PS_DATA_LOSS, "JPEG: %s", text);
+    longjmp(job->out, 1);
+}
+
+// Warnings are of damage that libjpeg fills with grey: no example to train on.
+static void jpeg_warn(j_common_ptr jpeg, int level)
+{
+    if (level < 0)
+        jpeg_fail(jpeg);
+}
+
+static void jpeg_read(struct jpeg_job *job, const uint8_t *bytes, size_t n, enum ps_color color, bool size_only)
+{
+    struct jpeg_decompress_struct *jpeg = &job->jpeg;
+    jpeg_create_decompress(jpeg);
+    jpeg->mem->max_memory_to_use = 1 << 28;
+    jpeg_mem_src(jpeg, (uint8_t *)bytes, (unsigned long)n);
+    jpeg_read_header(jpeg, TRUE);
+    if (wk_image_alloc(job->image, jpeg->image_height, jpeg->image_width, color, size_only, job->e) || size_only)
+        return;
+    jpeg->out_color_space = color == PS_COLOR_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg->dct_method = JDCT_ISLOW;
+    jpeg_start_decompress(jpeg);
+    size_t stride = job->image->width * job->image->channels;
+    while (jpeg->output_scanline < jpeg->output_height) {
+        uint8_t *row = job->image->pixels + jpeg->output_scanline * stride;
+        jpeg_read_scanlines(jpeg, &row, 1);
+    }
+    jpeg_finish_decompress(jpeg);
+}
+
+enum ps_code wk_jpeg_decode(const uint8_t *bytes, size_t n, enum ps_color color, bool size_only, struct wk_image *image,
+                            struct ps_error *e)
+{
+    struct jpeg_job job = {.image = image, .e = e};
+    e->code = PS_OK;
+    job.jpeg.err = jpeg_std_error(&job.errors);
+    job.errors.error_exit = jpeg_fail;
+    job.errors.emit_message = jpeg_warn;
+    if (setjmp(job.out) == 0)
+        jpeg_read(&job, bytes, n, color, size_only);
+    jpeg_destroy_decompress(&job.jpeg);
+    if (e->code != PS_OK) {
+        free(image->pixels);
+        image->pixels = NULL;
+    }
+    return e->code;
+}
+
+#else
+
+enum ps_code wk_jpeg_decode(const uint8_t *bytes, size_t n, enum ps_color color, bool size_only, struct wk_image *image,
+                            struct ps_error *e)
+{
+    (void)bytes, (void)n, (void)color, (void)size_only, (void)image;
+    return ps_fail(e, PS_UNIMPLEMENTED, "it is a JPEG image, and this workerd was built without libjpeg");
+}
+
+#endif
