@@ -24,7 +24,7 @@ static const float mark = 12345;  // of what was not overwritten; no file of the
 static const struct wk_env *fuzz_env(void)
 {
     static struct wk_env env;
-    struct nn_loss loss[NN_MAX_PORTS] = {{NN_MSE, false}};
+    const struct ps_loss loss[NN_MAX_PORTS] = {PS_LOSS(.kind = PS_LOSS_MSE)};
     struct nn_model *model = NULL;
     struct ps_error e;
     if (env.replica)

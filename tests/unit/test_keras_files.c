@@ -34,7 +34,7 @@ static void skip_without_hdf5(void)
 
 static struct wk_env open_env(const struct nn_model *model)
 {
-    struct nn_loss loss[NN_MAX_PORTS] = {{NN_MSE, false}};
+    const struct ps_loss loss[NN_MAX_PORTS] = {PS_LOSS(.kind = PS_LOSS_MSE)};
     struct wk_env env = {.job = &job, .model = model};
     struct ps_error e = {0};
     if (nn_replica_create(model, "ref", 1, 1, 1, loss, &env.replica, &e) != PS_OK)
