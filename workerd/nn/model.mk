@@ -16,17 +16,23 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/activations.c \
 	workerd/nn/layers/add.c \
 	workerd/nn/layers/conv2d.c \
+	workerd/nn/layers/conv2d_transpose.c \
 	workerd/nn/layers/dense.c \
+	workerd/nn/layers/depthwise_conv2d.c \
 	workerd/nn/layers/dropout.c \
 	workerd/nn/layers/batch_normalization.c \
 	workerd/nn/layers/flatten.c \
 	workerd/nn/layers/group_normalization.c \
 	workerd/nn/layers/layer_normalization.c \
 	workerd/nn/layers/normalization.c workerd/nn/layers/normalization.h \
+	workerd/nn/layers/images.c workerd/nn/layers/images.h \
 	workerd/nn/layers/input_layer.c \
-	workerd/nn/layers/max_pooling2d.c \
+	workerd/nn/layers/margins.c \
+	workerd/nn/layers/pooling2d.c \
 	workerd/nn/layers/reshape.c \
+	workerd/nn/layers/separable_conv2d.c \
 	workerd/nn/layers/table.c \
+	workerd/nn/layers/upsampling2d.c \
 	workerd/nn/model.c workerd/nn/model.h \
 	workerd/nn/setting.c workerd/nn/setting.h
 libnnmodel_la_LIBADD = libnnops.la libcommon.la $(JANSSON_LIBS) -lm
