@@ -255,7 +255,7 @@ static const struct {
     {"1", "[0]: expected an object, not 1"},
     {"{}", "[0].class_name: expected a string, which is missing"},
     {"{'class_name': 'Dense'}", "[0].config: expected an object, which is missing"},
-    {LAYER("Conv3D", ""), "[0].class_name: expected a layer of those that 'workerd --layers' lists (did you mean Conv"},
+    {LAYER("Conv2d", ""), "[0].class_name: expected a layer of those that 'workerd --layers' lists (did you mean Conv2D?"},
     {LAYER("Quantum", ""), "[0].class_name: expected a layer of those that 'workerd --layers' lists, not 'Quantum'"},
     {INPUT("3") ", " LAYER("BatchNormalization", NAMED("'axis': 2")),
      "[1].config.axis: expected an axis of the input but the batch: -1 to -1, or 1 to 1, not 2"},
