@@ -14,11 +14,12 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/keys.c \
 	workerd/nn/layer.h \
 	workerd/nn/layers/activations.c \
-	workerd/nn/layers/add.c \
+	workerd/nn/layers/concatenate.c \
 	workerd/nn/layers/conv2d.c \
 	workerd/nn/layers/conv2d_transpose.c \
 	workerd/nn/layers/dense.c \
 	workerd/nn/layers/depthwise_conv2d.c \
+	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
 	workerd/nn/layers/batch_normalization.c \
 	workerd/nn/layers/flatten.c \
@@ -29,6 +30,9 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/input_layer.c \
 	workerd/nn/layers/margins.c \
 	workerd/nn/layers/pooling2d.c \
+	workerd/nn/layers/merge.c \
+	workerd/nn/layers/prelu.c \
+	workerd/nn/layers/rescaling.c \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/separable_conv2d.c \
 	workerd/nn/layers/table.c \
