@@ -8,6 +8,7 @@
 
 #include "tests/unit/nn_cases.h"
 #include "tests/unit/nn_ops/basics.h"
+#include "tests/unit/nn_ops/fused.h"
 #include "tests/unit/nn_ops/norm.h"
 #include "tests/unit/nn_ops/shape.h"
 
@@ -16,6 +17,7 @@ static const struct {
     size_t n;
 } families[] = {
     {basics_cases, COUNT(basics_cases)},
+    {fused_cases, COUNT(fused_cases)},
     {norm_cases, COUNT(norm_cases)},
     {shape_cases, COUNT(shape_cases)},
 };

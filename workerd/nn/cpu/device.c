@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
+#include "workerd/nn/ops/conv2d_pool.h"
 
 void nn_cpu_use_threads(const struct nn_context *context)
 {
@@ -87,6 +88,9 @@ static const struct {
     {&nn_op_conv2d, &nn_cpu_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cpu_conv2d_backward_data},
     {&nn_op_conv2d_backward_weights, &nn_cpu_conv2d_backward_weights},
+    {&nn_op_conv2d_pool, &nn_cpu_conv2d_pool},
+    {&nn_op_conv2d_pool_backward_data, &nn_cpu_conv2d_pool_backward_data},
+    {&nn_op_conv2d_pool_backward_weights, &nn_cpu_conv2d_pool_backward_weights},
     {&nn_op_copy, &nn_cpu_copy},
     {&nn_op_dense, &nn_cpu_dense},
     {&nn_op_dense_backward_data, &nn_cpu_dense_backward_data},
@@ -107,5 +111,18 @@ static const struct nn_kernel *cpu_pick(const struct nn_op *op)
     return &nn_kernel_ref;
 }
 
-const struct nn_device nn_device_cpu = {
-    .name = "cpu", .open = cpu_open, .close = cpu_close, .enter = cpu_enter, .leave = cpu_leave, .pick = cpu_pick};
+// The kernel of a convolution is read once for each image: where that is too large for the nearest memory, oneDNN's
+// blocks are better.
+static bool cpu_joins(const struct nn_op *op)
+{
+    enum { LARGEST = 512 << 10 };
+    return op->class == &nn_op_conv2d_pool && nn_type_bytes(&op->in_type[1]) <= LARGEST;
+}
+
+const struct nn_device nn_device_cpu = {.name = "cpu",
+                                        .open = cpu_open,
+                                        .close = cpu_close,
+                                        .enter = cpu_enter,
+                                        .leave = cpu_leave,
+                                        .pick = cpu_pick,
+                                        .joins = cpu_joins};

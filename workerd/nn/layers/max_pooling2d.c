@@ -45,7 +45,6 @@ static int pooling_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct pooling *c = NN_CONFIG(struct pooling, nn_emit_layer(m, call));
     struct nn_maxpool attr;
-    int in = nn_emit_tensor(m, call->in[0]), out[2];
     for (int i = 0; i < 2; i++) {
         struct nn_axis axis = pooling_axis(c, nn_emit_type(m, call->in[0]), i);
         nn_axis_place(&axis, c->same);
@@ -55,8 +54,7 @@ static int pooling_emit(struct nn_emitter *m, const struct nn_call *call)
         attr.pad_begin[i] = axis.pad_begin;
         attr.out[i] = axis.out;
     }
-    nn_tape_put(m->tape, &nn_op_maxpool, &attr, sizeof attr, &in, 1, out, 2);
-    return out[0];
+    return nn_emit_maxpool(m, nn_emit_tensor(m, call->in[0]), &attr);
 }
 
 const struct nn_layer_class nn_layer_max_pooling2d = {"MaxPooling2D", sizeof(struct pooling), keys, pooling_build,
