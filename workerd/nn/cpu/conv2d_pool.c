@@ -37,7 +37,8 @@ int conv2d_pool_widest = 16;
 static const struct conv2d_pool_isa *pool_isa(void)
 {
 #ifdef __x86_64__
-    if (conv2d_pool_widest >= 16 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    if (conv2d_pool_widest >= 16 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
         return &conv2d_pool_16;
     if (conv2d_pool_widest >= 8 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return &conv2d_pool_8;
@@ -263,4 +264,5 @@ static void pool_run_data(const struct nn_frame *f)
 
 const struct nn_kernel nn_cpu_conv2d_pool = {pool_plan_forward, pool_run_forward, pool_plan_free, NULL};
 const struct nn_kernel nn_cpu_conv2d_pool_backward_data = {pool_plan_data, pool_run_data, pool_plan_free, NULL};
-const struct nn_kernel nn_cpu_conv2d_pool_backward_weights = {pool_plan_weights, pool_run_weights, pool_plan_free, NULL};
+const struct nn_kernel nn_cpu_conv2d_pool_backward_weights = {pool_plan_weights, pool_run_weights, pool_plan_free,
+                                                              NULL};

@@ -10,13 +10,13 @@
 
 // Images are in memory of their own where they are padded, else in the tensor.
 struct conv2d_pool {
-    int rows;                   // images of a batch
-    int kh, kw, c, oc;          // the kernel (kh, kw, c, oc)
-    int width;                  // floats in a row of an image: pixels times channels
-    int cells_y, cells_x;       // of y
-    size_t image, cells;        // floats in an image; cells of an image times oc
-    int run;                    // floats that a kernel's row covers in a row of an image: kw * c
-    int run_padded;             // the same, in whole vectors
+    int rows;              // images of a batch
+    int kh, kw, c, oc;     // the kernel (kh, kw, c, oc)
+    int width;             // floats in a row of an image: pixels times channels
+    int cells_y, cells_x;  // of y
+    size_t image, cells;   // floats in an image; cells of an image times oc
+    int run;               // floats that a kernel's row covers in a row of an image: kw * c
+    int run_padded;        // the same, in whole vectors
     bool relu;
 };
 
@@ -34,11 +34,12 @@ struct conv2d_pool_isa {
     void (*forward)(const struct conv2d_pool *s, const float *x, const float *packed, const float *bias, float *y,
                     uint8_t *at);
     // sum (oc's kernel rows, kh of run_padded) += g * x of each of n gives.
-    void (*weights)(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_give *give, int n, float *sum);
+    void (*weights)(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_give *give, int n,
+                    float *sum);
     // Where runs are shorter than vectors: dkernel (kh, kw, c, oc) += x * the gradient of each cell of an image. taps:
     // where each element of the kernel's (kh, kw, c) lies in an image.
-    void (*weights_dense)(const struct conv2d_pool *s, const float *x, const int *taps, const float *y, const uint8_t *at,
-                          const float *dy, float *dkernel);
+    void (*weights_dense)(const struct conv2d_pool *s, const float *x, const int *taps, const float *y,
+                          const uint8_t *at, const float *dy, float *dkernel);
     // dx at each of n gives += g * oc's kernel rows.
     void (*data)(const struct conv2d_pool *s, const float *rows, const struct conv2d_pool_give *give, int n, float *dx);
 };

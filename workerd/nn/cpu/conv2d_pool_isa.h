@@ -86,10 +86,10 @@ INLINE void pool_cells(const struct conv2d_pool *s, int cells, int wide, const f
     UNROLL
     for (int i = 0; i < cells; i++)
         UNROLL
-        for (int v = 0; v < wide; v++)
-            UNROLL
-            for (int k = 0; k < 4; k++)
-                sum[i][v][k] = bias ? pool_load_some(bias + v * V, n - v * V) : (vector){0};
+    for (int v = 0; v < wide; v++)
+        UNROLL
+    for (int k = 0; k < 4; k++)
+        sum[i][v][k] = bias ? pool_load_some(bias + v * V, n - v * V) : (vector){0};
     for (int ky = 0; ky < s->kh; ky++) {
         const size_t row = (size_t)ky * (size_t)s->width;
         for (int t = 0; t < s->run; t++, packed += wide * V) {
@@ -100,20 +100,20 @@ INLINE void pool_cells(const struct conv2d_pool *s, int cells, int wide, const f
             UNROLL
             for (int i = 0; i < cells; i++)
                 UNROLL
-                for (int k = 0; k < 4; k++) {
-                    const float one = x[i][row + (size_t)((k >> 1) * s->width + (k & 1) * s->c + t)];
-                    UNROLL
-                    for (int v = 0; v < wide; v++)
-                        sum[i][v][k] += w[v] * one;
-                }
+            for (int k = 0; k < 4; k++) {
+                const float one = x[i][row + (size_t)((k >> 1) * s->width + (k & 1) * s->c + t)];
+                UNROLL
+                for (int v = 0; v < wide; v++)
+                    sum[i][v][k] += w[v] * one;
+            }
         }
     }
     UNROLL
     for (int i = 0; i < cells; i++)
         UNROLL
-        for (int v = 0; v < wide; v++)
-            if (v * V < n)
-                pool_put(s, sum[i][v], n - v * V, y[i] + v * V, at[i] + v * V);
+    for (int v = 0; v < wide; v++)
+        if (v * V < n)
+            pool_put(s, sum[i][v], n - v * V, y[i] + v * V, at[i] + v * V);
 }
 
 // `wide` vectors of channels of all cells of an image.
@@ -169,21 +169,21 @@ INLINE void pool_add_rows(int height, int wide, size_t width, size_t padded, con
     UNROLL
     for (int r = 0; r < height; r++)
         UNROLL
-        for (int i = 0; i < wide; i++)
-            v[r * wide + i] = pool_load(sum + (size_t)r * padded + (size_t)(i * V));
+    for (int i = 0; i < wide; i++)
+        v[r * wide + i] = pool_load(sum + (size_t)r * padded + (size_t)(i * V));
     for (int k = 0; k < n; k++) {
         const float *from = x + give[k].at, g = give[k].g;
         UNROLL
         for (int r = 0; r < height; r++)
             UNROLL
-            for (int i = 0; i < wide; i++)
-                v[r * wide + i] += pool_load(from + (size_t)r * width + (size_t)(i * V)) * g;
+        for (int i = 0; i < wide; i++)
+            v[r * wide + i] += pool_load(from + (size_t)r * width + (size_t)(i * V)) * g;
     }
     UNROLL
     for (int r = 0; r < height; r++)
         UNROLL
-        for (int i = 0; i < wide; i++)
-            *(vector *)(sum + (size_t)r * padded + (size_t)(i * V)) = v[r * wide + i];
+    for (int i = 0; i < wide; i++)
+        *(vector *)(sum + (size_t)r * padded + (size_t)(i * V)) = v[r * wide + i];
 }
 
 INLINE void pool_give_rows(int height, int wide, size_t width, size_t padded, const float *rows,
@@ -193,37 +193,37 @@ INLINE void pool_give_rows(int height, int wide, size_t width, size_t padded, co
     UNROLL
     for (int r = 0; r < height; r++)
         UNROLL
-        for (int i = 0; i < wide; i++)
-            v[r * wide + i] = pool_load(rows + (size_t)r * padded + (size_t)(i * V));
+    for (int i = 0; i < wide; i++)
+        v[r * wide + i] = pool_load(rows + (size_t)r * padded + (size_t)(i * V));
     for (int k = 0; k < n; k++) {
         float *to = dx + give[k].at, g = give[k].g;
         UNROLL
         for (int r = 0; r < height; r++)
             UNROLL
-            for (int i = 0; i < wide; i++)
-                *(vector *)(to + (size_t)r * width + (size_t)(i * V)) += v[r * wide + i] * g;
+        for (int i = 0; i < wide; i++)
+            *(vector *)(to + (size_t)r * width + (size_t)(i * V)) += v[r * wide + i] * g;
     }
 }
 
 // Both, in pieces that fit the registers: three rows of six vectors, which a 3x3 kernel of 32 channels has with vectors
 // of 16, else as many vectors of one row as are left, up to four.
-#define IN_PIECES(piece, width, padded, from, give, n, to)                                     \
-    do {                                                                                       \
-        const int vectors = (int)(padded) / V;                                                 \
-        if (s->kh == 3 && vectors == 6 && V == 16) {                                           \
-            piece(3, 6, width, padded, from, give, n, to);                                     \
-            break;                                                                             \
-        }                                                                                      \
-        for (int ky = 0; ky < s->kh; ky++)                                                     \
-            for (int i = 0, wide; i < vectors; i += wide) {                                    \
-                const size_t x_at = (size_t)ky * (width) + (size_t)(i * V);                    \
-                const size_t row_at = (size_t)ky * (padded) + (size_t)(i * V);                 \
-                wide = vectors - i >= 4 ? 4 : 1;                                               \
-                if (wide == 4)                                                                 \
-                    piece(1, 4, width, padded, (from) + FROM_AT, give, n, (to) + TO_AT);       \
-                else                                                                           \
-                    piece(1, 1, width, padded, (from) + FROM_AT, give, n, (to) + TO_AT);       \
-            }                                                                                  \
+#define IN_PIECES(piece, width, padded, from, give, n, to)                               \
+    do {                                                                                 \
+        const int vectors = (int)(padded) / V;                                           \
+        if (s->kh == 3 && vectors == 6 && V == 16) {                                     \
+            piece(3, 6, width, padded, from, give, n, to);                               \
+            break;                                                                       \
+        }                                                                                \
+        for (int ky = 0; ky < s->kh; ky++)                                               \
+            for (int i = 0, wide; i < vectors; i += wide) {                              \
+                const size_t x_at = (size_t)ky * (width) + (size_t)(i * V);              \
+                const size_t row_at = (size_t)ky * (padded) + (size_t)(i * V);           \
+                wide = vectors - i >= 4 ? 4 : 1;                                         \
+                if (wide == 4)                                                           \
+                    piece(1, 4, width, padded, (from) + FROM_AT, give, n, (to) + TO_AT); \
+                else                                                                     \
+                    piece(1, 1, width, padded, (from) + FROM_AT, give, n, (to) + TO_AT); \
+            }                                                                            \
     } while (0)
 
 static void pool_weights(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_give *give, int n,
@@ -249,7 +249,8 @@ static void pool_data(const struct conv2d_pool *s, const float *rows, const stru
 // ---- backward, shorter runs ---------------------------------------------------------------------------------------
 
 // The gradient of each of a cell's four positions: one of them has it.
-INLINE void pool_part(const struct conv2d_pool *s, const float *y, const uint8_t *at, const float *dy, int n, vector g[4])
+INLINE void pool_part(const struct conv2d_pool *s, const float *y, const uint8_t *at, const float *dy, int n,
+                      vector g[4])
 {
     const vector zero = {0};
     bytes position = {0};
