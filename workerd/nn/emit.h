@@ -60,6 +60,6 @@ int nn_emit_weighted(struct nn_emitter *m, const struct nn_call *call, const str
 // The maximum of each window; by the operator that made the tensor, where the device joins the two.
 int nn_emit_maxpool(struct nn_emitter *m, int tensor, const struct nn_maxpool *attr);
 // A relu is computed by the operator that made the tensor, where it can.
-int nn_emit_function(struct nn_emitter *m, int tensor, enum nn_function function);
+int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function function);
 
 #endif

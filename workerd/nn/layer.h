@@ -23,12 +23,13 @@ enum nn_key_kind {
     NN_KEY_BOOL,         // bool
     NN_KEY_REAL,         // double, min to below max
     NN_KEY_SAME,         // bool: padding is "same", not "valid"
-    NN_KEY_FUNCTION,     // enum nn_function: an activation
+    NN_KEY_FUNCTION,     // struct nn_function: an activation
     NN_KEY_AXIS,         // int, a dimension of the example: Keras counts the batch as 0, and from the end below that
     NN_KEY_LAST_AXIS,    // must be the last axis: -1, or its number
     NN_KEY_ONLY_WORD,    // must be this word, which is all we have
     NN_KEY_ONLY_NUMBER,  // must be the number `fallback`
     NN_KEY_INITIALIZER,  // read where its variable is made
+    NN_KEY_BY_BUILD,     // read by the class's build
     NN_KEY_NONE,         // means nothing here: seeds are the job's
     NN_KEY_REFUSED,      // must be null or false: Keras has it and we do not
 };

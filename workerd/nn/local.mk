@@ -3,7 +3,9 @@ noinst_LTLIBRARIES += libnnops.la libnn.la libnn_vector.la libnn_unrolled.la
 
 libnnops_la_SOURCES = \
 	workerd/nn/op.c workerd/nn/op.h \
+	workerd/nn/ops/activation.c workerd/nn/ops/activation.h \
 	workerd/nn/ops/add.c \
+	workerd/nn/ops/axis_function.c \
 	workerd/nn/ops/conv2d.c \
 	workerd/nn/ops/conv2d_pool.c workerd/nn/ops/conv2d_pool.h \
 	workerd/nn/ops/copy.c \
@@ -31,6 +33,8 @@ libnn_la_LIBADD = libnn_vector.la libnn_unrolled.la libnnops.la libcommon.la $(D
 
 # Loops of our own that are to become vector code.
 libnn_vector_la_SOURCES = \
+	workerd/nn/cpu/activation.c \
+	workerd/nn/cpu/vector.h \
 	workerd/nn/cpu/dropout.c \
 	workerd/nn/cpu/maxpool.c \
 	workerd/nn/cpu/pointwise.c \

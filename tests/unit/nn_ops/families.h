@@ -10,6 +10,7 @@
 #include "tests/unit/nn_ops/basics.h"
 #include "tests/unit/nn_ops/fused.h"
 #include "tests/unit/nn_ops/norm.h"
+#include "tests/unit/nn_ops/pointwise.h"
 #include "tests/unit/nn_ops/shape.h"
 
 static const struct {
@@ -19,6 +20,7 @@ static const struct {
     {basics_cases, COUNT(basics_cases)},
     {fused_cases, COUNT(fused_cases)},
     {norm_cases, COUNT(norm_cases)},
+    {pointwise_cases, COUNT(pointwise_cases)},
     {shape_cases, COUNT(shape_cases)},
 };
 

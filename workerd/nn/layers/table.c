@@ -17,6 +17,8 @@
     X(activation)          \
     X(dropout)             \
     X(relu)                \
+    X(leaky_relu)          \
+    X(elu)                 \
     X(softmax)             \
     X(add)
 
