@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A convolution and the pooling of what it gives, by our own vector code (conv2d_pool_isa.h): the forward pass keeps the
-// four sums of a cell in registers and writes the greatest; the backward pass takes of each cell and channel the one
-// position that has a gradient, where a convolution of its own would compute all four.
+// A convolution and the pooling of what it gives, by our own vector code (conv2d_pool_isa.h): the forward pass keeps
+// the four sums of a cell in registers and writes the greatest; the backward pass takes of each cell and channel the
+// one position that has a gradient, where a convolution of its own would compute all four.
 //
 // Where the image is padded, or a run of it is not a whole number of vectors, images are copied to where there is room
 // around them.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A convolution, its activation and the maximum of each 2x2 cells of it, in one: what lies between is never written, and
-// of four cells one alone has a gradient.
+// A convolution, its activation and the maximum of each 2x2 cells of it, in one: what lies between is never written,
+// and of four cells one alone has a gradient.
 #ifndef NN_OPS_CONV2D_POOL_H
 #define NN_OPS_CONV2D_POOL_H
 
