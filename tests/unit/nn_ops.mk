@@ -1,13 +1,10 @@
-<<<<<<< HEAD
-nn_ops_cases = tests/unit/nn_cases.h tests/unit/nn_ops/basics.h tests/unit/nn_ops/families.h tests/unit/nn_ops/fused.h tests/unit/nn_ops/norm.h tests/unit/nn_ops/shape.h
-=======
 nn_ops_cases = tests/unit/nn_cases.h \
 	tests/unit/nn_ops/basics.h \
 	tests/unit/nn_ops/families.h \
+	tests/unit/nn_ops/fused.h \
 	tests/unit/nn_ops/norm.h \
 	tests/unit/nn_ops/pointwise.h \
 	tests/unit/nn_ops/shape.h
->>>>>>> main
 check_PROGRAMS += tests/unit/test_nn_ops tests/unit/test_nn_gradients
 TESTS += tests/unit/test_nn_ops tests/unit/test_nn_gradients
 
