@@ -6,8 +6,8 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
-#include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/activation.h"
+#include "workerd/nn/ops/conv2d_pool.h"
 
 void nn_cpu_use_threads(const struct nn_context *context)
 {
