@@ -201,7 +201,7 @@ static void pool_run_bias(const struct conv2d_pool *s, const float *y, const flo
 }
 
 // Sums in the order (oc, kh, run) to the kernel's (kh, run, oc).
-static void pool_turn_back(const struct conv2d_pool *s, const float *sum, float *kernel)
+static void pool_order_back(const struct conv2d_pool *s, const float *sum, float *kernel)
 {
     for (int ky = 0; ky < s->kh; ky++)
         for (int t = 0; t < s->run; t++)
@@ -209,7 +209,7 @@ static void pool_turn_back(const struct conv2d_pool *s, const float *sum, float 
                 *kernel++ = sum[((size_t)c * (size_t)s->kh + (size_t)ky) * (size_t)s->run_padded + (size_t)t];
 }
 
-static void pool_turn(const struct conv2d_pool *s, const float *kernel, float *rows)
+static void pool_order(const struct conv2d_pool *s, const float *kernel, float *rows)
 {
     for (int ky = 0; ky < s->kh; ky++)
         for (int t = 0; t < s->run; t++)
@@ -238,7 +238,7 @@ static void pool_run_weights(const struct nn_frame *f)
             p->isa->weights(s, x, p->give + c * cells, p->gives[c], p->kernel + c * rows);
     }
     if (!dense)
-        pool_turn_back(s, p->kernel, dkernel);
+        pool_order_back(s, p->kernel, dkernel);
     if (f->op->n_out > 1)
         pool_run_bias(s, f->in[1], f->in[3], f->out[1]);
 }
@@ -250,7 +250,7 @@ static void pool_run_data(const struct nn_frame *f)
     const size_t rows = (size_t)s->kh * (size_t)s->run_padded, row = (size_t)p->w * (size_t)s->c;
     if (s->run != s->run_padded)
         memset(p->kernel, 0, rows * (size_t)s->oc * sizeof(float));
-    pool_turn(s, f->in[0], p->kernel);
+    pool_order(s, f->in[0], p->kernel);
     for (int n = 0; n < s->rows; n++) {
         float *out = (float *)f->out[0] + (size_t)n * pool_pixels(p), *dx = p->apart ? p->image : out;
         memset(dx, 0, s->image * sizeof *dx);
