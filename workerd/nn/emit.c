@@ -146,7 +146,7 @@ int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function f)
 
 // A convolution whose output goes nowhere but into this pooling, and which the device does together with it, leaves the
 // tape: *join does the work of both.
-static bool emit_takes_conv2d(struct nn_emitter *m, int tensor, const struct nn_maxpool *pool, struct nn_op *join)
+static bool emit_takes_conv2d(struct nn_emitter *m, int tensor, const struct nn_pool2d *pool, struct nn_op *join)
 {
     struct nn_op *op = emit_last_maker(m, tensor);
     if (!m->device || !m->device->joins || !op || op->class != &nn_op_conv2d || m->tape->tensor[tensor].view_of >= 0)
@@ -162,7 +162,7 @@ static bool emit_takes_conv2d(struct nn_emitter *m, int tensor, const struct nn_
     return true;
 }
 
-int nn_emit_maxpool(struct nn_emitter *m, int tensor, const struct nn_maxpool *attr)
+int nn_emit_maxpool(struct nn_emitter *m, int tensor, const struct nn_pool2d *attr)
 {
     struct nn_op join;
     int out[2];

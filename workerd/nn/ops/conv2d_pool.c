@@ -11,11 +11,11 @@
 
 enum { SIDE = 2 };  // of a window
 
-bool nn_conv2d_pool_joins(const struct nn_conv2d *conv, const struct nn_maxpool *pool)
+bool nn_conv2d_pool_joins(const struct nn_conv2d *conv, const struct nn_pool2d *pool)
 {
-    bool joins = true;
+    bool joins = conv->groups == 1;
     for (int i = 0; i < 2; i++)
-        joins = joins && conv->stride[i] == 1 && pool->window[i] == SIDE && pool->stride[i] == SIDE &&
+        joins = joins && conv->stride[i] == 1 && conv->dilation[i] == 1 && pool->window[i] == SIDE && pool->stride[i] == SIDE &&
                 pool->pad_begin[i] == 0 && pool->out[i] == pool->image[i] / SIDE;
     return joins;
 }
@@ -43,8 +43,8 @@ static enum ps_code conv2d_pool_infer(struct nn_op *op, struct ps_error *e)
     const struct nn_conv2d *a = &conv2d_pool_attr(op)->conv;
     struct nn_op conv = *op;
     conv.class = &nn_op_conv2d;
-    if (a->stride[0] != 1 || a->stride[1] != 1)
-        return nn_op_fail(op, e, "expected strides of 1");
+    if (a->stride[0] != 1 || a->stride[1] != 1 || a->dilation[0] != 1 || a->dilation[1] != 1 || a->groups != 1)
+        return nn_op_fail(op, e, "expected strides, dilation and groups of 1");
     if (nn_op_conv2d.infer(&conv, e))
         return e->code;
     op->out_type[0] = conv.out_type[0];
@@ -106,9 +106,9 @@ static void conv2d_pool_part(const struct nn_op_class *class, const void *attr, 
     class->reference(&(struct nn_frame){.op = &op, .in = in, .out = out});
 }
 
-static struct nn_maxpool conv2d_pool_window(const struct nn_conv2d *a)
+static struct nn_pool2d conv2d_pool_window(const struct nn_conv2d *a)
 {
-    struct nn_maxpool pool = {.window = {SIDE, SIDE}, .stride = {SIDE, SIDE}};
+    struct nn_pool2d pool = {.window = {SIDE, SIDE}, .stride = {SIDE, SIDE}};
     for (int i = 0; i < 2; i++) {
         pool.image[i] = conv2d_pool_side(a, i);
         pool.out[i] = pool.image[i] / SIDE;
@@ -119,7 +119,7 @@ static struct nn_maxpool conv2d_pool_window(const struct nn_conv2d *a)
 static void conv2d_pool_reference(const struct nn_frame *f)
 {
     const struct nn_conv2d *a = &conv2d_pool_attr(f->op)->conv;
-    const struct nn_maxpool pool = conv2d_pool_window(a);
+    const struct nn_pool2d pool = conv2d_pool_window(a);
     const struct nn_type full = conv2d_pool_full(a, &f->op->out_type[0]);
     void *z = ps_alloc(nn_type_bytes(&full));
     conv2d_pool_part(&nn_op_conv2d, a, sizeof *a, f->op->in_type, f->in, f->op->n_in, &full, &z, 1);
@@ -131,7 +131,7 @@ static void conv2d_pool_reference(const struct nn_frame *f)
 static nn_real *conv2d_pool_unpool(const struct nn_frame *f, const struct nn_type *full)
 {
     const struct nn_conv2d *a = &conv2d_pool_attr(f->op)->conv;
-    const struct nn_maxpool pool = conv2d_pool_window(a);
+    const struct nn_pool2d pool = conv2d_pool_window(a);
     const struct nn_type *type = &f->op->in_type[1];
     const nn_real *y = f->in[1], *dy = f->in[3];
     const size_t n = nn_type_count(type);

@@ -18,6 +18,6 @@ extern const struct nn_op_class nn_op_conv2d_pool_backward_data;     // kernel, 
 extern const struct nn_op_class nn_op_conv2d_pool_backward_weights;  // x, y, at, dy -> dkernel[, dbias]
 
 // Can this convolution and the pooling of what it gives be one?
-bool nn_conv2d_pool_joins(const struct nn_conv2d *conv, const struct nn_maxpool *pool);
+bool nn_conv2d_pool_joins(const struct nn_conv2d *conv, const struct nn_pool2d *pool);
 
 #endif
