@@ -18,10 +18,9 @@ static const struct {
     const struct op_case *cases;
     size_t n;
 } families[] = {
-    {fused_cases, COUNT(fused_cases)},
-    {basics_cases, COUNT(basics_cases)},       {norm_cases, COUNT(norm_cases)},
-    {pointwise_cases, COUNT(pointwise_cases)}, {shape_cases, COUNT(shape_cases)},
-    {spatial_cases, COUNT(spatial_cases)},
+    {fused_cases, COUNT(fused_cases)}, {basics_cases, COUNT(basics_cases)},
+    {norm_cases, COUNT(norm_cases)},   {pointwise_cases, COUNT(pointwise_cases)},
+    {shape_cases, COUNT(shape_cases)}, {spatial_cases, COUNT(spatial_cases)},
 };
 
 #endif

@@ -8,9 +8,9 @@
 #include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/activation.h"
-#include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/avgpool.h"
 #include "workerd/nn/ops/bias.h"
+#include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/pad2d.h"
 #include "workerd/nn/ops/upsample2d.h"
 

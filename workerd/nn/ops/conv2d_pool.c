@@ -15,8 +15,8 @@ bool nn_conv2d_pool_joins(const struct nn_conv2d *conv, const struct nn_pool2d *
 {
     bool joins = conv->groups == 1;
     for (int i = 0; i < 2; i++)
-        joins = joins && conv->stride[i] == 1 && conv->dilation[i] == 1 && pool->window[i] == SIDE && pool->stride[i] == SIDE &&
-                pool->pad_begin[i] == 0 && pool->out[i] == pool->image[i] / SIDE;
+        joins = joins && conv->stride[i] == 1 && conv->dilation[i] == 1 && pool->window[i] == SIDE &&
+                pool->stride[i] == SIDE && pool->pad_begin[i] == 0 && pool->out[i] == pool->image[i] / SIDE;
     return joins;
 }
 
