@@ -5,15 +5,15 @@
 #include "workerd/nn/ops/conv2d_pool.h"
 
 // x (n, h, w, c), kernel (kh, kw, oc), padding.
-#define CONV_POOL(name, n, h, w, c, kh, kw, pt, pl, pb, pr, oc, relu, b)                                            \
-    {                                                                                                              \
-        name, &nn_op_conv2d_pool,                                                                                  \
-            ATTR((struct nn_conv2d_pool){                                                                          \
-                {{h, w}, {kh, kw}, {1, 1}, {pt, pl}, {pb, pr}, relu, b, .dilation = {1, 1}, .groups = 1}}),        \
-            2 + b, 2, {FLOATS(4, n, h, w, c), FLOATS(4, kh, kw, c, oc), FLOATS(1, oc)},                            \
-        {                                                                                                          \
-            true, true, b                                                                                          \
-        }                                                                                                          \
+#define CONV_POOL(name, n, h, w, c, kh, kw, pt, pl, pb, pr, oc, relu, b)                                    \
+    {                                                                                                       \
+        name, &nn_op_conv2d_pool,                                                                           \
+            ATTR((struct nn_conv2d_pool){                                                                   \
+                {{h, w}, {kh, kw}, {1, 1}, {pt, pl}, {pb, pr}, relu, b, .dilation = {1, 1}, .groups = 1}}), \
+            2 + b, 2, {FLOATS(4, n, h, w, c), FLOATS(4, kh, kw, c, oc), FLOATS(1, oc)},                     \
+        {                                                                                                   \
+            true, true, b                                                                                   \
+        }                                                                                                   \
     }
 
 static const struct op_case fused_cases[] = {
