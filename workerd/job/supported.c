@@ -37,8 +37,8 @@ static const struct {
     const char *what;
     const char *(*name)(size_t i);  // NULL: there are no more
 } supported[] = {
-    {"layers", nn_layer_name},          {"activations", nn_function_name}, {"losses", supported_loss},
-    {"metrics", supported_metric},      {"optimizers", supported_optimizer}, {"schedules", supported_schedule},
+    {"layers", nn_layer_name},        {"activations", nn_function_name},   {"losses", supported_loss},
+    {"metrics", supported_metric},    {"optimizers", supported_optimizer}, {"schedules", supported_schedule},
     {"callbacks", ps_callback_known},
 };
 
