@@ -4,6 +4,7 @@
 // what is left out has Keras's default. Sequential: each layer is called on what the one before gives. Functional: each
 // layer says of each of its calls (inbound_nodes) which outputs of which calls of others it takes.
 #include <errno.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ enum { MAX_FILE = 64 << 20 };
 struct reader {
     struct nn_model *model;
     json_t *names;  // of the layers: name -> index
-    size_t cap_values, cap_calls;
+    size_t cap_calls;
 };
 
 // ---- layers -------------------------------------------------------------------------------------------------------
@@ -70,28 +71,17 @@ static enum ps_code keras_add_layer(struct reader *r, const struct nn_layer_clas
 }
 
 // Of a layer's object: its class, and that its settings are known.
-static enum ps_code keras_check_layer(const struct nn_json *at, const struct nn_json *config,
-                                      const struct nn_layer_class **class, struct ps_error *e)
+enum ps_code nn_build_class(const struct nn_json *at, const struct nn_json *config, const struct nn_layer_class **class,
+                            struct ps_error *e)
 {
     struct nn_json class_name = nn_json_member(at, "class_name");
     if (nn_json_object(at, e) || nn_setting_class(at, e) || keras_find_class(&class_name, class, e) ||
         nn_json_object(config, e) || nn_keys_check(config, *class, e))
         return e->code;
-    return nn_setting_dtype(config, e);
+    return *class == &nn_layer_input ? PS_OK : nn_setting_dtype(config, e);
 }
 
 // ---- calls --------------------------------------------------------------------------------------------------------
-
-static int keras_add_value(struct reader *r, const struct nn_type *type)
-{
-    struct nn_model *m = r->model;
-    if (m->values == r->cap_values) {
-        r->cap_values = r->cap_values ? 2 * r->cap_values : 64;
-        m->value = ps_realloc(m->value, r->cap_values * sizeof *m->value);
-    }
-    m->value[m->values] = (struct nn_value){.type = *type, .call = (int)m->calls};
-    return (int)m->values++;
-}
 
 static struct nn_call *keras_next_call(struct reader *r)
 {
@@ -103,27 +93,49 @@ static struct nn_call *keras_next_call(struct reader *r)
     return &m->call[m->calls];
 }
 
-// Calls a layer on values; *out is what it gives. Its settings are read with its first call.
-static enum ps_code keras_call(struct reader *r, const struct nn_json *at, const struct nn_json *config,
-                               struct nn_layer *layer, const int *in, int n_in, int *out, struct ps_error *e)
+// What a node of the document says.
+struct keras_arguments {
+    int in[NN_CALL_IN], n_in;
+    int mask[NN_CALL_IN];  // those that it names; -1: none
+    bool flag, ready;      // ready: all that it takes has been made
+    double constant;
+};
+
+static int keras_put_value(struct reader *r, const struct nn_building *b)
 {
     struct nn_model *m = r->model;
-    const bool first = !layer->called;
-    struct nn_building b = {.model = m, .at = at, .config = config, .layer = layer, .first = first, .n_in = n_in};
-    uint64_t count;
-    for (int i = 0; i < n_in; i++)
-        b.in[i] = &m->value[in[i]];
-    if ((first && nn_keys_read(&b, layer->class, layer->config, e)) || layer->class->build(&b, e) ||
-        nn_build_elements(at, "an output", &b.out, &count, e))
-        return e->code;
-    struct nn_call *call = keras_next_call(r);
-    *call = (struct nn_call){.layer = (int)(layer - m->layer), .n_in = n_in};
-    for (int i = 0; i < n_in; i++)
-        call->in[i] = in[i];
-    layer->called = true;
-    *out = keras_add_value(r, &b.out);
-    m->call[m->calls++].out = *out;
-    return PS_OK;
+    int mask = b->out_mask;
+    if (mask == NN_NEW_MASK)
+        mask = nn_build_value(m, &b->new_mask, (int)m->calls);
+    int out = nn_build_value(m, &b->out, (int)m->calls);
+    m->value[out].mask = mask;
+    return out;
+}
+
+// Calls a layer on values; *out is what it gives.
+static enum ps_code keras_call(struct reader *r, const struct nn_json *at, const struct nn_json *config,
+                               struct nn_layer *layer, const struct keras_arguments *a, int *out, struct ps_error *e)
+{
+    struct nn_model *m = r->model;
+    struct nn_building b = {.model = m, .at = at, .config = config, .layer = layer, .n_in = a->n_in, .flag = a->flag,
+                            .constant = a->constant};
+    for (int i = 0; i < a->n_in; i++) {
+        b.value[i] = a->in[i];
+        b.mask[i] = a->mask[i] >= 0 ? a->mask[i] : m->value[a->in[i]].mask;
+    }
+    struct nn_call call = {.layer = (int)(layer - m->layer), .n_in = a->n_in, .flag = a->flag, .constant = a->constant};
+    enum ps_code code = nn_build_call(&b, e);
+    call.inner = b.inner;
+    call.n_inner = b.n_inner;
+    for (int i = 0; i < a->n_in; i++) {
+        call.in[i] = a->in[i];
+        call.mask[i] = b.mask[i];
+    }
+    if (code == PS_OK)
+        *out = call.out = keras_put_value(r, &b);
+    *keras_next_call(r) = call;
+    m->calls++;
+    return code;
 }
 
 // ---- Sequential ---------------------------------------------------------------------------------------------------
@@ -141,7 +153,7 @@ static enum ps_code keras_call_implied_input(struct reader *r, const struct nn_j
     if (nn_setting_name(&own, &word, e))
         return e->code;
     struct nn_layer *input = keras_put_layer(r, &nn_layer_input, ps_printf("%s_input", word));
-    return keras_call(r, at, config, input, NULL, 0, out, e);
+    return keras_call(r, at, config, input, &(struct keras_arguments){0}, out, e);
 }
 
 static enum ps_code keras_read_sequential_layer(struct reader *r, const struct nn_json *at, bool trainable, int *value,
@@ -150,13 +162,14 @@ static enum ps_code keras_read_sequential_layer(struct reader *r, const struct n
     struct nn_json config = nn_json_member(at, "config");
     const struct nn_layer_class *class;
     struct nn_layer *layer;
-    if (keras_check_layer(at, &config, &class, e))
+    if (nn_build_class(at, &config, &class, e))
         return e->code;
     if (*value < 0 && class != &nn_layer_input && keras_call_implied_input(r, at, &config, value, e))
         return e->code;
     if (keras_add_layer(r, class, &config, trainable, &layer, e))
         return e->code;
-    return keras_call(r, at, &config, layer, value, *value >= 0, value, e);
+    const struct keras_arguments a = {.in = {*value}, .n_in = *value >= 0, .mask = {-1}};
+    return keras_call(r, at, &config, layer, &a, value, e);
 }
 
 static enum ps_code keras_read_sequential(struct reader *r, const struct nn_json *layers, size_t n, bool trainable,
@@ -225,34 +238,85 @@ static enum ps_code keras_read_input(const struct reader *r, const struct nodes 
     return PS_OK;
 }
 
-// The inputs of a node, all in one list or one by one; *ready: all have been made.
+static enum ps_code keras_add_input(const struct reader *r, const struct nodes *nodes, const struct nn_json *at,
+                                    struct keras_arguments *a, struct ps_error *e)
+{
+    if (a->n_in == NN_CALL_IN)
+        return nn_json_fail(at->up, e, "expected at most %d inputs", NN_CALL_IN);
+    if (keras_read_input(r, nodes, at, &a->in[a->n_in], e))
+        return e->code;
+    a->ready = a->ready && a->in[a->n_in++] >= 0;
+    return PS_OK;
+}
+
+// The inputs of a node, all in one list or one by one.
 static enum ps_code keras_read_inputs(const struct reader *r, const struct nodes *nodes, const struct nn_json *list,
-                                      int *in, int *n_in, bool *ready, struct ps_error *e)
+                                      const struct nn_layer_class *class, struct keras_arguments *a, struct ps_error *e)
 {
     size_t n;
     if (nn_json_array(list, &n, e))
         return e->code;
     for (size_t i = 0; i < n; i++) {
         struct nn_json at = nn_json_element(list, i);
-        if (*n_in == NN_CALL_IN)
-            return nn_json_fail(list, e, "expected at most %d inputs", NN_CALL_IN);
-        if (keras_read_input(r, nodes, &at, &in[*n_in], e))
+        if (class->constant && i == 1 && n == 2 ? nn_json_real(&at, -FLT_MAX, FLT_MAX, &a->constant, e)
+                                                : keras_add_input(r, nodes, &at, a, e))
             return e->code;
-        *ready = *ready && in[*n_in] >= 0;
-        ++*n_in;
+    }
+    return PS_OK;
+}
+
+static enum ps_code keras_read_argument(const struct reader *r, const struct nodes *nodes, const struct nn_json *at,
+                                        const struct nn_argument *argument, struct keras_arguments *a,
+                                        struct ps_error *e)
+{
+    if (argument->kind == NN_ARG_INPUT)
+        return keras_add_input(r, nodes, at, a, e);
+    if (argument->kind == NN_ARG_FLAG)
+        return nn_json_bool(at, &a->flag, e);
+    if (keras_read_input(r, nodes, at, &a->mask[argument->input], e))
+        return e->code;
+    a->ready = a->ready && a->mask[argument->input] >= 0;
+    return PS_OK;
+}
+
+// What a call is given by name. Whether it trains is what the program does.
+static enum ps_code keras_read_named(const struct reader *r, const struct nodes *nodes, const struct nn_json *named,
+                                     const struct nn_layer_class *class, struct keras_arguments *a, struct ps_error *e)
+{
+    static const struct nn_argument others[] = {{"inputs", NN_ARG_INPUT, 0}, {"mask", NN_ARG_MASK, 0}, {NULL}};
+    const struct nn_argument *known = class->arguments ? class->arguments : others;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)named->value, name, value)
+    {
+        const struct nn_argument *k = known;
+        struct nn_json at = nn_json_member(named, name);
+        while (k->name && strcmp(k->name, name) != 0)
+            k++;
+        if (!k->name && nn_json_given(&at) && strcmp(name, "training") != 0)
+            return nn_json_fail(&at, e, "expected null: this argument of a call is not supported");
+    }
+    for (const struct nn_argument *k = known; k->name; k++) {
+        struct nn_json at = nn_json_member(named, k->name);
+        if (nn_json_given(&at) && keras_read_argument(r, nodes, &at, k, a, e))
+            return e->code;
     }
     return PS_OK;
 }
 
 static enum ps_code keras_read_node(const struct reader *r, const struct nodes *nodes, const struct nn_json *node,
-                                    int *in, int *n_in, bool *ready, struct ps_error *e)
+                                    const struct nn_layer_class *class, struct keras_arguments *a, struct ps_error *e)
 {
     struct nn_json args = nn_json_member(node, "args"), inner = nn_json_element(&args, 0);
-    *n_in = 0;
-    *ready = true;
-    if (!json_is_object(node->value))
-        return keras_read_inputs(r, nodes, node, in, n_in, ready, e);
-    return keras_read_inputs(r, nodes, json_is_array(inner.value) ? &inner : &args, in, n_in, ready, e);
+    struct nn_json keras3 = nn_json_member(node, "kwargs"), first = nn_json_element(node, 0);
+    struct nn_json keras2 = nn_json_element(&first, 3);
+    const bool object = json_is_object(node->value);
+    const struct nn_json *list = !object ? node : json_is_array(inner.value) ? &inner : &args;
+    for (int i = 0; i < NN_CALL_IN; i++)
+        a->mask[i] = -1;
+    if (keras_read_inputs(r, nodes, list, class, a, e))
+        return e->code;
+    return keras_read_named(r, nodes, object ? &keras3 : &keras2, class, a, e);
 }
 
 // Calls a node if what it takes has been made; *called says so.
@@ -262,12 +326,11 @@ static enum ps_code keras_try_node(struct reader *r, const struct nodes *nodes, 
     struct nn_json at = nn_json_element(nodes->layers, (size_t)node->layer), config = nn_json_member(&at, "config");
     struct nn_json inbound = nn_json_member(&at, "inbound_nodes"), own = nn_json_element(&inbound, (size_t)node->node);
     struct nn_layer *layer = &r->model->layer[node->layer];
-    int in[NN_CALL_IN], n_in = 0;
-    bool ready = true;
-    if (layer->class != &nn_layer_input && keras_read_node(r, nodes, &own, in, &n_in, &ready, e))
+    struct keras_arguments a = {.ready = true};
+    if (layer->class != &nn_layer_input && keras_read_node(r, nodes, &own, layer->class, &a, e))
         return e->code;
-    *called = ready;
-    return ready ? keras_call(r, &at, &config, layer, in, n_in, &node->value, e) : PS_OK;
+    *called = a.ready;
+    return a.ready ? keras_call(r, &at, &config, layer, &a, &node->value, e) : PS_OK;
 }
 
 // Every round calls at least one node, or some take what only they make. Rounds go up and down the list in turn: most
@@ -304,7 +367,7 @@ static enum ps_code keras_list_nodes(struct reader *r, const struct nn_json *lay
         const struct nn_layer_class *class;
         struct nn_layer *layer;
         size_t calls = json_array_size(inbound.value);
-        if (keras_check_layer(&at, &config, &class, e) || keras_add_layer(r, class, &config, trainable, &layer, e))
+        if (nn_build_class(&at, &config, &class, e) || keras_add_layer(r, class, &config, trainable, &layer, e))
             return e->code;
         calls = class == &nn_layer_input ? 1 : calls;
         for (size_t k = 0; k < calls; k++) {

@@ -24,6 +24,7 @@ enum nn_key_kind {
     NN_KEY_REAL,         // double, min to below max
     NN_KEY_SAME,         // bool: padding is "same", not "valid"
     NN_KEY_FUNCTION,     // enum nn_function: an activation
+    NN_KEY_CHOICE,       // int: which of `words`; null is the first, absent is number `fallback`
     NN_KEY_AXIS,         // int, a dimension of the example: Keras counts the batch as 0, and from the end below that
     NN_KEY_LAST_AXIS,    // must be the last axis: -1, or its number
     NN_KEY_ONLY_WORD,    // must be this word, which is all we have
@@ -40,6 +41,7 @@ struct nn_key {
     bool required;
     double fallback, min, max;
     const char *word;
+    const char *const *words;  // ends with NULL
 };
 
 #define NN_AT(type, member) .offset = offsetof(type, member)
@@ -56,6 +58,17 @@ struct nn_key {
 
 // ---- a class ------------------------------------------------------------------------------------------------------
 
+// What a call may be given by name, or behind its inputs.
+struct nn_argument {
+    const char *name;
+    enum {
+        NN_ARG_INPUT,  // a value, behind those that stand without a name
+        NN_ARG_MASK,   // the mask of input number `input`
+        NN_ARG_FLAG,   // true or false
+    } kind;
+    int input;
+};
+
 struct nn_layer_class {
     const char *name;           // Keras's: "Conv2D"
     size_t config_bytes;        // of its struct of settings
@@ -64,6 +77,13 @@ struct nn_layer_class {
     enum ps_code (*build)(struct nn_building *b, struct ps_error *e);
     // Puts its operators on the tape; returns the tensor that it gives.
     int (*emit)(struct nn_emitter *m, const struct nn_call *call);
+    // What is left out below is 0.
+    bool passes_mask;    // what it gives has the mask of its first input, unless build says something else
+    bool integers;       // it takes a value of integers; the others expect floats
+    bool constant;       // a call has a number behind its inputs
+    const struct nn_argument *arguments;  // ends with a name NULL; NULL: the mask of its input
+    // Puts the mask of what the call gives on the tape, where build has asked for a new one.
+    int (*mask)(struct nn_emitter *m, const struct nn_call *call);
 };
 
 extern const struct nn_layer_class *const nn_layer_classes[];
@@ -79,11 +99,26 @@ struct nn_building {
     bool first;  // of the layer's calls
     const struct nn_value *in[NN_CALL_IN];
     int n_in;
+    int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none
+    struct nn_value copy[NN_CALL_IN];         // what in[] points to: the model's may move
+    bool flag;
+    double constant;
     struct nn_type out;  // of one example
+    // The mask of what it gives: a value, -1 for none, or NN_NEW_MASK: class->mask makes one of new_mask's type.
+    int out_mask;
+    struct nn_type new_mask;
+    struct nn_call *inner;  // those that nn_build_inner has made
+    int n_inner;
 };
+
+enum { NN_NEW_MASK = -2 };
 
 // The settings of a layer.
 #define NN_CONFIG(type, layer) ((const type *)(layer)->config)
+
+// The class that an object names; its settings are known, and none of them is one that we do not have.
+enum ps_code nn_build_class(const struct nn_json *at, const struct nn_json *config, const struct nn_layer_class **class,
+                            struct ps_error *e);
 
 enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e);  // expects so many inputs
 enum ps_code nn_build_image(struct nn_building *b, struct ps_error *e);          // expects (height, width, channels)
@@ -94,6 +129,14 @@ enum ps_code nn_build_variable(struct nn_building *b, const char *what, const ch
 // batches have.
 enum ps_code nn_build_state(struct nn_building *b, const char *what, const char *fallback, const struct nn_type *type,
                             double momentum, struct ps_error *e);
+// A value of this type that call number `call` of the model makes.
+int nn_build_value(struct nn_model *m, const struct nn_type *type, int call);
+// Calls b->layer on the values b->value: reads its settings, where this is the first call, and builds it.
+enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e);
+// Calls layer number k of those that this one wraps on an input of this type, with the mask of input 0 where it is to
+// have that; *out is what it gives. at: its object; name: that which it has here; NULL: its own.
+enum ps_code nn_build_inner(struct nn_building *b, int k, const struct nn_json *at, const char *name,
+                            const struct nn_type *in, bool mask, struct nn_type *out, struct ps_error *e);
 // "kernel" of this type, whose last dimension counts the outputs, and "bias" where the layer has one.
 enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e);
 

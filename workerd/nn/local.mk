@@ -8,6 +8,10 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/copy.c \
 	workerd/nn/ops/dense.c \
 	workerd/nn/ops/dropout.c \
+	workerd/nn/ops/both_ways.c workerd/nn/ops/both_ways.h \
+	workerd/nn/ops/embedding.c workerd/nn/ops/embedding.h \
+	workerd/nn/ops/mask.c workerd/nn/ops/mask.h \
+	workerd/nn/ops/rnn.c workerd/nn/ops/rnn.h \
 	workerd/nn/ops/maxpool.c \
 	workerd/nn/ops/mse.c \
 	workerd/nn/ops/normalize.c workerd/nn/ops/normalize.h \

@@ -35,6 +35,7 @@ enum { NN_MAX_PORTS = 16 };
 struct nn_port {
     const char *name;
     const struct nn_type *type;
+    int64_t ids;  // of an input that an Embedding reads: its numbers are in [0, ids); 0: they may be any
 };
 
 struct nn_param {
@@ -63,7 +64,8 @@ struct nn_loss {
 
 // What a batch is: columns of so many rows. input[k] is (rows, the shape of input k), row-major, of its dtype;
 // target[k] what the loss of output k compares with: int32 labels (rows) for NN_SPARSE_XENT, float (rows, the output's
-// shape) for NN_MSE.
+// shape) for NN_MSE. Numbers that an Embedding looks up have to be in its table (nn_port.ids): if one is not,
+// INVALID_ARGUMENT names it, and nothing is computed.
 struct nn_batch {
     int rows;
     const void *input[NN_MAX_PORTS];

@@ -15,6 +15,9 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/conv2d.c \
 	workerd/nn/layers/dense.c \
 	workerd/nn/layers/dropout.c \
+	workerd/nn/layers/embedding.c \
+	workerd/nn/layers/masking.c \
+	workerd/nn/layers/rnn.c workerd/nn/layers/rnn.h \
 	workerd/nn/layers/batch_normalization.c \
 	workerd/nn/layers/flatten.c \
 	workerd/nn/layers/group_normalization.c \

@@ -7,6 +7,7 @@
 
 #include "workerd/nn/init.h"
 #include "workerd/nn/json.h"
+#include "workerd/nn/tensor.h"
 
 enum nn_function { NN_F_LINEAR, NN_F_RELU, NN_F_SOFTMAX };  // activations
 
@@ -23,6 +24,8 @@ enum ps_code nn_setting_pair(const struct nn_json *at, int v[2], struct ps_error
 enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct ps_error *e);  // "valid" or "same"
 enum ps_code nn_setting_function(const struct nn_json *at, enum nn_function *f, struct ps_error *e);
 enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e);  // float32
+// Of an input: floats, or whole numbers of any size.
+enum ps_code nn_setting_input_dtype(const struct nn_json *config, enum nn_dtype *dtype, struct ps_error *e);
 // Of a model or a layer: it becomes part of variable names, paths and log lines. *v is the document's.
 enum ps_code nn_setting_name(const struct nn_json *at, const char **v, struct ps_error *e);
 

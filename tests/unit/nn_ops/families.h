@@ -9,6 +9,7 @@
 #include "tests/unit/nn_cases.h"
 #include "tests/unit/nn_ops/basics.h"
 #include "tests/unit/nn_ops/norm.h"
+#include "tests/unit/nn_ops/sequence.h"
 
 static const struct {
     const struct op_case *cases;
@@ -16,6 +17,7 @@ static const struct {
 } families[] = {
     {basics_cases, COUNT(basics_cases)},
     {norm_cases, COUNT(norm_cases)},
+    {sequence_cases, COUNT(sequence_cases)},
 };
 
 #endif

@@ -25,7 +25,7 @@ static const struct nn_key activation_keys[] = {
     {"activation", NN_KEY_FUNCTION, NN_AT(struct activation, function), .required = true}, {NULL}};
 
 const struct nn_layer_class nn_layer_activation = {"Activation", sizeof(struct activation), activation_keys,
-                                                   activation_build, activation_emit};
+                                                   activation_build, activation_emit, .passes_mask = true};
 
 static int relu_emit(struct nn_emitter *m, const struct nn_call *call)
 {
@@ -35,7 +35,7 @@ static int relu_emit(struct nn_emitter *m, const struct nn_call *call)
 static const struct nn_key relu_keys[] = {
     {"max_value", NN_KEY_REFUSED}, {"negative_slope", NN_KEY_ONLY_NUMBER}, {"threshold", NN_KEY_ONLY_NUMBER}, {NULL}};
 
-const struct nn_layer_class nn_layer_relu = {"ReLU", 0, relu_keys, activation_build, relu_emit};
+const struct nn_layer_class nn_layer_relu = {"ReLU", 0, relu_keys, activation_build, relu_emit, .passes_mask = true};
 
 static int softmax_emit(struct nn_emitter *m, const struct nn_call *call)
 {
@@ -44,4 +44,4 @@ static int softmax_emit(struct nn_emitter *m, const struct nn_call *call)
 
 static const struct nn_key softmax_keys[] = {{"axis", NN_KEY_LAST_AXIS}, {NULL}};
 
-const struct nn_layer_class nn_layer_softmax = {"Softmax", 0, softmax_keys, activation_build, softmax_emit};
+const struct nn_layer_class nn_layer_softmax = {"Softmax", 0, softmax_keys, activation_build, softmax_emit, .passes_mask = true};

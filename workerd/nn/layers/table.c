@@ -15,7 +15,16 @@
     X(dropout)             \
     X(relu)                \
     X(softmax)             \
-    X(add)
+    X(add)           \
+    X(embedding)     \
+    X(masking)       \
+    X(simple_rnn)    \
+    X(lstm)          \
+    X(gru)           \
+    X(not_equal)     \
+    X(any)           \
+    X(logical_or)    \
+    X(logical_and)
 
 #define X(name) extern const struct nn_layer_class nn_layer_##name;
 LAYERS(X)
