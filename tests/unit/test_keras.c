@@ -58,11 +58,12 @@ static const struct ps_safetensor *find_column(const struct golden *g, const cha
     return t;
 }
 
-// A variable's: Keras calls it without the model's name, but for a Sequential model.
+// A variable's: Keras leaves out the names of Functional models.
 static const struct ps_safetensor *find_variable(const struct golden *g, const char *what, const char *name)
 {
-    const struct ps_safetensor *t = find(g, what, name);
-    t = t ? t : find(g, what, strchr(name, '/') + 1);
+    const struct ps_safetensor *t = NULL;
+    for (const char *at = name; !t && at; at = strchr(at, '/') ? strchr(at, '/') + 1 : NULL)
+        t = find(g, what, at);
     if (!t)
         fail_msg("%s: no %s of %s", g->name, *what ? what : "value", name);
     return t;

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "workerd/nn/layer.h"
-#include "workerd/nn/setting.h"
+#include "workerd/nn/keras.h"
 
 // "(28, 28, 1)"
 static char *build_shape_text(const struct nn_type *type, char *to, size_t size)
@@ -130,7 +129,7 @@ static enum ps_code build_open_inner(struct nn_building *b, int k, const struct 
     const struct nn_layer_class *class;
     const char *word;
     bool trainable = true;
-    if (nn_build_class(at, config, &class, e) || nn_setting_name(&own, &word, e) ||
+    if (keras_check_layer(at, config, &class, e) || nn_setting_name(&own, &word, e) ||
         nn_setting_bool(config, "trainable", &trainable, e))
         return e->code;
     if (class == &nn_layer_input)

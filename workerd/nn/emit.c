@@ -167,13 +167,24 @@ static enum nn_activation *emit_free_activation(const struct nn_emitter *m, int 
     return act && *act == NN_LINEAR ? act : NULL;
 }
 
-int nn_emit_function(struct nn_emitter *m, int tensor, enum nn_function function)
+static int emit_log_softmax(struct nn_emitter *m, int tensor)
 {
-    enum nn_activation *act = function == NN_F_RELU ? emit_free_activation(m, tensor) : NULL;
+    const struct nn_axis_function attr = {NN_F_LOG_SOFTMAX, tensor >= 0 ? m->tape->tensor[tensor].type.rank - 1 : 0};
+    nn_tape_put(m->tape, &nn_op_axis_function, &attr, sizeof attr, &tensor, 1, &tensor, 1);
+    return tensor;
+}
+
+int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function f)
+{
+    enum nn_activation *act = f.kind == NN_F_RELU ? emit_free_activation(m, tensor) : NULL;
+    if (f.kind == NN_F_LOG_SOFTMAX)
+        return emit_log_softmax(m, tensor);
     if (act)
         *act = NN_RELU;
-    else if (function != NN_F_LINEAR)
-        nn_tape_put(m->tape, function == NN_F_RELU ? &nn_op_relu : &nn_op_softmax, NULL, 0, &tensor, 1, &tensor, 1);
+    else if (f.kind == NN_F_RELU || f.kind == NN_F_SOFTMAX)
+        nn_tape_put(m->tape, f.kind == NN_F_RELU ? &nn_op_relu : &nn_op_softmax, NULL, 0, &tensor, 1, &tensor, 1);
+    else if (f.kind != NN_F_LINEAR)
+        nn_tape_put(m->tape, &nn_op_activation, &f, sizeof f, &tensor, 1, &tensor, 1);
     return tensor;
 }
 

@@ -63,6 +63,6 @@ int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type);
 int nn_emit_weighted(struct nn_emitter *m, const struct nn_call *call, const struct nn_op_class *class,
                      const void *attr, size_t attr_bytes);
 // A relu is computed by the operator that made the tensor, where it can.
-int nn_emit_function(struct nn_emitter *m, int tensor, enum nn_function function);
+int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function function);
 
 #endif

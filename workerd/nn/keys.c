@@ -135,6 +135,7 @@ static enum ps_code keys_read_one(const struct nn_building *b, const struct nn_k
     case NN_KEY_ONLY_NUMBER:
         return nn_setting_only_number(b->config, k->name, k->fallback, e);
     case NN_KEY_INITIALIZER:
+    case NN_KEY_BY_BUILD:
     case NN_KEY_NONE:
     case NN_KEY_REFUSED:
         break;

@@ -23,13 +23,14 @@ enum nn_key_kind {
     NN_KEY_BOOL,         // bool
     NN_KEY_REAL,         // double, min to below max
     NN_KEY_SAME,         // bool: padding is "same", not "valid"
-    NN_KEY_FUNCTION,     // enum nn_function: an activation
+    NN_KEY_FUNCTION,     // struct nn_function: an activation
     NN_KEY_CHOICE,       // int: which of `words`; null is the first, absent is number `fallback`
     NN_KEY_AXIS,         // int, a dimension of the example: Keras counts the batch as 0, and from the end below that
     NN_KEY_LAST_AXIS,    // must be the last axis: -1, or its number
     NN_KEY_ONLY_WORD,    // must be this word, which is all we have
     NN_KEY_ONLY_NUMBER,  // must be the number `fallback`
     NN_KEY_INITIALIZER,  // read where its variable is made
+    NN_KEY_BY_BUILD,     // read by the class's build
     NN_KEY_NONE,         // means nothing here: seeds are the job's
     NN_KEY_REFUSED,      // must be null or false: Keras has it and we do not
 };
@@ -58,13 +59,13 @@ struct nn_key {
 
 // ---- a class ------------------------------------------------------------------------------------------------------
 
-// What a call may be given by name, or behind its inputs.
+// What a call may be given by name.
 struct nn_argument {
     const char *name;
     enum {
         NN_ARG_INPUT,  // a value, behind those that stand without a name
-        NN_ARG_MASK,   // the mask of input number `input`
-        NN_ARG_FLAG,   // true or false
+        NN_ARG_MASK,   // the mask of input number `input`; of 0, or a list of all
+        NN_ARG_FLAG,   // true or false: flag of the call
     } kind;
     int input;
 };
@@ -78,10 +79,10 @@ struct nn_layer_class {
     // Puts its operators on the tape; returns the tensor that it gives.
     int (*emit)(struct nn_emitter *m, const struct nn_call *call);
     // What is left out below is 0.
-    bool passes_mask;    // what it gives has the mask of its first input, unless build says something else
-    bool integers;       // it takes a value of integers; the others expect floats
-    bool constant;       // a call has a number behind its inputs
-    const struct nn_argument *arguments;  // ends with a name NULL; NULL: the mask of its input
+    bool passes_mask;                     // what it gives has the mask of its first input, unless build says otherwise
+    bool integers;                        // it takes a value of integers; the others expect floats
+    bool constant;                        // a call has a number behind its input
+    const struct nn_argument *arguments;  // ends with a name NULL; NULL: its input, and the mask of that
     // Puts the mask of what the call gives on the tape, where build has asked for a new one.
     int (*mask)(struct nn_emitter *m, const struct nn_call *call);
 };
@@ -102,7 +103,6 @@ struct nn_building {
     int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none
     struct nn_value copy[NN_CALL_IN];         // what in[] points to: the model's may move
     bool flag;
-    double constant;
     struct nn_type out;  // of one example
     // The mask of what it gives: a value, -1 for none, or NN_NEW_MASK: class->mask makes one of new_mask's type.
     int out_mask;
@@ -115,10 +115,6 @@ enum { NN_NEW_MASK = -2 };
 
 // The settings of a layer.
 #define NN_CONFIG(type, layer) ((const type *)(layer)->config)
-
-// The class that an object names; its settings are known, and none of them is one that we do not have.
-enum ps_code nn_build_class(const struct nn_json *at, const struct nn_json *config, const struct nn_layer_class **class,
-                            struct ps_error *e);
 
 enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e);  // expects so many inputs
 enum ps_code nn_build_image(struct nn_building *b, struct ps_error *e);          // expects (height, width, channels)

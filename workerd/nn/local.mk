@@ -3,7 +3,9 @@ noinst_LTLIBRARIES += libnnops.la libnn.la libnn_vector.la
 
 libnnops_la_SOURCES = \
 	workerd/nn/op.c workerd/nn/op.h \
+	workerd/nn/ops/activation.c workerd/nn/ops/activation.h \
 	workerd/nn/ops/add.c \
+	workerd/nn/ops/axis_function.c \
 	workerd/nn/ops/conv2d.c \
 	workerd/nn/ops/copy.c \
 	workerd/nn/ops/dense.c \
@@ -18,6 +20,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/relu.c \
 	workerd/nn/ops/softmax.c \
 	workerd/nn/ops/sparse_xent.c \
+	workerd/nn/ops/transpose.c workerd/nn/ops/transpose.h \
 	workerd/nn/tape.c workerd/nn/tape.h \
 	workerd/nn/tensor.h
 libnnops_la_LIBADD = libcommon.la -lm
@@ -33,6 +36,8 @@ libnn_la_LIBADD = libnn_vector.la libnnops.la libcommon.la $(DNNL_LIBS) -lgomp -
 
 # Loops of our own that are to become vector code.
 libnn_vector_la_SOURCES = \
+	workerd/nn/cpu/activation.c \
+	workerd/nn/cpu/vector.h \
 	workerd/nn/cpu/dropout.c \
 	workerd/nn/cpu/maxpool.c \
 	workerd/nn/cpu/pointwise.c \

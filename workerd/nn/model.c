@@ -137,6 +137,8 @@ char *nn_model_summary(const struct nn_model *m)
     fprintf(f, "Model: \"%s\"\n%-36s %-24s %12s\n", m->name, "Layer (type)", "Output shape", "Parameters");
     for (const struct nn_layer *l = m->layer; l < m->layer + m->layers; l++) {
         char title[192];
+        if (!l->called)
+            continue;  // the InputLayer of a model that is a layer
         snprintf(title, sizeof title, "%s (%s)", l->name, l->class->name);
         batch_shape_text(layer_output(m, l), shape, sizeof shape);
         fprintf(f, "%-36s %-24s %12s\n", title, shape, model_grouped(layer_params(m, l), number));

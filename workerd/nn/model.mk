@@ -4,10 +4,13 @@ noinst_LTLIBRARIES += libnnmodel.la libnnreplica.la
 libnnmodel_la_SOURCES = \
 	workerd/nn/build.c \
 	workerd/nn/emit.c workerd/nn/emit.h \
+	workerd/nn/function.c \
 	workerd/nn/graph.h \
 	workerd/nn/init.c workerd/nn/init.h \
 	workerd/nn/json.c workerd/nn/json.h \
-	workerd/nn/keras.c \
+	workerd/nn/keras.c workerd/nn/keras.h \
+	workerd/nn/keras_layer.c \
+	workerd/nn/keras_model.c \
 	workerd/nn/keys.c \
 	workerd/nn/layer.h \
 	workerd/nn/layers/activations.c \
@@ -25,6 +28,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/normalization.c workerd/nn/layers/normalization.h \
 	workerd/nn/layers/input_layer.c \
 	workerd/nn/layers/max_pooling2d.c \
+	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/table.c \
 	workerd/nn/model.c workerd/nn/model.h \
 	workerd/nn/setting.c workerd/nn/setting.h

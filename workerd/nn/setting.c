@@ -93,25 +93,13 @@ enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct
     return PS_OK;
 }
 
-enum ps_code nn_setting_function(const struct nn_json *at, enum nn_function *f, struct ps_error *e)
+// model.to_json() of Keras 2 says so; Keras 3 says nothing.
+bool nn_setting_is_keras2(const struct nn_json *at)
 {
-    static const char *const known[] = {
-        [NN_F_LINEAR] = "linear", [NN_F_RELU] = "relu", [NN_F_SOFTMAX] = "softmax", NULL};
-    const char *word = "linear";
-    if (nn_json_given(at) && !json_is_string(at->value))
-        return nn_json_expected(at, e, "the name of an activation (linear, relu, softmax)");
-    if (nn_json_given(at))
-        word = json_string_value(at->value);
-    for (int i = 0; known[i]; i++) {
-        if (strcmp(word, known[i]) == 0) {
-            *f = (enum nn_function)i;
-            return PS_OK;
-        }
-    }
-    const char *near = ps_nearest(word, known, 3);
-    if (near)
-        return nn_json_expected(at, e, "linear, relu or softmax (did you mean %s?)", near);
-    return nn_json_expected(at, e, "linear, relu or softmax");
+    while (at->up)
+        at = at->up;
+    const char *version = json_string_value(json_object_get(at->value, "keras_version"));
+    return version && strncmp(version, "2.", 2) == 0;
 }
 
 // A word, or Keras 3's DTypePolicy object (Policy in Keras 2) with the word in config.name.

@@ -7,9 +7,7 @@
 
 #include "workerd/nn/init.h"
 #include "workerd/nn/json.h"
-#include "workerd/nn/tensor.h"
-
-enum nn_function { NN_F_LINEAR, NN_F_RELU, NN_F_SOFTMAX };  // activations
+#include "workerd/nn/ops/activation.h"
 
 enum ps_code nn_setting_bool(const struct nn_json *config, const char *key, bool *v, struct ps_error *e);
 // An object that Keras wrote says in module and registered_name whose class class_name is: expected is one of Keras's.
@@ -22,7 +20,13 @@ enum ps_code nn_setting_size(const struct nn_json *at, int *v, struct ps_error *
 // (height, width): [3, 3], or 3 for both.
 enum ps_code nn_setting_pair(const struct nn_json *at, int v[2], struct ps_error *e);
 enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct ps_error *e);  // "valid" or "same"
-enum ps_code nn_setting_function(const struct nn_json *at, enum nn_function *f, struct ps_error *e);
+// An activation: its name, or a layer that is one, with its settings. Absent or null: linear.
+enum ps_code nn_setting_function(const struct nn_json *at, struct nn_function *f, struct ps_error *e);
+// That which a layer of this class is: ReLU, LeakyReLU, ELU, Softmax over the last axis.
+enum ps_code nn_function_of_class(const struct nn_json *config, const char *class, struct nn_function *f,
+                                  struct ps_error *e);
+// Was the document written by Keras 2? Some names mean something else there.
+bool nn_setting_is_keras2(const struct nn_json *at);
 enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e);  // float32
 // Of an input: floats, or whole numbers of any size.
 enum ps_code nn_setting_input_dtype(const struct nn_json *config, enum nn_dtype *dtype, struct ps_error *e);

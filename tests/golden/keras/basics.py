@@ -21,8 +21,33 @@ def tower(layers, model, shape):
     return model(i, layers.Dense(4, name="o")(x), name="tower")
 
 
+# A Sequential model that is called twice, and a Functional one with two outputs.
+def nested():
+    inner = keras.Sequential([keras.Input((4,)), k.Dense(3, name="a", activation="relu"), k.Dense(2, name="b")], name="inner")
+    p, q = keras.Input((2,), name="p"), keras.Input((2,), name="q")
+    pair = keras.Model([p, q], [k.Add(name="sum")([p, q]), k.Dense(2, name="x")(p)], name="pair")
+    i, j = keras.Input((4,), name="i"), keras.Input((4,), name="j")
+    a, b = pair([inner(i), inner(j)])
+    return keras.Model([i, j], k.Add(name="all")([a, b, pair([b, a])[1]]), name="net")
+
+
+def nested_sequential():
+    inner = keras.Sequential([keras.Input((4,)), k.Dense(3, name="a"), k.ReLU(name="r")], name="inner")
+    return keras.Sequential([keras.Input((4,)), inner, k.Dense(2, name="o")], name="outer")
+
+
+def nested_keras2():
+    layers = tf_keras.layers
+    inner = tf_keras.Sequential([layers.Dense(3, name="a", input_shape=(4,)), layers.ReLU(name="r")], name="inner")
+    i, j = tf_keras.Input((4,), name="i"), tf_keras.Input((4,), name="j")
+    return tf_keras.Model([i, j], layers.Dense(1, name="o")(layers.Add(name="sum")([inner(i), inner(j)])), name="net")
+
+
 logits = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 train("two_ends", two_ends, ["mse", "sparse_categorical_crossentropy"], rows=12)
 train("residual", lambda: tower(k, keras.Model, (6, 5, 2)), logits)
 train("residual_keras2", lambda: tower(tf_keras.layers, tf_keras.Model, (6, 5, 2)),
       tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+train("nested", nested)
+train("nested_sequential", nested_sequential)
+train("nested_keras2", nested_keras2)

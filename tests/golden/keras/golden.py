@@ -49,6 +49,11 @@ def path_of(v):
     return getattr(v, "path", v.name).split(":")[0]
 
 
+# Sequential models have none.
+def names(model):
+    return getattr(model, "output_names", ["output"])
+
+
 def named(what, names, values):
     return {what: values[0]} if len(values) == 1 else {f"{what}/{n}": v for n, v in zip(names, values)}
 
@@ -76,7 +81,7 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     pack = lambda v: v if len(v) > 1 else v[0]
     tensors = {path_of(v): v.numpy().copy() for v in model.variables if wanted(v)}
     tensors.update(named("x", [i.name.split(":")[0] for i in model.inputs], xs))
-    tensors.update(named("y", model.output_names, ys))
+    tensors.update(named("y", names(model), ys))
 
     @tf.function(reduce_retracing=True)
     def step_on(bx, by):
@@ -99,7 +104,7 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
             tensors["after/" + path_of(v)] = v.numpy()
     tensors["losses"] = np.array(seen)
     out = model.predict(pack(xs), verbose=0, batch_size=BATCH)
-    tensors.update(named("output", model.output_names, out if isinstance(out, list) else [out]))
+    tensors.update(named("output", names(model), out if isinstance(out, list) else [out]))
     evaluated = model.evaluate(pack(xs), pack(ys), batch_size=BATCH, verbose=0)
     tensors["evaluated"] = np.array([evaluated[0] if isinstance(evaluated, list) else evaluated])
     document = {"model": json.loads(model.to_json()), "loss": pack([loss_config(v) for v in losses]), "batch": BATCH}

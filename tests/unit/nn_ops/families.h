@@ -9,7 +9,9 @@
 #include "tests/unit/nn_cases.h"
 #include "tests/unit/nn_ops/basics.h"
 #include "tests/unit/nn_ops/norm.h"
+#include "tests/unit/nn_ops/pointwise.h"
 #include "tests/unit/nn_ops/sequence.h"
+#include "tests/unit/nn_ops/shape.h"
 
 static const struct {
     const struct op_case *cases;
@@ -17,7 +19,9 @@ static const struct {
 } families[] = {
     {basics_cases, COUNT(basics_cases)},
     {norm_cases, COUNT(norm_cases)},
+    {pointwise_cases, COUNT(pointwise_cases)},
     {sequence_cases, COUNT(sequence_cases)},
+    {shape_cases, COUNT(shape_cases)},
 };
 
 #endif

@@ -25,6 +25,8 @@ enum ps_code nn_cpu_fail(struct ps_error *e, dnnl_status_t status, const char *w
 // Of what the plan prepared, oneDNN can only fail for lack of memory, and that ends the process as in ps_alloc.
 void nn_cpu_must(dnnl_status_t status, const char *what);
 
+extern const struct nn_kernel nn_cpu_activation;
+extern const struct nn_kernel nn_cpu_activation_backward;
 extern const struct nn_kernel nn_cpu_add;
 extern const struct nn_kernel nn_cpu_conv2d;
 extern const struct nn_kernel nn_cpu_conv2d_backward_data;

@@ -6,6 +6,7 @@
 #include "common/base/alloc.h"
 #include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
+#include "workerd/nn/ops/activation.h"
 
 void nn_cpu_use_threads(const struct nn_context *context)
 {
@@ -83,6 +84,8 @@ static const struct {
     const struct nn_op_class *class;
     const struct nn_kernel *kernel;
 } kernels[] = {
+    {&nn_op_activation, &nn_cpu_activation},
+    {&nn_op_activation_backward, &nn_cpu_activation_backward},
     {&nn_op_add, &nn_cpu_add},
     {&nn_op_conv2d, &nn_cpu_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cpu_conv2d_backward_data},

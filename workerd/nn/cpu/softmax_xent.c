@@ -5,22 +5,7 @@
 #include <string.h>
 
 #include "workerd/nn/cpu/cpu.h"
-
-// e^x for x <= 0 to within 2 units of the last place, 0 below -87, NaN for NaN. x = n ln 2 + r, |r| <= ln 2 / 2;
-// e^r by its series; 2^n through the exponent's bits.
-static inline float exp_of_negative(float x)
-{
-    const float to_integer = 12582912;  // 1.5 * 2^23: added to a small number, its last bits are the nearest integer
-    float t = x * 1.44269504f + to_integer, n = t - to_integer;
-    float r = x - n * 0.693359375f + n * 2.12194440e-4f;  // ln 2 in two parts
-    float p = 1 + r * (1 + r * (1 / 2.0f + r * (1 / 6.0f + r * (1 / 24.0f + r * (1 / 120.0f + r * (1 / 720.0f))))));
-    uint32_t bits;
-    memcpy(&bits, &t, sizeof bits);
-    bits = (bits << 23) + 0x3f800000;
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return x < -87 ? 0 : p * power;
-}
+#include "workerd/nn/cpu/vector.h"
 
 static float row_greatest(int n, const float *x)
 {
@@ -39,7 +24,7 @@ PS_PER_CPU static double exp_row(int n, const float *restrict x, float max, floa
     for (int first = 0; first < n; first += LANES) {
         int lanes = n - first < LANES ? n - first : LANES;
         for (int i = 0; i < lanes; i++)
-            part[i] = exp_of_negative(x[first + i] - max);
+            part[i] = vector_exp_of_negative(x[first + i] - max);
         for (int i = 0; i < lanes; i++)
             sum += (double)part[i];
         if (to)

@@ -4,7 +4,7 @@
 struct conv2d {
     int filters, kernel[2], strides[2], dilation[2];
     bool same, use_bias;
-    enum nn_function function;
+    struct nn_function function;
 };
 
 static const struct nn_key keys[] = {

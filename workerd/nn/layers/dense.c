@@ -3,7 +3,7 @@
 
 struct dense {
     int units;
-    enum nn_function function;
+    struct nn_function function;
     bool use_bias;
 };
 

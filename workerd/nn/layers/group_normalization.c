@@ -54,4 +54,4 @@ static int group_normalization_emit(struct nn_emitter *m, const struct nn_call *
 }
 
 const struct nn_layer_class nn_layer_group_normalization = {"GroupNormalization", sizeof(struct group_normalization),
-                                                            keys, group_normalization_build, group_normalization_emit};
+                                                            keys, group_normalization_build, group_normalization_emit, .passes_mask = true};

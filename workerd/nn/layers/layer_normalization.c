@@ -54,4 +54,4 @@ static int layer_normalization_emit(struct nn_emitter *m, const struct nn_call *
 }
 
 const struct nn_layer_class nn_layer_layer_normalization = {"LayerNormalization", sizeof(struct layer_normalization),
-                                                            keys, layer_normalization_build, layer_normalization_emit};
+                                                            keys, layer_normalization_build, layer_normalization_emit, .passes_mask = true};

@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/nn/layers/rnn.h"
 
-#include "workerd/nn/ops/rnn.h"
-
-static const char *const functions[] = {[NN_RNN_LINEAR] = "linear",
-                                        [NN_RNN_TANH] = "tanh",
-                                        [NN_RNN_SIGMOID] = "sigmoid",
-                                        [NN_RNN_RELU] = "relu",
-                                        [NN_RNN_HARD_SIGMOID] = "hard_sigmoid",
-                                        NULL};
 
 #define AT(member) NN_AT(struct nn_recurrent, member)
 #define KEYS                                                                                    \
     {"units", NN_KEY_SIZE, AT(units), .required = true},                                        \
-        {"activation", NN_KEY_CHOICE, AT(act), .words = functions, .fallback = NN_RNN_TANH},    \
+        {"activation", NN_KEY_FUNCTION, AT(act)},    \
         {"use_bias", NN_KEY_BOOL, AT(use_bias), .fallback = 1},                                 \
         {"return_sequences", NN_KEY_BOOL, AT(sequences)},                                       \
         {"go_backwards", NN_KEY_BOOL, AT(backwards)},                                           \
@@ -29,7 +21,7 @@ static const char *const functions[] = {[NN_RNN_LINEAR] = "linear",
     {                                                                                           \
         "bias_constraint", NN_KEY_REFUSED                                                       \
     }
-#define GATE_KEY {"recurrent_activation", NN_KEY_CHOICE, AT(gate), .words = functions, .fallback = NN_RNN_SIGMOID}
+#define GATE_KEY {"recurrent_activation", NN_KEY_FUNCTION, AT(gate)}
 
 static const struct nn_key simple_keys[] = {KEYS, {NULL}};
 static const struct nn_key lstm_keys[] = {
@@ -47,6 +39,32 @@ static int rnn_gates(const struct nn_layer *l)
 bool nn_layer_is_recurrent(const struct nn_layer *l)
 {
     return l->class == &nn_layer_lstm || l->class == &nn_layer_gru || l->class == &nn_layer_simple_rnn;
+}
+
+// Ours of an activation; absent, it is Keras's default. Of hard_sigmoid, the two Kerases mean two things.
+static enum ps_code rnn_read_function(struct nn_building *b, const char *key, enum nn_function_kind fallback,
+                                      struct nn_function *f, enum nn_rnn_function *to, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(b->config, key);
+    const enum nn_function_kind kind = at.value ? f->kind : fallback;
+    const bool hard = kind == NN_F_RAMP && f->b == 0.5f && f->c == 0 && (f->a == 0.2f || f->a == 1 / 6.0f);
+    *to = kind == NN_F_TANH      ? NN_RNN_TANH
+          : kind == NN_F_SIGMOID ? NN_RNN_SIGMOID
+          : kind == NN_F_RELU    ? NN_RNN_RELU
+          : hard && f->a == 0.2f ? NN_RNN_HARD_SIGMOID2
+          : hard                 ? NN_RNN_HARD_SIGMOID
+                                 : NN_RNN_LINEAR;
+    if (*to == NN_RNN_LINEAR && kind != NN_F_LINEAR)
+        return nn_json_expected(&at, e, "tanh, sigmoid, relu, hard_sigmoid or linear");
+    return PS_OK;
+}
+
+static enum ps_code rnn_read_functions(struct nn_building *b, struct ps_error *e)
+{
+    struct nn_recurrent *c = b->layer->config;
+    if (rnn_read_function(b, "activation", NN_F_TANH, &c->act, &c->rnn_act, e))
+        return e->code;
+    return rnn_read_function(b, "recurrent_activation", NN_F_SIGMOID, &c->gate, &c->rnn_gate, e);
 }
 
 static enum ps_code rnn_build_variables(struct nn_building *b, const char *const name[3], struct ps_error *e)
@@ -80,6 +98,8 @@ static enum ps_code rnn_build(struct nn_building *b, const char *const name[3], 
     const struct nn_type sequence = {NN_FLOAT, 2, {in->dim[0], c->units}}, last = {NN_FLOAT, 1, {c->units}};
     b->out = c->sequences ? sequence : last;
     b->out_mask = c->sequences ? b->mask[0] : -1;
+    if (b->first && rnn_read_functions(b, e))
+        return e->code;
     return b->first ? rnn_build_variables(b, name, e) : PS_OK;
 }
 
@@ -113,8 +133,8 @@ static int rnn_emit(struct nn_emitter *m, const struct nn_call *call)
     struct nn_rnn attr = {.cell = l->class == &nn_layer_lstm  ? NN_RNN_LSTM
                                   : l->class == &nn_layer_gru ? gru
                                                               : NN_RNN_SIMPLE,
-                          .act = (enum nn_rnn_function)c->act,
-                          .gate = (enum nn_rnn_function)c->gate,
+                          .act = c->rnn_act,
+                          .gate = c->rnn_gate,
                           .sequences = c->sequences,
                           .backwards = c->backwards,
                           .zero_masked = c->zero_masked,

@@ -5,9 +5,12 @@
 #define NN_LAYERS_RNN_H
 
 #include "workerd/nn/layer.h"
+#include "workerd/nn/ops/rnn.h"
 
 struct nn_recurrent {
-    int units, act, gate;  // enum nn_rnn_function
+    int units;
+    struct nn_function act, gate;  // as the document has them
+    enum nn_rnn_function rnn_act, rnn_gate;
     bool use_bias, sequences, backwards, zero_masked, forget_bias, reset_after;
 };
 

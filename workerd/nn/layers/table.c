@@ -8,12 +8,17 @@
     X(conv2d)              \
     X(max_pooling2d)       \
     X(flatten)             \
+    X(reshape)             \
+    X(permute)             \
+    X(repeat_vector)       \
     X(batch_normalization) \
     X(group_normalization) \
     X(layer_normalization) \
     X(activation)          \
     X(dropout)             \
     X(relu)                \
+    X(leaky_relu)          \
+    X(elu)                 \
     X(softmax)             \
     X(add)           \
     X(embedding)     \

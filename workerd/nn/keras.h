@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the files that read Keras's models share.
+#ifndef NN_KERAS_H
+#define NN_KERAS_H
+
+#include "workerd/nn/layer.h"
+#include "workerd/nn/setting.h"
+
+// The model as far as it is read.
+struct keras_reader {
+    struct nn_model *model;
+    size_t cap_calls;
+};
+
+// ---- layers and their calls (keras_layer.c) -----------------------------------------------------------------------
+
+// Of a layer's object: its class, and that its settings are known.
+enum ps_code keras_check_layer(const struct nn_json *at, const struct nn_json *config,
+                               const struct nn_layer_class **class, struct ps_error *e);
+// Adds a layer; takes over name. keras_read_model has made room.
+struct nn_layer *keras_put_layer(struct keras_reader *r, const struct nn_layer_class *class, char *name);
+// What a call is given.
+struct keras_arguments {
+    int in[NN_CALL_IN], n_in;  // values
+    int mask[NN_CALL_IN];      // those that the document names; -1: none
+    bool flag;
+    double constant;
+};
+
+void keras_no_arguments(struct keras_arguments *a);
+// Calls a layer; *out is what it gives. Its settings are read with its first call.
+enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const struct nn_json *config,
+                        struct nn_layer *layer, const struct keras_arguments *a, int *out, struct ps_error *e);
+
+// ---- models (keras_model.c) ---------------------------------------------------------------------------------------
+
+struct keras_model;
+
+// Of an object: is it a model, and not a layer?
+bool keras_is_model(const struct nn_json *at);
+// Reads the whole document: its layers, and a call of it on its own inputs. Sets the inputs and outputs of r->model.
+enum ps_code keras_read_model(struct keras_reader *r, const struct nn_json *root, struct ps_error *e);
+
+#endif
