@@ -27,7 +27,7 @@ struct nn_layer {
     bool trainable, called;
     void *config;  // the class's struct
     int variable[NN_LAYER_VARIABLES], n_variables;
-    uint32_t number;  // of its random numbers: its place among the layers
+    uint32_t number;         // of its random numbers: its place among the layers
     struct nn_layer *child;  // the layers that it wraps: Bidirectional, TimeDistributed
     int n_children;
     char *path;  // of one that another wraps: "bidirectional/forward_lstm"; NULL: its name

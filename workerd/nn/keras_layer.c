@@ -79,8 +79,7 @@ enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const 
 {
     struct nn_model *m = r->model;
     struct nn_building b = {.model = m, .at = at, .config = config, .layer = layer, .n_in = a->n_in, .flag = a->flag};
-    struct nn_call call = {
-        .layer = (int)(layer - m->layer), .n_in = a->n_in, .flag = a->flag, .constant = a->constant};
+    struct nn_call call = {.layer = (int)(layer - m->layer), .n_in = a->n_in, .flag = a->flag, .constant = a->constant};
     for (int i = 0; i < a->n_in; i++) {
         call.in[i] = b.value[i] = a->in[i];
         call.mask[i] = b.mask[i] = a->mask[i] >= 0 ? a->mask[i] : m->value[a->in[i]].mask;

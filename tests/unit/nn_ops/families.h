@@ -17,10 +17,8 @@ static const struct {
     const struct op_case *cases;
     size_t n;
 } families[] = {
-    {basics_cases, COUNT(basics_cases)},
-    {norm_cases, COUNT(norm_cases)},
-    {pointwise_cases, COUNT(pointwise_cases)},
-    {sequence_cases, COUNT(sequence_cases)},
+    {basics_cases, COUNT(basics_cases)},       {norm_cases, COUNT(norm_cases)},
+    {pointwise_cases, COUNT(pointwise_cases)}, {sequence_cases, COUNT(sequence_cases)},
     {shape_cases, COUNT(shape_cases)},
 };
 

@@ -8,29 +8,30 @@
 #include "workerd/nn/ops/rnn.h"
 
 // n rows of t steps, u units of g gates.
-#define RNN(n, t, u, g, ...)                                                                             \
-    {                                                                                                    \
+#define RNN(n, t, u, g, ...)                                                                                        \
+    {                                                                                                               \
         "rnn", &nn_op_rnn, ATTR((struct nn_rnn){__VA_ARGS__}), 2, 2, {FLOATS(3, n, t, g * u), FLOATS(2, u, g * u)}, \
-        {                                                                                                \
-            true, true                                                                                   \
-        }                                                                                                \
+        {                                                                                                           \
+            true, true                                                                                              \
+        }                                                                                                           \
     }
-#define RNN_MASKED(n, t, u, g, ...)                                                                          \
-    {                                                                                                        \
-        "rnn, masked", &nn_op_rnn, ATTR((struct nn_rnn){.mask = true, __VA_ARGS__}), 3, 2,                   \
-            {FLOATS(3, n, t, g * u), FLOATS(2, u, g * u), FLOATS(2, n, t)}, {true, true}, 3                  \
+#define RNN_MASKED(n, t, u, g, ...)                                                         \
+    {                                                                                       \
+        "rnn, masked", &nn_op_rnn, ATTR((struct nn_rnn){.mask = true, __VA_ARGS__}), 3, 2,  \
+            {FLOATS(3, n, t, g * u), FLOATS(2, u, g * u), FLOATS(2, n, t)}, {true, true}, 3 \
     }
-#define RNN_BIAS(n, t, u, ...)                                                                                       \
-    {                                                                                                                \
-        "rnn, two biases", &nn_op_rnn,                                                                               \
-            ATTR((struct nn_rnn){.cell = NN_RNN_GRU_AFTER, .bias = true, .mask = true, __VA_ARGS__}), 4, 2,          \
-            {FLOATS(3, n, t, 3 * u), FLOATS(2, u, 3 * u), FLOATS(2, 2, 3 * u), FLOATS(2, n, t)}, {true, true, true}, \
-            4                                                                                                        \
+#define RNN_BIAS(n, t, u, ...)                                                                                         \
+    {                                                                                                                  \
+        "rnn, two biases", &nn_op_rnn,                                                                                 \
+            ATTR((struct nn_rnn){.cell = NN_RNN_GRU_AFTER, .bias = true, .mask = true, __VA_ARGS__}), 4, 2,            \
+            {FLOATS(3, n, t, 3 * u), FLOATS(2, u, 3 * u), FLOATS(2, 2, 3 * u), FLOATS(2, n, t)}, {true, true, true}, 4 \
     }
-#define BOTH_WAYS(m)                                                                                 \
-    {                                                                                                \
-        "both ways", &nn_op_both_ways, ATTR((struct nn_both_ways){m}), 2, 1,                         \
-            {FLOATS(3, 2, 3, 4), FLOATS(3, 2, 3, 4)}, {true, true}                                   \
+#define BOTH_WAYS(m)                                                                                                   \
+    {                                                                                                                  \
+        "both ways", &nn_op_both_ways, ATTR((struct nn_both_ways){m}), 2, 1, {FLOATS(3, 2, 3, 4), FLOATS(3, 2, 3, 4)}, \
+        {                                                                                                              \
+            true, true                                                                                                 \
+        }                                                                                                              \
     }
 
 static const struct op_case sequence_cases[] = {

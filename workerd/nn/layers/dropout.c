@@ -30,4 +30,5 @@ static int dropout_emit(struct nn_emitter *m, const struct nn_call *call)
     return x;
 }
 
-const struct nn_layer_class nn_layer_dropout = {"Dropout", sizeof(struct dropout), keys, dropout_build, dropout_emit, .passes_mask = true};
+const struct nn_layer_class nn_layer_dropout = {"Dropout",     sizeof(struct dropout), keys,
+                                                dropout_build, dropout_emit,           .passes_mask = true};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workerd/nn/layer.h"
 #include "workerd/nn/ops/embedding.h"
+#include "workerd/nn/layer.h"
 #include "workerd/nn/ops/mask.h"
 
 struct embedding {

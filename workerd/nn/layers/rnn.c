@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/nn/layers/rnn.h"
 
-
 #define AT(member) NN_AT(struct nn_recurrent, member)
-#define KEYS                                                                                    \
-    {"units", NN_KEY_SIZE, AT(units), .required = true},                                        \
-        {"activation", NN_KEY_FUNCTION, AT(act)},    \
-        {"use_bias", NN_KEY_BOOL, AT(use_bias), .fallback = 1},                                 \
-        {"return_sequences", NN_KEY_BOOL, AT(sequences)},                                       \
-        {"go_backwards", NN_KEY_BOOL, AT(backwards)},                                           \
-        {"zero_output_for_mask", NN_KEY_BOOL, AT(zero_masked)}, {"unroll", NN_KEY_NONE},        \
-        {"implementation", NN_KEY_NONE}, {"seed", NN_KEY_NONE}, {"use_cudnn", NN_KEY_NONE},     \
-        {"return_state", NN_KEY_REFUSED}, {"stateful", NN_KEY_REFUSED},                         \
-        {"time_major", NN_KEY_REFUSED}, {"dropout", NN_KEY_ONLY_NUMBER},                        \
-        {"recurrent_dropout", NN_KEY_ONLY_NUMBER}, {"kernel_initializer", NN_KEY_INITIALIZER},  \
-        {"recurrent_initializer", NN_KEY_INITIALIZER}, {"bias_initializer", NN_KEY_INITIALIZER}, \
-        {"kernel_regularizer", NN_KEY_REFUSED}, {"recurrent_regularizer", NN_KEY_REFUSED},      \
-        {"bias_regularizer", NN_KEY_REFUSED}, {"activity_regularizer", NN_KEY_REFUSED},         \
-        {"kernel_constraint", NN_KEY_REFUSED}, {"recurrent_constraint", NN_KEY_REFUSED},        \
-    {                                                                                           \
-        "bias_constraint", NN_KEY_REFUSED                                                       \
+#define KEYS                                                                                                         \
+    {"units", NN_KEY_SIZE, AT(units), .required = true}, {"activation", NN_KEY_FUNCTION, AT(act)},                   \
+        {"use_bias", NN_KEY_BOOL, AT(use_bias), .fallback = 1}, {"return_sequences", NN_KEY_BOOL, AT(sequences)},    \
+        {"go_backwards", NN_KEY_BOOL, AT(backwards)}, {"zero_output_for_mask", NN_KEY_BOOL, AT(zero_masked)},        \
+        {"unroll", NN_KEY_NONE}, {"implementation", NN_KEY_NONE}, {"seed", NN_KEY_NONE}, {"use_cudnn", NN_KEY_NONE}, \
+        {"return_state", NN_KEY_REFUSED}, {"stateful", NN_KEY_REFUSED}, {"time_major", NN_KEY_REFUSED},              \
+        {"dropout", NN_KEY_ONLY_NUMBER}, {"recurrent_dropout", NN_KEY_ONLY_NUMBER},                                  \
+        {"kernel_initializer", NN_KEY_INITIALIZER}, {"recurrent_initializer", NN_KEY_INITIALIZER},                   \
+        {"bias_initializer", NN_KEY_INITIALIZER}, {"kernel_regularizer", NN_KEY_REFUSED},                            \
+        {"recurrent_regularizer", NN_KEY_REFUSED}, {"bias_regularizer", NN_KEY_REFUSED},                             \
+        {"activity_regularizer", NN_KEY_REFUSED}, {"kernel_constraint", NN_KEY_REFUSED},                             \
+        {"recurrent_constraint", NN_KEY_REFUSED},                                                                    \
+    {                                                                                                                \
+        "bias_constraint", NN_KEY_REFUSED                                                                            \
     }
-#define GATE_KEY {"recurrent_activation", NN_KEY_FUNCTION, AT(gate)}
+#define GATE_KEY                                          \
+    {                                                     \
+        "recurrent_activation", NN_KEY_FUNCTION, AT(gate) \
+    }
 
 static const struct nn_key simple_keys[] = {KEYS, {NULL}};
 static const struct nn_key lstm_keys[] = {
@@ -73,8 +72,8 @@ static enum ps_code rnn_build_variables(struct nn_building *b, const char *const
     const int64_t width = (int64_t)rnn_gates(b->layer) * c->units;
     const struct nn_type kernel = {NN_FLOAT, 2, {b->in[0]->type.dim[1], width}};
     const struct nn_type recurrent = {NN_FLOAT, 2, {c->units, width}};
-    const struct nn_type bias = c->reset_after ? (struct nn_type){NN_FLOAT, 2, {2, width}}
-                                               : (struct nn_type){NN_FLOAT, 1, {width}};
+    const struct nn_type bias =
+        c->reset_after ? (struct nn_type){NN_FLOAT, 2, {2, width}} : (struct nn_type){NN_FLOAT, 1, {width}};
     if (nn_build_variable(b, name[0], "GlorotUniform", &kernel, e) ||
         nn_build_variable(b, name[1], "Orthogonal", &recurrent, e) ||
         (c->use_bias && nn_build_variable(b, name[2], "Zeros", &bias, e)))
@@ -156,10 +155,10 @@ static int rnn_emit(struct nn_emitter *m, const struct nn_call *call)
 
 static const struct nn_argument arguments[] = {{"sequences", NN_ARG_INPUT, 0}, {"mask", NN_ARG_MASK, 0}, {NULL}};
 
-#define CLASS(word, which)                                                                                    \
-    {                                                                                                         \
-        .name = word, .config_bytes = sizeof(struct nn_recurrent), .keys = which##_keys, .emit = rnn_emit,    \
-        .build = rnn_build_##which, .arguments = arguments                                                    \
+#define CLASS(word, which)                                                                                 \
+    {                                                                                                      \
+        .name = word, .config_bytes = sizeof(struct nn_recurrent), .keys = which##_keys, .emit = rnn_emit, \
+        .build = rnn_build_##which, .arguments = arguments                                                 \
     }
 const struct nn_layer_class nn_layer_simple_rnn = CLASS("SimpleRNN", simple);
 const struct nn_layer_class nn_layer_lstm = CLASS("LSTM", lstm);

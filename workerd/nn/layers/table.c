@@ -20,15 +20,15 @@
     X(leaky_relu)          \
     X(elu)                 \
     X(softmax)             \
-    X(add)           \
-    X(embedding)     \
-    X(masking)       \
-    X(simple_rnn)    \
-    X(lstm)          \
-    X(gru)           \
-    X(not_equal)     \
-    X(any)           \
-    X(logical_or)    \
+    X(add)                 \
+    X(embedding)           \
+    X(masking)             \
+    X(simple_rnn)          \
+    X(lstm)                \
+    X(gru)                 \
+    X(not_equal)           \
+    X(any)                 \
+    X(logical_or)          \
     X(logical_and)
 
 #define X(name) extern const struct nn_layer_class nn_layer_##name;
