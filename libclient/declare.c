@@ -17,9 +17,9 @@
 
 static enum ps_code declare_find_rule(const char *name, const struct ps_rule **rule, struct ps_error *e)
 {
-    const char *names[16];
+    const char *names[32];
     int n = 0;
-    for (const struct ps_rule *r; n < 16 && (r = ps_rule_at(n)); n++)
+    for (const struct ps_rule *r; n < 32 && (r = ps_rule_at(n)); n++)
         names[n] = r->name;
     *rule = name ? ps_rule_find(name) : NULL;
     if (*rule)
@@ -214,6 +214,11 @@ static void builder_schedule(struct builder *to, const psc_schedule *from)
     s->values = (double *)from->values;
     s->warmup_steps = from->warmup_steps;
     s->warmup_initial = from->warmup_initial;
+    s->t_mul = from->t_mul;
+    s->m_mul = from->m_mul;
+    s->end_learning_rate = from->end_learning_rate;
+    s->power = from->power;
+    s->cycle = from->cycle;
 }
 
 // A request that stands on its own memory: through the wire's form and back. NULL: no memory.

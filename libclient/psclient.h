@@ -191,26 +191,30 @@ typedef struct psc_hyper {
 } psc_hyper;
 
 // A learning rate that follows the step, evaluated by the ps tasks. Keras's schedules (keras.optimizers.schedules:
-// PiecewiseConstantDecay, ExponentialDecay, CosineDecay), with their formulas; warm-up is linear and comes first.
+// PiecewiseConstantDecay, ExponentialDecay, CosineDecay, CosineDecayRestarts, PolynomialDecay, InverseTimeDecay), with
+// their formulas; their defaults are not filled in. Warm-up is linear and comes first.
 typedef struct psc_schedule {
-    const char *kind;  // constant, piecewise, exponential, cosine
-    double initial;    // not piecewise
-    uint64_t decay_steps;
-    double decay_rate;           // exponential
-    bool staircase;              // exponential
-    double alpha;                // cosine: the least rate as a fraction of the initial one
+    const char *kind;            // constant, piecewise, exponential, cosine, cosine_restarts, polynomial, inverse_time
+    double initial;              // not piecewise
+    uint64_t decay_steps;        // all but constant and piecewise; of the first cosine of cosine_restarts
+    double decay_rate;           // exponential, inverse_time
+    bool staircase;              // exponential, inverse_time
+    double alpha;                // cosine, cosine_restarts: the least rate as a fraction of the initial one
     const uint64_t *boundaries;  // piecewise: [n_boundaries]
     const double *values;        // [n_boundaries + 1]; NULL otherwise
     size_t n_boundaries;
     uint64_t warmup_steps;
     double warmup_initial;
+    double t_mul, m_mul;              // cosine_restarts: of each cosine's length (1, or from 1.01) and height (above 0)
+    double end_learning_rate, power;  // polynomial; power is above 0
+    bool cycle;                       // polynomial
 } psc_schedule;
 
 typedef struct psc_declaration {
     const psc_variable *variables;
     size_t n_variables;
     // assign_add, sgd, momentum, nesterov, adagrad, adadelta, rmsprop, rmsprop_momentum, rmsprop_centered, adam, adamw,
-    // ftrl, ema
+    // adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl, ema
     const char *rule;
     const psc_hyper *hypers;  // those not named have Keras's defaults
     size_t n_hypers;

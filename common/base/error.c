@@ -85,13 +85,15 @@ static int error_edit_distance(const char *a, const char *b)
 const char *ps_nearest(const char *word, const char *const *words, int n)
 {
     const char *best = NULL;
+    bool alone = true;
     int limit = strlen(word) < 6 ? 1 : (int)strlen(word) / 3;
     for (int i = 0; i < n; i++) {
         int d = words[i] ? error_edit_distance(word, words[i]) : limit + 1;
-        if (d <= limit) {
-            best = words[i];
-            limit = d - 1;
-        }
+        if (d > limit)
+            continue;
+        alone = !best || d < limit || (alone && strcmp(best, words[i]) == 0);
+        best = words[i];
+        limit = d;
     }
-    return best;
+    return alone ? best : NULL;
 }

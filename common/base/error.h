@@ -57,7 +57,7 @@ const char *ps_code_name(enum ps_code code);  // "INVALID_ARGUMENT"
 int ps_code_exit(enum ps_code code);          // the exit code of a program that ends with it
 
 // The entry of words[n] nearest to word (edit distance at most a third of its length, or 1), or NULL: for "did you
-// mean". words may hold NULLs.
+// mean". NULL also where two of them are as near: one might mean something else. words may hold NULLs.
 const char *ps_nearest(const char *word, const char *const *words, int n);
 
 #endif

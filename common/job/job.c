@@ -14,6 +14,7 @@
 #include "common/base/alloc.h"
 #include "common/file/output.h"
 #include "common/file/yaml.h"
+#include "common/job/optimizer.h"
 #include "common/plan/placement.h"
 
 // ---- the fields ---------------------------------------------------------------------------------------------------
@@ -37,8 +38,8 @@ enum type {
 static const char *const data_kinds[] = {"idx", "csv", "npy", "synthetic-digits", NULL};
 static const char *const losses[] = {"sparse_categorical_crossentropy", "mse", NULL};
 static const char *const metrics[] = {"accuracy", NULL};
-static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "ftrl", NULL};
-static const char *const schedules[] = {"constant", "piecewise", "exponential", "cosine", NULL};
+static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
+                                        "cosine_restarts", "polynomial", "inverse_time", NULL};
 static const char *const strategies[] = {"parameter_server", "one_device", NULL};
 static const char *const strategies_elsewhere[] = {"mirrored", "multi_worker_mirrored", "central_storage", NULL};
 static const char *const updates[] = {"async", "sync", "ssp", NULL};
@@ -50,13 +51,17 @@ static const char *const on_existing[] = {"refuse", "resume", "replace", NULL};
 // Some fields are there only with some values of another one; sets of those values are bits.
 enum by { BY_KIND, BY_OPTIMIZER, BY_SCHEDULE, BY_UPDATE };
 enum { IDX = 1 << PS_DATA_IDX, CSV = 1 << PS_DATA_CSV, NPY = 1 << PS_DATA_NPY, DIGITS = 1 << PS_DATA_DIGITS };
-enum { SGD = 1 << 0, RMSPROP = 1 << 3 };
+enum { SGD = 1 << 0, ADAM = 1 << 1 | 1 << 2, RMSPROP = 1 << 3 };
 enum {
     CONSTANT = 1 << PS_CONSTANT,
     PIECEWISE = 1 << PS_PIECEWISE,
     EXPONENTIAL = 1 << PS_EXPONENTIAL,
     COSINE = 1 << PS_COSINE,
-    ANY = CONSTANT | PIECEWISE | EXPONENTIAL | COSINE
+    RESTARTS = 1 << PS_COSINE_RESTARTS,
+    POLYNOMIAL = 1 << PS_POLYNOMIAL,
+    INVERSE_TIME = 1 << PS_INVERSE_TIME,
+    DECAYING = EXPONENTIAL | COSINE | RESTARTS | POLYNOMIAL | INVERSE_TIME,
+    ANY = CONSTANT | PIECEWISE | DECAYING
 };
 enum { ASYNC = 1 << PS_ASYNC, SYNC = 1 << PS_SYNC, SSP = 1 << PS_SSP };
 
@@ -102,15 +107,21 @@ static const struct field fields[] = {
     {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
     {"loss.from_logits", FLAG, AT(from_logits), "false"},
     {"metrics", METRICS, AT(accuracy), .words = metrics, OWN},
-    {"optimizer.name", CHOICE, AT(optimizer), .words = optimizers, .required = ALWAYS},
+    {"optimizer.name", CHOICE, AT(optimizer), .words = ps_job_optimizers, .required = ALWAYS},
     {"optimizer.nesterov", FLAG, AT(nesterov), "false", .by = BY_OPTIMIZER, .kinds = SGD},
     {"optimizer.centered", FLAG, AT(centered), "false", .by = BY_OPTIMIZER, .kinds = RMSPROP},
+    {"optimizer.amsgrad", FLAG, AT(amsgrad), "false", .by = BY_OPTIMIZER, .kinds = ADAM},
     {RATE ".schedule", CHOICE, AT(schedule.kind), .words = schedules, .first = PS_CONSTANT},
-    {RATE ".initial", REAL, AT(schedule.initial), SCHEDULED(CONSTANT | EXPONENTIAL | COSINE)},
-    {RATE ".decay_steps", COUNT, AT(schedule.decay_steps), .min = 1, .max = INT64_MAX, SCHEDULED(EXPONENTIAL | COSINE)},
-    {RATE ".decay_rate", REAL, AT(schedule.decay_rate), SCHEDULED(EXPONENTIAL)},
-    {RATE ".staircase", FLAG, AT(schedule.staircase), "false", .by = BY_SCHEDULE, .kinds = EXPONENTIAL},
-    {RATE ".alpha", REAL, AT(schedule.alpha), "0", .by = BY_SCHEDULE, .kinds = COSINE},
+    {RATE ".initial", REAL, AT(schedule.initial), SCHEDULED(CONSTANT | DECAYING)},
+    {RATE ".decay_steps", COUNT, AT(schedule.decay_steps), .min = 1, .max = INT64_MAX, SCHEDULED(DECAYING)},
+    {RATE ".decay_rate", REAL, AT(schedule.decay_rate), SCHEDULED(EXPONENTIAL | INVERSE_TIME)},
+    {RATE ".staircase", FLAG, AT(schedule.staircase), "false", .by = BY_SCHEDULE, .kinds = EXPONENTIAL | INVERSE_TIME},
+    {RATE ".alpha", REAL, AT(schedule.alpha), "0", .by = BY_SCHEDULE, .kinds = COSINE | RESTARTS},
+    {RATE ".t_mul", REAL, AT(schedule.t_mul), "2", .by = BY_SCHEDULE, .kinds = RESTARTS},
+    {RATE ".m_mul", REAL, AT(schedule.m_mul), "1", .by = BY_SCHEDULE, .kinds = RESTARTS},
+    {RATE ".end_learning_rate", REAL, AT(schedule.end_learning_rate), "0.0001", .by = BY_SCHEDULE, .kinds = POLYNOMIAL},
+    {RATE ".power", REAL, AT(schedule.power), "1", .by = BY_SCHEDULE, .kinds = POLYNOMIAL},
+    {RATE ".cycle", FLAG, AT(schedule.cycle), "false", .by = BY_SCHEDULE, .kinds = POLYNOMIAL},
     {RATE ".boundaries", BOUNDARIES, AT(schedule), .max = INT64_MAX, SCHEDULED(PIECEWISE)},
     {RATE ".values", VALUES, AT(schedule), SCHEDULED(PIECEWISE)},
     {RATE ".warmup_steps", COUNT, AT(schedule.warmup_steps), "0", .max = INT64_MAX, .by = BY_SCHEDULE, .kinds = ANY},
@@ -159,7 +170,7 @@ static const struct {
     int first;
 } deciders[] = {
     [BY_KIND] = {"data.kind", data_kinds, AT(data.kind)},
-    [BY_OPTIMIZER] = {"optimizer.name", optimizers, AT(optimizer)},
+    [BY_OPTIMIZER] = {"optimizer.name", ps_job_optimizers, AT(optimizer)},
     [BY_SCHEDULE] = {RATE ".schedule", schedules, AT(schedule.kind), PS_CONSTANT},
     [BY_UPDATE] = {"strategy.update", updates, AT(update), PS_ASYNC},
 };
@@ -479,13 +490,14 @@ static enum ps_code job_take_schedule(const struct ps_yaml *root, struct ps_job 
 // do is taken.
 static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *job, struct ps_error *e)
 {
-    const char *name = optimizers[job->optimizer];
+    const char *name = ps_job_optimizers[job->optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
     if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, hyper, e) != PS_OK ||
         job_take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
-    rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"), job->nesterov || job->centered);
+    rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"),
+                                 job->nesterov || job->centered || job->amsgrad);
     job->rule = rule->name;
     for (size_t i = 0; i < PS_RULE_MAX_HYPERS && rule->hyper[i].name; i++) {
         job->hypers[i] = (struct ps_hyper){rule->hyper[i].name, value_of(widest, hyper, rule->hyper[i].name)};
@@ -562,8 +574,12 @@ enum ps_code ps_job_parse(const char *text, size_t len, const char *path, const 
     enum ps_code code = ps_yaml_parse(text, len, path, &root, e);
     if (code == PS_OK && root->kind != PS_YAML_MAP)
         code = ps_yaml_expected(root, "a job file", e, "a map of keys such as model, data and optimizer");
-    for (size_t i = 0; i < n_sets && code == PS_OK; i++)
+    for (size_t i = 0; i < n_sets && code == PS_OK; i++) {
+        ps_job_optimizer_open(root);
         code = ps_yaml_set(root, sets[i], e);
+    }
+    if (code == PS_OK)
+        code = ps_job_optimizer_spell(root, e);
     if (code == PS_OK)
         code = check_keys(root, "", e);
     if (code == PS_OK)

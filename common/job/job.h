@@ -15,11 +15,12 @@
 //       name: mse                # required: mse, sparse_categorical_crossentropy
 //       from_logits: false       # not with mse
 //     metrics: []                # accuracy
-//     optimizer:
-//       name: adam               # required: sgd, adam, adamw, rmsprop, adagrad, adadelta, ftrl; and its
-//                                #   hyperparameters, with Keras's names and defaults (sgd's nesterov and rmsprop's
-//                                #   centered among them), and those that all have:
-//       learning_rate: 0.001     # or a schedule, see below
+//     optimizer:                 # or, with nothing but a name: `optimizer: adam`
+//       name: adam               # required: sgd, adam, adamw, rmsprop, adagrad, adadelta, nadam, adamax, lion, ftrl,
+//                                #   in any case; and its hyperparameters, with Keras's names and defaults (among them
+//                                #   sgd's nesterov, rmsprop's centered, adam's and adamw's amsgrad), and those that
+//                                #   all have:
+//       learning_rate: 0.001     # or lr; or a schedule, see below
 //       weight_decay: 0          # 0.004 with adamw
 //       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one
 //     strategy:
@@ -49,16 +50,23 @@
 // A learning rate that follows the step, by Keras's schedules:
 //
 //     learning_rate:
-//       schedule: cosine         # or constant, exponential, piecewise
-//       initial: 0.1             # required, but with piecewise
-//       decay_steps: 1000        # exponential, cosine: required
-//       decay_rate: 0.9          # exponential: required
-//       staircase: false         # exponential
-//       alpha: 0                 # cosine: the least, as a fraction of initial
+//       schedule: cosine         # or constant, exponential, piecewise, cosine_restarts, polynomial, inverse_time; or
+//                                #   Keras's name of it, such as CosineDecay
+//       initial: 0.1             # required, but with piecewise; or initial_learning_rate
+//       decay_steps: 1000        # required, but with constant and piecewise; cosine_restarts: or first_decay_steps
+//       decay_rate: 0.9          # exponential, inverse_time: required
+//       staircase: false         # exponential, inverse_time
+//       alpha: 0                 # cosine, cosine_restarts: the least, as a fraction of initial
+//       t_mul: 2                 # cosine_restarts: each cosine is so many times as long as the one before,
+//       m_mul: 1                 #   and so many times as high
+//       end_learning_rate: 0.0001  # polynomial
+//       power: 1                 # polynomial
+//       cycle: false             # polynomial
 //       boundaries: [100, 200]   # piecewise: required, at most 32 steps;
 //       values: [0.1, 0.05, 0.01]  #          values[i] holds up to and with step boundaries[i]
 //       warmup_steps: 0          # linear, from warmup_initial; the schedule's own steps are counted after it
 //       warmup_initial: 0
+//       warmup_target: 0.1       # cosine: as Keras has it, with initial_learning_rate for warmup_initial; is `initial`
 //
 // Paths are relative to the file they stand in; those that were assigned with --set, and the default of output, to the
 // current directory.
@@ -105,8 +113,8 @@ struct ps_job {
     bool from_logits;
     bool accuracy;  // is among the metrics
 
-    int optimizer;                               // index in job.c's list, for ps_job_json, as
-    bool nesterov, centered;                     // are these two: the rule is picked by them
+    int optimizer;                               // index in ps_job_optimizers, for ps_job_json, as
+    bool nesterov, centered, amsgrad;            // are these: the rule is picked by them
     const char *rule;                            // of common/math/rule.h; static
     struct ps_hyper hypers[PS_RULE_MAX_HYPERS];  // all that the rule has, in its order
     size_t n_hypers;

@@ -7,7 +7,8 @@
 // The same input gives the same bits on every machine, in place or not: the loops are elementwise, this file
 // is compiled without contraction into fused multiply-adds, and square root and division are exact in every
 // instruction set. Scalars are computed in double and rounded to float once; Keras rounds at each step, which
-// shows in adam's alpha alone (relative 6e-6 at step 1, where it subtracts a float close to 1 from 1).
+// shows in the bias corrections of adam and nadam alone (relative 6e-6 at step 1, where a float close to 1 is
+// subtracted from 1).
 //
 // Where Keras's formulas make a NaN of a finite gradient we do not follow: see rmsprop_centered and ftrl.
 #include "common/math/rule.h"
@@ -225,6 +226,18 @@ struct adam_scalars {
     float epsilon;
 };
 
+static struct adam_scalars adam_scalars(const double *hyper, uint64_t step)
+{
+    double correction_1 = 1 - ps_power_int(hyper[ADAM_BETA_1], step);
+    double correction_2 = 1 - ps_power_int(hyper[ADAM_BETA_2], step);
+    return (struct adam_scalars){
+        .alpha = (float)(hyper[PS_HYPER_LEARNING_RATE] * sqrt(correction_2) / correction_1),
+        .gain_1 = (float)(1 - hyper[ADAM_BETA_1]),
+        .gain_2 = (float)(1 - hyper[ADAM_BETA_2]),
+        .epsilon = (float)hyper[ADAM_EPSILON],
+    };
+}
+
 PS_PER_CPU static void adam_loop(const struct ps_rule_args *a, struct adam_scalars s)
 {
     const ps_unaligned_float *g = a->g;
@@ -242,15 +255,158 @@ PS_PER_CPU static void adam_loop(const struct ps_rule_args *a, struct adam_scala
 
 static void adam_apply(const double *hyper, const struct ps_rule_args *a)
 {
-    double correction_1 = 1 - ps_power_int(hyper[ADAM_BETA_1], a->step);
-    double correction_2 = 1 - ps_power_int(hyper[ADAM_BETA_2], a->step);
-    struct adam_scalars s = {
-        .alpha = (float)(hyper[PS_HYPER_LEARNING_RATE] * sqrt(correction_2) / correction_1),
+    adam_loop(a, adam_scalars(hyper, a->step));
+}
+
+// Divides by the root of the greatest velocity so far. The comparison keeps a NaN of v.
+PS_PER_CPU static void amsgrad_loop(const struct ps_rule_args *a, struct adam_scalars s)
+{
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *m_in = a->slot_in[0], *v_in = a->slot_in[1], *most_in = a->slot_in[2];
+    float *w_out = a->w_out, *m_out = a->slot_out[0], *v_out = a->slot_out[1], *most_out = a->slot_out[2];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float m = m_in[i] + (g[i] - m_in[i]) * s.gain_1;
+        float v = v_in[i] + (g[i] * g[i] - v_in[i]) * s.gain_2;
+        float most = most_in[i] >= v ? most_in[i] : v;
+        m_out[i] = m;
+        v_out[i] = v;
+        most_out[i] = most;
+        w_out[i] = w_in[i] - m * s.alpha / (sqrtf(most) + s.epsilon);
+    }
+}
+
+static void amsgrad_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    amsgrad_loop(a, adam_scalars(hyper, a->step));
+}
+
+struct adamax_scalars {
+    float rate;
+    float gain_1;  // 1 - beta_1
+    float beta_2;
+    float correction;  // 1 - beta_1^step
+    float epsilon;
+};
+
+// A NaN of g stays in the momentum, and so in the weight.
+PS_PER_CPU static void adamax_loop(const struct ps_rule_args *a, struct adamax_scalars s)
+{
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *m_in = a->slot_in[0], *norm_in = a->slot_in[1];
+    float *w_out = a->w_out, *m_out = a->slot_out[0], *norm_out = a->slot_out[1];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float m = m_in[i] + (g[i] - m_in[i]) * s.gain_1;
+        float faded = s.beta_2 * norm_in[i], size = fabsf(g[i]);
+        float norm = faded >= size ? faded : size;
+        m_out[i] = m;
+        norm_out[i] = norm;
+        w_out[i] = w_in[i] - s.rate * m / (s.correction * (norm + s.epsilon));
+    }
+}
+
+static void adamax_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    struct adamax_scalars s = {
+        .rate = (float)hyper[PS_HYPER_LEARNING_RATE],
         .gain_1 = (float)(1 - hyper[ADAM_BETA_1]),
-        .gain_2 = (float)(1 - hyper[ADAM_BETA_2]),
+        .beta_2 = (float)hyper[ADAM_BETA_2],
+        .correction = (float)(1 - ps_power_int(hyper[ADAM_BETA_1], a->step)),
         .epsilon = (float)hyper[ADAM_EPSILON],
     };
-    adam_loop(a, s);
+    adamax_loop(a, s);
+}
+
+// The momentum of a step: u(t) = beta_1 (1 - 0.96^t / 2).
+static double nadam_momentum(double beta_1, uint64_t step)
+{
+    return beta_1 * (1 - 0.5 * ps_power_int(0.96, step));
+}
+
+// u(1) u(2) ... u(step), which Keras keeps in a variable. Here a block has its step alone, from which the product is
+// made anew, up to where 1 minus it is 1.
+static double nadam_product(double beta_1, uint64_t step)
+{
+    double product = 1, power = 1;
+    for (uint64_t t = 1; t <= step && product > 0x1p-60; t++) {
+        power *= 0.96;
+        product *= beta_1 * (1 - 0.5 * power);
+    }
+    return product;
+}
+
+struct nadam_scalars {
+    float rate;
+    float gain_1, gain_2;           // 1 - beta_1, 1 - beta_2
+    float ahead, ahead_correction;  // of the momentum: u(t + 1), and 1 - the product up to it
+    float fresh, fresh_correction;  // of the gradient: 1 - u(t), and 1 - the product up to it
+    float correction_2;             // 1 - beta_2^step
+    float epsilon;
+};
+
+PS_PER_CPU static void nadam_loop(const struct ps_rule_args *a, struct nadam_scalars s)
+{
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *m_in = a->slot_in[0], *v_in = a->slot_in[1];
+    float *w_out = a->w_out, *m_out = a->slot_out[0], *v_out = a->slot_out[1];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float m = m_in[i] + (g[i] - m_in[i]) * s.gain_1;
+        float v = v_in[i] + (g[i] * g[i] - v_in[i]) * s.gain_2;
+        float m_hat = s.ahead * m / s.ahead_correction + s.fresh * g[i] / s.fresh_correction;
+        m_out[i] = m;
+        v_out[i] = v;
+        w_out[i] = w_in[i] - m_hat * s.rate / (sqrtf(v / s.correction_2) + s.epsilon);
+    }
+}
+
+static void nadam_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    double ahead = nadam_momentum(hyper[ADAM_BETA_1], a->step + 1);
+    double product = nadam_product(hyper[ADAM_BETA_1], a->step);
+    struct nadam_scalars s = {
+        .rate = (float)hyper[PS_HYPER_LEARNING_RATE],
+        .gain_1 = (float)(1 - hyper[ADAM_BETA_1]),
+        .gain_2 = (float)(1 - hyper[ADAM_BETA_2]),
+        .ahead = (float)ahead,
+        .ahead_correction = (float)(1 - product * ahead),
+        .fresh = (float)(1 - nadam_momentum(hyper[ADAM_BETA_1], a->step)),
+        .fresh_correction = (float)(1 - product),
+        .correction_2 = (float)(1 - ps_power_int(hyper[ADAM_BETA_2], a->step)),
+        .epsilon = (float)hyper[ADAM_EPSILON],
+    };
+    nadam_loop(a, s);
+}
+
+enum { LION_BETA_1 = PS_HYPER_OWN, LION_BETA_2 };
+
+// The step has one length: the sign, 0 of 0, of what the momentum and the gradient make together. NaN stays NaN.
+PS_PER_CPU static void lion_loop(const struct ps_rule_args *a, float rate, struct average now, struct average later)
+{
+    const ps_unaligned_float *g = a->g;
+    const float *w_in = a->w_in, *m_in = a->slot_in[0];
+    float *w_out = a->w_out, *m_out = a->slot_out[0];
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < a->n; i++) {
+        float c = m_in[i] * now.rho + g[i] * now.gain;
+        float up = c > 0 ? 1 : c, sign = c < 0 ? -1 : up;
+        float m = m_in[i] * later.rho + g[i] * later.gain;
+        m_out[i] = m;
+        w_out[i] = w_in[i] - rate * sign;
+    }
+}
+
+// Keras takes these differences in float.
+static struct average lion_average(double beta)
+{
+    return (struct average){(float)beta, 1 - (float)beta};
+}
+
+static void lion_apply(const double *hyper, const struct ps_rule_args *a)
+{
+    lion_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], lion_average(hyper[LION_BETA_1]),
+              lion_average(hyper[LION_BETA_2]));
 }
 
 enum {
@@ -442,6 +598,36 @@ static const struct ps_rule rules[] = {
      .slot_name = {"momentum", "velocity"},
      .hyper = {LEARNS(0.001, 0.004), ADAM},
      .apply = adam_apply},
+    {.name = "adam_amsgrad",
+     .learns = true,
+     .slots = 3,
+     .slot_name = {"momentum", "velocity", "velocity_hat"},
+     .hyper = {LEARNS(0.001, 0), ADAM},
+     .apply = amsgrad_apply},
+    {.name = "adamw_amsgrad",
+     .learns = true,
+     .slots = 3,
+     .slot_name = {"momentum", "velocity", "velocity_hat"},
+     .hyper = {LEARNS(0.001, 0.004), ADAM},
+     .apply = amsgrad_apply},
+    {.name = "nadam",
+     .learns = true,
+     .slots = 2,
+     .slot_name = {"momentum", "velocity"},
+     .hyper = {LEARNS(0.001, 0), ADAM},
+     .apply = nadam_apply},
+    {.name = "adamax",
+     .learns = true,
+     .slots = 2,
+     .slot_name = {"momentum", "norm"},
+     .hyper = {LEARNS(0.001, 0), ADAM},
+     .apply = adamax_apply},
+    {.name = "lion",
+     .learns = true,
+     .slots = 1,
+     .slot_name = {"momentum"},
+     .hyper = {LEARNS(0.001, 0), [LION_BETA_1] = {"beta_1", 0.9, 0, 1}, [LION_BETA_2] = {"beta_2", 0.99, 0, 1}},
+     .apply = lion_apply},
     {.name = "ftrl",
      .learns = true,
      .slots = 2,
@@ -479,8 +665,10 @@ static const struct {
 } families[] = {
     {"sgd", {{"sgd", "momentum"}, {"sgd", "nesterov"}}},
     {"rmsprop", {{"rmsprop", "rmsprop_momentum"}, {"rmsprop_centered", "rmsprop_centered"}}},
+    {"adam", {{"adam", "adam"}, {"adam_amsgrad", "adam_amsgrad"}}},
+    {"adamw", {{"adamw", "adamw"}, {"adamw_amsgrad", "adamw_amsgrad"}}},
 };
-static const char *const alone[] = {"adagrad", "adadelta", "adam", "adamw", "ftrl"};
+static const char *const alone[] = {"adagrad", "adadelta", "nadam", "adamax", "lion", "ftrl"};
 
 const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum, bool flag)
 {

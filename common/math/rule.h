@@ -63,7 +63,8 @@ struct ps_rule {
 };
 
 // assign_add; sgd, momentum, nesterov, adagrad, adadelta, rmsprop, rmsprop_momentum, rmsprop_centered, adam, adamw,
-// ftrl; ema. NULL: no such rule.
+// adam_amsgrad, adamw_amsgrad, nadam, adamax, lion, ftrl; ema. NULL: no such rule. Keras's Adafactor, Lamb and Muon are
+// not among them: what they do to an element depends on a whole variable.
 const struct ps_rule *ps_rule_find(const char *name);
 // The i-th rule, NULL past the last.
 const struct ps_rule *ps_rule_at(int i);
@@ -91,8 +92,8 @@ float ps_clip_factor(double sum_squares, double limit);
 
 // The rule that a Keras optimizer is ("sgd", "Adam": any case). Of those that differ in their slots it is the one with
 // the fewest that will do: sgd, momentum, nesterov (flag: sgd's `nesterov`); rmsprop, rmsprop_momentum,
-// rmsprop_centered (flag: rmsprop's `centered`). With a momentum and without the flag it has all hyperparameters that
-// any of them has. NULL: no such optimizer.
+// rmsprop_centered (flag: rmsprop's `centered`); adam, adam_amsgrad and adamw, adamw_amsgrad (flag: their `amsgrad`).
+// With a momentum and without the flag it has all hyperparameters that any of them has. NULL: no such optimizer.
 const struct ps_rule *ps_rule_for_optimizer(const char *keras_name, double momentum, bool flag);
 
 #endif

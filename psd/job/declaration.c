@@ -52,8 +52,9 @@ static uint64_t hash_rule(uint64_t h, const char *rule, Paramserver__V1__Hyper *
 
 static uint64_t hash_schedule(uint64_t h, const Paramserver__V1__Schedule *s)
 {
-    const uint64_t counts[] = {s->decay_steps, s->staircase, s->warmup_steps, s->n_boundaries, s->n_values};
-    const double reals[] = {s->initial, s->decay_rate, s->alpha, s->warmup_initial};
+    const uint64_t counts[] = {s->decay_steps, s->staircase, s->cycle, s->warmup_steps, s->n_boundaries, s->n_values};
+    const double reals[] = {s->initial, s->decay_rate, s->alpha, s->warmup_initial,
+                            s->t_mul,   s->m_mul,      s->power, s->end_learning_rate};
     h = ps_hash(h, s->kind, strlen(s->kind) + 1);
     h = ps_hash(h, counts, sizeof counts);
     h = ps_hash(h, reals, sizeof reals);
@@ -85,6 +86,13 @@ uint64_t psd_declaration_digest(const Paramserver__V1__DeclareRequest *r)
     return h;
 }
 
+static enum ps_code declaration_no_schedule(const char *name, struct ps_error *e)
+{
+    char names[160];
+    ps_schedule_names(names, sizeof names);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "declare: no schedule is named '%.64s'; expected %s", name, names);
+}
+
 static enum ps_code take_schedule(struct psd_job *job, const Paramserver__V1__Schedule *from, struct ps_error *e)
 {
     struct ps_schedule *to = &job->schedule;
@@ -93,9 +101,7 @@ static enum ps_code take_schedule(struct psd_job *job, const Paramserver__V1__Sc
         return PS_OK;
     to->kind = ps_schedule_find(from->kind);
     if (to->kind == PS_SCHEDULE_NONE)
-        return ps_fail(e, PS_INVALID_ARGUMENT,
-                       "declare: no schedule is named '%.64s'; expected constant, piecewise, exponential or cosine",
-                       from->kind);
+        return declaration_no_schedule(from->kind, e);
     if (!job->rule->learns)
         return ps_fail(e, PS_INVALID_ARGUMENT, "declare: rule %s has no learning rate that could follow a schedule",
                        job->rule->name);
@@ -113,6 +119,11 @@ static enum ps_code take_schedule(struct psd_job *job, const Paramserver__V1__Sc
     to->n_boundaries = from->n_boundaries;
     to->warmup_steps = from->warmup_steps;
     to->warmup_initial = from->warmup_initial;
+    to->t_mul = from->t_mul;
+    to->m_mul = from->m_mul;
+    to->end_learning_rate = from->end_learning_rate;
+    to->power = from->power;
+    to->cycle = from->cycle;
     for (size_t i = 0; i < from->n_boundaries; i++)
         to->boundary[i] = from->boundaries[i];
     for (size_t i = 0; i < from->n_values; i++)

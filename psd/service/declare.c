@@ -381,6 +381,11 @@ static void describe_schedule(struct description *d, const struct psd_job *job)
     to->values = (double *)from->value;
     to->warmup_steps = from->warmup_steps;
     to->warmup_initial = from->warmup_initial;
+    to->t_mul = from->t_mul;
+    to->m_mul = from->m_mul;
+    to->end_learning_rate = from->end_learning_rate;
+    to->power = from->power;
+    to->cycle = from->cycle;
     d->reply.schedule = to;
 }
 

@@ -16,7 +16,8 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras.optimizers import schedules  # noqa: E402
 
-STEPS, N = 5, 17
+STEPS, N = 20, 17
+KEPT = [1, 2, 5, STEPS]  # the steps after which the weights are kept
 
 OPTIMIZERS = {
     "sgd": keras.optimizers.SGD,
@@ -29,11 +30,17 @@ OPTIMIZERS = {
     "rmsprop_centered": keras.optimizers.RMSprop,
     "adam": keras.optimizers.Adam,
     "adamw": keras.optimizers.AdamW,
+    "adam_amsgrad": keras.optimizers.Adam,
+    "adamw_amsgrad": keras.optimizers.AdamW,
+    "nadam": keras.optimizers.Nadam,
+    "adamax": keras.optimizers.Adamax,
+    "lion": keras.optimizers.Lion,
     "ftrl": keras.optimizers.Ftrl,
 }
 
 # Arguments of Keras's that pick the rule.
-PICKED_BY = {"nesterov": {"nesterov": True}, "rmsprop_centered": {"centered": True}}
+PICKED_BY = {"nesterov": {"nesterov": True}, "rmsprop_centered": {"centered": True},
+             "adam_amsgrad": {"amsgrad": True}, "adamw_amsgrad": {"amsgrad": True}}
 
 CASES = [
     ("sgd", {"learning_rate": 0.05}),
@@ -57,6 +64,14 @@ CASES = [
     ("adam", {"learning_rate": 0.02, "beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-4, "global_clipnorm": 2.0}),
     ("adamw", {"learning_rate": 0.05}),
     ("adamw", {"learning_rate": 0.05, "weight_decay": 0.25, "beta_1": 0.5}),
+    ("adam_amsgrad", {"learning_rate": 0.05, "beta_2": 0.6}),
+    ("adamw_amsgrad", {"learning_rate": 0.05, "beta_1": 0.5, "beta_2": 0.75, "clipvalue": 1.0}),
+    ("nadam", {}),
+    ("nadam", {"learning_rate": 0.05, "beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-4, "weight_decay": 0.1}),
+    ("adamax", {}),
+    ("adamax", {"learning_rate": 0.05, "beta_1": 0.75, "beta_2": 0.5, "epsilon": 1e-2, "clipnorm": 2.0}),
+    ("lion", {}),
+    ("lion", {"learning_rate": 0.05, "beta_1": 0.5, "beta_2": 0.75, "weight_decay": 0.25}),
     ("ftrl", {"learning_rate": 0.5}),
     ("ftrl", {"learning_rate": 0.5, "learning_rate_power": -0.75, "initial_accumulator_value": 0.5,
               "l1_regularization_strength": 0.5, "l2_regularization_strength": 0.25,
@@ -85,6 +100,19 @@ SCHEDULES = [
     ("cosine", {"initial": 0.1, "decay_steps": 7, "alpha": 0.25}, [2, 3, 4, 5, 6, 7, 8]),
     ("cosine", {"initial": 0.4, "decay_steps": 100, "alpha": 0.1, "warmup_steps": 10, "warmup_initial": 0.05},
      [4, 9, 10, 11, 60, 109, 110, 111]),
+    ("cosine_restarts", {"initial": 0.1, "decay_steps": 10, "t_mul": 2.0, "m_mul": 1.0},
+     [5, 9, 10, 11, 20, 29, 30, 69, 70, 100]),
+    ("cosine_restarts", {"initial": 0.5, "decay_steps": 8, "t_mul": 1.0, "m_mul": 0.75, "alpha": 0.1},
+     [4, 7, 8, 9, 16, 31, 33, 100]),
+    ("cosine_restarts", {"initial": 0.5, "decay_steps": 10, "t_mul": 1.5, "m_mul": 1.25, "alpha": 0.01},
+     [7, 10, 12, 24, 26, 47, 48, 200]),
+    ("polynomial", {"initial": 0.1, "decay_steps": 100, "end_learning_rate": 0.0001, "power": 1.0},
+     [10, 50, 99, 100, 101, 1000]),
+    ("polynomial", {"initial": 0.1, "decay_steps": 10, "end_learning_rate": 0.02, "power": 2.5, "cycle": True},
+     [5, 9, 10, 11, 15, 20, 21, 25, 1005]),
+    ("polynomial", {"initial": 0.01, "decay_steps": 7, "end_learning_rate": 0.5, "power": 0.5}, [3, 6, 7, 8]),
+    ("inverse_time", {"initial": 0.1, "decay_steps": 10, "decay_rate": 0.5}, [5, 10, 25, 1000]),
+    ("inverse_time", {"initial": 0.1, "decay_steps": 10, "decay_rate": 3.0, "staircase": True}, [9, 10, 11, 20, 1000]),
 ]
 
 
@@ -107,7 +135,8 @@ def train(rule, hypers):
     after = []
     for step in range(1, STEPS + 1):
         optimizer.apply([gradient(step)], [w])
-        after.append(w.numpy().copy())
+        if step in KEPT:
+            after.append(w.numpy().copy())
     slots = {v.name.removeprefix(w.name + "_"): v.numpy().copy() for v in optimizer.variables if v.shape == w.shape}
     return after, {name.removeprefix("variable_"): v for name, v in slots.items()}
 
@@ -120,12 +149,13 @@ def average(hypers):
     after = []
     for step in range(1, STEPS + 1):
         layer(gradient(step).reshape(1, N), training=True)
-        after.append(layer.moving_mean.numpy().copy())
+        if step in KEPT:
+            after.append(layer.moving_mean.numpy().copy())
     return after, {}
 
 
 def defaults():
-    for rule in ("sgd", "adagrad", "adadelta", "rmsprop", "adam", "adamw", "ftrl"):
+    for rule in ("sgd", "adagrad", "adadelta", "rmsprop", "adam", "adamw", "nadam", "adamax", "lion", "ftrl"):
         for name, value in OPTIMIZERS[rule]().get_config().items():
             if name not in NOT_HYPERS and not (name == "momentum" and value == 0):
                 yield rule, name, np.float64(f"{value or 0:.6g}")
@@ -139,6 +169,12 @@ def keras_schedule(kind, initial=0.0, warmup_steps=0, warmup_initial=0.0, **rest
         return schedules.PiecewiseConstantDecay(**rest)
     if kind == "exponential":
         return schedules.ExponentialDecay(initial, **rest)
+    if kind == "inverse_time":
+        return schedules.InverseTimeDecay(initial, **rest)
+    if kind == "polynomial":
+        return schedules.PolynomialDecay(initial, **rest)
+    if kind == "cosine_restarts":
+        return schedules.CosineDecayRestarts(initial, first_decay_steps=rest.pop("decay_steps"), **rest)
     if warmup_steps:
         return schedules.CosineDecay(warmup_initial, warmup_target=initial, warmup_steps=warmup_steps, **rest)
     return schedules.CosineDecay(initial, **rest)
@@ -155,7 +191,8 @@ def head():
 
 
 def write_rules():
-    print(f"enum {{ GOLDEN_STEPS = {STEPS}, GOLDEN_N = {N} }};")
+    print(f"enum {{ GOLDEN_STEPS = {STEPS}, GOLDEN_KEPT = {len(KEPT)}, GOLDEN_N = {N} }};")
+    print(f"static const int golden_kept[GOLDEN_KEPT] = {numbers(KEPT)};")
     print(f"static const float golden_weights[GOLDEN_N] = {numbers(weights())};")
     print("static const float golden_gradient[GOLDEN_STEPS][GOLDEN_N] = {")
     for step in range(1, STEPS + 1):
@@ -169,7 +206,7 @@ def write_rules():
     print("    const char *rule;")
     print("    struct { const char *name; double value; } hyper[8];")
     print("    struct { const char *name; float value[GOLDEN_N]; } slot[3];  // after the last step")
-    print("    float after[GOLDEN_STEPS][GOLDEN_N];                          // the weights after each step")
+    print("    float after[GOLDEN_KEPT][GOLDEN_N];                           // the weights after the kept steps")
     print("} golden[] = {")
     for rule, hypers in CASES:
         after, slots = average(hypers) if rule == "ema" else train(rule, hypers)

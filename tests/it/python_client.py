@@ -762,6 +762,11 @@ def the_learning_rate_follows_its_schedule(stub):
         ("piecewise", lambda step: 0.5 if step <= 2 else 0.25 if step <= 4 else 0.125,
          dict(boundaries=[2, 4], values=[0.5, 0.25, 0.125])),
         ("constant", lambda step: 0.5, dict(initial=0.5)),
+        ("polynomial", lambda step: 0.125 + 0.375 * (1 - min(step / 4, 1)) ** 2,
+         dict(initial=0.5, decay_steps=4, end_learning_rate=0.125, power=2)),
+        ("cosine_restarts", lambda step: 0.5 * 0.5 ** (step // 4) * 0.5 * (1 + math.cos(math.pi * (step % 4) / 4)),
+         dict(initial=0.5, decay_steps=4, t_mul=1, m_mul=0.5)),
+        ("inverse_time", lambda step: 0.5 / (1 + 3 * step / 2), dict(initial=0.5, decay_steps=2, decay_rate=3)),
     ):
         schedule = pb.Schedule(kind=kind, **fields)
         w = open_job(f"{kind} {'staircase' in fields}", variable("w", "float32", trainable=True), stub=stub,

@@ -770,8 +770,9 @@ SWEEP(ssp)
 
 static void test_rules(void **state)
 {
-    static const char *const rules[] = {"assign_add", "sgd",  "momentum", "nesterov", "adagrad", "adadelta",
-                                        "rmsprop",    "adam", "adamw",    "ftrl",     "ema"};
+    static const char *const rules[] = {"assign_add", "sgd",          "momentum", "nesterov", "adagrad",
+                                        "adadelta",   "rmsprop",      "adam",     "adamw",    "ftrl",
+                                        "ema",        "adam_amsgrad", "nadam",    "adamax",   "lion"};
     (void)state;
     for (size_t i = 0; i < COUNT(rules); i++) {
         of_rule = rules[i];

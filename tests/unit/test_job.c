@@ -173,6 +173,17 @@ static void optimizers_are_rules(void **ctx)
         {"optimizer={name: adagrad}", "adagrad", 7},
         {"optimizer={name: adadelta}", "adadelta", 7},
         {"optimizer={name: ftrl}", "ftrl", 11},
+        {"optimizer={name: adam, amsgrad: true}", "adam_amsgrad", 8},
+        {"optimizer={name: adamw, amsgrad: true}", "adamw_amsgrad", 8},
+        {"optimizer={name: nadam}", "nadam", 8},
+        {"optimizer={name: adamax}", "adamax", 8},
+        {"optimizer={name: lion}", "lion", 7},
+        // As Keras's users write it.
+        {"optimizer=adam", "adam", 8},
+        {"optimizer=AdamW", "adamw", 8},
+        {"optimizer='SGD'", "sgd", 5},
+        {"optimizer.name=RMSprop", "rmsprop", 7},
+        {"optimizer={name: Lion}", "lion", 7},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct ps_job *j = with(LEAST, row[i].set);
@@ -249,6 +260,104 @@ static void schedules(void **ctx)
     assert_int_equal(3, j->schedule.decay_steps);
     same_real(0.5, j->schedule.decay_rate);
     assert_true(j->schedule.staircase);
+    ps_job_free(j);
+}
+
+// The other schedules, with the defaults that Keras has for them.
+static void schedules_have_kerass_defaults(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = with(LEAST, "optimizer.learning_rate={schedule: polynomial, initial: 0.5, decay_steps: 7}");
+    assert_int_equal(PS_POLYNOMIAL, j->schedule.kind);
+    same_real(0.0001, j->schedule.end_learning_rate);
+    same_real(1, j->schedule.power);
+    assert_false(j->schedule.cycle);
+    ps_job_free(j);
+    j = with(LEAST, "optimizer.learning_rate={schedule: polynomial, initial: 0.5, decay_steps: 7, cycle: true, "
+                    "power: 2, end_learning_rate: 0.25}");
+    same_real(0.25, j->schedule.end_learning_rate);
+    same_real(2, j->schedule.power);
+    assert_true(j->schedule.cycle);
+    ps_job_free(j);
+    j = with(LEAST, "optimizer.learning_rate={schedule: cosine_restarts, initial: 0.5, decay_steps: 7}");
+    assert_int_equal(PS_COSINE_RESTARTS, j->schedule.kind);
+    same_real(2, j->schedule.t_mul);
+    same_real(1, j->schedule.m_mul);
+    same_real(0, j->schedule.alpha);
+    ps_job_free(j);
+    j = with(LEAST, "optimizer.learning_rate={schedule: inverse_time, initial: 0.5, decay_steps: 7, decay_rate: 2, "
+                    "staircase: true}");
+    assert_int_equal(PS_INVERSE_TIME, j->schedule.kind);
+    same_real(2, j->schedule.decay_rate);
+    assert_true(j->schedule.staircase);
+    ps_job_free(j);
+}
+
+// What Keras's users write is the same job as that of the table's keys and words.
+static void kerass_spelling(void **ctx)
+{
+    (void)ctx;
+    static const struct {
+        const char *keras, *ours;
+    } row[] = {
+        {"{name: SGD, lr: 0.25}", "{name: sgd, learning_rate: 0.25}"},
+        {"{name: SGD, lr: ~}", "sgd"},
+        {"{name: Nadam, lr: {schedule: ExponentialDecay, initial_learning_rate: 0.1, decay_steps: 5, decay_rate: 0.5}}",
+         "{name: nadam, learning_rate: {schedule: exponential, initial: 0.1, decay_steps: 5, decay_rate: 0.5}}"},
+        {"{name: adam, learning_rate: {schedule: CosineDecayRestarts, initial_learning_rate: 0.1, "
+         "first_decay_steps: 5}}",
+         "{name: adam, learning_rate: {schedule: cosine_restarts, initial: 0.1, decay_steps: 5}}"},
+        {"{name: adam, learning_rate: {schedule: CosineDecay, initial_learning_rate: 0.1, decay_steps: 5, "
+         "warmup_target: 0.5, warmup_steps: 3}}",
+         "{name: adam, learning_rate: {schedule: cosine, initial: 0.5, warmup_initial: 0.1, decay_steps: 5, "
+         "warmup_steps: 3}}"},
+        {"{name: adam, learning_rate: {schedule: InverseTimeDecay, initial_learning_rate: 1, decay_steps: 5, "
+         "decay_rate: 2}}",
+         "{name: adam, learning_rate: {schedule: inverse_time, initial: 1, decay_steps: 5, decay_rate: 2}}"},
+        {"{name: adam, learning_rate: {schedule: PolynomialDecay, initial_learning_rate: 1, decay_steps: 5}}",
+         "{name: adam, learning_rate: {schedule: polynomial, initial: 1, decay_steps: 5}}"},
+        {"{name: adam, learning_rate: {schedule: PiecewiseConstantDecay, boundaries: [1], values: [2, 1]}}",
+         "{name: adam, learning_rate: {schedule: piecewise, boundaries: [1], values: [2, 1]}}"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char set[2][256];
+        snprintf(set[0], sizeof *set, "optimizer=%s", row[i].keras);
+        snprintf(set[1], sizeof *set, "optimizer=%s", row[i].ours);
+        struct ps_job *keras = with(LEAST, set[0]), *ours = with(LEAST, set[1]);
+        char *got = ps_job_configuration(keras), *expected = ps_job_configuration(ours);
+        assert_string_equal(expected, got);
+        free(got);
+        free(expected);
+        ps_job_free(keras);
+        ps_job_free(ours);
+    }
+}
+
+// What is assigned counts, in whichever spelling it and the file are.
+static void assigned_spelling(void **ctx)
+{
+    (void)ctx;
+    static const char *const row[][2] = {
+        {"lr: 0.5", "optimizer.learning_rate=0.25"},
+        {"learning_rate: 0.5", "optimizer.lr=0.25"},
+        {"lr: 0.5", "optimizer.lr=0.25"},
+        {"learning_rate: {schedule: constant, initial: 0.5}", "optimizer.learning_rate.initial_learning_rate=0.25"},
+        {"learning_rate: {schedule: constant, initial_learning_rate: 0.5}", "optimizer.learning_rate.initial=0.25"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\n"
+                 "optimizer: {name: sgd, %s}\n",
+                 row[i][0]);
+        struct ps_job *j = with(text, row[i][1]);
+        same_real(0.25, hyper(j, "learning_rate"));
+        ps_job_free(j);
+    }
+    struct ps_job *j =
+        with("model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: Adam\n", "optimizer.lr=0.25");
+    assert_string_equal("adam", j->rule);
+    same_real(0.25, hyper(j, "learning_rate"));
     ps_job_free(j);
 }
 
@@ -447,12 +556,16 @@ static void wrong_types(void **ctx)
 static void wrong_words(void **ctx)
 {
     (void)ctx;
-    refuses_set(LEAST, "optimizer.name=Adam",
-                "--set optimizer.name: optimizer.name \"Adam\" is not known; did you mean "
-                "\"adam\"?");
-    refuses_set(LEAST, "optimizer.name=lamb_",
-                "--set optimizer.name: optimizer.name must be sgd, adam, adamw, rmsprop, adagrad, adadelta or ftrl, "
-                "not \"lamb_\"");
+    refuses_set(LEAST, "optimizer.name=adagrat",
+                "--set optimizer.name: optimizer.name \"adagrat\" is not known; did you mean \"adagrad\"?");
+#define NAMES "sgd, adam, adamw, rmsprop, adagrad, adadelta, nadam, adamax, lion or ftrl"
+    refuses_set(LEAST, "optimizer.name=lamb_", "--set optimizer.name: optimizer.name must be " NAMES ", not \"lamb_\"");
+    // As near to adam as to adamw: either might not be what is meant.
+    refuses_set(LEAST, "optimizer=adamx", "--set optimizer: optimizer.name must be " NAMES ", not \"adamx\"");
+#undef NAMES
+    refuses_set(LEAST, "optimizer=lamb",
+                "--set optimizer: optimizer Lamb is not supported: what it does to a weight depends on others");
+    refuses_set(LEAST, "optimizer=[adam]", "--set optimizer: optimizer must be a map, not a list");
     refuses_set(LEAST, "strategy.name=mirrored",
                 "--set strategy.name: strategy.name mirrored is not supported; there "
                 "are parameter_server and one_device");
@@ -492,6 +605,21 @@ static void optimizers_that_are_refused(void **ctx)
                 "--set optimizer.nesterov: optimizer.nesterov does not go with optimizer.name adam");
     refuses_set(LEAST, "optimizer={name: sgd, centered: true}",
                 SET "optimizer.centered does not go with optimizer.name sgd");
+    refuses_set(LEAST, "optimizer={name: nadam, amsgrad: true}",
+                SET "optimizer.amsgrad does not go with optimizer.name nadam");
+    refuses_set(LEAST, "optimizer={name: adam, amsgrad: 0.5}",
+                SET "optimizer.amsgrad must be true or false, not \"0.5\"");
+    refuses_set(LEAST, "optimizer={name: adam, lr: 0.1, learning_rate: 0.1}",
+                SET "lr and learning_rate say the same; give one of them");
+    refuses_set(LEAST, "optimizer={name: lion, beta_1: 1.5}",
+                SET "optimizer lion: beta_1 of rule lion is 1.5; it must lie between 0 and 1");
+    refuses_set(LEAST, "optimizer={name: lion, epsilon: 1}",
+                SET "optimizer lion: rule lion has no \"epsilon\"; it has learning_rate, weight_decay, clipnorm, "
+                    "clipvalue, global_clipnorm, beta_1, beta_2");
+    // As near to beta_2 as to beta_1.
+    refuses_set(LEAST, "optimizer={name: lion, beta_3: 1}",
+                SET "optimizer lion: rule lion has no \"beta_3\"; it has learning_rate, weight_decay, clipnorm, "
+                    "clipvalue, global_clipnorm, beta_1, beta_2");
     refuses_set(LEAST, "optimizer={name: sgd, nesterov: 1}", SET "optimizer.nesterov must be true or false, not \"1\"");
     refuses_set(LEAST, "optimizer={name: sgd, momentum: true}",
                 SET "optimizer.momentum must be a number, not \"true\"");
@@ -514,6 +642,26 @@ static void schedules_that_are_refused(void **ctx)
 #define KEY "optimizer.learning_rate"
     refuses_set(LEAST, KEY "=[1]", SET "optimizer.learning_rate must be a number, not a list");
     refuses_set(LEAST, KEY "={initial: 1}", SET "optimizer.learning_rate.schedule is missing");
+    refuses_set(LEAST, KEY "={schedule: cosine, initial: 1, decay_steps: 1, initial_learning_rate: 1}",
+                SET "initial_learning_rate and initial say the same; give one of them");
+    refuses_set(LEAST, KEY "={schedule: cosine, initial: 1, decay_steps: 1, warmup_target: 1}",
+                SET "warmup_target and initial say the same; give one of them");
+    refuses_set(LEAST, KEY "={schedule: CosineDecay, initial_learning_rate: 1, decay_steps: 1, warmup_steps: 1}",
+                SET "warmup_steps needs warmup_target beside initial_learning_rate: that is where the warm-up begins, "
+                    "and the target where it ends");
+    refuses_set(LEAST, KEY "={schedule: constant, initial: 1, warmup_target: 1}",
+                SET "warmup_target is of schedule cosine; with constant, a warm-up goes from warmup_initial to where "
+                    "the schedule begins");
+    refuses_set(LEAST, KEY "={schedule: polynomial, initial: 1, decay_steps: 1, power: 0}",
+                SET "optimizer.learning_rate: schedule polynomial needs power above 0");
+    refuses_set(LEAST, KEY "={schedule: cosine_restarts, initial: 1, decay_steps: 1, t_mul: 0.5}",
+                SET "optimizer.learning_rate: t_mul of schedule cosine_restarts is 0.5; it must be 1, or lie between "
+                    "1.01 and 1e+06");
+    refuses_set(LEAST, KEY "={schedule: cosine, initial: 1, decay_steps: 1, cycle: true}",
+                SET "optimizer.learning_rate.cycle does not go with optimizer.learning_rate.schedule cosine");
+    refuses_set(LEAST, KEY "={schedule: inverse_time, initial: 1, decay_steps: 1}",
+                "job.yaml: optimizer.learning_rate.decay_rate is missing, which optimizer.learning_rate.schedule "
+                "inverse_time needs");
     refuses_set(LEAST, KEY "={schedule: ~}", SET "optimizer.learning_rate.schedule is missing");
     refuses_set(LEAST, KEY "={schedule: cosin}",
                 SET "optimizer.learning_rate.schedule \"cosin\" is not known; did you mean \"cosine\"?");
@@ -663,6 +811,9 @@ int main(void)
         cmocka_unit_test(optimizers_are_rules),
         cmocka_unit_test(scale),
         cmocka_unit_test(schedules),
+        cmocka_unit_test(schedules_have_kerass_defaults),
+        cmocka_unit_test(kerass_spelling),
+        cmocka_unit_test(assigned_spelling),
         cmocka_unit_test(updates),
         cmocka_unit_test(one_device_has_no_servers),
         cmocka_unit_test(sets_lie_over_the_file),

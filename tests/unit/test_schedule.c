@@ -73,6 +73,19 @@ static void edges(void **ctx)
     same(0, ps_schedule_rate(&s, UINT64_MAX));
     s.decay_rate = 1;
     same(1, ps_schedule_rate(&s, UINT64_MAX));
+    s = (struct ps_schedule){.kind = PS_COSINE_RESTARTS, .initial = 1, .decay_steps = 1, .t_mul = 1.01, .m_mul = 2};
+    assert_true(ps_schedule_rate(&s, UINT64_MAX) <= 1e6);  // and ends
+    s.t_mul = 1;
+    s.m_mul = 1;
+    for (uint64_t step = 0; step < 9; step++)
+        same(1, ps_schedule_rate(&s, step));  // each step is a restart
+    s = (struct ps_schedule){.kind = PS_POLYNOMIAL, .initial = 4, .decay_steps = 4, .power = 1, .cycle = true};
+    const double cycles[] = {4, 3, 2, 1, 0, 1.5, 1, 0.5, 0, 1, 2.0 / 3};
+    for (uint64_t step = 0; step < 11; step++)
+        assert_true(fabs(cycles[step] - ps_schedule_rate(&s, step)) < 1e-15);
+    same(0, ps_schedule_rate(&s, UINT64_MAX));
+    s = (struct ps_schedule){.kind = PS_INVERSE_TIME, .initial = 4, .decay_steps = 1, .decay_rate = 1};
+    same(1, ps_schedule_rate(&s, 3));
     s = (struct ps_schedule){.kind = PS_PIECEWISE, .n_boundaries = PS_SCHEDULE_MAX_BOUNDARIES};
     for (uint64_t i = 0; i <= PS_SCHEDULE_MAX_BOUNDARIES; i++) {
         s.boundary[i % PS_SCHEDULE_MAX_BOUNDARIES] = i % PS_SCHEDULE_MAX_BOUNDARIES;
@@ -87,8 +100,11 @@ static void edges(void **ctx)
 static void kinds_have_names(void **ctx)
 {
     (void)ctx;
-    for (int k = PS_SCHEDULE_NONE; k <= PS_COSINE; k++)
+    for (int k = PS_SCHEDULE_NONE; k <= PS_INVERSE_TIME; k++)
         assert_int_equal(k, ps_schedule_find(ps_schedule_name((enum ps_schedule_kind)k)));
+    char all[160];
+    ps_schedule_names(all, sizeof all);
+    assert_string_equal("constant, piecewise, exponential, cosine, cosine_restarts, polynomial or inverse_time", all);
     assert_string_equal("cosine", ps_schedule_name(PS_COSINE));
     assert_string_equal("", ps_schedule_name(PS_SCHEDULE_NONE));
     assert_int_equal(PS_SCHEDULE_NONE, ps_schedule_find("Cosine"));
@@ -110,7 +126,7 @@ static void refuses_what_makes_no_sense(void **ctx)
         struct ps_schedule schedule;
         const char *why;
     } row[] = {
-        {{.kind = (enum ps_schedule_kind)5, .initial = 1}, "there is no schedule 5"},
+        {{.kind = (enum ps_schedule_kind)8, .initial = 1}, "there is no schedule 8"},
         {{.kind = PS_CONSTANT}, "schedule constant needs initial above 0"},
         {{.kind = PS_CONSTANT, .initial = NAN}, "initial of schedule constant is nan; it must lie between 0 and 1e+06"},
         {{.kind = PS_CONSTANT, .initial = 1, .warmup_initial = -1},
@@ -124,6 +140,23 @@ static void refuses_what_makes_no_sense(void **ctx)
         {{.kind = PS_COSINE, .initial = 1}, "schedule cosine needs decay_steps above 0"},
         {{.kind = PS_COSINE, .initial = 1, .decay_steps = 1, .alpha = 1.5},
          "alpha of schedule cosine is 1.5; it must lie between 0 and 1"},
+        {{.kind = PS_COSINE_RESTARTS, .initial = 1, .m_mul = 1, .t_mul = 2},
+         "schedule cosine_restarts needs decay_steps above 0"},
+        {{.kind = PS_COSINE_RESTARTS, .initial = 1, .decay_steps = 1, .m_mul = 1},
+         "t_mul of schedule cosine_restarts is 0; it must be 1, or lie between 1.01 and 1e+06"},
+        {{.kind = PS_COSINE_RESTARTS, .initial = 1, .decay_steps = 1, .m_mul = 1, .t_mul = 1.0001},
+         "t_mul of schedule cosine_restarts is 1.0001; it must be 1, or lie between 1.01 and 1e+06"},
+        {{.kind = PS_COSINE_RESTARTS, .initial = 1, .decay_steps = 1, .t_mul = 1},
+         "schedule cosine_restarts needs m_mul above 0"},
+        {{.kind = PS_COSINE_RESTARTS, .initial = 1, .decay_steps = 1, .t_mul = 1, .m_mul = 1, .alpha = -1},
+         "alpha of schedule cosine_restarts is -1; it must lie between 0 and 1"},
+        {{.kind = PS_POLYNOMIAL, .initial = 1, .power = 1}, "schedule polynomial needs decay_steps above 0"},
+        {{.kind = PS_POLYNOMIAL, .initial = 1, .decay_steps = 1}, "schedule polynomial needs power above 0"},
+        {{.kind = PS_POLYNOMIAL, .initial = 1, .decay_steps = 1, .power = NAN},
+         "power of schedule polynomial is nan; it must lie between 0 and 1000"},
+        {{.kind = PS_POLYNOMIAL, .initial = 1, .decay_steps = 1, .power = 1, .end_learning_rate = -1},
+         "end_learning_rate of schedule polynomial is -1; it must lie between 0 and 1e+06"},
+        {{.kind = PS_INVERSE_TIME, .initial = 1, .decay_steps = 1}, "schedule inverse_time needs decay_rate above 0"},
         {{.kind = PS_PIECEWISE}, "schedule piecewise has 0 boundaries; it must have 1 to 32"},
         {{.kind = PS_PIECEWISE, .n_boundaries = 33}, "schedule piecewise has 33 boundaries; it must have 1 to 32"},
         {{.kind = PS_PIECEWISE, .n_boundaries = 2, .boundary = {3, 3}, .value = {1, 1, 1}},

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/math/schedule.h"
 #include "proto/paramserver.pb-c.h"
 #include "tools/common/table.h"
 #include "tools/psctl/cluster.h"
@@ -51,6 +52,11 @@ static const struct table_column rule_columns[] = {
     {"values", "values", TABLE_LIST},
     {"warmup_steps", "warm-up steps", TABLE_COUNT},
     {"warmup_initial", "warm-up from", TABLE_REAL},
+    {"t_mul", "t_mul", TABLE_REAL},
+    {"m_mul", "m_mul", TABLE_REAL},
+    {"end_learning_rate", "end", TABLE_REAL},
+    {"power", "power", TABLE_REAL},
+    {"cycle", "cycle", TABLE_FLAG},
 };
 
 static const struct table_column hyper_columns[] = {
@@ -107,8 +113,9 @@ static void jobs_table(struct table *t, const struct jobs *jobs, const char *onl
 
 static void schedule_cells(struct table *t, const Paramserver__V1__Schedule *s)
 {
-    bool exponential = strcmp(s->kind, "exponential") == 0, cosine = strcmp(s->kind, "cosine") == 0;
-    bool piecewise = strcmp(s->kind, "piecewise") == 0;
+    enum ps_schedule_kind kind = ps_schedule_find(s->kind);
+    bool piecewise = kind == PS_PIECEWISE, restarts = kind == PS_COSINE_RESTARTS, polynomial = kind == PS_POLYNOMIAL;
+    bool decays = kind == PS_EXPONENTIAL || kind == PS_INVERSE_TIME, cosine = kind == PS_COSINE || restarts;
     json_t *boundaries = json_array(), *values = json_array();
     for (size_t i = 0; i < s->n_boundaries; i++)
         json_array_append_new(boundaries, table_count(s->boundaries[i]));
@@ -116,14 +123,19 @@ static void schedule_cells(struct table *t, const Paramserver__V1__Schedule *s)
         json_array_append_new(values, json_real(s->values[i]));
     table_cell(t, table_text(s->kind));
     table_cell(t, piecewise ? NULL : json_real(s->initial));
-    table_cell(t, exponential || cosine ? table_count(s->decay_steps) : NULL);
-    table_cell(t, exponential ? json_real(s->decay_rate) : NULL);
-    table_cell(t, json_boolean(exponential && s->staircase));
+    table_cell(t, piecewise || kind == PS_CONSTANT ? NULL : table_count(s->decay_steps));
+    table_cell(t, decays ? json_real(s->decay_rate) : NULL);
+    table_cell(t, json_boolean(decays && s->staircase));
     table_cell(t, cosine ? json_real(s->alpha) : NULL);
     table_cell(t, piecewise ? json_incref(boundaries) : NULL);
     table_cell(t, piecewise ? json_incref(values) : NULL);
     table_cell(t, s->warmup_steps ? table_count(s->warmup_steps) : NULL);
     table_cell(t, s->warmup_steps ? json_real(s->warmup_initial) : NULL);
+    table_cell(t, restarts ? json_real(s->t_mul) : NULL);
+    table_cell(t, restarts ? json_real(s->m_mul) : NULL);
+    table_cell(t, polynomial ? json_real(s->end_learning_rate) : NULL);
+    table_cell(t, polynomial ? json_real(s->power) : NULL);
+    table_cell(t, json_boolean(polynomial && s->cycle));
     json_decref(boundaries);
     json_decref(values);
 }

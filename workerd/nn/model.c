@@ -13,6 +13,7 @@ static void layer_fini(struct nn_layer *l)
         layer_fini(&l->child[k]);
     free(l->child);
     free(l->path);
+    free(l->saved);
     free(l->name);
     free(l->config);
 }
@@ -38,6 +39,8 @@ void nn_model_free(struct nn_model *m)
     free(m->value);
     free(m->call);
     free(m->variable);
+    free(m->document);
+    free(m->metadata);
     free(m->name);
     free(m);
 }

@@ -81,6 +81,11 @@ static enum ps_code strategy_declare(struct wk_parameter_server_state *s, bool *
         .n_boundaries = from->n_boundaries,
         .warmup_steps = from->warmup_steps,
         .warmup_initial = from->warmup_initial,
+        .t_mul = from->t_mul,
+        .m_mul = from->m_mul,
+        .end_learning_rate = from->end_learning_rate,
+        .power = from->power,
+        .cycle = from->cycle,
     };
     psc_declaration d = {
         .rule = job->rule,
