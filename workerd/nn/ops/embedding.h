@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of a table by their numbers. A number outside the table reads its first or last row: whoever has the data sees to
-// it that there is none.
+// Rows of a table by their numbers. A number outside the table reads its first or last row: whoever has the data sees
+// to it that there is none.
 #ifndef NN_OPS_EMBEDDING_H
 #define NN_OPS_EMBEDDING_H
 

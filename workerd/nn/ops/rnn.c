@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SimpleRNN, LSTM and GRU, step by step. What a step leaves for the backward pass stands in `kept`, at the number of the
-// step: what each function gave (from which its slope follows), then the state.
+// SimpleRNN, LSTM and GRU, step by step. What a step leaves for the backward pass stands in `kept`, at the number of
+// the step: what each function gave (from which its slope follows), then the state.
 //
 //   SimpleRNN: h      LSTM: i, f, c~, o, c, h      GRU: z, r, h~, m, h    with m = r h, or h R_h + b of reset_after
 #include "workerd/nn/ops/rnn.h"
@@ -273,8 +273,8 @@ static void rnn_add_dy(const struct rnn_back *b, size_t s)
     }
 }
 
-// Each turns dh (and dc) of the state after a step into the gradient dz of its pre-activations, and into the part of the
-// state's before it that does not come through the product.
+// Each turns dh (and dc) of the state after a step into the gradient dz of its pre-activations, and into the part of
+// the state's before it that does not come through the product.
 static void rnn_simple_back(const struct nn_rnn *a, size_t u, const nn_real *k, nn_real *dz, nn_real *dh)
 {
     for (size_t j = 0; j < u; j++) {
