@@ -153,7 +153,8 @@ enum ps_code nn_build_inner(struct nn_building *b, int k, const struct nn_json *
     struct nn_model *m = b->model;
     if (b->first && build_open_inner(b, k, at, &config, name, e))
         return e->code;
-    struct nn_building inner = {.model = m, .at = at, .config = &config, .layer = &b->layer->child[k], .n_in = 1};
+    struct nn_building inner = {
+        .model = m, .at = at, .config = &config, .layer = &b->layer->child[k], .n_in = 1, .outer = b};
     inner.value[0] = nn_build_value(m, in, (int)m->calls);
     inner.mask[0] = mask ? b->mask[0] : -1;
     struct nn_call call = {.child = inner.layer, .in = {inner.value[0]}, .n_in = 1, .mask = {inner.mask[0]}};
@@ -205,9 +206,14 @@ enum ps_code nn_build_variable(struct nn_building *b, const char *what, const ch
         nn_build_elements(b->at, what, type, &v->param.count, e))
         return e->code;
     v->param.name = ps_printf("%s/%s/%s", m->name, b->layer->path ? b->layer->path : b->layer->name, what);
-    v->param.layer = b->layer->name;
     v->param.trainable = b->layer->trainable;
-    b->layer->variable[b->layer->n_variables++] = (int)m->variables++;
+    for (struct nn_building *of = b; of; of = of->outer) {
+        if (of->layer->n_variables == NN_LAYER_VARIABLES)
+            return nn_json_fail(b->at, e, "expected at most %d variables of a layer", NN_LAYER_VARIABLES);
+        of->layer->variable[of->layer->n_variables++] = (int)m->variables;
+        v->param.layer = of->layer->name;
+    }
+    m->variables++;
     return PS_OK;
 }
 

@@ -26,10 +26,10 @@ struct nn_layer {
     char *name;   // "conv2d"
     char *saved;  // where Keras 3 saves it: "layers/conv2d/"; NULL: it is not in the document
     bool trainable, called;
-    void *config;  // the class's struct
-    int variable[NN_LAYER_VARIABLES], n_variables;
-    uint32_t number;         // of its random numbers: its place among the layers
-    struct nn_layer *child;  // the layers that it wraps: Bidirectional, TimeDistributed
+    void *config;                                   // the class's struct
+    int variable[NN_LAYER_VARIABLES], n_variables;  // those of the layers that it wraps, too
+    uint32_t number;                                // of its random numbers: its place among the layers
+    struct nn_layer *child;                         // the layers that it wraps: Bidirectional, TimeDistributed
     int n_children;
     char *path;  // of one that another wraps: "bidirectional/forward_lstm"; NULL: its name
 };

@@ -97,7 +97,8 @@ struct nn_building {
     struct nn_model *model;
     const struct nn_json *at, *config;  // $.config.layers[i] and its config
     struct nn_layer *layer;
-    bool first;  // of the layer's calls
+    struct nn_building *outer;  // of the layer that wraps this one; NULL: none does
+    bool first;                 // of the layer's calls
     const struct nn_value *in[NN_CALL_IN];
     int n_in;
     int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none

@@ -13,6 +13,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/dense.c \
 	workerd/nn/ops/dot.c workerd/nn/ops/dot.h \
 	workerd/nn/ops/dropout.c \
+	workerd/nn/ops/attention.c workerd/nn/ops/attention.h \
 	workerd/nn/ops/both_ways.c workerd/nn/ops/both_ways.h \
 	workerd/nn/ops/embedding.c workerd/nn/ops/embedding.h \
 	workerd/nn/ops/mask.c workerd/nn/ops/mask.h \

@@ -103,8 +103,6 @@ static char *model_grouped(uint64_t n, char to[32])
 static uint64_t layer_params(const struct nn_model *m, const struct nn_layer *l)
 {
     uint64_t n = 0;
-    for (int k = 0; k < l->n_children; k++)
-        n += layer_params(m, &l->child[k]);
     for (int i = 0; i < l->n_variables; i++)
         n += m->variable[l->variable[i]].param.count;
     return n;

@@ -21,6 +21,8 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/dropout.c \
 	workerd/nn/layers/embedding.c \
 	workerd/nn/layers/masking.c \
+	workerd/nn/layers/multi_head_attention.c \
+	workerd/nn/layers/wrappers.c \
 	workerd/nn/layers/rnn.c workerd/nn/layers/rnn.h \
 	workerd/nn/layers/batch_normalization.c \
 	workerd/nn/layers/flatten.c \

@@ -68,3 +68,78 @@ train("gru_masked", lambda: over_ids(K, K.GRU(4, return_sequences=True, name="s"
 train("gru_before", lambda: over_floats(K, K.GRU(4, reset_after=False, return_sequences=True, name="s"), K.GRU(3, reset_after=False, use_bias=False, name="t")), x=f)
 train("gru_keras2", lambda: over_floats(T, T.GRU(4, return_sequences=True, zero_output_for_mask=True, name="s"), T.GRU(3, use_bias=False, name="t")), x=f)
 train("gru_zeroed", lambda: over_floats(K, K.GRU(4, return_sequences=True, zero_output_for_mask=True, name="s"), K.Flatten(name="f")), x=f)
+
+
+def wide(L, layer, flat=None):
+    return over_ids(L, layer, *([flat] if flat else []))
+
+
+def distributed(L, *inner):
+    x = i = L.Input((4, 3, 2), name="in")
+    for k, layer in enumerate(inner):
+        x = L.TimeDistributed(layer, name=f"t{k}")(x)
+    return model_of[L](i, L.Dense(2, name="o")(L.LSTM(3, name="l")(x)), name="net")
+
+
+def attention(L, causal, **settings):
+    x = i = L.Input((4, 3), name="in")
+    y = L.MultiHeadAttention(2, 3, name="a", **settings)(x, x, use_causal_mask=causal)
+    y = L.Flatten(name="f")(L.Add(name="sum")([x, y]))
+    return model_of[L](i, L.Dense(2, name="o")(y), name="net")
+
+
+# Ids attend to other ids, whose mask counts; and their own, where `both`.
+def cross(L, both, **settings):
+    i, j = L.Input((4,), dtype="int32", name="i"), L.Input((6,), dtype="int32", name="j")
+    x, z = L.Embedding(9, 4, mask_zero=both, name="x")(i), L.Embedding(9, 5, mask_zero=True, name="z")(j)
+    y = L.MultiHeadAttention(2, 3, name="a", **settings)(x, value=z)
+    return model_of[L]([i, j], L.Dense(2, name="o")(L.Flatten(name="f")(y)), name="net")
+
+
+# A query, a value and a key of their own.
+def three(L):
+    i = [L.Input((n, d), name=name) for name, n, d in (("q", 3, 2), ("v", 5, 4), ("k", 5, 3))]
+    m = L.Masking(name="m")(i[2])
+    y = L.MultiHeadAttention(3, 2, value_dim=4, name="a")(query=i[0], value=i[1], key=m)
+    return model_of[L](i, L.Dense(2, name="o")(L.Flatten(name="f")(y)), name="net")
+
+
+# The title of a ticket and what else is known of it: how urgent it is, and whose it is.
+def ticket(L):
+    title, known = L.Input((6,), dtype="int32", name="title"), L.Input((3,), name="known")
+    x = L.LSTM(4, name="lstm")(L.Embedding(9, 4, mask_zero=True, name="words")(title))
+    x = L.Add(name="both")([x, L.Dense(4, activation="relu", name="other")(known)])
+    outputs = [L.Dense(1, name="urgency")(x), L.Dense(3, activation="softmax", name="department")(x)]
+    return model_of[L]([title, known], outputs, name="ticket")
+
+
+# One recurrent layer reads two inputs, of which one has a mask.
+def shared(L):
+    a, b = L.Input((5, 3), name="a"), L.Input((4, 3), name="b")
+    r = L.GRU(3, name="r")
+    y = L.Add(name="sum")([r(L.Masking(name="m")(a)), r(b)])
+    return model_of[L]([a, b], L.Dense(2, name="o")(y), name="net")
+
+
+def inputs(*shapes):
+    return several(*(ids(8, *s) if len(s) == 2 and s[1] == 9 else floats(8, *s) for s in shapes))
+
+
+train("bidirectional", lambda: wide(K, K.Bidirectional(K.LSTM(3, return_sequences=True), name="b"), K.Flatten(name="f")), x=a)
+train("bidirectional_last", lambda: wide(K, K.Bidirectional(K.GRU(3), merge_mode="mul", name="b")), x=a)
+train("bidirectional_unmasked", lambda: over_floats(K, K.Bidirectional(K.SimpleRNN(3, return_sequences=True), merge_mode="ave", name="b"), K.Flatten(name="f"), mask=False))
+train("bidirectional_two", lambda: over_floats(K, K.Bidirectional(K.LSTM(3), backward_layer=K.GRU(3, go_backwards=True, name="back"), merge_mode="sum", name="b")), x=f)
+train("bidirectional_keras2", lambda: wide(T, T.Bidirectional(T.GRU(3, return_sequences=True), merge_mode="sum", name="b"), T.Flatten(name="f")), x=a)
+train("distributed", lambda: distributed(K, K.Bidirectional(K.LSTM(2, return_sequences=True)), K.Flatten(), K.Dense(3, activation="relu"), K.Dropout(0.0)))
+train("distributed_keras2", lambda: distributed(T, T.Flatten()))
+train("attention", lambda: attention(K, False))
+train("attention_causal", lambda: attention(K, True, use_bias=False, value_dim=5))
+train("attention_keras2", lambda: attention(T, True, value_dim=2))
+train("cross", lambda: cross(K, True), x=inputs((4, 9), (6, 9)))
+train("cross_keras2", lambda: cross(T, False), x=inputs((4, 9), (6, 9)))
+train("cross_three", lambda: three(K), x=inputs((3, 2), (5, 4), (5, 3)))
+ticket_losses = ["mse", "sparse_categorical_crossentropy"]
+known = lambda rng: rng.uniform(-1, 1, (8, 3)).astype("f4")
+train("ticket", lambda: ticket(K), ticket_losses, x=several(ids(8, 6, 9), known))
+train("ticket_keras2", lambda: ticket(T), ticket_losses, x=several(ids(8, 6, 9), known))
+train("shared_recurrent", lambda: shared(K), x=inputs((5, 3), (4, 3)))
