@@ -53,8 +53,10 @@ static enum ps_code attention_build_variables(struct nn_building *b, struct ps_e
     const struct multi_head_attention *c = NN_CONFIG(struct multi_head_attention, b->layer);
     const int64_t d = b->in[0]->type.dim[1], dv = b->in[1]->type.dim[1], dk = b->in[b->n_in - 1]->type.dim[1];
     const int value_dim = c->value_dim ? c->value_dim : c->key_dim;
-    const struct nn_type query = {NN_FLOAT, 3, {d, c->heads, c->key_dim}}, key = {NN_FLOAT, 3, {dk, c->heads, c->key_dim}};
-    const struct nn_type value = {NN_FLOAT, 3, {dv, c->heads, value_dim}}, output = {NN_FLOAT, 3, {c->heads, value_dim, d}};
+    const struct nn_type query = {NN_FLOAT, 3, {d, c->heads, c->key_dim}},
+                         key = {NN_FLOAT, 3, {dk, c->heads, c->key_dim}};
+    const struct nn_type value = {NN_FLOAT, 3, {dv, c->heads, value_dim}},
+                         output = {NN_FLOAT, 3, {c->heads, value_dim, d}};
     if (attention_build_pair(b, "query/kernel", "query/bias", &query, 1, e) ||
         attention_build_pair(b, "key/kernel", "key/bias", &key, 1, e) ||
         attention_build_pair(b, "value/kernel", "value/bias", &value, 1, e))
@@ -73,8 +75,9 @@ static enum ps_code attention_check_axes(const struct nn_building *b, struct ps_
 static enum ps_code multi_head_attention_build(struct nn_building *b, struct ps_error *e)
 {
     if (b->n_in < 2 || b->n_in > 3)
-        return nn_json_fail(b->at, e, "MultiHeadAttention takes a query, a value and, if it is another, a key, not %d "
-                                      "inputs",
+        return nn_json_fail(b->at, e,
+                            "MultiHeadAttention takes a query, a value and, if it is another, a key, not %d "
+                            "inputs",
                             b->n_in);
     for (int i = 0; i < b->n_in; i++)
         if (b->in[i]->type.rank != 2)
@@ -147,10 +150,14 @@ static int multi_head_attention_emit(struct nn_emitter *m, const struct nn_call 
     return attention_project(m, call, 3, y, c->heads * value_dim, d);
 }
 
-static const struct nn_argument arguments[] = {
-    {"query", NN_ARG_INPUT, 0},      {"value", NN_ARG_INPUT, 0},     {"key", NN_ARG_INPUT, 0},
-    {"query_mask", NN_ARG_MASK, 0},  {"value_mask", NN_ARG_MASK, 1}, {"key_mask", NN_ARG_MASK, 2},
-    {"use_causal_mask", NN_ARG_FLAG, 0}, {NULL}};
+static const struct nn_argument arguments[] = {{"query", NN_ARG_INPUT, 0},
+                                               {"value", NN_ARG_INPUT, 0},
+                                               {"key", NN_ARG_INPUT, 0},
+                                               {"query_mask", NN_ARG_MASK, 0},
+                                               {"value_mask", NN_ARG_MASK, 1},
+                                               {"key_mask", NN_ARG_MASK, 2},
+                                               {"use_causal_mask", NN_ARG_FLAG, 0},
+                                               {NULL}};
 
 const struct nn_layer_class nn_layer_multi_head_attention = {.name = "MultiHeadAttention",
                                                              .config_bytes = sizeof(struct multi_head_attention),

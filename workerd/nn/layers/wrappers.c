@@ -13,7 +13,8 @@ struct bidirectional {
     int merge;  // of `merges`
 };
 
-static const char *const merges[] = {"none", "concat", "sum", "mul", "ave", NULL};  // null, a list of both, is the first
+static const char *const merges[] = {"none", "concat", "sum",
+                                     "mul",  "ave",    NULL};  // null, a list of both, is the first
 
 static const struct nn_key bidirectional_keys[] = {
     {"layer", NN_KEY_BY_BUILD},

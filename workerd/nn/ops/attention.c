@@ -64,7 +64,8 @@ static void attention_reference_scores(const struct nn_frame *f)
     const int64_t heads = s->dim[1], rows = s->dim[2], columns = s->dim[3], d = f->op->in_type[0].dim[3];
     nn_real *y = f->out[0];
     for (int64_t k = 0; k < s->dim[0] * heads * rows * columns; k++) {
-        const int64_t j = k % columns, i = k / columns % rows, h = k / columns / rows % heads, n = k / columns / rows / heads;
+        const int64_t j = k % columns, i = k / columns % rows, h = k / columns / rows % heads,
+                      n = k / columns / rows / heads;
         const nn_real *a = (const nn_real *)f->in[0] + ((n * rows + i) * heads + h) * d;
         const nn_real *b = (const nn_real *)f->in[1] + ((n * columns + j) * heads + h) * d;
         double sum = 0;
@@ -160,8 +161,9 @@ static void attention_softmax_row(const struct attention_row *r, const nn_real *
     for (size_t j = 0; j < r->n; j++)
         sum += attention_counts(r, j) ? exp((double)x[j] - max) : 0;
     for (size_t j = 0; j < r->n; j++)
-        y[j] = !r->any ? (nn_real)(1.0 / (double)r->n)
-                       : attention_counts(r, j) ? (nn_real)(exp((double)x[j] - max) / sum) : 0;
+        y[j] = !r->any                  ? (nn_real)(1.0 / (double)r->n)
+               : attention_counts(r, j) ? (nn_real)(exp((double)x[j] - max) / sum)
+                                        : 0;
 }
 
 static void attention_reference_softmax(const struct nn_frame *f)
