@@ -8,18 +8,21 @@
 
 #include "tests/unit/nn_cases.h"
 #include "tests/unit/nn_ops/basics.h"
+#include "tests/unit/nn_ops/fused.h"
 #include "tests/unit/nn_ops/norm.h"
 #include "tests/unit/nn_ops/pointwise.h"
 #include "tests/unit/nn_ops/sequence.h"
 #include "tests/unit/nn_ops/shape.h"
+#include "tests/unit/nn_ops/spatial.h"
 
 static const struct {
     const struct op_case *cases;
     size_t n;
 } families[] = {
-    {basics_cases, COUNT(basics_cases)},       {norm_cases, COUNT(norm_cases)},
-    {pointwise_cases, COUNT(pointwise_cases)}, {sequence_cases, COUNT(sequence_cases)},
-    {shape_cases, COUNT(shape_cases)},
+    {fused_cases, COUNT(fused_cases)},       {basics_cases, COUNT(basics_cases)},
+    {norm_cases, COUNT(norm_cases)},         {pointwise_cases, COUNT(pointwise_cases)},
+    {shape_cases, COUNT(shape_cases)},       {spatial_cases, COUNT(spatial_cases)},
+    {sequence_cases, COUNT(sequence_cases)},
 };
 
 #endif

@@ -8,6 +8,11 @@
 #include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/activation.h"
+#include "workerd/nn/ops/avgpool.h"
+#include "workerd/nn/ops/bias.h"
+#include "workerd/nn/ops/conv2d_pool.h"
+#include "workerd/nn/ops/pad2d.h"
+#include "workerd/nn/ops/upsample2d.h"
 
 void nn_cpu_use_threads(const struct nn_context *context)
 {
@@ -88,9 +93,16 @@ static const struct {
     {&nn_op_activation, &nn_cpu_activation},
     {&nn_op_activation_backward, &nn_cpu_activation_backward},
     {&nn_op_add, &nn_cpu_add},
+    {&nn_op_avgpool, &nn_cpu_avgpool},
+    {&nn_op_avgpool_backward, &nn_cpu_avgpool_backward},
+    {&nn_op_bias, &nn_cpu_bias},
+    {&nn_op_bias_backward, &nn_cpu_bias_backward},
     {&nn_op_conv2d, &nn_cpu_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cpu_conv2d_backward_data},
     {&nn_op_conv2d_backward_weights, &nn_cpu_conv2d_backward_weights},
+    {&nn_op_conv2d_pool, &nn_cpu_conv2d_pool},
+    {&nn_op_conv2d_pool_backward_data, &nn_cpu_conv2d_pool_backward_data},
+    {&nn_op_conv2d_pool_backward_weights, &nn_cpu_conv2d_pool_backward_weights},
     {&nn_op_copy, &nn_cpu_copy},
     {&nn_op_dense, &nn_cpu_dense},
     {&nn_op_dense_backward_data, &nn_cpu_dense_backward_data},
@@ -98,9 +110,12 @@ static const struct {
     {&nn_op_dropout, &nn_cpu_dropout},
     {&nn_op_maxpool, &nn_cpu_maxpool},
     {&nn_op_maxpool_backward, &nn_cpu_maxpool_backward},
+    {&nn_op_pad2d, &nn_cpu_pad2d},
     {&nn_op_relu, &nn_cpu_relu},
     {&nn_op_relu_backward, &nn_cpu_relu_backward},
     {&nn_op_softmax_xent, &nn_cpu_softmax_xent},
+    {&nn_op_upsample2d, &nn_cpu_upsample2d},
+    {&nn_op_upsample2d_backward, &nn_cpu_upsample2d_backward},
 };
 
 static const struct nn_kernel *cpu_pick(const struct nn_op *op)
@@ -109,6 +124,14 @@ static const struct nn_kernel *cpu_pick(const struct nn_op *op)
         if (kernels[i].class == op->class)
             return kernels[i].kernel;
     return &nn_kernel_ref;
+}
+
+// The kernel of a convolution is read once for each image: where that is too large for the nearest memory, oneDNN's
+// blocks are better.
+static bool cpu_joins(const struct nn_op *op)
+{
+    enum { LARGEST = 512 << 10 };
+    return op->class == &nn_op_conv2d_pool && nn_type_bytes(&op->in_type[1]) <= LARGEST;
 }
 
 static void cpu_describe(char *text, size_t size)
@@ -128,4 +151,5 @@ const struct nn_device nn_device_cpu = {.name = "cpu",
                                         .close = cpu_close,
                                         .enter = cpu_enter,
                                         .leave = cpu_leave,
-                                        .pick = cpu_pick};
+                                        .pick = cpu_pick,
+                                        .joins = cpu_joins};
