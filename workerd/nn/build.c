@@ -110,7 +110,8 @@ enum ps_code nn_build_inner(struct nn_building *b, int k, const struct nn_json *
         return e->code;
     struct nn_building inner = {
         .model = m, .at = at, .config = &config, .layer = &b->layer->child[k], .n_in = 1, .outer = b};
-    inner.value[0] = nn_build_value(m, in, (int)m->calls);
+    // What it reads is said to come from where the wrapping layer has it from.
+    inner.value[0] = nn_build_value(m, in, m->value[b->value[0]].call);
     inner.mask[0] = mask ? b->mask[0] : -1;
     struct nn_call call = {.child = inner.layer, .in = {inner.value[0]}, .n_in = 1, .mask = {inner.mask[0]}};
     enum ps_code code = nn_build_call(&inner, e);

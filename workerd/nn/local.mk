@@ -42,7 +42,8 @@ libnn_la_SOURCES = $(nn_program_sources) \
 	workerd/nn/cpu/conv2d.c \
 	workerd/nn/cpu/cpu.h \
 	workerd/nn/cpu/dense.c \
-	workerd/nn/cpu/device.c
+	workerd/nn/cpu/device.c \
+	workerd/nn/cpu/sequence.c
 libnn_la_LIBADD = libnn_vector.la libnn_unrolled.la libnnops.la libcommon.la $(DNNL_LIBS) -lgomp -lm
 
 # Loops of our own that are to become vector code.

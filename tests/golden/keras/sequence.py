@@ -143,3 +143,25 @@ known = lambda rng: rng.uniform(-1, 1, (8, 3)).astype("f4")
 train("ticket", lambda: ticket(K), ticket_losses, x=several(ids(8, 6, 9), known))
 train("ticket_keras2", lambda: ticket(T), ticket_losses, x=several(ids(8, 6, 9), known))
 train("shared_recurrent", lambda: shared(K), x=inputs((5, 3), (4, 3)))
+
+
+# A loss of each step, where the mask counts; the mask stands to the end of the model.
+def tagger(L):
+    i = L.Input((6,), dtype="int32", name="ids")
+    x = L.Bidirectional(L.LSTM(3, return_sequences=True), name="b")(L.Embedding(9, 4, mask_zero=True, name="e")(i))
+    return model_of[L](i, L.Dense(3, activation="softmax", name="o")(x), name="net")
+
+
+train("tagger", lambda: tagger(K), "sparse_categorical_crossentropy", x=a)
+train("tagger_keras2", lambda: tagger(T), "sparse_categorical_crossentropy", x=a)
+
+
+# Two masks become one, which Keras 3 writes into the document.
+def merged(L):
+    i, j = L.Input((6,), dtype="int32", name="i"), L.Input((6,), dtype="int32", name="j")
+    x = L.Add(name="sum")([L.Embedding(9, 4, mask_zero=True, name="x")(i), L.Embedding(9, 4, mask_zero=True, name="y")(j)])
+    return model_of[L]([i, j], L.Dense(2, name="o")(L.LSTM(3, name="l")(x)), name="net")
+
+
+train("merged_masks", lambda: merged(K), x=inputs((6, 9), (6, 9)))
+train("merged_masks_keras2", lambda: merged(T), x=inputs((6, 9), (6, 9)))
