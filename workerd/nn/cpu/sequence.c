@@ -30,8 +30,9 @@ static void attention_run_scores(const struct nn_frame *f)
     const struct nn_type *s = &f->op->out_type[0];
     const dnnl_dim_t heads = s->dim[1], i = s->dim[2], j = s->dim[3], d = f->op->in_type[0].dim[3], ld = heads * d;
     for (dnnl_dim_t k = 0; k < s->dim[0] * heads; k++)
-        nn_cpu_must(dnnl_sgemm('N', 'T', i, j, d, attr->scale, (const float *)f->in[0] + k / heads * i * ld + k % heads * d,
-                               ld, (const float *)f->in[1] + k / heads * j * ld + k % heads * d, ld, 0,
+        nn_cpu_must(dnnl_sgemm('N', 'T', i, j, d, attr->scale,
+                               (const float *)f->in[0] + k / heads * i * ld + k % heads * d, ld,
+                               (const float *)f->in[1] + k / heads * j * ld + k % heads * d, ld, 0,
                                (float *)f->out[0] + k * i * j, j),
                     "attention scores");
 }
