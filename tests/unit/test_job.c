@@ -477,7 +477,7 @@ static void losses_and_metrics(void **ctx)
                              "class_weight: {3: 2, 1: 0.5}\n",
                              "job.yaml", NULL, 0);
     const char *const outputs[] = {"kind", "price"}, *const others[] = {"kind", "cost"};
-    struct ps_loss loss[2];
+    struct ps_loss loss[3];
     struct ps_error e = {.code = PS_OK};
     size_t place[PS_MAX_METRICS];
     assert_int_equal(PS_OK, ps_job_losses_bind(&j->loss, outputs, 2, loss, &e));
