@@ -179,7 +179,7 @@ static struct ps_job *parse_job(const char *lines)
     return job;
 }
 
-struct told {
+struct listed {
     char names[256];
     double value[16];
     int n;
@@ -187,7 +187,7 @@ struct told {
 
 static void take_figure(void *arg, const char *name, double value)
 {
-    struct told *t = arg;
+    struct listed *t = arg;
     size_t len = strlen(t->names);
     snprintf(t->names + len, sizeof t->names - len, "%s%s", len ? " " : "", name);
     t->value[t->n++] = value;
@@ -229,7 +229,7 @@ static void means_are_of_examples(void **state)
         for (size_t i = 0; i < nn_measures_sums(result.of); i++)
             sums[i] += result.sums[i];
     }
-    struct told t = {.n = 0};
+    struct listed t = {.n = 0};
     nn_measures_tell(nn_replica_measures(r), sums, take_figure, &t);
     assert_string_equal(t.names, "a_loss a_mae a_mae_1 a_mean_absolute_error b_loss loss");
     is_near((0.5 + 2) / 3, t.value[0]);        // the third example weighs nothing in a loss,
