@@ -9,8 +9,8 @@ tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
 TESTS += tests/it/load.sh tests/it/bind.sh
 EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
 
-TESTS += tests/it/frozen.sh tests/it/install.sh tests/it/members.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
-EXTRA_DIST += tests/it/fake_psd.py tests/it/frozen.sh tests/it/install.sh tests/it/lib.sh tests/it/members.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh
+TESTS += tests/it/frozen.sh tests/it/install.sh tests/it/members.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh tests/it/training.sh
+EXTRA_DIST += tests/it/fake_psd.py tests/it/frozen.sh tests/it/install.sh tests/it/lib.sh tests/it/members.sh tests/it/psbench.sh tests/it/psctl.sh tests/it/run.sh tests/it/tf_config.sh tests/it/training.sh
 
 check_PROGRAMS += tests/it/chaos
 tests_it_chaos_SOURCES = tests/it/chaos.c tests/it/proxy.c tests/it/proxy.h
