@@ -215,15 +215,6 @@ static void pool_list_gives(const struct pool_plan *p, const struct nn_frame *f,
         }
 }
 
-static void pool_run_bias(const struct conv2d_pool *s, const float *y, const float *dy, float *db)
-{
-    const size_t n = (size_t)s->rows * s->cells;
-    memset(db, 0, (size_t)s->oc * sizeof *db);
-    for (size_t i = 0; i < n; i += (size_t)s->oc)
-        for (int c = 0; c < s->oc; c++)
-            db[c] += !s->relu || y[i + (size_t)c] > 0 ? dy[i + (size_t)c] : 0;
-}
-
 // Sums in the order (oc, kh, run) to the kernel's (kh, run, oc).
 static void pool_order_back(const struct conv2d_pool *s, const float *sum, float *kernel)
 {
@@ -264,7 +255,7 @@ static void pool_run_weights(const struct nn_frame *f)
     if (!dense)
         pool_order_back(s, p->kernel, dkernel);
     if (f->op->n_out > 1)
-        pool_run_bias(s, f->in[1], f->in[3], f->out[1]);
+        p->isa->bias(s, f->in[1], f->in[3], f->out[1]);
 }
 
 static void pool_run_data(const struct nn_frame *f)

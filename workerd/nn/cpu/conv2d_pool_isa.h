@@ -341,6 +341,23 @@ static void pool_forward_tiles(const struct conv2d_pool *s, const float *x, cons
     }
 }
 
+// ---- backward, the bias -------------------------------------------------------------------------------------------
+
+static void pool_bias(const struct conv2d_pool *s, const float *y, const float *dy, float *db)
+{
+    const size_t n = (size_t)s->rows * s->cells, step = (size_t)s->oc;
+    const vector zero = {0};
+    for (int from = 0; from < s->oc; from += V) {
+        const int have = s->oc - from;
+        vector sum = zero;
+        for (size_t i = (size_t)from; i < n; i += step) {
+            const vector g = pool_load_some(dy + i, have);
+            sum += s->relu ? pool_select(pool_load_some(y + i, have) > zero, g, zero) : g;
+        }
+        pool_store_some(db + from, sum, have);
+    }
+}
+
 // ---- backward, runs of a vector or more ---------------------------------------------------------------------------
 
 // `height` rows of `wide` vectors, kept in registers while all gives are added.
