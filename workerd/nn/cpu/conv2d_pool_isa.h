@@ -172,8 +172,8 @@ static void pool_forward(const struct conv2d_pool *s, const float *x, const floa
 
 // ---- forward by Winograd's tiles ----------------------------------------------------------------------------------
 
-// F(2x2, 3x3) of Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016, section 4.1: a cell's four
-// sums take 16 products of each channel instead of 36. For a tile d of 4x4 pixels and a kernel g of 3x3:
+// F(2x2, 3x3) of Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016, section 4.1: a cell's
+// four sums take 16 products of each channel instead of 36. For a tile d of 4x4 pixels and a kernel g of 3x3:
 // A' ((G g G') * (B' d B)) A, where * is element by element, and is what is summed over the channels.
 
 // G g G' of one row or column.
