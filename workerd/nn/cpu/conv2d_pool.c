@@ -19,11 +19,11 @@
 struct pool_plan {
     struct conv2d_pool shape;
     const struct conv2d_pool_isa *isa;
-    bool apart;     // images are copied
-    int h, w;       // of the tensor's image
-    int top, left;  // padding
-    float *image;   // a copy of one image, and a vector of room behind it
-    float *kernel;  // forward: packed; backward: (oc, kh, run_padded)
+    bool apart;      // images are copied
+    int h, w;        // of the tensor's image
+    int top, left;   // padding
+    float *image;    // a copy of one image, and a vector of room behind it
+    float *kernel;   // forward: packed; backward: (oc, kh, run_padded)
     float *scratch;  // of Winograd's tiles; NULL: the sums are taken as they come
     int *taps;
     // Of an image, and of each channel: the cells that have a gradient.

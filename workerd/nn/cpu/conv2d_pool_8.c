@@ -9,5 +9,14 @@
 #define TILES 6
 #include "workerd/nn/cpu/conv2d_pool_isa.h"
 
-const struct conv2d_pool_isa conv2d_pool_8 = {.vector = V,.pack = pool_pack,.forward = pool_forward,.tiles = TILES,.pack_tiles = pool_pack_tiles,.forward_tiles = pool_forward_tiles,.bias = pool_bias,.weights = pool_weights,.weights_dense = pool_weights_dense,.data = pool_data};
+const struct conv2d_pool_isa conv2d_pool_8 = {.vector = V,
+                                              .pack = pool_pack,
+                                              .forward = pool_forward,
+                                              .tiles = TILES,
+                                              .pack_tiles = pool_pack_tiles,
+                                              .forward_tiles = pool_forward_tiles,
+                                              .bias = pool_bias,
+                                              .weights = pool_weights,
+                                              .weights_dense = pool_weights_dense,
+                                              .data = pool_data};
 #endif

@@ -202,8 +202,9 @@ static void pool_pack_block(const struct conv2d_pool *s, const float *kernel, in
         for (int v = 0; v < n; v += V) {
             vector g[3][3], half[4][3], u[4][4];
             for (int i = 0; i < 9; i++)
-                g[i / 3][i % 3] =
-                    have > v ? pool_load_some(kernel + (size_t)(i * s->c + c) * (size_t)s->oc + v, have - v) : (vector){0};
+                g[i / 3][i % 3] = have > v
+                                      ? pool_load_some(kernel + (size_t)(i * s->c + c) * (size_t)s->oc + v, have - v)
+                                      : (vector){0};
             for (int x = 0; x < 3; x++) {
                 vector row[4];
                 pool_tile_kernel((const vector[3]){g[0][x], g[1][x], g[2][x]}, row);
@@ -235,7 +236,8 @@ static void pool_read_tiles(const struct conv2d_pool *s, const float *x, int fir
     const size_t step = (size_t)TILES * (size_t)s->c;
     for (int t = 0; t < TILES; t++) {
         const int cell = first + t < all ? first + t : all - 1;
-        const float *from = x + 2 * ((size_t)(cell / s->cells_x) * (size_t)s->width + (size_t)(cell % s->cells_x * s->c));
+        const float *from =
+            x + 2 * ((size_t)(cell / s->cells_x) * (size_t)s->width + (size_t)(cell % s->cells_x * s->c));
         for (int c = 0; c < s->c; c += V) {
             vector half[4][4];
             const int n = s->c - c;
@@ -264,8 +266,8 @@ INLINE void pool_multiply_tiles(int wide, int channels, const float *tiles, cons
     UNROLL
     for (int t = 0; t < TILES; t++)
         UNROLL
-        for (int v = 0; v < wide; v++)
-            sum[t][v] = (vector){0};
+    for (int v = 0; v < wide; v++)
+        sum[t][v] = (vector){0};
     for (int c = 0; c < channels; c++, packed += wide * V) {
         vector w[WIDE];
         UNROLL
@@ -274,14 +276,14 @@ INLINE void pool_multiply_tiles(int wide, int channels, const float *tiles, cons
         UNROLL
         for (int t = 0; t < TILES; t++)
             UNROLL
-            for (int v = 0; v < wide; v++)
-                sum[t][v] += w[v] * tiles[t * channels + c];
+        for (int v = 0; v < wide; v++)
+            sum[t][v] += w[v] * tiles[t * channels + c];
     }
     UNROLL
     for (int t = 0; t < TILES; t++)
         UNROLL
-        for (int v = 0; v < wide; v++)
-            *(vector *)(to + (t * wide + v) * V) = sum[t][v];
+    for (int v = 0; v < wide; v++)
+        *(vector *)(to + (t * wide + v) * V) = sum[t][v];
 }
 
 // A' m A and the greatest: one vector of channels of one tile, of which there are n. products: (16, TILES, wide * V).
@@ -292,7 +294,8 @@ INLINE void pool_end_tile(const struct conv2d_pool *s, const float *products, si
     vector half[2][4], sum[4];
     for (int i = 0; i < 4; i++) {
         const vector m0 = pool_load(products + (size_t)i * step), m1 = pool_load(products + (size_t)(4 + i) * step);
-        const vector m2 = pool_load(products + (size_t)(8 + i) * step), m3 = pool_load(products + (size_t)(12 + i) * step);
+        const vector m2 = pool_load(products + (size_t)(8 + i) * step),
+                     m3 = pool_load(products + (size_t)(12 + i) * step);
         half[0][i] = m0 + m1 + m2;
         half[1][i] = m1 - m2 - m3;
     }
@@ -303,8 +306,8 @@ INLINE void pool_end_tile(const struct conv2d_pool *s, const float *products, si
     pool_put(s, sum, n, y, at);
 }
 
-INLINE void pool_tiles(const struct conv2d_pool *s, int wide, const float *tiles, const float *packed, const float *bias,
-                       int have, int n, float *products, float *y, uint8_t *at)
+INLINE void pool_tiles(const struct conv2d_pool *s, int wide, const float *tiles, const float *packed,
+                       const float *bias, int have, int n, float *products, float *y, uint8_t *at)
 {
     const size_t step = (size_t)(TILES * wide * V);
     for (int k = 0; k < 16; k++)
