@@ -100,14 +100,19 @@ enum ps_code nn_build_variable(struct nn_building *b, const char *what, const ch
 {
     struct nn_model *m = b->model;
     struct nn_variable *v = build_next_variable(m);
-    char key[64];
-    snprintf(key, sizeof key, "%s_initializer", what);
-    struct nn_json initializer = nn_json_member(b->config, key);
+    char key[3][64];
+    snprintf(key[0], sizeof key[0], "%s_initializer", what);
+    snprintf(key[1], sizeof key[1], "%s_regularizer", what);
+    snprintf(key[2], sizeof key[2], "%s_constraint", what);
+    struct nn_json initializer = nn_json_member(b->config, key[0]), regularizer = nn_json_member(b->config, key[1]);
+    struct nn_json constraint = nn_json_member(b->config, key[2]);
     v->param.rank = (size_t)type->rank;
     for (int i = 0; i < type->rank; i++)
         v->param.shape[i] = (uint64_t)type->dim[i];
     if (nn_init_read(&initializer, fallback, v->param.shape, v->param.rank, &v->init, e) ||
-        nn_build_elements(b->at, what, type, &v->param.count, e))
+        nn_build_elements(b->at, what, type, &v->param.count, e) ||
+        nn_regularizer_read(&regularizer, &v->regularizer, e) ||
+        nn_constraint_read(&constraint, v->param.rank, &v->constraint, e))
         return e->code;
     v->param.name = ps_printf("%s/%s/%s", m->name, b->layer->name, what);
     v->param.layer = b->layer->name;
@@ -126,6 +131,12 @@ enum ps_code nn_build_state(struct nn_building *b, const char *what, const char 
     p->momentum = momentum;
     p->trainable = false;
     return PS_OK;
+}
+
+enum ps_code nn_build_activity(struct nn_building *b, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(b->config, "activity_regularizer");
+    return nn_regularizer_read(&at, &b->layer->activity, e);
 }
 
 enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e)

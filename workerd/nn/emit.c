@@ -5,6 +5,7 @@
 
 #include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
+#include "workerd/nn/ops/noise.h"
 
 static void emitter_init(struct nn_emitter *m)
 {
@@ -12,6 +13,7 @@ static void emitter_init(struct nn_emitter *m)
     m->weight = ps_alloc((m->model->variables + 1) * sizeof *m->weight);
     for (size_t i = 0; i < m->model->variables; i++)
         m->weight[i] = -1;
+    m->penalty = -1;
 }
 
 static void emitter_fini(struct nn_emitter *m)
@@ -72,9 +74,8 @@ int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type)
     return nn_tape_view(m->tape, tensor, &rows);
 }
 
-int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k)
+int nn_emit_weight(struct nn_emitter *m, int variable)
 {
-    const int variable = nn_emit_layer(m, call)->variable[k];
     const struct nn_param *p = &m->model->variable[variable].param;
     struct nn_type type = {.dtype = NN_FLOAT, .rank = (int)p->rank};
     for (size_t i = 0; i < p->rank; i++)
@@ -82,6 +83,11 @@ int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k)
     if (m->weight[variable] < 0)
         m->weight[variable] = nn_tape_weight(m->tape, variable, &type, p->trainable);
     return m->weight[variable];
+}
+
+int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k)
+{
+    return nn_emit_weight(m, nn_emit_layer(m, call)->variable[k]);
 }
 
 void nn_emit_state(struct nn_emitter *m, const struct nn_call *call, int k, int tensor)
@@ -160,6 +166,7 @@ static void emit_calls(struct nn_emitter *m)
         const struct nn_layer *l = nn_emit_layer(m, call);
         m->tape->layer = l->name;
         m->tensor[call->out] = l->class->emit(m, call);
+        nn_emit_activity(m, l, m->tensor[call->out]);
         if (emit_is_shared(m->model, call->out))
             m->fixed = m->tape->n_ops;
     }
@@ -174,6 +181,9 @@ static struct nn_op *emit_last_softmax(const struct nn_emitter *m, int value)
     const int output = nn_emit_tensor(m, value);
     struct nn_op *op = nn_tape_maker(m->tape, output);
     bool ends = op && op->class == &nn_op_softmax && m->tape->tensor[output].view_of < 0;
+    for (int i = 0; i < m->tape->n_ops && ends; i++)  // an activity regularizer may read it
+        for (int k = 0; k < m->tape->op[i].n_in; k++)
+            ends = ends && m->tape->op[i].in[k] != output;
     return ends && !emit_is_shared(m->model, value) ? op : NULL;
 }
 
@@ -208,16 +218,31 @@ static void emit_loss(struct nn_emitter *m, const struct nn_loss *loss, int k, s
     *dx = m->training ? out[1 + fused] : -1;
 }
 
+// The penalty is one more thing that is made small: by its own gradient of 1.
+static int emit_penalty(struct nn_emitter *m, struct nn_emitted *to, int *x, int *dx)
+{
+    static const float one[] = {1};
+    const struct nn_constant attr = {one, 1};
+    nn_emit_regularizers(m);
+    to->penalty = *x = m->penalty;
+    if (m->penalty < 0 || m->tape->error.code)
+        return 0;
+    m->tape->tensor[m->penalty].kept = true;
+    nn_tape_put(m->tape, &nn_op_constant, &attr, sizeof attr, NULL, 0, dx, 1);
+    return 1;
+}
+
 static void emit_step(struct nn_emitter *m, const struct nn_loss *loss, struct nn_emitted *to)
 {
     struct nn_tape *t = m->tape;
-    int x[NN_MAX_PORTS], dx[NN_MAX_PORTS], n = m->model->n_outputs;
+    int x[NN_MAX_PORTS + 1], dx[NN_MAX_PORTS + 1], n = m->model->n_outputs;
     emit_calls(m);
     for (int k = 0; k < n && !t->error.code; k++) {
         emit_loss(m, &loss[k], k, to, &x[k], &dx[k]);
         if (!t->error.code)
             t->tensor[to->loss[k]].kept = t->tensor[to->output[k]].kept = true;
     }
+    n += emit_penalty(m, to, &x[n], &dx[n]);
     if (m->training && !t->error.code)
         nn_tape_differentiate(t, x, dx, n);
 }

@@ -10,6 +10,7 @@
 #include "workerd/nn/init.h"
 #include "workerd/nn/model.h"
 #include "workerd/nn/op.h"
+#include "workerd/nn/regularizer.h"
 
 enum {
     NN_MAX_LAYERS = 10000,
@@ -28,6 +29,7 @@ struct nn_layer {
     void *config;  // the class's struct
     int variable[NN_LAYER_VARIABLES], n_variables;
     uint32_t number;  // of its random numbers: its place among the layers
+    struct nn_regularizer activity;  // of what it gives, for each row
 };
 
 struct nn_value {
@@ -44,6 +46,8 @@ struct nn_call {
 struct nn_variable {
     struct nn_param param;
     struct nn_init init;
+    struct nn_regularizer regularizer;
+    struct nn_constraint constraint;
 };
 
 struct nn_model {

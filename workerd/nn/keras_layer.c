@@ -76,8 +76,8 @@ enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const 
     uint64_t count;
     for (int i = 0; i < n_in; i++)
         b.in[i] = &m->value[in[i]];
-    if ((first && nn_keys_read(&b, layer->class, layer->config, e)) || layer->class->build(&b, e) ||
-        nn_build_elements(at, "an output", &b.out, &count, e))
+    if ((first && (nn_keys_read(&b, layer->class, layer->config, e) || nn_build_activity(&b, e))) ||
+        layer->class->build(&b, e) || nn_build_elements(at, "an output", &b.out, &count, e))
         return e->code;
     struct nn_call *call = keras_next_call(r);
     *call = (struct nn_call){.layer = (int)(layer - m->layer), .n_in = n_in};

@@ -48,9 +48,9 @@ struct nn_key {
 #define NN_KEYS_OF_WEIGHTS(T)                                                                                          \
     {"activation", NN_KEY_FUNCTION, NN_AT(T, function)}, {"use_bias", NN_KEY_BOOL, NN_AT(T, use_bias), .fallback = 1}, \
         {"kernel_initializer", NN_KEY_INITIALIZER}, {"bias_initializer", NN_KEY_INITIALIZER},                          \
-        {"kernel_regularizer", NN_KEY_REFUSED}, {"bias_regularizer", NN_KEY_REFUSED},                                  \
-        {"activity_regularizer", NN_KEY_REFUSED}, {"kernel_constraint", NN_KEY_REFUSED},                               \
-        {"bias_constraint", NN_KEY_REFUSED},                                                                           \
+        {"kernel_regularizer", NN_KEY_BY_BUILD}, {"bias_regularizer", NN_KEY_BY_BUILD},                                \
+        {"activity_regularizer", NN_KEY_BY_BUILD}, {"kernel_constraint", NN_KEY_BY_BUILD},                             \
+        {"bias_constraint", NN_KEY_BY_BUILD},                                                                          \
     {                                                                                                                  \
         "lora_rank", NN_KEY_REFUSED                                                                                    \
     }
@@ -88,13 +88,16 @@ struct nn_building {
 
 enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e);  // expects so many inputs
 enum ps_code nn_build_image(struct nn_building *b, struct ps_error *e);          // expects (height, width, channels)
-// Adds variable `what` ("kernel"), whose initializer is the config's, or the fallback.
+// Adds variable `what` ("kernel"), whose initializer ("kernel_initializer") is the config's, or the fallback; likewise
+// its regularizer and its constraint.
 enum ps_code nn_build_variable(struct nn_building *b, const char *what, const char *fallback,
                                const struct nn_type *type, struct ps_error *e);
 // Adds variable `what`, a state: no gradient changes it, but while its layer is trained it follows by `momentum` what
 // batches have.
 enum ps_code nn_build_state(struct nn_building *b, const char *what, const char *fallback, const struct nn_type *type,
                             double momentum, struct ps_error *e);
+// The config's "activity_regularizer".
+enum ps_code nn_build_activity(struct nn_building *b, struct ps_error *e);
 // "kernel" of this type, whose last dimension counts the outputs, and "bias" where the layer has one.
 enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e);
 

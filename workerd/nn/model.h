@@ -72,7 +72,7 @@ struct nn_batch {
 };
 
 struct nn_result {
-    double loss;   // sum over the batch's rows, of all outputs
+    double loss;   // sum over the batch's rows, of all outputs; for each row once more what the regularizers add
     long correct;  // argmax == label, of the first output with NN_SPARSE_XENT
 };
 
@@ -99,6 +99,9 @@ void nn_model_free_saved_paths(const struct nn_model *model, char **paths);
 // The model's JSON, and where it comes from a .keras file, that file's metadata.json, else NULL. The model's.
 const char *nn_model_document(const struct nn_model *model);
 const char *nn_model_metadata(const struct nn_model *model);
+// Applies parameter i's constraint to a value that a step has changed.
+void nn_model_constrain(const struct nn_model *model, size_t i, float *value);
+const char *nn_model_constraint(const struct nn_model *model, size_t i);  // Keras's name of it; NULL: it has none
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 

@@ -4,6 +4,7 @@ noinst_LTLIBRARIES += libnnmodel.la libnnreplica.la
 libnnmodel_la_SOURCES = \
 	workerd/nn/build.c \
 	workerd/nn/emit.c workerd/nn/emit.h \
+	workerd/nn/emit_penalty.c \
 	workerd/nn/function.c \
 	workerd/nn/graph.h \
 	workerd/nn/init.c workerd/nn/init.h \
@@ -19,6 +20,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/dense.c \
 	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
+	workerd/nn/layers/activity_regularization.c \
 	workerd/nn/layers/batch_normalization.c \
 	workerd/nn/layers/flatten.c \
 	workerd/nn/layers/group_normalization.c \
@@ -34,6 +36,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/load.c \
 	workerd/nn/model.c workerd/nn/model.h \
 	workerd/nn/saved.c \
+	workerd/nn/regularizer.c workerd/nn/regularizer.h \
 	workerd/nn/setting.c workerd/nn/setting.h
 libnnmodel_la_LIBADD = libnnops.la libpszip.la libcommon.la $(JANSSON_LIBS) -lm
 

@@ -245,6 +245,8 @@ static void replica_take_result(struct nn_replica *r, const struct compiled *c, 
                                 struct nn_result *result)
 {
     bool counted = false;
+    if (c->tensors.penalty >= 0)
+        result->loss += b->rows * (double)*(const float *)nn_program_tensor(c->program, c->tensors.penalty);
     for (size_t k = 0; k < nn_model_outputs(r->model); k++) {
         const float *loss = nn_program_tensor(c->program, c->tensors.loss[k]);
         r->output[k] = nn_program_tensor(c->program, c->tensors.output[k]);

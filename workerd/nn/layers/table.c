@@ -22,6 +22,7 @@
     X(gaussian_noise)      \
     X(rescaling)           \
     X(normalization)       \
+    X(activity_regularization) \
     X(identity)            \
     X(relu)                \
     X(leaky_relu)          \
