@@ -28,7 +28,7 @@ struct nn_layer {
     bool trainable, called;
     void *config;  // the class's struct
     int variable[NN_LAYER_VARIABLES], n_variables;
-    uint32_t number;  // of its random numbers: its place among the layers
+    uint32_t number;                 // of its random numbers: its place among the layers
     struct nn_regularizer activity;  // of what it gives, for each row
 };
 

@@ -164,7 +164,6 @@ static enum ps_code init_check_matrix(const struct nn_json *at, const struct ini
     return PS_OK;
 }
 
-
 enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const uint64_t *shape, size_t rank,
                           struct nn_init *init, struct ps_error *e)
 {

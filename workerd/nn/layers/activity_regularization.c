@@ -5,10 +5,9 @@ struct activity_regularization {
     double l1, l2;
 };
 
-static const struct nn_key keys[] = {
-    {"l1", NN_KEY_REAL, NN_AT(struct activity_regularization, l1), .max = 1e30},
-    {"l2", NN_KEY_REAL, NN_AT(struct activity_regularization, l2), .max = 1e30},
-    {NULL}};
+static const struct nn_key keys[] = {{"l1", NN_KEY_REAL, NN_AT(struct activity_regularization, l1), .max = 1e30},
+                                     {"l2", NN_KEY_REAL, NN_AT(struct activity_regularization, l2), .max = 1e30},
+                                     {NULL}};
 
 static enum ps_code activity_regularization_build(struct nn_building *b, struct ps_error *e)
 {

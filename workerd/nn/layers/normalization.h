@@ -18,7 +18,7 @@ struct normalization {
         {"center", NN_KEY_BOOL, NN_AT(T, n.center), .fallback = 1},                                         \
         {"scale", NN_KEY_BOOL, NN_AT(T, n.scale), .fallback = 1}, {"beta_initializer", NN_KEY_INITIALIZER}, \
         {"gamma_initializer", NN_KEY_INITIALIZER}, {"beta_regularizer", NN_KEY_BY_BUILD},                   \
-        {"gamma_regularizer", NN_KEY_BY_BUILD}, {"beta_constraint", NN_KEY_BY_BUILD},                        \
+        {"gamma_regularizer", NN_KEY_BY_BUILD}, {"beta_constraint", NN_KEY_BY_BUILD},                       \
     {                                                                                                       \
         "gamma_constraint", NN_KEY_BY_BUILD                                                                 \
     }

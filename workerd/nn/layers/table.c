@@ -2,40 +2,40 @@
 #include "workerd/nn/layer.h"
 
 // X(what follows nn_layer_): one line for each file of this folder, or each class of it, in the order of Keras's pages.
-#define LAYERS(X)          \
-    X(input)               \
-    X(dense)               \
-    X(conv2d)              \
-    X(max_pooling2d)       \
-    X(flatten)             \
-    X(reshape)             \
-    X(permute)             \
-    X(repeat_vector)       \
-    X(batch_normalization) \
-    X(group_normalization) \
-    X(layer_normalization) \
-    X(activation)          \
-    X(dropout)             \
-    X(spatial_dropout1d)   \
-    X(spatial_dropout2d)   \
-    X(gaussian_dropout)    \
-    X(gaussian_noise)      \
-    X(rescaling)           \
-    X(normalization)       \
+#define LAYERS(X)              \
+    X(input)                   \
+    X(dense)                   \
+    X(conv2d)                  \
+    X(max_pooling2d)           \
+    X(flatten)                 \
+    X(reshape)                 \
+    X(permute)                 \
+    X(repeat_vector)           \
+    X(batch_normalization)     \
+    X(group_normalization)     \
+    X(layer_normalization)     \
+    X(activation)              \
+    X(dropout)                 \
+    X(spatial_dropout1d)       \
+    X(spatial_dropout2d)       \
+    X(gaussian_dropout)        \
+    X(gaussian_noise)          \
+    X(rescaling)               \
+    X(normalization)           \
     X(activity_regularization) \
-    X(identity)            \
-    X(relu)                \
-    X(leaky_relu)          \
-    X(elu)                 \
-    X(prelu)               \
-    X(softmax)             \
-    X(add)                 \
-    X(subtract)            \
-    X(multiply)            \
-    X(average)             \
-    X(maximum)             \
-    X(minimum)             \
-    X(concatenate)         \
+    X(identity)                \
+    X(relu)                    \
+    X(leaky_relu)              \
+    X(elu)                     \
+    X(prelu)                   \
+    X(softmax)                 \
+    X(add)                     \
+    X(subtract)                \
+    X(multiply)                \
+    X(average)                 \
+    X(maximum)                 \
+    X(minimum)                 \
+    X(concatenate)             \
     X(dot)
 
 #define X(name) extern const struct nn_layer_class nn_layer_##name;

@@ -54,9 +54,7 @@ static void penalty_reference_backward(const struct nn_frame *f)
     }
 }
 
-const struct nn_op_class nn_op_penalty = {.name = "penalty",
-                                          .infer = penalty_infer,
-                                          .differentiate = penalty_differentiate,
-                                          .reference = penalty_reference};
+const struct nn_op_class nn_op_penalty = {
+    .name = "penalty", .infer = penalty_infer, .differentiate = penalty_differentiate, .reference = penalty_reference};
 const struct nn_op_class nn_op_penalty_backward = {
     .name = "penalty_backward", .infer = penalty_infer_backward, .reference = penalty_reference_backward};
