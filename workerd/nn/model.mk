@@ -5,6 +5,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/build.c \
 	workerd/nn/emit.c workerd/nn/emit.h \
 	workerd/nn/emit_penalty.c \
+	workerd/nn/emit_loss.c \
 	workerd/nn/function.c \
 	workerd/nn/graph.h \
 	workerd/nn/init.c workerd/nn/init.h \
@@ -17,7 +18,9 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/activations.c \
 	workerd/nn/layers/concatenate.c \
 	workerd/nn/layers/conv2d.c \
+	workerd/nn/layers/conv2d_transpose.c \
 	workerd/nn/layers/dense.c \
+	workerd/nn/layers/depthwise_conv2d.c \
 	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
 	workerd/nn/layers/activity_regularization.c \
@@ -26,19 +29,26 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/group_normalization.c \
 	workerd/nn/layers/layer_normalization.c \
 	workerd/nn/layers/normalization.c workerd/nn/layers/normalization.h \
+	workerd/nn/layers/images.c workerd/nn/layers/images.h \
 	workerd/nn/layers/input_layer.c \
-	workerd/nn/layers/max_pooling2d.c \
+	workerd/nn/layers/margins.c \
+	workerd/nn/layers/pooling2d.c \
 	workerd/nn/layers/merge.c \
 	workerd/nn/layers/prelu.c \
 	workerd/nn/layers/rescaling.c \
 	workerd/nn/layers/reshape.c \
+	workerd/nn/layers/separable_conv2d.c \
 	workerd/nn/layers/table.c \
+	workerd/nn/layers/upsampling2d.c \
 	workerd/nn/load.c \
+	workerd/nn/metric.c workerd/nn/metric.h \
 	workerd/nn/model.c workerd/nn/model.h \
 	workerd/nn/saved.c \
 	workerd/nn/regularizer.c workerd/nn/regularizer.h \
 	workerd/nn/setting.c workerd/nn/setting.h
-libnnmodel_la_LIBADD = libnnops.la libpszip.la libcommon.la $(JANSSON_LIBS) -lm
+libnnmodel_la_LIBADD = libnnops.la libloss.la libpszip.la libcommon.la $(JANSSON_LIBS) -lm
 
-libnnreplica_la_SOURCES = workerd/nn/replica.c
+libnnreplica_la_SOURCES = \
+	workerd/nn/measure.c workerd/nn/measure.h \
+	workerd/nn/replica.c
 libnnreplica_la_LIBADD = libnnmodel.la libnn.la
