@@ -30,6 +30,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/max_pooling2d.c \
 	workerd/nn/layers/merge.c \
 	workerd/nn/layers/prelu.c \
+	workerd/nn/layers/random_flip.c \
 	workerd/nn/layers/rescaling.c \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/table.c \
