@@ -35,6 +35,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/pooling2d.c \
 	workerd/nn/layers/merge.c \
 	workerd/nn/layers/prelu.c \
+	workerd/nn/layers/random_flip.c \
 	workerd/nn/layers/rescaling.c \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/separable_conv2d.c \

@@ -43,6 +43,7 @@
     X(rescaling)                \
     X(normalization)            \
     X(activity_regularization)  \
+    X(random_flip)              \
     X(identity)                 \
     X(relu)                     \
     X(leaky_relu)               \
