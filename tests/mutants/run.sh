@@ -23,8 +23,10 @@ declare -A objects=(
     [client]="unit/test_client unit/fake_ps unit/fake_data"
     [data]=unit/test_psd_data-test_psd_data
     [ops]=unit/test_nn_ops [replica]=unit/test_nn_replica
+    [keras]=unit/test_keras [metrics]=unit/test_metrics
 )
-declare -A archives=([ops]="nn common" [replica]="nnreplica nnmodel nn common")
+declare -A archives=([ops]="nn common" [replica]="nnreplica nnmodel nn common"
+    [keras]="nnreplica nnmodel nn common" [metrics]="wkvariables nnreplica nnmodel nn job common")
 # As tests/unit/psd.mk links it.
 declare -A options=(
     [data]="-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=pthread_rwlock_rdlock,--wrap=pthread_rwlock_wrlock"
