@@ -274,7 +274,7 @@ static void init_draw_each(const struct nn_init *init, uint64_t seed, uint64_t i
         if (init->kind == NN_INIT_UNIFORM) {
             init_uniform4(seed, index, first / 4, z);
             scale = init->b - init->a;
-        } else if (init->kind == NN_INIT_NORMAL) {
+        } else if (init->kind == NN_INIT_NORMAL || init->kind == NN_INIT_ORTHOGONAL) {
             init_normal4(seed, index, first / 4, z);
         } else if (init->kind == NN_INIT_TRUNCATED) {
             init_truncated4(seed, index, first / 4, z);
@@ -296,4 +296,6 @@ void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uin
     } else {
         init_draw_each(init, seed, index, count, value);
     }
+    for (uint64_t i = init->ones_begin; i < init->ones_end; i++)
+        value[i] = 1;
 }

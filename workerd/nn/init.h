@@ -18,7 +18,8 @@ enum nn_init_kind {
 struct nn_init {
     enum nn_init_kind kind;
     double a, b;  // the constant a; uniform in [a, b); normal with mean a and standard deviation b; times the gain a
-    uint64_t rows, columns;  // of the matrix that an orthogonal value or the identity is
+    uint64_t rows, columns;         // of the matrix that an orthogonal value or the identity is
+    uint64_t ones_begin, ones_end;  // elements that are 1, whatever the others are: LSTM's bias
 };
 
 // Reads an initializer: Keras's object, or its name as a string. Keras's own seeds are read over: what is drawn depends
