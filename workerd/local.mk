@@ -3,6 +3,21 @@ include workerd/nn/local.mk
 include workerd/nn/model.mk
 include workerd/data/local.mk
 
+# Weights in files. HDF5 is for workerd alone, and where configure finds it.
+noinst_LTLIBRARIES += libwkweights.la
+libwkweights_la_SOURCES = \
+	workerd/weights/file.c \
+	workerd/weights/hdf5_file.h \
+	workerd/weights/weights.h
+EXTRA_libwkweights_la_SOURCES = workerd/weights/hdf5.c workerd/weights/hdf5_none.c
+if HAVE_HDF5
+libwkweights_la_SOURCES += workerd/weights/hdf5.c
+else
+libwkweights_la_SOURCES += workerd/weights/hdf5_none.c
+endif
+libwkweights_la_CPPFLAGS = $(AM_CPPFLAGS) $(HDF5_CFLAGS)
+libwkweights_la_LIBADD = libnnmodel.la libpszip.la libcommon.la $(HDF5_LIBS)
+
 # What a job declares, for psctl plan too.
 noinst_LTLIBRARIES += libwkvariables.la
 libwkvariables_la_SOURCES = workerd/strategy/variables.c workerd/strategy/variables.h
@@ -22,5 +37,5 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
 	workerd/strategy/strategy.h \
 	workerd/strategy/weights.c
-workerd_workerd_LDADD = libwkdata.la libwkvariables.la libnnreplica.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
+workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm
 dist_man_MANS += workerd/workerd.8

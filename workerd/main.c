@@ -19,6 +19,7 @@
 #include "config.h"
 #include "libclient/psclient.h"
 #include "workerd/job/loop.h"
+#include "workerd/weights/weights.h"
 
 static const char help[] = "Usage: workerd --job FILE [OPTION...]\n"
                            "Trains one replica of a job.\n"
@@ -265,7 +266,7 @@ static enum ps_code workerd_prepare(struct wk_run *run, struct ps_job *job, stru
     for (int k = 0; k < NN_MAX_PORTS; k++)
         loss[k] = each;
     // Rank 0 is who writes the results, unless it dies.
-    if (run->env.rank == 0 && ps_job_check_files(job, run->summary, e))
+    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
         return e->code;
     if (nn_model_load(job->model, model, e) || nn_model_check_loss(*model, loss, e))
         return e->code;

@@ -93,6 +93,7 @@ static void spellings(void **state)
         {"a/kernel:0", "a/bias:0", "b/kernel:0", "b/bias:0"},
         {"sequential_1/a/kernel", "sequential_1/a/bias", "sequential_1/b/kernel", "sequential_1/b/bias"},
         {"net/a/kernel:0", "a/bias", "other/b/kernel", "b/bias:0"},
+        {"layers/dense/vars/0", "layers/dense/vars/1", "layers/dense_1/vars/0", "layers/dense_1/vars/1"},
         {"net/a/kernel", "net/a/bias", "net/b/kernel", "net/b/bias", "ema/a/kernel", "a/kernel"},  // the exact name
     };
     (void)state;
@@ -116,14 +117,19 @@ static void refused_files(void **state)
     static const struct {
         const char *names[7], *says;
     } bad[] = {
-        {{"net/a/kernel", "net/a/bias"}, ": has no tensors 'net/b/kernel', 'net/b/bias', which the model needs"},
+        {{"net/a/kernel", "net/a/bias"},
+         " does not fit the model; it has no tensors 'net/b/kernel', 'net/b/bias', which the model needs"},
         {{"net/a/kernel", "net/a/bias", "net/b/kernel", "net/c/bias", "seed"},
-         ": has no tensors 'net/b/bias', which the model needs; it has 'net/c/bias', 'seed' besides"},
-        {{"deep/net/a/kernel", "a/bias", "b/kernel", "b/bias"}, ": has no tensors 'net/a/kernel'"},
+         "; it has no tensors 'net/b/bias', which the model needs; it has 'net/c/bias', 'seed' besides"},
+        {{"deep/net/a/kernel", "a/bias", "b/kernel", "b/bias"}, "; it has no tensors 'net/a/kernel'"},
         {{"one/a/kernel", "a/bias", "b/kernel", "b/bias", "two/a/kernel"},
          ": tensors 'one/a/kernel' and 'two/a/kernel' could both be 'net/a/kernel'"},
         {{"a/kernel", "a/bias", "b/bias", "b/kernel"},
-         ": tensor 'b/kernel' has shape (2,), the model needs (1, 2) for 'net/b/kernel'"},
+         "; it has other shapes: 'b/kernel' has (2,), not (1, 2), 'b/bias' has (1, 2), not (2,)"},
+        {{"a/kernel", "b/kernel", "b/bias", "c"},
+         "; it has no tensors 'net/a/bias', which the model needs; it has other shapes: 'b/kernel' has (1,), not (1, "
+         "2), "
+         "'b/bias' has (1, 2), not (2,); it has 'c' besides"},
     };
     (void)state;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
@@ -153,7 +159,7 @@ static void not_floats(void **state)
     fwrite(header, 1, 14, f);
     fclose(f);
     assert_int_equal(load_file(&e), PS_INVALID_ARGUMENT);
-    if (!strstr(e.text, ": tensor 'a/kernel' is of I32, the model needs floats for 'net/a/kernel'"))
+    if (!strstr(e.text, "; it has no floats in 'a/kernel' (I32), where the model needs them"))
         fail_msg("%s", e.text);
 }
 

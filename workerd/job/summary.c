@@ -10,21 +10,16 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "common/file/output.h"
-#include "common/file/safetensors.h"
+#include "workerd/weights/weights.h"
 
 enum ps_code wk_save_weights(const struct wk_run *run, struct ps_error *e)
 {
-    const struct nn_model *model = run->env.model;
-    size_t n = nn_model_params(model);
-    struct ps_safetensor *tensors = ps_alloc(n * sizeof *tensors);
-    for (size_t i = 0; i < n; i++) {
-        const struct nn_param *p = nn_model_param(model, i);
-        tensors[i] = (struct ps_safetensor){.name = p->name, .rank = p->rank, .count = p->count};
-        memcpy(tensors[i].shape, p->shape, sizeof p->shape);
-        tensors[i].data = nn_replica_param(run->env.replica, i);
-    }
-    enum ps_code code = ps_safetensors_write(run->env.job->output, tensors, n, e);
-    free(tensors);
+    size_t n = nn_model_params(run->env.model);
+    const float **value = ps_alloc((n + 1) * sizeof *value);
+    for (size_t i = 0; i < n; i++)
+        value[i] = nn_replica_param(run->env.replica, i);
+    enum ps_code code = wk_weights_write(run->env.job->output, run->env.model, value, e);
+    free(value);
     return code;
 }
 

@@ -22,7 +22,8 @@ struct nn_layer_class;
 
 struct nn_layer {
     const struct nn_layer_class *class;
-    char *name;  // "conv2d"
+    char *name;   // "conv2d"
+    char *saved;  // where Keras 3 saves it: "layers/conv2d/"; NULL: it is not in the document
     bool trainable, called;
     void *config;  // the class's struct
     int variable[NN_LAYER_VARIABLES], n_variables;
@@ -54,6 +55,15 @@ struct nn_model {
     size_t layers, values, calls, variables, cap_variables;
     int input[NN_MAX_PORTS], output[NN_MAX_PORTS];  // values
     int n_inputs, n_outputs;
+    char *document;  // the JSON that it was read from
+    char *metadata;  // of the .keras file that it was read from; NULL: another kind of file
 };
+
+// How Keras calls an object of a class where it saves it: "conv2d_transpose" of "Conv2DTranspose". The caller frees it.
+char *nn_saved_name(const char *class_name);
+
+// nn_model_parse of so many bytes.
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, struct nn_model **model,
+                           struct ps_error *e);
 
 #endif

@@ -4,14 +4,10 @@
 // what is left out has Keras's default.
 #include "workerd/nn/keras.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/alloc.h"
-
-enum { MAX_FILE = 64 << 20 };
 
 // Takes over root.
 static enum ps_code read_model(json_t *root, const json_error_t *error, const char *file, struct nn_model **model,
@@ -28,6 +24,7 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
     struct keras_reader reader = {.model = ps_alloc(sizeof *reader.model)};
     struct nn_json at = nn_json_root(file, root);
     enum ps_code code = keras_read_model(&reader, &at, e);
+    reader.model->document = json_dumps(root, JSON_COMPACT | JSON_ENCODE_ANY);
     json_decref(root);
     if (code == PS_OK)
         *model = reader.model;
@@ -36,30 +33,15 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
     return code;
 }
 
-enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e)
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, struct nn_model **model,
+                           struct ps_error *e)
 {
     json_error_t error;
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     return read_model(root, &error, name, model, e);
 }
 
-enum ps_code nn_model_load(const char *path, struct nn_model **model, struct ps_error *e)
+enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e)
 {
-    struct stat st;
-    json_error_t error;
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return ps_fail(e, PS_NOT_FOUND, "%s: %s", path, strerror(errno));
-    if (fstat(fileno(f), &st) == 0 && (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size == 0))) {
-        fclose(f);
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s is %s; expected a file with model.to_json()", path,
-                       S_ISDIR(st.st_mode) ? "a folder" : "empty");
-    }
-    if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > MAX_FILE) {
-        fclose(f);
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a file of at most %d bytes", path, MAX_FILE);
-    }
-    json_t *root = json_loadf(f, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    fclose(f);
-    return read_model(root, &error, path, model, e);
+    return nn_model_read(json, strlen(json), name, model, e);
 }

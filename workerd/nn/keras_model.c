@@ -30,8 +30,10 @@ struct node {
 struct keras_model {
     struct nn_json at, config, layers;  // of the document
     bool functional, trainable;
-    bool keras2;   // as Keras 2 writes calls
-    char *prefix;  // of its layers' names: "", or "inner/" of a model that is a layer
+    bool keras2;      // as Keras 2 writes calls
+    char *prefix;     // of its layers' names: "", or "inner/" of a model that is a layer
+    char *saved;      // where Keras saves it: "", or "layers/sequential/" of a model that is a layer
+    json_t *classes;  // how many layers of each class it has, as far as it is read
     int depth;
     size_t n;
     struct member *member;  // [n]
@@ -47,7 +49,9 @@ static void keras_close_model(struct keras_model *k)
     for (size_t i = 0; k->member && i < k->n; i++)
         keras_close_model(k->member[i].model);
     json_decref(k->names);
+    json_decref(k->classes);
     free(k->prefix);
+    free(k->saved);
     free(k->member);
     free(k->node);
     free(k->first);
@@ -69,6 +73,18 @@ bool keras_is_model(const struct nn_json *at)
 }
 
 static enum ps_code keras_open_model(struct keras_reader *r, struct keras_model *k, struct ps_error *e);
+
+// Where Keras saves a member.
+static char *keras_saved_layer(struct keras_model *k, const struct nn_json *at)
+{
+    char *name = nn_saved_name(keras_class_name(at));
+    json_int_t before = json_integer_value(json_object_get(k->classes, name));
+    char *saved = before > 0 ? ps_printf("%slayers/%s_%d/", k->saved, name, (int)before)
+                             : ps_printf("%slayers/%s/", k->saved, name);
+    json_object_set_new(k->classes, name, json_integer(before + 1));
+    free(name);
+    return saved;
+}
 
 // The member's name; no other has it.
 static enum ps_code keras_name_member(struct keras_model *k, const struct nn_json *config, size_t i, const char **word,
@@ -95,6 +111,7 @@ static enum ps_code keras_open_inner(struct keras_reader *r, struct keras_model 
     if (nn_json_object(&config, e) || keras_name_member(k, &config, i, &word, e))
         return e->code;
     inner->prefix = ps_printf("%s%s/", k->prefix, word);
+    inner->saved = keras_saved_layer(k, at);
     return keras_open_model(r, inner, e);
 }
 
@@ -108,6 +125,7 @@ static enum ps_code keras_open_member(struct keras_reader *r, struct keras_model
     if (keras_check_layer(&at, &config, &class, e) || keras_name_member(k, &config, i, &word, e))
         return e->code;
     struct nn_layer *l = k->member[i].layer = keras_put_layer(r, class, ps_printf("%s%s", k->prefix, word));
+    l->saved = keras_saved_layer(k, &at);
     if (nn_setting_bool(&config, "trainable", &l->trainable, e))
         return e->code;
     l->trainable = l->trainable && k->trainable;
@@ -156,6 +174,7 @@ static enum ps_code keras_open_model(struct keras_reader *r, struct keras_model 
     k->config = nn_json_member(&k->at, "config");
     k->layers = nn_json_member(&k->config, "layers");
     k->names = json_object();
+    k->classes = json_object();
     if (keras_open_kind(k, e) || nn_json_object(&k->config, e) || nn_setting_dtype(&k->config, e) ||
         nn_setting_bool(&k->config, "trainable", &trainable, e) || nn_json_array(&k->layers, &k->n, e))
         return e->code;
@@ -508,7 +527,7 @@ enum ps_code keras_read_model(struct keras_reader *r, const struct nn_json *root
     struct keras_model *k = ps_alloc(sizeof *k);
     const char *word = "";
     size_t layers = keras_count_layers(root->value, 0);
-    *k = (struct keras_model){.at = *root, .trainable = true, .prefix = ps_strdup("")};
+    *k = (struct keras_model){.at = *root, .trainable = true, .prefix = ps_strdup(""), .saved = ps_strdup("")};
     enum ps_code code = keras_open_kind(k, e);
     if (code == PS_OK)
         code = nn_json_object(&config, e);

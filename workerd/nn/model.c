@@ -13,6 +13,7 @@ void nn_model_free(struct nn_model *m)
         return;
     for (size_t i = 0; i < m->layers; i++) {
         free(m->layer[i].name);
+        free(m->layer[i].saved);
         free(m->layer[i].config);
     }
     for (size_t i = 0; i < m->variables; i++)
@@ -21,6 +22,8 @@ void nn_model_free(struct nn_model *m)
     free(m->value);
     free(m->call);
     free(m->variable);
+    free(m->document);
+    free(m->metadata);
     free(m->name);
     free(m);
 }

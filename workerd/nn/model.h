@@ -76,7 +76,7 @@ struct nn_result {
     long correct;  // argmax == label, of the first output with NN_SPARSE_XENT
 };
 
-// Keras 3's and Keras 2's Sequential and Functional. Errors name the file, the JSON path
+// Keras 3's and Keras 2's Sequential and Functional, from JSON or a .keras file. Errors name the file, the JSON path
 // ("$.config.layers[3].config.units") and what was expected; an unknown layer or activation says which are known.
 enum ps_code nn_model_load(const char *path, struct nn_model **model, struct ps_error *e);
 enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e);
@@ -93,6 +93,12 @@ enum ps_code nn_model_check_loss(const struct nn_model *model, const struct nn_l
 // Initial value of parameter i by its initializer (GlorotUniform, HeUniform, HeNormal, GlorotNormal, LecunUniform,
 // LecunNormal, RandomUniform, RandomNormal, TruncatedNormal, Zeros, Ones, Constant), drawn from (seed, i).
 void nn_model_init_param(const struct nn_model *model, size_t i, uint64_t seed, float *value);
+// Where Keras 3 saves each parameter in a .weights.h5: "layers/conv2d/vars/0". nn_model_params of them.
+char **nn_model_saved_paths(const struct nn_model *model);
+void nn_model_free_saved_paths(const struct nn_model *model, char **paths);
+// The model's JSON, and where it comes from a .keras file, that file's metadata.json, else NULL. The model's.
+const char *nn_model_document(const struct nn_model *model);
+const char *nn_model_metadata(const struct nn_model *model);
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 

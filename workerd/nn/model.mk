@@ -27,9 +27,11 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/max_pooling2d.c \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/table.c \
+	workerd/nn/load.c \
 	workerd/nn/model.c workerd/nn/model.h \
+	workerd/nn/saved.c \
 	workerd/nn/setting.c workerd/nn/setting.h
-libnnmodel_la_LIBADD = libnnops.la libcommon.la $(JANSSON_LIBS) -lm
+libnnmodel_la_LIBADD = libnnops.la libpszip.la libcommon.la $(JANSSON_LIBS) -lm
 
 libnnreplica_la_SOURCES = workerd/nn/replica.c
 libnnreplica_la_LIBADD = libnnmodel.la libnn.la

@@ -96,11 +96,13 @@ struct wk_strategy {
 
 extern const struct wk_strategy wk_one_device, wk_parameter_server;
 
-// Overwrites the replica's parameters with those of a safetensors file, which has each in one of Keras's spellings
-// (weights.c) and with the model's shape; logs what it has besides. INVALID_ARGUMENT: nothing is overwritten.
+// Overwrites the replica's parameters with those of a weights file of any kind (workerd/weights), which has each in one
+// of Keras's spellings (weights.c) and with the model's shape; logs what it has besides. INVALID_ARGUMENT: nothing is
+// overwritten.
 enum ps_code wk_load_weights(const struct wk_env *env, const char *path, struct ps_error *e);
 
-// Initial values of the replica's parameters: the job's weights file, else the initializers.
+// Initial values of the replica's parameters: the job's weights file, else those of the .keras
+// file that the model is from, else the initializers.
 enum ps_code wk_init_weights(const struct wk_env *env, struct ps_error *e);
 
 #endif

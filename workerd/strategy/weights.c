@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A weights file against the model's parameters. Each parameter takes the tensor whose name comes nearest to its own:
-// "net/dense/kernel" itself; "dense/kernel", as Keras calls it in a Functional model; that after another model's name,
-// "sequential_1/dense/kernel". ":0" at the end is Keras 2's.
+// "net/dense/kernel" itself; "layers/dense/vars/0", where Keras 3 saves it; "dense/kernel", as Keras calls it in a
+// Functional model; that after another model's name, "sequential_1/dense/kernel". ":0" at the end is Keras 2's.
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,21 +12,24 @@
 #include "common/base/log.h"
 #include "common/file/safetensors.h"
 #include "workerd/strategy/strategy.h"
+#include "workerd/weights/weights.h"
 
-enum match { MATCH_NONE, MATCH_OTHER_MODEL, MATCH_NO_MODEL, MATCH_EXACT };
+enum match { MATCH_NONE, MATCH_OTHER_MODEL, MATCH_NO_MODEL, MATCH_SAVED, MATCH_EXACT };
 
 static bool weights_is_same(const char *name, size_t length, const char *other)
 {
     return strlen(other) == length && memcmp(name, other, length) == 0;
 }
 
-static enum match weights_match(const char *tensor, const char *param)
+static enum match weights_match(const char *tensor, const char *param, const char *saved)
 {
     size_t n = strlen(tensor), suffix = strlen(":0");
     if (n > suffix && strcmp(tensor + n - suffix, ":0") == 0)
         n -= suffix;
     if (weights_is_same(tensor, n, param))
         return MATCH_EXACT;
+    if (strcmp(tensor, saved) == 0)
+        return MATCH_SAVED;
     const char *in_model = strchr(param, '/') + 1;
     if (weights_is_same(tensor, n, in_model))
         return MATCH_NO_MODEL;
@@ -35,14 +39,14 @@ static enum match weights_match(const char *tensor, const char *param)
 }
 
 // *found: the index of the parameter's tensor, n of the file where it has none.
-static enum ps_code weights_find(const struct ps_safetensors *file, const struct nn_param *p, const char *path,
-                                 size_t *found, struct ps_error *e)
+static enum ps_code weights_find(const struct ps_safetensors *file, const struct nn_param *p, const char *saved,
+                                 const char *path, size_t *found, struct ps_error *e)
 {
     enum match best = MATCH_NONE;
     const char *rival = NULL;
     *found = file->n;
     for (size_t i = 0; i < file->n; i++) {
-        enum match match = weights_match(file->tensor[i].name, p->name);
+        enum match match = weights_match(file->tensor[i].name, p->name, saved);
         if (match > best) {
             best = match;
             rival = NULL;
@@ -57,63 +61,98 @@ static enum ps_code weights_find(const struct ps_safetensors *file, const struct
     return PS_OK;
 }
 
-static enum ps_code weights_check(const struct nn_param *p, const struct ps_safetensor *t, const char *path,
-                                  struct ps_error *e)
-{
-    char want[128], have[128];
-    if (t->rank != p->rank || memcmp(t->shape, p->shape, p->rank * sizeof *p->shape) != 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor '%.100s' has shape %s, the model needs %s for '%.100s'",
-                       path, t->name, ps_shape_text(t->shape, t->rank, have, sizeof have),
-                       ps_shape_text(p->shape, p->rank, want, sizeof want), p->name);
-    if (!t->data)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor '%.100s' is of %s, the model needs floats for '%.100s'",
-                       path, t->name, t->dtype, p->name);
-    return PS_OK;
-}
-
-// Names in one line; "..." for those that it has no room for.
+// Things in one line, as many as fit; "..." for the others.
 struct list {
-    char text[400];
+    char text[160];
     size_t length;
 };
 
-static void list_add(struct list *list, const char *name)
+static void __attribute__((format(printf, 2, 3))) list_add(struct list *list, const char *format, ...)
 {
     enum { ROOM_FOR_MORE = 8 };
-    char item[112];
-    size_t n = (size_t)snprintf(item, sizeof item, "%s'%.100s'", list->length ? ", " : "", name);
-    if (list->length + n + ROOM_FOR_MORE < sizeof list->text)
-        list->length += (size_t)snprintf(list->text + list->length, sizeof list->text - list->length, "%s", item);
+    char item[sizeof list->text - ROOM_FOR_MORE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(item, sizeof item, format, args);
+    va_end(args);
+    const char *comma = list->length ? ", " : "";
+    size_t n = strlen(comma) + strlen(item), room = sizeof list->text - list->length;
+    if (n + ROOM_FOR_MORE < room || (list->length == 0 && n < room))
+        list->length += (size_t)snprintf(list->text + list->length, room, "%s%s", comma, item);
     else if (strcmp(list->text + list->length - 3, "...") != 0)
-        list->length += (size_t)snprintf(list->text + list->length, sizeof list->text - list->length, ", ...");
+        list->length += (size_t)snprintf(list->text + list->length, room, ", ...");
 }
 
-// What the model has no use for: every tensor that is not among the n of taken.
-static void list_left_over(struct list *list, const struct ps_safetensors *file, const size_t *taken, size_t n)
+// What is wrong with a file, all of it.
+struct mismatch {
+    struct list missing, shape, kind, left_over;
+};
+
+static void mismatch_look(struct mismatch *m, const struct nn_param *p, const struct ps_safetensor *t)
+{
+    char want[128], have[128];
+    if (t->rank != p->rank || memcmp(t->shape, p->shape, p->rank * sizeof *p->shape) != 0)
+        list_add(&m->shape, "'%.100s' has %s, not %s", t->name, ps_shape_text(t->shape, t->rank, have, sizeof have),
+                 ps_shape_text(p->shape, p->rank, want, sizeof want));
+    else if (!t->data)
+        list_add(&m->kind, "'%.100s' (%s)", t->name, t->dtype);
+}
+
+// The state of random numbers has no use here: they are drawn from the job's seed. Nor has Normalization's count of
+// what it has seen, which is no float.
+static bool weights_is_other_state(const struct ps_safetensor *t)
+{
+    return !t->data || strstr(t->name, "seed_generator");
+}
+
+// Every tensor that is not among the n of taken.
+static void mismatch_left_over(struct mismatch *m, const struct ps_safetensors *file, const size_t *taken, size_t n)
 {
     bool *used = ps_alloc((file->n + 1) * sizeof *used);  // the last one stands for none
     for (size_t i = 0; i < n; i++)
         used[taken[i]] = true;
     for (size_t i = 0; i < file->n; i++)
-        if (!used[i])
-            list_add(list, file->tensor[i].name);
+        if (!used[i] && !weights_is_other_state(&file->tensor[i]))
+            list_add(&m->left_over, "'%.100s'", file->tensor[i].name);
     free(used);
 }
 
-static enum ps_code weights_check_names(const struct nn_model *model, const struct ps_safetensors *file,
-                                        const size_t *found, const char *path, struct ps_error *e)
+static enum ps_code mismatch_fail(const struct mismatch *m, const char *path, struct ps_error *e)
 {
-    struct list missing = {0}, left = {0};
+    char text[sizeof e->text];
+    const struct {
+        const char *before, *list, *after;
+    } part[] = {
+        {"; it has no tensors ", m->missing.text, ", which the model needs"},
+        {"; it has other shapes: ", m->shape.text, ""},
+        {"; it has no floats in ", m->kind.text, ", where the model needs them"},
+        {"; it has ", m->left_over.text, " besides"},
+    };
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (*part[i].list && n < sizeof text)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s", part[i].before, part[i].list, part[i].after);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "%.200s does not fit the model%s", path, text);
+}
+
+static enum ps_code weights_check(const struct nn_model *model, const struct ps_safetensors *file, const size_t *found,
+                                  const char *path, struct ps_error *e)
+{
+    struct mismatch m = {0};
     size_t n = nn_model_params(model);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        const struct nn_param *p = nn_model_param(model, i);
         if (found[i] == file->n)
-            list_add(&missing, nn_model_param(model, i)->name);
-    list_left_over(&left, file, found, n);
-    if (missing.length > 0)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: has no tensors %s, which the model needs%s%s%s", path, missing.text,
-                       left.length ? "; it has " : "", left.text, left.length ? " besides" : "");
-    if (left.length > 0)
-        ps_warn("%s: the model has no use for %s", path, left.text);
+            list_add(&m.missing, "'%.100s'", p->name);
+        else
+            mismatch_look(&m, p, &file->tensor[found[i]]);
+    }
+    mismatch_left_over(&m, file, found, n);
+    if (m.missing.length > 0 || m.shape.length > 0 || m.kind.length > 0)
+        return mismatch_fail(&m, path, e);
+    if (m.left_over.length > 0)
+        ps_warn("%s: the model has no use for %s", path, m.left_over.text);
     return PS_OK;
 }
 
@@ -121,16 +160,16 @@ static enum ps_code weights_take(const struct wk_env *env, const struct ps_safet
                                  struct ps_error *e)
 {
     size_t n = nn_model_params(env->model), *found = ps_alloc(n * sizeof *found);
+    char **saved = nn_model_saved_paths(env->model);
     enum ps_code code = PS_OK;
     for (size_t i = 0; code == PS_OK && i < n; i++)
-        code = weights_find(file, nn_model_param(env->model, i), path, &found[i], e);
+        code = weights_find(file, nn_model_param(env->model, i), saved[i], path, &found[i], e);
     if (code == PS_OK)
-        code = weights_check_names(env->model, file, found, path, e);
-    for (size_t i = 0; code == PS_OK && i < n; i++)
-        code = weights_check(nn_model_param(env->model, i), &file->tensor[found[i]], path, e);
+        code = weights_check(env->model, file, found, path, e);
     for (size_t i = 0; code == PS_OK && i < n; i++)
         memcpy(nn_replica_param(env->replica, i), file->tensor[found[i]].data,
                nn_model_param(env->model, i)->count * sizeof(float));
+    nn_model_free_saved_paths(env->model, saved);
     free(found);
     return code;
 }
@@ -138,7 +177,7 @@ static enum ps_code weights_take(const struct wk_env *env, const struct ps_safet
 enum ps_code wk_load_weights(const struct wk_env *env, const char *path, struct ps_error *e)
 {
     struct ps_safetensors *file;
-    enum ps_code code = ps_safetensors_read(path, &file, e);
+    enum ps_code code = wk_weights_read(path, &file, e);
     if (code != PS_OK)
         return code;
     code = weights_take(env, file, path, e);
@@ -148,7 +187,10 @@ enum ps_code wk_load_weights(const struct wk_env *env, const char *path, struct 
 
 enum ps_code wk_init_weights(const struct wk_env *env, struct ps_error *e)
 {
+    const char *path = env->job->weights;
+    if (!path && nn_model_metadata(env->model))
+        path = env->job->model;  // a .keras file has them, too
     for (size_t i = 0; i < nn_model_params(env->model); i++)
         nn_model_init_param(env->model, i, env->job->seed, nn_replica_param(env->replica, i));
-    return env->job->weights ? wk_load_weights(env, env->job->weights, e) : PS_OK;
+    return path ? wk_load_weights(env, path, e) : PS_OK;
 }

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "common/file/output.h"
+#include "common/file/zip.h"
+#include "workerd/weights/hdf5_file.h"
+#include "workerd/weights/weights.h"
+
+static const char weights_entry[] = "model.weights.h5";  // of a .keras file
+
+enum kind { KIND_SAFETENSORS, KIND_HDF5, KIND_KERAS };
+
+// ---- reading ------------------------------------------------------------------------------------------------------
+
+// By its first bytes. A file that cannot be read is safetensors', whose reader says why.
+static enum kind file_kind(const char *path)
+{
+    char mark[8] = "";
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(mark, 1, sizeof mark, f) : 0;
+    if (f)
+        fclose(f);
+    if (n == sizeof mark && memcmp(mark, "\x89HDF\r\n\x1a\n", sizeof mark) == 0)
+        return KIND_HDF5;
+    return n >= 4 && memcmp(mark, "PK\3\4", 4) == 0 ? KIND_KERAS : KIND_SAFETENSORS;
+}
+
+static enum ps_code file_read_hdf5(const char *path, struct ps_safetensors **file, struct ps_error *e)
+{
+    struct stat st = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    void *bytes = MAP_FAILED;
+    if (fd >= 0 && fstat(fd, &st) == 0)
+        bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    if (bytes == MAP_FAILED)
+        return ps_fail(e, PS_UNAVAILABLE, "%s", strerror(error));
+    enum ps_code code = wk_hdf5_read(bytes, (size_t)st.st_size, file, e);
+    munmap(bytes, (size_t)st.st_size);
+    return code;
+}
+
+static enum ps_code file_read_entry(const struct ps_zip *zip, struct ps_safetensors **file, struct ps_error *e)
+{
+    const struct ps_zip_entry *entry = ps_zip_find(zip, weights_entry);
+    if (!entry)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "expected a file that model.save() of Keras 3 writes: it has no %s",
+                       weights_entry);
+    if (!entry->deflated)
+        return ps_zip_check(entry, entry->packed, e) ? e->code : wk_hdf5_read(entry->packed, entry->size, file, e);
+    uint8_t *bytes = ps_try_alloc_array(entry->size, 1);
+    if (!bytes)
+        return ps_no_memory(e, weights_entry);
+    enum ps_code code = ps_zip_unpack(entry, bytes, e);
+    if (code == PS_OK)
+        code = wk_hdf5_read(bytes, entry->size, file, e);
+    free(bytes);
+    return code;
+}
+
+enum ps_code wk_weights_read(const char *path, struct ps_safetensors **file, struct ps_error *e)
+{
+    struct ps_zip *zip;
+    enum kind kind = file_kind(path);
+    if (kind == KIND_SAFETENSORS)
+        return ps_safetensors_read(path, file, e);
+    if (wk_hdf5_check(e) || (kind == KIND_HDF5 && file_read_hdf5(path, file, e)))
+        return ps_error_prefix(e, "%.200s", path);
+    if (kind == KIND_HDF5)
+        return PS_OK;
+    if (ps_zip_open(path, &zip, e))
+        return e->code;
+    enum ps_code code = file_read_entry(zip, file, e);
+    ps_zip_free(zip);
+    return code ? ps_error_prefix(e, "%.200s", path) : PS_OK;
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------
+
+static bool file_ends(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), k = strlen(suffix);
+    return n >= k && strcmp(path + n - k, suffix) == 0;
+}
+
+static enum kind file_kind_of_name(const char *path)
+{
+    return file_ends(path, ".keras") ? KIND_KERAS : file_ends(path, ".weights.h5") ? KIND_HDF5 : KIND_SAFETENSORS;
+}
+
+enum ps_code wk_weights_check_output(const char *path, struct ps_error *e)
+{
+    if (file_kind_of_name(path) != KIND_SAFETENSORS)
+        return wk_hdf5_check(e) ? ps_error_prefix(e, "output %.200s", path) : PS_OK;
+    if (file_ends(path, ".h5") || file_ends(path, ".hdf5"))
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "output %s: expected a name that ends in .keras, .weights.h5 or .safetensors", path);
+    return PS_OK;
+}
+
+// The model's tensors, by their own names or by those that Keras saves them under.
+static struct ps_safetensor *file_tensors(const struct nn_model *model, const float *const *value, char **names)
+{
+    size_t n = nn_model_params(model);
+    struct ps_safetensor *tensors = ps_alloc((n + 1) * sizeof *tensors);
+    for (size_t i = 0; i < n; i++) {
+        const struct nn_param *p = nn_model_param(model, i);
+        tensors[i] = (struct ps_safetensor){.name = names ? names[i] : p->name, .rank = p->rank, .count = p->count};
+        memcpy(tensors[i].shape, p->shape, sizeof p->shape);
+        tensors[i].data = value[i];
+    }
+    return tensors;
+}
+
+static enum ps_code file_make_hdf5(const struct nn_model *model, const float *const *value, uint8_t **bytes,
+                                   size_t *size, struct ps_error *e)
+{
+    char **names = nn_model_saved_paths(model);
+    struct ps_safetensor *tensors = file_tensors(model, value, names);
+    enum ps_code code = wk_hdf5_write(tensors, nn_model_params(model), bytes, size, e);
+    free(tensors);
+    nn_model_free_saved_paths(model, names);
+    return code;
+}
+
+static enum ps_code file_put_archive(FILE *to, const struct nn_model *model, const uint8_t *bytes, size_t size,
+                                     struct ps_error *e)
+{
+    const char *document = nn_model_document(model), *metadata = nn_model_metadata(model);
+    struct ps_zip_writer w;
+    struct ps_error end;
+    metadata = metadata ? metadata : "{\"keras_version\": \"3.0.0\"}";
+    ps_zip_begin(&w, to);
+    enum ps_code code = ps_zip_add(&w, "metadata.json", metadata, strlen(metadata), e);
+    if (code == PS_OK)
+        code = ps_zip_add(&w, "config.json", document, strlen(document), e);
+    if (code == PS_OK)
+        code = ps_zip_add(&w, weights_entry, bytes, size, e);
+    return ps_zip_end(&w, code ? &end : e) && !code ? e->code : code;
+}
+
+static enum ps_code file_write_keras(const char *path, const struct nn_model *model, const float *const *value,
+                                     bool archive, struct ps_error *e)
+{
+    struct ps_output o;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    enum ps_code code = file_make_hdf5(model, value, &bytes, &size, e);
+    if (code)
+        return ps_error_prefix(e, "%.200s", path);
+    code = ps_output_open(&o, path, e);
+    if (code == PS_OK && archive)
+        code = file_put_archive(o.file, model, bytes, size, e);
+    else if (code == PS_OK)
+        fwrite(bytes, 1, size, o.file);
+    if (code == PS_OK)
+        code = ps_output_commit(&o, e);
+    else if (o.file)
+        ps_output_abort(&o);
+    free(bytes);
+    return code;
+}
+
+enum ps_code wk_weights_write(const char *path, const struct nn_model *model, const float *const *value,
+                              struct ps_error *e)
+{
+    enum kind kind = file_kind_of_name(path);
+    if (kind != KIND_SAFETENSORS)
+        return file_write_keras(path, model, value, kind == KIND_KERAS, e);
+    struct ps_safetensor *tensors = file_tensors(model, value, NULL);
+    enum ps_code code = ps_safetensors_write(path, tensors, nn_model_params(model), e);
+    free(tensors);
+    return code;
+}
