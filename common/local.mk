@@ -47,7 +47,7 @@ libpszip_la_LIBADD = libcommon.la $(ZLIB_LIBS)
 noinst_LTLIBRARIES += libpsyaml.la libjob.la
 libpsyaml_la_SOURCES = common/file/yaml.c common/file/yaml.h
 libpsyaml_la_LIBADD = $(YAML_LIBS)
-libjob_la_SOURCES = common/job/job.c common/job/job.h common/job/optimizer.c common/job/optimizer.h
+libjob_la_SOURCES = common/job/callbacks.c common/job/callbacks.h common/job/job.c common/job/job.h common/job/optimizer.c common/job/optimizer.h common/job/path.h
 libjob_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
 
 # The description of a cluster: for libclient and psd.

@@ -23,14 +23,30 @@ noinst_LTLIBRARIES += libwkvariables.la
 libwkvariables_la_SOURCES = workerd/strategy/variables.c workerd/strategy/variables.h
 libwkvariables_la_LIBADD = libnnmodel.la
 
+# The loop and what is around it; its unit tests have it, too.
+workerd_job = \
+	workerd/job/callback.c workerd/job/callback.h \
+	workerd/job/callbacks/checkpoint.c \
+	workerd/job/callbacks/early_stopping.c \
+	workerd/job/callbacks/log.c \
+	workerd/job/callbacks/log_file.c workerd/job/callbacks/log_file.h \
+	workerd/job/callbacks/monitor.c workerd/job/callbacks/monitor.h \
+	workerd/job/callbacks/reduce_lr.c \
+	workerd/job/callbacks/terminate_on_nan.c \
+	workerd/job/evaluate.c workerd/job/evaluate.h \
+	workerd/job/figures.c workerd/job/figures.h \
+	workerd/job/look.c workerd/job/look.h \
+	workerd/job/loop.c workerd/job/loop.h \
+	workerd/job/progress.c workerd/job/progress.h \
+	workerd/job/resume.c workerd/job/resume.h \
+	workerd/job/summary.c workerd/job/summary.h \
+	workerd/strategy/checkpoint.c workerd/strategy/checkpoint.h \
+	workerd/strategy/configuration.c workerd/strategy/configuration.h
+
 sbin_PROGRAMS += workerd/workerd
 workerd_workerd_SOURCES = \
 	workerd/main.c \
-	workerd/job/figures.c workerd/job/figures.h \
-	workerd/job/loop.c workerd/job/loop.h \
-	workerd/job/progress.c workerd/job/progress.h \
-	workerd/job/summary.c workerd/job/summary.h \
-	workerd/strategy/configuration.c workerd/strategy/configuration.h \
+	$(workerd_job) \
 	workerd/strategy/history.c workerd/strategy/history.h \
 	workerd/strategy/one_device.c \
 	workerd/strategy/examples.c \

@@ -18,31 +18,35 @@
 #include "common/job/job.h"
 #include "config.h"
 #include "libclient/psclient.h"
-#include "workerd/job/loop.h"
+#include "workerd/job/look.h"
+#include "workerd/job/resume.h"
+#include "workerd/nn/device.h"
 #include "workerd/weights/weights.h"
 
-static const char help[] = "Usage: workerd --job FILE [OPTION...]\n"
-                           "Trains one replica of a job.\n"
+static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one replica of a job.\n"
                            "\n"
-                           "  -j, --job FILE           the job file (YAML)\n"
-                           "  -s, --set KEY=VALUE      overrides a key of the job file; may be repeated\n"
-                           "  -c, --cluster FILE       the cluster file: addresses of the ps tasks, workers;\n"
-                           "                           default: TF_CONFIG in the environment\n"
-                           "  -p, --ps A,B,C           the same, on the command line\n"
-                           "  -r, --rank I             this worker's rank, from 0; default: TF_CONFIG's, or 0\n"
-                           "  -w, --workers M          workers of the job; default: the cluster's, or 1\n"
-                           "  -m, --min-workers K      with fewer live workers the job ends; default: the job file's\n"
-                           "      --ready-fd N         write \"READY\" to this descriptor once the job is open\n"
-                           "  -S, --summary FILE       where the chief writes how it went (JSON)\n"
-                           "  -q, --quiet              no progress on standard output\n"
-                           "  -h, --help               this text\n"
-                           "  -V, --version            the version\n"
+                           "  -j, --job FILE         the job file (YAML)\n"
+                           "  -s, --set KEY=VALUE    overrides a key of the job file; may be repeated\n"
+                           "  -c, --cluster FILE     addresses of the ps tasks, workers; default: TF_CONFIG\n"
+                           "  -p, --ps A,B,C         the same, on the command line\n"
+                           "  -r, --rank I           this worker's rank, from 0; default: TF_CONFIG's, or 0\n"
+                           "  -w, --workers M        workers of the job; default: the cluster's, or 1\n"
+                           "  -m, --min-workers K    with fewer live workers the job ends; default: the job's\n"
+                           "      --ready-fd N       write \"READY\" to this descriptor once the job is open\n"
+                           "  -R, --resume           goes on from the job's newest checkpoint, if there is one\n"
+                           "  -S, --summary FILE     where the chief writes how it went (JSON)\n"
+                           "  -q, --quiet            no progress on standard output\n"
+                           "      --evaluate         no training: how good are the weights? --json: as JSON\n"
+                           "      --predict OUT.npy  no training: what the model says of the test split\n"
+                           "      --show-model       the model's layers and their parameters\n"
+                           "      --list-devices     what `device` may be on this machine\n"
+                           "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
                            "written; 75 the job has ended early; 78 configuration; 128 + N stopped by signal N.\n";
 
-enum { READY_FD = 256 };
+enum { READY_FD = 256, EVALUATE, JSON, PREDICT, SHOW_MODEL, LIST_DEVICES };
 
 struct options {
     const char *job, *cluster, *summary;
@@ -52,7 +56,8 @@ struct options {
     long rank;                  // -1: not said
     long workers, min_workers;  // 0: not said
     long ready_fd;              // -1: none
-    bool quiet;
+    bool quiet, resume;
+    struct wk_look look;  // instead of training
 };
 
 static volatile sig_atomic_t stop;
@@ -82,10 +87,57 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"min-workers", 1, NULL, 'm'},
                                               {"summary", 1, NULL, 'S'},
                                               {"ready-fd", 1, NULL, READY_FD},
+                                              {"resume", 0, NULL, 'R'},
                                               {"quiet", 0, NULL, 'q'},
+                                              {"evaluate", 0, NULL, EVALUATE},
+                                              {"json", 0, NULL, JSON},
+                                              {"predict", 1, NULL, PREDICT},
+                                              {"show-model", 0, NULL, SHOW_MODEL},
+                                              {"list-devices", 0, NULL, LIST_DEVICES},
                                               {"help", 0, NULL, 'h'},
                                               {"version", 0, NULL, 'V'},
                                               {NULL, 0, NULL, 0}};
+
+static void workerd_list_devices(void)
+{
+    const struct nn_device *device;
+    char text[128];
+    for (size_t i = 0; (device = nn_device_at(i)); i++) {
+        device->describe(text, sizeof text);
+        printf("%-5s %s\n", device->name, text);
+    }
+}
+
+// One of those that look at a model, or do not even that.
+static void workerd_take_look(struct options *o, int option)
+{
+    switch (option) {
+    case EVALUATE:
+        o->look.evaluate = true;
+        break;
+    case JSON:
+        o->look.json = true;
+        break;
+    case PREDICT:
+        o->look.predict = optarg;
+        break;
+    case SHOW_MODEL:
+        o->look.model = true;
+        break;
+    case LIST_DEVICES:
+        workerd_list_devices();
+        exit(ps_output_end_stdout("workerd", 0));
+    case 'h':
+        fputs(help, stdout);
+        exit(ps_output_end_stdout("workerd", 0));
+    case 'V':
+        puts("workerd " PACKAGE_VERSION);
+        exit(ps_output_end_stdout("workerd", 0));
+    default:
+        fputs("workerd: see workerd --help\n", stderr);
+        exit(PS_EXIT_USAGE);
+    }
+}
 
 // One option, whose value is optarg.
 static void workerd_take_option(struct options *o, int option)
@@ -119,36 +171,45 @@ static void workerd_take_option(struct options *o, int option)
     case READY_FD:
         o->ready_fd = number_of("ready-fd", optarg, 0, 65535);
         break;
+    case 'R':
+        o->resume = true;
+        break;
     case 'q':
         o->quiet = true;
         break;
-    case 'h':
-        fputs(help, stdout);
-        exit(ps_output_end_stdout("workerd", 0));
-    case 'V':
-        puts("workerd " PACKAGE_VERSION);
-        exit(ps_output_end_stdout("workerd", 0));
     default:
-        fputs("workerd: see workerd --help\n", stderr);
-        exit(PS_EXIT_USAGE);
+        workerd_take_look(o, option);
     }
+}
+
+// Which of them go together.
+static void workerd_check_options(const struct options *o)
+{
+    const char *why = NULL;
+    if (o->ps && o->cluster)
+        why = "--ps and --cluster both say where the ps tasks are: expected one of them";
+    else if (o->resume && wk_look_is_wanted(&o->look))
+        why = "--resume is of a training, which --evaluate, --predict and --show-model are not";
+    else if (o->look.json && !o->look.evaluate)
+        why = "--json goes with --evaluate alone";
+    if (!why)
+        return;
+    fprintf(stderr, "workerd: %s\n", why);
+    exit(PS_EXIT_USAGE);
 }
 
 static struct options workerd_parse_options(int argc, char **argv)
 {
     struct options o = {.sets = ps_alloc((size_t)argc * sizeof(char *)), .rank = -1, .ready_fd = -1};
     int option;
-    while ((option = getopt_long(argc, argv, "j:s:c:p:r:w:m:S:qhV", known_options, NULL)) != -1)
+    while ((option = getopt_long(argc, argv, "j:s:c:p:r:w:m:RS:qhV", known_options, NULL)) != -1)
         workerd_take_option(&o, option);
     if (!o.job || optind < argc) {
         fprintf(stderr, "workerd: %s; see workerd --help\n",
                 o.job ? "arguments other than options are not taken" : "--job FILE is needed");
         exit(PS_EXIT_USAGE);
     }
-    if (o.ps && o.cluster) {
-        fputs("workerd: --ps and --cluster both say where the ps tasks are: expected one of them\n", stderr);
-        exit(PS_EXIT_USAGE);
-    }
+    workerd_check_options(&o);
     return o;
 }
 
@@ -259,29 +320,52 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
     return PS_OK;
 }
 
-static enum ps_code workerd_prepare(struct wk_run *run, struct ps_job *job, struct nn_model **model, struct ps_error *e)
+// The model, the data, a replica.
+static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, struct ps_error *e)
 {
+    const struct ps_job *job = run->env.job;
     const struct nn_loss each = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
     struct nn_loss loss[NN_MAX_PORTS];
     for (int k = 0; k < NN_MAX_PORTS; k++)
         loss[k] = each;
-    // Rank 0 is who writes the results, unless it dies.
-    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
-        return e->code;
     if (nn_model_load(job->model, model, e) || nn_model_check_loss(*model, loss, e))
         return e->code;
     run->env.model = *model;
-    if (open_data(run, loss, e) ||
-        nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, loss, &run->env.replica, e))
+    if (open_data(run, loss, e))
         return e->code;
-    return run->strategy->open(&run->env, &run->state, e);
+    return nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, loss, &run->env.replica, e);
+}
+
+// Where the training goes on: with --resume the newest checkpoint, without it a backup's.
+static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct options *o, char **path,
+                                            struct ps_error *e)
+{
+    bool writes;
+    *path = wk_resume_find(run->env.job, !o->resume, &writes);
+    run->resume = *path;
+    if (o->resume && !writes)
+        return ps_fail(e, PS_FAILED_PRECONDITION,
+                       "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
+    if (*path)
+        ps_info("goes on from %s", *path);
+    else if (o->resume)
+        ps_info("there is no checkpoint yet: begins anew");
+    return PS_OK;
+}
+
+static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model, struct ps_error *e)
+{
+    // Rank 0 is who writes the results, unless it dies.
+    const struct ps_job *job = run->env.job;
+    if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
+        return e->code;
+    return workerd_build(run, model, e) ? e->code : run->strategy->open(&run->env, &run->state, e);
 }
 
 static enum ps_code workerd_train(struct wk_run *run, const struct options *o, struct ps_job *job,
                                   struct nn_model **model, psc_cluster **cluster, struct ps_error *e)
 {
     bool evaluator = false;
-    run->env.job = job;
     run->summary = o->summary;
     run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
     run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
@@ -292,7 +376,7 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, s
         return PS_OK;
     }
     take_place(run, o);
-    if (workerd_prepare(run, job, model, e))
+    if (workerd_prepare(run, model, e))
         return e->code;
     if (o->ready_fd >= 0) {
         dprintf((int)o->ready_fd, "READY\n");
@@ -310,14 +394,32 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, s
     return PS_OK;
 }
 
+// Instead of a training.
+static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look, struct nn_model **model,
+                                 struct ps_error *e)
+{
+    bool weights = look->evaluate || look->predict;
+    if (weights ? workerd_build(run, model, e) : nn_model_load(run->env.job->model, model, e))
+        return e->code;
+    if (look->model)
+        wk_look_at_model(*model);
+    return weights ? wk_look_at_weights(run, look, e) : PS_OK;
+}
+
 static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o, struct ps_error *e)
 {
     psc_cluster *cluster = NULL;
     struct nn_model *model = NULL;
     struct ps_job *job = NULL;
+    char *checkpoint = NULL;
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
-    if (code == PS_OK)
+    run->env.job = job;
+    if (code == PS_OK && wk_look_is_wanted(&o->look))
+        code = workerd_look(run, &o->look, &model, e);
+    else if (code == PS_OK && workerd_find_checkpoint(run, o, &checkpoint, e) == PS_OK)
         code = workerd_train(run, o, job, &model, &cluster, e);
+    else if (code == PS_OK)
+        code = e->code;
     if (run->state)
         run->strategy->close(run->state, code ? e->text : NULL);
     wk_run_free(run);
@@ -327,6 +429,7 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
     free((void *)run->env.ps);
     psc_cluster_free(cluster);
     ps_job_free(job);
+    free(checkpoint);
     return code;
 }
 

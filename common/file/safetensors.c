@@ -394,6 +394,11 @@ const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, 
     return NULL;
 }
 
+const char *ps_safetensors_metadata(const struct ps_safetensors *s, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(s->header, "__metadata__"), key));
+}
+
 // ---- writing ------------------------------------------------------------------------------------------------------
 
 static int by_name(const void *a, const void *b)
@@ -435,11 +440,13 @@ static json_t *entry_json(const struct ps_safetensor *t, uint64_t offset)
 }
 
 // The header with its length before it, padded with spaces to a multiple of 8; freed by the caller.
-static enum ps_code make_header(const char *path, const struct ps_safetensor *t, size_t n, char **out, size_t *size,
-                                struct ps_error *e)
+static enum ps_code make_header(const char *path, const struct ps_safetensor *t, size_t n, json_t *metadata, char **out,
+                                size_t *size, struct ps_error *e)
 {
     json_t *root = json_object();
     uint64_t offset = 0;
+    if (metadata)
+        json_object_set(root, "__metadata__", metadata);
     enum ps_code code = PS_OK;
     for (size_t i = 0; code == PS_OK && i < n; i++) {
         if (json_object_set_new(root, t[i].name, entry_json(&t[i], offset)) != 0)
@@ -462,12 +469,13 @@ static enum ps_code make_header(const char *path, const struct ps_safetensor *t,
     return PS_OK;
 }
 
-static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t, size_t n, struct ps_error *e)
+static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t, size_t n, json_t *metadata,
+                                 struct ps_error *e)
 {
     struct ps_output o;
     char *header = NULL;
     size_t size = 0;
-    enum ps_code code = make_header(path, t, n, &header, &size, e);
+    enum ps_code code = make_header(path, t, n, metadata, &header, &size, e);
     if (code == PS_OK)
         code = ps_output_open(&o, path, e);
     if (code == PS_OK) {
@@ -480,12 +488,23 @@ static enum ps_code write_sorted(const char *path, const struct ps_safetensor *t
     return code;
 }
 
-enum ps_code ps_safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, struct ps_error *e)
+enum ps_code ps_safetensors_write_with(const char *path, const struct ps_safetensor *tensors, size_t n, const char *key,
+                                       const char *text, struct ps_error *e)
 {
     struct ps_safetensor *sorted = NULL;
-    enum ps_code code = sort_tensors(path, tensors, n, &sorted, e);
+    json_t *metadata = key ? json_pack("{s:s}", key, text) : NULL;
+    enum ps_code code = PS_OK;
+    if (key && !metadata)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected metadata in UTF-8", path);
+    code = sort_tensors(path, tensors, n, &sorted, e);
     if (code == PS_OK)
-        code = write_sorted(path, sorted, n, e);
+        code = write_sorted(path, sorted, n, metadata, e);
+    json_decref(metadata);
     free(sorted);
     return code;
+}
+
+enum ps_code ps_safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, struct ps_error *e)
+{
+    return ps_safetensors_write_with(path, tensors, n, NULL, NULL, e);
 }

@@ -41,5 +41,10 @@ const struct ps_safetensor *ps_safetensors_find(const struct ps_safetensors *s, 
 // Writes n tensors (count is worked out from shape), as common/file/output.h writes files. The same tensors in any
 // order give the same bytes.
 enum ps_code ps_safetensors_write(const char *path, const struct ps_safetensor *tensors, size_t n, struct ps_error *e);
+// The same with one entry in the file's metadata, key with a text in UTF-8. key NULL: none.
+enum ps_code ps_safetensors_write_with(const char *path, const struct ps_safetensor *tensors, size_t n, const char *key,
+                                       const char *text, struct ps_error *e);
+// NULL: the metadata has no such key, or no text for it.
+const char *ps_safetensors_metadata(const struct ps_safetensors *s, const char *key);
 
 #endif

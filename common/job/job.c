@@ -15,6 +15,7 @@
 #include "common/file/output.h"
 #include "common/file/yaml.h"
 #include "common/job/optimizer.h"
+#include "common/job/path.h"
 #include "common/plan/placement.h"
 
 // ---- the fields ---------------------------------------------------------------------------------------------------
@@ -33,6 +34,7 @@ enum type {
     // struct ps_schedule: lists of numbers
     BOUNDARIES,
     VALUES,
+    CALLBACKS,  // struct ps_callbacks
 };
 
 static const char *const data_kinds[] = {"idx", "csv", "npy", "synthetic-digits", NULL};
@@ -148,6 +150,7 @@ static const struct field fields[] = {
     {"timeout", SMALL, AT(timeout), "60", .min = 1, .max = 86400, OWN},
     {"delay_ms", SMALL, AT(delay_ms), "0", .min = 0, .max = 60000, SERVERS, OWN},
     {"output", PATH, AT(output), OWN},
+    {"callbacks", CALLBACKS, AT(callbacks), OWN},
 };
 
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -252,8 +255,7 @@ static enum ps_code check_keys(const struct ps_yaml *map, const char *parent, st
 
 // ---- values -------------------------------------------------------------------------------------------------------
 
-// path as it is, or where it is relative and stands in a file, beside that file.
-static char *job_resolve_path(const struct ps_yaml *v, const char *path)
+char *ps_job_resolve_path(const struct ps_yaml *v, const char *path)
 {
     const char *slash = v->line ? strrchr(v->source, '/') : NULL;
     if (!slash || path[0] == '/')
@@ -370,6 +372,8 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return take_boundaries(f, v, to, e);
     case VALUES:
         return take_values(f, v, to, e);
+    case CALLBACKS:
+        return ps_callbacks_parse(v, job->strategy == PS_STRATEGY_ONE_DEVICE, to, e);
     case CHOICE:
     case WORD:
         code = take_choice(f, v, &choice, e);
@@ -384,7 +388,7 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         if (code == PS_OK && !*text)
             return ps_yaml_expected(v, f->path, e, "a %s", f->type == PATH ? "path" : "string of some length");
         if (code == PS_OK)
-            *(char **)to = f->type == PATH ? job_resolve_path(v, text) : ps_strdup(text);
+            *(char **)to = f->type == PATH ? ps_job_resolve_path(v, text) : ps_strdup(text);
         return code;
     }
     return code;
@@ -656,6 +660,7 @@ void ps_job_free(struct ps_job *job)
     for (EACH_FIELD(f))
         if (f->type == STRING || f->type == PATH || f->type == WORD)
             free(*(char **)job_member_of(job, f));
+    ps_callbacks_free(&job->callbacks);
     free(job);
 }
 
@@ -687,6 +692,8 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
     case BOUNDARIES:
     case VALUES:
         return schedule_json(f, at);
+    case CALLBACKS:
+        return ps_callbacks_json(at);
     case METRICS:
         return *(const bool *)at ? json_pack("[s]", f->words[0]) : json_array();
     case CHOICE:  // one that is not made, that of a schedule, is below its first

@@ -50,6 +50,16 @@
 //     timeout: 60                # seconds, for connecting and joining
 //     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
 //     output: NAME.safetensors   # the final weights
+//     callbacks: []              # a list, for which see callbacks.h:
+//                                #   csv_log {path, separator: ","}, json_lines {path}; and with one_device
+//                                #   early_stopping {monitor: val_loss, mode: auto, min_delta: 0, patience: 0, baseline,
+//                                #     restore_best_weights: false, start_from_epoch: 0},
+//                                #   reduce_lr_on_plateau {monitor, mode, factor: 0.1, patience: 10, min_delta: 0.0001,
+//                                #     cooldown: 0, min_lr: 0},
+//                                #   terminate_on_nan,
+//                                #   checkpoint {path, every_steps: 0, every_seconds: 0, keep: 1, save_best_only: false,
+//                                #     monitor, mode}: each epoch where neither steps nor seconds are given,
+//                                #   backup {path, every_steps, every_seconds, delete_checkpoint: true}
 //
 // A learning rate that follows the step, by Keras's schedules:
 //
@@ -83,6 +93,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/job/callbacks.h"
 #include "common/math/rule.h"
 #include "common/math/schedule.h"
 
@@ -139,6 +150,7 @@ struct ps_job {
     int on_existing;  // enum ps_on_existing
     int timeout;      // seconds
     int delay_ms;
+    struct ps_callbacks callbacks;
 };
 
 // Reads the job file at path with sets ("KEY=VALUE") laid over it in order. INVALID_ARGUMENT: "FILE:LINE: ..." or

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -538,12 +539,93 @@ static void unknown_keys(void **ctx)
             "job.yaml:2: unknown key \"optimiser\"; did you mean \"optimizer\"?");
     refuses(LEAST "strategy:\n  name: one_device\n  palcement: greedy\n",
             "job.yaml:7: unknown key \"palcement\" in strategy; did you mean \"placement\"?");
-    refuses(LEAST "callbacks: []\n", "job.yaml:5: unknown key \"callbacks\"");
+    refuses(LEAST "callback: []\n", "job.yaml:5: unknown key \"callback\"; did you mean \"callbacks\"?");
     refuses(LEAST "strategy.update: sync\n", "job.yaml:5: unknown key \"strategy.update\"");
     refuses(LEAST "data.kind: idx\n", "job.yaml:5: unknown key \"data.kind\"");
     refuses_set(LEAST, "optimizer.beta1=0.5",
                 "--set optimizer.beta1: optimizer adam: rule adam has no \"beta1\"; did you mean \"beta_1\"?");
     refuses_set(LEAST, "strategy.stale=1", "--set strategy.stale: unknown key \"stale\" in strategy");
+}
+
+// ---- callbacks ------------------------------------------------------------------------------------------------------
+
+#define ALONE LEAST "strategy: {name: one_device}\n"
+
+static void callbacks(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = parse(ALONE "callbacks:\n"
+                                   "  - terminate_on_nan\n"
+                                   "  - name: early_stopping\n"
+                                   "    patience: 3\n"
+                                   "    mode: max\n"
+                                   "    restore_best_weights: true\n"
+                                   "  - {name: csv_log, path: log.csv}\n"
+                                   "  - {name: reduce_lr_on_plateau, factor: 0.5}\n",
+                             "dir/job.yaml", NULL, 0);
+    const struct ps_callback *c = j->callbacks.v;
+    assert_int_equal(4, j->callbacks.n);
+    assert_string_equal("terminate_on_nan", ps_callback_name(&c[0]));
+    assert_string_equal("early_stopping", ps_callback_name(&c[1]));
+    assert_int_equal(3, ps_callback_count(&c[1], "patience"));
+    assert_string_equal("val_loss", ps_callback_text(&c[1], "monitor"));
+    assert_string_equal("max", ps_callback_text(&c[1], "mode"));
+    assert_true(ps_callback_flag(&c[1], "restore_best_weights"));
+    assert_true(isnan(ps_callback_real(&c[1], "baseline")));
+    assert_string_equal("dir/log.csv", ps_callback_text(&c[2], "path"));
+    assert_string_equal(",", ps_callback_text(&c[2], "separator"));
+    same_real(0.5, ps_callback_real(&c[3], "factor"));
+    same_real(0.0001, ps_callback_real(&c[3], "min_delta"));
+    // What it says of itself is a job file with the same callbacks.
+    json_t *said = ps_job_json(j), *again;
+    char *text = json_dumps(said, 0);
+    struct ps_job *k = parse(text, "job.yaml", NULL, 0);
+    again = ps_job_json(k);
+    assert_true(json_equal(json_object_get(said, "callbacks"), json_object_get(again, "callbacks")));
+    json_decref(said);
+    json_decref(again);
+    free(text);
+    ps_job_free(k);
+    ps_job_free(j);
+    // Those that look on go with several workers, too.
+    ps_job_free(with(LEAST, "callbacks=[{name: json_lines, path: l}]"));
+}
+
+static void wrong_callbacks(void **ctx)
+{
+    static const struct {
+        const char *list, *why;
+    } rows[] = {
+        {"early_stopping",
+         "callbacks must be a list such as [{name: early_stopping, patience: 3}], not \"early_stopping\""},
+        {"[{patience: 3}]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
+        {"[[csv_log]]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
+        {"[{name: }]", "callbacks: each must be a map with a name, such as {name: early_stopping}"},
+        {"[{name: early_stoping}]", "a callback \"early_stoping\" is not known; did you mean \"early_stopping\"?"},
+        {"[csv_log]", "callback csv_log: path is missing"},
+        {"[{name: csv_log, path: ''}]", "csv_log.path must be a path, not the string \"\""},
+        {"[{name: csv_log, path: l, seperator: x}]",
+         "unknown key \"seperator\" in callback csv_log; did you mean \"separator\"?"},
+        {"[{name: early_stopping, patience: -1}]",
+         "early_stopping.patience must be a whole number from 0 to 1073741824, not \"-1\""},
+        {"[{name: early_stopping, mode: up}]", "early_stopping.mode must be auto, min or max, not \"up\""},
+        {"[{name: early_stopping, restore_best_weights: 1}]",
+         "early_stopping.restore_best_weights must be true or false, not \"1\""},
+        {"[{name: early_stopping, baseline: low}]", "early_stopping.baseline must be a number, not \"low\""},
+        {"[{name: reduce_lr_on_plateau, factor: 1}]", "reduce_lr_on_plateau.factor must be below 1, not \"1\""},
+        {"[{name: reduce_lr_on_plateau, min_lr: -1}]", "reduce_lr_on_plateau.min_lr must be 0 or more, not \"-1\""},
+        {"[{name: checkpoint, path: c, every_steps: 0.5}]",
+         "checkpoint.every_steps must be a whole number from 0 to 1073741824, not \"0.5\""},
+    };
+    (void)ctx;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512], why[256];
+        snprintf(text, sizeof text, ALONE "callbacks: %s\n", rows[i].list);
+        snprintf(why, sizeof why, "job.yaml:6: %s", rows[i].why);
+        refuses(text, why);
+    }
+    refuses(LEAST "callbacks: [{name: early_stopping}]\n",
+            "job.yaml:5: callback early_stopping needs strategy.name one_device");
 }
 
 static void wrong_types(void **ctx)
@@ -855,6 +937,8 @@ int main(void)
         cmocka_unit_test(json_has_what_counts),
         cmocka_unit_test(configuration_is_what_is_shared),
         cmocka_unit_test(unknown_keys),
+        cmocka_unit_test(callbacks),
+        cmocka_unit_test(wrong_callbacks),
         cmocka_unit_test(wrong_types),
         cmocka_unit_test(wrong_words),
         cmocka_unit_test(what_is_missing),

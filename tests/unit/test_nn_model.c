@@ -386,7 +386,25 @@ static const struct {
     {INPUT("5") ", " LAYER("Dropout", NAMED("'rate': -0.5")),
      "[1].config.rate: expected a number from 0 to 1, not -0.5"},
     {INPUT("5") ", " LAYER("Dropout", NAMED("'rate': 0.5, 'noise_shape': [1]")),
-     "[1].config.noise_shape: expected null: this setting is not supported"},
+     "[1].config.noise_shape: expected null, or null for the batch and 1 sizes, not an array of 1"},
+    {INPUT("5, 2") ", " LAYER("Dropout", NAMED("'rate': 0.5, 'noise_shape': [null, 3, 2]")),
+     "[1].config.noise_shape[1]: expected null, 1 or the size of the input, not 3"},
+    {INPUT("5") ", " LAYER("SpatialDropout1D", NAMED("'rate': 0.5")),
+     "[1]: SpatialDropout1D expected an input with 2 dimensions besides the batch, not 1"},
+    {INPUT("5") ", " LAYER("GaussianNoise", NAMED("'stddev': -1")), "[1].config.stddev: expected a number from 0"},
+    {INPUT("5") ", " LAYER("PReLU", NAMED("'shared_axes': [2]")),
+     "[1].config.shared_axes[0]: expected a whole number from 1 to 1, not 2"},
+    {INPUT("5") ", " LAYER("Rescaling", NAMED("'scale': [1, 2]")), "[1].config.scale: expected a number"},
+    {INPUT("5") ", " LAYER("Normalization", NAMED("'mean': [1, 2], 'variance': [1, 2]")),
+     "[1].config.mean: expected 1 or 5 numbers, not an array of 2"},
+    {INPUT("5") ", " LAYER("Normalization", NAMED("'mean': 1")),
+     "[1].config.variance: expected mean and variance, or neither, which is missing"},
+    {INPUT("5") ", " LAYER("Normalization", NAMED("'mean': 1, 'variance': -1")),
+     "[1].config.variance: expected variances of 0 or more, not -1"},
+    {INPUT("5, 2") ", " LAYER("Normalization", NAMED("'axis': 1")),
+     "[1].config.axis: expected the last axis or axes of the input: -1, or a list like [-2, -1], not 1"},
+    {INPUT("5") ", " LAYER("Multiply", "'name': 'm'"), "[1]: Multiply takes 2 or more inputs, not 1"},
+    {INPUT("5") ", " LAYER("Dot", NAMED("'axes': 1")), "[1]: Dot takes 2 inputs, not 1"},
     {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': -6")), "[1].config.max_value: expected a number from 0 to"},
     {INPUT("5") ", " LAYER("LeakyReLU", NAMED("'negative_slope': 'a'")),
      "[1].config.negative_slope: expected a number"},
@@ -459,6 +477,40 @@ static void bad_graphs(void **state)
     check_functional("[['x', 0, 0, {}]]", "], 'input_layers': [['x', 0, 0], ['x', 0, 0]], 'output_layers': ['d', 0, 0]",
                      "$.config.input_layers: expected each InputLayer of the model once");
     check_functional("[['x', 0, 0, {}]]", "], 'input_layers': [['x', 0, 0]]", "$.config.output_layers");
+}
+
+// Of two inputs, (3, 4) and (2, 4).
+static void check_merge(const char *layer, const char *says)
+{
+    char *json = ps_printf(
+        "{'class_name': 'Functional', 'config': {'name': 'n', 'layers': ["
+        "{'class_name': 'InputLayer', 'config': {'name': 'x', 'batch_shape': [null, 3, 4]}, 'inbound_nodes': []}, "
+        "{'class_name': 'InputLayer', 'config': {'name': 'z', 'batch_shape': [null, 2, 4]}, 'inbound_nodes': []}, "
+        "{%s, 'inbound_nodes': [[['x', 0, 0, {}], ['z', 0, 0, {}]]]}], 'input_layers': [['x', 0, 0], ['z', 0, 0]], "
+        "'output_layers': ['m', 0, 0]}}",
+        layer);
+    char *text = quoted(json);
+    check_refused(text, says);
+    free(text);
+    free(json);
+}
+
+static void bad_merges(void **state)
+{
+    (void)state;
+    check_merge("'class_name': 'Subtract', 'config': {'name': 'm'}",
+                "$.config.layers[2]: Subtract expected inputs of shapes that fit; input 1 has 2 places where others "
+                "have 3");
+    check_merge("'class_name': 'Concatenate', 'config': {'name': 'm'}",
+                "$.config.layers[2]: Concatenate expected inputs of one shape but along axis 2; input 1 has another");
+    check_merge("'class_name': 'Concatenate', 'config': {'name': 'm', 'axis': 0}",
+                "$.config.layers[2].config.axis: expected an axis of the input but the batch");
+    check_merge("'class_name': 'Dot', 'config': {'name': 'm', 'axes': 1}",
+                "$.config.layers[2]: Dot expected axes of one size, not of 3 and 2");
+    check_merge("'class_name': 'Dot', 'config': {'name': 'm', 'axes': [1, 3]}",
+                "$.config.layers[2].config.axes[1]: expected an axis of the input but the batch: -2 to -1, or 1 to 2");
+    check_merge("'class_name': 'Dot', 'config': {'name': 'm'}",
+                "$.config.layers[2].config.axes: expected a whole number or two of them, which is missing");
 }
 
 static void long_texts_are_cut(void **state)
@@ -644,6 +696,7 @@ int main(void)
         cmocka_unit_test(bad_layer),
         cmocka_unit_test(hostile_sizes),
         cmocka_unit_test(bad_graphs),
+        cmocka_unit_test(bad_merges),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(losses),

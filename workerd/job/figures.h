@@ -6,6 +6,7 @@
 #ifndef WK_FIGURES_H
 #define WK_FIGURES_H
 
+#include <jansson.h>
 #include <stddef.h>
 
 #include "common/job/job.h"
@@ -23,6 +24,8 @@ struct wk_figures {
 
 // One more than WK_MAX_FIGURES is dropped.
 void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value);
+// Takes those away whose names begin so.
+void wk_figures_drop(struct wk_figures *f, const char *prefix);
 // NULL: there is none of that name.
 const double *wk_figures_find(const struct wk_figures *f, const char *name);
 
@@ -30,6 +33,10 @@ const double *wk_figures_find(const struct wk_figures *f, const char *name);
 struct wk_meter {
     double examples, loss, correct;
 };
+
+// For a checkpoint. A new reference. INVALID_ARGUMENT: it was not saved so.
+json_t *wk_meter_save(const struct wk_meter *m);
+enum ps_code wk_meter_load(struct wk_meter *m, const json_t *from, struct ps_error *e);
 
 void wk_meter_add(struct wk_meter *m, const struct nn_result *result, int rows);
 // Appends the job's figures of what has been added up, none where that is nothing. prefix: "" or "val_".

@@ -7,7 +7,10 @@
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "workerd/job/callback.h"
+#include "workerd/job/evaluate.h"
 #include "workerd/job/progress.h"
+#include "workerd/job/resume.h"
 #include "workerd/job/summary.h"
 
 struct loop {
@@ -22,6 +25,9 @@ struct loop {
     uint64_t step;     // one past the last, as the strategy counts
     uint64_t cap;      // of the history
     bool epoch_over, drained;
+    bool epoch_open;  // its end has not been told to anyone
+    bool stop;        // a callback wants the training to end
+    bool written;     // the results are
 };
 
 static double seconds_since(uint64_t t)
@@ -92,10 +98,19 @@ static void loop_count_time(struct loop *l)
     l->timed = now;
 }
 
-static enum ps_code loop_stopped(const struct loop *l, struct ps_error *e)
+// ---- callbacks ----------------------------------------------------------------------------------------------------
+
+// The chief's are called.
+static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_moment *m, struct ps_error *e)
 {
-    int signal = (int)*l->run->env.stop;
-    return signal ? ps_fail(e, PS_CANCELLED, "stopped by signal %d after step %" PRIu64, signal, l->step) : PS_OK;
+    struct wk_run *run = l->run;
+    m->run = run;
+    if (!run->strategy->is_chief(run->state))
+        return PS_OK;
+    enum ps_code code = wk_callbacks_call(run->callbacks, event, m, e);
+    l->stop |= m->stop;
+    run->evaluated &= !m->changed;
+    return code;
 }
 
 // Those of the epoch so far.
@@ -103,7 +118,7 @@ static void loop_make_figures(struct loop *l)
 {
     struct wk_run *run = l->run;
     run->figures.n = 0;
-    wk_meter_figures(&l->meter, run->env.job, "", &run->figures);
+    wk_meter_figures(&run->meter, run->env.job, "", &run->figures);
 }
 
 static enum ps_code loop_train(struct loop *l, struct ps_error *e)
@@ -111,7 +126,7 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     struct wk_work work = loop_take_work(l);
     struct nn_result result = {0};
-    l->step = work.step;
+    l->step = run->position.step = work.step;
     if (run->strategy->begin_step(run->state, work.step, e))
         return e->code;
     if (work.rows && nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result, e))
@@ -123,56 +138,23 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
         run->seconds_to_first_step = seconds_since(run->started);
     loop_count_time(l);
     loop_remember_step(l, work.step, result.loss, work.rows);
-    wk_meter_add(&l->meter, &result, work.rows);
+    wk_meter_add(&run->meter, &result, work.rows);
+    run->position = (struct wk_position){work.epoch, work.first + (uint64_t)work.rows, l->step};
+    run->evaluated = false;
     if (wk_progress_step(&l->progress)) {
         loop_make_figures(l);
         wk_progress_show(&l->progress, &run->figures);
     }
     run->strategy->report(run->state, l->step, run->history.total_examples / run->train_seconds,
                           work.rows ? result.loss / work.rows : 0);
-    return PS_OK;
+    struct wk_moment m = {.epoch = work.epoch, .result = result, .rows = work.rows};
+    return loop_tell(l, WK_STEP, &m, e);
 }
 
 static bool is_enough(const struct loop *l)
 {
     uint64_t limit = l->run->env.job->steps;
-    return limit && l->step >= limit;
-}
-
-// ---- evaluation ---------------------------------------------------------------------------------------------------
-
-// The whole test split with the replica's weights: adds its figures to the run's.
-static enum ps_code loop_evaluate(struct loop *l, struct ps_error *e)
-{
-    struct wk_run *run = l->run;
-    uint64_t n = wk_data_test(run->data)->examples, asked = 0;
-    int batch = run->env.job->batch_size;
-    struct wk_meter meter = {0};
-    struct wk_feed *feed;
-    if (n == 0)
-        return PS_OK;
-    if (wk_feed_create(run->data, true, batch, false, 0, &feed, e))
-        return e->code;
-    enum ps_code code = loop_stopped(l, e);
-    for (uint64_t done = 0, ahead = 0; code == PS_OK && done < n;) {
-        for (; ahead < WK_FEED_AHEAD && asked < n; ahead++) {
-            int rows = n - asked < (uint64_t)batch ? (int)(n - asked) : batch;
-            wk_feed_request(feed, 0, asked, rows);
-            asked += (uint64_t)rows;
-        }
-        struct nn_result part;
-        const struct nn_batch *b = wk_feed_take(feed);
-        code = nn_replica_evaluate(run->env.replica, b, &part, e);
-        wk_meter_add(&meter, &part, b->rows);
-        done += (uint64_t)b->rows;
-        ahead--;
-        if (code == PS_OK && done < n)
-            code = loop_stopped(l, e);
-    }
-    wk_feed_free(feed);
-    if (code == PS_OK)
-        wk_meter_figures(&meter, run->env.job, "val_", &run->figures);
-    return code;
+    return l->stop || (limit && l->step >= limit);
 }
 
 // ---- epochs -------------------------------------------------------------------------------------------------------
@@ -182,7 +164,7 @@ static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error 
     l->epoch_over = false;
     l->timed = ps_now();
     while (!is_enough(l)) {
-        if (loop_stopped(l, e))
+        if (wk_stopped(l->run, e))
             return e->code;
         if (loop_request_batches(l, epoch, e))
             return ps_error_prefix(e, "step %" PRIu64, l->step);
@@ -201,18 +183,36 @@ static bool is_shown(const struct loop *l)
     return !l->run->quiet && l->run->strategy->is_chief(l->run->state);
 }
 
-// An epoch that is not the last: the chief looks at the test split with the weights of the moment, shown or not.
-static enum ps_code end_epoch(struct loop *l, struct ps_error *e)
+// Has the test split looked at with the weights of the moment, shown or not, and tells the callbacks.
+static enum ps_code loop_end_epoch(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    if (!run->strategy->is_chief(run->state))
-        return PS_OK;
+    struct wk_moment m = {.epoch = l->progress.epoch};
     loop_make_figures(l);
-    if (run->strategy->refresh(run->state, e) || loop_evaluate(l, e))
+    if (run->strategy->refresh(run->state, e) || wk_evaluate(run, e))
         return e->code;
+    if (l->epoch_over || run->position.first == run->env.examples) {
+        run->position = (struct wk_position){m.epoch + 1, 0, l->step};
+        run->meter = (struct wk_meter){0};
+    }
+    l->epoch_open = false;
+    enum ps_code code = loop_tell(l, WK_EPOCH_ENDS, &m, e);
     l->progress.quiet = run->quiet;
     wk_progress_epoch_end(&l->progress, &run->figures);
-    return PS_OK;
+    return code;
+}
+
+static void loop_begin_epoch(struct loop *l, uint64_t epoch)
+{
+    struct wk_run *run = l->run;
+    uint64_t batch = (uint64_t)run->env.job->batch_size;
+    if (run->position.epoch != epoch || run->position.first == 0) {
+        run->position = (struct wk_position){epoch, 0, l->step};
+        run->meter = (struct wk_meter){0};
+    }
+    l->epoch_open = true;
+    l->progress.quiet = !is_shown(l);
+    wk_progress_epoch_begin(&l->progress, epoch, (run->position.first + batch - 1) / batch);
 }
 
 static enum ps_code train_all(struct loop *l, struct ps_error *e)
@@ -220,14 +220,14 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
     const struct ps_job *job = l->run->env.job;
     bool late;
     uint64_t epoch = l->run->strategy->first_epoch(l->run->state, &late);
+    if (l->run->resume)
+        epoch = l->run->position.epoch;
     for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
-        l->progress.quiet = !is_shown(l);
-        wk_progress_epoch_begin(&l->progress, epoch);
-        l->meter = (struct wk_meter){0};
+        loop_begin_epoch(l, epoch);
         if (train_epoch(l, epoch, e))
             return e->code;
         bool last = l->drained || epoch + 1 == job->epochs || is_enough(l);
-        if (!last && end_epoch(l, e))
+        if (!last && l->run->strategy->is_chief(l->run->state) && loop_end_epoch(l, e))
             return e->code;
     }
     // The others may be over the end already, where they do not wait for it any more.
@@ -235,16 +235,46 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
     return PS_OK;
 }
 
+// Puts into an error that is none of the weights where these are.
+static enum ps_code loop_say_where(const struct wk_run *run, struct ps_error *e)
+{
+    struct ps_error why = *e;
+    return ps_fail(e, why.code, "%.200s; the weights are in %.250s", why.text, run->env.job->output);
+}
+
+static enum ps_code loop_save_results(const struct wk_run *run, struct ps_error *e)
+{
+    return wk_save_weights(run, e) || (run->summary && wk_save_summary(run, e)) ? e->code : PS_OK;
+}
+
+// What is left to be known of the weights that are written: the last epoch's end, what callbacks make of the weights
+// at the end, the test split with those.
+static enum ps_code loop_look_at_results(struct loop *l, struct ps_error *e)
+{
+    struct wk_run *run = l->run;
+    struct wk_moment m = {.epoch = l->progress.epoch};
+    if (l->epoch_open ? loop_end_epoch(l, e) : run->strategy->refresh(run->state, e))
+        return e->code;
+    if (loop_tell(l, WK_END, &m, e))
+        return e->code;
+    return run->evaluated ? PS_OK : wk_evaluate(run, e);
+}
+
 static enum ps_code loop_write_results(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    loop_make_figures(l);
-    if (run->strategy->refresh(run->state, e) || loop_evaluate(l, e))
-        return e->code;
-    l->progress.quiet = run->quiet;
-    wk_progress_epoch_end(&l->progress, &run->figures);
-    if (wk_save_weights(run, e) || (run->summary && wk_save_summary(run, e)))
-        return e->code;
+    enum ps_code code = loop_look_at_results(l, e);
+    // A signal in the evaluation: the weights are the final ones, and nothing is known of how good they are.
+    if (code && code != PS_CANCELLED)
+        return code;
+    struct ps_error why = {.code = PS_OK};
+    if (loop_save_results(run, &why)) {
+        *e = why;
+        return why.code;
+    }
+    l->written = true;
+    if (code)
+        return loop_say_where(run, e);
     if (!run->quiet)
         printf("Weights written to %s\n", run->env.job->output);
     return PS_OK;
@@ -267,11 +297,41 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
     return PS_OK;
 }
 
+// ---- a signal -----------------------------------------------------------------------------------------------------
+
+// After the step in which a signal came: what there is stays, with a strategy whose weights are this worker's alone.
+static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
+{
+    struct wk_run *run = l->run;
+    struct wk_moment m = {.epoch = run->position.epoch};
+    struct ps_error why = {.code = PS_OK};
+    if (!run->strategy->save || l->written || run->position.step == 0)
+        return e->code;
+    if (loop_tell(l, WK_STOPPED, &m, &why) || wk_save_weights(run, &why)) {
+        *e = why;
+        return why.code;
+    }
+    return loop_say_where(run, e);
+}
+
 // The number of this worker's steps in an epoch, for the progress bar; async workers share them by who comes first.
 static uint64_t steps_per_epoch(const struct wk_env *env)
 {
     uint64_t per_step = (uint64_t)env->job->batch_size * (env->workers ? env->workers : 1);
     return (env->examples + per_step - 1) / per_step;
+}
+
+static enum ps_code loop_run(struct loop *l, struct ps_error *e)
+{
+    struct wk_run *run = l->run;
+    enum ps_code code = PS_OK;
+    if (run->strategy->is_chief(run->state))
+        code = wk_callbacks_begin(run->callbacks, run, e);
+    if (code == PS_OK)
+        code = train_all(l, e);
+    if (code == PS_OK && !l->drained)
+        code = loop_finish(l, e);
+    return code == PS_CANCELLED && *run->env.stop ? loop_leave(l, e) : code;
 }
 
 enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
@@ -280,12 +340,13 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
     struct loop l = {.run = run};
     const uint64_t seed = run->strategy->seed(run->state);
     nn_replica_reseed(run->env.replica, seed);
-    if (wk_feed_create(run->data, false, job->batch_size, job->shuffle, seed, &l.feed, e))
+    if (wk_callbacks_open(run, &run->callbacks, e) || (run->resume && wk_resume_load(run, run->resume, e)) ||
+        wk_feed_create(run->data, false, job->batch_size, job->shuffle, seed, &l.feed, e))
         return e->code;
+    l.step = run->position.step;
+    l.cap = run->history.steps;
     wk_progress_init(&l.progress, run->quiet, job->epochs, steps_per_epoch(&run->env));
-    enum ps_code code = train_all(&l, e);
-    if (code == PS_OK && !l.drained)
-        code = loop_finish(&l, e);
+    enum ps_code code = loop_run(&l, e);
     run->drained = l.drained;
     wk_progress_fini(&l.progress);
     wk_feed_free(l.feed);
@@ -294,6 +355,8 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
 
 void wk_run_free(struct wk_run *run)
 {
+    wk_callbacks_close(run->callbacks);
+    free(run->configuration);
     free(run->history.loss);
     free(run->history.examples);
 }

@@ -11,6 +11,13 @@
 #include "workerd/job/figures.h"
 #include "workerd/strategy/strategy.h"
 
+struct wk_callbacks;
+
+// What comes next: the example at position `first` of an epoch's order, in a step that is counted from 0.
+struct wk_position {
+    uint64_t epoch, first, step;
+};
+
 struct wk_run {
     struct wk_env env;
     const struct wk_strategy *strategy;
@@ -18,17 +25,26 @@ struct wk_run {
     struct wk_data *data;
     const char *summary;  // where it is written, too; may be NULL
     bool quiet;           // no progress on stdout
+    const char *resume;   // the checkpoint from which it goes on; NULL: none
     uint64_t started;     // ns, ps_now(): when whoever started this run did
+
+    // While it runs.
+    struct wk_callbacks *callbacks;
+    struct wk_position position;
+    struct wk_meter meter;  // of the epoch
+    char *configuration;    // of which job checkpoints are; NULL: not needed yet
 
     // Results.
     struct wk_history history;
     struct wk_figures figures;  // of the last epoch; those of the test split with the weights that are written
+    bool evaluated;             // the test split's are of the weights as they are now
     double train_seconds;       // of all epochs, waits for examples and for the others among them; evaluations left out
     double seconds_to_first_step;
     bool drained;  // it was asked to leave, or came too late to train anything: the results are the others'
 };
 
-// CANCELLED: a signal came. Otherwise the first error, whose text names the step.
+// CANCELLED: a signal came; the text says where what there is was written. Otherwise the first error, whose text names
+// the step.
 enum ps_code wk_loop(struct wk_run *run, struct ps_error *e);
 void wk_run_free(struct wk_run *run);
 

@@ -64,10 +64,10 @@ static void progress_head(struct wk_progress *p)
     p->headed = !p->quiet;
 }
 
-void wk_progress_epoch_begin(struct wk_progress *p, uint64_t epoch)
+void wk_progress_epoch_begin(struct wk_progress *p, uint64_t epoch, uint64_t step)
 {
     p->epoch = epoch;
-    p->step = 0;
+    p->step = p->from = step;
     p->began = ps_now();
     p->drawn = 0;
     p->open = true;
@@ -114,7 +114,7 @@ static void progress_tail(const struct wk_progress *p, const struct wk_figures *
                           char line[LINE])
 {
     double seconds = (double)(ps_now() - p->began) / (double)PS_SECOND;
-    double per_step = p->step ? seconds / (double)p->step : 0;
+    double per_step = p->step > p->from ? seconds / (double)(p->step - p->from) : 0;
     line[0] = '\0';
     progress_add_time(line, last ? seconds : per_step * (double)(steps - p->step));
     progress_add_step_time(line, per_step);

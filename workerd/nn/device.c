@@ -3,12 +3,18 @@
 
 #include <string.h>
 
+const struct nn_device *nn_device_at(size_t i)
+{
+    static const struct nn_device *const known[] = {&nn_device_cpu, &nn_device_ref, NULL};
+    return known[i];
+}
+
 enum ps_code nn_device_find(const char *name, const struct nn_device **device, struct ps_error *e)
 {
-    static const struct nn_device *const known[] = {&nn_device_cpu, &nn_device_ref};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(name, known[i]->name) == 0) {
-            *device = known[i];
+    const struct nn_device *one;
+    for (size_t i = 0; (one = nn_device_at(i)); i++) {
+        if (strcmp(name, one->name) == 0) {
+            *device = one;
             return PS_OK;
         }
     }

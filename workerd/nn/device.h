@@ -21,6 +21,7 @@ struct nn_kernel {
 
 struct nn_device {
     const char *name;
+    void (*describe)(char *text, size_t size);  // what it is on this machine, for people
     enum ps_code (*open)(int threads, struct nn_context **context, struct ps_error *e);
     void (*close)(struct nn_context *context);
     // Around the kernels of a run, on the thread that runs them.
@@ -33,6 +34,8 @@ extern const struct nn_device nn_device_ref;  // the references, one thread
 extern const struct nn_device nn_device_cpu;  // oneDNN and vector code
 extern const struct nn_kernel nn_kernel_ref;  // runs an operator's reference
 
+// The i-th device, NULL past the last.
+const struct nn_device *nn_device_at(size_t i);
 // INVALID_ARGUMENT: there is none of that name.
 enum ps_code nn_device_find(const char *name, const struct nn_device **device, struct ps_error *e);
 

@@ -27,7 +27,6 @@ static const struct nn_key refused_everywhere[] = {{"kernel_regularizer", NN_KEY
                                                    {"activity_regularizer", NN_KEY_REFUSED},
                                                    {"kernel_constraint", NN_KEY_REFUSED},
                                                    {"bias_constraint", NN_KEY_REFUSED},
-                                                   {"noise_shape", NN_KEY_REFUSED},
                                                    {"lora_rank", NN_KEY_REFUSED},
                                                    {NULL}};
 

@@ -6,13 +6,17 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/activation.c workerd/nn/ops/activation.h \
 	workerd/nn/ops/add.c \
 	workerd/nn/ops/axis_function.c \
+	workerd/nn/ops/binary.c workerd/nn/ops/binary.h \
+	workerd/nn/ops/concat.c workerd/nn/ops/concat.h \
 	workerd/nn/ops/conv2d.c \
 	workerd/nn/ops/copy.c \
 	workerd/nn/ops/dense.c \
+	workerd/nn/ops/dot.c workerd/nn/ops/dot.h \
 	workerd/nn/ops/dropout.c \
 	workerd/nn/ops/maxpool.c \
 	workerd/nn/ops/mse.c \
 	workerd/nn/ops/normalize.c workerd/nn/ops/normalize.h \
+	workerd/nn/ops/noise.c workerd/nn/ops/noise.h \
 	workerd/nn/ops/relu.c \
 	workerd/nn/ops/softmax.c \
 	workerd/nn/ops/sparse_xent.c \

@@ -14,9 +14,10 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/keys.c \
 	workerd/nn/layer.h \
 	workerd/nn/layers/activations.c \
-	workerd/nn/layers/add.c \
+	workerd/nn/layers/concatenate.c \
 	workerd/nn/layers/conv2d.c \
 	workerd/nn/layers/dense.c \
+	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
 	workerd/nn/layers/batch_normalization.c \
 	workerd/nn/layers/flatten.c \
@@ -25,6 +26,9 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/normalization.c workerd/nn/layers/normalization.h \
 	workerd/nn/layers/input_layer.c \
 	workerd/nn/layers/max_pooling2d.c \
+	workerd/nn/layers/merge.c \
+	workerd/nn/layers/prelu.c \
+	workerd/nn/layers/rescaling.c \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/table.c \
 	workerd/nn/load.c \

@@ -3,6 +3,8 @@
 // The device that computes every operator by its reference.
 #include "workerd/nn/device.h"
 
+#include <stdio.h>
+
 static enum ps_code ref_open(int threads, struct nn_context **context, struct ps_error *e)
 {
     (void)threads;
@@ -29,7 +31,13 @@ static const struct nn_kernel *ref_pick(const struct nn_op *op)
     return &nn_kernel_ref;
 }
 
+static void ref_describe(char *text, size_t size)
+{
+    snprintf(text, size, "plain C, one thread: what other devices are held against");
+}
+
 const struct nn_device nn_device_ref = {.name = "ref",
+                                        .describe = ref_describe,
                                         .open = ref_open,
                                         .close = ref_nothing,
                                         .enter = ref_nothing,

@@ -248,6 +248,53 @@ static void one_device_report(void *state, uint64_t step, double images_per_seco
     (void)loss;
 }
 
+// ---- checkpoints --------------------------------------------------------------------------------------------------
+
+static void one_device_save(void *state, struct wk_checkpoint *to)
+{
+    struct one_device *s = state;
+    size_t k_max = (size_t)s->rule->slots;
+    for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
+        const struct nn_param *p = nn_model_param(s->env->model, i);
+        for (size_t k = 0; k < k_max && p->trainable; k++)
+            wk_checkpoint_put(to, s->rule->slot_name[k], p->name, p->shape, p->rank, s->slots[i * k_max + k]);
+    }
+    json_object_set_new(to->json, "learning_rate", json_real(s->hyper[PS_HYPER_LEARNING_RATE]));
+}
+
+static enum ps_code one_device_load(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first,
+                                    uint64_t step, struct ps_error *e)
+{
+    struct one_device *s = state;
+    const json_t *rate = json_object_get(from->json, "learning_rate");
+    size_t k_max = (size_t)s->rule->slots;
+    if (!json_is_real(rate) || !(json_real_value(rate) >= 0))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.learning_rate: expected a number of 0 or more", from->path);
+    for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
+        const struct nn_param *p = nn_model_param(s->env->model, i);
+        for (size_t k = 0; k < k_max && p->trainable; k++)
+            if (wk_checkpoint_get(from, s->rule->slot_name[k], p->name, p->count, s->slots[i * k_max + k], e))
+                return e->code;
+    }
+    s->hyper[PS_HYPER_LEARNING_RATE] = json_real_value(rate);
+    s->epoch = epoch;
+    s->at = first;
+    s->steps = step;
+    return PS_OK;
+}
+
+static double one_device_rate(void *state)
+{
+    struct one_device *s = state;
+    return s->hyper[PS_HYPER_LEARNING_RATE];
+}
+
+static void one_device_set_rate(void *state, double rate)
+{
+    struct one_device *s = state;
+    s->hyper[PS_HYPER_LEARNING_RATE] = rate;
+}
+
 const struct wk_strategy wk_one_device = {
     .name = "one_device",
     .open = one_device_open,
@@ -260,6 +307,10 @@ const struct wk_strategy wk_one_device = {
     .finish = one_device_finish,
     .elect = one_device_elect,
     .is_chief = one_device_is_chief,
+    .save = one_device_save,
+    .load = one_device_load,
+    .rate = one_device_rate,
+    .set_rate = one_device_set_rate,
     .report = one_device_report,
     .close = one_device_close,
 };

@@ -20,6 +20,7 @@
 #include "common/base/error.h"
 #include "common/job/job.h"
 #include "workerd/nn/model.h"
+#include "workerd/strategy/checkpoint.h"
 
 // What a strategy is made of and works on. Everything in it outlives the strategy.
 struct wk_env {
@@ -89,6 +90,16 @@ struct wk_strategy {
     // followed by another. written: this one has done so.
     enum ps_code (*elect)(void *state, bool written, enum wk_writer *writer, struct ps_error *e);
     bool (*is_chief)(void *state);  // as far as is known at the moment: for what is shown meanwhile
+    // A training that goes on from a checkpoint. NULL: the strategy has none of it. save: what the strategy keeps
+    // besides the replica's parameters, into arrays that live until the next step. load: the same from one, whose
+    // parameters are in the replica already; the next batch is that of the position `first` in this epoch, and its step
+    // is `step`. FAILED_PRECONDITION: it is of another job.
+    void (*save)(void *state, struct wk_checkpoint *to);
+    enum ps_code (*load)(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first, uint64_t step,
+                         struct ps_error *e);
+    // The learning rate of the next step; NULL: it cannot be set. Where a schedule says it, setting it is of no use.
+    double (*rate)(void *state);
+    void (*set_rate)(void *state, double rate);
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
     // reason NULL: done; else why it fails.
     void (*close)(void *state, const char *reason);

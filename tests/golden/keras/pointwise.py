@@ -44,3 +44,81 @@ def activation_layers(l, api):
 
 
 both("activation_layers", activation_layers, scale=1)
+
+
+# ---- merges ------------------------------------------------------------------------------------------------------------
+
+
+def inputs(l, **shapes):
+    return [l.Input(s, name=n) if l is k2 else keras.Input(s, name=n) for n, s in shapes.items()]
+
+
+def merges(l, api):
+    a, b = inputs(l, a=(5,), b=(5,))
+    x, y, z = l.Dense(4, name="x")(a), l.Dense(4, name="y")(b), l.Dense(4, name="z")(a)
+    v = [getattr(l, n)(name=n.lower())([x, y, z]) for n in ("Add", "Multiply", "Average", "Maximum", "Minimum")]
+    v.append(l.Subtract(name="subtract")([x, y]))
+    return api.Model([a, b], [l.Dense(2, name="d%d" % i)(w) for i, w in enumerate(v)], name="net")
+
+
+# Dimensions of 1, and fewer dimensions.
+def broadcasts(l, api):
+    a, b = inputs(l, a=(3, 4), b=(4,))
+    x, one, y = l.Dense(4, name="x")(a), l.Dense(1, name="one")(a), l.Dense(4, name="y")(b)
+    v = [getattr(l, n)(name=n.lower())([x, one, y]) for n in ("Add", "Multiply", "Average", "Maximum", "Minimum")]
+    v.append(l.Subtract(name="subtract")([y, x]))
+    return api.Model([a, b], v, name="net")
+
+
+def concatenates(l, api):
+    a, b = inputs(l, a=(3, 4), b=(2, 4))
+    x, y = l.Dense(5, name="x")(a), l.Dense(5, name="y", activation="relu")(b)
+    many = l.Concatenate(name="many")([x] + [l.Dense(1, name="n%d" % i)(x) for i in range(10)])
+    return api.Model([a, b], [l.Concatenate(axis=1, name="rows")([x, y, x]), many], name="net")
+
+
+def dots(l, api):
+    a, b = inputs(l, a=(3, 4), b=(2, 4))
+    x, y = l.Dense(5, name="x")(a), l.Dense(5, name="y")(b)
+    v, w = l.Flatten(name="v")(y), l.Dense(10, name="w")(l.Flatten(name="f")(x))
+    return api.Model([a, b], [
+        l.Dot(axes=-1, name="table")([x, y]), l.Dot(axes=(2, 2), normalize=True, name="cosines")([x, y]),
+        l.Dot(axes=1, name="one")([v, w]), l.Dot(axes=1, normalize=True, name="cosine")([v, w]),
+        l.Dot(axes=(1, 2), name="cross")([l.Dense(3, name="u")(b), l.Permute((2, 1), name="p")(y)]),
+    ], name="net")
+
+
+for name, build in (("merges", merges), ("broadcasts", broadcasts), ("concatenates", concatenates)):
+    both(name, build, scale=0.7, steps=3)
+both("dots", dots, scale=0.3)
+
+
+# ---- features, slopes to learn, noise of none --------------------------------------------------------------------------
+
+
+def features(l, api):
+    (a,) = inputs(l, a=(3, 4))
+    x = l.Rescaling(0.5, offset=-0.25, name="rescale")(a)
+    x = l.Normalization(mean=[0.1, 0.2, -0.3, 0.4], variance=[0.5, 1.0, 2.0, 0.25], name="n")(x)
+    x = l.Identity(name="same")(l.Dense(5, name="d")(x)) if api is keras else l.Dense(5, name="d")(x)
+    x = l.Normalization(axis=None, mean=0.2, variance=1.5, name="m")(x)
+    return api.Model(a, l.Dense(2, name="o")(x), name="net")
+
+
+def prelu(l, api):
+    (a,) = inputs(l, a=(4, 3, 2))
+    x = l.PReLU(name="each")(l.Dense(3, name="d")(a))
+    return api.Model(a, l.PReLU(shared_axes=[1, 2], name="channels")(l.Dense(4, name="e")(x)), name="net")
+
+
+def noise(l, api):
+    (a,) = inputs(l, a=(4, 3, 2))
+    x = l.GaussianNoise(0.0, name="gn")(l.Dense(3, name="d")(a))
+    x = l.SpatialDropout2D(0.0, name="s2")(l.GaussianDropout(0.0, name="gd")(x))
+    x = l.SpatialDropout1D(0.0, name="s1")(l.Reshape((4, 9), name="r")(x))
+    return api.Model(a, l.Dropout(0.0, noise_shape=(None, 1, 9), name="dr")(x), name="net")
+
+
+both("features", features)
+both("prelu", prelu)
+both("noise_of_none", noise)

@@ -3,6 +3,10 @@
 #define TEST_NN_OPS_POINTWISE_H
 
 #include "workerd/nn/ops/activation.h"
+#include "workerd/nn/ops/binary.h"
+#include "workerd/nn/ops/concat.h"
+#include "workerd/nn/ops/dot.h"
+#include "workerd/nn/ops/noise.h"
 
 // 63 elements: no multiple of a vector's. Numbers are such that both sides of each bend are met.
 #define FUNCTION(kind, ...)                                                                                \
@@ -18,6 +22,26 @@
         {                                                                                                      \
             true                                                                                               \
         }                                                                                                      \
+    }
+
+#define BOTH       \
+    {              \
+        true, true \
+    }
+// Of one shape; one of all along some dimensions, each of a and b.
+#define BINARY(kind)                                                                                                  \
+    {#kind, &nn_op_binary, ATTR((struct nn_binary){kind}), 2, 1, {FLOATS(2, 7, 9), FLOATS(2, 7, 9)}, BOTH},           \
+        {#kind, &nn_op_binary, ATTR((struct nn_binary){kind}), 2, 1, {FLOATS(3, 3, 1, 5), FLOATS(3, 1, 4, 5)}, BOTH}, \
+    {                                                                                                                 \
+#kind, &nn_op_binary, ATTR((struct nn_binary){kind}), 2, 1, {FLOATS(3, 2, 3, 5), FLOATS(3, 2, 1, 1) }, BOTH   \
+    }
+#define NOISE(name, kind, rank, ...)                                                         \
+    {                                                                                        \
+        name, &nn_op_noise, ATTR((struct nn_noise){kind, 0.3f, 5, {[1] = rank == 3}}), 2, 1, \
+            {FLOATS(rank, __VA_ARGS__), {NN_UINT64, 1, {4}}},                                \
+        {                                                                                    \
+            true                                                                             \
+        }                                                                                    \
     }
 
 static const struct op_case pointwise_cases[] = {
@@ -43,6 +67,28 @@ static const struct op_case pointwise_cases[] = {
     FUNCTION(NN_F_TANH_SHRINK, 0, 0, 0),
     ALONG(NN_F_SOFTMAX, 1),
     ALONG(NN_F_LOG_SOFTMAX, 2),
+    BINARY(NN_B_ADD),
+    BINARY(NN_B_SUBTRACT),
+    BINARY(NN_B_MULTIPLY),
+    BINARY(NN_B_MAXIMUM),
+    BINARY(NN_B_MINIMUM),
+    {"affine", &nn_op_affine, ATTR((struct nn_affine){-2, 0.5f}), 1, 1, {FLOATS(2, 7, 9)}, {true}},
+    {"concat",
+     &nn_op_concat,
+     ATTR((struct nn_concat){1}),
+     3,
+     1,
+     {FLOATS(3, 2, 3, 4), FLOATS(3, 2, 1, 4), FLOATS(3, 2, 2, 4)},
+     {true, false, true}},
+    {"concat, last", &nn_op_concat, ATTR((struct nn_concat){2}), 2, 1, {FLOATS(3, 2, 3, 4), FLOATS(3, 2, 3, 1)}, BOTH},
+    {"dot of vectors", &nn_op_dot, ATTR((struct nn_dot){{1, 1}}), 2, 1, {FLOATS(2, 3, 5), FLOATS(2, 3, 5)}, BOTH},
+    {"dot", &nn_op_dot, ATTR((struct nn_dot){{1, 2}}), 2, 1, {FLOATS(3, 3, 5, 2), FLOATS(3, 3, 4, 5)}, BOTH},
+    {"dot of four", &nn_op_dot, ATTR((struct nn_dot){{2, 1}}), 2, 1, {FLOATS(4, 2, 2, 3, 4), FLOATS(2, 2, 3)}, BOTH},
+    {"unit length", &nn_op_unit_length, ATTR((struct nn_unit_length){1}), 1, 1, {FLOATS(3, 3, 5, 2)}, {true}},
+    NOISE("added", NN_NOISE_ADDED, 2, 4, 7),
+    NOISE("times", NN_NOISE_TIMES, 2, 4, 7),
+    NOISE("times, shared", NN_NOISE_TIMES, 3, 4, 3, 5),
+    NOISE("drops, shared", NN_NOISE_DROPS, 3, 4, 3, 5),
 };
 
 #endif

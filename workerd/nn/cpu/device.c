@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <omp.h>
 #include <oneapi/dnnl/dnnl_debug.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/alloc.h"
@@ -110,5 +111,21 @@ static const struct nn_kernel *cpu_pick(const struct nn_op *op)
     return &nn_kernel_ref;
 }
 
-const struct nn_device nn_device_cpu = {
-    .name = "cpu", .open = cpu_open, .close = cpu_close, .enter = cpu_enter, .leave = cpu_leave, .pick = cpu_pick};
+static void cpu_describe(char *text, size_t size)
+{
+    const dnnl_version_t *version = dnnl_version();
+    int isa = (int)dnnl_get_effective_cpu_isa();
+    snprintf(text, size, "oneDNN %d.%d.%d, %s, %d processors", version->major, version->minor, version->patch,
+             isa == (isa | dnnl_cpu_isa_avx512_core) ? "AVX-512"
+             : isa == (isa | dnnl_cpu_isa_avx2)      ? "AVX2"
+                                                     : "vectors of 16 bytes",
+             omp_get_num_procs());
+}
+
+const struct nn_device nn_device_cpu = {.name = "cpu",
+                                        .describe = cpu_describe,
+                                        .open = cpu_open,
+                                        .close = cpu_close,
+                                        .enter = cpu_enter,
+                                        .leave = cpu_leave,
+                                        .pick = cpu_pick};

@@ -16,11 +16,26 @@
     X(layer_normalization) \
     X(activation)          \
     X(dropout)             \
+    X(spatial_dropout1d)   \
+    X(spatial_dropout2d)   \
+    X(gaussian_dropout)    \
+    X(gaussian_noise)      \
+    X(rescaling)           \
+    X(normalization)       \
+    X(identity)            \
     X(relu)                \
     X(leaky_relu)          \
     X(elu)                 \
+    X(prelu)               \
     X(softmax)             \
-    X(add)
+    X(add)                 \
+    X(subtract)            \
+    X(multiply)            \
+    X(average)             \
+    X(maximum)             \
+    X(minimum)             \
+    X(concatenate)         \
+    X(dot)
 
 #define X(name) extern const struct nn_layer_class nn_layer_##name;
 LAYERS(X)

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job/callbacks.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/file/yaml.h"
+#include "common/job/path.h"
+
+// ---- the table ----------------------------------------------------------------------------------------------------
+
+enum callback_type {
+    CALLBACK_END,
+    CALLBACK_PATH,
+    CALLBACK_STRING,  // of one character or more
+    CALLBACK_WORD,    // one of words
+    CALLBACK_COUNT,   // 0 or more
+    CALLBACK_REAL,    // min .. max
+    CALLBACK_FLAG
+};
+
+struct callback_key {
+    const char *name;
+    enum callback_type type;
+    const char *fallback;  // as it would stand in a file; NULL: required, or of a REAL that may be left out
+    const char *const *words;
+    double min, max;
+};
+
+struct ps_callback_class {
+    const char *name;
+    bool alone;  // it steers the training, or needs all of its state: strategy one_device alone has it
+    struct callback_key key[PS_CALLBACK_KEYS + 1];  // ends with CALLBACK_END
+};
+
+static const char *const callback_modes[] = {"auto", "min", "max", NULL};
+
+#define MONITOR                                       \
+    {"monitor", CALLBACK_STRING, "val_loss"},         \
+    {                                                 \
+        "mode", CALLBACK_WORD, "auto", callback_modes \
+    }
+#define ANY .min = -DBL_MAX, .max = DBL_MAX
+
+static const struct ps_callback_class callback_classes[] = {
+    {"csv_log", .key = {{"path", CALLBACK_PATH}, {"separator", CALLBACK_STRING, ","}}},
+    {"json_lines", .key = {{"path", CALLBACK_PATH}}},
+    {"early_stopping", .alone = true,
+     .key = {MONITOR,
+             {"min_delta", CALLBACK_REAL, "0", ANY},
+             {"patience", CALLBACK_COUNT, "0"},
+             {"baseline", CALLBACK_REAL, ANY},
+             {"restore_best_weights", CALLBACK_FLAG, "false"},
+             {"start_from_epoch", CALLBACK_COUNT, "0"}}},
+    {"reduce_lr_on_plateau", .alone = true,
+     .key = {MONITOR,
+             {"factor", CALLBACK_REAL, "0.1", .min = 0, .max = 1 - DBL_EPSILON / 2},
+             {"patience", CALLBACK_COUNT, "10"},
+             {"min_delta", CALLBACK_REAL, "0.0001", ANY},
+             {"cooldown", CALLBACK_COUNT, "0"},
+             {"min_lr", CALLBACK_REAL, "0", .min = 0, .max = DBL_MAX}}},
+    {"terminate_on_nan", .alone = true},
+    {"checkpoint", .alone = true,
+     .key = {{"path", CALLBACK_PATH},
+             {"every_steps", CALLBACK_COUNT, "0"},
+             {"every_seconds", CALLBACK_COUNT, "0"},
+             {"keep", CALLBACK_COUNT, "1"},
+             {"save_best_only", CALLBACK_FLAG, "false"},
+             MONITOR}},
+    {"backup", .alone = true,
+     .key = {{"path", CALLBACK_PATH},
+             {"every_steps", CALLBACK_COUNT, "0"},
+             {"every_seconds", CALLBACK_COUNT, "0"},
+             {"delete_checkpoint", CALLBACK_FLAG, "true"}}},
+};
+
+enum { CALLBACK_CLASSES = sizeof callback_classes / sizeof *callback_classes };
+
+// ---- reading ------------------------------------------------------------------------------------------------------
+
+static enum ps_code callback_take_text(const struct callback_key *k, const struct ps_yaml *v, const char *what,
+                                       char **to, struct ps_error *e)
+{
+    const char *text;
+    if (ps_yaml_string(v, what, &text, e))
+        return e->code;
+    if (!*text)
+        return ps_yaml_expected(v, what, e, "a %s", k->type == CALLBACK_PATH ? "path" : "string of some length");
+    free(*to);
+    *to = k->type == CALLBACK_PATH ? ps_job_resolve_path(v, text) : ps_strdup(text);
+    return PS_OK;
+}
+
+static enum ps_code callback_take_real(const struct callback_key *k, const struct ps_yaml *v, const char *what,
+                                       double *to, struct ps_error *e)
+{
+    double x;
+    if (ps_yaml_real(v, what, &x, e))
+        return e->code;
+    if (x < k->min)
+        return ps_yaml_expected(v, what, e, "%g or more", k->min);
+    if (x > k->max)
+        return ps_yaml_expected(v, what, e, "below %g", ceil(k->max));
+    *to = x;
+    return PS_OK;
+}
+
+static enum ps_code callback_take_value(const struct callback_key *k, const struct ps_yaml *v, const char *what,
+                                        union ps_callback_value *to, struct ps_error *e)
+{
+    int choice;
+    switch (k->type) {
+    case CALLBACK_PATH:
+    case CALLBACK_STRING:
+        return callback_take_text(k, v, what, &to->text, e);
+    case CALLBACK_WORD:
+        if (ps_yaml_choice(v, what, k->words, &choice, e))
+            return e->code;
+        free(to->text);
+        to->text = ps_strdup(k->words[choice]);
+        return PS_OK;
+    case CALLBACK_COUNT:
+        return ps_yaml_uint(v, what, 0, 1 << 30, &to->count, e);
+    case CALLBACK_REAL:
+        return callback_take_real(k, v, what, &to->real, e);
+    case CALLBACK_FLAG:
+        return ps_yaml_bool(v, what, &to->flag, e);
+    case CALLBACK_END:
+        break;
+    }
+    return PS_OK;
+}
+
+// The index of a class's setting; that of the table's end where there is none of that name.
+static size_t callback_key_index(const struct ps_callback_class *class, const char *name)
+{
+    size_t i = 0;
+    while (class->key[i].type != CALLBACK_END && strcmp(class->key[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static enum ps_code callback_unknown_key(const struct ps_callback_class *class, const struct ps_yaml *v,
+                                         struct ps_error *e)
+{
+    const char *known[PS_CALLBACK_KEYS];
+    int n = 0;
+    for (; class->key[n].type != CALLBACK_END; n++)
+        known[n] = class->key[n].name;
+    const char *nearest = ps_nearest(v->key, known, n);
+    if (nearest)
+        return ps_yaml_fail(v, e, "unknown key \"%.60s\" in callback %s; did you mean \"%s\"?", v->key, class->name,
+                            nearest);
+    return ps_yaml_fail(v, e, "unknown key \"%.60s\" in callback %s", v->key, class->name);
+}
+
+static void callback_set_defaults(struct ps_callback *c, const struct ps_yaml *item)
+{
+    struct ps_error never;
+    for (size_t i = 0; c->class->key[i].type != CALLBACK_END; i++) {
+        const struct callback_key *k = &c->class->key[i];
+        const struct ps_yaml fallback = {
+            .kind = PS_YAML_SCALAR, .source = item->source, .line = 1, .text = (char *)k->fallback};
+        if (k->fallback)
+            callback_take_value(k, &fallback, k->name, &c->value[i], &never);
+        else if (k->type == CALLBACK_REAL)
+            c->value[i].real = NAN;
+    }
+}
+
+static enum ps_code callback_take_settings(struct ps_callback *c, const struct ps_yaml *item, struct ps_error *e)
+{
+    callback_set_defaults(c, item);
+    for (const struct ps_yaml *v = item->first; v; v = v->next) {
+        char what[64];
+        size_t i = callback_key_index(c->class, v->key);
+        if (strcmp(v->key, "name") == 0 || ps_yaml_is_null(v))
+            continue;
+        if (c->class->key[i].type == CALLBACK_END)
+            return callback_unknown_key(c->class, v, e);
+        snprintf(what, sizeof what, "%s.%s", c->class->name, c->class->key[i].name);
+        if (callback_take_value(&c->class->key[i], v, what, &c->value[i], e))
+            return e->code;
+    }
+    for (size_t i = 0; c->class->key[i].type != CALLBACK_END; i++) {
+        const struct callback_key *k = &c->class->key[i];
+        if (!k->fallback && k->type != CALLBACK_REAL && !c->value[i].text)
+            return ps_yaml_fail(item, e, "callback %s: %s is missing", c->class->name, k->name);
+    }
+    return PS_OK;
+}
+
+static enum ps_code callback_parse(const struct ps_yaml *item, bool alone, struct ps_callback *c, struct ps_error *e)
+{
+    const char *names[CALLBACK_CLASSES + 1] = {NULL};
+    const struct ps_yaml *name = item->kind == PS_YAML_MAP ? ps_yaml_find(item, "name") : item;
+    int choice;
+    if (!name || name->kind == PS_YAML_LIST || ps_yaml_is_null(name))
+        return ps_yaml_fail(item, e, "callbacks: each must be a map with a name, such as {name: early_stopping}");
+    for (int i = 0; i < CALLBACK_CLASSES; i++)
+        names[i] = callback_classes[i].name;
+    if (ps_yaml_choice(name, "a callback", names, &choice, e))
+        return e->code;
+    c->class = &callback_classes[choice];
+    if (c->class->alone && !alone)
+        return ps_yaml_fail(item, e, "callback %s needs strategy.name one_device", c->class->name);
+    return callback_take_settings(c, item, e);
+}
+
+enum ps_code ps_callbacks_parse(const struct ps_yaml *list, bool alone, struct ps_callbacks *to, struct ps_error *e)
+{
+    if (list->kind != PS_YAML_LIST)
+        return ps_yaml_expected(list, "callbacks", e, "a list such as [{name: early_stopping, patience: 3}]");
+    for (const struct ps_yaml *item = list->first; item; item = item->next) {
+        to->v = ps_realloc(to->v, (to->n + 1) * sizeof *to->v);
+        struct ps_callback *c = &to->v[to->n];
+        *c = (struct ps_callback){0};
+        enum ps_code code = callback_parse(item, alone, c, e);
+        to->n += c->class != NULL;
+        if (code)
+            return code;
+    }
+    return PS_OK;
+}
+
+static bool callback_has_text(const struct callback_key *k)
+{
+    return k->type == CALLBACK_PATH || k->type == CALLBACK_STRING || k->type == CALLBACK_WORD;
+}
+
+void ps_callbacks_free(struct ps_callbacks *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        for (size_t k = 0; c->v[i].class->key[k].type != CALLBACK_END; k++)
+            if (callback_has_text(&c->v[i].class->key[k]))
+                free(c->v[i].value[k].text);
+    free(c->v);
+}
+
+// ---- what was read ------------------------------------------------------------------------------------------------
+
+static json_t *callback_value_json(const struct callback_key *k, const union ps_callback_value *v)
+{
+    switch (k->type) {
+    case CALLBACK_COUNT:
+        return json_integer((json_int_t)v->count);
+    case CALLBACK_REAL:
+        return isnan(v->real) ? NULL : json_real(v->real);
+    case CALLBACK_FLAG:
+        return json_boolean(v->flag);
+    default:
+        return json_string(v->text);
+    }
+}
+
+json_t *ps_callbacks_json(const struct ps_callbacks *c)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < c->n; i++) {
+        json_t *one = json_pack("{s:s}", "name", c->v[i].class->name);
+        for (size_t k = 0; c->v[i].class->key[k].type != CALLBACK_END; k++) {
+            json_t *value = callback_value_json(&c->v[i].class->key[k], &c->v[i].value[k]);
+            if (value)
+                json_object_set_new(one, c->v[i].class->key[k].name, value);
+        }
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+const char *ps_callback_name(const struct ps_callback *c)
+{
+    return c->class->name;
+}
+
+static const union ps_callback_value *callback_value(const struct ps_callback *c, const char *key)
+{
+    size_t i = callback_key_index(c->class, key);
+    assert(c->class->key[i].type != CALLBACK_END);
+    return &c->value[i];
+}
+
+const char *ps_callback_text(const struct ps_callback *c, const char *key)
+{
+    return callback_value(c, key)->text;
+}
+
+uint64_t ps_callback_count(const struct ps_callback *c, const char *key)
+{
+    return callback_value(c, key)->count;
+}
+
+double ps_callback_real(const struct ps_callback *c, const char *key)
+{
+    return callback_value(c, key)->real;
+}
+
+bool ps_callback_flag(const struct ps_callback *c, const char *key)
+{
+    return callback_value(c, key)->flag;
+}

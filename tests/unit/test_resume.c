@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trainings that are killed and go on, and what callbacks do: workerd/job with one_device, whose weights are compared
+// byte by byte. A training runs in a process of its own, and is killed in the step that the test says.
+#include <fcntl.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "common/file/safetensors.h"
+#include "workerd/job/evaluate.h"
+#include "workerd/job/loop.h"
+#include "workerd/job/resume.h"
+
+static const char model_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 28, 28]}},"
+    "{\"class_name\": \"Flatten\", \"config\": {\"name\": \"flatten\"}},"
+    "{\"class_name\": \"Dropout\", \"config\": {\"name\": \"dropout\", \"rate\": 0.5}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 10}}]}}";
+
+// 7 steps an epoch, of which the last is short.
+enum { EXAMPLES = 100, BATCH = 16, EPOCHS = 4, STEPS = 7 * EPOCHS, TEST_EXAMPLES = 20 };
+
+static char folder[32];
+static const char *set;  // "KEY=VALUE" laid over the jobs; NULL: nothing
+
+// ---- a training -----------------------------------------------------------------------------------------------------
+
+// one_device, in whose n-th step a signal comes: SIGKILL ends the process, another one sets `stop`.
+static struct wk_strategy strategy;
+static uint64_t signal_step;
+static int signal_number, stops_in_evaluation;
+static volatile sig_atomic_t stop;
+
+static enum ps_code end_step(void *state, uint64_t step, int rows, struct ps_error *e)
+{
+    enum ps_code code = wk_one_device.end_step(state, step, rows, e);
+    if (step == signal_step && signal_number == SIGKILL)
+        raise(SIGKILL);
+    if (step == signal_step)
+        stop = signal_number;
+    return code;
+}
+
+static enum ps_code finish(void *state, struct wk_history *history, struct ps_error *e)
+{
+    if (stops_in_evaluation)
+        stop = SIGTERM;
+    return wk_one_device.finish(state, history, e);
+}
+
+struct training {
+    struct wk_run run;
+    struct nn_model *model;
+    struct ps_job *job;
+    char *resume;
+    struct ps_error error;
+};
+
+static void must(enum ps_code code, const struct ps_error *e)
+{
+    if (code != PS_OK)
+        fail_msg("%s", e->text);
+}
+
+static char *in_folder(const char *name)
+{
+    return ps_printf("%s/%s", folder, name);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    char *path = in_folder(name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+    free(path);
+}
+
+static char *read_text(const char *name, size_t *size)
+{
+    char *path = in_folder(name), *text = ps_alloc(1 << 20);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        fail_msg("there is no %s", path);
+    *size = fread(text, 1, (1 << 20) - 1, f);
+    fclose(f);
+    free(path);
+    return text;
+}
+
+static void open_job(struct training *t, const char *lines)
+{
+    char *path = in_folder("job.yaml");
+    char *text = ps_printf("model: model.json\ndata: {kind: synthetic-digits, scale: 1/255}\n"
+                           "loss: {name: sparse_categorical_crossentropy, from_logits: true}\nmetrics: [accuracy]\n"
+                           "optimizer: {name: adam, learning_rate: 0.01}\nstrategy: {name: one_device}\n"
+                           "batch_size: %d\nepochs: %d\noutput: %s/out.safetensors\n%s",
+                           BATCH, EPOCHS, folder, lines);
+    struct ps_error e = {.code = PS_OK};
+    must(ps_job_parse(text, strlen(text), path, &set, set != NULL, &t->job, &e), &e);
+    free(text);
+    free(path);
+}
+
+// What main does.
+static enum ps_code train_here(struct training *t, const char *lines, bool resumes)
+{
+    static const struct nn_loss loss = {NN_SPARSE_XENT, true};
+    const struct wk_data_spec spec = {.kind = WK_DIGITS,
+                                      .train_examples = EXAMPLES,
+                                      .test_examples = TEST_EXAMPLES,
+                                      .scale = 1 / 255.0,
+                                      .labels = true};
+    struct ps_error e = {.code = PS_OK};
+    bool writes;
+    memset(t, 0, sizeof *t);
+    open_job(t, lines);
+    must(nn_model_parse(model_text, "test", &t->model, &e), &e);
+    must(nn_replica_create(t->model, "ref", BATCH, 1, 1, &loss, &t->run.env.replica, &e), &e);
+    must(wk_data_open(&spec, &t->run.data, &e), &e);
+    strategy = wk_one_device;
+    strategy.end_step = end_step;
+    strategy.finish = finish;
+    stop = 0;
+    t->run.env.job = t->job;
+    t->run.env.model = t->model;
+    t->run.env.examples = EXAMPLES;
+    t->run.env.stop = &stop;
+    t->run.strategy = &strategy;
+    t->run.quiet = true;
+    t->resume = wk_resume_find(t->job, !resumes, &writes);
+    t->run.resume = t->resume;
+    must(strategy.open(&t->run.env, &t->run.state, &e), &e);
+    return wk_loop(&t->run, &t->error);
+}
+
+static void end(struct training *t)
+{
+    strategy.close(t->run.state, NULL);
+    wk_run_free(&t->run);
+    wk_data_free(t->run.data);
+    nn_replica_free(t->run.env.replica);
+    nn_model_free(t->model);
+    ps_job_free(t->job);
+    free(t->resume);
+}
+
+static void train(struct training *t, const char *lines, bool resumes)
+{
+    signal_number = 0;
+    must(train_here(t, lines, resumes), &t->error);
+}
+
+// In a process that is killed in this step.
+static void train_and_die(const char *lines, uint64_t step, bool resumes)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct training t;
+        signal_step = step;
+        signal_number = SIGKILL;
+        train_here(&t, lines, resumes);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void same_file(const char *a, const char *b)
+{
+    size_t n, m;
+    char *x = read_text(a, &n), *y = read_text(b, &m);
+    if (n != m || memcmp(x, y, n) != 0)
+        fail_msg("%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+static void move(const char *from, const char *to)
+{
+    char *a = in_folder(from), *b = in_folder(to);
+    assert_int_equal(rename(a, b), 0);
+    free(a);
+    free(b);
+}
+
+static bool exists(const char *name)
+{
+    char *path = in_folder(name);
+    bool there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+static int begin_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/test_resume.XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    write_text("model.json", model_text);
+    signal_number = stops_in_evaluation = 0;
+    set = NULL;
+    return 0;
+}
+
+static int end_folder(void **state)
+{
+    char *command = ps_printf("rm -rf '%s'", folder);
+    (void)state;
+    int status = system(command);
+    free(command);
+    return status;
+}
+
+// ---- killed and gone on ---------------------------------------------------------------------------------------------
+
+#define LOGS "callbacks:\n  - {name: csv_log, path: log.csv}\n  - {name: json_lines, path: log.jsonl}\n"
+#define PLATEAU "  - {name: reduce_lr_on_plateau, patience: 1, monitor: loss, min_delta: 0.5, cooldown: 1}\n"
+
+static void remove_checkpoints(void)
+{
+    char *command = ps_printf("rm -rf '%s/ck' '%s/log.csv' '%s/log.jsonl'", folder, folder, folder);
+    assert_int_equal(system(command), 0);
+    free(command);
+}
+
+static void kill_and_go_on(const char *job, uint64_t step, uint64_t steps, double loss)
+{
+    struct training t;
+    remove_checkpoints();
+    train_and_die(job, step, true);
+    train(&t, job, true);
+    assert_int_equal(t.run.history.steps, steps);
+    assert_memory_equal(&t.run.history.loss[steps - 1], &loss, sizeof loss);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+    same_file("log.csv", "whole.csv");
+    same_file("log.jsonl", "whole.jsonl");
+}
+
+// The weights, and the lines of the logs, are those of the training that nobody killed.
+static void goes_on_as_if_never_killed(void **state)
+{
+    // One keeps the best weights, the other is at its end after two epochs in vain.
+    static const char *const around[] = {
+        LOGS "  - {name: early_stopping, patience: 1, min_delta: 0.05, restore_best_weights: true}\n" PLATEAU,
+        LOGS PLATEAU "  - {name: early_stopping, patience: 2, min_delta: 1000}\n"};
+    static const char *const every[] = {"every_steps: 1, keep: 2", "every_steps: 3", "keep: 1"};
+    unsigned dice = 7;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct training t;
+        train(&t, around[i], false);
+        const uint64_t steps = t.run.position.step;
+        const double loss = t.run.history.loss[steps - 1];
+        assert_true(steps > 14 && steps <= STEPS);
+        end(&t);
+        move("out.safetensors", "whole.safetensors");
+        move("log.csv", "whole.csv");
+        move("log.jsonl", "whole.jsonl");
+        for (int k = 0; k < 10; k++) {
+            char *job = ps_printf("%s  - {name: checkpoint, path: ck, %s}\n", around[i], every[k % 3]);
+            dice = dice * 1103515245 + 12345;
+            kill_and_go_on(job, (dice >> 16) % steps, steps, loss);
+            free(job);
+        }
+    }
+}
+
+// Twice in one training, once before there is a checkpoint.
+static void is_killed_again(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_steps: 4}]\n";
+    struct training t;
+    (void)state;
+    train(&t, "", false);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    train_and_die(job, 2, true);
+    train_and_die(job, 11, true);
+    train_and_die(job, 17, true);
+    train(&t, job, true);
+    assert_non_null(t.resume);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+    // When all is trained there is nothing to do but to write it.
+    train(&t, job, true);
+    assert_int_equal(t.run.position.step, STEPS);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+}
+
+// A backup is gone on from without being asked, and is gone in the end.
+static void backs_up(void **state)
+{
+    static const char job[] = "callbacks: [{name: backup, path: ck/a/b, every_steps: 3}]\n";
+    struct training t;
+    (void)state;
+    train(&t, "", false);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    train_and_die(job, 10, false);
+    assert_true(exists("ck/a/b/job-backup-0000000009.safetensors"));
+    assert_false(exists("ck/a/b/job-backup-0000000006.safetensors"));
+    train(&t, job, false);
+    assert_non_null(t.resume);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+    assert_false(exists("ck/a/b/job-backup-0000000027.safetensors"));
+    train(&t, job, false);
+    assert_null(t.resume);
+    end(&t);
+}
+
+// ---- a signal -------------------------------------------------------------------------------------------------------
+
+static void writes_what_there_is(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck, every_seconds: 1000}]\n";
+    struct training t;
+    (void)state;
+    train(&t, "", false);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    signal_step = 9;
+    signal_number = SIGINT;
+    assert_int_equal(train_here(&t, job, true), PS_CANCELLED);
+    assert_non_null(strstr(t.error.text, "stopped by signal 2 after step 10; the weights are in "));
+    end(&t);
+    assert_true(exists("out.safetensors") && exists("ck/job-0000000010.safetensors"));
+    train(&t, job, true);
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+}
+
+// The weights are the final ones, whatever is known of how good they are.
+static void writes_weights_where_it_does_not_look(void **state)
+{
+    struct training t;
+    (void)state;
+    train(&t, "", false);
+    end(&t);
+    move("out.safetensors", "whole.safetensors");
+    stops_in_evaluation = 1;
+    assert_int_equal(train_here(&t, "", false), PS_CANCELLED);
+    assert_non_null(strstr(t.error.text, "; the weights are in "));
+    end(&t);
+    same_file("out.safetensors", "whole.safetensors");
+}
+
+// ---- what is refused ------------------------------------------------------------------------------------------------
+
+static void refuses_resume(const char *lines, const char *why)
+{
+    struct training t;
+    signal_number = 0;
+    enum ps_code code = train_here(&t, lines, true);
+    if (code == PS_OK || !strstr(t.error.text, why))
+        fail_msg("expected '%s', not '%s'", why, t.error.text);
+    end(&t);
+}
+
+static void refuses_another_jobs_checkpoint(void **state)
+{
+    static const char job[] = "callbacks: [{name: checkpoint, path: ck}]\n";
+    struct training t;
+    (void)state;
+    train(&t, job, true);
+    end(&t);
+    set = "seed=3";
+    refuses_resume(job, "is of a job with seed=0, but this one has seed=3");
+    set = NULL;
+    write_text("ck/job-0000000028.safetensors", "no safetensors at all");
+    refuses_resume(job, "expected a safetensors header of at most");
+    move("out.safetensors", "ck/job-0000000028.safetensors");
+    refuses_resume(job, "is no checkpoint: it says nothing of where a training was");
+}
+
+// A checkpoint with one thing in its JSON set to another.
+static void tamper(const char *name, const char *key, const char *value)
+{
+    struct wk_checkpoint c;
+    struct ps_error e = {.code = PS_OK};
+    char *path = in_folder(name);
+    must(wk_checkpoint_read(&c, path, &e), &e);
+    json_object_set_new(c.json, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    for (size_t i = 0; i < c.file->n; i++)
+        wk_checkpoint_put(&c, NULL, c.file->tensor[i].name, c.file->tensor[i].shape, c.file->tensor[i].rank,
+                          c.file->tensor[i].data);
+    must(wk_checkpoint_write(&c, path, &e), &e);
+    wk_checkpoint_free(&c);
+    free(path);
+}
+
+static void refuses_what_is_wrong_in_a_checkpoint(void **state)
+{
+    static const char job[] = "callbacks: [{name: early_stopping}, {name: checkpoint, path: ck, keep: 0}]\n";
+    static const struct {
+        const char *key, *value, *why;
+    } rows[] = {
+        {"version", "2", "another version"},
+        {"configuration", "7", "another version"},
+        {"epoch", "-1", "epoch: expected a whole number of 0 or more"},
+        {"first", "101", "first: expected a position in an epoch of 100 examples"},
+        {"step", "\"7\"", "step: expected a whole number of 0 or more"},
+        {"meter", "{}", "meter.examples: expected a number"},
+        {"figures", "[[1, 2]]", "figures[0]: expected a name and a number"},
+        {"losses", "[1]", "losses: expected one number per step"},
+        {"examples", "null", "examples: expected one number per step"},
+        {"learning_rate", "-1.5", "$.learning_rate: expected a number of 0 or more"},
+        {"callbacks", "{\"early_stopping\": {\"best\": \"x\"}, \"checkpoint\": {}}",
+         "$.callbacks.early_stopping: best: expected a number"},
+    };
+    (void)state;
+    set = "epochs=1";
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training t;
+        remove_checkpoints();
+        train(&t, job, true);
+        end(&t);
+        tamper("ck/job-0000000007.safetensors", rows[i].key, rows[i].value);
+        refuses_resume(job, rows[i].why);
+    }
+}
+
+// ---- callbacks ------------------------------------------------------------------------------------------------------
+
+// Nothing can become better by so much: the second epoch is the last, and its weights are not kept.
+static void stops_early(void **state)
+{
+    struct training t;
+    (void)state;
+    set = "epochs=1";
+    train(&t, "", false);
+    end(&t);
+    set = NULL;
+    move("out.safetensors", "first.safetensors");
+    train(&t, "callbacks: [{name: early_stopping, min_delta: 1000, restore_best_weights: true}]\n", false);
+    assert_int_equal(t.run.position.step, 14);
+    assert_true(t.run.evaluated);
+    end(&t);
+    same_file("out.safetensors", "first.safetensors");
+    train(&t, "callbacks: [{name: early_stopping, min_delta: 1000, patience: 2}]\n", false);
+    assert_int_equal(t.run.position.step, 21);
+    end(&t);
+    train(&t, "callbacks: [{name: early_stopping, min_delta: 1000, start_from_epoch: 2}]\n", false);
+    assert_int_equal(t.run.position.step, 28);
+    end(&t);
+}
+
+static void keeps_the_best(void **state)
+{
+    struct training t;
+    (void)state;
+    train(&t, "callbacks: [{name: checkpoint, path: ck, save_best_only: true, monitor: loss, mode: max, keep: 0}]\n",
+          false);
+    end(&t);
+    assert_true(exists("ck/job-0000000007.safetensors"));
+    assert_false(exists("ck/job-0000000014.safetensors"));
+}
+
+// The rate after each epoch, by Keras's rules: patience 1, and an epoch that cools does not count.
+static void reduces_the_rate(void **state)
+{
+    struct training t;
+    (void)state;
+    set = "epochs=6";
+    train(&t,
+          "callbacks: [{name: reduce_lr_on_plateau, min_delta: 1000, patience: 1, factor: 0.5, cooldown: 1, min_lr: "
+          "0.003}]\n",
+          false);
+    // Epochs 2, 3 and 4 (the cool one is the one in which the wait begins anew), then min_lr.
+    assert_true(strategy.rate(t.run.state) == 0.003);
+    end(&t);
+    set = "epochs=3";
+    train(&t, "callbacks: [{name: reduce_lr_on_plateau, min_delta: 1000, patience: 2, factor: 0.5}]\n", false);
+    assert_true(strategy.rate(t.run.state) == (double)0.01f / 2);
+    assert_non_null(wk_figures_find(&t.run.figures, "learning_rate"));
+    end(&t);
+}
+
+// A rate that makes infinities of the weights.
+static void terminates_on_nan(void **state)
+{
+    struct training t;
+    (void)state;
+    set = "optimizer={name: sgd, learning_rate: 1000000, weight_decay: 1000000}";
+    train(&t, "callbacks: [terminate_on_nan]\n", false);
+    uint64_t steps = t.run.position.step;
+    end(&t);
+    assert_true(steps < STEPS);
+}
+
+static void logs(void **state)
+{
+    struct training t;
+    size_t size;
+    (void)state;
+    set = "epochs=2";
+    train(&t, "callbacks: [{name: csv_log, path: log.csv, separator: ;}, {name: json_lines, path: l}]\n", false);
+    const double loss = *wk_figures_find(&t.run.figures, "loss");
+    end(&t);
+    char *text = read_text("log.csv", &size), *line = strchr(text, '\n') + 1, *second = strchr(line, '\n') + 1;
+    assert_memory_equal(text, "epoch;accuracy;loss;val_accuracy;val_loss\r\n0;0.", 46);
+    assert_memory_equal(second, "1;0.", 4);
+    assert_true(strtod(strchr(second + 2, ';') + 1, NULL) == loss);
+    free(text);
+    text = read_text("l", &size);
+    json_t *first = json_loads(text, JSON_DISABLE_EOF_CHECK, NULL);
+    assert_int_equal(json_integer_value(json_object_get(first, "step")), 7);
+    assert_true(json_is_real(json_object_get(first, "val_loss")));
+    json_decref(first);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(goes_on_as_if_never_killed, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(is_killed_again, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(backs_up, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(writes_what_there_is, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(writes_weights_where_it_does_not_look, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(refuses_another_jobs_checkpoint, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(refuses_what_is_wrong_in_a_checkpoint, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(stops_early, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(keeps_the_best, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(logs, begin_folder, end_folder),
+    };
+    ps_log_init("test", PS_LOG_ERROR);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/callback.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+
+static const struct wk_callback_class *const callback_table[] = {
+    &wk_csv_log,          &wk_json_lines,          &wk_early_stopping, &wk_reduce_lr_on_plateau,
+    &wk_terminate_on_nan, &wk_checkpoint_callback, &wk_backup,
+};
+
+enum { CALLBACK_TABLE = sizeof callback_table / sizeof *callback_table };
+
+struct callback {
+    const struct wk_callback_class *class;
+    char key[48];  // its name, from the second of a kind on with a number: "csv_log-2"
+    void *state;
+};
+
+struct wk_callbacks {
+    struct callback *v;
+    size_t n;
+    bool begun;
+};
+
+// ---- open and close -----------------------------------------------------------------------------------------------
+
+static const struct wk_callback_class *callback_find(const char *name)
+{
+    for (size_t i = 0; i < CALLBACK_TABLE; i++)
+        if (strcmp(callback_table[i]->name, name) == 0)
+            return callback_table[i];
+    abort();  // both tables have the same names
+}
+
+static void callback_set_key(const struct wk_callbacks *c, struct callback *one)
+{
+    int same = 1;
+    for (const struct callback *other = c->v; other < c->v + c->n; other++)
+        same += other->class == one->class;
+    if (same == 1)
+        snprintf(one->key, sizeof one->key, "%s", one->class->name);
+    else
+        snprintf(one->key, sizeof one->key, "%s-%d", one->class->name, same);
+}
+
+// Those of the job that come last, or the others.
+static enum ps_code callbacks_open(const struct wk_run *run, bool last, struct wk_callbacks *c, struct ps_error *e)
+{
+    const struct ps_callbacks *all = &run->env.job->callbacks;
+    for (size_t i = 0; i < all->n; i++) {
+        struct callback one = {.class = callback_find(ps_callback_name(&all->v[i]))};
+        if (one.class->last != last)
+            continue;
+        callback_set_key(c, &one);
+        if (one.class->open && one.class->open(&all->v[i], run, &one.state, e))
+            return ps_error_prefix(e, "callback %s", one.key);
+        c->v[c->n++] = one;
+    }
+    return PS_OK;
+}
+
+enum ps_code wk_callbacks_open(const struct wk_run *run, struct wk_callbacks **callbacks, struct ps_error *e)
+{
+    struct wk_callbacks *c = ps_alloc(sizeof *c);
+    c->v = ps_alloc((run->env.job->callbacks.n + 1) * sizeof *c->v);
+    if (callbacks_open(run, false, c, e) || callbacks_open(run, true, c, e)) {
+        wk_callbacks_close(c);
+        return e->code;
+    }
+    *callbacks = c;
+    return PS_OK;
+}
+
+void wk_callbacks_close(struct wk_callbacks *c)
+{
+    for (size_t i = 0; c && i < c->n; i++)
+        if (c->v[i].class->close)
+            c->v[i].class->close(c->v[i].state);
+    if (c)
+        free(c->v);
+    free(c);
+}
+
+// ---- events -------------------------------------------------------------------------------------------------------
+
+enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, struct ps_error *e)
+{
+    for (size_t i = 0; !c->begun && i < c->n; i++)
+        if (c->v[i].class->begin && c->v[i].class->begin(c->v[i].state, run, e))
+            return ps_error_prefix(e, "callback %s", c->v[i].key);
+    c->begun = true;
+    return PS_OK;
+}
+
+static enum ps_code callback_call(const struct callback *one, enum wk_event event, struct wk_moment *m,
+                                  struct ps_error *e)
+{
+    const struct wk_callback_class *class = one->class;
+    enum ps_code (*const function[])(void *, struct wk_moment *,
+                                     struct ps_error *) = {[WK_STEP] = class->step,
+                                                           [WK_EPOCH_ENDS] = class->epoch_end,
+                                                           [WK_END] = class->end,
+                                                           [WK_STOPPED] = class->stopped};
+    if (function[event] && function[event](one->state, m, e))
+        return ps_error_prefix(e, "callback %s", one->key);
+    return PS_OK;
+}
+
+enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e)
+{
+    if (wk_callbacks_begin(c, m->run, e))
+        return e->code;
+    for (size_t i = 0; i < c->n; i++)
+        if (callback_call(&c->v[i], event, m, e))
+            return e->code;
+    return PS_OK;
+}
+
+// ---- checkpoints --------------------------------------------------------------------------------------------------
+
+void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < c->n; i++) {
+        char prefix[64];
+        json_t *one = json_object();
+        snprintf(prefix, sizeof prefix, "callbacks/%s", c->v[i].key);
+        if (c->v[i].class->save)
+            c->v[i].class->save(c->v[i].state, one, to, prefix);
+        json_object_set_new(all, c->v[i].key, one);
+    }
+    json_object_set_new(to->json, "callbacks", all);
+}
+
+enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_checkpoint *from, struct ps_error *e)
+{
+    const json_t *all = json_object_get(from->json, "callbacks");
+    for (size_t i = 0; i < c->n; i++) {
+        char prefix[64];
+        const json_t *one = json_object_get(all, c->v[i].key);
+        snprintf(prefix, sizeof prefix, "callbacks/%s", c->v[i].key);
+        if (!one)
+            ps_warn("%s: knows nothing of callback %s, which begins anew", from->path, c->v[i].key);
+        else if (c->v[i].class->load && c->v[i].class->load(c->v[i].state, one, from, prefix, e))
+            return ps_error_prefix(e, "%s: $.callbacks.%s", from->path, c->v[i].key);
+    }
+    return PS_OK;
+}
+
+enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e)
+{
+    const json_t *v = json_object_get(from, key);
+    if (json_is_null(v))
+        *to = NAN;
+    else if (json_is_number(v))
+        *to = json_number_value(v);
+    else
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a number", key);
+    return PS_OK;
+}
+
+enum ps_code wk_state_count(const json_t *from, const char *key, uint64_t *to, struct ps_error *e)
+{
+    const json_t *v = json_object_get(from, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected a whole number of 0 or more", key);
+    *to = (uint64_t)json_integer_value(v);
+    return PS_OK;
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Callbacks: what is done beside a training, at its moments. One file each in callbacks/, and one line in the table of
+// callback.c; their settings are in the table of common/job/callbacks.c.
+//
+//     open -> [load] -> begin -> [ step* -> epoch_end ]* -> end | stopped -> close
+//
+// The chief's run alone: a worker that becomes the chief later begins then. Those that write checkpoints come last at
+// each moment, so that the others' states are in them.
+//
+// Threads: the loop's.
+#ifndef WK_CALLBACK_H
+#define WK_CALLBACK_H
+
+#include "workerd/job/loop.h"
+
+struct wk_moment {
+    struct wk_run *run;  // its figures, its position: of what comes next
+    uint64_t epoch;      // that which runs, or ends; from 0
+    struct nn_result result;
+    int rows;      // of the step
+    bool stop;     // set by a callback: the training ends after this moment
+    bool changed;  // set by a callback: the weights are others than those that were evaluated
+};
+
+// Functions may be NULL.
+struct wk_callback_class {
+    const char *name;  // as in the job file
+    bool last;         // after the others
+    enum ps_code (*open)(const struct ps_callback *settings, const struct wk_run *run, void **state,
+                         struct ps_error *e);
+    void (*close)(void *state);
+    enum ps_code (*begin)(void *state, struct wk_run *run, struct ps_error *e);
+    enum ps_code (*step)(void *state, struct wk_moment *m, struct ps_error *e);
+    // Figures of the epoch are in the run; a callback may add to them.
+    enum ps_code (*epoch_end)(void *state, struct wk_moment *m, struct ps_error *e);
+    enum ps_code (*end)(void *state, struct wk_moment *m, struct ps_error *e);
+    // A signal ends the training before it is done.
+    enum ps_code (*stopped)(void *state, struct wk_moment *m, struct ps_error *e);
+    // Into and from a checkpoint: a JSON object, and arrays with this prefix.
+    void (*save)(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix);
+    enum ps_code (*load)(void *state, const json_t *from, const struct wk_checkpoint *arrays, const char *prefix,
+                         struct ps_error *e);
+};
+
+extern const struct wk_callback_class wk_csv_log, wk_json_lines, wk_early_stopping, wk_reduce_lr_on_plateau,
+    wk_terminate_on_nan, wk_checkpoint_callback, wk_backup;
+
+enum wk_event { WK_STEP, WK_EPOCH_ENDS, WK_END, WK_STOPPED };
+
+struct wk_callbacks;
+// Those of the job.
+enum ps_code wk_callbacks_open(const struct wk_run *run, struct wk_callbacks **callbacks, struct ps_error *e);
+void wk_callbacks_close(struct wk_callbacks *callbacks);
+enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, struct ps_error *e);
+// Begins those that have not begun. Of an error the text names the callback.
+enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e);
+// All states, as $.callbacks of the checkpoint.
+void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to);
+// A callback that the checkpoint does not know begins anew.
+enum ps_code wk_callbacks_load(const struct wk_callbacks *c, const struct wk_checkpoint *from, struct ps_error *e);
+
+// ---- for the files of callbacks/ ----------------------------------------------------------------------------------
+
+// A member of a state that was saved as a number. INVALID_ARGUMENT: it is none.
+enum ps_code wk_state_real(const json_t *from, const char *key, double *to, struct ps_error *e);
+enum ps_code wk_state_count(const json_t *from, const char *key, uint64_t *to, struct ps_error *e);
+
+#endif

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One line per epoch: csv_log as Keras's CSVLogger writes it, json_lines an object. A training that goes on from a
+// checkpoint cuts the file back to what it was then, so that no epoch stands in it twice.
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "workerd/job/callbacks/log_file.h"
+
+// As Python writes it: the fewest digits that tell a number from all others; with an exponent where that is below -4 or
+// above 15.
+static void log_put_number(FILE *to, double x)
+{
+    char text[40];
+    int digits = 0;
+    if (!isfinite(x)) {
+        fputs(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf", to);
+        return;
+    }
+    do
+        snprintf(text, sizeof text, "%.*e", digits++, x);
+    while (digits < 17 && strtod(text, NULL) != x);
+    int exponent = atoi(strchr(text, 'e') + 1), decimals = digits - 1 - exponent;
+    if (exponent < -4 || exponent > 15)
+        fputs(text, to);
+    else
+        fprintf(to, "%.*f", decimals > 1 ? decimals : 1, x);
+}
+
+// ---- csv_log ------------------------------------------------------------------------------------------------------
+
+struct csv_log {
+    struct wk_log_file file;
+    const char *separator;     // the settings'
+    struct wk_figures column;  // the names, with the first line; no figures: there is none yet
+};
+
+static enum ps_code csv_log_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
+                                 struct ps_error *e)
+{
+    struct csv_log *s = ps_alloc(sizeof *s);
+    (void)run;
+    (void)e;
+    wk_log_file_init(&s->file, ps_callback_text(settings, "path"));
+    s->separator = ps_callback_text(settings, "separator");
+    *state = s;
+    return PS_OK;
+}
+
+static void csv_log_close(void *state)
+{
+    struct csv_log *s = state;
+    wk_log_file_close(&s->file);
+    free(s);
+}
+
+static enum ps_code csv_log_begin(void *state, struct wk_run *run, struct ps_error *e)
+{
+    struct csv_log *s = state;
+    return wk_log_file_open(&s->file, run, e);
+}
+
+static void csv_log_put_head(struct csv_log *s)
+{
+    fputs("epoch", s->file.stream);
+    for (size_t i = 0; i < s->column.n; i++)
+        fprintf(s->file.stream, "%s%s", s->separator, s->column.v[i].name);
+    fputs("\r\n", s->file.stream);
+}
+
+static enum ps_code csv_log_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
+{
+    struct csv_log *s = state;
+    if (s->column.n == 0) {
+        s->column = m->run->figures;
+        if (wk_log_file_is_empty(&s->file))
+            csv_log_put_head(s);
+    }
+    fprintf(s->file.stream, "%" PRIu64, m->epoch);
+    for (size_t i = 0; i < s->column.n; i++) {
+        const double *value = wk_figures_find(&m->run->figures, s->column.v[i].name);
+        fputs(s->separator, s->file.stream);
+        if (value)
+            log_put_number(s->file.stream, *value);
+        else
+            fputs("NA", s->file.stream);
+    }
+    fputs("\r\n", s->file.stream);
+    return wk_log_file_flush(&s->file, e);
+}
+
+static void csv_log_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
+{
+    struct csv_log *s = state;
+    json_t *names = json_array();
+    (void)arrays;
+    (void)prefix;
+    for (size_t i = 0; i < s->column.n; i++)
+        json_array_append_new(names, json_string(s->column.v[i].name));
+    json_object_set_new(to, "columns", names);
+    wk_log_file_save(&s->file, to);
+}
+
+static enum ps_code csv_log_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,
+                                 const char *prefix, struct ps_error *e)
+{
+    struct csv_log *s = state;
+    const json_t *names = json_object_get(from, "columns");
+    (void)arrays;
+    (void)prefix;
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        if (!name)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "columns: expected names");
+        wk_figures_add(&s->column, "", name, 0);
+    }
+    return wk_log_file_load(&s->file, from, e);
+}
+
+const struct wk_callback_class wk_csv_log = {
+    .name = "csv_log",
+    .open = csv_log_open,
+    .close = csv_log_close,
+    .begin = csv_log_begin,
+    .epoch_end = csv_log_epoch_end,
+    .save = csv_log_save,
+    .load = csv_log_load,
+};
+
+// ---- json_lines ---------------------------------------------------------------------------------------------------
+
+static enum ps_code json_lines_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
+                                    struct ps_error *e)
+{
+    struct wk_log_file *f = ps_alloc(sizeof *f);
+    (void)run;
+    (void)e;
+    wk_log_file_init(f, ps_callback_text(settings, "path"));
+    *state = f;
+    return PS_OK;
+}
+
+static void json_lines_close(void *state)
+{
+    wk_log_file_close(state);
+    free(state);
+}
+
+static enum ps_code json_lines_begin(void *state, struct wk_run *run, struct ps_error *e)
+{
+    return wk_log_file_open(state, run, e);
+}
+
+// {"epoch": 0, "step": 938, "loss": 0.25}; a NaN is null.
+static enum ps_code json_lines_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
+{
+    struct wk_log_file *f = state;
+    fprintf(f->stream, "{\"epoch\": %" PRIu64 ", \"step\": %" PRIu64, m->epoch, m->run->position.step);
+    for (size_t i = 0; i < m->run->figures.n; i++) {
+        const struct wk_figure *v = &m->run->figures.v[i];
+        fprintf(f->stream, ", \"%s\": ", v->name);
+        if (isfinite(v->value))
+            log_put_number(f->stream, v->value);
+        else
+            fputs("null", f->stream);
+    }
+    fputs("}\n", f->stream);
+    return wk_log_file_flush(f, e);
+}
+
+static void json_lines_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
+{
+    (void)arrays;
+    (void)prefix;
+    wk_log_file_save(state, to);
+}
+
+static enum ps_code json_lines_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,
+                                    const char *prefix, struct ps_error *e)
+{
+    (void)arrays;
+    (void)prefix;
+    return wk_log_file_load(state, from, e);
+}
+
+const struct wk_callback_class wk_json_lines = {
+    .name = "json_lines",
+    .open = json_lines_open,
+    .close = json_lines_close,
+    .begin = json_lines_begin,
+    .epoch_end = json_lines_epoch_end,
+    .save = json_lines_save,
+    .load = json_lines_load,
+};

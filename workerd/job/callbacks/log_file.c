@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/callbacks/log_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void wk_log_file_init(struct wk_log_file *f, const char *path)
+{
+    *f = (struct wk_log_file){.path = path};
+}
+
+// A file that is shorter than it was has lost lines already; nothing is put in their place.
+static bool log_file_cut(const struct wk_log_file *f, int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return false;
+    return !S_ISREG(st.st_mode) || (uint64_t)st.st_size <= f->length || ftruncate(fd, (off_t)f->length) == 0;
+}
+
+enum ps_code wk_log_file_open(struct wk_log_file *f, const struct wk_run *run, struct ps_error *e)
+{
+    bool begins = run->position.epoch == 0 && run->position.first == 0;
+    int fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begins && !f->goes_on ? O_TRUNC : 0), 0666);
+    bool good = fd >= 0 && (!f->goes_on || log_file_cut(f, fd));
+    f->stream = good ? fdopen(fd, "a") : NULL;
+    if (f->stream)
+        return PS_OK;
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    return ps_fail(e, PS_CANNOT_CREATE, "%s: %s", f->path, strerror(error));
+}
+
+static uint64_t log_file_length(const struct wk_log_file *f)
+{
+    struct stat st;
+    return f->stream && fstat(fileno(f->stream), &st) == 0 ? (uint64_t)st.st_size : f->length;
+}
+
+bool wk_log_file_is_empty(const struct wk_log_file *f)
+{
+    return log_file_length(f) == 0;
+}
+
+enum ps_code wk_log_file_flush(struct wk_log_file *f, struct ps_error *e)
+{
+    errno = 0;
+    if (fflush(f->stream) == 0 && !ferror(f->stream))
+        return PS_OK;
+    return ps_fail(e, PS_CANNOT_WRITE, "%s: %s", f->path, strerror(errno ? errno : EIO));
+}
+
+void wk_log_file_close(struct wk_log_file *f)
+{
+    if (f->stream)
+        fclose(f->stream);
+    f->stream = NULL;
+}
+
+void wk_log_file_save(const struct wk_log_file *f, json_t *to)
+{
+    json_object_set_new(to, "length", json_integer((json_int_t)log_file_length(f)));
+}
+
+enum ps_code wk_log_file_load(struct wk_log_file *f, const json_t *from, struct ps_error *e)
+{
+    f->goes_on = true;
+    return wk_state_count(from, "length", &f->length, e);
+}

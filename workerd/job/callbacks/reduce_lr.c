@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Multiplies the learning rate by `factor` when a figure has not become better for `patience` epochs; for `cooldown`
+// epochs after that it does not count.
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/alloc.h"
+#include "common/base/log.h"
+#include "workerd/job/callbacks/monitor.h"
+
+struct reduce_lr {
+    struct wk_monitor monitor;
+    double factor, min_rate;
+    uint64_t patience, cooldown, wait, cooling;
+};
+
+static enum ps_code reduce_lr_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
+                                   struct ps_error *e)
+{
+    struct wk_monitor monitor;
+    if (run->env.job->schedule.kind != PS_SCHEDULE_NONE)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "does not go with a learning rate that follows a schedule");
+    if (wk_monitor_open(settings, ps_callback_real(settings, "min_delta"), &monitor, e))
+        return e->code;
+    struct reduce_lr *s = ps_alloc(sizeof *s);
+    *s = (struct reduce_lr){.monitor = monitor,
+                            .factor = ps_callback_real(settings, "factor"),
+                            .min_rate = ps_callback_real(settings, "min_lr"),
+                            .patience = ps_callback_count(settings, "patience"),
+                            .cooldown = ps_callback_count(settings, "cooldown")};
+    *state = s;
+    return PS_OK;
+}
+
+static void reduce_lr_reduce(struct reduce_lr *s, const struct wk_moment *m, double rate)
+{
+    if (rate <= s->min_rate)
+        return;
+    double reduced = fmax(rate * s->factor, s->min_rate);
+    m->run->strategy->set_rate(m->run->state, reduced);
+    ps_info("epoch %" PRIu64 ": the learning rate is reduced to %.6g", m->epoch + 1, reduced);
+    s->cooling = s->cooldown;
+    s->wait = 0;
+}
+
+// Keras's learning rate is a float32.
+static enum ps_code reduce_lr_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
+{
+    struct reduce_lr *s = state;
+    const double *value = wk_monitor_value(&s->monitor, m->run);
+    double rate = (double)(float)m->run->strategy->rate(m->run->state), now = value ? *value : 0;
+    (void)e;
+    wk_figures_add(&m->run->figures, "", "learning_rate", rate);
+    if (!value)
+        return PS_OK;
+    if (s->cooling > 0) {
+        s->cooling--;
+        s->wait = 0;
+    }
+    if (wk_monitor_is_better(&s->monitor, now, s->monitor.best)) {
+        s->monitor.best = now;
+        s->wait = 0;
+    } else if (s->cooling == 0 && ++s->wait >= s->patience) {
+        reduce_lr_reduce(s, m, rate);
+    }
+    return PS_OK;
+}
+
+static void reduce_lr_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
+{
+    struct reduce_lr *s = state;
+    (void)arrays;
+    (void)prefix;
+    json_object_set_new(to, "best", isnan(s->monitor.best) ? json_null() : json_real(s->monitor.best));
+    json_object_set_new(to, "wait", json_integer((json_int_t)s->wait));
+    json_object_set_new(to, "cooling", json_integer((json_int_t)s->cooling));
+}
+
+static enum ps_code reduce_lr_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,
+                                   const char *prefix, struct ps_error *e)
+{
+    struct reduce_lr *s = state;
+    (void)arrays;
+    (void)prefix;
+    if (wk_state_real(from, "best", &s->monitor.best, e) || wk_state_count(from, "wait", &s->wait, e))
+        return e->code;
+    return wk_state_count(from, "cooling", &s->cooling, e);
+}
+
+const struct wk_callback_class wk_reduce_lr_on_plateau = {
+    .name = "reduce_lr_on_plateau",
+    .open = reduce_lr_open,
+    .close = free,
+    .epoch_end = reduce_lr_epoch_end,
+    .save = reduce_lr_save,
+    .load = reduce_lr_load,
+};

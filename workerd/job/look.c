@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/look.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workerd/job/evaluate.h"
+
+bool wk_look_is_wanted(const struct wk_look *look)
+{
+    return look->model || look->evaluate || look->predict;
+}
+
+void wk_look_at_model(const struct nn_model *model)
+{
+    char *text = nn_model_summary(model);
+    fputs(text, stdout);
+    free(text);
+}
+
+static const char *look_name(const struct wk_figure *v)
+{
+    return v->name + strlen("val_");
+}
+
+static void look_print_json(const struct wk_run *run, const char *weights)
+{
+    json_t *all =
+        json_pack("{s:s, s:I}", "weights", weights, "examples", (json_int_t)wk_data_test(run->data)->examples);
+    for (size_t i = 0; i < run->figures.n; i++) {
+        double x = run->figures.v[i].value;
+        json_object_set_new(all, look_name(&run->figures.v[i]), isfinite(x) ? json_real(x) : json_null());
+    }
+    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    putchar('\n');
+    json_decref(all);
+}
+
+static void look_print(const struct wk_run *run, const char *weights)
+{
+    printf("%s: %" PRIu64 " examples", weights, wk_data_test(run->data)->examples);
+    for (size_t i = 0; i < run->figures.n; i++)
+        printf(" - %s: %.4f", look_name(&run->figures.v[i]), run->figures.v[i].value);
+    putchar('\n');
+}
+
+static enum ps_code look_evaluate(struct wk_run *run, const struct wk_look *look, const char *weights,
+                                  struct ps_error *e)
+{
+    if (wk_data_test(run->data)->examples == 0)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "the job's data have no test split, which is what is evaluated");
+    if (wk_evaluate(run, e))
+        return e->code;
+    if (look->json)
+        look_print_json(run, weights);
+    else
+        look_print(run, weights);
+    return PS_OK;
+}
+
+enum ps_code wk_look_at_weights(struct wk_run *run, const struct wk_look *look, struct ps_error *e)
+{
+    const struct ps_job *job = run->env.job;
+    const char *weights = job->weights ? job->weights : job->output;
+    if (wk_load_weights(&run->env, weights, e))
+        return e->code;
+    if (look->evaluate && look_evaluate(run, look, weights, e))
+        return e->code;
+    if (!look->predict || wk_predict(run, look->predict, e))
+        return look->predict ? e->code : PS_OK;
+    fprintf(look->json ? stderr : stdout, "Predictions of %" PRIu64 " examples written to %s\n",
+            wk_data_test(run->data)->examples, look->predict);
+    return PS_OK;
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/resume.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "workerd/job/callback.h"
+#include "workerd/strategy/configuration.h"
+
+enum { RESUME_VERSION = 1 };
+
+// ---- saving -------------------------------------------------------------------------------------------------------
+
+enum ps_code wk_resume_check(struct wk_run *run, struct ps_error *e)
+{
+    if (!run->strategy->save)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "strategy %s has no checkpoints", run->strategy->name);
+    if (!run->configuration)
+        run->configuration = wk_configuration(&run->env, e);
+    return run->configuration ? PS_OK : e->code;
+}
+
+// JSON has no NaN.
+static json_t *resume_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *resume_numbers(const double *v, uint64_t n)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < n; i++)
+        json_array_append_new(list, resume_number(v[i]));
+    return list;
+}
+
+static json_t *resume_figures_json(const struct wk_figures *f)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < f->n; i++)
+        json_array_append_new(list, json_pack("[s, o]", f->v[i].name, resume_number(f->v[i].value)));
+    return list;
+}
+
+static void resume_fill(const struct wk_run *run, struct wk_checkpoint *c)
+{
+    const struct wk_history *h = &run->history;
+    for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
+        const struct nn_param *p = nn_model_param(run->env.model, i);
+        wk_checkpoint_put(c, NULL, p->name, p->shape, p->rank, nn_replica_param(run->env.replica, i));
+    }
+    json_object_set_new(c->json, "version", json_integer(RESUME_VERSION));
+    json_object_set_new(c->json, "configuration", json_string(run->configuration));
+    json_object_set_new(c->json, "epoch", json_integer((json_int_t)run->position.epoch));
+    json_object_set_new(c->json, "first", json_integer((json_int_t)run->position.first));
+    json_object_set_new(c->json, "step", json_integer((json_int_t)run->position.step));
+    json_object_set_new(c->json, "meter", wk_meter_save(&run->meter));
+    json_object_set_new(c->json, "figures", resume_figures_json(&run->figures));
+    json_object_set_new(c->json, "evaluated", json_boolean(run->evaluated));
+    json_object_set_new(c->json, "losses", resume_numbers(h->loss, h->steps));
+    json_object_set_new(c->json, "examples", resume_numbers(h->examples, h->steps));
+    json_object_set_new(c->json, "train_seconds", json_real(run->train_seconds));
+    run->strategy->save(run->state, c);
+    wk_callbacks_save(run->callbacks, c);
+}
+
+enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e)
+{
+    struct wk_checkpoint c;
+    if (wk_resume_check(run, e))
+        return e->code;
+    wk_checkpoint_init(&c);
+    resume_fill(run, &c);
+    enum ps_code code = wk_checkpoint_write(&c, path, e);
+    wk_checkpoint_free(&c);
+    return code;
+}
+
+// ---- loading ------------------------------------------------------------------------------------------------------
+
+// One line KEY=VALUE of the checkpoint's job, which differs from the same in this one.
+static enum ps_code resume_fail_configuration(const struct wk_checkpoint *c, const char *line, size_t length,
+                                              const char *now, struct ps_error *e)
+{
+    size_t key = strcspn(line, "=") + 1;
+    for (const char *other = now; *other; other += strcspn(other, "\n"), other += *other == '\n')
+        if (strncmp(other, line, key) == 0)
+            return ps_fail(e, PS_FAILED_PRECONDITION, "%s: is of a job with %.*s, but this one has %.*s", c->path,
+                           (int)length, line, (int)strcspn(other, "\n"), other);
+    return ps_fail(e, PS_FAILED_PRECONDITION, "%s: is of a job with %.*s, which this one has not", c->path, (int)length,
+                   line);
+}
+
+// Epochs and steps may be more now.
+static bool resume_may_differ(const char *line)
+{
+    return strncmp(line, "epochs=", strlen("epochs=")) == 0 || strncmp(line, "steps=", strlen("steps=")) == 0;
+}
+
+static bool resume_has_line(const char *text, const char *line, size_t length)
+{
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
+        if (strcspn(text, "\n") == length && memcmp(text, line, length) == 0)
+            return true;
+    return false;
+}
+
+static enum ps_code resume_check_job(const struct wk_checkpoint *c, const char *now, struct ps_error *e)
+{
+    const char *was = json_string_value(json_object_get(c->json, "configuration"));
+    if (json_integer_value(json_object_get(c->json, "version")) != RESUME_VERSION || !was)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is a checkpoint of another version of workerd", c->path);
+    for (; *was; was += strcspn(was, "\n"), was += *was == '\n') {
+        size_t length = strcspn(was, "\n");
+        if (!resume_may_differ(was) && !resume_has_line(now, was, length))
+            return resume_fail_configuration(c, was, length, now, e);
+    }
+    return PS_OK;
+}
+
+static enum ps_code resume_load_params(const struct wk_run *run, const struct wk_checkpoint *c, struct ps_error *e)
+{
+    for (size_t i = 0; i < nn_model_params(run->env.model); i++) {
+        const struct nn_param *p = nn_model_param(run->env.model, i);
+        if (wk_checkpoint_get(c, NULL, p->name, p->count, nn_replica_param(run->env.replica, i), e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
+static enum ps_code resume_load_figures(struct wk_run *run, const json_t *list, struct ps_error *e)
+{
+    run->figures.n = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *pair = json_array_get(list, i), *value = json_array_get(pair, 1);
+        const char *name = json_string_value(json_array_get(pair, 0));
+        if (!name || !(json_is_number(value) || json_is_null(value)))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "figures[%zu]: expected a name and a number", i);
+        wk_figures_add(&run->figures, "", name, json_is_null(value) ? NAN : json_number_value(value));
+    }
+    return PS_OK;
+}
+
+static enum ps_code resume_load_numbers(const json_t *from, const char *key, uint64_t n, double **to,
+                                        struct ps_error *e)
+{
+    const json_t *list = json_object_get(from, key);
+    if (!json_is_array(list) || json_array_size(list) != n)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s: expected one number per step", key);
+    *to = ps_alloc((n + 1) * sizeof **to);
+    for (uint64_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, i);
+        (*to)[i] = json_is_number(v) ? json_number_value(v) : NAN;
+    }
+    return PS_OK;
+}
+
+static enum ps_code resume_load_history(struct wk_run *run, const json_t *from, struct ps_error *e)
+{
+    struct wk_history *h = &run->history;
+    h->steps = run->position.step;
+    if (resume_load_numbers(from, "losses", h->steps, &h->loss, e) ||
+        resume_load_numbers(from, "examples", h->steps, &h->examples, e))
+        return e->code;
+    h->total_examples = 0;
+    for (uint64_t i = 0; i < h->steps; i++)
+        h->total_examples += h->examples[i];
+    return wk_state_real(from, "train_seconds", &run->train_seconds, e);
+}
+
+static enum ps_code resume_load_position(struct wk_run *run, const json_t *from, struct ps_error *e)
+{
+    struct wk_position *p = &run->position;
+    if (wk_state_count(from, "epoch", &p->epoch, e) || wk_state_count(from, "first", &p->first, e) ||
+        wk_state_count(from, "step", &p->step, e))
+        return e->code;
+    if (p->first > run->env.examples)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "first: expected a position in an epoch of %" PRIu64 " examples",
+                       run->env.examples);
+    run->evaluated = json_is_true(json_object_get(from, "evaluated"));
+    return wk_meter_load(&run->meter, json_object_get(from, "meter"), e);
+}
+
+static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *c, struct ps_error *e)
+{
+    const json_t *from = c->json;
+    if (resume_check_job(c, run->configuration, e) || resume_load_params(run, c, e))
+        return e->code;
+    if (resume_load_position(run, from, e) || resume_load_history(run, from, e) ||
+        resume_load_figures(run, json_object_get(from, "figures"), e))
+        return ps_error_prefix(e, "%.200s", c->path);
+    const struct wk_position *p = &run->position;
+    if (run->strategy->load(run->state, c, p->epoch, p->first, p->step, e))
+        return e->code;
+    return wk_callbacks_load(run->callbacks, c, e);
+}
+
+enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e)
+{
+    struct wk_checkpoint c;
+    if (wk_resume_check(run, e) || wk_checkpoint_read(&c, path, e))
+        return e->code;
+    enum ps_code code = resume_take(run, &c, e);
+    wk_checkpoint_free(&c);
+    return code;
+}
+
+// ---- the files ----------------------------------------------------------------------------------------------------
+
+static const char resume_suffix[] = ".safetensors";
+
+char *wk_resume_path(const char *folder, const char *job, const char *kind, uint64_t step)
+{
+    return ps_printf("%s/%s%s-%010" PRIu64 "%s", folder, job, kind, step, resume_suffix);
+}
+
+// Is name one that wk_resume_path gives?
+static bool resume_step_of(const char *name, const char *job, const char *kind, uint64_t *step)
+{
+    size_t n = strlen(job), k = strlen(kind), digits;
+    if (strncmp(name, job, n) != 0 || strncmp(name + n, kind, k) != 0 || name[n + k] != '-')
+        return false;
+    name += n + k + 1;
+    digits = strspn(name, "0123456789");
+    *step = strtoull(name, NULL, 10);
+    return digits >= 10 && strcmp(name + digits, resume_suffix) == 0;
+}
+
+static int resume_by_step(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x < y) - (x > y);
+}
+
+// The steps of a callback's files, newest first; malloc'd. NULL: there are none.
+static uint64_t *resume_list(const char *folder, const char *job, const char *kind, size_t *n)
+{
+    uint64_t *steps = NULL, step;
+    DIR *dir = opendir(folder);
+    *n = 0;
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        if (!resume_step_of(d->d_name, job, kind, &step))
+            continue;
+        steps = ps_realloc(steps, (*n + 1) * sizeof *steps);
+        steps[(*n)++] = step;
+    }
+    if (dir)
+        closedir(dir);
+    if (steps)
+        qsort(steps, *n, sizeof *steps, resume_by_step);
+    return steps;
+}
+
+void wk_resume_prune(const char *folder, const char *job, const char *kind, uint64_t keep)
+{
+    size_t n;
+    uint64_t *steps = resume_list(folder, job, kind, &n);
+    for (size_t i = keep; i < n; i++) {
+        char *path = wk_resume_path(folder, job, kind, steps[i]);
+        unlink(path);
+        free(path);
+    }
+    free(steps);
+}
+
+char *wk_resume_find(const struct ps_job *job, bool backups, bool *writes)
+{
+    char *newest = NULL;
+    uint64_t newest_step = 0;
+    *writes = false;
+    for (size_t i = 0; i < job->callbacks.n; i++) {
+        const struct ps_callback *c = &job->callbacks.v[i];
+        bool backup = strcmp(ps_callback_name(c), "backup") == 0;
+        size_t n;
+        if (!backup && (backups || strcmp(ps_callback_name(c), "checkpoint") != 0))
+            continue;
+        *writes = true;
+        const char *folder = ps_callback_text(c, "path"), *kind = backup ? "-backup" : "";
+        uint64_t *steps = resume_list(folder, job->name, kind, &n);
+        if (steps && (!newest || steps[0] > newest_step)) {
+            free(newest);
+            newest = wk_resume_path(folder, job->name, kind, newest_step = steps[0]);
+        }
+        free(steps);
+    }
+    return newest;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training in a checkpoint: the variables, what the strategy keeps of them, where the training is, what it has seen,
+// the callbacks' states. Of what a training that goes on from it does nothing differs from what the one that was not
+// interrupted does.
+#ifndef WK_RESUME_H
+#define WK_RESUME_H
+
+#include "workerd/job/loop.h"
+
+// Is the job of a strategy and a model that can be saved? FAILED_PRECONDITION says what is not.
+enum ps_code wk_resume_check(struct wk_run *run, struct ps_error *e);
+enum ps_code wk_resume_save(struct wk_run *run, const char *path, struct ps_error *e);
+// FAILED_PRECONDITION: it is of a job that differs in more than epochs and steps. The strategy is open, the callbacks
+// have not begun.
+enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e);
+
+// The newest checkpoint that a callback of the job has written, malloc'd; NULL: there is none. backups: those of the
+// callback backup alone. *writes: there is a callback that writes some.
+char *wk_resume_find(const struct ps_job *job, bool backups, bool *writes);
+
+// A callback's file at a step; malloc'd. kind: "" or "-backup".
+char *wk_resume_path(const char *folder, const char *job, const char *kind, uint64_t step);
+// Removes all of a callback's files but the newest `keep`.
+void wk_resume_prune(const char *folder, const char *job, const char *kind, uint64_t keep);
+
+#endif

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/nn/ops/dot.h"
+
+#include "workerd/nn/layer.h"
+
+struct dot {
+    int axis[2];  // counted with the batch
+    bool normalize;
+};
+
+static const struct nn_key keys[] = {
+    {"axes", NN_KEY_BY_BUILD}, {"normalize", NN_KEY_BOOL, NN_AT(struct dot, normalize)}, {NULL}};
+
+static enum ps_code dot_read_axis(const struct nn_json *at, const struct nn_type *in, int *axis, struct ps_error *e)
+{
+    json_int_t v = json_integer_value(at->value);
+    if (!json_is_integer(at->value) || v == 0 || v < -in->rank || v > in->rank)
+        return nn_json_expected(at, e, "an axis of the input but the batch: -%d to -1, or 1 to %d", in->rank, in->rank);
+    *axis = v < 0 ? in->rank + 1 + (int)v : (int)v;
+    return PS_OK;
+}
+
+// One number for both inputs, or one for each.
+static enum ps_code dot_read_axes(struct nn_building *b, struct dot *c, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(b->config, "axes");
+    if (!json_is_integer(at.value) && json_array_size(at.value) != 2)
+        return nn_json_expected(&at, e, "a whole number or two of them");
+    for (size_t k = 0; k < 2; k++) {
+        struct nn_json own = nn_json_element(&at, k);
+        if (dot_read_axis(json_is_array(at.value) ? &own : &at, &b->in[k]->type, &c->axis[k], e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
+static enum ps_code dot_build(struct nn_building *b, struct ps_error *e)
+{
+    struct dot *c = b->layer->config;
+    if (nn_build_inputs(b, 2, e) || dot_read_axes(b, c, e))
+        return e->code;
+    const struct nn_type *x = &b->in[0]->type, *y = &b->in[1]->type;
+    if (x->dim[c->axis[0] - 1] != y->dim[c->axis[1] - 1])
+        return nn_json_fail(b->at, e, "Dot expected axes of one size, not of %d and %d", (int)x->dim[c->axis[0] - 1],
+                            (int)y->dim[c->axis[1] - 1]);
+    if (x->rank + y->rank - 2 > PS_MAX_RANK)
+        return nn_json_fail(b->at, e, "Dot of inputs with %d and %d dimensions: expected fewer", x->rank, y->rank);
+    b->out = (struct nn_type){.dtype = NN_FLOAT};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < b->in[k]->type.rank; i++)
+            if (i != c->axis[k] - 1)
+                b->out.dim[b->out.rank++] = b->in[k]->type.dim[i];
+    if (b->out.rank == 0)
+        b->out.dim[b->out.rank++] = 1;
+    return PS_OK;
+}
+
+static int dot_emit(struct nn_emitter *m, const struct nn_call *call)
+{
+    const struct dot *c = NN_CONFIG(struct dot, nn_emit_layer(m, call));
+    const struct nn_dot attr = {{c->axis[0], c->axis[1]}};
+    int in[2], y;
+    for (int k = 0; k < 2; k++) {
+        const struct nn_unit_length unit = {c->axis[k]};
+        in[k] = nn_emit_tensor(m, call->in[k]);
+        if (c->normalize)
+            nn_tape_put(m->tape, &nn_op_unit_length, &unit, sizeof unit, &in[k], 1, &in[k], 1);
+    }
+    nn_tape_put(m->tape, &nn_op_dot, &attr, sizeof attr, in, 2, &y, 1);
+    return y;
+}
+
+const struct nn_layer_class nn_layer_dot = {"Dot", sizeof(struct dot), keys, dot_build, dot_emit};

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/nn/ops/noise.h"
+
+#include <math.h>
+
+#include "common/math/philox.h"
+#include "workerd/nn/tape.h"
+
+// ---- noise --------------------------------------------------------------------------------------------------------
+
+static enum ps_code noise_infer(struct nn_op *op, struct ps_error *e)
+{
+    (void)e;
+    op->out_type[0] = op->in_type[0];
+    return PS_OK;
+}
+
+// What is drawn does not depend on x: the same is drawn again for the gradient, but what is added has none.
+static void noise_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx)
+{
+    const struct nn_noise *a = (const struct nn_noise *)op->attr;
+    (void)wanted;
+    dx[0] = dy[0];
+    if (a->kind != NN_NOISE_ADDED)
+        nn_tape_put(t, &nn_op_noise, a, sizeof *a, (int[]){dy[0], op->in[1]}, 2, dx, 1);
+}
+
+static double noise_normal(const uint32_t word[4], size_t i)
+{
+    double radius = sqrt(-2 * log(1 - (double)ps_uniform(word[i & 2])));
+    double angle = 2 * M_PI * (double)ps_uniform(word[(i & 2) + 1]);
+    return radius * (i & 1 ? sin(angle) : cos(angle));
+}
+
+static nn_real noise_of(const struct nn_noise *a, const struct nn_step *step, uint64_t place, nn_real x)
+{
+    uint32_t word[4];
+    ps_philox(step->seed, PS_RANDOM_DROPOUT, (uint64_t)a->layer << 32 | step->number, place / 4, word);
+    if (a->kind == NN_NOISE_DROPS)
+        return ps_uniform(word[place % 4]) >= a->amount ? x * (nn_real)(1 / (1 - a->amount)) : 0;
+    nn_real d = (nn_real)((double)a->amount * noise_normal(word, place % 4));
+    return a->kind == NN_NOISE_ADDED ? x + d : x * (1 + d);
+}
+
+// The place of element j of an example among what is drawn for that.
+static uint64_t noise_place(const struct nn_noise *a, const struct nn_type *x, size_t j)
+{
+    uint64_t place = 0, step = 1;
+    for (int i = x->rank; i-- > 1; j /= (size_t)x->dim[i]) {
+        if (a->shared[i])
+            continue;
+        place += j % (size_t)x->dim[i] * step;
+        step *= (uint64_t)x->dim[i];
+    }
+    return place;
+}
+
+static void noise_reference(const struct nn_frame *f)
+{
+    const struct nn_noise *a = (const struct nn_noise *)f->op->attr;
+    const struct nn_type *type = &f->op->in_type[0];
+    const nn_real *x = f->in[0];
+    const uint64_t *example = f->in[1];
+    nn_real *y = f->out[0];
+    const size_t rows = (size_t)type->dim[0], per = nn_type_count(type) / rows;
+    const uint64_t drawn = noise_place(a, type, per - 1) + 1;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < per; j++, x++, y++)
+            *y = noise_of(a, f->step, example[r] * drawn + noise_place(a, type, j), *x);
+}
+
+// ---- constants ----------------------------------------------------------------------------------------------------
+
+static enum ps_code constant_infer(struct nn_op *op, struct ps_error *e)
+{
+    (void)e;
+    op->out_type[0] = (struct nn_type){NN_FLOAT, 1, {((const struct nn_constant *)op->attr)->n}};
+    return PS_OK;
+}
+
+static void constant_reference(const struct nn_frame *f)
+{
+    const struct nn_constant *a = (const struct nn_constant *)f->op->attr;
+    nn_real *y = f->out[0];
+    for (int64_t i = 0; i < a->n; i++)
+        y[i] = (nn_real)a->value[i];
+}
+
+const struct nn_op_class nn_op_noise = {.name = "noise",
+                                        .infer = noise_infer,
+                                        .differentiate = noise_differentiate,
+                                        .reference = noise_reference,
+                                        .in_place = 1 + 0};
+const struct nn_op_class nn_op_constant = {
+    .name = "constant", .infer = constant_infer, .reference = constant_reference};

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/strategy/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+
+static const char checkpoint_key[] = "paramserver";
+
+void wk_checkpoint_init(struct wk_checkpoint *c)
+{
+    *c = (struct wk_checkpoint){.json = json_object()};
+}
+
+void wk_checkpoint_free(struct wk_checkpoint *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        free((char *)c->array[i].name);
+    free(c->array);
+    json_decref(c->json);
+    ps_safetensors_free(c->file);
+}
+
+static char *checkpoint_name(const char *prefix, const char *name)
+{
+    return prefix ? ps_printf("%s/%s", prefix, name) : ps_strdup(name);
+}
+
+void wk_checkpoint_put(struct wk_checkpoint *c, const char *prefix, const char *name, const uint64_t *shape,
+                       size_t rank, const float *data)
+{
+    c->array = ps_realloc(c->array, (c->n + 1) * sizeof *c->array);
+    struct ps_safetensor *t = &c->array[c->n++];
+    *t = (struct ps_safetensor){.name = checkpoint_name(prefix, name), .rank = rank, .data = data};
+    for (size_t i = 0; i < rank; i++)
+        t->shape[i] = shape[i];
+}
+
+enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
+                               float *to, struct ps_error *e)
+{
+    char *full = checkpoint_name(prefix, name);
+    const struct ps_safetensor *t = ps_safetensors_find(c->file, full);
+    if (!t || !t->data || t->count != count)
+        ps_fail(e, PS_FAILED_PRECONDITION, "%s: has no array '%.100s' of %" PRIu64 " elements: it is another job's",
+                c->path, full, count);
+    else
+        memcpy(to, t->data, count * sizeof *to);
+    free(full);
+    return t && t->data && t->count == count ? PS_OK : PS_FAILED_PRECONDITION;
+}
+
+enum ps_code wk_checkpoint_write(const struct wk_checkpoint *c, const char *path, struct ps_error *e)
+{
+    char *text = json_dumps(c->json, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    if (!text)
+        return ps_fail(e, PS_INTERNAL, "%s: the state is no JSON", path);
+    enum ps_code code = ps_safetensors_write_with(path, c->array, c->n, checkpoint_key, text, e);
+    free(text);
+    return code;
+}
+
+enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, struct ps_error *e)
+{
+    json_error_t why;
+    *c = (struct wk_checkpoint){.path = path};
+    if (ps_safetensors_read(path, &c->file, e))
+        return e->code;
+    const char *text = ps_safetensors_metadata(c->file, checkpoint_key);
+    c->json = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
+    if (json_is_object(c->json))
+        return PS_OK;
+    wk_checkpoint_free(c);
+    *c = (struct wk_checkpoint){.path = path};
+    return ps_fail(e, PS_INVALID_ARGUMENT, "%s: is no checkpoint: it says nothing of where a training was", path);
+}

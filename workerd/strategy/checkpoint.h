@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A checkpoint: named float arrays and one JSON object, in a safetensors file (the object is its metadata, under
+// "paramserver"). The model's variables have their own names, what an optimizer keeps of them "SLOT/VARIABLE", what a
+// callback keeps "callbacks/CALLBACK/NAME".
+//
+// A file appears whole and on disk, or not at all.
+#ifndef WK_CHECKPOINT_H
+#define WK_CHECKPOINT_H
+
+#include <jansson.h>
+
+#include "common/file/safetensors.h"
+
+struct wk_checkpoint {
+    json_t *json;
+    // To be written.
+    struct ps_safetensor *array;  // names are owned, data is not
+    size_t n;
+    // Read.
+    struct ps_safetensors *file;
+    const char *path;  // the caller's
+};
+
+void wk_checkpoint_init(struct wk_checkpoint *c);
+void wk_checkpoint_free(struct wk_checkpoint *c);
+// An array named PREFIX/NAME, or NAME where prefix is NULL; it has to live until it is written.
+void wk_checkpoint_put(struct wk_checkpoint *c, const char *prefix, const char *name, const uint64_t *shape,
+                       size_t rank, const float *data);
+// Copies an array of count elements. FAILED_PRECONDITION: there is none of that name and size.
+enum ps_code wk_checkpoint_get(const struct wk_checkpoint *c, const char *prefix, const char *name, uint64_t count,
+                               float *to, struct ps_error *e);
+
+enum ps_code wk_checkpoint_write(const struct wk_checkpoint *c, const char *path, struct ps_error *e);
+// Errors as ps_safetensors_read; INVALID_ARGUMENT: it is no checkpoint. path has to outlive *c.
+enum ps_code wk_checkpoint_read(struct wk_checkpoint *c, const char *path, struct ps_error *e);
+
+#endif
