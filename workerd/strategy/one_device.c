@@ -253,11 +253,12 @@ static void one_device_report(void *state, uint64_t step, double images_per_seco
 static void one_device_save(void *state, struct wk_checkpoint *to)
 {
     struct one_device *s = state;
-    size_t k_max = (size_t)s->rule->slots;
+    size_t k_max = (size_t)s->n_slots;
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
         for (size_t k = 0; k < k_max && p->trainable; k++)
-            wk_checkpoint_put(to, s->rule->slot_name[k], p->name, p->shape, p->rank, s->slots[i * k_max + k]);
+            wk_checkpoint_put(to, ps_rule_slot_name(s->rule, s->hyper, (int)k), p->name, p->shape, p->rank,
+                              s->slots[i * k_max + k]);
     }
     json_object_set_new(to->json, "learning_rate", json_real(s->hyper[PS_HYPER_LEARNING_RATE]));
 }
@@ -267,13 +268,14 @@ static enum ps_code one_device_load(void *state, const struct wk_checkpoint *fro
 {
     struct one_device *s = state;
     const json_t *rate = json_object_get(from->json, "learning_rate");
-    size_t k_max = (size_t)s->rule->slots;
+    size_t k_max = (size_t)s->n_slots;
     if (!json_is_real(rate) || !(json_real_value(rate) >= 0))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.learning_rate: expected a number of 0 or more", from->path);
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
         for (size_t k = 0; k < k_max && p->trainable; k++)
-            if (wk_checkpoint_get(from, s->rule->slot_name[k], p->name, p->count, s->slots[i * k_max + k], e))
+            if (wk_checkpoint_get(from, ps_rule_slot_name(s->rule, s->hyper, (int)k), p->name, p->count,
+                                  s->slots[i * k_max + k], e))
                 return e->code;
     }
     s->hyper[PS_HYPER_LEARNING_RATE] = json_real_value(rate);
