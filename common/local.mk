@@ -47,8 +47,21 @@ libpszip_la_LIBADD = libcommon.la $(ZLIB_LIBS)
 noinst_LTLIBRARIES += libpsyaml.la libjob.la
 libpsyaml_la_SOURCES = common/file/yaml.c common/file/yaml.h
 libpsyaml_la_LIBADD = $(YAML_LIBS)
-libjob_la_SOURCES = common/job/callbacks.c common/job/callbacks.h common/job/job.c common/job/job.h common/job/optimizer.c common/job/optimizer.h common/job/path.h
-libjob_la_LIBADD = libpsyaml.la $(JANSSON_LIBS)
+libjob_la_SOURCES = \
+	common/job/callbacks.c common/job/callbacks.h \
+	common/job/job.c common/job/job.h \
+	common/job/optimizer.c common/job/optimizer.h \
+	common/job/outputs.c common/job/outputs.h \
+	common/job/path.h
+libjob_la_LIBADD = libloss.la libpsyaml.la $(JANSSON_LIBS)
+
+# The losses and metrics that there are: for job files and for what computes them.
+noinst_LTLIBRARIES += libloss.la
+libloss_la_SOURCES = \
+	common/job/loss.c common/job/loss.h \
+	common/job/metric.c common/job/metric.h \
+	common/job/named.c common/job/named.h
+libloss_la_LIBADD = $(JANSSON_LIBS)
 
 # The description of a cluster: for libclient and psd.
 noinst_LTLIBRARIES += libpscluster.la

@@ -20,8 +20,10 @@ libwkweights_la_LIBADD = libnnmodel.la libpszip.la libcommon.la $(HDF5_LIBS)
 
 # What a job declares, for psctl plan too.
 noinst_LTLIBRARIES += libwkvariables.la
-libwkvariables_la_SOURCES = workerd/strategy/variables.c workerd/strategy/variables.h
-libwkvariables_la_LIBADD = libnnmodel.la
+libwkvariables_la_SOURCES = \
+	workerd/job/objectives.c workerd/job/objectives.h \
+	workerd/strategy/variables.c workerd/strategy/variables.h
+libwkvariables_la_LIBADD = libnnmodel.la libjob.la
 
 # The loop and what is around it; its unit tests have it, too.
 workerd_job = \

@@ -19,6 +19,7 @@
 #include "config.h"
 #include "libclient/psclient.h"
 #include "workerd/job/look.h"
+#include "workerd/job/objectives.h"
 #include "workerd/job/resume.h"
 #include "workerd/nn/device.h"
 #include "workerd/weights/weights.h"
@@ -298,7 +299,7 @@ static void take_place(struct wk_run *run, const struct options *o)
     run->quiet = o->quiet;
 }
 
-static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, struct ps_error *e)
+static enum ps_code open_data(struct wk_run *run, const struct ps_loss *loss, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
     const struct ps_job_data *d = &job->data;
@@ -313,7 +314,7 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
                                 .test_examples = d->test_examples,
                                 .scale = d->scale,
                                 .seed = job->seed,
-                                .labels = loss->kind == NN_SPARSE_XENT};
+                                .labels = ps_loss_has_labels(loss)};
     if (wk_data_open(&spec, &run->data, e) || wk_data_check(run->data, run->env.model, loss, e))
         return e->code;
     run->env.examples = wk_data_train(run->data)->examples;
@@ -324,16 +325,15 @@ static enum ps_code open_data(struct wk_run *run, const struct nn_loss *loss, st
 static enum ps_code workerd_build(struct wk_run *run, struct nn_model **model, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
-    const struct nn_loss each = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
-    struct nn_loss loss[NN_MAX_PORTS];
-    for (int k = 0; k < NN_MAX_PORTS; k++)
-        loss[k] = each;
-    if (nn_model_load(job->model, model, e) || nn_model_check_loss(*model, loss, e))
+    struct wk_objectives o;
+    if (nn_model_load(job->model, model, e) || wk_objectives_bind(&o, job, *model, e))
         return e->code;
     run->env.model = *model;
-    if (open_data(run, loss, e))
+    if (open_data(run, o.loss, e))
         return e->code;
-    return nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, loss, &run->env.replica, e);
+    if (nn_replica_create(*model, job->device, job->batch_size, job->threads, job->seed, o.loss, &run->env.replica, e))
+        return e->code;
+    return nn_replica_measure(run->env.replica, o.metric, o.n_metrics, e);
 }
 
 // Where the training goes on: with --resume the newest checkpoint, without it a backup's.

@@ -30,7 +30,9 @@ enum type {
     FLAG,      // bool
     REAL,      // double
     QUOTIENT,  // double: "1/255", or a number; not 0
-    METRICS,   // bool: a list of words, which for now is one
+    LOSSES,    // struct ps_job_losses
+    METRICS,   // struct ps_job_metrics
+    CLASSES,   // struct ps_class_weights
     // struct ps_schedule: lists of numbers
     BOUNDARIES,
     VALUES,
@@ -38,8 +40,6 @@ enum type {
 };
 
 static const char *const data_kinds[] = {"idx", "csv", "npy", "synthetic-digits", NULL};
-static const char *const losses[] = {"sparse_categorical_crossentropy", "mse", NULL};
-static const char *const metrics[] = {"accuracy", NULL};
 static const char *const schedules[] = {"constant",        "piecewise",  "exponential",  "cosine",
                                         "cosine_restarts", "polynomial", "inverse_time", NULL};
 static const char *const strategies[] = {"parameter_server", "one_device", NULL};
@@ -106,9 +106,9 @@ static const struct field fields[] = {
     {"data.test_examples", COUNT, AT(data.test_examples), "2000", .min = 1, .max = 1 << 30, .kinds = DIGITS, OWN},
     {"data.scale", QUOTIENT, AT(data.scale), "1"},
     {"data.shuffle", FLAG, AT(shuffle), "true"},
-    {"loss.name", CHOICE, AT(loss), .words = losses, .required = ALWAYS},
-    {"loss.from_logits", FLAG, AT(from_logits), "false"},
-    {"metrics", METRICS, AT(accuracy), .words = metrics, OWN},
+    {"loss", LOSSES, AT(loss), .required = ALWAYS},
+    {"metrics", METRICS, AT(metrics)},
+    {"class_weight", CLASSES, AT(class_weight)},
     {"optimizer.name", CHOICE, AT(optimizer), .words = ps_job_optimizers, .required = ALWAYS},
     {"optimizer.nesterov", FLAG, AT(nesterov), "false", .by = BY_OPTIMIZER, .kinds = SGD},
     {"optimizer.centered", FLAG, AT(centered), "false", .by = BY_OPTIMIZER, .kinds = RMSPROP},
@@ -272,19 +272,6 @@ static enum ps_code take_choice(const struct field *f, const struct ps_yaml *v, 
     return ps_yaml_choice(v, f->path, f->words, to, e);
 }
 
-static enum ps_code take_metrics(const struct field *f, const struct ps_yaml *v, bool *accuracy, struct ps_error *e)
-{
-    int i;
-    if (v->kind != PS_YAML_LIST)
-        return ps_yaml_expected(v, f->path, e, "a list such as [accuracy]");
-    for (const struct ps_yaml *item = v->first; item; item = item->next) {
-        if (ps_yaml_choice(item, f->path, f->words, &i, e) != PS_OK)
-            return PS_INVALID_ARGUMENT;
-        *accuracy = true;
-    }
-    return PS_OK;
-}
-
 // A list of least .. most numbers.
 static enum ps_code check_list(const struct field *f, const struct ps_yaml *v, size_t least, size_t most,
                                struct ps_error *e)
@@ -366,8 +353,12 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
         return ps_yaml_real(v, f->path, to, e);
     case QUOTIENT:
         return take_quotient(f, v, to, e);
+    case LOSSES:
+        return ps_job_losses_parse(v, f->path, to, e);
     case METRICS:
-        return take_metrics(f, v, to, e);
+        return ps_job_metrics_parse(v, f->path, to, e);
+    case CLASSES:
+        return ps_class_weights_parse(v, f->path, to, e);
     case BOUNDARIES:
         return take_boundaries(f, v, to, e);
     case VALUES:
@@ -574,11 +565,6 @@ static enum ps_code check_partitioner(const struct ps_yaml *root, const struct p
 
 static enum ps_code check_together(const struct ps_yaml *root, const struct ps_job *job, struct ps_error *e)
 {
-    bool labels = job->loss == PS_LOSS_SPARSE_XENT;
-    if (job->accuracy && !labels)
-        return ps_yaml_fail(ps_yaml_find(root, "metrics"), e, "accuracy needs class labels; loss mse has none");
-    if (job->from_logits && !labels)
-        return ps_yaml_fail(ps_yaml_find(root, "loss.from_logits"), e, "loss mse has no from_logits");
     if (!job->data.x_test != !job->data.y_test)
         return ps_yaml_fail(ps_yaml_find(root, job->data.x_test ? "data.x_test" : "data.y_test"), e,
                             "data.x_test and data.y_test go together");
@@ -660,6 +646,7 @@ void ps_job_free(struct ps_job *job)
     for (EACH_FIELD(f))
         if (f->type == STRING || f->type == PATH || f->type == WORD)
             free(*(char **)job_member_of(job, f));
+    ps_class_weights_free(&job->class_weight);
     ps_callbacks_free(&job->callbacks);
     free(job);
 }
@@ -692,10 +679,14 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
     case BOUNDARIES:
     case VALUES:
         return schedule_json(f, at);
+    case LOSSES:
+        return ps_job_losses_json(at);
     case CALLBACKS:
         return ps_callbacks_json(at);
     case METRICS:
-        return *(const bool *)at ? json_pack("[s]", f->words[0]) : json_array();
+        return ps_job_metrics_json(at);
+    case CLASSES:
+        return ps_class_weights_json(at);
     case CHOICE:  // one that is not made, that of a schedule, is below its first
         return *(const int *)at < f->first ? NULL : json_string(f->words[*(const int *)at - f->first]);
     case WORD:

@@ -11,10 +11,12 @@
 //                                #   synthetic-digits {train_examples: 20000, test_examples: 2000}
 //       scale: 1                 # x is multiplied by it: a number, or a quotient such as 1/255
 //       shuffle: true
-//     loss:
-//       name: mse                # required: mse, sparse_categorical_crossentropy
-//       from_logits: false       # not with mse
-//     metrics: []                # accuracy
+//     loss: mse                  # required: a loss (loss.c has the list) by any of Keras's names, or a map of its name,
+//                                #   settings and weight: {name: huber, delta: 2}; of several outputs a list, or a
+//                                #   map by their names, of these
+//     metrics: []                # metrics (metric.c has the list): [accuracy, {name: top_k, k: 3}]; of several
+//                                #   outputs a map by their names of such lists
+//     class_weight: {}           # of examples in the training loss, by their class: {0: 1, 1: 5}; others weigh 1
 //     optimizer:                 # or, with nothing but a name: `optimizer: adam`
 //       name: adam               # required: sgd, adam, adamw, rmsprop, adagrad, adadelta, nadam, adamax, lion, ftrl,
 //                                #   in any case; and its hyperparameters, with Keras's names and defaults (among them
@@ -94,11 +96,11 @@
 
 #include "common/base/error.h"
 #include "common/job/callbacks.h"
+#include "common/job/outputs.h"
 #include "common/math/rule.h"
 #include "common/math/schedule.h"
 
 enum ps_data_kind { PS_DATA_IDX, PS_DATA_CSV, PS_DATA_NPY, PS_DATA_DIGITS };
-enum ps_loss { PS_LOSS_SPARSE_XENT, PS_LOSS_MSE };
 enum ps_strategy { PS_STRATEGY_PARAMETER_SERVER, PS_STRATEGY_ONE_DEVICE };
 
 // Values of the two are those of the proto.
@@ -124,9 +126,9 @@ struct ps_job {
     char *model, *weights, *output;
     struct ps_job_data data;
     bool shuffle;
-    int loss;  // enum ps_loss
-    bool from_logits;
-    bool accuracy;  // is among the metrics
+    struct ps_job_losses loss;
+    struct ps_job_metrics metrics;
+    struct ps_class_weights class_weight;
 
     int optimizer;                               // index in ps_job_optimizers, for ps_job_json, as
     bool nesterov, centered, amsgrad;            // are these: the rule is picked by them

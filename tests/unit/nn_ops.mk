@@ -13,4 +13,4 @@ tests_unit_test_nn_ops_LDADD = libnn.la libcommon.la $(CMOCKA_LIBS)
 # The operators and their references once more, in double precision: nothing else of libnn fits them.
 tests_unit_test_nn_gradients_SOURCES = $(nn_ops_cases) tests/unit/test_nn_gradients.c $(libnnops_la_SOURCES) $(nn_program_sources)
 tests_unit_test_nn_gradients_CPPFLAGS = $(AM_CPPFLAGS) -DNN_REAL=double
-tests_unit_test_nn_gradients_LDADD = libcommon.la $(CMOCKA_LIBS) -lm
+tests_unit_test_nn_gradients_LDADD = libloss.la libcommon.la $(CMOCKA_LIBS) -lm

@@ -795,7 +795,7 @@ static void feed_needs_examples(void **state)
 
 static void check_accepts_equal_shapes(void **state)
 {
-    static const struct nn_loss xent = {.kind = NN_SPARSE_XENT}, mse = {.kind = NN_MSE};
+    static const struct ps_loss xent = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT), mse = PS_LOSS(.kind = PS_LOSS_MSE);
     static const struct nn_model image = {{NN_FLOAT, 3, {28, 28, 1}}, {NN_FLOAT, 1, {10}}},
                                  flat = {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}},
                                  first = {{NN_FLOAT, 3, {1, 28, 28}}, {NN_FLOAT, 1, {10}}},
@@ -821,27 +821,27 @@ static void check_names_what_does_not_fit(void **state)
     static const struct {
         bool labels;
         struct nn_model model;
-        struct nn_loss loss;
+        struct ps_loss loss;
         const char *message;
     } bad[] = {
         {1,
          {{NN_FLOAT, 3, {32, 32, 3}}, {NN_FLOAT, 1, {10}}},
-         {.kind = NN_SPARSE_XENT},
+         PS_LOSS(.kind = PS_LOSS_SPARSE_XENT),
          "an example of the data has shape (28, 28), the model's input is (32, 32, 3)"},
         {1,
          {{NN_FLOAT, 3, {14, 56, 1}}, {NN_FLOAT, 1, {10}}},
-         {.kind = NN_SPARSE_XENT},
+         PS_LOSS(.kind = PS_LOSS_SPARSE_XENT),
          "an example of the data has shape (28, 28), the model's input is (14, 56, 1): expected the same, but for "
          "dimensions of 1 at the ends, or one of the two flat"},
         {1,
          {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {9}}},
-         {.kind = NN_SPARSE_XENT},
+         PS_LOSS(.kind = PS_LOSS_SPARSE_XENT),
          "label of the data is 9, but the model has 9 outputs"},
-        {0, {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}}, {.kind = NN_SPARSE_XENT}, "was read as targets"},
-        {1, {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {1}}}, {.kind = NN_MSE}, "was read as class numbers"},
+        {0, {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}}, PS_LOSS(.kind = PS_LOSS_SPARSE_XENT), "was read as targets"},
+        {1, {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {1}}}, PS_LOSS(.kind = PS_LOSS_MSE), "was read as class numbers"},
         {0,
          {{NN_FLOAT, 1, {784}}, {NN_FLOAT, 1, {10}}},
-         {.kind = NN_MSE},
+         PS_LOSS(.kind = PS_LOSS_MSE),
          "a target of the data has shape (), the model's output is (10,)"},
     };
     (void)state;
@@ -858,7 +858,7 @@ static void check_names_what_does_not_fit(void **state)
 // Channels first where the model has them last, in x and in y.
 static void check_refuses_equal_elements(void **state)
 {
-    static const struct nn_loss mse = {.kind = NN_MSE};
+    static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
     static const struct nn_model last = {{NN_FLOAT, 3, {2, 3, 4}}, {NN_FLOAT, 3, {2, 1, 2}}},
                                  first = {{NN_FLOAT, 3, {4, 2, 3}}, {NN_FLOAT, 3, {2, 1, 2}}},
                                  good = {{NN_FLOAT, 3, {4, 2, 3}}, {NN_FLOAT, 3, {1, 2, 2}}};
@@ -883,7 +883,7 @@ static void check_looks_at_test_data(void **state)
     struct ps_error e;
     struct nn_model model = {{NN_FLOAT, 1, {1}}, {NN_FLOAT, 1, {2}}};
     struct wk_data *data = open_csv(*state, "1,0\n2,1\n", "3,2\n", true);
-    assert_int_equal(wk_data_check(data, &model, &(struct nn_loss){.kind = NN_SPARSE_XENT}, &e),
+    assert_int_equal(wk_data_check(data, &model, &(struct ps_loss)PS_LOSS(.kind = PS_LOSS_SPARSE_XENT), &e),
                      PS_FAILED_PRECONDITION);
     assert_non_null(strstr(e.text, "test data: the greatest label"));
     wk_data_free(data);

@@ -84,9 +84,12 @@ static void defaults(void **ctx)
     assert_int_equal(20000, j->data.train_examples);
     assert_int_equal(2000, j->data.test_examples);
     assert_true(j->shuffle);
-    assert_int_equal(PS_LOSS_SPARSE_XENT, j->loss);
-    assert_false(j->from_logits);
-    assert_false(j->accuracy);
+    assert_int_equal(1, j->loss.n);
+    assert_int_equal(PS_LOSS_SPARSE_XENT, j->loss.of[0].loss.kind);
+    assert_false(j->loss.of[0].loss.from_logits);
+    same_real(1, j->loss.of[0].loss.weight);
+    assert_int_equal(0, j->metrics.n);
+    assert_int_equal(0, j->class_weight.n);
     assert_int_equal(PS_STRATEGY_PARAMETER_SERVER, j->strategy);
     assert_int_equal(PS_ASYNC, j->update);
     assert_string_equal("greedy", j->placement);
@@ -131,8 +134,8 @@ static void everything(void **ctx)
     assert_string_equal("d/x.npy", j->data.x);
     assert_string_equal("d/yt.npy", j->data.y_test);
     assert_false(j->shuffle);
-    assert_true(j->from_logits);
-    assert_true(j->accuracy);
+    assert_true(j->loss.of[0].loss.from_logits);
+    assert_int_equal(PS_METRIC_ACCURACY, j->metrics.of[0].metric.kind);
     assert_string_equal("nesterov", j->rule);
     same_real(0.1, hyper(j, "learning_rate"));
     same_real(0.9, hyper(j, "momentum"));
@@ -443,10 +446,69 @@ static void sets_lie_over_the_file(void **ctx)
     assert_string_equal("dir/m.json", j->model);
     assert_int_equal(PS_SYNC, j->update);
     same_real(0.75, hyper(j, "beta_1"));
-    assert_true(j->accuracy);
+    assert_int_equal(1, j->metrics.n);
     assert_string_equal("one", j->name);
     assert_string_equal("w", j->output);
     assert_null(j->weights);
+    ps_job_free(j);
+}
+
+// Every name in a table is read as what it names, in each of its spellings, and no two share one.
+static void every_spelling_is_taken(void **ctx)
+{
+    const struct ps_names *const tables[] = {&ps_losses, &ps_metrics};
+    (void)ctx;
+    for (int t = 0; t < 2; t++)
+        for (int kind = 0; kind < tables[t]->n; kind++) {
+            char spellings[256], set[300], *left = spellings;
+            snprintf(spellings, sizeof spellings, "%s %s", tables[t]->named[kind].name,
+                     tables[t]->named[kind].spellings);
+            for (char *one; (one = strtok_r(left, " ", &left));) {
+                snprintf(set, sizeof set, t == 0 ? "loss=%s" : "metrics=[{class_name: %s, config: {}}]", one);
+                struct ps_job *j = with(LEAST, set);
+                assert_int_equal(kind, t == 0 ? j->loss.of[0].loss.kind : j->metrics.of[0].metric.kind);
+                ps_job_free(j);
+            }
+        }
+}
+
+static void losses_and_metrics(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = parse("model: m\ndata: {kind: synthetic-digits}\noptimizer: {name: adam}\n"
+                             "loss:\n  price: {name: huber, delta: 2, weight: 0.5}\n  kind: bce\n"
+                             "metrics: {kind: [acc, {name: auc, curve: pr}], price: mae}\n"
+                             "class_weight: {3: 2, 1: 0.5}\n",
+                             "job.yaml", NULL, 0);
+    const char *const outputs[] = {"kind", "price"}, *const others[] = {"kind", "cost"};
+    struct ps_loss loss[2];
+    struct ps_error e = {.code = PS_OK};
+    size_t place[PS_MAX_METRICS];
+    assert_int_equal(PS_OK, ps_job_losses_bind(&j->loss, outputs, 2, loss, &e));
+    assert_int_equal(PS_LOSS_BINARY_XENT, loss[0].kind);
+    assert_int_equal(PS_LOSS_HUBER, loss[1].kind);
+    same_real(2, loss[1].delta);
+    same_real(0.5, loss[1].weight);
+    assert_int_equal(PS_OK, ps_job_metrics_bind(&j->metrics, outputs, 2, place, &e));
+    assert_int_equal(3, j->metrics.n);
+    assert_string_equal("acc", j->metrics.of[0].metric.label);
+    assert_int_equal(PS_CURVE_PR, j->metrics.of[1].metric.curve);
+    assert_int_equal(200, j->metrics.of[1].metric.num_thresholds);
+    assert_true(place[0] == 0 && place[1] == 0 && place[2] == 1);
+    assert_int_equal(1, j->class_weight.of[0].class);
+    assert_int_equal(3, j->class_weight.of[1].class);
+
+    assert_int_equal(PS_FAILED_PRECONDITION, ps_job_losses_bind(&j->loss, others, 2, loss, &e));
+    assert_string_equal("loss: the model has no output \"price\"; its first is \"kind\"", e.text);
+    assert_int_equal(PS_FAILED_PRECONDITION,
+                     ps_job_losses_bind(&j->loss, (const char *[]){"kind", "price", "c"}, 3, loss, &e));
+    assert_string_equal("loss: output \"c\" of the model has none", e.text);
+    ps_job_free(j);
+    j = with(LEAST "metrics: [acc]\n", "loss=[mse, mae, mae]");
+    assert_int_equal(PS_FAILED_PRECONDITION, ps_job_losses_bind(&j->loss, outputs, 2, loss, &e));
+    assert_string_equal("loss: there are 3, but the model has 2 outputs", e.text);
+    assert_int_equal(PS_FAILED_PRECONDITION, ps_job_metrics_bind(&j->metrics, outputs, 2, place, &e));
+    assert_string_equal("metrics: the model has 2 outputs: expected a map such as {kind: [acc]}", e.text);
     ps_job_free(j);
 }
 
@@ -469,7 +531,13 @@ static void json_is_a_job_file(void **ctx)
                                        "optimizer.learning_rate={schedule: cosine, initial: 0.1, decay_steps: 10}",
                                        "strategy={update: ssp, staleness: 3}",
                                        "strategy={update: sync, replicas_to_aggregate: 3, refuse_nonfinite: true}",
-                                       "strategy={n_fetch: 2, n_push: 3}"};
+                                       "strategy={n_fetch: 2, n_push: 3}",
+                                       "loss={name: Huber, delta: 2, weight: 0.5}",
+                                       "loss=[mse, {name: bce, label_smoothing: 0.1}]",
+                                       "loss={'a b': mse, c: BinaryFocalCrossentropy}",
+                                       "metrics=[acc, {name: top_k, k: 3}, precision, {name: Recall, class_id: 0}]",
+                                       "metrics={a: [{name: AUC, curve: PR}], b: F1Score}",
+                                       "class_weight={0: 1, 7: 2.5}"};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         struct ps_job *one = parse(LEAST, "job.yaml", &sets[i], 1);
         json_t *json_one = ps_job_json(one);
@@ -644,7 +712,25 @@ static void wrong_types(void **ctx)
     refuses_set(LEAST, "strategy=sync", "--set strategy: strategy must be a map, not \"sync\"");
     refuses_set(LEAST, "metrics=accuracy",
                 "--set metrics: metrics must be a list such as [accuracy], not \"accuracy\"");
-    refuses_set(LEAST, "metrics=[mae]", "--set metrics: metrics must be accuracy, not \"mae\"");
+    refuses_set(LEAST, "loss=[]", "--set loss: loss must be the name of a loss, or one for each output, not a list");
+    refuses_set(LEAST, "loss={name: huber, delta: wide}",
+                "--set loss: loss.delta must be a number from 1e-09 to 1e+30, not \"wide\"");
+    refuses_set(LEAST, "loss={name: mse, weight: -1}",
+                "--set loss: loss.weight must be a number from 0 to 1e+30, not -1");
+    refuses_set(LEAST, "loss={name: bce, from_logits: 1}", "--set loss: loss.from_logits must be true or false, not 1");
+    refuses_set(LEAST, "loss=[mse, [mse]]",
+                "--set loss: loss[1] must be the name of a loss, or a map with its name and settings");
+    refuses_set(LEAST, "metrics=[{name: top_k, k: 2.5}]",
+                "--set metrics: metrics[0].k must be a whole number from 1 to 1.07374e+09, not 2.5");
+    refuses_set(LEAST, "metrics={a: [acc, {name: auc, curve: ROK}]}",
+                "--set metrics: metrics.a[1].curve must be ROC or PR, not \"ROK\"");
+    refuses_set(LEAST, "class_weight=[1, 2]",
+                "--set class_weight: class_weight must be a map from class numbers to weights, such as {0: 1, 1: 5}, "
+                "not a list");
+    refuses_set(LEAST, "class_weight={a: 2}",
+                "--set class_weight: class_weight: a class must be a whole number from 0, not \"a\"");
+    refuses_set(LEAST, "class_weight={0: -2}",
+                "--set class_weight: class_weight must be numbers from 0 to 1e30, not \"-2\"");
     refuses_set(LEAST, "optimizer.epsilon=small",
                 "--set optimizer.epsilon: optimizer.epsilon must be a number, not "
                 "\"small\"");
@@ -667,6 +753,23 @@ static void wrong_words(void **ctx)
     refuses_set(LEAST, "optimizer=lamb",
                 "--set optimizer: optimizer Lamb is not supported: what it does to a weight depends on others");
     refuses_set(LEAST, "optimizer=[adam]", "--set optimizer: optimizer must be a map, not a list");
+    refuses_set(LEAST, "loss=mse_", "--set loss: loss \"mse_\" is not known; did you mean \"mse\"?");
+    refuses_set(LEAST, "loss={name: hubber}", "--set loss: loss \"hubber\" is not known; did you mean \"huber\"?");
+    refuses_set(LEAST, "loss={a: mse, b: MeanSquareError}",
+                "--set loss: loss.b \"MeanSquareError\" is not known; did you mean \"MeanSquaredError\"?");
+    refuses_set(LEAST, "loss={name: huber, dleta: 2}",
+                "--set loss: loss: loss huber has no \"dleta\"; did you mean \"delta\"?");
+    refuses_set(LEAST, "loss={name: mse, from_logits: true}", "--set loss: loss: loss mse has no \"from_logits\"");
+    refuses("model: m\ndata: {kind: synthetic-digits}\noptimizer: {name: adam}\nloss:\n  name: huber\n  dleta: 2\n",
+            "job.yaml:6: loss: loss huber has no \"dleta\"; did you mean \"delta\"?");
+    refuses_set(LEAST, "loss={name: mse, reduction: sum}",
+                "--set loss: loss.reduction must be sum_over_batch_size, not \"sum\"");
+    refuses_set(LEAST, "metrics=[acuracy]",
+                "--set metrics: metrics[0] \"acuracy\" is not known; did you mean \"accuracy\"?");
+    refuses_set(LEAST, "metrics=[fog]",
+                "--set metrics: metrics[0] must be accuracy, binary_accuracy, categorical_accuracy, "
+                "sparse_categorical_accuracy, top_k, precision, recall, auc, f1, mse, rmse, mae, mape, "
+                "cosine_similarity or confusion_matrix, not \"fog\"");
     refuses_set(LEAST, "strategy.name=mirrored",
                 "--set strategy.name: strategy.name mirrored is not supported; there "
                 "are parameter_server and one_device");
@@ -684,7 +787,7 @@ static void what_is_missing(void **ctx)
     refuses("", "job.yaml: model is missing");
     refuses_set(LEAST, "data.kind=idx", "job.yaml: data.path is missing, which data.kind idx needs");
     refuses_set(LEAST, "optimizer.name=", "job.yaml: optimizer.name is missing");
-    refuses_set(LEAST, "loss=", "job.yaml: loss.name is missing");
+    refuses_set(LEAST, "loss=", "job.yaml: loss is missing");
 }
 
 static void what_does_not_fit_together(void **ctx)
@@ -693,9 +796,6 @@ static void what_does_not_fit_together(void **ctx)
     refuses_set(LEAST, "data.path=x", "--set data.path: data.path does not go with data.kind synthetic-digits");
     refuses_set(LEAST, "data={kind: npy, x: a, y: b, x_test: c}",
                 "--set data: data.x_test and data.y_test go together");
-    refuses_set(LEAST "metrics: [accuracy]\n", "loss.name=mse",
-                "job.yaml:5: accuracy needs class labels; loss mse has none");
-    refuses_set(LEAST, "loss={name: mse, from_logits: true}", "--set loss: loss mse has no from_logits");
 }
 
 static void optimizers_that_are_refused(void **ctx)
@@ -933,6 +1033,8 @@ int main(void)
         cmocka_unit_test(updates),
         cmocka_unit_test(one_device_has_no_servers),
         cmocka_unit_test(sets_lie_over_the_file),
+        cmocka_unit_test(every_spelling_is_taken),
+        cmocka_unit_test(losses_and_metrics),
         cmocka_unit_test(json_is_a_job_file),
         cmocka_unit_test(json_has_what_counts),
         cmocka_unit_test(configuration_is_what_is_shared),

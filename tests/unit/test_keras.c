@@ -33,7 +33,7 @@ struct column {
 struct golden {
     const char *name;
     struct nn_model *model;
-    struct nn_loss loss[NN_MAX_PORTS];
+    struct ps_loss loss[NN_MAX_PORTS];
     struct ps_safetensors *tensors;
     struct column input[NN_MAX_PORTS], target[NN_MAX_PORTS];
     int rows, batch;
@@ -81,12 +81,12 @@ static void take_column(const struct golden *g, struct column *c, const struct p
             ((float *)c->rows)[i] = t->data[i];
 }
 
-static void read_loss(const json_t *from, struct nn_loss *loss)
+static void read_loss(const json_t *from, struct ps_loss *loss)
 {
-    const char *name =
-        json_is_string(from) ? json_string_value(from) : json_string_value(json_object_get(from, "name"));
-    loss->kind = strcmp(name, "mse") == 0 ? NN_MSE : NN_SPARSE_XENT;
-    loss->from_logits = json_is_true(json_object_get(from, "from_logits"));
+    struct ps_error e = {0};
+    const char *key;
+    if (ps_loss_read("loss", from, loss, &key, &e) != PS_OK)
+        fail_msg("%s", e.text);
 }
 
 static void read_document(struct golden *g, const char *path)
@@ -119,7 +119,7 @@ static void open_golden(struct golden *g, const char *json)
     }
     for (size_t k = 0; k < nn_model_outputs(g->model); k++)
         take_column(g, &g->target[k], find_column(g, "y", nn_model_output(g->model, k).name),
-                    g->loss[k].kind == NN_SPARSE_XENT ? NN_INT32 : NN_FLOAT);
+                    ps_loss_has_labels(&g->loss[k]) ? NN_INT32 : NN_FLOAT);
     free(tensors);
 }
 
@@ -137,6 +137,8 @@ static void close_golden(struct golden *g)
 static struct nn_batch take_batch(const struct golden *g, int first)
 {
     struct nn_batch b = {.rows = g->rows - first < g->batch ? g->rows - first : g->batch};
+    const struct ps_safetensor *weight = ps_safetensors_find(g->tensors, "sample_weight");
+    b.weight = weight ? weight->data + first : NULL;
     for (int k = 0; k < NN_MAX_PORTS; k++) {
         b.input[k] = (char *)g->input[k].rows + (size_t)first * g->input[k].row_bytes;
         b.target[k] = (char *)g->target[k].rows + (size_t)first * g->target[k].row_bytes;

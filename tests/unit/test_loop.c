@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "workerd/job/loop.h"
+#include "workerd/nn/measure.h"
 
 uint64_t __wrap_ps_now(void);
 
@@ -160,7 +161,7 @@ static void must(enum ps_code code, const struct ps_error *e)
 // Runs the whole job, with what the test has set in the world.
 static enum ps_code train(struct training *t)
 {
-    static const struct nn_loss loss = {NN_SPARSE_XENT, true};
+    static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT, .from_logits = true);
     struct ps_error e = {.code = PS_OK};
     char text[512];
     memset(t, 0, sizeof *t);
@@ -174,6 +175,8 @@ static enum ps_code train(struct training *t)
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
     must(nn_model_parse(model_text, "test", &t->model, &e), &e);
     must(nn_replica_create(t->model, "ref", BATCH, 1, 1, &loss, &t->run.env.replica, &e), &e);
+    const struct nn_metric accuracy = {t->job->metrics.of[0].metric, 0};
+    must(nn_replica_measure(t->run.env.replica, &accuracy, 1, &e), &e);
     const struct wk_data_spec spec = {
         .kind = WK_DIGITS, .train_examples = BATCH * BATCHES, .test_examples = TEST_EXAMPLES, .labels = true};
     must(wk_data_open(&spec, &t->run.data, &e), &e);

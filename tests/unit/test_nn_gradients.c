@@ -2,6 +2,7 @@
 // The references, in double precision: values worked out by hand, and every gradient against the slope of what it is
 // the gradient of.
 #include "tests/unit/nn_ops/families.h"
+#include "workerd/nn/ops/losses.h"
 
 // x (n, h, w, c), kernel (kh, kw, oc), strides, padding.
 #define CONV(n, h, w, c, kh, kw, sh, sw, pt, pl, pb, pr, oc, act, bias)                                               \
@@ -148,9 +149,62 @@ static void check_loss(const struct nn_op_class *class, struct nn_type expected)
     op_close(&r);
 }
 
+// Of each kind in ops/losses.c: targets are at a distance from outputs where a loss has an edge there.
+static void check_loss_kind(const struct ps_loss *loss, bool probabilities, const double *target)
+{
+    const struct nn_loss_attr attr = {.loss = *loss, .gradient = true, .probabilities = probabilities};
+    const struct op_case c = {.name = ps_losses.named[loss->kind].name,
+                              .class = &nn_op_loss,
+                              .attr = &attr,
+                              .attr_bytes = sizeof attr,
+                              .n_in = 3,
+                              .n_out = 2 + probabilities,
+                              .in = {FLOATS(2, ROWS, CLASSES), FLOATS(2, ROWS, CLASSES), FLOATS(1, ROWS)}};
+    struct op_run r;
+    op_open(&r, &c, &nn_device_ref, 1);
+    op_fill(&r, false);
+    double *x = r.in[0], *weight = r.in[2];
+    for (int i = 0; i < ROWS * CLASSES; i++)
+        x[i] = 0.5 + 0.4 * x[i];
+    memcpy(r.in[1], target, ROWS * CLASSES * sizeof *target);
+    weight[1] = 0;
+    op_go(&r);
+    double *gradient = copy_of(op_out(&r, 1 + probabilities), ROWS * CLASSES);
+    for (int i = 0; i < CLASSES; i++)
+        assert_true(gradient[CLASSES + i] == 0);
+    check_slopes(&r, x, gradient, ROWS * CLASSES, weight);
+    free(gradient);
+    op_close(&r);
+}
+
+// Targets: yes or no; numbers; distributions. Each with the settings that change the formula.
+static void check_loss_kinds(void)
+{
+    double yes[ROWS * CLASSES], number[ROWS * CLASSES], part[ROWS * CLASSES];
+    for (int i = 0; i < ROWS * CLASSES; i++) {
+        yes[i] = i % CLASSES == (i / CLASSES * 2) % CLASSES;
+        number[i] = 1.2 + 0.1 * (i % 7);
+        part[i] = (i % CLASSES + 1) / 15.0;
+    }
+    for (int kind = 0; kind < PS_LOSS_KINDS; kind++) {
+        struct ps_loss loss = PS_LOSS(.kind = kind, .delta = 0.9, .alpha = 0.3, .gamma = 1.7, .label_smoothing = 0.1);
+        const bool binary = kind == PS_LOSS_BINARY_XENT || kind == PS_LOSS_BINARY_FOCAL;
+        const bool hinge = kind == PS_LOSS_HINGE || kind == PS_LOSS_SQUARED_HINGE || kind == PS_LOSS_CATEGORICAL_HINGE;
+        const bool parts = kind == PS_LOSS_XENT || kind == PS_LOSS_FOCAL || kind == PS_LOSS_KL;
+        if (kind == PS_LOSS_SPARSE_XENT || kind == PS_LOSS_MSE)
+            continue;
+        loss.apply_class_balancing = kind == PS_LOSS_BINARY_FOCAL;
+        check_loss_kind(&loss, false, binary || hinge ? yes : parts ? part : number);
+        loss.from_logits = true;
+        if (binary || kind == PS_LOSS_XENT)
+            check_loss_kind(&loss, true, binary ? yes : part);
+    }
+}
+
 static void test_loss_gradients(void **state)
 {
     (void)state;
+    check_loss_kinds();
     check_loss(&nn_op_softmax_xent, (struct nn_type){NN_INT32, 1, {ROWS}});
     check_loss(&nn_op_sparse_xent, (struct nn_type){NN_INT32, 1, {ROWS}});
     check_loss(&nn_op_mse, (struct nn_type)FLOATS(2, ROWS, CLASSES));

@@ -49,7 +49,7 @@ void *__wrap_ps_try_alloc_array(size_t n, size_t size)
 
 static enum ps_code open_training(struct training *t, const char *optimizer, struct ps_error *error)
 {
-    static const struct nn_loss mse = {NN_MSE, false};
+    static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
     struct ps_error e = {.code = PS_OK};
     char text[512];
     memset(t, 0, sizeof *t);

@@ -256,7 +256,7 @@ static void must(enum ps_code code, const struct ps_error *e)
 
 static enum ps_code open_worker(struct worker *w, const char *optimizer, const char *strategy, struct ps_error *e)
 {
-    static const struct nn_loss mse = {NN_MSE, false};
+    static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
     static const volatile sig_atomic_t stop;
     char text[512];
     memset(w, 0, sizeof *w);

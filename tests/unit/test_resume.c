@@ -121,7 +121,7 @@ static void open_job(struct training *t, const char *lines)
 // What main does.
 static enum ps_code train_here(struct training *t, const char *lines, bool resumes)
 {
-    static const struct nn_loss loss = {NN_SPARSE_XENT, true};
+    static const struct ps_loss loss = PS_LOSS(.kind = PS_LOSS_SPARSE_XENT, .from_logits = true);
     const struct wk_data_spec spec = {.kind = WK_DIGITS,
                                       .train_examples = EXAMPLES,
                                       .test_examples = TEST_EXAMPLES,
@@ -133,6 +133,8 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     open_job(t, lines);
     must(nn_model_parse(model_text, "test", &t->model, &e), &e);
     must(nn_replica_create(t->model, "ref", BATCH, 1, 1, &loss, &t->run.env.replica, &e), &e);
+    const struct nn_metric accuracy = {t->job->metrics.of[0].metric, 0};
+    must(nn_replica_measure(t->run.env.replica, &accuracy, 1, &e), &e);
     must(wk_data_open(&spec, &t->run.data, &e), &e);
     strategy = wk_one_device;
     strategy.end_step = end_step;
@@ -422,7 +424,7 @@ static void refuses_what_is_wrong_in_a_checkpoint(void **state)
         {"epoch", "-1", "epoch: expected a whole number of 0 or more"},
         {"first", "101", "first: expected a position in an epoch of 100 examples"},
         {"step", "\"7\"", "step: expected a whole number of 0 or more"},
-        {"meter", "{}", "meter.examples: expected a number"},
+        {"meter", "{}", "meter: expected 5 numbers, or none"},
         {"figures", "[[1, 2]]", "figures[0]: expected a name and a number"},
         {"losses", "[1]", "losses: expected one number per step"},
         {"examples", "null", "examples: expected one number per step"},

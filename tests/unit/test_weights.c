@@ -29,7 +29,7 @@ static char path[] = "/tmp/test_weights.XXXXXX";
 
 static int open_model(void **state)
 {
-    static const struct nn_loss mse = {NN_MSE, false};
+    static const struct ps_loss mse = PS_LOSS(.kind = PS_LOSS_MSE);
     static struct nn_model *model;
     struct ps_error e = {0};
     (void)state;

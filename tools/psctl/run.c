@@ -16,7 +16,7 @@
 #include "tools/psctl/child.h"
 #include "tools/psctl/group.h"
 #include "tools/psctl/psctl.h"
-#include "workerd/nn/model.h"
+#include "workerd/job/objectives.h"
 
 struct run {
     const char *file;  // of the job
@@ -158,11 +158,11 @@ static int start_with_ps(struct run *run)
 
 static enum ps_code run_check_model(const struct ps_job *job, struct ps_error *e)
 {
-    const struct nn_loss loss = {job->loss == PS_LOSS_MSE ? NN_MSE : NN_SPARSE_XENT, job->from_logits};
+    struct wk_objectives o;
     struct nn_model *model = NULL;
     enum ps_code code = nn_model_load(job->model, &model, e);
     if (code == PS_OK)
-        code = nn_model_check_loss(model, &loss, e);
+        code = wk_objectives_bind(&o, job, model, e);
     nn_model_free(model);
     return code;
 }

@@ -66,10 +66,17 @@ static enum ps_code check_input(const struct wk_split *split, const struct nn_mo
                        port_shape(nn_model_input(model, 0)), e);
 }
 
-static enum ps_code check_labels(const struct wk_part *part, size_t outputs, struct ps_error *e)
+static enum ps_code check_labels(const struct wk_part *part, const struct nn_type *output, struct ps_error *e)
 {
+    const size_t outputs = (size_t)output->dim[output->rank - 1];
     if (!part->label)
         return ps_fail(e, PS_FAILED_PRECONDITION, "the loss compares class numbers, but the data was read as targets");
+    if (nn_type_count(output) != outputs)
+        return ps_fail(
+            e, PS_FAILED_PRECONDITION,
+            "an example of the data has 1 label, but the model has %zu outputs of %zu classes each: expected "
+            "as many",
+            nn_type_count(output) / outputs, outputs);
     if ((size_t)part->split.classes > outputs)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "the greatest label of the data is %" PRId32 ", but the model has %zu outputs: expected labels "
@@ -86,17 +93,17 @@ static enum ps_code check_targets(const struct wk_part *part, const struct nn_mo
                        port_shape(nn_model_output(model, 0)), e);
 }
 
-static enum ps_code check_part(const struct wk_part *part, const struct nn_model *model, const struct nn_loss *loss,
+static enum ps_code check_part(const struct wk_part *part, const struct nn_model *model, const struct ps_loss *loss,
                                struct ps_error *e)
 {
     enum ps_code code = check_input(&part->split, model, e);
     if (code != PS_OK)
         return code;
-    return loss->kind == NN_SPARSE_XENT ? check_labels(part, nn_type_count(nn_model_output(model, 0).type), e)
-                                        : check_targets(part, model, e);
+    return ps_loss_has_labels(loss) ? check_labels(part, nn_model_output(model, 0).type, e)
+                                    : check_targets(part, model, e);
 }
 
-enum ps_code wk_data_check(const struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
+enum ps_code wk_data_check(const struct wk_data *data, const struct nn_model *model, const struct ps_loss *loss,
                            struct ps_error *e)
 {
     if (nn_model_inputs(model) != 1 || nn_model_outputs(model) != 1)

@@ -51,7 +51,7 @@ const struct wk_split *wk_data_train(const struct wk_data *data);
 const struct wk_split *wk_data_test(const struct wk_data *data);  // examples = 0: none
 // Do examples and targets fit the model's input and output? Shapes fit if they are equal but for dimensions of 1 at the
 // ends, or if one of the two is flat: (28, 28) fits (28, 28, 1) and (784,).
-enum ps_code wk_data_check(const struct wk_data *data, const struct nn_model *model, const struct nn_loss *loss,
+enum ps_code wk_data_check(const struct wk_data *data, const struct nn_model *model, const struct ps_loss *loss,
                            struct ps_error *e);
 
 // The i-th example of an epoch: a permutation of [0, n) that is computed, not stored (a Feistel network on the

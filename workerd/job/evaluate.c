@@ -59,7 +59,7 @@ static enum ps_code evaluate_add(struct wk_run *run, const struct nn_batch *b, v
     struct nn_result part;
     if (nn_replica_evaluate(run->env.replica, b, &part, e))
         return e->code;
-    wk_meter_add(meter, &part, b->rows);
+    wk_meter_add(meter, &part);
     return PS_OK;
 }
 
@@ -68,11 +68,14 @@ enum ps_code wk_evaluate(struct wk_run *run, struct ps_error *e)
     struct wk_meter meter = {0};
     wk_figures_drop(&run->figures, "val_");
     run->evaluated = false;
-    if (wk_data_test(run->data)->examples > 0 && evaluate_split(run, evaluate_add, &meter, e))
-        return e->code;
-    wk_meter_figures(&meter, run->env.job, "val_", &run->figures);
-    run->evaluated = true;
-    return PS_OK;
+    enum ps_code code = PS_OK;
+    if (wk_data_test(run->data)->examples > 0)
+        code = evaluate_split(run, evaluate_add, &meter, e);
+    if (code == PS_OK)
+        wk_meter_figures(&meter, "val_", &run->figures);
+    run->evaluated = code == PS_OK;
+    wk_meter_reset(&meter);
+    return code;
 }
 
 // ---- predict ------------------------------------------------------------------------------------------------------

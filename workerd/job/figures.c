@@ -3,7 +3,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "common/base/alloc.h"
 
 void wk_figures_add(struct wk_figures *f, const char *prefix, const char *name, double value)
 {
@@ -31,20 +34,38 @@ const double *wk_figures_find(const struct wk_figures *f, const char *name)
     return NULL;
 }
 
-void wk_meter_add(struct wk_meter *m, const struct nn_result *result, int rows)
+void wk_meter_add(struct wk_meter *m, const struct nn_result *result)
 {
-    m->examples += rows;
-    m->loss += result->loss;
-    m->correct += (double)result->correct;
+    if (!result->of)
+        return;
+    if (!m->of)
+        *m = (struct wk_meter){result->of, ps_alloc(nn_measures_sums(result->of) * sizeof *m->sum)};
+    for (size_t i = 0; i < nn_measures_sums(m->of); i++)
+        m->sum[i] += result->sums[i];
 }
 
-void wk_meter_figures(const struct wk_meter *m, const struct ps_job *job, const char *prefix, struct wk_figures *to)
+void wk_meter_reset(struct wk_meter *m)
 {
-    if (m->examples == 0)
-        return;
-    if (job->accuracy)
-        wk_figures_add(to, prefix, "accuracy", m->correct / m->examples);
-    wk_figures_add(to, prefix, "loss", m->loss / m->examples);
+    free(m->sum);
+    *m = (struct wk_meter){0};
+}
+
+struct figures_prefixed {
+    struct wk_figures *to;
+    const char *prefix;
+};
+
+static void figures_take(void *arg, const char *name, double value)
+{
+    const struct figures_prefixed *p = arg;
+    wk_figures_add(p->to, p->prefix, name, value);
+}
+
+void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_figures *to)
+{
+    struct figures_prefixed p = {to, prefix};
+    if (m->of)
+        nn_measures_tell(m->of, m->sum, figures_take, &p);
 }
 
 // JSON has no NaN.
@@ -55,19 +76,25 @@ static json_t *meter_number(double x)
 
 json_t *wk_meter_save(const struct wk_meter *m)
 {
-    return json_pack("{s:o, s:o, s:o}", "examples", meter_number(m->examples), "loss", meter_number(m->loss), "correct",
-                     meter_number(m->correct));
+    json_t *sums = json_array();
+    for (size_t i = 0; m->of && i < nn_measures_sums(m->of); i++)
+        json_array_append_new(sums, meter_number(m->sum[i]));
+    return sums;
 }
 
-enum ps_code wk_meter_load(struct wk_meter *m, const json_t *from, struct ps_error *e)
+enum ps_code wk_meter_load(struct wk_meter *m, const struct nn_measures *of, const json_t *from, struct ps_error *e)
 {
-    static const char *const names[] = {"examples", "loss", "correct"};
-    double *const to[] = {&m->examples, &m->loss, &m->correct};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const json_t *v = json_object_get(from, names[i]);
-        if (!json_is_real(v) && !json_is_null(v))
-            return ps_fail(e, PS_INVALID_ARGUMENT, "meter.%s: expected a number", names[i]);
-        *to[i] = json_is_null(v) ? NAN : json_real_value(v);
-    }
+    const size_t n = nn_measures_sums(of);
+    wk_meter_reset(m);
+    if (json_is_array(from) && json_array_size(from) == 0)
+        return PS_OK;
+    if (json_array_size(from) != n)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "meter: expected %zu numbers, or none", n);
+    for (size_t i = 0; i < n; i++)
+        if (!json_is_real(json_array_get(from, i)) && !json_is_null(json_array_get(from, i)))
+            return ps_fail(e, PS_INVALID_ARGUMENT, "meter[%zu]: expected a number", i);
+    *m = (struct wk_meter){of, ps_alloc(n * sizeof *m->sum)};
+    for (size_t i = 0; i < n; i++)
+        m->sum[i] = json_is_null(json_array_get(from, i)) ? NAN : json_real_value(json_array_get(from, i));
     return PS_OK;
 }

@@ -9,8 +9,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
-#include "common/job/job.h"
-#include "workerd/nn/model.h"
+#include "workerd/nn/measure.h"
 
 enum { WK_MAX_FIGURES = 64, WK_FIGURE_NAME = 64 };
 
@@ -29,17 +28,20 @@ void wk_figures_drop(struct wk_figures *f, const char *prefix);
 // NULL: there is none of that name.
 const double *wk_figures_find(const struct wk_figures *f, const char *name);
 
-// What figures are worked out from: sums over the batches of an epoch, or of an evaluation.
+// What figures are worked out from: sums over the batches of an epoch, or of an evaluation. {0} is an empty one.
 struct wk_meter {
-    double examples, loss, correct;
+    const struct nn_measures *of;  // NULL: nothing has been added yet
+    double *sum;                   // [nn_measures_sums(of)]
 };
 
-// For a checkpoint. A new reference. INVALID_ARGUMENT: it was not saved so.
-json_t *wk_meter_save(const struct wk_meter *m);
-enum ps_code wk_meter_load(struct wk_meter *m, const json_t *from, struct ps_error *e);
+void wk_meter_add(struct wk_meter *m, const struct nn_result *result);
+// Takes all away again, and the memory.
+void wk_meter_reset(struct wk_meter *m);
+// Appends the figures of what has been added up, none where that is nothing. prefix: "" or "val_".
+void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_figures *to);
 
-void wk_meter_add(struct wk_meter *m, const struct nn_result *result, int rows);
-// Appends the job's figures of what has been added up, none where that is nothing. prefix: "" or "val_".
-void wk_meter_figures(const struct wk_meter *m, const struct ps_job *job, const char *prefix, struct wk_figures *to);
+// For a checkpoint. A new reference. INVALID_ARGUMENT: it was not saved so, or other things were measured.
+json_t *wk_meter_save(const struct wk_meter *m);
+enum ps_code wk_meter_load(struct wk_meter *m, const struct nn_measures *of, const json_t *from, struct ps_error *e);
 
 #endif

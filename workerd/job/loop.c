@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "workerd/job/callback.h"
 #include "workerd/job/evaluate.h"
+#include "workerd/job/objectives.h"
 #include "workerd/job/progress.h"
 #include "workerd/job/resume.h"
 #include "workerd/job/summary.h"
@@ -17,7 +18,6 @@ struct loop {
     struct wk_run *run;
     struct wk_feed *feed;
     struct wk_progress progress;
-    struct wk_meter meter;                // of the epoch
     struct wk_work ahead[WK_FEED_AHEAD];  // a ring: requested from the feed, not trained yet
     int head, n_ahead;
     uint64_t trained;  // steps of this worker
@@ -25,9 +25,11 @@ struct loop {
     uint64_t step;     // one past the last, as the strategy counts
     uint64_t cap;      // of the history
     bool epoch_over, drained;
-    bool epoch_open;  // its end has not been told to anyone
-    bool stop;        // a callback wants the training to end
-    bool written;     // the results are
+    struct nn_batch weighted;  // the feed's, with weights of classes
+    float *class_weight;       // [batch_size]; NULL: none yet
+    bool epoch_open;           // its end has not been told to anyone
+    bool stop;                 // a callback wants the training to end
+    bool written;              // the results are
 };
 
 static double seconds_since(uint64_t t)
@@ -118,7 +120,22 @@ static void loop_make_figures(struct loop *l)
 {
     struct wk_run *run = l->run;
     run->figures.n = 0;
-    wk_meter_figures(&run->meter, run->env.job, "", &run->figures);
+    wk_meter_figures(&run->meter, "", &run->figures);
+}
+
+// The next batch of the feed, whose examples count by their class where the job says so.
+static const struct nn_batch *loop_take_batch(struct loop *l)
+{
+    const struct wk_env *env = &l->run->env;
+    const struct nn_batch *b = wk_feed_take(l->feed);
+    if (!env->job->class_weight.n)
+        return b;
+    if (!l->class_weight)
+        l->class_weight = ps_alloc((size_t)env->job->batch_size * sizeof *l->class_weight);
+    l->weighted = *b;
+    l->weighted.weight = l->class_weight;
+    wk_class_weights(&env->job->class_weight, env->model, &env->job->loss.of[0].loss, b, l->class_weight);
+    return &l->weighted;
 }
 
 static enum ps_code loop_train(struct loop *l, struct ps_error *e)
@@ -129,7 +146,7 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
     l->step = run->position.step = work.step;
     if (run->strategy->begin_step(run->state, work.step, e))
         return e->code;
-    if (work.rows && nn_replica_train(run->env.replica, wk_feed_take(l->feed), work.step, NULL, NULL, &result, e))
+    if (work.rows && nn_replica_train(run->env.replica, loop_take_batch(l), work.step, NULL, NULL, &result, e))
         return e->code;
     if (run->strategy->end_step(run->state, work.step, work.rows, e))
         return e->code;
@@ -138,7 +155,7 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
         run->seconds_to_first_step = seconds_since(run->started);
     loop_count_time(l);
     loop_remember_step(l, work.step, result.loss, work.rows);
-    wk_meter_add(&run->meter, &result, work.rows);
+    wk_meter_add(&run->meter, &result);
     run->position = (struct wk_position){work.epoch, work.first + (uint64_t)work.rows, l->step};
     run->evaluated = false;
     if (wk_progress_step(&l->progress)) {
@@ -193,7 +210,7 @@ static enum ps_code loop_end_epoch(struct loop *l, struct ps_error *e)
         return e->code;
     if (l->epoch_over || run->position.first == run->env.examples) {
         run->position = (struct wk_position){m.epoch + 1, 0, l->step};
-        run->meter = (struct wk_meter){0};
+        wk_meter_reset(&run->meter);
     }
     l->epoch_open = false;
     enum ps_code code = loop_tell(l, WK_EPOCH_ENDS, &m, e);
@@ -208,7 +225,7 @@ static void loop_begin_epoch(struct loop *l, uint64_t epoch)
     uint64_t batch = (uint64_t)run->env.job->batch_size;
     if (run->position.epoch != epoch || run->position.first == 0) {
         run->position = (struct wk_position){epoch, 0, l->step};
-        run->meter = (struct wk_meter){0};
+        wk_meter_reset(&run->meter);
     }
     l->epoch_open = true;
     l->progress.quiet = !is_shown(l);
@@ -349,6 +366,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
     enum ps_code code = loop_run(&l, e);
     run->drained = l.drained;
     wk_progress_fini(&l.progress);
+    free(l.class_weight);
     wk_feed_free(l.feed);
     return code;
 }
@@ -356,6 +374,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
 void wk_run_free(struct wk_run *run)
 {
     wk_callbacks_close(run->callbacks);
+    wk_meter_reset(&run->meter);
     free(run->configuration);
     free(run->history.loss);
     free(run->history.examples);

@@ -183,7 +183,7 @@ static enum ps_code resume_load_position(struct wk_run *run, const json_t *from,
         return ps_fail(e, PS_INVALID_ARGUMENT, "first: expected a position in an epoch of %" PRIu64 " examples",
                        run->env.examples);
     run->evaluated = json_is_true(json_object_get(from, "evaluated"));
-    return wk_meter_load(&run->meter, json_object_get(from, "meter"), e);
+    return wk_meter_load(&run->meter, nn_replica_measures(run->env.replica), json_object_get(from, "meter"), e);
 }
 
 static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *c, struct ps_error *e)

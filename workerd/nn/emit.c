@@ -45,7 +45,7 @@ static struct nn_type emit_rows_of(const struct nn_emitter *m, const struct nn_t
     return type;
 }
 
-static int emit_column(const struct nn_emitter *m, enum nn_column column, enum nn_dtype dtype)
+int nn_emit_column(const struct nn_emitter *m, enum nn_column column, enum nn_dtype dtype)
 {
     return nn_tape_input(m->tape, column, &(struct nn_type){dtype, 1, {m->rows}});
 }
@@ -62,7 +62,7 @@ int nn_emit_input(struct nn_emitter *m, const struct nn_call *call)
 int nn_emit_examples(struct nn_emitter *m)
 {
     if (m->example < 0)
-        m->example = emit_column(m, NN_COLUMN_EXAMPLE, NN_UINT64);
+        m->example = nn_emit_column(m, NN_COLUMN_EXAMPLE, NN_UINT64);
     return m->example;
 }
 
@@ -142,7 +142,7 @@ int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function f)
     return tensor;
 }
 
-static bool emit_is_shared(const struct nn_model *model, int value)
+bool nn_emit_is_shared(const struct nn_model *model, int value)
 {
     int readers = 0;
     for (int k = 0; k < model->n_outputs; k++)
@@ -160,69 +160,28 @@ static void emit_calls(struct nn_emitter *m)
         const struct nn_layer *l = nn_emit_layer(m, call);
         m->tape->layer = l->name;
         m->tensor[call->out] = l->class->emit(m, call);
-        if (emit_is_shared(m->model, call->out))
+        if (nn_emit_is_shared(m->model, call->out))
             m->fixed = m->tape->n_ops;
     }
 }
 
-// ---- the loss -----------------------------------------------------------------------------------------------------
+// ---- a step -------------------------------------------------------------------------------------------------------
 
-// Cross-entropy needs the logits: a probability that is too small for a float has neither loss nor gradient. Keras
-// finds them only where the softmax is the model's last layer; of one below a Flatten it takes what comes out.
-static struct nn_op *emit_last_softmax(const struct nn_emitter *m, int value)
-{
-    const int output = nn_emit_tensor(m, value);
-    struct nn_op *op = nn_tape_maker(m->tape, output);
-    bool ends = op && op->class == &nn_op_softmax && m->tape->tensor[output].view_of < 0;
-    return ends && !emit_is_shared(m->model, value) ? op : NULL;
-}
-
-// Takes the softmax off the tape: the loss computes it. Returns its input, the logits.
-static int emit_remove_softmax(struct nn_emitter *m, struct nn_op *softmax)
-{
-    int logits = softmax->in[0];
-    nn_tape_remove(m->tape, softmax);
-    return logits;
-}
-
-// Of output k; *dx is the gradient by *x.
-static void emit_loss(struct nn_emitter *m, const struct nn_loss *loss, int k, struct nn_emitted *to, int *x, int *dx)
-{
-    const int value = m->model->output[k], output = nn_emit_tensor(m, value);
-    struct nn_op *softmax = loss->kind == NN_SPARSE_XENT && !loss->from_logits ? emit_last_softmax(m, value) : NULL;
-    bool fused = softmax != NULL;
-    const struct nn_op_class *class = loss->kind == NN_MSE         ? &nn_op_mse
-                                      : fused || loss->from_logits ? &nn_op_softmax_xent
-                                                                   : &nn_op_sparse_xent;
-    const struct nn_loss_outputs attr = {.gradient = m->training, .probabilities = fused};
-    int out[3];
-    *x = fused ? emit_remove_softmax(m, softmax) : output;
-    m->tape->layer = "the loss";
-    const struct nn_type labels = {NN_INT32, 1, {m->rows}};
-    const struct nn_type type = loss->kind == NN_MSE ? m->tape->tensor[*x].type : labels;
-    int expected = nn_tape_input(m->tape, NN_COLUMN_TARGET + k, &type);
-    int weight = emit_column(m, NN_COLUMN_WEIGHT, NN_FLOAT);
-    nn_tape_put(m->tape, class, &attr, sizeof attr, (int[]){*x, expected, weight}, 3, out, 1 + fused + m->training);
-    to->loss[k] = out[0];
-    to->output[k] = fused ? out[1] : output;
-    *dx = m->training ? out[1 + fused] : -1;
-}
-
-static void emit_step(struct nn_emitter *m, const struct nn_loss *loss, struct nn_emitted *to)
+static void emit_step(struct nn_emitter *m, const struct ps_loss *loss, struct nn_emitted *to)
 {
     struct nn_tape *t = m->tape;
     int x[NN_MAX_PORTS], dx[NN_MAX_PORTS], n = m->model->n_outputs;
     emit_calls(m);
     for (int k = 0; k < n && !t->error.code; k++) {
-        emit_loss(m, &loss[k], k, to, &x[k], &dx[k]);
+        nn_emit_loss(m, &loss[k], k, to, &x[k], &dx[k]);
         if (!t->error.code)
-            t->tensor[to->loss[k]].kept = t->tensor[to->output[k]].kept = true;
+            t->tensor[to->loss[k]].kept = t->tensor[to->output[k]].kept = t->tensor[to->weight[k]].kept = true;
     }
     if (m->training && !t->error.code)
         nn_tape_differentiate(t, x, dx, n);
 }
 
-void nn_emit(const struct nn_model *model, const struct nn_loss *loss, int rows, bool training, struct nn_tape *t,
+void nn_emit(const struct nn_model *model, const struct ps_loss *loss, int rows, bool training, struct nn_tape *t,
              struct nn_emitted *to)
 {
     struct nn_emitter m = {.tape = t, .model = model, .rows = rows, .training = training, .example = -1};
@@ -231,10 +190,7 @@ void nn_emit(const struct nn_model *model, const struct nn_loss *loss, int rows,
     emitter_fini(&m);
 }
 
-// ---- does a loss fit? ---------------------------------------------------------------------------------------------
-
-// What the loss of output k sees while the model is trained: the last operator that changes a value, or NULL.
-static const struct nn_op *emit_last_op(const struct nn_model *model, struct nn_tape *t, int k)
+const struct nn_op *nn_emit_last_op(const struct nn_model *model, struct nn_tape *t, int k)
 {
     struct nn_emitter m = {.tape = t, .model = model, .rows = 1, .training = true, .example = -1};
     emitter_init(&m);
@@ -242,50 +198,4 @@ static const struct nn_op *emit_last_op(const struct nn_model *model, struct nn_
     const struct nn_op *op = t->error.code ? NULL : nn_tape_maker(t, nn_emit_tensor(&m, model->output[k]));
     emitter_fini(&m);
     return op;
-}
-
-static enum ps_code emit_check_classes(const struct nn_port *out, struct ps_error *e)
-{
-    char text[128];
-    if (out->type->rank == 1 && out->type->dim[0] > 1)
-        return PS_OK;
-    return ps_fail(
-        e, PS_FAILED_PRECONDITION,
-        "sparse categorical cross-entropy expects an output of shape (classes,) with 2 or more classes, but layer "
-        "\"%s\" gives %s",
-        out->name, ps_shape_text((const uint64_t *)out->type->dim, (size_t)out->type->rank, text, sizeof text));
-}
-
-static enum ps_code emit_check_loss(const struct nn_model *m, const struct nn_loss *loss, int k, struct ps_error *e)
-{
-    const struct nn_port out = nn_model_output(m, (size_t)k);
-    if (loss->kind == NN_MSE)
-        return PS_OK;
-    if (emit_check_classes(&out, e))
-        return e->code;
-    struct nn_tape tape;
-    nn_tape_init(&tape);
-    const struct nn_op *op = emit_last_op(m, &tape, k);
-    const bool probabilities = op && op->class == &nn_op_softmax;
-    const char *layer = op ? op->layer : out.name;
-    nn_tape_fini(&tape);
-    if (loss->from_logits && probabilities)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "layer \"%s\" ends in a softmax, but the loss expects logits: set from_logits to false, or "
-                       "remove the softmax from the model",
-                       layer);
-    if (!loss->from_logits && !probabilities)
-        return ps_fail(e, PS_FAILED_PRECONDITION,
-                       "layer \"%s\" gives logits, but the loss expects probabilities: set from_logits to true, or "
-                       "end the model in a softmax",
-                       layer);
-    return PS_OK;
-}
-
-enum ps_code nn_model_check_loss(const struct nn_model *m, const struct nn_loss *loss, struct ps_error *e)
-{
-    for (int k = 0; k < m->n_outputs; k++)
-        if (emit_check_loss(m, &loss[k], k, e))
-            return e->code;
-    return PS_OK;
 }

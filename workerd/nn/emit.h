@@ -14,18 +14,20 @@ enum nn_column {
     NN_COLUMN_EXAMPLE,  // (rows) uint64, the examples' numbers
     NN_COLUMN_WEIGHT,   // (rows): what is made small is the sum of these times the rows' losses
     NN_COLUMN_INPUT,    // the first of the model's inputs: (rows, its shape)
-    NN_COLUMN_TARGET = NN_COLUMN_INPUT + NN_MAX_PORTS,  // that of the first output: labels (rows), or like the output
+    // That of the first output: like the output, or labels, like the output without its last axis.
+    NN_COLUMN_TARGET = NN_COLUMN_INPUT + NN_MAX_PORTS,
     NN_COLUMNS = NN_COLUMN_TARGET + NN_MAX_PORTS
 };
 
 // Tensors of the tape that are kept.
 struct nn_emitted {
     int output[NN_MAX_PORTS];  // (rows, the output's shape)
-    int loss[NN_MAX_PORTS];    // (rows)
+    // Of each row of the output, seen as a matrix of what is along its last axis; its weight in the mean.
+    int loss[NN_MAX_PORTS], weight[NN_MAX_PORTS];
 };
 
 // loss[k] is that of output k.
-void nn_emit(const struct nn_model *m, const struct nn_loss *loss, int rows, bool training, struct nn_tape *t,
+void nn_emit(const struct nn_model *m, const struct ps_loss *loss, int rows, bool training, struct nn_tape *t,
              struct nn_emitted *to);
 
 // ---- for layers ---------------------------------------------------------------------------------------------------
@@ -57,5 +59,14 @@ int nn_emit_weighted(struct nn_emitter *m, const struct nn_call *call, const str
                      const void *attr, size_t attr_bytes);
 // A relu is computed by the operator that made the tensor, where it can.
 int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function function);
+
+// ---- for losses ---------------------------------------------------------------------------------------------------
+
+int nn_emit_column(const struct nn_emitter *m, enum nn_column column, enum nn_dtype dtype);  // (rows)
+bool nn_emit_is_shared(const struct nn_model *model, int value);                             // do several read it?
+// What the loss of output k sees while the model is trained: the last operator that changes a value, or NULL.
+const struct nn_op *nn_emit_last_op(const struct nn_model *model, struct nn_tape *t, int k);
+// emit_loss.c: the loss of output k; *dx, while the model is trained, is the gradient by tensor *x.
+void nn_emit_loss(struct nn_emitter *m, const struct ps_loss *loss, int k, struct nn_emitted *to, int *x, int *dx);
 
 #endif

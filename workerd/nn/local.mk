@@ -13,6 +13,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/dense.c \
 	workerd/nn/ops/dot.c workerd/nn/ops/dot.h \
 	workerd/nn/ops/dropout.c \
+	workerd/nn/ops/losses.c workerd/nn/ops/losses.h \
 	workerd/nn/ops/maxpool.c \
 	workerd/nn/ops/mse.c \
 	workerd/nn/ops/normalize.c workerd/nn/ops/normalize.h \

@@ -23,9 +23,12 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/job/loss.h"
 #include "common/wire/dtype.h"
 #include "workerd/nn/program.h"
 
+struct nn_measures;
+struct nn_metric;
 struct nn_model;
 struct nn_replica;
 
@@ -56,24 +59,24 @@ static inline bool nn_param_changes(const struct nn_param *p)
     return p->trainable || p->rule;
 }
 
-struct nn_loss {
-    enum { NN_SPARSE_XENT, NN_MSE } kind;
-    bool from_logits;
-};
-
 // What a batch is: columns of so many rows. input[k] is (rows, the shape of input k), row-major, of its dtype;
-// target[k] what the loss of output k compares with: int32 labels (rows) for NN_SPARSE_XENT, float (rows, the output's
-// shape) for NN_MSE.
+// target[k] what the loss of output k compares with: float (rows, the output's shape), or where ps_loss_has_labels
+// int32 (rows, that without its last axis). weight[row] is how much an example counts in the loss.
 struct nn_batch {
     int rows;
     const void *input[NN_MAX_PORTS];
     const void *target[NN_MAX_PORTS];
     const uint64_t *example;  // (rows) their numbers in the data; NULL where nothing is drawn by them
+    const float *weight;      // (rows); NULL: each 1
 };
 
+// Sums over the batch's rows: what is divided by their number is Keras's mean.
 struct nn_result {
-    double loss;   // sum over the batch's rows, of all outputs
-    long correct;  // argmax == label, of the first output with NN_SPARSE_XENT
+    double loss;                  // of all outputs, each times its weight
+    double output[NN_MAX_PORTS];  // of each, not times its weight
+    // What is measured (measure.h), those and the metrics: nn_measures_sums(of) sums, until the replica's next call.
+    const struct nn_measures *of;
+    const double *sums;
 };
 
 // Keras 3's and Keras 2's Sequential and Functional, from JSON or a .keras file. Errors name the file, the JSON path
@@ -89,7 +92,7 @@ size_t nn_model_outputs(const struct nn_model *model);
 struct nn_port nn_model_input(const struct nn_model *model, size_t k);
 struct nn_port nn_model_output(const struct nn_model *model, size_t k);
 // Is loss[k] computable from output k: classes, activation? FAILED_PRECONDITION names what does not fit.
-enum ps_code nn_model_check_loss(const struct nn_model *model, const struct nn_loss *loss, struct ps_error *e);
+enum ps_code nn_model_check_loss(const struct nn_model *model, const struct ps_loss *loss, struct ps_error *e);
 // Initial value of parameter i by its initializer (GlorotUniform, HeUniform, HeNormal, GlorotNormal, LecunUniform,
 // LecunNormal, RandomUniform, RandomNormal, TruncatedNormal, Zeros, Ones, Constant), drawn from (seed, i).
 void nn_model_init_param(const struct nn_model *model, size_t i, uint64_t seed, float *value);
@@ -105,8 +108,11 @@ char *nn_model_summary(const struct nn_model *model);
 // rows: the most a batch will have. device: "cpu" or "ref". loss[k] is that of output k. Compiles the training of such
 // a batch.
 enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads, uint64_t seed,
-                               const struct nn_loss *loss, struct nn_replica **replica, struct ps_error *e);
+                               const struct ps_loss *loss, struct nn_replica **replica, struct ps_error *e);
 void nn_replica_free(struct nn_replica *r);
+// What is measured of each batch, besides the losses. FAILED_PRECONDITION: a metric does not fit its output.
+enum ps_code nn_replica_measure(struct nn_replica *r, const struct nn_metric *metrics, size_t n, struct ps_error *e);
+const struct nn_measures *nn_replica_measures(const struct nn_replica *r);
 // Dropout draws from this seed from the next step on, not from that of create.
 void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
@@ -120,6 +126,9 @@ enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, ui
 // Forward only, dropout off. One row or more. Errors as nn_replica_train.
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,
                                  struct ps_error *e);
-const float *nn_replica_output(struct nn_replica *r, size_t k);  // (rows, the shape of output k) of the last call
+// Of the last call: (rows, the shape of output k); and how much each row of that as a matrix, along its last axis,
+// weighs in the mean.
+const float *nn_replica_output(struct nn_replica *r, size_t k);
+const float *nn_replica_weight(struct nn_replica *r, size_t k);
 
 #endif

@@ -4,6 +4,7 @@ noinst_LTLIBRARIES += libnnmodel.la libnnreplica.la
 libnnmodel_la_SOURCES = \
 	workerd/nn/build.c \
 	workerd/nn/emit.c workerd/nn/emit.h \
+	workerd/nn/emit_loss.c \
 	workerd/nn/function.c \
 	workerd/nn/graph.h \
 	workerd/nn/init.c workerd/nn/init.h \
@@ -32,10 +33,13 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/table.c \
 	workerd/nn/load.c \
+	workerd/nn/metric.c workerd/nn/metric.h \
 	workerd/nn/model.c workerd/nn/model.h \
 	workerd/nn/saved.c \
 	workerd/nn/setting.c workerd/nn/setting.h
-libnnmodel_la_LIBADD = libnnops.la libpszip.la libcommon.la $(JANSSON_LIBS) -lm
+libnnmodel_la_LIBADD = libnnops.la libloss.la libpszip.la libcommon.la $(JANSSON_LIBS) -lm
 
-libnnreplica_la_SOURCES = workerd/nn/replica.c
+libnnreplica_la_SOURCES = \
+	workerd/nn/measure.c workerd/nn/measure.h \
+	workerd/nn/replica.c
 libnnreplica_la_LIBADD = libnnmodel.la libnn.la

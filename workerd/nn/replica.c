@@ -7,6 +7,7 @@
 
 #include "common/base/alloc.h"
 #include "workerd/nn/emit.h"
+#include "workerd/nn/measure.h"
 #include "workerd/nn/program.h"
 
 // Batches have few sizes: the planned one and what is left at the end of a range. The program that has not been used
@@ -25,7 +26,7 @@ struct nn_replica {
     const struct nn_model *model;
     const struct nn_device *device;
     struct nn_context *context;
-    struct nn_loss loss[NN_MAX_PORTS];  // of each output
+    struct ps_loss loss[NN_MAX_PORTS];  // of each output
     int rows;
     uint64_t seed;
 
@@ -39,7 +40,9 @@ struct nn_replica {
 
     float *weight;      // (rows) of the examples in the mean
     uint64_t *example;  // (rows) zeros, where a batch does not number its examples
-    const float *output[NN_MAX_PORTS];
+    const float *output[NN_MAX_PORTS], *weighted[NN_MAX_PORTS];
+    struct nn_measures *measures;
+    double *sums;
 };
 
 // ---- memory -------------------------------------------------------------------------------------------------------
@@ -154,16 +157,33 @@ static enum ps_code check_rows(const struct nn_model *m, int rows, struct ps_err
     return PS_OK;
 }
 
+enum ps_code nn_replica_measure(struct nn_replica *r, const struct nn_metric *metrics, size_t n, struct ps_error *e)
+{
+    struct nn_measures *measures;
+    if (nn_measures_create(r->model, r->loss, metrics, n, &measures, e))
+        return e->code;
+    nn_measures_free(r->measures);
+    free(r->sums);
+    r->measures = measures;
+    r->sums = ps_alloc(nn_measures_sums(measures) * sizeof *r->sums);
+    return PS_OK;
+}
+
+const struct nn_measures *nn_replica_measures(const struct nn_replica *r)
+{
+    return r->measures;
+}
+
 static enum ps_code replica_prepare(struct nn_replica *r, int threads, struct ps_error *e)
 {
     struct compiled *c;
-    if (replica_get_memory(r, e) || r->device->open(threads, &r->context, e))
+    if (replica_get_memory(r, e) || nn_replica_measure(r, NULL, 0, e) || r->device->open(threads, &r->context, e))
         return e->code;
     return replica_program(r, r->rows, true, &c, e);
 }
 
 enum ps_code nn_replica_create(const struct nn_model *model, const char *device, int rows, int threads, uint64_t seed,
-                               const struct nn_loss *loss, struct nn_replica **replica, struct ps_error *e)
+                               const struct ps_loss *loss, struct nn_replica **replica, struct ps_error *e)
 {
     const struct nn_device *found = NULL;
     if (nn_device_find(device, &found, e) || nn_model_check_loss(model, loss, e) || check_rows(model, rows, e))
@@ -194,6 +214,8 @@ void nn_replica_free(struct nn_replica *r)
     free(r->grad);
     free(r->weight);
     free(r->example);
+    nn_measures_free(r->measures);
+    free(r->sums);
     free(r);
 }
 
@@ -217,19 +239,12 @@ const float *nn_replica_output(struct nn_replica *r, size_t k)
     return r->output[k];
 }
 
-// ---- a step -------------------------------------------------------------------------------------------------------
-
-static long count_correct(const float *y, size_t classes, const int32_t *label, int rows)
+const float *nn_replica_weight(struct nn_replica *r, size_t k)
 {
-    long correct = 0;
-    for (int i = 0; i < rows; i++, y += classes) {
-        size_t best = 0;
-        for (size_t c = 1; c < classes; c++)
-            best = y[c] > y[best] ? c : best;
-        correct += label[i] >= 0 && best == (size_t)label[i];
-    }
-    return correct;
+    return r->weighted[k];
 }
+
+// ---- a step -------------------------------------------------------------------------------------------------------
 
 static void replica_put_columns(const struct nn_replica *r, const struct nn_batch *b, const void **column)
 {
@@ -241,20 +256,35 @@ static void replica_put_columns(const struct nn_replica *r, const struct nn_batc
         column[NN_COLUMN_TARGET + k] = b->target[k];
 }
 
+// A weight is a part of 1: the sum of those of a batch is 1 where no example weighs more than another.
+static double replica_output_loss(const struct compiled *c, size_t k, const float *weight, size_t rows)
+{
+    const float *loss = nn_program_tensor(c->program, c->tensors.loss[k]);
+    double sum = 0;
+    for (size_t i = 0; i < rows; i++)
+        sum += (double)weight[i] * (double)loss[i];
+    return sum * c->rows;
+}
+
+static void replica_clear_result(struct nn_replica *r, struct nn_result *result)
+{
+    *result = (struct nn_result){.of = r->measures, .sums = r->sums};
+    memset(r->sums, 0, nn_measures_sums(r->measures) * sizeof *r->sums);
+}
+
 static void replica_take_result(struct nn_replica *r, const struct compiled *c, const struct nn_batch *b,
                                 struct nn_result *result)
 {
-    bool counted = false;
     for (size_t k = 0; k < nn_model_outputs(r->model); k++) {
-        const float *loss = nn_program_tensor(c->program, c->tensors.loss[k]);
+        const struct nn_type *type = nn_model_output(r->model, k).type;
+        const size_t width = type->rank ? (size_t)type->dim[type->rank - 1] : 1;
+        const size_t rows = (size_t)c->rows * nn_type_count(type) / width;
         r->output[k] = nn_program_tensor(c->program, c->tensors.output[k]);
-        for (int i = 0; i < b->rows; i++)
-            result->loss += (double)loss[i];
-        if (r->loss[k].kind == NN_SPARSE_XENT && !counted)
-            result->correct =
-                count_correct(r->output[k], nn_type_count(nn_model_output(r->model, k).type), b->target[k], b->rows);
-        counted |= r->loss[k].kind == NN_SPARSE_XENT;
+        r->weighted[k] = nn_program_tensor(c->program, c->tensors.weight[k]);
+        result->output[k] = replica_output_loss(c, k, r->weighted[k], rows);
+        result->loss += r->loss[k].weight * result->output[k];
     }
+    nn_measures_add(r->measures, r, b, result, r->sums);
 }
 
 static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, bool training, uint64_t step,
@@ -263,11 +293,11 @@ static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, 
     const struct nn_step now = {.seed = r->seed, .number = (uint32_t)step};
     const void *column[NN_COLUMNS];
     struct compiled *c;
-    *result = (struct nn_result){0};
+    replica_clear_result(r, result);
     if (replica_program(r, b->rows, training, &c, e))
         return e->code;
     for (int i = 0; i < b->rows; i++)
-        r->weight[i] = 1 / (float)b->rows;
+        r->weight[i] = (b->weight ? b->weight[i] : 1) / (float)b->rows;
     replica_put_columns(r, b, column);
     nn_program_run(c->program, column, &now, ready, arg);
     replica_take_result(r, c, b, result);
@@ -279,7 +309,7 @@ enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, ui
 {
     if (b->rows > 0)
         return replica_run(r, b, true, step, ready, arg, result, e);
-    *result = (struct nn_result){0};
+    replica_clear_result(r, result);
     memset((char *)r->variables + r->gradient_bytes, 0, r->gradient_bytes);
     return PS_OK;
 }

@@ -8,6 +8,7 @@
 #
 # NAME.json         {"model": what model.to_json() gives, "loss": ..., "batch": rows of a batch}
 # NAME.safetensors  the weights at first, by variable.path; x, or x/INPUT of each of several; y, or y/OUTPUT likewise;
+#                   sample_weight, where examples count differently;
 #                   losses, of each step of sgd with rate 0.1 over the rows in order, whose last batch may be shorter;
 #                   gradient/PATH of the first step; after/PATH, the weights afterwards; output, or output/OUTPUT, what
 #                   the trained model predicts for x, and evaluated, the loss of that
@@ -60,8 +61,10 @@ def named(what, names, values):
 
 # build: () -> a Keras model of either dialect, whose names are as in a fresh process. loss: what compile takes, of one
 # output, or a list of one for each. x: (rng) -> the list of inputs, where they are not uniform in [-1, 1). y: likewise.
-# seed: of all that is drawn. scale: of the weights, which are drawn too; those named in keep stay as Keras makes them.
-def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, keep=(), seed=11):
+# seed: of all that is drawn. scale: of the weights, which are drawn too; those named in keep stay as Keras makes them;
+# bias is added to biases. loss_weights: of each output. sample_weight: (rng) -> of each example.
+def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, keep=(), seed=11, bias=0, loss_weights=None,
+          sample_weight=None):
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
     keras.backend.clear_session()
@@ -69,10 +72,10 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     model = build()
     rng = np.random.default_rng(seed)
     losses = loss if isinstance(loss, list) else [loss] * len(model.outputs)
-    model.compile(loss=losses if len(losses) > 1 else losses[0])
+    model.compile(loss=losses if len(losses) > 1 else losses[0], loss_weights=loss_weights)
     for v in model.trainable_variables:
         if not any(k in path_of(v) for k in keep):
-            v.assign(rng.normal(0, scale, v.shape).astype("f4"))
+            v.assign(rng.normal(bias if "bias" in path_of(v) else 0, scale, v.shape).astype("f4"))
     xs = x(rng) if x else [rng.uniform(-1, 1, (rows, *i.shape[1:])).astype("f4") for i in model.inputs]
     if y:
         ys = y(rng)
@@ -82,17 +85,21 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     tensors = {path_of(v): v.numpy().copy() for v in model.variables if wanted(v)}
     tensors.update(named("x", [i.name.split(":")[0] for i in model.inputs], xs))
     tensors.update(named("y", names(model), ys))
+    weight = sample_weight(rng) if sample_weight else None
+    if sample_weight:
+        tensors["sample_weight"] = weight
 
     @tf.function(reduce_retracing=True)
-    def step_on(bx, by):
+    def step_on(bx, by, bw):
         with tf.GradientTape() as tape:
-            value = model.compute_loss(x=bx, y=by, y_pred=model(bx, training=True))
+            value = model.compute_loss(x=bx, y=by, y_pred=model(bx, training=True), sample_weight=bw)
         return value, tape.gradient(value, model.trainable_variables)
 
     seen = []
     for step in range(steps):
         at = step * BATCH % (rows + -rows % BATCH)
-        value, gradients = step_on(pack([v[at : at + BATCH] for v in xs]), pack([v[at : at + BATCH] for v in ys]))
+        value, gradients = step_on(pack([v[at : at + BATCH] for v in xs]), pack([v[at : at + BATCH] for v in ys]),
+                                   None if weight is None else weight[at : at + BATCH])
         seen.append(float(value))
         for v, g in zip(model.trainable_variables, gradients):
             g = tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
@@ -105,9 +112,9 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     tensors["losses"] = np.array(seen)
     out = model.predict(pack(xs), verbose=0, batch_size=BATCH)
     tensors.update(named("output", names(model), out if isinstance(out, list) else [out]))
-    evaluated = model.evaluate(pack(xs), pack(ys), batch_size=BATCH, verbose=0)
+    evaluated = model.evaluate(pack(xs), pack(ys), batch_size=BATCH, verbose=0, sample_weight=weight)
     tensors["evaluated"] = np.array([evaluated[0] if isinstance(evaluated, list) else evaluated])
-    document = {"model": json.loads(model.to_json()), "loss": pack([loss_config(v) for v in losses]), "batch": BATCH}
+    document = {"model": json.loads(model.to_json()), "loss": pack([loss_config(v, w) for v, w in zip(losses, loss_weights or [1] * 9)]), "batch": BATCH}
     with open(os.path.join(HERE, name + ".json"), "w") as f:
         json.dump(document, f, separators=(",", ":"))
         f.write("\n")
@@ -126,10 +133,12 @@ def draw_target(rng, rows, shape, kind):
     return rng.uniform(-1, 1, (rows, *shape)).astype("f4")
 
 
-# As a job file has it: a name, or an object with the name and the settings that are not Keras's defaults.
-def loss_config(loss):
+# As a job file has it: a name, or an object with the name and the settings that are not Keras's defaults, which Huber
+# does not tell.
+def loss_config(loss, weight=1):
     if isinstance(loss, str):
-        return loss
-    config, default = loss.get_config(), type(loss)().get_config()
+        return loss if weight == 1 else {"name": loss, "weight": weight}
+    settings = lambda v: {**v.get_config(), **v._fn_kwargs}
+    config, default = settings(loss), settings(type(loss)())
     changed = {k: v for k, v in config.items() if v != default[k] and k not in ("reduction", "dtype")}
-    return {"name": config["name"], **changed}
+    return {"name": config["name"], **changed, **({} if weight == 1 else {"weight": weight})}
