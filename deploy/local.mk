@@ -2,6 +2,11 @@
 EXTRA_DIST += deploy/examples
 examplesdir = $(pkgdatadir)/examples
 
+# From Keras and back.
+kerasdir = $(pkgdatadir)/keras
+dist_keras_SCRIPTS = deploy/keras/export.py deploy/keras/import.py
+dist_keras_DATA = deploy/keras/paramserver_keras.py
+
 install-data-local: install-examples
 install-examples:
 	@(cd $(top_srcdir)/deploy/examples && find . -type f) | while read -r file; do \

@@ -6,6 +6,7 @@ FUZZ_TARGETS =
 include tests/fuzz/cluster.mk
 include tests/fuzz/data.mk
 include tests/fuzz/job.mk
+include tests/fuzz/model.mk
 include tests/fuzz/rpc.mk
 include tests/fuzz/stream.mk
 include tests/fuzz/tf_config.mk

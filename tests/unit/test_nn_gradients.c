@@ -7,8 +7,9 @@
 // x (n, h, w, c), kernel (kh, kw, oc), strides, padding.
 #define CONV(n, h, w, c, kh, kw, sh, sw, pt, pl, pb, pr, oc, act, bias)                                               \
     {                                                                                                                 \
-        "conv2d", &nn_op_conv2d, ATTR((struct nn_conv2d){{h, w}, {kh, kw}, {sh, sw}, {pt, pl}, {pb, pr}, act, bias}), \
-            2 + bias, 1, {FLOATS(4, n, h, w, c), FLOATS(4, kh, kw, c, oc), FLOATS(1, oc)},                            \
+        "conv2d", &nn_op_conv2d,                                                                                      \
+            ATTR((struct nn_conv2d){{h, w}, {kh, kw}, {sh, sw}, {pt, pl}, {pb, pr}, act, bias, {1, 1}, 1}), 2 + bias, \
+            1, {FLOATS(4, n, h, w, c), FLOATS(4, kh, kw, c, oc), FLOATS(1, oc)},                                      \
         {                                                                                                             \
             true, true, bias                                                                                          \
         }                                                                                                             \
@@ -21,13 +22,13 @@
             true, true, bias                                                    \
         }                                                                       \
     }
-#define POOL(n, h, w, c, ph, pw, sh, sw, pt, pl, oh, ow)                                                            \
-    {                                                                                                               \
-        "maxpool", &nn_op_maxpool, ATTR((struct nn_maxpool){{h, w}, {ph, pw}, {sh, sw}, {pt, pl}, {oh, ow}}), 1, 2, \
-            {FLOATS(4, n, h, w, c)},                                                                                \
-        {                                                                                                           \
-            true                                                                                                    \
-        }                                                                                                           \
+#define POOL(n, h, w, c, ph, pw, sh, sw, pt, pl, oh, ow)                                                           \
+    {                                                                                                              \
+        "maxpool", &nn_op_maxpool, ATTR((struct nn_pool2d){{h, w}, {ph, pw}, {sh, sw}, {pt, pl}, {oh, ow}}), 1, 2, \
+            {FLOATS(4, n, h, w, c)},                                                                               \
+        {                                                                                                          \
+            true                                                                                                   \
+        }                                                                                                          \
     }
 
 static const struct op_case cases[] = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the builds of layers share: inputs, windows, variables.
+// What the builds of layers share: inputs, variables.
 #include <stdio.h>
 #include <string.h>
 
@@ -32,56 +32,11 @@ enum ps_code nn_build_elements(const struct nn_json *at, const char *what, const
     return PS_OK;
 }
 
-static const char *build_input_name(const struct nn_building *b)
-{
-    return b->model->layer[b->model->call[b->in[0]->call].layer].name;
-}
-
 enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e)
 {
     return b->n_in == n ? PS_OK
                         : nn_json_fail(b->at, e, "%s takes %d input%s, not %d", b->layer->class->name, n,
                                        n == 1 ? "" : "s", b->n_in);
-}
-
-enum ps_code nn_build_image(struct nn_building *b, struct ps_error *e)
-{
-    char text[128];
-    if (nn_build_inputs(b, 1, e))
-        return e->code;
-    if (b->in[0]->type.rank == 3)
-        return PS_OK;
-    return nn_json_fail(b->at, e, "%s expected an input of shape (height, width, channels), but \"%s\" gives %s",
-                        b->layer->class->name, build_input_name(b),
-                        build_shape_text(&b->in[0]->type, text, sizeof text));
-}
-
-void nn_axis_place(struct nn_axis *a, bool same)
-{
-    a->pad_begin = a->pad_end = 0;
-    if (!same) {
-        a->out = (a->in - a->k) / a->stride + 1;
-        return;
-    }
-    a->out = (int)(((int64_t)a->in + a->stride - 1) / a->stride);
-    int64_t lack = (int64_t)(a->out - 1) * a->stride + a->k - a->in;
-    a->pad_begin = lack > 0 ? (int)(lack / 2) : 0;
-    a->pad_end = lack > 0 ? (int)(lack - lack / 2) : 0;
-}
-
-enum ps_code nn_build_window(struct nn_building *b, struct nn_axis *a, bool same, struct ps_error *e)
-{
-    if (!same && a->k > a->in) {
-        char text[128];
-        return nn_json_fail(b->config, e,
-                            "a window of %d does not fit the input %s: expected a smaller one, or padding \"same\"",
-                            a->k, build_shape_text(&b->in[0]->type, text, sizeof text));
-    }
-    if (same && (int64_t)a->in + a->k + a->stride > NN_MAX_ELEMENTS)
-        return nn_json_fail(b->config, e, "an image of %d padded for a window of %d: expected at most %d together",
-                            a->in, a->k, NN_MAX_ELEMENTS);
-    nn_axis_place(a, same);
-    return PS_OK;
 }
 
 static struct nn_variable *build_next_variable(struct nn_model *m)
@@ -98,10 +53,16 @@ static struct nn_variable *build_next_variable(struct nn_model *m)
 enum ps_code nn_build_variable(struct nn_building *b, const char *what, const char *fallback,
                                const struct nn_type *type, struct ps_error *e)
 {
-    struct nn_model *m = b->model;
-    struct nn_variable *v = build_next_variable(m);
     char key[64];
     snprintf(key, sizeof key, "%s_initializer", what);
+    return nn_build_variable_by(b, what, key, fallback, type, e);
+}
+
+enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const char *key, const char *fallback,
+                                  const struct nn_type *type, struct ps_error *e)
+{
+    struct nn_model *m = b->model;
+    struct nn_variable *v = build_next_variable(m);
     struct nn_json initializer = nn_json_member(b->config, key);
     v->param.rank = (size_t)type->rank;
     for (int i = 0; i < type->rank; i++)

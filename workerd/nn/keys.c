@@ -82,7 +82,14 @@ static void keys_put_fallback(const struct nn_key *k, void *to)
     if (k->kind == NN_KEY_SIZE)
         *(int *)to = (int)k->fallback;
     else if (k->kind == NN_KEY_PAIR)
-        ((int *)to)[0] = ((int *)to)[1] = (int)k->fallback;
+        memcpy(to, (int[]){k->sequence ? 1 : (int)k->fallback, (int)k->fallback}, 2 * sizeof(int));
+    else if (k->kind == NN_KEY_COUNTS)
+        memcpy(to, (int[]){-1, -1}, 2 * sizeof(int));
+    else if (k->kind == NN_KEY_MARGINS)
+        memcpy(to,
+               (int[]){k->sequence ? 0 : (int)k->fallback, k->sequence ? 0 : (int)k->fallback, (int)k->fallback,
+                       (int)k->fallback},
+               4 * sizeof(int));
     else if (k->kind == NN_KEY_BOOL)
         *(bool *)to = k->fallback != 0;
     else if (k->kind == NN_KEY_REAL)
@@ -99,13 +106,19 @@ static enum ps_code keys_read_one(const struct nn_building *b, const struct nn_k
     case NN_KEY_SIZE:
         return given ? nn_setting_size(&at, to, e) : PS_OK;
     case NN_KEY_PAIR:
-        return given ? nn_setting_pair(&at, to, e) : PS_OK;
+        return given ? nn_setting_sizes(&at, 2 - k->sequence, 1, (int *)to + k->sequence, e) : PS_OK;
+    case NN_KEY_COUNTS:
+        if (given && k->sequence)
+            *(int *)to = 0;
+        return given ? nn_setting_sizes(&at, 2 - k->sequence, 0, (int *)to + k->sequence, e) : PS_OK;
+    case NN_KEY_MARGINS:
+        return given ? nn_setting_margins(&at, 2 - k->sequence, (int(*)[2])to + k->sequence, e) : PS_OK;
     case NN_KEY_BOOL:
         return nn_setting_bool(b->config, k->name, to, e);
     case NN_KEY_REAL:
         return given ? keys_read_real(&at, k, to, e) : PS_OK;
-    case NN_KEY_SAME:
-        return nn_setting_padding(b->config, to, e);
+    case NN_KEY_PADDING:
+        return nn_setting_padding(b->config, k->word && strcmp(k->word, "causal") == 0, to, e);
     case NN_KEY_FUNCTION:
         return nn_setting_function(&at, to, e);
     case NN_KEY_AXIS:

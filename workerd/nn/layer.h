@@ -19,10 +19,12 @@ struct nn_building;
 
 enum nn_key_kind {
     NN_KEY_SIZE,         // int, 1 or more
-    NN_KEY_PAIR,         // int[2], (height, width): [3, 3], or 3 for both
+    NN_KEY_PAIR,         // int[2], (height, width), each 1 or more: [3, 3], or 3 for both
+    NN_KEY_COUNTS,       // int[2], likewise, each 0 or more; null: -1
+    NN_KEY_MARGINS,      // int[2][2], of height and width at both ends: 1, [1, 2], or [[1, 2], [3, 4]]
     NN_KEY_BOOL,         // bool
     NN_KEY_REAL,         // double, min to below max
-    NN_KEY_SAME,         // bool: padding is "same", not "valid"
+    NN_KEY_PADDING,      // enum nn_padding: "valid" or "same", and "causal" where that is `word`
     NN_KEY_FUNCTION,     // struct nn_function: an activation
     NN_KEY_AXIS,         // int, a dimension of the example: Keras counts the batch as 0, and from the end below that
     NN_KEY_LAST_AXIS,    // must be the last axis: -1, or its number
@@ -41,6 +43,7 @@ struct nn_key {
     bool required;
     double fallback, min, max;
     const char *word;
+    bool sequence;  // (height, width) are the steps of a sequence, as an image of height 1: [3], or 3
 };
 
 #define NN_AT(type, member) .offset = offsetof(type, member)
@@ -87,7 +90,6 @@ struct nn_building {
 #define NN_CONFIG(type, layer) ((const type *)(layer)->config)
 
 enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e);  // expects so many inputs
-enum ps_code nn_build_image(struct nn_building *b, struct ps_error *e);          // expects (height, width, channels)
 // Adds variable `what` ("kernel"), whose initializer is the config's, or the fallback.
 enum ps_code nn_build_variable(struct nn_building *b, const char *what, const char *fallback,
                                const struct nn_type *type, struct ps_error *e);
@@ -95,17 +97,12 @@ enum ps_code nn_build_variable(struct nn_building *b, const char *what, const ch
 // batches have.
 enum ps_code nn_build_state(struct nn_building *b, const char *what, const char *fallback, const struct nn_type *type,
                             double momentum, struct ps_error *e);
+// The same, whose initializer is that of another name: "depthwise_initializer".
+enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const char *initializer,
+                                  const char *fallback, const struct nn_type *type, struct ps_error *e);
 // "kernel" of this type, whose last dimension counts the outputs, and "bias" where the layer has one.
 enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e);
 
-// A window of k cells that moves by stride over one axis of in cells. "same" is TensorFlow's: ceil(in / stride)
-// positions, the cells that lack divided between the two ends, the odd one after.
-struct nn_axis {
-    int in, k, stride;            // given
-    int out, pad_begin, pad_end;  // worked out
-};
-enum ps_code nn_build_window(struct nn_building *b, struct nn_axis *a, bool same, struct ps_error *e);
-void nn_axis_place(struct nn_axis *a, bool same);  // of one that fits
 // INVALID_ARGUMENT: `what` of this type has too many elements.
 enum ps_code nn_build_elements(const struct nn_json *at, const char *what, const struct nn_type *type, uint64_t *count,
                                struct ps_error *e);

@@ -5,6 +5,8 @@ libnnops_la_SOURCES = \
 	workerd/nn/op.c workerd/nn/op.h \
 	workerd/nn/ops/activation.c workerd/nn/ops/activation.h \
 	workerd/nn/ops/add.c \
+	workerd/nn/ops/avgpool.c workerd/nn/ops/avgpool.h \
+	workerd/nn/ops/bias.c workerd/nn/ops/bias.h \
 	workerd/nn/ops/axis_function.c \
 	workerd/nn/ops/binary.c workerd/nn/ops/binary.h \
 	workerd/nn/ops/concat.c workerd/nn/ops/concat.h \
@@ -17,10 +19,12 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/maxpool.c \
 	workerd/nn/ops/mse.c \
 	workerd/nn/ops/normalize.c workerd/nn/ops/normalize.h \
+	workerd/nn/ops/pad2d.c workerd/nn/ops/pad2d.h \
 	workerd/nn/ops/noise.c workerd/nn/ops/noise.h \
 	workerd/nn/ops/relu.c \
 	workerd/nn/ops/softmax.c \
 	workerd/nn/ops/sparse_xent.c \
+	workerd/nn/ops/upsample2d.c workerd/nn/ops/upsample2d.h \
 	workerd/nn/ops/transpose.c workerd/nn/ops/transpose.h \
 	workerd/nn/tape.c workerd/nn/tape.h \
 	workerd/nn/tensor.h
@@ -40,7 +44,8 @@ libnn_vector_la_SOURCES = \
 	workerd/nn/cpu/activation.c \
 	workerd/nn/cpu/vector.h \
 	workerd/nn/cpu/dropout.c \
-	workerd/nn/cpu/maxpool.c \
+	workerd/nn/cpu/images.c \
+	workerd/nn/cpu/maxpool.c workerd/nn/cpu/maxpool_rows.h \
 	workerd/nn/cpu/pointwise.c \
 	workerd/nn/cpu/softmax_xent.c
 libnn_vector_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS)

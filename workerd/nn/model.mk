@@ -17,7 +17,9 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/activations.c \
 	workerd/nn/layers/concatenate.c \
 	workerd/nn/layers/conv2d.c \
+	workerd/nn/layers/conv2d_transpose.c \
 	workerd/nn/layers/dense.c \
+	workerd/nn/layers/depthwise_conv2d.c \
 	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
 	workerd/nn/layers/batch_normalization.c \
@@ -25,13 +27,17 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/group_normalization.c \
 	workerd/nn/layers/layer_normalization.c \
 	workerd/nn/layers/normalization.c workerd/nn/layers/normalization.h \
+	workerd/nn/layers/images.c workerd/nn/layers/images.h \
 	workerd/nn/layers/input_layer.c \
-	workerd/nn/layers/max_pooling2d.c \
+	workerd/nn/layers/margins.c \
+	workerd/nn/layers/pooling2d.c \
 	workerd/nn/layers/merge.c \
 	workerd/nn/layers/prelu.c \
 	workerd/nn/layers/rescaling.c \
 	workerd/nn/layers/reshape.c \
+	workerd/nn/layers/separable_conv2d.c \
 	workerd/nn/layers/table.c \
+	workerd/nn/layers/upsampling2d.c \
 	workerd/nn/load.c \
 	workerd/nn/metric.c workerd/nn/metric.h \
 	workerd/nn/model.c workerd/nn/model.h \

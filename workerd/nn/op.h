@@ -60,12 +60,14 @@ struct nn_op_class {
 
 enum nn_activation { NN_LINEAR, NN_RELU };
 
-// y (n, oh, ow, oc) = x (n, h, w, c) * kernel (kh, kw, c, oc) + bias (oc, optional), then the activation.
+// y (n, oh, ow, oc) = x (n, h, w, c) * kernel (kh, kw, c / groups, oc) + bias (oc, optional), then the activation.
+// Channels are in groups: the g-th of oc are made from the g-th of c. A depthwise convolution has groups of one c each.
 struct nn_conv2d {
     int image[2], kernel[2];  // (h, w) and (kh, kw), which the gradients cannot tell from their inputs
     int stride[2], pad_begin[2], pad_end[2];
     enum nn_activation act;
     bool bias;
+    int dilation[2], groups;  // each 1 or more; the cells of a window are `dilation` pixels apart
 };
 
 // y (..., out) = x (..., in) kernel (in, out) + bias (out, optional), then the activation.
@@ -74,11 +76,13 @@ struct nn_dense {
     bool bias;
 };
 
-// y (n, oh, ow, c): the greatest cell of each window of x (n, h, w, c); cells outside count as -infinity. at, like y:
-// its position in the window, ky * pw + kx; the first of equals. A NaN is greater than all.
-struct nn_maxpool {
+// y (n, oh, ow, c): of each window of x (n, h, w, c) the greatest cell, or the mean. Cells outside the image do not
+// count. at, like y: the position of the greatest in the window, ky * pw + kx; the first of equals, and a NaN is
+// greater than all. It is of uint8 where a window has at most NN_POOL_BYTE cells, of int32 where it has more.
+struct nn_pool2d {
     int image[2], window[2], stride[2], pad_begin[2], out[2];
 };
+enum { NN_POOL_BYTE = 256 };
 
 // y = x * mask / (1 - rate). The mask is drawn from Philox(seed, PS_RANDOM_DROPOUT, layer << 32 | step, (example[row] *
 // per + j) / 4), word (.. % 4), for element j of the `per` of a row; kept where uniform >= rate.
@@ -89,7 +93,7 @@ struct nn_dropout {
 
 extern const struct nn_op_class nn_op_add;                      // a, b -> a + b
 extern const struct nn_op_class nn_op_conv2d;                   // x, kernel[, bias] -> y
-extern const struct nn_op_class nn_op_conv2d_backward_data;     // kernel, dy -> dx
+extern const struct nn_op_class nn_op_conv2d_backward_data;     // kernel, dy -> dx: a transposed convolution of dy
 extern const struct nn_op_class nn_op_conv2d_backward_weights;  // x, dy -> dkernel[, dbias]
 extern const struct nn_op_class nn_op_copy;                     // x -> x
 extern const struct nn_op_class nn_op_dense;                    // x, kernel[, bias] -> y

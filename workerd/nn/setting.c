@@ -55,42 +55,64 @@ enum ps_code nn_setting_only_number(const struct nn_json *config, const char *ke
     return PS_OK;
 }
 
-enum ps_code nn_setting_size(const struct nn_json *at, int *v, struct ps_error *e)
+static enum ps_code setting_count(const struct nn_json *at, int min, int *v, struct ps_error *e)
 {
     int64_t i;
-    enum ps_code code = nn_json_int(at, 1, NN_MAX_ELEMENTS, &i, e);
+    enum ps_code code = nn_json_int(at, min, NN_MAX_ELEMENTS, &i, e);
     if (code == PS_OK)
         *v = (int)i;
     return code;
 }
 
-// (height, width): [3, 3], or 3 for both.
-enum ps_code nn_setting_pair(const struct nn_json *at, int v[2], struct ps_error *e)
+enum ps_code nn_setting_size(const struct nn_json *at, int *v, struct ps_error *e)
 {
-    if (json_is_integer(at->value)) {
-        enum ps_code code = nn_setting_size(at, &v[0], e);
-        if (code == PS_OK)
-            v[1] = v[0];
-        return code;
-    }
-    if (json_array_size(at->value) != 2)
-        return nn_json_expected(at, e, "a whole number or two of them: [height, width]");
-    struct nn_json height = nn_json_element(at, 0), width = nn_json_element(at, 1);
-    enum ps_code code = nn_setting_size(&height, &v[0], e);
-    return code == PS_OK ? nn_setting_size(&width, &v[1], e) : code;
+    return setting_count(at, 1, v, e);
 }
 
-enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct ps_error *e)
+enum ps_code nn_setting_sizes(const struct nn_json *at, int n, int min, int *v, struct ps_error *e)
 {
+    const bool one = json_is_integer(at->value);
+    if (!one && json_array_size(at->value) != (size_t)n)
+        return nn_json_expected(at, e, n == 2 ? "a whole number or two of them: [height, width]" : "a whole number");
+    for (int i = 0; i < n; i++) {
+        struct nn_json element = nn_json_element(at, (size_t)i);
+        if (setting_count(one ? at : &element, min, &v[i], e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
+enum ps_code nn_setting_margins(const struct nn_json *at, int n, int (*v)[2], struct ps_error *e)
+{
+    const bool one = json_is_integer(at->value);
+    if (n == 1)
+        return one || json_array_size(at->value) == 2 ? nn_setting_sizes(at, 2, 0, v[0], e)
+                                                      : nn_json_expected(at, e, "a whole number, or [begin, end]");
+    if (!one && json_array_size(at->value) != 2)
+        return nn_json_expected(at, e, "a whole number, [height, width], or [[top, bottom], [left, right]]");
+    for (int i = 0; i < n; i++) {
+        struct nn_json element = nn_json_element(at, (size_t)i);
+        if (nn_setting_margins(one ? at : &element, 1, &v[i], e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
+enum ps_code nn_setting_padding(const struct nn_json *config, bool causal, enum nn_padding *v, struct ps_error *e)
+{
+    static const char *const words[] = {[NN_VALID] = "valid", [NN_SAME] = "same", [NN_CAUSAL] = "causal"};
     struct nn_json at = nn_json_member(config, "padding");
-    const char *word = "valid";
+    const char *word = words[NN_VALID];
     enum ps_code code = at.value ? nn_json_string(&at, &word, e) : PS_OK;
     if (code != PS_OK)
         return code;
-    *same = strcmp(word, "same") == 0;
-    if (!*same && strcmp(word, "valid") != 0)
-        return nn_json_expected(&at, e, "\"valid\" or \"same\"");
-    return PS_OK;
+    for (int i = 0; i < 2 + causal; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *v = (enum nn_padding)i;
+            return PS_OK;
+        }
+    }
+    return nn_json_expected(&at, e, causal ? "\"valid\", \"same\" or \"causal\"" : "\"valid\" or \"same\"");
 }
 
 // model.to_json() of Keras 2 says so; Keras 3 says nothing.

@@ -9,6 +9,8 @@
 #include "workerd/nn/json.h"
 #include "workerd/nn/ops/activation.h"
 
+enum nn_padding { NN_VALID, NN_SAME, NN_CAUSAL };
+
 enum ps_code nn_setting_bool(const struct nn_json *config, const char *key, bool *v, struct ps_error *e);
 // An object that Keras wrote says in module and registered_name whose class class_name is: expected is one of Keras's.
 // By hand these may be left out.
@@ -17,9 +19,13 @@ enum ps_code nn_setting_class(const struct nn_json *object, struct ps_error *e);
 enum ps_code nn_setting_only_word(const struct nn_json *config, const char *key, const char *word, struct ps_error *e);
 enum ps_code nn_setting_only_number(const struct nn_json *config, const char *key, double number, struct ps_error *e);
 enum ps_code nn_setting_size(const struct nn_json *at, int *v, struct ps_error *e);  // 1 or more
-// (height, width): [3, 3], or 3 for both.
-enum ps_code nn_setting_pair(const struct nn_json *at, int v[2], struct ps_error *e);
-enum ps_code nn_setting_padding(const struct nn_json *config, bool *same, struct ps_error *e);  // "valid" or "same"
+// n numbers, 1 or 2, each min or more: of (height, width), or of the steps of a sequence. [3, 3], or 3 for all.
+enum ps_code nn_setting_sizes(const struct nn_json *at, int n, int min, int *v, struct ps_error *e);
+// What is added to, or taken from, the two ends of n axes: 1, [1, 2], which is (height, width) where there are both,
+// and (begin, end) of a sequence, or [[1, 2], [3, 4]].
+enum ps_code nn_setting_margins(const struct nn_json *at, int n, int (*v)[2], struct ps_error *e);
+// "valid", "same", or, where a layer has it, "causal".
+enum ps_code nn_setting_padding(const struct nn_json *config, bool causal, enum nn_padding *v, struct ps_error *e);
 // An activation: its name, or a layer that is one, with its settings. Absent or null: linear.
 enum ps_code nn_setting_function(const struct nn_json *at, struct nn_function *f, struct ps_error *e);
 // That which a layer of this class is: ReLU, LeakyReLU, ELU, Softmax over the last axis.

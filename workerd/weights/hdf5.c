@@ -150,10 +150,10 @@ static enum ps_code hdf5_take_array(struct reading *r, hid_t array, hid_t type, 
 // Called of each object of the file, with its path; not 0 ends the visit.
 static herr_t hdf5_take_object(hid_t file, const char *name, const H5O_info_t *info, void *arg)
 {
-    static const char *const optimizers[] = {"optimizer/", "optimizer_weights/"}, weights[] = "model_weights/";
+    static const char *const others[] = {"optimizer/", "optimizer_weights/", "metrics/"}, weights[] = "model_weights/";
     struct reading *r = arg;
-    for (int i = 0; i < 2; i++)
-        if (strncmp(name, optimizers[i], strlen(optimizers[i])) == 0)
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(name, others[i], strlen(others[i])) == 0)
             return 0;
     if (info->type != H5O_TYPE_DATASET)
         return 0;
@@ -288,13 +288,17 @@ static bool hdf5_put_array(hid_t file, const struct ps_safetensor *t, hid_t link
     return whole;
 }
 
+// Group "vars" is for the model's own variables: it has none, but Keras 2 looks for it.
 static bool hdf5_put_all(hid_t file, const struct ps_safetensor *tensor, size_t n)
 {
     hid_t link = hdf5_list(H5P_LINK_CREATE, H5Pset_create_intermediate_group);
     hid_t create = hdf5_list(H5P_DATASET_CREATE, hdf5_set_times);
-    bool whole = link >= 0 && create >= 0;
+    hid_t own = H5Gcreate2(file, "vars", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    bool whole = own >= 0 && link >= 0 && create >= 0;
     for (size_t i = 0; whole && i < n; i++)
         whole = hdf5_put_array(file, &tensor[i], link, create);
+    if (own >= 0)
+        H5Gclose(own);
     if (link >= 0)
         H5Pclose(link);
     if (create >= 0)

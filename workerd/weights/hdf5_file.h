@@ -9,8 +9,8 @@
 // FAILED_PRECONDITION: this program was built without HDF5.
 enum ps_code wk_hdf5_check(struct ps_error *e);
 
-// All arrays of floats of the file that lies in memory. Left out are an optimizer's state, and "model_weights/" in
-// front of names, with which Keras 2 keeps the two apart. DATA_LOSS: it is damaged.
+// All arrays of floats of the file that lies in memory. Left out are the states of an optimizer and of metrics, and
+// "model_weights/" in front of names, with which Keras 2 keeps the model apart from these. DATA_LOSS: it is damaged.
 //
 // The library trusts its input in places, and has crashed on damaged files: it reads in a child process, of which
 // nothing but a safetensors file in memory comes back.

@@ -70,6 +70,7 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     keras.backend.clear_session()
     tf_keras.backend.clear_session()
     model = build()
+    outputs = getattr(model, "output_names", ["o"])
     rng = np.random.default_rng(seed)
     losses = loss if isinstance(loss, list) else [loss] * len(model.outputs)
     model.compile(loss=losses if len(losses) > 1 else losses[0], loss_weights=loss_weights)

@@ -11,15 +11,15 @@
 #include "tests/unit/nn_ops/norm.h"
 #include "tests/unit/nn_ops/pointwise.h"
 #include "tests/unit/nn_ops/shape.h"
+#include "tests/unit/nn_ops/spatial.h"
 
 static const struct {
     const struct op_case *cases;
     size_t n;
 } families[] = {
-    {basics_cases, COUNT(basics_cases)},
-    {norm_cases, COUNT(norm_cases)},
-    {pointwise_cases, COUNT(pointwise_cases)},
-    {shape_cases, COUNT(shape_cases)},
+    {basics_cases, COUNT(basics_cases)},       {norm_cases, COUNT(norm_cases)},
+    {pointwise_cases, COUNT(pointwise_cases)}, {shape_cases, COUNT(shape_cases)},
+    {spatial_cases, COUNT(spatial_cases)},
 };
 
 #endif

@@ -26,7 +26,8 @@ struct conv2d {
 
 // What a primitive is made from.
 struct description {
-    dnnl_dims_t src_dims, dst_dims, kernel_dims, bias_dims, strides, pad_begin, pad_end;
+    dnnl_dims_t src_dims, dst_dims, kernel_dims, kernel_strides, bias_dims, strides, dilates, pad_begin, pad_end;
+    int kernel_rank;
     dnnl_memory_desc_t src, dst, kernel, any_kernel, bias_desc;
     const dnnl_memory_desc_t *bias;  // &bias_desc, or NULL without one
     dnnl_primitive_attr_t attr;
@@ -50,17 +51,32 @@ static void conv2d_free(void *plan)
 
 // ---- descriptions -------------------------------------------------------------------------------------------------
 
-// oneDNN names dimensions (n, c, h, w) and (out, in, h, w) whatever lies in memory. x (n, h, w, c), y (n, oh, ow, oc).
+// Kernels (kh, kw, in, out) are (group, out, in, h, w) to oneDNN; where there is one group it wants to hear of none.
+static void describe_kernel(const struct nn_conv2d *a, const struct nn_type *x, const struct nn_type *y,
+                            struct description *d)
+{
+    const dnnl_dim_t in = x->dim[3] / a->groups, out = y->dim[3] / a->groups, width = a->kernel[1];
+    const dnnl_dim_t pixel = in * y->dim[3];
+    const dnnl_dims_t dims = {a->groups, out, in, a->kernel[0], width};
+    const dnnl_dims_t strides = {out, 1, y->dim[3], width * pixel, pixel};
+    const int first = a->groups == 1;
+    d->kernel_rank = 5 - first;
+    memcpy(d->kernel_dims, dims + first, (size_t)d->kernel_rank * sizeof *dims);
+    memcpy(d->kernel_strides, strides + first, (size_t)d->kernel_rank * sizeof *strides);
+}
+
+// oneDNN names dimensions (n, c, h, w) whatever lies in memory. x (n, h, w, c), y (n, oh, ow, oc).
 static void describe_dims(const struct nn_conv2d *a, const struct nn_type *x, const struct nn_type *y,
                           struct description *d)
 {
     memcpy(d->src_dims, (dnnl_dims_t){x->dim[0], x->dim[3], x->dim[1], x->dim[2]}, sizeof d->src_dims);
     memcpy(d->dst_dims, (dnnl_dims_t){y->dim[0], y->dim[3], y->dim[1], y->dim[2]}, sizeof d->dst_dims);
-    memcpy(d->kernel_dims, (dnnl_dims_t){y->dim[3], x->dim[3], a->kernel[0], a->kernel[1]}, sizeof d->kernel_dims);
     memcpy(d->bias_dims, (dnnl_dims_t){y->dim[3]}, sizeof d->bias_dims);
     memcpy(d->strides, (dnnl_dims_t){a->stride[0], a->stride[1]}, sizeof d->strides);
+    memcpy(d->dilates, (dnnl_dims_t){a->dilation[0] - 1, a->dilation[1] - 1}, sizeof d->dilates);
     memcpy(d->pad_begin, (dnnl_dims_t){a->pad_begin[0], a->pad_begin[1]}, sizeof d->pad_begin);
     memcpy(d->pad_end, (dnnl_dims_t){a->pad_end[0], a->pad_end[1]}, sizeof d->pad_end);
+    describe_kernel(a, x, y, d);
     d->bias = a->bias ? &d->bias_desc : NULL;
     d->relu = a->act == NN_RELU;
 }
@@ -71,9 +87,11 @@ static dnnl_status_t describe_tensors(struct description *d)
     if (!status)
         status = dnnl_memory_desc_init_by_tag(&d->dst, 4, d->dst_dims, dnnl_f32, dnnl_nhwc);
     if (!status)
-        status = dnnl_memory_desc_init_by_tag(&d->kernel, 4, d->kernel_dims, dnnl_f32, dnnl_hwio);
+        status =
+            dnnl_memory_desc_init_by_strides(&d->kernel, d->kernel_rank, d->kernel_dims, dnnl_f32, d->kernel_strides);
     if (!status)
-        status = dnnl_memory_desc_init_by_tag(&d->any_kernel, 4, d->kernel_dims, dnnl_f32, dnnl_format_tag_any);
+        status =
+            dnnl_memory_desc_init_by_tag(&d->any_kernel, d->kernel_rank, d->kernel_dims, dnnl_f32, dnnl_format_tag_any);
     if (!status)
         status = dnnl_memory_desc_init_by_tag(&d->bias_desc, 1, d->bias_dims, dnnl_f32, dnnl_x);
     return status;
@@ -114,9 +132,9 @@ static dnnl_status_t forward_desc(const struct conv2d *c, const struct descripti
                                   dnnl_primitive_desc_t *desc)
 {
     dnnl_convolution_desc_t op;
-    dnnl_status_t status =
-        dnnl_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct, &d->src, &d->any_kernel,
-                                           d->bias, &d->dst, d->strides, d->pad_begin, d->pad_end);
+    dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
+        &op, dnnl_forward_training, dnnl_convolution_direct, &d->src, &d->any_kernel, d->bias, &d->dst, d->strides,
+        d->dilates, d->pad_begin, d->pad_end);
     return status ? status : dnnl_primitive_desc_create(desc, &op, attr, c->context->engine, NULL);
 }
 
@@ -129,10 +147,12 @@ static dnnl_status_t backward_desc(const struct conv2d *c, const struct descript
     if (status)
         return status;
     status = direction == DATA
-                 ? dnnl_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &d->src, &d->any_kernel,
-                                                            &d->dst, d->strides, d->pad_begin, d->pad_end)
-                 : dnnl_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, &d->src, &d->any_kernel,
-                                                               d->bias, &d->dst, d->strides, d->pad_begin, d->pad_end);
+                 ? dnnl_dilated_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &d->src,
+                                                                    &d->any_kernel, &d->dst, d->strides, d->dilates,
+                                                                    d->pad_begin, d->pad_end)
+                 : dnnl_dilated_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, &d->src,
+                                                                       &d->any_kernel, d->bias, &d->dst, d->strides,
+                                                                       d->dilates, d->pad_begin, d->pad_end);
     if (!status)
         status = dnnl_primitive_desc_create(desc, &op, d->attr, c->context->engine, forward);
     dnnl_primitive_desc_destroy(forward);

@@ -28,6 +28,10 @@ void nn_cpu_must(dnnl_status_t status, const char *what);
 extern const struct nn_kernel nn_cpu_activation;
 extern const struct nn_kernel nn_cpu_activation_backward;
 extern const struct nn_kernel nn_cpu_add;
+extern const struct nn_kernel nn_cpu_avgpool;
+extern const struct nn_kernel nn_cpu_avgpool_backward;
+extern const struct nn_kernel nn_cpu_bias;
+extern const struct nn_kernel nn_cpu_bias_backward;
 extern const struct nn_kernel nn_cpu_conv2d;
 extern const struct nn_kernel nn_cpu_conv2d_backward_data;
 extern const struct nn_kernel nn_cpu_conv2d_backward_weights;
@@ -38,9 +42,12 @@ extern const struct nn_kernel nn_cpu_dense_backward_weights;
 extern const struct nn_kernel nn_cpu_dropout;
 extern const struct nn_kernel nn_cpu_maxpool;
 extern const struct nn_kernel nn_cpu_maxpool_backward;
+extern const struct nn_kernel nn_cpu_pad2d;
 extern const struct nn_kernel nn_cpu_relu;
 extern const struct nn_kernel nn_cpu_relu_backward;
 extern const struct nn_kernel nn_cpu_softmax_xent;
+extern const struct nn_kernel nn_cpu_upsample2d;
+extern const struct nn_kernel nn_cpu_upsample2d_backward;
 
 // y (rows, n) += b, which may be NULL; then the activation.
 void nn_cpu_bias_activation(enum nn_activation act, size_t rows, size_t n, const float *b, float *y);

@@ -8,6 +8,10 @@
 #include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/activation.h"
+#include "workerd/nn/ops/avgpool.h"
+#include "workerd/nn/ops/bias.h"
+#include "workerd/nn/ops/pad2d.h"
+#include "workerd/nn/ops/upsample2d.h"
 
 void nn_cpu_use_threads(const struct nn_context *context)
 {
@@ -88,6 +92,10 @@ static const struct {
     {&nn_op_activation, &nn_cpu_activation},
     {&nn_op_activation_backward, &nn_cpu_activation_backward},
     {&nn_op_add, &nn_cpu_add},
+    {&nn_op_avgpool, &nn_cpu_avgpool},
+    {&nn_op_avgpool_backward, &nn_cpu_avgpool_backward},
+    {&nn_op_bias, &nn_cpu_bias},
+    {&nn_op_bias_backward, &nn_cpu_bias_backward},
     {&nn_op_conv2d, &nn_cpu_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cpu_conv2d_backward_data},
     {&nn_op_conv2d_backward_weights, &nn_cpu_conv2d_backward_weights},
@@ -98,9 +106,12 @@ static const struct {
     {&nn_op_dropout, &nn_cpu_dropout},
     {&nn_op_maxpool, &nn_cpu_maxpool},
     {&nn_op_maxpool_backward, &nn_cpu_maxpool_backward},
+    {&nn_op_pad2d, &nn_cpu_pad2d},
     {&nn_op_relu, &nn_cpu_relu},
     {&nn_op_relu_backward, &nn_cpu_relu_backward},
     {&nn_op_softmax_xent, &nn_cpu_softmax_xent},
+    {&nn_op_upsample2d, &nn_cpu_upsample2d},
+    {&nn_op_upsample2d_backward, &nn_cpu_upsample2d_backward},
 };
 
 static const struct nn_kernel *cpu_pick(const struct nn_op *op)

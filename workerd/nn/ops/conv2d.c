@@ -1,20 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution: y[n, oy, ox, o] = act(bias[o] + sum over ky, kx, i of x[n, oy * stride + ky - pad, ..., i] *
-// kernel[ky, kx, i, o]), as Keras's Conv2D (a cross-correlation). Sums are kept in double.
+// Convolution: y[n, oy, ox, o] = act(bias[o] + sum over ky, kx, i of x[n, oy * stride + ky * dilation - pad, ..., i] *
+// kernel[ky, kx, i, o]), as Keras's Conv2D (a cross-correlation); i counts the channels of the group that o is in. Sums
+// are kept in double.
+//
+// The gradient by x, which gives each pixel of y back to those that it came from, is a transposed convolution, and used
+// as one: the gradient of that is the convolution again.
 #include <string.h>
 
 #include "workerd/nn/tape.h"
 
+// c, oc: channels; per_c, per_oc: of one group.
 struct dims {
-    int n, h, w, c, kh, kw, oh, ow, oc;
+    int n, h, w, c, kh, kw, oh, ow, oc, per_c, per_oc;
     const struct nn_conv2d *a;
 };
 
 static struct dims conv2d_dims(const struct nn_conv2d *a, const struct nn_type *x, const struct nn_type *y)
 {
-    return (struct dims){(int)x->dim[0], a->image[0],    a->image[1],    (int)x->dim[3], a->kernel[0],
-                         a->kernel[1],   (int)y->dim[1], (int)y->dim[2], (int)y->dim[3], a};
+    const int c = (int)x->dim[3], oc = (int)y->dim[3];
+    return (struct dims){(int)x->dim[0],
+                         a->image[0],
+                         a->image[1],
+                         c,
+                         a->kernel[0],
+                         a->kernel[1],
+                         (int)y->dim[1],
+                         (int)y->dim[2],
+                         oc,
+                         c / a->groups,
+                         oc / a->groups,
+                         a};
 }
 
 // ---- types --------------------------------------------------------------------------------------------------------
@@ -23,15 +39,23 @@ static struct dims conv2d_dims(const struct nn_conv2d *a, const struct nn_type *
 static int64_t conv2d_places(const struct nn_conv2d *a, int axis)
 {
     int64_t size = (int64_t)a->image[axis] + a->pad_begin[axis] + a->pad_end[axis];
-    return size < a->kernel[axis] ? 0 : (size - a->kernel[axis]) / a->stride[axis] + 1;
+    int64_t reach = (int64_t)(a->kernel[axis] - 1) * a->dilation[axis] + 1;
+    return size < reach ? 0 : (size - reach) / a->stride[axis] + 1;
+}
+
+// Does a kernel's type fit the attributes?
+static bool conv2d_kernel_fits(const struct nn_conv2d *a, const struct nn_type *k)
+{
+    return k->rank == 4 && k->dim[0] == a->kernel[0] && k->dim[1] == a->kernel[1] && a->groups >= 1 &&
+           a->dilation[0] >= 1 && a->dilation[1] >= 1 && k->dim[3] % a->groups == 0;
 }
 
 static enum ps_code conv2d_infer(struct nn_op *op, struct ps_error *e)
 {
     const struct nn_conv2d *a = (const struct nn_conv2d *)op->attr;
     const struct nn_type *x = &op->in_type[0], *k = &op->in_type[1];
-    if (x->rank != 4 || k->rank != 4 || x->dim[3] != k->dim[2] || x->dim[1] != a->image[0] ||
-        x->dim[2] != a->image[1] || k->dim[0] != a->kernel[0] || k->dim[1] != a->kernel[1])
+    if (!conv2d_kernel_fits(a, k) || x->rank != 4 || x->dim[3] != k->dim[2] * a->groups || x->dim[1] != a->image[0] ||
+        x->dim[2] != a->image[1])
         return nn_op_fail(op, e, "the image or the kernel is not as its attributes say");
     if (a->bias != (op->n_in == 3) || (a->bias && op->in_type[2].dim[0] != k->dim[3]))
         return nn_op_fail(op, e, "expected a bias of %d elements", (int)k->dim[3]);
@@ -47,8 +71,10 @@ static enum ps_code conv2d_infer_data(struct nn_op *op, struct ps_error *e)
 {
     const struct nn_conv2d *a = (const struct nn_conv2d *)op->attr;
     const struct nn_type *k = &op->in_type[0], *dy = &op->in_type[1];
-    (void)e;
-    op->out_type[0] = (struct nn_type){NN_FLOAT, 4, {dy->dim[0], a->image[0], a->image[1], k->dim[2]}};
+    if (!conv2d_kernel_fits(a, k) || dy->rank != 4 || dy->dim[3] != k->dim[3] || dy->dim[1] != conv2d_places(a, 0) ||
+        dy->dim[2] != conv2d_places(a, 1))
+        return nn_op_fail(op, e, "the image or the kernel is not as its attributes say");
+    op->out_type[0] = (struct nn_type){NN_FLOAT, 4, {dy->dim[0], a->image[0], a->image[1], k->dim[2] * a->groups}};
     return PS_OK;
 }
 
@@ -57,7 +83,7 @@ static enum ps_code conv2d_infer_weights(struct nn_op *op, struct ps_error *e)
     const struct nn_conv2d *a = (const struct nn_conv2d *)op->attr;
     const struct nn_type *x = &op->in_type[0], *dy = &op->in_type[1];
     (void)e;
-    op->out_type[0] = (struct nn_type){NN_FLOAT, 4, {a->kernel[0], a->kernel[1], x->dim[3], dy->dim[3]}};
+    op->out_type[0] = (struct nn_type){NN_FLOAT, 4, {a->kernel[0], a->kernel[1], x->dim[3] / a->groups, dy->dim[3]}};
     op->out_type[1] = (struct nn_type){NN_FLOAT, 1, {dy->dim[3]}};
     return PS_OK;
 }
@@ -80,6 +106,19 @@ static void conv2d_differentiate(struct nn_tape *t, const struct nn_op *op, cons
         nn_tape_put(t, &nn_op_conv2d_backward_data, a, sizeof *a, (int[]){op->in[1], dz}, 2, &dx[0], 1);
 }
 
+// Of dx = transposed convolution of dy: dy[0] is the gradient by dx.
+static void conv2d_differentiate_data(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted,
+                                      int *dx)
+{
+    struct nn_conv2d a = *(const struct nn_conv2d *)op->attr;
+    a.act = NN_LINEAR;
+    a.bias = false;
+    if (wanted[0])
+        nn_tape_put(t, &nn_op_conv2d_backward_weights, &a, sizeof a, (int[]){dy[0], op->in[1]}, 2, &dx[0], 1);
+    if (wanted[1])
+        nn_tape_put(t, &nn_op_conv2d, &a, sizeof a, (int[]){dy[0], op->in[0]}, 2, &dx[1], 1);
+}
+
 // ---- reference ----------------------------------------------------------------------------------------------------
 
 // The channels of input pixel (n, y, x), of output pixel (n, y, x), and of the kernel's cell (ky, kx).
@@ -95,14 +134,20 @@ static size_t output_at(const struct dims *d, int n, int y, int x)
 
 static size_t kernel_at(const struct dims *d, int ky, int kx)
 {
-    return ((size_t)ky * (size_t)d->kw + (size_t)kx) * (size_t)d->c * (size_t)d->oc;
+    return ((size_t)ky * (size_t)d->kw + (size_t)kx) * (size_t)d->per_c * (size_t)d->oc;
+}
+
+// The first channel of x that output channel o is made from.
+static size_t first_input_of(const struct dims *d, int o)
+{
+    return (size_t)(o / d->per_oc) * (size_t)d->per_c;
 }
 
 // The input pixel under cell (ky, kx) of the window at (oy, ox), if it lies in the image.
 static bool input_under(const struct dims *d, int oy, int ox, int ky, int kx, int *iy, int *ix)
 {
-    *iy = oy * d->a->stride[0] + ky - d->a->pad_begin[0];
-    *ix = ox * d->a->stride[1] + kx - d->a->pad_begin[1];
+    *iy = oy * d->a->stride[0] + ky * d->a->dilation[0] - d->a->pad_begin[0];
+    *ix = ox * d->a->stride[1] + kx * d->a->dilation[1] - d->a->pad_begin[1];
     return *iy >= 0 && *iy < d->h && *ix >= 0 && *ix < d->w;
 }
 
@@ -114,8 +159,9 @@ static double conv2d_sum(const struct dims *d, const nn_real *x, const nn_real *
         for (int kx = 0; kx < d->kw; kx++) {
             if (!input_under(d, oy, ox, ky, kx, &iy, &ix))
                 continue;
-            const nn_real *in = x + input_at(d, n, iy, ix), *kernel = w + kernel_at(d, ky, kx) + o;
-            for (int i = 0; i < d->c; i++)
+            const nn_real *in = x + input_at(d, n, iy, ix) + first_input_of(d, o);
+            const nn_real *kernel = w + kernel_at(d, ky, kx) + o;
+            for (int i = 0; i < d->per_c; i++)
                 sum += (double)in[i] * kernel[i * d->oc];
         }
     return sum;
@@ -136,8 +182,9 @@ static void conv2d_reference(const struct nn_frame *f)
                 }
 }
 
-// Every pair of an input and an output pixel that this weight joined.
-static double conv2d_weight_sum(const struct dims *d, const nn_real *x, const nn_real *dy, int ky, int kx, int i, int o)
+// Every pair of an input and an output pixel that this weight joined. i: the channel of x.
+static double conv2d_weight_sum(const struct dims *d, const nn_real *x, const nn_real *dy, int ky, int kx, size_t i,
+                                int o)
 {
     double sum = 0;
     int iy, ix;
@@ -145,7 +192,7 @@ static double conv2d_weight_sum(const struct dims *d, const nn_real *x, const nn
         for (int oy = 0; oy < d->oh; oy++)
             for (int ox = 0; ox < d->ow; ox++)
                 if (input_under(d, oy, ox, ky, kx, &iy, &ix))
-                    sum += (double)x[input_at(d, n, iy, ix) + (size_t)i] * dy[output_at(d, n, oy, ox) + (size_t)o];
+                    sum += (double)x[input_at(d, n, iy, ix) + i] * dy[output_at(d, n, oy, ox) + (size_t)o];
     return sum;
 }
 
@@ -156,10 +203,10 @@ static void conv2d_reference_weights(const struct nn_frame *f)
     nn_real *dw = f->out[0], *db = f->op->n_out > 1 ? f->out[1] : NULL;
     for (int ky = 0; ky < d.kh; ky++)
         for (int kx = 0; kx < d.kw; kx++)
-            for (int i = 0; i < d.c; i++)
+            for (int i = 0; i < d.per_c; i++)
                 for (int o = 0; o < d.oc; o++)
                     dw[kernel_at(&d, ky, kx) + (size_t)(i * d.oc + o)] =
-                        (nn_real)conv2d_weight_sum(&d, f->in[0], dy, ky, kx, i, o);
+                        (nn_real)conv2d_weight_sum(&d, f->in[0], dy, ky, kx, first_input_of(&d, o) + (size_t)i, o);
     for (int o = 0; db && o < d.oc; o++) {
         double sum = 0;
         for (size_t r = 0; r < (size_t)d.n * (size_t)d.oh * (size_t)d.ow; r++)
@@ -179,9 +226,9 @@ static void conv2d_scatter(const struct dims *d, const nn_real *w, const nn_real
                 continue;
             nn_real *in = dx + input_at(d, n, iy, ix);
             const nn_real *kernel = w + kernel_at(d, ky, kx);
-            for (int i = 0; i < d->c; i++)
+            for (int i = 0; i < d->per_c; i++)
                 for (int o = 0; o < d->oc; o++)
-                    in[i] += kernel[i * d->oc + o] * dy[o];
+                    in[first_input_of(d, o) + (size_t)i] += kernel[i * d->oc + o] * dy[o];
         }
 }
 
@@ -198,7 +245,9 @@ static void conv2d_reference_data(const struct nn_frame *f)
 
 const struct nn_op_class nn_op_conv2d = {
     .name = "conv2d", .infer = conv2d_infer, .differentiate = conv2d_differentiate, .reference = conv2d_reference};
-const struct nn_op_class nn_op_conv2d_backward_data = {
-    .name = "conv2d_backward_data", .infer = conv2d_infer_data, .reference = conv2d_reference_data};
+const struct nn_op_class nn_op_conv2d_backward_data = {.name = "conv2d_backward_data",
+                                                       .infer = conv2d_infer_data,
+                                                       .differentiate = conv2d_differentiate_data,
+                                                       .reference = conv2d_reference_data};
 const struct nn_op_class nn_op_conv2d_backward_weights = {
     .name = "conv2d_backward_weights", .infer = conv2d_infer_weights, .reference = conv2d_reference_weights};

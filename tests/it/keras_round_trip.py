@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""keras_round_trip.py keras|tf_keras NUMBER: what Keras compiles is exported, trained by workerd for 100 steps in order, and
+imported again; it predicts what Keras's own training does. .keras and .weights.h5 files go both ways. TAP, without a
+plan; the first point follows NUMBER."""
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+keras = importlib.import_module(sys.argv[1])
+L = keras.layers
+TOP = os.environ["top_srcdir"]
+WORKERD = os.path.join(os.environ["top_builddir"], "workerd", "workerd")
+sys.path.insert(0, os.path.join(TOP, "deploy", "keras"))
+import paramserver_keras
+
+N, BATCH, EPOCHS = 160, 8, 5
+random = np.random.default_rng(0)
+schedules = keras.optimizers.schedules
+
+
+def mlp():
+    x = random.normal(size=(N, 4)).astype("f4")
+    model = keras.Sequential([keras.Input((4,)), L.Dense(8, activation="tanh"), L.Dense(2)])
+    return model, lambda: (keras.optimizers.Adam(schedules.CosineDecay(0.01, 80)), "mse"), x, np.stack(
+        [x[:, 0] * x[:, 1], x.sum(1)], 1)
+
+
+def cnn(normalise=False):
+    x = random.normal(size=(N, 8, 8, 2)).astype("f4")
+    i = keras.Input((8, 8, 2))
+    y = L.Conv2D(4, 3, activation="relu")(i)
+    y = L.BatchNormalization(momentum=0.9)(y) if normalise else y
+    y = L.Flatten()(L.MaxPooling2D()(y))
+    model = keras.Model(i, L.Dense(3)(L.Dense(6, activation="relu")(y)))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return model, lambda: (keras.optimizers.SGD(0.02, momentum=0.9), loss), x, (x[:, :4, :, 0].sum((1, 2)) > 0).astype("i4") + (x[:, 4:, :, 1].sum((1, 2)) > 0)
+
+
+def cnn_normalised():
+    return cnn(True)
+
+
+def lstm():
+    x = random.normal(size=(N, 6, 3)).astype("f4")
+    model = keras.Sequential([keras.Input((6, 3)), L.LSTM(5), L.Dense(1)])
+    return model, lambda: (keras.optimizers.RMSprop(0.005), "mse"), x, x[:, :, 0].sum(1, keepdims=True)
+
+
+def attention():
+    x = random.normal(size=(N, 5, 4)).astype("f4")
+    i = keras.Input((5, 4))
+    y = L.LayerNormalization()(L.Add()([i, L.MultiHeadAttention(2, 3)(i, i)]))
+    model = keras.Model(i, L.Dense(1)(L.Flatten()(y)))
+    return model, lambda: (keras.optimizers.Adam(0.01), "mse"), x, x[:, :, 0].max(1, keepdims=True)
+
+
+def workerd(job, folder, **sets):
+    command = [WORKERD, "--job", job, "--quiet"]
+    for key, value in sets.items():
+        command += ["--set", f"{key}={value}"]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode:
+        raise RuntimeError(ran.stderr.strip())
+
+
+def difference(a, b):
+    return float(np.abs(a - b).max())
+
+
+def round_trip(make):
+    model, how, x, y = make()
+    model.compile(*how())
+    before = model.predict(x, verbose=0)
+    with tempfile.TemporaryDirectory() as folder:
+        at = {name: os.path.join(folder, name) for name in
+              ("net.keras", "trained.safetensors", "trained.keras", "trained.weights.h5")}
+        job = paramserver_keras.export(model, folder, x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False)
+        model.save(at["net.keras"])
+        workerd(job, folder, output=at["trained.safetensors"])
+        results = {}
+        paramserver_keras.load(model, at["trained.safetensors"])
+        results["exported, imported"] = model.predict(x, verbose=0)
+        if HDF5:
+            # The model and its weights from the one file that Keras has saved.
+            lines = [line for line in open(job) if '"weights"' not in line]
+            open(job, "w").writelines(lines)
+            workerd(job, folder, model=at["net.keras"], output=at["trained.keras"])
+            workerd(job, folder, model=at["net.keras"], output=at["trained.weights.h5"])
+            again = keras.models.load_model(at["trained.keras"])
+            results[".keras, as it was saved and loaded"] = again.predict(x, verbose=0)
+            model.load_weights(at["trained.weights.h5"])
+            results[".weights.h5"] = model.predict(x, verbose=0)
+        fresh = keras.models.load_model(at["net.keras"], compile=False)
+        fresh.compile(*how())
+        fresh.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+        wanted = fresh.predict(x, verbose=0)
+    moved = difference(wanted, before)
+    # The fused kernel of Keras 2 follows n / (n - 1) of a batch's variance, Keras 3 and workerd the variance itself.
+    most = 5e-3 * moved if make is cnn_normalised and sys.argv[1] == "tf_keras" else 1e-3
+    for name, predicted in results.items():
+        far = difference(predicted, wanted)
+        point(far < most < 0.1 * moved, f"{make.__name__}, {name}: at most {far:.1e} from Keras, which moved {moved:.2f}")
+
+
+def import_scripts():
+    model, how, x, y = mlp()
+    model.compile(*how())
+    with tempfile.TemporaryDirectory() as folder:
+        at = {name: os.path.join(folder, name) for name in ("net.keras", "x.npy", "y.npy", "job", "back.keras")}
+        model.save(at["net.keras"])
+        np.save(at["x.npy"], x)
+        np.save(at["y.npy"], y)
+        scripts = os.path.join(TOP, "deploy", "keras")
+        dialect = ["--tf-keras"] if sys.argv[1] == "tf_keras" else []
+        trained = os.path.join(at["job"], "trained.safetensors")
+        run = lambda *words: subprocess.run([sys.executable, *words, *dialect], check=True, capture_output=True)
+        run(os.path.join(scripts, "export.py"), at["net.keras"], at["job"], at["x.npy"], at["y.npy"],
+            "--batch-size", str(BATCH))
+        workerd(os.path.join(at["job"], "job.yaml"), at["job"], output=trained)
+        run(os.path.join(scripts, "import.py"), at["net.keras"], trained, at["back.keras"])
+        paramserver_keras.load(model, trained)
+        far = difference(keras.models.load_model(at["back.keras"]).predict(x, verbose=0), model.predict(x, verbose=0))
+    point(far < 1e-6, "export.py and import.py do the same")
+
+
+def refused():
+    model, _, x, y = mlp()
+    for name, optimizer in (("use_ema", keras.optimizers.SGD(0.1, use_ema=True)),):
+        model.compile(optimizer, "mse")
+        try:
+            paramserver_keras.export(model, "/nonexistent", x, y)
+            point(False, f"{name} is refused")
+        except ValueError as e:
+            point(name in str(e), f"{name} is refused: {e}")
+
+
+points = failed = 0
+
+
+def point(good, text):
+    global points, failed
+    points += 1
+    failed += not good
+    print("ok" if good else "not ok", f"{int(sys.argv[2]) + points} - {sys.argv[1]}: {text}", flush=True)
+
+
+def has_hdf5():
+    with open(os.path.join(os.environ["top_builddir"], "config.status")) as f:
+        return 'S["HAVE_HDF5_TRUE"]=""' in f.read()
+
+
+HDF5 = has_hdf5()
+keras.utils.set_random_seed(1)
+only = sys.argv[3:]
+for make in (mlp, cnn, cnn_normalised, lstm, attention):
+    if not only or make.__name__ in only:
+        try:
+            round_trip(make)
+        except RuntimeError as e:
+            lacks = "a layer of those that" in str(e)
+            point(lacks, f"{make.__name__}{' # SKIP' if lacks else ''}: {e}")
+if not only:
+    import_scripts()
+    refused()
+sys.exit(failed > 0)

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What moves and adds pixels, all channels of one at once: average-pooling, frames, larger images, biases.
+#include <string.h>
+
+#include "workerd/nn/cpu/cpu.h"
+#include "workerd/nn/ops/avgpool.h"
+#include "workerd/nn/ops/pad2d.h"
+#include "workerd/nn/ops/upsample2d.h"
+
+// y (n) += by * x
+PS_PER_CPU static void pixel_add(size_t n, float by, const float *restrict x, float *restrict y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += by * x[i];
+}
+
+// y (n) = sum of part[k] * x[k] (n)
+PS_PER_CPU static void pixel_mix(size_t n, const float *const x[4], const float part[4], float *restrict y)
+{
+    const float *a = x[0], *b = x[1], *c = x[2], *d = x[3];
+    for (size_t i = 0; i < n; i++)
+        y[i] = (part[0] * a[i] + part[1] * b[i]) + (part[2] * c[i] + part[3] * d[i]);
+}
+
+// ---- average-pooling ----------------------------------------------------------------------------------------------
+
+// All cells of a window: sums x's into y, or, backward, y's into each of x.
+static void avgpool_window(const struct nn_pool2d *a, int oy, int ox, size_t channels, float *x, float *y,
+                           bool backward)
+{
+    int y0, y1, x0, x1;
+    nn_pool2d_inside(a, 0, oy, &y0, &y1);
+    nn_pool2d_inside(a, 1, ox, &x0, &x1);
+    const float by = 1 / ((float)(y1 - y0) * (float)(x1 - x0));
+    for (int iy = y0; iy < y1; iy++)
+        for (int ix = x0; ix < x1; ix++) {
+            float *cell = x + ((size_t)iy * (size_t)a->image[1] + (size_t)ix) * channels;
+            pixel_add(channels, by, backward ? y : cell, backward ? cell : y);
+        }
+}
+
+static void avgpool_all(const struct nn_pool2d *a, const struct nn_type *small, float *x, float *y, bool backward)
+{
+    const size_t channels = (size_t)small->dim[3], image = (size_t)a->image[0] * (size_t)a->image[1] * channels;
+    for (int64_t n = 0; n < small->dim[0]; n++, x += image)
+        for (int oy = 0; oy < a->out[0]; oy++)
+            for (int ox = 0; ox < a->out[1]; ox++, y += channels)
+                avgpool_window(a, oy, ox, channels, x, y, backward);
+}
+
+static void avgpool_run(const struct nn_frame *f)
+{
+    const struct nn_type *out = &f->op->out_type[0];
+    memset(f->out[0], 0, nn_type_bytes(out));
+    avgpool_all((const struct nn_pool2d *)f->op->attr, out, f->in[0], f->out[0], false);
+}
+
+static void avgpool_run_backward(const struct nn_frame *f)
+{
+    memset(f->out[0], 0, nn_type_bytes(&f->op->out_type[0]));
+    avgpool_all((const struct nn_pool2d *)f->op->attr, &f->op->in_type[0], f->out[0], f->in[0], true);
+}
+
+// ---- frames -------------------------------------------------------------------------------------------------------
+
+// One row of y from one of x, of h and w pixels. row: of x, or outside.
+static void pad2d_row(const struct nn_pad2d *a, const int64_t in[4], int64_t row, const float *x, float *y)
+{
+    const int64_t begin = a->begin[1], out = a->out[1], channels = in[3];
+    const int64_t first = begin > 0 ? begin : 0, last = begin + in[2] < out ? begin + in[2] : out;
+    memset(y, 0, (size_t)(out * channels) * sizeof *y);
+    if (row >= 0 && row < in[1] && first < last)
+        memcpy(y + first * channels, x + (row * in[2] + first - begin) * channels,
+               (size_t)((last - first) * channels) * sizeof *y);
+}
+
+static void pad2d_run(const struct nn_frame *f)
+{
+    const struct nn_pad2d *a = (const struct nn_pad2d *)f->op->attr;
+    const int64_t *in = f->op->in_type[0].dim;
+    const float *x = f->in[0];
+    float *y = f->out[0];
+    for (int64_t n = 0; n < in[0]; n++, x += in[1] * in[2] * in[3])
+        for (int oy = 0; oy < a->out[0]; oy++, y += a->out[1] * in[3])
+            pad2d_row(a, in, (int64_t)oy - a->begin[0], x, y);
+}
+
+// ---- larger images ------------------------------------------------------------------------------------------------
+
+// The pixels of x (one image) that one of y comes from, and what each counts.
+static void upsample_sources(const struct nn_upsample2d *a, const int64_t small[4], int oy, int ox, int64_t at[4],
+                             float part[4])
+{
+    const struct nn_upsample_tap v = nn_upsample_tap(a, 0, small[1], oy), h = nn_upsample_tap(a, 1, small[2], ox);
+    const int64_t row[] = {v.at, v.at, v.next, v.next}, column[] = {h.at, h.next, h.at, h.next};
+    const float down[] = {1 - v.part, v.part}, across[] = {1 - h.part, h.part};
+    for (int i = 0; i < 4; i++) {
+        at[i] = (row[i] * small[2] + column[i]) * small[3];
+        part[i] = down[i / 2] * across[i % 2];
+    }
+}
+
+static void upsample_pixel(const struct nn_upsample2d *a, const int64_t small[4], int oy, int ox, const float *x,
+                           float *y)
+{
+    int64_t at[4];
+    float part[4];
+    upsample_sources(a, small, oy, ox, at, part);
+    if (part[0] == 1)
+        memcpy(y, x + at[0], (size_t)small[3] * sizeof *y);
+    else
+        pixel_mix((size_t)small[3], (const float *const[]){x + at[0], x + at[1], x + at[2], x + at[3]}, part, y);
+}
+
+static void upsample2d_run(const struct nn_frame *f)
+{
+    const struct nn_upsample2d *a = (const struct nn_upsample2d *)f->op->attr;
+    const int64_t *small = f->op->in_type[0].dim, *large = f->op->out_type[0].dim;
+    const float *x = f->in[0];
+    float *y = f->out[0];
+    for (int64_t n = 0; n < large[0]; n++, x += small[1] * small[2] * small[3])
+        for (int oy = 0; oy < large[1]; oy++)
+            for (int ox = 0; ox < large[2]; ox++, y += large[3])
+                upsample_pixel(a, small, oy, ox, x, y);
+}
+
+static void upsample2d_run_backward(const struct nn_frame *f)
+{
+    const struct nn_upsample2d *a = (const struct nn_upsample2d *)f->op->attr;
+    const int64_t *small = f->op->out_type[0].dim, *large = f->op->in_type[0].dim;
+    const float *dy = f->in[0];
+    float *dx = f->out[0];
+    memset(dx, 0, nn_type_bytes(&f->op->out_type[0]));
+    for (int64_t n = 0; n < large[0]; n++, dx += small[1] * small[2] * small[3])
+        for (int oy = 0; oy < large[1]; oy++)
+            for (int ox = 0; ox < large[2]; ox++, dy += large[3]) {
+                int64_t at[4];
+                float part[4];
+                upsample_sources(a, small, oy, ox, at, part);
+                for (int i = 0; i < 4; i++)
+                    if (part[i] != 0)
+                        pixel_add((size_t)large[3], part[i], dy, dx + at[i]);
+            }
+}
+
+// ---- biases -------------------------------------------------------------------------------------------------------
+
+static void bias_run(const struct nn_frame *f)
+{
+    const struct nn_type *type = &f->op->out_type[0];
+    if (f->out[0] != f->in[0])
+        memcpy(f->out[0], f->in[0], nn_type_bytes(type));
+    nn_cpu_bias_activation(NN_LINEAR, nn_type_rows(type), (size_t)f->op->in_type[1].dim[0], f->in[1], f->out[0]);
+}
+
+static void bias_run_backward(const struct nn_frame *f)
+{
+    nn_cpu_sum_rows(nn_type_rows(&f->op->in_type[0]), (size_t)f->op->out_type[0].dim[0], f->in[0], f->out[0]);
+}
+
+const struct nn_kernel nn_cpu_avgpool = {.run = avgpool_run};
+const struct nn_kernel nn_cpu_avgpool_backward = {.run = avgpool_run_backward};
+const struct nn_kernel nn_cpu_bias = {.run = bias_run};
+const struct nn_kernel nn_cpu_bias_backward = {.run = bias_run_backward};
+const struct nn_kernel nn_cpu_pad2d = {.run = pad2d_run};
+const struct nn_kernel nn_cpu_upsample2d = {.run = upsample2d_run};
+const struct nn_kernel nn_cpu_upsample2d_backward = {.run = upsample2d_run_backward};
