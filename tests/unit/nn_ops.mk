@@ -1,6 +1,7 @@
 nn_ops_cases = tests/unit/nn_cases.h \
 	tests/unit/nn_ops/basics.h \
 	tests/unit/nn_ops/families.h \
+	tests/unit/nn_ops/fused.h \
 	tests/unit/nn_ops/norm.h \
 	tests/unit/nn_ops/pointwise.h \
 	tests/unit/nn_ops/shape.h \

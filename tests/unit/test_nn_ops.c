@@ -2,6 +2,7 @@
 // The CPU's kernels against the references: the same numbers over the same shapes, those of the MNIST network among
 // them; the same bits on every run; and never one of oneDNN's slow reference implementations.
 #include "tests/unit/nn_ops/families.h"
+#include "workerd/nn/cpu/conv2d_pool.h"
 
 #define RATE ATTR((struct nn_dropout){0.3f, 2})
 
@@ -137,6 +138,18 @@ static void test_cpu_is_as_the_reference(void **state)
     for (size_t f = 0; f < COUNT(families); f++)
         for (size_t i = 0; i < families[f].n; i++)
             check_cpu(&families[f].cases[i]);
+}
+
+// The vectors of other processors.
+static void test_narrower_vectors(void **state)
+{
+    (void)state;
+    for (int widest = 8; widest >= 4; widest /= 2) {
+        conv2d_pool_widest = widest;
+        for (size_t i = 0; i < COUNT(fused_cases); i++)
+            check_cpu(&fused_cases[i]);
+    }
+    conv2d_pool_widest = 16;
 }
 
 // Where a primitive has no fast implementation it takes a hundred times as long; the same goes for our own references
@@ -385,6 +398,7 @@ int main(void)
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cpu_is_as_the_reference),
+        cmocka_unit_test(test_narrower_vectors),
         cmocka_unit_test(test_no_slow_implementation),
         cmocka_unit_test(test_only_what_is_wanted),
         cmocka_unit_test(test_nan_goes_on),

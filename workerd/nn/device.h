@@ -28,6 +28,8 @@ struct nn_device {
     void (*enter)(struct nn_context *context);
     void (*leave)(struct nn_context *context);
     const struct nn_kernel *(*pick)(const struct nn_op *op);
+    // Is this operator, which does the work of several, faster than these? NULL: no such one is.
+    bool (*joins)(const struct nn_op *op);
 };
 
 extern const struct nn_device nn_device_ref;  // the references, one thread

@@ -2,9 +2,11 @@
 #include "workerd/nn/emit.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
+#include "workerd/nn/ops/conv2d_pool.h"
 
 static void emitter_init(struct nn_emitter *m)
 {
@@ -142,6 +144,35 @@ int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function f)
     return tensor;
 }
 
+// A convolution whose output goes nowhere but into this pooling, and which the device does together with it, leaves the
+// tape: *join does the work of both.
+static bool emit_takes_conv2d(struct nn_emitter *m, int tensor, const struct nn_pool2d *pool, struct nn_op *join)
+{
+    struct nn_op *op = emit_last_maker(m, tensor);
+    if (!m->device || !m->device->joins || !op || op->class != &nn_op_conv2d || m->tape->tensor[tensor].view_of >= 0)
+        return false;
+    const struct nn_conv2d_pool attr = {*(const struct nn_conv2d *)op->attr};
+    struct nn_op both = *op;
+    both.class = &nn_op_conv2d_pool;
+    memcpy(both.attr, &attr, sizeof attr);
+    if (!nn_conv2d_pool_joins(&attr.conv, pool) || !m->device->joins(&both))
+        return false;
+    *join = both;
+    nn_tape_remove(m->tape, op);
+    return true;
+}
+
+int nn_emit_maxpool(struct nn_emitter *m, int tensor, const struct nn_pool2d *attr)
+{
+    struct nn_op join;
+    int out[2];
+    if (emit_takes_conv2d(m, tensor, attr, &join))
+        nn_tape_put(m->tape, join.class, join.attr, sizeof(struct nn_conv2d_pool), join.in, join.n_in, out, 2);
+    else
+        nn_tape_put(m->tape, &nn_op_maxpool, attr, sizeof *attr, &tensor, 1, out, 2);
+    return out[0];
+}
+
 bool nn_emit_is_shared(const struct nn_model *model, int value)
 {
     int readers = 0;
@@ -181,10 +212,11 @@ static void emit_step(struct nn_emitter *m, const struct ps_loss *loss, struct n
         nn_tape_differentiate(t, x, dx, n);
 }
 
-void nn_emit(const struct nn_model *model, const struct ps_loss *loss, int rows, bool training, struct nn_tape *t,
-             struct nn_emitted *to)
+void nn_emit(const struct nn_model *model, const struct nn_device *device, const struct ps_loss *loss, int rows,
+             bool training, struct nn_tape *t, struct nn_emitted *to)
 {
-    struct nn_emitter m = {.tape = t, .model = model, .rows = rows, .training = training, .example = -1};
+    struct nn_emitter m = {
+        .tape = t, .model = model, .device = device, .rows = rows, .training = training, .example = -1};
     emitter_init(&m);
     emit_step(&m, loss, to);
     emitter_fini(&m);

@@ -5,6 +5,7 @@
 #ifndef NN_EMIT_H
 #define NN_EMIT_H
 
+#include "workerd/nn/device.h"
 #include "workerd/nn/graph.h"
 #include "workerd/nn/setting.h"
 #include "workerd/nn/tape.h"
@@ -26,15 +27,16 @@ struct nn_emitted {
     int loss[NN_MAX_PORTS], weight[NN_MAX_PORTS];
 };
 
-// loss[k] is that of output k.
-void nn_emit(const struct nn_model *m, const struct ps_loss *loss, int rows, bool training, struct nn_tape *t,
-             struct nn_emitted *to);
+// loss[k] is that of output k. device: for which operators are joined.
+void nn_emit(const struct nn_model *m, const struct nn_device *device, const struct ps_loss *loss, int rows,
+             bool training, struct nn_tape *t, struct nn_emitted *to);
 
 // ---- for layers ---------------------------------------------------------------------------------------------------
 
 struct nn_emitter {
     struct nn_tape *tape;
     const struct nn_model *model;
+    const struct nn_device *device;  // NULL: nothing is joined
     int rows;
     bool training;
     int example;  // the tensor; -1: nothing has asked for it
@@ -57,6 +59,8 @@ int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type);
 // The operator `class` of the call's input and the layer's variables.
 int nn_emit_weighted(struct nn_emitter *m, const struct nn_call *call, const struct nn_op_class *class,
                      const void *attr, size_t attr_bytes);
+// The maximum of each window; by the operator that made the tensor, where the device joins the two.
+int nn_emit_maxpool(struct nn_emitter *m, int tensor, const struct nn_pool2d *attr);
 // A relu is computed by the operator that made the tensor, where it can.
 int nn_emit_function(struct nn_emitter *m, int tensor, struct nn_function function);
 

@@ -1,5 +1,5 @@
 # libnnops: operators and tapes. libnn: what computes them, the reference and the CPU.
-noinst_LTLIBRARIES += libnnops.la libnn.la libnn_vector.la
+noinst_LTLIBRARIES += libnnops.la libnn.la libnn_vector.la libnn_unrolled.la
 
 libnnops_la_SOURCES = \
 	workerd/nn/op.c workerd/nn/op.h \
@@ -11,6 +11,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/binary.c workerd/nn/ops/binary.h \
 	workerd/nn/ops/concat.c workerd/nn/ops/concat.h \
 	workerd/nn/ops/conv2d.c \
+	workerd/nn/ops/conv2d_pool.c workerd/nn/ops/conv2d_pool.h \
 	workerd/nn/ops/copy.c \
 	workerd/nn/ops/dense.c \
 	workerd/nn/ops/dot.c workerd/nn/ops/dot.h \
@@ -37,7 +38,7 @@ libnn_la_SOURCES = $(nn_program_sources) \
 	workerd/nn/cpu/cpu.h \
 	workerd/nn/cpu/dense.c \
 	workerd/nn/cpu/device.c
-libnn_la_LIBADD = libnn_vector.la libnnops.la libcommon.la $(DNNL_LIBS) -lgomp -lm
+libnn_la_LIBADD = libnn_vector.la libnn_unrolled.la libnnops.la libcommon.la $(DNNL_LIBS) -lgomp -lm
 
 # Loops of our own that are to become vector code.
 libnn_vector_la_SOURCES = \
@@ -49,3 +50,12 @@ libnn_vector_la_SOURCES = \
 	workerd/nn/cpu/pointwise.c \
 	workerd/nn/cpu/softmax_xent.c
 libnn_vector_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS)
+
+# Loops that are vectors already, and whose sums are to stay in registers.
+libnn_unrolled_la_SOURCES = \
+	workerd/nn/cpu/conv2d_pool.c workerd/nn/cpu/conv2d_pool.h \
+	workerd/nn/cpu/conv2d_pool_16.c \
+	workerd/nn/cpu/conv2d_pool_4.c \
+	workerd/nn/cpu/conv2d_pool_8.c \
+	workerd/nn/cpu/conv2d_pool_isa.h
+libnn_unrolled_la_CFLAGS = $(AM_CFLAGS) -O3

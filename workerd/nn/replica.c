@@ -109,7 +109,7 @@ static enum ps_code replica_compile(struct nn_replica *r, int rows, bool trainin
     struct nn_tape tape;
     *c = (struct compiled){.rows = rows, .training = training};
     nn_tape_init(&tape);
-    nn_emit(r->model, r->loss, rows, training, &tape, &c->tensors);
+    nn_emit(r->model, r->device, r->loss, rows, training, &tape, &c->tensors);
     if (nn_program_create(&tape, r->device, r->context, &c->program, e))
         return e->code;
     enum ps_code code = replica_fit_arena(r, c->program, e);

@@ -43,6 +43,17 @@ def nested_keras2():
     return tf_keras.Model([i, j], layers.Dense(1, name="o")(layers.Add(name="sum")([inner(i), inner(j)])), name="net")
 
 
+# Convolutions that a device may do together with their pooling, and one that it may not.
+def conv_pool():
+    i = keras.Input((13, 14, 1), name="in")
+    x = k.MaxPooling2D(name="p1")(k.Conv2D(17, 3, activation="relu", name="c1")(i))
+    x = k.MaxPooling2D(name="p2")(k.Conv2D(4, (2, 3), padding="same", name="c2")(x))
+    y = k.Conv2D(4, 1, activation="relu", name="c3")(x)
+    z = k.MaxPooling2D(name="p3")(y)
+    x = k.Add(name="sum")([k.Flatten(name="f")(z), k.Dense(4, name="d")(k.Flatten(name="g")(y))])
+    return keras.Model(i, k.Dense(3, name="o")(x), name="net")
+
+
 logits = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 train("two_ends", two_ends, ["mse", "sparse_categorical_crossentropy"], rows=12)
 train("residual", lambda: tower(k, keras.Model, (6, 5, 2)), logits)
@@ -51,3 +62,4 @@ train("residual_keras2", lambda: tower(tf_keras.layers, tf_keras.Model, (6, 5, 2
 train("nested", nested)
 train("nested_sequential", nested_sequential)
 train("nested_keras2", nested_keras2)
+train("conv_pool", conv_pool, logits, rows=7)

@@ -10,6 +10,7 @@
 #include "workerd/nn/ops/activation.h"
 #include "workerd/nn/ops/avgpool.h"
 #include "workerd/nn/ops/bias.h"
+#include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/pad2d.h"
 #include "workerd/nn/ops/upsample2d.h"
 
@@ -99,6 +100,9 @@ static const struct {
     {&nn_op_conv2d, &nn_cpu_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cpu_conv2d_backward_data},
     {&nn_op_conv2d_backward_weights, &nn_cpu_conv2d_backward_weights},
+    {&nn_op_conv2d_pool, &nn_cpu_conv2d_pool},
+    {&nn_op_conv2d_pool_backward_data, &nn_cpu_conv2d_pool_backward_data},
+    {&nn_op_conv2d_pool_backward_weights, &nn_cpu_conv2d_pool_backward_weights},
     {&nn_op_copy, &nn_cpu_copy},
     {&nn_op_dense, &nn_cpu_dense},
     {&nn_op_dense_backward_data, &nn_cpu_dense_backward_data},
@@ -122,6 +126,14 @@ static const struct nn_kernel *cpu_pick(const struct nn_op *op)
     return &nn_kernel_ref;
 }
 
+// The kernel of a convolution is read once for each image: where that is too large for the nearest memory, oneDNN's
+// blocks are better.
+static bool cpu_joins(const struct nn_op *op)
+{
+    enum { LARGEST = 512 << 10 };
+    return op->class == &nn_op_conv2d_pool && nn_type_bytes(&op->in_type[1]) <= LARGEST;
+}
+
 static void cpu_describe(char *text, size_t size)
 {
     const dnnl_version_t *version = dnnl_version();
@@ -139,4 +151,5 @@ const struct nn_device nn_device_cpu = {.name = "cpu",
                                         .close = cpu_close,
                                         .enter = cpu_enter,
                                         .leave = cpu_leave,
-                                        .pick = cpu_pick};
+                                        .pick = cpu_pick,
+                                        .joins = cpu_joins};

@@ -9,9 +9,11 @@ static int pooling_put(struct nn_emitter *m, const struct nn_call *call, const s
 {
     const struct nn_type image = nn_image_of(nn_emit_type(m, call->in[0]));
     const struct nn_pool2d attr = nn_image_pool2d(w, &image);
-    int in = nn_image_input(m, call), out[2];
-    nn_tape_put(m->tape, mean ? &nn_op_avgpool : &nn_op_maxpool, &attr, sizeof attr, &in, 1, out, 2 - mean);
-    return out[0];
+    int in = nn_image_input(m, call), out;
+    if (!mean)
+        return nn_emit_maxpool(m, in, &attr);
+    nn_tape_put(m->tape, &nn_op_avgpool, &attr, sizeof attr, &in, 1, &out, 1);
+    return out;
 }
 
 // ---- windows ------------------------------------------------------------------------------------------------------

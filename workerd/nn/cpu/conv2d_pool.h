@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the vector code of conv2d_pool works on, and its three versions: for vectors of 16, 8 and 4 floats.
+#ifndef NN_CPU_CONV2D_POOL_H
+#define NN_CPU_CONV2D_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Images are in memory of their own where they are padded, else in the tensor.
+struct conv2d_pool {
+    int rows;              // images of a batch
+    int kh, kw, c, oc;     // the kernel (kh, kw, c, oc)
+    int width;             // floats in a row of an image: pixels times channels
+    int cells_y, cells_x;  // of y
+    size_t image, cells;   // floats in an image; cells of an image times oc
+    int run;               // floats that a kernel's row covers in a row of an image: kw * c
+    int run_padded;        // the same, in whole vectors
+    bool relu;
+};
+
+// Which pixel of an image a gradient belongs to.
+struct conv2d_pool_give {
+    int32_t at;  // floats from the image's begin
+    float g;
+};
+
+struct conv2d_pool_isa {
+    int vector;  // floats
+    // The kernel in the order in which forward reads it.
+    void (*pack)(const struct conv2d_pool *s, const float *kernel, float *packed);
+    // One image to its cells.
+    void (*forward)(const struct conv2d_pool *s, const float *x, const float *packed, const float *bias, float *y,
+                    uint8_t *at);
+    // sum (oc's kernel rows, kh of run_padded) += g * x of each of n gives.
+    void (*weights)(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_give *give, int n,
+                    float *sum);
+    // Where runs are shorter than vectors: dkernel (kh, kw, c, oc) += x * the gradient of each cell of an image. taps:
+    // where each element of the kernel's (kh, kw, c) lies in an image.
+    void (*weights_dense)(const struct conv2d_pool *s, const float *x, const int *taps, const float *y,
+                          const uint8_t *at, const float *dy, float *dkernel);
+    // dx at each of n gives += g * oc's kernel rows.
+    void (*data)(const struct conv2d_pool *s, const float *rows, const struct conv2d_pool_give *give, int n, float *dx);
+};
+
+enum { CONV2D_POOL_TAPS = 9 };  // weights_dense takes so many at a time: taps are a multiple of it
+
+// Tests lower it: no wider vectors are taken.
+extern int conv2d_pool_widest;
+extern const struct conv2d_pool_isa conv2d_pool_16, conv2d_pool_8, conv2d_pool_4;
+
+#endif

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// conv2d_pool for processors with AVX-512.
+#ifdef __x86_64__
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")
+#define V 16
+#define CELLS 2
+#define WIDE 2
+#include "workerd/nn/cpu/conv2d_pool_isa.h"
+
+const struct conv2d_pool_isa conv2d_pool_16 = {V, pool_pack, pool_forward, pool_weights, pool_weights_dense, pool_data};
+#endif

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The vector code of conv2d_pool, for vectors of V floats: included once for each V, by a file that says for which
+// processors. CELLS * 4 * WIDE sums of the forward pass fit the processor's registers.
+#include <stdbool.h>
+#include <string.h>
+
+#include "workerd/nn/cpu/conv2d_pool.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")  // its sums stay in registers then
+
+typedef float vector __attribute__((vector_size(V * 4), aligned(4), may_alias));
+typedef int32_t mask __attribute__((vector_size(V * 4), aligned(4), may_alias));
+typedef uint8_t bytes __attribute__((vector_size(V), aligned(1), may_alias));
+
+INLINE vector pool_load(const float *from)
+{
+    return *(const vector *)from;
+}
+
+// The first n floats; the rest is 0.
+INLINE vector pool_load_some(const float *from, int n)
+{
+    vector v = {0};
+    if (n >= V)
+        return pool_load(from);
+    memcpy(&v, from, (size_t)n * sizeof *from);
+    return v;
+}
+
+INLINE vector pool_select(mask m, vector yes, vector no)
+{
+    return (vector)((m & (mask)yes) | (~m & (mask)no));
+}
+
+// ---- forward ------------------------------------------------------------------------------------------------------
+
+// A block of `wide` vectors of channels after the other; in it, all taps, and of each the block's channels.
+static void pool_pack(const struct conv2d_pool *s, const float *kernel, float *packed)
+{
+    const int taps = s->kh * s->run;
+    for (int from = 0; from < s->oc;) {
+        const int wide = s->oc - from > V ? WIDE : 1, n = wide * V, have = s->oc - from < n ? s->oc - from : n;
+        for (int t = 0; t < taps; t++, packed += n) {
+            memset(packed, 0, (size_t)n * sizeof *packed);
+            memcpy(packed, kernel + (size_t)t * (size_t)s->oc + from, (size_t)have * sizeof *packed);
+        }
+        from += n;
+    }
+}
+
+// Of four sums the greatest, and which; a NaN is greater than all.
+INLINE vector pool_greatest(const vector sum[4], mask *at)
+{
+    vector y = sum[0];
+    *at = (mask){0};
+    for (int k = 1; k < 4; k++) {
+        mask greater = (sum[k] > y) | ((sum[k] != sum[k]) & (y == y));
+        y = pool_select(greater, sum[k], y);
+        *at = (greater & k) | (~greater & *at);
+    }
+    return y;
+}
+
+INLINE void pool_put(const struct conv2d_pool *s, const vector sum[4], int n, float *y, uint8_t *at)
+{
+    const vector zero = {0};
+    mask which;
+    vector greatest = pool_greatest(sum, &which);
+    if (s->relu) {
+        const mask cut = greatest <= zero;  // all four are 0 then, and the first is taken
+        greatest = pool_select(cut, zero, greatest);
+        which &= ~cut;
+    }
+    const bytes position = __builtin_convertvector(which, bytes);
+    memcpy(y, &greatest, (size_t)(n < V ? n : V) * sizeof *y);
+    memcpy(at, &position, (size_t)(n < V ? n : V));
+}
+
+// `cells` cells, whose first pixels are x[], of `wide` vectors of channels, of which there are n.
+INLINE void pool_cells(const struct conv2d_pool *s, int cells, int wide, const float *const *x, const float *packed,
+                       const float *bias, int n, float *const *y, uint8_t *const *at)
+{
+    vector sum[CELLS * 2][WIDE][4];
+    UNROLL
+    for (int i = 0; i < cells; i++)
+        UNROLL
+    for (int v = 0; v < wide; v++)
+        UNROLL
+    for (int k = 0; k < 4; k++)
+        sum[i][v][k] = bias ? pool_load_some(bias + v * V, n - v * V) : (vector){0};
+    for (int ky = 0; ky < s->kh; ky++) {
+        const size_t row = (size_t)ky * (size_t)s->width;
+        for (int t = 0; t < s->run; t++, packed += wide * V) {
+            vector w[WIDE];
+            UNROLL
+            for (int v = 0; v < wide; v++)
+                w[v] = pool_load(packed + v * V);
+            UNROLL
+            for (int i = 0; i < cells; i++)
+                UNROLL
+            for (int k = 0; k < 4; k++) {
+                const float one = x[i][row + (size_t)((k >> 1) * s->width + (k & 1) * s->c + t)];
+                UNROLL
+                for (int v = 0; v < wide; v++)
+                    sum[i][v][k] += w[v] * one;
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < cells; i++)
+        UNROLL
+    for (int v = 0; v < wide; v++)
+        if (v * V < n)
+            pool_put(s, sum[i][v], n - v * V, y[i] + v * V, at[i] + v * V);
+}
+
+// `wide` vectors of channels of all cells of an image.
+INLINE void pool_channels(const struct conv2d_pool *s, int cells, int wide, const float *x, const float *packed,
+                          const float *bias, int n, float *y, uint8_t *at)
+{
+    const int all = s->cells_y * s->cells_x;
+    const float *from[CELLS * 2];
+    float *to[CELLS * 2];
+    uint8_t *to_at[CELLS * 2];
+    for (int first = 0; first < all; first += cells) {
+        const int have = all - first < cells ? all - first : cells;
+        for (int i = 0; i < have; i++) {
+            const int cy = (first + i) / s->cells_x, cx = (first + i) % s->cells_x;
+            from[i] = x + (size_t)(2 * cy) * (size_t)s->width + (size_t)(2 * cx) * (size_t)s->c;
+            to[i] = y + (size_t)(first + i) * (size_t)s->oc;
+            to_at[i] = at + (size_t)(first + i) * (size_t)s->oc;
+        }
+        if (have == cells)
+            pool_cells(s, cells, wide, from, packed, bias, n, to, to_at);
+        else
+            for (int i = 0; i < have; i++)
+                pool_cells(s, 1, wide, from + i, packed, bias, n, to + i, to_at + i);
+    }
+}
+
+static void pool_forward(const struct conv2d_pool *s, const float *x, const float *packed, const float *bias, float *y,
+                         uint8_t *at)
+{
+    const size_t taps = (size_t)(s->kh * s->run);
+    for (int from = 0; from < s->oc;) {
+        const float *b = bias ? bias + from : NULL;
+        const int n = s->oc - from;
+        if (n > V) {
+            pool_channels(s, CELLS, WIDE, x, packed, b, n, y + from, at + from);
+            packed += taps * WIDE * V;
+            from += WIDE * V;
+        } else {
+            pool_channels(s, 2 * CELLS, 1, x, packed, b, n, y + from, at + from);
+            packed += taps * V;
+            from += V;
+        }
+    }
+}
+
+// ---- backward, runs of a vector or more ---------------------------------------------------------------------------
+
+// `height` rows of `wide` vectors, kept in registers while all gives are added.
+INLINE void pool_add_rows(int height, int wide, size_t width, size_t padded, const float *x,
+                          const struct conv2d_pool_give *give, int n, float *sum)
+{
+    vector v[3 * 6];
+    UNROLL
+    for (int r = 0; r < height; r++)
+        UNROLL
+    for (int i = 0; i < wide; i++)
+        v[r * wide + i] = pool_load(sum + (size_t)r * padded + (size_t)(i * V));
+    for (int k = 0; k < n; k++) {
+        const float *from = x + give[k].at, g = give[k].g;
+        UNROLL
+        for (int r = 0; r < height; r++)
+            UNROLL
+        for (int i = 0; i < wide; i++)
+            v[r * wide + i] += pool_load(from + (size_t)r * width + (size_t)(i * V)) * g;
+    }
+    UNROLL
+    for (int r = 0; r < height; r++)
+        UNROLL
+    for (int i = 0; i < wide; i++)
+        *(vector *)(sum + (size_t)r * padded + (size_t)(i * V)) = v[r * wide + i];
+}
+
+INLINE void pool_give_rows(int height, int wide, size_t width, size_t padded, const float *rows,
+                           const struct conv2d_pool_give *give, int n, float *dx)
+{
+    vector v[3 * 6];
+    UNROLL
+    for (int r = 0; r < height; r++)
+        UNROLL
+    for (int i = 0; i < wide; i++)
+        v[r * wide + i] = pool_load(rows + (size_t)r * padded + (size_t)(i * V));
+    for (int k = 0; k < n; k++) {
+        float *to = dx + give[k].at, g = give[k].g;
+        UNROLL
+        for (int r = 0; r < height; r++)
+            UNROLL
+        for (int i = 0; i < wide; i++)
+            *(vector *)(to + (size_t)r * width + (size_t)(i * V)) += v[r * wide + i] * g;
+    }
+}
+
+// Both, in pieces that fit the registers: three rows of six vectors, which a 3x3 kernel of 32 channels has with vectors
+// of 16, else as many vectors of one row as are left, up to four.
+#define IN_PIECES(piece, width, padded, from, give, n, to)                               \
+    do {                                                                                 \
+        const int vectors = (int)(padded) / V;                                           \
+        if (s->kh == 3 && vectors == 6 && V == 16) {                                     \
+            piece(3, 6, width, padded, from, give, n, to);                               \
+            break;                                                                       \
+        }                                                                                \
+        for (int ky = 0; ky < s->kh; ky++)                                               \
+            for (int i = 0, wide; i < vectors; i += wide) {                              \
+                const size_t x_at = (size_t)ky * (width) + (size_t)(i * V);              \
+                const size_t row_at = (size_t)ky * (padded) + (size_t)(i * V);           \
+                wide = vectors - i >= 4 ? 4 : 1;                                         \
+                if (wide == 4)                                                           \
+                    piece(1, 4, width, padded, (from) + FROM_AT, give, n, (to) + TO_AT); \
+                else                                                                     \
+                    piece(1, 1, width, padded, (from) + FROM_AT, give, n, (to) + TO_AT); \
+            }                                                                            \
+    } while (0)
+
+static void pool_weights(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_give *give, int n,
+                         float *sum)
+{
+#define FROM_AT x_at
+#define TO_AT row_at
+    IN_PIECES(pool_add_rows, (size_t)s->width, (size_t)s->run_padded, x, give, n, sum);
+#undef FROM_AT
+#undef TO_AT
+}
+
+static void pool_data(const struct conv2d_pool *s, const float *rows, const struct conv2d_pool_give *give, int n,
+                      float *dx)
+{
+#define FROM_AT row_at
+#define TO_AT x_at
+    IN_PIECES(pool_give_rows, (size_t)s->width, (size_t)s->run_padded, rows, give, n, dx);
+#undef FROM_AT
+#undef TO_AT
+}
+
+// ---- backward, shorter runs ---------------------------------------------------------------------------------------
+
+// The gradient of each of a cell's four positions: one of them has it.
+INLINE void pool_part(const struct conv2d_pool *s, const float *y, const uint8_t *at, const float *dy, int n,
+                      vector g[4])
+{
+    const vector zero = {0};
+    bytes position = {0};
+    vector all = pool_load_some(dy, n);
+    memcpy(&position, at, (size_t)(n < V ? n : V));
+    const mask which = __builtin_convertvector(position, mask);
+    if (s->relu)
+        all = pool_select(pool_load_some(y, n) > zero, all, zero);
+    for (int k = 0; k < 4; k++)
+        g[k] = pool_select(which == k, all, zero);
+}
+
+INLINE void pool_dense_taps(const struct conv2d_pool *s, const float *x, const int *taps, const float *y,
+                            const uint8_t *at, const float *dy, int n, vector sum[CONV2D_POOL_TAPS])
+{
+    for (int cy = 0; cy < s->cells_y; cy++)
+        for (int cx = 0; cx < s->cells_x; cx++, y += s->oc, at += s->oc, dy += s->oc) {
+            const float *from = x + (size_t)(2 * cy) * (size_t)s->width + (size_t)(2 * cx) * (size_t)s->c;
+            vector g[4];
+            pool_part(s, y, at, dy, n, g);
+            for (int t = 0; t < CONV2D_POOL_TAPS; t++) {
+                const float *tap = from + taps[t];
+                sum[t] += g[0] * tap[0] + g[1] * tap[s->c] + g[2] * tap[s->width] + g[3] * tap[s->width + s->c];
+            }
+        }
+}
+
+static void pool_weights_dense(const struct conv2d_pool *s, const float *x, const int *taps, const float *y,
+                               const uint8_t *at, const float *dy, float *dkernel)
+{
+    const int all = s->kh * s->run;
+    for (int first = 0; first < all; first += CONV2D_POOL_TAPS)
+        for (int from = 0; from < s->oc; from += V) {
+            const int n = s->oc - from, have = all - first < CONV2D_POOL_TAPS ? all - first : CONV2D_POOL_TAPS;
+            vector sum[CONV2D_POOL_TAPS] = {{0}};
+            pool_dense_taps(s, x, taps + first, y + from, at + from, dy + from, n, sum);
+            for (int t = 0; t < have; t++) {
+                float *to = dkernel + (size_t)(first + t) * (size_t)s->oc + from;
+                const vector was = pool_load_some(to, n), now = was + sum[t];
+                memcpy(to, &now, (size_t)(n < V ? n : V) * sizeof *to);
+            }
+        }
+}
