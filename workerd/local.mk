@@ -42,6 +42,7 @@ workerd_job = \
 	workerd/job/progress.c workerd/job/progress.h \
 	workerd/job/resume.c workerd/job/resume.h \
 	workerd/job/summary.c workerd/job/summary.h \
+	workerd/job/supported.c workerd/job/supported.h \
 	workerd/strategy/checkpoint.c workerd/strategy/checkpoint.h \
 	workerd/strategy/configuration.c workerd/strategy/configuration.h
 

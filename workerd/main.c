@@ -21,6 +21,7 @@
 #include "workerd/job/look.h"
 #include "workerd/job/objectives.h"
 #include "workerd/job/resume.h"
+#include "workerd/job/supported.h"
 #include "workerd/nn/device.h"
 #include "workerd/weights/weights.h"
 
@@ -41,13 +42,14 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "      --predict OUT.npy  no training: what the model says of the test split\n"
                            "      --show-model       the model's layers and their parameters\n"
                            "      --list-devices     what `device` may be on this machine\n"
+                           "      --layers           the layers, losses, optimizers, ... that there are\n"
                            "  -h, --help; -V, --version\n"
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
                            "written; 75 the job has ended early; 78 configuration; 128 + N stopped by signal N.\n";
 
-enum { READY_FD = 256, EVALUATE, JSON, PREDICT, SHOW_MODEL, LIST_DEVICES };
+enum { READY_FD = 256, EVALUATE, JSON, PREDICT, SHOW_MODEL, LIST_DEVICES, LAYERS };
 
 struct options {
     const char *job, *cluster, *summary;
@@ -95,6 +97,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"predict", 1, NULL, PREDICT},
                                               {"show-model", 0, NULL, SHOW_MODEL},
                                               {"list-devices", 0, NULL, LIST_DEVICES},
+                                              {"layers", 0, NULL, LAYERS},
                                               {"help", 0, NULL, 'h'},
                                               {"version", 0, NULL, 'V'},
                                               {NULL, 0, NULL, 0}};
@@ -125,6 +128,9 @@ static void workerd_take_look(struct options *o, int option)
     case SHOW_MODEL:
         o->look.model = true;
         break;
+    case LAYERS:
+        wk_print_supported();
+        exit(ps_output_end_stdout("workerd", 0));
     case LIST_DEVICES:
         workerd_list_devices();
         exit(ps_output_end_stdout("workerd", 0));

@@ -273,6 +273,11 @@ json_t *ps_callbacks_json(const struct ps_callbacks *c)
     return list;
 }
 
+const char *ps_callback_known(size_t i)
+{
+    return i < sizeof callback_classes / sizeof *callback_classes ? callback_classes[i].name : NULL;
+}
+
 const char *ps_callback_name(const struct ps_callback *c)
 {
     return c->class->name;

@@ -44,6 +44,8 @@ void ps_callbacks_free(struct ps_callbacks *c);
 // As a job file has it. A new reference.
 json_t *ps_callbacks_json(const struct ps_callbacks *c);
 
+// Those that there are; NULL from the last on.
+const char *ps_callback_known(size_t i);
 const char *ps_callback_name(const struct ps_callback *c);
 // Settings by name, of the type that the table gives them.
 const char *ps_callback_text(const struct ps_callback *c, const char *key);

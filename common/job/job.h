@@ -3,8 +3,9 @@
 // A job: what is trained, on what, how. Read from a YAML file by one table (in job.c) that holds every key with its
 // type, default and range; read by workerd and psctl.
 //
-//     model: model.json          # required: Keras JSON
-//     weights: w.safetensors     # to start from; default: the model's initializers
+//     model: model.json          # required: Keras JSON, or a .keras file
+//     weights: w.safetensors     # to start from, or .weights.h5, .keras; default: those of a .keras model, else the
+//                                #   model's initializers
 //     data:
 //       kind: idx                # required, and its own keys:
 //                                #   idx {path: DIR}, csv {path, test_path}, npy {x, y, x_test, y_test},
@@ -51,7 +52,7 @@
 //     on_existing: refuse        # or resume, replace; parameter_server alone, as delay_ms
 //     timeout: 60                # seconds, for connecting and joining
 //     delay_ms: 0                # for tests: each worker sleeps at random, at most so long, before it pushes
-//     output: NAME.safetensors   # the final weights
+//     output: NAME.safetensors   # the final weights; or NAME.keras, NAME.weights.h5
 //     callbacks: []              # a list, for which see callbacks.h:
 //                                #   csv_log {path, separator: ","}, json_lines {path}; and with one_device
 //                                #   early_stopping {monitor: val_loss, mode: auto, min_delta: 0, patience: 0, baseline,

@@ -119,12 +119,17 @@ def compiled(model):
 # ---- export and import ----------------------------------------------------------------------------------------------
 
 
-def variables(model):
-    """Name, as workerd has it, and variable: all that are weights or states, and no random numbers' states."""
-    for v in model.weights:
-        name = v.path if hasattr(v, "path") else v.name.split(":")[0]
-        if "seed_generator" not in name and "float" in str(v.dtype):
-            yield name, v
+def variables(model, prefix=""):
+    """Name, as workerd has it but for the model's own, and variable: all weights and states, and no random numbers'
+    states. Keras's paths lack the names of inner models where these were built by themselves."""
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            yield from variables(layer, f"{prefix}{layer.name}/")
+            continue
+        for v in layer.weights:
+            path = v.path if hasattr(v, "path") else v.name.split(":")[0]
+            if "seed_generator" not in path and "float" in str(v.dtype):
+                yield f"{prefix}{layer.name}/{path.rpartition(layer.name + '/')[2]}", v
 
 
 def save_array(folder, name, value):
@@ -175,7 +180,7 @@ def load(model, path):
         return
     tensors, wanted = read_safetensors(path), list(variables(model))
     short = {name.split("/", 1)[-1]: value for name, value in tensors.items()}  # without the model's name
-    found = {name: tensors.get(name, tensors.get(f"{model.name}/{name}", short.get(name))) for name, _ in wanted}
+    found = {name: tensors.get(f"{model.name}/{name}", short.get(name)) for name, _ in wanted}
     missing = [name for name, v in wanted if found[name] is None or found[name].shape != tuple(v.shape)]
     if missing:
         raise ValueError(f"{path} has no tensors of the right shape for {', '.join(missing)}")

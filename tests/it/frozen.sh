@@ -52,3 +52,26 @@ for update in async sync; do
     ok "all frozen: $update" on_psd $update all --set strategy.update=$update
     ok "all frozen: $update changes nothing" same one.safetensors $update.safetensors 0
 done
+
+# States follow what batches have: with one worker as in one_device, whoever keeps them; those of a frozen layer stay.
+normalization() { # TRAINABLE
+    printf '{"class_name": "BatchNormalization", "config": {"name": "middle", "momentum": 0.9, "trainable": %s}}' "$1"
+}
+for trainable in true false; do
+    printf '{"class_name": "Sequential", "config": {"name": "net", "layers": [%s, %s, %s, %s, %s]}}' \
+        '{"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 28, 28, 1]}}' \
+        '{"class_name": "Flatten", "config": {"name": "flatten"}}' \
+        "$(dense low 16 relu true)" "$(normalization $trainable)" "$(dense top 10 linear true)" >$trainable.json
+done
+alone() { # OUTPUT MODEL ARGUMENT ...: as on_psd, of one worker with batches of 64
+    on_psd "$1" "$2" --workers 1 --set batch_size=64 "${@:3}"
+}
+ok "states: one_device" trains one true 64 --set strategy.name=one_device
+for update in async sync; do
+    ok "states: $update" alone $update true --set strategy.update=$update
+    ok "states: $update does as one_device" same one.safetensors $update.safetensors 1e-5
+done
+ok "states: sync of two workers" on_psd two true --set strategy.update=sync
+ok "frozen states: one_device" trains one false 64 --set strategy.name=one_device
+ok "frozen states: async" on_psd async false --set strategy.update=async
+ok "frozen states: they stay" same one.safetensors async.safetensors 0 net/middle/

@@ -29,6 +29,14 @@ def mlp():
         [x[:, 0] * x[:, 1], x.sum(1)], 1)
 
 
+def nested():
+    x = random.normal(size=(N, 4)).astype("f4")
+    i, j = keras.Input((4,)), keras.Input((4,))
+    inner = keras.Model(j, L.Dense(6, activation="tanh")(j))
+    model = keras.Model(i, L.Dense(1)(keras.Sequential([keras.Input((6,)), L.Dense(5, activation="tanh")])(inner(i))))
+    return model, lambda: (keras.optimizers.SGD(0.05), "mse"), x, x[:, :1] * x[:, 1:2]
+
+
 def cnn(normalise=False):
     x = random.normal(size=(N, 8, 8, 2)).astype("f4")
     i = keras.Input((8, 8, 2))
@@ -156,7 +164,7 @@ def has_hdf5():
 HDF5 = has_hdf5()
 keras.utils.set_random_seed(1)
 only = sys.argv[3:]
-for make in (mlp, cnn, cnn_normalised, lstm, attention):
+for make in (mlp, nested, cnn, cnn_normalised, lstm, attention):
     if not only or make.__name__ in only:
         try:
             round_trip(make)

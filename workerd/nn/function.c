@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "workerd/nn/model.h"
 #include "workerd/nn/setting.h"
 
 static const struct named {
@@ -42,6 +43,11 @@ static const struct named {
     {"tanh_shrink", {NN_F_TANH_SHRINK, 0, 0, 0}},
 };
 enum { NAMED = sizeof named / sizeof *named };
+
+const char *nn_function_name(size_t i)
+{
+    return i < NAMED ? named[i].name : NULL;
+}
 
 static enum ps_code function_unknown(const struct nn_json *at, const char *word, struct ps_error *e)
 {

@@ -85,6 +85,10 @@ enum ps_code nn_model_load(const char *path, struct nn_model **model, struct ps_
 enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e);
 void nn_model_free(struct nn_model *model);
 
+// The names of the layers and of the activations that there are; NULL from the last on.
+const char *nn_layer_name(size_t i);
+const char *nn_function_name(size_t i);
+
 size_t nn_model_params(const struct nn_model *model);
 const struct nn_param *nn_model_param(const struct nn_model *model, size_t i);
 size_t nn_model_inputs(const struct nn_model *model);

@@ -67,3 +67,8 @@ const struct nn_layer_class *const nn_layer_classes[] = {
 #undef X
 };
 const size_t nn_layer_n_classes = sizeof nn_layer_classes / sizeof *nn_layer_classes;
+
+const char *nn_layer_name(size_t i)
+{
+    return i < nn_layer_n_classes ? nn_layer_classes[i]->name : NULL;
+}
