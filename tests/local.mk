@@ -36,6 +36,7 @@ include tests/unit/keras_files.mk
 include tests/unit/loop.mk
 include tests/unit/machine.mk
 include tests/unit/memory.mk
+include tests/unit/metrics.mk
 include tests/unit/nn_model.mk
 include tests/unit/nn_ops.mk
 include tests/unit/nn_replica.mk

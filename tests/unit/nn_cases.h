@@ -27,6 +27,7 @@ struct op_case {
     int n_in, n_out;
     struct nn_type in[NN_OP_IN];
     bool learns[NN_OP_IN];  // inputs whose gradient is wanted
+    int mask;               // 1 + the first of those at the end that are masks, of zeros and ones; 0: none is
 };
 
 #define ATTR(...) &(__VA_ARGS__), sizeof(__VA_ARGS__)
@@ -163,6 +164,8 @@ static inline void op_fill(struct op_run *r, bool coarse)
         }
         if (c->in[i].dtype == NN_FLOAT)
             fill_numbers(r->in[i], n, (uint64_t)i, coarse);
+        for (size_t k = 0; c->mask && i >= c->mask - 1 && k < n; k++)
+            ((nn_real *)r->in[i])[k] = (k * 5 + (size_t)i) % 3 != 0;
     }
     if (r->dy)
         fill_numbers(r->dy, nn_type_count(&r->type[0]), 9, coarse);

@@ -4,6 +4,7 @@ nn_ops_cases = tests/unit/nn_cases.h \
 	tests/unit/nn_ops/fused.h \
 	tests/unit/nn_ops/norm.h \
 	tests/unit/nn_ops/pointwise.h \
+	tests/unit/nn_ops/sequence.h \
 	tests/unit/nn_ops/shape.h \
 	tests/unit/nn_ops/spatial.h
 check_PROGRAMS += tests/unit/test_nn_ops tests/unit/test_nn_gradients

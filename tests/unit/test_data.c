@@ -35,13 +35,13 @@ size_t nn_model_outputs(const struct nn_model *model)
 struct nn_port nn_model_input(const struct nn_model *model, size_t k)
 {
     (void)k;
-    return (struct nn_port){"in", &model->input};
+    return (struct nn_port){"in", &model->input, 0};
 }
 
 struct nn_port nn_model_output(const struct nn_model *model, size_t k)
 {
     (void)k;
-    return (struct nn_port){"out", &model->output};
+    return (struct nn_port){"out", &model->output, 0};
 }
 
 // Files: in a folder of their own per test, removed with it.

@@ -472,6 +472,21 @@ static void every_spelling_is_taken(void **ctx)
         }
 }
 
+static void names_are_listed(void **ctx)
+{
+    (void)ctx;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    ps_named_list(&ps_losses, to);
+    ps_named_list(&ps_metrics, to);
+    fclose(to);
+    assert_non_null(strstr(text, "\nhuber {delta}: squared up to an error of delta, absolute beyond it\n"));
+    assert_non_null(strstr(text, "\nmse: mean of squared errors\n"));
+    assert_non_null(strstr(text, "\nauc {num_thresholds, curve, from_logits}: area under"));
+    free(text);
+}
+
 static void losses_and_metrics(void **ctx)
 {
     (void)ctx;
@@ -481,7 +496,7 @@ static void losses_and_metrics(void **ctx)
                              "class_weight: {3: 2, 1: 0.5}\n",
                              "job.yaml", NULL, 0);
     const char *const outputs[] = {"kind", "price"}, *const others[] = {"kind", "cost"};
-    struct ps_loss loss[2];
+    struct ps_loss loss[3];
     struct ps_error e = {.code = PS_OK};
     size_t place[PS_MAX_METRICS];
     assert_int_equal(PS_OK, ps_job_losses_bind(&j->loss, outputs, 2, loss, &e));
@@ -1035,6 +1050,7 @@ int main(void)
         cmocka_unit_test(sets_lie_over_the_file),
         cmocka_unit_test(every_spelling_is_taken),
         cmocka_unit_test(losses_and_metrics),
+        cmocka_unit_test(names_are_listed),
         cmocka_unit_test(json_is_a_job_file),
         cmocka_unit_test(json_has_what_counts),
         cmocka_unit_test(configuration_is_what_is_shared),

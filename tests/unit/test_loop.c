@@ -29,12 +29,14 @@ enum { EPOCHS = 3, BATCH = 16, BATCHES = 4, TEST_EXAMPLES = 100 };
 
 // The strategy, and what it has been asked for.
 struct world {
-    uint64_t now;                       // ns
-    uint64_t wait, train, look;         // how long next, end_step and refresh take
-    uint64_t taken;                     // batches of the epoch
-    uint64_t chief_from, epochs_begun;  // it is the chief from this epoch on
-    int refreshed, stop_at;             // a signal comes in the n-th refresh; 0: never
-    double rate;                        // of the last report
+    const char *lines;                    // of the job file besides; may be NULL
+    double others_examples, others_loss;  // what other workers have seen of the last epoch
+    uint64_t now;                         // ns
+    uint64_t wait, train, look;           // how long next, end_step and refresh take
+    uint64_t taken;                       // batches of the epoch
+    uint64_t chief_from, epochs_begun;    // it is the chief from this epoch on
+    int refreshed, stop_at;               // a signal comes in the n-th refresh; 0: never
+    double rate;                          // of the last report
     volatile sig_atomic_t stop;
     uint64_t seed;
     bool in_order;  // examples are not shuffled
@@ -104,7 +106,10 @@ static enum ps_code fake_refresh(void *state, struct ps_error *e)
 
 static enum ps_code fake_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
-    (void)state, (void)history, (void)e;
+    (void)e;
+    struct world *w = state;
+    history->sums[0] += w->others_examples;
+    history->sums[1] += w->others_loss;
     return PS_OK;
 }
 
@@ -170,8 +175,8 @@ static enum ps_code train(struct training *t)
     snprintf(text, sizeof text,
              "model: m\ndata: {kind: synthetic-digits}\nloss: {name: sparse_categorical_crossentropy}\n"
              "metrics: [accuracy]\n"
-             "optimizer: {name: sgd}\nbatch_size: %d\nepochs: %d\noutput: %s\n",
-             BATCH, EPOCHS, t->output);
+             "optimizer: {name: sgd}\nbatch_size: %d\nepochs: %d\noutput: %s\n%s",
+             BATCH, EPOCHS, t->output, world.lines ? world.lines : "");
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
     must(nn_model_parse(model_text, "test", &t->model, &e), &e);
     must(nn_replica_create(t->model, "ref", BATCH, 1, 1, &loss, &t->run.env.replica, &e), &e);
@@ -255,6 +260,40 @@ static void names_its_figures(void **state)
     end(&t);
 }
 
+// The last epoch's figures are everybody's.
+static void adds_up_what_others_measure(void **state)
+{
+    const double examples = BATCH * BATCHES;
+    struct training t;
+    (void)state;
+    must(train(&t), &t.error);
+    const double own = *wk_figures_find(&t.run.figures, "loss");
+    end(&t);
+    begin_world(state);
+    world.others_examples = 100;
+    world.others_loss = 700;
+    must(train(&t), &t.error);
+    const double all = *wk_figures_find(&t.run.figures, "loss"), expected = (own * examples + 700) / (examples + 100);
+    assert_true(all > expected - 1e-9 && all < expected + 1e-9);
+    end(&t);
+}
+
+// In the training loss, not in that of an evaluation.
+static void classes_have_weights(void **state)
+{
+    double loss[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct training t;
+        begin_world(state);
+        world.lines = i ? "class_weight: {0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2, 7: 2, 8: 2, 9: 2}\n" : NULL;
+        must(train(&t), &t.error);
+        loss[i] = t.run.history.loss[0];
+        end(&t);
+    }
+    assert_true(loss[1] > 2 * loss[0] * (1 - 1e-6) && loss[1] < 2 * loss[0] * (1 + 1e-6));
+}
+
 // Nobody looks at the first epoch: its chief, another one, died in it. After that this worker is the chief.
 static void a_later_chief_evaluates(void **state)
 {
@@ -308,6 +347,8 @@ int main(void)
         cmocka_unit_test_setup(times_whole_epochs, begin_world),
         cmocka_unit_test_setup(evaluates_quietly, begin_world),
         cmocka_unit_test_setup(names_its_figures, begin_world),
+        cmocka_unit_test_setup(adds_up_what_others_measure, begin_world),
+        cmocka_unit_test_setup(classes_have_weights, begin_world),
         cmocka_unit_test_setup(a_later_chief_evaluates, begin_world),
         cmocka_unit_test_setup(stops_in_an_evaluation, begin_world),
         cmocka_unit_test_setup(draws_from_the_strategys_seed, begin_world),

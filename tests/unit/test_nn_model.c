@@ -248,6 +248,9 @@ static void bad_documents(void **state)
     }
 }
 
+#define IDS LAYER("InputLayer", "'name': 'in', 'batch_shape': [null, 5], 'dtype': 'int32'")
+#define BOTH(config, layer) LAYER("Bidirectional", "'name': 'b', " config ", 'layer': " layer)
+#define WRAP(layer) LAYER("TimeDistributed", "'name': 't', 'layer': " layer)
 #define NAMED(config) "'name': 'l', " config
 static const struct {
     const char *layers, *says;  // the words after "$.config.layers"
@@ -290,8 +293,8 @@ static const struct {
      "[0].config.batch_shape: expected null for the batch and 1 to 8 dimensions, not an array of 1"},
     {INPUT("null"), "[0].config.batch_shape[1]: expected a whole number from 1 to 2147483647, not null"},
     {INPUT("65536, 65536"), "[0]: an output of shape (65536, 65536) has more than 2147483647 elements"},
-    {LAYER("InputLayer", NAMED("'batch_shape': [null, 1], 'dtype': 'uint8'")),
-     "[0].config.dtype: expected 'float32', not 'uint8'"},
+    {LAYER("InputLayer", NAMED("'batch_shape': [null, 1], 'dtype': 'float16'")),
+     "[0].config.dtype: expected 'float32' or a type of whole numbers: 'int32', not 'float16'"},
     {LAYER("InputLayer", NAMED("'batch_shape': [null, 1], 'sparse': true")),
      "[0].config.sparse: expected null: this setting is not supported"},
     {INPUT("3") ", " LAYER("InputLayer", NAMED("'batch_shape': [null, 1]")),
@@ -349,7 +352,7 @@ static const struct {
     {INPUT("9, 3") ", " DENSE("'units': 2147483647"), "[1]: an output of shape (9, 2147483647) has more than"},
     {INPUT("3") ", " DENSE("'units': 3, 'kernel_initializer': 'zeroes'"),
      "[1].config.kernel_initializer: expected an initializer that is known (did you mean Zeros?), not 'zeroes'"},
-    {INPUT("3") ", " DENSE("'units': 3, 'kernel_initializer': {'class_name': 'Orthogonal'}"),
+    {INPUT("3") ", " DENSE("'units': 3, 'kernel_initializer': {'class_name': 'Mine'}"),
      "[1].config.kernel_initializer.class_name: expected one of GlorotUniform, GlorotNormal,"},
     {INPUT("3") ", " DENSE("'units': 3, 'bias_initializer': {'class_name': 'RandomNormal', 'config': {'stddev': -1}}"),
      "[1].config.bias_initializer.config.stddev: expected a number from 0 to 1e+30, not -1"},
@@ -476,6 +479,47 @@ static const struct {
     {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': -6")), "[1].config.max_value: expected a number from 0 to"},
     {INPUT("5") ", " LAYER("LeakyReLU", NAMED("'negative_slope': 'a'")),
      "[1].config.negative_slope: expected a number"},
+    {IDS ", " DENSE("'units': 1"), "[1]: Dense expects floats, but 'in' gives integers"},
+    {IDS ", " LAYER("Embedding", NAMED("'output_dim': 2")), "[1].config.input_dim: expected a whole number from 1 to"},
+    {IDS ", " LAYER("Embedding", NAMED("'input_dim': 3, 'output_dim': 2, 'sparse': true")),
+     "[1].config.sparse: expected null: this setting is not supported"},
+    {INPUT("5") ", " LAYER("Masking", NAMED("'mask_value': 0")),
+     "[1]: Masking expects an input of shape (steps, features)"},
+    {INPUT("5") ", " LAYER("LSTM", NAMED("'units': 2")), "[1]: LSTM expects an input of shape (steps, features)"},
+    {INPUT("5, 5") ", " LAYER("SimpleRNN", "'name': 'r'"), "[1].config.units: expected a whole number from 1 to"},
+    {INPUT("5, 5") ", " LAYER("LSTM", NAMED("'units': 2, 'stateful': true")),
+     "[1].config.stateful: expected null: this setting is not supported"},
+    {INPUT("5, 5") ", " LAYER("LSTM", NAMED("'units': 2, 'return_state': true")),
+     "[1].config.return_state: expected null: this setting is not supported"},
+    {INPUT("5, 5") ", " LAYER("GRU", NAMED("'units': 2, 'dropout': 0.5")), "[1].config.dropout: expected 0, not 0.5"},
+    {INPUT("5, 5") ", " LAYER("GRU", NAMED("'units': 2, 'recurrent_dropout': 0.5")),
+     "[1].config.recurrent_dropout: expected 0, not 0.5"},
+    {INPUT("5, 5") ", " LAYER("GRU", NAMED("'units': 2, 'activation': 'gelu'")),
+     "[1].config.activation: expected tanh, sigmoid, relu, hard_sigmoid or linear, not 'gelu'"},
+    {INPUT("5, 5") ", " LAYER("LSTM", NAMED("'units': 2, 'recurrent_activation': 'softmax'")),
+     "[1].config.recurrent_activation: expected tanh, sigmoid, relu, hard_sigmoid or linear, not 'softmax'"},
+    {INPUT("5, 5") ", " LAYER("Bidirectional", "'name': 'b'"),
+     "[1].config.layer: expected an object, which is missing"},
+    {INPUT("5, 5") ", " BOTH("'merge_mode': null", LAYER("LSTM", "'name': 'l', 'units': 2")),
+     "[1].config.merge_mode: expected concat, sum, mul or ave, not null"},
+    {INPUT("5, 5") ", " BOTH("'merge_mode': 'add'", LAYER("LSTM", "'name': 'l', 'units': 2")),
+     "[1].config.merge_mode: expected one of"},
+    {INPUT("5, 5") ", " BOTH("'merge_mode': 'sum'", DENSE("'units': 2")),
+     "[1].config.layer: Bidirectional wraps SimpleRNN, LSTM or GRU"},
+    {INPUT("5, 5") ", " BOTH("'merge_mode': 'sum'", LAYER("LSTM", "'name': 'l', 'units': 0")),
+     "[1].config.layer.config.units: expected a whole number from 1 to"},
+    {INPUT("5, 5") ", " BOTH("'backward_layer': " LAYER("LSTM", "'name': 'k', 'units': 2"),
+                             LAYER("LSTM", "'name': 'l', 'units': 2")),
+     "[1].config.backward_layer: expected a layer that gives what the first one gives, and goes the other way"},
+    {INPUT("5") ", " WRAP(DENSE("'units': 2")), "[1]: TimeDistributed expects an input of shape (steps, ...)"},
+    {INPUT("5, 5") ", " WRAP(CONV("'filters': 1, 'kernel_size': 3")),
+     "[1].config.layer: Conv2D expected an input of shape (height, width, channels)"},
+    {INPUT("5, 5") ", " WRAP(LAYER("BatchNormalization", "'name': 'n'")),
+     "[1].config.layer: TimeDistributed of BatchNormalization, which has states, is not supported"},
+    {INPUT("5, 5") ", " LAYER("MultiHeadAttention", NAMED("'num_heads': 2, 'key_dim': 2")),
+     "[1]: MultiHeadAttention takes a query, a value and, if it is another, a key, not 1 inputs"},
+    {INPUT("5, 5") ", " LAYER("MultiHeadAttention", NAMED("'num_heads': 2, 'key_dim': 2, 'dropout': 0.1")),
+     "[1].config.dropout: expected 0, not 0.1"},
     {INPUT("5, 5") ", " LAYER("Softmax", NAMED("'axis': 3")), "[1].config.axis: expected an axis of the input"},
 };
 
@@ -730,6 +774,45 @@ static void initializers(void **state)
     assert_true(constant.min == -0.5 && constant.max == -0.5);
 }
 
+// A recurrent kernel of 5 units: rows of length 1 across each other; the bias of LSTM's second gate.
+static void recurrent_initializers(void **state)
+{
+    (void)state;
+    struct nn_model *m = parse_layers(INPUT("3, 4") ", " LAYER("LSTM", "'name': 'l', 'units': 5"));
+    float r[5 * 20], bias[20];
+    assert_string_equal(nn_model_param(m, 1)->name, "net/l/lstm_cell/recurrent_kernel");
+    nn_model_init_param(m, 1, 3, r);
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 5; k++) {
+            double dot = 0;
+            for (int j = 0; j < 20; j++)
+                dot += (double)r[20 * i + j] * (double)r[20 * k + j];
+            check_near(dot, i == k, 1e-6);
+        }
+    nn_model_init_param(m, 2, 3, bias);
+    for (int j = 0; j < 20; j++)
+        assert_true(bias[j] == (float)(j / 5 == 1));
+    nn_model_free(m);
+}
+
+// The names of what a wrapped layer has.
+static void wrapped_names(void **state)
+{
+    (void)state;
+    struct nn_model *m = parse_layers(INPUT("3, 4") ", " BOTH(
+        "'trainable': false",
+        LAYER("GRU", "'name': 'g', 'units': 5, 'return_sequences': true")) ", " WRAP(DENSE("'units': 2")));
+    assert_int_equal(nn_model_params(m), 8);
+    assert_string_equal(nn_model_param(m, 0)->name, "net/b/forward_g/gru_cell/kernel");
+    assert_string_equal(nn_model_param(m, 5)->name, "net/b/backward_g/gru_cell/bias");
+    assert_string_equal(nn_model_param(m, 6)->name, "net/t/d/kernel");
+    assert_string_equal(nn_model_param(m, 5)->layer, "b");
+    assert_false(nn_model_param(m, 5)->trainable);
+    assert_true(nn_model_param(m, 6)->trainable);
+    assert_int_equal(elements(nn_model_output(m, 0)), 6);
+    nn_model_free(m);
+}
+
 // A convolution's fans count its receptive field, and draws repeat: by seed and by parameter.
 static void fans_and_seeds(void **state)
 {
@@ -769,6 +852,8 @@ int main(void)
         cmocka_unit_test(bad_files),
         cmocka_unit_test(losses),
         cmocka_unit_test(initializers),
+        cmocka_unit_test(recurrent_initializers),
+        cmocka_unit_test(wrapped_names),
         cmocka_unit_test(fans_and_seeds),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

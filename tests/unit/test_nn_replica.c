@@ -679,10 +679,40 @@ static void refuses(void **state)
     nn_model_free(m);
 }
 
+// Numbers that an Embedding looks up, as floats and as integers: one that is not in its table is named.
+static void ids_outside_the_table(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"3", "3], 'dtype': 'int32', 'batch_input_shape': [null, 3"};
+    const float floats[] = {0, 4, 2, 1, 5, 0}, fit[] = {0, 4, 2, 1, 4, 0}, y[12] = {0};
+    const int32_t integers[] = {0, 4, 2, 1, -1, 0};
+    for (size_t i = 0; i < 2; i++) {
+        struct nn_model *m = parse(shapes[i], "{'class_name': 'Embedding', 'config': {'name': 'e', 'input_dim': 5, "
+                                              "'output_dim': 2}}");
+        struct nn_replica *r = replicate(m, "cpu", 2, &mse);
+        struct nn_batch b = {.rows = 2, .input = {i ? (const void *)integers : floats}, .target = {y}};
+        struct nn_result result;
+        struct ps_error e = {0};
+        assert_int_equal(nn_replica_train(r, &b, 0, NULL, NULL, &result, &e), PS_INVALID_ARGUMENT);
+        assert_string_equal(e.text,
+                            i ? "input \"in\" of example 1 has -1, which an Embedding looks up: expected a whole "
+                                "number from 0 to 4"
+                              : "input \"in\" of example 1 has 5, which an Embedding looks up: expected a whole "
+                                "number from 0 to 4");
+        if (i == 0) {
+            b.input[0] = fit;
+            evaluate(r, &b, &result);
+        }
+        nn_replica_free(r);
+        nn_model_free(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trains_as_keras),
+        cmocka_unit_test(ids_outside_the_table),
         cmocka_unit_test(gradients_are_slopes),
         cmocka_unit_test(functional_gradients_are_slopes),
         cmocka_unit_test(functional_values),

@@ -43,7 +43,7 @@ static void fill(struct table *t)
     table_cell(t, json_array());
     table_cell(t, json_pack("[i]", 1));
     table_cell(t, json_integer(4));
-    table_cell(t, json_real(NAN));
+    table_cell(t, table_real(NAN));
     table_cell(t, json_integer(1200));
     table_cell(t, json_integer(3723000));
 }
@@ -67,7 +67,7 @@ static void aligns_columns_and_leaves_out_unknown_ones(void **state)
     char *text = shown(&t, false, false);
     assert_string_equal(text, "variable  shape    ps     bytes    loss  version      silent\n"
                               "kernel    (3, 32)  0,1  1.2 MiB  0.1235        7      350 ms\n"
-                              "größe     ()       1        4 B       -     1200  1 h 02 min\n");
+                              "größe     ()       1        4 B     nan     1200  1 h 02 min\n");
     free(text);
     table_fini(&t);
 }
@@ -97,10 +97,10 @@ static void json_has_raw_numbers_and_every_key(void **state)
     char *text = shown(&t, false, true);
     json_t *got = json_loads(text, 0, NULL);
     json_t *want =
-        json_pack("[{s:s, s:[i,i], s:[i,i], s:i, s:f, s:i, s:i, s:n}, {s:s, s:[], s:[i], s:i, s:n, s:i, s:i, s:n}]",
+        json_pack("[{s:s, s:[i,i], s:[i,i], s:i, s:f, s:i, s:i, s:n}, {s:s, s:[], s:[i], s:i, s:s, s:i, s:i, s:n}]",
                   "name", "kernel", "shape", 3, 32, "tasks", 0, 1, "bytes", 1258291, "loss", 0.123456, "version", 7,
-                  "silent", 350, "reason", "name", "größe", "shape", "tasks", 1, "bytes", 4, "loss", "version", 1200,
-                  "silent", 3723000, "reason");
+                  "silent", 350, "reason", "name", "größe", "shape", "tasks", 1, "bytes", 4, "loss", "nan", "version",
+                  1200, "silent", 3723000, "reason");
     assert_non_null(want);
     assert_true(json_equal(got, want));
     json_decref(want);

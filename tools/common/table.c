@@ -40,6 +40,11 @@ json_t *table_text(const char *text)
     return text && *text ? json_string(text) : NULL;
 }
 
+json_t *table_real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+}
+
 json_t *table_count(uint64_t n)
 {
     return json_integer((json_int_t)n);
@@ -119,7 +124,10 @@ static void cell_text(const struct table_column *column, const json_t *value, ch
         break;
     case TABLE_COUNT:
     case TABLE_REAL:
-        number_text(value, to, CELL_MAX);
+        if (json_is_string(value))
+            plain_text(json_string_value(value), to, CELL_MAX);
+        else
+            number_text(value, to, CELL_MAX);
         break;
     case TABLE_INDEX:
         snprintf(to, CELL_MAX, "%" JSON_INTEGER_FORMAT, json_integer_value(value) + 1);

@@ -49,6 +49,7 @@ void table_cell(struct table *t, json_t *value);
 // A text cell: NULL and "" are not known.
 json_t *table_text(const char *text);
 json_t *table_count(uint64_t n);
+json_t *table_real(double x);  // "nan", "inf" or "-inf" where JSON has no number for it
 
 // Aligned text. Numbers stand to the right; a column that no row knows is left out, unless it is always shown. On a
 // terminal a sentence in the last column is cut where the line ends.

@@ -55,7 +55,7 @@ static void member_row(struct table *t, const char *job, const Paramserver__V1__
     table_cell(t, table_text(workers_state((int)m->state)));
     table_cell(t, joined ? table_count(m->step) : NULL);
     table_cell(t, joined ? json_real(m->images_per_second) : NULL);
-    table_cell(t, joined ? json_real(m->loss) : NULL);
+    table_cell(t, joined ? table_real(m->loss) : NULL);
     table_cell(t, joined ? table_count(m->silent_ms) : NULL);
     table_cell(t, json_boolean(m->excluded));
     table_cell(t, json_boolean(m->draining));

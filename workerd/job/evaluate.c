@@ -71,6 +71,8 @@ enum ps_code wk_evaluate(struct wk_run *run, struct ps_error *e)
     enum ps_code code = PS_OK;
     if (wk_data_test(run->data)->examples > 0)
         code = evaluate_split(run, evaluate_add, &meter, e);
+    json_decref(run->matrices);
+    run->matrices = code == PS_OK ? wk_meter_matrices(&meter, "val_") : NULL;
     if (code == PS_OK)
         wk_meter_figures(&meter, "val_", &run->figures);
     run->evaluated = code == PS_OK;

@@ -34,12 +34,17 @@ const double *wk_figures_find(const struct wk_figures *f, const char *name)
     return NULL;
 }
 
+void wk_meter_open(struct wk_meter *m, const struct nn_measures *of)
+{
+    if (!m->of)
+        *m = (struct wk_meter){of, ps_alloc(nn_measures_sums(of) * sizeof *m->sum)};
+}
+
 void wk_meter_add(struct wk_meter *m, const struct nn_result *result)
 {
     if (!result->of)
         return;
-    if (!m->of)
-        *m = (struct wk_meter){result->of, ps_alloc(nn_measures_sums(result->of) * sizeof *m->sum)};
+    wk_meter_open(m, result->of);
     for (size_t i = 0; i < nn_measures_sums(m->of); i++)
         m->sum[i] += result->sums[i];
 }
@@ -68,6 +73,26 @@ void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_fi
         nn_measures_tell(m->of, m->sum, figures_take, &p);
 }
 
+json_t *wk_meter_matrices(const struct wk_meter *m, const char *prefix)
+{
+    json_t *all = json_object();
+    const char *name;
+    const double *value;
+    size_t classes;
+    for (size_t i = 0; m->of && nn_measures_matrix(m->of, m->sum, i, &name, &value, &classes); i++) {
+        char key[WK_FIGURE_NAME];
+        json_t *rows = json_array();
+        for (size_t y = 0; y < classes; y++, value += classes) {
+            json_array_append_new(rows, json_array());
+            for (size_t x = 0; x < classes; x++)
+                json_array_append_new(json_array_get(rows, y), json_integer((json_int_t)value[x]));
+        }
+        snprintf(key, sizeof key, "%s%s", prefix, name);
+        json_object_set_new(all, key, rows);
+    }
+    return all;
+}
+
 // JSON has no NaN.
 static json_t *meter_number(double x)
 {
@@ -93,7 +118,7 @@ enum ps_code wk_meter_load(struct wk_meter *m, const struct nn_measures *of, con
     for (size_t i = 0; i < n; i++)
         if (!json_is_real(json_array_get(from, i)) && !json_is_null(json_array_get(from, i)))
             return ps_fail(e, PS_INVALID_ARGUMENT, "meter[%zu]: expected a number", i);
-    *m = (struct wk_meter){of, ps_alloc(n * sizeof *m->sum)};
+    wk_meter_open(m, of);
     for (size_t i = 0; i < n; i++)
         m->sum[i] = json_is_null(json_array_get(from, i)) ? NAN : json_real_value(json_array_get(from, i));
     return PS_OK;

@@ -34,11 +34,15 @@ struct wk_meter {
     double *sum;                   // [nn_measures_sums(of)]
 };
 
+// Makes room for such sums, all 0, unless there is.
+void wk_meter_open(struct wk_meter *m, const struct nn_measures *of);
 void wk_meter_add(struct wk_meter *m, const struct nn_result *result);
 // Takes all away again, and the memory.
 void wk_meter_reset(struct wk_meter *m);
 // Appends the figures of what has been added up, none where that is nothing. prefix: "" or "val_".
 void wk_meter_figures(const struct wk_meter *m, const char *prefix, struct wk_figures *to);
+// The confusion matrices by their names: {"val_confusion_matrix": [[...], ...]}. A new reference.
+json_t *wk_meter_matrices(const struct wk_meter *m, const char *prefix);
 
 // For a checkpoint. A new reference. INVALID_ARGUMENT: it was not saved so, or other things were measured.
 json_t *wk_meter_save(const struct wk_meter *m);

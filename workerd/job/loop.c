@@ -302,6 +302,9 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     enum wk_writer writer = WK_ANOTHER;
     bool written = false;
+    wk_meter_open(&run->meter, nn_replica_measures(run->env.replica));
+    run->history.sums = run->meter.sum;
+    run->history.n_sums = nn_measures_sums(run->meter.of);
     if (run->strategy->finish(run->state, &run->history, e))
         return ps_error_prefix(e, "after the last step");
     while (writer != WK_NOBODY) {
@@ -375,6 +378,7 @@ void wk_run_free(struct wk_run *run)
 {
     wk_callbacks_close(run->callbacks);
     wk_meter_reset(&run->meter);
+    json_decref(run->matrices);
     free(run->configuration);
     free(run->history.loss);
     free(run->history.examples);

@@ -37,6 +37,7 @@ struct wk_run {
     // Results.
     struct wk_history history;
     struct wk_figures figures;  // of the last epoch; those of the test split with the weights that are written
+    json_t *matrices;           // confusion matrices of the test split; NULL: it has not been looked at
     bool evaluated;             // the test split's are of the weights as they are now
     double train_seconds;       // of all epochs, waits for examples and for the others among them; evaluations left out
     double seconds_to_first_step;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,7 +120,7 @@ static void progress_tail(const struct wk_progress *p, const struct wk_figures *
     progress_add_time(line, last ? seconds : per_step * (double)(steps - p->step));
     progress_add_step_time(line, per_step);
     for (size_t i = 0; i < figures->n; i++)
-        progress_add(line, " - %s: %.4f", figures->v[i].name, figures->v[i].value);
+        progress_add(line, " - %s: %.4f", figures->v[i].name, isnan(figures->v[i].value) ? NAN : figures->v[i].value);
 }
 
 // ---- the line -----------------------------------------------------------------------------------------------------
@@ -149,12 +150,12 @@ static void progress_draw(const struct wk_progress *p, const struct wk_figures *
         printf("%s%s", head, tail);
         return;
     }
-    int room = columns - before - 1 - (int)strlen(tail), bar = room < BAR && !last ? room : BAR;
+    int room = columns - before - 1 - (int)strlen(tail), bar = room < BAR ? room : BAR;
     printf("\r\033[K%s", head);
     if (bar >= LEAST_BAR) {
         putchar(' ');
         progress_bar(p, bar, steps ? (int)((uint64_t)bar * p->step / steps) : bar);
-    } else if (before + (int)strlen(tail) > columns) {
+    } else if (!last && before + (int)strlen(tail) > columns) {
         tail[columns > before ? columns - before : 0] = '\0';
     }
     fputs(tail, stdout);

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
-#include "workerd/nn/layer.h"
-#include "workerd/nn/setting.h"
+#include "workerd/nn/keras.h"
 
 // "(28, 28, 1)"
 static char *build_shape_text(const struct nn_type *type, char *to, size_t size)
@@ -39,6 +38,96 @@ enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e)
                                        n == 1 ? "" : "s", b->n_in);
 }
 
+// ---- calls --------------------------------------------------------------------------------------------------------
+
+int nn_build_value(struct nn_model *m, const struct nn_type *type, int call)
+{
+    if (m->values == m->cap_values) {
+        m->cap_values = m->cap_values ? 2 * m->cap_values : 64;
+        m->value = ps_realloc(m->value, m->cap_values * sizeof *m->value);
+    }
+    m->value[m->values] = (struct nn_value){.type = *type, .call = call, .mask = -1};
+    return (int)m->values++;
+}
+
+static enum ps_code build_check_dtypes(const struct nn_building *b, struct ps_error *e)
+{
+    for (int i = 0; i < b->n_in; i++)
+        if (b->in[i]->type.dtype != NN_FLOAT && !b->layer->class->integers)
+            return nn_json_fail(b->at, e, "%s expects floats, but \"%s\" gives integers", b->layer->class->name,
+                                b->model->layer[b->model->call[b->in[i]->call].layer].name);
+    return PS_OK;
+}
+
+enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)
+{
+    const struct nn_layer_class *class = b->layer->class;
+    uint64_t count;
+    for (int i = 0; i < b->n_in; i++) {
+        b->copy[i] = b->model->value[b->value[i]];
+        b->in[i] = &b->copy[i];
+    }
+    b->first = !b->layer->called;
+    b->out_mask = class->passes_mask && b->n_in ? b->mask[0] : -1;
+    if (build_check_dtypes(b, e) || (b->first && nn_keys_read(b, class, b->layer->config, e)) || class->build(b, e))
+        return e->code;
+    b->layer->called = true;
+    return nn_build_elements(b->at, "an output", &b->out, &count, e);
+}
+
+// Its class and its name, as the first call finds them.
+static enum ps_code build_open_inner(struct nn_building *b, int k, const struct nn_json *at,
+                                     const struct nn_json *config, const char *name, struct ps_error *e)
+{
+    struct nn_json own = nn_json_member(config, "name");
+    struct nn_layer *l = b->layer;
+    const struct nn_layer_class *class;
+    const char *word;
+    bool trainable = true;
+    if (keras_check_layer(at, config, &class, e) || nn_setting_name(&own, &word, e) ||
+        nn_setting_bool(config, "trainable", &trainable, e))
+        return e->code;
+    if (class == &nn_layer_input)
+        return nn_json_fail(at, e, "expected a layer that takes an input");
+    if (!l->child)
+        l->child = ps_alloc(NN_LAYER_CHILDREN * sizeof *l->child);
+    l->child[k] = (struct nn_layer){.class = class,
+                                    .name = ps_strdup(name ? name : word),
+                                    .trainable = trainable && l->trainable,
+                                    .config = ps_alloc(class->config_bytes + 1),
+                                    .number = l->number | (uint32_t)(k + 1) << 24,
+                                    .path = ps_printf("%s/%s", l->path ? l->path : l->name, name ? name : word)};
+    l->n_children = k + 1;
+    return PS_OK;
+}
+
+enum ps_code nn_build_inner(struct nn_building *b, int k, const struct nn_json *at, const char *name,
+                            const struct nn_type *in, bool mask, struct nn_type *out, struct ps_error *e)
+{
+    struct nn_json config = nn_json_member(at, "config");
+    struct nn_model *m = b->model;
+    if (b->first && build_open_inner(b, k, at, &config, name, e))
+        return e->code;
+    struct nn_building inner = {
+        .model = m, .at = at, .config = &config, .layer = &b->layer->child[k], .n_in = 1, .outer = b};
+    // What it reads is said to come from where the wrapping layer has it from.
+    inner.value[0] = nn_build_value(m, in, m->value[b->value[0]].call);
+    inner.mask[0] = mask ? b->mask[0] : -1;
+    struct nn_call call = {.child = inner.layer, .in = {inner.value[0]}, .n_in = 1, .mask = {inner.mask[0]}};
+    enum ps_code code = nn_build_call(&inner, e);
+    call.inner = inner.inner;
+    call.n_inner = inner.n_inner;
+    if (code == PS_OK) {
+        call.out = nn_build_value(m, &inner.out, (int)m->calls);
+        *out = inner.out;
+    }
+    b->inner = ps_realloc(b->inner, (size_t)(b->n_inner + 1) * sizeof *b->inner);
+    b->inner[b->n_inner++] = call;
+    return code;
+}
+
+// ---- variables ----------------------------------------------------------------------------------------------------
+
 static struct nn_variable *build_next_variable(struct nn_model *m)
 {
     if (m->variables == m->cap_variables) {
@@ -50,11 +139,19 @@ static struct nn_variable *build_next_variable(struct nn_model *m)
     return v;
 }
 
+// "kernel_initializer" of "kernel" and of "lstm_cell/kernel", "recurrent_initializer" of "recurrent_kernel".
+static void build_initializer_key(const char *what, char *to, size_t size)
+{
+    const char *slash = strrchr(what, '/'), *word = slash ? slash + 1 : what;
+    const char *end = strstr(word, "_kernel");
+    snprintf(to, size, "%.*s_initializer", (int)(end ? (size_t)(end - word) : strlen(word)), word);
+}
+
 enum ps_code nn_build_variable(struct nn_building *b, const char *what, const char *fallback,
                                const struct nn_type *type, struct ps_error *e)
 {
     char key[64];
-    snprintf(key, sizeof key, "%s_initializer", what);
+    build_initializer_key(what, key, sizeof key);
     return nn_build_variable_by(b, what, key, fallback, type, e);
 }
 
@@ -70,10 +167,15 @@ enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const
     if (nn_init_read(&initializer, fallback, v->param.shape, v->param.rank, &v->init, e) ||
         nn_build_elements(b->at, what, type, &v->param.count, e))
         return e->code;
-    v->param.name = ps_printf("%s/%s/%s", m->name, b->layer->name, what);
-    v->param.layer = b->layer->name;
+    v->param.name = ps_printf("%s/%s/%s", m->name, b->layer->path ? b->layer->path : b->layer->name, what);
     v->param.trainable = b->layer->trainable;
-    b->layer->variable[b->layer->n_variables++] = (int)m->variables++;
+    for (struct nn_building *of = b; of; of = of->outer) {
+        if (of->layer->n_variables == NN_LAYER_VARIABLES)
+            return nn_json_fail(b->at, e, "expected at most %d variables of a layer", NN_LAYER_VARIABLES);
+        of->layer->variable[of->layer->n_variables++] = (int)m->variables;
+        v->param.layer = of->layer->name;
+    }
+    m->variables++;
     return PS_OK;
 }
 

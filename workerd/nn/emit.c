@@ -7,11 +7,14 @@
 #include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
 #include "workerd/nn/ops/conv2d_pool.h"
+#include "workerd/nn/ops/embedding.h"
 
 static void emitter_init(struct nn_emitter *m)
 {
     m->tensor = ps_alloc((m->model->values + 1) * sizeof *m->tensor);
     m->weight = ps_alloc((m->model->variables + 1) * sizeof *m->weight);
+    for (size_t i = 0; i < m->model->values; i++)
+        m->tensor[i] = -1;
     for (size_t i = 0; i < m->model->variables; i++)
         m->weight[i] = -1;
 }
@@ -26,7 +29,7 @@ static void emitter_fini(struct nn_emitter *m)
 
 const struct nn_layer *nn_emit_layer(const struct nn_emitter *m, const struct nn_call *call)
 {
-    return &m->model->layer[call->layer];
+    return call->child ? call->child : &m->model->layer[call->layer];
 }
 
 const struct nn_type *nn_emit_type(const struct nn_emitter *m, int value)
@@ -37,6 +40,26 @@ const struct nn_type *nn_emit_type(const struct nn_emitter *m, int value)
 int nn_emit_tensor(const struct nn_emitter *m, int value)
 {
     return m->tensor[value];
+}
+
+// Made when something first asks for it.
+static int emit_mask_value(struct nn_emitter *m, int value)
+{
+    const struct nn_call *call = &m->model->call[m->model->value[value].call];
+    if (m->tensor[value] < 0)
+        m->tensor[value] = nn_emit_layer(m, call)->class->mask(m, call);
+    return m->tensor[value];
+}
+
+int nn_emit_mask_of(struct nn_emitter *m, int value)
+{
+    const int mask = value < 0 ? -1 : m->model->value[value].mask;
+    return mask < 0 ? -1 : emit_mask_value(m, mask);
+}
+
+int nn_emit_mask(struct nn_emitter *m, const struct nn_call *call, int k)
+{
+    return call->mask[k] < 0 ? -1 : emit_mask_value(m, call->mask[k]);
 }
 
 static struct nn_type emit_rows_of(const struct nn_emitter *m, const struct nn_type *of)
@@ -63,9 +86,32 @@ int nn_emit_input(struct nn_emitter *m, const struct nn_call *call)
 
 int nn_emit_examples(struct nn_emitter *m)
 {
-    if (m->example < 0)
-        m->example = nn_emit_column(m, NN_COLUMN_EXAMPLE, NN_UINT64);
+    if (m->example >= 0)
+        return m->example;
+    const int times = m->spread ? m->spread : 1;
+    m->example = nn_tape_input(m->tape, NN_COLUMN_EXAMPLE, &(struct nn_type){NN_UINT64, 1, {m->rows / times}});
+    if (times > 1)
+        nn_tape_put(m->tape, &nn_op_spread, &times, sizeof times, &m->example, 1, &m->example, 1);
     return m->example;
+}
+
+int nn_emit_inner(struct nn_emitter *m, const struct nn_call *call, int k, int tensor, int spread)
+{
+    const struct nn_call *inner = &call->inner[k];
+    const int example = m->example, before = m->spread;
+    m->tensor[inner->in[0]] = tensor;
+    if (spread > 1) {
+        m->example = -1;
+        m->spread = (before ? before : 1) * spread;
+        m->rows *= spread;
+    }
+    const int out = m->tensor[inner->out] = nn_emit_layer(m, inner)->class->emit(m, inner);
+    if (spread > 1) {
+        m->example = example;
+        m->spread = before;
+        m->rows /= spread;
+    }
+    return out;
 }
 
 int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type)

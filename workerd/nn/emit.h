@@ -43,11 +43,18 @@ struct nn_emitter {
     int *tensor;  // [values]
     int *weight;  // [variables]; -1: not on the tape yet
     int fixed;    // operators before this one stay as they are: several read what they give
+    int spread;   // rows of this program for each of the batch's; 0: 1
 };
 
 const struct nn_layer *nn_emit_layer(const struct nn_emitter *m, const struct nn_call *call);
 const struct nn_type *nn_emit_type(const struct nn_emitter *m, int value);  // of one example
 int nn_emit_tensor(const struct nn_emitter *m, int value);
+// The mask of the call's input k, float (rows, as the mask's value says): 1 where something stands; -1: it has none.
+int nn_emit_mask(struct nn_emitter *m, const struct nn_call *call, int k);
+// That of an output of the model.
+int nn_emit_mask_of(struct nn_emitter *m, int value);
+// Layer number k of those that the call's layer wraps, on this tensor; `spread` rows of it are one of the batch's.
+int nn_emit_inner(struct nn_emitter *m, const struct nn_call *call, int k, int tensor, int spread);
 int nn_emit_input(struct nn_emitter *m, const struct nn_call *call);
 int nn_emit_examples(struct nn_emitter *m);
 // The value of the layer's variable k.

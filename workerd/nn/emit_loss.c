@@ -75,12 +75,16 @@ static int loss_expected(struct nn_emitter *m, const struct ps_loss *loss, int k
 }
 
 // Of each row of the matrix in the mean.
-static int loss_weight(struct nn_emitter *m, const struct loss_shape *s)
+static int loss_weight(struct nn_emitter *m, const struct loss_shape *s, int value)
 {
     const struct nn_loss_weights attr = {s->steps};
-    int weight = nn_emit_column(m, NN_COLUMN_WEIGHT, NN_FLOAT);
-    if (s->steps > 1)
-        nn_tape_put(m->tape, &nn_op_loss_weights, &attr, sizeof attr, &weight, 1, &weight, 1);
+    const int mask = nn_emit_mask_of(m, value);
+    int weight = nn_emit_column(m, NN_COLUMN_WEIGHT, NN_FLOAT), in[2] = {weight, mask};
+    const bool masked = mask >= 0 && nn_type_count(&m->tape->tensor[mask].type) == (size_t)m->rows * (size_t)s->steps;
+    if (masked)
+        in[1] = nn_tape_view(m->tape, mask, &(struct nn_type){NN_FLOAT, 2, {m->rows, s->steps}});
+    if (s->steps > 1 || masked)
+        nn_tape_put(m->tape, &nn_op_loss_weights, &attr, sizeof attr, in, 1 + masked, &weight, 1);
     return weight;
 }
 
@@ -122,7 +126,7 @@ void nn_emit_loss(struct nn_emitter *m, const struct ps_loss *loss, int k, struc
     seen.from_logits |= fused;
     if (loss->kind == PS_LOSS_FOCAL && loss->from_logits)
         nn_tape_put(m->tape, &nn_op_softmax, NULL, 0, x, 1, x, 1);
-    to->weight[k] = loss_weight(m, &s);
+    to->weight[k] = loss_weight(m, &s, value);
     loss_put(m, &seen, fused, (int[]){*x, loss_expected(m, loss, k, &s), to->weight[k]}, out);
     to->loss[k] = out[0];
     to->output[k] = fused ? out[1] : output;

@@ -16,6 +16,7 @@ enum {
     NN_MAX_ELEMENTS = INT32_MAX,  // of a value or a variable: the operators count in ints
     NN_CALL_IN = 16,
     NN_LAYER_VARIABLES = 16,
+    NN_LAYER_CHILDREN = 2,
 };
 
 struct nn_layer_class;
@@ -25,20 +26,33 @@ struct nn_layer {
     char *name;   // "conv2d"
     char *saved;  // where Keras 3 saves it: "layers/conv2d/"; NULL: it is not in the document
     bool trainable, called;
-    void *config;  // the class's struct
-    int variable[NN_LAYER_VARIABLES], n_variables;
-    uint32_t number;  // of its random numbers: its place among the layers
+    void *config;                                   // the class's struct
+    int variable[NN_LAYER_VARIABLES], n_variables;  // those of the layers that it wraps, too
+    uint32_t number;                                // of its random numbers: its place among the layers
+    struct nn_layer *child;                         // the layers that it wraps: Bidirectional, TimeDistributed
+    int n_children;
+    char *path;  // of one that another wraps: "bidirectional/forward_lstm"; NULL: its name
 };
 
+// A mask is a value like any other: 1 where something stands, 0 where nothing does; float, in the first dimensions of
+// what it belongs to: (steps) of (steps, features).
 struct nn_value {
     struct nn_type type;
-    int call;  // that makes it
+    int call;     // that makes it
+    int mask;     // the value that says what of it counts; -1: all does
+    int64_t ids;  // an Embedding of so many rows reads it; 0: none does
 };
 
 struct nn_call {
     int layer;
-    int in[NN_CALL_IN], n_in;  // values
+    const struct nn_layer *child;  // NULL: the layer itself is called, not one that it wraps
+    int in[NN_CALL_IN], n_in;      // values
+    int mask[NN_CALL_IN];          // of each input: the document's, or the value's own; -1: none
+    bool flag;                     // what else the call says (nn_argument)
+    double constant;
     int out;
+    struct nn_call *inner;  // its calls of the layers that it wraps
+    int n_inner;
 };
 
 struct nn_variable {
@@ -52,7 +66,7 @@ struct nn_model {
     struct nn_value *value;
     struct nn_call *call;
     struct nn_variable *variable;
-    size_t layers, values, calls, variables, cap_variables;
+    size_t layers, values, calls, variables, cap_values, cap_variables;
     int input[NN_MAX_PORTS], output[NN_MAX_PORTS];  // values
     int n_inputs, n_outputs;
     char *document;  // the JSON that it was read from

@@ -31,6 +31,7 @@ static const struct init_class {
     {"Zeros", "zeros", NN_INIT_CONSTANT, FAN_NONE, 0, {0}, {0}},
     {"Ones", "ones", NN_INIT_CONSTANT, FAN_NONE, 0, {0}, {1}},
     {"Constant", "constant", NN_INIT_CONSTANT, FAN_NONE, 0, {"value"}, {0}},
+    {"Orthogonal", "orthogonal", NN_INIT_ORTHOGONAL, FAN_NONE, 0, {"gain"}, {1}},
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
 
@@ -90,10 +91,10 @@ static struct nn_init init_scaled(const struct init_class *class, const uint64_t
     double variance = class->scale / fan_of(class->fan, shape, rank);
     if (class->kind == NN_INIT_UNIFORM) {
         double limit = sqrt(3 * variance);
-        return (struct nn_init){NN_INIT_UNIFORM, -limit, limit};
+        return (struct nn_init){.kind = NN_INIT_UNIFORM, .a = -limit, .b = limit};
     }
     // 0.8796... is the standard deviation of a unit normal cut at two: the cut one is to have the variance asked for.
-    return (struct nn_init){NN_INIT_TRUNCATED, 0, sqrt(variance) / 0.87962566103423978};
+    return (struct nn_init){.kind = NN_INIT_TRUNCATED, .b = sqrt(variance) / 0.87962566103423978};
 }
 
 enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const uint64_t *shape, size_t rank,
@@ -113,8 +114,11 @@ enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const 
     double value[2] = {class->value[0], class->value[1]};
     code = read_config(&config, class, value, e);
     if (code == PS_OK)
-        *init = class->fan == FAN_NONE ? (struct nn_init){class->kind, value[0], value[1]}
+        *init = class->fan == FAN_NONE ? (struct nn_init){.kind = class->kind, .a = value[0], .b = value[1]}
                                        : init_scaled(class, shape, rank);
+    init->rows = init->columns = 1;
+    for (size_t i = 0; i < rank; i++)
+        *(i + 1 < rank ? &init->rows : &init->columns) *= shape[i];
     return code;
 }
 
@@ -156,6 +160,37 @@ static void init_truncated4(uint64_t seed, uint64_t index, uint64_t group, doubl
     }
 }
 
+static double init_dot(uint64_t n, uint64_t step, const float *a, const float *b)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += (double)a[i * step] * (double)b[i * step];
+    return sum;
+}
+
+// Gram and Schmidt, from normals to vectors that are orthogonal and of length `gain`: the rows, or the columns where
+// those are fewer. Twice, for what rounding leaves.
+static void init_make_orthogonal(uint64_t rows, uint64_t columns, double gain, float *value)
+{
+    const bool by_row = rows <= columns;
+    const uint64_t n = by_row ? rows : columns, length = by_row ? columns : rows;
+    const uint64_t next = by_row ? columns : 1, step = by_row ? 1 : columns;
+    for (uint64_t i = 0; i < n; i++) {
+        float *v = value + i * next;
+        for (uint64_t k = 0; k < 2 * i; k++) {
+            const float *other = value + k % i * next;
+            const double dot = init_dot(length, step, v, other);
+            for (uint64_t j = 0; j < length; j++)
+                v[j * step] -= (float)(dot * (double)other[j * step]);
+        }
+        const double norm = sqrt(init_dot(length, step, v, v));
+        for (uint64_t j = 0; j < length; j++)
+            v[j * step] = (float)((double)v[j * step] / norm);
+    }
+    for (uint64_t i = 0; i < rows * columns; i++)
+        value[i] = (float)(gain * (double)value[i]);
+}
+
 void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uint64_t count, float *value)
 {
     for (uint64_t first = 0; first < count; first += 4) {
@@ -163,12 +198,16 @@ void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uin
         if (init->kind == NN_INIT_UNIFORM) {
             init_uniform4(seed, index, first / 4, z);
             scale = init->b - init->a;
-        } else if (init->kind == NN_INIT_NORMAL) {
+        } else if (init->kind == NN_INIT_NORMAL || init->kind == NN_INIT_ORTHOGONAL) {
             init_normal4(seed, index, first / 4, z);
         } else if (init->kind == NN_INIT_TRUNCATED) {
             init_truncated4(seed, index, first / 4, z);
         }
         for (uint64_t i = 0; i < 4 && first + i < count; i++)
-            value[first + i] = (float)(init->a + scale * z[i]);
+            value[first + i] = (float)(init->kind == NN_INIT_ORTHOGONAL ? z[i] : init->a + scale * z[i]);
     }
+    if (init->kind == NN_INIT_ORTHOGONAL)
+        init_make_orthogonal(init->rows, init->columns, init->a, value);
+    for (uint64_t i = init->ones_begin; i < init->ones_end; i++)
+        value[i] = 1;
 }

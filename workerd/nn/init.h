@@ -6,11 +6,13 @@
 
 #include "workerd/nn/json.h"
 
-enum nn_init_kind { NN_INIT_CONSTANT, NN_INIT_UNIFORM, NN_INIT_NORMAL, NN_INIT_TRUNCATED };
+enum nn_init_kind { NN_INIT_CONSTANT, NN_INIT_UNIFORM, NN_INIT_NORMAL, NN_INIT_TRUNCATED, NN_INIT_ORTHOGONAL };
 
 struct nn_init {
     enum nn_init_kind kind;
-    double a, b;  // the constant a; uniform in [a, b); normal with mean a and standard deviation b
+    double a, b;  // the constant a; uniform in [a, b); normal with mean a and standard deviation b; orthogonal times a
+    uint64_t rows, columns;         // of an orthogonal one
+    uint64_t ones_begin, ones_end;  // elements that are 1, whatever the others are: LSTM's bias
 };
 
 // Reads an initializer: Keras's object, or its name as a string. Keras's own seeds are read over: what is drawn depends

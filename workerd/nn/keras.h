@@ -10,7 +10,7 @@
 // The model as far as it is read.
 struct keras_reader {
     struct nn_model *model;
-    size_t cap_values, cap_calls;
+    size_t cap_calls;
 };
 
 // ---- layers and their calls (keras_layer.c) -----------------------------------------------------------------------
@@ -20,9 +20,18 @@ enum ps_code keras_check_layer(const struct nn_json *at, const struct nn_json *c
                                const struct nn_layer_class **class, struct ps_error *e);
 // Adds a layer; takes over name. keras_read_model has made room.
 struct nn_layer *keras_put_layer(struct keras_reader *r, const struct nn_layer_class *class, char *name);
-// Calls a layer on values; *out is what it gives. Its settings are read with its first call.
+// What a call is given.
+struct keras_arguments {
+    int in[NN_CALL_IN], n_in;  // values
+    int mask[NN_CALL_IN];      // those that the document names; -1: none
+    bool flag;
+    double constant;
+};
+
+void keras_no_arguments(struct keras_arguments *a);
+// Calls a layer; *out is what it gives. Its settings are read with its first call.
 enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const struct nn_json *config,
-                        struct nn_layer *layer, const int *in, int n_in, int *out, struct ps_error *e);
+                        struct nn_layer *layer, const struct keras_arguments *a, int *out, struct ps_error *e);
 
 // ---- models (keras_model.c) ---------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ enum ps_code keras_check_layer(const struct nn_json *at, const struct nn_json *c
     if (nn_json_object(at, e) || nn_setting_class(at, e) || keras_find_class(&class_name, class, e) ||
         nn_json_object(config, e) || nn_keys_check(config, *class, e))
         return e->code;
-    return nn_setting_dtype(config, e);
+    return *class == &nn_layer_input ? PS_OK : nn_setting_dtype(config, e);
 }
 
 struct nn_layer *keras_put_layer(struct keras_reader *r, const struct nn_layer_class *class, char *name)
@@ -44,17 +44,6 @@ struct nn_layer *keras_put_layer(struct keras_reader *r, const struct nn_layer_c
     *l = (struct nn_layer){.class = class, .name = name, .trainable = true, .number = (uint32_t)m->layers++};
     l->config = ps_alloc(class->config_bytes + 1);
     return l;
-}
-
-static int keras_add_value(struct keras_reader *r, const struct nn_type *type)
-{
-    struct nn_model *m = r->model;
-    if (m->values == r->cap_values) {
-        r->cap_values = r->cap_values ? 2 * r->cap_values : 64;
-        m->value = ps_realloc(m->value, r->cap_values * sizeof *m->value);
-    }
-    m->value[m->values] = (struct nn_value){.type = *type, .call = (int)m->calls};
-    return (int)m->values++;
 }
 
 static struct nn_call *keras_next_call(struct keras_reader *r)
@@ -67,24 +56,40 @@ static struct nn_call *keras_next_call(struct keras_reader *r)
     return &m->call[m->calls];
 }
 
-enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const struct nn_json *config,
-                        struct nn_layer *layer, const int *in, int n_in, int *out, struct ps_error *e)
+void keras_no_arguments(struct keras_arguments *a)
+{
+    *a = (struct keras_arguments){0};
+    for (int i = 0; i < NN_CALL_IN; i++)
+        a->mask[i] = -1;
+}
+
+static int keras_put_value(struct keras_reader *r, const struct nn_building *b)
 {
     struct nn_model *m = r->model;
-    const bool first = !layer->called;
-    struct nn_building b = {.model = m, .at = at, .config = config, .layer = layer, .first = first, .n_in = n_in};
-    uint64_t count;
-    for (int i = 0; i < n_in; i++)
-        b.in[i] = &m->value[in[i]];
-    if ((first && nn_keys_read(&b, layer->class, layer->config, e)) || layer->class->build(&b, e) ||
-        nn_build_elements(at, "an output", &b.out, &count, e))
-        return e->code;
-    struct nn_call *call = keras_next_call(r);
-    *call = (struct nn_call){.layer = (int)(layer - m->layer), .n_in = n_in};
-    for (int i = 0; i < n_in; i++)
-        call->in[i] = in[i];
-    layer->called = true;
-    *out = keras_add_value(r, &b.out);
-    m->call[m->calls++].out = *out;
-    return PS_OK;
+    int mask = b->out_mask;
+    if (mask == NN_NEW_MASK)
+        mask = nn_build_value(m, &b->new_mask, (int)m->calls);
+    int out = nn_build_value(m, &b->out, (int)m->calls);
+    m->value[out].mask = mask;
+    return out;
+}
+
+enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const struct nn_json *config,
+                        struct nn_layer *layer, const struct keras_arguments *a, int *out, struct ps_error *e)
+{
+    struct nn_model *m = r->model;
+    struct nn_building b = {.model = m, .at = at, .config = config, .layer = layer, .n_in = a->n_in, .flag = a->flag};
+    struct nn_call call = {.layer = (int)(layer - m->layer), .n_in = a->n_in, .flag = a->flag, .constant = a->constant};
+    for (int i = 0; i < a->n_in; i++) {
+        call.in[i] = b.value[i] = a->in[i];
+        call.mask[i] = b.mask[i] = a->mask[i] >= 0 ? a->mask[i] : m->value[a->in[i]].mask;
+    }
+    enum ps_code code = nn_build_call(&b, e);
+    call.inner = b.inner;
+    call.n_inner = b.n_inner;
+    if (code == PS_OK)
+        *out = call.out = keras_put_value(r, &b);
+    *keras_next_call(r) = call;
+    m->calls++;
+    return code;
 }

@@ -6,6 +6,7 @@
 //
 // Sequential: each layer is called on what the one before gives. Functional: each layer says of each of its calls
 // (inbound_nodes) which outputs of which calls of others it takes.
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,15 +199,15 @@ static enum ps_code keras_call_model(struct keras_reader *r, const struct keras_
                                      int *out, int *n_out, struct ps_error *e);
 
 // A member on values.
-static enum ps_code keras_call_member(struct keras_reader *r, const struct keras_model *k, size_t i, const int *in,
-                                      int n_in, int *out, int *n_out, struct ps_error *e)
+static enum ps_code keras_call_member(struct keras_reader *r, const struct keras_model *k, size_t i,
+                                      const struct keras_arguments *a, int *out, int *n_out, struct ps_error *e)
 {
     struct nn_json at = nn_json_element(&k->layers, i), config = nn_json_member(&at, "config");
     const struct member *member = &k->member[i];
     if (member->model)
-        return keras_call_model(r, member->model, in, n_in, out, n_out, e);
+        return keras_call_model(r, member->model, a->in, a->n_in, out, n_out, e);
     *n_out = 1;
-    return keras_call(r, &at, &config, member->layer, in, n_in, out, e);
+    return keras_call(r, &at, &config, member->layer, a, out, e);
 }
 
 // The InputLayer of a model that is called on a value stands for that, if it has its shape.
@@ -245,7 +246,9 @@ static enum ps_code keras_call_implied_input(struct keras_reader *r, const struc
                             "expected an InputLayer with a batch_shape as the first layer, or a batch_input_shape in "
                             "this one");
     struct nn_layer *input = keras_put_layer(r, &nn_layer_input, ps_printf("%s_input", k->member[0].layer->name));
-    return keras_call(r, &at, &config, input, NULL, 0, out, e);
+    struct keras_arguments none;
+    keras_no_arguments(&none);
+    return keras_call(r, &at, &config, input, &none, out, e);
 }
 
 static enum ps_code keras_call_sequential(struct keras_reader *r, const struct keras_model *k, const int *in, int n_in,
@@ -264,10 +267,13 @@ static enum ps_code keras_call_sequential(struct keras_reader *r, const struct k
         *n_out = 1;
     }
     for (; i < k->n; i++) {
-        const int value[NN_MAX_PORTS] = {out[0]};
+        struct keras_arguments a;
+        keras_no_arguments(&a);
         if (*n_out > 1)
             return nn_json_fail(&k->layers, e, "a model with several outputs can only be the last of a Sequential one");
-        if (keras_call_member(r, k, i, value, *n_out, out, n_out, e))
+        a.in[0] = out[0];
+        a.n_in = *n_out;
+        if (keras_call_member(r, k, i, &a, out, n_out, e))
             return e->code;
     }
     return PS_OK;
@@ -324,50 +330,129 @@ static enum ps_code keras_read_reference(const struct run *run, const struct nn_
     return PS_OK;
 }
 
-// The inputs of a node, all in one list or one by one; *ready: all have been made.
-static enum ps_code keras_read_inputs(const struct run *run, const struct nn_json *list, int *in, int *n_in,
-                                      bool *ready, struct ps_error *e)
+// A value that a call takes: *value, and *ready stays as it is if that has been made.
+static enum ps_code keras_read_value(const struct run *run, const struct nn_json *at, int *value, bool *ready,
+                                     struct ps_error *e)
+{
+    if (keras_read_reference(run, at, value, e))
+        return e->code;
+    *ready = *ready && *value >= 0;
+    return PS_OK;
+}
+
+static enum ps_code keras_add_input(const struct run *run, const struct nn_json *at, struct keras_arguments *a,
+                                    bool *ready, struct ps_error *e)
+{
+    if (a->n_in == NN_CALL_IN)
+        return nn_json_fail(at->up, e, "expected at most %d inputs", NN_CALL_IN);
+    return keras_read_value(run, at, &a->in[a->n_in++], ready, e);
+}
+
+// The inputs of a node, all in one list or one by one.
+static enum ps_code keras_read_inputs(const struct run *run, const struct nn_json *list,
+                                      const struct nn_layer_class *class, struct keras_arguments *a, bool *ready,
+                                      struct ps_error *e)
 {
     size_t n;
     if (nn_json_array(list, &n, e))
         return e->code;
     for (size_t i = 0; i < n; i++) {
         struct nn_json at = nn_json_element(list, i);
-        if (*n_in == NN_CALL_IN)
-            return nn_json_fail(list, e, "expected at most %d inputs", NN_CALL_IN);
-        if (keras_read_reference(run, &at, &in[*n_in], e))
+        if (class && class->constant && i == 1 ? nn_json_real(&at, -(double)FLT_MAX, (double)FLT_MAX, &a->constant, e)
+                                               : keras_add_input(run, &at, a, ready, e))
             return e->code;
-        *ready = *ready && in[*n_in] >= 0;
-        ++*n_in;
     }
     return PS_OK;
 }
 
-static enum ps_code keras_read_node(const struct run *run, const struct nn_json *node, int *in, int *n_in, bool *ready,
+// A mask, or a list of those of all inputs, some of which may be null.
+static enum ps_code keras_read_masks(const struct run *run, const struct nn_json *at, int *mask, bool *ready,
+                                     struct ps_error *e)
+{
+    const size_t n = json_is_string(json_array_get(at->value, 0)) ? 0 : json_array_size(at->value);
+    if (n == 0)
+        return keras_read_value(run, at, mask, ready, e);
+    if (n > NN_CALL_IN)
+        return nn_json_fail(at, e, "expected at most %d masks", NN_CALL_IN);
+    for (size_t i = 0; i < n; i++) {
+        struct nn_json one = nn_json_element(at, i);
+        if (nn_json_given(&one) && keras_read_value(run, &one, &mask[i], ready, e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
+static enum ps_code keras_read_argument(const struct run *run, const struct nn_json *at,
+                                        const struct nn_argument *argument, struct keras_arguments *a, bool *ready,
+                                        struct ps_error *e)
+{
+    switch (argument->kind) {
+    case NN_ARG_INPUT:
+        return keras_add_input(run, at, a, ready, e);
+    case NN_ARG_MASK:
+        return argument->input ? keras_read_value(run, at, &a->mask[argument->input], ready, e)
+                               : keras_read_masks(run, at, a->mask, ready, e);
+    case NN_ARG_FLAG:
+        break;
+    }
+    return nn_json_bool(at, &a->flag, e);
+}
+
+// What a call is given by name. Whether it trains, the program says.
+static enum ps_code keras_read_named(const struct run *run, const struct nn_json *named,
+                                     const struct nn_layer_class *class, struct keras_arguments *a, bool *ready,
+                                     struct ps_error *e)
+{
+    static const struct nn_argument others[] = {{"inputs", NN_ARG_INPUT, 0}, {"mask", NN_ARG_MASK, 0}, {NULL}};
+    const struct nn_argument *known = class && class->arguments ? class->arguments : others;
+    for (void *i = json_object_iter((json_t *)named->value); i; i = json_object_iter_next((json_t *)named->value, i)) {
+        const char *name = json_object_iter_key(i);
+        const struct nn_argument *k = known;
+        struct nn_json at = nn_json_member(named, name);
+        while (k->name && strcmp(k->name, name) != 0)
+            k++;
+        if (!k->name && nn_json_given(&at) && strcmp(name, "training") != 0 && !json_is_false(at.value))
+            return nn_json_fail(&at, e, "expected null: this argument of a call is not supported");
+    }
+    for (const struct nn_argument *k = known; k->name; k++) {
+        struct nn_json at = nn_json_member(named, k->name);
+        if (nn_json_given(&at) && keras_read_argument(run, &at, k, a, ready, e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
+// class: NULL where a model is called. *ready: all that it takes has been made.
+static enum ps_code keras_read_node(const struct run *run, const struct nn_json *node,
+                                    const struct nn_layer_class *class, struct keras_arguments *a, bool *ready,
                                     struct ps_error *e)
 {
     struct nn_json args = nn_json_member(node, "args"), inner = nn_json_element(&args, 0);
-    *n_in = 0;
+    struct nn_json keras3 = nn_json_member(node, "kwargs"), first = nn_json_element(node, 0);
+    struct nn_json keras2 = nn_json_element(&first, 3);
+    const bool object = json_is_object(node->value);
     *ready = true;
-    if (!json_is_object(node->value))
-        return keras_read_inputs(run, node, in, n_in, ready, e);
-    return keras_read_inputs(run, json_is_array(inner.value) ? &inner : &args, in, n_in, ready, e);
+    if (keras_read_inputs(run, !object ? node : json_is_array(inner.value) ? &inner : &args, class, a, ready, e))
+        return e->code;
+    return keras_read_named(run, object ? &keras3 : &keras2, class, a, ready, e);
 }
 
 // Calls a node if what it takes has been made.
 static enum ps_code keras_try_node(const struct run *run, struct node *node, struct ps_error *e)
 {
     const struct keras_model *k = run->k;
-    struct nn_json at = nn_json_element(&k->layers, (size_t)node->member),
-                   inbound = nn_json_member(&at, "inbound_nodes");
+    const size_t member = (size_t)node->member;
+    struct nn_json at = nn_json_element(&k->layers, member), inbound = nn_json_member(&at, "inbound_nodes");
     struct nn_json own = nn_json_element(&inbound, (size_t)node->node);
-    int in[NN_CALL_IN], n_in = 0;
+    struct keras_arguments a;
     bool ready = true;
-    if (!keras_is_input(k, (size_t)node->member) && keras_read_node(run, &own, in, &n_in, &ready, e))
+    keras_no_arguments(&a);
+    if (!keras_is_input(k, member) &&
+        keras_read_node(run, &own, k->member[member].layer ? k->member[member].layer->class : NULL, &a, &ready, e))
         return e->code;
     if (!ready)
         return PS_OK;
-    return keras_call_member(run->r, k, (size_t)node->member, in, n_in, node->value, &node->values, e);
+    return keras_call_member(run->r, k, member, &a, node->value, &node->values, e);
 }
 
 // Every round calls at least one node, or some take what only they make. Rounds go up and down the list in turn: most

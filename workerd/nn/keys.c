@@ -77,6 +77,19 @@ static enum ps_code keys_read_real(const struct nn_json *at, const struct nn_key
     return (float)*to < k->max ? PS_OK : nn_json_expected(at, e, "a number from %g to below %g", k->min, k->max);
 }
 
+static enum ps_code keys_read_choice(const struct nn_json *at, const struct nn_key *k, int *to, struct ps_error *e)
+{
+    const char *word = json_is_null(at->value) ? k->words[0] : json_string_value(at->value);
+    char list[256];
+    for (int i = 0; word && k->words[i]; i++) {
+        if (strcmp(word, k->words[i]) == 0) {
+            *to = i;
+            return PS_OK;
+        }
+    }
+    return nn_json_expected(at, e, "one of %s", nn_json_list(k->words, list, sizeof list));
+}
+
 static void keys_put_fallback(const struct nn_key *k, void *to)
 {
     if (k->kind == NN_KEY_SIZE)
@@ -90,6 +103,8 @@ static void keys_put_fallback(const struct nn_key *k, void *to)
                (int[]){k->sequence ? 0 : (int)k->fallback, k->sequence ? 0 : (int)k->fallback, (int)k->fallback,
                        (int)k->fallback},
                4 * sizeof(int));
+    else if (k->kind == NN_KEY_CHOICE)
+        *(int *)to = (int)k->fallback;
     else if (k->kind == NN_KEY_BOOL)
         *(bool *)to = k->fallback != 0;
     else if (k->kind == NN_KEY_REAL)
@@ -123,6 +138,8 @@ static enum ps_code keys_read_one(const struct nn_building *b, const struct nn_k
         return nn_setting_function(&at, to, e);
     case NN_KEY_AXIS:
         return keys_read_axis(&at, b, k, to, e);
+    case NN_KEY_CHOICE:
+        return at.value ? keys_read_choice(&at, k, to, e) : PS_OK;
     case NN_KEY_LAST_AXIS:
         return keys_read_last_axis(&at, b, e);
     case NN_KEY_ONLY_WORD:

@@ -26,6 +26,7 @@ enum nn_key_kind {
     NN_KEY_REAL,         // double, min to below max
     NN_KEY_PADDING,      // enum nn_padding: "valid" or "same", and "causal" where that is `word`
     NN_KEY_FUNCTION,     // struct nn_function: an activation
+    NN_KEY_CHOICE,       // int: which of `words`; null is the first, absent is number `fallback`
     NN_KEY_AXIS,         // int, a dimension of the example: Keras counts the batch as 0, and from the end below that
     NN_KEY_LAST_AXIS,    // must be the last axis: -1, or its number
     NN_KEY_ONLY_WORD,    // must be this word, which is all we have
@@ -43,7 +44,8 @@ struct nn_key {
     bool required;
     double fallback, min, max;
     const char *word;
-    bool sequence;  // (height, width) are the steps of a sequence, as an image of height 1: [3], or 3
+    bool sequence;             // (height, width) are the steps of a sequence, as an image of height 1: [3], or 3
+    const char *const *words;  // ends with NULL
 };
 
 #define NN_AT(type, member) .offset = offsetof(type, member)
@@ -60,6 +62,17 @@ struct nn_key {
 
 // ---- a class ------------------------------------------------------------------------------------------------------
 
+// What a call may be given by name.
+struct nn_argument {
+    const char *name;
+    enum {
+        NN_ARG_INPUT,  // a value, behind those that stand without a name
+        NN_ARG_MASK,   // the mask of input number `input`; of 0, or a list of all
+        NN_ARG_FLAG,   // true or false: flag of the call
+    } kind;
+    int input;
+};
+
 struct nn_layer_class {
     const char *name;           // Keras's: "Conv2D"
     size_t config_bytes;        // of its struct of settings
@@ -68,6 +81,13 @@ struct nn_layer_class {
     enum ps_code (*build)(struct nn_building *b, struct ps_error *e);
     // Puts its operators on the tape; returns the tensor that it gives.
     int (*emit)(struct nn_emitter *m, const struct nn_call *call);
+    // What is left out below is 0.
+    bool passes_mask;                     // what it gives has the mask of its first input, unless build says otherwise
+    bool integers;                        // it takes a value of integers; the others expect floats
+    bool constant;                        // a call has a number behind its input
+    const struct nn_argument *arguments;  // ends with a name NULL; NULL: its input, and the mask of that
+    // Puts the mask of what the call gives on the tape, where build has asked for a new one.
+    int (*mask)(struct nn_emitter *m, const struct nn_call *call);
 };
 
 extern const struct nn_layer_class *const nn_layer_classes[];
@@ -80,11 +100,22 @@ struct nn_building {
     struct nn_model *model;
     const struct nn_json *at, *config;  // $.config.layers[i] and its config
     struct nn_layer *layer;
-    bool first;  // of the layer's calls
+    struct nn_building *outer;  // of the layer that wraps this one; NULL: none does
+    bool first;                 // of the layer's calls
     const struct nn_value *in[NN_CALL_IN];
     int n_in;
+    int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none
+    struct nn_value copy[NN_CALL_IN];         // what in[] points to: the model's may move
+    bool flag;
     struct nn_type out;  // of one example
+    // The mask of what it gives: a value, -1 for none, or NN_NEW_MASK: class->mask makes one of new_mask's type.
+    int out_mask;
+    struct nn_type new_mask;
+    struct nn_call *inner;  // those that nn_build_inner has made
+    int n_inner;
 };
+
+enum { NN_NEW_MASK = -2 };
 
 // The settings of a layer.
 #define NN_CONFIG(type, layer) ((const type *)(layer)->config)
@@ -100,6 +131,14 @@ enum ps_code nn_build_state(struct nn_building *b, const char *what, const char 
 // The same, whose initializer is that of another name: "depthwise_initializer".
 enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const char *initializer,
                                   const char *fallback, const struct nn_type *type, struct ps_error *e);
+// A value of this type that call number `call` of the model makes.
+int nn_build_value(struct nn_model *m, const struct nn_type *type, int call);
+// Calls b->layer on the values b->value: reads its settings, where this is the first call, and builds it.
+enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e);
+// Calls layer number k of those that this one wraps on an input of this type, with the mask of input 0 where it is to
+// have that; *out is what it gives. at: its object; name: that which it has here; NULL: its own.
+enum ps_code nn_build_inner(struct nn_building *b, int k, const struct nn_json *at, const char *name,
+                            const struct nn_type *in, bool mask, struct nn_type *out, struct ps_error *e);
 // "kernel" of this type, whose last dimension counts the outputs, and "bias" where the layer has one.
 enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e);
 

@@ -16,6 +16,11 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/dense.c \
 	workerd/nn/ops/dot.c workerd/nn/ops/dot.h \
 	workerd/nn/ops/dropout.c \
+	workerd/nn/ops/attention.c workerd/nn/ops/attention.h \
+	workerd/nn/ops/both_ways.c workerd/nn/ops/both_ways.h \
+	workerd/nn/ops/embedding.c workerd/nn/ops/embedding.h \
+	workerd/nn/ops/mask.c workerd/nn/ops/mask.h \
+	workerd/nn/ops/rnn.c workerd/nn/ops/rnn.h \
 	workerd/nn/ops/losses.c workerd/nn/ops/losses.h \
 	workerd/nn/ops/maxpool.c \
 	workerd/nn/ops/mse.c \
@@ -37,7 +42,8 @@ libnn_la_SOURCES = $(nn_program_sources) \
 	workerd/nn/cpu/conv2d.c \
 	workerd/nn/cpu/cpu.h \
 	workerd/nn/cpu/dense.c \
-	workerd/nn/cpu/device.c
+	workerd/nn/cpu/device.c \
+	workerd/nn/cpu/sequence.c
 libnn_la_LIBADD = libnn_vector.la libnn_unrolled.la libnnops.la libcommon.la $(DNNL_LIBS) -lgomp -lm
 
 # Loops of our own that are to become vector code.

@@ -7,15 +7,32 @@
 
 #include "workerd/nn/layer.h"
 
+static void layer_fini(struct nn_layer *l)
+{
+    for (int k = 0; k < l->n_children; k++)
+        layer_fini(&l->child[k]);
+    free(l->child);
+    free(l->path);
+    free(l->saved);
+    free(l->name);
+    free(l->config);
+}
+
+static void call_fini(struct nn_call *call)
+{
+    for (int k = 0; k < call->n_inner; k++)
+        call_fini(&call->inner[k]);
+    free(call->inner);
+}
+
 void nn_model_free(struct nn_model *m)
 {
     if (!m)
         return;
-    for (size_t i = 0; i < m->layers; i++) {
-        free(m->layer[i].name);
-        free(m->layer[i].saved);
-        free(m->layer[i].config);
-    }
+    for (size_t i = 0; i < m->layers; i++)
+        layer_fini(&m->layer[i]);
+    for (size_t i = 0; i < m->calls; i++)
+        call_fini(&m->call[i]);
     for (size_t i = 0; i < m->variables; i++)
         free((char *)m->variable[i].param.name);
     free(m->layer);
@@ -51,7 +68,7 @@ size_t nn_model_outputs(const struct nn_model *m)
 static struct nn_port model_port(const struct nn_model *m, int value)
 {
     const struct nn_value *v = &m->value[value];
-    return (struct nn_port){m->layer[m->call[v->call].layer].name, &v->type};
+    return (struct nn_port){m->layer[m->call[v->call].layer].name, &v->type, v->ids};
 }
 
 struct nn_port nn_model_input(const struct nn_model *m, size_t k)

@@ -22,6 +22,11 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/depthwise_conv2d.c \
 	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
+	workerd/nn/layers/embedding.c \
+	workerd/nn/layers/masking.c \
+	workerd/nn/layers/multi_head_attention.c \
+	workerd/nn/layers/wrappers.c \
+	workerd/nn/layers/rnn.c workerd/nn/layers/rnn.h \
 	workerd/nn/layers/batch_normalization.c \
 	workerd/nn/layers/flatten.c \
 	workerd/nn/layers/group_normalization.c \

@@ -2,6 +2,8 @@
 //
 // A replica: a model's variables in the memory of a device, and the programs that compute steps with them: one for each
 // number of rows that a batch has had, to train and to evaluate. They share one arena.
+#include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -287,6 +289,25 @@ static void replica_take_result(struct nn_replica *r, const struct compiled *c, 
     nn_measures_add(r->measures, r, b, result, r->sums);
 }
 
+// Is each number that an Embedding reads one of its table?
+static enum ps_code replica_check_ids(const struct nn_replica *r, const struct nn_batch *b, struct ps_error *e)
+{
+    for (size_t k = 0; k < nn_model_inputs(r->model); k++) {
+        const struct nn_port port = nn_model_input(r->model, k);
+        const size_t n = port.ids ? nn_type_count(port.type) : 0;
+        for (size_t i = 0; i < n * (size_t)b->rows; i++) {
+            const double id = port.type->dtype == NN_INT32 ? (double)((const int32_t *)b->input[k])[i]
+                                                           : trunc((double)((const float *)b->input[k])[i]);
+            if (!(id >= 0 && id < (double)port.ids))
+                return ps_fail(e, PS_INVALID_ARGUMENT,
+                               "input \"%s\" of example %" PRIu64 " has %g, which an Embedding looks up: expected a "
+                               "whole number from 0 to %" PRId64,
+                               port.name, b->example ? b->example[i / n] : i / n, id, port.ids - 1);
+        }
+    }
+    return PS_OK;
+}
+
 static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, bool training, uint64_t step,
                                 nn_grad_ready ready, void *arg, struct nn_result *result, struct ps_error *e)
 {
@@ -294,7 +315,7 @@ static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, 
     const void *column[NN_COLUMNS];
     struct compiled *c;
     replica_clear_result(r, result);
-    if (replica_program(r, b->rows, training, &c, e))
+    if (replica_check_ids(r, b, e) || replica_program(r, b->rows, training, &c, e))
         return e->code;
     for (int i = 0; i < b->rows; i++)
         r->weight[i] = (b->weight ? b->weight[i] : 1) / (float)b->rows;

@@ -39,7 +39,8 @@ static enum ps_code agree_on_steps(psc_client *client, struct wk_history *h, str
 
 enum ps_code wk_history_join(psc_client *client, bool per_step, struct wk_history *h, struct ps_error *e)
 {
-    if (history_add_up(client, "examples of all", &h->total_examples, 1, e) || !per_step)
+    if (history_add_up(client, "examples of all", &h->total_examples, 1, e) ||
+        (h->n_sums && history_add_up(client, "what is measured", h->sums, h->n_sums, e)) || !per_step)
         return e->code;
     if (agree_on_steps(client, h, e) || history_add_up(client, "losses", h->loss, h->steps, e))
         return e->code;

@@ -62,6 +62,8 @@ struct wk_history {
     double *examples;       // [steps]
     uint64_t steps;         // one past the last
     double total_examples;  // of all workers together, all steps
+    double *sums;           // [n_sums] what is measured of the last epoch
+    uint64_t n_sums;        // the same for all workers
     // sync: gradients that count for some variables alone, and the worker and round of the last one.
     uint64_t splits, split_round;
     uint32_t split_worker;

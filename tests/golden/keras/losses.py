@@ -64,6 +64,8 @@ run("binary_focal_logits", flat(1), L.BinaryFocalCrossentropy(from_logits=True, 
     words((1,), [0, 1]))
 run("binary", flat(**sigmoid), L.BinaryCrossentropy(label_smoothing=0.1), words((3,), [0, 1]))
 run("binary_focal", flat(**sigmoid), "binary_focal_crossentropy", words((3,), [0, 1]))
+run("categorical_saturated", flat(**soft), "categorical_crossentropy", one_hot, scale=9)
+run("binary_saturated", flat(**sigmoid), "binary_crossentropy", words((3,), [0, 1]), scale=9)
 run("mse_steps", steps(), "mse")
 run("mae", flat(), "mae")
 run("mape", flat(), "mape", positive, scale=0.1)

@@ -11,6 +11,7 @@
 #include "tests/unit/nn_ops/fused.h"
 #include "tests/unit/nn_ops/norm.h"
 #include "tests/unit/nn_ops/pointwise.h"
+#include "tests/unit/nn_ops/sequence.h"
 #include "tests/unit/nn_ops/shape.h"
 #include "tests/unit/nn_ops/spatial.h"
 
@@ -18,9 +19,10 @@ static const struct {
     const struct op_case *cases;
     size_t n;
 } families[] = {
-    {fused_cases, COUNT(fused_cases)}, {basics_cases, COUNT(basics_cases)},
-    {norm_cases, COUNT(norm_cases)},   {pointwise_cases, COUNT(pointwise_cases)},
-    {shape_cases, COUNT(shape_cases)}, {spatial_cases, COUNT(spatial_cases)},
+    {fused_cases, COUNT(fused_cases)},       {basics_cases, COUNT(basics_cases)},
+    {norm_cases, COUNT(norm_cases)},         {pointwise_cases, COUNT(pointwise_cases)},
+    {shape_cases, COUNT(shape_cases)},       {spatial_cases, COUNT(spatial_cases)},
+    {sequence_cases, COUNT(sequence_cases)},
 };
 
 #endif

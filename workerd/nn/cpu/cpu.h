@@ -49,6 +49,8 @@ extern const struct nn_kernel nn_cpu_pad2d;
 extern const struct nn_kernel nn_cpu_relu;
 extern const struct nn_kernel nn_cpu_relu_backward;
 extern const struct nn_kernel nn_cpu_softmax_xent;
+extern const struct nn_kernel nn_cpu_attention_scores, nn_cpu_attention_sum;
+extern const struct nn_kernel nn_cpu_rnn, nn_cpu_rnn_backward;
 extern const struct nn_kernel nn_cpu_upsample2d;
 extern const struct nn_kernel nn_cpu_upsample2d_backward;
 

@@ -8,10 +8,12 @@
 #include "common/base/log.h"
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/activation.h"
+#include "workerd/nn/ops/attention.h"
 #include "workerd/nn/ops/avgpool.h"
 #include "workerd/nn/ops/bias.h"
 #include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/pad2d.h"
+#include "workerd/nn/ops/rnn.h"
 #include "workerd/nn/ops/upsample2d.h"
 
 void nn_cpu_use_threads(const struct nn_context *context)
@@ -93,6 +95,8 @@ static const struct {
     {&nn_op_activation, &nn_cpu_activation},
     {&nn_op_activation_backward, &nn_cpu_activation_backward},
     {&nn_op_add, &nn_cpu_add},
+    {&nn_op_attention_scores, &nn_cpu_attention_scores},
+    {&nn_op_attention_sum, &nn_cpu_attention_sum},
     {&nn_op_avgpool, &nn_cpu_avgpool},
     {&nn_op_avgpool_backward, &nn_cpu_avgpool_backward},
     {&nn_op_bias, &nn_cpu_bias},
@@ -113,6 +117,8 @@ static const struct {
     {&nn_op_pad2d, &nn_cpu_pad2d},
     {&nn_op_relu, &nn_cpu_relu},
     {&nn_op_relu_backward, &nn_cpu_relu_backward},
+    {&nn_op_rnn, &nn_cpu_rnn},
+    {&nn_op_rnn_backward, &nn_cpu_rnn_backward},
     {&nn_op_softmax_xent, &nn_cpu_softmax_xent},
     {&nn_op_upsample2d, &nn_cpu_upsample2d},
     {&nn_op_upsample2d_backward, &nn_cpu_upsample2d_backward},

@@ -26,8 +26,8 @@ static int activation_emit(struct nn_emitter *m, const struct nn_call *call)
 static const struct nn_key activation_keys[] = {
     {"activation", NN_KEY_FUNCTION, NN_AT(struct activation, function), .required = true}, {NULL}};
 
-const struct nn_layer_class nn_layer_activation = {"Activation", sizeof(struct activation), activation_keys,
-                                                   activation_build, activation_emit};
+const struct nn_layer_class nn_layer_activation = {"Activation",     sizeof(struct activation), activation_keys,
+                                                   activation_build, activation_emit,           .passes_mask = true};
 
 // ---- ReLU, LeakyReLU, ELU -----------------------------------------------------------------------------------------
 
@@ -42,19 +42,20 @@ static enum ps_code activation_build_own(struct nn_building *b, struct ps_error 
 static const struct nn_key relu_keys[] = {
     {"max_value", NN_KEY_BY_BUILD}, {"negative_slope", NN_KEY_BY_BUILD}, {"threshold", NN_KEY_BY_BUILD}, {NULL}};
 
-const struct nn_layer_class nn_layer_relu = {"ReLU", sizeof(struct activation), relu_keys, activation_build_own,
-                                             activation_emit};
+const struct nn_layer_class nn_layer_relu = {
+    "ReLU", sizeof(struct activation), relu_keys, activation_build_own, activation_emit, .passes_mask = true};
 
 static const struct nn_key leaky_relu_keys[] = {
     {"negative_slope", NN_KEY_BY_BUILD}, {"alpha", NN_KEY_BY_BUILD}, {NULL}};
 
-const struct nn_layer_class nn_layer_leaky_relu = {"LeakyReLU", sizeof(struct activation), leaky_relu_keys,
-                                                   activation_build_own, activation_emit};
+const struct nn_layer_class nn_layer_leaky_relu = {"LeakyReLU",     sizeof(struct activation),
+                                                   leaky_relu_keys, activation_build_own,
+                                                   activation_emit, .passes_mask = true};
 
 static const struct nn_key elu_keys[] = {{"alpha", NN_KEY_BY_BUILD}, {NULL}};
 
-const struct nn_layer_class nn_layer_elu = {"ELU", sizeof(struct activation), elu_keys, activation_build_own,
-                                            activation_emit};
+const struct nn_layer_class nn_layer_elu = {"ELU",           sizeof(struct activation), elu_keys, activation_build_own,
+                                            activation_emit, .passes_mask = true};
 
 // ---- Softmax ------------------------------------------------------------------------------------------------------
 
@@ -72,5 +73,5 @@ static int softmax_emit(struct nn_emitter *m, const struct nn_call *call)
 static const struct nn_key softmax_keys[] = {{"axis", NN_KEY_AXIS, NN_AT(struct activation, axis), .fallback = -1},
                                              {NULL}};
 
-const struct nn_layer_class nn_layer_softmax = {"Softmax", sizeof(struct activation), softmax_keys, activation_build,
-                                                softmax_emit};
+const struct nn_layer_class nn_layer_softmax = {"Softmax",    sizeof(struct activation), softmax_keys, activation_build,
+                                                softmax_emit, .passes_mask = true};

@@ -83,5 +83,6 @@ static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *
     return y;
 }
 
-const struct nn_layer_class nn_layer_batch_normalization = {"BatchNormalization", sizeof(struct batch_normalization),
-                                                            keys, batch_normalization_build, batch_normalization_emit};
+const struct nn_layer_class nn_layer_batch_normalization = {
+    "BatchNormalization",      sizeof(struct batch_normalization), keys,
+    batch_normalization_build, batch_normalization_emit,           .passes_mask = true};

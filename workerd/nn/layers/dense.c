@@ -28,4 +28,5 @@ static int dense_emit(struct nn_emitter *m, const struct nn_call *call)
     return nn_emit_function(m, nn_emit_weighted(m, call, &nn_op_dense, &attr, sizeof attr), c->function);
 }
 
-const struct nn_layer_class nn_layer_dense = {"Dense", sizeof(struct dense), keys, dense_build, dense_emit};
+const struct nn_layer_class nn_layer_dense = {"Dense",     sizeof(struct dense), keys,
+                                              dense_build, dense_emit,           .passes_mask = true};

@@ -77,8 +77,8 @@ static int dropout_emit(struct nn_emitter *m, const struct nn_call *call)
 static const struct nn_key dropout_keys[] = {
     RATE("rate"), {"seed", NN_KEY_NONE}, {"noise_shape", NN_KEY_BY_BUILD}, {NULL}};
 
-const struct nn_layer_class nn_layer_dropout = {"Dropout", sizeof(struct dropout), dropout_keys, dropout_build,
-                                                dropout_emit};
+const struct nn_layer_class nn_layer_dropout = {"Dropout",     sizeof(struct dropout), dropout_keys,
+                                                dropout_build, dropout_emit,           .passes_mask = true};
 
 // ---- whole channels -----------------------------------------------------------------------------------------------
 
@@ -116,10 +116,12 @@ static const struct nn_key spatial_keys[] = {RATE("rate"),
                                              {"data_format", NN_KEY_ONLY_WORD, .word = "channels_last"},
                                              {NULL}};
 
-const struct nn_layer_class nn_layer_spatial_dropout1d = {"SpatialDropout1D", sizeof(struct dropout), spatial_keys,
-                                                          spatial_dropout1d_build, spatial_dropout_emit};
-const struct nn_layer_class nn_layer_spatial_dropout2d = {"SpatialDropout2D", sizeof(struct dropout), spatial_keys,
-                                                          spatial_dropout2d_build, spatial_dropout_emit};
+const struct nn_layer_class nn_layer_spatial_dropout1d = {"SpatialDropout1D",   sizeof(struct dropout),
+                                                          spatial_keys,         spatial_dropout1d_build,
+                                                          spatial_dropout_emit, .passes_mask = true};
+const struct nn_layer_class nn_layer_spatial_dropout2d = {"SpatialDropout2D",   sizeof(struct dropout),
+                                                          spatial_keys,         spatial_dropout2d_build,
+                                                          spatial_dropout_emit, .passes_mask = true};
 
 // ---- normal noise -------------------------------------------------------------------------------------------------
 
@@ -136,8 +138,9 @@ static int gaussian_noise_emit(struct nn_emitter *m, const struct nn_call *call)
 
 static const struct nn_key gaussian_dropout_keys[] = {RATE("rate"), {"seed", NN_KEY_NONE}, {NULL}};
 
-const struct nn_layer_class nn_layer_gaussian_dropout = {"GaussianDropout", sizeof(struct dropout),
-                                                         gaussian_dropout_keys, dropout_build, gaussian_dropout_emit};
+const struct nn_layer_class nn_layer_gaussian_dropout = {"GaussianDropout",     sizeof(struct dropout),
+                                                         gaussian_dropout_keys, dropout_build,
+                                                         gaussian_dropout_emit, .passes_mask = true};
 
 // Keras 3 takes deviations up to 1, Keras 2 any.
 static const struct nn_key gaussian_noise_keys[] = {
@@ -146,4 +149,4 @@ static const struct nn_key gaussian_noise_keys[] = {
     {NULL}};
 
 const struct nn_layer_class nn_layer_gaussian_noise = {"GaussianNoise", sizeof(struct dropout), gaussian_noise_keys,
-                                                       dropout_build, gaussian_noise_emit};
+                                                       dropout_build,   gaussian_noise_emit,    .passes_mask = true};

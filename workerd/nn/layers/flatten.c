@@ -17,4 +17,4 @@ static int flatten_emit(struct nn_emitter *m, const struct nn_call *call)
     return nn_emit_view(m, nn_emit_tensor(m, call->in[0]), nn_emit_type(m, call->out));
 }
 
-const struct nn_layer_class nn_layer_flatten = {"Flatten", 0, keys, flatten_build, flatten_emit};
+const struct nn_layer_class nn_layer_flatten = {"Flatten", 0, keys, flatten_build, flatten_emit, .integers = true};

@@ -53,5 +53,6 @@ static int group_normalization_emit(struct nn_emitter *m, const struct nn_call *
     return normalization_emit(m, call, &c->n, &attr, statistic);
 }
 
-const struct nn_layer_class nn_layer_group_normalization = {"GroupNormalization", sizeof(struct group_normalization),
-                                                            keys, group_normalization_build, group_normalization_emit};
+const struct nn_layer_class nn_layer_group_normalization = {
+    "GroupNormalization",      sizeof(struct group_normalization), keys,
+    group_normalization_build, group_normalization_emit,           .passes_mask = true};

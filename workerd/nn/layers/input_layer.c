@@ -29,9 +29,13 @@ static enum ps_code input_build(struct nn_building *b, struct ps_error *e)
 {
     struct nn_json keras3 = nn_json_member(b->config, "batch_shape");
     struct nn_json keras2 = nn_json_member(b->config, "batch_input_shape");
+    enum nn_dtype dtype;
     if (b->n_in > 0)
         return nn_json_fail(b->at, e, "expected InputLayer as the first layer only");
-    return input_read_shape(b, keras2.value ? &keras2 : &keras3, e);
+    if (nn_setting_input_dtype(b->config, &dtype, e) || input_read_shape(b, keras2.value ? &keras2 : &keras3, e))
+        return e->code;
+    b->out.dtype = dtype;
+    return PS_OK;
 }
 
 static int input_emit(struct nn_emitter *m, const struct nn_call *call)

@@ -53,5 +53,6 @@ static int layer_normalization_emit(struct nn_emitter *m, const struct nn_call *
     return normalization_emit(m, call, &c->n, &attr, statistic);
 }
 
-const struct nn_layer_class nn_layer_layer_normalization = {"LayerNormalization", sizeof(struct layer_normalization),
-                                                            keys, layer_normalization_build, layer_normalization_emit};
+const struct nn_layer_class nn_layer_layer_normalization = {
+    "LayerNormalization",      sizeof(struct layer_normalization), keys,
+    layer_normalization_build, layer_normalization_emit,           .passes_mask = true};

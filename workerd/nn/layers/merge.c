@@ -6,6 +6,12 @@
 
 #include "workerd/nn/layer.h"
 #include "workerd/nn/ops/binary.h"
+#include "workerd/nn/ops/mask.h"
+#include "workerd/nn/setting.h"
+
+struct merge {
+    bool keras2;
+};
 
 static const struct nn_key keys[] = {{NULL}};
 
@@ -37,6 +43,34 @@ static enum ps_code merge_build_shape(struct nn_building *b, int input, struct p
     return PS_OK;
 }
 
+// Where all inputs have masks, what comes out has one: that of them all.
+static void merge_build_mask(struct nn_building *b)
+{
+    struct merge *c = b->layer->config;
+    const struct nn_value *value = b->model->value;
+    bool all = b->mask[0] >= 0, same = true;
+    c->keras2 = nn_setting_is_keras2(b->at);
+    for (int i = 1; i < b->n_in; i++) {
+        all = all && b->mask[i] >= 0;
+        all = all && memcmp(&value[b->mask[i]].type, &value[b->mask[0]].type, sizeof value->type) == 0;
+        same = same && b->mask[i] == b->mask[0];
+    }
+    b->out_mask = !all ? -1 : same ? b->mask[0] : NN_NEW_MASK;
+    if (all)
+        b->new_mask = value[b->mask[0]].type;
+}
+
+// Keras 3: where one of them has something, Keras 2: where all have.
+static int merge_mask(struct nn_emitter *m, const struct nn_call *call)
+{
+    const bool keras2 = NN_CONFIG(struct merge, nn_emit_layer(m, call))->keras2;
+    int mask = nn_emit_mask(m, call, 0);
+    for (int i = 1; i < call->n_in; i++)
+        nn_tape_put(m->tape, keras2 ? &nn_op_mask_and : &nn_op_mask_or, NULL, 0,
+                    (int[]){mask, nn_emit_mask(m, call, i)}, 2, &mask, 1);
+    return mask;
+}
+
 static enum ps_code merge_build(struct nn_building *b, struct ps_error *e)
 {
     if (b->n_in < 2)
@@ -45,6 +79,7 @@ static enum ps_code merge_build(struct nn_building *b, struct ps_error *e)
     for (int i = 0; i < b->n_in; i++)
         if (merge_build_shape(b, i, e))
             return e->code;
+    merge_build_mask(b);
     return PS_OK;
 }
 
@@ -115,9 +150,14 @@ static int average_emit(struct nn_emitter *m, const struct nn_call *call)
     return y;
 }
 
-const struct nn_layer_class nn_layer_add = {"Add", 0, keys, merge_build, add_emit};
-const struct nn_layer_class nn_layer_subtract = {"Subtract", 0, keys, merge_build_two, subtract_emit};
-const struct nn_layer_class nn_layer_multiply = {"Multiply", 0, keys, merge_build, multiply_emit};
-const struct nn_layer_class nn_layer_average = {"Average", 0, keys, merge_build, average_emit};
-const struct nn_layer_class nn_layer_maximum = {"Maximum", 0, keys, merge_build, maximum_emit};
-const struct nn_layer_class nn_layer_minimum = {"Minimum", 0, keys, merge_build, minimum_emit};
+#define CLASS(word, builds, emits)                                                                        \
+    {                                                                                                     \
+        .name = word, .config_bytes = sizeof(struct merge), .keys = keys, .build = builds, .emit = emits, \
+        .mask = merge_mask                                                                                \
+    }
+const struct nn_layer_class nn_layer_add = CLASS("Add", merge_build, add_emit);
+const struct nn_layer_class nn_layer_subtract = CLASS("Subtract", merge_build_two, subtract_emit);
+const struct nn_layer_class nn_layer_multiply = CLASS("Multiply", merge_build, multiply_emit);
+const struct nn_layer_class nn_layer_average = CLASS("Average", merge_build, average_emit);
+const struct nn_layer_class nn_layer_maximum = CLASS("Maximum", merge_build, maximum_emit);
+const struct nn_layer_class nn_layer_minimum = CLASS("Minimum", merge_build, minimum_emit);

@@ -63,4 +63,4 @@ static int prelu_emit(struct nn_emitter *m, const struct nn_call *call)
     return prelu_put(m, NN_B_ADD, above, below);
 }
 
-const struct nn_layer_class nn_layer_prelu = {"PReLU", 0, keys, prelu_build, prelu_emit};
+const struct nn_layer_class nn_layer_prelu = {"PReLU", 0, keys, prelu_build, prelu_emit, .passes_mask = true};

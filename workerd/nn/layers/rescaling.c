@@ -35,8 +35,8 @@ static int rescaling_emit(struct nn_emitter *m, const struct nn_call *call)
     return x;
 }
 
-const struct nn_layer_class nn_layer_rescaling = {"Rescaling", sizeof(struct rescaling), rescaling_keys,
-                                                  rescaling_build, rescaling_emit};
+const struct nn_layer_class nn_layer_rescaling = {"Rescaling",     sizeof(struct rescaling), rescaling_keys,
+                                                  rescaling_build, rescaling_emit,           .passes_mask = true};
 
 static int identity_emit(struct nn_emitter *m, const struct nn_call *call)
 {
@@ -45,7 +45,8 @@ static int identity_emit(struct nn_emitter *m, const struct nn_call *call)
 
 static const struct nn_key identity_keys[] = {{NULL}};
 
-const struct nn_layer_class nn_layer_identity = {"Identity", 0, identity_keys, rescaling_build, identity_emit};
+const struct nn_layer_class nn_layer_identity = {"Identity",         0, identity_keys, rescaling_build, identity_emit,
+                                                 .passes_mask = true};
 
 // ---- Normalization ------------------------------------------------------------------------------------------------
 //
@@ -165,5 +166,6 @@ static const struct nn_key standardization_keys[] = {{"axis", NN_KEY_BY_BUILD},
                                                      {"invert", NN_KEY_REFUSED},
                                                      {NULL}};
 
-const struct nn_layer_class nn_layer_normalization = {
-    "Normalization", sizeof(struct standardization), standardization_keys, standardization_build, standardization_emit};
+const struct nn_layer_class nn_layer_normalization = {"Normalization",      sizeof(struct standardization),
+                                                      standardization_keys, standardization_build,
+                                                      standardization_emit, .passes_mask = true};

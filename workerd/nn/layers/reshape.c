@@ -48,7 +48,8 @@ static int reshape_emit(struct nn_emitter *m, const struct nn_call *call)
     return nn_emit_view(m, nn_emit_tensor(m, call->in[0]), nn_emit_type(m, call->out));
 }
 
-const struct nn_layer_class nn_layer_reshape = {"Reshape", 0, reshape_keys, reshape_build, reshape_emit};
+const struct nn_layer_class nn_layer_reshape = {"Reshape",       0, reshape_keys, reshape_build, reshape_emit,
+                                                .integers = true};
 
 // ---- Permute ------------------------------------------------------------------------------------------------------
 
@@ -92,8 +93,8 @@ static int permute_emit(struct nn_emitter *m, const struct nn_call *call)
     return x;
 }
 
-const struct nn_layer_class nn_layer_permute = {"Permute", sizeof(struct permute), permute_keys, permute_build,
-                                                permute_emit};
+const struct nn_layer_class nn_layer_permute = {"Permute",     sizeof(struct permute), permute_keys,
+                                                permute_build, permute_emit,           .integers = true};
 
 // ---- RepeatVector -------------------------------------------------------------------------------------------------
 
@@ -122,5 +123,6 @@ static int repeat_vector_emit(struct nn_emitter *m, const struct nn_call *call)
     return x;
 }
 
-const struct nn_layer_class nn_layer_repeat_vector = {"RepeatVector", sizeof(struct repeat_vector), repeat_vector_keys,
-                                                      repeat_vector_build, repeat_vector_emit};
+const struct nn_layer_class nn_layer_repeat_vector = {"RepeatVector",     sizeof(struct repeat_vector),
+                                                      repeat_vector_keys, repeat_vector_build,
+                                                      repeat_vector_emit, .integers = true};

@@ -55,7 +55,19 @@
     X(maximum)                  \
     X(minimum)                  \
     X(concatenate)              \
-    X(dot)
+    X(dot)                      \
+    X(embedding)                \
+    X(masking)                  \
+    X(simple_rnn)               \
+    X(lstm)                     \
+    X(gru)                      \
+    X(bidirectional)            \
+    X(time_distributed)         \
+    X(multi_head_attention)     \
+    X(not_equal)                \
+    X(any)                      \
+    X(logical_or)               \
+    X(logical_and)
 
 #define X(name) extern const struct nn_layer_class nn_layer_##name;
 LAYERS(X)

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention by several heads: sequences a (n, i, heads, d) and b (n, j, heads, d), and what every step of the one is to
+// every step of the other, s (n, heads, i, j). The projections around them are dense operators.
+#ifndef NN_OPS_ATTENTION_H
+#define NN_OPS_ATTENTION_H
+
+#include "workerd/nn/op.h"
+
+struct nn_attention {
+    float scale;
+    bool across;  // nn_op_attention_sum: over i, not over j
+};
+
+extern const struct nn_op_class nn_op_attention_scores;  // a, b -> s = scale a . b
+// s, b (n, j, heads, d) -> (n, i, heads, d): scale times the sum over j of s b; across: s, a -> (n, j, heads, d)
+extern const struct nn_op_class nn_op_attention_sum;
+
+// The softmax of s over j, of what counts: masks by i (n, i) and by j (n, j), and, causal, j up to i. Where nothing
+// counts, everything counts alike, and has no gradient.
+struct nn_attention_softmax {
+    bool by_i, by_j, causal;
+};
+
+extern const struct nn_op_class nn_op_attention_softmax;           // s[, mask by i][, mask by j] -> p
+extern const struct nn_op_class nn_op_attention_softmax_backward;  // p, dp[, mask by i][, mask by j] -> ds
+
+#endif

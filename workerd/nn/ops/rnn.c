@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SimpleRNN, LSTM and GRU, step by step. What a step leaves for the backward pass stands in `kept`, at the number of
+// the step: what each function gave (from which its slope follows), then the state.
+//
+//   SimpleRNN: h      LSTM: i, f, c~, o, c, h      GRU: z, r, h~, m, h    with m = r h, or h R_h + b of reset_after
+#include "workerd/nn/ops/rnn.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "workerd/nn/tape.h"
+
+struct rnn_dims {
+    const struct nn_rnn *a;
+    size_t n, t, u, gates, kept, h;  // kept: elements of a step; h: where the state is in it
+};
+
+static struct rnn_dims rnn_dims(const struct nn_rnn *a, const struct nn_type *kept, const struct nn_type *recurrent)
+{
+    static const size_t gates[] = {1, 4, 3, 3}, pieces[] = {1, 6, 5, 5};
+    struct rnn_dims d = {.a = a, .u = (size_t)recurrent->dim[0], .gates = gates[a->cell]};
+    d.n = (size_t)kept->dim[0];
+    d.t = (size_t)kept->dim[1];
+    d.kept = pieces[a->cell] * d.u;
+    d.h = d.kept - d.u;
+    return d;
+}
+
+// ---- types --------------------------------------------------------------------------------------------------------
+
+static enum ps_code rnn_infer(struct nn_op *op, struct ps_error *e)
+{
+    const struct nn_rnn *a = (const struct nn_rnn *)op->attr;
+    const struct nn_type *z = &op->in_type[0], *recurrent = &op->in_type[1];
+    if (z->rank != 3 || recurrent->rank != 2 || z->dim[2] != recurrent->dim[1])
+        return nn_op_fail(op, e, "the recurrent kernel does not fit its input");
+    const struct rnn_dims d = rnn_dims(a, z, recurrent);
+    if (op->n_in != 2 + a->bias + a->mask || d.gates * d.u != (size_t)recurrent->dim[1])
+        return nn_op_fail(op, e, "expected %zu gates, a bias and a mask as its attributes say", d.gates);
+    op->out_type[0] = a->sequences ? (struct nn_type){NN_FLOAT, 3, {z->dim[0], z->dim[1], (int64_t)d.u}}
+                                   : (struct nn_type){NN_FLOAT, 2, {z->dim[0], (int64_t)d.u}};
+    op->out_type[1] = (struct nn_type){NN_FLOAT, 3, {z->dim[0], z->dim[1], (int64_t)d.kept}};
+    return PS_OK;
+}
+
+static enum ps_code rnn_infer_backward(struct nn_op *op, struct ps_error *e)
+{
+    const struct nn_rnn *a = (const struct nn_rnn *)op->attr;
+    const struct nn_type *recurrent = &op->in_type[0], *kept = &op->in_type[1];
+    int n = 0;
+    (void)e;
+    op->out_type[n++] = (struct nn_type){NN_FLOAT, 3, {kept->dim[0], kept->dim[1], recurrent->dim[1]}};
+    op->out_type[n++] = *recurrent;
+    if (a->bias)
+        op->out_type[n++] = (struct nn_type){NN_FLOAT, 2, {2, recurrent->dim[1]}};
+    op->out_type[n] = (struct nn_type){NN_FLOAT, 3, {4, kept->dim[0], recurrent->dim[0]}};
+    return PS_OK;
+}
+
+static void rnn_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx)
+{
+    const struct nn_rnn *a = (const struct nn_rnn *)op->attr;
+    int out[4];
+    (void)wanted;
+    nn_tape_put(t, &nn_op_rnn_backward, a, sizeof *a, (int[]){op->in[1], op->out[1], dy[0], op->in[op->n_in - 1]},
+                3 + a->mask, out, 3 + a->bias);
+    for (int i = 0; i < 2 + a->bias; i++)
+        dx[i] = out[i];
+}
+
+// ---- functions ----------------------------------------------------------------------------------------------------
+
+static nn_real rnn_function(enum nn_rnn_function f, nn_real x)
+{
+    const nn_real wide = f == NN_RNN_HARD_SIGMOID ? x / 6 + (nn_real)0.5 : x / 5 + (nn_real)0.5;
+    switch (f) {
+    case NN_RNN_LINEAR:
+        return x;
+    case NN_RNN_TANH:
+        return (nn_real)tanh((double)x);
+    case NN_RNN_SIGMOID:
+        return (nn_real)(1 / (1 + exp(-(double)x)));
+    case NN_RNN_RELU:
+        return x < 0 ? 0 : x;
+    case NN_RNN_HARD_SIGMOID:
+    case NN_RNN_HARD_SIGMOID2:
+        return wide < 0 ? 0 : wide > 1 ? 1 : wide;
+    }
+    return x;
+}
+
+// By what the function gave.
+static nn_real rnn_slope(enum nn_rnn_function f, nn_real y)
+{
+    const nn_real hard = f == NN_RNN_HARD_SIGMOID ? (nn_real)1 / 6 : (nn_real)1 / 5;
+    switch (f) {
+    case NN_RNN_LINEAR:
+        return 1;
+    case NN_RNN_TANH:
+        return 1 - y * y;
+    case NN_RNN_SIGMOID:
+        return y * (1 - y);
+    case NN_RNN_RELU:
+        return y > 0;
+    case NN_RNN_HARD_SIGMOID:
+    case NN_RNN_HARD_SIGMOID2:
+        return y > 0 && y < 1 ? hard : 0;
+    }
+    return 1;
+}
+
+// ---- forward ------------------------------------------------------------------------------------------------------
+
+static size_t rnn_time(const struct rnn_dims *d, size_t step)
+{
+    return d->a->backwards ? d->t - 1 - step : step;
+}
+
+// One row of one step, from its pre-activations k[0 .. gates u): what was before is h and c, which k gets anew.
+static void rnn_lstm_row(const struct nn_rnn *a, size_t u, nn_real *k, const nn_real *before)
+{
+    for (size_t j = 0; j < u; j++) {
+        const nn_real i = rnn_function(a->gate, k[j]), f = rnn_function(a->gate, k[u + j]);
+        const nn_real g = rnn_function(a->act, k[2 * u + j]), o = rnn_function(a->gate, k[3 * u + j]);
+        const nn_real c = f * (before ? before[4 * u + j] : 0) + i * g;
+        k[j] = i;
+        k[u + j] = f;
+        k[2 * u + j] = g;
+        k[3 * u + j] = o;
+        k[4 * u + j] = c;
+        k[5 * u + j] = o * rnn_function(a->act, c);
+    }
+}
+
+static void rnn_gru_gates(const struct nn_rnn *a, size_t u, nn_real *k, const nn_real *before)
+{
+    for (size_t j = 0; j < 2 * u; j++)
+        k[j] = rnn_function(a->gate, k[j]);
+    for (size_t j = 0; a->cell == NN_RNN_GRU && j < u; j++)
+        k[3 * u + j] = before ? k[u + j] * before[4 * u + j] : 0;
+}
+
+static void rnn_gru_state(const struct nn_rnn *a, size_t u, nn_real *k, const nn_real *before)
+{
+    for (size_t j = 0; j < u; j++) {
+        const nn_real reset = a->cell == NN_RNN_GRU_AFTER ? k[u + j] * k[3 * u + j] : 0;
+        const nn_real g = rnn_function(a->act, k[2 * u + j] + reset), z = k[j];
+        k[2 * u + j] = g;
+        k[4 * u + j] = z * (before ? before[4 * u + j] : 0) + (1 - z) * g;
+    }
+}
+
+// The state before step s of a row, or NULL: zeros.
+static nn_real *rnn_before(const struct rnn_dims *d, nn_real *kept, size_t row, size_t s)
+{
+    return s == 0 ? NULL : kept + (row * d->t + s - 1) * d->kept;
+}
+
+// What the input gives to step s of all rows, and bias, into `kept`.
+static void rnn_take_input(const struct rnn_dims *d, const nn_real *z, const nn_real *bias, nn_real *kept, size_t s)
+{
+    const size_t width = d->gates * d->u, u = d->u;
+    for (size_t row = 0; row < d->n; row++) {
+        const nn_real *from = z + (row * d->t + rnn_time(d, s)) * width;
+        nn_real *k = kept + (row * d->t + s) * d->kept;
+        memcpy(k, from, width * sizeof *k);
+        for (size_t j = 0; d->a->cell == NN_RNN_GRU_AFTER && j < u; j++)
+            k[3 * u + j] = bias ? bias[width + 2 * u + j] : 0;
+        for (size_t j = 0; bias && j < width; j++)
+            k[j] += bias[j] + (j < 2 * u ? bias[width + j] : 0);
+    }
+}
+
+// A masked step: the state of the step before.
+static void rnn_keep_state(const struct rnn_dims *d, nn_real *k, const nn_real *before)
+{
+    if (before)
+        memcpy(k, before, d->kept * sizeof *k);
+    else
+        memset(k, 0, d->kept * sizeof *k);
+}
+
+static void rnn_gru_step(const struct rnn_dims *d, const nn_real *recurrent, nn_real *kept, size_t s,
+                         nn_rnn_product *product)
+{
+    const size_t u = d->u, ld = d->t * d->kept, width = 3 * u;
+    nn_real *k = kept + s * d->kept, *before = rnn_before(d, kept, 0, s);
+    const bool after = d->a->cell == NN_RNN_GRU_AFTER;
+    if (before)
+        product(false, false, d->n, 2 * u, u, before + d->h, ld, recurrent, width, 1, k, ld);
+    for (size_t row = 0; row < d->n; row++)
+        rnn_gru_gates(d->a, u, k + row * ld, rnn_before(d, kept, row, s));
+    if (before)
+        product(false, false, d->n, u, u, after ? before + d->h : k + 3 * u, ld, recurrent + 2 * u, width, 1,
+                after ? k + 3 * u : k + 2 * u, ld);
+    for (size_t row = 0; row < d->n; row++)
+        rnn_gru_state(d->a, u, k + row * ld, rnn_before(d, kept, row, s));
+}
+
+static void rnn_step(const struct rnn_dims *d, const nn_real *recurrent, nn_real *kept, size_t s,
+                     nn_rnn_product *product)
+{
+    const size_t u = d->u, ld = d->t * d->kept, width = d->gates * u;
+    nn_real *k = kept + s * d->kept, *before = rnn_before(d, kept, 0, s);
+    if (d->gates == 3) {
+        rnn_gru_step(d, recurrent, kept, s, product);
+        return;
+    }
+    if (before)
+        product(false, false, d->n, width, u, before + d->h, ld, recurrent, width, 1, k, ld);
+    for (size_t row = 0; row < d->n; row++, k += ld) {
+        if (d->a->cell == NN_RNN_LSTM)
+            rnn_lstm_row(d->a, u, k, rnn_before(d, kept, row, s));
+        for (size_t j = 0; d->a->cell == NN_RNN_SIMPLE && j < u; j++)
+            k[j] = rnn_function(d->a->act, k[j]);
+    }
+}
+
+static void rnn_put_output(const struct rnn_dims *d, const nn_real *kept, const nn_real *mask, nn_real *y, size_t s)
+{
+    if (!d->a->sequences && s + 1 < d->t)
+        return;
+    for (size_t row = 0; row < d->n; row++) {
+        nn_real *to = d->a->sequences ? y + (row * d->t + s) * d->u : y + row * d->u;
+        if (d->a->zero_masked && mask && mask[row * d->t + rnn_time(d, s)] == 0)
+            memset(to, 0, d->u * sizeof *to);
+        else
+            memcpy(to, kept + (row * d->t + s) * d->kept + d->h, d->u * sizeof *to);
+    }
+}
+
+void nn_rnn_forward(const struct nn_frame *f, nn_rnn_product *product)
+{
+    const struct nn_rnn *a = (const struct nn_rnn *)f->op->attr;
+    const struct rnn_dims d = rnn_dims(a, &f->op->out_type[1], &f->op->in_type[1]);
+    const nn_real *bias = a->bias ? f->in[2] : NULL, *mask = a->mask ? f->in[f->op->n_in - 1] : NULL;
+    nn_real *kept = f->out[1];
+    for (size_t s = 0; s < d.t; s++) {
+        rnn_take_input(&d, f->in[0], bias, kept, s);
+        rnn_step(&d, f->in[1], kept, s, product);
+        for (size_t row = 0; mask && row < d.n; row++)
+            if (mask[row * d.t + rnn_time(&d, s)] == 0)
+                rnn_keep_state(&d, kept + (row * d.t + s) * d.kept, rnn_before(&d, kept, row, s));
+        rnn_put_output(&d, kept, mask, f->out[0], s);
+    }
+}
+
+// ---- backward -----------------------------------------------------------------------------------------------------
+
+struct rnn_back {
+    struct rnn_dims d;
+    const nn_real *recurrent, *mask, *dy;
+    nn_real *kept, *dz, *drecurrent, *dbias;
+    nn_real *dh, *dc, *da, *dm;  // (n, u) each: of the state, so far; of GRU's h part of the product; of r h
+    nn_rnn_product *product;
+};
+
+static bool rnn_masked(const struct rnn_back *b, size_t row, size_t s)
+{
+    return b->mask && b->mask[row * b->d.t + rnn_time(&b->d, s)] == 0;
+}
+
+static void rnn_add_dy(const struct rnn_back *b, size_t s)
+{
+    const struct rnn_dims *d = &b->d;
+    if (!d->a->sequences && s + 1 < d->t)
+        return;
+    for (size_t row = 0; row < d->n; row++) {
+        const nn_real *dy = d->a->sequences ? b->dy + (row * d->t + s) * d->u : b->dy + row * d->u;
+        for (size_t j = 0; !(d->a->zero_masked && rnn_masked(b, row, s)) && j < d->u; j++)
+            b->dh[row * d->u + j] += dy[j];
+    }
+}
+
+// Each turns dh (and dc) of the state after a step into the gradient dz of its pre-activations, and into the part of
+// the state's before it that does not come through the product.
+static void rnn_simple_back(const struct nn_rnn *a, size_t u, const nn_real *k, nn_real *dz, nn_real *dh)
+{
+    for (size_t j = 0; j < u; j++) {
+        dz[j] = dh[j] * rnn_slope(a->act, k[j]);
+        dh[j] = 0;
+    }
+}
+
+static void rnn_lstm_back(const struct nn_rnn *a, size_t u, const nn_real *k, const nn_real *before, nn_real *dz,
+                          nn_real *dh, nn_real *dc)
+{
+    for (size_t j = 0; j < u; j++) {
+        const nn_real i = k[j], f = k[u + j], g = k[2 * u + j], o = k[3 * u + j];
+        const nn_real act = rnn_function(a->act, k[4 * u + j]), c = before ? before[4 * u + j] : 0;
+        const nn_real d = dc[j] + dh[j] * o * rnn_slope(a->act, act);
+        dz[j] = d * g * rnn_slope(a->gate, i);
+        dz[u + j] = d * c * rnn_slope(a->gate, f);
+        dz[2 * u + j] = d * i * rnn_slope(a->act, g);
+        dz[3 * u + j] = dh[j] * act * rnn_slope(a->gate, o);
+        dc[j] = d * f;
+        dh[j] = 0;
+    }
+}
+
+// dz of z and h~; da is that of h~, or of its product where the reset comes after that.
+static void rnn_gru_back(const struct nn_rnn *a, size_t u, const nn_real *k, const nn_real *before, nn_real *dz,
+                         nn_real *dh, nn_real *da)
+{
+    for (size_t j = 0; j < u; j++) {
+        const nn_real z = k[j], r = k[u + j], g = k[2 * u + j], h = before ? before[4 * u + j] : 0;
+        const nn_real d = dh[j] * (1 - z) * rnn_slope(a->act, g);
+        const bool after = a->cell == NN_RNN_GRU_AFTER;
+        dz[j] = dh[j] * (h - g) * rnn_slope(a->gate, z);
+        dz[u + j] = after ? d * k[3 * u + j] * rnn_slope(a->gate, r) : 0;
+        dz[2 * u + j] = d;
+        da[j] = after ? d * r : d;
+        dh[j] *= z;
+    }
+}
+
+// Of GRU, where the reset comes before the product: through r h.
+static void rnn_gru_reset_back(const struct rnn_back *b, size_t s)
+{
+    const struct rnn_dims *d = &b->d;
+    const size_t u = d->u;
+    b->product(false, true, d->n, u, u, b->da, u, b->recurrent + 2 * u, 3 * u, 0, b->dm, u);
+    for (size_t row = 0; row < d->n; row++) {
+        const nn_real *k = b->kept + (row * d->t + s) * d->kept, *before = rnn_before(d, b->kept, row, s);
+        nn_real *dz = b->dz + (row * d->t + rnn_time(d, s)) * 3 * u;
+        for (size_t j = 0; before && j < u && !rnn_masked(b, row, s); j++) {
+            const nn_real dm = b->dm[row * u + j];
+            dz[u + j] = dm * before[4 * u + j] * rnn_slope(d->a->gate, k[u + j]);
+            b->dh[row * u + j] += dm * k[u + j];
+        }
+    }
+}
+
+static void rnn_row_back(const struct rnn_back *b, size_t row, size_t s)
+{
+    const struct rnn_dims *d = &b->d;
+    const size_t u = d->u, width = d->gates * u;
+    const nn_real *k = b->kept + (row * d->t + s) * d->kept, *before = rnn_before(d, b->kept, row, s);
+    nn_real *dz = b->dz + (row * d->t + rnn_time(d, s)) * width, *dh = b->dh + row * u;
+    if (rnn_masked(b, row, s)) {
+        memset(dz, 0, width * sizeof *dz);
+        memset(b->da + row * u, 0, u * sizeof *b->da);
+    } else if (d->a->cell == NN_RNN_SIMPLE) {
+        rnn_simple_back(d->a, u, k, dz, dh);
+    } else if (d->a->cell == NN_RNN_LSTM) {
+        rnn_lstm_back(d->a, u, k, before, dz, dh, b->dc + row * u);
+    } else {
+        rnn_gru_back(d->a, u, k, before, dz, dh, b->da + row * u);
+    }
+}
+
+// Through the product with the state before: of the gates that dz holds as it is, then of GRU's h~.
+static void rnn_product_back(const struct rnn_back *b, size_t s)
+{
+    const struct rnn_dims *d = &b->d;
+    const size_t u = d->u, width = d->gates * u, plain = d->gates == 3 ? 2 * u : width, ld = d->t * d->kept;
+    const nn_real *dz = b->dz + rnn_time(d, s) * width, *before = rnn_before(d, b->kept, 0, s);
+    const bool after = d->a->cell == NN_RNN_GRU_AFTER;
+    if (!before)
+        return;
+    b->product(false, true, d->n, u, plain, dz, d->t * width, b->recurrent, width, 1, b->dh, u);
+    b->product(true, false, u, plain, d->n, before + d->h, ld, dz, d->t * width, 1, b->drecurrent, width);
+    if (after)
+        b->product(false, true, d->n, u, u, b->da, u, b->recurrent + 2 * u, width, 1, b->dh, u);
+    if (d->gates == 3)
+        b->product(true, false, u, u, d->n, after ? before + d->h : b->kept + s * d->kept + 3 * u, ld, b->da, u, 1,
+                   b->drecurrent + 2 * u, width);
+}
+
+static void rnn_add_dbias(const struct rnn_back *b, size_t s)
+{
+    const struct rnn_dims *d = &b->d;
+    const size_t u = d->u, width = 3 * u;
+    for (size_t row = 0; row < d->n; row++) {
+        const nn_real *dz = b->dz + (row * d->t + rnn_time(d, s)) * width, *da = b->da + row * u;
+        for (size_t j = 0; j < width; j++) {
+            b->dbias[j] += dz[j];
+            b->dbias[width + j] += j < 2 * u ? dz[j] : da[j - 2 * u];
+        }
+    }
+}
+
+void nn_rnn_backward(const struct nn_frame *f, nn_rnn_product *product)
+{
+    const struct nn_rnn *a = (const struct nn_rnn *)f->op->attr;
+    struct rnn_back b = {.d = rnn_dims(a, &f->op->in_type[1], &f->op->in_type[0]),
+                         .recurrent = f->in[0],
+                         .kept = f->in[1],
+                         .dy = f->in[2],
+                         .mask = a->mask ? f->in[3] : NULL,
+                         .dz = f->out[0],
+                         .drecurrent = f->out[1],
+                         .dbias = a->bias ? f->out[2] : NULL,
+                         .dh = f->out[2 + a->bias],
+                         .product = product};
+    const size_t piece = b.d.n * b.d.u;
+    b.dc = b.dh + piece;
+    b.da = b.dc + piece;
+    b.dm = b.da + piece;
+    memset(b.dh, 0, 2 * piece * sizeof *b.dh);
+    memset(b.drecurrent, 0, nn_type_bytes(&f->op->out_type[1]));
+    if (b.dbias)
+        memset(b.dbias, 0, nn_type_bytes(&f->op->out_type[2]));
+    for (size_t s = b.d.t; s--;) {
+        rnn_add_dy(&b, s);
+        for (size_t row = 0; row < b.d.n; row++)
+            rnn_row_back(&b, row, s);
+        if (a->cell == NN_RNN_GRU)
+            rnn_gru_reset_back(&b, s);
+        rnn_product_back(&b, s);
+        if (b.dbias)
+            rnn_add_dbias(&b, s);
+    }
+}
+
+// ---- reference ----------------------------------------------------------------------------------------------------
+
+static void rnn_plain_product(bool ta, bool tb, size_t m, size_t n, size_t k, const nn_real *a, size_t lda,
+                              const nn_real *b, size_t ldb, nn_real beta, nn_real *c, size_t ldc)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) {
+            double sum = beta == 0 ? 0 : (double)(beta * c[i * ldc + j]);
+            for (size_t l = 0; l < k; l++)
+                sum += (double)(ta ? a[l * lda + i] : a[i * lda + l]) * (double)(tb ? b[j * ldb + l] : b[l * ldb + j]);
+            c[i * ldc + j] = (nn_real)sum;
+        }
+}
+
+static void rnn_reference(const struct nn_frame *f)
+{
+    nn_rnn_forward(f, rnn_plain_product);
+}
+
+static void rnn_reference_backward(const struct nn_frame *f)
+{
+    nn_rnn_backward(f, rnn_plain_product);
+}
+
+const struct nn_op_class nn_op_rnn = {
+    .name = "rnn", .infer = rnn_infer, .differentiate = rnn_differentiate, .reference = rnn_reference};
+const struct nn_op_class nn_op_rnn_backward = {
+    .name = "rnn_backward", .infer = rnn_infer_backward, .reference = rnn_reference_backward};

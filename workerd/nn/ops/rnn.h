@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A recurrent layer over whole sequences. What its input gives to each step is a dense operator before it; from there:
+//
+//   z (n, t, g u), recurrent (u, g u)[, bias][, mask (n, t)] -> y (n, t, u) or (n, u), kept (n, t, ...)
+//
+// u units have g gates, in Keras's order: LSTM i, f, c, o; GRU z, r, h. Steps are taken from the first, or, backwards,
+// from the last; y stands in the order in which they are taken. Where the mask is 0, a step changes nothing, and y is
+// that of the step before, or, zero_masked, 0.
+#ifndef NN_OPS_RNN_H
+#define NN_OPS_RNN_H
+
+#include "workerd/nn/op.h"
+
+enum nn_rnn_function {
+    NN_RNN_LINEAR,
+    NN_RNN_TANH,
+    NN_RNN_SIGMOID,
+    NN_RNN_RELU,
+    NN_RNN_HARD_SIGMOID,   // Keras 3: (x + 3) / 6 within [0, 1]
+    NN_RNN_HARD_SIGMOID2,  // Keras 2: x / 5 + 1 / 2 within [0, 1]
+};
+
+enum nn_rnn_cell {
+    NN_RNN_SIMPLE,     // h = act(z + h R)
+    NN_RNN_LSTM,       // a = z + h R; c = gate(a_f) c + gate(a_i) act(a_c); h = gate(a_o) act(c)
+    NN_RNN_GRU,        // z, r = gate(a); h = z h + (1 - z) act(z_h + (r h) R_h)
+    NN_RNN_GRU_AFTER,  // as that, with act(z_h + b_0h + r (h R_h + b_1h)); bias (2, 3 u) is b, where it has one
+};
+
+struct nn_rnn {
+    enum nn_rnn_cell cell;
+    enum nn_rnn_function act, gate;
+    bool sequences, backwards, zero_masked, bias, mask;
+};
+
+extern const struct nn_op_class nn_op_rnn;
+// recurrent, kept, dy[, mask] -> dz, drecurrent[, dbias], carry (4, n, u) to work in
+extern const struct nn_op_class nn_op_rnn_backward;
+
+// c (m, n) = beta c + a b, each with so many elements from row to row; a, where ta is set, and b, where tb is set, are
+// read transposed.
+typedef void nn_rnn_product(bool ta, bool tb, size_t m, size_t n, size_t k, const nn_real *a, size_t lda,
+                            const nn_real *b, size_t ldb, nn_real beta, nn_real *c, size_t ldc);
+// Both operators with products of a device's own.
+void nn_rnn_forward(const struct nn_frame *f, nn_rnn_product *product);
+void nn_rnn_backward(const struct nn_frame *f, nn_rnn_product *product);
+
+#endif
