@@ -19,11 +19,12 @@
 struct pool_plan {
     struct conv2d_pool shape;
     const struct conv2d_pool_isa *isa;
-    bool apart;     // images are copied
-    int h, w;       // of the tensor's image
-    int top, left;  // padding
-    float *image;   // a copy of one image, and a vector of room behind it
-    float *kernel;  // forward: packed; backward: (oc, kh, run_padded)
+    bool apart;      // images are copied
+    int h, w;        // of the tensor's image
+    int top, left;   // padding
+    float *image;    // a copy of one image, and a vector of room behind it
+    float *kernel;   // forward: packed; backward: (oc, kh, run_padded)
+    float *scratch;  // of Winograd's tiles; NULL: the sums are taken as they come
     int *taps;
     // Of an image, and of each channel: the cells that have a gradient.
     struct conv2d_pool_give *give;  // [oc][cells]
@@ -95,12 +96,28 @@ static void pool_plan_taps(struct pool_plan *p)
         p->taps[i] = i / s->run * s->width + i % s->run;
 }
 
+enum { TILED_CHANNELS = 8 };
+
+static void pool_plan_tiles(struct pool_plan *p)
+{
+    const struct conv2d_pool *s = &p->shape;
+    const size_t channels = (size_t)pool_whole(s->oc, 2 * p->isa->vector), wide = 2 * (size_t)p->isa->vector;
+    free(p->kernel);
+    p->kernel = ps_alloc_aligned(16 * (size_t)s->c * channels * sizeof(float));
+    p->scratch = ps_alloc_aligned(16 * (size_t)p->isa->tiles * ((size_t)s->c + wide) * sizeof(float));
+}
+
 static enum ps_code pool_plan_forward(struct nn_context *context, const struct nn_op *op, void **plan,
                                       struct ps_error *e)
 {
     (void)context;
     (void)e;
-    *plan = pool_plan_new(op, &op->in_type[0], &op->out_type[0]);
+    struct pool_plan *p = pool_plan_new(op, &op->in_type[0], &op->out_type[0]);
+    const struct conv2d_pool *s = &p->shape;
+    // With few channels the transforms take longer than what they save.
+    if (s->kh == 3 && s->kw == 3 && s->c >= TILED_CHANNELS)
+        pool_plan_tiles(p);
+    *plan = p;
     return PS_OK;
 }
 
@@ -128,6 +145,7 @@ static void pool_plan_free(void *plan)
     struct pool_plan *p = plan;
     free(p->image);
     free(p->kernel);
+    free(p->scratch);
     free(p->taps);
     free(p->give);
     free(p->gives);
@@ -165,10 +183,16 @@ static void pool_run_forward(const struct nn_frame *f)
     const struct pool_plan *p = f->plan;
     const struct conv2d_pool *s = &p->shape;
     const float *bias = f->op->n_in > 2 ? f->in[2] : NULL;
-    p->isa->pack(s, f->in[1], p->kernel);
-    for (int n = 0; n < s->rows; n++)
-        p->isa->forward(s, pool_image(p, f->in[0], n), p->kernel, bias, (float *)f->out[0] + (size_t)n * s->cells,
-                        (uint8_t *)f->out[1] + (size_t)n * s->cells);
+    (p->scratch ? p->isa->pack_tiles : p->isa->pack)(s, f->in[1], p->kernel);
+    for (int n = 0; n < s->rows; n++) {
+        const float *x = pool_image(p, f->in[0], n);
+        float *y = (float *)f->out[0] + (size_t)n * s->cells;
+        uint8_t *at = (uint8_t *)f->out[1] + (size_t)n * s->cells;
+        if (p->scratch)
+            p->isa->forward_tiles(s, x, p->kernel, bias, y, at, p->scratch);
+        else
+            p->isa->forward(s, x, p->kernel, bias, y, at);
+    }
 }
 
 // The cells of image n that have a gradient, by channels. in: (...), y, at, dy.
@@ -189,28 +213,6 @@ static void pool_list_gives(const struct pool_plan *p, const struct nn_frame *f,
                 p->gives[c] += !none;
             }
         }
-}
-
-// db (n) += dy where y is above 0. What is not added is loaded, too: a branch would take ten times as long.
-PS_PER_CPU static void pool_add_where_positive(size_t n, const float *restrict y, const float *restrict dy,
-                                               float *restrict db)
-{
-    for (size_t i = 0; i < n; i++) {
-        const float d = dy[i];
-        db[i] += y[i] > 0 ? d : 0;
-    }
-}
-
-static void pool_run_bias(const struct conv2d_pool *s, const float *y, const float *dy, float *db)
-{
-    const size_t oc = (size_t)s->oc, rows = (size_t)s->rows * s->cells / oc;
-    if (!s->relu) {
-        nn_cpu_sum_rows(rows, oc, dy, db);
-        return;
-    }
-    memset(db, 0, oc * sizeof *db);
-    for (size_t r = 0; r < rows; r++)
-        pool_add_where_positive(oc, y + r * oc, dy + r * oc, db);
 }
 
 // Sums in the order (oc, kh, run) to the kernel's (kh, run, oc).
@@ -253,7 +255,7 @@ static void pool_run_weights(const struct nn_frame *f)
     if (!dense)
         pool_order_back(s, p->kernel, dkernel);
     if (f->op->n_out > 1)
-        pool_run_bias(s, f->in[1], f->in[3], f->out[1]);
+        p->isa->bias(s, f->in[1], f->in[3], f->out[1]);
 }
 
 static void pool_run_data(const struct nn_frame *f)

@@ -33,6 +33,13 @@ struct conv2d_pool_isa {
     // One image to its cells.
     void (*forward)(const struct conv2d_pool *s, const float *x, const float *packed, const float *bias, float *y,
                     uint8_t *at);
+    // The same by Winograd's tiles, for a 3x3 kernel.
+    int tiles;  // that are worked on together
+    void (*pack_tiles)(const struct conv2d_pool *s, const float *kernel, float *packed);
+    void (*forward_tiles)(const struct conv2d_pool *s, const float *x, const float *packed, const float *bias, float *y,
+                          uint8_t *at, float *scratch);
+    // db: of each channel, the gradients of all cells of the batch.
+    void (*bias)(const struct conv2d_pool *s, const float *y, const float *dy, float *db);
     // sum (oc's kernel rows, kh of run_padded) += g * x of each of n gives.
     void (*weights)(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_give *give, int n,
                     float *sum);

@@ -6,7 +6,17 @@
 #define V 16
 #define CELLS 2
 #define WIDE 2
+#define TILES 13
 #include "workerd/nn/cpu/conv2d_pool_isa.h"
 
-const struct conv2d_pool_isa conv2d_pool_16 = {V, pool_pack, pool_forward, pool_weights, pool_weights_dense, pool_data};
+const struct conv2d_pool_isa conv2d_pool_16 = {.vector = V,
+                                               .pack = pool_pack,
+                                               .forward = pool_forward,
+                                               .tiles = TILES,
+                                               .pack_tiles = pool_pack_tiles,
+                                               .forward_tiles = pool_forward_tiles,
+                                               .bias = pool_bias,
+                                               .weights = pool_weights,
+                                               .weights_dense = pool_weights_dense,
+                                               .data = pool_data};
 #endif

@@ -4,6 +4,16 @@
 #define V 4
 #define CELLS 1
 #define WIDE 2
+#define TILES 6
 #include "workerd/nn/cpu/conv2d_pool_isa.h"
 
-const struct conv2d_pool_isa conv2d_pool_4 = {V, pool_pack, pool_forward, pool_weights, pool_weights_dense, pool_data};
+const struct conv2d_pool_isa conv2d_pool_4 = {.vector = V,
+                                              .pack = pool_pack,
+                                              .forward = pool_forward,
+                                              .tiles = TILES,
+                                              .pack_tiles = pool_pack_tiles,
+                                              .forward_tiles = pool_forward_tiles,
+                                              .bias = pool_bias,
+                                              .weights = pool_weights,
+                                              .weights_dense = pool_weights_dense,
+                                              .data = pool_data};

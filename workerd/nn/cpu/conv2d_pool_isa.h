@@ -29,6 +29,14 @@ INLINE vector pool_load_some(const float *from, int n)
     return v;
 }
 
+INLINE void pool_store_some(float *to, vector v, int n)
+{
+    if (n >= V)
+        *(vector *)to = v;
+    else
+        memcpy(to, &v, (size_t)n * sizeof *to);
+}
+
 INLINE vector pool_select(mask m, vector yes, vector no)
 {
     return (vector)((m & (mask)yes) | (~m & (mask)no));
@@ -74,8 +82,11 @@ INLINE void pool_put(const struct conv2d_pool *s, const vector sum[4], int n, fl
         which &= ~cut;
     }
     const bytes position = __builtin_convertvector(which, bytes);
-    memcpy(y, &greatest, (size_t)(n < V ? n : V) * sizeof *y);
-    memcpy(at, &position, (size_t)(n < V ? n : V));
+    pool_store_some(y, greatest, n);
+    if (n >= V)
+        *(bytes *)at = position;
+    else
+        memcpy(at, &position, (size_t)n);
 }
 
 // `cells` cells, whose first pixels are x[], of `wide` vectors of channels, of which there are n.
@@ -156,6 +167,197 @@ static void pool_forward(const struct conv2d_pool *s, const float *x, const floa
             packed += taps * V;
             from += V;
         }
+    }
+}
+
+// ---- forward by Winograd's tiles ----------------------------------------------------------------------------------
+
+// F(2x2, 3x3) of Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016, section 4.1: a cell's
+// four sums take 16 products of each channel instead of 36. For a tile d of 4x4 pixels and a kernel g of 3x3:
+// A' ((G g G') * (B' d B)) A, where * is element by element, and is what is summed over the channels.
+
+// G g G' of one row or column.
+INLINE void pool_tile_kernel(const vector g[3], vector u[4])
+{
+    const vector even = (g[0] + g[2]) * 0.5f, odd = g[1] * 0.5f;
+    u[0] = g[0];
+    u[1] = even + odd;
+    u[2] = even - odd;
+    u[3] = g[2];
+}
+
+// B' d B of one.
+INLINE void pool_tile_image(const vector d[4], vector v[4])
+{
+    v[0] = d[0] - d[2];
+    v[1] = d[1] + d[2];
+    v[2] = d[2] - d[1];
+    v[3] = d[1] - d[3];
+}
+
+// n channels of one block: (16, c, n), from kernels (9, c, oc).
+static void pool_pack_block(const struct conv2d_pool *s, const float *kernel, int n, int have, float *packed)
+{
+    for (int c = 0; c < s->c; c++)
+        for (int v = 0; v < n; v += V) {
+            vector g[3][3], half[4][3], u[4][4];
+            for (int i = 0; i < 9; i++)
+                g[i / 3][i % 3] = have > v
+                                      ? pool_load_some(kernel + (size_t)(i * s->c + c) * (size_t)s->oc + v, have - v)
+                                      : (vector){0};
+            for (int x = 0; x < 3; x++) {
+                vector row[4];
+                pool_tile_kernel((const vector[3]){g[0][x], g[1][x], g[2][x]}, row);
+                for (int y = 0; y < 4; y++)
+                    half[y][x] = row[y];
+            }
+            for (int y = 0; y < 4; y++)
+                pool_tile_kernel(half[y], u[y]);
+            for (int k = 0; k < 16; k++)
+                *(vector *)(packed + (size_t)(k * s->c + c) * (size_t)n + v) = u[k / 4][k % 4];
+        }
+}
+
+static void pool_pack_tiles(const struct conv2d_pool *s, const float *kernel, float *packed)
+{
+    for (int from = 0; from < s->oc;) {
+        const int n = (s->oc - from > V ? WIDE : 1) * V;
+        pool_pack_block(s, kernel + from, n, s->oc - from, packed);
+        packed += (size_t)(16 * s->c) * (size_t)n;
+        from += n;
+    }
+}
+
+// The tiles of cells [first, first + TILES), of which there may be fewer: those that are left over are the last one's.
+// To (16, TILES, c).
+static void pool_read_tiles(const struct conv2d_pool *s, const float *x, int first, float *to)
+{
+    const int all = s->cells_y * s->cells_x;
+    const size_t step = (size_t)TILES * (size_t)s->c;
+    for (int t = 0; t < TILES; t++) {
+        const int cell = first + t < all ? first + t : all - 1;
+        const float *from =
+            x + 2 * ((size_t)(cell / s->cells_x) * (size_t)s->width + (size_t)(cell % s->cells_x * s->c));
+        for (int c = 0; c < s->c; c += V) {
+            vector half[4][4];
+            const int n = s->c - c;
+            for (int i = 0; i < 4; i++) {
+                vector d[4], column[4];
+                for (int y = 0; y < 4; y++)
+                    d[y] = pool_load_some(from + (size_t)(y * s->width + i * s->c + c), n);
+                pool_tile_image(d, column);
+                for (int y = 0; y < 4; y++)
+                    half[y][i] = column[y];
+            }
+            for (int y = 0; y < 4; y++) {
+                vector v[4];
+                pool_tile_image(half[y], v);
+                for (int i = 0; i < 4; i++)
+                    pool_store_some(to + (size_t)(4 * y + i) * step + (size_t)(t * s->c + c), v[i], n);
+            }
+        }
+    }
+}
+
+// One of the 16 products of a block: TILES sums of `wide` vectors over the channels. To (TILES, wide * V).
+INLINE void pool_multiply_tiles(int wide, int channels, const float *tiles, const float *packed, float *to)
+{
+    vector sum[TILES][WIDE];
+    UNROLL
+    for (int t = 0; t < TILES; t++)
+        UNROLL
+    for (int v = 0; v < wide; v++)
+        sum[t][v] = (vector){0};
+    for (int c = 0; c < channels; c++, packed += wide * V) {
+        vector w[WIDE];
+        UNROLL
+        for (int v = 0; v < wide; v++)
+            w[v] = pool_load(packed + v * V);
+        UNROLL
+        for (int t = 0; t < TILES; t++)
+            UNROLL
+        for (int v = 0; v < wide; v++)
+            sum[t][v] += w[v] * tiles[t * channels + c];
+    }
+    UNROLL
+    for (int t = 0; t < TILES; t++)
+        UNROLL
+    for (int v = 0; v < wide; v++)
+        *(vector *)(to + (t * wide + v) * V) = sum[t][v];
+}
+
+// A' m A and the greatest: one vector of channels of one tile, of which there are n. products: (16, TILES, wide * V).
+INLINE void pool_end_tile(const struct conv2d_pool *s, const float *products, size_t step, const float *bias, int n,
+                          float *y, uint8_t *at)
+{
+    const vector b = bias ? pool_load_some(bias, n) : (vector){0};
+    vector half[2][4], sum[4];
+    for (int i = 0; i < 4; i++) {
+        const vector m0 = pool_load(products + (size_t)i * step), m1 = pool_load(products + (size_t)(4 + i) * step);
+        const vector m2 = pool_load(products + (size_t)(8 + i) * step),
+                     m3 = pool_load(products + (size_t)(12 + i) * step);
+        half[0][i] = m0 + m1 + m2;
+        half[1][i] = m1 - m2 - m3;
+    }
+    for (int k = 0; k < 2; k++) {
+        sum[2 * k] = half[k][0] + half[k][1] + half[k][2] + b;
+        sum[2 * k + 1] = half[k][1] - half[k][2] - half[k][3] + b;
+    }
+    pool_put(s, sum, n, y, at);
+}
+
+INLINE void pool_tiles(const struct conv2d_pool *s, int wide, const float *tiles, const float *packed,
+                       const float *bias, int have, int n, float *products, float *y, uint8_t *at)
+{
+    const size_t step = (size_t)(TILES * wide * V);
+    for (int k = 0; k < 16; k++)
+        pool_multiply_tiles(wide, s->c, tiles + (size_t)k * (size_t)TILES * (size_t)s->c,
+                            packed + (size_t)(k * s->c) * (size_t)(wide * V), products + (size_t)k * step);
+    for (int t = 0; t < have; t++)
+        for (int v = 0; v < wide; v++)
+            if (v * V < n)
+                pool_end_tile(s, products + (t * wide + v) * V, step, bias ? bias + v * V : NULL, n - v * V,
+                              y + (size_t)t * (size_t)s->oc + v * V, at + (size_t)t * (size_t)s->oc + v * V);
+}
+
+// scratch: (16, TILES, c + WIDE * V).
+static void pool_forward_tiles(const struct conv2d_pool *s, const float *x, const float *packed, const float *bias,
+                               float *y, uint8_t *at, float *scratch)
+{
+    const int all = s->cells_y * s->cells_x;
+    float *products = scratch + (size_t)(16 * TILES) * (size_t)s->c;
+    for (int first = 0; first < all; first += TILES) {
+        const int have = all - first < TILES ? all - first : TILES;
+        const float *block = packed;
+        const size_t to = (size_t)first * (size_t)s->oc;
+        pool_read_tiles(s, x, first, scratch);
+        for (int from = 0; from < s->oc;) {
+            const int n = s->oc - from;
+            const float *b = bias ? bias + from : NULL;
+            if (n > V)
+                pool_tiles(s, WIDE, scratch, block, b, have, n, products, y + to + from, at + to + from);
+            else
+                pool_tiles(s, 1, scratch, block, b, have, n, products, y + to + from, at + to + from);
+            block += (size_t)(16 * s->c) * (size_t)((n > V ? WIDE : 1) * V);
+            from += (n > V ? WIDE : 1) * V;
+        }
+    }
+}
+
+// ---- backward, the bias -------------------------------------------------------------------------------------------
+
+static void pool_bias(const struct conv2d_pool *s, const float *y, const float *dy, float *db)
+{
+    const size_t n = (size_t)s->rows * s->cells, step = (size_t)s->oc;
+    const vector zero = {0};
+    for (int from = 0; from < s->oc; from += V) {
+        const int have = s->oc - from;
+        vector sum = zero;
+        for (size_t i = (size_t)from; i < n; i += step) {
+            const vector g = pool_load_some(dy + i, have);
+            sum += s->relu ? pool_select(pool_load_some(y + i, have) > zero, g, zero) : g;
+        }
+        pool_store_some(db + from, sum, have);
     }
 }
 
@@ -255,7 +457,10 @@ INLINE void pool_part(const struct conv2d_pool *s, const float *y, const uint8_t
     const vector zero = {0};
     bytes position = {0};
     vector all = pool_load_some(dy, n);
-    memcpy(&position, at, (size_t)(n < V ? n : V));
+    if (n >= V)
+        position = *(const bytes *)at;
+    else
+        memcpy(&position, at, (size_t)n);
     const mask which = __builtin_convertvector(position, mask);
     if (s->relu)
         all = pool_select(pool_load_some(y, n) > zero, all, zero);
@@ -289,8 +494,7 @@ static void pool_weights_dense(const struct conv2d_pool *s, const float *x, cons
             pool_dense_taps(s, x, taps + first, y + from, at + from, dy + from, n, sum);
             for (int t = 0; t < have; t++) {
                 float *to = dkernel + (size_t)(first + t) * (size_t)s->oc + from;
-                const vector was = pool_load_some(to, n), now = was + sum[t];
-                memcpy(to, &now, (size_t)(n < V ? n : V) * sizeof *to);
+                pool_store_some(to, pool_load_some(to, n) + sum[t], n);
             }
         }
 }
