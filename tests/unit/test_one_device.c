@@ -25,7 +25,15 @@ static const char model_text[] =
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"frozen\", \"units\": 1, \"trainable\": false}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 1}}]}}";
 
+static const char constrained_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 1]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"frozen\", \"units\": 1, \"trainable\": false}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 1, \"bias_constraint\": \"non_neg\"}}]}}";
+
 enum { N_PARAMS = 4 };
+
+static const char *document = model_text;
 
 struct training {
     struct nn_model *model;
@@ -53,10 +61,12 @@ static enum ps_code open_training(struct training *t, const char *optimizer, str
     struct ps_error e = {.code = PS_OK};
     char text[512];
     memset(t, 0, sizeof *t);
-    snprintf(text, sizeof text, "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {%s}\n",
+    snprintf(text, sizeof text,
+             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {%s}\n"
+             "strategy: {name: one_device}\n",
              optimizer);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
-    must(nn_model_parse(model_text, "test", &t->model, &e), &e);
+    must(nn_model_parse(document, "test", &t->model, &e), &e);
     must(nn_replica_create(t->model, "ref", 1, 1, 1, &mse, &t->env.replica, &e), &e);
     t->env.job = t->job;
     t->env.model = t->model;
@@ -149,6 +159,45 @@ static void slots_start_where_the_rule_says(void **ctx)
     end(&t);
 }
 
+// The mean of three moves the weights once; then it begins anew.
+static void accumulates(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    begin(&t, "name: sgd, lr: 0.5, gradient_accumulation_steps: 3");
+    step(&t, 0, 1, 2, 8, 8);
+    step(&t, 1, 4, 5, 8, 8);
+    step(&t, 2, 1, -1, 7, 7);
+    step(&t, 3, 1, 2, 7, 7);
+    end(&t);
+}
+
+static struct wk_work next_batch(struct training *t)
+{
+    struct wk_work work;
+    struct ps_error e;
+    t->env.examples = 1000;
+    assert_int_equal(WK_BATCH, wk_one_device.next(t->state, 0, false, &work, &e));
+    return work;
+}
+
+// While it trains the weights are themselves; when it ends they are their average.
+static void ends_with_the_average(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    struct ps_error e = {.code = PS_OK};
+    begin(&t, "name: sgd, lr: 1, use_ema: true, ema_momentum: 0.5");
+    must(wk_one_device.finish(t.state, NULL, &e), &e);  // of no step there is none
+    step(&t, next_batch(&t).step, 1, 2, 7, 6);
+    step(&t, next_batch(&t).step, 1, 2, 6, 4);
+    must(wk_one_device.finish(t.state, NULL, &e), &e);
+    static const float average[N_PARAMS] = {8, 8, 6.5F, 5};
+    for (size_t i = 0; i < N_PARAMS; i++)
+        assert_memory_equal(nn_replica_param(t.env.replica, i), &average[i], sizeof *average);
+    end(&t);
+}
+
 // A gradient with a NaN or an infinity is an error, and changes nothing, where the job says so.
 static void refuses_what_is_not_finite(void **ctx)
 {
@@ -164,6 +213,18 @@ static void refuses_what_is_not_finite(void **ctx)
     assert_string_equal(e.text, "variable 'net/dense/bias': the gradient's element 0 is not finite");
     step(&t, 1, 1, 2, 6, 4);
     end(&t);
+}
+
+// The bias, which may not be negative, would be -2 after the rule.
+static void constrains_after_the_rule(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    document = constrained_text;
+    begin(&t, "name: sgd, learning_rate: 1");
+    step(&t, 0, 10, 10, -2, 0);
+    end(&t);
+    document = model_text;
 }
 
 // Want of memory is said in a sentence, and leaves nothing behind.
@@ -190,7 +251,10 @@ int main(void)
         cmocka_unit_test(clips_all_by_theirs),
         cmocka_unit_test(clips_by_value_and_decays),
         cmocka_unit_test(slots_start_where_the_rule_says),
+        cmocka_unit_test(accumulates),
+        cmocka_unit_test(ends_with_the_average),
         cmocka_unit_test(refuses_what_is_not_finite),
+        cmocka_unit_test(constrains_after_the_rule),
         cmocka_unit_test(no_memory_for_slots),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -190,8 +190,22 @@ static void strategy_add_tensors(struct wk_parameter_server_state *s, bool learn
     }
 }
 
+// psd applies rules, and no constraints.
+static enum ps_code strategy_refuse_constraints(const struct nn_model *model, struct ps_error *e)
+{
+    for (size_t i = 0; i < nn_model_params(model); i++)
+        if (nn_model_constraint(model, i))
+            return ps_fail(e, PS_FAILED_PRECONDITION,
+                           "variable '%s' has the constraint %s, which parameter_server does not apply: expected "
+                           "strategy one_device",
+                           nn_model_param(model, i)->name, nn_model_constraint(model, i));
+    return PS_OK;
+}
+
 static enum ps_code parameter_server_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
+    if (strategy_refuse_constraints(env->model, e))
+        return e->code;
     struct wk_parameter_server_state *s = ps_alloc(sizeof *s);
     s->env = env;
     s->update = (psc_update)env->job->update;
@@ -360,8 +374,11 @@ static void strategy_clip_by_norm(struct wk_parameter_server_state *s)
 static float strategy_rate(const struct wk_parameter_server_state *s)
 {
     const struct ps_schedule *schedule = &s->env->job->schedule;
-    return (float)(schedule->kind == PS_SCHEDULE_NONE ? strategy_hyper_value(s, "learning_rate")
-                                                      : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0));
+    const double accumulated = strategy_hyper_value(s, "gradient_accumulation_steps");
+    const double rate = schedule->kind == PS_SCHEDULE_NONE
+                            ? strategy_hyper_value(s, "learning_rate")
+                            : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
+    return (float)(accumulated > 1 ? rate / accumulated : rate);
 }
 
 // The replica's own weights between two pulls.
