@@ -21,6 +21,7 @@ libcommon_la_SOURCES = \
 	common/plan/placement.c common/plan/placement.h \
 	common/file/safetensors.c common/file/safetensors.h \
 	common/wire/slice.c common/wire/slice.h \
+	common/file/tfrecord.c common/file/tfrecord.h \
 	common/base/utf8.c common/base/utf8.h \
 	common/base/workers.c common/base/workers.h \
 	common/wire/wire.c common/wire/wire.h

@@ -30,10 +30,12 @@ workerd_job = \
 	workerd/job/callback.c workerd/job/callback.h \
 	workerd/job/callbacks/checkpoint.c \
 	workerd/job/callbacks/early_stopping.c \
+	workerd/job/callbacks/event.c workerd/job/callbacks/event.h \
 	workerd/job/callbacks/log.c \
 	workerd/job/callbacks/log_file.c workerd/job/callbacks/log_file.h \
 	workerd/job/callbacks/monitor.c workerd/job/callbacks/monitor.h \
 	workerd/job/callbacks/reduce_lr.c \
+	workerd/job/callbacks/tensorboard.c \
 	workerd/job/callbacks/terminate_on_nan.c \
 	workerd/job/evaluate.c workerd/job/evaluate.h \
 	workerd/job/figures.c workerd/job/figures.h \

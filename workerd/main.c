@@ -33,9 +33,9 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "  -p, --ps A,B,C         the same, on the command line\n"
                            "  -r, --rank I           this worker's rank, from 0; default: TF_CONFIG's, or 0\n"
                            "  -w, --workers M        workers of the job; default: the cluster's, or 1\n"
-                           "  -m, --min-workers K    with fewer live workers the job ends; default: the job's\n"
+                           "  -m, --min-workers K    with fewer live workers the job ends\n"
                            "      --ready-fd N       write \"READY\" to this descriptor once the job is open\n"
-                           "  -R, --resume           goes on from the job's newest checkpoint, if there is one\n"
+                           "  -R, --resume           goes on from the job's newest checkpoint\n"
                            "  -S, --summary FILE     where the chief writes how it went (JSON)\n"
                            "  -q, --quiet            no progress on standard output\n"
                            "      --evaluate         no training: how good are the weights? --json: as JSON\n"
@@ -47,7 +47,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "\n"
                            "Exit: 0 done; 64 usage; 65 bad input; 66 no such file; 69 a ps task cannot be\n"
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
-                           "written; 75 the job has ended early; 78 configuration; 128 + N stopped by signal N.\n";
+                           "written; 75 the job has ended early; 78 configuration; 128 + N signal N.\n";
 
 enum { READY_FD = 256, EVALUATE, JSON, PREDICT, SHOW_MODEL, LIST_DEVICES, LAYERS };
 

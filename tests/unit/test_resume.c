@@ -534,6 +534,35 @@ static void logs(void **state)
     free(text);
 }
 
+// A training that goes on goes on in the same files, in which no epoch stands twice.
+static void tensorboard_goes_on(void **state)
+{
+    static const char job[] = "callbacks: [{name: tensorboard, path: tb, histogram_freq: 1, update_steps: 2},\n"
+                              "            {name: checkpoint, path: ck, every_steps: 3}]\n";
+    struct training t;
+    (void)state;
+    train(&t, job, true);
+    end(&t);
+    char *count = ps_printf("cat %s/tb/*/events.out.tfevents.* | wc -c >%s/size; ls %s/tb/* | grep -c events >>%s/size",
+                            folder, folder, folder, folder);
+    size_t size;
+    assert_int_equal(system(count), 0);
+    char *whole = read_text("size", &size);
+    assert_non_null(strstr(whole, "\n2\n"));
+    char *command = ps_printf("rm -rf %s/tb %s/ck", folder, folder);
+    assert_int_equal(system(command), 0);
+    train_and_die(job, 17, true);
+    train(&t, job, true);
+    end(&t);
+    assert_int_equal(system(count), 0);
+    char *again = read_text("size", &size);
+    assert_string_equal(whole, again);
+    free(whole);
+    free(again);
+    free(count);
+    free(command);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,6 +578,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(reduces_the_rate, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(terminates_on_nan, begin_folder, end_folder),
         cmocka_unit_test_setup_teardown(logs, begin_folder, end_folder),
+        cmocka_unit_test_setup_teardown(tensorboard_goes_on, begin_folder, end_folder),
     };
     ps_log_init("test", PS_LOG_ERROR);
     cmocka_set_message_output(CM_OUTPUT_TAP);

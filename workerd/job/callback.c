@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 
 static const struct wk_callback_class *const callback_table[] = {
-    &wk_csv_log,          &wk_json_lines,          &wk_early_stopping, &wk_reduce_lr_on_plateau,
+    &wk_csv_log,          &wk_json_lines,          &wk_tensorboard, &wk_early_stopping, &wk_reduce_lr_on_plateau,
     &wk_terminate_on_nan, &wk_checkpoint_callback, &wk_backup,
 };
 

@@ -43,8 +43,8 @@ struct wk_callback_class {
                          struct ps_error *e);
 };
 
-extern const struct wk_callback_class wk_csv_log, wk_json_lines, wk_early_stopping, wk_reduce_lr_on_plateau,
-    wk_terminate_on_nan, wk_checkpoint_callback, wk_backup;
+extern const struct wk_callback_class wk_csv_log, wk_json_lines, wk_tensorboard, wk_early_stopping,
+    wk_reduce_lr_on_plateau, wk_terminate_on_nan, wk_checkpoint_callback, wk_backup;
 
 enum wk_event { WK_STEP, WK_EPOCH_ENDS, WK_END, WK_STOPPED };
 

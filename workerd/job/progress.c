@@ -150,12 +150,12 @@ static void progress_draw(const struct wk_progress *p, const struct wk_figures *
         printf("%s%s", head, tail);
         return;
     }
-    int room = columns - before - 1 - (int)strlen(tail), bar = room < BAR && !last ? room : BAR;
+    int room = columns - before - 1 - (int)strlen(tail), bar = room < BAR ? room : BAR;
     printf("\r\033[K%s", head);
     if (bar >= LEAST_BAR) {
         putchar(' ');
         progress_bar(p, bar, steps ? (int)((uint64_t)bar * p->step / steps) : bar);
-    } else if (before + (int)strlen(tail) > columns) {
+    } else if (!last && before + (int)strlen(tail) > columns) {
         tail[columns > before ? columns - before : 0] = '\0';
     }
     fputs(tail, stdout);

@@ -3,14 +3,12 @@
 // checkpoint: the whole training in a file, every so many steps or seconds, else at the end of each epoch; the last
 // `keep` of them stay (0: all). backup: the same, of which the last one alone stays; with it a training begins where
 // the one before it was interrupted, and at its end the file is removed.
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
+#include "workerd/job/callbacks/log_file.h"
 #include "workerd/job/callbacks/monitor.h"
 #include "workerd/job/resume.h"
 
@@ -59,29 +57,11 @@ static enum ps_code backup_open(const struct ps_callback *settings, const struct
     return PS_OK;
 }
 
-// The folder, and those that it is in.
-static enum ps_code checkpoint_make_folder(const char *folder, struct ps_error *e)
-{
-    char *path = ps_strdup(folder);
-    int error = 0;
-    for (char *at = path + 1; !error && *at; at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        error = mkdir(path, 0777) && errno != EEXIST ? errno : 0;
-        *at = '/';
-    }
-    if (!error)
-        error = mkdir(path, 0777) && errno != EEXIST ? errno : 0;
-    free(path);
-    return error ? ps_fail(e, PS_CANNOT_CREATE, "%s: %s", folder, strerror(error)) : PS_OK;
-}
-
 static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_error *e)
 {
     struct checkpointing *c = state;
     c->saved = ps_now();
-    return wk_resume_check(run, e) ? e->code : checkpoint_make_folder(c->folder, e);
+    return wk_resume_check(run, e) ? e->code : wk_make_folder(c->folder, e);
 }
 
 static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *run, struct ps_error *e)

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Around a training, from the outside: killed and resumed, stopped by a signal, looked at without training.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+
+cp "$examples/softmax/model.json" .
+{
+    sed 's|^strategy:.*|strategy: {name: one_device}|; s|^optimizer:.*|optimizer: {name: adam}|' "$examples/softmax/job.yaml"
+    echo 'callbacks: [{name: csv_log, path: log.csv}, {name: checkpoint, path: ck/deep, every_steps: 1, keep: 2}]'
+} >job.yaml
+quick+=(--set epochs=10)
+trains() { timeout 600 "$workerd" --job job.yaml "${quick[@]}" "$@"; }
+# In the background, as a process that signals reach.
+begins() {
+    "$workerd" --job job.yaml "${quick[@]}" "$@" >begun.log 2>&1 &
+    pid=$!
+}
+newest() { find ck/deep -name '*.safetensors' | sort | tail -n 1; }
+reached() { [ "$(find ck/deep -name "softmax-*.safetensors" 2>/dev/null | sort | tail -n 1)" \> "ck/deep/softmax-$1" ]; }
+
+ok "a training nobody interrupts" trains --set output=whole.safetensors
+mv log.csv whole.csv
+rm -r ck
+
+begins --set output=part.safetensors
+ok "reaches its 13th step" eventually reached 0000000013
+kill -KILL $pid
+wait $pid
+ok "is killed, and goes on" trains --set output=part.safetensors --resume
+ok "to the same bytes" cmp whole.safetensors part.safetensors
+ok "and the same log" cmp whole.csv log.csv
+ok "nothing is left half written" test -z "$(find ck -name '*.tmp' -newer "$(newest)")"
+rm -r ck
+
+begins --set epochs=100000 --set output=part.safetensors
+ok "reaches its 5th step" eventually reached 0000000005
+kill -INT $pid
+wait $pid
+ok "SIGINT: exit 130" test $? = 130
+ok "says where the weights are" grep -q 'stopped by signal 2 after step [0-9]*; the weights are in part.safetensors' begun.log
+ok "and they are" trains --evaluate --set weights=part.safetensors
+
+evaluates() { trains --evaluate --json --set output=whole.safetensors >e.json && at_least "$(value e.json accuracy)" 0.3; }
+ok "--evaluate --json" evaluates
+ok "has all examples" grep -q '"examples": 256' e.json
+predicts() { trains --predict p.npy --set output=whole.safetensors && [ "$(wc -c <p.npy)" = $((128 + 256 * 10 * 4)) ]; }
+ok "--predict" predicts
+ok "--show-model" eval 'trains --show-model | grep -q "dense (Dense) .* 7,850"'
+ok "--list-devices" eval '"$workerd" --list-devices | grep -q "^ref "'
+
+fits() { "$workerd" --help | awk 'length($0) > 80 { print; bad = 1 } END { if (NR > 24) { print NR; bad = 1 } exit bad }'; }
+ok "help fits a screen" fits
+ok "--resume and --evaluate" fails_with 64 "--resume is of a training" trains --resume --evaluate
+ok "--json alone" fails_with 64 "--json goes with --evaluate alone" trains --json
+ok "--evaluate without weights" fails_with 66 "none.safetensors" trains --evaluate --set output=none.safetensors
+ok "--resume without checkpoints" fails_with 78 "the job writes no checkpoints" trains --resume --set 'callbacks=[]'
+ok "--resume of another job" fails_with 78 "but this one has batch_size=32" trains --resume --set batch_size=32
+ok "a log where there is no folder" fails_with 73 "callback csv_log: no/log.csv: No such file" trains \
+    --set 'callbacks=[{name: csv_log, path: no/log.csv}]'
+ok "checkpoints where there is a file" fails_with 73 "callback checkpoint: job.yaml/ck" trains \
+    --set 'callbacks=[{name: checkpoint, path: job.yaml/ck}]'
+printf 'half' >"$(newest)"
+ok "half a checkpoint" fails_with 65 "expected 8 bytes of header length" trains --resume

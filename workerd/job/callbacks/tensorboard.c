@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What TensorBoard shows, as Keras's callback writes it: PATH/train and PATH/validation have one event file each, with
+// "epoch_loss" and its like by epochs; train has "batch_loss" by steps too, and histograms of the weights.
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/alloc.h"
+#include "workerd/job/callbacks/event.h"
+#include "workerd/job/callbacks/log_file.h"
+
+enum { TRAIN, VALIDATION, SPLITS };
+
+static const char *const tensorboard_splits[SPLITS] = {"train", "validation"};
+
+struct tensorboard {
+    const char *folder;
+    uint64_t histogram_freq, update_steps;  // in epochs; 0: none
+    char *path[SPLITS];                     // NULL: not known yet
+    struct wk_log_file file[SPLITS];
+};
+
+static double tensorboard_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static enum ps_code tensorboard_open(const struct ps_callback *settings, const struct wk_run *run, void **state,
+                                     struct ps_error *e)
+{
+    struct tensorboard *t = ps_alloc(sizeof *t);
+    (void)run;
+    (void)e;
+    t->folder = ps_callback_text(settings, "path");
+    t->histogram_freq = ps_callback_count(settings, "histogram_freq");
+    t->update_steps = ps_callback_count(settings, "update_steps");
+    *state = t;
+    return PS_OK;
+}
+
+static void tensorboard_close(void *state)
+{
+    struct tensorboard *t = state;
+    for (int i = 0; i < SPLITS; i++) {
+        wk_log_file_close(&t->file[i]);
+        free(t->path[i]);
+    }
+    free(t);
+}
+
+// A name that no other run has, as TensorBoard looks for it. One that goes on has it from the checkpoint.
+static void tensorboard_name(struct tensorboard *t, int split)
+{
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    if (!t->path[split])
+        t->path[split] = ps_printf("%s/%s/events.out.tfevents.%010lld.%s.%ld", t->folder, tensorboard_splits[split],
+                                   (long long)tensorboard_now(), host, (long)getpid());
+}
+
+static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, struct wk_run *run, struct ps_error *e)
+{
+    char *folder = ps_printf("%s/%s", t->folder, tensorboard_splits[split]);
+    enum ps_code code = wk_make_folder(folder, e);
+    free(folder);
+    if (code)
+        return code;
+    tensorboard_name(t, split);
+    t->file[split].path = t->path[split];
+    if (wk_log_file_open(&t->file[split], run, e))
+        return e->code;
+    if (wk_log_file_is_empty(&t->file[split]))
+        wk_event_version(t->file[split].stream, tensorboard_now());
+    return wk_log_file_flush(&t->file[split], e);
+}
+
+static enum ps_code tensorboard_begin(void *state, struct wk_run *run, struct ps_error *e)
+{
+    for (int i = 0; i < SPLITS; i++)
+        if ((i == TRAIN || wk_data_test(run->data)->examples > 0) && tensorboard_begin_split(state, i, run, e))
+            return e->code;
+    return PS_OK;
+}
+
+static enum ps_code tensorboard_step(void *state, struct wk_moment *m, struct ps_error *e)
+{
+    struct tensorboard *t = state;
+    uint64_t step = m->run->position.step;
+    if (t->update_steps == 0 || m->rows == 0 || step % t->update_steps != 0)
+        return PS_OK;
+    wk_event_scalar(t->file[TRAIN].stream, tensorboard_now(), step, "batch_loss", m->result.loss / m->rows);
+    return wk_log_file_flush(&t->file[TRAIN], e);
+}
+
+static void tensorboard_put_histograms(const struct tensorboard *t, const struct wk_moment *m)
+{
+    const struct nn_model *model = m->run->env.model;
+    for (size_t i = 0; i < nn_model_params(model); i++) {
+        const struct nn_param *p = nn_model_param(model, i);
+        char tag[200];
+        snprintf(tag, sizeof tag, "%.180s/histogram", p->name);
+        wk_event_histogram(t->file[TRAIN].stream, tensorboard_now(), m->epoch, tag,
+                           nn_replica_param(m->run->env.replica, i), p->count);
+    }
+}
+
+static enum ps_code tensorboard_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)
+{
+    struct tensorboard *t = state;
+    for (size_t i = 0; i < m->run->figures.n; i++) {
+        const struct wk_figure *v = &m->run->figures.v[i];
+        bool validation = strncmp(v->name, "val_", strlen("val_")) == 0;
+        char tag[WK_FIGURE_NAME + 8];
+        snprintf(tag, sizeof tag, "epoch_%s", validation ? v->name + strlen("val_") : v->name);
+        wk_event_scalar(t->file[validation].stream, tensorboard_now(), m->epoch, tag, v->value);
+    }
+    if (t->histogram_freq && m->epoch % t->histogram_freq == 0)
+        tensorboard_put_histograms(t, m);
+    for (int i = 0; i < SPLITS; i++)
+        if (t->file[i].stream && wk_log_file_flush(&t->file[i], e))
+            return e->code;
+    return PS_OK;
+}
+
+static void tensorboard_save(void *state, json_t *to, struct wk_checkpoint *arrays, const char *prefix)
+{
+    struct tensorboard *t = state;
+    (void)arrays;
+    (void)prefix;
+    for (int i = 0; i < SPLITS; i++) {
+        json_t *one = t->path[i] ? json_pack("{s:s}", "path", t->path[i]) : NULL;
+        if (!one)
+            continue;
+        wk_log_file_save(&t->file[i], one);
+        json_object_set_new(to, tensorboard_splits[i], one);
+    }
+}
+
+static enum ps_code tensorboard_load(void *state, const json_t *from, const struct wk_checkpoint *arrays,
+                                     const char *prefix, struct ps_error *e)
+{
+    struct tensorboard *t = state;
+    (void)arrays;
+    (void)prefix;
+    for (int i = 0; i < SPLITS; i++) {
+        const json_t *one = json_object_get(from, tensorboard_splits[i]);
+        const char *path = json_string_value(json_object_get(one, "path"));
+        if (!one)
+            continue;
+        if (!path)
+            return ps_fail(e, PS_INVALID_ARGUMENT, "%s.path: expected a path", tensorboard_splits[i]);
+        free(t->path[i]);
+        t->path[i] = ps_strdup(path);
+        if (wk_log_file_load(&t->file[i], one, e))
+            return e->code;
+    }
+    return PS_OK;
+}
+
+const struct wk_callback_class wk_tensorboard = {
+    .name = "tensorboard",
+    .open = tensorboard_open,
+    .close = tensorboard_close,
+    .begin = tensorboard_begin,
+    .step = tensorboard_step,
+    .epoch_end = tensorboard_epoch_end,
+    .save = tensorboard_save,
+    .load = tensorboard_load,
+};
