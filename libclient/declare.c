@@ -29,13 +29,30 @@ static enum ps_code declare_find_rule(const char *name, const struct ps_rule **r
                    near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+// What is wrong with them the ps tasks say.
+static void declare_set_hypers(const struct ps_rule *rule, const psc_hyper *from, size_t n, double *hyper)
+{
+    struct ps_error why;
+    for (size_t i = 0; i < n; i++)
+        if (from[i].name)
+            ps_rule_set(rule, hyper, from[i].name, from[i].value, &why);
+}
+
 // Copies of the value that its rule keeps; e is filled where that is none.
-static uint32_t declare_slots_of(const psc_variable *v, const struct ps_rule *job_rule, struct ps_error *e)
+static uint32_t declare_slots_of(const psc_declaration *d, const psc_variable *v, const struct ps_rule *job_rule,
+                                 struct ps_error *e)
 {
     const struct ps_rule *rule = v->trainable ? job_rule : NULL;
+    double hyper[PS_RULE_MAX_HYPERS];
     if (v->rule && declare_find_rule(v->rule, &rule, e) != PS_OK)
         ps_error_prefix(e, "variable '%s'", v->name);
-    return rule ? (uint32_t)rule->slots : 0;
+    if (!rule)
+        return 0;
+    ps_rule_defaults(rule, hyper);
+    if (!v->rule)
+        declare_set_hypers(rule, d->hypers, d->n_hypers, hyper);
+    declare_set_hypers(rule, v->hypers, v->n_hypers, hyper);
+    return (uint32_t)ps_rule_slots(rule, hyper);
 }
 
 enum { STRING_BYTES = 16 };  // for placement, which must assume something
@@ -53,7 +70,7 @@ static struct ps_placement_var *declare_placement_vars(const psc_declaration *d,
         for (size_t k = 1; k < v->rank; k++)
             vars[i].row_count *= v->shape[k];
         vars[i].elem_size = v->dtype == PSC_STRING ? STRING_BYTES : (uint32_t)ps_dtype_size((int)v->dtype);
-        vars[i].slots = declare_slots_of(v, rule, e);
+        vars[i].slots = declare_slots_of(d, v, rule, e);
     }
     if (e->code == PS_OK)
         return vars;

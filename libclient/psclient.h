@@ -184,7 +184,9 @@ typedef struct psc_variable {
     size_t n_hypers;
 } psc_variable;
 
-// Names are Keras's: learning_rate, momentum, beta_1, beta_2, epsilon, weight_decay, clipnorm, ...
+// Names are Keras's: learning_rate, momentum, beta_1, beta_2, epsilon, weight_decay, clipnorm, ... With
+// gradient_accumulation_steps the ps tasks keep the sum of the gradients beside each value, and with use_ema (0 or 1)
+// the average of the weights, which is seen where they are overwritten by it (ema_overwrite_frequency).
 typedef struct psc_hyper {
     const char *name;
     double value;

@@ -426,6 +426,27 @@ static bool is_field(const struct ps_yaml *v, const char *path)
     return false;
 }
 
+static const struct ps_rule_hyper *job_hyper_of(const struct ps_rule *rule, const char *name)
+{
+    const struct ps_rule_hyper *h = rule->hyper;
+    while (strcmp(h->name, name) != 0)
+        h++;
+    return h;
+}
+
+// The hyperparameter that v is named for, which rule has.
+static enum ps_code job_read_hyper(const struct ps_yaml *v, const char *path, const struct ps_rule *rule, double *value,
+                                   struct ps_error *e)
+{
+    bool on = false;
+    if (job_hyper_of(rule, v->key)->type != PS_HYPER_FLAG)
+        return ps_yaml_real(v, path, value, e);
+    if (ps_yaml_bool(v, path, &on, e) != PS_OK)
+        return PS_INVALID_ARGUMENT;
+    *value = on;
+    return PS_OK;
+}
+
 // Sets in hyper what the file says, by the names of rule.
 static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *name, const struct ps_rule *rule,
                                 double *hyper, struct ps_error *e)
@@ -443,7 +464,7 @@ static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *nam
             ps_rule_set(rule, hyper, v->key, 0, &why);
         if (why.code != PS_OK)
             return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
-        if (ps_yaml_real(v, path, &value, e) != PS_OK)
+        if (job_read_hyper(v, path, rule, &value, e) != PS_OK)
             return PS_INVALID_ARGUMENT;
         if (ps_rule_set(rule, hyper, v->key, value, &why) != PS_OK)
             return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
@@ -471,6 +492,18 @@ static enum ps_code check_rate(const struct ps_yaml *root, struct ps_error *e)
     return PS_OK;
 }
 
+// The averages of the weights stay with the ps tasks, which nobody asks for them.
+static enum ps_code job_check_ema(const struct ps_yaml *root, const struct ps_job *job, const double *hyper,
+                                  struct ps_error *e)
+{
+    if (job->strategy == PS_STRATEGY_ONE_DEVICE || !(hyper[PS_HYPER_USE_EMA] > 0) ||
+        hyper[PS_HYPER_EMA_OVERWRITE_FREQUENCY] > 0)
+        return PS_OK;
+    return ps_yaml_fail(ps_yaml_find(root, "optimizer.use_ema"), e,
+                        "optimizer.use_ema needs ema_overwrite_frequency with strategy.name parameter_server: the "
+                        "averages are on the ps tasks alone until the weights become them");
+}
+
 static enum ps_code job_take_schedule(const struct ps_yaml *root, struct ps_job *job, double *hyper, struct ps_error *e)
 {
     struct ps_error why = {.code = PS_OK};
@@ -489,7 +522,7 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
     if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, hyper, e) != PS_OK ||
-        job_take_schedule(root, job, hyper, e) != PS_OK)
+        job_check_ema(root, job, hyper, e) != PS_OK || job_take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
     rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"),
                                  job->nesterov || job->centered || job->amsgrad);
@@ -664,6 +697,19 @@ static json_t *field_json(const struct field *f, const struct ps_job *job)
     return NULL;
 }
 
+static json_t *job_hyper_json(const struct ps_rule *rule, const struct ps_hyper *h)
+{
+    switch (job_hyper_of(rule, h->name)->type) {
+    case PS_HYPER_FLAG:
+        return json_boolean(h->value > 0);
+    case PS_HYPER_COUNT:
+        return json_integer((json_int_t)h->value);
+    case PS_HYPER_REAL:
+        break;
+    }
+    return json_real(h->value);
+}
+
 // Takes the reference to value.
 static void put_json(json_t *object, const char *path, json_t *value)
 {
@@ -690,7 +736,8 @@ json_t *ps_job_json(const struct ps_job *job)
     json_t *optimizer = json_object_get(root, "optimizer");
     for (size_t i = 0; i < job->n_hypers; i++) {
         if (i != PS_HYPER_LEARNING_RATE || job->schedule.kind == PS_SCHEDULE_NONE)
-            json_object_set_new(optimizer, job->hypers[i].name, json_real(job->hypers[i].value));
+            json_object_set_new(optimizer, job->hypers[i].name,
+                                job_hyper_json(ps_rule_find(job->rule), &job->hypers[i]));
     }
     return root;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Each rule is two functions: one that turns hyperparameters into float scalars, and a loop over the elements
-// in Keras 3's order of operations. What all have in common, clipping and weight decay, comes before the rule,
-// in runs that stay in the nearest cache; where there is none of it, it costs nothing.
+// in Keras 3's order of operations. What all have in common comes around the rule, in runs that stay in the nearest
+// cache: accumulation, clipping and weight decay before it, the average of the weights after. Where there is none of
+// it, it costs nothing.
 //
 // The same input gives the same bits on every machine, in place or not: the loops are elementwise, this file
 // is compiled without contraction into fused multiply-adds, and square root and division are exact in every
@@ -116,6 +117,12 @@ struct average {
 static struct average rule_average(double rho)
 {
     return (struct average){(float)rho, (float)(1 - rho)};
+}
+
+// Where Keras takes the difference in float.
+static struct average float_average(double rho)
+{
+    return (struct average){(float)rho, 1 - (float)rho};
 }
 
 enum { ADADELTA_RHO = PS_HYPER_OWN, ADADELTA_EPSILON };
@@ -397,16 +404,10 @@ PS_PER_CPU static void lion_loop(const struct ps_rule_args *a, float rate, struc
     }
 }
 
-// Keras takes these differences in float.
-static struct average lion_average(double beta)
-{
-    return (struct average){(float)beta, 1 - (float)beta};
-}
-
 static void lion_apply(const double *hyper, const struct ps_rule_args *a)
 {
-    lion_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], lion_average(hyper[LION_BETA_1]),
-              lion_average(hyper[LION_BETA_2]));
+    lion_loop(a, (float)hyper[PS_HYPER_LEARNING_RATE], float_average(hyper[LION_BETA_1]),
+              float_average(hyper[LION_BETA_2]));
 }
 
 enum {
@@ -514,13 +515,19 @@ static void ema_apply(const double *hyper, const struct ps_rule_args *a)
 #define EPSILON_MIN 1e-30     // above 0: adam divides 0 by it where a gradient is 0; and a float
 #define FACTOR_MAX 1e6        // of weight decay, regularization
 #define LIMIT_MAX 1e30        // of gradients and of what they add up to; a float
+#define COUNT_MAX 1e9         // of applications
+#define STEPS_MAX 1e6         // that are accumulated; a float
 
 // What every rule that learns has, with Keras's defaults for the two that differ.
 #define LEARNS(learning_rate, weight_decay)                                                                     \
     [PS_HYPER_LEARNING_RATE] = {"learning_rate", learning_rate, 0, PS_RATE_MAX},                                \
     [PS_HYPER_WEIGHT_DECAY] = {"weight_decay", weight_decay, 0, FACTOR_MAX},                                    \
     [PS_HYPER_CLIPNORM] = {"clipnorm", 0, 0, LIMIT_MAX}, [PS_HYPER_CLIPVALUE] = {"clipvalue", 0, 0, LIMIT_MAX}, \
-    [PS_HYPER_GLOBAL_CLIPNORM] = {"global_clipnorm", 0, 0, LIMIT_MAX}
+    [PS_HYPER_GLOBAL_CLIPNORM] = {"global_clipnorm", 0, 0, LIMIT_MAX},                                          \
+    [PS_HYPER_ACCUMULATION_STEPS] = {"gradient_accumulation_steps", 0, 0, STEPS_MAX, PS_HYPER_COUNT, true},     \
+    [PS_HYPER_USE_EMA] = {"use_ema", 0, 0, 1, PS_HYPER_FLAG, true},                                             \
+    [PS_HYPER_EMA_MOMENTUM] = {"ema_momentum", 0.99, 0, 1},                                                     \
+    [PS_HYPER_EMA_OVERWRITE_FREQUENCY] = {"ema_overwrite_frequency", 0, 0, COUNT_MAX, PS_HYPER_COUNT, false}
 
 #define EPSILON                         \
     {                                   \
@@ -544,94 +551,94 @@ static const struct ps_rule rules[] = {
     {.name = "sgd", .learns = true, .hyper = {LEARNS(0.01, 0)}, .apply = sgd_apply},
     {.name = "momentum",
      .learns = true,
-     .slots = 1,
-     .slot_name = {"momentum"},
+     .own_slots = 1,
+     .own_slot_name = {"momentum"},
      .hyper = {LEARNS(0.01, 0), [MOMENTUM_MOMENTUM] = MOMENTUM},
      .apply = momentum_apply},
     {.name = "nesterov",
      .learns = true,
-     .slots = 1,
-     .slot_name = {"momentum"},
+     .own_slots = 1,
+     .own_slot_name = {"momentum"},
      .hyper = {LEARNS(0.01, 0), [MOMENTUM_MOMENTUM] = MOMENTUM},
      .apply = nesterov_apply},
     {.name = "adagrad",
      .learns = true,
-     .slots = 1,
-     .slot_name = {"accumulator"},
+     .own_slots = 1,
+     .own_slot_name = {"accumulator"},
      .slot_start = {ADAGRAD_INITIAL_ACCUMULATOR_VALUE},
      .hyper = {LEARNS(0.001, 0), [ADAGRAD_INITIAL_ACCUMULATOR_VALUE] = INITIAL_ACCUMULATOR_VALUE,
                [ADAGRAD_EPSILON] = EPSILON},
      .apply = adagrad_apply},
     {.name = "adadelta",
      .learns = true,
-     .slots = 2,
-     .slot_name = {"accumulated_grad", "accumulated_delta_var"},
+     .own_slots = 2,
+     .own_slot_name = {"accumulated_grad", "accumulated_delta_var"},
      .hyper = {LEARNS(0.001, 0), [ADADELTA_RHO] = {"rho", 0.95, 0, 1}, [ADADELTA_EPSILON] = EPSILON},
      .apply = adadelta_apply},
     {.name = "rmsprop",
      .learns = true,
-     .slots = 1,
-     .slot_name = {"velocity"},
+     .own_slots = 1,
+     .own_slot_name = {"velocity"},
      .hyper = {LEARNS(0.001, 0), RMSPROP},
      .apply = rmsprop_apply},
     {.name = "rmsprop_momentum",
      .learns = true,
-     .slots = 2,
-     .slot_name = {"velocity", "momentum"},
+     .own_slots = 2,
+     .own_slot_name = {"velocity", "momentum"},
      .hyper = {LEARNS(0.001, 0), RMSPROP, [RMSPROP_MOMENTUM] = MOMENTUM},
      .apply = rmsprop_momentum_apply},
     {.name = "rmsprop_centered",
      .learns = true,
-     .slots = 3,
-     .slot_name = {"velocity", "momentum", "average_gradient"},
+     .own_slots = 3,
+     .own_slot_name = {"velocity", "momentum", "average_gradient"},
      .hyper = {LEARNS(0.001, 0), RMSPROP, [RMSPROP_MOMENTUM] = MOMENTUM},
      .apply = rmsprop_centered_apply},
     {.name = "adam",
      .learns = true,
-     .slots = 2,
-     .slot_name = {"momentum", "velocity"},
+     .own_slots = 2,
+     .own_slot_name = {"momentum", "velocity"},
      .hyper = {LEARNS(0.001, 0), ADAM},
      .apply = adam_apply},
     {.name = "adamw",
      .learns = true,
-     .slots = 2,
-     .slot_name = {"momentum", "velocity"},
+     .own_slots = 2,
+     .own_slot_name = {"momentum", "velocity"},
      .hyper = {LEARNS(0.001, 0.004), ADAM},
      .apply = adam_apply},
     {.name = "adam_amsgrad",
      .learns = true,
-     .slots = 3,
-     .slot_name = {"momentum", "velocity", "velocity_hat"},
+     .own_slots = 3,
+     .own_slot_name = {"momentum", "velocity", "velocity_hat"},
      .hyper = {LEARNS(0.001, 0), ADAM},
      .apply = amsgrad_apply},
     {.name = "adamw_amsgrad",
      .learns = true,
-     .slots = 3,
-     .slot_name = {"momentum", "velocity", "velocity_hat"},
+     .own_slots = 3,
+     .own_slot_name = {"momentum", "velocity", "velocity_hat"},
      .hyper = {LEARNS(0.001, 0.004), ADAM},
      .apply = amsgrad_apply},
     {.name = "nadam",
      .learns = true,
-     .slots = 2,
-     .slot_name = {"momentum", "velocity"},
+     .own_slots = 2,
+     .own_slot_name = {"momentum", "velocity"},
      .hyper = {LEARNS(0.001, 0), ADAM},
      .apply = nadam_apply},
     {.name = "adamax",
      .learns = true,
-     .slots = 2,
-     .slot_name = {"momentum", "norm"},
+     .own_slots = 2,
+     .own_slot_name = {"momentum", "norm"},
      .hyper = {LEARNS(0.001, 0), ADAM},
      .apply = adamax_apply},
     {.name = "lion",
      .learns = true,
-     .slots = 1,
-     .slot_name = {"momentum"},
+     .own_slots = 1,
+     .own_slot_name = {"momentum"},
      .hyper = {LEARNS(0.001, 0), [LION_BETA_1] = {"beta_1", 0.9, 0, 1}, [LION_BETA_2] = {"beta_2", 0.99, 0, 1}},
      .apply = lion_apply},
     {.name = "ftrl",
      .learns = true,
-     .slots = 2,
-     .slot_name = {"accumulator", "linear"},
+     .own_slots = 2,
+     .own_slot_name = {"accumulator", "linear"},
      .slot_start = {FTRL_INITIAL_ACCUMULATOR_VALUE},
      .hyper = {LEARNS(0.001, 0), [FTRL_LEARNING_RATE_POWER] = {"learning_rate_power", -0.5, -10, 0},
                [FTRL_INITIAL_ACCUMULATOR_VALUE] = INITIAL_ACCUMULATOR_VALUE,
@@ -700,7 +707,7 @@ static enum ps_code unknown_hyper(const struct ps_rule *rule, const char *name, 
                        nearest);
     if (strcmp(name, "lr") == 0 && known[PS_HYPER_LEARNING_RATE] && rule->learns)
         return ps_fail(e, PS_INVALID_ARGUMENT, "rule %s has no \"lr\"; did you mean \"learning_rate\"?", rule->name);
-    char names[256] = "";
+    char names[384] = "";
     for (int i = 0; i < PS_RULE_MAX_HYPERS && known[i]; i++) {
         const size_t at = strlen(names);
         snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "; it has ", known[i]);
@@ -734,6 +741,9 @@ enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *
     if (!(value >= h->min && value <= h->max))  // so that NaN fails
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must lie between %.10g and %.10g", name,
                        rule->name, value, h->min, h->max);
+    if (h->type != PS_HYPER_REAL && value > floor(value))
+        return ps_fail(e, PS_INVALID_ARGUMENT, "%s of rule %s is %g; it must be a whole number", name, rule->name,
+                       value);
     hyper[i] = value;
     return PS_OK;
 }
@@ -744,6 +754,12 @@ enum ps_code ps_rule_check(const struct ps_rule *rule, const double *hyper, stru
     int on = 0;
     for (size_t i = 0; rule->learns && i < sizeof ways / sizeof *ways; i++)
         on += hyper[ways[i]] > 0;
+    if (on > 0 && hyper[PS_HYPER_ACCUMULATION_STEPS] > 1 && !(hyper[PS_HYPER_CLIPVALUE] > 0))
+        return ps_fail(
+            e, PS_INVALID_ARGUMENT,
+            "gradient_accumulation_steps of rule %s does not go with clipnorm and global_clipnorm: nobody has "
+            "the accumulated gradient whole",
+            rule->name);
     if (on <= 1)
         return PS_OK;
     return ps_fail(e, PS_INVALID_ARGUMENT,
@@ -751,19 +767,56 @@ enum ps_code ps_rule_check(const struct ps_rule *rule, const double *hyper, stru
                    hyper[PS_HYPER_CLIPNORM], hyper[PS_HYPER_CLIPVALUE], hyper[PS_HYPER_GLOBAL_CLIPNORM], rule->name);
 }
 
+// ---- slots --------------------------------------------------------------------------------------------------------
+
+static bool rule_accumulates(const struct ps_rule *rule, const double *hyper)
+{
+    return rule->learns && hyper[PS_HYPER_ACCUMULATION_STEPS] > 1;
+}
+
+static bool rule_averages(const struct ps_rule *rule, const double *hyper)
+{
+    return rule->learns && hyper[PS_HYPER_USE_EMA] > 0;
+}
+
+// The rule's own, then the accumulator, then the average.
+int ps_rule_slots(const struct ps_rule *rule, const double *hyper)
+{
+    return rule->own_slots + rule_accumulates(rule, hyper) + rule_averages(rule, hyper);
+}
+
+int ps_rule_average_slot(const struct ps_rule *rule, const double *hyper)
+{
+    return rule_averages(rule, hyper) ? ps_rule_slots(rule, hyper) - 1 : -1;
+}
+
+const char *ps_rule_slot_name(const struct ps_rule *rule, const double *hyper, int k)
+{
+    if (k < rule->own_slots)
+        return rule->own_slot_name[k];
+    return k == ps_rule_average_slot(rule, hyper) ? "average" : "gradient_accumulator";
+}
+
 float ps_rule_slot_init(const struct ps_rule *rule, const double *hyper, int k)
 {
-    return rule->slot_start[k] ? (float)hyper[rule->slot_start[k]] : 0;
+    return k < rule->own_slots && rule->slot_start[k] ? (float)hyper[rule->slot_start[k]] : 0;
 }
 
 // ---- an application -----------------------------------------------------------------------------------------------
 
 enum { RUN = 2048 };  // elements whose gradient, weight and slots stay in the nearest cache
 
-// What comes before the rule.
-struct before {
+// What comes before the rule and after it.
+struct around {
+    int slots;
     float scale, clip;  // of the gradient; 1 and infinity: nothing
     float decay, rate;  // of the weight; 0: nothing
+    int accumulator;    // slot; -1: none
+    bool applies;       // the rule; false: the gradient is accumulated only
+    float steps;        // as many were accumulated
+    int average;        // slot; -1: none
+    struct average by;  // of the weights
+    bool overwrites;    // the weights by their average
 };
 
 // NaN stays NaN.
@@ -784,46 +837,133 @@ PS_PER_CPU static void decay_loop(size_t n, const float *w_in, float *w_out, flo
         w_out[i] = w_in[i] - w_in[i] * decay * rate;
 }
 
-// The run of a that begins at element `at`, with its gradient in g and its decayed weight in w_out.
-static struct ps_rule_args prepare_run(const struct ps_rule_args *a, size_t at, int slots, struct before by, float *g)
+PS_PER_CPU static void accumulate_loop(size_t n, const ps_unaligned_float *g, const float *sum_in, float *sum_out)
 {
-    struct ps_rule_args run = *a;
-    run.n = a->n - at < RUN ? a->n - at : RUN;
-    run.g = a->g + at;
-    run.w_in = a->w_in + at;
-    run.w_out = a->w_out + at;
-    for (int k = 0; k < slots; k++) {
-        run.slot_in[k] = a->slot_in[k] + at;
-        run.slot_out[k] = a->slot_out[k] + at;
-    }
-    if (by.scale != 1 || by.clip < INFINITY) {
-        gradient_loop(run.n, run.g, g, by.scale, by.clip);
-        run.g = g;
-    }
-    if (by.decay > 0) {
-        decay_loop(run.n, run.w_in, run.w_out, by.decay, by.rate);
-        run.w_in = run.w_out;
-    }
-    return run;
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++)
+        sum_out[i] = g[i] + sum_in[i];
 }
 
-void ps_rule_apply(const struct ps_rule *rule, const double *hyper, const struct ps_rule_args *a)
+// The accumulated gradients' mean, with which they are done.
+PS_PER_CPU static void accumulated_loop(size_t n, const ps_unaligned_float *g, const float *sum_in, float *sum_out,
+                                        float *mean, float steps)
 {
-    float g[RUN];
-    struct before by = {.scale = 1, .clip = INFINITY};
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++) {
+        mean[i] = (g[i] + sum_in[i]) / steps;
+        sum_out[i] = 0;
+    }
+}
+
+PS_PER_CPU static void average_loop(size_t n, const float *average_in, float *average_out, float *w, struct average by,
+                                    bool overwrites)
+{
+    PS_ELEMENTWISE
+    for (size_t i = 0; i < n; i++) {
+        float average = by.rho * average_in[i] + by.gain * w[i];
+        average_out[i] = average;
+        w[i] = overwrites ? average : w[i];
+    }
+}
+
+// Keras's quirk: the average of the first step, or of all that are accumulated for it, is the weight.
+static struct around rule_around(const struct ps_rule *rule, const double *hyper, const struct ps_rule_args *a)
+{
+    struct around by = {.slots = ps_rule_slots(rule, hyper),
+                        .scale = 1,
+                        .clip = INFINITY,
+                        .accumulator = -1,
+                        .applies = true,
+                        .steps = 1,
+                        .average = ps_rule_average_slot(rule, hyper)};
+    uint64_t frequency = rule->learns ? (uint64_t)hyper[PS_HYPER_EMA_OVERWRITE_FREQUENCY] : 0, done = a->step - 1;
     if (rule->learns && a->trainable) {
         by.scale = a->clip_factor;
         by.clip = hyper[PS_HYPER_CLIPVALUE] > 0 ? (float)hyper[PS_HYPER_CLIPVALUE] : INFINITY;
         by.decay = (float)hyper[PS_HYPER_WEIGHT_DECAY];
         by.rate = (float)hyper[PS_HYPER_LEARNING_RATE];
     }
-    if (by.scale == 1 && !(by.clip < INFINITY) && by.decay == 0) {
+    if (rule_accumulates(rule, hyper)) {
+        const uint64_t steps = (uint64_t)hyper[PS_HYPER_ACCUMULATION_STEPS];
+        by.accumulator = rule->own_slots;
+        by.applies = a->step % steps == 0;
+        by.steps = (float)steps;
+        done /= steps;
+    }
+    if (by.average >= 0) {
+        by.by = done ? float_average(hyper[PS_HYPER_EMA_MOMENTUM]) : (struct average){0, 1};
+        by.overwrites = frequency && (done + 1) % frequency == 0;
+    }
+    return by;
+}
+
+static bool rule_is_alone(const struct around *by)
+{
+    return by->scale == 1 && !(by->clip < INFINITY) && by->decay == 0 && by->accumulator < 0 && by->average < 0;
+}
+
+// The run of a that begins at element `at`.
+static struct ps_rule_args rule_run(const struct ps_rule_args *a, size_t at, const struct around *by)
+{
+    struct ps_rule_args run = *a;
+    run.n = a->n - at < RUN ? a->n - at : RUN;
+    run.g = a->g + at;
+    run.w_in = a->w_in + at;
+    run.w_out = a->w_out + at;
+    for (int k = 0; k < by->slots; k++) {
+        run.slot_in[k] = a->slot_in[k] + at;
+        run.slot_out[k] = a->slot_out[k] + at;
+    }
+    if (by->accumulator >= 0)
+        run.step = (a->step - 1) / (uint64_t)by->steps + 1;
+    return run;
+}
+
+// g: room for the gradient that the rule sees.
+static void rule_prepare(struct ps_rule_args *run, const struct around *by, float *g)
+{
+    const int k = by->accumulator;
+    if (k >= 0) {
+        accumulated_loop(run->n, run->g, run->slot_in[k], run->slot_out[k], g, by->steps);
+        run->g = g;
+    }
+    if (by->scale != 1 || by->clip < INFINITY) {
+        gradient_loop(run->n, run->g, g, by->scale, by->clip);
+        run->g = g;
+    }
+    if (by->decay > 0) {
+        decay_loop(run->n, run->w_in, run->w_out, by->decay, by->rate);
+        run->w_in = run->w_out;
+    }
+}
+
+// Everything but the accumulator stays as it is.
+static void rule_accumulate(const struct ps_rule_args *run, const struct around *by)
+{
+    rule_copy(run->n, run->w_in, run->w_out);
+    for (int k = 0; k < by->accumulator; k++)
+        rule_copy(run->n, run->slot_in[k], run->slot_out[k]);
+    accumulate_loop(run->n, run->g, run->slot_in[by->accumulator], run->slot_out[by->accumulator]);
+}
+
+void ps_rule_apply(const struct ps_rule *rule, const double *hyper, const struct ps_rule_args *a)
+{
+    float g[RUN];
+    const struct around by = rule_around(rule, hyper, a);
+    if (rule_is_alone(&by)) {
         rule->apply(hyper, a);
         return;
     }
     for (size_t at = 0; at < a->n; at += RUN) {
-        struct ps_rule_args run = prepare_run(a, at, rule->slots, by, g);
-        rule->apply(hyper, &run);
+        struct ps_rule_args run = rule_run(a, at, &by);
+        if (by.applies) {
+            rule_prepare(&run, &by, g);
+            rule->apply(hyper, &run);
+        } else {
+            rule_accumulate(&run, &by);
+        }
+        if (by.average >= 0)
+            average_loop(run.n, run.slot_in[by.average], run.slot_out[by.average], run.w_out, by.by, by.overwrites);
     }
 }
 

@@ -12,7 +12,8 @@
 
 #include "common/base/error.h"
 
-enum { PS_RULE_MAX_SLOTS = 3, PS_RULE_MAX_HYPERS = 12 };
+// Slots: a rule's own (at most 3), and those of what any rule that learns may have besides.
+enum { PS_RULE_MAX_OWN_SLOTS = 3, PS_RULE_MAX_SLOTS = 5, PS_RULE_MAX_HYPERS = 16 };
 
 #define PS_RATE_MAX 1e6  // the greatest learning rate
 
@@ -23,6 +24,14 @@ enum {
     PS_HYPER_CLIPNORM,         // of each variable's gradient
     PS_HYPER_CLIPVALUE,        // of each element
     PS_HYPER_GLOBAL_CLIPNORM,  // of the gradient of all variables together
+    // Gradients are added up in the slot gradient_accumulator; every so many steps the rule is applied to their mean,
+    // as its step of that number. 1: off, too.
+    PS_HYPER_ACCUMULATION_STEPS,
+    // The moving average of the weights after each step is kept in the slot average, and every overwrite_frequency
+    // applications of the rule the weights become it. Whoever ends a training takes the average for the weights.
+    PS_HYPER_USE_EMA,
+    PS_HYPER_EMA_MOMENTUM,
+    PS_HYPER_EMA_OVERWRITE_FREQUENCY,
     PS_HYPER_OWN
 };
 
@@ -33,7 +42,7 @@ typedef float ps_unaligned_float __attribute__((aligned(1)));
 // overlap. n elements each. g is the mean gradient.
 struct ps_rule_args {
     size_t n;
-    uint64_t step;      // 1 for the first application to this block (Keras's iterations + 1)
+    uint64_t step;      // 1 for the first application to this block (Keras's _iterations + 1)
     bool trainable;     // false: clipping and weight decay pass it by
     float clip_factor;  // where trainable: what clipping by norm multiplies g by (ps_clip_factor), else 1
     const ps_unaligned_float *g;
@@ -46,18 +55,22 @@ struct ps_rule_args {
 // hyper[i] is the value of rule->hyper[i].
 typedef void (*ps_rule_apply_fn)(const double *hyper, const struct ps_rule_args *a);
 
+enum ps_hyper_type { PS_HYPER_REAL, PS_HYPER_COUNT, PS_HYPER_FLAG };
+
 struct ps_rule_hyper {
     const char *name;
-    double value;     // the default
-    double min, max;  // accepted values, both inclusive
+    double value;             // the default
+    double min, max;          // accepted values, both inclusive
+    enum ps_hyper_type type;  // COUNT: a whole number; FLAG: 0 or 1
+    bool fixed;               // the slots depend on it: not to be changed when they are made
 };
 
 struct ps_rule {
     const char *name;
-    bool learns;  // g is a gradient: there is a learning rate, and the others of PS_HYPER_*
-    int slots;    // float32 arrays of the variable's size
-    const char *slot_name[PS_RULE_MAX_SLOTS];
-    int slot_start[PS_RULE_MAX_SLOTS];               // index of the hyperparameter it starts at; 0: starts at 0
+    bool learns;    // g is a gradient: there is a learning rate, and the others of PS_HYPER_*
+    int own_slots;  // float32 arrays of the variable's size, without those that hyperparameters add: see ps_rule_slots
+    const char *own_slot_name[PS_RULE_MAX_OWN_SLOTS];
+    int slot_start[PS_RULE_MAX_OWN_SLOTS];           // index of the hyperparameter it starts at; 0: starts at 0
     struct ps_rule_hyper hyper[PS_RULE_MAX_HYPERS];  // ends with name NULL
     ps_rule_apply_fn apply;                          // without clipping and weight decay; called by ps_rule_apply
 };
@@ -75,8 +88,14 @@ void ps_rule_names(char *names, size_t size);  // "assign_add, sgd, ..."
 void ps_rule_defaults(const struct ps_rule *rule, double *hyper);
 // Sets one by name. INVALID_ARGUMENT names the rule, the key (with the nearest known one) or the accepted range.
 enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value, struct ps_error *e);
-// What no hyperparameter knows alone, when all are set: of the three ways to clip at most one may be on.
+// What no hyperparameter knows alone, when all are set: of the three ways to clip at most one may be on, and with
+// accumulation none that goes by the norm, as nobody has the accumulated gradient of a variable whole.
 enum ps_code ps_rule_check(const struct ps_rule *rule, const double *hyper, struct ps_error *e);
+// How many slots there are with these hyperparameters, and Keras's name of the k-th.
+int ps_rule_slots(const struct ps_rule *rule, const double *hyper);
+const char *ps_rule_slot_name(const struct ps_rule *rule, const double *hyper, int k);
+// The slot that keeps the average of the weights; -1: none does.
+int ps_rule_average_slot(const struct ps_rule *rule, const double *hyper);
 // What every element of slot k is before the first application.
 float ps_rule_slot_init(const struct ps_rule *rule, const double *hyper, int k);
 

@@ -181,8 +181,8 @@ static enum ps_code take_own_rule(const struct psd_job *job, struct psd_variable
             return e->code;
         v->own |= UINT32_C(1) << at;
     }
-    v->blank.slots = v->rule->slots;
-    for (int k = 0; k < v->rule->slots; k++)
+    v->blank.slots = ps_rule_slots(v->rule, v->hyper);
+    for (int k = 0; k < v->blank.slots; k++)
         v->blank.start[k] = ps_rule_slot_init(v->rule, v->hyper, k);
     return ps_rule_check(v->rule, v->hyper, e);
 }

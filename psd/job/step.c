@@ -31,7 +31,7 @@ void psd_step_apply(const struct psd_step *s, const struct psd_block *b, struct 
     struct ps_rule_args a = {.n = n, .step = s->step, .trainable = s->trainable, .clip_factor = s->clip_factor, .g = g};
     a.w_in = (const float *)b->page->data + at;
     a.w_out = (float *)out->data + at;
-    for (int k = 0; k < s->rule->slots; k++) {
+    for (int k = 0, slots = ps_rule_slots(s->rule, s->hyper); k < slots; k++) {
         size_t offset = psd_slot_offset(b->value_bytes, k);
         a.slot_in[k] = (const float *)(b->page->data + offset) + at;
         a.slot_out[k] = (float *)(out->data + offset) + at;

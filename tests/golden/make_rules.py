@@ -79,13 +79,18 @@ CASES = [
     ("ftrl", {"learning_rate": 0.5, "learning_rate_power": 0.0, "l1_regularization_strength": 0.25,
               "beta": 0.5}),
     ("ftrl", {"learning_rate": 0.5, "l1_regularization_strength": 1.0, "weight_decay": 0.1, "clipvalue": 1.0}),
+    ("sgd", {"learning_rate": 0.05, "gradient_accumulation_steps": 3, "clipvalue": 0.5, "weight_decay": 0.1}),
+    ("adam", {"learning_rate": 0.05, "gradient_accumulation_steps": 4}),
+    ("momentum", {"learning_rate": 0.05, "momentum": 0.9, "use_ema": True}),
+    ("adamax", {"learning_rate": 0.05, "use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 2}),
+    ("nadam", {"learning_rate": 0.05, "gradient_accumulation_steps": 2, "use_ema": True, "ema_momentum": 0.75,
+               "ema_overwrite_frequency": 3}),
     ("ema", {}),
     ("ema", {"momentum": 0.75}),
 ]
 
 # Of Keras's arguments, those that are not there or pick a rule.
-NOT_HYPERS = {"name", "use_ema", "ema_momentum", "ema_overwrite_frequency", "loss_scale_factor",
-              "gradient_accumulation_steps", "amsgrad", "nesterov", "centered"}
+NOT_HYPERS = {"name", "loss_scale_factor", "amsgrad", "nesterov", "centered"}
 
 # Steps at which schedules are looked at, besides those given.
 SCHEDULES = [
@@ -205,7 +210,7 @@ def write_rules():
     print("static const struct golden {")
     print("    const char *rule;")
     print("    struct { const char *name; double value; } hyper[8];")
-    print("    struct { const char *name; float value[GOLDEN_N]; } slot[3];  // after the last step")
+    print("    struct { const char *name; float value[GOLDEN_N]; } slot[5];  // after the last step")
     print("    float after[GOLDEN_KEPT][GOLDEN_N];                           // the weights after the kept steps")
     print("} golden[] = {")
     for rule, hypers in CASES:

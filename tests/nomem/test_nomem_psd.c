@@ -53,7 +53,7 @@ static uint64_t mix_partition(uint64_t h, const struct psd_job *job, const struc
         h = ps_hash(h, numbers, sizeof numbers);
         psd_page_unref(psd_block_pin(b));  // which fills one that is blank
         h = ps_hash(h, b->page->data, b->value_bytes);
-        for (int slot = 0; slot < (v->rule ? v->rule->slots : 0); slot++)
+        for (int slot = 0; slot < v->blank.slots; slot++)
             h = ps_hash(h, b->page->data + psd_slot_offset(b->value_bytes, slot), b->value_bytes);
     }
     if (p->round) {

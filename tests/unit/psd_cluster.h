@@ -71,7 +71,7 @@ struct cluster {
     Paramserver__V1__Variable v[MAX_VARIABLES], *vs[MAX_VARIABLES];
     Paramserver__V1__Hyper h[MAX_VARIABLES][2], *hs[MAX_VARIABLES][2];
     Paramserver__V1__Partition p[MAX_PARTITIONS], *ps[MAX_PARTITIONS];
-    Paramserver__V1__Hyper job_h[2], *job_hs[2];
+    Paramserver__V1__Hyper job_h[4], *job_hs[4];
     uint32_t n_partitions;
     Paramserver__V1__Caller callers[8];  // each worker's
     uint64_t sequence[8];

@@ -103,7 +103,7 @@ static void defaults(void **ctx)
     assert_int_equal(PS_REFUSE, j->on_existing);
     assert_int_equal(60, j->timeout);
     assert_string_equal("adam", j->rule);
-    assert_int_equal(8, j->n_hypers);
+    assert_int_equal(12, j->n_hypers);
     same_real(0.001, hyper(j, "learning_rate"));
     ps_job_free(j);
 }
@@ -166,28 +166,28 @@ static void optimizers_are_rules(void **ctx)
         const char *set, *rule;
         size_t n_hypers;
     } row[] = {
-        {"optimizer={name: sgd, learning_rate: 0.5, nesterov: true}", "sgd", 5},
-        {"optimizer={name: sgd, momentum: 0.5}", "momentum", 6},
-        {"optimizer={name: sgd, momentum: 0.5, nesterov: true}", "nesterov", 6},
-        {"optimizer={name: adam}", "adam", 8},
-        {"optimizer={name: adamw}", "adamw", 8},
-        {"optimizer={name: rmsprop, rho: 0.5}", "rmsprop", 7},
-        {"optimizer={name: rmsprop, momentum: 0.5}", "rmsprop_momentum", 8},
-        {"optimizer={name: rmsprop, centered: true}", "rmsprop_centered", 8},
-        {"optimizer={name: adagrad}", "adagrad", 7},
-        {"optimizer={name: adadelta}", "adadelta", 7},
-        {"optimizer={name: ftrl}", "ftrl", 11},
-        {"optimizer={name: adam, amsgrad: true}", "adam_amsgrad", 8},
-        {"optimizer={name: adamw, amsgrad: true}", "adamw_amsgrad", 8},
-        {"optimizer={name: nadam}", "nadam", 8},
-        {"optimizer={name: adamax}", "adamax", 8},
-        {"optimizer={name: lion}", "lion", 7},
+        {"optimizer={name: sgd, learning_rate: 0.5, nesterov: true}", "sgd", 9},
+        {"optimizer={name: sgd, momentum: 0.5}", "momentum", 10},
+        {"optimizer={name: sgd, momentum: 0.5, nesterov: true}", "nesterov", 10},
+        {"optimizer={name: adam}", "adam", 12},
+        {"optimizer={name: adamw}", "adamw", 12},
+        {"optimizer={name: rmsprop, rho: 0.5}", "rmsprop", 11},
+        {"optimizer={name: rmsprop, momentum: 0.5}", "rmsprop_momentum", 12},
+        {"optimizer={name: rmsprop, centered: true}", "rmsprop_centered", 12},
+        {"optimizer={name: adagrad}", "adagrad", 11},
+        {"optimizer={name: adadelta}", "adadelta", 11},
+        {"optimizer={name: ftrl}", "ftrl", 15},
+        {"optimizer={name: adam, amsgrad: true}", "adam_amsgrad", 12},
+        {"optimizer={name: adamw, amsgrad: true}", "adamw_amsgrad", 12},
+        {"optimizer={name: nadam}", "nadam", 12},
+        {"optimizer={name: adamax}", "adamax", 12},
+        {"optimizer={name: lion}", "lion", 11},
         // As Keras's users write it.
-        {"optimizer=adam", "adam", 8},
-        {"optimizer=AdamW", "adamw", 8},
-        {"optimizer='SGD'", "sgd", 5},
-        {"optimizer.name=RMSprop", "rmsprop", 7},
-        {"optimizer={name: Lion}", "lion", 7},
+        {"optimizer=adam", "adam", 12},
+        {"optimizer=AdamW", "adamw", 12},
+        {"optimizer='SGD'", "sgd", 9},
+        {"optimizer.name=RMSprop", "rmsprop", 11},
+        {"optimizer={name: Lion}", "lion", 11},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct ps_job *j = with(LEAST, row[i].set);
@@ -264,6 +264,25 @@ static void schedules(void **ctx)
     assert_int_equal(3, j->schedule.decay_steps);
     same_real(0.5, j->schedule.decay_rate);
     assert_true(j->schedule.staircase);
+    ps_job_free(j);
+}
+
+static void accumulation_and_average(void **ctx)
+{
+    (void)ctx;
+    struct ps_job *j = with(LEAST "strategy: {name: one_device}\n",
+                            "optimizer={name: adam, gradient_accumulation_steps: 4, use_ema: true, ema_momentum: 0.5}");
+    same_real(4, hyper(j, "gradient_accumulation_steps"));
+    same_real(1, hyper(j, "use_ema"));
+    same_real(0.5, hyper(j, "ema_momentum"));
+    same_real(0, hyper(j, "ema_overwrite_frequency"));
+    json_t *root = ps_job_json(j), *optimizer = json_object_get(root, "optimizer");
+    assert_true(json_is_true(json_object_get(optimizer, "use_ema")));  // so that it can be read again
+    assert_int_equal(4, json_integer_value(json_object_get(optimizer, "gradient_accumulation_steps")));
+    json_decref(root);
+    ps_job_free(j);
+    j = with(LEAST, "optimizer={name: adam, use_ema: true, ema_overwrite_frequency: 100}");
+    same_real(100, hyper(j, "ema_overwrite_frequency"));
     ps_job_free(j);
 }
 
@@ -812,11 +831,25 @@ static void optimizers_that_are_refused(void **ctx)
                 SET "optimizer lion: beta_1 of rule lion is 1.5; it must lie between 0 and 1");
     refuses_set(LEAST, "optimizer={name: lion, epsilon: 1}",
                 SET "optimizer lion: rule lion has no \"epsilon\"; it has learning_rate, weight_decay, clipnorm, "
-                    "clipvalue, global_clipnorm, beta_1, beta_2");
+                    "clipvalue, global_clipnorm, gradient_accumulation_steps, use_ema, ema_momentum, "
+                    "ema_overwrite_frequency, beta_1, beta_2");
+    refuses_set(LEAST, "optimizer={name: adam, use_ema: 1}", SET "optimizer.use_ema must be true or false, not \"1\"");
+    refuses_set(LEAST, "optimizer={name: adam, use_ema: true}",
+                SET "optimizer.use_ema needs ema_overwrite_frequency with strategy.name parameter_server: the averages "
+                    "are on the ps tasks alone until the weights become them");
+    refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2.5}",
+                SET "optimizer adam: gradient_accumulation_steps of rule adam is 2.5; it must be a whole number");
+    refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2, clipnorm: 1}",
+                SET "optimizer adam: gradient_accumulation_steps of rule adam does not go with clipnorm and "
+                    "global_clipnorm: nobody has the accumulated gradient whole");
+    refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_step: 2}",
+                SET "optimizer adam: rule adam has no \"gradient_accumulation_step\"; did you mean "
+                    "\"gradient_accumulation_steps\"?");
     // As near to beta_2 as to beta_1.
     refuses_set(LEAST, "optimizer={name: lion, beta_3: 1}",
                 SET "optimizer lion: rule lion has no \"beta_3\"; it has learning_rate, weight_decay, clipnorm, "
-                    "clipvalue, global_clipnorm, beta_1, beta_2");
+                    "clipvalue, global_clipnorm, gradient_accumulation_steps, use_ema, ema_momentum, "
+                    "ema_overwrite_frequency, beta_1, beta_2");
     refuses_set(LEAST, "optimizer={name: sgd, nesterov: 1}", SET "optimizer.nesterov must be true or false, not \"1\"");
     refuses_set(LEAST, "optimizer={name: sgd, momentum: true}",
                 SET "optimizer.momentum must be a number, not \"true\"");
@@ -1008,6 +1041,7 @@ int main(void)
         cmocka_unit_test(optimizers_are_rules),
         cmocka_unit_test(scale),
         cmocka_unit_test(schedules),
+        cmocka_unit_test(accumulation_and_average),
         cmocka_unit_test(schedules_have_kerass_defaults),
         cmocka_unit_test(kerass_spelling),
         cmocka_unit_test(assigned_spelling),

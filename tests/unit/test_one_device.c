@@ -53,7 +53,9 @@ static enum ps_code open_training(struct training *t, const char *optimizer, str
     struct ps_error e = {.code = PS_OK};
     char text[512];
     memset(t, 0, sizeof *t);
-    snprintf(text, sizeof text, "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {%s}\n",
+    snprintf(text, sizeof text,
+             "model: m\ndata: {kind: synthetic-digits}\nloss: {name: mse}\noptimizer: {%s}\n"
+             "strategy: {name: one_device}\n",
              optimizer);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
     must(nn_model_parse(model_text, "test", &t->model, &e), &e);
@@ -149,6 +151,45 @@ static void slots_start_where_the_rule_says(void **ctx)
     end(&t);
 }
 
+// The mean of three moves the weights once; then it begins anew.
+static void accumulates(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    begin(&t, "name: sgd, lr: 0.5, gradient_accumulation_steps: 3");
+    step(&t, 0, 1, 2, 8, 8);
+    step(&t, 1, 4, 5, 8, 8);
+    step(&t, 2, 1, -1, 7, 7);
+    step(&t, 3, 1, 2, 7, 7);
+    end(&t);
+}
+
+static struct wk_work next_batch(struct training *t)
+{
+    struct wk_work work;
+    struct ps_error e;
+    t->env.examples = 1000;
+    assert_int_equal(WK_BATCH, wk_one_device.next(t->state, 0, false, &work, &e));
+    return work;
+}
+
+// While it trains the weights are themselves; when it ends they are their average.
+static void ends_with_the_average(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    struct ps_error e = {.code = PS_OK};
+    begin(&t, "name: sgd, lr: 1, use_ema: true, ema_momentum: 0.5");
+    must(wk_one_device.finish(t.state, NULL, &e), &e);  // of no step there is none
+    step(&t, next_batch(&t).step, 1, 2, 7, 6);
+    step(&t, next_batch(&t).step, 1, 2, 6, 4);
+    must(wk_one_device.finish(t.state, NULL, &e), &e);
+    static const float average[N_PARAMS] = {8, 8, 6.5F, 5};
+    for (size_t i = 0; i < N_PARAMS; i++)
+        assert_memory_equal(nn_replica_param(t.env.replica, i), &average[i], sizeof *average);
+    end(&t);
+}
+
 // A gradient with a NaN or an infinity is an error, and changes nothing, where the job says so.
 static void refuses_what_is_not_finite(void **ctx)
 {
@@ -190,6 +231,8 @@ int main(void)
         cmocka_unit_test(clips_all_by_theirs),
         cmocka_unit_test(clips_by_value_and_decays),
         cmocka_unit_test(slots_start_where_the_rule_says),
+        cmocka_unit_test(accumulates),
+        cmocka_unit_test(ends_with_the_average),
         cmocka_unit_test(refuses_what_is_not_finite),
         cmocka_unit_test(no_memory_for_slots),
     };

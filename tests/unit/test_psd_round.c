@@ -874,6 +874,58 @@ static void test_asked_round(void **state)
     cluster_close(&c);
 }
 
+// ---- what any rule may keep besides -------------------------------------------------------------------------------
+
+// Every other gradient moves the weights, by the mean of the two; what makes slots is not changed any more.
+static void test_accumulation(void **state)
+{
+    static const float after[] = {0, -3, -3, 0};
+    static const float gradients[] = {4, 8, -10, -2};
+    const struct variable v[] = {{"w", 4, 1}};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct cluster c;
+        cluster_open(&c, 1, 1, MEMORY, v, 1);
+        c.declare.update = k ? ASYNC : SYNC;
+        job_hyper(&c, "learning_rate", 0.5);
+        job_hyper(&c, "gradient_accumulation_steps", 2);
+        cluster_start(&c);
+        for (uint64_t round = 1; round <= 4; round++) {
+            assert_int_equal(push(&c, 0, 0, k ? 0 : round, gradients[round - 1]).code, PS_OK);
+            assert_true(read_first(&c, 0) == after[round - 1]);
+        }
+        struct answer a = set_hyper_now(&c, "gradient_accumulation_steps", 4, 0);
+        assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+        assert_non_null(strstr(a.text,
+                               "gradient_accumulation_steps of rule sgd cannot be changed: the variables' slots "
+                               "are made by it"));
+        a = set_hyper_now(&c, "clipnorm", 1, 0);
+        assert_int_equal(a.code, PS_INVALID_ARGUMENT);
+        assert_non_null(strstr(a.text, "does not go with clipnorm"));
+        cluster_close(&c);
+    }
+}
+
+// Every other step the weights become their average.
+static void test_average(void **state)
+{
+    static const float after[] = {-1, -1.5F, -2.5F, -2.75F};
+    const struct variable v[] = {{"w", 4, 1}};
+    struct cluster c;
+    (void)state;
+    cluster_open(&c, 1, 1, MEMORY, v, 1);
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "use_ema", 1);
+    job_hyper(&c, "ema_momentum", 0.5);
+    job_hyper(&c, "ema_overwrite_frequency", 2);
+    cluster_start(&c);
+    for (uint64_t round = 1; round <= 4; round++) {
+        assert_int_equal(push(&c, 0, 0, round, 1).code, PS_OK);
+        assert_true(read_first(&c, 0) == after[round - 1]);
+    }
+    cluster_close(&c);
+}
+
 // The last word counts, also for rounds for which something else was said before.
 static void test_last_word(void **state)
 {
@@ -1809,7 +1861,7 @@ static void test_describe(void **state)
     assert_int_equal(d->replicas_to_aggregate, 1);
     assert_string_equal(d->rule, "sgd");
     assert_string_equal(d->hypers[0]->name, "learning_rate");
-    assert_true(d->n_hypers == 5 && d->hypers[0]->value == 0.01);
+    assert_true(d->n_hypers == 9 && d->hypers[0]->value == 0.01);
     assert_string_equal(d->schedule->kind, "piecewise");
     assert_true(d->schedule->n_boundaries == 2 && d->schedule->boundaries[1] == 3);
     assert_true(d->schedule->n_values == 3 && d->schedule->values[2] == 0.25);
@@ -1909,6 +1961,8 @@ int main(void)
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_schedule_in_rounds),
         cmocka_unit_test(test_schedule_async),
+        cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_average),
         cmocka_unit_test(test_clipnorm),
         cmocka_unit_test(test_global_clipnorm),
         cmocka_unit_test(test_clipvalue),

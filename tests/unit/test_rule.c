@@ -26,7 +26,7 @@ static void start(struct state *s, const struct ps_rule *rule, const double *hyp
 {
     memset(s, 0, sizeof *s);
     s->clip_factor = 1;
-    for (int k = 0; k < rule->slots; k++)
+    for (int k = 0; k < ps_rule_slots(rule, hyper); k++)
         for (size_t i = 0; i < N; i++)
             s->slot[k][i] = ps_rule_slot_init(rule, hyper, k);
 }
@@ -42,7 +42,7 @@ static void apply(const struct ps_rule *rule, const double *hyper, uint64_t step
                              .g = g + first,
                              .w_in = in->w + first,
                              .w_out = out->w + first};
-    for (int i = 0; i < rule->slots; i++) {
+    for (int i = 0; i < ps_rule_slots(rule, hyper); i++) {
         a.slot_in[i] = in->slot[i] + first;
         a.slot_out[i] = out->slot[i] + first;
     }
@@ -70,13 +70,15 @@ static void assert_near(const float *expected, const float *got, double toleranc
     }
 }
 
-static void assert_slots(const struct golden *c, const struct ps_rule *rule, const struct state *s, double tolerance)
+static void assert_slots(const struct golden *c, const struct ps_rule *rule, const double *hyper, const struct state *s,
+                         double tolerance)
 {
-    for (int k = 0; k < 3 && c->slot[k].name; k++) {
+    const int slots = ps_rule_slots(rule, hyper);
+    for (int k = 0; k < PS_RULE_MAX_SLOTS && c->slot[k].name; k++) {
         int i = 0;
-        while (i < rule->slots && strcmp(rule->slot_name[i], c->slot[k].name) != 0)
+        while (i < slots && strcmp(ps_rule_slot_name(rule, hyper, i), c->slot[k].name) != 0)
             i++;
-        if (i == rule->slots)
+        if (i == slots)
             fail_msg("rule %s has no slot %s", c->rule, c->slot[k].name);
         assert_near(c->slot[k].value, s->slot[i], tolerance, c, GOLDEN_STEPS);
     }
@@ -116,7 +118,7 @@ static void follows_keras(void **ctx)
                 assert_near(c->after[kept++], s.w, tolerance, c, step);
         }
         assert_int_equal(GOLDEN_KEPT, kept);
-        assert_slots(c, rule, &s, tolerance);
+        assert_slots(c, rule, hyper, &s, tolerance);
     }
 }
 
@@ -320,7 +322,7 @@ static void nan_stays_nan_in_slots(void **ctx)
         const struct ps_rule *rule = begin(kin[i], hyper, &s);
         const float nan[1] = {NAN}, one[1] = {1};
         apply(rule, hyper, 1, nan, 0, 1, &s, &s);
-        assert_true(isnan(s.w[0]) && isnan(s.slot[rule->slots - 1][0]));
+        assert_true(isnan(s.w[0]) && isnan(s.slot[rule->own_slots - 1][0]));
         s.w[0] = 0;
         apply(rule, hyper, 2, one, 0, 1, &s, &s);
         assert_true(isnan(s.w[0]));
@@ -392,10 +394,10 @@ static void table_is_consistent(void **ctx)
     const struct ps_rule *r;
     for (int i = 0; (r = ps_rule_at(i)); i++) {
         assert_ptr_equal(r, ps_rule_find(r->name));
-        assert_true(r->slots <= PS_RULE_MAX_SLOTS && r->apply);
-        for (int k = 0; k < PS_RULE_MAX_SLOTS; k++) {
-            assert_int_equal(k < r->slots, r->slot_name[k] != NULL);
-            assert_true(r->slot_start[k] == 0 || (k < r->slots && r->slot_start[k] >= PS_HYPER_OWN));
+        assert_true(r->own_slots <= PS_RULE_MAX_OWN_SLOTS && r->apply);
+        for (int k = 0; k < PS_RULE_MAX_OWN_SLOTS; k++) {
+            assert_int_equal(k < r->own_slots, r->own_slot_name[k] != NULL);
+            assert_true(r->slot_start[k] == 0 || (k < r->own_slots && r->slot_start[k] >= PS_HYPER_OWN));
         }
         assert_int_equal(r->learns, r->hyper[0].name && strcmp(r->hyper[0].name, "learning_rate") == 0);
         assert_null(r->hyper[PS_RULE_MAX_HYPERS - 1].name);
@@ -442,6 +444,32 @@ static void optimizers_are_rules(void **ctx)
     assert_null(ps_rule_for_optimizer("assign_add", 0, false));
 }
 
+static void slots_that_hyperparameters_add(void **ctx)
+{
+    (void)ctx;
+    double hyper[PS_RULE_MAX_HYPERS];
+    const struct ps_rule *adagrad = ps_rule_find("adagrad");
+    ps_rule_defaults(adagrad, hyper);
+    assert_int_equal(1, ps_rule_slots(adagrad, hyper));
+    assert_int_equal(-1, ps_rule_average_slot(adagrad, hyper));
+    set(adagrad, hyper, "gradient_accumulation_steps", 1);  // is none
+    assert_int_equal(1, ps_rule_slots(adagrad, hyper));
+    set(adagrad, hyper, "use_ema", 1);
+    assert_int_equal(2, ps_rule_slots(adagrad, hyper));
+    assert_int_equal(1, ps_rule_average_slot(adagrad, hyper));
+    set(adagrad, hyper, "gradient_accumulation_steps", 2);
+    assert_int_equal(3, ps_rule_slots(adagrad, hyper));
+    assert_int_equal(2, ps_rule_average_slot(adagrad, hyper));
+    static const char *const name[] = {"accumulator", "gradient_accumulator", "average"};
+    for (int k = 0; k < 3; k++) {
+        assert_string_equal(name[k], ps_rule_slot_name(adagrad, hyper, k));
+        assert_true(ps_rule_slot_init(adagrad, hyper, k) == (k ? 0 : 0.1F));
+    }
+    for (int i = 0; i < PS_RULE_MAX_HYPERS; i++)
+        hyper[i] = 2;
+    assert_int_equal(0, ps_rule_slots(ps_rule_find("ema"), hyper));
+}
+
 static void refuses(const char *rule, const char *name, double value, const char *why)
 {
     struct ps_error e = {0};
@@ -468,6 +496,9 @@ static void refuses_what_makes_no_sense(void **ctx)
     refuses("sgd", "clipvalue", -1, "clipvalue of rule sgd is -1; it must lie between 0 and 1e+30");
     refuses("ftrl", "learning_rate_power", 0.5,
             "learning_rate_power of rule ftrl is 0.5; it must lie between -10 and 0");
+    refuses("sgd", "use_ema", 0.5, "use_ema of rule sgd is 0.5; it must be a whole number");
+    refuses("sgd", "gradient_accumulation_steps", -1,
+            "gradient_accumulation_steps of rule sgd is -1; it must lie between 0 and 1000000");
     refuses("ema", "learning_rate", 1, "rule ema has no \"learning_rate\"");
 }
 
@@ -509,6 +540,7 @@ int main(void)
         cmocka_unit_test(rmsprop_centered_stays_finite),
         cmocka_unit_test(ftrl_divides_by_nothing),
         cmocka_unit_test(slots_start_somewhere),
+        cmocka_unit_test(slots_that_hyperparameters_add),
         cmocka_unit_test(table_is_consistent),
         cmocka_unit_test(optimizers_are_rules),
         cmocka_unit_test(refuses_what_makes_no_sense),

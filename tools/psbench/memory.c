@@ -16,7 +16,7 @@ void memory_variable_init(struct memory_variable *v, enum bench_rule rule, uint6
     ps_rule_defaults(v->rule, v->hyper);
     v->w = ps_alloc_aligned(n * sizeof *v->w);
     memset(v->w, 0, n * sizeof *v->w);
-    for (int k = 0; k < v->rule->slots; k++) {
+    for (int k = 0; k < ps_rule_slots(v->rule, v->hyper); k++) {
         v->slot[k] = ps_alloc_aligned(n * sizeof *v->w);
         for (uint64_t i = 0; i < n; i++)
             v->slot[k][i] = ps_rule_slot_init(v->rule, v->hyper, k);
@@ -32,7 +32,7 @@ void memory_variable_apply(struct memory_variable *v, uint64_t first, const floa
                                 .g = g,
                                 .w_in = v->w + first,
                                 .w_out = v->w + first};
-    for (int k = 0; k < v->rule->slots; k++)
+    for (int k = 0; k < ps_rule_slots(v->rule, v->hyper); k++)
         args.slot_in[k] = args.slot_out[k] = v->slot[k] + first;
     ps_rule_apply(v->rule, v->hyper, &args);
 }

@@ -95,13 +95,21 @@ struct load {
 // ---- the plan -----------------------------------------------------------------------------------------------------
 
 // The variable's own rule, else the job's where it is trainable.
-static uint32_t slots_of(const psc_variable *v, const struct ps_rule *job_rule)
+static uint32_t slots_of(const psc_variable *v, uint32_t of_job)
 {
     const struct ps_rule *own = v->rule ? ps_rule_find(v->rule) : NULL;
-    return (uint32_t)(own ? own->slots : v->trainable ? job_rule->slots : 0);
+    return own ? (uint32_t)own->own_slots : v->trainable ? of_job : 0;
 }
 
-static void take_vars(struct plan *plan, const struct ps_rule *rule)
+static uint32_t plan_job_slots(const struct ps_job *job)
+{
+    double hyper[PS_RULE_MAX_HYPERS];
+    for (size_t i = 0; i < job->n_hypers; i++)
+        hyper[i] = job->hypers[i].value;
+    return (uint32_t)ps_rule_slots(ps_rule_find(job->rule), hyper);
+}
+
+static void take_vars(struct plan *plan, uint32_t slots)
 {
     plan->variables = wk_variables(plan->model, &plan->n_vars);
     plan->vars = ps_alloc(plan->n_vars * sizeof *plan->vars);
@@ -114,7 +122,7 @@ static void take_vars(struct plan *plan, const struct ps_rule *rule)
                                                   .rows = rows,
                                                   .row_count = row_count,
                                                   .elem_size = (uint32_t)ps_dtype_size((int)v->dtype),
-                                                  .slots = slots_of(v, rule)};
+                                                  .slots = slots_of(v, slots)};
     }
 }
 
@@ -126,7 +134,7 @@ static enum ps_code make_plan(const struct ps_job *job, struct plan *plan, struc
         return e->code;
     plan->sync = job->update == PS_SYNC;
     plan->one_device = job->strategy == PS_STRATEGY_ONE_DEVICE;
-    take_vars(plan, ps_rule_find(job->rule));
+    take_vars(plan, plan_job_slots(job));
     return plan->one_device ? PS_OK
                             : ps_placement_plan(&spec, plan->vars, plan->n_vars, plan->tasks, &plan->partitions,
                                                 &plan->n_partitions, e);

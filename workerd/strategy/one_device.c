@@ -14,7 +14,8 @@ struct one_device {
     const struct wk_env *env;
     const struct ps_rule *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    float **slots;  // [params * rule->slots], NULL where a parameter is not trainable
+    int n_slots;    // of each trainable parameter
+    float **slots;  // [params * n_slots], NULL where a parameter is not trainable
     float *factor;  // [params] what clipping by norm multiplies the gradients by
     uint64_t epoch, at, steps;
 };
@@ -23,7 +24,7 @@ static void one_device_close(void *state, const char *reason)
 {
     struct one_device *s = state;
     (void)reason;
-    for (size_t i = 0; s->slots && i < nn_model_params(s->env->model) * (size_t)s->rule->slots; i++)
+    for (size_t i = 0; s->slots && i < nn_model_params(s->env->model) * (size_t)s->n_slots; i++)
         free(s->slots[i]);
     free(s->slots);
     free(s->factor);
@@ -40,6 +41,7 @@ static enum ps_code one_device_take_rule(struct one_device *s, struct ps_error *
     for (size_t i = 0; i < job->n_hypers; i++)
         if (ps_rule_set(s->rule, s->hyper, job->hypers[i].name, job->hypers[i].value, e))
             return e->code;
+    s->n_slots = ps_rule_slots(s->rule, s->hyper);
     return ps_rule_check(s->rule, s->hyper, e);
 }
 
@@ -59,7 +61,7 @@ static enum ps_code one_device_make_slot(const struct one_device *s, int k, cons
 
 static enum ps_code one_device_make_slots(struct one_device *s, struct ps_error *e)
 {
-    size_t n = nn_model_params(s->env->model), k_max = (size_t)s->rule->slots;
+    size_t n = nn_model_params(s->env->model), k_max = (size_t)s->n_slots;
     s->slots = ps_alloc(n * k_max * sizeof(float *));
     for (size_t i = 0; i < n; i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
@@ -173,7 +175,7 @@ static void one_device_follow(const struct one_device *s, size_t i, uint64_t ste
 static enum ps_code one_device_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
 {
     struct one_device *s = state;
-    size_t k_max = (size_t)s->rule->slots;
+    size_t k_max = (size_t)s->n_slots;
     (void)rows;
     if (s->env->job->refuse_nonfinite && one_device_check_finite(s, e))
         return e->code;
@@ -208,11 +210,19 @@ static enum ps_code one_device_refresh(void *state, struct ps_error *e)
     return PS_OK;
 }
 
+// As Keras's fit does, takes the weights' average, if one is kept, for the weights.
 static enum ps_code one_device_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
-    (void)state;
+    struct one_device *s = state;
+    const int average = ps_rule_average_slot(s->rule, s->hyper);
     (void)history;
     (void)e;
+    for (size_t i = 0; i < nn_model_params(s->env->model) && average >= 0 && s->steps > 0; i++) {
+        const struct nn_param *p = nn_model_param(s->env->model, i);
+        if (p->trainable)
+            memcpy(nn_replica_param(s->env->replica, i), s->slots[i * (size_t)s->n_slots + (size_t)average],
+                   p->count * sizeof(float));
+    }
     return PS_OK;
 }
 
@@ -243,11 +253,12 @@ static void one_device_report(void *state, uint64_t step, double images_per_seco
 static void one_device_save(void *state, struct wk_checkpoint *to)
 {
     struct one_device *s = state;
-    size_t k_max = (size_t)s->rule->slots;
+    size_t k_max = (size_t)s->n_slots;
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
         for (size_t k = 0; k < k_max && p->trainable; k++)
-            wk_checkpoint_put(to, s->rule->slot_name[k], p->name, p->shape, p->rank, s->slots[i * k_max + k]);
+            wk_checkpoint_put(to, ps_rule_slot_name(s->rule, s->hyper, (int)k), p->name, p->shape, p->rank,
+                              s->slots[i * k_max + k]);
     }
     json_object_set_new(to->json, "learning_rate", json_real(s->hyper[PS_HYPER_LEARNING_RATE]));
 }
@@ -257,13 +268,14 @@ static enum ps_code one_device_load(void *state, const struct wk_checkpoint *fro
 {
     struct one_device *s = state;
     const json_t *rate = json_object_get(from->json, "learning_rate");
-    size_t k_max = (size_t)s->rule->slots;
+    size_t k_max = (size_t)s->n_slots;
     if (!json_is_real(rate) || !(json_real_value(rate) >= 0))
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: $.learning_rate: expected a number of 0 or more", from->path);
     for (size_t i = 0; i < nn_model_params(s->env->model); i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
         for (size_t k = 0; k < k_max && p->trainable; k++)
-            if (wk_checkpoint_get(from, s->rule->slot_name[k], p->name, p->count, s->slots[i * k_max + k], e))
+            if (wk_checkpoint_get(from, ps_rule_slot_name(s->rule, s->hyper, (int)k), p->name, p->count,
+                                  s->slots[i * k_max + k], e))
                 return e->code;
     }
     s->hyper[PS_HYPER_LEARNING_RATE] = json_real_value(rate);

@@ -360,8 +360,11 @@ static void strategy_clip_by_norm(struct wk_parameter_server_state *s)
 static float strategy_rate(const struct wk_parameter_server_state *s)
 {
     const struct ps_schedule *schedule = &s->env->job->schedule;
-    return (float)(schedule->kind == PS_SCHEDULE_NONE ? strategy_hyper_value(s, "learning_rate")
-                                                      : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0));
+    const double accumulated = strategy_hyper_value(s, "gradient_accumulation_steps");
+    const double rate = schedule->kind == PS_SCHEDULE_NONE
+                            ? strategy_hyper_value(s, "learning_rate")
+                            : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
+    return (float)(accumulated > 1 ? rate / accumulated : rate);
 }
 
 // The replica's own weights between two pulls.
