@@ -188,6 +188,8 @@ static void descend(const struct golden *g, struct nn_replica *r)
         float *w = nn_replica_param(r, i);
         for (uint64_t j = 0; j < p->count && nn_param_changes(p); j++)
             w[j] = p->rule ? keep * w[j] + (1 - keep) * grad[j] : w[j] - 0.1f * grad[j];
+        if (p->trainable)
+            nn_model_constrain(g->model, i, w);
     }
 }
 

@@ -328,6 +328,95 @@ static void test_loss_values(void **state)
     assert_true(isnan(v.loss[1]) && isnan(v.dx[3]));
 }
 
+// ---- what is drawn ------------------------------------------------------------------------------------------------
+
+enum { DRAWN = 4000 };
+
+static void check_spread(int kind, double mean, double deviation)
+{
+    const struct op_case c = {"noise",
+                              &nn_op_noise,
+                              ATTR((struct nn_noise){.kind = kind, .amount = 0.5f, .layer = 3}),
+                              2,
+                              1,
+                              {FLOATS(2, 2, DRAWN / 2), {NN_UINT64, 1, {2}}},
+                              {0}};
+    struct op_run r;
+    double sum = 0, squares = 0;
+    op_open(&r, &c, &nn_device_ref, 1);
+    for (int i = 0; i < DRAWN; i++)
+        ((double *)r.in[0])[i] = 2;
+    memcpy(r.in[1], (uint64_t[]){5, 9}, 2 * sizeof(uint64_t));
+    op_go(&r);
+    for (int i = 0; i < DRAWN; i++) {
+        sum += op_out(&r, 0)[i];
+        squares += op_out(&r, 0)[i] * op_out(&r, 0)[i];
+    }
+    double found = sqrt(squares / DRAWN - sum / DRAWN * sum / DRAWN);
+    if (fabs(sum / DRAWN - mean) > 0.06 * deviation || fabs(found / deviation - 1) > 0.04)
+        fail_msg("kind %d: mean %g, deviation %g", kind, sum / DRAWN, found);
+    op_close(&r);
+}
+
+static void test_noise_spreads(void **state)
+{
+    (void)state;
+    check_spread(NN_NOISE_ADDED, 2, 0.5);
+    check_spread(NN_NOISE_TIMES, 2, 1);
+    check_spread(NN_NOISE_DROPS, 2, 2);
+}
+
+// Whole channels are dropped, others of each example.
+static void test_shared_noise(void **state)
+{
+    (void)state;
+    const struct op_case c = {"noise",
+                              &nn_op_noise,
+                              ATTR((struct nn_noise){.kind = NN_NOISE_DROPS, .amount = 0.5f, .shared = {[1] = true}}),
+                              2,
+                              1,
+                              {FLOATS(3, 2, 3, 32), {NN_UINT64, 1, {2}}},
+                              {0}};
+    struct op_run r;
+    op_open(&r, &c, &nn_device_ref, 1);
+    for (int i = 0; i < 2 * 3 * 32; i++)
+        ((double *)r.in[0])[i] = 1;
+    memcpy(r.in[1], (uint64_t[]){5, 9}, 2 * sizeof(uint64_t));
+    op_go(&r);
+    const double *y = op_out(&r, 0);
+    for (int i = 1; i < 3; i++) {
+        assert_memory_equal(y, y + i * 32, 32 * sizeof *y);
+        assert_memory_equal(y + 96, y + 96 + i * 32, 32 * sizeof *y);
+    }
+    assert_memory_not_equal(y, y + 96, 32 * sizeof *y);
+    op_close(&r);
+}
+
+// Of 32 images each comes as it is, turned along one axis, or both; all of that happens.
+static void test_flips(void **state)
+{
+    (void)state;
+    static const double turned[4][4] = {{1, 2, 3, 4}, {2, 1, 4, 3}, {3, 4, 1, 2}, {4, 3, 2, 1}};
+    const struct op_case c = {"flip", &nn_op_flip, ATTR((struct nn_flip){true, true, 3}),
+                              2,      1,           {FLOATS(4, 32, 2, 2, 1), {NN_UINT64, 1, {32}}},
+                              {0}};
+    struct op_run r;
+    int seen[4] = {0};
+    op_open(&r, &c, &nn_device_ref, 1);
+    for (uint64_t i = 0; i < 32; i++) {
+        memcpy((double *)r.in[0] + 4 * i, turned[0], sizeof turned[0]);
+        ((uint64_t *)r.in[1])[i] = i;
+    }
+    op_go(&r);
+    for (int i = 0; i < 32; i++)
+        for (int k = 0; k < 4; k++)
+            seen[k] += memcmp(op_out(&r, 0) + 4 * i, turned[k], sizeof turned[k]) == 0;
+    assert_int_equal(seen[0] + seen[1] + seen[2] + seen[3], 32);
+    for (int k = 0; k < 4; k++)
+        assert_true(seen[k] >= 2);
+    op_close(&r);
+}
+
 // ---- tapes --------------------------------------------------------------------------------------------------------
 
 static void test_fan_out(void **state)
@@ -358,7 +447,8 @@ int main(void)
         cmocka_unit_test(test_conv2d_values),        cmocka_unit_test(test_dense_values),
         cmocka_unit_test(test_maxpool_values),       cmocka_unit_test(test_softmax_values),
         cmocka_unit_test(test_loss_values),          cmocka_unit_test(test_fan_out),
-        cmocka_unit_test(test_one_gradient_of_two),
+        cmocka_unit_test(test_one_gradient_of_two),  cmocka_unit_test(test_noise_spreads),
+        cmocka_unit_test(test_shared_noise),         cmocka_unit_test(test_flips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -332,8 +332,20 @@ static const struct {
      "[1].config.kernel_initializer.registered_name: expected a class of Keras itself, not 'mine>Zeros'"},
     {INPUT("3") ", " DENSE("'units': 3, 'momentum': 3"),
      "[1].config: 'momentum' is not supported; expected only units"},
-    {INPUT("3") ", " DENSE("'units': 3, 'kernel_regularizer': {'class_name': 'L2'}"),
-     "[1].config.kernel_regularizer: expected null: this setting is not supported"},
+    {INPUT("3") ", " DENSE("'units': 3, 'lora_rank': 2"),
+     "[1].config.lora_rank: expected null: this setting is not supported"},
+    {INPUT("3") ", " DENSE("'units': 3, 'kernel_regularizer': {'class_name': 'OrthogonalRegularizer'}"),
+     "[1].config.kernel_regularizer.class_name: expected L1, L2 or L1L2, not 'OrthogonalRegularizer'"},
+    {INPUT("3") ", " DENSE("'units': 3, 'bias_regularizer': {'class_name': 'L2', 'config': {'l2': -1}}"),
+     "[1].config.bias_regularizer.config.l2: expected a number from 0 to 1e+30, not -1"},
+    {INPUT("3") ", " DENSE("'units': 3, 'activity_regularizer': 'l3'"),
+     "[1].config.activity_regularizer: expected L1, L2 or L1L2, not 'l3'"},
+    {INPUT("3") ", " DENSE("'units': 3, 'kernel_constraint': 'max'"),
+     "[1].config.kernel_constraint: expected MaxNorm, MinMaxNorm, NonNeg or UnitNorm, not 'max'"},
+    {INPUT("3") ", " DENSE("'units': 3, 'bias_constraint': {'class_name': 'UnitNorm', 'config': {'axis': 1}}"),
+     "[1].config.bias_constraint.config.axis: expected a whole number from -1 to 0, not 1"},
+    {INPUT("3") ", " DENSE("'units': 3, 'bias_constraint': {'module': 'mine', 'class_name': 'NonNeg'}"),
+     "[1].config.bias_constraint.module: expected a class of Keras itself, not 'mine'"},
     {INPUT("3") ", " DENSE("'units': 3, 'activation': 'rleu'"),
      "[1].config.activation: expected an activation that is known (did you mean relu?), not 'rleu'"},
     {INPUT("3") ", " DENSE("'units': 3, 'activation': 'quantum'"),
@@ -352,8 +364,15 @@ static const struct {
     {INPUT("9, 3") ", " DENSE("'units': 2147483647"), "[1]: an output of shape (9, 2147483647) has more than"},
     {INPUT("3") ", " DENSE("'units': 3, 'kernel_initializer': 'zeroes'"),
      "[1].config.kernel_initializer: expected an initializer that is known (did you mean Zeros?), not 'zeroes'"},
-    {INPUT("3") ", " DENSE("'units': 3, 'kernel_initializer': {'class_name': 'Mine'}"),
+    {INPUT("3") ", " DENSE("'units': 3, 'kernel_initializer': {'class_name': 'STFT'}"),
      "[1].config.kernel_initializer.class_name: expected one of GlorotUniform, GlorotNormal,"},
+    {INPUT("3") ", " DENSE("'units': 3, 'bias_initializer': 'orthogonal'"),
+     "[1].config.bias_initializer: Orthogonal expected a variable of 2 or more dimensions, not of 1"},
+    {INPUT("3") ", " DENSE("'units': 3, 'bias_initializer': 'identity'"),
+     "[1].config.bias_initializer: Identity expected a variable of 2 dimensions, not of 1"},
+    {INPUT("3") ", " DENSE(
+         "'units': 3, 'kernel_initializer': {'class_name': 'VarianceScaling', 'config': {'mode': 'fan'}}"),
+     "[1].config.kernel_initializer.config.mode: expected fan_in, fan_out or fan_avg, not 'fan'"},
     {INPUT("3") ", " DENSE("'units': 3, 'bias_initializer': {'class_name': 'RandomNormal', 'config': {'stddev': -1}}"),
      "[1].config.bias_initializer.config.stddev: expected a number from 0 to 1e+30, not -1"},
     {INPUT("3") ", " DENSE("'units': 3, 'bias_initializer': {'class_name': 'Constant', 'config': {'vale': 1}}"),
@@ -395,8 +414,8 @@ static const struct {
      "[1].config: an image of 5 padded for a window of 2147483647: expected at most 2147483647 together"},
     {INPUT("5, 5, 2") ", " LAYER("DepthwiseConv2D", NAMED("'kernel_size': 3, 'depth_multiplier': 0")),
      "[1].config.depth_multiplier: expected a whole number from 1 to"},
-    {INPUT("5, 5, 2") ", " LAYER("DepthwiseConv2D", NAMED("'kernel_size': 3, 'depthwise_regularizer': 'l2'")),
-     "[1].config.depthwise_regularizer: expected null: this setting is not supported"},
+    {INPUT("5, 5, 2") ", " LAYER("DepthwiseConv2D", NAMED("'kernel_size': 3, 'depthwise_regularizer': 'l3'")),
+     "[1].config.depthwise_regularizer: expected L1, L2 or L1L2, not 'l3'"},
     {INPUT("9, 9, 9") ", " LAYER("DepthwiseConv2D", NAMED("'kernel_size': 3, 'depth_multiplier': 2147483647")),
      "[1]: an output of shape (7, 7, 19327352823) has more than"},
     {INPUT("9, 9, 9") ", " LAYER("SeparableConv2D",
@@ -474,6 +493,9 @@ static const struct {
      "[1].config.variance: expected variances of 0 or more, not -1"},
     {INPUT("5, 2") ", " LAYER("Normalization", NAMED("'axis': 1")),
      "[1].config.axis: expected the last axis or axes of the input: -1, or a list like [-2, -1], not 1"},
+    {INPUT("5, 5, 1") ", " LAYER("RandomFlip", NAMED("'mode': 'left'")),
+     "[1].config.mode: expected horizontal, vertical or horizontal_and_vertical, not 'left'"},
+    {INPUT("5") ", " LAYER("RandomFlip", "'name': 'f'"), "[1]: RandomFlip expected an input of shape (height, width"},
     {INPUT("5") ", " LAYER("Multiply", "'name': 'm'"), "[1]: Multiply takes 2 or more inputs, not 1"},
     {INPUT("5") ", " LAYER("Dot", NAMED("'axes': 1")), "[1]: Dot takes 2 inputs, not 1"},
     {INPUT("5") ", " LAYER("ReLU", NAMED("'max_value': -6")), "[1].config.max_value: expected a number from 0 to"},
@@ -770,8 +792,62 @@ static void initializers(void **state)
     check_normal("'truncated_normal'", 0, 0.05 * 0.87962566, 0.05, 2);
     assert_true(drawn("'zeros'").min == 0 && drawn("'zeros'").max == 0);
     assert_true(drawn("'ones'").min == 1 && drawn("'ones'").max == 1);
+    check_normal("{'class_name': 'VarianceScaling', 'config': {'scale': 2.0, 'seed': null}}", 0, 0.1, 0.1 / 0.87962566,
+                 2);
+    check_normal("{'class_name': 'VarianceScaling', 'config': {'distribution': 'untruncated_normal'}}", 0,
+                 sqrt(1.0 / 200), sqrt(1.0 / 200), 6);
+    check_uniform("{'class_name': 'VarianceScaling', 'config': {'scale': 3, 'mode': 'fan_avg', 'distribution': "
+                  "'uniform'}}",
+                  -sqrt(9.0 / 200), sqrt(9.0 / 200));
     struct moments constant = drawn("{'class_name': 'Constant', 'config': {'value': -0.5}}");
     assert_true(constant.min == -0.5 && constant.max == -0.5);
+}
+
+// A kernel (4, 30) or the other way round: what belongs to `of`, whose products with each other are gain^2 or 0.
+static float *drawn_kernel(const char *initializer, int in, int units)
+{
+    char *layers = ps_printf("{'class_name': 'InputLayer', 'config': {'name': 'in', 'batch_shape': [null, %d]}}, "
+                             "{'class_name': 'Dense', 'config': {'name': 'd', 'units': %d, 'kernel_initializer': %s}}",
+                             in, units, initializer);
+    struct nn_model *m = parse_layers(layers);
+    float *v = ps_alloc((size_t)in * (size_t)units * sizeof *v);
+    nn_model_init_param(m, 0, 5, v);
+    nn_model_free(m);
+    free(layers);
+    return v;
+}
+
+static void check_orthogonal(int in, int units)
+{
+    float *v = drawn_kernel("{'class_name': 'Orthogonal', 'config': {'gain': 3}}", in, units);
+    const bool tall = in >= units;
+    const int n = tall ? units : in, length = tall ? in : units, step = tall ? 1 : units, next = tall ? units : 1;
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b <= a; b++) {
+            double dot = 0;
+            for (int i = 0; i < length; i++)
+                dot += (double)v[a * step + i * next] * (double)v[b * step + i * next];
+            check_near(dot, a == b ? 9 : 0, 1e-5);
+        }
+    free(v);
+}
+
+static void matrices(void **state)
+{
+    (void)state;
+    check_orthogonal(30, 4);
+    check_orthogonal(4, 30);
+    check_orthogonal(50, 50);
+    float *v = drawn_kernel("{'class_name': 'Identity', 'config': {'gain': 2}}", 3, 5);
+    for (int i = 0; i < 15; i++)
+        assert_true(v[i] == (i % 6 == 0 ? 2 : 0));
+    free(v);
+    // fan_out of (4, 30): the other mean would be 17, fan_in 4.
+    v = drawn_kernel("{'class_name': 'VarianceScaling', 'config': {'mode': 'fan_out', 'distribution': 'uniform'}}", 4,
+                     30);
+    check_near(measure(v, 120).max, sqrt(3.0 / 30), 0.02);
+    assert_true(measure(v, 120).max <= sqrt(3.0 / 30));
+    free(v);
 }
 
 // A recurrent kernel of 5 units: rows of length 1 across each other; the bias of LSTM's second gate.
@@ -852,6 +928,7 @@ int main(void)
         cmocka_unit_test(bad_files),
         cmocka_unit_test(losses),
         cmocka_unit_test(initializers),
+        cmocka_unit_test(matrices),
         cmocka_unit_test(recurrent_initializers),
         cmocka_unit_test(wrapped_names),
         cmocka_unit_test(fans_and_seeds),

@@ -25,7 +25,15 @@ static const char model_text[] =
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"frozen\", \"units\": 1, \"trainable\": false}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 1}}]}}";
 
+static const char constrained_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 1]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"frozen\", \"units\": 1, \"trainable\": false}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 1, \"bias_constraint\": \"non_neg\"}}]}}";
+
 enum { N_PARAMS = 4 };
+
+static const char *document = model_text;
 
 struct training {
     struct nn_model *model;
@@ -58,7 +66,7 @@ static enum ps_code open_training(struct training *t, const char *optimizer, str
              "strategy: {name: one_device}\n",
              optimizer);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &t->job, &e), &e);
-    must(nn_model_parse(model_text, "test", &t->model, &e), &e);
+    must(nn_model_parse(document, "test", &t->model, &e), &e);
     must(nn_replica_create(t->model, "ref", 1, 1, 1, &mse, &t->env.replica, &e), &e);
     t->env.job = t->job;
     t->env.model = t->model;
@@ -207,6 +215,18 @@ static void refuses_what_is_not_finite(void **ctx)
     end(&t);
 }
 
+// The bias, which may not be negative, would be -2 after the rule.
+static void constrains_after_the_rule(void **ctx)
+{
+    (void)ctx;
+    struct training t;
+    document = constrained_text;
+    begin(&t, "name: sgd, learning_rate: 1");
+    step(&t, 0, 10, 10, -2, 0);
+    end(&t);
+    document = model_text;
+}
+
 // Want of memory is said in a sentence, and leaves nothing behind.
 static void no_memory_for_slots(void **ctx)
 {
@@ -234,6 +254,7 @@ int main(void)
         cmocka_unit_test(accumulates),
         cmocka_unit_test(ends_with_the_average),
         cmocka_unit_test(refuses_what_is_not_finite),
+        cmocka_unit_test(constrains_after_the_rule),
         cmocka_unit_test(no_memory_for_slots),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

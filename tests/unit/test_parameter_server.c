@@ -237,6 +237,14 @@ static const char model_text[] =
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"dense\", \"units\": 1}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"frozen\", \"units\": 1, \"trainable\": false}}]}}";
 
+static const char constrained_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 1]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"a\", \"units\": 1}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"b\", \"units\": 1, \"bias_constraint\": \"non_neg\"}}]}}";
+
+static const char *document = model_text;
+
 enum { N_PARAMS = 4, N_TRAINED = 2, BATCH = 4, EXAMPLES = 100, AHEAD = 4 };
 
 struct worker {
@@ -265,7 +273,7 @@ static enum ps_code open_worker(struct worker *w, const char *optimizer, const c
              "strategy: {%s}\nbatch_size: %d\nseed: 5\n",
              optimizer, strategy, BATCH);
     must(ps_job_parse(text, strlen(text), "job.yaml", NULL, 0, &w->job, e), e);
-    must(nn_model_parse(model_text, "test", &w->model, e), e);
+    must(nn_model_parse(document, "test", &w->model, e), e);
     must(nn_replica_create(w->model, "ref", BATCH, 1, 1, &mse, &w->env.replica, e), e);
     w->env.job = w->job;
     w->env.model = w->model;
@@ -471,6 +479,21 @@ static void no_memory_for_sums(void **state)
     end(&w);
 }
 
+// psd applies no constraints: no job begins.
+static void constraints_are_refused(void **state)
+{
+    struct worker w;
+    struct ps_error e = {.code = PS_OK};
+    (void)state;
+    document = constrained_text;
+    assert_int_equal(open_worker(&w, "learning_rate: 1", "update: async", &e), PS_FAILED_PRECONDITION);
+    assert_string_equal(e.text, "variable 'net/b/bias' has the constraint NonNeg, which parameter_server does not "
+                                "apply: expected strategy one_device");
+    assert_string_equal(client.log, "");
+    document = model_text;
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +504,7 @@ int main(void)
         cmocka_unit_test_setup(local_steps_follow_the_schedule, begin_world),
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
+        cmocka_unit_test_setup(constraints_are_refused, begin_world),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

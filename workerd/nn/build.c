@@ -69,7 +69,8 @@ enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)
     }
     b->first = !b->layer->called;
     b->out_mask = class->passes_mask && b->n_in ? b->mask[0] : -1;
-    if (build_check_dtypes(b, e) || (b->first && nn_keys_read(b, class, b->layer->config, e)) || class->build(b, e))
+    if (build_check_dtypes(b, e) ||
+        (b->first && (nn_keys_read(b, class, b->layer->config, e) || nn_build_activity(b, e))) || class->build(b, e))
         return e->code;
     b->layer->called = true;
     return nn_build_elements(b->at, "an output", &b->out, &count, e);
@@ -155,17 +156,30 @@ enum ps_code nn_build_variable(struct nn_building *b, const char *what, const ch
     return nn_build_variable_by(b, what, key, fallback, type, e);
 }
 
+// "depthwise_regularizer" beside "depthwise_initializer".
+static struct nn_json build_beside(const struct nn_json *config, const char *initializer, const char *what,
+                                   char key[64])
+{
+    snprintf(key, 64, "%.*s%s", (int)(strlen(initializer) - strlen("initializer")), initializer, what);
+    return nn_json_member(config, key);
+}
+
 enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const char *key, const char *fallback,
                                   const struct nn_type *type, struct ps_error *e)
 {
     struct nn_model *m = b->model;
     struct nn_variable *v = build_next_variable(m);
     struct nn_json initializer = nn_json_member(b->config, key);
+    char regularizer_key[64], constraint_key[64];
+    struct nn_json regularizer = build_beside(b->config, key, "regularizer", regularizer_key);
+    struct nn_json constraint = build_beside(b->config, key, "constraint", constraint_key);
     v->param.rank = (size_t)type->rank;
     for (int i = 0; i < type->rank; i++)
         v->param.shape[i] = (uint64_t)type->dim[i];
     if (nn_init_read(&initializer, fallback, v->param.shape, v->param.rank, &v->init, e) ||
-        nn_build_elements(b->at, what, type, &v->param.count, e))
+        nn_build_elements(b->at, what, type, &v->param.count, e) ||
+        nn_regularizer_read(&regularizer, &v->regularizer, e) ||
+        nn_constraint_read(&constraint, v->param.rank, &v->constraint, e))
         return e->code;
     v->param.name = ps_printf("%s/%s/%s", m->name, b->layer->path ? b->layer->path : b->layer->name, what);
     v->param.trainable = b->layer->trainable;
@@ -189,6 +203,12 @@ enum ps_code nn_build_state(struct nn_building *b, const char *what, const char 
     p->momentum = momentum;
     p->trainable = false;
     return PS_OK;
+}
+
+enum ps_code nn_build_activity(struct nn_building *b, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(b->config, "activity_regularizer");
+    return nn_regularizer_read(&at, &b->layer->activity, e);
 }
 
 enum ps_code nn_build_kernel_bias(struct nn_building *b, const struct nn_type *kernel, bool bias, struct ps_error *e)

@@ -8,6 +8,7 @@
 #include "workerd/nn/layer.h"
 #include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/embedding.h"
+#include "workerd/nn/ops/noise.h"
 
 static void emitter_init(struct nn_emitter *m)
 {
@@ -17,6 +18,7 @@ static void emitter_init(struct nn_emitter *m)
         m->tensor[i] = -1;
     for (size_t i = 0; i < m->model->variables; i++)
         m->weight[i] = -1;
+    m->penalty = -1;
 }
 
 static void emitter_fini(struct nn_emitter *m)
@@ -111,6 +113,7 @@ int nn_emit_inner(struct nn_emitter *m, const struct nn_call *call, int k, int t
         m->spread = before;
         m->rows /= spread;
     }
+    nn_emit_activity(m, nn_emit_layer(m, inner), out);
     return out;
 }
 
@@ -120,9 +123,8 @@ int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type)
     return nn_tape_view(m->tape, tensor, &rows);
 }
 
-int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k)
+int nn_emit_weight(struct nn_emitter *m, int variable)
 {
-    const int variable = nn_emit_layer(m, call)->variable[k];
     const struct nn_param *p = &m->model->variable[variable].param;
     struct nn_type type = {.dtype = NN_FLOAT, .rank = (int)p->rank};
     for (size_t i = 0; i < p->rank; i++)
@@ -130,6 +132,11 @@ int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k)
     if (m->weight[variable] < 0)
         m->weight[variable] = nn_tape_weight(m->tape, variable, &type, p->trainable);
     return m->weight[variable];
+}
+
+int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k)
+{
+    return nn_emit_weight(m, nn_emit_layer(m, call)->variable[k]);
 }
 
 void nn_emit_state(struct nn_emitter *m, const struct nn_call *call, int k, int tensor)
@@ -237,6 +244,7 @@ static void emit_calls(struct nn_emitter *m)
         const struct nn_layer *l = nn_emit_layer(m, call);
         m->tape->layer = l->name;
         m->tensor[call->out] = l->class->emit(m, call);
+        nn_emit_activity(m, l, m->tensor[call->out]);
         if (nn_emit_is_shared(m->model, call->out))
             m->fixed = m->tape->n_ops;
     }
@@ -244,16 +252,31 @@ static void emit_calls(struct nn_emitter *m)
 
 // ---- a step -------------------------------------------------------------------------------------------------------
 
+// The penalty is one more thing that is made small: by its own gradient of 1.
+static int emit_penalty(struct nn_emitter *m, struct nn_emitted *to, int *x, int *dx)
+{
+    static const float one[] = {1};
+    const struct nn_constant attr = {one, 1};
+    nn_emit_regularizers(m);
+    to->penalty = *x = m->penalty;
+    if (m->penalty < 0 || m->tape->error.code)
+        return 0;
+    m->tape->tensor[m->penalty].kept = true;
+    nn_tape_put(m->tape, &nn_op_constant, &attr, sizeof attr, NULL, 0, dx, 1);
+    return 1;
+}
+
 static void emit_step(struct nn_emitter *m, const struct ps_loss *loss, struct nn_emitted *to)
 {
     struct nn_tape *t = m->tape;
-    int x[NN_MAX_PORTS], dx[NN_MAX_PORTS], n = m->model->n_outputs;
+    int x[NN_MAX_PORTS + 1], dx[NN_MAX_PORTS + 1], n = m->model->n_outputs;
     emit_calls(m);
     for (int k = 0; k < n && !t->error.code; k++) {
         nn_emit_loss(m, &loss[k], k, to, &x[k], &dx[k]);
         if (!t->error.code)
             t->tensor[to->loss[k]].kept = t->tensor[to->output[k]].kept = t->tensor[to->weight[k]].kept = true;
     }
+    n += emit_penalty(m, to, &x[n], &dx[n]);
     if (m->training && !t->error.code)
         nn_tape_differentiate(t, x, dx, n);
 }

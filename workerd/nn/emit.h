@@ -25,6 +25,7 @@ struct nn_emitted {
     int output[NN_MAX_PORTS];  // (rows, the output's shape)
     // Of each row of the output, seen as a matrix of what is along its last axis; its weight in the mean.
     int loss[NN_MAX_PORTS], weight[NN_MAX_PORTS];
+    int penalty;  // (1): what the regularizers add to the mean loss; -1: there are none
 };
 
 // loss[k] is that of output k. device: for which operators are joined.
@@ -42,6 +43,7 @@ struct nn_emitter {
     int example;  // the tensor; -1: nothing has asked for it
     int *tensor;  // [values]
     int *weight;  // [variables]; -1: not on the tape yet
+    int penalty;  // (1), the sum so far of what regularizers add to the loss; -1: nothing
     int fixed;    // operators before this one stay as they are: several read what they give
     int spread;   // rows of this program for each of the batch's; 0: 1
 };
@@ -59,6 +61,10 @@ int nn_emit_input(struct nn_emitter *m, const struct nn_call *call);
 int nn_emit_examples(struct nn_emitter *m);
 // The value of the layer's variable k.
 int nn_emit_variable(struct nn_emitter *m, const struct nn_call *call, int k);
+int nn_emit_weight(struct nn_emitter *m, int variable);  // that of the model
+// Adds to m->penalty: what a layer's activity regularizer says of what it gives; those of all trainable variables.
+void nn_emit_activity(struct nn_emitter *m, const struct nn_layer *l, int tensor);
+void nn_emit_regularizers(struct nn_emitter *m);
 // What a batch has for the layer's variable k, which is a state: it stands in the gradient's place.
 void nn_emit_state(struct nn_emitter *m, const struct nn_call *call, int k, int tensor);
 // A tensor seen as a value of this type.

@@ -43,6 +43,16 @@ static bool loss_is_activation(const struct ps_loss *loss, const struct nn_op *o
 
 // ---- operators ----------------------------------------------------------------------------------------------------
 
+// By an activity regularizer, for one.
+static bool loss_output_is_read(const struct nn_tape *t, int tensor)
+{
+    bool read = false;
+    for (int i = 0; i < t->n_ops; i++)
+        for (int k = 0; k < t->op[i].n_in; k++)
+            read = read || t->op[i].in[k] == tensor;
+    return read;
+}
+
 // Cross-entropy needs the logits: a probability that is too small for a float has neither loss nor gradient. Keras
 // finds them only where the activation is the model's last layer; of one below a Flatten it takes what comes out.
 static struct nn_op *loss_find_activation(const struct nn_emitter *m, const struct ps_loss *loss, int value)
@@ -51,7 +61,7 @@ static struct nn_op *loss_find_activation(const struct nn_emitter *m, const stru
     const bool wanted = !loss->from_logits && loss->kind != PS_LOSS_FOCAL;
     struct nn_op *op = wanted ? nn_tape_maker(m->tape, output) : NULL;
     bool ends = op && loss_is_activation(loss, op) && m->tape->tensor[output].view_of < 0;
-    return ends && !nn_emit_is_shared(m->model, value) ? op : NULL;
+    return ends && !nn_emit_is_shared(m->model, value) && !loss_output_is_read(m->tape, output) ? op : NULL;
 }
 
 // Takes the activation off the tape: the loss computes it. Returns its input, the logits.

@@ -10,6 +10,7 @@
 #include "workerd/nn/init.h"
 #include "workerd/nn/model.h"
 #include "workerd/nn/op.h"
+#include "workerd/nn/regularizer.h"
 
 enum {
     NN_MAX_LAYERS = 10000,
@@ -31,7 +32,8 @@ struct nn_layer {
     uint32_t number;                                // of its random numbers: its place among the layers
     struct nn_layer *child;                         // the layers that it wraps: Bidirectional, TimeDistributed
     int n_children;
-    char *path;  // of one that another wraps: "bidirectional/forward_lstm"; NULL: its name
+    char *path;                      // of one that another wraps: "bidirectional/forward_lstm"; NULL: its name
+    struct nn_regularizer activity;  // of what it gives, for each row
 };
 
 // A mask is a value like any other: 1 where something stands, 0 where nothing does; float, in the first dimensions of
@@ -58,6 +60,8 @@ struct nn_call {
 struct nn_variable {
     struct nn_param param;
     struct nn_init init;
+    struct nn_regularizer regularizer;
+    struct nn_constraint constraint;
 };
 
 struct nn_model {

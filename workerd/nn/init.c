@@ -8,7 +8,7 @@
 #include "common/math/philox.h"
 #include "workerd/nn/setting.h"
 
-enum fan { FAN_NONE, FAN_IN, FAN_AVG };
+enum fan { FAN_NONE, FAN_IN, FAN_OUT, FAN_AVG };
 
 // A row of what Keras knows. With a fan, the variance is scale / fan; without, key[] names what config says.
 static const struct init_class {
@@ -31,6 +31,8 @@ static const struct init_class {
     {"Zeros", "zeros", NN_INIT_CONSTANT, FAN_NONE, 0, {0}, {0}},
     {"Ones", "ones", NN_INIT_CONSTANT, FAN_NONE, 0, {0}, {1}},
     {"Constant", "constant", NN_INIT_CONSTANT, FAN_NONE, 0, {"value"}, {0}},
+    {"VarianceScaling", "variance_scaling", NN_INIT_TRUNCATED, FAN_IN, 1, {0}, {0}},  // as it is without settings
+    {"Identity", "identity", NN_INIT_IDENTITY, FAN_NONE, 0, {"gain"}, {1}},
     {"Orthogonal", "orthogonal", NN_INIT_ORTHOGONAL, FAN_NONE, 0, {"gain"}, {1}},
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
@@ -46,7 +48,7 @@ static const struct init_class *init_find_class(const char *name)
 static enum ps_code unknown_class(const struct nn_json *at, const char *name, struct ps_error *e)
 {
     const char *known[CLASSES + 1] = {0};
-    char list[224];
+    char list[320];
     for (int i = 0; i < CLASSES; i++)
         known[i] = classes[i].name;
     const char *near = ps_nearest(name, known, CLASSES);
@@ -83,18 +85,83 @@ static double fan_of(enum fan fan, const uint64_t *shape, size_t rank)
         in = field * (double)shape[rank - 2];
         out = field * (double)shape[rank - 1];
     }
-    return fan == FAN_IN ? in : (in + out) / 2;
+    return fan == FAN_IN ? in : fan == FAN_OUT ? out : (in + out) / 2;
 }
 
 static struct nn_init init_scaled(const struct init_class *class, const uint64_t *shape, size_t rank)
 {
-    double variance = class->scale / fan_of(class->fan, shape, rank);
-    if (class->kind == NN_INIT_UNIFORM) {
-        double limit = sqrt(3 * variance);
+    double variance = class->scale / fan_of(class->fan, shape, rank), limit = sqrt(3 * variance);
+    if (class->kind == NN_INIT_UNIFORM)
         return (struct nn_init){.kind = NN_INIT_UNIFORM, .a = -limit, .b = limit};
-    }
+    if (class->kind == NN_INIT_NORMAL)
+        return (struct nn_init){.kind = NN_INIT_NORMAL, .b = sqrt(variance)};
     // 0.8796... is the standard deviation of a unit normal cut at two: the cut one is to have the variance asked for.
     return (struct nn_init){.kind = NN_INIT_TRUNCATED, .b = sqrt(variance) / 0.87962566103423978};
+}
+
+// ---- VarianceScaling ----------------------------------------------------------------------------------------------
+
+struct init_word {
+    const char *word;
+    int value;
+};
+
+static enum ps_code init_read_word(const struct nn_json *config, const char *key, const struct init_word *words,
+                                   const char *list, int *value, struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(config, key);
+    const char *word;
+    if (!nn_json_given(&at))
+        return PS_OK;
+    if (nn_json_string(&at, &word, e))
+        return e->code;
+    for (; words->word; words++) {
+        if (strcmp(word, words->word) != 0)
+            continue;
+        *value = words->value;
+        return PS_OK;
+    }
+    return nn_json_expected(&at, e, "%s", list);
+}
+
+static enum ps_code init_read_scaling(const struct nn_json *config, struct init_class *class, struct ps_error *e)
+{
+    static const char *const known[] = {"seed", "scale", "mode", "distribution", NULL};
+    static const struct init_word modes[] = {{"fan_in", FAN_IN}, {"fan_out", FAN_OUT}, {"fan_avg", FAN_AVG}, {NULL, 0}};
+    static const struct init_word distributions[] = {{"truncated_normal", NN_INIT_TRUNCATED},
+                                                     {"normal", NN_INIT_TRUNCATED},
+                                                     {"untruncated_normal", NN_INIT_NORMAL},
+                                                     {"uniform", NN_INIT_UNIFORM},
+                                                     {NULL, 0}};
+    struct nn_json scale = nn_json_member(config, "scale");
+    int fan = class->fan, kind = class->kind;
+    if (nn_json_object(config, e) || nn_json_only(config, known, e) ||
+        (nn_json_given(&scale) && nn_json_real(&scale, 1e-30, 1e30, &class->scale, e)) ||
+        init_read_word(config, "mode", modes, "fan_in, fan_out or fan_avg", &fan, e) ||
+        init_read_word(config, "distribution", distributions, "truncated_normal, untruncated_normal or uniform", &kind,
+                       e))
+        return e->code;
+    class->fan = (enum fan)fan;
+    class->kind = (enum nn_init_kind)kind;
+    return PS_OK;
+}
+
+// ---- read ---------------------------------------------------------------------------------------------------------
+
+// A matrix of all dimensions but the last, and the last.
+static enum ps_code init_check_matrix(const struct nn_json *at, const struct init_class *class, const uint64_t *shape,
+                                      size_t rank, struct nn_init *init, struct ps_error *e)
+{
+    if (class->kind != NN_INIT_IDENTITY && class->kind != NN_INIT_ORTHOGONAL)
+        return PS_OK;
+    if (rank < 2 || (class->kind == NN_INIT_IDENTITY && rank > 2))
+        return nn_json_fail(at, e, "%s expected a variable of %s dimensions, not of %zu", class->name,
+                            class->kind == NN_INIT_IDENTITY ? "2" : "2 or more", rank);
+    init->columns = shape[rank - 1];
+    init->rows = 1;
+    for (size_t i = 0; i + 1 < rank; i++)
+        init->rows *= shape[i];
+    return PS_OK;
 }
 
 enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const uint64_t *shape, size_t rank,
@@ -108,18 +175,20 @@ enum ps_code nn_init_read(const struct nn_json *at, const char *fallback, const 
         code = nn_setting_class(at, e);
     if (code != PS_OK)
         return code;
-    const struct init_class *class = init_find_class(name);
-    if (!class)
+    const struct init_class *found = init_find_class(name);
+    if (!found)
         return unknown_class(named, name, e);
-    double value[2] = {class->value[0], class->value[1]};
-    code = read_config(&config, class, value, e);
-    if (code == PS_OK)
-        *init = class->fan == FAN_NONE ? (struct nn_init){.kind = class->kind, .a = value[0], .b = value[1]}
-                                       : init_scaled(class, shape, rank);
-    init->rows = init->columns = 1;
-    for (size_t i = 0; i < rank; i++)
-        *(i + 1 < rank ? &init->rows : &init->columns) *= shape[i];
-    return code;
+    struct init_class class = *found;
+    double value[2] = {class.value[0], class.value[1]};
+    const bool scaling = strcmp(class.name, "VarianceScaling") == 0 && nn_json_given(&config);
+    if (scaling ? init_read_scaling(&config, &class, e) : read_config(&config, &class, value, e))
+        return e->code;
+    struct nn_init made = class.fan == FAN_NONE ? (struct nn_init){.kind = class.kind, .a = value[0], .b = value[1]}
+                                                : init_scaled(&class, shape, rank);
+    if (init_check_matrix(at, &class, shape, rank, &made, e))
+        return e->code;
+    *init = made;
+    return PS_OK;
 }
 
 // Four values at a time: one block of Philox. Element i is value i % 4 of group i / 4.
@@ -160,38 +229,45 @@ static void init_truncated4(uint64_t seed, uint64_t index, uint64_t group, doubl
     }
 }
 
-static double init_dot(uint64_t n, uint64_t step, const float *a, const float *b)
+// The vectors of a matrix: its columns, or its rows where there are fewer. Element i of vector k is at k * step + i *
+// next.
+struct init_vectors {
+    uint64_t n, length, step, next;
+};
+
+static void init_take_off(const struct init_vectors *v, float *value, uint64_t k, uint64_t other)
 {
-    double sum = 0;
-    for (uint64_t i = 0; i < n; i++)
-        sum += (double)a[i * step] * (double)b[i * step];
-    return sum;
+    const float *q = value + other * v->step;
+    float *x = value + k * v->step;
+    double dot = 0;
+    for (uint64_t i = 0; i < v->length; i++)
+        dot += (double)q[i * v->next] * (double)x[i * v->next];
+    for (uint64_t i = 0; i < v->length; i++)
+        x[i * v->next] -= (float)(dot * (double)q[i * v->next]);
 }
 
-// Gram and Schmidt, from normals to vectors that are orthogonal and of length `gain`: the rows, or the columns where
-// those are fewer. Twice, for what rounding leaves.
-static void init_make_orthogonal(uint64_t rows, uint64_t columns, double gain, float *value)
+// Gram and Schmidt, each vector twice, which leaves nothing (Giraud, Langou and Rozloznik 2005). Of normal numbers it
+// gives what Keras gets by a QR decomposition whose R has positive numbers on its diagonal.
+static void init_make_orthogonal(const struct nn_init *init, float *value)
 {
-    const bool by_row = rows <= columns;
-    const uint64_t n = by_row ? rows : columns, length = by_row ? columns : rows;
-    const uint64_t next = by_row ? columns : 1, step = by_row ? 1 : columns;
-    for (uint64_t i = 0; i < n; i++) {
-        float *v = value + i * next;
-        for (uint64_t k = 0; k < 2 * i; k++) {
-            const float *other = value + k % i * next;
-            const double dot = init_dot(length, step, v, other);
-            for (uint64_t j = 0; j < length; j++)
-                v[j * step] -= (float)(dot * (double)other[j * step]);
-        }
-        const double norm = sqrt(init_dot(length, step, v, v));
-        for (uint64_t j = 0; j < length; j++)
-            v[j * step] = (float)((double)v[j * step] / norm);
+    const bool tall = init->rows >= init->columns;
+    const struct init_vectors v = {tall ? init->columns : init->rows, tall ? init->rows : init->columns,
+                                   tall ? 1 : init->columns, tall ? init->columns : 1};
+    for (uint64_t k = 0; k < v.n; k++) {
+        for (int twice = 0; twice < 2; twice++)
+            for (uint64_t other = 0; other < k; other++)
+                init_take_off(&v, value, k, other);
+        double squares = 0;
+        for (uint64_t i = 0; i < v.length; i++)
+            squares += (double)value[k * v.step + i * v.next] * (double)value[k * v.step + i * v.next];
+        for (uint64_t i = 0; i < v.length; i++)
+            value[k * v.step + i * v.next] = (float)((double)value[k * v.step + i * v.next] / sqrt(squares));
     }
-    for (uint64_t i = 0; i < rows * columns; i++)
-        value[i] = (float)(gain * (double)value[i]);
+    for (uint64_t i = 0; i < init->rows * init->columns; i++)
+        value[i] = (float)(init->a * (double)value[i]);
 }
 
-void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uint64_t count, float *value)
+static void init_draw_each(const struct nn_init *init, uint64_t seed, uint64_t index, uint64_t count, float *value)
 {
     for (uint64_t first = 0; first < count; first += 4) {
         double z[4] = {0}, scale = init->b;
@@ -204,10 +280,22 @@ void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uin
             init_truncated4(seed, index, first / 4, z);
         }
         for (uint64_t i = 0; i < 4 && first + i < count; i++)
-            value[first + i] = (float)(init->kind == NN_INIT_ORTHOGONAL ? z[i] : init->a + scale * z[i]);
+            value[first + i] = (float)(init->a + scale * z[i]);
     }
-    if (init->kind == NN_INIT_ORTHOGONAL)
-        init_make_orthogonal(init->rows, init->columns, init->a, value);
+}
+
+void nn_init_draw(const struct nn_init *init, uint64_t seed, uint64_t index, uint64_t count, float *value)
+{
+    const struct nn_init normal = {.kind = NN_INIT_NORMAL, .b = 1};
+    if (init->kind == NN_INIT_ORTHOGONAL) {
+        init_draw_each(&normal, seed, index, count, value);
+        init_make_orthogonal(init, value);
+    } else if (init->kind == NN_INIT_IDENTITY) {
+        for (uint64_t i = 0; i < count; i++)
+            value[i] = i / init->columns == i % init->columns ? (float)init->a : 0;
+    } else {
+        init_draw_each(init, seed, index, count, value);
+    }
     for (uint64_t i = init->ones_begin; i < init->ones_end; i++)
         value[i] = 1;
 }

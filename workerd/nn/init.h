@@ -6,12 +6,19 @@
 
 #include "workerd/nn/json.h"
 
-enum nn_init_kind { NN_INIT_CONSTANT, NN_INIT_UNIFORM, NN_INIT_NORMAL, NN_INIT_TRUNCATED, NN_INIT_ORTHOGONAL };
+enum nn_init_kind {
+    NN_INIT_CONSTANT,
+    NN_INIT_UNIFORM,
+    NN_INIT_NORMAL,
+    NN_INIT_TRUNCATED,
+    NN_INIT_IDENTITY,
+    NN_INIT_ORTHOGONAL
+};
 
 struct nn_init {
     enum nn_init_kind kind;
-    double a, b;  // the constant a; uniform in [a, b); normal with mean a and standard deviation b; orthogonal times a
-    uint64_t rows, columns;         // of an orthogonal one
+    double a, b;  // the constant a; uniform in [a, b); normal with mean a and standard deviation b; times the gain a
+    uint64_t rows, columns;         // of the matrix that an orthogonal value or the identity is
     uint64_t ones_begin, ones_end;  // elements that are 1, whatever the others are: LSTM's bias
 };
 

@@ -22,13 +22,7 @@ static enum ps_code keys_check_refused(const struct nn_json *config, const struc
 }
 
 // What Keras has in some layers and we in none: no other setting is what was meant.
-static const struct nn_key refused_everywhere[] = {{"kernel_regularizer", NN_KEY_REFUSED},
-                                                   {"bias_regularizer", NN_KEY_REFUSED},
-                                                   {"activity_regularizer", NN_KEY_REFUSED},
-                                                   {"kernel_constraint", NN_KEY_REFUSED},
-                                                   {"bias_constraint", NN_KEY_REFUSED},
-                                                   {"lora_rank", NN_KEY_REFUSED},
-                                                   {NULL}};
+static const struct nn_key refused_everywhere[] = {{"lora_rank", NN_KEY_REFUSED}, {NULL}};
 
 static enum ps_code keys_check_known(const struct nn_json *config, const struct nn_key *keys, struct ps_error *e)
 {

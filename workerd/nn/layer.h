@@ -53,9 +53,9 @@ struct nn_key {
 #define NN_KEYS_OF_WEIGHTS(T)                                                                                          \
     {"activation", NN_KEY_FUNCTION, NN_AT(T, function)}, {"use_bias", NN_KEY_BOOL, NN_AT(T, use_bias), .fallback = 1}, \
         {"kernel_initializer", NN_KEY_INITIALIZER}, {"bias_initializer", NN_KEY_INITIALIZER},                          \
-        {"kernel_regularizer", NN_KEY_REFUSED}, {"bias_regularizer", NN_KEY_REFUSED},                                  \
-        {"activity_regularizer", NN_KEY_REFUSED}, {"kernel_constraint", NN_KEY_REFUSED},                               \
-        {"bias_constraint", NN_KEY_REFUSED},                                                                           \
+        {"kernel_regularizer", NN_KEY_BY_BUILD}, {"bias_regularizer", NN_KEY_BY_BUILD},                                \
+        {"activity_regularizer", NN_KEY_BY_BUILD}, {"kernel_constraint", NN_KEY_BY_BUILD},                             \
+        {"bias_constraint", NN_KEY_BY_BUILD},                                                                          \
     {                                                                                                                  \
         "lora_rank", NN_KEY_REFUSED                                                                                    \
     }
@@ -121,7 +121,8 @@ enum { NN_NEW_MASK = -2 };
 #define NN_CONFIG(type, layer) ((const type *)(layer)->config)
 
 enum ps_code nn_build_inputs(struct nn_building *b, int n, struct ps_error *e);  // expects so many inputs
-// Adds variable `what` ("kernel"), whose initializer is the config's, or the fallback.
+// Adds variable `what` ("kernel"), whose initializer ("kernel_initializer") is the config's, or the fallback; likewise
+// its regularizer and its constraint.
 enum ps_code nn_build_variable(struct nn_building *b, const char *what, const char *fallback,
                                const struct nn_type *type, struct ps_error *e);
 // Adds variable `what`, a state: no gradient changes it, but while its layer is trained it follows by `momentum` what
@@ -131,6 +132,8 @@ enum ps_code nn_build_state(struct nn_building *b, const char *what, const char 
 // The same, whose initializer is that of another name: "depthwise_initializer".
 enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const char *initializer,
                                   const char *fallback, const struct nn_type *type, struct ps_error *e);
+// The config's "activity_regularizer".
+enum ps_code nn_build_activity(struct nn_building *b, struct ps_error *e);
 // A value of this type that call number `call` of the model makes.
 int nn_build_value(struct nn_model *m, const struct nn_type *type, int call);
 // Calls b->layer on the values b->value: reads its settings, where this is the first call, and builds it.

@@ -27,6 +27,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/normalize.c workerd/nn/ops/normalize.h \
 	workerd/nn/ops/pad2d.c workerd/nn/ops/pad2d.h \
 	workerd/nn/ops/noise.c workerd/nn/ops/noise.h \
+	workerd/nn/ops/penalty.c workerd/nn/ops/penalty.h \
 	workerd/nn/ops/relu.c \
 	workerd/nn/ops/softmax.c \
 	workerd/nn/ops/sparse_xent.c \

@@ -86,6 +86,17 @@ void nn_model_init_param(const struct nn_model *m, size_t i, uint64_t seed, floa
     nn_init_draw(&m->variable[i].init, seed, i, m->variable[i].param.count, value);
 }
 
+void nn_model_constrain(const struct nn_model *m, size_t i, float *value)
+{
+    const struct nn_variable *v = &m->variable[i];
+    nn_constraint_apply(&v->constraint, v->param.shape, v->param.rank, value);
+}
+
+const char *nn_model_constraint(const struct nn_model *m, size_t i)
+{
+    return nn_constraint_name(&m->variable[i].constraint);
+}
+
 // 121,930
 static char *model_grouped(uint64_t n, char to[32])
 {

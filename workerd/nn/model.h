@@ -75,7 +75,7 @@ struct nn_batch {
 
 // Sums over the batch's rows: what is divided by their number is Keras's mean.
 struct nn_result {
-    double loss;                  // of all outputs, each times its weight
+    double loss;  // of all outputs, each times its weight; for each row once more what the regularizers add
     double output[NN_MAX_PORTS];  // of each, not times its weight
     // What is measured (measure.h), those and the metrics: nn_measures_sums(of) sums, until the replica's next call.
     const struct nn_measures *of;
@@ -109,6 +109,9 @@ void nn_model_free_saved_paths(const struct nn_model *model, char **paths);
 // The model's JSON, and where it comes from a .keras file, that file's metadata.json, else NULL. The model's.
 const char *nn_model_document(const struct nn_model *model);
 const char *nn_model_metadata(const struct nn_model *model);
+// Applies parameter i's constraint to a value that a step has changed.
+void nn_model_constrain(const struct nn_model *model, size_t i, float *value);
+const char *nn_model_constraint(const struct nn_model *model, size_t i);  // Keras's name of it; NULL: it has none
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 

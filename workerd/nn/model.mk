@@ -4,6 +4,7 @@ noinst_LTLIBRARIES += libnnmodel.la libnnreplica.la
 libnnmodel_la_SOURCES = \
 	workerd/nn/build.c \
 	workerd/nn/emit.c workerd/nn/emit.h \
+	workerd/nn/emit_penalty.c \
 	workerd/nn/emit_loss.c \
 	workerd/nn/function.c \
 	workerd/nn/graph.h \
@@ -22,6 +23,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/depthwise_conv2d.c \
 	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
+	workerd/nn/layers/activity_regularization.c \
 	workerd/nn/layers/embedding.c \
 	workerd/nn/layers/masking.c \
 	workerd/nn/layers/multi_head_attention.c \
@@ -38,6 +40,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/pooling2d.c \
 	workerd/nn/layers/merge.c \
 	workerd/nn/layers/prelu.c \
+	workerd/nn/layers/random_flip.c \
 	workerd/nn/layers/rescaling.c \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/separable_conv2d.c \
@@ -47,6 +50,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/metric.c workerd/nn/metric.h \
 	workerd/nn/model.c workerd/nn/model.h \
 	workerd/nn/saved.c \
+	workerd/nn/regularizer.c workerd/nn/regularizer.h \
 	workerd/nn/setting.c workerd/nn/setting.h
 libnnmodel_la_LIBADD = libnnops.la libloss.la libpszip.la libcommon.la $(JANSSON_LIBS) -lm
 

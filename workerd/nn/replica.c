@@ -277,6 +277,8 @@ static void replica_clear_result(struct nn_replica *r, struct nn_result *result)
 static void replica_take_result(struct nn_replica *r, const struct compiled *c, const struct nn_batch *b,
                                 struct nn_result *result)
 {
+    if (c->tensors.penalty >= 0)
+        result->loss += b->rows * (double)*(const float *)nn_program_tensor(c->program, c->tensors.penalty);
     for (size_t k = 0; k < nn_model_outputs(r->model); k++) {
         const struct nn_type *type = nn_model_output(r->model, k).type;
         const size_t width = type->rank ? (size_t)type->dim[type->rank - 1] : 1;

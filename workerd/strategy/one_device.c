@@ -199,6 +199,7 @@ static enum ps_code one_device_end_step(void *state, uint64_t step, int rows, st
         for (size_t k = 0; k < k_max; k++)
             a.slot_in[k] = a.slot_out[k] = s->slots[i * k_max + k];
         ps_rule_apply(s->rule, s->hyper, &a);
+        nn_model_constrain(s->env->model, i, w);
     }
     return PS_OK;
 }

@@ -190,8 +190,22 @@ static void strategy_add_tensors(struct wk_parameter_server_state *s, bool learn
     }
 }
 
+// psd applies rules, and no constraints.
+static enum ps_code strategy_refuse_constraints(const struct nn_model *model, struct ps_error *e)
+{
+    for (size_t i = 0; i < nn_model_params(model); i++)
+        if (nn_model_constraint(model, i))
+            return ps_fail(e, PS_FAILED_PRECONDITION,
+                           "variable '%s' has the constraint %s, which parameter_server does not apply: expected "
+                           "strategy one_device",
+                           nn_model_param(model, i)->name, nn_model_constraint(model, i));
+    return PS_OK;
+}
+
 static enum ps_code parameter_server_open(const struct wk_env *env, void **state, struct ps_error *e)
 {
+    if (strategy_refuse_constraints(env->model, e))
+        return e->code;
     struct wk_parameter_server_state *s = ps_alloc(sizeof *s);
     s->env = env;
     s->update = (psc_update)env->job->update;

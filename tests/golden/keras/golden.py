@@ -107,6 +107,8 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
             if step == 0:
                 tensors["gradient/" + path_of(v)] = g.numpy()
             v.assign_sub(0.1 * g)
+            if getattr(v, "constraint", None):
+                v.assign(v.constraint(v))
     for v in model.variables:
         if wanted(v):
             tensors["after/" + path_of(v)] = v.numpy()

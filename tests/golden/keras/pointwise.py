@@ -122,3 +122,33 @@ def noise(l, api):
 both("features", features)
 both("prelu", prelu)
 both("noise_of_none", noise)
+
+
+# ---- regularizers and constraints --------------------------------------------------------------------------------------
+
+
+def regularizers(l, api):
+    r = api.regularizers
+    (a,) = inputs(l, a=(5, 4, 2))
+    x = l.Conv2D(3, 2, activation="relu", kernel_regularizer=r.L2(0.1), bias_regularizer=r.L1(0.2), name="c")(a)
+    x = l.ActivityRegularization(l1=0.02, l2=0.01, name="ar")(x)
+    d = l.Dense(4, activation="tanh", kernel_regularizer=r.L1L2(0.05, 0.03), activity_regularizer=r.L2(0.1), name="d")
+    e = l.Dense(4, activity_regularizer=r.L1(0.01), name="e")
+    y = l.ReLU(name="r")(e(d(l.Flatten(name="f")(x))))
+    p = l.PReLU(alpha_regularizer=r.L2(0.2), name="p")(l.Dense(2, name="o")(y))
+    s = l.Dense(3, activation="softmax", activity_regularizer=r.L2(0.3), name="s")(y)
+    return api.Model(a, [p, s], name="net")
+
+
+def constraints(l, api):
+    c = api.constraints
+    (a,) = inputs(l, a=(5, 4, 2))
+    x = l.Conv2D(3, 2, kernel_constraint=c.MaxNorm(0.5, axis=[0, 1, 2]), bias_constraint=c.NonNeg(), name="c")(a)
+    x = l.Dense(4, kernel_constraint=c.UnitNorm(), bias_constraint=c.MaxNorm(0.4), name="d")(l.Flatten(name="f")(x))
+    x = l.Dense(3, kernel_constraint=c.MinMaxNorm(0.2, 0.5, rate=0.7, axis=1), name="e")(x)
+    return api.Model(a, x, name="net")
+
+
+sparse = ["mse", "sparse_categorical_crossentropy"]
+both("regularizers", regularizers, loss=sparse)
+both("constraints", constraints)

@@ -7,6 +7,7 @@
 #include "workerd/nn/ops/concat.h"
 #include "workerd/nn/ops/dot.h"
 #include "workerd/nn/ops/noise.h"
+#include "workerd/nn/ops/penalty.h"
 
 // 63 elements: no multiple of a vector's. Numbers are such that both sides of each bend are met.
 #define FUNCTION(kind, ...)                                                                                \
@@ -89,6 +90,15 @@ static const struct op_case pointwise_cases[] = {
     NOISE("times", NN_NOISE_TIMES, 2, 4, 7),
     NOISE("times, shared", NN_NOISE_TIMES, 3, 4, 3, 5),
     NOISE("drops, shared", NN_NOISE_DROPS, 3, 4, 3, 5),
+    {"penalty", &nn_op_penalty, ATTR((struct nn_penalty){0.5f, 0.25f}), 2, 1, {FLOATS(2, 7, 9), FLOATS(1, 1)}, BOTH},
+    {"first penalty", &nn_op_penalty, ATTR((struct nn_penalty){0, 0.25f}), 1, 1, {FLOATS(2, 7, 9)}, {true}},
+    {"flip",
+     &nn_op_flip,
+     ATTR((struct nn_flip){true, true, 3}),
+     2,
+     1,
+     {FLOATS(4, 5, 3, 4, 2), {NN_UINT64, 1, {5}}},
+     {true}},
 };
 
 #endif

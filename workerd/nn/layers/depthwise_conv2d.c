@@ -18,9 +18,9 @@ struct depthwise {
             {"activation", NN_KEY_FUNCTION, NN_AT(struct depthwise, function)},                           \
             {"use_bias", NN_KEY_BOOL, NN_AT(struct depthwise, use_bias), .fallback = 1},                  \
             {"groups", NN_KEY_ONLY_NUMBER, .fallback = 1}, {"depthwise_initializer", NN_KEY_INITIALIZER}, \
-            {"bias_initializer", NN_KEY_INITIALIZER}, {"depthwise_regularizer", NN_KEY_REFUSED},          \
-            {"bias_regularizer", NN_KEY_REFUSED}, {"activity_regularizer", NN_KEY_REFUSED},               \
-            {"depthwise_constraint", NN_KEY_REFUSED}, {"bias_constraint", NN_KEY_REFUSED}, {NULL},        \
+            {"bias_initializer", NN_KEY_INITIALIZER}, {"depthwise_regularizer", NN_KEY_BY_BUILD},         \
+            {"bias_regularizer", NN_KEY_BY_BUILD}, {"activity_regularizer", NN_KEY_BY_BUILD},             \
+            {"depthwise_constraint", NN_KEY_BY_BUILD}, {"bias_constraint", NN_KEY_BY_BUILD}, {NULL},      \
     }
 
 static const struct nn_key depthwise_conv1d_keys[] = KEYS(true);

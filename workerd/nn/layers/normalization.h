@@ -17,10 +17,10 @@ struct normalization {
     {"epsilon", NN_KEY_REAL, NN_AT(T, n.epsilon), .fallback = 1e-3, .min = 0, .max = 1},                    \
         {"center", NN_KEY_BOOL, NN_AT(T, n.center), .fallback = 1},                                         \
         {"scale", NN_KEY_BOOL, NN_AT(T, n.scale), .fallback = 1}, {"beta_initializer", NN_KEY_INITIALIZER}, \
-        {"gamma_initializer", NN_KEY_INITIALIZER}, {"beta_regularizer", NN_KEY_REFUSED},                    \
-        {"gamma_regularizer", NN_KEY_REFUSED}, {"beta_constraint", NN_KEY_REFUSED},                         \
+        {"gamma_initializer", NN_KEY_INITIALIZER}, {"beta_regularizer", NN_KEY_BY_BUILD},                   \
+        {"gamma_regularizer", NN_KEY_BY_BUILD}, {"beta_constraint", NN_KEY_BY_BUILD},                       \
     {                                                                                                       \
-        "gamma_constraint", NN_KEY_REFUSED                                                                  \
+        "gamma_constraint", NN_KEY_BY_BUILD                                                                 \
     }
 
 // Variables "gamma" and "beta" of this type, as far as the layer has them.

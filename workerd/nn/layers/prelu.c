@@ -6,8 +6,8 @@
 #include "workerd/nn/ops/binary.h"
 
 static const struct nn_key keys[] = {{"alpha_initializer", NN_KEY_INITIALIZER},
-                                     {"alpha_regularizer", NN_KEY_REFUSED},
-                                     {"alpha_constraint", NN_KEY_REFUSED},
+                                     {"alpha_regularizer", NN_KEY_BY_BUILD},
+                                     {"alpha_constraint", NN_KEY_BY_BUILD},
                                      {"shared_axes", NN_KEY_BY_BUILD},
                                      {NULL}};
 

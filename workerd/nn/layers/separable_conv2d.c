@@ -17,8 +17,8 @@ struct separable {
             {"depth_multiplier", NN_KEY_SIZE, NN_AT(struct separable, multiplier), .fallback = 1},        \
             {"groups", NN_KEY_ONLY_NUMBER, .fallback = 1}, NN_KEYS_OF_WEIGHTS(struct separable),          \
             {"depthwise_initializer", NN_KEY_INITIALIZER}, {"pointwise_initializer", NN_KEY_INITIALIZER}, \
-            {"depthwise_regularizer", NN_KEY_REFUSED}, {"pointwise_regularizer", NN_KEY_REFUSED},         \
-            {"depthwise_constraint", NN_KEY_REFUSED}, {"pointwise_constraint", NN_KEY_REFUSED}, {NULL},   \
+            {"depthwise_regularizer", NN_KEY_BY_BUILD}, {"pointwise_regularizer", NN_KEY_BY_BUILD},       \
+            {"depthwise_constraint", NN_KEY_BY_BUILD}, {"pointwise_constraint", NN_KEY_BY_BUILD}, {NULL}, \
     }
 
 static const struct nn_key separable_conv1d_keys[] = KEYS(true, "causal");

@@ -42,6 +42,8 @@
     X(gaussian_noise)           \
     X(rescaling)                \
     X(normalization)            \
+    X(activity_regularization)  \
+    X(random_flip)              \
     X(identity)                 \
     X(relu)                     \
     X(leaky_relu)               \

@@ -2,6 +2,7 @@
 #include "workerd/nn/ops/noise.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "common/math/philox.h"
 #include "workerd/nn/tape.h"
@@ -69,6 +70,44 @@ static void noise_reference(const struct nn_frame *f)
             *y = noise_of(a, f->step, example[r] * drawn + noise_place(a, type, j), *x);
 }
 
+// ---- flips --------------------------------------------------------------------------------------------------------
+
+static enum ps_code flip_infer(struct nn_op *op, struct ps_error *e)
+{
+    op->out_type[0] = op->in_type[0];
+    return op->in_type[0].rank == 4 ? PS_OK : nn_op_fail(op, e, "expected images");
+}
+
+// What is turned round twice is as it was.
+static void flip_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx)
+{
+    (void)wanted;
+    nn_tape_put(t, &nn_op_flip, op->attr, sizeof(struct nn_flip), (int[]){dy[0], op->in[1]}, 2, dx, 1);
+}
+
+static void flip_image(const int64_t dim[3], bool horizontal, bool vertical, const nn_real *x, nn_real *y)
+{
+    for (int64_t i = 0; i < dim[0]; i++)
+        for (int64_t j = 0; j < dim[1]; j++, y += dim[2]) {
+            const int64_t row = vertical ? dim[0] - 1 - i : i, column = horizontal ? dim[1] - 1 - j : j;
+            memcpy(y, x + (row * dim[1] + column) * dim[2], (size_t)dim[2] * sizeof *y);
+        }
+}
+
+static void flip_reference(const struct nn_frame *f)
+{
+    const struct nn_flip *a = (const struct nn_flip *)f->op->attr;
+    const struct nn_type *type = &f->op->in_type[0];
+    const uint64_t *example = f->in[1], stream = (uint64_t)a->layer << 32 | f->step->number;
+    const size_t rows = (size_t)type->dim[0], per = nn_type_count(type) / rows;
+    for (size_t r = 0; r < rows; r++) {
+        uint32_t word[4];
+        ps_philox(f->step->seed, PS_RANDOM_DROPOUT, stream, example[r], word);
+        flip_image(type->dim + 1, a->horizontal && word[0] >> 31, a->vertical && word[1] >> 31,
+                   (const nn_real *)f->in[0] + r * per, (nn_real *)f->out[0] + r * per);
+    }
+}
+
 // ---- constants ----------------------------------------------------------------------------------------------------
 
 static enum ps_code constant_infer(struct nn_op *op, struct ps_error *e)
@@ -91,5 +130,7 @@ const struct nn_op_class nn_op_noise = {.name = "noise",
                                         .differentiate = noise_differentiate,
                                         .reference = noise_reference,
                                         .in_place = 1 + 0};
+const struct nn_op_class nn_op_flip = {
+    .name = "flip", .infer = flip_infer, .differentiate = flip_differentiate, .reference = flip_reference};
 const struct nn_op_class nn_op_constant = {
     .name = "constant", .infer = constant_infer, .reference = constant_reference};

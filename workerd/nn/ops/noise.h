@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Noise while a network is trained, and constants.
+// Noise and flips while a network is trained, and constants.
 #ifndef NN_OPS_NOISE_H
 #define NN_OPS_NOISE_H
 
@@ -15,6 +15,13 @@ struct nn_noise {
     bool shared[NN_MAX_RANK];  // dimensions along which all places have the same
 };
 
+// Each image (rows, h, w, c) as it is or turned round along an axis, by what is drawn for the example: word 0 says
+// whether its columns, word 1 whether its rows.
+struct nn_flip {
+    bool horizontal, vertical;
+    uint32_t layer;
+};
+
 // (n): those that the layer's config holds, which lives as long as the model.
 struct nn_constant {
     const float *value;
@@ -22,6 +29,7 @@ struct nn_constant {
 };
 
 extern const struct nn_op_class nn_op_noise;     // x, example -> y
+extern const struct nn_op_class nn_op_flip;      // x, example -> y
 extern const struct nn_op_class nn_op_constant;  // -> y
 
 #endif
