@@ -41,6 +41,7 @@ static const struct op_case sequence_cases[] = {
     {"any", &nn_op_any, NULL, 0, 1, 1, {FLOATS(3, 2, 7, 1)}, {false}, 1},
     {"mask_or", &nn_op_mask_or, NULL, 0, 2, 1, {FLOATS(2, 3, 7), FLOATS(2, 3, 7)}, {false}, 1},
     {"mask_and", &nn_op_mask_and, NULL, 0, 2, 1, {FLOATS(2, 3, 7), FLOATS(2, 3, 7)}, {false}, 1},
+    {"masked_mean", &nn_op_masked_mean, NULL, 0, 2, 1, {FLOATS(3, 2, 5, 3), FLOATS(2, 2, 5)}, {true}, 2},
     {"masked", &nn_op_masked, NULL, 0, 2, 1, {FLOATS(3, 2, 3, 5), FLOATS(2, 2, 3)}, {true}, 2},
     RNN(3, 4, 5, 1, .act = NN_RNN_TANH, .sequences = true),
     RNN(1, 2, 2, 1, .act = NN_RNN_LINEAR),

@@ -4,6 +4,7 @@
 // GlobalAveragePooling2D. All of them over sequences, too.
 #include "workerd/nn/layers/images.h"
 #include "workerd/nn/ops/avgpool.h"
+#include "workerd/nn/ops/mask.h"
 
 static int pooling_put(struct nn_emitter *m, const struct nn_call *call, const struct nn_windows *w, bool mean)
 {
@@ -137,13 +138,24 @@ static int global_average_pooling_emit(struct nn_emitter *m, const struct nn_cal
     return nn_image_output(m, call, pooling_put(m, call, &w, true));
 }
 
+// Of the steps that count, where the input has a mask.
+static int global_average_pooling1d_emit(struct nn_emitter *m, const struct nn_call *call)
+{
+    const int mask = nn_emit_mask(m, call, 0);
+    int y;
+    if (mask < 0)
+        return global_average_pooling_emit(m, call);
+    nn_tape_put(m->tape, &nn_op_masked_mean, NULL, 0, (int[]){nn_emit_tensor(m, call->in[0]), mask}, 2, &y, 1);
+    return nn_emit_view(m, y, nn_emit_type(m, call->out));
+}
+
 const struct nn_layer_class nn_layer_global_max_pooling1d = {
     "GlobalMaxPooling1D", sizeof(struct global_pooling), global_keys, global_pooling1d_build, global_max_pooling_emit};
 const struct nn_layer_class nn_layer_global_max_pooling2d = {
     "GlobalMaxPooling2D", sizeof(struct global_pooling), global_keys, global_pooling2d_build, global_max_pooling_emit};
 const struct nn_layer_class nn_layer_global_average_pooling1d = {"GlobalAveragePooling1D",
                                                                  sizeof(struct global_pooling), global_keys,
-                                                                 global_pooling1d_build, global_average_pooling_emit};
+                                                                 global_pooling1d_build, global_average_pooling1d_emit};
 const struct nn_layer_class nn_layer_global_average_pooling2d = {"GlobalAveragePooling2D",
                                                                  sizeof(struct global_pooling), global_keys,
                                                                  global_pooling2d_build, global_average_pooling_emit};

@@ -112,3 +112,80 @@ const struct nn_op_class nn_op_masked = {.name = "masked",
                                          .differentiate = masked_differentiate,
                                          .reference = masked_reference,
                                          .in_place = 1 + 0};
+
+// ---- the mean of what counts --------------------------------------------------------------------------------------
+
+static enum ps_code masked_mean_infer(struct nn_op *op, struct ps_error *e)
+{
+    const struct nn_type *x = &op->in_type[0], *m = &op->in_type[1];
+    struct nn_type y = {.dtype = NN_FLOAT, .rank = x->rank - 1, .dim = {x->dim[0]}};
+    if (x->rank < 3 || m->rank != 2 || m->dim[0] != x->dim[0] || m->dim[1] != x->dim[1])
+        return nn_op_fail(op, e, "expected a mask of the steps");
+    for (int i = 2; i < x->rank; i++)
+        y.dim[i - 1] = x->dim[i];
+    op->out_type[0] = y;
+    return PS_OK;
+}
+
+static enum ps_code masked_mean_infer_backward(struct nn_op *op, struct ps_error *e)
+{
+    const struct nn_type *m = &op->in_type[0], *dy = &op->in_type[1];
+    struct nn_type x = {.dtype = NN_FLOAT, .rank = dy->rank + 1, .dim = {m->dim[0], m->dim[1]}};
+    (void)e;
+    for (int i = 1; i < dy->rank; i++)
+        x.dim[i + 1] = dy->dim[i];
+    op->out_type[0] = x;
+    return PS_OK;
+}
+
+static void masked_mean_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted,
+                                      int *dx)
+{
+    if (wanted[0])
+        nn_tape_put(t, &nn_op_masked_mean_backward, NULL, 0, (int[]){op->in[1], dy[0]}, 2, dx, 1);
+}
+
+static double masked_mean_count(const nn_real *m, size_t steps)
+{
+    double count = 0;
+    for (size_t s = 0; s < steps; s++)
+        count += m[s] != 0;
+    return count;
+}
+
+static void masked_mean_reference(const struct nn_frame *f)
+{
+    const struct nn_type *type = &f->op->in_type[0];
+    const size_t n = (size_t)type->dim[0], steps = (size_t)type->dim[1], width = nn_type_count(type) / n / steps;
+    nn_real *y = f->out[0];
+    for (size_t r = 0; r < n; r++) {
+        const nn_real *x = (const nn_real *)f->in[0] + r * steps * width, *m = (const nn_real *)f->in[1] + r * steps;
+        const double count = masked_mean_count(m, steps);
+        for (size_t j = 0; j < width; j++) {
+            double sum = 0;
+            for (size_t s = 0; s < steps; s++)
+                sum += m[s] != 0 ? (double)x[s * width + j] : 0;
+            y[r * width + j] = (nn_real)(sum / count);
+        }
+    }
+}
+
+static void masked_mean_reference_backward(const struct nn_frame *f)
+{
+    const struct nn_type *type = &f->op->out_type[0];
+    const size_t n = (size_t)type->dim[0], steps = (size_t)type->dim[1], width = nn_type_count(type) / n / steps;
+    for (size_t r = 0; r < n; r++) {
+        const nn_real *m = (const nn_real *)f->in[0] + r * steps, *dy = (const nn_real *)f->in[1] + r * width;
+        const double count = masked_mean_count(m, steps);
+        nn_real *dx = (nn_real *)f->out[0] + r * steps * width;
+        for (size_t k = 0; k < steps * width; k++)
+            dx[k] = m[k / width] != 0 ? (nn_real)((double)dy[k % width] / count) : 0;
+    }
+}
+
+const struct nn_op_class nn_op_masked_mean = {.name = "masked_mean",
+                                              .infer = masked_mean_infer,
+                                              .differentiate = masked_mean_differentiate,
+                                              .reference = masked_mean_reference};
+const struct nn_op_class nn_op_masked_mean_backward = {
+    .name = "masked_mean_backward", .infer = masked_mean_infer_backward, .reference = masked_mean_reference_backward};

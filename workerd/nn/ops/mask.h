@@ -12,5 +12,8 @@ extern const struct nn_op_class nn_op_mask_or;    // a, b of one shape -> where 
 extern const struct nn_op_class nn_op_mask_and;   // a, b of one shape -> where both are
 // x (m..., ...), m (m...) -> x where m is, else 0. Its gradient by x is itself.
 extern const struct nn_op_class nn_op_masked;
+// x (n, t, ...), m (n, t) -> (n, ...): the mean over the steps where m is; 0 / 0 where it is nowhere, as Keras has it
+extern const struct nn_op_class nn_op_masked_mean;
+extern const struct nn_op_class nn_op_masked_mean_backward;  // m, dy -> dx
 
 #endif
