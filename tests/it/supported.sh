@@ -5,6 +5,7 @@
 . "$top_srcdir/tests/it/lib.sh" || exit 1
 
 "$workerd" --layers | awk '
+    /^$/ {exit}
     /^[a-z]/ {if (row) print row " |"; title = $1; sub(/^[a-z]+ +/, ""); row = "| " title " | " $0; next}
     {sub(/^ +/, ""); row = row " " $0}
     END {print row " |"}' >"$scratch/rows"

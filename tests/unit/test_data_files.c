@@ -210,10 +210,10 @@ static void csv_categories(void **state)
 
 static void csv_vocabulary(void **state)
 {
-    char *words = put_text(*state, "cities.txt", "Rome\r\nOslo\nNew York, NY");
+    char *words = put_text(*state, "cities.txt", "Rome\r\nOslo\nNew York, \"NY\"");
     struct ps_job_column of[] = {{.name = "1", .type = PS_COLUMN_CATEGORY, .vocabulary = words}};
-    struct wk_data *data =
-        open_csv(*state, "Oslo,1\n\"New York, NY\",2\n", NULL, 0, (struct ps_job_data){.columns = csv_columns(of, 1)});
+    struct wk_data *data = open_csv(*state, "Oslo,1\n\"New York, \"\"NY\"\"\",2\n", NULL, 0,
+                                    (struct ps_job_data){.columns = csv_columns(of, 1)});
     EXPECT(&data->train, &data->train.input[0], 1, 2);
     wk_data_free(data);
     char *bad = put_text(*state, "bad.csv", "Oslo,1\nParis,2\n");

@@ -9,6 +9,7 @@
 #include "common/job/metric.h"
 #include "common/job/optimizer.h"
 #include "common/math/schedule.h"
+#include "workerd/data/data.h"
 #include "workerd/nn/model.h"
 
 enum { LEFT = 13, WIDTH = 100 };
@@ -28,6 +29,11 @@ static const char *supported_optimizer(size_t i)
     return ps_job_optimizers[i];
 }
 
+static const char *supported_data(size_t i)
+{
+    return wk_data_kinds[i].name;
+}
+
 static const char *supported_schedule(size_t i)
 {
     return i < PS_INVERSE_TIME ? ps_schedule_name((enum ps_schedule_kind)(PS_CONSTANT + i)) : NULL;
@@ -37,9 +43,10 @@ static const struct {
     const char *what;
     const char *(*name)(size_t i);  // NULL: there are no more
 } supported[] = {
-    {"layers", nn_layer_name},        {"activations", nn_function_name},   {"losses", supported_loss},
-    {"metrics", supported_metric},    {"optimizers", supported_optimizer}, {"schedules", supported_schedule},
-    {"callbacks", ps_callback_known},
+    {"layers", nn_layer_name},           {"activations", nn_function_name},
+    {"losses", supported_loss},          {"metrics", supported_metric},
+    {"optimizers", supported_optimizer}, {"schedules", supported_schedule},
+    {"callbacks", ps_callback_known},    {"data", supported_data},
 };
 
 // "layers       InputLayer, Dense, ...", in lines of at most WIDTH columns.
@@ -60,4 +67,11 @@ void wk_print_supported(void)
 {
     for (size_t i = 0; i < sizeof supported / sizeof *supported; i++)
         supported_print(supported[i].what, supported[i].name);
+    puts("\nLosses and their settings:");
+    ps_named_list(&ps_losses, stdout);
+    puts("\nMetrics and their settings:");
+    ps_named_list(&ps_metrics, stdout);
+    puts("\nKinds of data:");
+    for (const struct wk_data_kind *k = wk_data_kinds; k->name; k++)
+        printf("%s: %s\n", k->name, k->text);
 }
