@@ -2,8 +2,9 @@
 //
 // A network, from the file to the numbers:
 //
-//     model       keras.c reads Keras JSON: layers (layers/, one file each), their calls on values, variables
-//     tape        emit.c puts one step on it: the calls' operators, the loss; differentiation adds the backward pass
+//     model       keras*.c read Keras JSON: layers (layers/), their calls on values, models within models, variables
+//     tape        emit*.c put one step on it: the calls' operators, the losses, what regularizes; an operator that does
+//                 the work of several stands for them where the device has it; differentiation adds the backward pass
 //     operators   ops/: what each computes, its gradient, its reference in plain C
 //     kernels     a device picks one per operator and shape: cpu/ (oneDNN, vector code), or the reference
 //     program     program.c: a tape with kernels and memory, ready to run; one per number of rows, to train or evaluate

@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // conv2d_pool for any processor.
+#define ISA conv2d_pool_4
 #define V 4
 #define CELLS 1
 #define WIDE 2
 #define TILES 6
 #include "workerd/nn/cpu/conv2d_pool_isa.h"
-
-const struct conv2d_pool_isa conv2d_pool_4 = {.vector = V,
-                                              .pack = pool_pack,
-                                              .forward = pool_forward,
-                                              .tiles = TILES,
-                                              .pack_tiles = pool_pack_tiles,
-                                              .forward_tiles = pool_forward_tiles,
-                                              .bias = pool_bias,
-                                              .weights = pool_weights,
-                                              .weights_dense = pool_weights_dense,
-                                              .data = pool_data};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The vector code of conv2d_pool, for vectors of V floats: included once for each V, by a file that says for which
+// The vector code of conv2d_pool, ISA, for vectors of V floats: included once for each V, by a file that says for which
 // processors. CELLS * 4 * WIDE sums of the forward pass fit the processor's registers.
 #include <stdbool.h>
 #include <string.h>
@@ -498,3 +498,14 @@ static void pool_weights_dense(const struct conv2d_pool *s, const float *x, cons
             }
         }
 }
+
+const struct conv2d_pool_isa ISA = {.vector = V,
+                                    .pack = pool_pack,
+                                    .forward = pool_forward,
+                                    .tiles = TILES,
+                                    .pack_tiles = pool_pack_tiles,
+                                    .forward_tiles = pool_forward_tiles,
+                                    .bias = pool_bias,
+                                    .weights = pool_weights,
+                                    .weights_dense = pool_weights_dense,
+                                    .data = pool_data};
