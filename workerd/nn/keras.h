@@ -35,10 +35,6 @@ enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const 
 
 // ---- models (keras_model.c) ---------------------------------------------------------------------------------------
 
-struct keras_model;
-
-// Of an object: is it a model, and not a layer?
-bool keras_is_model(const struct nn_json *at);
 // Reads the whole document: its layers, and a call of it on its own inputs. Sets the inputs and outputs of r->model.
 enum ps_code keras_read_model(struct keras_reader *r, const struct nn_json *root, struct ps_error *e);
 

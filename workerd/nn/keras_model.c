@@ -67,7 +67,8 @@ static const char *keras_class_name(const struct nn_json *at)
     return word ? word : "";
 }
 
-bool keras_is_model(const struct nn_json *at)
+// Is it a model, and not a layer?
+static bool keras_is_model(const struct nn_json *at)
 {
     const char *word = keras_class_name(at);
     return strcmp(word, "Sequential") == 0 || strcmp(word, "Functional") == 0 || strcmp(word, "Model") == 0;

@@ -52,7 +52,7 @@ static int pool_whole(int n, int of)
     return (n + of - 1) / of * of;
 }
 
-// x and y: the types of the images and of their cells. kernels: floats of packed kernel that the operator needs.
+// x and y: the types of the images and of their cells.
 static struct pool_plan *pool_plan_new(const struct nn_op *op, const struct nn_type *x, const struct nn_type *y)
 {
     const struct nn_conv2d *a = &((const struct nn_conv2d_pool *)op->attr)->conv;
@@ -79,12 +79,29 @@ static struct pool_plan *pool_plan_new(const struct nn_op *op, const struct nn_t
     s->run_padded = pool_whole(s->run, p->isa->vector);
     p->apart = pad_w > 0 || pad_h > 0 || s->run != s->run_padded;
     p->image = ps_alloc_aligned((s->image + (size_t)p->isa->vector) * sizeof(float));
-    p->kernel = ps_alloc_aligned((size_t)s->kh * (size_t)s->run_padded * (size_t)pool_whole(s->oc, 2 * p->isa->vector) *
-                                 sizeof(float));
-    p->give = ps_alloc(s->cells * sizeof *p->give);
-    p->gives = ps_alloc((size_t)s->oc * sizeof *p->gives);
     memset(p->image, 0, (s->image + (size_t)p->isa->vector) * sizeof(float));
     return p;
+}
+
+// The kernel's channels in whole blocks.
+static size_t pool_plan_channels(const struct pool_plan *p)
+{
+    return (size_t)pool_whole(p->shape.oc, 2 * p->isa->vector);
+}
+
+static void pool_plan_sums(struct pool_plan *p)
+{
+    const struct conv2d_pool *s = &p->shape;
+    p->kernel = ps_alloc_aligned((size_t)(s->kh * s->run) * pool_plan_channels(p) * sizeof(float));
+}
+
+// What the backward pass needs.
+static void pool_plan_gives(struct pool_plan *p)
+{
+    const struct conv2d_pool *s = &p->shape;
+    p->kernel = ps_alloc_aligned((size_t)s->oc * (size_t)s->kh * (size_t)s->run_padded * sizeof(float));
+    p->give = ps_alloc(s->cells * sizeof *p->give);
+    p->gives = ps_alloc((size_t)s->oc * sizeof *p->gives);
 }
 
 static void pool_plan_taps(struct pool_plan *p)
@@ -101,9 +118,8 @@ enum { TILED_CHANNELS = 8 };
 static void pool_plan_tiles(struct pool_plan *p)
 {
     const struct conv2d_pool *s = &p->shape;
-    const size_t channels = (size_t)pool_whole(s->oc, 2 * p->isa->vector), wide = 2 * (size_t)p->isa->vector;
-    free(p->kernel);
-    p->kernel = ps_alloc_aligned(16 * (size_t)s->c * channels * sizeof(float));
+    const size_t wide = 2 * (size_t)p->isa->vector;
+    p->kernel = ps_alloc_aligned(16 * (size_t)s->c * pool_plan_channels(p) * sizeof(float));
     p->scratch = ps_alloc_aligned(16 * (size_t)p->isa->tiles * ((size_t)s->c + wide) * sizeof(float));
 }
 
@@ -117,6 +133,8 @@ static enum ps_code pool_plan_forward(struct nn_context *context, const struct n
     // With few channels the transforms take longer than what they save.
     if (s->kh == 3 && s->kw == 3 && s->c >= TILED_CHANNELS)
         pool_plan_tiles(p);
+    else
+        pool_plan_sums(p);
     *plan = p;
     return PS_OK;
 }
@@ -127,6 +145,7 @@ static enum ps_code pool_plan_weights(struct nn_context *context, const struct n
     (void)context;
     (void)e;
     struct pool_plan *p = pool_plan_new(op, &op->in_type[0], &op->in_type[1]);
+    pool_plan_gives(p);
     pool_plan_taps(p);
     *plan = p;
     return PS_OK;
@@ -136,7 +155,9 @@ static enum ps_code pool_plan_data(struct nn_context *context, const struct nn_o
 {
     (void)context;
     (void)e;
-    *plan = pool_plan_new(op, &op->out_type[0], &op->in_type[1]);
+    struct pool_plan *p = pool_plan_new(op, &op->out_type[0], &op->in_type[1]);
+    pool_plan_gives(p);
+    *plan = p;
     return PS_OK;
 }
 
