@@ -20,6 +20,8 @@ struct nn_context {
 // OpenMP, on which oneDNN runs, keeps its number of threads per calling thread: whoever prepares a primitive calls this
 // first.
 void nn_cpu_use_threads(const struct nn_context *context);
+// Floats to read or write for which another thread is worth its start.
+enum { NN_CPU_SHARED = 16 * 1024 };
 // One range [first, last) of a loop.
 typedef void nn_cpu_part(void *arg, size_t first, size_t last);
 // Calls part for ranges that together are [0, n), on as many of the context's threads as have `least` or more each.
@@ -61,9 +63,16 @@ extern const struct nn_kernel nn_cpu_rnn, nn_cpu_rnn_backward;
 extern const struct nn_kernel nn_cpu_upsample2d;
 extern const struct nn_kernel nn_cpu_upsample2d_backward;
 
+// How many pieces of so many floats are worth a thread.
+static inline size_t nn_cpu_least(size_t floats)
+{
+    return NN_CPU_SHARED / (floats > 0 ? floats : 1) + 1;
+}
+
 // y (rows, n) += b, which may be NULL; then the activation.
-void nn_cpu_bias_activation(enum nn_activation act, size_t rows, size_t n, const float *b, float *y);
+void nn_cpu_bias_activation(const struct nn_context *context, enum nn_activation act, size_t rows, size_t n,
+                            const float *b, float *y);
 // sum (n) = the sum of the rows of x (rows, n)
-void nn_cpu_sum_rows(size_t rows, size_t n, const float *x, float *sum);
+void nn_cpu_sum_rows(const struct nn_context *context, size_t rows, size_t n, const float *x, float *sum);
 
 #endif

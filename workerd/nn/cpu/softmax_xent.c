@@ -54,16 +54,23 @@ static float xent_row(int n, const float *x, int32_t label, float scale, float *
     return (float)(log(sum) + (double)(max - x[label]));
 }
 
-static void softmax_xent_run(const struct nn_frame *f)
+static void softmax_xent_part(void *arg, size_t first, size_t last)
 {
+    const struct nn_frame *f = arg;
     const struct nn_loss_outputs *a = (const struct nn_loss_outputs *)f->op->attr;
-    size_t rows = (size_t)f->op->in_type[0].dim[0], n = (size_t)f->op->in_type[0].dim[1];
+    const size_t n = (size_t)f->op->in_type[0].dim[1];
     const float *x = f->in[0], *weight = f->in[2];
     const int32_t *label = f->in[1];
     float *loss = f->out[0], *y = a->probabilities ? f->out[1] : NULL;
     float *dx = a->gradient ? f->out[1 + a->probabilities] : NULL;
-    for (size_t r = 0; r < rows; r++)
+    for (size_t r = first; r < last; r++)
         loss[r] = xent_row((int)n, x + r * n, label[r], weight[r], y ? y + r * n : NULL, dx ? dx + r * n : NULL);
+}
+
+static void softmax_xent_run(const struct nn_frame *f)
+{
+    const struct nn_type *x = &f->op->in_type[0];
+    nn_cpu_share(f->context, (size_t)x->dim[0], nn_cpu_least(4 * (size_t)x->dim[1]), softmax_xent_part, (void *)f);
 }
 
 const struct nn_kernel nn_cpu_softmax_xent = {.run = softmax_xent_run};
