@@ -193,12 +193,14 @@ static void bias_run(const struct nn_frame *f)
     const struct nn_type *type = &f->op->out_type[0];
     if (f->out[0] != f->in[0])
         nn_cpu_copy.run(f);
-    nn_cpu_bias_activation(f->context, NN_LINEAR, nn_type_rows(type), (size_t)f->op->in_type[1].dim[0], f->in[1], f->out[0]);
+    nn_cpu_bias_activation(f->context, NN_LINEAR, nn_type_rows(type), (size_t)f->op->in_type[1].dim[0], f->in[1],
+                           f->out[0]);
 }
 
 static void bias_run_backward(const struct nn_frame *f)
 {
-    nn_cpu_sum_rows(f->context, nn_type_rows(&f->op->in_type[0]), (size_t)f->op->out_type[0].dim[0], f->in[0], f->out[0]);
+    nn_cpu_sum_rows(f->context, nn_type_rows(&f->op->in_type[0]), (size_t)f->op->out_type[0].dim[0], f->in[0],
+                    f->out[0]);
 }
 
 const struct nn_kernel nn_cpu_avgpool = {.run = avgpool_run};

@@ -17,11 +17,11 @@
 #include "workerd/nn/cpu/cpu.h"
 
 enum {
-    LANES = 32,          // sums that are taken beside each other
-    TILE = 64,           // floats of a row, or of several narrow ones, at least
-    BLOCK = 8192,        // floats of a block, about
-    BLOCK_ROWS = 64,     // rows of one, at least
-    PARTS = 16,          // of the rows of a layer normalization, for the gradients of gamma and beta
+    LANES = 32,       // sums that are taken beside each other
+    TILE = 64,        // floats of a row, or of several narrow ones, at least
+    BLOCK = 8192,     // floats of a block, about
+    BLOCK_ROWS = 64,  // rows of one, at least
+    PARTS = 16,       // of the rows of a layer normalization, for the gradients of gamma and beta
 };
 
 struct norm_plan {
