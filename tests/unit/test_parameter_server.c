@@ -407,8 +407,8 @@ static void frozen_layers_stay(void **state)
     }
 }
 
-// A bucket leaves with its last gradient, and is waited for where its first value is needed. Where all gradients have to
-// be known first they leave at the end.
+// A bucket leaves with its last gradient, and is waited for where its first value is needed. Where all gradients have
+// to be known first they leave at the end.
 static void buckets_leave_as_they_become_ready(void **state)
 {
     static const struct {

@@ -14,8 +14,8 @@ struct nn_program;
 
 // Told of each variable that a step works with, so that values may come and gradients leave while it runs.
 struct nn_hooks {
-    // Before the first operator that reads the variable's value or writes its gradient. Another code than PS_OK ends the
-    // step there.
+    // Before the first operator that reads the variable's value or writes its gradient. Another code than PS_OK ends
+    // the step there.
     enum ps_code (*need)(void *arg, size_t variable, struct ps_error *e);
     // After the last one that reads the value or writes the gradient: the one may change, the other is final. Of
     // variables that have a gradient, or a state's value in its place.

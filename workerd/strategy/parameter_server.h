@@ -58,8 +58,8 @@ struct wk_parameter_server_state {
 extern const struct wk_home wk_psd_home;        // psd_home.c
 extern const struct wk_sharder wk_psd_sharder;  // examples.c
 
-// What the home is made of, before there is a client; freed by wk_home_free once the client is closed. RESOURCE_EXHAUSTED:
-// no memory.
+// What the home is made of, before there is a client; freed by wk_home_free once the client is closed.
+// RESOURCE_EXHAUSTED: no memory.
 enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e);
 void wk_home_free(struct wk_parameter_server_state *s);
 // Sends what has been added up and not pushed yet, and waits for all that is under way. A signal ends the waiting, not

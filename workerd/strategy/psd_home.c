@@ -114,8 +114,8 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     home_add_tensors(s);
     home_cut_buckets(s);
     s->pushed = s->gradients;
-    s->early = job->n_push <= 1 && job->n_fetch <= 1 &&
-               (s->update == PSC_SYNC || home_hyper(s, "global_clipnorm") == 0);
+    s->early =
+        job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || home_hyper(s, "global_clipnorm") == 0);
     return job->n_push > 1 ? home_make_sums(s, e) : PS_OK;
 }
 
