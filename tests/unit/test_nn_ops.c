@@ -39,6 +39,42 @@
             true                                                                    \
         }                                                                           \
     }
+// A batch's and a layer's, of x (rows, n); a group's, of x (rows, image, groups, of a group).
+#define BATCH_NORM(name, rows, n)                                                                                \
+    {                                                                                                            \
+        name, &nn_op_normalize,                                                                                  \
+            ATTR((struct nn_normalize){{rows, n, 1, 1}, {0, 1, 0, 0}, {0, 1, 0, 0}, EPSILON, true, true}), 3, 3, \
+            {FLOATS(2, rows, n), FLOATS(1, n), FLOATS(1, n)},                                                    \
+        {                                                                                                        \
+            true, true, true                                                                                     \
+        }                                                                                                        \
+    }
+#define LAYER_NORM(name, rows, n)                                                                                \
+    {                                                                                                            \
+        name, &nn_op_normalize,                                                                                  \
+            ATTR((struct nn_normalize){{rows, n, 1, 1}, {1, 0, 0, 0}, {0, 1, 0, 0}, EPSILON, true, true}), 3, 3, \
+            {FLOATS(2, rows, n), FLOATS(1, n), FLOATS(1, n)},                                                    \
+        {                                                                                                        \
+            true, true, true                                                                                     \
+        }                                                                                                        \
+    }
+#define GROUP_NORM(name, rows, image, groups, n)                                                                       \
+    {                                                                                                                  \
+        name, &nn_op_normalize,                                                                                        \
+            ATTR((struct nn_normalize){{rows, image, groups, n}, {1, 0, 1, 0}, {0, 0, 1, 1}, EPSILON, true, true}), 3, \
+            3, {FLOATS(3, rows, image, (groups) * (n)), FLOATS(1, (groups) * (n)), FLOATS(1, (groups) * (n))},         \
+        {                                                                                                              \
+            true, true, true                                                                                           \
+        }                                                                                                              \
+    }
+#define CELL(name, cell, act, gate, n, t, u, gates, bias)                                                         \
+    {                                                                                                             \
+        name, &nn_op_rnn, ATTR((struct nn_rnn){cell, act, gate, true, false, false, bias, false}), 2 + (bias), 2, \
+            {FLOATS(3, n, t, (gates) * (u)), FLOATS(2, u, (gates) * (u)), FLOATS(2, 2, (gates) * (u))},           \
+        {                                                                                                         \
+            true, true, bias                                                                                      \
+        }                                                                                                         \
+    }
 
 static const struct op_case cases[] = {
     CONV("MNIST, first", 64, 28, 28, 1, 3, 3, 1, 1, 0, 0, 0, 0, 32, NN_RELU, 1),
@@ -71,6 +107,29 @@ static const struct op_case cases[] = {
     DROPOUT("dropout of one", 1),
     DROPOUT("dropout, part of a block", 7),
     DROPOUT("dropout, several batches of draws", 1601),
+    BATCH_NORM("batch, one channel", 4099, 1),
+    BATCH_NORM("batch, three channels", 20001, 3),
+    BATCH_NORM("batch, 16 channels, an uneven last block", 4097, 16),
+    BATCH_NORM("batch, 63 channels", 1000, 63),
+    BATCH_NORM("batch, 65 channels", 1000, 65),
+    BATCH_NORM("batch, two rows", 2, 40),
+    LAYER_NORM("layer, two elements", 7, 2),
+    LAYER_NORM("layer, 33 elements", 2001, 33),
+    LAYER_NORM("layer, a long row", 5, 20001),
+    GROUP_NORM("group, one of one", 3, 700, 1, 17),
+    GROUP_NORM("group, of many", 3, 300, 8, 9),
+    {"normalize, channels first, large images",
+     &nn_op_normalize,
+     ATTR((struct nn_normalize){{4, 3, 9001, 1}, {0, 1, 0, 0}, {0, 1, 0, 0}, EPSILON, true, true}),
+     3,
+     3,
+     {FLOATS(3, 4, 3, 9001), FLOATS(1, 3), FLOATS(1, 3)},
+     {true, true, true}},
+    CELL("LSTM, 128 units", NN_RNN_LSTM, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 128, 4, false),
+    CELL("GRU, 130 units", NN_RNN_GRU, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 130, 3, false),
+    CELL("GRU, reset after, 65 units", NN_RNN_GRU_AFTER, NN_RNN_TANH, NN_RNN_SIGMOID, 64, 3, 65, 3, true),
+    CELL("LSTM, relu and Keras 2's hard sigmoid", NN_RNN_LSTM, NN_RNN_RELU, NN_RNN_HARD_SIGMOID2, 3, 4, 9, 4, false),
+    CELL("simple, linear", NN_RNN_SIMPLE, NN_RNN_LINEAR, NN_RNN_LINEAR, 3, 4, 17, 1, false),
 };
 
 static void assert_close(const char *name, const char *what, const float *expected, const float *got, size_t n)
@@ -114,18 +173,37 @@ static void run_case(struct op_run *r, const struct op_case *c, const struct nn_
     op_go(r);
 }
 
-// One thread twice, for the bits, and two threads.
+// Does no library compute it?
+static bool is_own(const struct op_run *r)
+{
+    char *info = nn_program_info(r->program), *save = NULL;
+    bool own = true;
+    for (char *line = strtok_r(info, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        const char *kernel = strrchr(line, ' ') + 1;
+        own &= strcmp(kernel, "own") == 0 || strcmp(kernel, "reference") == 0;
+    }
+    free(info);
+    return own;
+}
+
+// One thread twice, for the bits; two threads and five. What is our own has the same bits on any number of them.
 static void check_cpu(const struct op_case *c)
 {
-    struct op_run ref, one, again, two;
+    struct op_run ref, one, again, two, five;
     run_case(&ref, c, &nn_device_ref, 1);
     run_case(&one, c, &nn_device_cpu, 1);
     run_case(&again, c, &nn_device_cpu, 1);
     run_case(&two, c, &nn_device_cpu, 2);
+    run_case(&five, c, &nn_device_cpu, 5);
     assert_runs_close(&ref, &one);
     assert_runs_close(&ref, &two);
+    assert_runs_close(&ref, &five);
     assert_runs_same(&one, &again);
-    struct op_run *all[] = {&ref, &one, &again, &two};
+    if (is_own(&one)) {
+        assert_runs_same(&one, &two);
+        assert_runs_same(&one, &five);
+    }
+    struct op_run *all[] = {&ref, &one, &again, &two, &five};
     for (size_t k = 0; k < COUNT(all); k++)
         op_close(all[k]);
 }

@@ -20,6 +20,11 @@ struct nn_context {
 // OpenMP, on which oneDNN runs, keeps its number of threads per calling thread: whoever prepares a primitive calls this
 // first.
 void nn_cpu_use_threads(const struct nn_context *context);
+// One range [first, last) of a loop.
+typedef void nn_cpu_part(void *arg, size_t first, size_t last);
+// Calls part for ranges that together are [0, n), on as many of the context's threads as have `least` or more each.
+// Where the ranges end follows from their number: what a part writes must not.
+void nn_cpu_share(const struct nn_context *context, size_t n, size_t least, nn_cpu_part *part, void *arg);
 // Fills e from oneDNN's status.
 enum ps_code nn_cpu_fail(struct ps_error *e, dnnl_status_t status, const char *what);
 // Of what the plan prepared, oneDNN can only fail for lack of memory, and that ends the process as in ps_alloc.
@@ -45,6 +50,8 @@ extern const struct nn_kernel nn_cpu_dense_backward_weights;
 extern const struct nn_kernel nn_cpu_dropout;
 extern const struct nn_kernel nn_cpu_maxpool;
 extern const struct nn_kernel nn_cpu_maxpool_backward;
+extern const struct nn_kernel nn_cpu_normalize, nn_cpu_normalize_backward;
+extern const struct nn_kernel nn_cpu_normalize_by, nn_cpu_normalize_by_backward;
 extern const struct nn_kernel nn_cpu_pad2d;
 extern const struct nn_kernel nn_cpu_relu;
 extern const struct nn_kernel nn_cpu_relu_backward;

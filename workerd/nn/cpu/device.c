@@ -12,6 +12,7 @@
 #include "workerd/nn/ops/avgpool.h"
 #include "workerd/nn/ops/bias.h"
 #include "workerd/nn/ops/conv2d_pool.h"
+#include "workerd/nn/ops/normalize.h"
 #include "workerd/nn/ops/pad2d.h"
 #include "workerd/nn/ops/rnn.h"
 #include "workerd/nn/ops/upsample2d.h"
@@ -114,6 +115,10 @@ static const struct {
     {&nn_op_dropout, &nn_cpu_dropout},
     {&nn_op_maxpool, &nn_cpu_maxpool},
     {&nn_op_maxpool_backward, &nn_cpu_maxpool_backward},
+    {&nn_op_normalize, &nn_cpu_normalize},
+    {&nn_op_normalize_backward, &nn_cpu_normalize_backward},
+    {&nn_op_normalize_by, &nn_cpu_normalize_by},
+    {&nn_op_normalize_by_backward, &nn_cpu_normalize_by_backward},
     {&nn_op_pad2d, &nn_cpu_pad2d},
     {&nn_op_relu, &nn_cpu_relu},
     {&nn_op_relu_backward, &nn_cpu_relu_backward},

@@ -1,27 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recurrent layers and attention: the steps are the reference's, the products oneDNN's sgemm.
+// Attention's products, by oneDNN's sgemm.
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/attention.h"
-#include "workerd/nn/ops/rnn.h"
-
-static void rnn_sgemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
-                      size_t ldb, float beta, float *c, size_t ldc)
-{
-    nn_cpu_must(dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1, a,
-                           (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc),
-                "rnn");
-}
-
-static void rnn_run(const struct nn_frame *f)
-{
-    nn_rnn_forward(f, rnn_sgemm);
-}
-
-static void rnn_run_backward(const struct nn_frame *f)
-{
-    nn_rnn_backward(f, rnn_sgemm);
-}
 
 // One product for each head of each row: steps of a head lie heads * d elements apart.
 static void attention_run_scores(const struct nn_frame *f)
@@ -57,7 +38,5 @@ static const char *sequence_info(const void *plan)
     return "sgemm";
 }
 
-const struct nn_kernel nn_cpu_rnn = {.run = rnn_run, .info = sequence_info};
-const struct nn_kernel nn_cpu_rnn_backward = {.run = rnn_run_backward, .info = sequence_info};
 const struct nn_kernel nn_cpu_attention_scores = {.run = attention_run_scores, .info = sequence_info};
 const struct nn_kernel nn_cpu_attention_sum = {.run = attention_run_sum, .info = sequence_info};
