@@ -40,8 +40,8 @@ struct conv2d_pool_isa {
     void (*pack_tiles)(const struct conv2d_pool *s, const float *kernel, float *packed);
     void (*forward_tiles)(const struct conv2d_pool *s, const float *x, const float *packed, const float *bias, float *y,
                           uint8_t *at, float *scratch);
-    // Of one image, the lists of channels [from, to), `from` the first of a vector's; db (oc), which may be NULL, += the
-    // sums of them.
+    // Of one image, the lists of channels [from, to), `from` the first of a vector's; db (oc), which may be NULL, +=
+    // the sums of them.
     void (*list)(const struct conv2d_pool *s, int from, int to, const float *y, const uint8_t *at, const float *dy,
                  const struct conv2d_pool_gives *gives, float *db);
     // sum (oc's kernel rows, kh of run_padded) += g * x of each give of a channel.

@@ -425,8 +425,8 @@ INLINE vector pool_read_gives(const struct conv2d_pool *s, int first, int n, con
     return sum;
 }
 
-static void pool_list(const struct conv2d_pool *s, int from, int to, const float *y, const uint8_t *at, const float *dy,
-                      const struct conv2d_pool_gives *gives, float *db)
+static void pool_make_lists(const struct conv2d_pool *s, int from, int to, const float *y, const uint8_t *at,
+                            const float *dy, const struct conv2d_pool_gives *gives, float *db)
 {
     for (int c = from; c < to; c += V) {
         const int have = to - c < V ? to - c : V;
@@ -602,7 +602,7 @@ const struct conv2d_pool_isa ISA = {.vector = V,
                                     .tiles = TILES,
                                     .pack_tiles = pool_pack_tiles,
                                     .forward_tiles = pool_forward_tiles,
-                                    .list = pool_list,
+                                    .list = pool_make_lists,
                                     .weights = pool_weights,
                                     .weights_dense = pool_weights_dense,
                                     .data = pool_data};

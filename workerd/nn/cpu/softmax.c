@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Softmax of rows: as it is, of attention's scores with their masks, with the cross-entropy in one. What costs is exp: a
-// polynomial over all cells of a row at once.
+// Softmax of rows: as it is, of attention's scores with their masks, with the cross-entropy in one. What costs is exp:
+// a polynomial over all cells of a row at once.
 #include <math.h>
 #include <string.h>
 
