@@ -13,30 +13,27 @@
 // Of a line of n: both along it; b the same for all; a the same for all.
 typedef void broadcast_loop(size_t n, const float *a, const float *b, float *y);
 
-#define BINARY(name, value)                                                                     \
-    static inline float broadcast_##name(float p, float q)                                      \
-    {                                                                                           \
-        value                                                                                   \
-    }                                                                                           \
-    PS_PER_CPU static void name##_both(size_t n, const float *a, const float *b, float *y)      \
-    {                                                                                           \
-        PS_ELEMENTWISE                                                                          \
-        for (size_t i = 0; i < n; i++)                                                          \
-            y[i] = broadcast_##name(a[i], b[i]);                                                \
-    }                                                                                           \
-    PS_PER_CPU static void name##_one_b(size_t n, const float *a, const float *b, float *y)     \
-    {                                                                                           \
-        const float one = *b;                                                                   \
-        PS_ELEMENTWISE                                                                          \
-        for (size_t i = 0; i < n; i++)                                                          \
-            y[i] = broadcast_##name(a[i], one);                                                 \
-    }                                                                                           \
-    PS_PER_CPU static void name##_one_a(size_t n, const float *a, const float *b, float *y)     \
-    {                                                                                           \
-        const float one = *a;                                                                   \
-        PS_ELEMENTWISE                                                                          \
-        for (size_t i = 0; i < n; i++)                                                          \
-            y[i] = broadcast_##name(one, b[i]);                                                 \
+#define BINARY(name, value)                                                                           \
+    static inline float broadcast_##name(float p, float q){value} PS_PER_CPU static void name##_both( \
+        size_t n, const float *a, const float *b, float *y)                                           \
+    {                                                                                                 \
+        PS_ELEMENTWISE                                                                                \
+        for (size_t i = 0; i < n; i++)                                                                \
+            y[i] = broadcast_##name(a[i], b[i]);                                                      \
+    }                                                                                                 \
+    PS_PER_CPU static void name##_one_b(size_t n, const float *a, const float *b, float *y)           \
+    {                                                                                                 \
+        const float one = *b;                                                                         \
+        PS_ELEMENTWISE                                                                                \
+        for (size_t i = 0; i < n; i++)                                                                \
+            y[i] = broadcast_##name(a[i], one);                                                       \
+    }                                                                                                 \
+    PS_PER_CPU static void name##_one_a(size_t n, const float *a, const float *b, float *y)           \
+    {                                                                                                 \
+        const float one = *a;                                                                         \
+        PS_ELEMENTWISE                                                                                \
+        for (size_t i = 0; i < n; i++)                                                                \
+            y[i] = broadcast_##name(one, b[i]);                                                       \
     }
 
 // clang-format off
@@ -47,8 +44,8 @@ BINARY(greater, const float m = q > p ? q : p; return q == q ? m : q;)
 BINARY(lesser, const float m = q < p ? q : p; return q == q ? m : q;)
 // clang-format on
 
-#define LOOPS(name)                              \
-    {                                            \
+#define LOOPS(name)                             \
+    {                                           \
         name##_both, name##_one_b, name##_one_a \
     }
 static broadcast_loop *const broadcast_loops[][3] = {
@@ -139,9 +136,10 @@ static void broadcast_part(void *arg, size_t first, size_t last)
     const size_t to = last * PIECE < n ? last * PIECE : n;
     const bool along_a = w.rank > 0 && w.step[0][0] > 0, along_b = w.rank > 0 && w.step[1][0] > 0;
     const enum nn_binary_kind kind = ((const struct nn_binary *)f->op->attr)->kind;
-    broadcast_loops[kind][w.rank == 0 || (along_a && along_b) ? 0 : along_a ? 1 : 2](
-        to - from, (const float *)f->in[0] + (along_a ? from : 0), (const float *)f->in[1] + (along_b ? from : 0),
-        (float *)f->out[0] + from);
+    broadcast_loops[kind][w.rank == 0 || (along_a && along_b) ? 0
+                          : along_a                           ? 1
+                                    : 2](to - from, (const float *)f->in[0] + (along_a ? from : 0),
+                                         (const float *)f->in[1] + (along_b ? from : 0), (float *)f->out[0] + from);
 }
 
 static void binary_run(const struct nn_frame *f)
