@@ -3,6 +3,7 @@
 // them; the same bits on every run; and never one of oneDNN's slow reference implementations.
 #include "tests/unit/nn_ops/families.h"
 #include "workerd/nn/cpu/conv2d_pool.h"
+#include "workerd/nn/ops/losses.h"
 
 #define RATE ATTR((struct nn_dropout){0.3f, 2})
 
@@ -83,6 +84,18 @@
             learn, learn                                            \
         }                                                           \
     }
+#define BINARY_XENT(name, n, width, probability, slope, smoothing)                                               \
+    {                                                                                                            \
+        name, &nn_op_loss,                                                                                       \
+            ATTR((struct nn_loss_attr){                                                                          \
+                .loss = PS_LOSS(.kind = PS_LOSS_BINARY_XENT, .from_logits = true, .label_smoothing = smoothing), \
+                .probabilities = probability,                                                                    \
+                .gradient = slope}),                                                                             \
+            3, 1 + (probability) + (slope), {FLOATS(2, n, width), FLOATS(2, n, width), FLOATS(1, n)},            \
+        {                                                                                                        \
+            false                                                                                                \
+        }                                                                                                        \
+    }
 // Scores of 2 x 3 heads; masks (rows, i) and (rows, j) where they are.
 #define ATTENTION(name, masks, causal, i, j, inputs)                                                          \
     {                                                                                                         \
@@ -157,6 +170,9 @@ static const struct op_case cases[] = {
     PAIR("lesser", NN_B_MINIMUM, false, 4, 33, 35, 7, 1, 1, 35, 7),
     {"affine, many", &nn_op_affine, ATTR((struct nn_affine){-2, 0.5f}), 1, 1, {FLOATS(2, 33, 1003)}, {true}},
     {"penalty, many", &nn_op_penalty, ATTR((struct nn_penalty){0.5f, 0.25f}), 1, 1, {FLOATS(2, 33, 1003)}, {true}},
+    BINARY_XENT("binary cross-entropy, one output", 65, 1, true, true, 0),
+    BINARY_XENT("binary cross-entropy, of pixels", 64, 783, true, true, 0.25),
+    BINARY_XENT("binary cross-entropy, the loss alone", 3, 67, false, false, 0),
     CELL("LSTM, 128 units", NN_RNN_LSTM, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 128, 4, false),
     CELL("GRU, 130 units", NN_RNN_GRU, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 130, 3, false),
     CELL("GRU, reset after, 65 units", NN_RNN_GRU_AFTER, NN_RNN_TANH, NN_RNN_SIGMOID, 64, 3, 65, 3, true),

@@ -56,6 +56,7 @@ libnn_vector_la_SOURCES = \
 	workerd/nn/cpu/dropout.c \
 	workerd/nn/cpu/embedding.c \
 	workerd/nn/cpu/images.c \
+	workerd/nn/cpu/losses.c \
 	workerd/nn/cpu/maxpool.c workerd/nn/cpu/maxpool_rows.h \
 	workerd/nn/cpu/normalize.c \
 	workerd/nn/cpu/pointwise.c \

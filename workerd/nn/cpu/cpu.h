@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CPU's kernels: oneDNN for the convolutions and the matrix products, plain vectorised C for what lies between.
-// One file per operator; device.c holds the table.
+// One file per operator or family; device.c holds the table, share.c the threads.
 #ifndef NN_CPU_H
 #define NN_CPU_H
 
@@ -56,6 +56,7 @@ extern const struct nn_kernel nn_cpu_dense_backward_data;
 extern const struct nn_kernel nn_cpu_dense_backward_weights;
 extern const struct nn_kernel nn_cpu_dropout;
 extern const struct nn_kernel nn_cpu_embedding, nn_cpu_embedding_backward;
+extern const struct nn_kernel nn_cpu_loss;
 extern const struct nn_kernel nn_cpu_maxpool;
 extern const struct nn_kernel nn_cpu_maxpool_backward;
 extern const struct nn_kernel nn_cpu_normalize, nn_cpu_normalize_backward;

@@ -14,6 +14,7 @@
 #include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/embedding.h"
+#include "workerd/nn/ops/losses.h"
 #include "workerd/nn/ops/normalize.h"
 #include "workerd/nn/ops/pad2d.h"
 #include "workerd/nn/ops/penalty.h"
@@ -124,6 +125,7 @@ static const struct {
     {&nn_op_dropout, &nn_cpu_dropout},
     {&nn_op_embedding, &nn_cpu_embedding},
     {&nn_op_embedding_backward, &nn_cpu_embedding_backward},
+    {&nn_op_loss, &nn_cpu_loss},
     {&nn_op_maxpool, &nn_cpu_maxpool},
     {&nn_op_maxpool_backward, &nn_cpu_maxpool_backward},
     {&nn_op_normalize, &nn_cpu_normalize},
