@@ -173,6 +173,8 @@ static const struct op_case cases[] = {
     BINARY_XENT("binary cross-entropy, one output", 65, 1, true, true, 0),
     BINARY_XENT("binary cross-entropy, of pixels", 64, 783, true, true, 0.25),
     BINARY_XENT("binary cross-entropy, the loss alone", 3, 67, false, false, 0),
+    CONV_POOL("conv2d_pool, MNIST, first", 20, 28, 28, 1, 3, 3, 0, 0, 0, 0, 32, NN_RELU, 1),
+    CONV_POOL("conv2d_pool, MNIST, second", 10, 13, 13, 32, 3, 3, 0, 0, 0, 0, 64, NN_RELU, 1),
     CELL("LSTM, 128 units", NN_RNN_LSTM, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 128, 4, false),
     CELL("GRU, 130 units", NN_RNN_GRU, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 130, 3, false),
     CELL("GRU, reset after, 65 units", NN_RNN_GRU_AFTER, NN_RNN_TANH, NN_RNN_SIGMOID, 64, 3, 65, 3, true),

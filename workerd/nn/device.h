@@ -3,7 +3,8 @@
 // A device: who computes operators. It picks a kernel for each operator at its shapes; what the kernel prepares for
 // them (primitives, scratch memory) is its plan.
 //
-// A context belongs to one replica. Its kernels are called on one thread at a time, and may share their work with others.
+// A context belongs to one replica. Its kernels are called on one thread at a time, and may share their work with
+// others.
 #ifndef NN_DEVICE_H
 #define NN_DEVICE_H
 
