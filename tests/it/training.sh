@@ -42,6 +42,17 @@ ok "SIGINT: exit 130" test $? = 130
 ok "says where the weights are" grep -q 'stopped by signal 2 after step [0-9]*; the weights are in part.safetensors' begun.log
 ok "and they are" trains --evaluate --set weights=part.safetensors
 
+# What data are read from may be slow: a signal ends that at once. Who opens a pipe for writing waits for its reader.
+mkfifo pipe.csv
+"$workerd" --job job.yaml --set 'data={kind: csv, path: pipe.csv}' >read.log 2>&1 &
+pid=$!
+exec 4>pipe.csv
+kill -TERM $pid
+wait $pid
+code=$?
+ok "SIGTERM while data are read: exit 143, and nothing said" eval 'test $code = 143 && test ! -s read.log'
+exec 4>&-
+
 evaluates() { trains --evaluate --json --set output=whole.safetensors >e.json && at_least "$(value e.json accuracy)" 0.3; }
 ok "--evaluate --json" evaluates
 ok "has all examples" grep -q '"examples": 256' e.json

@@ -679,6 +679,22 @@ static void long_texts_are_cut(void **state)
     free(word);
 }
 
+// Editors of Windows write one.
+static void byte_order_mark(void **state)
+{
+    (void)state;
+    char path[] = "bom.XXXXXX", *json = document(INPUT("5") ", " DENSE("'units': 2"));
+    struct nn_model *m = NULL;
+    struct ps_error e = {0};
+    FILE *f = fdopen(mkstemp(path), "w");
+    assert_true(fprintf(f, "\xef\xbb\xbf%s", json) > 0 && fclose(f) == 0);
+    if (nn_model_load(path, &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    remove(path);
+    nn_model_free(m);
+    free(json);
+}
+
 static void bad_files(void **state)
 {
     (void)state;
@@ -942,6 +958,7 @@ int main(void)
         cmocka_unit_test(bad_merges),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(bad_files),
+        cmocka_unit_test(byte_order_mark),
         cmocka_unit_test(losses),
         cmocka_unit_test(initializers),
         cmocka_unit_test(matrices),
