@@ -201,7 +201,7 @@ static void check_steps(const struct golden *g, struct nn_replica *r)
         struct nn_batch b = take_batch(g, first);
         struct nn_result result;
         struct ps_error e = {0};
-        if (nn_replica_train(r, &b, step, NULL, NULL, &result, &e) != PS_OK)
+        if (nn_replica_train(r, &b, step, NULL, &result, &e) != PS_OK)
             fail_msg("%s: %s", g->name, e.text);
         float mean = (float)(result.loss / b.rows);
         check_close(g, "loss", &mean, &losses->data[step], 1);

@@ -39,6 +39,56 @@
             true                                                                    \
         }                                                                           \
     }
+// A batch's and a layer's, of x (rows, n); a group's, of x (rows, image, groups, of a group).
+#define BATCH_NORM(name, rows, n)                                                                                \
+    {                                                                                                            \
+        name, &nn_op_normalize,                                                                                  \
+            ATTR((struct nn_normalize){{rows, n, 1, 1}, {0, 1, 0, 0}, {0, 1, 0, 0}, EPSILON, true, true}), 3, 3, \
+            {FLOATS(2, rows, n), FLOATS(1, n), FLOATS(1, n)},                                                    \
+        {                                                                                                        \
+            true, true, true                                                                                     \
+        }                                                                                                        \
+    }
+#define LAYER_NORM(name, rows, n)                                                                                \
+    {                                                                                                            \
+        name, &nn_op_normalize,                                                                                  \
+            ATTR((struct nn_normalize){{rows, n, 1, 1}, {1, 0, 0, 0}, {0, 1, 0, 0}, EPSILON, true, true}), 3, 3, \
+            {FLOATS(2, rows, n), FLOATS(1, n), FLOATS(1, n)},                                                    \
+        {                                                                                                        \
+            true, true, true                                                                                     \
+        }                                                                                                        \
+    }
+#define GROUP_NORM(name, rows, image, groups, n)                                                                       \
+    {                                                                                                                  \
+        name, &nn_op_normalize,                                                                                        \
+            ATTR((struct nn_normalize){{rows, image, groups, n}, {1, 0, 1, 0}, {0, 0, 1, 1}, EPSILON, true, true}), 3, \
+            3, {FLOATS(3, rows, image, (groups) * (n)), FLOATS(1, (groups) * (n)), FLOATS(1, (groups) * (n))},         \
+        {                                                                                                              \
+            true, true, true                                                                                           \
+        }                                                                                                              \
+    }
+#define CELL(name, cell, act, gate, n, t, u, gates, bias)                                                         \
+    {                                                                                                             \
+        name, &nn_op_rnn, ATTR((struct nn_rnn){cell, act, gate, true, false, false, bias, false}), 2 + (bias), 2, \
+            {FLOATS(3, n, t, (gates) * (u)), FLOATS(2, u, (gates) * (u)), FLOATS(2, 2, (gates) * (u))},           \
+        {                                                                                                         \
+            true, true, bias                                                                                      \
+        }                                                                                                         \
+    }
+#define PAIR(name, kind, learn, a0, a1, a2, a3, b0, b1, b2, b3)     \
+    {                                                               \
+        name, &nn_op_binary, ATTR((struct nn_binary){kind}), 2, 1,  \
+            {FLOATS(4, a0, a1, a2, a3), FLOATS(4, b0, b1, b2, b3)}, \
+        {                                                           \
+            learn, learn                                            \
+        }                                                           \
+    }
+// Scores of 2 x 3 heads; masks (rows, i) and (rows, j) where they are.
+#define ATTENTION(name, masks, causal, i, j, inputs)                                                          \
+    {                                                                                                         \
+        name, &nn_op_attention_softmax, ATTR((struct nn_attention_softmax){masks, masks, causal}), inputs, 1, \
+            {FLOATS(4, 2, 3, i, j), FLOATS(2, 2, i), FLOATS(2, 2, j)}, {true}, (masks)*2                      \
+    }
 
 static const struct op_case cases[] = {
     CONV("MNIST, first", 64, 28, 28, 1, 3, 3, 1, 1, 0, 0, 0, 0, 32, NN_RELU, 1),
@@ -71,6 +121,47 @@ static const struct op_case cases[] = {
     DROPOUT("dropout of one", 1),
     DROPOUT("dropout, part of a block", 7),
     DROPOUT("dropout, several batches of draws", 1601),
+    BATCH_NORM("batch, one channel", 4099, 1),
+    BATCH_NORM("batch, three channels", 20001, 3),
+    BATCH_NORM("batch, 16 channels, an uneven last block", 4097, 16),
+    BATCH_NORM("batch, 63 channels", 1000, 63),
+    BATCH_NORM("batch, 65 channels", 1000, 65),
+    BATCH_NORM("batch, two rows", 2, 40),
+    LAYER_NORM("layer, two elements", 7, 2),
+    LAYER_NORM("layer, 33 elements", 2001, 33),
+    LAYER_NORM("layer, a long row", 5, 20001),
+    GROUP_NORM("group, one of one", 3, 700, 1, 17),
+    GROUP_NORM("group, of many", 3, 300, 8, 9),
+    {"normalize, channels first, large images",
+     &nn_op_normalize,
+     ATTR((struct nn_normalize){{4, 3, 9001, 1}, {0, 1, 0, 0}, {0, 1, 0, 0}, EPSILON, true, true}),
+     3,
+     3,
+     {FLOATS(3, 4, 3, 9001), FLOATS(1, 3), FLOATS(1, 3)},
+     {true, true, true}},
+    {"softmax, one class", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(2, 5, 1)}, {false}},
+    {"softmax, many classes", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(2, 33, 1003)}, {true}},
+    ATTENTION("attention, whole", false, false, 9, 33, 1),
+    ATTENTION("attention, causal", false, true, 65, 65, 1),
+    ATTENTION("attention, masked by i and j", true, false, 17, 71, 3),
+    ATTENTION("attention, masked and causal", true, true, 40, 71, 3),
+    {"embedding, wide", &nn_op_embedding, NULL, 0, 2, 1, {FLOATS(2, 7, 83), {NN_INT32, 2, {3, 301}}}, {true}},
+    PAIR("times, of one shape", NN_B_MULTIPLY, true, 4, 3, 1001, 7, 4, 3, 1001, 7),
+    PAIR("times, each channel of each row", NN_B_MULTIPLY, true, 4, 33, 35, 7, 4, 1, 1, 7),
+    PAIR("minus, each channel", NN_B_SUBTRACT, true, 4, 33, 35, 7, 1, 1, 1, 7),
+    PAIR("plus, each row", NN_B_ADD, true, 4, 1, 1, 1, 4, 33, 35, 7),
+    PAIR("times, one of all", NN_B_MULTIPLY, true, 4, 33, 35, 7, 1, 1, 1, 1),
+    PAIR("times, every other dimension", NN_B_MULTIPLY, true, 1, 33, 1, 7, 4, 1, 35, 1),
+    PAIR("times, one of one", NN_B_MULTIPLY, true, 1, 1, 1, 1, 1, 1, 1, 1),
+    PAIR("greater", NN_B_MAXIMUM, false, 4, 33, 35, 7, 4, 1, 1, 7),
+    PAIR("lesser", NN_B_MINIMUM, false, 4, 33, 35, 7, 1, 1, 35, 7),
+    {"affine, many", &nn_op_affine, ATTR((struct nn_affine){-2, 0.5f}), 1, 1, {FLOATS(2, 33, 1003)}, {true}},
+    {"penalty, many", &nn_op_penalty, ATTR((struct nn_penalty){0.5f, 0.25f}), 1, 1, {FLOATS(2, 33, 1003)}, {true}},
+    CELL("LSTM, 128 units", NN_RNN_LSTM, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 128, 4, false),
+    CELL("GRU, 130 units", NN_RNN_GRU, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 130, 3, false),
+    CELL("GRU, reset after, 65 units", NN_RNN_GRU_AFTER, NN_RNN_TANH, NN_RNN_SIGMOID, 64, 3, 65, 3, true),
+    CELL("LSTM, relu and Keras 2's hard sigmoid", NN_RNN_LSTM, NN_RNN_RELU, NN_RNN_HARD_SIGMOID2, 3, 4, 9, 4, false),
+    CELL("simple, linear", NN_RNN_SIMPLE, NN_RNN_LINEAR, NN_RNN_LINEAR, 3, 4, 17, 1, false),
 };
 
 static void assert_close(const char *name, const char *what, const float *expected, const float *got, size_t n)
@@ -114,18 +205,37 @@ static void run_case(struct op_run *r, const struct op_case *c, const struct nn_
     op_go(r);
 }
 
-// One thread twice, for the bits, and two threads.
+// Does no library compute it?
+static bool is_own(const struct op_run *r)
+{
+    char *info = nn_program_info(r->program), *save = NULL;
+    bool own = true;
+    for (char *line = strtok_r(info, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        const char *kernel = strrchr(line, ' ') + 1;
+        own &= strcmp(kernel, "own") == 0 || strcmp(kernel, "reference") == 0;
+    }
+    free(info);
+    return own;
+}
+
+// One thread twice, for the bits; two threads and five. What is our own has the same bits on any number of them.
 static void check_cpu(const struct op_case *c)
 {
-    struct op_run ref, one, again, two;
+    struct op_run ref, one, again, two, five;
     run_case(&ref, c, &nn_device_ref, 1);
     run_case(&one, c, &nn_device_cpu, 1);
     run_case(&again, c, &nn_device_cpu, 1);
     run_case(&two, c, &nn_device_cpu, 2);
+    run_case(&five, c, &nn_device_cpu, 5);
     assert_runs_close(&ref, &one);
     assert_runs_close(&ref, &two);
+    assert_runs_close(&ref, &five);
     assert_runs_same(&one, &again);
-    struct op_run *all[] = {&ref, &one, &again, &two};
+    if (is_own(&one)) {
+        assert_runs_same(&one, &two);
+        assert_runs_same(&one, &five);
+    }
+    struct op_run *all[] = {&ref, &one, &again, &two, &five};
     for (size_t k = 0; k < COUNT(all); k++)
         op_close(all[k]);
 }

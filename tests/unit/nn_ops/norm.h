@@ -49,6 +49,13 @@ static const struct op_case norm_cases[] = {
      3,
      {FLOATS(2, 6, 4)},
      {true}},
+    {"normalize, means of two axes",  // nobody's but the reference's
+     &nn_op_normalize,
+     ATTR((struct nn_normalize){{4, 3, 5, 1}, {1, 1, 0, 0}, {0, 1, 0, 0}, EPSILON, true, true}),
+     3,
+     3,
+     {FLOATS(3, 4, 3, 5), FLOATS(1, 3), FLOATS(1, 3)},
+     {true, true, true}},
     // A variance that is drawn may be negative: not with this epsilon.
     {"normalize by what is given",
      &nn_op_normalize_by,

@@ -1,35 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recurrent layers and attention: the steps are the reference's, the products oneDNN's sgemm.
+// Attention's products, by oneDNN's sgemm.
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/attention.h"
-#include "workerd/nn/ops/rnn.h"
 
-static void rnn_sgemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
-                      size_t ldb, float beta, float *c, size_t ldc)
+// One product for each head of each row, of as many numbers: the threads share them. Steps of a head lie heads * d
+// elements apart.
+static void attention_share(const struct nn_frame *f, const struct nn_type *s, int64_t d, nn_cpu_part *part)
 {
-    nn_cpu_must(dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1, a,
-                           (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc),
-                "rnn");
+    const size_t products = (size_t)(s->dim[2] * s->dim[3] * d);
+    nn_cpu_share(f->context, (size_t)(s->dim[0] * s->dim[1]), nn_cpu_least(products / 16), part, (void *)f);
 }
 
-static void rnn_run(const struct nn_frame *f)
+static void attention_part_scores(void *arg, size_t first, size_t last)
 {
-    nn_rnn_forward(f, rnn_sgemm);
-}
-
-static void rnn_run_backward(const struct nn_frame *f)
-{
-    nn_rnn_backward(f, rnn_sgemm);
-}
-
-// One product for each head of each row: steps of a head lie heads * d elements apart.
-static void attention_run_scores(const struct nn_frame *f)
-{
+    const struct nn_frame *f = arg;
     const struct nn_attention *attr = (const struct nn_attention *)f->op->attr;
     const struct nn_type *s = &f->op->out_type[0];
     const dnnl_dim_t heads = s->dim[1], i = s->dim[2], j = s->dim[3], d = f->op->in_type[0].dim[3], ld = heads * d;
-    for (dnnl_dim_t k = 0; k < s->dim[0] * heads; k++)
+    for (dnnl_dim_t k = (dnnl_dim_t)first; k < (dnnl_dim_t)last; k++)
         nn_cpu_must(dnnl_sgemm('N', 'T', i, j, d, attr->scale,
                                (const float *)f->in[0] + k / heads * i * ld + k % heads * d, ld,
                                (const float *)f->in[1] + k / heads * j * ld + k % heads * d, ld, 0,
@@ -37,18 +26,29 @@ static void attention_run_scores(const struct nn_frame *f)
                     "attention scores");
 }
 
-static void attention_run_sum(const struct nn_frame *f)
+static void attention_run_scores(const struct nn_frame *f)
 {
+    attention_share(f, &f->op->out_type[0], f->op->in_type[0].dim[3], attention_part_scores);
+}
+
+static void attention_part_sum(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
     const struct nn_attention *attr = (const struct nn_attention *)f->op->attr;
     const struct nn_type *s = &f->op->in_type[0], *y = &f->op->out_type[0];
     const dnnl_dim_t heads = s->dim[1], steps = y->dim[1], over = f->op->in_type[1].dim[1], d = y->dim[3];
     const dnnl_dim_t ld = heads * d;
-    for (dnnl_dim_t k = 0; k < s->dim[0] * heads; k++)
+    for (dnnl_dim_t k = (dnnl_dim_t)first; k < (dnnl_dim_t)last; k++)
         nn_cpu_must(dnnl_sgemm(attr->across ? 'T' : 'N', 'N', steps, d, over, attr->scale,
                                (const float *)f->in[0] + k * s->dim[2] * s->dim[3], s->dim[3],
                                (const float *)f->in[1] + k / heads * over * ld + k % heads * d, ld, 0,
                                (float *)f->out[0] + k / heads * steps * ld + k % heads * d, ld),
                     "attention sum");
+}
+
+static void attention_run_sum(const struct nn_frame *f)
+{
+    attention_share(f, &f->op->in_type[0], f->op->out_type[0].dim[3], attention_part_sum);
 }
 
 static const char *sequence_info(const void *plan)
@@ -57,7 +57,5 @@ static const char *sequence_info(const void *plan)
     return "sgemm";
 }
 
-const struct nn_kernel nn_cpu_rnn = {.run = rnn_run, .info = sequence_info};
-const struct nn_kernel nn_cpu_rnn_backward = {.run = rnn_run_backward, .info = sequence_info};
 const struct nn_kernel nn_cpu_attention_scores = {.run = attention_run_scores, .info = sequence_info};
 const struct nn_kernel nn_cpu_attention_sum = {.run = attention_run_sum, .info = sequence_info};

@@ -118,6 +118,13 @@ static size_t rnn_time(const struct rnn_dims *d, size_t step)
 }
 
 // One row of one step, from its pre-activations k[0 .. gates u): what was before is h and c, which k gets anew.
+static void rnn_simple_row(const struct nn_rnn *a, size_t u, nn_real *k, const nn_real *before)
+{
+    (void)before;
+    for (size_t j = 0; j < u; j++)
+        k[j] = rnn_function(a->act, k[j]);
+}
+
 static void rnn_lstm_row(const struct nn_rnn *a, size_t u, nn_real *k, const nn_real *before)
 {
     for (size_t j = 0; j < u; j++) {
@@ -157,18 +164,41 @@ static nn_real *rnn_before(const struct rnn_dims *d, nn_real *kept, size_t row, 
     return s == 0 ? NULL : kept + (row * d->t + s - 1) * d->kept;
 }
 
-// What the input gives to step s of all rows, and bias, into `kept`.
-static void rnn_take_input(const struct rnn_dims *d, const nn_real *z, const nn_real *bias, nn_real *kept, size_t s)
+// The forward pass, and the step that it is at.
+struct rnn_ahead {
+    struct rnn_dims d;
+    const struct nn_rnn_parts *parts;
+    struct nn_context *context;
+    const nn_real *z, *recurrent, *bias, *mask;
+    nn_real *kept, *y;
+    size_t s;
+};
+
+static nn_real *rnn_at(const struct rnn_ahead *r, size_t row)
 {
+    return r->kept + (row * r->d.t + r->s) * r->d.kept;
+}
+
+static void rnn_share_rows(struct rnn_ahead *r, nn_rnn_rows *part)
+{
+    r->parts->rows(r->context, r->d.n, r->d.kept, part, r);
+}
+
+// What the input gives to a step, and bias, into `kept`.
+static void rnn_take_input(void *arg, size_t first, size_t last)
+{
+    const struct rnn_ahead *r = arg;
+    const struct rnn_dims *d = &r->d;
     const size_t width = d->gates * d->u, u = d->u;
-    for (size_t row = 0; row < d->n; row++) {
-        const nn_real *from = z + (row * d->t + rnn_time(d, s)) * width;
-        nn_real *k = kept + (row * d->t + s) * d->kept;
-        memcpy(k, from, width * sizeof *k);
+    for (size_t row = first; row < last; row++) {
+        nn_real *k = rnn_at(r, row);
+        memcpy(k, r->z + (row * d->t + rnn_time(d, r->s)) * width, width * sizeof *k);
         for (size_t j = 0; d->a->cell == NN_RNN_GRU_AFTER && j < u; j++)
-            k[3 * u + j] = bias ? bias[width + 2 * u + j] : 0;
-        for (size_t j = 0; bias && j < width; j++)
-            k[j] += bias[j] + (j < 2 * u ? bias[width + j] : 0);
+            k[3 * u + j] = r->bias ? r->bias[width + 2 * u + j] : 0;
+        if (!r->bias)
+            continue;
+        r->parts->add(width, r->bias, k);
+        r->parts->add(2 * u, r->bias + width, k);
     }
 }
 
@@ -181,69 +211,82 @@ static void rnn_keep_state(const struct rnn_dims *d, nn_real *k, const nn_real *
         memset(k, 0, d->kept * sizeof *k);
 }
 
-static void rnn_gru_step(const struct rnn_dims *d, const nn_real *recurrent, nn_real *kept, size_t s,
-                         nn_rnn_product *product)
+static void rnn_put_output(const struct rnn_ahead *r, size_t row, bool masked)
 {
+    const struct rnn_dims *d = &r->d;
+    if (!d->a->sequences && r->s + 1 < d->t)
+        return;
+    nn_real *to = d->a->sequences ? r->y + (row * d->t + r->s) * d->u : r->y + row * d->u;
+    if (d->a->zero_masked && masked)
+        memset(to, 0, d->u * sizeof *to);
+    else
+        memcpy(to, rnn_at(r, row) + d->h, d->u * sizeof *to);
+}
+
+static void rnn_end_rows(void *arg, size_t first, size_t last)
+{
+    const struct rnn_ahead *r = arg;
+    const struct rnn_dims *d = &r->d;
+    const struct nn_rnn_parts *p = r->parts;
+    nn_rnn_row *end = d->gates == 3 ? p->gru_state : d->gates == 4 ? p->lstm : p->simple;
+    for (size_t row = first; row < last; row++) {
+        const bool masked = r->mask && r->mask[row * d->t + rnn_time(d, r->s)] == 0;
+        nn_real *k = rnn_at(r, row), *before = rnn_before(d, r->kept, row, r->s);
+        end(d->a, d->u, k, before);
+        if (masked)
+            rnn_keep_state(d, k, before);
+        rnn_put_output(r, row, masked);
+    }
+}
+
+static void rnn_gate_rows(void *arg, size_t first, size_t last)
+{
+    const struct rnn_ahead *r = arg;
+    for (size_t row = first; row < last; row++)
+        r->parts->gru_gates(r->d.a, r->d.u, rnn_at(r, row), rnn_before(&r->d, r->kept, row, r->s));
+}
+
+// Of GRU: the gates, and the product for h~.
+static void rnn_gru_step(struct rnn_ahead *r, nn_real *k, const nn_real *before)
+{
+    const struct rnn_dims *d = &r->d;
     const size_t u = d->u, ld = d->t * d->kept, width = 3 * u;
-    nn_real *k = kept + s * d->kept, *before = rnn_before(d, kept, 0, s);
     const bool after = d->a->cell == NN_RNN_GRU_AFTER;
     if (before)
-        product(false, false, d->n, 2 * u, u, before + d->h, ld, recurrent, width, 1, k, ld);
-    for (size_t row = 0; row < d->n; row++)
-        rnn_gru_gates(d->a, u, k + row * ld, rnn_before(d, kept, row, s));
+        r->parts->product(false, false, d->n, 2 * u, u, before + d->h, ld, r->recurrent, width, 1, k, ld);
+    rnn_share_rows(r, rnn_gate_rows);
     if (before)
-        product(false, false, d->n, u, u, after ? before + d->h : k + 3 * u, ld, recurrent + 2 * u, width, 1,
-                after ? k + 3 * u : k + 2 * u, ld);
-    for (size_t row = 0; row < d->n; row++)
-        rnn_gru_state(d->a, u, k + row * ld, rnn_before(d, kept, row, s));
+        r->parts->product(false, false, d->n, u, u, after ? before + d->h : k + 3 * u, ld, r->recurrent + 2 * u, width,
+                          1, after ? k + 3 * u : k + 2 * u, ld);
 }
 
-static void rnn_step(const struct rnn_dims *d, const nn_real *recurrent, nn_real *kept, size_t s,
-                     nn_rnn_product *product)
+static void rnn_step(struct rnn_ahead *r)
 {
+    const struct rnn_dims *d = &r->d;
     const size_t u = d->u, ld = d->t * d->kept, width = d->gates * u;
-    nn_real *k = kept + s * d->kept, *before = rnn_before(d, kept, 0, s);
-    if (d->gates == 3) {
-        rnn_gru_step(d, recurrent, kept, s, product);
-        return;
-    }
-    if (before)
-        product(false, false, d->n, width, u, before + d->h, ld, recurrent, width, 1, k, ld);
-    for (size_t row = 0; row < d->n; row++, k += ld) {
-        if (d->a->cell == NN_RNN_LSTM)
-            rnn_lstm_row(d->a, u, k, rnn_before(d, kept, row, s));
-        for (size_t j = 0; d->a->cell == NN_RNN_SIMPLE && j < u; j++)
-            k[j] = rnn_function(d->a->act, k[j]);
-    }
+    nn_real *k = rnn_at(r, 0), *before = rnn_before(d, r->kept, 0, r->s);
+    rnn_share_rows(r, rnn_take_input);
+    if (d->gates == 3)
+        rnn_gru_step(r, k, before);
+    else if (before)
+        r->parts->product(false, false, d->n, width, u, before + d->h, ld, r->recurrent, width, 1, k, ld);
+    rnn_share_rows(r, rnn_end_rows);
 }
 
-static void rnn_put_output(const struct rnn_dims *d, const nn_real *kept, const nn_real *mask, nn_real *y, size_t s)
-{
-    if (!d->a->sequences && s + 1 < d->t)
-        return;
-    for (size_t row = 0; row < d->n; row++) {
-        nn_real *to = d->a->sequences ? y + (row * d->t + s) * d->u : y + row * d->u;
-        if (d->a->zero_masked && mask && mask[row * d->t + rnn_time(d, s)] == 0)
-            memset(to, 0, d->u * sizeof *to);
-        else
-            memcpy(to, kept + (row * d->t + s) * d->kept + d->h, d->u * sizeof *to);
-    }
-}
-
-void nn_rnn_forward(const struct nn_frame *f, nn_rnn_product *product)
+void nn_rnn_forward(const struct nn_frame *f, const struct nn_rnn_parts *parts)
 {
     const struct nn_rnn *a = (const struct nn_rnn *)f->op->attr;
-    const struct rnn_dims d = rnn_dims(a, &f->op->out_type[1], &f->op->in_type[1]);
-    const nn_real *bias = a->bias ? f->in[2] : NULL, *mask = a->mask ? f->in[f->op->n_in - 1] : NULL;
-    nn_real *kept = f->out[1];
-    for (size_t s = 0; s < d.t; s++) {
-        rnn_take_input(&d, f->in[0], bias, kept, s);
-        rnn_step(&d, f->in[1], kept, s, product);
-        for (size_t row = 0; mask && row < d.n; row++)
-            if (mask[row * d.t + rnn_time(&d, s)] == 0)
-                rnn_keep_state(&d, kept + (row * d.t + s) * d.kept, rnn_before(&d, kept, row, s));
-        rnn_put_output(&d, kept, mask, f->out[0], s);
-    }
+    struct rnn_ahead r = {.d = rnn_dims(a, &f->op->out_type[1], &f->op->in_type[1]),
+                          .parts = parts,
+                          .context = f->context,
+                          .z = f->in[0],
+                          .recurrent = f->in[1],
+                          .bias = a->bias ? f->in[2] : NULL,
+                          .mask = a->mask ? f->in[f->op->n_in - 1] : NULL,
+                          .kept = f->out[1],
+                          .y = f->out[0]};
+    for (r.s = 0; r.s < r.d.t; r.s++)
+        rnn_step(&r);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------
@@ -253,7 +296,8 @@ struct rnn_back {
     const nn_real *recurrent, *mask, *dy;
     nn_real *kept, *dz, *drecurrent, *dbias;
     nn_real *dh, *dc, *da, *dm;  // (n, u) each: of the state, so far; of GRU's h part of the product; of r h
-    nn_rnn_product *product;
+    const struct nn_rnn_parts *parts;
+    size_t s;  // the step
 };
 
 static bool rnn_masked(const struct rnn_back *b, size_t row, size_t s)
@@ -261,16 +305,15 @@ static bool rnn_masked(const struct rnn_back *b, size_t row, size_t s)
     return b->mask && b->mask[row * b->d.t + rnn_time(&b->d, s)] == 0;
 }
 
-static void rnn_add_dy(const struct rnn_back *b, size_t s)
+static void rnn_add_dy(const struct rnn_back *b, size_t row)
 {
     const struct rnn_dims *d = &b->d;
-    if (!d->a->sequences && s + 1 < d->t)
+    if (d->a->zero_masked && rnn_masked(b, row, b->s))
         return;
-    for (size_t row = 0; row < d->n; row++) {
-        const nn_real *dy = d->a->sequences ? b->dy + (row * d->t + s) * d->u : b->dy + row * d->u;
-        for (size_t j = 0; !(d->a->zero_masked && rnn_masked(b, row, s)) && j < d->u; j++)
-            b->dh[row * d->u + j] += dy[j];
-    }
+    if (d->a->sequences)
+        b->parts->add(d->u, b->dy + (row * d->t + b->s) * d->u, b->dh + row * d->u);
+    else if (b->s + 1 == d->t)
+        b->parts->add(d->u, b->dy + row * d->u, b->dh + row * d->u);
 }
 
 // Each turns dh (and dc) of the state after a step into the gradient dz of its pre-activations, and into the part of
@@ -320,7 +363,7 @@ static void rnn_gru_reset_back(const struct rnn_back *b, size_t s)
 {
     const struct rnn_dims *d = &b->d;
     const size_t u = d->u;
-    b->product(false, true, d->n, u, u, b->da, u, b->recurrent + 2 * u, 3 * u, 0, b->dm, u);
+    b->parts->product(false, true, d->n, u, u, b->da, u, b->recurrent + 2 * u, 3 * u, 0, b->dm, u);
     for (size_t row = 0; row < d->n; row++) {
         const nn_real *k = b->kept + (row * d->t + s) * d->kept, *before = rnn_before(d, b->kept, row, s);
         nn_real *dz = b->dz + (row * d->t + rnn_time(d, s)) * 3 * u;
@@ -332,21 +375,30 @@ static void rnn_gru_reset_back(const struct rnn_back *b, size_t s)
     }
 }
 
-static void rnn_row_back(const struct rnn_back *b, size_t row, size_t s)
+static void rnn_row_back(const struct rnn_back *b, size_t row)
 {
     const struct rnn_dims *d = &b->d;
     const size_t u = d->u, width = d->gates * u;
-    const nn_real *k = b->kept + (row * d->t + s) * d->kept, *before = rnn_before(d, b->kept, row, s);
-    nn_real *dz = b->dz + (row * d->t + rnn_time(d, s)) * width, *dh = b->dh + row * u;
-    if (rnn_masked(b, row, s)) {
+    const nn_real *k = b->kept + (row * d->t + b->s) * d->kept, *before = rnn_before(d, b->kept, row, b->s);
+    nn_real *dz = b->dz + (row * d->t + rnn_time(d, b->s)) * width, *dh = b->dh + row * u;
+    if (rnn_masked(b, row, b->s)) {
         memset(dz, 0, width * sizeof *dz);
         memset(b->da + row * u, 0, u * sizeof *b->da);
     } else if (d->a->cell == NN_RNN_SIMPLE) {
-        rnn_simple_back(d->a, u, k, dz, dh);
+        b->parts->simple_back(d->a, u, k, dz, dh);
     } else if (d->a->cell == NN_RNN_LSTM) {
-        rnn_lstm_back(d->a, u, k, before, dz, dh, b->dc + row * u);
+        b->parts->lstm_back(d->a, u, k, before, dz, dh, b->dc + row * u);
     } else {
-        rnn_gru_back(d->a, u, k, before, dz, dh, b->da + row * u);
+        b->parts->gru_back(d->a, u, k, before, dz, dh, b->da + row * u);
+    }
+}
+
+static void rnn_rows_back(void *arg, size_t first, size_t last)
+{
+    const struct rnn_back *b = arg;
+    for (size_t row = first; row < last; row++) {
+        rnn_add_dy(b, row);
+        rnn_row_back(b, row);
     }
 }
 
@@ -359,13 +411,13 @@ static void rnn_product_back(const struct rnn_back *b, size_t s)
     const bool after = d->a->cell == NN_RNN_GRU_AFTER;
     if (!before)
         return;
-    b->product(false, true, d->n, u, plain, dz, d->t * width, b->recurrent, width, 1, b->dh, u);
-    b->product(true, false, u, plain, d->n, before + d->h, ld, dz, d->t * width, 1, b->drecurrent, width);
+    b->parts->product(false, true, d->n, u, plain, dz, d->t * width, b->recurrent, width, 1, b->dh, u);
+    b->parts->product(true, false, u, plain, d->n, before + d->h, ld, dz, d->t * width, 1, b->drecurrent, width);
     if (after)
-        b->product(false, true, d->n, u, u, b->da, u, b->recurrent + 2 * u, width, 1, b->dh, u);
+        b->parts->product(false, true, d->n, u, u, b->da, u, b->recurrent + 2 * u, width, 1, b->dh, u);
     if (d->gates == 3)
-        b->product(true, false, u, u, d->n, after ? before + d->h : b->kept + s * d->kept + 3 * u, ld, b->da, u, 1,
-                   b->drecurrent + 2 * u, width);
+        b->parts->product(true, false, u, u, d->n, after ? before + d->h : b->kept + s * d->kept + 3 * u, ld, b->da, u,
+                          1, b->drecurrent + 2 * u, width);
 }
 
 static void rnn_add_dbias(const struct rnn_back *b, size_t s)
@@ -373,15 +425,14 @@ static void rnn_add_dbias(const struct rnn_back *b, size_t s)
     const struct rnn_dims *d = &b->d;
     const size_t u = d->u, width = 3 * u;
     for (size_t row = 0; row < d->n; row++) {
-        const nn_real *dz = b->dz + (row * d->t + rnn_time(d, s)) * width, *da = b->da + row * u;
-        for (size_t j = 0; j < width; j++) {
-            b->dbias[j] += dz[j];
-            b->dbias[width + j] += j < 2 * u ? dz[j] : da[j - 2 * u];
-        }
+        const nn_real *dz = b->dz + (row * d->t + rnn_time(d, s)) * width;
+        b->parts->add(width, dz, b->dbias);
+        b->parts->add(2 * u, dz, b->dbias + width);
+        b->parts->add(u, b->da + row * u, b->dbias + width + 2 * u);
     }
 }
 
-void nn_rnn_backward(const struct nn_frame *f, nn_rnn_product *product)
+void nn_rnn_backward(const struct nn_frame *f, const struct nn_rnn_parts *parts)
 {
     const struct nn_rnn *a = (const struct nn_rnn *)f->op->attr;
     struct rnn_back b = {.d = rnn_dims(a, &f->op->in_type[1], &f->op->in_type[0]),
@@ -393,7 +444,7 @@ void nn_rnn_backward(const struct nn_frame *f, nn_rnn_product *product)
                          .drecurrent = f->out[1],
                          .dbias = a->bias ? f->out[2] : NULL,
                          .dh = f->out[2 + a->bias],
-                         .product = product};
+                         .parts = parts};
     const size_t piece = b.d.n * b.d.u;
     b.dc = b.dh + piece;
     b.da = b.dc + piece;
@@ -402,15 +453,13 @@ void nn_rnn_backward(const struct nn_frame *f, nn_rnn_product *product)
     memset(b.drecurrent, 0, nn_type_bytes(&f->op->out_type[1]));
     if (b.dbias)
         memset(b.dbias, 0, nn_type_bytes(&f->op->out_type[2]));
-    for (size_t s = b.d.t; s--;) {
-        rnn_add_dy(&b, s);
-        for (size_t row = 0; row < b.d.n; row++)
-            rnn_row_back(&b, row, s);
+    for (b.s = b.d.t; b.s--;) {
+        parts->rows(f->context, b.d.n, b.d.kept, rnn_rows_back, &b);
         if (a->cell == NN_RNN_GRU)
-            rnn_gru_reset_back(&b, s);
-        rnn_product_back(&b, s);
+            rnn_gru_reset_back(&b, b.s);
+        rnn_product_back(&b, b.s);
         if (b.dbias)
-            rnn_add_dbias(&b, s);
+            rnn_add_dbias(&b, b.s);
     }
 }
 
@@ -428,14 +477,38 @@ static void rnn_plain_product(bool ta, bool tb, size_t m, size_t n, size_t k, co
         }
 }
 
+static void rnn_plain_add(size_t n, const nn_real *x, nn_real *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+static void rnn_plain_rows(struct nn_context *context, size_t n, size_t each, nn_rnn_rows *part, void *arg)
+{
+    (void)context;
+    (void)each;
+    part(arg, 0, n);
+}
+
+static const struct nn_rnn_parts rnn_plain = {.product = rnn_plain_product,
+                                              .add = rnn_plain_add,
+                                              .simple = rnn_simple_row,
+                                              .lstm = rnn_lstm_row,
+                                              .gru_gates = rnn_gru_gates,
+                                              .gru_state = rnn_gru_state,
+                                              .simple_back = rnn_simple_back,
+                                              .lstm_back = rnn_lstm_back,
+                                              .gru_back = rnn_gru_back,
+                                              .rows = rnn_plain_rows};
+
 static void rnn_reference(const struct nn_frame *f)
 {
-    nn_rnn_forward(f, rnn_plain_product);
+    nn_rnn_forward(f, &rnn_plain);
 }
 
 static void rnn_reference_backward(const struct nn_frame *f)
 {
-    nn_rnn_backward(f, rnn_plain_product);
+    nn_rnn_backward(f, &rnn_plain);
 }
 
 const struct nn_op_class nn_op_rnn = {

@@ -42,8 +42,23 @@ extern const struct nn_op_class nn_op_rnn_backward;
 // read transposed.
 typedef void nn_rnn_product(bool ta, bool tb, size_t m, size_t n, size_t k, const nn_real *a, size_t lda,
                             const nn_real *b, size_t ldb, nn_real beta, nn_real *c, size_t ldc);
-// Both operators with products of a device's own.
-void nn_rnn_forward(const struct nn_frame *f, nn_rnn_product *product);
-void nn_rnn_backward(const struct nn_frame *f, nn_rnn_product *product);
+// What a device has of its own for both operators; rnn.c's references say what each does with one row of one step.
+typedef void nn_rnn_row(const struct nn_rnn *a, size_t u, nn_real *k, const nn_real *before);
+typedef void nn_rnn_rows(void *arg, size_t first, size_t last);
+struct nn_rnn_parts {
+    nn_rnn_product *product;
+    // y (n) += x
+    void (*add)(size_t n, const nn_real *x, nn_real *y);
+    nn_rnn_row *simple, *lstm, *gru_gates, *gru_state;
+    void (*simple_back)(const struct nn_rnn *a, size_t u, const nn_real *k, nn_real *dz, nn_real *dh);
+    void (*lstm_back)(const struct nn_rnn *a, size_t u, const nn_real *k, const nn_real *before, nn_real *dz,
+                      nn_real *dh, nn_real *dc);
+    void (*gru_back)(const struct nn_rnn *a, size_t u, const nn_real *k, const nn_real *before, nn_real *dz,
+                     nn_real *dh, nn_real *da);
+    // Calls part for ranges of rows that together are [0, n), of `each` elements; they may be at the same time.
+    void (*rows)(struct nn_context *context, size_t n, size_t each, nn_rnn_rows *part, void *arg);
+};
+void nn_rnn_forward(const struct nn_frame *f, const struct nn_rnn_parts *parts);
+void nn_rnn_backward(const struct nn_frame *f, const struct nn_rnn_parts *parts);
 
 #endif
