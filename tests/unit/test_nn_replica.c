@@ -543,8 +543,9 @@ static void recurrent_dropout_is_of_all_steps(void **state)
 {
     (void)state;
     enum { ROWS = 16, STEPS = 3, FEATURES = 8 };
-    struct nn_model *m = parse("3, 8", LAYER("SimpleRNN", "'name': 'x', 'units': 1, 'activation': 'linear', 'use_bias': "
-                                                          "false, 'return_sequences': true, 'dropout': 0.5"));
+    struct nn_model *m =
+        parse("3, 8", LAYER("SimpleRNN", "'name': 'x', 'units': 1, 'activation': 'linear', 'use_bias': "
+                                         "false, 'return_sequences': true, 'dropout': 0.5"));
     struct nn_replica *r = replicate(m, "cpu", ROWS, &mse);
     uint64_t example[ROWS];
     float x[ROWS * STEPS * FEATURES], target[ROWS * STEPS] = {0};
@@ -577,7 +578,8 @@ static void attention_drops(void **state)
     (void)state;
     char *json = ps_printf(
         "{%s, \"config\": {\"name\": \"net\", \"layers\": ["
-        "{%s, \"name\": \"x\", \"config\": {\"name\": \"x\", \"batch_input_shape\": [null, 4, 8]}, \"inbound_nodes\": []},"
+        "{%s, \"name\": \"x\", \"config\": {\"name\": \"x\", \"batch_input_shape\": [null, 4, 8]}, \"inbound_nodes\": "
+        "[]},"
         "{%s, \"name\": \"a\", \"config\": {\"name\": \"a\", \"num_heads\": 2, \"key_dim\": 3, \"dropout\": 0.5},"
         " \"inbound_nodes\": [[[\"x\", 0, 0, {\"value\": [\"x\", 0, 0]}]]]}],"
         "\"input_layers\": [[\"x\", 0, 0]], \"output_layers\": [[\"a\", 0, 0]]}}",

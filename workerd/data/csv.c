@@ -292,8 +292,8 @@ static enum ps_code csv_add_name(struct wk_csv_format *format, char *name, struc
     format->name[i] = name;
     size_t before = (size_t)wk_vocabulary_find(seen, name, strlen(name));
     if (before < i)
-        return ps_fail(e, PS_INVALID_ARGUMENT, "line 1: fields %zu and %zu are both called \"%.60s\"", before + 1, i + 1,
-                       name);
+        return ps_fail(e, PS_INVALID_ARGUMENT, "line 1: fields %zu and %zu are both called \"%.60s\"", before + 1,
+                       i + 1, name);
     return PS_OK;
 }
 
@@ -307,8 +307,8 @@ static enum ps_code csv_take_names(struct csv_reader *r, bool header, struct wk_
         code = csv_read_field(r, &f, e);
         bool named = header && f.size && !memchr(f.text, '\0', f.size);
         if (code == PS_OK)
-            code = csv_add_name(
-                format, named ? wk_text_copy(f.text, f.size) : ps_printf("%zu", format->fields + 1), &seen, e);
+            code = csv_add_name(format, named ? wk_text_copy(f.text, f.size) : ps_printf("%zu", format->fields + 1),
+                                &seen, e);
     }
     wk_vocabulary_fini(&seen);
     return code;
