@@ -16,10 +16,14 @@ enum { PROFILE_WARM = 5, PROFILE_STEPS = 100 };
 // What lies around the operators, in the order of a step.
 enum { PART_NEXT, PART_BEGIN, PART_FEED, PART_NEED, PART_READY, PART_MODEL, PART_END, PART_REPORT, PARTS };
 static const char *const profile_part[PARTS][2] = {
-    [PART_NEXT] = {"(strategy)", "next examples"},      [PART_BEGIN] = {"(strategy)", "begin"},
-    [PART_FEED] = {"(feed)", "request, wait"},       [PART_NEED] = {"(strategy)", "need: values come"},
-    [PART_READY] = {"(strategy)", "ready: gradients"},  [PART_MODEL] = {"(model)", "losses, metrics"},
-    [PART_END] = {"(strategy)", "end"},                 [PART_REPORT] = {"(strategy)", "report"},
+    [PART_NEXT] = {"(strategy)", "next examples"},
+    [PART_BEGIN] = {"(strategy)", "begin"},
+    [PART_FEED] = {"(feed)", "request, wait"},
+    [PART_NEED] = {"(strategy)", "need: values come"},
+    [PART_READY] = {"(strategy)", "ready: gradients"},
+    [PART_MODEL] = {"(model)", "losses, metrics"},
+    [PART_END] = {"(strategy)", "end"},
+    [PART_REPORT] = {"(strategy)", "report"},
 };
 
 struct profile {

@@ -8,21 +8,21 @@
 enum { CHAINS = 12, ROUNDS = 20000, RUNS = 20 };
 
 // From any start, each sum goes to 1: nothing becomes too small or too large.
-#define PEAK_LOOP(NAME, LANES, TARGET)                                                                                 \
-    TARGET __attribute__((noinline)) static float NAME(float start)                                                    \
-    {                                                                                                                  \
-        typedef float vector __attribute__((vector_size(LANES * sizeof(float))));                                      \
-        const vector zero = {0}, half = zero + 0.5f;                                                                   \
-        vector s[CHAINS];                                                                                              \
-        for (int k = 0; k < CHAINS; k++)                                                                               \
-            s[k] = zero + (start + (float)k);                                                                          \
-        for (int i = 0; i < ROUNDS; i++) {                                                                             \
-            _Pragma("GCC unroll 12") for (int k = 0; k < CHAINS; k++) s[k] = s[k] * half + half;                       \
-            __asm__ volatile("");                                                                                      \
-        }                                                                                                              \
-        for (int k = 1; k < CHAINS; k++)                                                                               \
-            s[0] += s[k];                                                                                              \
-        return s[0][0];                                                                                                \
+#define PEAK_LOOP(NAME, LANES, TARGET)                                                           \
+    TARGET __attribute__((noinline)) static float NAME(float start)                              \
+    {                                                                                            \
+        typedef float vector __attribute__((vector_size(LANES * sizeof(float))));                \
+        const vector zero = {0}, half = zero + 0.5f;                                             \
+        vector s[CHAINS];                                                                        \
+        for (int k = 0; k < CHAINS; k++)                                                         \
+            s[k] = zero + (start + (float)k);                                                    \
+        for (int i = 0; i < ROUNDS; i++) {                                                       \
+            _Pragma("GCC unroll 12") for (int k = 0; k < CHAINS; k++) s[k] = s[k] * half + half; \
+            __asm__ volatile("");                                                                \
+        }                                                                                        \
+        for (int k = 1; k < CHAINS; k++)                                                         \
+            s[0] += s[k];                                                                        \
+        return s[0][0];                                                                          \
     }
 
 PEAK_LOOP(peak_4, 4, )

@@ -105,11 +105,13 @@ static double attention_flop_sum(const struct nn_op *op)
 const struct nn_op_class nn_op_attention_scores = {.name = "attention_scores",
                                                    .infer = attention_infer_scores,
                                                    .differentiate = attention_differentiate_scores,
-                                                   .reference = attention_reference_scores, .flop = attention_flop_scores};
+                                                   .reference = attention_reference_scores,
+                                                   .flop = attention_flop_scores};
 const struct nn_op_class nn_op_attention_sum = {.name = "attention_sum",
                                                 .infer = attention_infer_sum,
                                                 .differentiate = attention_differentiate_sum,
-                                                .reference = attention_reference_sum, .flop = attention_flop_sum};
+                                                .reference = attention_reference_sum,
+                                                .flop = attention_flop_sum};
 
 // ---- softmax ------------------------------------------------------------------------------------------------------
 

@@ -187,9 +187,13 @@ static double conv2d_pool_flop_weights(const struct nn_op *op)
 const struct nn_op_class nn_op_conv2d_pool = {.name = "conv2d_pool",
                                               .infer = conv2d_pool_infer,
                                               .differentiate = conv2d_pool_differentiate,
-                                              .reference = conv2d_pool_reference, .flop = conv2d_pool_flop};
-const struct nn_op_class nn_op_conv2d_pool_backward_data = {
-    .name = "conv2d_pool_backward_data", .infer = conv2d_pool_infer_data, .reference = conv2d_pool_reference_data, .flop = conv2d_pool_flop_data};
+                                              .reference = conv2d_pool_reference,
+                                              .flop = conv2d_pool_flop};
+const struct nn_op_class nn_op_conv2d_pool_backward_data = {.name = "conv2d_pool_backward_data",
+                                                            .infer = conv2d_pool_infer_data,
+                                                            .reference = conv2d_pool_reference_data,
+                                                            .flop = conv2d_pool_flop_data};
 const struct nn_op_class nn_op_conv2d_pool_backward_weights = {.name = "conv2d_pool_backward_weights",
                                                                .infer = conv2d_pool_infer_weights,
-                                                               .reference = conv2d_pool_reference_weights, .flop = conv2d_pool_flop_weights};
+                                                               .reference = conv2d_pool_reference_weights,
+                                                               .flop = conv2d_pool_flop_weights};

@@ -166,10 +166,15 @@ static double dot_flop_backward(const struct nn_op *op)
     return 2.0 * (double)nn_type_count(&op->in_type[1]) * (double)a->to.dim[a->dot.axis[a->of]];
 }
 
-const struct nn_op_class nn_op_dot = {
-    .name = "dot", .infer = dot_infer, .differentiate = dot_differentiate, .reference = dot_reference, .flop = dot_flop};
-const struct nn_op_class nn_op_dot_backward = {
-    .name = "dot_backward", .infer = dot_infer_backward, .reference = dot_reference_backward, .flop = dot_flop_backward};
+const struct nn_op_class nn_op_dot = {.name = "dot",
+                                      .infer = dot_infer,
+                                      .differentiate = dot_differentiate,
+                                      .reference = dot_reference,
+                                      .flop = dot_flop};
+const struct nn_op_class nn_op_dot_backward = {.name = "dot_backward",
+                                               .infer = dot_infer_backward,
+                                               .reference = dot_reference_backward,
+                                               .flop = dot_flop_backward};
 const struct nn_op_class nn_op_unit_length = {.name = "unit_length",
                                               .infer = unit_length_infer,
                                               .differentiate = unit_length_differentiate,

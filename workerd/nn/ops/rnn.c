@@ -524,7 +524,12 @@ static double rnn_flop_backward(const struct nn_op *op)
     return 4.0 * (double)nn_type_count(&op->in_type[0]) * (double)(dz->dim[0] * dz->dim[1]);
 }
 
-const struct nn_op_class nn_op_rnn = {
-    .name = "rnn", .infer = rnn_infer, .differentiate = rnn_differentiate, .reference = rnn_reference, .flop = rnn_flop};
-const struct nn_op_class nn_op_rnn_backward = {
-    .name = "rnn_backward", .infer = rnn_infer_backward, .reference = rnn_reference_backward, .flop = rnn_flop_backward};
+const struct nn_op_class nn_op_rnn = {.name = "rnn",
+                                      .infer = rnn_infer,
+                                      .differentiate = rnn_differentiate,
+                                      .reference = rnn_reference,
+                                      .flop = rnn_flop};
+const struct nn_op_class nn_op_rnn_backward = {.name = "rnn_backward",
+                                               .infer = rnn_infer_backward,
+                                               .reference = rnn_reference_backward,
+                                               .flop = rnn_flop_backward};
