@@ -20,6 +20,7 @@
 #include "libclient/psclient.h"
 #include "workerd/job/look.h"
 #include "workerd/job/objectives.h"
+#include "workerd/job/profile.h"
 #include "workerd/job/resume.h"
 #include "workerd/job/supported.h"
 #include "workerd/nn/device.h"
@@ -40,6 +41,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "  -q, --quiet            no progress on standard output\n"
                            "      --evaluate         no training: how good are the weights? --json: as JSON\n"
                            "      --predict OUT.npy  no training: what the model says of the test split\n"
+                           "      --profile          some steps: where their time goes. --json: as JSON\n"
                            "      --show-model       the model's layers and their parameters\n"
                            "      --list-devices     what `device` may be on this machine\n"
                            "      --layers           the layers, losses, optimizers, ... that there are\n"
@@ -49,7 +51,7 @@ static const char help[] = "Usage: workerd --job FILE [OPTION...]: trains one re
                            "reached; 73 job or rank taken, or a file cannot be created; 74 a file cannot be\n"
                            "written; 75 the job has ended early; 78 configuration; 128 + N signal N.\n";
 
-enum { READY_FD = 256, EVALUATE, JSON, PREDICT, SHOW_MODEL, LIST_DEVICES, LAYERS };
+enum { READY_FD = 256, EVALUATE, JSON, PREDICT, PROFILE, SHOW_MODEL, LIST_DEVICES, LAYERS };
 
 struct options {
     const char *job, *cluster, *summary;
@@ -59,7 +61,7 @@ struct options {
     long rank;                  // -1: not said
     long workers, min_workers;  // 0: not said
     long ready_fd;              // -1: none
-    bool quiet, resume;
+    bool quiet, resume, profile;
     struct wk_look look;  // instead of training
 };
 
@@ -98,6 +100,7 @@ static const struct option known_options[] = {{"job", 1, NULL, 'j'},
                                               {"evaluate", 0, NULL, EVALUATE},
                                               {"json", 0, NULL, JSON},
                                               {"predict", 1, NULL, PREDICT},
+                                              {"profile", 0, NULL, PROFILE},
                                               {"show-model", 0, NULL, SHOW_MODEL},
                                               {"list-devices", 0, NULL, LIST_DEVICES},
                                               {"layers", 0, NULL, LAYERS},
@@ -187,6 +190,9 @@ static void workerd_take_option(struct options *o, int option)
     case 'q':
         o->quiet = true;
         break;
+    case PROFILE:
+        o->profile = o->quiet = true;
+        break;
     default:
         workerd_take_look(o, option);
     }
@@ -200,8 +206,10 @@ static void workerd_check_options(const struct options *o)
         why = "--ps and --cluster both say where the ps tasks are: expected one of them";
     else if (o->resume && wk_look_is_wanted(&o->look))
         why = "--resume is of a training, which --evaluate, --predict and --show-model are not";
-    else if (o->look.json && !o->look.evaluate)
-        why = "--json goes with --evaluate alone";
+    else if (o->profile && (o->resume || wk_look_is_wanted(&o->look)))
+        why = "--profile does not go with --resume, --evaluate, --predict or --show-model";
+    else if (o->look.json && !o->look.evaluate && !o->profile)
+        why = "--json goes with --evaluate or --profile alone";
     if (!why)
         return;
     fprintf(stderr, "workerd: %s\n", why);
@@ -384,7 +392,7 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, s
     bool shown = !o->quiet && run->env.rank != 0;  // rank 0 shows its progress
     if (shown)
         ps_info("joined job '%s' as worker %" PRIu32 " of %" PRIu32, job->name, run->env.rank, run->env.workers);
-    if (wk_loop(run, e))
+    if (o->profile ? wk_profile(run, o->look.json, e) : wk_loop(run, e))
         return e->code;
     if (run->drained)
         ps_info("leaves: it was asked to, or nothing was left; the others train the rest");

@@ -60,6 +60,34 @@ ok "has all examples" grep -q '"examples": 256' e.json
 predicts() { trains --predict p.npy --set output=whole.safetensors && [ "$(wc -c <p.npy)" = $((128 + 256 * 10 * 4)) ]; }
 ok "--predict" predicts
 ok "--show-model" eval 'trains --show-model | grep -q "dense (Dense) .* 7,850"'
+
+# Each operator has its line, and the lines add up.
+cp log.csv before.csv
+profiles() { trains --profile "$@" --set output=profile.safetensors --set steps=20 --set epochs=40; }
+ok "--profile --json" eval 'profiles --json >p.json'
+adds_up() {
+    awk -F': ' '/"us":/ { us += $2 } /"share":/ { share += $2 } /"flop":/ { flop[NR] = $2 }
+        /"sum_us":/ { sum = $2 } /^ "flop":/ { all = $2 + 0; delete flop[NR] }
+        END { for (i in flop) f += flop[i]
+              exit !(us > 0 && (us - sum) ^ 2 < 1e-6 * sum ^ 2 && (share - 1) ^ 2 < 1e-6 && f == all && f > 0) }' "$1"
+}
+ok "its lines add up" adds_up p.json
+ok "twenty steps" test "$(value p.json steps)" = 20
+names() {
+    for name in dense dense_backward_weights softmax_xent "next examples" begin "request, wait" "need: values come" \
+        "ready: gradients" "losses, metrics" end report; do
+        grep -q "\"operator\": \"$name\"" p.json || return 1
+    done
+}
+ok "each operator and what lies around them" names
+# Forward, and back to the kernel: 2 products of 784 x 10 for each row.
+counts() { [ "$(value p.json flop | cut -d. -f1)" = $((2 * 2 * 784 * 10 * $(value p.json batch_size))) ]; }
+ok "FLOP of a softmax regression" counts
+ok "--profile" eval 'profiles >p.txt'
+ok "as a table of the same lines" test "$(grep -cE ' +20 +[0-9.]+ +[0-9.]+%' p.txt)" = $((1 + $(grep -c '"operator"' p.json)))
+ok "nothing is written" eval '[ ! -e profile.safetensors ] && cmp -s before.csv log.csv'
+ok "too few steps" fails_with 78 "expected more steps" trains --profile --set epochs=1 --set batch_size=512
+ok "--profile and --evaluate" fails_with 64 "--profile does not go with" trains --profile --evaluate
 ok "--list-devices" eval '"$workerd" --list-devices | grep -q "^ref "'
 
 fits() { "$workerd" --help | awk 'length($0) > 80 { print; bad = 1 } END { if (NR > 24) { print NR; bad = 1 } exit bad }'; }
@@ -77,7 +105,7 @@ if grep -q 'S\["HAVE_HDF5_TRUE"\]=""' "$top_builddir/config.status"; then
 fi
 
 ok "--resume and --evaluate" fails_with 64 "--resume is of a training" trains --resume --evaluate
-ok "--json alone" fails_with 64 "--json goes with --evaluate alone" trains --json
+ok "--json alone" fails_with 64 "--json goes with --evaluate or --profile alone" trains --json
 ok "--evaluate without weights" fails_with 66 "none.safetensors" trains --evaluate --set output=none.safetensors
 ok "--resume without checkpoints" fails_with 78 "the job writes no checkpoints" trains --resume --set 'callbacks=[]'
 ok "--resume of another job" fails_with 78 "but this one has batch_size=32" trains --resume --set batch_size=32

@@ -31,6 +31,9 @@ struct nn_device {
     const struct nn_kernel *(*pick)(const struct nn_op *op);
     // Is this operator, which does the work of several, faster than these? NULL: no such one is.
     bool (*joins)(const struct nn_op *op);
+    // FLOP per second that it reaches at best, now, on the context's threads; takes some milliseconds.
+    // NULL: what operators reach is not held against anything.
+    double (*peak)(struct nn_context *context);
 };
 
 extern const struct nn_device nn_device_ref;  // the references, one thread

@@ -70,5 +70,6 @@ libnn_unrolled_la_SOURCES = \
 	workerd/nn/cpu/conv2d_pool_16.c \
 	workerd/nn/cpu/conv2d_pool_4.c \
 	workerd/nn/cpu/conv2d_pool_8.c \
-	workerd/nn/cpu/conv2d_pool_isa.h
+	workerd/nn/cpu/conv2d_pool_isa.h \
+	workerd/nn/cpu/peak.c
 libnn_unrolled_la_CFLAGS = $(AM_CFLAGS) -O3

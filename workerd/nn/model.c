@@ -81,6 +81,28 @@ struct nn_port nn_model_output(const struct nn_model *m, size_t k)
     return model_port(m, m->output[k]);
 }
 
+size_t nn_model_nodes(const struct nn_model *m)
+{
+    return m->calls;
+}
+
+struct nn_node nn_model_node(const struct nn_model *m, size_t i)
+{
+    const struct nn_call *call = &m->call[i];
+    const struct nn_layer *layer = &m->layer[call->layer];
+    struct nn_node node = {.kind = layer->class->name, .type = &m->value[call->out].type, .n_in = call->n_in};
+    int before = 0;
+    for (size_t k = 0; k < i; k++)
+        before += m->call[k].layer == call->layer;
+    if (before)
+        snprintf(node.name, sizeof node.name, "%.200s/call_%d", layer->name, before + 1);
+    else
+        snprintf(node.name, sizeof node.name, "%.200s", layer->name);
+    for (int k = 0; k < call->n_in; k++)
+        node.in[k] = m->value[call->in[k]].call;
+    return node;
+}
+
 void nn_model_init_param(const struct nn_model *m, size_t i, uint64_t seed, float *value)
 {
     nn_init_draw(&m->variable[i].init, seed, i, m->variable[i].param.count, value);

@@ -42,6 +42,15 @@ struct nn_port {
     int64_t ids;  // of an input that an Embedding reads: its numbers are in [0, ids); 0: they may be any
 };
 
+// A call of a layer: its name, "dense", or where it was called before "dense/call_2"; the layer's class; what it gives for an
+// example; the nodes whose outputs it reads.
+struct nn_node {
+    char name[256];
+    const char *kind;
+    const struct nn_type *type;
+    int in[NN_MAX_PORTS], n_in;
+};
+
 struct nn_param {
     const char *name;   // Keras 3's variable.path: "sequential/conv2d/kernel"
     const char *layer;  // "conv2d"
@@ -114,6 +123,9 @@ const char *nn_model_metadata(const struct nn_model *model);
 // Applies parameter i's constraint to a value that a step has changed.
 void nn_model_constrain(const struct nn_model *model, size_t i, float *value);
 const char *nn_model_constraint(const struct nn_model *model, size_t i);  // Keras's name of it; NULL: it has none
+// Its calls of layers, in an order in which each comes after those that make what it reads.
+size_t nn_model_nodes(const struct nn_model *model);
+struct nn_node nn_model_node(const struct nn_model *model, size_t i);
 // A table like model.summary(): layer (type), output shape, parameters. malloc'd.
 char *nn_model_summary(const struct nn_model *model);
 
@@ -141,6 +153,12 @@ size_t nn_replica_order(const struct nn_replica *r, const size_t **variable);
 // Forward only, dropout off. One row or more. Errors as nn_replica_train.
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,
                                  struct ps_error *e);
+// For profiles. The program that trains a full batch: the replica's, until the next step of another size. Where the
+// times of its runs are added from the next step on; NULL: nowhere. FLOP per second that the device reaches at best at
+// this moment; 0: not known.
+enum ps_code nn_replica_program(struct nn_replica *r, const struct nn_program **program, struct ps_error *e);
+void nn_replica_time(struct nn_replica *r, struct nn_times *times);
+double nn_replica_peak(struct nn_replica *r);
 // Bytes of what lies between the operators of the largest step so far: of the planned one, from the start.
 size_t nn_replica_arena(const struct nn_replica *r);
 // Of the last call: (rows, the shape of output k); and how much each row of that as a matrix, along its last axis,

@@ -53,6 +53,9 @@ struct nn_op_class {
     // (dy[k]; -1: none). NULL: it has no gradient.
     void (*differentiate)(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx);
     void (*reference)(const struct nn_frame *f);
+    // Of one run at these shapes: multiplications and additions of the products that it sums. NULL: it has none worth
+    // counting, and is held up by memory.
+    double (*flop)(const struct nn_op *op);
     int in_place;  // 1 + the input in whose memory out[0] may lie; 0: in none
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/alloc.h"
+#include "common/base/clock.h"
 
 struct instruction {
     const struct nn_kernel *kernel;
@@ -323,13 +324,31 @@ static enum ps_code program_need(const struct nn_hooks *hooks, const int *variab
     return PS_OK;
 }
 
-enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
-                            const struct nn_hooks *hooks, struct ps_error *e)
+static uint64_t times_start(const struct nn_times *times)
+{
+    return times ? ps_now() : 0;
+}
+
+// Adds what has passed since *at.
+static void times_lap(const struct nn_times *times, uint64_t *sum, uint64_t *at)
+{
+    if (!times)
+        return;
+    uint64_t now = ps_now();
+    *sum += now - *at;
+    *at = now;
+}
+
+// times is NULL in all but the one call that measures: nothing is left of it in the other.
+static inline __attribute__((always_inline)) enum ps_code
+program_run_ops(struct nn_program *p, const void *const *column, const struct nn_step *step,
+                const struct nn_hooks *hooks, struct nn_times *times, struct ps_error *e)
 {
     const int *need = p->need, *ready = p->ready;
     enum ps_code code = PS_OK;
     program_take_columns(p, column);
     p->device->enter(p->context);
+    uint64_t at = times_start(times);
     for (int k = 0; k < p->tape.n_ops; k++) {
         struct instruction *i = &p->instruction[k];
         if (hooks)
@@ -337,19 +356,54 @@ enum ps_code nn_program_run(struct nn_program *p, const void *const *column, con
         need += i->need;
         if (code)
             break;
+        times_lap(times, &times->need, &at);
         i->frame.step = step;
         i->kernel->run(&i->frame);
+        times_lap(times, &times->op[k], &at);
         for (int r = 0; hooks && r < i->ready; r++)
             hooks->ready(hooks->arg, (size_t)ready[r]);
         ready += i->ready;
+        times_lap(times, &times->ready, &at);
     }
     p->device->leave(p->context);
     return code;
 }
 
+enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
+                            const struct nn_hooks *hooks, struct ps_error *e)
+{
+    return program_run_ops(p, column, step, hooks, NULL, e);
+}
+
+enum ps_code nn_program_time(struct nn_program *p, const void *const *column, const struct nn_step *step,
+                             const struct nn_hooks *hooks, struct nn_times *times, struct ps_error *e)
+{
+    return program_run_ops(p, column, step, hooks, times, e);
+}
+
+// ---- what it is made of -------------------------------------------------------------------------------------------
+
 const void *nn_program_tensor(const struct nn_program *p, int tensor)
 {
     return p->memory[program_root(p, tensor)];
+}
+
+int nn_program_ops(const struct nn_program *p)
+{
+    return p->tape.n_ops;
+}
+
+const struct nn_op *nn_program_op(const struct nn_program *p, int k)
+{
+    return &p->tape.op[k];
+}
+
+const char *nn_program_kernel(const struct nn_program *p, int k)
+{
+    const struct instruction *i = &p->instruction[k];
+    if (i->kernel->info)
+        return i->kernel->info(i->frame.plan);
+    return i->kernel == &nn_kernel_ref ? "reference" : "own";
 }
 
 char *nn_program_info(const struct nn_program *p)
@@ -359,13 +413,8 @@ char *nn_program_info(const struct nn_program *p)
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return NULL;
-    for (int k = 0; k < p->tape.n_ops; k++) {
-        const struct instruction *i = &p->instruction[k];
-        fprintf(f, "%s %s %s\n", i->frame.op->layer, i->frame.op->class->name,
-                i->kernel->info               ? i->kernel->info(i->frame.plan)
-                : i->kernel == &nn_kernel_ref ? "reference"
-                                              : "own");
-    }
+    for (int k = 0; k < p->tape.n_ops; k++)
+        fprintf(f, "%s %s %s\n", p->tape.op[k].layer, p->tape.op[k].class->name, nn_program_kernel(p, k));
     fclose(f);
     return text;
 }

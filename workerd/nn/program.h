@@ -35,6 +35,18 @@ void nn_program_bind(struct nn_program *p, char *arena, nn_real *const *weight, 
 // column[i]: the memory of the input with that number. hooks may be NULL; without them it cannot fail.
 enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
                             const struct nn_hooks *hooks, struct ps_error *e);
+// Where the time of runs went, in ns.
+struct nn_times {
+    uint64_t *op;          // [nn_program_ops]
+    uint64_t need, ready;  // in the hooks
+};
+// As nn_program_run, with a look at the clock before and after each operator: times has what there was and this run's.
+enum ps_code nn_program_time(struct nn_program *p, const void *const *column, const struct nn_step *step,
+                             const struct nn_hooks *hooks, struct nn_times *times, struct ps_error *e);
+// Its operators, in the order in which they run, and the names of their kernels. The program's.
+int nn_program_ops(const struct nn_program *p);
+const struct nn_op *nn_program_op(const struct nn_program *p, int k);
+const char *nn_program_kernel(const struct nn_program *p, int k);
 // The variables that become ready, in that order. The program's.
 size_t nn_program_order(const struct nn_program *p, const int **variable);
 // A tensor of the tape that is kept, after a run.

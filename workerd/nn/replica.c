@@ -47,6 +47,7 @@ struct nn_replica {
     const float *output[NN_MAX_PORTS], *weighted[NN_MAX_PORTS];
     struct nn_measures *measures;
     double *sums;
+    struct nn_times *times;  // where those of full batches go; NULL: nowhere
 };
 
 // ---- memory -------------------------------------------------------------------------------------------------------
@@ -290,6 +291,25 @@ const float *nn_replica_weight(struct nn_replica *r, size_t k)
     return r->weighted[k];
 }
 
+void nn_replica_time(struct nn_replica *r, struct nn_times *times)
+{
+    r->times = times;
+}
+
+double nn_replica_peak(struct nn_replica *r)
+{
+    return r->device->peak ? r->device->peak(r->context) : 0;
+}
+
+enum ps_code nn_replica_program(struct nn_replica *r, const struct nn_program **program, struct ps_error *e)
+{
+    struct compiled *c;
+    if (replica_program(r, r->rows, true, &c, e))
+        return e->code;
+    *program = c->program;
+    return PS_OK;
+}
+
 // ---- a step -------------------------------------------------------------------------------------------------------
 
 static void replica_put_columns(const struct nn_replica *r, const struct nn_batch *b, const void **column)
@@ -381,7 +401,8 @@ static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, 
     for (int i = 0; i < b->rows; i++)
         r->weight[i] = (b->weight ? b->weight[i] : 1) / (float)b->rows;
     replica_put_columns(r, b, column);
-    if (nn_program_run(c->program, column, &now, hooks, e))
+    if (r->times && training && b->rows == r->rows ? nn_program_time(c->program, column, &now, hooks, r->times, e)
+                                                   : nn_program_run(c->program, column, &now, hooks, e))
         return e->code;
     replica_take_result(r, c, b, result);
     return training ? replica_clear_gradients(r, r->n_used, hooks, e) : PS_OK;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What TensorBoard shows, as Keras's callback writes it: PATH/train and PATH/validation have one event file each, with
-// "epoch_loss" and its like by epochs; train has "batch_loss" by steps too, and histograms of the weights.
+// "epoch_loss" and its like by epochs; train has the graph of the
+// model, "batch_loss" by steps and histograms of the weights, too.
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -62,6 +63,13 @@ static void tensorboard_name(struct tensorboard *t, int split)
                                    (long long)tensorboard_now(), host, (long)getpid());
 }
 
+static void tensorboard_head(const struct tensorboard *t, int split, const struct nn_model *model)
+{
+    wk_event_version(t->file[split].stream, tensorboard_now());
+    if (split == TRAIN)
+        wk_event_graph(t->file[split].stream, tensorboard_now(), model);
+}
+
 static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, struct wk_run *run, struct ps_error *e)
 {
     char *folder = ps_printf("%s/%s", t->folder, tensorboard_splits[split]);
@@ -74,7 +82,7 @@ static enum ps_code tensorboard_begin_split(struct tensorboard *t, int split, st
     if (wk_log_file_open(&t->file[split], run, e))
         return e->code;
     if (wk_log_file_is_empty(&t->file[split]))
-        wk_event_version(t->file[split].stream, tensorboard_now());
+        tensorboard_head(t, split, run->env.model);
     return wk_log_file_flush(&t->file[split], e);
 }
 

@@ -22,6 +22,8 @@ struct nn_context {
 void nn_cpu_use_threads(const struct nn_context *context);
 // Floats to read or write for which another thread is worth its start.
 enum { NN_CPU_SHARED = 16 * 1024 };
+// nn_device's.
+double nn_cpu_peak(struct nn_context *context);
 // One range [first, last) of a loop.
 typedef void nn_cpu_part(void *arg, size_t first, size_t last);
 // Calls part for ranges that together are [0, n), on as many of the context's threads as have `least` or more each.

@@ -181,4 +181,5 @@ const struct nn_device nn_device_cpu = {.name = "cpu",
                                         .enter = cpu_enter,
                                         .leave = cpu_leave,
                                         .pick = cpu_pick,
-                                        .joins = cpu_joins};
+                                        .joins = cpu_joins,
+                                        .peak = nn_cpu_peak};

@@ -92,14 +92,26 @@ static void attention_reference_sum(const struct nn_frame *f)
     }
 }
 
+static double attention_flop_scores(const struct nn_op *op)
+{
+    return 2.0 * (double)nn_type_count(&op->out_type[0]) * (double)op->in_type[0].dim[3];
+}
+
+static double attention_flop_sum(const struct nn_op *op)
+{
+    return 2.0 * (double)nn_type_count(&op->in_type[0]) * (double)op->in_type[1].dim[3];
+}
+
 const struct nn_op_class nn_op_attention_scores = {.name = "attention_scores",
                                                    .infer = attention_infer_scores,
                                                    .differentiate = attention_differentiate_scores,
-                                                   .reference = attention_reference_scores};
+                                                   .reference = attention_reference_scores,
+                                                   .flop = attention_flop_scores};
 const struct nn_op_class nn_op_attention_sum = {.name = "attention_sum",
                                                 .infer = attention_infer_sum,
                                                 .differentiate = attention_differentiate_sum,
-                                                .reference = attention_reference_sum};
+                                                .reference = attention_reference_sum,
+                                                .flop = attention_flop_sum};
 
 // ---- softmax ------------------------------------------------------------------------------------------------------
 

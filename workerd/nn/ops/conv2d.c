@@ -243,11 +243,38 @@ static void conv2d_reference_data(const struct nn_frame *f)
                 conv2d_scatter(&d, f->in[0], dy + output_at(&d, n, oy, ox), n, oy, ox, f->out[0]);
 }
 
-const struct nn_op_class nn_op_conv2d = {
-    .name = "conv2d", .infer = conv2d_infer, .differentiate = conv2d_differentiate, .reference = conv2d_reference};
+// Cells of windows outside the image count: whoever measures convolutions counts so.
+static double conv2d_count(const struct nn_type *kernel, const struct nn_type *y)
+{
+    return 2.0 * (double)nn_type_count(kernel) * (double)(nn_type_count(y) / (size_t)y->dim[3]);
+}
+
+static double conv2d_flop(const struct nn_op *op)
+{
+    return conv2d_count(&op->in_type[1], &op->out_type[0]);
+}
+
+static double conv2d_flop_data(const struct nn_op *op)
+{
+    return conv2d_count(&op->in_type[0], &op->in_type[1]);
+}
+
+static double conv2d_flop_weights(const struct nn_op *op)
+{
+    return conv2d_count(&op->out_type[0], &op->in_type[1]);
+}
+
+const struct nn_op_class nn_op_conv2d = {.name = "conv2d",
+                                         .infer = conv2d_infer,
+                                         .differentiate = conv2d_differentiate,
+                                         .reference = conv2d_reference,
+                                         .flop = conv2d_flop};
 const struct nn_op_class nn_op_conv2d_backward_data = {.name = "conv2d_backward_data",
                                                        .infer = conv2d_infer_data,
                                                        .differentiate = conv2d_differentiate_data,
-                                                       .reference = conv2d_reference_data};
-const struct nn_op_class nn_op_conv2d_backward_weights = {
-    .name = "conv2d_backward_weights", .infer = conv2d_infer_weights, .reference = conv2d_reference_weights};
+                                                       .reference = conv2d_reference_data,
+                                                       .flop = conv2d_flop_data};
+const struct nn_op_class nn_op_conv2d_backward_weights = {.name = "conv2d_backward_weights",
+                                                          .infer = conv2d_infer_weights,
+                                                          .reference = conv2d_reference_weights,
+                                                          .flop = conv2d_flop_weights};

@@ -164,12 +164,36 @@ static void conv2d_pool_reference_weights(const struct nn_frame *f)
     free(dz);
 }
 
+// The pixels that a window covers, of which the pooling keeps one each...
+static double conv2d_pool_flop(const struct nn_op *op)
+{
+    const struct nn_type *y = &op->out_type[0];
+    return 2.0 * SIDE * SIDE * (double)nn_type_count(&op->in_type[1]) * (double)(nn_type_count(y) / (size_t)y->dim[3]);
+}
+
+// ... and back from those pixels alone: what is needed, not what the two operators would do.
+static double conv2d_pool_flop_data(const struct nn_op *op)
+{
+    const struct nn_type *y = &op->in_type[1];
+    return 2.0 * (double)nn_type_count(&op->in_type[0]) * (double)(nn_type_count(y) / (size_t)y->dim[3]);
+}
+
+static double conv2d_pool_flop_weights(const struct nn_op *op)
+{
+    const struct nn_type *y = &op->in_type[1];
+    return 2.0 * (double)nn_type_count(&op->out_type[0]) * (double)(nn_type_count(y) / (size_t)y->dim[3]);
+}
+
 const struct nn_op_class nn_op_conv2d_pool = {.name = "conv2d_pool",
                                               .infer = conv2d_pool_infer,
                                               .differentiate = conv2d_pool_differentiate,
-                                              .reference = conv2d_pool_reference};
-const struct nn_op_class nn_op_conv2d_pool_backward_data = {
-    .name = "conv2d_pool_backward_data", .infer = conv2d_pool_infer_data, .reference = conv2d_pool_reference_data};
+                                              .reference = conv2d_pool_reference,
+                                              .flop = conv2d_pool_flop};
+const struct nn_op_class nn_op_conv2d_pool_backward_data = {.name = "conv2d_pool_backward_data",
+                                                            .infer = conv2d_pool_infer_data,
+                                                            .reference = conv2d_pool_reference_data,
+                                                            .flop = conv2d_pool_flop_data};
 const struct nn_op_class nn_op_conv2d_pool_backward_weights = {.name = "conv2d_pool_backward_weights",
                                                                .infer = conv2d_pool_infer_weights,
-                                                               .reference = conv2d_pool_reference_weights};
+                                                               .reference = conv2d_pool_reference_weights,
+                                                               .flop = conv2d_pool_flop_weights};

@@ -99,9 +99,31 @@ static void dense_reference_data(const struct nn_frame *f)
             dx[r * in + i] = (nn_real)dense_dot(out, dy + r * out, 1, w + i * out, 1);
 }
 
-const struct nn_op_class nn_op_dense = {
-    .name = "dense", .infer = dense_infer, .differentiate = dense_differentiate, .reference = dense_reference};
-const struct nn_op_class nn_op_dense_backward_data = {
-    .name = "dense_backward_data", .infer = dense_infer_data, .reference = dense_reference_data};
-const struct nn_op_class nn_op_dense_backward_weights = {
-    .name = "dense_backward_weights", .infer = dense_infer_weights, .reference = dense_reference_weights};
+static double dense_flop(const struct nn_op *op)
+{
+    return 2.0 * (double)nn_type_count(&op->in_type[1]) * (double)nn_type_rows(&op->in_type[0]);
+}
+
+static double dense_flop_data(const struct nn_op *op)
+{
+    return 2.0 * (double)nn_type_count(&op->in_type[0]) * (double)nn_type_rows(&op->in_type[1]);
+}
+
+static double dense_flop_weights(const struct nn_op *op)
+{
+    return 2.0 * (double)nn_type_count(&op->out_type[0]) * (double)nn_type_rows(&op->in_type[0]);
+}
+
+const struct nn_op_class nn_op_dense = {.name = "dense",
+                                        .infer = dense_infer,
+                                        .differentiate = dense_differentiate,
+                                        .reference = dense_reference,
+                                        .flop = dense_flop};
+const struct nn_op_class nn_op_dense_backward_data = {.name = "dense_backward_data",
+                                                      .infer = dense_infer_data,
+                                                      .reference = dense_reference_data,
+                                                      .flop = dense_flop_data};
+const struct nn_op_class nn_op_dense_backward_weights = {.name = "dense_backward_weights",
+                                                         .infer = dense_infer_weights,
+                                                         .reference = dense_reference_weights,
+                                                         .flop = dense_flop_weights};

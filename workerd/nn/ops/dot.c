@@ -154,10 +154,27 @@ static void unit_length_reference(const struct nn_frame *f)
     }
 }
 
-const struct nn_op_class nn_op_dot = {
-    .name = "dot", .infer = dot_infer, .differentiate = dot_differentiate, .reference = dot_reference};
-const struct nn_op_class nn_op_dot_backward = {
-    .name = "dot_backward", .infer = dot_infer_backward, .reference = dot_reference_backward};
+static double dot_flop(const struct nn_op *op)
+{
+    const struct nn_dot *a = (const struct nn_dot *)op->attr;
+    return 2.0 * (double)nn_type_count(&op->out_type[0]) * (double)op->in_type[0].dim[a->axis[0]];
+}
+
+static double dot_flop_backward(const struct nn_op *op)
+{
+    const struct nn_dot_backward *a = (const struct nn_dot_backward *)op->attr;
+    return 2.0 * (double)nn_type_count(&op->in_type[1]) * (double)a->to.dim[a->dot.axis[a->of]];
+}
+
+const struct nn_op_class nn_op_dot = {.name = "dot",
+                                      .infer = dot_infer,
+                                      .differentiate = dot_differentiate,
+                                      .reference = dot_reference,
+                                      .flop = dot_flop};
+const struct nn_op_class nn_op_dot_backward = {.name = "dot_backward",
+                                               .infer = dot_infer_backward,
+                                               .reference = dot_reference_backward,
+                                               .flop = dot_flop_backward};
 const struct nn_op_class nn_op_unit_length = {.name = "unit_length",
                                               .infer = unit_length_infer,
                                               .differentiate = unit_length_differentiate,

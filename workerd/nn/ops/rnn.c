@@ -511,7 +511,25 @@ static void rnn_reference_backward(const struct nn_frame *f)
     nn_rnn_backward(f, &rnn_plain);
 }
 
-const struct nn_op_class nn_op_rnn = {
-    .name = "rnn", .infer = rnn_infer, .differentiate = rnn_differentiate, .reference = rnn_reference};
-const struct nn_op_class nn_op_rnn_backward = {
-    .name = "rnn_backward", .infer = rnn_infer_backward, .reference = rnn_reference_backward};
+// The products with the recurrent kernel, step by step; back there are two of each.
+static double rnn_flop(const struct nn_op *op)
+{
+    const struct nn_type *z = &op->in_type[0];
+    return 2.0 * (double)nn_type_count(&op->in_type[1]) * (double)(z->dim[0] * z->dim[1]);
+}
+
+static double rnn_flop_backward(const struct nn_op *op)
+{
+    const struct nn_type *dz = &op->out_type[0];
+    return 4.0 * (double)nn_type_count(&op->in_type[0]) * (double)(dz->dim[0] * dz->dim[1]);
+}
+
+const struct nn_op_class nn_op_rnn = {.name = "rnn",
+                                      .infer = rnn_infer,
+                                      .differentiate = rnn_differentiate,
+                                      .reference = rnn_reference,
+                                      .flop = rnn_flop};
+const struct nn_op_class nn_op_rnn_backward = {.name = "rnn_backward",
+                                               .infer = rnn_infer_backward,
+                                               .reference = rnn_reference_backward,
+                                               .flop = rnn_flop_backward};
