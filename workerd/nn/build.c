@@ -56,7 +56,17 @@ static enum ps_code build_check_dtypes(const struct nn_building *b, struct ps_er
         if (b->in[i]->type.dtype != NN_FLOAT && !b->layer->class->integers)
             return nn_json_fail(b->at, e, "%s expects floats, but \"%s\" gives integers", b->layer->class->name,
                                 b->model->layer[b->model->call[b->in[i]->call].layer].name);
+    for (int i = 0; i < b->n_in; i++)
+        if (b->in[i]->text && !b->layer->class->strings)
+            return nn_json_fail(b->at, e, "%s cannot read strings; expected a StringLookup behind an input of strings",
+                                b->layer->class->name);
     return PS_OK;
+}
+
+void nn_build_ids(struct nn_building *b, int64_t ids)
+{
+    int64_t *most = &b->model->value[b->value[0]].ids;
+    *most = *most && *most < ids ? *most : ids;
 }
 
 enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)

@@ -40,9 +40,14 @@ struct nn_layer {
 // what it belongs to: (steps) of (steps, features).
 struct nn_value {
     struct nn_type type;
-    int call;     // that makes it
-    int mask;     // the value that says what of it counts; -1: all does
-    int64_t ids;  // an Embedding of so many rows reads it; 0: none does
+    int call;                // that makes it
+    int mask;                // the value that says what of it counts; -1: all does
+    int64_t ids;             // what reads it has so many places for its numbers: an Embedding's rows; 0: any may come
+    int64_t below;           // its numbers are below this; 0: not known
+    bool text;               // an input of strings: nn_port.words
+    struct nn_words *words;  // the value's
+    const int32_t *only;     // numbers that may come, ascending, of a layer's settings; NULL: any
+    int64_t n_only;
 };
 
 struct nn_call {
@@ -80,8 +85,9 @@ struct nn_model {
 // How Keras calls an object of a class where it saves it: "conv2d_transpose" of "Conv2DTranspose". The caller frees it.
 char *nn_saved_name(const char *class_name);
 
-// nn_model_parse of so many bytes.
-enum ps_code nn_model_read(const char *text, size_t length, const char *name, struct nn_model **model,
-                           struct ps_error *e);
+struct ps_zip;
+// nn_model_parse of so many bytes; archive: the .keras file that they are of, or NULL.
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, const struct ps_zip *archive,
+                           struct nn_model **model, struct ps_error *e);
 
 #endif

@@ -34,7 +34,7 @@ enum ps_code keras_check_layer(const struct nn_json *at, const struct nn_json *c
     if (nn_json_object(at, e) || nn_setting_class(at, e) || keras_find_class(&class_name, class, e) ||
         nn_json_object(config, e) || nn_keys_check(config, *class, e))
         return e->code;
-    return *class == &nn_layer_input ? PS_OK : nn_setting_dtype(config, e);
+    return *class == &nn_layer_input || (*class)->any_dtype ? PS_OK : nn_setting_dtype(config, e);
 }
 
 struct nn_layer *keras_put_layer(struct keras_reader *r, const struct nn_layer_class *class, char *name)
@@ -71,6 +71,8 @@ static int keras_put_value(struct keras_reader *r, const struct nn_building *b)
         mask = nn_build_value(m, &b->new_mask, (int)m->calls);
     int out = nn_build_value(m, &b->out, (int)m->calls);
     m->value[out].mask = mask;
+    m->value[out].below = b->below;
+    m->value[out].text = b->text;
     return out;
 }
 

@@ -128,7 +128,8 @@ static enum ps_code keras_open_member(struct keras_reader *r, struct keras_model
         return e->code;
     struct nn_layer *l = k->member[i].layer = keras_put_layer(r, class, ps_printf("%s%s", k->prefix, word));
     l->saved = keras_saved_layer(k, &at);
-    if (nn_setting_bool(&config, "trainable", &l->trainable, e))
+    if (nn_setting_bool(&config, "trainable", &l->trainable, e) ||
+        (r->archive && class->vocabulary && keras_load_vocabulary(r->archive, l->saved, &config, e)))
         return e->code;
     l->trainable = l->trainable && k->trainable;
     return PS_OK;

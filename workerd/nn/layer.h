@@ -84,6 +84,9 @@ struct nn_layer_class {
     // What is left out below is 0.
     bool passes_mask;                     // what it gives has the mask of its first input, unless build says otherwise
     bool integers;                        // it takes a value of integers; the others expect floats
+    bool strings;                         // it takes an input of strings; no other does
+    bool vocabulary;                      // its config has one, which a .keras file may hold beside the config
+    bool any_dtype;                       // its config's dtype says nothing: of what it gives build decides
     bool constant;                        // a call has a number behind its input
     const struct nn_argument *arguments;  // ends with a name NULL; NULL: its input, and the mask of that
     // Puts the mask of what the call gives on the tape, where build has asked for a new one.
@@ -93,6 +96,7 @@ struct nn_layer_class {
 extern const struct nn_layer_class *const nn_layer_classes[];
 extern const size_t nn_layer_n_classes;
 extern const struct nn_layer_class nn_layer_input;  // what a model begins with
+extern const struct nn_layer_class nn_layer_string_lookup;
 
 // ---- for build ----------------------------------------------------------------------------------------------------
 
@@ -108,6 +112,8 @@ struct nn_building {
     struct nn_value copy[NN_CALL_IN];         // what in[] points to: the model's may move
     bool flag;
     struct nn_type out;  // of one example
+    int64_t below;       // of whole numbers that it gives: what they are below; 0: not known
+    bool text;           // it gives strings: an input
     // The mask of what it gives: a value, -1 for none, or NN_NEW_MASK: class->mask makes one of new_mask's type.
     int out_mask;
     struct nn_type new_mask;
@@ -136,6 +142,8 @@ enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const
 enum ps_code nn_build_activity(struct nn_building *b, struct ps_error *e);
 // A value of this type that call number `call` of the model makes.
 int nn_build_value(struct nn_model *m, const struct nn_type *type, int call);
+// The input is one of numbers in [0, ids).
+void nn_build_ids(struct nn_building *b, int64_t ids);
 // Calls b->layer on the values b->value: reads its settings, where this is the first call, and builds it.
 enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e);
 // Calls layer number k of those that this one wraps on an input of this type, with the mask of input 0 where it is to

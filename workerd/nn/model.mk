@@ -16,15 +16,18 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/keys.c \
 	workerd/nn/layer.h \
 	workerd/nn/layers/activations.c \
+	workerd/nn/layers/categories.h workerd/nn/layers/category_encoding.c \
 	workerd/nn/layers/concatenate.c \
 	workerd/nn/layers/conv2d.c \
 	workerd/nn/layers/conv2d_transpose.c \
 	workerd/nn/layers/dense.c \
 	workerd/nn/layers/depthwise_conv2d.c \
+	workerd/nn/layers/discretization.c \
 	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
 	workerd/nn/layers/activity_regularization.c \
 	workerd/nn/layers/embedding.c \
+	workerd/nn/layers/lookup.c \
 	workerd/nn/layers/masking.c \
 	workerd/nn/layers/multi_head_attention.c \
 	workerd/nn/layers/wrappers.c \

@@ -31,8 +31,10 @@ static enum ps_code embedding_build(struct nn_building *b, struct ps_error *e)
     const struct nn_type *in = &b->in[0]->type;
     if (in->rank == PS_MAX_RANK)
         return nn_json_fail(b->at, e, "Embedding expects an input of at most %d dimensions", PS_MAX_RANK - 1);
-    int64_t *ids = &b->model->value[b->value[0]].ids;
-    *ids = *ids && *ids < c->input_dim ? *ids : c->input_dim;
+    if (b->in[0]->below > c->input_dim)
+        return nn_json_fail(b->at, e, "Embedding has %d rows, but its input's numbers go up to %lld", c->input_dim,
+                            (long long)b->in[0]->below - 1);
+    nn_build_ids(b, c->input_dim);
     b->out = *in;
     b->out.dtype = NN_FLOAT;
     b->out.dim[b->out.rank++] = c->output_dim;

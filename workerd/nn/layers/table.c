@@ -42,6 +42,10 @@
     X(gaussian_noise)           \
     X(rescaling)                \
     X(normalization)            \
+    X(discretization)           \
+    X(category_encoding)        \
+    X(integer_lookup)           \
+    X(string_lookup)            \
     X(activity_regularization)  \
     X(random_flip)              \
     X(identity)                 \
