@@ -12,6 +12,7 @@
 #include "workerd/nn/ops/avgpool.h"
 #include "workerd/nn/ops/bias.h"
 #include "workerd/nn/ops/conv2d_pool.h"
+#include "workerd/nn/ops/embedding.h"
 #include "workerd/nn/ops/normalize.h"
 #include "workerd/nn/ops/pad2d.h"
 #include "workerd/nn/ops/rnn.h"
@@ -98,8 +99,12 @@ static const struct {
     {&nn_op_add, &nn_cpu_add},
     {&nn_op_attention_scores, &nn_cpu_attention_scores},
     {&nn_op_attention_sum, &nn_cpu_attention_sum},
+    {&nn_op_attention_softmax, &nn_cpu_attention_softmax},
+    {&nn_op_attention_softmax_backward, &nn_cpu_attention_softmax_backward},
     {&nn_op_avgpool, &nn_cpu_avgpool},
     {&nn_op_avgpool_backward, &nn_cpu_avgpool_backward},
+    {&nn_op_axis_function, &nn_cpu_axis_function},
+    {&nn_op_axis_function_backward, &nn_cpu_axis_function_backward},
     {&nn_op_bias, &nn_cpu_bias},
     {&nn_op_bias_backward, &nn_cpu_bias_backward},
     {&nn_op_conv2d, &nn_cpu_conv2d},
@@ -113,6 +118,8 @@ static const struct {
     {&nn_op_dense_backward_data, &nn_cpu_dense_backward_data},
     {&nn_op_dense_backward_weights, &nn_cpu_dense_backward_weights},
     {&nn_op_dropout, &nn_cpu_dropout},
+    {&nn_op_embedding, &nn_cpu_embedding},
+    {&nn_op_embedding_backward, &nn_cpu_embedding_backward},
     {&nn_op_maxpool, &nn_cpu_maxpool},
     {&nn_op_maxpool_backward, &nn_cpu_maxpool_backward},
     {&nn_op_normalize, &nn_cpu_normalize},
@@ -124,6 +131,8 @@ static const struct {
     {&nn_op_relu_backward, &nn_cpu_relu_backward},
     {&nn_op_rnn, &nn_cpu_rnn},
     {&nn_op_rnn_backward, &nn_cpu_rnn_backward},
+    {&nn_op_softmax, &nn_cpu_softmax},
+    {&nn_op_softmax_backward, &nn_cpu_softmax_backward},
     {&nn_op_softmax_xent, &nn_cpu_softmax_xent},
     {&nn_op_upsample2d, &nn_cpu_upsample2d},
     {&nn_op_upsample2d_backward, &nn_cpu_upsample2d_backward},
