@@ -88,8 +88,7 @@ static int category_encoding_emit(struct nn_emitter *m, const struct nn_call *ca
                               call->n_in == 2 ? nn_emit_tensor(m, call->in[1]) : -1);
 }
 
-static const struct nn_argument arguments[] = {
-    {"inputs", NN_ARG_INPUT, 0}, {"count_weights", NN_ARG_INPUT, 0}, {NULL}};
+static const struct nn_argument arguments[] = {{"inputs", NN_ARG_INPUT, 0}, {"count_weights", NN_ARG_INPUT, 0}, {NULL}};
 
 const struct nn_layer_class nn_layer_category_encoding = {.name = "CategoryEncoding",
                                                           .config_bytes = sizeof(struct category_encoding),

@@ -310,10 +310,10 @@ static int lookup_emit(struct nn_emitter *m, const struct nn_call *call)
     return c->mode == NN_AS_TF_IDF ? lookup_times_idf(m, c, x) : x;
 }
 
-#define CLASS(word, which, ...)                                                                                      \
-    {                                                                                                                \
-        .name = word, .config_bytes = sizeof(struct lookup), .keys = which##_keys, .build = which##_lookup_build,    \
-        .emit = lookup_emit, .integers = true, .any_dtype = true, .vocabulary = true, __VA_ARGS__                    \
+#define CLASS(word, which, ...)                                                                                   \
+    {                                                                                                             \
+        .name = word, .config_bytes = sizeof(struct lookup), .keys = which##_keys, .build = which##_lookup_build, \
+        .emit = lookup_emit, .integers = true, .any_dtype = true, .vocabulary = true, __VA_ARGS__                 \
     }
 const struct nn_layer_class nn_layer_integer_lookup = CLASS("IntegerLookup", integer);
 const struct nn_layer_class nn_layer_string_lookup = CLASS("StringLookup", string, .strings = true);

@@ -128,9 +128,7 @@ static void places_reference_backward(const struct nn_frame *f)
 
 const struct nn_op_class nn_op_lookup = {.name = "lookup", .infer = lookup_infer, .reference = lookup_reference};
 const struct nn_op_class nn_op_bins = {.name = "bins", .infer = bins_infer, .reference = bins_reference};
-const struct nn_op_class nn_op_places = {.name = "places",
-                                         .infer = places_infer,
-                                         .differentiate = places_differentiate,
-                                         .reference = places_reference};
+const struct nn_op_class nn_op_places = {
+    .name = "places", .infer = places_infer, .differentiate = places_differentiate, .reference = places_reference};
 const struct nn_op_class nn_op_places_backward = {
     .name = "places_backward", .infer = places_infer_backward, .reference = places_reference_backward};
