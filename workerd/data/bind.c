@@ -154,11 +154,11 @@ static enum ps_code bind_check_ports(const struct ps_job_ports *ports, const cha
     return PS_OK;
 }
 
-const struct nn_words *wk_bind_words(const struct ps_job_data *spec, const struct nn_model *model, const char *column)
+const struct nn_words *wk_bind_words(const struct wk_data *data, const char *column)
 {
-    for (size_t k = 0; model && k < nn_model_inputs(model); k++) {
-        const struct nn_port in = nn_model_input(model, k);
-        const struct ps_job_port *said = bind_find_said(&spec->inputs, in.name);
+    for (size_t k = 0; data->model && k < nn_model_inputs(data->model); k++) {
+        const struct nn_port in = nn_model_input(data->model, k);
+        const struct ps_job_port *said = bind_find_said(&data->spec->inputs, in.name);
         if (in.words && (said ? bind_is_named(said, column) : strcmp(in.name, column) == 0))
             return in.words;
     }

@@ -223,10 +223,13 @@ static const struct ps_job_column *csv_said(const struct wk_csv_format *format, 
 // Of an input of strings: by name or number, as the job says.
 static const struct nn_words *csv_words(const struct wk_csv_format *format, const char *name, size_t number)
 {
+    const struct wk_data *data = format->data;
     char digits[24];
+    if (!data)
+        return NULL;
     snprintf(digits, sizeof digits, "%zu", number);
-    const struct nn_words *words = *name ? wk_bind_words(format->spec, format->model, name) : NULL;
-    return words ? words : wk_bind_words(format->spec, format->model, digits);
+    const struct nn_words *words = *name ? data->words(data, name) : NULL;
+    return words ? words : data->words(data, digits);
 }
 
 static bool csv_takes_number(const struct wk_csv_format *format, size_t number)
@@ -530,8 +533,7 @@ enum ps_code wk_csv_open(const struct ps_job_data *spec, uint64_t seed, struct w
     struct wk_csv_format format = {.separator = strcmp(separator, "tab") == 0 ? '\t' : *separator,
                                    .header = spec->header,
                                    .columns = &spec->columns,
-                                   .spec = spec,
-                                   .model = data->model};
+                                   .data = data};
     (void)seed;
     enum ps_code code = csv_open_part(spec->path, &format, &data->train, e);
     for (size_t i = 0; code == PS_OK && i < format.fields; i++)

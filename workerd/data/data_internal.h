@@ -41,6 +41,9 @@ struct wk_data {
     bool shared;                     // both have one source
     const struct ps_job_data *spec;  // borrowed until bound
     const struct nn_model *model;    // likewise; NULL: not known
+    // The words of the input of strings that a column goes to, by its name or number; NULL: to none. A pointer, so that
+    // readers do without bind.c and the model.
+    const struct nn_words *(*words)(const struct wk_data *data, const char *column);
     struct wk_augment augment;
     int threads;
 };
@@ -96,8 +99,7 @@ enum ps_code wk_vocabulary_load(struct wk_vocabulary *v, const char *path, struc
 void wk_vocabulary_fini(struct wk_vocabulary *v);
 // The words of an input of the model, and no others.
 void wk_vocabulary_of(struct wk_vocabulary *v, const struct nn_words *words);
-// Of the input of strings that a column goes to, by its name or number (bind.c); NULL: to none.
-const struct nn_words *wk_bind_words(const struct ps_job_data *spec, const struct nn_model *model, const char *column);
+const struct nn_words *wk_bind_words(const struct wk_data *data, const char *column);  // wk_data.words
 
 // ---- CSV, by RFC 4180 ---------------------------------------------------------------------------------------------
 
@@ -106,9 +108,8 @@ struct wk_csv_format {
     char separator;
     int header;  // enum ps_header
     const struct ps_job_columns *columns;
-    const struct ps_job_data *spec;  // these two: to find the words; NULL: there are none
-    const struct nn_model *model;
-    const struct nn_words **words;     // of each field that goes to an input of strings
+    const struct wk_data *data;        // that says which fields go to inputs of strings; NULL: none does
+    const struct nn_words **words;     // of each field that does
     struct wk_vocabulary *vocabulary;  // one per field, of categories
     char **name;                       // of each field
     int *type;                         // enum ps_column_type of each field

@@ -16,6 +16,7 @@ enum {
     NN_MAX_LAYERS = 10000,
     NN_MAX_ELEMENTS = INT32_MAX,  // of a value or a variable: the operators count in ints
     NN_CALL_IN = 16,
+    NN_CALL_MORE = 4,  // values that a call gives behind the first: the states of Bidirectional(LSTM)
     NN_LAYER_VARIABLES = 16,
     NN_LAYER_CHILDREN = 2,
 };
@@ -54,11 +55,13 @@ struct nn_call {
     int layer;
     const struct nn_layer *child;  // NULL: the layer itself is called, not one that it wraps
     int in[NN_CALL_IN], n_in;      // values
-    int mask[NN_CALL_IN];          // of each input: the document's, or the value's own; -1: none
+    int mask[NN_CALL_IN];          // of each input: the document's, or the value's own; -1: none. Behind those, others
+                                   // that the document names
     bool flag;                     // what else the call says (nn_argument)
     double constant;
     int out;
-    struct nn_call *inner;  // its calls of the layers that it wraps
+    int more[NN_CALL_MORE], n_more;  // the values behind out
+    struct nn_call *inner;           // its calls of the layers that it wraps
     int n_inner;
 };
 

@@ -31,9 +31,10 @@ struct keras_arguments {
 };
 
 void keras_no_arguments(struct keras_arguments *a);
-// Calls a layer; *out is what it gives. Its settings are read with its first call.
+// Calls a layer; out[*n_out] is what it gives. Its settings are read with its first call.
 enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const struct nn_json *config,
-                        struct nn_layer *layer, const struct keras_arguments *a, int *out, struct ps_error *e);
+                        struct nn_layer *layer, const struct keras_arguments *a, int *out, int *n_out,
+                        struct ps_error *e);
 
 // ---- what a .keras file holds beside the document (load.c) -----------------------------------------------------------
 

@@ -79,7 +79,8 @@ struct nn_layer_class {
     const struct nn_key *keys;  // ends with a name NULL; besides those that every layer has
     // Sets b->out, and makes the layer's variables where this is its first call.
     enum ps_code (*build)(struct nn_building *b, struct ps_error *e);
-    // Puts its operators on the tape; returns the tensor that it gives.
+    // Puts its operators on the tape; returns the tensor that it gives. If it gives more, it puts that where
+    // nn_emit_more says.
     int (*emit)(struct nn_emitter *m, const struct nn_call *call);
     // What is left out below is 0.
     bool passes_mask;                     // what it gives has the mask of its first input, unless build says otherwise
@@ -108,12 +109,15 @@ struct nn_building {
     bool first;                 // of the layer's calls
     const struct nn_value *in[NN_CALL_IN];
     int n_in;
-    int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none
+    int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none, or build's word
+    bool named_mask;                          // the document names the mask of the first
     struct nn_value copy[NN_CALL_IN];         // what in[] points to: the model's may move
     bool flag;
-    struct nn_type out;  // of one example
-    int64_t below;       // of whole numbers that it gives: what they are below; 0: not known
-    bool text;           // it gives strings: an input
+    struct nn_type out;                 // of one example
+    struct nn_type more[NN_CALL_MORE];  // of what else it gives; none of it has a mask
+    int n_more;
+    int64_t below;  // of whole numbers that it gives: what they are below; 0: not known
+    bool text;      // it gives strings: an input
     // The mask of what it gives: a value, -1 for none, or NN_NEW_MASK: class->mask makes one of new_mask's type.
     int out_mask;
     struct nn_type new_mask;

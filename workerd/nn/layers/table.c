@@ -73,7 +73,10 @@
     X(not_equal)                \
     X(any)                      \
     X(logical_or)               \
-    X(logical_and)
+    X(logical_and)              \
+    X(zeros_like)               \
+    X(ones_like)                \
+    X(expand_dims)
 
 #define X(name) extern const struct nn_layer_class nn_layer_##name;
 LAYERS(X)
