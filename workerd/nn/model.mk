@@ -48,6 +48,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/separable_conv2d.c \
 	workerd/nn/layers/table.c \
+	workerd/nn/layers/unit_normalization.c \
 	workerd/nn/layers/upsampling2d.c \
 	workerd/nn/load.c \
 	workerd/nn/metric.c workerd/nn/metric.h \

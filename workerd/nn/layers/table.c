@@ -34,6 +34,7 @@
     X(batch_normalization)      \
     X(group_normalization)      \
     X(layer_normalization)      \
+    X(unit_normalization)       \
     X(activation)               \
     X(dropout)                  \
     X(spatial_dropout1d)        \
