@@ -88,6 +88,7 @@ struct nn_layer_class {
     bool strings;                         // it takes an input of strings; no other does
     bool vocabulary;                      // its config has one, which a .keras file may hold beside the config
     bool any_dtype;                       // its config's dtype says nothing: of what it gives build decides
+    bool counts;                          // Keras saves a whole number behind its variables, which nothing here needs
     bool constant;                        // a call has a number behind its input
     const struct nn_argument *arguments;  // ends with a name NULL; NULL: its input, and the mask of that
     // Puts the mask of what the call gives on the tape, where build has asked for a new one.
