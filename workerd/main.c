@@ -319,7 +319,8 @@ static void take_place(struct wk_run *run, const struct options *o)
 static enum ps_code open_data(struct wk_run *run, const struct ps_loss *loss, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
-    if (wk_data_open(&job->data, job->seed, &run->data, e) || wk_data_bind(run->data, run->env.model, loss, e))
+    if (wk_data_open(&job->data, run->env.model, job->seed, &run->data, e) ||
+        wk_data_bind(run->data, run->env.model, loss, e))
         return e->code;
     run->env.examples = wk_data_train(run->data)->examples;
     return PS_OK;

@@ -6,6 +6,8 @@
 //       age: number              # a type: number, category (words become 0, 1, 2 ... in the order of their first
 //                                #   appearance), image, skip
 //       city: {type: category, vocabulary: cities.txt}     # a word per line
+//                                # in CSV, a column of an input that a StringLookup reads needs no line: it has
+//                                #   that layer's vocabulary
 //       image: {type: bytes, shape: [28, 28, 1]}
 //     inputs:                    # of the model, by the names of its InputLayers: a column, or several side by side
 //       numbers: [age, income]

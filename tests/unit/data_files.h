@@ -25,6 +25,7 @@ struct nn_model {
     size_t inputs, outputs;  // 0: one
     struct nn_type input, output, input2, output2;
     const char *input_name, *input2_name, *output_name, *output2_name;
+    const struct nn_words *words;  // of the first input
 };
 
 size_t nn_model_inputs(const struct nn_model *model)
@@ -40,7 +41,7 @@ size_t nn_model_outputs(const struct nn_model *model)
 struct nn_port nn_model_input(const struct nn_model *m, size_t k)
 {
     return k ? (struct nn_port){m->input2_name, &m->input2}
-             : (struct nn_port){m->input_name ? m->input_name : "in", &m->input};
+             : (struct nn_port){m->input_name ? m->input_name : "in", &m->input, .words = m->words};
 }
 
 struct nn_port nn_model_output(const struct nn_model *m, size_t k)
@@ -111,7 +112,7 @@ static inline struct wk_data *open_good(const struct ps_job_data *spec)
 {
     struct ps_error e = {0};
     struct wk_data *data = NULL;
-    if (wk_data_open(spec, spec->kind == PS_DATA_DIGITS ? 3 : 0, &data, &e) != PS_OK)
+    if (wk_data_open(spec, NULL, spec->kind == PS_DATA_DIGITS ? 3 : 0, &data, &e) != PS_OK)
         fail_msg("%s", e.text);
     return data;
 }
@@ -150,7 +151,7 @@ static inline void open_bad(const struct ps_job_data *spec, int classes, const c
 {
     struct ps_error e = {0};
     struct wk_data *data = NULL;
-    enum ps_code code = wk_data_open(spec, 0, &data, &e);
+    enum ps_code code = wk_data_open(spec, NULL, 0, &data, &e);
     if (code == PS_OK)
         code = bind_flat(data, classes, &e);
     else

@@ -28,6 +28,7 @@ struct op_case {
     struct nn_type in[NN_OP_IN];
     bool learns[NN_OP_IN];  // inputs whose gradient is wanted
     int mask;               // 1 + the first of those at the end that are masks, of zeros and ones; 0: none is
+    int y;                  // the output whose gradient is given
 };
 
 #define ATTR(...) &(__VA_ARGS__), sizeof(__VA_ARGS__)
@@ -49,7 +50,7 @@ struct op_run {
     struct nn_step step;
     void *in[NN_OP_IN];
     nn_real *grad[NN_OP_IN];  // NULL: not wanted
-    nn_real *dy;              // the gradient by out[0]; NULL: nothing learns
+    nn_real *dy;              // the gradient by out[c->y]; NULL: nothing learns
     struct nn_type type[NN_OP_OUT];
     int out[NN_OP_OUT];
     char *arena;
@@ -76,9 +77,9 @@ static inline void op_record(struct op_run *r, struct nn_tape *t)
     }
     if (!any)
         return;
-    int dy = nn_tape_input(t, NN_OP_IN, &r->type[0]);
-    r->dy = ps_alloc_aligned(nn_type_bytes(&r->type[0]));
-    nn_tape_differentiate(t, &r->out[0], &dy, 1);
+    int dy = nn_tape_input(t, NN_OP_IN, &r->type[c->y]);
+    r->dy = ps_alloc_aligned(nn_type_bytes(&r->type[c->y]));
+    nn_tape_differentiate(t, &r->out[c->y], &dy, 1);
 }
 
 static inline enum ps_code op_try_open(struct op_run *r, const struct op_case *c, const struct nn_device *device,
@@ -168,7 +169,7 @@ static inline void op_fill(struct op_run *r, bool coarse)
             ((nn_real *)r->in[i])[k] = (k * 5 + (size_t)i) % 3 != 0;
     }
     if (r->dy)
-        fill_numbers(r->dy, nn_type_count(&r->type[0]), 9, coarse);
+        fill_numbers(r->dy, nn_type_count(&r->type[c->y]), 9, coarse);
 }
 
 // w is read three times, once through a view: y = relu(w + w) + w. Its gradient is the sum of what each gives back; all

@@ -29,7 +29,7 @@ static struct wk_data *open_digits(uint64_t train, uint64_t test, uint64_t seed)
     struct ps_error e;
     struct wk_data *data = NULL;
     struct ps_job_data spec = {.kind = PS_DATA_DIGITS, .train_examples = train, .test_examples = test};
-    assert_int_equal(wk_data_open(&spec, seed, &data, &e), PS_OK);
+    assert_int_equal(wk_data_open(&spec, NULL, seed, &data, &e), PS_OK);
     return data;
 }
 

@@ -208,6 +208,41 @@ static void csv_categories(void **state)
     wk_data_free(data);
 }
 
+// An input of strings has the places of a column's words in the model's list; others are -1, or an error.
+static void csv_words(void **state)
+{
+    struct nn_words *words = ps_alloc(sizeof *words + 3 * sizeof *words->word);
+    const struct nn_model model = {
+        2, 1, {NN_INT32, 1, {1}}, {NN_FLOAT, 1, {1}}, {NN_FLOAT, 1, {1}}, {0}, "city", "age", "out", NULL, words};
+    char *path = put_text(*state, "train.csv", "city,age,y\nOslo,3,1\nParis,4,2\n\"\",5,0\n,6,1\nRome,7,0\n");
+    char *test = put_text(*state, "test.csv", "city,age,y\nBonn,3,1\nRome,4,2\n");
+    struct ps_job_data spec = {.kind = PS_DATA_CSV, .path = path, .test_path = test};
+    struct wk_data *data = NULL;
+    struct ps_error e = {0};
+    words->n = 3;
+    words->word[0] = "Rome";
+    words->word[1] = "Oslo";
+    words->word[2] = "";
+    assert_int_equal(wk_data_open(&spec, &model, 0, &data, &e), PS_OK);
+    assert_int_equal(wk_data_bind(data, &model, data_mse, &e), PS_OK);
+    EXPECT(&data->train, &data->train.input[0], 1, -1, 2, 2, 0);
+    EXPECT(&data->test, &data->test.input[0], -1, 0);
+    wk_data_free(data);
+    words->closed = true;
+    assert_int_equal(wk_data_open(&spec, &model, 0, &data, &e), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.text, "line 3, field 1 (city) is \"Paris\", expected one of the column's 3 categories"));
+    // Words that were numbered without the model's list are none of its words.
+    struct ps_job_column of[] = {{.name = "city", .type = PS_COLUMN_CATEGORY}};
+    spec = (struct ps_job_data){.kind = PS_DATA_CSV, .path = test, .columns = csv_columns(of, 1)};
+    assert_int_equal(wk_data_open(&spec, NULL, 0, &data, &e), PS_OK);
+    assert_int_equal(wk_data_bind(data, &model, data_mse, &e), PS_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "input \"city\" takes words, which are read from CSV; column \"city\" has numbers"));
+    wk_data_free(data);
+    free(words);
+    free(path);
+    free(test);
+}
+
 static void csv_vocabulary(void **state)
 {
     char *words = put_text(*state, "cities.txt", "Rome\r\nOslo\nNew York, \"NY\"");
@@ -586,6 +621,7 @@ int main(void)
         WITH_FOLDER(csv_same_numbers_in_many_spellings),
         WITH_FOLDER(csv_targets_and_test_file),
         WITH_FOLDER(csv_categories),
+        WITH_FOLDER(csv_words),
         WITH_FOLDER(csv_vocabulary),
         WITH_FOLDER(csv_bad_files),
         WITH_FOLDER(csv_many_columns),

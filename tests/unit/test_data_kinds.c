@@ -230,7 +230,7 @@ static void tfrecord_notices_every_bit(void **state)
         char *path = put(*state, "bad.tfrecord", bytes, size);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         struct ps_job_data spec = {.kind = PS_DATA_TFRECORD, .path = path, .columns = {&skip, 1}};
-        enum ps_code code = wk_data_open(&spec, 0, &data, &e);
+        enum ps_code code = wk_data_open(&spec, NULL, 0, &data, &e);
         for (uint64_t i = 0; i < 3 && code == PS_OK; i++) {
             int32_t label;
             int column = wk_source_find(data->train.source, "label");

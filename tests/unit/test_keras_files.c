@@ -278,6 +278,44 @@ static void refused_archives(void **state)
     unlink(path);
 }
 
+// What adapt() has found becomes part of the document.
+static void vocabulary_of_archive(void **state)
+{
+#define LAYER(class, name, rest) "{\"class_name\": \"" class "\", \"config\": {\"name\": \"" name "\", " rest "}}"
+    static const char config[] = "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": [" LAYER(
+        "InputLayer", "city",
+        "\"batch_shape\": [null, 2], \"dtype\": \"string\"") "," LAYER("StringLookup", "words",
+                                                                       "\"output_mode\": \"count\"") "]}}";
+    const char *entry[] = {"config.json",
+                           config,
+                           "metadata.json",
+                           "{}",
+                           "assets/layers/string_lookup/vocabulary.txt",
+                           "[UNK]\nNew York\n\nOslo\n\n",
+                           NULL};
+    char path[] = "/tmp/test_keras.XXXXXX";
+    struct nn_model *model = NULL;
+    struct ps_error e = {0};
+    (void)state;
+    close(mkstemp(path));
+    write_zip(path, entry);
+    if (nn_model_load(path, &model, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    const struct nn_words *words = nn_model_input(model, 0).words;
+    assert_int_equal(words->n, 3);
+    assert_string_equal(words->word[0], "New York");
+    assert_string_equal(words->word[1], "");
+    assert_string_equal(words->word[2], "Oslo");
+    assert_int_equal(nn_model_output(model, 0).type->dim[0], 4);
+    assert_non_null(strstr(nn_model_document(model), "\"vocabulary\":[\"[UNK]\",\"New York\",\"\",\"Oslo\"]"));
+    nn_model_free(model);
+    entry[4] = NULL;
+    write_zip(path, entry);
+    assert_int_equal(nn_model_load(path, &model, &e), PS_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.text, "its assets/layers/string_lookup/vocabulary.txt is missing"));
+    unlink(path);
+}
+
 static void refused_weights(void **state)
 {
     static const char *const none[] = {"config.json", "{}", NULL}, *const text[] = {"model.weights.h5", "text", NULL};
@@ -331,6 +369,7 @@ int main(void)
         cmocka_unit_test(keras_files),        cmocka_unit_test(weights_files), cmocka_unit_test(same_bytes),
         cmocka_unit_test(counts_are_written), cmocka_unit_test(output_names),  cmocka_unit_test(refused_archives),
         cmocka_unit_test(refused_weights),    cmocka_unit_test(damaged_hdf5),
+        cmocka_unit_test(vocabulary_of_archive),
     };
     ps_log_init("test", PS_LOG_WARNING);
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -180,7 +180,7 @@ static enum ps_code train(struct training *t)
     must(nn_replica_measure(t->run.env.replica, &accuracy, 1, &e), &e);
     t->job->data.train_examples = BATCH * BATCHES;
     t->job->data.test_examples = TEST_EXAMPLES;
-    must(wk_data_open(&t->job->data, 0, &t->run.data, &e), &e);
+    must(wk_data_open(&t->job->data, t->model, 0, &t->run.data, &e), &e);
     must(wk_data_bind(t->run.data, t->model, &loss, &e), &e);
     for (size_t i = 0; i < nn_model_params(t->model); i++)
         nn_model_init_param(t->model, i, 1, nn_replica_param(t->run.env.replica, i));

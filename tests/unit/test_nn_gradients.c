@@ -58,9 +58,9 @@ static const struct op_case cases[] = {
 // What turns an operator's output into one number: sum_i weight_i * y_i, whose gradient with respect to y is weight.
 static double weighted(const struct op_run *r, const double *weight)
 {
-    const double *y = op_out(r, 0);
+    const double *y = op_out(r, r->c->y);
     double sum = 0;
-    for (size_t i = 0; i < nn_type_count(&r->type[0]); i++)
+    for (size_t i = 0; i < nn_type_count(&r->type[r->c->y]); i++)
         sum += weight[i] * y[i];
     return sum;
 }

@@ -134,7 +134,7 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     must(nn_replica_measure(t->run.env.replica, &accuracy, 1, &e), &e);
     t->job->data.train_examples = EXAMPLES;
     t->job->data.test_examples = TEST_EXAMPLES;
-    must(wk_data_open(&t->job->data, 0, &t->run.data, &e), &e);
+    must(wk_data_open(&t->job->data, t->model, 0, &t->run.data, &e), &e);
     must(wk_data_bind(t->run.data, t->model, &loss, &e), &e);
     strategy = wk_one_device;
     home = *strategy.home;

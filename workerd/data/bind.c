@@ -154,6 +154,33 @@ static enum ps_code bind_check_ports(const struct ps_job_ports *ports, const cha
     return PS_OK;
 }
 
+const struct nn_words *wk_bind_words(const struct wk_data *data, const char *column)
+{
+    for (size_t k = 0; data->model && k < nn_model_inputs(data->model); k++) {
+        const struct nn_port in = nn_model_input(data->model, k);
+        const struct ps_job_port *said = bind_find_said(&data->spec->inputs, in.name);
+        if (in.words && (said ? bind_is_named(said, column) : strcmp(in.name, column) == 0))
+            return in.words;
+    }
+    return NULL;
+}
+
+// An input of strings has columns that were read by its words.
+static enum ps_code bind_check_words(const struct wk_source *s, const struct wk_port *port, const struct nn_port *in,
+                                     struct ps_error *e)
+{
+    for (size_t i = 0; i < port->n; i++) {
+        const struct wk_column *c = &s->column[port->column[i]];
+        if (c->words != in->words)
+            return ps_fail(e, PS_FAILED_PRECONDITION,
+                           in->words ? "input \"%.60s\" takes words, which are read from CSV; column \"%.60s\" has "
+                                       "numbers: name its column by data.inputs"
+                                     : "input \"%.60s\" takes numbers; column \"%.60s\" has words of another input",
+                           in->name, c->name);
+    }
+    return PS_OK;
+}
+
 // In this order: what the job says, the column of that name, all of them where there is one input (or output).
 static enum ps_code bind_find_columns(const struct wk_source *s, const struct ps_job_ports *said, const char *key,
                                       const char *name, const size_t *all, size_t n, bool alone, struct wk_port *port,
@@ -221,6 +248,8 @@ static enum ps_code bind_input(const struct wk_data *data, struct wk_part *part,
     part->inputs = k + 1;
     if (bind_find_columns(part->source, &data->spec->inputs, "data.inputs", in.name, lists->x, lists->n_x,
                           nn_model_inputs(model) == 1, port, e))
+        return e->code;
+    if (bind_check_words(part->source, port, &in, e))
         return e->code;
     port->dtype = in.type->dtype;
     port->scale = port->dtype == NN_FLOAT && data->spec->scale != 0 ? data->spec->scale : 1;
@@ -366,5 +395,6 @@ enum ps_code wk_data_bind(struct wk_data *data, const struct nn_model *model, co
     if (data->test.split.examples && bind_part(data, &data->test, model, loss, e))
         return ps_error_prefix(e, "test data");
     data->spec = NULL;
+    data->model = NULL;
     return PS_OK;
 }

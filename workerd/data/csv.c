@@ -198,11 +198,11 @@ static enum ps_code csv_take_category(struct wk_csv_format *format, const struct
     struct wk_vocabulary *v = &format->vocabulary[number - 1];
     csv_text(f, text);
     csv_label(format, number, label);
-    if (!f->size && !f->quoted)
+    if (!f->size && !f->quoted && !format->words[number - 1])
         return ps_fail(e, PS_INVALID_ARGUMENT, "line %" PRIu64 ", field %zu%s is empty, expected a word", f->line,
                        number, label);
     *to = memchr(f->text, '\0', f->size) ? -1 : wk_vocabulary_find(v, f->text, f->size);
-    if (*to >= 0)
+    if (*to >= 0 || (format->words[number - 1] && !format->words[number - 1]->closed))
         return PS_OK;
     return ps_fail(e, PS_INVALID_ARGUMENT,
                    "line %" PRIu64 ", field %zu%s is \"%s\", expected one of the column's %zu categories", f->line,
@@ -220,9 +220,23 @@ static const struct ps_job_column *csv_said(const struct wk_csv_format *format, 
     return c ? c : ps_job_columns_find(format->columns, digits);
 }
 
+// Of an input of strings: by name or number, as the job says.
+static const struct nn_words *csv_words(const struct wk_csv_format *format, const char *name, size_t number)
+{
+    const struct wk_data *data = format->data;
+    char digits[24];
+    if (!data)
+        return NULL;
+    snprintf(digits, sizeof digits, "%zu", number);
+    const struct nn_words *words = *name ? data->words(data, name) : NULL;
+    return words ? words : data->words(data, digits);
+}
+
 static bool csv_takes_number(const struct wk_csv_format *format, size_t number)
 {
     const struct ps_job_column *c = csv_said(format, "", number);
+    if (csv_words(format, "", number))
+        return false;
     return !c || c->type == PS_COLUMN_ANY || c->type == PS_COLUMN_NUMBER;
 }
 
@@ -279,6 +293,15 @@ static enum ps_code csv_take_type(struct wk_csv_format *format, size_t i, struct
         format->type[i] != PS_COLUMN_SKIP)
         return ps_fail(e, PS_INVALID_ARGUMENT, "data.columns.%s: expected a number, a category or skip in CSV",
                        said->name);
+    if (format->type[i] != PS_COLUMN_SKIP)
+        format->words[i] = csv_words(format, format->name[i], i + 1);
+    if (format->words[i] && said && said->vocabulary)
+        return ps_fail(e, PS_INVALID_ARGUMENT,
+                       "data.columns.%s: expected no vocabulary: the model's StringLookup has the words", said->name);
+    if (format->words[i]) {
+        format->type[i] = PS_COLUMN_CATEGORY;
+        wk_vocabulary_of(&format->vocabulary[i], format->words[i]);
+    }
     if (said && said->vocabulary)
         return wk_vocabulary_load(&format->vocabulary[i], said->vocabulary, e);
     return PS_OK;
@@ -336,6 +359,7 @@ static enum ps_code csv_learn_format(struct csv_reader *r, bool header, struct w
         return ps_fail(e, PS_INVALID_ARGUMENT, "line 1 has one field, expected inputs and then a label or target");
     format->type = ps_alloc(format->fields * sizeof *format->type);
     format->vocabulary = ps_alloc(format->fields * sizeof *format->vocabulary);
+    format->words = ps_alloc(format->fields * sizeof *format->words);
     for (size_t i = 0; i < format->fields; i++)
         if (csv_take_type(format, i, e))
             return e->code;
@@ -457,6 +481,7 @@ void wk_csv_format_fini(struct wk_csv_format *format)
     }
     free(format->name);
     free(format->type);
+    free(format->words);
     free(format->vocabulary);
 }
 
@@ -487,7 +512,8 @@ static void csv_make_source(const char *path, const struct wk_csv_format *format
                                  .kind = category ? 'i' : 'f',
                                  .width = sizeof *csv->cell};
         struct wk_column *c = wk_records_add(part->source, format->name[i], field, NULL, 0);
-        c->classes = category ? (int32_t)format->vocabulary[i].n : 0;
+        c->classes = category && !format->words[i] ? (int32_t)format->vocabulary[i].n : 0;
+        c->words = format->words[i];
     }
     if (part->source->columns)
         part->source->column[part->source->columns - 1].y = true;
@@ -517,7 +543,8 @@ enum ps_code wk_csv_open(const struct ps_job_data *spec, uint64_t seed, struct w
     const char *separator = spec->separator ? spec->separator : ",";
     struct wk_csv_format format = {.separator = strcmp(separator, "tab") == 0 ? '\t' : *separator,
                                    .header = spec->header,
-                                   .columns = &spec->columns};
+                                   .columns = &spec->columns,
+                                   .data = data};
     (void)seed;
     enum ps_code code = csv_open_part(spec->path, &format, &data->train, e);
     for (size_t i = 0; code == PS_OK && i < format.fields; i++)

@@ -71,10 +71,13 @@ static enum ps_code data_split(struct wk_data *d, double split, struct ps_error 
     return PS_OK;
 }
 
-enum ps_code wk_data_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data **data, struct ps_error *e)
+enum ps_code wk_data_open(const struct ps_job_data *spec, const struct nn_model *model, uint64_t seed,
+                          struct wk_data **data, struct ps_error *e)
 {
     struct wk_data *d = ps_alloc(sizeof *d);
     d->spec = spec;
+    d->model = model;
+    d->words = wk_bind_words;
     d->augment = (struct wk_augment){spec->flip, spec->crop, spec->noise};
     d->threads = spec->threads ? spec->threads : 1;
     enum ps_code code = data_open[spec->kind](spec, seed, d, e);

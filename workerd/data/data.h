@@ -36,7 +36,9 @@ struct wk_data_kind {
 extern const struct wk_data_kind wk_data_kinds[PS_DATA_KINDS + 1];
 
 // The spec stays the caller's. Errors name the file, and the line, row, byte or field, the value and what was expected.
-enum ps_code wk_data_open(const struct ps_job_data *spec, uint64_t seed, struct wk_data **data, struct ps_error *e);
+// model: for the words of its inputs of strings; it may be NULL.
+enum ps_code wk_data_open(const struct ps_job_data *spec, const struct nn_model *model, uint64_t seed,
+                          struct wk_data **data, struct ps_error *e);
 void wk_data_free(struct wk_data *data);
 const struct wk_split *wk_data_train(const struct wk_data *data);
 const struct wk_split *wk_data_test(const struct wk_data *data);  // examples = 0: none

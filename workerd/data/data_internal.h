@@ -40,6 +40,10 @@ struct wk_data {
     struct wk_part train, test;
     bool shared;                     // both have one source
     const struct ps_job_data *spec;  // borrowed until bound
+    const struct nn_model *model;    // likewise; NULL: not known
+    // The words of the input of strings that a column goes to, by its name or number; NULL: to none. A pointer, so that
+    // readers do without bind.c and the model.
+    const struct nn_words *(*words)(const struct wk_data *data, const char *column);
     struct wk_augment augment;
     int threads;
 };
@@ -93,6 +97,9 @@ int32_t wk_vocabulary_find(struct wk_vocabulary *v, const char *word, size_t siz
 // A file of one word per line, none twice; then it is fixed.
 enum ps_code wk_vocabulary_load(struct wk_vocabulary *v, const char *path, struct ps_error *e);
 void wk_vocabulary_fini(struct wk_vocabulary *v);
+// The words of an input of the model, and no others.
+void wk_vocabulary_of(struct wk_vocabulary *v, const struct nn_words *words);
+const struct nn_words *wk_bind_words(const struct wk_data *data, const char *column);  // wk_data.words
 
 // ---- CSV, by RFC 4180 ---------------------------------------------------------------------------------------------
 
@@ -101,6 +108,8 @@ struct wk_csv_format {
     char separator;
     int header;  // enum ps_header
     const struct ps_job_columns *columns;
+    const struct wk_data *data;        // that says which fields go to inputs of strings; NULL: none does
+    const struct nn_words **words;     // of each field that does
     struct wk_vocabulary *vocabulary;  // one per field, of categories
     char **name;                       // of each field
     int *type;                         // enum ps_column_type of each field

@@ -8,14 +8,17 @@
 #include "common/base/limits.h"
 #include "workerd/nn/tensor.h"
 
+struct nn_words;
+
 struct wk_column {
     char *name;
     enum nn_dtype dtype;  // of what is read: NN_UINT8, NN_INT32, or NN_FLOAT, finite
     uint64_t shape[PS_MAX_RANK];
     size_t rank;
-    size_t count;     // elements of one example
-    bool y;           // a target, where the job does not say what it is
-    int32_t classes;  // its values are below it, as is known without reading them; 0: not known
+    size_t count;                  // elements of one example
+    bool y;                        // a target, where the job does not say what it is
+    int32_t classes;               // its values are below it, as is known without reading them; 0: not known
+    const struct nn_words *words;  // of which it has the numbers (workerd/nn/model.h); NULL: it has none
 };
 
 struct wk_source;

@@ -83,6 +83,13 @@ enum ps_code wk_vocabulary_load(struct wk_vocabulary *v, const char *path, struc
     return code == PS_OK ? PS_OK : ps_error_prefix(e, "%s", path);
 }
 
+void wk_vocabulary_of(struct wk_vocabulary *v, const struct nn_words *words)
+{
+    for (int64_t i = 0; i < words->n; i++)
+        wk_vocabulary_find(v, words->word[i], strlen(words->word[i]));
+    v->fixed = true;
+}
+
 void wk_vocabulary_fini(struct wk_vocabulary *v)
 {
     for (size_t i = 0; i < v->n; i++)

@@ -56,7 +56,17 @@ static enum ps_code build_check_dtypes(const struct nn_building *b, struct ps_er
         if (b->in[i]->type.dtype != NN_FLOAT && !b->layer->class->integers)
             return nn_json_fail(b->at, e, "%s expects floats, but \"%s\" gives integers", b->layer->class->name,
                                 b->model->layer[b->model->call[b->in[i]->call].layer].name);
+    for (int i = 0; i < b->n_in; i++)
+        if (b->in[i]->text && !b->layer->class->strings)
+            return nn_json_fail(b->at, e, "%s cannot read strings; expected a StringLookup behind an input of strings",
+                                b->layer->class->name);
     return PS_OK;
+}
+
+void nn_build_ids(struct nn_building *b, int64_t ids)
+{
+    int64_t *most = &b->model->value[b->value[0]].ids;
+    *most = *most && *most < ids ? *most : ids;
 }
 
 enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)
@@ -73,6 +83,9 @@ enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e)
         (b->first && (nn_keys_read(b, class, b->layer->config, e) || nn_build_activity(b, e))) || class->build(b, e))
         return e->code;
     b->layer->called = true;
+    for (int k = 0; k < b->n_more; k++)
+        if (nn_build_elements(b->at, "an output", &b->more[k], &count, e))
+            return e->code;
     return nn_build_elements(b->at, "an output", &b->out, &count, e);
 }
 
@@ -114,12 +127,17 @@ enum ps_code nn_build_inner(struct nn_building *b, int k, const struct nn_json *
     // What it reads is said to come from where the wrapping layer has it from.
     inner.value[0] = nn_build_value(m, in, m->value[b->value[0]].call);
     inner.mask[0] = mask ? b->mask[0] : -1;
-    struct nn_call call = {.child = inner.layer, .in = {inner.value[0]}, .n_in = 1, .mask = {inner.mask[0]}};
+    struct nn_call call = {.child = inner.layer, .in = {inner.value[0]}, .n_in = 1};
+    for (int i = 1; i < NN_CALL_IN; i++)
+        inner.mask[i] = -1;
+    memcpy(call.mask, inner.mask, sizeof call.mask);
     enum ps_code code = nn_build_call(&inner, e);
     call.inner = inner.inner;
     call.n_inner = inner.n_inner;
     if (code == PS_OK) {
         call.out = nn_build_value(m, &inner.out, (int)m->calls);
+        for (call.n_more = 0; call.n_more < inner.n_more; call.n_more++)
+            call.more[call.n_more] = nn_build_value(m, &inner.more[call.n_more], (int)m->calls);
         *out = inner.out;
     }
     b->inner = ps_realloc(b->inner, (size_t)(b->n_inner + 1) * sizeof *b->inner);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/nn/emit.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "workerd/nn/layer.h"
 #include "workerd/nn/ops/conv2d_pool.h"
 #include "workerd/nn/ops/embedding.h"
+#include "workerd/nn/ops/mask.h"
 #include "workerd/nn/ops/noise.h"
 
 static void emitter_init(struct nn_emitter *m)
@@ -42,6 +44,11 @@ const struct nn_type *nn_emit_type(const struct nn_emitter *m, int value)
 int nn_emit_tensor(const struct nn_emitter *m, int value)
 {
     return m->tensor[value];
+}
+
+int *nn_emit_more(struct nn_emitter *m, const struct nn_call *call, int k)
+{
+    return &m->tensor[call->more[k]];
 }
 
 // Made when something first asks for it.
@@ -97,6 +104,17 @@ int nn_emit_examples(struct nn_emitter *m)
     return m->example;
 }
 
+// A call, and what its activity regularizer says of all that it gives.
+static int emit_call(struct nn_emitter *m, const struct nn_call *call)
+{
+    const struct nn_layer *l = nn_emit_layer(m, call);
+    const int out = l->class->emit(m, call);
+    nn_emit_activity(m, l, out);
+    for (int k = 0; k < call->n_more; k++)
+        nn_emit_activity(m, l, *nn_emit_more(m, call, k));
+    return out;
+}
+
 int nn_emit_inner(struct nn_emitter *m, const struct nn_call *call, int k, int tensor, int spread)
 {
     const struct nn_call *inner = &call->inner[k];
@@ -107,14 +125,21 @@ int nn_emit_inner(struct nn_emitter *m, const struct nn_call *call, int k, int t
         m->spread = (before ? before : 1) * spread;
         m->rows *= spread;
     }
-    const int out = m->tensor[inner->out] = nn_emit_layer(m, inner)->class->emit(m, inner);
+    const int out = m->tensor[inner->out] = emit_call(m, inner);
     if (spread > 1) {
         m->example = example;
         m->spread = before;
         m->rows /= spread;
     }
-    nn_emit_activity(m, nn_emit_layer(m, inner), out);
     return out;
+}
+
+// Everything is another number than NaN is.
+int nn_emit_ones(struct nn_emitter *m, int tensor)
+{
+    const double none = (double)NAN;
+    nn_tape_put(m->tape, &nn_op_not_equal, &none, sizeof none, &tensor, 1, &tensor, 1);
+    return tensor;
 }
 
 int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type)
@@ -243,8 +268,7 @@ static void emit_calls(struct nn_emitter *m)
         const struct nn_call *call = &m->model->call[i];
         const struct nn_layer *l = nn_emit_layer(m, call);
         m->tape->layer = l->name;
-        m->tensor[call->out] = l->class->emit(m, call);
-        nn_emit_activity(m, l, m->tensor[call->out]);
+        m->tensor[call->out] = emit_call(m, call);
         if (nn_emit_is_shared(m->model, call->out))
             m->fixed = m->tape->n_ops;
     }

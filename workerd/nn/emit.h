@@ -53,6 +53,8 @@ const struct nn_type *nn_emit_type(const struct nn_emitter *m, int value);  // o
 int nn_emit_tensor(const struct nn_emitter *m, int value);
 // The mask of the call's input k, float (rows, as the mask's value says): 1 where something stands; -1: it has none.
 int nn_emit_mask(struct nn_emitter *m, const struct nn_call *call, int k);
+// The tensor of what the call gives behind its first output.
+int *nn_emit_more(struct nn_emitter *m, const struct nn_call *call, int k);
 // That of an output of the model.
 int nn_emit_mask_of(struct nn_emitter *m, int value);
 // Layer number k of those that the call's layer wraps, on this tensor; `spread` rows of it are one of the batch's.
@@ -67,6 +69,8 @@ void nn_emit_activity(struct nn_emitter *m, const struct nn_layer *l, int tensor
 void nn_emit_regularizers(struct nn_emitter *m);
 // What a batch has for the layer's variable k, which is a state: it stands in the gradient's place.
 void nn_emit_state(struct nn_emitter *m, const struct nn_call *call, int k, int tensor);
+// Ones of the shape of a tensor.
+int nn_emit_ones(struct nn_emitter *m, int tensor);
 // A tensor seen as a value of this type.
 int nn_emit_view(struct nn_emitter *m, int tensor, const struct nn_type *type);
 // The operator `class` of the call's input and the layer's variables.

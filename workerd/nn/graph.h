@@ -16,6 +16,7 @@ enum {
     NN_MAX_LAYERS = 10000,
     NN_MAX_ELEMENTS = INT32_MAX,  // of a value or a variable: the operators count in ints
     NN_CALL_IN = 16,
+    NN_CALL_MORE = 4,  // values that a call gives behind the first: the states of Bidirectional(LSTM)
     NN_LAYER_VARIABLES = 16,
     NN_LAYER_CHILDREN = 2,
 };
@@ -40,20 +41,27 @@ struct nn_layer {
 // what it belongs to: (steps) of (steps, features).
 struct nn_value {
     struct nn_type type;
-    int call;     // that makes it
-    int mask;     // the value that says what of it counts; -1: all does
-    int64_t ids;  // an Embedding of so many rows reads it; 0: none does
+    int call;                // that makes it
+    int mask;                // the value that says what of it counts; -1: all does
+    int64_t ids;             // what reads it has so many places for its numbers: an Embedding's rows; 0: any may come
+    int64_t below;           // its numbers are below this; 0: not known
+    bool text;               // an input of strings: nn_port.words
+    struct nn_words *words;  // the value's
+    const int32_t *only;     // numbers that may come, ascending, of a layer's settings; NULL: any
+    int64_t n_only;
 };
 
 struct nn_call {
     int layer;
     const struct nn_layer *child;  // NULL: the layer itself is called, not one that it wraps
     int in[NN_CALL_IN], n_in;      // values
-    int mask[NN_CALL_IN];          // of each input: the document's, or the value's own; -1: none
+    int mask[NN_CALL_IN];          // of each input: the document's, or the value's own; -1: none. Behind those, others
+                                   // that the document names
     bool flag;                     // what else the call says (nn_argument)
     double constant;
     int out;
-    struct nn_call *inner;  // its calls of the layers that it wraps
+    int more[NN_CALL_MORE], n_more;  // the values behind out
+    struct nn_call *inner;           // its calls of the layers that it wraps
     int n_inner;
 };
 
@@ -80,8 +88,9 @@ struct nn_model {
 // How Keras calls an object of a class where it saves it: "conv2d_transpose" of "Conv2DTranspose". The caller frees it.
 char *nn_saved_name(const char *class_name);
 
-// nn_model_parse of so many bytes.
-enum ps_code nn_model_read(const char *text, size_t length, const char *name, struct nn_model **model,
-                           struct ps_error *e);
+struct ps_zip;
+// nn_model_parse of so many bytes; archive: the .keras file that they are of, or NULL.
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, const struct ps_zip *archive,
+                           struct nn_model **model, struct ps_error *e);
 
 #endif

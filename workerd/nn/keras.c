@@ -10,8 +10,8 @@
 #include "common/base/alloc.h"
 
 // Takes over root.
-static enum ps_code read_model(json_t *root, const json_error_t *error, const char *file, struct nn_model **model,
-                               struct ps_error *e)
+static enum ps_code read_model(json_t *root, const json_error_t *error, const char *file, const struct ps_zip *archive,
+                               struct nn_model **model, struct ps_error *e)
 {
     if (!root)
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: line %d, column %d: expected JSON: %s", file, error->line,
@@ -21,7 +21,7 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s is a JSON string: write model.to_json() itself, not json.dump of it",
                        file);
     }
-    struct keras_reader reader = {.model = ps_alloc(sizeof *reader.model)};
+    struct keras_reader reader = {.model = ps_alloc(sizeof *reader.model), .archive = archive};
     struct nn_json at = nn_json_root(file, root);
     enum ps_code code = keras_read_model(&reader, &at, e);
     reader.model->document = json_dumps(root, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -33,15 +33,15 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
     return code;
 }
 
-enum ps_code nn_model_read(const char *text, size_t length, const char *name, struct nn_model **model,
-                           struct ps_error *e)
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, const struct ps_zip *archive,
+                           struct nn_model **model, struct ps_error *e)
 {
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    return read_model(root, &error, name, model, e);
+    return read_model(root, &error, name, archive, model, e);
 }
 
 enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e)
 {
-    return nn_model_read(json, strlen(json), name, model, e);
+    return nn_model_read(json, strlen(json), name, NULL, model, e);
 }

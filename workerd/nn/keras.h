@@ -4,6 +4,7 @@
 #ifndef NN_KERAS_H
 #define NN_KERAS_H
 
+#include "common/file/zip.h"
 #include "workerd/nn/layer.h"
 #include "workerd/nn/setting.h"
 
@@ -11,6 +12,7 @@
 struct keras_reader {
     struct nn_model *model;
     size_t cap_calls;
+    const struct ps_zip *archive;  // the .keras file that holds the document; NULL: another does
 };
 
 // ---- layers and their calls (keras_layer.c) -----------------------------------------------------------------------
@@ -29,9 +31,16 @@ struct keras_arguments {
 };
 
 void keras_no_arguments(struct keras_arguments *a);
-// Calls a layer; *out is what it gives. Its settings are read with its first call.
+// Calls a layer; out[*n_out] is what it gives. Its settings are read with its first call.
 enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const struct nn_json *config,
-                        struct nn_layer *layer, const struct keras_arguments *a, int *out, struct ps_error *e);
+                        struct nn_layer *layer, const struct keras_arguments *a, int *out, int *n_out,
+                        struct ps_error *e);
+
+// ---- what a .keras file holds beside the document (load.c) -----------------------------------------------------------
+
+// The vocabulary of the layer that is saved there ("layers/string_lookup/"), if its config has none, into its config.
+enum ps_code keras_load_vocabulary(const struct ps_zip *archive, const char *saved, const struct nn_json *config,
+                                   struct ps_error *e);
 
 // ---- models (keras_model.c) ---------------------------------------------------------------------------------------
 

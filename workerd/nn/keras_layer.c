@@ -34,7 +34,7 @@ enum ps_code keras_check_layer(const struct nn_json *at, const struct nn_json *c
     if (nn_json_object(at, e) || nn_setting_class(at, e) || keras_find_class(&class_name, class, e) ||
         nn_json_object(config, e) || nn_keys_check(config, *class, e))
         return e->code;
-    return *class == &nn_layer_input ? PS_OK : nn_setting_dtype(config, e);
+    return *class == &nn_layer_input || (*class)->any_dtype ? PS_OK : nn_setting_dtype(config, e);
 }
 
 struct nn_layer *keras_put_layer(struct keras_reader *r, const struct nn_layer_class *class, char *name)
@@ -71,24 +71,35 @@ static int keras_put_value(struct keras_reader *r, const struct nn_building *b)
         mask = nn_build_value(m, &b->new_mask, (int)m->calls);
     int out = nn_build_value(m, &b->out, (int)m->calls);
     m->value[out].mask = mask;
+    m->value[out].below = b->below;
+    m->value[out].text = b->text;
     return out;
 }
 
 enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const struct nn_json *config,
-                        struct nn_layer *layer, const struct keras_arguments *a, int *out, struct ps_error *e)
+                        struct nn_layer *layer, const struct keras_arguments *a, int *out, int *n_out,
+                        struct ps_error *e)
 {
     struct nn_model *m = r->model;
     struct nn_building b = {.model = m, .at = at, .config = config, .layer = layer, .n_in = a->n_in, .flag = a->flag};
     struct nn_call call = {.layer = (int)(layer - m->layer), .n_in = a->n_in, .flag = a->flag, .constant = a->constant};
+    for (int i = 0; i < NN_CALL_IN; i++)
+        b.mask[i] = a->mask[i];
     for (int i = 0; i < a->n_in; i++) {
         call.in[i] = b.value[i] = a->in[i];
-        call.mask[i] = b.mask[i] = a->mask[i] >= 0 ? a->mask[i] : m->value[a->in[i]].mask;
+        b.mask[i] = a->mask[i] >= 0 ? a->mask[i] : m->value[a->in[i]].mask;
     }
+    b.named_mask = a->mask[0] >= 0;
     enum ps_code code = nn_build_call(&b, e);
+    memcpy(call.mask, b.mask, sizeof call.mask);
     call.inner = b.inner;
     call.n_inner = b.n_inner;
-    if (code == PS_OK)
-        *out = call.out = keras_put_value(r, &b);
+    if (code == PS_OK) {
+        *n_out = 1;
+        out[0] = call.out = keras_put_value(r, &b);
+    }
+    for (; code == PS_OK && call.n_more < b.n_more; call.n_more++)
+        out[(*n_out)++] = call.more[call.n_more] = nn_build_value(m, &b.more[call.n_more], (int)m->calls);
     *keras_next_call(r) = call;
     m->calls++;
     return code;

@@ -128,7 +128,8 @@ static enum ps_code keras_open_member(struct keras_reader *r, struct keras_model
         return e->code;
     struct nn_layer *l = k->member[i].layer = keras_put_layer(r, class, ps_printf("%s%s", k->prefix, word));
     l->saved = keras_saved_layer(k, &at);
-    if (nn_setting_bool(&config, "trainable", &l->trainable, e))
+    if (nn_setting_bool(&config, "trainable", &l->trainable, e) ||
+        (r->archive && class->vocabulary && keras_load_vocabulary(r->archive, l->saved, &config, e)))
         return e->code;
     l->trainable = l->trainable && k->trainable;
     return PS_OK;
@@ -207,8 +208,7 @@ static enum ps_code keras_call_member(struct keras_reader *r, const struct keras
     const struct member *member = &k->member[i];
     if (member->model)
         return keras_call_model(r, member->model, a->in, a->n_in, out, n_out, e);
-    *n_out = 1;
-    return keras_call(r, &at, &config, member->layer, a, out, e);
+    return keras_call(r, &at, &config, member->layer, a, out, n_out, e);
 }
 
 // The InputLayer of a model that is called on a value stands for that, if it has its shape.
@@ -237,7 +237,7 @@ static bool keras_is_input(const struct keras_model *k, size_t i)
 // ---- Sequential ---------------------------------------------------------------------------------------------------
 
 // Keras 2 lets the first layer say the shape of the input itself.
-static enum ps_code keras_call_implied_input(struct keras_reader *r, const struct keras_model *k, int *out,
+static enum ps_code keras_call_implied_input(struct keras_reader *r, const struct keras_model *k, int *out, int *n_out,
                                              struct ps_error *e)
 {
     struct nn_json at = nn_json_element(&k->layers, 0), config = nn_json_member(&at, "config");
@@ -249,7 +249,7 @@ static enum ps_code keras_call_implied_input(struct keras_reader *r, const struc
     struct nn_layer *input = keras_put_layer(r, &nn_layer_input, ps_printf("%s_input", k->member[0].layer->name));
     struct keras_arguments none;
     keras_no_arguments(&none);
-    return keras_call(r, &at, &config, input, &none, out, e);
+    return keras_call(r, &at, &config, input, &none, out, n_out, e);
 }
 
 static enum ps_code keras_call_sequential(struct keras_reader *r, const struct keras_model *k, const int *in, int n_in,
@@ -262,16 +262,13 @@ static enum ps_code keras_call_sequential(struct keras_reader *r, const struct k
         return e->code;
     *n_out = n_in;
     out[0] = n_in ? in[0] : -1;
-    if (n_in == 0 && !keras_is_input(k, 0)) {
-        if (keras_call_implied_input(r, k, out, e))
-            return e->code;
-        *n_out = 1;
-    }
+    if (n_in == 0 && !keras_is_input(k, 0) && keras_call_implied_input(r, k, out, n_out, e))
+        return e->code;
     for (; i < k->n; i++) {
         struct keras_arguments a;
         keras_no_arguments(&a);
         if (*n_out > 1)
-            return nn_json_fail(&k->layers, e, "a model with several outputs can only be the last of a Sequential one");
+            return nn_json_fail(&k->layers, e, "what has several outputs can only be the last of a Sequential model");
         a.in[0] = out[0];
         a.n_in = *n_out;
         if (keras_call_member(r, k, i, &a, out, n_out, e))
@@ -341,9 +338,18 @@ static enum ps_code keras_read_value(const struct run *run, const struct nn_json
     return PS_OK;
 }
 
+// Or a list of them: the states of a recurrent layer.
 static enum ps_code keras_add_input(const struct run *run, const struct nn_json *at, struct keras_arguments *a,
                                     bool *ready, struct ps_error *e)
 {
+    const size_t n = json_is_string(json_array_get(at->value, 0)) ? 0 : json_array_size(at->value);
+    for (size_t i = 0; i < n; i++) {
+        struct nn_json one = nn_json_element(at, i);
+        if (keras_add_input(run, &one, a, ready, e))
+            return e->code;
+    }
+    if (n > 0)
+        return PS_OK;
     if (a->n_in == NN_CALL_IN)
         return nn_json_fail(at->up, e, "expected at most %d inputs", NN_CALL_IN);
     return keras_read_value(run, at, &a->in[a->n_in++], ready, e);

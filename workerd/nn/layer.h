@@ -79,11 +79,15 @@ struct nn_layer_class {
     const struct nn_key *keys;  // ends with a name NULL; besides those that every layer has
     // Sets b->out, and makes the layer's variables where this is its first call.
     enum ps_code (*build)(struct nn_building *b, struct ps_error *e);
-    // Puts its operators on the tape; returns the tensor that it gives.
+    // Puts its operators on the tape; returns the tensor that it gives. If it gives more, it puts that where
+    // nn_emit_more says.
     int (*emit)(struct nn_emitter *m, const struct nn_call *call);
     // What is left out below is 0.
     bool passes_mask;                     // what it gives has the mask of its first input, unless build says otherwise
     bool integers;                        // it takes a value of integers; the others expect floats
+    bool strings;                         // it takes an input of strings; no other does
+    bool vocabulary;                      // its config has one, which a .keras file may hold beside the config
+    bool any_dtype;                       // its config's dtype says nothing: of what it gives build decides
     bool counts;                          // Keras saves a whole number behind its variables, which nothing here needs
     bool constant;                        // a call has a number behind its input
     const struct nn_argument *arguments;  // ends with a name NULL; NULL: its input, and the mask of that
@@ -94,6 +98,7 @@ struct nn_layer_class {
 extern const struct nn_layer_class *const nn_layer_classes[];
 extern const size_t nn_layer_n_classes;
 extern const struct nn_layer_class nn_layer_input;  // what a model begins with
+extern const struct nn_layer_class nn_layer_string_lookup;
 
 // ---- for build ----------------------------------------------------------------------------------------------------
 
@@ -105,10 +110,15 @@ struct nn_building {
     bool first;                 // of the layer's calls
     const struct nn_value *in[NN_CALL_IN];
     int n_in;
-    int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none
+    int value[NN_CALL_IN], mask[NN_CALL_IN];  // the inputs' numbers and those of their masks; -1: none, or build's word
+    bool named_mask;                          // the document names the mask of the first
     struct nn_value copy[NN_CALL_IN];         // what in[] points to: the model's may move
     bool flag;
-    struct nn_type out;  // of one example
+    struct nn_type out;                 // of one example
+    struct nn_type more[NN_CALL_MORE];  // of what else it gives; none of it has a mask
+    int n_more;
+    int64_t below;  // of whole numbers that it gives: what they are below; 0: not known
+    bool text;      // it gives strings: an input
     // The mask of what it gives: a value, -1 for none, or NN_NEW_MASK: class->mask makes one of new_mask's type.
     int out_mask;
     struct nn_type new_mask;
@@ -137,6 +147,8 @@ enum ps_code nn_build_variable_by(struct nn_building *b, const char *what, const
 enum ps_code nn_build_activity(struct nn_building *b, struct ps_error *e);
 // A value of this type that call number `call` of the model makes.
 int nn_build_value(struct nn_model *m, const struct nn_type *type, int call);
+// The input is one of numbers in [0, ids).
+void nn_build_ids(struct nn_building *b, int64_t ids);
 // Calls b->layer on the values b->value: reads its settings, where this is the first call, and builds it.
 enum ps_code nn_build_call(struct nn_building *b, struct ps_error *e);
 // Calls layer number k of those that this one wraps on an input of this type, with the mask of input 0 where it is to

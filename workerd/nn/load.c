@@ -5,6 +5,7 @@
 //     config.json        what model.to_json() gives, and how the model was compiled
 //     metadata.json      Keras's version, the date
 //     model.weights.h5   (workerd/weights)
+//     assets/            what adapt() has found for layers: vocabulary.txt, which becomes part of the document
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 #include "common/base/alloc.h"
 #include "common/file/zip.h"
-#include "workerd/nn/graph.h"
+#include "workerd/nn/keras.h"
 
 enum { MAX_TEXT = 64 << 20 };  // bytes
 
@@ -39,6 +40,42 @@ static char *load_entry(const struct ps_zip *zip, const char *name, size_t *leng
     return text;
 }
 
+// A term per line: a whole number of an IntegerLookup.
+static json_t *load_term(const char *line, const struct nn_json *config)
+{
+    const char *dtype = json_string_value(json_object_get(config->value, "vocabulary_dtype"));
+    char *end;
+    const long long number = strtoll(line, &end, 10);
+    return dtype && strncmp(dtype, "int", 3) == 0 && end > line && !*end ? json_integer(number) : json_string(line);
+}
+
+enum ps_code keras_load_vocabulary(const struct ps_zip *archive, const char *saved, const struct nn_json *config,
+                                   struct ps_error *e)
+{
+    struct nn_json at = nn_json_member(config, "vocabulary");
+    char name[300];
+    size_t length;
+    if (nn_json_given(&at))
+        return PS_OK;
+    snprintf(name, sizeof name, "assets/%.250svocabulary.txt", saved);
+    char *text = load_entry(archive, name, &length, e), *next = text;
+    if (!text)
+        return e->code;
+    json_t *list = json_array();
+    while (*next) {
+        char *line = next;
+        next += strcspn(next, "\n");
+        if (*next)
+            *next++ = '\0';
+        line[strcspn(line, "\r")] = '\0';
+        if (*line || *next)  // Keras reads over empty lines at the end
+            json_array_append_new(list, load_term(line, config));
+    }
+    free(text);
+    json_object_set_new(config->value, "vocabulary", list);
+    return PS_OK;
+}
+
 static enum ps_code load_archive(const struct ps_zip *zip, const char *path, struct nn_model **model,
                                  struct ps_error *e)
 {
@@ -46,7 +83,7 @@ static enum ps_code load_archive(const struct ps_zip *zip, const char *path, str
     size_t length = 0, ignored;
     char *config = load_entry(zip, "config.json", &length, e);
     char *metadata = config ? load_entry(zip, "metadata.json", &ignored, e) : NULL;
-    enum ps_code code = metadata ? nn_model_read(config, length, path, &m, e) : ps_error_prefix(e, "%.200s", path);
+    enum ps_code code = metadata ? nn_model_read(config, length, path, zip, &m, e) : ps_error_prefix(e, "%.200s", path);
     free(config);
     if (code) {
         free(metadata);
@@ -77,7 +114,7 @@ static enum ps_code load_text(FILE *f, size_t size, const char *path, struct nn_
     size_t got = fread(text, 1, size, f);
     const size_t mark = got >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;  // a byte-order mark
     enum ps_code code = ferror(f) ? ps_fail(e, PS_UNAVAILABLE, "%s: reading: %s", path, strerror(errno))
-                                  : nn_model_read(text + mark, got - mark, path, model, e);
+                                  : nn_model_read(text + mark, got - mark, path, NULL, model, e);
     free(text);
     return code;
 }

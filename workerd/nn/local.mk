@@ -21,6 +21,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/embedding.c workerd/nn/ops/embedding.h \
 	workerd/nn/ops/mask.c workerd/nn/ops/mask.h \
 	workerd/nn/ops/rnn.c workerd/nn/ops/rnn.h \
+	workerd/nn/ops/lookup.c workerd/nn/ops/lookup.h \
 	workerd/nn/ops/losses.c workerd/nn/ops/losses.h \
 	workerd/nn/ops/maxpool.c \
 	workerd/nn/ops/mse.c \

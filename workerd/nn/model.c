@@ -35,6 +35,8 @@ void nn_model_free(struct nn_model *m)
         call_fini(&m->call[i]);
     for (size_t i = 0; i < m->variables; i++)
         free((char *)m->variable[i].param.name);
+    for (size_t i = 0; i < m->values; i++)
+        free(m->value[i].words);
     free(m->layer);
     free(m->value);
     free(m->call);
@@ -68,7 +70,7 @@ size_t nn_model_outputs(const struct nn_model *m)
 static struct nn_port model_port(const struct nn_model *m, int value)
 {
     const struct nn_value *v = &m->value[value];
-    return (struct nn_port){m->layer[m->call[v->call].layer].name, &v->type, v->ids};
+    return (struct nn_port){m->layer[m->call[v->call].layer].name, &v->type, v->ids, v->words, v->only, v->n_only};
 }
 
 struct nn_port nn_model_input(const struct nn_model *m, size_t k)

@@ -35,11 +35,22 @@ struct nn_replica;
 
 enum { NN_MAX_PORTS = 16 };
 
+// The words of an input of strings, which a StringLookup reads: a batch has a word's place in this list, or -1 for any
+// other word; closed: there may be no other.
+struct nn_words {
+    int64_t n;
+    bool closed;
+    const char *word[];
+};
+
 // An input or an output of a model: the name of its layer, and the type of one example.
 struct nn_port {
     const char *name;
     const struct nn_type *type;
     int64_t ids;  // of an input that an Embedding reads: its numbers are in [0, ids); 0: they may be any
+    const struct nn_words *words;  // of an input of strings, whose dtype is NN_INT32; else NULL
+    const int32_t *only;           // the numbers that may come, n_only, ascending; NULL: any
+    int64_t n_only;
 };
 
 // A call of a layer: its name, "dense", or where it was called before "dense/call_2"; the layer's class; what it gives for an
@@ -73,7 +84,7 @@ static inline bool nn_param_changes(const struct nn_param *p)
 // What a batch is: columns of so many rows. input[k] is (rows, the shape of input k), row-major, of its dtype;
 // target[k] what the loss of output k compares with: float (rows, the output's shape), or where ps_loss_has_labels
 // int32 (rows, that without its last axis). weight[row] is how much an example counts in the loss. Numbers that an
-// Embedding looks up have to be in its table (nn_port.ids): if one is not, INVALID_ARGUMENT names it, and nothing is
+// Embedding looks up have to be in its table (nn_port.ids, nn_port.only): if one is not, INVALID_ARGUMENT names it, and nothing is
 // computed.
 struct nn_batch {
     int rows;

@@ -16,15 +16,18 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/keys.c \
 	workerd/nn/layer.h \
 	workerd/nn/layers/activations.c \
+	workerd/nn/layers/categories.h workerd/nn/layers/category_encoding.c \
 	workerd/nn/layers/concatenate.c \
 	workerd/nn/layers/conv2d.c \
 	workerd/nn/layers/conv2d_transpose.c \
 	workerd/nn/layers/dense.c \
 	workerd/nn/layers/depthwise_conv2d.c \
+	workerd/nn/layers/discretization.c \
 	workerd/nn/layers/dot.c \
 	workerd/nn/layers/dropout.c \
 	workerd/nn/layers/activity_regularization.c \
 	workerd/nn/layers/embedding.c \
+	workerd/nn/layers/lookup.c \
 	workerd/nn/layers/masking.c \
 	workerd/nn/layers/multi_head_attention.c \
 	workerd/nn/layers/wrappers.c \
@@ -45,6 +48,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/reshape.c \
 	workerd/nn/layers/separable_conv2d.c \
 	workerd/nn/layers/table.c \
+	workerd/nn/layers/unit_normalization.c \
 	workerd/nn/layers/upsampling2d.c \
 	workerd/nn/load.c \
 	workerd/nn/metric.c workerd/nn/metric.h \

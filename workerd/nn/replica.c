@@ -355,18 +355,46 @@ static void replica_take_result(struct nn_replica *r, const struct compiled *c, 
     nn_measures_add(r->measures, r, b, result, r->sums);
 }
 
+static int replica_compare_ids(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static double replica_id(const struct nn_port *port, const void *input, size_t i)
+{
+    return port->type->dtype == NN_FLOAT ? trunc((double)((const float *)input)[i]) : ((const int32_t *)input)[i];
+}
+
+// Of an input that may have some numbers only.
+static enum ps_code replica_check_only(const struct nn_port *port, const struct nn_batch *b, size_t k,
+                                       struct ps_error *e)
+{
+    const size_t n = port->only ? nn_type_count(port->type) : 0;
+    for (size_t i = 0; i < n * (size_t)b->rows; i++) {
+        const double number = replica_id(port, b->input[k], i);
+        const int32_t id = number >= INT32_MIN && number <= INT32_MAX ? (int32_t)number : 0;
+        if (id != number || !bsearch(&id, port->only, (size_t)port->n_only, sizeof id, replica_compare_ids))
+            return ps_fail(e, PS_INVALID_ARGUMENT,
+                           "input \"%s\": example %" PRIu64 " has the number %g, which is not in the vocabulary",
+                           port->name, b->example ? b->example[i / n] : i / n, number);
+    }
+    return PS_OK;
+}
+
 // Is each number that an Embedding reads one of its table?
 static enum ps_code replica_check_ids(const struct nn_replica *r, const struct nn_batch *b, struct ps_error *e)
 {
     for (size_t k = 0; k < nn_model_inputs(r->model); k++) {
         const struct nn_port port = nn_model_input(r->model, k);
         const size_t n = port.ids ? nn_type_count(port.type) : 0;
+        if (replica_check_only(&port, b, k, e))
+            return e->code;
         for (size_t i = 0; i < n * (size_t)b->rows; i++) {
-            const double id = port.type->dtype == NN_INT32 ? (double)((const int32_t *)b->input[k])[i]
-                                                           : trunc((double)((const float *)b->input[k])[i]);
+            const double id = replica_id(&port, b->input[k], i);
             if (!(id >= 0 && id < (double)port.ids))
                 return ps_fail(e, PS_INVALID_ARGUMENT,
-                               "input \"%s\" of example %" PRIu64 " has %g, which an Embedding looks up: expected a "
+                               "input \"%s\" of example %" PRIu64 " has %g, which the model looks up: expected a "
                                "whole number from 0 to %" PRId64,
                                port.name, b->example ? b->example[i / n] : i / n, id, port.ids - 1);
         }

@@ -147,18 +147,22 @@ enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e)
     return setting_policy(&name, e);
 }
 
-enum ps_code nn_setting_input_dtype(const struct nn_json *config, enum nn_dtype *dtype, struct ps_error *e)
+enum ps_code nn_setting_input_dtype(const struct nn_json *config, enum nn_dtype *dtype, bool *text, struct ps_error *e)
 {
     static const char *const integers[] = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"};
     struct nn_json at = nn_json_member(config, "dtype");
-    *dtype = NN_FLOAT;
+    const char *word = json_is_string(at.value) ? json_string_value(at.value) : "";
+    *text = strcmp(word, "string") == 0;
+    *dtype = *text ? NN_INT32 : NN_FLOAT;
+    if (strcmp(word, "bool") == 0)
+        return PS_OK;
     for (size_t i = 0; json_is_string(at.value) && i < sizeof integers / sizeof *integers; i++)
         if (strcmp(json_string_value(at.value), integers[i]) == 0)
             *dtype = NN_INT32;
     if (*dtype != NN_FLOAT || !nn_json_given(&at) || json_is_object(at.value))
         return *dtype == NN_FLOAT ? nn_setting_dtype(config, e) : PS_OK;
     if (!json_is_string(at.value) || strcmp(json_string_value(at.value), "float32") != 0)
-        return nn_json_expected(&at, e, "\"float32\" or a type of whole numbers: \"int32\"");
+        return nn_json_expected(&at, e, "\"float32\", \"bool\", \"string\" or a type of whole numbers: \"int32\"");
     return PS_OK;
 }
 

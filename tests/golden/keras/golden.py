@@ -62,10 +62,11 @@ def named(what, names, values):
 
 # build: () -> a Keras model of either dialect, whose names are as in a fresh process. loss: what compile takes, of one
 # output, or a list of one for each. x: (rng) -> the list of inputs, where they are not uniform in [-1, 1). y: likewise.
-# seed: of all that is drawn. scale: of the weights, which are drawn too; those named in keep stay as Keras makes them;
+# words: those of the inputs of strings; the golden has their places in this list, -1 for others. seed: of all that is
+# drawn. scale: of the weights, which are drawn too; those named in keep stay as Keras makes them;
 # bias is added to biases. loss_weights: of each output. sample_weight: (rng) -> of each example.
 def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, keep=(), seed=11, bias=0, loss_weights=None,
-          sample_weight=None, tolerance=None):
+          sample_weight=None, words=(), tolerance=None):
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
     keras.backend.clear_session()
@@ -83,9 +84,11 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
         ys = y(rng)
     else:
         ys = [draw_target(rng, rows, o.shape[1:], kind) for o, kind in zip(model.outputs, losses)]
+    places = [np.vectorize(lambda w: list(words).index(w) if w in words else -1)(v) if v.dtype.kind == "U" else v for v in xs]
+    xs = [tf.constant(v) if v.dtype.kind == "U" else v for v in xs]
     pack = lambda v: v if len(v) > 1 else v[0]
     tensors = {path_of(v): v.numpy().copy() for v in model.variables if wanted(v)}
-    tensors.update(named("x", [i.name.split(":")[0] for i in model.inputs], xs))
+    tensors.update(named("x", [i.name.split(":")[0] for i in model.inputs], places))
     tensors.update(named("y", names(model), ys))
     weight = sample_weight(rng) if sample_weight else None
     if sample_weight:

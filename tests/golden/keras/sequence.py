@@ -162,3 +162,102 @@ train("merged_masks", lambda: merged(K), x=inputs((6, 9), (6, 9)))
 train("merged_masks_keras2", lambda: merged(T), x=inputs((6, 9), (6, 9)))
 train("pooled_mask", lambda: over_ids(K, K.GlobalAveragePooling1D(name="p")), x=a)
 train("pooled_mask_keras2", lambda: over_ids(T, T.GlobalAveragePooling1D(name="p")), x=a)
+
+
+# ---- states -----------------------------------------------------------------------------------------------------------
+
+# What an encoder leaves is where its decoder begins.
+def translator(L, cell, **settings):
+    i, j = L.Input((6,), dtype="int32", name="i"), L.Input((5,), dtype="int32", name="j")
+    x, z = L.Embedding(9, 4, mask_zero=True, name="x")(i), L.Embedding(9, 3, mask_zero=True, name="z")(j)
+    state = cell(4, return_state=True, name="encoder", **settings)(x)[1:]
+    y = cell(4, return_sequences=True, name="decoder", **settings)(z, initial_state=state if len(state) > 1 else state[0])
+    return model_of[L]([i, j], L.Dense(3, activation="softmax", name="o")(y), name="net")
+
+
+# Both ways of the encoder together.
+def wide_translator(L):
+    i, j = L.Input((5, 3), name="i"), L.Input((4, 3), name="j")
+    y, a, b, c, d = L.Bidirectional(L.LSTM(2, return_sequences=True, return_state=True), name="encoder")(L.Masking(name="m")(i))
+    state = [L.Concatenate(name="h")([a, c]), L.Concatenate(name="c")([b, d])]
+    z, h, c = L.LSTM(4, return_sequences=True, return_state=True, name="decoder")(j, initial_state=state)
+    parts = [L.Flatten(name="f")(y), L.Flatten(name="g")(z), h, c]
+    return model_of[L]([i, j], L.Dense(2, name="o")(L.Concatenate(name="all")(parts)), name="net")
+
+
+# A state that is not 0 before a step that is masked.
+def first_masked(L, **settings):
+    i, j = L.Input((5, 3), name="i"), L.Input((4,), name="j")
+    state = L.Dense(4, activation="tanh", name="d")(j)
+    y, h = L.GRU(4, return_sequences=True, return_state=True, name="g", **settings)(L.Masking(name="m")(i), initial_state=state)
+    z = L.SimpleRNN(4, go_backwards=True, name="s")(y, initial_state=h)
+    return model_of[L]([i, j], L.Dense(2, name="o")(L.Concatenate(name="c")([L.Flatten(name="f")(y), z])), name="net")
+
+
+def held(L, api):
+    r, c = api.regularizers, api.constraints
+    i = L.Input((6,), dtype="int32", name="ids")
+    x = L.Embedding(9, 4, embeddings_regularizer=r.L2(0.01), embeddings_constraint=c.NonNeg(), name="e")(i)
+    x = L.LSTM(3, return_sequences=True, kernel_regularizer=r.L2(0.02), recurrent_regularizer=r.L1(0.01), bias_regularizer="l2",
+               activity_regularizer=r.L2(0.01), kernel_constraint=c.MaxNorm(0.7), name="l")(x)
+    x = L.Bidirectional(L.GRU(2, recurrent_regularizer="l1", activity_regularizer=r.L1(0.01)), name="b")(x)
+    return model_of[L](i, L.Dense(2, name="o")(x), name="net")
+
+
+pair = inputs((6, 9), (5, 9))
+state = lambda rng: rng.uniform(-1, 1, (8, 4)).astype("f4")
+for end, L, api in (("", K, keras), ("_keras2", T, tf_keras)):
+    train("translator" + end, lambda: translator(L, L.LSTM), "sparse_categorical_crossentropy", x=pair)
+    train("translator_gru" + end, lambda: translator(L, L.GRU, reset_after=False), "sparse_categorical_crossentropy", x=pair)
+    train("wide_translator" + end, lambda: wide_translator(L), x=inputs((5, 3), (4, 3)))
+    train("first_masked" + end, lambda: first_masked(L), x=several(floats(8, 5, 3), state))
+    train("held" + end, lambda: held(L, api), x=a)
+train("first_masked_zeroed", lambda: first_masked(K, zero_output_for_mask=True), x=several(floats(8, 5, 3), state))
+
+
+# ---- masks that are joined, and masks of pairs ---------------------------------------------------------------------------
+
+def joined(L, axis, second):
+    i, j = L.Input((5,), dtype="int32", name="i"), L.Input((5, 4), name="j")
+    x = L.Embedding(9, 4, mask_zero=True, name="x")(i)
+    y = L.Masking(name="m")(j) if second else j
+    z = L.Concatenate(axis=axis, name="c")([x, y])
+    return model_of[L]([i, j], L.Dense(2, name="o")(L.LSTM(3, name="l")(z)), name="net")
+
+
+# Of each pair of steps; of all steps of the query together, and the value's own.
+def of_pairs(L, **settings):
+    i, j = L.Input((4, 3), name="i"), L.Input((5,), dtype="int32", name="j")
+    m, n = L.Input((4, 5), dtype="bool", name="m"), L.Input((1, 5), dtype="bool", name="n")
+    z = L.Embedding(9, 3, mask_zero=True, name="z")(j)
+    y = L.MultiHeadAttention(2, 3, name="a", kernel_regularizer="l2", dropout=0.0, **settings)(i, z, attention_mask=m)
+    y = L.MultiHeadAttention(1, 2, name="b")(y, L.Embedding(9, 3, mask_zero=True, name="w")(j), attention_mask=n)
+    return model_of[L]([i, j, m, n], L.Dense(2, name="o")(L.Flatten(name="f")(y)), name="net")
+
+
+def truths(*shape):
+    def draw(rng):
+        v = rng.uniform(0, 1, (8, *shape)) < 0.7
+        v[..., 0] = True  # a step that may look at nothing differs between the two Kerases
+        return v
+
+    return draw
+
+
+# Attention of Keras 3 takes the masks off what it has read: the next that reads it finds none.
+def stacked(L):
+    i = L.Input((4,), dtype="int32", name="i")
+    x = L.Embedding(9, 4, mask_zero=True, name="x")(i)
+    for k in "ab":
+        x = L.Add(name="add" + k)([x, L.MultiHeadAttention(2, 3, name=k)(x, x, use_causal_mask=k == "b")])
+    return model_of[L](i, L.Dense(2, name="o")(L.LSTM(3, name="l")(x)), name="net")
+
+
+both_masked = several(ids(8, 5, 9), floats(8, 5, 4))
+for end, L in (("", K), ("_keras2", T)):
+    train("joined_features" + end, lambda: joined(L, -1, True), x=both_masked)
+    train("joined_half" + end, lambda: joined(L, -1, False), x=both_masked)
+    train("joined_steps" + end, lambda: joined(L, 1, True), x=both_masked)
+    train("stacked" + end, lambda: stacked(L), x=inputs((4, 9)))
+    train("of_pairs" + end, lambda: of_pairs(L), x=several(floats(8, 4, 3), ids(8, 5, 9), truths(4, 5), truths(1, 5)))
+train("joined_steps_half", lambda: joined(K, 1, False), x=both_masked)

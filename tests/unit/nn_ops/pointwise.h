@@ -6,6 +6,7 @@
 #include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/concat.h"
 #include "workerd/nn/ops/dot.h"
+#include "workerd/nn/ops/lookup.h"
 #include "workerd/nn/ops/noise.h"
 #include "workerd/nn/ops/penalty.h"
 
@@ -44,6 +45,10 @@
             true                                                                             \
         }                                                                                    \
     }
+
+// Numbers are below the last dimension.
+static const int32_t lookup_numbers[] = {1, 3, 4, 7, 5, -1};
+static const float lookup_bins[] = {-0.5f, 0, 0.25f};
 
 static const struct op_case pointwise_cases[] = {
     FUNCTION(NN_F_RECTIFIER, 0.2f, 0, INFINITY),
@@ -90,6 +95,23 @@ static const struct op_case pointwise_cases[] = {
     NOISE("times", NN_NOISE_TIMES, 2, 4, 7),
     NOISE("times, shared", NN_NOISE_TIMES, 3, 4, 3, 5),
     NOISE("drops, shared", NN_NOISE_DROPS, 3, 4, 3, 5),
+    {"lookup",
+     &nn_op_lookup,
+     ATTR((struct nn_lookup){lookup_numbers, lookup_numbers + 3, 3, 2, 2}),
+     1,
+     1,
+     {{NN_INT32, 2, {3, 7}}},
+     {false}},
+    {"bins", &nn_op_bins, ATTR((struct nn_bins){lookup_bins, 3}), 1, 1, {FLOATS(2, 3, 7)}, {false}},
+    {"places", &nn_op_places, ATTR((struct nn_places){3, false, false}), 1, 1, {{NN_INT32, 2, {3, 5}}}, {false}},
+    {"places, several", &nn_op_places, ATTR((struct nn_places){3, true, true}), 1, 1, {{NN_INT32, 2, {3, 5}}}, {false}},
+    {"places, weights",
+     &nn_op_places,
+     ATTR((struct nn_places){4, true, false}),
+     2,
+     1,
+     {{NN_INT32, 2, {3, 5}}, FLOATS(2, 3, 5)},
+     {false, true}},
     {"penalty", &nn_op_penalty, ATTR((struct nn_penalty){0.5f, 0.25f}), 2, 1, {FLOATS(2, 7, 9), FLOATS(1, 1)}, BOTH},
     {"first penalty", &nn_op_penalty, ATTR((struct nn_penalty){0, 0.25f}), 1, 1, {FLOATS(2, 7, 9)}, {true}},
     {"flip",

@@ -27,6 +27,25 @@
             ATTR((struct nn_rnn){.cell = NN_RNN_GRU_AFTER, .bias = true, .mask = true, __VA_ARGS__}), 4, 2,            \
             {FLOATS(3, n, t, 3 * u), FLOATS(2, u, 3 * u), FLOATS(2, 2, 3 * u), FLOATS(2, n, t)}, {true, true, true}, 4 \
     }
+// With states that are given and taken, masked; which of what comes out has the gradient.
+#define LSTM_STATES(which, ...)                                                                               \
+    {                                                                                                         \
+        "rnn, states", &nn_op_rnn,                                                                            \
+            ATTR((struct nn_rnn){.cell = NN_RNN_LSTM,                                                         \
+                                 .act = NN_RNN_TANH,                                                          \
+                                 .gate = NN_RNN_SIGMOID,                                                      \
+                                 .mask = true,                                                                \
+                                 .initial = true,                                                             \
+                                 .states = true,                                                              \
+                                 __VA_ARGS__}),                                                               \
+            5, 4, {FLOATS(3, 3, 4, 20), FLOATS(2, 5, 20), FLOATS(2, 3, 5), FLOATS(2, 3, 5), FLOATS(2, 3, 4)}, \
+            {true, true, true, true}, 5, which                                                                \
+    }
+#define RNN_STATES(which, g, ...)                                                                              \
+    {                                                                                                          \
+        "rnn, a state", &nn_op_rnn, ATTR((struct nn_rnn){.initial = true, .states = true, __VA_ARGS__}), 3, 3, \
+            {FLOATS(3, 3, 4, 5 * g), FLOATS(2, 5, 5 * g), FLOATS(2, 3, 5)}, {true, true, true}, 0, which       \
+    }
 #define BOTH_WAYS(m)                                                                                                   \
     {                                                                                                                  \
         "both ways", &nn_op_both_ways, ATTR((struct nn_both_ways){m}), 2, 1, {FLOATS(3, 2, 3, 4), FLOATS(3, 2, 3, 4)}, \
@@ -56,6 +75,14 @@ static const struct op_case sequence_cases[] = {
     RNN_MASKED(3, 4, 3, 3, .cell = NN_RNN_GRU_AFTER, .act = NN_RNN_TANH, .gate = NN_RNN_SIGMOID),
     RNN_BIAS(3, 4, 3, .act = NN_RNN_TANH, .gate = NN_RNN_SIGMOID, .sequences = true),
     RNN_BIAS(3, 4, 3, .act = NN_RNN_SIGMOID, .gate = NN_RNN_LINEAR, .backwards = true, .zero_masked = true),
+    LSTM_STATES(0, .sequences = true),
+    LSTM_STATES(0, .backwards = true),
+    LSTM_STATES(2),
+    LSTM_STATES(3, .sequences = true, .zero_masked = true),
+    RNN_STATES(0, 1, .act = NN_RNN_TANH),
+    RNN_STATES(2, 1, .act = NN_RNN_LINEAR, .sequences = true, .backwards = true),
+    RNN_STATES(0, 3, .cell = NN_RNN_GRU, .act = NN_RNN_TANH, .gate = NN_RNN_SIGMOID),
+    RNN_STATES(2, 3, .cell = NN_RNN_GRU_AFTER, .act = NN_RNN_TANH, .gate = NN_RNN_SIGMOID, .sequences = true),
     {"attention_scores",
      &nn_op_attention_scores,
      ATTR((struct nn_attention){0.5f, false}),
@@ -90,6 +117,14 @@ static const struct op_case sequence_cases[] = {
      3,
      1,
      {FLOATS(4, 2, 2, 4, 3), FLOATS(2, 2, 4), FLOATS(2, 2, 3)},
+     {true},
+     2},
+    {"attention_softmax, by both",
+     &nn_op_attention_softmax,
+     ATTR((struct nn_attention_softmax){.by_i = true, .by_both = true, .causal = true}),
+     3,
+     1,
+     {FLOATS(4, 2, 2, 4, 3), FLOATS(2, 2, 4), FLOATS(3, 2, 4, 3)},
      {true},
      2},
     BOTH_WAYS(NN_MERGE_CONCAT),

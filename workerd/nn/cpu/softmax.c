@@ -193,8 +193,8 @@ static struct attention_row attention_row_at(const struct nn_frame *f, int masks
     r.limit = a->causal && i + 1 < r.n ? i + 1 : r.n;
     if (a->by_i)
         r.any = ((const float *)f->in[masks])[example * rows + i] != 0;
-    if (a->by_j) {
-        r.mask = (const float *)f->in[masks + a->by_i] + example * r.n;
+    if (a->by_j || a->by_both) {
+        r.mask = (const float *)f->in[masks + a->by_i] + (a->by_both ? example * rows + i : example) * r.n;
         r.any = r.any && attention_any(r.limit, r.mask);
     }
     return r;

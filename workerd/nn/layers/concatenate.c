@@ -1,12 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/nn/layer.h"
 #include "workerd/nn/ops/concat.h"
+#include "workerd/nn/ops/mask.h"
 
 struct concatenate {
     int axis;
+    bool keras2;
 };
 
 static const struct nn_key keys[] = {{"axis", NN_KEY_AXIS, NN_AT(struct concatenate, axis), .fallback = -1}, {NULL}};
+
+// Along the last axis a step counts where any of the inputs has it, of Keras 2 where all that have masks have it; along
+// another, masks are joined as what they belong to is.
+static void concatenate_build_mask(struct nn_building *b)
+{
+    struct concatenate *c = b->layer->config;
+    bool any = false, all = true;
+    c->keras2 = nn_setting_is_keras2(b->at);
+    for (int k = 0; k < b->n_in; k++) {
+        any = any || b->mask[k] >= 0;
+        all = all && b->mask[k] >= 0;
+    }
+    const bool last = c->axis == b->out.rank - 1;
+    if (!any || b->out.rank < 2 || (last && !all && !c->keras2))
+        return;
+    b->out_mask = NN_NEW_MASK;
+    b->new_mask = b->out;
+    b->new_mask.dtype = NN_FLOAT;
+    b->new_mask.dim[--b->new_mask.rank] = 0;
+}
 
 static enum ps_code concatenate_build(struct nn_building *b, struct ps_error *e)
 {
@@ -26,17 +48,18 @@ static enum ps_code concatenate_build(struct nn_building *b, struct ps_error *e)
                                 c->axis + 1, k);
         b->out.dim[c->axis] += in->dim[c->axis];
     }
+    concatenate_build_mask(b);
     return PS_OK;
 }
 
 // An operator takes so many at a time: what comes of the first stands before the next.
-static int concatenate_emit(struct nn_emitter *m, const struct nn_call *call)
+static int concatenate_join(struct nn_emitter *m, int axis, const int *part, int parts)
 {
-    const struct nn_concat attr = {NN_CONFIG(struct concatenate, nn_emit_layer(m, call))->axis + 1};
-    int in[NN_OP_IN] = {nn_emit_tensor(m, call->in[0])}, n = 1;
-    for (int i = 1; i < call->n_in; i++) {
-        in[n++] = nn_emit_tensor(m, call->in[i]);
-        if (n < NN_OP_IN && i + 1 < call->n_in)
+    const struct nn_concat attr = {axis + 1};
+    int in[NN_OP_IN] = {part[0]}, n = 1;
+    for (int i = 1; i < parts; i++) {
+        in[n++] = part[i];
+        if (n < NN_OP_IN && i + 1 < parts)
             continue;
         nn_tape_put(m->tape, &nn_op_concat, &attr, sizeof attr, in, n, &in[0], 1);
         n = 1;
@@ -44,5 +67,43 @@ static int concatenate_emit(struct nn_emitter *m, const struct nn_call *call)
     return in[0];
 }
 
-const struct nn_layer_class nn_layer_concatenate = {"Concatenate", sizeof(struct concatenate), keys, concatenate_build,
-                                                    concatenate_emit};
+static int concatenate_emit(struct nn_emitter *m, const struct nn_call *call)
+{
+    int part[NN_CALL_IN];
+    for (int i = 0; i < call->n_in; i++)
+        part[i] = nn_emit_tensor(m, call->in[i]);
+    return concatenate_join(m, NN_CONFIG(struct concatenate, nn_emit_layer(m, call))->axis, part, call->n_in);
+}
+
+// That of an input; ones where it has none: any of it counts.
+static int concatenate_mask_of(struct nn_emitter *m, const struct nn_call *call, int k)
+{
+    int mask = nn_emit_mask(m, call, k);
+    if (mask < 0) {
+        mask = nn_emit_ones(m, nn_emit_tensor(m, call->in[k]));
+        nn_tape_put(m->tape, &nn_op_any, NULL, 0, &mask, 1, &mask, 1);
+    }
+    return mask;
+}
+
+static int concatenate_mask(struct nn_emitter *m, const struct nn_call *call)
+{
+    const struct concatenate *c = NN_CONFIG(struct concatenate, nn_emit_layer(m, call));
+    const bool last = c->axis == nn_emit_type(m, call->out)->rank - 1;
+    const struct nn_op_class *both = c->keras2 ? &nn_op_mask_and : &nn_op_mask_or;
+    int part[NN_CALL_IN];
+    for (int i = 0; i < call->n_in; i++)
+        part[i] = concatenate_mask_of(m, call, i);
+    if (!last)
+        return concatenate_join(m, c->axis, part, call->n_in);
+    for (int i = 1; i < call->n_in; i++)
+        nn_tape_put(m->tape, both, NULL, 0, (int[]){part[0], part[i]}, 2, &part[0], 1);
+    return part[0];
+}
+
+const struct nn_layer_class nn_layer_concatenate = {.name = "Concatenate",
+                                                    .config_bytes = sizeof(struct concatenate),
+                                                    .keys = keys,
+                                                    .build = concatenate_build,
+                                                    .emit = concatenate_emit,
+                                                    .mask = concatenate_mask};

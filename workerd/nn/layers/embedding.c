@@ -12,13 +12,13 @@ static const struct nn_key keys[] = {
     {"input_dim", NN_KEY_SIZE, NN_AT(struct embedding, input_dim), .required = true},
     {"output_dim", NN_KEY_SIZE, NN_AT(struct embedding, output_dim), .required = true},
     {"embeddings_initializer", NN_KEY_INITIALIZER},
-    {"embeddings_regularizer", NN_KEY_REFUSED},
-    {"embeddings_constraint", NN_KEY_REFUSED},
+    {"embeddings_regularizer", NN_KEY_BY_BUILD},
+    {"embeddings_constraint", NN_KEY_BY_BUILD},
     {"mask_zero", NN_KEY_BOOL, NN_AT(struct embedding, mask_zero)},
     {"input_length", NN_KEY_NONE},
     {"quantization_config", NN_KEY_REFUSED},
     {"sparse", NN_KEY_REFUSED},
-    {"activity_regularizer", NN_KEY_REFUSED},
+    {"activity_regularizer", NN_KEY_BY_BUILD},
     {"lora_rank", NN_KEY_REFUSED},
     {NULL},
 };
@@ -31,8 +31,10 @@ static enum ps_code embedding_build(struct nn_building *b, struct ps_error *e)
     const struct nn_type *in = &b->in[0]->type;
     if (in->rank == PS_MAX_RANK)
         return nn_json_fail(b->at, e, "Embedding expects an input of at most %d dimensions", PS_MAX_RANK - 1);
-    int64_t *ids = &b->model->value[b->value[0]].ids;
-    *ids = *ids && *ids < c->input_dim ? *ids : c->input_dim;
+    if (b->in[0]->below > c->input_dim)
+        return nn_json_fail(b->at, e, "Embedding has %d rows, but its input's numbers go up to %lld", c->input_dim,
+                            (long long)b->in[0]->below - 1);
+    nn_build_ids(b, c->input_dim);
     b->out = *in;
     b->out.dtype = NN_FLOAT;
     b->out.dim[b->out.rank++] = c->output_dim;

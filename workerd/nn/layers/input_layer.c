@@ -32,7 +32,8 @@ static enum ps_code input_build(struct nn_building *b, struct ps_error *e)
     enum nn_dtype dtype;
     if (b->n_in > 0)
         return nn_json_fail(b->at, e, "expected InputLayer as the first layer only");
-    if (nn_setting_input_dtype(b->config, &dtype, e) || input_read_shape(b, keras2.value ? &keras2 : &keras3, e))
+    if (nn_setting_input_dtype(b->config, &dtype, &b->text, e) ||
+        input_read_shape(b, keras2.value ? &keras2 : &keras3, e))
         return e->code;
     b->out.dtype = dtype;
     return PS_OK;

@@ -5,13 +5,16 @@
 
 #include "workerd/nn/layer.h"
 #include "workerd/nn/ops/attention.h"
+#include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/mask.h"
 
 struct multi_head_attention {
     int heads, key_dim, value_dim;  // value_dim 0: as key_dim
     bool use_bias;
-    double dropout;  // of what softmax gives
+    double dropout;  // of the weights by which the values are summed
 };
+
+enum { ATTENTION_MASK = 3 };  // of the call's masks: that of each pair of steps
 
 #define AT(member) NN_AT(struct multi_head_attention, member)
 static const struct nn_key keys[] = {
@@ -32,6 +35,11 @@ static const struct nn_key keys[] = {
     {"sliding_window", NN_KEY_REFUSED},
     {"kernel_initializer", NN_KEY_INITIALIZER},
     {"bias_initializer", NN_KEY_INITIALIZER},
+    {"kernel_regularizer", NN_KEY_BY_BUILD},
+    {"bias_regularizer", NN_KEY_BY_BUILD},
+    {"activity_regularizer", NN_KEY_BY_BUILD},
+    {"kernel_constraint", NN_KEY_BY_BUILD},
+    {"bias_constraint", NN_KEY_BY_BUILD},
     {NULL},
 };
 
@@ -73,6 +81,27 @@ static enum ps_code attention_check_axes(const struct nn_building *b, struct ps_
     return one || !nn_json_given(&axes) ? PS_OK : nn_json_expected(&axes, e, "null or [1]");
 }
 
+// (i, j), or (1, j) of all i.
+static enum ps_code attention_check_mask(const struct nn_building *b, struct ps_error *e)
+{
+    const int mask = b->mask[ATTENTION_MASK];
+    const int64_t i = b->in[0]->type.dim[0], j = b->in[1]->type.dim[0];
+    if (mask < 0)
+        return PS_OK;
+    const struct nn_type *type = &b->model->value[mask].type;
+    return type->rank == 2 && (type->dim[0] == i || type->dim[0] == 1) && type->dim[1] == j
+               ? PS_OK
+               : nn_json_fail(b->at, e, "MultiHeadAttention expects an attention_mask of shape (%d, %d)", (int)i,
+                              (int)j);
+}
+
+// Keras 3 takes the masks off what it reads.
+static void attention_drop_masks(struct nn_building *b)
+{
+    for (int i = 0; i < b->n_in && !nn_setting_is_keras2(b->at); i++)
+        b->model->value[b->value[i]].mask = -1;
+}
+
 static enum ps_code multi_head_attention_build(struct nn_building *b, struct ps_error *e)
 {
     if (b->n_in < 2 || b->n_in > 3)
@@ -85,9 +114,10 @@ static enum ps_code multi_head_attention_build(struct nn_building *b, struct ps_
             return nn_json_fail(b->at, e, "MultiHeadAttention expects inputs of shape (steps, features)");
     if (b->n_in == 3 && b->in[1]->type.dim[0] != b->in[2]->type.dim[0])
         return nn_json_fail(b->at, e, "MultiHeadAttention expects a value and a key of as many steps");
-    if (attention_check_axes(b, e))
+    if (attention_check_axes(b, e) || attention_check_mask(b, e))
         return e->code;
     b->out = b->in[0]->type;
+    attention_drop_masks(b);
     return b->first ? attention_build_variables(b, e) : PS_OK;
 }
 
@@ -115,32 +145,48 @@ static int attention_heads(struct nn_emitter *m, const struct nn_call *call, int
     return nn_emit_view(m, y, &(struct nn_type){NN_FLOAT, 3, {in->dim[0], heads, size}});
 }
 
-// Masks of the query by i, of the value and the key by j.
-static int attention_softmax(struct nn_emitter *m, const struct nn_call *call, int s)
+// Where both are, of masks of which the one may have one place for all of the other's.
+static int attention_both(struct nn_emitter *m, int a, int b)
 {
-    const int query = nn_emit_mask(m, call, 0), key = call->n_in == 3 ? nn_emit_mask(m, call, 2) : -1;
-    struct nn_attention_softmax attr = {.by_i = query >= 0, .causal = call->flag};
-    int value = nn_emit_mask(m, call, 1), in[3] = {s}, n = 1;
-    if (value >= 0 && key >= 0)
-        nn_tape_put(m->tape, &nn_op_mask_and, NULL, 0, (int[]){value, key}, 2, &value, 1);
-    else
-        value = value >= 0 ? value : key;
-    attr.by_j = value >= 0;
-    if (attr.by_i)
-        in[n++] = query;
-    if (attr.by_j)
-        in[n++] = value;
-    nn_tape_put(m->tape, &nn_op_attention_softmax, &attr, sizeof attr, in, n, &s, 1);
-    return s;
+    const struct nn_binary attr = {NN_B_MINIMUM};
+    if (a >= 0 && b >= 0)
+        nn_tape_put(m->tape, &nn_op_binary, &attr, sizeof attr, (int[]){a, b}, 2, &a, 1);
+    return a >= 0 ? a : b;
 }
 
-static int attention_drop(struct nn_emitter *m, const struct nn_call *call, int s)
+// Of the value and the key by j, and of each pair: (n, j), or (n, i, j).
+static int attention_mask(struct nn_emitter *m, const struct nn_call *call, bool *pairs)
+{
+    const int64_t j = nn_emit_type(m, call->in[1])->dim[0];
+    const struct nn_type one = {NN_FLOAT, 2, {1, j}}, all = {NN_FLOAT, 1, {j}};
+    const double zero = 0;
+    int steps = attention_both(m, nn_emit_mask(m, call, 1), call->n_in == 3 ? nn_emit_mask(m, call, 2) : -1);
+    int given = nn_emit_mask(m, call, ATTENTION_MASK);
+    *pairs = given >= 0 && nn_emit_type(m, call->mask[ATTENTION_MASK])->dim[0] != 1;
+    if (given < 0)
+        return steps;
+    nn_tape_put(m->tape, &nn_op_not_equal, &zero, sizeof zero, &given, 1, &given, 1);
+    given = attention_both(m, given, steps >= 0 ? nn_emit_view(m, steps, &one) : -1);
+    return *pairs ? given : nn_emit_view(m, given, &all);
+}
+
+// The weights: what counts, and, while it is trained, what is not dropped.
+static int attention_softmax(struct nn_emitter *m, const struct nn_call *call, int s)
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
-    const struct nn_dropout attr = {.rate = (float)NN_CONFIG(struct multi_head_attention, l)->dropout,
-                                    .layer = l->number};
-    if (m->training && attr.rate > 0)
-        nn_tape_put(m->tape, &nn_op_dropout, &attr, sizeof attr, (int[]){s, nn_emit_examples(m)}, 2, &s, 1);
+    const struct nn_dropout drop = {(float)NN_CONFIG(struct multi_head_attention, l)->dropout, l->number};
+    struct nn_attention_softmax attr = {.causal = call->flag};
+    const int query = nn_emit_mask(m, call, 0), other = attention_mask(m, call, &attr.by_both);
+    int in[3] = {s}, n = 1;
+    attr.by_i = query >= 0;
+    attr.by_j = other >= 0 && !attr.by_both;
+    if (attr.by_i)
+        in[n++] = query;
+    if (other >= 0)
+        in[n++] = other;
+    nn_tape_put(m->tape, &nn_op_attention_softmax, &attr, sizeof attr, in, n, &s, 1);
+    if (m->training && drop.rate > 0)
+        nn_tape_put(m->tape, &nn_op_dropout, &drop, sizeof drop, (int[]){s, nn_emit_examples(m)}, 2, &s, 1);
     return s;
 }
 
@@ -155,7 +201,7 @@ static int multi_head_attention_emit(struct nn_emitter *m, const struct nn_call 
     const int value = attention_heads(m, call, 2, 1, value_dim);
     int s, y;
     nn_tape_put(m->tape, &nn_op_attention_scores, &scaled, sizeof scaled, (int[]){query, key}, 2, &s, 1);
-    s = attention_drop(m, call, attention_softmax(m, call, s));
+    s = attention_softmax(m, call, s);
     nn_tape_put(m->tape, &nn_op_attention_sum, &plain, sizeof plain, (int[]){s, value}, 2, &y, 1);
     y = nn_emit_view(m, y, &(struct nn_type){NN_FLOAT, 2, {steps, c->heads * value_dim}});
     return attention_project(m, call, 3, y, c->heads * value_dim, d);
@@ -167,6 +213,7 @@ static const struct nn_argument arguments[] = {{"query", NN_ARG_INPUT, 0},
                                                {"query_mask", NN_ARG_MASK, 0},
                                                {"value_mask", NN_ARG_MASK, 1},
                                                {"key_mask", NN_ARG_MASK, 2},
+                                               {"attention_mask", NN_ARG_MASK, ATTENTION_MASK},
                                                {"use_causal_mask", NN_ARG_FLAG, 0},
                                                {NULL}};
 

@@ -9,15 +9,15 @@
         {"use_bias", NN_KEY_BOOL, AT(use_bias), .fallback = 1}, {"return_sequences", NN_KEY_BOOL, AT(sequences)},    \
         {"go_backwards", NN_KEY_BOOL, AT(backwards)}, {"zero_output_for_mask", NN_KEY_BOOL, AT(zero_masked)},        \
         {"unroll", NN_KEY_NONE}, {"implementation", NN_KEY_NONE}, {"seed", NN_KEY_NONE}, {"use_cudnn", NN_KEY_NONE}, \
-        {"return_state", NN_KEY_REFUSED}, {"stateful", NN_KEY_REFUSED}, {"time_major", NN_KEY_REFUSED},              \
+        {"return_state", NN_KEY_BOOL, AT(states)}, {"stateful", NN_KEY_REFUSED}, {"time_major", NN_KEY_REFUSED},     \
         {"dropout", NN_KEY_REAL, AT(dropout), .min = 0, .max = 1}, {"recurrent_dropout", NN_KEY_ONLY_NUMBER},        \
         {"kernel_initializer", NN_KEY_INITIALIZER}, {"recurrent_initializer", NN_KEY_INITIALIZER},                   \
-        {"bias_initializer", NN_KEY_INITIALIZER}, {"kernel_regularizer", NN_KEY_REFUSED},                            \
-        {"recurrent_regularizer", NN_KEY_REFUSED}, {"bias_regularizer", NN_KEY_REFUSED},                             \
-        {"activity_regularizer", NN_KEY_REFUSED}, {"kernel_constraint", NN_KEY_REFUSED},                             \
-        {"recurrent_constraint", NN_KEY_REFUSED},                                                                    \
+        {"bias_initializer", NN_KEY_INITIALIZER}, {"kernel_regularizer", NN_KEY_BY_BUILD},                           \
+        {"recurrent_regularizer", NN_KEY_BY_BUILD}, {"bias_regularizer", NN_KEY_BY_BUILD},                           \
+        {"activity_regularizer", NN_KEY_BY_BUILD}, {"kernel_constraint", NN_KEY_BY_BUILD},                           \
+        {"recurrent_constraint", NN_KEY_BY_BUILD},                                                                   \
     {                                                                                                                \
-        "bias_constraint", NN_KEY_REFUSED                                                                            \
+        "bias_constraint", NN_KEY_BY_BUILD                                                                           \
     }
 #define GATE_KEY                                          \
     {                                                     \
@@ -88,10 +88,31 @@ static enum ps_code rnn_build_variables(struct nn_building *b, const char *const
     return PS_OK;
 }
 
+static int rnn_n_states(const struct nn_layer *l)
+{
+    return l->class == &nn_layer_lstm ? 2 : 1;
+}
+
+// Behind the sequence stand the states before it, if they are given.
+static enum ps_code rnn_build_states(struct nn_building *b, struct ps_error *e)
+{
+    const struct nn_recurrent *c = NN_CONFIG(struct nn_recurrent, b->layer);
+    const int states = rnn_n_states(b->layer);
+    if (b->n_in != 1 && b->n_in != 1 + states)
+        return nn_json_fail(b->at, e, "%s takes a sequence, or a sequence and %d initial state%s, not %d inputs",
+                            b->layer->class->name, states, states == 1 ? "" : "s", b->n_in);
+    for (int i = 1; i < b->n_in; i++)
+        if (b->in[i]->type.rank != 1 || b->in[i]->type.dim[0] != c->units)
+            return nn_json_fail(b->at, e, "%s expects initial states of shape (%d)", b->layer->class->name, c->units);
+    for (b->n_more = 0; c->states && b->n_more < states; b->n_more++)
+        b->more[b->n_more] = (struct nn_type){NN_FLOAT, 1, {c->units}};
+    return PS_OK;
+}
+
 static enum ps_code rnn_build(struct nn_building *b, const char *const name[3], struct ps_error *e)
 {
     const struct nn_recurrent *c = NN_CONFIG(struct nn_recurrent, b->layer);
-    if (nn_build_inputs(b, 1, e))
+    if (rnn_build_states(b, e))
         return e->code;
     const struct nn_type *in = &b->in[0]->type;
     if (in->rank != 2)
@@ -99,6 +120,9 @@ static enum ps_code rnn_build(struct nn_building *b, const char *const name[3], 
     const struct nn_type sequence = {NN_FLOAT, 2, {in->dim[0], c->units}}, last = {NN_FLOAT, 1, {c->units}};
     b->out = c->sequences ? sequence : last;
     b->out_mask = c->sequences ? b->mask[0] : -1;
+    // Keras 3 hands a call with states the mask that is named, no other; but the output has it.
+    if (b->n_in > 1 && !b->named_mask && !nn_setting_is_keras2(b->at))
+        b->mask[0] = -1;
     if (b->first && rnn_read_functions(b, e))
         return e->code;
     return b->first ? rnn_build_variables(b, name, e) : PS_OK;
@@ -125,26 +149,26 @@ static enum ps_code rnn_build_gru(struct nn_building *b, struct ps_error *e)
 
 // ---- emit ---------------------------------------------------------------------------------------------------------
 
-// The input, of which dropout takes the same features at all steps.
-static int rnn_input(struct nn_emitter *m, const struct nn_call *call)
-{
-    const struct nn_layer *l = nn_emit_layer(m, call);
-    const struct nn_noise attr = {.kind = NN_NOISE_DROPS,
-                                  .amount = (float)NN_CONFIG(struct nn_recurrent, l)->dropout,
-                                  .layer = l->number,
-                                  .shared = {[1] = true}};
-    int x = nn_emit_tensor(m, call->in[0]);
-    if (m->training && attr.amount > 0)
-        nn_tape_put(m->tape, &nn_op_noise, &attr, sizeof attr, (int[]){x, nn_emit_examples(m)}, 2, &x, 1);
-    return x;
-}
-
-static int rnn_emit(struct nn_emitter *m, const struct nn_call *call)
+// What goes in, by its kernel: what is dropped is dropped from all steps of an example.
+static int rnn_emit_input(struct nn_emitter *m, const struct nn_call *call, const struct nn_rnn *attr)
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
     const struct nn_recurrent *c = NN_CONFIG(struct nn_recurrent, l);
+    const struct nn_noise noise = {NN_NOISE_DROPS, (float)c->dropout, l->number, {[1] = true}};
+    const struct nn_dense dense = {.bias = c->use_bias && !attr->bias};
+    const int bias = dense.bias ? nn_emit_variable(m, call, 2) : -1;
+    int x = nn_emit_tensor(m, call->in[0]), z;
+    if (m->training && c->dropout > 0)
+        nn_tape_put(m->tape, &nn_op_noise, &noise, sizeof noise, (int[]){x, nn_emit_examples(m)}, 2, &x, 1);
+    nn_tape_put(m->tape, &nn_op_dense, &dense, sizeof dense, (int[]){x, nn_emit_variable(m, call, 0), bias},
+                2 + dense.bias, &z, 1);
+    return z;
+}
+
+static struct nn_rnn rnn_attributes(const struct nn_layer *l, const struct nn_call *call)
+{
+    const struct nn_recurrent *c = NN_CONFIG(struct nn_recurrent, l);
     const enum nn_rnn_cell gru = c->reset_after ? NN_RNN_GRU_AFTER : NN_RNN_GRU;
-    const int mask = nn_emit_mask(m, call, 0);
     struct nn_rnn attr = {.cell = l->class == &nn_layer_lstm  ? NN_RNN_LSTM
                                   : l->class == &nn_layer_gru ? gru
                                                               : NN_RNN_SIMPLE,
@@ -153,23 +177,34 @@ static int rnn_emit(struct nn_emitter *m, const struct nn_call *call)
                           .sequences = c->sequences,
                           .backwards = c->backwards,
                           .zero_masked = c->zero_masked,
-                          .mask = mask >= 0};
+                          .initial = call->n_in > 1,
+                          .states = c->states};
     attr.bias = attr.cell == NN_RNN_GRU_AFTER && c->use_bias;
-    const struct nn_dense dense = {.bias = c->use_bias && !attr.bias};
-    int bias = c->use_bias ? nn_emit_variable(m, call, 2) : -1, z, y[2], n = 0, in[4];
-    nn_tape_put(m->tape, &nn_op_dense, &dense, sizeof dense,
-                (int[]){rnn_input(m, call), nn_emit_variable(m, call, 0), bias}, 2 + dense.bias, &z, 1);
-    in[n++] = z;
+    return attr;
+}
+
+static int rnn_emit(struct nn_emitter *m, const struct nn_call *call)
+{
+    struct nn_rnn attr = rnn_attributes(nn_emit_layer(m, call), call);
+    const int mask = nn_emit_mask(m, call, 0);
+    int y[4], n = 0, in[NN_OP_IN];
+    attr.mask = mask >= 0;
+    in[n++] = rnn_emit_input(m, call, &attr);
     in[n++] = nn_emit_variable(m, call, 1);
     if (attr.bias)
-        in[n++] = bias;
+        in[n++] = nn_emit_variable(m, call, 2);
+    for (int i = 1; i < call->n_in; i++)
+        in[n++] = nn_emit_tensor(m, call->in[i]);
     if (attr.mask)
         in[n++] = mask;
-    nn_tape_put(m->tape, &nn_op_rnn, &attr, sizeof attr, in, n, y, 2);
+    nn_tape_put(m->tape, &nn_op_rnn, &attr, sizeof attr, in, n, y, 2 + call->n_more);
+    for (int k = 0; k < call->n_more; k++)
+        *nn_emit_more(m, call, k) = y[2 + k];
     return y[0];
 }
 
-static const struct nn_argument arguments[] = {{"sequences", NN_ARG_INPUT, 0}, {"mask", NN_ARG_MASK, 0}, {NULL}};
+static const struct nn_argument arguments[] = {
+    {"sequences", NN_ARG_INPUT, 0}, {"initial_state", NN_ARG_INPUT, 0}, {"mask", NN_ARG_MASK, 0}, {NULL}};
 
 #define CLASS(word, which)                                                                                 \
     {                                                                                                      \

@@ -11,7 +11,8 @@ struct nn_recurrent {
     int units;
     struct nn_function act, gate;  // as the document has them
     enum nn_rnn_function rnn_act, rnn_gate;
-    double dropout;  // of the inputs
+    double dropout;  // of what goes in, of all steps alike
+    bool states;     // it gives its states, too
     bool use_bias, sequences, backwards, zero_masked, forget_bias, reset_after;
 };
 

@@ -34,6 +34,7 @@
     X(batch_normalization)      \
     X(group_normalization)      \
     X(layer_normalization)      \
+    X(unit_normalization)       \
     X(activation)               \
     X(dropout)                  \
     X(spatial_dropout1d)        \
@@ -42,6 +43,10 @@
     X(gaussian_noise)           \
     X(rescaling)                \
     X(normalization)            \
+    X(discretization)           \
+    X(category_encoding)        \
+    X(integer_lookup)           \
+    X(string_lookup)            \
     X(activity_regularization)  \
     X(random_flip)              \
     X(identity)                 \
@@ -69,7 +74,10 @@
     X(not_equal)                \
     X(any)                      \
     X(logical_or)               \
-    X(logical_and)
+    X(logical_and)              \
+    X(zeros_like)               \
+    X(ones_like)                \
+    X(expand_dims)
 
 #define X(name) extern const struct nn_layer_class nn_layer_##name;
 LAYERS(X)

@@ -50,6 +50,14 @@ static enum ps_code bidirectional_build_way(struct nn_building *b, const struct 
     return PS_OK;
 }
 
+// The states of the forward layer, then those of the other.
+static void bidirectional_build_states(struct nn_building *b)
+{
+    for (int way = 0; way < 2; way++)
+        for (int k = 0; k < b->inner[way].n_more; k++)
+            b->more[b->n_more++] = b->model->value[b->inner[way].more[k]].type;
+}
+
 static enum ps_code bidirectional_build(struct nn_building *b, struct ps_error *e)
 {
     const struct bidirectional *c = NN_CONFIG(struct bidirectional, b->layer);
@@ -62,13 +70,15 @@ static enum ps_code bidirectional_build(struct nn_building *b, struct ps_error *
         bidirectional_build_way(b, nn_json_given(&other) ? &other : &layer, 1, &out[1], e))
         return e->code;
     const struct nn_recurrent *forward = b->layer->child[0].config, *backward = b->layer->child[1].config;
-    if (memcmp(&out[0], &out[1], sizeof out[0]) != 0 || forward->backwards == backward->backwards)
+    if (memcmp(&out[0], &out[1], sizeof out[0]) != 0 || forward->backwards == backward->backwards ||
+        forward->states != backward->states)
         return nn_json_fail(&other, e,
                             "expected a layer that gives what the first one gives, and goes the other way through the "
                             "steps");
     b->out = out[0];
     b->out.dim[b->out.rank - 1] *= c->merge == 1 ? 2 : 1;
     b->out_mask = forward->sequences ? b->mask[0] : -1;
+    bidirectional_build_states(b);
     return PS_OK;
 }
 
@@ -78,7 +88,10 @@ static int bidirectional_emit(struct nn_emitter *m, const struct nn_call *call)
     const struct nn_both_ways attr = {(enum nn_merge)(c->merge - 1)};
     const int x = nn_emit_tensor(m, call->in[0]);
     const int forward = nn_emit_inner(m, call, 0, x, 1), backward = nn_emit_inner(m, call, 1, x, 1);
-    int y;
+    int y, n = 0;
+    for (int way = 0; way < 2; way++)
+        for (int k = 0; k < call->inner[way].n_more; k++)
+            *nn_emit_more(m, call, n++) = *nn_emit_more(m, &call->inner[way], k);
     nn_tape_put(m->tape, &nn_op_both_ways, &attr, sizeof attr, (int[]){forward, backward}, 2, &y, 1);
     return y;
 }
@@ -121,6 +134,8 @@ static enum ps_code distributed_build(struct nn_building *b, struct ps_error *e)
     step.dim[--step.rank] = 0;
     if (nn_build_inner(b, 0, &layer, NULL, &step, false, &out, e) || distributed_check(b, &layer, e))
         return e->code;
+    if (b->inner[0].n_more)
+        return nn_json_fail(&layer, e, "TimeDistributed of a layer with several outputs is not supported");
     if (out.rank == PS_MAX_RANK)
         return nn_json_fail(&layer, e, "expected a layer that gives at most %d dimensions", PS_MAX_RANK - 1);
     b->out = out;

@@ -158,6 +158,8 @@ static struct attention_row attention_row(const struct nn_frame *f, int masks, s
         r.any = ((const nn_real *)f->in[masks])[n * rows + r.i] != 0;
     if (attr->by_j)
         r.by_j = (const nn_real *)f->in[masks + attr->by_i] + n * r.n;
+    if (attr->by_both)
+        r.by_j = (const nn_real *)f->in[masks + attr->by_i] + (n * rows + r.i) * r.n;
     bool any = false;
     for (size_t j = 0; j < r.n; j++)
         any |= attention_counts(&r, j);

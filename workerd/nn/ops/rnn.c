@@ -4,6 +4,8 @@
 // the step: what each function gave (from which its slope follows), then the state.
 //
 //   SimpleRNN: h      LSTM: i, f, c~, o, c, h      GRU: z, r, h~, m, h    with m = r h, or h R_h + b of reset_after
+//
+// States that are given stand there as if a step before the first had left them.
 #include "workerd/nn/ops/rnn.h"
 
 #include <math.h>
@@ -14,6 +16,7 @@
 struct rnn_dims {
     const struct nn_rnn *a;
     size_t n, t, u, gates, kept, h;  // kept: elements of a step; h: where the state is in it
+    size_t steps;                    // in `kept`: t, and one before where states are given
 };
 
 static struct rnn_dims rnn_dims(const struct nn_rnn *a, const struct nn_type *kept, const struct nn_type *recurrent)
@@ -21,10 +24,22 @@ static struct rnn_dims rnn_dims(const struct nn_rnn *a, const struct nn_type *ke
     static const size_t gates[] = {1, 4, 3, 3}, pieces[] = {1, 6, 5, 5};
     struct rnn_dims d = {.a = a, .u = (size_t)recurrent->dim[0], .gates = gates[a->cell]};
     d.n = (size_t)kept->dim[0];
-    d.t = (size_t)kept->dim[1];
+    d.steps = (size_t)kept->dim[1];
+    d.t = d.steps - a->initial;
     d.kept = pieces[a->cell] * d.u;
     d.h = d.kept - d.u;
     return d;
+}
+
+static int rnn_states(const struct nn_rnn *a)
+{
+    return a->cell == NN_RNN_LSTM ? 2 : 1;
+}
+
+// What step s of a row has kept; -1: the states that are given.
+static nn_real *rnn_kept(const struct rnn_dims *d, nn_real *kept, size_t row, int64_t s)
+{
+    return kept + (row * d->steps + (size_t)(s + d->a->initial)) * d->kept;
 }
 
 // ---- types --------------------------------------------------------------------------------------------------------
@@ -36,11 +51,13 @@ static enum ps_code rnn_infer(struct nn_op *op, struct ps_error *e)
     if (z->rank != 3 || recurrent->rank != 2 || z->dim[2] != recurrent->dim[1])
         return nn_op_fail(op, e, "the recurrent kernel does not fit its input");
     const struct rnn_dims d = rnn_dims(a, z, recurrent);
-    if (op->n_in != 2 + a->bias + a->mask || d.gates * d.u != (size_t)recurrent->dim[1])
-        return nn_op_fail(op, e, "expected %zu gates, a bias and a mask as its attributes say", d.gates);
+    if (op->n_in != 2 + a->bias + a->mask + a->initial * rnn_states(a) || d.gates * d.u != (size_t)recurrent->dim[1])
+        return nn_op_fail(op, e, "expected %zu gates, a bias, states and a mask as its attributes say", d.gates);
     op->out_type[0] = a->sequences ? (struct nn_type){NN_FLOAT, 3, {z->dim[0], z->dim[1], (int64_t)d.u}}
                                    : (struct nn_type){NN_FLOAT, 2, {z->dim[0], (int64_t)d.u}};
-    op->out_type[1] = (struct nn_type){NN_FLOAT, 3, {z->dim[0], z->dim[1], (int64_t)d.kept}};
+    op->out_type[1] = (struct nn_type){NN_FLOAT, 3, {z->dim[0], z->dim[1] + a->initial, (int64_t)d.kept}};
+    for (int i = 0; i < a->states * rnn_states(a); i++)
+        op->out_type[2 + i] = (struct nn_type){NN_FLOAT, 2, {z->dim[0], (int64_t)d.u}};
     return PS_OK;
 }
 
@@ -50,22 +67,32 @@ static enum ps_code rnn_infer_backward(struct nn_op *op, struct ps_error *e)
     const struct nn_type *recurrent = &op->in_type[0], *kept = &op->in_type[1];
     int n = 0;
     (void)e;
-    op->out_type[n++] = (struct nn_type){NN_FLOAT, 3, {kept->dim[0], kept->dim[1], recurrent->dim[1]}};
+    op->out_type[n++] = (struct nn_type){NN_FLOAT, 3, {kept->dim[0], kept->dim[1] - a->initial, recurrent->dim[1]}};
     op->out_type[n++] = *recurrent;
     if (a->bias)
         op->out_type[n++] = (struct nn_type){NN_FLOAT, 2, {2, recurrent->dim[1]}};
+    for (int i = 0; i < a->initial * rnn_states(a); i++)
+        op->out_type[n++] = (struct nn_type){NN_FLOAT, 2, {kept->dim[0], recurrent->dim[0]}};
     op->out_type[n] = (struct nn_type){NN_FLOAT, 3, {4, kept->dim[0], recurrent->dim[0]}};
     return PS_OK;
 }
 
 static void rnn_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx)
 {
-    const struct nn_rnn *a = (const struct nn_rnn *)op->attr;
-    int out[4];
+    struct nn_rnn a = *(const struct nn_rnn *)op->attr;
+    int in[NN_OP_IN] = {op->in[1], op->out[1]}, out[NN_OP_OUT], n_in = 2;
+    const int n_out = 2 + a.bias + a.initial * rnn_states(&a);
     (void)wanted;
-    nn_tape_put(t, &nn_op_rnn_backward, a, sizeof *a, (int[]){op->in[1], op->out[1], dy[0], op->in[op->n_in - 1]},
-                3 + a->mask, out, 3 + a->bias);
-    for (int i = 0; i < 2 + a->bias; i++)
+    for (int i = 0; i < 1 + a.states * rnn_states(&a); i++) {
+        const int given = dy[i == 0 ? 0 : i + 1];
+        a.dy[i] = given >= 0;
+        if (a.dy[i])
+            in[n_in++] = given;
+    }
+    if (a.mask)
+        in[n_in++] = op->in[op->n_in - 1];
+    nn_tape_put(t, &nn_op_rnn_backward, &a, sizeof a, in, n_in, out, n_out + 1);
+    for (int i = 0; i < n_out; i++)
         dx[i] = out[i];
 }
 
@@ -161,7 +188,7 @@ static void rnn_gru_state(const struct nn_rnn *a, size_t u, nn_real *k, const nn
 // The state before step s of a row, or NULL: zeros.
 static nn_real *rnn_before(const struct rnn_dims *d, nn_real *kept, size_t row, size_t s)
 {
-    return s == 0 ? NULL : kept + (row * d->t + s - 1) * d->kept;
+    return s == 0 && !d->a->initial ? NULL : rnn_kept(d, kept, row, (int64_t)s - 1);
 }
 
 // The forward pass, and the step that it is at.
@@ -176,7 +203,7 @@ struct rnn_ahead {
 
 static nn_real *rnn_at(const struct rnn_ahead *r, size_t row)
 {
-    return r->kept + (row * r->d.t + r->s) * r->d.kept;
+    return rnn_kept(&r->d, r->kept, row, (int64_t)r->s);
 }
 
 static void rnn_share_rows(struct rnn_ahead *r, nn_rnn_rows *part)
@@ -202,6 +229,15 @@ static void rnn_take_input(void *arg, size_t first, size_t last)
     }
 }
 
+// Was each step up to this one masked, where the states before them are not 0?
+static bool rnn_is_silent(const struct rnn_dims *d, const nn_real *mask, size_t row, size_t s)
+{
+    bool silent = mask && d->a->initial;
+    for (size_t i = 0; silent && i <= s; i++)
+        silent = mask[row * d->t + rnn_time(d, i)] == 0;
+    return silent;
+}
+
 // A masked step: the state of the step before.
 static void rnn_keep_state(const struct rnn_dims *d, nn_real *k, const nn_real *before)
 {
@@ -217,7 +253,7 @@ static void rnn_put_output(const struct rnn_ahead *r, size_t row, bool masked)
     if (!d->a->sequences && r->s + 1 < d->t)
         return;
     nn_real *to = d->a->sequences ? r->y + (row * d->t + r->s) * d->u : r->y + row * d->u;
-    if (d->a->zero_masked && masked)
+    if (masked && (d->a->zero_masked || rnn_is_silent(d, r->mask, row, r->s)))
         memset(to, 0, d->u * sizeof *to);
     else
         memcpy(to, rnn_at(r, row) + d->h, d->u * sizeof *to);
@@ -250,7 +286,7 @@ static void rnn_gate_rows(void *arg, size_t first, size_t last)
 static void rnn_gru_step(struct rnn_ahead *r, nn_real *k, const nn_real *before)
 {
     const struct rnn_dims *d = &r->d;
-    const size_t u = d->u, ld = d->t * d->kept, width = 3 * u;
+    const size_t u = d->u, ld = d->steps * d->kept, width = 3 * u;
     const bool after = d->a->cell == NN_RNN_GRU_AFTER;
     if (before)
         r->parts->product(false, false, d->n, 2 * u, u, before + d->h, ld, r->recurrent, width, 1, k, ld);
@@ -263,7 +299,7 @@ static void rnn_gru_step(struct rnn_ahead *r, nn_real *k, const nn_real *before)
 static void rnn_step(struct rnn_ahead *r)
 {
     const struct rnn_dims *d = &r->d;
-    const size_t u = d->u, ld = d->t * d->kept, width = d->gates * u;
+    const size_t u = d->u, ld = d->steps * d->kept, width = d->gates * u;
     nn_real *k = rnn_at(r, 0), *before = rnn_before(d, r->kept, 0, r->s);
     rnn_share_rows(r, rnn_take_input);
     if (d->gates == 3)
@@ -271,6 +307,28 @@ static void rnn_step(struct rnn_ahead *r)
     else if (before)
         r->parts->product(false, false, d->n, width, u, before + d->h, ld, r->recurrent, width, 1, k, ld);
     rnn_share_rows(r, rnn_end_rows);
+}
+
+// The states that are given into `kept`.
+static void rnn_take_states(const struct rnn_ahead *r, void *const *state)
+{
+    const struct rnn_dims *d = &r->d;
+    for (size_t row = 0; row < d->n; row++) {
+        nn_real *k = rnn_kept(d, r->kept, row, -1);
+        memset(k, 0, d->kept * sizeof *k);
+        for (int i = 0; i < rnn_states(d->a); i++)
+            memcpy(k + d->h - (size_t)i * d->u, (const nn_real *)state[i] + row * d->u, d->u * sizeof *k);
+    }
+}
+
+// What the last step has left: c stands before h.
+static void rnn_put_states(const struct rnn_ahead *r, void *const *state)
+{
+    const struct rnn_dims *d = &r->d;
+    for (int i = 0; i < rnn_states(d->a); i++)
+        for (size_t row = 0; row < d->n; row++)
+            memcpy((nn_real *)state[i] + row * d->u,
+                   rnn_kept(d, r->kept, row, (int64_t)d->t - 1) + d->h - (size_t)i * d->u, d->u * sizeof(nn_real));
 }
 
 void nn_rnn_forward(const struct nn_frame *f, const struct nn_rnn_parts *parts)
@@ -285,8 +343,12 @@ void nn_rnn_forward(const struct nn_frame *f, const struct nn_rnn_parts *parts)
                           .mask = a->mask ? f->in[f->op->n_in - 1] : NULL,
                           .kept = f->out[1],
                           .y = f->out[0]};
+    if (a->initial)
+        rnn_take_states(&r, f->in + 2 + a->bias);
     for (r.s = 0; r.s < r.d.t; r.s++)
         rnn_step(&r);
+    if (a->states)
+        rnn_put_states(&r, f->out + 2);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------
@@ -308,7 +370,8 @@ static bool rnn_masked(const struct rnn_back *b, size_t row, size_t s)
 static void rnn_add_dy(const struct rnn_back *b, size_t row)
 {
     const struct rnn_dims *d = &b->d;
-    if (d->a->zero_masked && rnn_masked(b, row, b->s))
+    const bool masked = rnn_masked(b, row, b->s);
+    if (!b->dy || (masked && (d->a->zero_masked || rnn_is_silent(d, b->mask, row, b->s))))
         return;
     if (d->a->sequences)
         b->parts->add(d->u, b->dy + (row * d->t + b->s) * d->u, b->dh + row * d->u);
@@ -365,7 +428,7 @@ static void rnn_gru_reset_back(const struct rnn_back *b, size_t s)
     const size_t u = d->u;
     b->parts->product(false, true, d->n, u, u, b->da, u, b->recurrent + 2 * u, 3 * u, 0, b->dm, u);
     for (size_t row = 0; row < d->n; row++) {
-        const nn_real *k = b->kept + (row * d->t + s) * d->kept, *before = rnn_before(d, b->kept, row, s);
+        const nn_real *k = rnn_kept(d, b->kept, row, (int64_t)s), *before = rnn_before(d, b->kept, row, s);
         nn_real *dz = b->dz + (row * d->t + rnn_time(d, s)) * 3 * u;
         for (size_t j = 0; before && j < u && !rnn_masked(b, row, s); j++) {
             const nn_real dm = b->dm[row * u + j];
@@ -379,7 +442,7 @@ static void rnn_row_back(const struct rnn_back *b, size_t row)
 {
     const struct rnn_dims *d = &b->d;
     const size_t u = d->u, width = d->gates * u;
-    const nn_real *k = b->kept + (row * d->t + b->s) * d->kept, *before = rnn_before(d, b->kept, row, b->s);
+    const nn_real *k = rnn_kept(d, b->kept, row, (int64_t)b->s), *before = rnn_before(d, b->kept, row, b->s);
     nn_real *dz = b->dz + (row * d->t + rnn_time(d, b->s)) * width, *dh = b->dh + row * u;
     if (rnn_masked(b, row, b->s)) {
         memset(dz, 0, width * sizeof *dz);
@@ -406,7 +469,7 @@ static void rnn_rows_back(void *arg, size_t first, size_t last)
 static void rnn_product_back(const struct rnn_back *b, size_t s)
 {
     const struct rnn_dims *d = &b->d;
-    const size_t u = d->u, width = d->gates * u, plain = d->gates == 3 ? 2 * u : width, ld = d->t * d->kept;
+    const size_t u = d->u, width = d->gates * u, plain = d->gates == 3 ? 2 * u : width, ld = d->steps * d->kept;
     const nn_real *dz = b->dz + rnn_time(d, s) * width, *before = rnn_before(d, b->kept, 0, s);
     const bool after = d->a->cell == NN_RNN_GRU_AFTER;
     if (!before)
@@ -416,8 +479,8 @@ static void rnn_product_back(const struct rnn_back *b, size_t s)
     if (after)
         b->parts->product(false, true, d->n, u, u, b->da, u, b->recurrent + 2 * u, width, 1, b->dh, u);
     if (d->gates == 3)
-        b->parts->product(true, false, u, u, d->n, after ? before + d->h : b->kept + s * d->kept + 3 * u, ld, b->da, u,
-                          1, b->drecurrent + 2 * u, width);
+        b->parts->product(true, false, u, u, d->n, after ? before + d->h : rnn_kept(d, b->kept, 0, (int64_t)s) + 3 * u,
+                          ld, b->da, u, 1, b->drecurrent + 2 * u, width);
 }
 
 static void rnn_add_dbias(const struct rnn_back *b, size_t s)
@@ -432,27 +495,39 @@ static void rnn_add_dbias(const struct rnn_back *b, size_t s)
     }
 }
 
+// Where it begins: the gradients of what the last step has left, and of nothing.
+static void rnn_begin_back(const struct nn_frame *f, struct rnn_back *b)
+{
+    const struct nn_rnn *a = b->d.a;
+    const size_t piece = b->d.n * b->d.u;
+    int n = 2;
+    b->dc = b->dh + piece;
+    b->da = b->dc + piece;
+    b->dm = b->da + piece;
+    memset(b->dh, 0, 2 * piece * sizeof *b->dh);
+    memset(b->drecurrent, 0, nn_type_bytes(&f->op->out_type[1]));
+    if (b->dbias)
+        memset(b->dbias, 0, nn_type_bytes(&f->op->out_type[2]));
+    if (a->dy[0])
+        b->dy = f->in[n++];
+    for (int i = 1; i < 3; i++)
+        if (a->dy[i])
+            memcpy(i == 1 ? b->dh : b->dc, f->in[n++], piece * sizeof *b->dh);
+}
+
 void nn_rnn_backward(const struct nn_frame *f, const struct nn_rnn_parts *parts)
 {
     const struct nn_rnn *a = (const struct nn_rnn *)f->op->attr;
     struct rnn_back b = {.d = rnn_dims(a, &f->op->in_type[1], &f->op->in_type[0]),
                          .recurrent = f->in[0],
                          .kept = f->in[1],
-                         .dy = f->in[2],
-                         .mask = a->mask ? f->in[3] : NULL,
+                         .mask = a->mask ? f->in[f->op->n_in - 1] : NULL,
                          .dz = f->out[0],
                          .drecurrent = f->out[1],
                          .dbias = a->bias ? f->out[2] : NULL,
-                         .dh = f->out[2 + a->bias],
+                         .dh = f->out[f->op->n_out - 1],
                          .parts = parts};
-    const size_t piece = b.d.n * b.d.u;
-    b.dc = b.dh + piece;
-    b.da = b.dc + piece;
-    b.dm = b.da + piece;
-    memset(b.dh, 0, 2 * piece * sizeof *b.dh);
-    memset(b.drecurrent, 0, nn_type_bytes(&f->op->out_type[1]));
-    if (b.dbias)
-        memset(b.dbias, 0, nn_type_bytes(&f->op->out_type[2]));
+    rnn_begin_back(f, &b);
     for (b.s = b.d.t; b.s--;) {
         parts->rows(f->context, b.d.n, b.d.kept, rnn_rows_back, &b);
         if (a->cell == NN_RNN_GRU)
@@ -461,6 +536,8 @@ void nn_rnn_backward(const struct nn_frame *f, const struct nn_rnn_parts *parts)
         if (b.dbias)
             rnn_add_dbias(&b, b.s);
     }
+    for (int i = 0; i < a->initial * rnn_states(a); i++)
+        memcpy(f->out[2 + a->bias + i], i == 0 ? b.dh : b.dc, b.d.n * b.d.u * sizeof *b.dh);
 }
 
 // ---- reference ----------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 //
 // A recurrent layer over whole sequences. What its input gives to each step is a dense operator before it; from there:
 //
-//   z (n, t, g u), recurrent (u, g u)[, bias][, mask (n, t)] -> y (n, t, u) or (n, u), kept (n, t, ...)
+//   z (n, t, g u), recurrent (u, g u)[, bias][, states][, mask (n, t)] -> y (n, t, u) or (n, u), kept (n, t, ...)[, states]
 //
 // u units have g gates, in Keras's order: LSTM i, f, c, o; GRU z, r, h. Steps are taken from the first, or, backwards,
 // from the last; y stands in the order in which they are taken. Where the mask is 0, a step changes nothing, and y is
-// that of the step before, or, zero_masked, 0.
+// that of the step before, or, zero_masked, 0. States are h (n, u) and, of LSTM, c (n, u): those that the first step
+// finds, which are 0 where they are not given, and those that the last one leaves. y is 0 up to the first step that is
+// not masked, whatever the states.
 #ifndef NN_OPS_RNN_H
 #define NN_OPS_RNN_H
 
@@ -32,10 +34,12 @@ struct nn_rnn {
     enum nn_rnn_cell cell;
     enum nn_rnn_function act, gate;
     bool sequences, backwards, zero_masked, bias, mask;
+    bool initial, states;  // are states given, and taken?
+    bool dy[3];            // of rnn_backward: are there gradients of y, h, c?
 };
 
 extern const struct nn_op_class nn_op_rnn;
-// recurrent, kept, dy[, mask] -> dz, drecurrent[, dbias], carry (4, n, u) to work in
+// recurrent, kept[, dy][, dstates][, mask] -> dz, drecurrent[, dbias][, dstates], carry (4, n, u) to work in
 extern const struct nn_op_class nn_op_rnn_backward;
 
 // c (m, n) = beta c + a b, each with so many elements from row to row; a, where ta is set, and b, where tb is set, are
