@@ -369,7 +369,6 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, s
     bool evaluator = false;
     run->summary = o->summary;
     run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
-    run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
     if (find_place(run, o, cluster, &evaluator, e))
         return e->code;
     if (evaluator) {
@@ -415,6 +414,8 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
     char *checkpoint = NULL;
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     run->env.job = job;
+    if (code == PS_OK)
+        run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
     else if (code == PS_OK && workerd_find_checkpoint(run, o, &checkpoint, e) == PS_OK)
