@@ -2,12 +2,12 @@
 //
 // workerd/job/epoch.c: workers, each a thread of the test, at the end of an epoch. What they add up goes through the
 // test's table, in which some die and one comes late.
+#include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ struct worker {
 static struct table {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int sums;              // that are done
+    int sums;  // that are done
     bool in[WORKERS], dead[WORKERS], out[WORKERS];
     double *brought[WORKERS];
     uint64_t n;

@@ -29,13 +29,13 @@ enum { EPOCHS = 3, BATCH = 16, BATCHES = 4, TEST_EXAMPLES = 100 };
 
 // The strategy, and what it has been asked for.
 struct world {
-    const char *lines;                    // of the job file besides; may be NULL
-    uint64_t now;                         // ns
-    uint64_t wait, train, look;           // how long next, end and refresh take
-    uint64_t taken;                       // batches of the epoch
+    const char *lines;           // of the job file besides; may be NULL
+    uint64_t now;                // ns
+    uint64_t wait, train, look;  // how long next, end and refresh take
+    uint64_t taken;              // batches of the epoch
     uint64_t epochs_begun;
-    int refreshed, stop_at;               // a signal comes in the n-th refresh; 0: never
-    double rate;                          // of the last report
+    int refreshed, stop_at;  // a signal comes in the n-th refresh; 0: never
+    double rate;             // of the last report
     volatile sig_atomic_t stop;
     uint64_t seed;
     bool in_order;  // examples are not shuffled

@@ -354,9 +354,8 @@ static float home_rate(const struct wk_parameter_server_state *s)
 {
     const struct ps_schedule *schedule = &s->env->job->schedule;
     const double accumulated = home_hyper(s, "gradient_accumulation_steps");
-    const double rate = schedule->kind == PS_SCHEDULE_NONE
-                            ? s->rate
-                            : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
+    const double rate =
+        schedule->kind == PS_SCHEDULE_NONE ? s->rate : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
     return (float)(accumulated > 1 ? rate / accumulated : rate);
 }
 
