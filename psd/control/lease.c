@@ -53,14 +53,8 @@ static void lease_wake_one(struct psd_control *c, struct psd_call **ready)
     if (!c->in_lease.n)
         return;
     struct psd_member *m = &c->members[c->in_lease.first];
-    // A newcomer that gets nothing of this epoch takes no part in what ends it.
-    const bool newcomer = m->newcomer && m->lease.count == 0;
     psd_ready_all(ready, &m->for_lease);
     psd_member_goes_on(c, m);
-    if (newcomer) {
-        m->newcomer = true;
-        psd_member_recount(c, m);
-    }
     psd_clock_level(c, m);
 }
 

@@ -33,7 +33,7 @@ struct worker {
     struct ps_error error;
     int dies_at;   // it is dead before this sum of all
     int comes_at;  // it takes part from this sum of all on
-    int told;      // how often it has told the rate
+    int tells;     // how often it has said the rate
     bool decides;  // and does not only look
     volatile sig_atomic_t stop;
 };
@@ -112,7 +112,7 @@ static enum ps_code table_tell_rate(void *state, struct ps_error *e)
 {
     struct worker *w = state;
     (void)e;
-    w->told++;
+    w->tells++;
     return PS_OK;
 }
 
@@ -271,16 +271,16 @@ static void who_dies_is_not_waited_for(void **state)
     }
 }
 
-// Nobody knows whether it has told the rate.
+// Nobody knows whether it has done so.
 static void another_tells_the_rate(void **state)
 {
     (void)state;
     table.worker[0].dies_at = 2;
     table.worker[2].end.steers = true;
     meet();
-    assert_int_equal(table.worker[0].told, 1);
-    assert_int_equal(table.worker[1].told, 1);
-    assert_int_equal(table.worker[2].told, 0);
+    assert_int_equal(table.worker[0].tells, 1);
+    assert_int_equal(table.worker[1].tells, 1);
+    assert_int_equal(table.worker[2].tells, 0);
     assert_int_equal(table.sums, 4);
 }
 
@@ -303,8 +303,8 @@ static void who_comes_late_follows(void **state)
         assert_int_equal(table.sums, 3);
         assert_true(late->end.follows);
         assert_int_equal(late->end.epoch, 4);
-        assert_int_equal(late->told, 0);
-        assert_int_equal(table.worker[1].told, 1);
+        assert_int_equal(late->tells, 0);
+        assert_int_equal(table.worker[1].tells, 1);
         is_near(figure(1, "loss"), (40 + 90) / 50.);
         is_near(figure(1, "val_loss"), loss);
     }

@@ -225,8 +225,7 @@ static bool is_shown(const struct loop *l)
     return !l->run->quiet && l->run->strategy->group->is_chief(l->run->state);
 }
 
-// What all have measured, shown and told; the weights are everybody's afterwards. A worker that came when the others were
-// through with it has nothing to tell.
+// What all have measured, shown and told. A worker that came when the others were through with it has nothing to tell.
 static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct ps_error *e)
 {
     struct wk_run *run = l->run;
@@ -276,12 +275,6 @@ static void loop_begin_epoch(struct loop *l, uint64_t epoch)
     wk_progress_epoch_begin(&l->progress, epoch, (run->position.first + batch - 1) / batch);
 }
 
-// Who has no part in a round yet, and was told that the epoch is over, is in the next one.
-static bool loop_skips_the_end(const struct loop *l, bool late)
-{
-    return l->drained || (late && l->trained == 0 && l->run->env.job->update == PS_SYNC);
-}
-
 static enum ps_code train_all(struct loop *l, struct ps_error *e)
 {
     const struct ps_job *job = l->run->env.job;
@@ -294,7 +287,7 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
         if (train_epoch(l, epoch, e))
             return e->code;
         const bool finished = epoch + 1 == job->epochs || is_enough(l);
-        if (!loop_skips_the_end(l, late) && loop_end_epoch(l, &epoch, finished, &final, e))
+        if (!l->drained && loop_end_epoch(l, &epoch, finished, &final, e))
             return e->code;
     }
     // The others may be over the end already, where they do not wait for it any more.
