@@ -33,6 +33,7 @@ include tests/unit/data.mk
 include tests/unit/group.mk
 include tests/unit/job.mk
 include tests/unit/keras_files.mk
+include tests/unit/epoch.mk
 include tests/unit/loop.mk
 include tests/unit/machine.mk
 include tests/unit/memory.mk

@@ -37,6 +37,7 @@ workerd_job = \
 	workerd/job/callbacks/reduce_lr.c \
 	workerd/job/callbacks/tensorboard.c \
 	workerd/job/callbacks/terminate_on_nan.c \
+	workerd/job/epoch.c workerd/job/epoch.h \
 	workerd/job/evaluate.c workerd/job/evaluate.h \
 	workerd/job/figures.c workerd/job/figures.h \
 	workerd/job/look.c workerd/job/look.h \

@@ -351,6 +351,14 @@ static enum ps_code workerd_find_checkpoint(struct wk_run *run, const struct opt
     if (o->resume && !writes)
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "%s: --resume: the job writes no checkpoints: it has no callback checkpoint or backup", o->job);
+    if (*path && !run->strategy->home->load) {
+        if (o->resume)
+            return ps_fail(e, PS_FAILED_PRECONDITION, "%s: --resume: strategy %s does not go on from a checkpoint",
+                           o->job, run->strategy->name);
+        ps_warn("strategy %s does not go on from %s: begins anew", run->strategy->name, *path);
+        run->resume = NULL;
+        return PS_OK;
+    }
     if (*path)
         ps_info("goes on from %s", *path);
     else if (o->resume)
@@ -376,7 +384,6 @@ static enum ps_code workerd_train(struct wk_run *run, const struct options *o, s
     bool evaluator = false;
     run->summary = o->summary;
     run->env.min_workers = (uint32_t)(o->min_workers ? o->min_workers : job->min_workers);
-    run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
     if (find_place(run, o, cluster, &evaluator, e))
         return e->code;
     if (evaluator) {
@@ -423,6 +430,8 @@ static enum ps_code workerd_run_job(struct wk_run *run, const struct options *o,
     char *checkpoint = NULL;
     enum ps_code code = ps_job_load(o->job, o->sets, (size_t)o->n_sets, &job, e);
     run->env.job = job;
+    if (code == PS_OK)
+        run->strategy = job->strategy == PS_STRATEGY_ONE_DEVICE ? &wk_one_device : &wk_parameter_server;
     if (code == PS_OK && wk_look_is_wanted(&o->look))
         code = workerd_look(run, &o->look, &model, e);
     else if (code == PS_OK && workerd_find_checkpoint(run, o, &checkpoint, e) == PS_OK)

@@ -34,7 +34,6 @@ struct callback_key {
 
 struct ps_callback_class {
     const char *name;
-    bool alone;  // it steers the training, or needs all of its state: strategy one_device alone has it
     struct callback_key key[PS_CALLBACK_KEYS + 1];  // ends with CALLBACK_END
 };
 
@@ -52,33 +51,29 @@ static const struct ps_callback_class callback_classes[] = {
     {"json_lines", .key = {{"path", CALLBACK_PATH}}},
     {"tensorboard",
      .key = {{"path", CALLBACK_PATH}, {"histogram_freq", CALLBACK_COUNT, "0"}, {"update_steps", CALLBACK_COUNT, "0"}}},
-    {"early_stopping", .alone = true,
-     .key = {MONITOR,
-             {"min_delta", CALLBACK_REAL, "0", ANY},
-             {"patience", CALLBACK_COUNT, "0"},
-             {"baseline", CALLBACK_REAL, ANY},
-             {"restore_best_weights", CALLBACK_FLAG, "false"},
-             {"start_from_epoch", CALLBACK_COUNT, "0"}}},
-    {"reduce_lr_on_plateau", .alone = true,
-     .key = {MONITOR,
-             {"factor", CALLBACK_REAL, "0.1", .min = 0, .max = 1 - DBL_EPSILON / 2},
-             {"patience", CALLBACK_COUNT, "10"},
-             {"min_delta", CALLBACK_REAL, "0.0001", ANY},
-             {"cooldown", CALLBACK_COUNT, "0"},
-             {"min_lr", CALLBACK_REAL, "0", .min = 0, .max = DBL_MAX}}},
-    {"terminate_on_nan", .alone = true},
-    {"checkpoint", .alone = true,
-     .key = {{"path", CALLBACK_PATH},
-             {"every_steps", CALLBACK_COUNT, "0"},
-             {"every_seconds", CALLBACK_COUNT, "0"},
-             {"keep", CALLBACK_COUNT, "1"},
-             {"save_best_only", CALLBACK_FLAG, "false"},
-             MONITOR}},
-    {"backup", .alone = true,
-     .key = {{"path", CALLBACK_PATH},
-             {"every_steps", CALLBACK_COUNT, "0"},
-             {"every_seconds", CALLBACK_COUNT, "0"},
-             {"delete_checkpoint", CALLBACK_FLAG, "true"}}},
+    {"early_stopping", .key = {MONITOR,
+                               {"min_delta", CALLBACK_REAL, "0", ANY},
+                               {"patience", CALLBACK_COUNT, "0"},
+                               {"baseline", CALLBACK_REAL, ANY},
+                               {"restore_best_weights", CALLBACK_FLAG, "false"},
+                               {"start_from_epoch", CALLBACK_COUNT, "0"}}},
+    {"reduce_lr_on_plateau", .key = {MONITOR,
+                                     {"factor", CALLBACK_REAL, "0.1", .min = 0, .max = 1 - DBL_EPSILON / 2},
+                                     {"patience", CALLBACK_COUNT, "10"},
+                                     {"min_delta", CALLBACK_REAL, "0.0001", ANY},
+                                     {"cooldown", CALLBACK_COUNT, "0"},
+                                     {"min_lr", CALLBACK_REAL, "0", .min = 0, .max = DBL_MAX}}},
+    {"terminate_on_nan"},
+    {"checkpoint", .key = {{"path", CALLBACK_PATH},
+                           {"every_steps", CALLBACK_COUNT, "0"},
+                           {"every_seconds", CALLBACK_COUNT, "0"},
+                           {"keep", CALLBACK_COUNT, "1"},
+                           {"save_best_only", CALLBACK_FLAG, "false"},
+                           MONITOR}},
+    {"backup", .key = {{"path", CALLBACK_PATH},
+                       {"every_steps", CALLBACK_COUNT, "0"},
+                       {"every_seconds", CALLBACK_COUNT, "0"},
+                       {"delete_checkpoint", CALLBACK_FLAG, "true"}}},
 };
 
 enum { CALLBACK_CLASSES = sizeof callback_classes / sizeof *callback_classes };
@@ -197,7 +192,7 @@ static enum ps_code callback_take_settings(struct ps_callback *c, const struct p
     return PS_OK;
 }
 
-static enum ps_code callback_parse(const struct ps_yaml *item, bool alone, struct ps_callback *c, struct ps_error *e)
+static enum ps_code callback_parse(const struct ps_yaml *item, struct ps_callback *c, struct ps_error *e)
 {
     const char *names[CALLBACK_CLASSES + 1] = {NULL};
     const struct ps_yaml *name = item->kind == PS_YAML_MAP ? ps_yaml_find(item, "name") : item;
@@ -209,12 +204,10 @@ static enum ps_code callback_parse(const struct ps_yaml *item, bool alone, struc
     if (ps_yaml_choice(name, "a callback", names, &choice, e))
         return e->code;
     c->class = &callback_classes[choice];
-    if (c->class->alone && !alone)
-        return ps_yaml_fail(item, e, "callback %s needs strategy.name one_device", c->class->name);
     return callback_take_settings(c, item, e);
 }
 
-enum ps_code ps_callbacks_parse(const struct ps_yaml *list, bool alone, struct ps_callbacks *to, struct ps_error *e)
+enum ps_code ps_callbacks_parse(const struct ps_yaml *list, struct ps_callbacks *to, struct ps_error *e)
 {
     if (list->kind != PS_YAML_LIST)
         return ps_yaml_expected(list, "callbacks", e, "a list such as [{name: early_stopping, patience: 3}]");
@@ -222,7 +215,7 @@ enum ps_code ps_callbacks_parse(const struct ps_yaml *list, bool alone, struct p
         to->v = ps_realloc(to->v, (to->n + 1) * sizeof *to->v);
         struct ps_callback *c = &to->v[to->n];
         *c = (struct ps_callback){0};
-        enum ps_code code = callback_parse(item, alone, c, e);
+        enum ps_code code = callback_parse(item, c, e);
         to->n += c->class != NULL;
         if (code)
             return code;

@@ -38,8 +38,8 @@ struct ps_callbacks {
     size_t n;
 };
 
-// alone: the job's strategy is one_device; some callbacks are for it only. INVALID_ARGUMENT: "FILE:LINE: ...".
-enum ps_code ps_callbacks_parse(const struct ps_yaml *list, bool alone, struct ps_callbacks *to, struct ps_error *e);
+// INVALID_ARGUMENT: "FILE:LINE: ...".
+enum ps_code ps_callbacks_parse(const struct ps_yaml *list, struct ps_callbacks *to, struct ps_error *e);
 void ps_callbacks_free(struct ps_callbacks *c);
 // As a job file has it. A new reference.
 json_t *ps_callbacks_json(const struct ps_callbacks *c);

@@ -427,7 +427,7 @@ static enum ps_code take_value(const struct field *f, const struct ps_yaml *v, s
     case VALUES:
         return take_values(f, v, to, e);
     case CALLBACKS:
-        return ps_callbacks_parse(v, job->strategy == PS_STRATEGY_ONE_DEVICE, to, e);
+        return ps_callbacks_parse(v, to, e);
     case CHOICE:
     case WORD:
         code = take_choice(f, v, &choice, e);

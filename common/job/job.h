@@ -62,7 +62,7 @@
 //     output: NAME.safetensors   # the final weights; or NAME.keras, NAME.weights.h5
 //     callbacks: []              # a list, for which see callbacks.h:
 //                                #   csv_log {path, separator: ","}, json_lines {path},
-//                                #   tensorboard {path, histogram_freq: 0 (epochs), update_steps: 0}; and with one_device
+//                                #   tensorboard {path, histogram_freq: 0 (epochs), update_steps: 0},
 //                                #   early_stopping {monitor: val_loss, mode: auto, min_delta: 0, patience: 0, baseline,
 //                                #     restore_best_weights: false, start_from_epoch: 0},
 //                                #   reduce_lr_on_plateau {monitor, mode, factor: 0.1, patience: 10, min_delta: 0.0001,

@@ -707,8 +707,6 @@ static void wrong_callbacks(void **ctx)
         snprintf(why, sizeof why, "job.yaml:6: %s", rows[i].why);
         refuses(text, why);
     }
-    refuses(LEAST "callbacks: [{name: early_stopping}]\n",
-            "job.yaml:5: callback early_stopping needs strategy.name one_device");
 }
 
 static void wrong_types(void **ctx)

@@ -186,12 +186,15 @@ static void ends_with_the_average(void **ctx)
 {
     (void)ctx;
     struct training t;
+    struct wk_history history = {0};
     struct ps_error e = {.code = PS_OK};
     begin(&t, "name: sgd, lr: 1, use_ema: true, ema_momentum: 0.5");
-    must(wk_one_device.group->finish(t.state, NULL, &e), &e);  // of no step there is none
+    must(wk_one_device.group->finish(t.state, &history, &e), &e);  // of no step there is none
+    assert_false(history.averaged);
     step(&t, next_batch(&t).step, 1, 2, 7, 6);
     step(&t, next_batch(&t).step, 1, 2, 6, 4);
-    must(wk_one_device.group->finish(t.state, NULL, &e), &e);
+    must(wk_one_device.group->finish(t.state, &history, &e), &e);
+    assert_true(history.averaged);
     static const float average[N_PARAMS] = {8, 8, 6.5F, 5};
     for (size_t i = 0; i < N_PARAMS; i++)
         assert_memory_equal(nn_replica_param(t.env.replica, i), &average[i], sizeof *average);

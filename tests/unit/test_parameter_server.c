@@ -235,6 +235,13 @@ psc_code psc_reduce(psc_client *c, const char *name, psc_reduce_op op, psc_dtype
     return PSC_OK;
 }
 
+psc_code psc_set_hyper(psc_client *c, const char *name, double value, uint64_t *round, psc_error *error)
+{
+    (void)c, (void)round, (void)error;
+    say("%s=%g ", name, value);
+    return PSC_OK;
+}
+
 psc_code psc_split_gradients(psc_client *c, psc_splits *splits, psc_error *error)
 {
     (void)c, (void)error;

@@ -114,12 +114,20 @@ static enum ps_code callback_call(const struct callback *one, enum wk_event even
 
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e)
 {
-    if (wk_callbacks_begin(c, m->run, e))
+    if (m->leads && wk_callbacks_begin(c, m->run, e))
         return e->code;
     for (size_t i = 0; i < c->n; i++)
-        if (callback_call(&c->v[i], event, m, e))
+        if ((m->leads || c->v[i].class->steers) && callback_call(&c->v[i], event, m, e))
             return e->code;
     return PS_OK;
+}
+
+bool wk_callbacks_steer(const struct wk_callbacks *c)
+{
+    bool steers = false;
+    for (size_t i = 0; i < c->n; i++)
+        steers |= c->v[i].class->steers;
+    return steers;
 }
 
 // ---- checkpoints --------------------------------------------------------------------------------------------------

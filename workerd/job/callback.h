@@ -5,8 +5,9 @@
 //
 //     open -> [load] -> begin -> [ step* -> epoch_end ]* -> end | stopped -> close
 //
-// The chief's run alone: a worker that becomes the chief later begins then. Those that write checkpoints come last at
-// each moment, so that the others' states are in them.
+// Those that steer run on every worker, at each moment with the same figures and the same weights, so that whoever
+// takes over has all of their state; the others on the chief alone: a worker that becomes the chief later begins then. Those
+// that write checkpoints come last at each moment, so that the others' states are in them.
 //
 // Threads: the loop's.
 #ifndef WK_CALLBACK_H
@@ -19,7 +20,8 @@ struct wk_moment {
     uint64_t epoch;      // that which runs, or ends; from 0
     struct nn_result result;
     int rows;      // of the step
-    bool stop;     // set by a callback: the training ends after this moment
+    bool leads;    // of all workers this one is the chief
+    bool stop;     // set by a callback: the training ends after this moment; the same on all workers, but after a step
     bool changed;  // set by a callback: the weights are others than those that were evaluated
 };
 
@@ -27,6 +29,7 @@ struct wk_moment {
 struct wk_callback_class {
     const char *name;  // as in the job file
     bool last;         // after the others
+    bool steers;       // on every worker
     enum ps_code (*open)(const struct ps_callback *settings, const struct wk_run *run, void **state,
                          struct ps_error *e);
     void (*close)(void *state);
@@ -53,8 +56,10 @@ struct wk_callbacks;
 enum ps_code wk_callbacks_open(const struct wk_run *run, struct wk_callbacks **callbacks, struct ps_error *e);
 void wk_callbacks_close(struct wk_callbacks *callbacks);
 enum ps_code wk_callbacks_begin(struct wk_callbacks *c, struct wk_run *run, struct ps_error *e);
-// Begins those that have not begun. Of an error the text names the callback.
+// m->leads: all of them, and those that have not begun begin; else those that steer. Of an error the text names the
+// callback.
 enum ps_code wk_callbacks_call(struct wk_callbacks *c, enum wk_event event, struct wk_moment *m, struct ps_error *e);
+bool wk_callbacks_steer(const struct wk_callbacks *c);
 // All states, as $.callbacks of the checkpoint.
 void wk_callbacks_save(const struct wk_callbacks *c, struct wk_checkpoint *to);
 // A callback that the checkpoint does not know begins anew.

@@ -19,65 +19,98 @@ enum ps_code wk_stopped(const struct wk_run *run, struct ps_error *e)
 // What is done with each batch.
 typedef enum ps_code (*evaluate_take)(struct wk_run *run, const struct nn_batch *b, void *arg, struct ps_error *e);
 
-static enum ps_code evaluate_batches(struct wk_run *run, struct wk_feed *feed, evaluate_take take, void *arg,
-                                     struct ps_error *e)
+// Which batches of the split: every parts-th, from this one on.
+struct evaluate_share {
+    uint64_t part, parts;
+};
+
+static enum ps_code evaluate_batches(struct wk_run *run, struct wk_feed *feed, struct evaluate_share share,
+                                     evaluate_take take, void *arg, struct ps_error *e)
 {
-    uint64_t n = wk_data_test(run->data)->examples, asked = 0;
-    int batch = run->env.job->batch_size;
+    const uint64_t n = wk_data_test(run->data)->examples, batch = (uint64_t)run->env.job->batch_size;
+    const uint64_t batches = (n + batch - 1) / batch;
+    uint64_t asked = share.part, ahead = 0;
     enum ps_code code = wk_stopped(run, e);
-    for (uint64_t done = 0, ahead = 0; code == PS_OK && done < n;) {
-        for (; ahead < WK_FEED_AHEAD && asked < n; ahead++) {
-            int rows = n - asked < (uint64_t)batch ? (int)(n - asked) : batch;
-            wk_feed_request(feed, 0, asked, rows);
-            asked += (uint64_t)rows;
-        }
+    while (code == PS_OK) {
+        for (; ahead < WK_FEED_AHEAD && asked < batches; ahead++, asked += share.parts)
+            wk_feed_request(feed, 0, asked * batch, (int)(n - asked * batch < batch ? n - asked * batch : batch));
+        if (ahead == 0)
+            return PS_OK;
         const struct nn_batch *b = wk_feed_take(feed, e);
         if (!b)
             return e->code;
         code = take(run, b, arg, e);
-        done += (uint64_t)b->rows;
-        ahead--;
-        if (code == PS_OK && done < n)
+        if (--ahead && code == PS_OK)
             code = wk_stopped(run, e);
     }
     return code;
 }
 
-static enum ps_code evaluate_split(struct wk_run *run, evaluate_take take, void *arg, struct ps_error *e)
+static enum ps_code evaluate_split(struct wk_run *run, struct evaluate_share share, evaluate_take take, void *arg,
+                                   struct ps_error *e)
 {
     struct wk_feed *feed;
     if (wk_feed_create(run->data, true, run->env.job->batch_size, false, 0, &feed, e))
         return e->code;
-    enum ps_code code = evaluate_batches(run, feed, take, arg, e);
+    enum ps_code code = evaluate_batches(run, feed, share, take, arg, e);
     wk_feed_free(feed);
     return code;
 }
 
 // ---- evaluate -----------------------------------------------------------------------------------------------------
 
+// What a share of the split comes to.
+struct evaluate_sums {
+    struct wk_meter *meter;
+    uint64_t examples;
+};
+
 static enum ps_code evaluate_add(struct wk_run *run, const struct nn_batch *b, void *arg, struct ps_error *e)
 {
-    struct wk_meter *meter = arg;
-    struct nn_result part;
-    if (nn_replica_evaluate(run->env.replica, b, &part, e))
+    struct evaluate_sums *sums = arg;
+    struct nn_result result;
+    if (nn_replica_evaluate(run->env.replica, b, &result, e))
         return e->code;
-    wk_meter_add(meter, &part);
+    wk_meter_add(sums->meter, &result);
+    sums->examples += (uint64_t)b->rows;
     return PS_OK;
+}
+
+enum ps_code wk_evaluate_share(struct wk_run *run, uint64_t part, uint64_t parts, struct wk_meter *to,
+                               uint64_t *examples, struct ps_error *e)
+{
+    const struct evaluate_share share = {part, parts};
+    struct evaluate_sums sums = {.meter = to};
+    if (wk_data_test(run->data)->examples > 0 && evaluate_split(run, share, evaluate_add, &sums, e))
+        return e->code;
+    *examples = sums.examples;
+    return PS_OK;
+}
+
+void wk_evaluate_forget(struct wk_run *run)
+{
+    wk_figures_drop(&run->figures, "val_");
+    json_decref(run->matrices);
+    run->matrices = NULL;
+    run->evaluated = false;
+}
+
+void wk_evaluate_set(struct wk_run *run, const struct wk_meter *meter)
+{
+    wk_evaluate_forget(run);
+    run->matrices = wk_meter_matrices(meter, "val_");
+    wk_meter_figures(meter, "val_", &run->figures);
+    run->evaluated = true;
 }
 
 enum ps_code wk_evaluate(struct wk_run *run, struct ps_error *e)
 {
     struct wk_meter meter = {0};
-    wk_figures_drop(&run->figures, "val_");
-    run->evaluated = false;
-    enum ps_code code = PS_OK;
-    if (wk_data_test(run->data)->examples > 0)
-        code = evaluate_split(run, evaluate_add, &meter, e);
-    json_decref(run->matrices);
-    run->matrices = code == PS_OK ? wk_meter_matrices(&meter, "val_") : NULL;
+    uint64_t examples;
+    wk_evaluate_forget(run);
+    enum ps_code code = wk_evaluate_share(run, 0, 1, &meter, &examples, e);
     if (code == PS_OK)
-        wk_meter_figures(&meter, "val_", &run->figures);
-    run->evaluated = code == PS_OK;
+        wk_evaluate_set(run, &meter);
     wk_meter_reset(&meter);
     return code;
 }
@@ -161,6 +194,6 @@ enum ps_code wk_predict(struct wk_run *run, const char *path, struct ps_error *e
         return ps_fail(e, PS_FAILED_PRECONDITION, "the job's data have no test split, which is what is predicted");
     enum ps_code code = predict_open(run, path, &p, e);
     if (code == PS_OK)
-        code = evaluate_split(run, predict_write, &p, e);
+        code = evaluate_split(run, (struct evaluate_share){0, 1}, predict_write, &p, e);
     return predict_close(run, &p, code, e);
 }

@@ -8,6 +8,7 @@
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
 #include "workerd/job/callback.h"
+#include "workerd/job/epoch.h"
 #include "workerd/job/evaluate.h"
 #include "workerd/job/objectives.h"
 #include "workerd/job/progress.h"
@@ -27,8 +28,9 @@ struct loop {
     bool epoch_over, drained;
     struct nn_batch weighted;  // the feed's, with weights of classes
     float *class_weight;       // [batch_size]; NULL: none yet
-    bool epoch_open;           // its end has not been told to anyone
-    bool stop;                 // a callback wants the training to end
+    bool epoch_open;           // its figures are in nobody's yet
+    bool stop;                 // a callback wants the training to end,
+    bool stop_later;           // at the end of the epoch
     bool written;              // the results are
 };
 
@@ -102,16 +104,27 @@ static void loop_count_time(struct loop *l)
 
 // ---- callbacks ----------------------------------------------------------------------------------------------------
 
-// The chief's are called.
 static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_moment *m, struct ps_error *e)
 {
     struct wk_run *run = l->run;
     m->run = run;
-    if (!run->strategy->group->is_chief(run->state))
-        return PS_OK;
     enum ps_code code = wk_callbacks_call(run->callbacks, event, m, e);
-    l->stop |= m->stop;
     run->evaluated &= !m->changed;
+    return code;
+}
+
+// In the middle of an epoch nobody who takes part in rounds can leave the others alone.
+static enum ps_code loop_tell_step(struct loop *l, const struct wk_work *work, const struct nn_result *result,
+                                   struct ps_error *e)
+{
+    const struct ps_job *job = l->run->env.job;
+    const bool in_rounds = job->strategy == PS_STRATEGY_PARAMETER_SERVER && job->update == PS_SYNC;
+    struct wk_moment m = {.epoch = work->epoch,
+                          .result = *result,
+                          .rows = work->rows,
+                          .leads = l->run->strategy->group->is_chief(l->run->state)};
+    enum ps_code code = loop_tell(l, WK_STEP, &m, e);
+    *(in_rounds ? &l->stop_later : &l->stop) |= m.stop;
     return code;
 }
 
@@ -177,8 +190,7 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
     }
     run->strategy->group->report(run->state, l->step, run->history.total_examples / run->train_seconds,
                                  work.rows ? result.loss / work.rows : 0);
-    struct wk_moment m = {.epoch = work.epoch, .result = result, .rows = work.rows};
-    return loop_tell(l, WK_STEP, &m, e);
+    return loop_tell_step(l, &work, &result, e);
 }
 
 static bool is_enough(const struct loop *l)
@@ -213,23 +225,41 @@ static bool is_shown(const struct loop *l)
     return !l->run->quiet && l->run->strategy->group->is_chief(l->run->state);
 }
 
-// Has the test split looked at with the weights of the moment, shown or not, and tells the callbacks.
-static enum ps_code loop_end_epoch(struct loop *l, struct ps_error *e)
+// What all have measured, shown and told. A worker that came when the others were through with it has nothing to tell.
+static enum ps_code loop_close_epoch(struct loop *l, struct wk_epoch *p, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    struct wk_moment m = {.epoch = l->progress.epoch};
-    loop_make_figures(l);
-    if (run->strategy->home->refresh(run->state, e) || wk_evaluate(run, e))
-        return e->code;
-    if (l->epoch_over || run->position.first == run->env.examples) {
-        run->position = (struct wk_position){m.epoch + 1, 0, l->step};
+    struct wk_moment m = {.epoch = p->epoch, .leads = p->leader == run->env.rank && !p->follows};
+    if (l->epoch_open && (l->epoch_over || run->position.first == run->env.examples)) {
+        run->position = (struct wk_position){p->epoch + 1, 0, l->step};
         wk_meter_reset(&run->meter);
     }
     l->epoch_open = false;
-    enum ps_code code = loop_tell(l, WK_EPOCH_ENDS, &m, e);
-    l->progress.quiet = run->quiet;
+    if (!p->follows && loop_tell(l, WK_EPOCH_ENDS, &m, e))
+        return e->code;
+    p->stop |= m.stop;
+    l->progress.epoch = p->epoch;
+    l->progress.quiet = run->quiet || !m.leads;
     wk_progress_epoch_end(&l->progress, &run->figures);
-    return code;
+    return PS_OK;
+}
+
+// Comes to the end of an epoch, with all others. final: it was the last one of all.
+static enum ps_code loop_end_epoch(struct loop *l, uint64_t *epoch, bool finished, bool *final, struct ps_error *e)
+{
+    struct wk_run *run = l->run;
+    struct wk_epoch p = {.epoch = *epoch,
+                         .meter = l->epoch_open ? &run->meter : NULL,
+                         .finished = finished,
+                         .stop = l->stop || l->stop_later,
+                         .steers = wk_callbacks_steer(run->callbacks)};
+    if (wk_epoch_look(run, &p, e) == PS_OK && loop_close_epoch(l, &p, e) == PS_OK)
+        wk_epoch_decide(run, &p, e);
+    l->stop |= p.stop;
+    *final = p.final || l->stop;
+    *epoch = p.epoch;
+    wk_epoch_free(&p);
+    return e->code;
 }
 
 static void loop_begin_epoch(struct loop *l, uint64_t epoch)
@@ -248,7 +278,7 @@ static void loop_begin_epoch(struct loop *l, uint64_t epoch)
 static enum ps_code train_all(struct loop *l, struct ps_error *e)
 {
     const struct ps_job *job = l->run->env.job;
-    bool late;
+    bool late, final = false;
     uint64_t epoch = l->run->strategy->sharder->first_epoch(l->run->state, &late);
     if (l->run->resume)
         epoch = l->run->position.epoch;
@@ -256,12 +286,16 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
         loop_begin_epoch(l, epoch);
         if (train_epoch(l, epoch, e))
             return e->code;
-        bool last = l->drained || epoch + 1 == job->epochs || is_enough(l);
-        if (!last && l->run->strategy->group->is_chief(l->run->state) && loop_end_epoch(l, e))
+        const bool finished = epoch + 1 == job->epochs || is_enough(l);
+        if (!l->drained && loop_end_epoch(l, &epoch, finished, &final, e))
             return e->code;
     }
     // The others may be over the end already, where they do not wait for it any more.
     l->drained |= late && l->trained == 0;
+    // Those who have steps left train further epochs.
+    while (l->trained && !l->drained && !final)
+        if (loop_end_epoch(l, &epoch, true, &final, e))
+            return e->code;
     return PS_OK;
 }
 
@@ -277,13 +311,14 @@ static enum ps_code loop_save_results(const struct wk_run *run, struct ps_error 
     return wk_save_weights(run, e) || (run->summary && wk_save_summary(run, e)) ? e->code : PS_OK;
 }
 
-// What is left to be known of the weights that are written: the last epoch's end, what callbacks make of the weights
-// at the end, the test split with those.
+// What is left to be known of the weights that are written: what callbacks make of them at the end, and the test split
+// with those where they are not the ones that all have evaluated.
 static enum ps_code loop_look_at_results(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    struct wk_moment m = {.epoch = l->progress.epoch};
-    if (l->epoch_open ? loop_end_epoch(l, e) : run->strategy->home->refresh(run->state, e))
+    struct wk_moment m = {.epoch = l->progress.epoch, .leads = true};
+    run->evaluated &= !run->history.averaged;
+    if (!run->evaluated && run->strategy->home->refresh(run->state, e))
         return e->code;
     if (loop_tell(l, WK_END, &m, e))
         return e->code;
@@ -315,9 +350,6 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     enum wk_writer writer = WK_ANOTHER;
     bool written = false;
-    wk_meter_open(&run->meter, nn_replica_measures(run->env.replica));
-    run->history.sums = run->meter.sum;
-    run->history.n_sums = nn_measures_sums(run->meter.of);
     if (run->strategy->group->finish(run->state, &run->history, e))
         return ps_error_prefix(e, "after the last step");
     while (writer != WK_NOBODY) {
@@ -336,9 +368,9 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
 static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
-    struct wk_moment m = {.epoch = run->position.epoch};
+    struct wk_moment m = {.epoch = run->position.epoch, .leads = true};
     struct ps_error why = {.code = PS_OK};
-    if (!run->strategy->home->save || l->written || run->position.step == 0)
+    if (!run->strategy->home->load || l->written || run->position.step == 0)
         return e->code;
     if (loop_tell(l, WK_STOPPED, &m, &why) || wk_save_weights(run, &why)) {
         *e = why;

@@ -203,6 +203,9 @@ static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *
 enum ps_code wk_resume_load(struct wk_run *run, const char *path, struct ps_error *e)
 {
     struct wk_checkpoint c;
+    if (!run->strategy->home->load)
+        return ps_fail(e, PS_FAILED_PRECONDITION, "%.300s: strategy %s does not go on from a checkpoint", path,
+                       run->strategy->name);
     if (wk_resume_check(run, e) || wk_checkpoint_read(&c, path, e))
         return e->code;
     enum ps_code code = resume_take(run, &c, e);

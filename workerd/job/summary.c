@@ -36,6 +36,12 @@ static json_t *summary_figure(const struct wk_run *run, const char *name)
     return value ? summary_number(*value) : json_null();
 }
 
+// As the job's metrics have it: accuracy or acc.
+static json_t *summary_accuracy(const struct wk_run *run)
+{
+    return summary_figure(run, wk_figures_find(&run->figures, "val_acc") ? "val_acc" : "val_accuracy");
+}
+
 // All of them, by Keras's names.
 static json_t *summary_figures(const struct wk_figures *f)
 {
@@ -70,7 +76,7 @@ static json_t *summary_make(const struct wk_run *run)
     json_object_set_new(s, "strategy", json_string(run->strategy->name));
     json_object_set_new(s, "workers", json_integer(run->env.workers ? run->env.workers : 1));
     json_object_set_new(s, "ps", json_integer((json_int_t)run->env.n_ps));
-    json_object_set_new(s, "test_accuracy", summary_figure(run, "val_accuracy"));
+    json_object_set_new(s, "test_accuracy", summary_accuracy(run));
     json_object_set_new(s, "test_loss", summary_figure(run, "val_loss"));
     json_object_set_new(s, "figures", summary_figures(&run->figures));
     json_object_update(s, run->matrices);

@@ -13,7 +13,7 @@ enum ps_code wk_take_error(const psc_error *from, struct ps_error *e)
     return e->code;
 }
 
-static enum ps_code history_add_up(psc_client *client, const char *name, double *values, uint64_t n, struct ps_error *e)
+enum ps_code wk_history_add_up(psc_client *client, const char *name, double *values, uint64_t n, struct ps_error *e)
 {
     psc_error error;
     if (psc_reduce(client, name, PSC_SUM, PSC_FLOAT64, values, n, NULL, &error))
@@ -39,10 +39,9 @@ static enum ps_code agree_on_steps(psc_client *client, struct wk_history *h, str
 
 enum ps_code wk_history_join(psc_client *client, bool per_step, struct wk_history *h, struct ps_error *e)
 {
-    if (history_add_up(client, "examples of all", &h->total_examples, 1, e) ||
-        (h->n_sums && history_add_up(client, "what is measured", h->sums, h->n_sums, e)) || !per_step)
+    if (wk_history_add_up(client, "examples of all", &h->total_examples, 1, e) || !per_step)
         return e->code;
-    if (agree_on_steps(client, h, e) || history_add_up(client, "losses", h->loss, h->steps, e))
+    if (agree_on_steps(client, h, e) || wk_history_add_up(client, "losses", h->loss, h->steps, e))
         return e->code;
-    return history_add_up(client, "examples", h->examples, h->steps, e);
+    return wk_history_add_up(client, "examples", h->examples, h->steps, e);
 }

@@ -211,14 +211,23 @@ static enum ps_code one_device_refresh(void *state, struct ps_error *e)
     return PS_OK;
 }
 
+static enum ps_code one_device_sum(void *state, double *values, uint64_t n, struct ps_error *e)
+{
+    (void)state;
+    (void)values;
+    (void)n;
+    (void)e;
+    return PS_OK;
+}
+
 // As Keras's fit does, takes the weights' average, if one is kept, for the weights.
 static enum ps_code one_device_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
     struct one_device *s = state;
     const int average = ps_rule_average_slot(s->rule, s->hyper);
-    (void)history;
     (void)e;
-    for (size_t i = 0; i < nn_model_params(s->env->model) && average >= 0 && s->steps > 0; i++) {
+    history->averaged = average >= 0 && s->steps > 0;
+    for (size_t i = 0; i < nn_model_params(s->env->model) && history->averaged; i++) {
         const struct nn_param *p = nn_model_param(s->env->model, i);
         if (p->trainable)
             memcpy(nn_replica_param(s->env->replica, i), s->slots[i * (size_t)s->n_slots + (size_t)average],
@@ -315,6 +324,7 @@ static const struct wk_home local_home = {
 };
 
 static const struct wk_group alone = {
+    .sum = one_device_sum,
     .finish = one_device_finish,
     .elect = one_device_elect,
     .is_chief = one_device_is_chief,

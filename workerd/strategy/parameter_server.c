@@ -179,6 +179,12 @@ static enum ps_code strategy_count_splits(struct wk_parameter_server_state *s, s
     return PS_OK;
 }
 
+static enum ps_code parameter_server_sum(void *state, double *values, uint64_t n, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    return wk_home_settle(s, e) ? e->code : wk_history_add_up(s->client, "the end of an epoch", values, n, e);
+}
+
 static enum ps_code parameter_server_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
@@ -209,6 +215,7 @@ static void parameter_server_report(void *state, uint64_t step, double images_pe
 }
 
 static const struct wk_group together = {
+    .sum = parameter_server_sum,
     .finish = parameter_server_finish,
     .elect = parameter_server_elect,
     .is_chief = parameter_server_is_chief,

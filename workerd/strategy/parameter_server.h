@@ -42,6 +42,8 @@ struct wk_parameter_server_state {
     uint64_t closed;                   // sync: the last round known to be closed
     uint64_t round;                    // sync: that of the step at hand
     uint64_t version;                  // the greatest met: how often weights were changed, their first values included
+    double rate;                       // of the next step, as far as is known here: psctl set-lr is not heard of
+    bool rate_changed;                 // and perhaps not told to the ps tasks
     uint64_t summed, summed_examples;  // gradients in `pushed` that are not pushed yet, where n_push > 1
     bool has_weights;                  // the replica's are from the ps tasks
 

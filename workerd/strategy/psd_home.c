@@ -42,6 +42,19 @@ static double home_hyper(const struct wk_parameter_server_state *s, const char *
     return 0;
 }
 
+// Of a job without a schedule.
+static double home_first_rate(const struct wk_parameter_server_state *s)
+{
+    const struct ps_job *job = s->env->job;
+    double hyper[PS_RULE_MAX_HYPERS];
+    const struct ps_rule *rule = ps_rule_find(job->rule);
+    ps_rule_defaults(rule, hyper);
+    for (size_t i = 0; i < job->n_hypers; i++)
+        if (strcmp(job->hypers[i].name, "learning_rate") == 0)
+            return job->hypers[i].value;
+    return hyper[PS_HYPER_LEARNING_RATE];
+}
+
 // ---- open ---------------------------------------------------------------------------------------------------------
 
 // Where gradients are added up before they are pushed.
@@ -113,6 +126,7 @@ enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *
     const struct ps_job *job = s->env->job;
     home_add_tensors(s);
     home_cut_buckets(s);
+    s->rate = home_first_rate(s);
     s->pushed = s->gradients;
     s->early =
         job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || home_hyper(s, "global_clipnorm") == 0);
@@ -335,14 +349,13 @@ static void home_ready(void *state, size_t variable)
         home_push(s, b, (uint64_t)s->rows, s->update != PSC_SSP);
 }
 
-// The rate that the next gradient meets there, as far as is known here; psctl set-lr is not heard of.
+// The rate that the next gradient meets there, as far as is known here.
 static float home_rate(const struct wk_parameter_server_state *s)
 {
     const struct ps_schedule *schedule = &s->env->job->schedule;
     const double accumulated = home_hyper(s, "gradient_accumulation_steps");
-    const double rate = schedule->kind == PS_SCHEDULE_NONE
-                            ? home_hyper(s, "learning_rate")
-                            : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
+    const double rate =
+        schedule->kind == PS_SCHEDULE_NONE ? s->rate : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
     return (float)(accumulated > 1 ? rate / accumulated : rate);
 }
 
@@ -414,10 +427,48 @@ static enum ps_code home_refresh(void *state, struct ps_error *e)
     return wk_home_settle(s, e) || home_pull_all(s, s->round, e) ? e->code : PS_OK;
 }
 
+// ---- what steers --------------------------------------------------------------------------------------------------
+
+static double home_get_rate(void *state)
+{
+    const struct wk_parameter_server_state *s = state;
+    return s->rate;
+}
+
+static void home_set_rate(void *state, double rate)
+{
+    struct wk_parameter_server_state *s = state;
+    s->rate_changed |= rate != s->rate;
+    s->rate = rate;
+}
+
+// As psctl set-lr does. sync: from the next round on, which none of the others has begun.
+static enum ps_code home_tell_rate(void *state, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    uint64_t round = 0;
+    psc_error error;
+    if (s->rate_changed && psc_set_hyper(s->client, "learning_rate", s->rate, &round, &error))
+        return wk_take_error(&error, e);
+    s->rate_changed = false;
+    return PS_OK;
+}
+
+// The rest of it stays on the ps tasks (psctl checkpoint).
+static void home_save(void *state, struct wk_checkpoint *to)
+{
+    const struct wk_parameter_server_state *s = state;
+    json_object_set_new(to->json, "learning_rate", json_real(s->rate));
+}
+
 const struct wk_home wk_psd_home = {
     .begin = home_begin,
     .need = home_need,
     .ready = home_ready,
     .end = home_end,
     .refresh = home_refresh,
+    .save = home_save,
+    .rate = home_get_rate,
+    .set_rate = home_set_rate,
+    .tell_rate = home_tell_rate,
 };

@@ -9,8 +9,8 @@
 //
 // The step loop (workerd/job/loop.c) does not know which strategy runs:
 //
-//     open -> [ sharder.next -> home.begin -> forward, backward (home.need, home.ready) -> home.end ]*
-//          -> group.finish -> group.elect* -> close
+//     open -> [ [ sharder.next -> home.begin -> forward, backward (home.need, home.ready) -> home.end ]*
+//               -> group.sum* ]* -> group.finish -> group.elect* -> close
 //
 // A worker that is asked to leave (WK_DRAINED) goes from next to close, and so does one that came when nothing was
 // left. The parts of a strategy share its state, which is the first argument of every function.
@@ -69,8 +69,7 @@ struct wk_history {
     double *examples;       // [steps]
     uint64_t steps;         // one past the last
     double total_examples;  // of all workers together, all steps
-    double *sums;           // [n_sums] what is measured of the last epoch
-    uint64_t n_sums;        // the same for all workers
+    bool averaged;          // the weights are the average of what they were: others than after the last step
     // sync: gradients that count for some variables alone, and the worker and round of the last one.
     uint64_t splits, split_round;
     uint32_t split_worker;
@@ -102,18 +101,23 @@ struct wk_home {
     // A training that goes on from a checkpoint. NULL: the home has none of it. save: what the home keeps besides the
     // replica's parameters, into arrays that live until the next step. load: the same from one, whose parameters are in
     // the replica already; the next batch is that of the position `first` in this epoch, and its step is `step`.
-    // FAILED_PRECONDITION: it is of another job.
+    // FAILED_PRECONDITION: it is of another job. load NULL: there is no way back from one.
     void (*save)(void *state, struct wk_checkpoint *to);
     enum ps_code (*load)(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first, uint64_t step,
                          struct ps_error *e);
-    // The learning rate of the next step; NULL: it cannot be set. Where a schedule says it, setting it is of no use.
+    // The learning rate of the next step. Where a schedule says it, setting it is of no use. All workers set it alike;
+    // tell_rate, by one of them, tells it to whom it concerns besides. NULL: that is nobody.
     double (*rate)(void *state);
     void (*set_rate)(void *state, double rate);
+    enum ps_code (*tell_rate)(void *state, struct ps_error *e);
 };
 
 // With whom.
 struct wk_group {
-    // After the last step: waits for everyone, then *history (this worker's, on entry) has the sums of all.
+    // At the end of an epoch: adds up n doubles of all workers, in rank order. Waits until everyone who lives is in it,
+    // and all that this worker has trained has reached the weights.
+    enum ps_code (*sum)(void *state, double *values, uint64_t n, struct ps_error *e);
+    // After the last epoch: waits for everyone, then *history (this worker's, on entry) has the sums of all.
     enum ps_code (*finish)(void *state, struct wk_history *history, struct ps_error *e);
     // Who writes the results? Waits for everyone, those too who are writing them: whoever fails or dies at that is
     // followed by another. written: this one has done so.

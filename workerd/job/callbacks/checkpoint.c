@@ -84,7 +84,9 @@ static enum ps_code checkpoint_step(void *state, struct wk_moment *m, struct ps_
     struct checkpointing *c = state;
     bool due = (c->every_steps && m->run->position.step % c->every_steps == 0) ||
                (c->every && ps_now() - c->saved >= c->every);
-    return due ? checkpoint_save_now(c, m->run, e) : PS_OK;
+    if (!due || m->run->strategy->home->refresh(m->run->state, e))
+        return due ? e->code : PS_OK;
+    return checkpoint_save_now(c, m->run, e);
 }
 
 static enum ps_code checkpoint_epoch_end(void *state, struct wk_moment *m, struct ps_error *e)

@@ -98,8 +98,9 @@ static enum ps_code early_stopping_epoch_end(void *state, struct wk_moment *m, s
     }
     if (s->wait >= s->patience && m->epoch > 0) {
         m->stop = true;
-        ps_info("epoch %" PRIu64 ": early stopping: %s was best, %.6g, in epoch %" PRIu64, m->epoch + 1,
-                s->monitor.name, s->monitor.best, s->best_epoch + 1);
+        if (m->leads)
+            ps_info("epoch %" PRIu64 ": early stopping: %s was best, %.6g, in epoch %" PRIu64, m->epoch + 1,
+                    s->monitor.name, s->monitor.best, s->best_epoch + 1);
     }
     return PS_OK;
 }
@@ -158,6 +159,7 @@ static enum ps_code early_stopping_load(void *state, const json_t *from, const s
 
 const struct wk_callback_class wk_early_stopping = {
     .name = "early_stopping",
+    .steers = true,
     .open = early_stopping_open,
     .close = early_stopping_close,
     .epoch_end = early_stopping_epoch_end,

@@ -40,7 +40,8 @@ static void reduce_lr_reduce(struct reduce_lr *s, const struct wk_moment *m, dou
         return;
     double reduced = fmax(rate * s->factor, s->min_rate);
     m->run->strategy->home->set_rate(m->run->state, reduced);
-    ps_info("epoch %" PRIu64 ": the learning rate is reduced to %.6g", m->epoch + 1, reduced);
+    if (m->leads)
+        ps_info("epoch %" PRIu64 ": the learning rate is reduced to %.6g", m->epoch + 1, reduced);
     s->cooling = s->cooldown;
     s->wait = 0;
 }
@@ -91,6 +92,7 @@ static enum ps_code reduce_lr_load(void *state, const json_t *from, const struct
 
 const struct wk_callback_class wk_reduce_lr_on_plateau = {
     .name = "reduce_lr_on_plateau",
+    .steers = true,
     .open = reduce_lr_open,
     .close = free,
     .epoch_end = reduce_lr_epoch_end,

@@ -18,4 +18,8 @@ static enum ps_code terminate_on_nan_step(void *state, struct wk_moment *m, stru
     return PS_OK;
 }
 
-const struct wk_callback_class wk_terminate_on_nan = {.name = "terminate_on_nan", .step = terminate_on_nan_step};
+const struct wk_callback_class wk_terminate_on_nan = {
+    .name = "terminate_on_nan",
+    .steers = true,
+    .step = terminate_on_nan_step,
+};

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The end of an epoch with several workers: everybody's figures, an evaluation by shares, callbacks that steer.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+
+callbacks='{name: csv_log, path: log.csv}, {name: terminate_on_nan}, {name: checkpoint, path: ck}'
+steering='{name: early_stopping, min_delta: 10, patience: 2, restore_best_weights: true},
+    {name: reduce_lr_on_plateau, min_delta: 10, patience: 1, factor: 0.5}'
+trains() { # CALLBACKS KEY=VALUE ...
+    local key sets=(--set "callbacks=[$1]")
+    shift
+    for key; do sets+=(--set "$key"); done
+    rm -rf ck log.csv
+    timeout 600 "$psctl" run --ps 2 --workers 2 --summary s.json "$examples/softmax/job.yaml" "${quick[@]}" \
+        --set strategy.name=parameter_server --set batch_size=32 --set output=o.safetensors "${sets[@]}" >said.log 2>&1 ||
+        { cat said.log; return 1; }
+}
+column() { awk -F, -v line="$1" -v column="$2" 'NR == line + 1 { sub("\r", ""); print $column }' log.csv; }
+near() { awk -v a="$1" -v b="$2" 'BEGIN { print a, b; exit !(a - b < 1e-6 && b - a < 1e-6) }'; }
+
+# Of 1280 examples each of two workers trains 20 batches of 32.
+ok "sync with 2 workers" trains "$callbacks" strategy.update=sync epochs=3
+mean_loss() { # of 20 steps from FIRST on
+    sed -n '/"train_loss"/,/]/p' s.json | grep -E '^ *[0-9.]' | tr -d ' ,' |
+        awk -v first="$1" 'NR > first && NR <= first + 20 { sum += $1; n++ } END { printf "%.9f", n == 20 ? sum / n : -1 }'
+}
+for epoch in 1 2 3; do
+    ok "the log has everybody's loss of epoch $epoch" near "$(column $epoch 3)" "$(mean_loss $(((epoch - 1) * 20)))"
+done
+evaluates() { "$workerd" --evaluate --json --job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=one_device \
+    --set "weights=$1" >e.json && near "$(value e.json loss)" "$2"; }
+ok "what they evaluate by shares one finds alone" evaluates o.safetensors "$(column 3 5)"
+ok "a checkpoint has the weights" evaluates "$(find ck -name '*.safetensors')" "$(column 3 5)"
+
+for update in sync async 'ssp strategy.staleness=2'; do
+    # shellcheck disable=SC2086  # two words
+    ok "$update: callbacks steer" trains "$steering, $callbacks" strategy.update=$update epochs=8 'metrics=[acc]'
+    ok "all stop in one epoch" test "$(wc -l <log.csv)" = 4
+    ok "the rate is reduced" at_least "$(value s.json learning_rate)" 0.0499999
+    ok "and is another one" at_least 0.0500001 "$(value s.json learning_rate)"
+    ok "the weights are the best ones" evaluates o.safetensors "$(column 1 5)"
+    ok "their accuracy is known" near "$(value s.json test_accuracy)" "$(column 1 4)"
+done
+
+# A worker that has done its steps waits for those who have not.
+ok "async: each worker's steps" trains "$callbacks" strategy.update=async epochs=50 steps=70
+ok "a strategy that does not go on from its checkpoints says so" fails_with 78 "does not go on from a checkpoint" "$workerd" \
+    --job "$examples/softmax/job.yaml" --resume --ps 127.0.0.1:1 --rank 0 --workers 1 --set "callbacks=[$callbacks]"

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workerd/job/epoch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/alloc.h"
+#include "workerd/job/evaluate.h"
+
+// Where each is in the array: after these flags and counts come the stage and the epoch of each worker (0: it is not in
+// it), then the sums of the training, then those of the validation.
+enum { EPOCH_FINISHED, EPOCH_STOP, EPOCH_STEERS, EPOCH_FINAL, EPOCH_EVALUATED, EPOCH_HEAD };
+
+enum epoch_stage { EPOCH_FIGURES = 1, EPOCH_VALIDATION, EPOCH_DECISION, EPOCH_STAGES };
+
+static uint64_t epoch_workers(const struct wk_run *run)
+{
+    return run->env.workers ? run->env.workers : 1;
+}
+
+static size_t epoch_n_sums(const struct wk_run *run)
+{
+    return nn_measures_sums(nn_replica_measures(run->env.replica));
+}
+
+static double *epoch_trained(const struct wk_run *run, const struct wk_epoch *p)
+{
+    return p->sums + EPOCH_HEAD + epoch_workers(run);
+}
+
+static double *epoch_validated(const struct wk_run *run, const struct wk_epoch *p)
+{
+    return epoch_trained(run, p) + epoch_n_sums(run);
+}
+
+static size_t epoch_size(const struct wk_run *run)
+{
+    return EPOCH_HEAD + epoch_workers(run) + 2 * epoch_n_sums(run);
+}
+
+static void epoch_put(double *to, const struct wk_meter *meter, size_t n)
+{
+    if (meter && meter->of)
+        memcpy(to, meter->sum, n * sizeof *to);
+}
+
+static uint64_t epoch_said_by(const struct wk_epoch *p, uint64_t rank)
+{
+    return (uint64_t)p->sums[EPOCH_HEAD + rank];
+}
+
+// Who is in it; the furthest stage of any, and of the workers at that one the furthest epoch and the lowest rank.
+static enum epoch_stage epoch_find_members(const struct wk_run *run, struct wk_epoch *p)
+{
+    uint64_t furthest = 0;
+    p->members = p->index = 0;
+    for (uint64_t rank = 0; rank < epoch_workers(run); rank++) {
+        const uint64_t said = epoch_said_by(p, rank), stage = said % EPOCH_STAGES, epoch = said / EPOCH_STAGES;
+        p->members += said != 0;
+        p->index += said != 0 && rank < run->env.rank;
+        if (stage > furthest)
+            p->leader = rank;
+        if (stage > furthest || (stage && stage == furthest && epoch > p->epoch))
+            p->epoch = epoch;
+        furthest = stage > furthest ? stage : furthest;
+    }
+    return (enum epoch_stage)furthest;
+}
+
+// Adds up what all bring. Returns the stage at which the furthest are.
+static enum ps_code epoch_sum(struct wk_run *run, struct wk_epoch *p, enum epoch_stage stage,
+                              enum epoch_stage *furthest, struct ps_error *e)
+{
+    p->sums[EPOCH_FINISHED] = p->finished;
+    p->sums[EPOCH_STOP] = p->stop;
+    p->sums[EPOCH_STEERS] = p->steers;
+    p->sums[EPOCH_FINAL] = p->final;
+    // Who follows has no part in what this stage is about.
+    p->sums[EPOCH_HEAD + run->env.rank] = (double)(p->epoch * EPOCH_STAGES + (p->follows ? EPOCH_FIGURES : stage));
+    if (run->strategy->group->sum(run->state, p->sums, epoch_size(run), e))
+        return e->code;
+    *furthest = epoch_find_members(run, p);
+    p->stop = p->sums[EPOCH_STOP] > 0;
+    return PS_OK;
+}
+
+static void epoch_clear(const struct wk_run *run, struct wk_epoch *p)
+{
+    memset(p->sums, 0, epoch_size(run) * sizeof *p->sums);
+}
+
+// ---- look ---------------------------------------------------------------------------------------------------------
+
+// One share of the test split, with the weights of all.
+static enum ps_code epoch_evaluate_share(struct wk_run *run, struct wk_epoch *p, struct ps_error *e)
+{
+    struct wk_meter meter = {0};
+    uint64_t examples = 0;
+    enum ps_code code = wk_evaluate_share(run, p->index, p->members, &meter, &examples, e);
+    epoch_clear(run, p);
+    if (code == PS_OK)
+        epoch_put(epoch_validated(run, p), &meter, epoch_n_sums(run));
+    p->sums[EPOCH_EVALUATED] = (double)examples;
+    wk_meter_reset(&meter);
+    return code;
+}
+
+// Until all of the split has been evaluated by workers who lived until it was added up.
+static enum ps_code epoch_validate(struct wk_run *run, struct wk_epoch *p, struct ps_error *e)
+{
+    const double all = (double)wk_data_test(run->data)->examples;
+    const struct wk_meter none = {0};
+    enum epoch_stage furthest;
+    while (p->sums[EPOCH_EVALUATED] < all)
+        if (epoch_evaluate_share(run, p, e) || epoch_sum(run, p, EPOCH_VALIDATION, &furthest, e))
+            return e->code;
+    const struct wk_meter meter = {nn_replica_measures(run->env.replica), epoch_validated(run, p)};
+    wk_evaluate_set(run, all > 0 ? &meter : &none);
+    return PS_OK;
+}
+
+// What the sums say of the epoch.
+static void epoch_take_figures(struct wk_run *run, struct wk_epoch *p, enum epoch_stage furthest)
+{
+    const struct wk_meter meter = {nn_replica_measures(run->env.replica), epoch_trained(run, p)};
+    run->figures.n = 0;
+    wk_evaluate_forget(run);
+    p->follows = furthest > EPOCH_FIGURES;
+    p->decided = furthest == EPOCH_DECISION;
+    // Whether there is more to be done is what the others have found.
+    p->steers = p->sums[EPOCH_STEERS] > (p->follows && p->steers ? 1 : 0);
+    p->final = p->follows ? p->sums[EPOCH_FINAL] > 0 : p->stop || p->sums[EPOCH_FINISHED] >= (double)p->members;
+    if (!p->follows && meter.sum[0] > 0)
+        wk_meter_figures(&meter, "", &run->figures);
+}
+
+enum ps_code wk_epoch_look(struct wk_run *run, struct wk_epoch *p, struct ps_error *e)
+{
+    enum epoch_stage furthest;
+    p->sums = ps_alloc(epoch_size(run) * sizeof *p->sums);
+    epoch_put(epoch_trained(run, p), p->meter, epoch_n_sums(run));
+    if (epoch_sum(run, p, EPOCH_FIGURES, &furthest, e))
+        return e->code;
+    epoch_take_figures(run, p, furthest);
+    return run->strategy->home->refresh(run->state, e) || (!p->decided && epoch_validate(run, p, e)) ? e->code : PS_OK;
+}
+
+// ---- decide -------------------------------------------------------------------------------------------------------
+
+// Where who was to tell the rate is gone, another one tells it again.
+enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_error *e)
+{
+    const struct wk_home *home = run->strategy->home;
+    enum epoch_stage furthest;
+    uint64_t leader;
+    if (p->decided || p->final || !p->steers)
+        return PS_OK;
+    do {
+        leader = p->leader;
+        if (leader == run->env.rank && !p->follows && home->tell_rate && home->tell_rate(run->state, e))
+            return e->code;
+        epoch_clear(run, p);
+        if (epoch_sum(run, p, EPOCH_DECISION, &furthest, e))
+            return e->code;
+    } while (epoch_said_by(p, leader) == 0);
+    return PS_OK;
+}
+
+void wk_epoch_free(struct wk_epoch *p)
+{
+    free(p->sums);
+    p->sums = NULL;
+}

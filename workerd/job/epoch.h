@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The end of an epoch, to which all workers come: what they have measured is added up, each of them evaluates its share
+// of the test split, and what is decided then holds for all.
+//
+//     figures      the sums of what was measured while the epoch was trained. Nobody trains any more, and all that was
+//                  trained is in the weights: everyone evaluates the same ones, under every update mode
+//     validation   the sums of the shares. Where one of a worker that has died is missing, those who are left evaluate
+//                  all of it again
+//     decision     where callbacks steer: does the training end, at which rate does it go on
+//
+// Each is a sum over all workers (wk_group.sum) of one array, of the same size for all three: a worker that joins while
+// the others are at a later one is told so by it, and goes on with them. A worker that has done all its steps comes to
+// the end of each epoch of the others, until all are done.
+#ifndef WK_EPOCH_H
+#define WK_EPOCH_H
+
+#include "workerd/job/loop.h"
+
+struct wk_epoch {
+    // This worker's, before figures.
+    uint64_t epoch;                // afterwards that of all
+    const struct wk_meter *meter;  // what it has measured of it; NULL: nothing
+    bool finished;                 // it trains no further one
+    bool stop;                     // a callback of its own wants the training to end; afterwards one of anybody's
+    bool steers;                   // it has callbacks that steer; afterwards anybody has
+
+    // Known after figures, and again after each later sum, because workers may be gone.
+    uint64_t members, index;  // how many take part, and which of them this worker is, by rank
+    uint64_t leader;          // the lowest rank of those who were there from the beginning
+    bool follows;             // it came when the others were further: it has measured nothing of this epoch
+    bool decided;             // they were through with all
+    bool final;               // all have finished, or the training is to stop
+
+    double *sums;  // the array
+};
+
+// Figures and validation: the run has everybody's figures then, and its replica the weights that they are of.
+enum ps_code wk_epoch_look(struct wk_run *run, struct wk_epoch *p, struct ps_error *e);
+// Decision, where anybody steers and the epoch is not the final one: p->stop is what this worker's callbacks want,
+// afterwards what holds. Returns when the rate that they have set is where it is needed.
+enum ps_code wk_epoch_decide(struct wk_run *run, struct wk_epoch *p, struct ps_error *e);
+void wk_epoch_free(struct wk_epoch *p);
+
+#endif
