@@ -140,6 +140,8 @@ size_t nn_replica_order(const struct nn_replica *r, const size_t **variable);
 // Forward only, dropout off. One row or more. Errors as nn_replica_train.
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,
                                  struct ps_error *e);
+// Bytes of what lies between the operators of the largest step so far: of the planned one, from the start.
+size_t nn_replica_arena(const struct nn_replica *r);
 // Of the last call: (rows, the shape of output k); and how much each row of that as a matrix, along its last axis,
 // weighs in the mean.
 const float *nn_replica_output(struct nn_replica *r, size_t k);

@@ -275,6 +275,11 @@ size_t nn_replica_order(const struct nn_replica *r, const size_t **variable)
     return r->n_ready;
 }
 
+size_t nn_replica_arena(const struct nn_replica *r)
+{
+    return r->arena_bytes;
+}
+
 const float *nn_replica_output(struct nn_replica *r, size_t k)
 {
     return r->output[k];
