@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // max_diff [-a] A B LIMIT [PREFIX]: the greatest max|a - b| / max|a| over the variables of two safetensors files, of
-// those whose names begin with PREFIX; with -a, max|a - b|. Fails above LIMIT, and where there is none. LIMIT 0: the same
-// values.
+// those whose names begin with PREFIX; with -a, max|a - b|. Fails above LIMIT, and where there is none. LIMIT 0: the
+// same values.
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
