@@ -1,4 +1,4 @@
-# The examples are installed as they lie here, folder by folder.
+# The examples are installed as they lie here, folder by folder, but for what their data.py have made.
 EXTRA_DIST += deploy/examples
 examplesdir = $(pkgdatadir)/examples
 
@@ -9,7 +9,7 @@ dist_keras_DATA = deploy/keras/paramserver_keras.py
 
 install-data-local: install-examples
 install-examples:
-	@(cd $(top_srcdir)/deploy/examples && find . -type f) | while read -r file; do \
+	@(cd $(top_srcdir)/deploy/examples && find . -type f ! -name '*.npz' ! -path './*/cifar/*') | while read -r file; do \
 	    $(MKDIR_P) "$(DESTDIR)$(examplesdir)/$${file%/*}" && \
 	    $(INSTALL_DATA) "$(top_srcdir)/deploy/examples/$$file" "$(DESTDIR)$(examplesdir)/$$file" || exit 1; \
 	done

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes the golden files beside it, and deploy/examples/*/model.json, with Keras itself as the reference:
+# Makes the golden files beside it, and model.json of the examples in deploy/examples that have no model.py, with Keras
+# itself as the reference:
 #
 #   pip install keras tensorflow-cpu tf_keras
 #   TF_ENABLE_ONEDNN_OPTS=0 python tests/golden/make_keras.py [examples|cnn_twice|tiny_conv|trainings]...

@@ -18,7 +18,7 @@ model() { # LOW MIDDLE TOP: are these trained?
 model true false true >middle.json
 model true true false >top.json
 model false false false >all.json
-sed 's|^strategy:.*||' "$examples/softmax/job.yaml" >job.yaml
+sed 's|^strategy:.*||' "$examples/softmax/async.yaml" >job.yaml
 
 # trains OUTPUT MODEL BATCH ARGUMENT ...: 10 steps of two workers, or of one with batches of 64
 trains() {

@@ -33,7 +33,7 @@ ok "and trains on a live psd" trains
 
 bin=$(dirname "$(find "$root" -path '*/bin/psctl' | head -n 1)")
 installed_trains() {
-    LD_LIBRARY_PATH=$libdir timeout 600 env -u PSD "$bin/psctl" run --ps 1 --workers 1 "$(find "$root" -path '*/examples/softmax/job.yaml')" \
+    LD_LIBRARY_PATH=$libdir timeout 600 env -u PSD "$bin/psctl" run --ps 1 --workers 1 "$(find "$root" -path '*/examples/softmax/async.yaml')" \
         "${quick[@]}" --set output="$scratch/installed.safetensors"
 }
 ok "the installed psctl finds psd and workerd, and trains" installed_trains

@@ -16,7 +16,7 @@ ctl() { timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
 work() {
     local name=$1 rank=$2 workers=$3
     shift 3
-    "$workerd" --job "$examples/softmax/job.yaml" --set name="$name" --set strategy.name=parameter_server \
+    "$workerd" --job "$examples/softmax/async.yaml" --set name="$name" --set strategy.name=parameter_server \
         --set batch_size=32 --set data.test_examples=64 --set output="$name.safetensors" --summary "$name.json" \
         --ps "$peers" --rank "$rank" --workers "$workers" --quiet "$@" 2>>"$name.$rank.log" &
     worker_pid=$!
@@ -127,7 +127,7 @@ ok "which are told so" they_are
 
 work differs 0 2 "${sync[@]}"
 of_differs() { # SET ...: worker 1, with another job file
-    "$workerd" --job "$examples/softmax/job.yaml" --set name=differs --set strategy.name=parameter_server --set batch_size=32 \
+    "$workerd" --job "$examples/softmax/async.yaml" --set name=differs --set strategy.name=parameter_server --set batch_size=32 \
         --set data.test_examples=64 --set output=differs.safetensors --ps "$peers" --rank 1 --workers 2 --quiet "${sync[@]}" "$@"
 }
 opened_with() { echo "worker 1's $1 is $2, worker 0 opened job 'differs' with $3: give both the same job file"; }
@@ -223,7 +223,7 @@ ok "nor when the ps task is there again" fails_with 75 "ps:1 has lost what it ha
 # ---- a stall is logged with the names ------------------------------------------------------------------------------
 
 start_psd stall --stall-after-ms 500 || exit 1
-"$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=sync \
+"$workerd" --job "$examples/softmax/async.yaml" "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=sync \
     --ps "unix:$scratch/stall" --rank 0 --workers 2 --quiet 2>/dev/null &
 stalls() { grep -q "1 call waits long for barrier 'start': worker 1 (not joined yet)" stall.log; }
 ok "who waits for long is logged, and for whom" eventually stalls

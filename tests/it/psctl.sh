@@ -75,7 +75,7 @@ ok "completion of a command's own options" completes "--undo " drain --un
 # ---- plan ---------------------------------------------------------------------------------------------------------
 
 needs() { "$psctl" plan --json "$@" | sed -nE 's/.*"needed_bytes": ([0-9]+).*/\1/p'; }
-plan_args=(--ps 1 --workers 3 "$examples/conv/job.yaml" --set strategy.name=parameter_server --set strategy.update=sync)
+plan_args=(--ps 1 --workers 3 "$examples/conv/sync.yaml" --set strategy.name=parameter_server --set strategy.update=sync)
 ok "plan" says "rounds" "$psctl" plan "${plan_args[@]}"
 ok "plan without --vars does not name them" lacks "kernel" "$psctl" plan "${plan_args[@]}"
 ok "plan --vars" says "conv2d/kernel" "$psctl" plan --vars "${plan_args[@]}"
@@ -102,7 +102,7 @@ as_psd_says() {
     start_psd tight --memory 4M || return 1
     # It asks for a second, again and again; whose last attempt is not answered by then does not know the number.
     asks() {
-        "$workerd" --job "$examples/conv/job.yaml" --set strategy.name=parameter_server --set strategy.update=sync \
+        "$workerd" --job "$examples/conv/sync.yaml" --set strategy.name=parameter_server --set strategy.update=sync \
             --set timeout=1 --set data.train_examples=64 --set data.test_examples=64 --workers 1 --ps "unix:$scratch/tight" --quiet 2>&1 | tee said
         asked=$(sed -nE 's/.* need ([0-9]+) bytes.*/\1/p' said)
         [ "$asked" ]
@@ -132,7 +132,7 @@ ctl() { timeout 600 "$psctl" --timeout 60 --ps "$peers" "$@"; }
 worker() { # NAME UPDATE ARGUMENT ...: a worker of a long job, its pid in $worker_pid
     local name=$1 update=$2
     shift 2
-    "$workerd" --job "$examples/softmax/job.yaml" --set name="$name" --set strategy.name=parameter_server \
+    "$workerd" --job "$examples/softmax/async.yaml" --set name="$name" --set strategy.name=parameter_server \
         --set strategy.update="$update" --set data.train_examples=6400 --set data.test_examples=64 --set epochs=1000 \
         --set delay_ms=20 --set timeout=3600 --set output="$name.safetensors" --ps "$peers" --quiet "$@" 2>"$name.log" &
     worker_pid=$!
@@ -260,7 +260,7 @@ fi
 # ---- get and put --------------------------------------------------------------------------------------------------
 
 kernel=sequential/dense/kernel
-ok "a job of its own for get and put" timeout 600 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" \
+ok "a job of its own for get and put" timeout 600 "$workerd" --job "$examples/softmax/async.yaml" "${quick[@]}" \
     --set name=still --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet
 epoch_of_still() { # what people are shown; what programs are
     local log
@@ -278,7 +278,7 @@ ok "rows and wholes, there and back" put_back
 ok "put of another shape" fails_with 65 "its shape is (10, 10), expected (784, 10)" ctl put still $kernel rows.npy
 LC_ALL=C sed 's/<f4/<i4/' one.npy >integers.npy
 ok "put of another dtype" fails_with 65 "type i4, the variable is float32: expected f4" ctl put still $kernel integers.npy
-ok "put of something else" fails_with 65 "x93NUMPY" ctl put still $kernel "$examples/softmax/job.yaml"
+ok "put of something else" fails_with 65 "x93NUMPY" ctl put still $kernel "$examples/softmax/async.yaml"
 ok "put of no file" fails_with 66 "nothing.npy" ctl put still $kernel nothing.npy
 unchanged() { ctl get still $kernel two.npy && cmp one.npy two.npy; }
 ok "put of a folder" fails_with 66 "cannot read /tmp: Is a directory" ctl put still $kernel /tmp
@@ -380,7 +380,7 @@ kill -KILL "$worker_pid"
 # ---- a job that is resumed otherwise than it was declared --------------------------------------------------------
 
 resume_still() {
-    timeout 600 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set name=still --set on_existing=resume \
+    timeout 600 "$workerd" --job "$examples/softmax/async.yaml" "${quick[@]}" --set name=still --set on_existing=resume \
         --set strategy.name=parameter_server --set output=still.safetensors --ps "$peers" --quiet "$@"
 }
 ok "a job cannot be resumed with another rule" fails_with 78 "still" resume_still --set optimizer.name=adagrad
@@ -399,7 +399,7 @@ ok "drain names what still runs" says "long" ctl drain ps:1
 ok "status shows it" says "draining" ctl status
 ok "doctor: a warning" says "takes no new jobs" ctl doctor
 refused() {
-    ! timeout 600 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set name=late --set timeout=5 \
+    ! timeout 600 "$workerd" --job "$examples/softmax/async.yaml" "${quick[@]}" --set name=late --set timeout=5 \
         --set strategy.name=parameter_server --ps "$peers" --quiet >said 2>&1
     cat said
     grep -q drain said
@@ -674,7 +674,7 @@ processes_with() { # TEXT: those whose command line has it
     return 0
 }
 killed() {
-    "$psctl" run --ps 2 --workers 2 "$examples/softmax/job.yaml" --set strategy.name=parameter_server --set epochs=1000 \
+    "$psctl" run --ps 2 --workers 2 "$examples/softmax/async.yaml" --set strategy.name=parameter_server --set epochs=1000 \
         --set data.train_examples=640 --set data.test_examples=64 --set delay_ms=20 --set output=k.safetensors \
         >run.log 2>&1 &
     local pid=$! dir

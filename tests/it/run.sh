@@ -10,18 +10,18 @@ trains() { # SUMMARY ACCURACY ARGUMENT ...
     timeout 600 "$psctl" run --summary "$summary" "$@" && at_least "$(value "$summary" test_accuracy)" "$accuracy"
 }
 
-ok "one_device trains" trains one.json 0.5 "$examples/softmax/job.yaml" "${quick[@]}" \
+ok "one_device trains" trains one.json 0.5 "$examples/softmax/async.yaml" "${quick[@]}" \
     --set strategy.name=one_device --set epochs=6 --set output=one.safetensors
-ok "async with 2 ps and 2 workers trains" trains async.json 0.5 --ps 2 --workers 2 "$examples/softmax/job.yaml" \
+ok "async with 2 ps and 2 workers trains" trains async.json 0.5 --ps 2 --workers 2 "$examples/softmax/async.yaml" \
     "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=async --set epochs=6 --set output=async.safetensors
-ok "sync with 3 ps and 2 workers trains" trains sync.json 0.5 --ps 3 --workers 2 "$examples/softmax/job.yaml" \
+ok "sync with 3 ps and 2 workers trains" trains sync.json 0.5 --ps 3 --workers 2 "$examples/softmax/async.yaml" \
     "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=sync --set epochs=12 --set output=sync.safetensors
-ok "linear regression from CSV trains" trains linear.json 0 "$examples/linear/job.yaml" --set output=linear.safetensors
+ok "linear regression from CSV trains" trains linear.json 0 "$examples/linear/sync.yaml" --set output=linear.safetensors
 ok "its loss falls below 0.01" awk -v x="$(value linear.json test_loss)" 'BEGIN { print x; exit !(x < 0.01) }'
 
 # Sync with 4 delayed workers on 3 psd: the same bytes on every run and for every number of psd.
 sync_run() { # OUTPUT PS
-    timeout 600 "$psctl" run --ps "$2" --workers 4 "$examples/conv/job.yaml" --set strategy.name=parameter_server \
+    timeout 600 "$psctl" run --ps "$2" --workers 4 "$examples/conv/sync.yaml" --set strategy.name=parameter_server \
         --set strategy.update=sync --set data.train_examples=1280 --set data.test_examples=64 --set epochs=1 \
         --set batch_size=32 --set delay_ms=50 --set strategy.partitioner=fixed:3 --set output="$1"
 }
@@ -35,9 +35,9 @@ ok "3 psd and 1: identical bytes" cmp a.safetensors c.safetensors
 plain=(--set data.train_examples=6400 --set data.test_examples=64 --set epochs=1 --set steps=100
     --set optimizer.name=sgd --set optimizer.learning_rate=0.01 --set optimizer.momentum=0)
 same_as_one_device() {
-    timeout 600 "$psctl" run --ps 2 --workers 2 "$examples/conv/job.yaml" "${plain[@]}" --set batch_size=32 \
+    timeout 600 "$psctl" run --ps 2 --workers 2 "$examples/conv/sync.yaml" "${plain[@]}" --set batch_size=32 \
         --set strategy.name=parameter_server --set strategy.update=sync --set output=two.safetensors &&
-        timeout 600 "$psctl" run "$examples/conv/job.yaml" "${plain[@]}" --set batch_size=64 \
+        timeout 600 "$psctl" run "$examples/conv/sync.yaml" "${plain[@]}" --set batch_size=64 \
             --set strategy.name=one_device --set output=one64.safetensors &&
         "$top_builddir/tests/it/max_diff" two.safetensors one64.safetensors 1e-5
 }
@@ -54,7 +54,7 @@ also() { # ACCURACY KEY=VALUE ...
     local accuracy=$1 key sets=()
     shift
     for key; do sets+=(--set "$key"); done
-    trains also.json "$accuracy" --ps 2 --workers 3 "$examples/softmax/job.yaml" --set strategy.name=parameter_server \
+    trains also.json "$accuracy" --ps 2 --workers 3 "$examples/softmax/async.yaml" --set strategy.name=parameter_server \
         --set data.train_examples=6400 --set data.test_examples=1024 --set epochs=3 --set output=also.safetensors "${sets[@]}"
 }
 ok "async, pulling and pushing every 4 steps" also 0.6 strategy.update=async strategy.n_fetch=4 strategy.n_push=4
@@ -70,21 +70,21 @@ bad() { # CODE TEXT ARGUMENT ...
     shift 2
     fails_with "$code" "$text" timeout 600 "$psctl" run --ps 1 --workers 1 "$@"
 }
-sed 's/^optimizer:/optimiser:/' "$examples/softmax/job.yaml" >typo.yaml
+sed 's/^optimizer:/optimiser:/' "$examples/softmax/async.yaml" >typo.yaml
 cp "$examples/softmax/model.json" .
 ok "an unknown key" bad 65 'did you mean "optimizer"?' typo.yaml
-ok "an unknown key of --set" bad 65 'did you mean' "$examples/softmax/job.yaml" --set optimizer.learning_rat=1
+ok "an unknown key of --set" bad 65 'did you mean' "$examples/softmax/async.yaml" --set optimizer.learning_rat=1
 ok "a job file that is not there" bad 66 "nothing.yaml" nothing.yaml
-ok "a model file that is not there" bad 66 "nothing.json" "$examples/softmax/job.yaml" --set model=nothing.json
+ok "a model file that is not there" bad 66 "nothing.json" "$examples/softmax/async.yaml" --set model=nothing.json
 echo '{"class_name": "Sequential", "config": {"layers": [{"class_name": "Dens"}]}}' >bad.json
-ok "a model with an unknown layer" bad 65 'bad.json' "$examples/softmax/job.yaml" --set model=bad.json
-ok "weights that are not there" bad 66 "nothing.safetensors" "$examples/softmax/job.yaml" --set weights=nothing.safetensors
-ok "an output whose folder is missing" bad 73 "nowhere/o.safetensors: No such file" "$examples/softmax/job.yaml" --set output=nowhere/o.safetensors
-ok "a summary whose folder is missing" bad 73 "nowhere/s.json: No such file" "$examples/softmax/job.yaml" --summary nowhere/s.json
-ok "an output that is a folder" bad 73 "/tmp: it is a folder" "$examples/softmax/job.yaml" --set output=/tmp
+ok "a model with an unknown layer" bad 65 'bad.json' "$examples/softmax/async.yaml" --set model=bad.json
+ok "weights that are not there" bad 66 "nothing.safetensors" "$examples/softmax/async.yaml" --set weights=nothing.safetensors
+ok "an output whose folder is missing" bad 73 "nowhere/o.safetensors: No such file" "$examples/softmax/async.yaml" --set output=nowhere/o.safetensors
+ok "a summary whose folder is missing" bad 73 "nowhere/s.json: No such file" "$examples/softmax/async.yaml" --summary nowhere/s.json
+ok "an output that is a folder" bad 73 "/tmp: it is a folder" "$examples/softmax/async.yaml" --set output=/tmp
 
 # Outputs. As on a full disk: a limit on the size of files.
-alone=("$examples/softmax/job.yaml" --set strategy.name=one_device "${quick[@]}" --set epochs=1)
+alone=("$examples/softmax/async.yaml" --set strategy.name=one_device "${quick[@]}" --set epochs=1)
 full_disk() { (ulimit -f 4 && exec "$workerd" --quiet --job "$@"); }
 echo good >kept.safetensors
 keeps() { fails_with 74 "cannot write kept.safetensors: File too large" full_disk "${alone[@]}" --set output=kept.safetensors &&
@@ -99,23 +99,23 @@ ok "an output that is a link or a pipe is written through and stays what it is" 
 summary_full() { "$workerd" --quiet --job "${alone[@]}" --set output=o.safetensors --summary /dev/full; }
 ok "a summary that cannot be written says why" fails_with 74 "cannot write /dev/full: No space left on device" summary_full
 unseen() { fails_with 74 "cannot write standard output" sh -c '"$0" run --ps 1 --workers 2 "$@" 2>&1 >/dev/full' "$psctl" \
-    "$examples/softmax/job.yaml" "${quick[@]}" --set output=o.safetensors; }
+    "$examples/softmax/async.yaml" "${quick[@]}" --set output=o.safetensors; }
 ok "progress that cannot be written is an error" unseen
-ok "data that is not there" bad 66 "nowhere" "$examples/softmax/job.yaml" --set data.kind=idx --set data.path=nowhere
-ok "a strategy that is not there" bad 65 "mirrored" "$examples/softmax/job.yaml" --set strategy.name=mirrored
+ok "data that is not there" bad 66 "nowhere" "$examples/softmax/async.yaml" --set data.kind=idx --set data.path=nowhere
+ok "a strategy that is not there" bad 65 "mirrored" "$examples/softmax/async.yaml" --set strategy.name=mirrored
 
 mkdir folder
 : >empty.json
 printf '"{}"' >string.json
 for m in "folder is a folder" "empty.json is empty" "string.json is a JSON string: write model.to_json() itself"; do
-    ok "a model that is none: ${m%% *}" bad 65 "$m" "$examples/softmax/job.yaml" --set model="${m%% *}"
+    ok "a model that is none: ${m%% *}" bad 65 "$m" "$examples/softmax/async.yaml" --set model="${m%% *}"
     unstarted() { # psctl run looks first
-        fails_with 65 "$m" "$psctl" run --ps 1 --workers 2 "$examples/softmax/job.yaml" --set model="${m%% *}" &&
+        fails_with 65 "$m" "$psctl" run --ps 1 --workers 2 "$examples/softmax/async.yaml" --set model="${m%% *}" &&
             [ "$(wc -l <"$scratch/said")" = 1 ]
     }
     ok "and psctl run starts nothing for it" unstarted
 done
-ok "an optimizer's setting that is not there" bad 65 'has no "rho_2"; it has learning_rate, ' "$examples/conv/job.yaml" \
+ok "an optimizer's setting that is not there" bad 65 'has no "rho_2"; it has learning_rate, ' "$examples/conv/sync.yaml" \
     --set optimizer.rho_2=1
 for p in "$psd" "$workerd" "$top_builddir/tools/psbench/psbench" "$psctl"; do
     ok "${p##*/} --help that nobody can read" fails_with 74 "cannot write standard output: No space left" sh -c '"$0" --help >/dev/full' "$p"
@@ -163,7 +163,7 @@ ok "./quickstart --help" fails_with 0 "./quickstart check" "$top_srcdir/quicksta
 
 # The chief fails before there is a job; the others would wait for it for as long as the job file says.
 ok "a chief that opened no job ends the run" fails_with 65 "did not open the job" timeout 600 "$psctl" run --ps 1 --workers 2 \
-    "$examples/conv/job.yaml" --set strategy.name=parameter_server --set weights=weights.safetensors --set timeout=3600 \
+    "$examples/conv/sync.yaml" --set strategy.name=parameter_server --set weights=weights.safetensors --set timeout=3600 \
     --set data.train_examples=640 --set data.test_examples=64
 
 # What killed runs have left: only what is surely theirs goes.
@@ -176,7 +176,7 @@ leftovers() {
     for d in psctl-gone00 psctl-held00 psctl-odd000 psctl-public psctl-longer-name; do touch "rt/$d/lock"; done
     touch elsewhere/lock elsewhere/ps0 rt/psctl-odd000/precious
     exec 8>rt/psctl-held00/lock && flock -n 8 || return 1
-    XDG_RUNTIME_DIR=$PWD/rt timeout 600 "$psctl" run --ps 1 --workers 1 "$examples/softmax/job.yaml" "${quick[@]}" \
+    XDG_RUNTIME_DIR=$PWD/rt timeout 600 "$psctl" run --ps 1 --workers 1 "$examples/softmax/async.yaml" "${quick[@]}" \
         --set strategy.name=parameter_server --set output=o.safetensors 8>&- || return 1
     exec 8>&-
     find rt elsewhere | LC_ALL=C sort
@@ -227,7 +227,7 @@ fi
 ok "a public address needs --insecure" fails_with 78 "--insecure" "$psd" --listen 0.0.0.0:0
 start_psd taken || exit 1
 ok "an address in use" fails_with 73 "taken" "$psd" --listen "unix:$scratch/taken"
-ok "a ps task that cannot be reached" eventually fails_with 69 "unix:$scratch/nobody" "$workerd" --job "$examples/softmax/job.yaml" \
+ok "a ps task that cannot be reached" eventually fails_with 69 "unix:$scratch/nobody" "$workerd" --job "$examples/softmax/async.yaml" \
     --set strategy.name=parameter_server --set timeout=1 --ps "unix:$scratch/nobody"
 ok "psctl status" "$psctl" --timeout 60 --ps "unix:$scratch/taken" status
 ok "psctl status --json" "$psctl" --timeout 60 --ps "unix:$scratch/taken" --json status
@@ -239,7 +239,7 @@ peers=unix:$scratch/standing0,unix:$scratch/standing1
 start_psd standing0 --task 0 --peers "$peers" || exit 1
 start_psd standing1 --task 1 --peers "$peers" || exit 1
 on_standing() {
-    timeout 600 "$workerd" --job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=parameter_server \
+    timeout 600 "$workerd" --job "$examples/softmax/async.yaml" "${quick[@]}" --set strategy.name=parameter_server \
         --set strategy.update=sync --set name=job --set output=standing.safetensors --ps "$peers" --quiet "$@"
 }
 psctl_standing() { "$psctl" --timeout 60 --ps "$peers" "$@"; }
@@ -276,7 +276,7 @@ ok "with the time" grep -qE "^20[0-9-]{8}T[0-9:]{8}\.[0-9]{3}Z psd\[0\] I job" s
 long_job() { # UPDATE ARGUMENT ...
     local update=$1
     shift
-    exec "$psctl" run --ps 2 --workers 2 "$examples/softmax/job.yaml" --set strategy.name=parameter_server \
+    exec "$psctl" run --ps 2 --workers 2 "$examples/softmax/async.yaml" --set strategy.name=parameter_server \
         --set strategy.update="$update" --set data.train_examples=640 --set data.test_examples=64 --set epochs="${epochs:-400}" \
         --set delay_ms=20 --set output=long.safetensors "$@"
 }

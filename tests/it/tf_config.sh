@@ -3,7 +3,7 @@
 # A cluster that nothing but TF_CONFIG describes: two psd, a chief and a worker; and who is refused.
 . "$top_srcdir/tests/it/lib.sh" || exit 1
 cd "$scratch" || exit 1
-job=(--job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=sync)
+job=(--job "$examples/softmax/async.yaml" "${quick[@]}" --set strategy.name=parameter_server --set strategy.update=sync)
 
 # with TF_CONFIG COMMAND ...
 with() { TF_CONFIG=$1 "${@:2}"; }

@@ -7,7 +7,7 @@ cd "$scratch" || exit 1
 
 cp "$examples/softmax/model.json" .
 {
-    sed 's|^strategy:.*|strategy: {name: one_device}|; s|^optimizer:.*|optimizer: {name: adam}|' "$examples/softmax/job.yaml"
+    sed 's|^strategy:.*|strategy: {name: one_device}|; s|^optimizer:.*|optimizer: {name: adam}|' "$examples/softmax/async.yaml"
     echo 'callbacks: [{name: csv_log, path: log.csv}, {name: checkpoint, path: ck/deep, every_steps: 1, keep: 2}]'
 } >job.yaml
 quick+=(--set epochs=10)

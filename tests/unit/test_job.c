@@ -1018,7 +1018,7 @@ static void files(void **ctx)
 static void examples(void **ctx)
 {
     (void)ctx;
-    static const char *const example[] = {"softmax/job.yaml",    "conv/job.yaml",        "linear/job.yaml",
+    static const char *const example[] = {"softmax/async.yaml",  "conv/sync.yaml",       "linear/sync.yaml",
                                           "mnist-cnn/sync.yaml", "mnist-cnn/async.yaml", "mnist-cnn/one_device.yaml"};
     const char *top = getenv("top_srcdir");
     for (size_t i = 0; i < sizeof example / sizeof *example; i++) {

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every job file of every example trains a little, with a frozen layer, which stays bit for bit as it was drawn; and where
+# nothing depends on the batch (no dropout, no batch normalisation), two workers in step do what one device does with
+# batches of twice the size. PS_EXAMPLES_STEPS: for how many steps, 10 without it.
+#
+# In step, sums of gradients are rounded in another order. That stays 1e-7 as long as no ReLU and no maximum of a pool is
+# so close to its kink that it falls to the other side, as one of some million does; then a window's gradient is another
+# one. Where there are such windows the rate is low, so that it counts for as much as it should: little.
+. "$top_srcdir/tests/it/lib.sh" || exit 1
+cd "$scratch" || exit 1
+steps=${PS_EXAMPLES_STEPS:-10}
+same() { "$top_builddir/tests/it/max_diff" "$@"; } # A B LIMIT [PREFIX]
+flat() { tr -s ' \n' ' ' <"$examples/$example/model.json"; }
+
+# trains OUTPUT MODE STEPS ARGUMENT ...: the example's job file of this mode
+trains() {
+    local output=$1 mode=$2 steps=$3 cluster=(--ps 2 --workers 2)
+    shift 3
+    [ "$mode" = one_device ] && cluster=()
+    timeout 600 "$psctl" run "${cluster[@]}" "$example/$mode.yaml" --set steps="$steps" --set output="$output.safetensors" \
+        --set epochs=1000 "${sizes[@]}" "$@"
+}
+keeps_frozen() { # MODEL LAYER
+    flat | sed "s/\(\"name\": \"$2\", \"trainable\": \)true/\1false/" >"$example/frozen.json"
+    flat | sed 's/"trainable": true/"trainable": false/g' >"$example/none.json"
+    ok "$example: nothing trained" trains drawn one_device 1 --set model="$example/none.json"
+    for mode in one_device async ssp sync; do
+        ok "$example/$mode.yaml trains" trains $mode $mode 4 --set model="$example/frozen.json" --set batch_size=8
+        ok "$example/$mode.yaml leaves $2 as it was" same drawn.safetensors $mode.safetensors 0 "$1/$2/"
+    done
+}
+goes_far() { ! same -a "$@" 1e-4; }
+greatest() { same -a "$1.safetensors" "$2.safetensors" inf | awk '$2 > most { most = $2 } END { print most }'; }
+in_step() { # LEARNING_RATE
+    local sgd=(--set optimizer="{name: sgd, learning_rate: $1}")
+    ok "$example: one device, batches of 64" trains one one_device "$steps" "${sgd[@]}" --set batch_size=64
+    ok "$example: two workers, batches of 32" trains two sync "$steps" "${sgd[@]}" --set batch_size=32
+    ok "$example: they have gone far" goes_far drawn.safetensors one.safetensors
+    ok "$example: together" same -a one.safetensors two.safetensors 1e-5
+    echo "# $example: of weights that moved by $(greatest drawn one) the greatest difference after $steps steps is" \
+        "$(greatest two one)"
+}
+
+# example NAME MODEL FROZEN_LAYER LEARNING_RATE SIZE ...: 0: it has batch normalisation; SIZE: arguments
+example() {
+    example=$1 sizes=("${@:5}")
+    mkdir "$example" && cp "$examples/$example"/*.* "$example"
+    if [ -e "$example/data.py" ]; then
+        ok "$example: makes its data" makes_data
+    fi
+    keeps_frozen "$2" "$3"
+    if [ "$4" != 0 ]; then
+        in_step "$4"
+    fi
+}
+makes_data() {
+    if [ "$example" = cars ]; then
+        (cd cars && python3 data.py | cmp - cars.csv) # is in the repository
+    else
+        (cd "$example" && python3 data.py 400)
+    fi
+}
+
+digits=(--set data.train_examples=640 --set data.test_examples=64)
+example linear sequential dense 0.05
+example softmax sequential dense 0.05 "${digits[@]}"
+example conv sequential conv2d 0.001 "${digits[@]}"
+example mnist-cnn sequential conv2d_1 0.001 "${digits[@]}"
+example autoencoder autoencoder code 0.01 "${digits[@]}"
+example char-gpt char_gpt multi_head_attention_1 0.01 --set data.path="$top_srcdir/LICENSE"
+if command -v python3 >/dev/null; then
+    example cars cars brands 0.005
+    example tickets tickets words 0.05
+    example resnet20 resnet20 conv2d_3 0
+fi
+
+# What is there is what is tested; its pictures are drawn from a real log.
+all() { (cd "$examples" && ls -d -- */ | grep -v custom-loop) | tr -d / | diff - <(ls -d -- */ | tr -d /); }
+curve() {
+    example=linear trains logged one_device 4 --set epochs=2 --set 'callbacks=[{name: csv_log, path: log.csv}]' &&
+        python3 "$examples/plot.py" log.csv curve.svg && python3 -c \
+        'import xml.dom.minidom; assert xml.dom.minidom.parse("curve.svg").getElementsByTagName("polyline")'
+}
+if command -v python3 >/dev/null; then
+    ok "all examples are tested" all
+    ok "plot.py draws" curve
+fi
