@@ -130,7 +130,7 @@ static void keras_file(const char *name)
 
 static void keras_files(void **state)
 {
-    static const char *const names[] = {"mlp", "cnn", "cnn_keras2", "text", "attention"};
+    static const char *const names[] = {"mlp", "cnn", "cnn_keras2", "text", "attention", "wrapped", "wrapped_keras2"};
     (void)state;
     skip_without_hdf5();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -125,21 +125,34 @@ static struct ps_safetensor *file_tensors(const struct nn_model *model, const fl
 static enum ps_code file_make_hdf5(const struct nn_model *model, const float *const *value, uint8_t **bytes,
                                    size_t *size, struct ps_error *e)
 {
-    char **names = nn_model_saved_paths(model);
+    size_t n = nn_model_params(model), counts;
+    char **names = nn_model_saved_paths(model), **count = nn_model_saved_counts(model, &counts);
     struct ps_safetensor *tensors = file_tensors(model, value, names);
-    enum ps_code code = wk_hdf5_write(tensors, nn_model_params(model), bytes, size, e);
+    tensors = ps_realloc(tensors, (n + counts + 1) * sizeof *tensors);
+    for (size_t i = 0; i < counts; i++)
+        tensors[n + i] = (struct ps_safetensor){.name = count[i]};
+    enum ps_code code = wk_hdf5_write(tensors, n + counts, bytes, size, e);
     free(tensors);
+    for (size_t i = 0; i < counts; i++)
+        free(count[i]);
+    free(count);
     nn_model_free_saved_paths(model, names);
     return code;
+}
+
+// What Keras 2 and Keras 3 take for their own.
+static const char *file_metadata(const struct nn_model *model)
+{
+    const char *own = nn_model_metadata(model);
+    return own ? own : nn_model_is_keras2(model) ? "{\"keras_version\": \"2.15.0\"}" : "{\"keras_version\": \"3.0.0\"}";
 }
 
 static enum ps_code file_put_archive(FILE *to, const struct nn_model *model, const uint8_t *bytes, size_t size,
                                      struct ps_error *e)
 {
-    const char *document = nn_model_document(model), *metadata = nn_model_metadata(model);
+    const char *document = nn_model_document(model), *metadata = file_metadata(model);
     struct ps_zip_writer w;
     struct ps_error end;
-    metadata = metadata ? metadata : "{\"keras_version\": \"3.0.0\"}";
     ps_zip_begin(&w, to);
     enum ps_code code = ps_zip_add(&w, "metadata.json", metadata, strlen(metadata), e);
     if (code == PS_OK)
