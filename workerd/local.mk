@@ -56,6 +56,7 @@ workerd_workerd_SOURCES = \
 	workerd/strategy/one_device.c \
 	workerd/strategy/examples.c \
 	workerd/strategy/parameter_server.c workerd/strategy/parameter_server.h \
+	workerd/strategy/psd_home.c \
 	workerd/strategy/strategy.h \
 	workerd/strategy/weights.c
 workerd_workerd_LDADD = libwkweights.la libwkdata.la libwkvariables.la libnnreplica.la libpsclient.la libjob.la libcommon.la $(JANSSON_LIBS) $(YAML_LIBS) -lm

@@ -395,7 +395,7 @@ static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look,
     if (weights ? workerd_build(run, model, e) : nn_model_load(run->env.job->model, model, e))
         return e->code;
     if (look->model)
-        wk_look_at_model(*model);
+        wk_look_at_model(run->env.job, *model);
     return weights ? wk_look_at_weights(run, look, e) : PS_OK;
 }
 

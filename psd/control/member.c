@@ -37,6 +37,16 @@ static void member_end_job_if_too_few(struct psd_job *job, uint32_t worker)
         psd_job_fail(job, atomic_load(&job->run), reason);
 }
 
+// Nobody is left: those who have waited for a rank of a run that is over are for the next one.
+static void members_release_successors(struct psd_control *c, struct psd_call **ready)
+{
+    while (c->succeeded.n) {
+        struct psd_member *m = &c->members[c->succeeded.first];
+        psd_ready_all(ready, &m->successors);
+        psd_member_recount(c, m);
+    }
+}
+
 // A member leaves or dies: what it had comes back, nobody waits for it, too few may remain. Job locked, from the change
 // of its state on: nobody sees one without the other.
 static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1__MemberState state,
@@ -54,6 +64,8 @@ static void member_depart(struct psd_job *job, uint32_t worker, Paramserver__V1_
     psd_lease_return(c, worker);
     if (state == DEAD)
         member_end_job_if_too_few(job, worker);
+    if (psd_job_is_over(job))
+        members_release_successors(c, ready);
 }
 
 enum ps_code psd_member_leave(struct psd_job *job, const Paramserver__V1__LeaveRequest *r, uint64_t now,
@@ -179,6 +191,11 @@ bool psd_control_was_opened_by(const struct psd_control *c, const uint8_t *clien
     return false;
 }
 
+bool psd_member_is_through(const struct psd_member *m)
+{
+    return m->state == LEFT && m->incarnation && !m->draining;
+}
+
 int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinRequest *r, bool was_parked,
                           struct ps_error *e)
 {
@@ -204,6 +221,8 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
         return ps_fail(e, PS_FAILED_PRECONDITION,
                        "worker %" PRIu32 " of job '%s' %s: only another process can come back as this worker", rank,
                        job->name, m->state == LEFT ? "has left" : "is dead");
+    if (psd_member_is_through(m))
+        return PSD_WAITS;
     return PS_OK;
 }
 

@@ -375,6 +375,9 @@ int psd_member_check_join(struct psd_job *job, const Paramserver__V1__JoinReques
                           struct ps_error *e);
 // The caller is the member of its rank now, if it was not.
 struct psd_member *psd_member_admit(struct psd_job *job, const Paramserver__V1__JoinRequest *r, uint64_t now);
+// Has the member of this rank left because its training was done? All have come to the end of the run then: nobody can
+// take part in it under that rank.
+bool psd_member_is_through(const struct psd_member *m);
 // A Join is about to be parked in m's successors.
 void psd_member_succeeded(struct psd_control *c, struct psd_member *m, uint64_t now);
 

@@ -104,6 +104,11 @@ static void name_wait(const struct psd_control *c, const struct psd_member *m, e
 // Job locked. Who has to be gone before another can have its rank.
 static void name_predecessor(const struct psd_control *c, const struct psd_member *m, char *whom)
 {
+    if (psd_member_is_through(m)) {
+        snprintf(whom, TEXT_MAX, "the end of the run that is under way, in which worker %" PRIu32 " is done",
+                 psd_rank_of(c, m));
+        return;
+    }
     snprintf(whom, TEXT_MAX, "worker %" PRIu32 "%s%s, whose death is not certain yet", psd_rank_of(c, m),
              m->address[0] ? ", " : "", m->address);
 }

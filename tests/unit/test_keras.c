@@ -20,8 +20,6 @@
 #include "tests/unit/nn_files.h"
 #include "workerd/nn/model.h"
 
-#define TOLERANCE 1e-4  // of the greatest number of a tensor
-
 static const char *const devices[] = {"ref", "cpu"};
 
 // A column of the data, in the dtype in which a batch has it.
@@ -37,6 +35,7 @@ struct golden {
     struct ps_safetensors *tensors;
     struct column input[NN_MAX_PORTS], target[NN_MAX_PORTS];
     int rows, batch;
+    double tolerance;  // of the greatest number of a tensor
 };
 
 // ---- a golden's files ---------------------------------------------------------------------------------------------
@@ -100,6 +99,8 @@ static void read_document(struct golden *g, const char *path)
     for (size_t k = 0; k < nn_model_outputs(g->model); k++)
         read_loss(json_is_array(loss) ? json_array_get(loss, k) : loss, &g->loss[k]);
     g->batch = (int)json_integer_value(json_object_get(document, "batch"));
+    g->tolerance =
+        json_object_get(document, "tolerance") ? json_number_value(json_object_get(document, "tolerance")) : 1e-4;
     free(text);
     json_decref(document);
 }
@@ -154,7 +155,7 @@ static void check_close(const struct golden *g, const char *what, const float *f
     for (size_t i = 0; i < n; i++)
         scale = fmax(scale, fabs((double)expected[i]));
     for (size_t i = 0; i < n; i++)
-        if (!(fabs((double)found[i] - (double)expected[i]) <= TOLERANCE * scale))
+        if (!(fabs((double)found[i] - (double)expected[i]) <= g->tolerance * scale))
             fail_msg("%s: %s[%zu] is %.9g, Keras has %.9g (the greatest is %g)", g->name, what, i, (double)found[i],
                      (double)expected[i], scale);
 }
@@ -201,7 +202,7 @@ static void check_steps(const struct golden *g, struct nn_replica *r)
         struct nn_batch b = take_batch(g, first);
         struct nn_result result;
         struct ps_error e = {0};
-        if (nn_replica_train(r, &b, step, NULL, NULL, &result, &e) != PS_OK)
+        if (nn_replica_train(r, &b, step, NULL, &result, &e) != PS_OK)
             fail_msg("%s: %s", g->name, e.text);
         float mean = (float)(result.loss / b.rows);
         check_close(g, "loss", &mean, &losses->data[step], 1);

@@ -32,7 +32,7 @@ struct world {
     const char *lines;                    // of the job file besides; may be NULL
     double others_examples, others_loss;  // what other workers have seen of the last epoch
     uint64_t now;                         // ns
-    uint64_t wait, train, look;           // how long next, end_step and refresh take
+    uint64_t wait, train, look;           // how long next, end and refresh take
     uint64_t taken;                       // batches of the epoch
     uint64_t chief_from, epochs_begun;    // it is the chief from this epoch on
     int refreshed, stop_at;               // a signal comes in the n-th refresh; 0: never
@@ -80,16 +80,16 @@ static enum wk_next fake_next(void *state, uint64_t epoch, bool idle, struct wk_
     return WK_BATCH;
 }
 
-static enum ps_code fake_begin_step(void *state, uint64_t step, struct ps_error *e)
+static enum ps_code fake_begin(void *state, const struct wk_work *work, struct ps_error *e)
 {
-    (void)state, (void)step, (void)e;
+    (void)state, (void)work, (void)e;
     return PS_OK;
 }
 
-static enum ps_code fake_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
+static enum ps_code fake_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct world *w = state;
-    (void)step, (void)rows, (void)e;
+    (void)work, (void)e;
     w->now += w->train;
     return PS_OK;
 }
@@ -133,19 +133,15 @@ static void fake_report(void *state, uint64_t step, double images_per_second, do
     w->rate = images_per_second;
 }
 
-static const struct wk_strategy fake = {
-    .name = "fake",
-    .first_epoch = fake_first_epoch,
-    .seed = fake_seed,
-    .next = fake_next,
-    .begin_step = fake_begin_step,
-    .end_step = fake_end_step,
-    .refresh = fake_refresh,
+static const struct wk_sharder sharder = {.first_epoch = fake_first_epoch, .seed = fake_seed, .next = fake_next};
+static const struct wk_home home = {.begin = fake_begin, .end = fake_end, .refresh = fake_refresh};
+static const struct wk_group group = {
     .finish = fake_finish,
     .elect = fake_elect,
     .is_chief = fake_is_chief,
     .report = fake_report,
 };
+static const struct wk_strategy fake = {.name = "fake", .sharder = &sharder, .home = &home, .group = &group};
 
 // ---- a run ----------------------------------------------------------------------------------------------------------
 

@@ -239,7 +239,7 @@ static void bad_documents(void **state)
         {"{'class_name': 'Sequential', 'config': {'name': 'n', 'layers': []}}",
          "$.config.layers: expected 1 to 10000 layers, not an array of 0"},
         {"{'class_name': 'Sequential', 'config': {'name': 'n', 'dtype': 'mixed_float16', 'layers': []}}",
-         "$.config.dtype: expected 'float32', not 'mixed_float16'"},
+         "$.config.dtype: expected 'float32' or 'mixed_bfloat16', not 'mixed_float16'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *json = quoted(cases[i].json);
@@ -304,7 +304,7 @@ static const struct {
      "[1].config.name: expected a name that no other layer has, not 'in'"},
     {INPUT("3") ", " DENSE("'units': 1, 'trainable': 'no'"), "[1].config.trainable: expected true or false, not 'no'"},
     {INPUT("3") ", " DENSE("'dtype': {'class_name': 'DTypePolicy', 'config': {'name': 'bfloat16'}}"),
-     "[1].config.dtype.config.name: expected 'float32', not 'bfloat16'"},
+     "[1].config.dtype.config.name: expected 'float32' or 'mixed_bfloat16', not 'bfloat16'"},
     {INPUT("3") ", " DENSE("'dtype': {'config': {'name': null}}"),
      "[1].config.dtype.config.name: expected the name of a dtype policy, not null"},
     {INPUT("3") ", " DENSE("'dtype': {}"), "[1].config.dtype.config.name: expected the name of a dtype policy"},

@@ -75,6 +75,20 @@
             true, true, bias                                                                                      \
         }                                                                                                         \
     }
+#define PAIR(name, kind, learn, a0, a1, a2, a3, b0, b1, b2, b3)     \
+    {                                                               \
+        name, &nn_op_binary, ATTR((struct nn_binary){kind}), 2, 1,  \
+            {FLOATS(4, a0, a1, a2, a3), FLOATS(4, b0, b1, b2, b3)}, \
+        {                                                           \
+            learn, learn                                            \
+        }                                                           \
+    }
+// Scores of 2 x 3 heads; masks (rows, i) and (rows, j) where they are.
+#define ATTENTION(name, masks, causal, i, j, inputs)                                                          \
+    {                                                                                                         \
+        name, &nn_op_attention_softmax, ATTR((struct nn_attention_softmax){masks, masks, causal}), inputs, 1, \
+            {FLOATS(4, 2, 3, i, j), FLOATS(2, 2, i), FLOATS(2, 2, j)}, {true}, (masks)*2                      \
+    }
 
 static const struct op_case cases[] = {
     CONV("MNIST, first", 64, 28, 28, 1, 3, 3, 1, 1, 0, 0, 0, 0, 32, NN_RELU, 1),
@@ -125,6 +139,24 @@ static const struct op_case cases[] = {
      3,
      {FLOATS(3, 4, 3, 9001), FLOATS(1, 3), FLOATS(1, 3)},
      {true, true, true}},
+    {"softmax, one class", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(2, 5, 1)}, {false}},
+    {"softmax, many classes", &nn_op_softmax, NULL, 0, 1, 1, {FLOATS(2, 33, 1003)}, {true}},
+    ATTENTION("attention, whole", false, false, 9, 33, 1),
+    ATTENTION("attention, causal", false, true, 65, 65, 1),
+    ATTENTION("attention, masked by i and j", true, false, 17, 71, 3),
+    ATTENTION("attention, masked and causal", true, true, 40, 71, 3),
+    {"embedding, wide", &nn_op_embedding, NULL, 0, 2, 1, {FLOATS(2, 7, 83), {NN_INT32, 2, {3, 301}}}, {true}},
+    PAIR("times, of one shape", NN_B_MULTIPLY, true, 4, 3, 1001, 7, 4, 3, 1001, 7),
+    PAIR("times, each channel of each row", NN_B_MULTIPLY, true, 4, 33, 35, 7, 4, 1, 1, 7),
+    PAIR("minus, each channel", NN_B_SUBTRACT, true, 4, 33, 35, 7, 1, 1, 1, 7),
+    PAIR("plus, each row", NN_B_ADD, true, 4, 1, 1, 1, 4, 33, 35, 7),
+    PAIR("times, one of all", NN_B_MULTIPLY, true, 4, 33, 35, 7, 1, 1, 1, 1),
+    PAIR("times, every other dimension", NN_B_MULTIPLY, true, 1, 33, 1, 7, 4, 1, 35, 1),
+    PAIR("times, one of one", NN_B_MULTIPLY, true, 1, 1, 1, 1, 1, 1, 1, 1),
+    PAIR("greater", NN_B_MAXIMUM, false, 4, 33, 35, 7, 4, 1, 1, 7),
+    PAIR("lesser", NN_B_MINIMUM, false, 4, 33, 35, 7, 1, 1, 35, 7),
+    {"affine, many", &nn_op_affine, ATTR((struct nn_affine){-2, 0.5f}), 1, 1, {FLOATS(2, 33, 1003)}, {true}},
+    {"penalty, many", &nn_op_penalty, ATTR((struct nn_penalty){0.5f, 0.25f}), 1, 1, {FLOATS(2, 33, 1003)}, {true}},
     CELL("LSTM, 128 units", NN_RNN_LSTM, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 128, 4, false),
     CELL("GRU, 130 units", NN_RNN_GRU, NN_RNN_TANH, NN_RNN_SIGMOID, 33, 3, 130, 3, false),
     CELL("GRU, reset after, 65 units", NN_RNN_GRU_AFTER, NN_RNN_TANH, NN_RNN_SIGMOID, 64, 3, 65, 3, true),

@@ -48,11 +48,11 @@ static struct nn_replica *replicate(const struct nn_model *m, const char *device
     return r;
 }
 
-static void train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready, void *arg,
+static void train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, const struct nn_hooks *hooks,
                   struct nn_result *result)
 {
     struct ps_error e = {0};
-    if (nn_replica_train(r, b, step, ready, arg, result, &e) != PS_OK)
+    if (nn_replica_train(r, b, step, hooks, result, &e) != PS_OK)
         fail_msg("%s", e.text);
 }
 
@@ -193,7 +193,7 @@ static void check_golden_steps(const struct golden *g, struct nn_replica *r)
     for (uint64_t step = 0; step < losses->count; step++) {
         struct nn_batch b = golden_batch(g, first);
         struct nn_result result;
-        train(r, &b, step, NULL, NULL, &result);
+        train(r, &b, step, NULL, &result);
         float mean = (float)(result.loss / b.rows);
         check_close("loss", &mean, &losses->data[step], 1, g->tolerance);
         if (step == 0)
@@ -253,7 +253,7 @@ static void trains_as_keras(void **state)
 static double loss_at(struct nn_replica *r, const struct nn_batch *b)
 {
     struct nn_result result;
-    train(r, b, 9, NULL, NULL, &result);
+    train(r, b, 9, NULL, &result);
     return result.loss / b->rows;
 }
 
@@ -437,7 +437,7 @@ static void what_is_read_twice_stays(void **state)
         fail_msg("%s", e.text);
     struct nn_replica *r = replicate(m, "cpu", 2, &mse);
     nn_replica_param(r, 0)[0] = 1;
-    train(r, &(struct nn_batch){.rows = 2, .input = {x}, .target = {target}}, 0, NULL, NULL, &result);
+    train(r, &(struct nn_batch){.rows = 2, .input = {x}, .target = {target}}, 0, NULL, &result);
     check_close("y", nn_replica_output(r, 0), (const float[]){2, -2}, 2, 0);
     check_close("gradient", nn_replica_grad(r, 0), (const float[]){(2 * 2 * 2 + 2 * -2 * -2) / 2}, 1, 0);
     nn_replica_free(r);
@@ -459,10 +459,10 @@ static void smaller_batches_are_exact(void **state)
         set_golden_params(&g, larger);
         g.x[3 * elements(nn_model_input(g.model, 0))] = INFINITY;  // a fourth row, to be left behind by nothing
         g.batch.rows = 4;
-        train(larger, &g.batch, 0, NULL, NULL, &b);
+        train(larger, &g.batch, 0, NULL, &b);
         g.batch.rows = 3;
-        train(exact, &g.batch, 0, NULL, NULL, &a);
-        train(larger, &g.batch, 0, NULL, NULL, &b);
+        train(exact, &g.batch, 0, NULL, &a);
+        train(larger, &g.batch, 0, NULL, &b);
         assert_true(fabs(a.loss - b.loss) < 1e-5 && a.loss > 0);
         for (size_t i = 0; i < nn_model_params(g.model); i++)
             check_close(nn_model_param(g.model, i)->name, nn_replica_grad(larger, i), nn_replica_grad(exact, i),
@@ -485,8 +485,8 @@ static void empty_batch_changes_nothing(void **state)
         struct nn_replica *r = replicate(g.model, devices[d], 5, &logits);
         struct nn_result result = {.loss = 1, .output = {1}};
         set_golden_params(&g, r);
-        train(r, &g.batch, 0, NULL, NULL, &result);
-        train(r, &(struct nn_batch){0}, 0, NULL, NULL, &result);
+        train(r, &g.batch, 0, NULL, &result);
+        train(r, &(struct nn_batch){0}, 0, NULL, &result);
         assert_true(result.loss == 0 && result.output[0] == 0);
         for (size_t i = 0; i < nn_model_params(g.model); i++)
             for (uint64_t j = 0; j < nn_model_param(g.model, i)->count; j++)
@@ -509,7 +509,7 @@ static void dropout_repeats(void **state)
     struct nn_result result;
     for (int i = 0; i < 4 * 64; i++)
         x[i] = 1;
-    train(r, &(struct nn_batch){4, {x}, {target}, example}, 6, NULL, NULL, &result);
+    train(r, &(struct nn_batch){4, {x}, {target}, example}, 6, NULL, &result);
     memcpy(first, nn_replica_output(r, 0), sizeof first);
     int kept = 0;
     for (int i = 0; i < 4 * 64; i++) {
@@ -518,10 +518,10 @@ static void dropout_repeats(void **state)
     }
     assert_in_range(kept, 96, 160);
     assert_memory_not_equal(first, first + 64, 64 * sizeof(float));
-    train(r, &(struct nn_batch){2, {x}, {target}, turned}, 6, NULL, NULL, &result);
+    train(r, &(struct nn_batch){2, {x}, {target}, turned}, 6, NULL, &result);
     assert_memory_equal(nn_replica_output(r, 0), first + 2 * 64, 64 * sizeof(float));
     assert_memory_equal(nn_replica_output(r, 0) + 64, first, 64 * sizeof(float));
-    train(r, &(struct nn_batch){4, {x}, {target}, example}, 7, NULL, NULL, &result);
+    train(r, &(struct nn_batch){4, {x}, {target}, example}, 7, NULL, &result);
     assert_memory_not_equal(nn_replica_output(r, 0), first, sizeof first);
     evaluate(r, &(struct nn_batch){4, {x}, {target}, example}, &result);
     assert_memory_equal(nn_replica_output(r, 0), x, sizeof x);
@@ -529,17 +529,29 @@ static void dropout_repeats(void **state)
     nn_model_free(m);
 }
 
+// What a step told of variables. Whoever has a variable between ready and need may change it.
 struct order {
-    size_t param[8], n;
+    size_t param[8], n;  // as they became ready
+    size_t needed[8], n_needed;
     struct nn_replica *r;
-    float seen[8];  // the first element of each gradient when it was reported
+    size_t fails_at;  // the number of a need, from 1
 };
 
+static enum ps_code note_need(void *arg, size_t i, struct ps_error *e)
+{
+    struct order *o = arg;
+    assert_true(o->n_needed < 8);
+    o->needed[o->n_needed++] = i;
+    return o->n_needed == o->fails_at ? ps_fail(e, PS_UNAVAILABLE, "it has gone") : PS_OK;
+}
+
+// It is this one's now: what is left of the step shall neither read the value nor write the gradient.
 static void note_ready(void *arg, size_t i)
 {
     struct order *o = arg;
-    o->seen[o->n] = nn_replica_grad(o->r, i)[0];
     o->param[o->n++] = i;
+    nn_replica_param(o->r, i)[0] += 1000;
+    nn_replica_grad(o->r, i)[0] += 1000;
 }
 
 static void gradients_are_reported_when_final(void **state)
@@ -549,13 +561,25 @@ static void gradients_are_reported_when_final(void **state)
     open_golden(&g, "tiny_conv");
     struct nn_replica *r = replicate(g.model, "cpu", 5, &logits);
     struct order o = {.r = r};
+    const struct nn_hooks hooks = {note_need, note_ready, &o};
     struct nn_result result;
+    float grad[8];
+    const size_t *order;
     set_golden_params(&g, r);
-    train(r, &g.batch, 0, note_ready, &o, &result);
+    train(r, &g.batch, 0, NULL, &result);
+    for (size_t i = 0; i < 8; i++)
+        grad[i] = nn_replica_grad(r, i)[0];
+    train(r, &g.batch, 0, &hooks, &result);
     assert_int_equal(o.n, 8);
+    assert_int_equal(o.n_needed, 8);
+    assert_int_equal(nn_replica_order(r, &order), 8);
     for (size_t k = 0; k < 8; k++) {
         assert_int_equal(o.param[k], 7 - k);
-        assert_true(o.seen[k] == nn_replica_grad(r, 7 - k)[0]);
+        assert_int_equal(o.needed[k] / 2, k / 2);  // layer by layer
+        assert_int_equal(order[k], 7 - k);
+        assert_true(nn_replica_grad(r, k)[0] == grad[k] + 1000);
+        if (k)
+            assert_true(nn_replica_grad(r, order[k]) > nn_replica_grad(r, order[k - 1]));
     }
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal((uintptr_t)nn_replica_param(r, i) % 64, 0);
@@ -565,6 +589,60 @@ static void gradients_are_reported_when_final(void **state)
     close_golden(&g);
 }
 
+// Where a value does not come the step ends, and nothing after that is told.
+static void a_step_ends_where_a_value_is_missing(void **state)
+{
+    (void)state;
+    struct golden g;
+    open_golden(&g, "tiny_conv");
+    struct nn_replica *r = replicate(g.model, "cpu", 5, &logits);
+    struct order o = {.r = r, .fails_at = 3};
+    const struct nn_hooks hooks = {note_need, note_ready, &o};
+    struct nn_result result;
+    struct ps_error e = {.code = PS_OK};
+    set_golden_params(&g, r);
+    assert_int_equal(nn_replica_train(r, &g.batch, 0, &hooks, &result, &e), PS_UNAVAILABLE);
+    assert_string_equal(e.text, "it has gone");
+    assert_int_equal(o.n_needed, 3);
+    assert_int_equal(o.n, 0);
+    nn_replica_free(r);
+    close_golden(&g);
+}
+
+// A layer that is called twice is ready after both, and one that no output needs is told of, too; a batch of no rows
+// has gradients of 0.
+static void every_variable_that_learns_is_reported_once(void **state)
+{
+    static const char text[] =
+        "{\"class_name\": \"Functional\", \"config\": {\"name\": \"net\", \"layers\": ["
+        "{\"class_name\": \"InputLayer\", \"name\": \"in\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 3]},"
+        " \"inbound_nodes\": []},"
+        "{\"class_name\": \"Dense\", \"name\": \"twice\", \"config\": {\"name\": \"twice\", \"units\": 3},"
+        " \"inbound_nodes\": [[[\"in\", 0, 0, {}]], [[\"twice\", 0, 0, {}]]]}],"
+        "\"input_layers\": [[\"in\", 0, 0]], \"output_layers\": [[\"twice\", 1, 0]]}}";
+    (void)state;
+    struct ps_error e = {.code = PS_OK};
+    struct nn_model *m = NULL;
+    if (nn_model_parse(text, "test", &m, &e))
+        fail_msg("%s", e.text);
+    for (int rows = 1; rows >= 0; rows--) {
+        struct nn_replica *r = replicate(m, "cpu", 1, &mse);
+        struct order o = {.r = r};
+        const struct nn_hooks hooks = {note_need, note_ready, &o};
+        struct nn_result result;
+        const float x[3] = {1, 2, 3}, target[3] = {4, 5, 6};
+        init_params(m, r);
+        train(r, &(struct nn_batch){rows, {x}, {target}, NULL}, 0, &hooks, &result);
+        assert_int_equal(o.n_needed, 2);
+        assert_int_equal(o.n, 2);
+        assert_true(o.param[0] + o.param[1] == 1);
+        if (!rows)
+            assert_true(nn_replica_grad(r, 0)[0] == 1000 && nn_replica_grad(r, 0)[1] == 0);
+        nn_replica_free(r);
+    }
+    nn_model_free(m);
+}
+
 static void frozen_layers_are_not_reported(void **state)
 {
     (void)state;
@@ -572,10 +650,11 @@ static void frozen_layers_are_not_reported(void **state)
                                         "b", "'units': 4") ", " DENSE("c", "'units': 2, 'trainable': false"));
     struct nn_replica *r = replicate(m, "ref", 1, &mse);
     struct order o = {.r = r};
+    const struct nn_hooks hooks = {note_need, note_ready, &o};
     struct nn_result result;
     const float x[4] = {1, 2, 3, 4}, target[2] = {5, 6};
     init_params(m, r);
-    train(r, &(struct nn_batch){1, {x}, {target}, NULL}, 0, note_ready, &o, &result);
+    train(r, &(struct nn_batch){1, {x}, {target}, NULL}, 0, &hooks, &result);
     assert_int_equal(o.n, 2);
     assert_true(o.param[0] == 3 && o.param[1] == 2);
     nn_replica_free(r);
@@ -613,7 +692,7 @@ static void frozen_layers_get_no_gradient(void **state)
             init_params(m[k], r[k]);
             for (size_t i = 0; i < 8; i++)
                 nn_replica_grad(r[k], i)[0] = untouched;
-            train(r[k], &(struct nn_batch){1, {x}, {target}, NULL}, 0, NULL, NULL, &result);
+            train(r[k], &(struct nn_batch){1, {x}, {target}, NULL}, 0, NULL, &result);
         }
         for (size_t i = 0; i < 8; i++) {
             const struct nn_param *p = nn_model_param(m[1], i);
@@ -643,7 +722,7 @@ static void training_reduces_the_loss(void **state)
         init_params(m, r);
         evaluate(r, &b, &first);
         for (uint64_t step = 0; step < 500; step++) {
-            train(r, &b, step, NULL, NULL, &last);
+            train(r, &b, step, NULL, &last);
             descend(m, r, 0.3f);
         }
         evaluate(r, &b, &last);
@@ -693,7 +772,7 @@ static void ids_outside_the_table(void **state)
         struct nn_batch b = {.rows = 2, .input = {i ? (const void *)integers : floats}, .target = {y}};
         struct nn_result result;
         struct ps_error e = {0};
-        assert_int_equal(nn_replica_train(r, &b, 0, NULL, NULL, &result, &e), PS_INVALID_ARGUMENT);
+        assert_int_equal(nn_replica_train(r, &b, 0, NULL, &result, &e), PS_INVALID_ARGUMENT);
         assert_string_equal(e.text,
                             i ? "input \"in\" of example 1 has -1, which an Embedding looks up: expected a whole "
                                 "number from 0 to 4"
@@ -721,6 +800,8 @@ int main(void)
         cmocka_unit_test(empty_batch_changes_nothing),
         cmocka_unit_test(dropout_repeats),
         cmocka_unit_test(gradients_are_reported_when_final),
+        cmocka_unit_test(a_step_ends_where_a_value_is_missing),
+        cmocka_unit_test(every_variable_that_learns_is_reported_once),
         cmocka_unit_test(frozen_layers_are_not_reported),
         cmocka_unit_test(frozen_layers_get_no_gradient),
         cmocka_unit_test(training_reduces_the_loss),

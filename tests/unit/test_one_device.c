@@ -100,7 +100,7 @@ static void step(struct training *t, uint64_t number, float kernel, float bias, 
     const float g[N_PARAMS] = {100, 100, kernel, bias}, after[N_PARAMS] = {8, 8, kernel_after, bias_after};
     for (size_t i = 0; i < N_PARAMS; i++)
         nn_replica_grad(t->env.replica, i)[0] = g[i];
-    must(wk_one_device.end_step(t->state, number, 1, &e), &e);
+    must(wk_one_device.home->end(t->state, &(struct wk_work){.step = number, .rows = 1}, &e), &e);
     for (size_t i = 0; i < N_PARAMS; i++) {
         float w = nn_replica_param(t->env.replica, i)[0];
         if (w < after[i] || w > after[i])
@@ -177,7 +177,7 @@ static struct wk_work next_batch(struct training *t)
     struct wk_work work;
     struct ps_error e;
     t->env.examples = 1000;
-    assert_int_equal(WK_BATCH, wk_one_device.next(t->state, 0, false, &work, &e));
+    assert_int_equal(WK_BATCH, wk_one_device.sharder->next(t->state, 0, false, &work, &e));
     return work;
 }
 
@@ -188,10 +188,10 @@ static void ends_with_the_average(void **ctx)
     struct training t;
     struct ps_error e = {.code = PS_OK};
     begin(&t, "name: sgd, lr: 1, use_ema: true, ema_momentum: 0.5");
-    must(wk_one_device.finish(t.state, NULL, &e), &e);  // of no step there is none
+    must(wk_one_device.group->finish(t.state, NULL, &e), &e);  // of no step there is none
     step(&t, next_batch(&t).step, 1, 2, 7, 6);
     step(&t, next_batch(&t).step, 1, 2, 6, 4);
-    must(wk_one_device.finish(t.state, NULL, &e), &e);
+    must(wk_one_device.group->finish(t.state, NULL, &e), &e);
     static const float average[N_PARAMS] = {8, 8, 6.5F, 5};
     for (size_t i = 0; i < N_PARAMS; i++)
         assert_memory_equal(nn_replica_param(t.env.replica, i), &average[i], sizeof *average);
@@ -209,7 +209,8 @@ static void refuses_what_is_not_finite(void **ctx)
     step(&t, 0, 1, 2, 7, 6);
     for (size_t i = 0; i < N_PARAMS; i++)  // of what is frozen nobody looks at it
         nn_replica_grad(t.env.replica, i)[0] = i == 2 ? 1 : NAN;
-    assert_int_equal(wk_one_device.end_step(t.state, 1, 1, &e), PS_INVALID_ARGUMENT);
+    assert_int_equal(wk_one_device.home->end(t.state, &(struct wk_work){.step = 1, .rows = 1}, &e),
+                     PS_INVALID_ARGUMENT);
     assert_string_equal(e.text, "variable 'net/dense/bias': the gradient's element 0 is not finite");
     step(&t, 1, 1, 2, 6, 4);
     end(&t);

@@ -28,7 +28,7 @@ struct psc_op {
 };
 
 struct psc_client {
-    char log[1024];  // what was asked for: see say
+    char log[4096];  // what was asked for: see say
     uint64_t version, resumptions;
     psc_share shares[8];  // one after the other
     size_t shared;
@@ -169,10 +169,24 @@ void psc_push(psc_client *c, const psc_tensor *tensors, size_t n, const psc_push
     begin_op(options->examples, (psc_result){.version = c->version}, op);
 }
 
+void psc_push_pull(psc_client *c, const psc_tensor *tensors, const psc_tensor *into, size_t n,
+                   const psc_push_options *options, psc_callback callback, void *arg, psc_op **op)
+{
+    (void)callback, (void)arg;
+    say("both");
+    for (size_t i = 0; i < n; i++) {
+        assert_string_equal(tensors[i].name, into[i].name);
+        say(" %s", strrchr(tensors[i].name, '/') + 1);
+    }
+    say(" of %u ", (unsigned)options->examples);
+    begin_op(options->examples, (psc_result){.version = c->version, .open_round = options->round + 1}, op);
+}
+
 psc_code psc_wait(psc_op *op, psc_result *result, psc_error *error)
 {
     (void)error;
     client.pushed += op->examples;
+    say("wait ");
     if (result)
         *result = op->result;
     free(op);
@@ -243,6 +257,13 @@ static const char constrained_text[] =
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"a\", \"units\": 1}},"
     "{\"class_name\": \"Dense\", \"config\": {\"name\": \"b\", \"units\": 1, \"bias_constraint\": \"non_neg\"}}]}}";
 
+// Two layers, each of them large enough for a bucket.
+static const char large_text[] =
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+    "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 1]}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"a\", \"units\": 8000}},"
+    "{\"class_name\": \"Dense\", \"config\": {\"name\": \"b\", \"units\": 3}}]}}";
+
 static const char *document = model_text;
 
 enum { N_PARAMS = 4, N_TRAINED = 2, BATCH = 4, EXAMPLES = 100, AHEAD = 4 };
@@ -300,14 +321,27 @@ static void end(struct worker *w)
     ps_job_free(w->job);
 }
 
-// One step; every gradient is 1.
+// One step; every gradient is 1. It goes through the variables as a chain of layers does.
 static void train(struct worker *w, uint64_t step, int rows)
 {
+    const struct wk_home *home = wk_parameter_server.home;
+    const struct wk_work work = {.step = step, .rows = rows};
     struct ps_error e = {.code = PS_OK};
-    must(wk_parameter_server.begin_step(w->state, step, &e), &e);
-    for (size_t i = 0; i < N_PARAMS; i++)
-        nn_replica_grad(w->env.replica, i)[0] = 1;
-    must(wk_parameter_server.end_step(w->state, step, rows, &e), &e);
+    const size_t *order, n = nn_replica_order(w->env.replica, &order);
+    must(home->begin(w->state, &work, &e), &e);
+    for (size_t k = n; k--;) {
+        say("need ");
+        must(home->need(w->state, order[k], &e), &e);
+    }
+    for (size_t k = 0; k < n; k++) {
+        const struct nn_param *p = nn_model_param(w->model, order[k]);
+        for (uint64_t i = 0; i < p->count; i++)
+            nn_replica_grad(w->env.replica, order[k])[i] = 1;
+        say("ready ");
+        home->ready(w->state, order[k]);
+    }
+    must(home->end(w->state, &work, &e), &e);
+    say("end ");
 }
 
 // Fills the ring of batches that are ahead, as the step loop does; what next said last.
@@ -316,7 +350,7 @@ static enum wk_next fill(struct worker *w, uint64_t epoch)
     struct ps_error e = {.code = PS_OK};
     enum wk_next got = WK_BATCH;
     while (got == WK_BATCH && w->n_ahead < AHEAD) {
-        got = wk_parameter_server.next(w->state, epoch, w->n_ahead == 0, &w->ahead[w->n_ahead], &e);
+        got = wk_parameter_server.sharder->next(w->state, epoch, w->n_ahead == 0, &w->ahead[w->n_ahead], &e);
         assert_true(got != WK_FAILED);
         w->n_ahead += got == WK_BATCH;
     }
@@ -362,13 +396,55 @@ static void frozen_layers_stay(void **state)
         assert_int_equal(open_worker(&w, "learning_rate: 1", updates[k], &e), PS_OK);
         train(&w, 0, BATCH);
         train(&w, 1, BATCH);
-        must(wk_parameter_server.refresh(w.state, &e), &e);
+        must(wk_parameter_server.home->refresh(w.state, &e), &e);
         assert_string_equal(client.log, k == 1
-                                            ? "put 4 pull 4 push kernel bias of 4 pull 2 push kernel bias of 4 pull 4 "
-                                            : "put 4 pull 4 push kernel bias of 4 pull 2 push kernel bias of 4 "
-                                              "pull 2 pull 4 ");
+                                            ? "put 4 wait pull 4 wait need need ready ready push bias kernel of 4 end "
+                                              "wait pull 2 need wait need ready ready push bias kernel of 4 end "
+                                              "wait pull 4 wait "
+                                            : "put 4 wait pull 4 wait need need ready ready both bias kernel of 4 end "
+                                              "need wait need ready ready both bias kernel of 4 end wait pull 4 wait ");
         end(&w);
     }
+}
+
+// A bucket leaves with its last gradient, and is waited for where its first value is needed. Where all gradients have
+// to be known first they leave at the end.
+static void buckets_leave_as_they_become_ready(void **state)
+{
+    static const struct {
+        const char *optimizer, *update, *log;
+    } cases[] = {
+        {"learning_rate: 1", "update: async",
+         "pull 4 wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "
+         "need wait need need wait need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "},
+        {"learning_rate: 1, clipnorm: 1", "update: async",
+         "pull 4 wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "
+         "need wait need need wait need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "},
+        {"learning_rate: 1, global_clipnorm: 1", "update: async",
+         "pull 4 wait need need need need ready ready ready ready both bias kernel of 4 both bias kernel of 4 end "
+         "need wait need need wait need ready ready ready ready both bias kernel of 4 both bias kernel of 4 end "},
+        {"learning_rate: 1, global_clipnorm: 1", "update: sync",
+         "pull 4 wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "
+         "need wait need need wait need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "},
+        {"learning_rate: 1", "update: ssp, staleness: 1",
+         "pull 4 wait need need need need ready ready push bias kernel of 4 ready ready push bias kernel of 4 end "
+         "wait wait pull 2 pull 2 need wait need need wait need "
+         "ready ready push bias kernel of 4 ready ready push bias kernel of 4 end "},
+        {"learning_rate: 1", "update: sync, replicas_to_aggregate: 1",
+         "pull 4 wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "
+         "wait wait need need need need ready ready both bias kernel of 4 ready ready both bias kernel of 4 end "},
+    };
+    document = large_text;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct worker w;
+        begin_world(state);
+        begin(&w, cases[k].optimizer, cases[k].update);
+        train(&w, 0, BATCH);
+        train(&w, 1, BATCH);
+        assert_string_equal(client.log, cases[k].log);
+        end(&w);
+    }
+    document = model_text;
 }
 
 // The next range is asked for while batches of the last one are ahead, and what is said to be done has been pushed.
@@ -458,7 +534,7 @@ static void resumed_runs_draw_anew(void **state)
         struct worker w;
         client.resumptions = i % 3;
         begin(&w, "learning_rate: 1", "update: async");
-        *(i < 3 ? &seed[i] : &again) = wk_parameter_server.seed(w.state);
+        *(i < 3 ? &seed[i] : &again) = wk_parameter_server.sharder->seed(w.state);
         end(&w);
     }
     assert_int_equal(seed[0], 5);
@@ -498,6 +574,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(frozen_layers_stay, begin_world),
+        cmocka_unit_test_setup(buckets_leave_as_they_become_ready, begin_world),
         cmocka_unit_test_setup(ranges_follow_each_other, begin_world),
         cmocka_unit_test_setup(a_draining_worker_takes_no_more, begin_world),
         cmocka_unit_test_setup(groups_have_their_size, begin_world),

@@ -847,6 +847,7 @@ static void test_one_batch_for_many(void **state)
         caller.incarnation = life;
         caller.client.data = lives[life];
         r.caller = &caller;
+        r.failed = true;
         assert_int_equal(ask(core, M(LEAVE), &r.base, NULL, NULL, NULL, NULL).code, PS_OK);
     }
     psd_core_destroy(core);
@@ -1324,7 +1325,7 @@ static void test_back_before_its_death_is_known(void **state)
     psd_core_destroy(j.core);
 }
 
-// Nor does it wait longer than who it was before is there.
+// Nor does it wait longer than who it was before is there: that one was asked to leave.
 static void test_back_when_it_has_left(void **state)
 {
     struct job j;
@@ -1333,9 +1334,43 @@ static void test_back_when_it_has_left(void **state)
     job_open(&j, ASYNC, "sgd", 20, 1 << 20);
     join_rank_1(j.core, &a, UINT64_MAX);
     assert_false(a.answered);
+    assert_int_equal(drain(j.core, "job", 2, false).code, PS_OK);
     assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
     assert_true(is_done(&a, PS_OK));
     drop(&a);
+    psd_core_destroy(j.core);
+}
+
+// Where who it was before is done, all have come to the end: whoever comes then is for the next run, in which it finds
+// something to train.
+static void test_next_worker_when_one_is_done(void **state)
+{
+    struct job j;
+    struct joining x;
+    struct answer before, after;
+    (void)state;
+    job_open(&j, ASYNC, "sgd", 20, 1 << 20);
+    join_rank_1(j.core, &before, UINT64_MAX);
+    assert_int_equal(leave(j.core, 1, NULL).code, PS_OK);
+    join_rank_1(j.core, &after, UINT64_MAX);
+    assert_false(before.answered || after.answered);
+    Paramserver__V1__WaitsReply *w = waits_of(j.core, "job", 0);
+    assert_int_equal(w->n_waits, 2);
+    assert_string_equal(w->waits[0]->what, "its rank");
+    assert_string_equal(w->waits[0]->whom, "the end of the run that is under way, in which worker 1 is done");
+    ps_msg_free(&w->base);
+    assert_int_equal(leave(j.core, 0, NULL).code, PS_OK);
+    assert_false(before.answered || after.answered);
+    const uint64_t run = atomic_load(&j.core->table.newest->run);
+    join_init(&x, 0, ASYNC);
+    another_process(&x.caller);
+    assert_int_equal(ask(j.core, M(JOIN), &x.r.base, NULL, NULL, NULL, NULL).code, PS_OK);
+    assert_true(atomic_load(&j.core->table.newest->run) > run);
+    assert_true(before.answered && after.answered);
+    assert_int_equal(before.code, PS_OK);
+    assert_int_equal(after.code, PS_OK);
+    drop(&before);
+    drop(&after);
     psd_core_destroy(j.core);
 }
 
@@ -1881,6 +1916,7 @@ int main(void)
         cmocka_unit_test(test_a_stopped_task_buries_nobody),
         cmocka_unit_test(test_back_before_its_death_is_known),
         cmocka_unit_test(test_back_when_it_has_left),
+        cmocka_unit_test(test_next_worker_when_one_is_done),
         cmocka_unit_test(test_two_of_one_rank),
         cmocka_unit_test(test_back_to_a_job_that_is_done),
         cmocka_unit_test(test_back_to_a_job_that_ends),

@@ -41,17 +41,19 @@ static const char *set;  // "KEY=VALUE" laid over the jobs; NULL: nothing
 // ---- a training -----------------------------------------------------------------------------------------------------
 
 // one_device, in whose n-th step a signal comes: SIGKILL ends the process, another one sets `stop`.
+static struct wk_home home;
+static struct wk_group group;
 static struct wk_strategy strategy;
 static uint64_t signal_step;
 static int signal_number, stops_in_evaluation;
 static volatile sig_atomic_t stop;
 
-static enum ps_code end_step(void *state, uint64_t step, int rows, struct ps_error *e)
+static enum ps_code end_step(void *state, const struct wk_work *work, struct ps_error *e)
 {
-    enum ps_code code = wk_one_device.end_step(state, step, rows, e);
-    if (step == signal_step && signal_number == SIGKILL)
+    enum ps_code code = wk_one_device.home->end(state, work, e);
+    if (work->step == signal_step && signal_number == SIGKILL)
         raise(SIGKILL);
-    if (step == signal_step)
+    if (work->step == signal_step)
         stop = signal_number;
     return code;
 }
@@ -60,7 +62,7 @@ static enum ps_code finish(void *state, struct wk_history *history, struct ps_er
 {
     if (stops_in_evaluation)
         stop = SIGTERM;
-    return wk_one_device.finish(state, history, e);
+    return wk_one_device.group->finish(state, history, e);
 }
 
 struct training {
@@ -135,8 +137,12 @@ static enum ps_code train_here(struct training *t, const char *lines, bool resum
     must(wk_data_open(&t->job->data, 0, &t->run.data, &e), &e);
     must(wk_data_bind(t->run.data, t->model, &loss, &e), &e);
     strategy = wk_one_device;
-    strategy.end_step = end_step;
-    strategy.finish = finish;
+    home = *strategy.home;
+    home.end = end_step;
+    group = *strategy.group;
+    group.finish = finish;
+    strategy.home = &home;
+    strategy.group = &group;
     stop = 0;
     t->run.env.job = t->job;
     t->run.env.model = t->model;
@@ -489,11 +495,11 @@ static void reduces_the_rate(void **state)
           "0.003}]\n",
           false);
     // Epochs 2, 3 and 4 (the cool one is the one in which the wait begins anew), then min_lr.
-    assert_true(strategy.rate(t.run.state) == 0.003);
+    assert_true(home.rate(t.run.state) == 0.003);
     end(&t);
     set = "epochs=3";
     train(&t, "callbacks: [{name: reduce_lr_on_plateau, min_delta: 1000, patience: 2, factor: 0.5}]\n", false);
-    assert_true(strategy.rate(t.run.state) == (double)0.01f / 2);
+    assert_true(home.rate(t.run.state) == (double)0.01f / 2);
     assert_non_null(wk_figures_find(&t.run.figures, "learning_rate"));
     end(&t);
 }

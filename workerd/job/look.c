@@ -8,17 +8,33 @@
 #include <string.h>
 
 #include "workerd/job/evaluate.h"
+#include "workerd/job/objectives.h"
 
 bool wk_look_is_wanted(const struct wk_look *look)
 {
     return look->model || look->evaluate || look->predict;
 }
 
-void wk_look_at_model(const struct nn_model *model)
+// Who wants to see a model need not have a loss that fits it.
+static void look_print_memory(const struct ps_job *job, const struct nn_model *model)
+{
+    struct wk_objectives o;
+    struct nn_replica *r = NULL;
+    struct ps_error e = {0};
+    if (wk_objectives_bind(&o, job, model, &e) ||
+        nn_replica_create(model, job->device, job->batch_size, job->threads, job->seed, o.loss, &r, &e))
+        return;
+    printf("Memory of a step of %d rows: %.2f MiB between layers\n", job->batch_size,
+           (double)nn_replica_arena(r) / (1 << 20));
+    nn_replica_free(r);
+}
+
+void wk_look_at_model(const struct ps_job *job, const struct nn_model *model)
 {
     char *text = nn_model_summary(model);
     fputs(text, stdout);
     free(text);
+    look_print_memory(job, model);
 }
 
 static const char *look_name(const struct wk_figure *v)

@@ -13,7 +13,8 @@ struct wk_look {
 };
 
 bool wk_look_is_wanted(const struct wk_look *look);
-void wk_look_at_model(const struct nn_model *model);
+// And, where the job can be trained, what a step takes of memory.
+void wk_look_at_model(const struct ps_job *job, const struct nn_model *model);
 // evaluate and predict, with the job's weights: those of `weights`, and where there is no such key those that a
 // training of the job has written.
 enum ps_code wk_look_at_weights(struct wk_run *run, const struct wk_look *look, struct ps_error *e);

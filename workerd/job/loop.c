@@ -44,7 +44,7 @@ static enum ps_code loop_request_batches(struct loop *l, uint64_t epoch, struct 
 {
     while (l->n_ahead < WK_FEED_AHEAD && !l->epoch_over) {
         struct wk_work work;
-        switch (l->run->strategy->next(l->run->state, epoch, l->n_ahead == 0, &work, e)) {
+        switch (l->run->strategy->sharder->next(l->run->state, epoch, l->n_ahead == 0, &work, e)) {
         case WK_BATCH:
             l->ahead[(l->head + l->n_ahead++) % WK_FEED_AHEAD] = work;
             if (work.rows)
@@ -107,7 +107,7 @@ static enum ps_code loop_tell(struct loop *l, enum wk_event event, struct wk_mom
 {
     struct wk_run *run = l->run;
     m->run = run;
-    if (!run->strategy->is_chief(run->state))
+    if (!run->strategy->group->is_chief(run->state))
         return PS_OK;
     enum ps_code code = wk_callbacks_call(run->callbacks, event, m, e);
     l->stop |= m->stop;
@@ -140,18 +140,28 @@ static const struct nn_batch *loop_take_batch(struct loop *l, struct ps_error *e
     return &l->weighted;
 }
 
+// Weights come before they are needed, and gradients leave as soon as they are ready.
+static enum ps_code loop_step(struct loop *l, const struct wk_work *work, struct nn_result *result, struct ps_error *e)
+{
+    static const struct nn_batch none;
+    const struct wk_run *run = l->run;
+    const struct wk_home *home = run->strategy->home;
+    const struct nn_hooks hooks = {home->need, home->ready, run->state};
+    if (home->begin(run->state, work, e))
+        return e->code;
+    const struct nn_batch *batch = work->rows ? loop_take_batch(l, e) : &none;
+    if (!batch || nn_replica_train(run->env.replica, batch, work->step, home->need ? &hooks : NULL, result, e))
+        return e->code;
+    return home->end(run->state, work, e);
+}
+
 static enum ps_code loop_train(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
     struct wk_work work = loop_take_work(l);
     struct nn_result result = {0};
     l->step = run->position.step = work.step;
-    if (run->strategy->begin_step(run->state, work.step, e))
-        return e->code;
-    const struct nn_batch *batch = work.rows ? loop_take_batch(l, e) : NULL;
-    if (work.rows && (!batch || nn_replica_train(run->env.replica, batch, work.step, NULL, NULL, &result, e)))
-        return e->code;
-    if (run->strategy->end_step(run->state, work.step, work.rows, e))
+    if (loop_step(l, &work, &result, e))
         return e->code;
     l->step = work.step + 1;
     if (l->trained++ == 0)
@@ -165,8 +175,8 @@ static enum ps_code loop_train(struct loop *l, struct ps_error *e)
         loop_make_figures(l);
         wk_progress_show(&l->progress, &run->figures);
     }
-    run->strategy->report(run->state, l->step, run->history.total_examples / run->train_seconds,
-                          work.rows ? result.loss / work.rows : 0);
+    run->strategy->group->report(run->state, l->step, run->history.total_examples / run->train_seconds,
+                                 work.rows ? result.loss / work.rows : 0);
     struct wk_moment m = {.epoch = work.epoch, .result = result, .rows = work.rows};
     return loop_tell(l, WK_STEP, &m, e);
 }
@@ -200,7 +210,7 @@ static enum ps_code train_epoch(struct loop *l, uint64_t epoch, struct ps_error 
 // The chief shows its progress; where it has died or left, the next one does.
 static bool is_shown(const struct loop *l)
 {
-    return !l->run->quiet && l->run->strategy->is_chief(l->run->state);
+    return !l->run->quiet && l->run->strategy->group->is_chief(l->run->state);
 }
 
 // Has the test split looked at with the weights of the moment, shown or not, and tells the callbacks.
@@ -209,7 +219,7 @@ static enum ps_code loop_end_epoch(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     struct wk_moment m = {.epoch = l->progress.epoch};
     loop_make_figures(l);
-    if (run->strategy->refresh(run->state, e) || wk_evaluate(run, e))
+    if (run->strategy->home->refresh(run->state, e) || wk_evaluate(run, e))
         return e->code;
     if (l->epoch_over || run->position.first == run->env.examples) {
         run->position = (struct wk_position){m.epoch + 1, 0, l->step};
@@ -239,7 +249,7 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
 {
     const struct ps_job *job = l->run->env.job;
     bool late;
-    uint64_t epoch = l->run->strategy->first_epoch(l->run->state, &late);
+    uint64_t epoch = l->run->strategy->sharder->first_epoch(l->run->state, &late);
     if (l->run->resume)
         epoch = l->run->position.epoch;
     for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
@@ -247,7 +257,7 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
         if (train_epoch(l, epoch, e))
             return e->code;
         bool last = l->drained || epoch + 1 == job->epochs || is_enough(l);
-        if (!last && l->run->strategy->is_chief(l->run->state) && loop_end_epoch(l, e))
+        if (!last && l->run->strategy->group->is_chief(l->run->state) && loop_end_epoch(l, e))
             return e->code;
     }
     // The others may be over the end already, where they do not wait for it any more.
@@ -273,7 +283,7 @@ static enum ps_code loop_look_at_results(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
     struct wk_moment m = {.epoch = l->progress.epoch};
-    if (l->epoch_open ? loop_end_epoch(l, e) : run->strategy->refresh(run->state, e))
+    if (l->epoch_open ? loop_end_epoch(l, e) : run->strategy->home->refresh(run->state, e))
         return e->code;
     if (loop_tell(l, WK_END, &m, e))
         return e->code;
@@ -308,10 +318,10 @@ static enum ps_code loop_finish(struct loop *l, struct ps_error *e)
     wk_meter_open(&run->meter, nn_replica_measures(run->env.replica));
     run->history.sums = run->meter.sum;
     run->history.n_sums = nn_measures_sums(run->meter.of);
-    if (run->strategy->finish(run->state, &run->history, e))
+    if (run->strategy->group->finish(run->state, &run->history, e))
         return ps_error_prefix(e, "after the last step");
     while (writer != WK_NOBODY) {
-        if (run->strategy->elect(run->state, written, &writer, e))
+        if (run->strategy->group->elect(run->state, written, &writer, e))
             return ps_error_prefix(e, "while the results are written");
         if (writer == WK_SELF && loop_write_results(l, e))
             return e->code;
@@ -328,7 +338,7 @@ static enum ps_code loop_leave(struct loop *l, struct ps_error *e)
     struct wk_run *run = l->run;
     struct wk_moment m = {.epoch = run->position.epoch};
     struct ps_error why = {.code = PS_OK};
-    if (!run->strategy->save || l->written || run->position.step == 0)
+    if (!run->strategy->home->save || l->written || run->position.step == 0)
         return e->code;
     if (loop_tell(l, WK_STOPPED, &m, &why) || wk_save_weights(run, &why)) {
         *e = why;
@@ -348,7 +358,7 @@ static enum ps_code loop_run(struct loop *l, struct ps_error *e)
 {
     struct wk_run *run = l->run;
     enum ps_code code = PS_OK;
-    if (run->strategy->is_chief(run->state))
+    if (run->strategy->group->is_chief(run->state))
         code = wk_callbacks_begin(run->callbacks, run, e);
     if (code == PS_OK)
         code = train_all(l, e);
@@ -361,7 +371,7 @@ enum ps_code wk_loop(struct wk_run *run, struct ps_error *e)
 {
     const struct ps_job *job = run->env.job;
     struct loop l = {.run = run};
-    const uint64_t seed = run->strategy->seed(run->state);
+    const uint64_t seed = run->strategy->sharder->seed(run->state);
     nn_replica_reseed(run->env.replica, seed);
     if (wk_callbacks_open(run, &run->callbacks, e) || (run->resume && wk_resume_load(run, run->resume, e)) ||
         wk_feed_create(run->data, false, job->batch_size, job->shuffle, seed, &l.feed, e))

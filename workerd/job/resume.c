@@ -18,7 +18,7 @@ enum { RESUME_VERSION = 1 };
 
 enum ps_code wk_resume_check(struct wk_run *run, struct ps_error *e)
 {
-    if (!run->strategy->save)
+    if (!run->strategy->home->save)
         return ps_fail(e, PS_FAILED_PRECONDITION, "strategy %s has no checkpoints", run->strategy->name);
     if (!run->configuration)
         run->configuration = wk_configuration(&run->env, e);
@@ -65,7 +65,7 @@ static void resume_fill(const struct wk_run *run, struct wk_checkpoint *c)
     json_object_set_new(c->json, "losses", resume_numbers(h->loss, h->steps));
     json_object_set_new(c->json, "examples", resume_numbers(h->examples, h->steps));
     json_object_set_new(c->json, "train_seconds", json_real(run->train_seconds));
-    run->strategy->save(run->state, c);
+    run->strategy->home->save(run->state, c);
     wk_callbacks_save(run->callbacks, c);
 }
 
@@ -195,7 +195,7 @@ static enum ps_code resume_take(struct wk_run *run, const struct wk_checkpoint *
         resume_load_figures(run, json_object_get(from, "figures"), e))
         return ps_error_prefix(e, "%.200s", c->path);
     const struct wk_position *p = &run->position;
-    if (run->strategy->load(run->state, c, p->epoch, p->first, p->step, e))
+    if (run->strategy->home->load(run->state, c, p->epoch, p->first, p->step, e))
         return e->code;
     return wk_callbacks_load(run->callbacks, c, e);
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/base/alloc.h"
 #include "common/base/clock.h"
@@ -52,6 +53,14 @@ static json_t *mean_losses(const struct wk_history *h)
     return list;
 }
 
+// The most of it that this process has had so far.
+static json_int_t summary_peak_memory(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (json_int_t)used.ru_maxrss * 1024;
+}
+
 static json_t *summary_make(const struct wk_run *run)
 {
     const struct ps_job *job = run->env.job;
@@ -69,6 +78,7 @@ static json_t *summary_make(const struct wk_run *run)
     json_object_set_new(s, "steps", json_integer((json_int_t)run->history.steps));
     json_object_set_new(s, "seconds", summary_number((double)(ps_now() - run->started) / (double)PS_SECOND));
     json_object_set_new(s, "seconds_to_first_step", summary_number(run->seconds_to_first_step));
+    json_object_set_new(s, "peak_memory_bytes", json_integer(summary_peak_memory()));
     json_object_set_new(s, "weights", json_string(realpath(job->output, path) ? path : job->output));
     if (run->history.splits) {
         json_object_set_new(s, "split_gradients", json_integer((json_int_t)run->history.splits));

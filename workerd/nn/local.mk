@@ -51,14 +51,16 @@ libnn_la_LIBADD = libnn_vector.la libnn_unrolled.la libnnops.la libcommon.la $(D
 # Loops of our own that are to become vector code.
 libnn_vector_la_SOURCES = \
 	workerd/nn/cpu/activation.c \
+	workerd/nn/cpu/broadcast.c \
 	workerd/nn/cpu/vector.h \
 	workerd/nn/cpu/dropout.c \
+	workerd/nn/cpu/embedding.c \
 	workerd/nn/cpu/images.c \
 	workerd/nn/cpu/maxpool.c workerd/nn/cpu/maxpool_rows.h \
 	workerd/nn/cpu/normalize.c \
 	workerd/nn/cpu/pointwise.c \
 	workerd/nn/cpu/rnn.c \
-	workerd/nn/cpu/softmax_xent.c
+	workerd/nn/cpu/softmax.c
 libnn_vector_la_CFLAGS = $(AM_CFLAGS) $(PS_VECTOR_CFLAGS)
 
 # Loops that are vectors already, and whose sums are to stay in registers.

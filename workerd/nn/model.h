@@ -135,14 +135,19 @@ void nn_replica_reseed(struct nn_replica *r, uint64_t seed);
 float *nn_replica_param(struct nn_replica *r, size_t i);  // 64-byte aligned, the caller reads and writes
 float *nn_replica_grad(struct nn_replica *r,
                        size_t i);  // of the mean loss over the batch's rows; of what a step changes only
-// Forward and backward. A batch of no rows makes all gradients 0. ready, which may be NULL, is told of each trainable
-// parameter, last layers first. The first batch of a number of rows is compiled for: RESOURCE_EXHAUSTED if there is no
-// memory for that.
-enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready,
-                              void *arg, struct nn_result *result, struct ps_error *e);
+// Forward and backward. A batch of no rows makes all gradients 0. hooks, which may be NULL, are told of the variables.
+// The first batch of a number of rows is compiled for: RESOURCE_EXHAUSTED if there is no memory for that.
+enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step,
+                              const struct nn_hooks *hooks, struct nn_result *result, struct ps_error *e);
+// The variables that a step changes, in the order in which they become ready. Their values, and in the same order their
+// gradients, lie one after the other, each on a 64-byte boundary with zeros between: what becomes ready together is one
+// range. The replica's.
+size_t nn_replica_order(const struct nn_replica *r, const size_t **variable);
 // Forward only, dropout off. One row or more. Errors as nn_replica_train.
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,
                                  struct ps_error *e);
+// Bytes of what lies between the operators of the largest step so far: of the planned one, from the start.
+size_t nn_replica_arena(const struct nn_replica *r);
 // Of the last call: (rows, the shape of output k); and how much each row of that as a matrix, along its last axis,
 // weighs in the mean.
 const float *nn_replica_output(struct nn_replica *r, size_t k);

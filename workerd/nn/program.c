@@ -11,7 +11,7 @@ struct instruction {
     const struct nn_kernel *kernel;
     struct nn_frame frame;
     void *in[NN_OP_IN], *out[NN_OP_OUT];
-    int ready[NN_OP_OUT], n_ready;  // variables whose gradients are final after it
+    int need, ready;  // how many of the program's are due before it, and after it
 };
 
 // When a tensor has its memory: from the operator that makes it to the last one that reads it.
@@ -29,6 +29,8 @@ struct nn_program {
     struct life *life;  // [tensors]; views have their roots'
     void **memory;      // [tensors]
     size_t arena;
+    int *need, *ready;  // variables, in the order in which they are
+    size_t n_ready;
 };
 
 // ---- lives --------------------------------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ static void program_place(struct nn_program *p)
     free(a.placed);
 }
 
-// ---- create -------------------------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------------------------
 
 static enum ps_code program_pick_kernels(struct nn_program *p, struct ps_error *e)
 {
@@ -148,12 +150,77 @@ static enum ps_code program_pick_kernels(struct nn_program *p, struct ps_error *
         i->frame = (struct nn_frame){.op = op, .context = p->context, .in = i->in, .out = i->out};
         if (i->kernel->plan && i->kernel->plan(p->context, op, &i->frame.plan, e))
             return ps_error_prefix(e, "layer \"%s\"", op->layer);
-        for (int o = op->n_out; o--;)
-            if (p->tape.tensor[op->out[o]].place == NN_PLACE_GRADIENT)
-                i->ready[i->n_ready++] = p->tape.tensor[op->out[o]].index;
     }
     return PS_OK;
 }
+
+// ---- when variables are needed, and when they are ready ------------------------------------------------------------
+
+// Of a variable: the first and the last operator that works with it.
+struct use {
+    int first, last;
+    bool used, has_gradient;
+};
+
+static void program_note_use(const struct nn_program *p, struct use *use, int tensor, int op)
+{
+    const struct nn_tensor *root = &p->tape.tensor[program_root(p, tensor)];
+    if (root->place != NN_PLACE_WEIGHT && root->place != NN_PLACE_GRADIENT)
+        return;
+    struct use *u = &use[root->index];
+    if (!u->used)
+        u->first = op;
+    u->used = true;
+    u->last = op;
+    u->has_gradient |= root->place == NN_PLACE_GRADIENT;
+}
+
+static int program_variables(const struct nn_program *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->tape.n_tensors; i++) {
+        const struct nn_tensor *t = &p->tape.tensor[i];
+        if ((t->place == NN_PLACE_WEIGHT || t->place == NN_PLACE_GRADIENT) && t->index >= n)
+            n = t->index + 1;
+    }
+    return n;
+}
+
+static void program_mark_variables(struct nn_program *p)
+{
+    const struct nn_tape *t = &p->tape;
+    int n = program_variables(p), needed = 0;
+    struct use *use = ps_alloc((size_t)(n + 1) * sizeof *use);
+    p->need = ps_alloc((size_t)(n + 1) * sizeof *p->need);
+    p->ready = ps_alloc((size_t)(n + 1) * sizeof *p->ready);
+    for (int k = 0; k < t->n_ops; k++) {
+        for (int i = 0; i < t->op[k].n_in; i++)
+            program_note_use(p, use, t->op[k].in[i], k);
+        for (int i = 0; i < t->op[k].n_out; i++)
+            program_note_use(p, use, t->op[k].out[i], k);
+    }
+    // A layer's variables lie side by side, the last first: as the backward pass goes.
+    for (int k = 0; k < t->n_ops; k++)
+        for (int v = n; v--;) {
+            if (use[v].used && use[v].first == k) {
+                p->need[needed++] = v;
+                p->instruction[k].need++;
+            }
+            if (use[v].has_gradient && use[v].last == k) {
+                p->ready[p->n_ready++] = v;
+                p->instruction[k].ready++;
+            }
+        }
+    free(use);
+}
+
+size_t nn_program_order(const struct nn_program *p, const int **variable)
+{
+    *variable = p->ready;
+    return p->n_ready;
+}
+
+// ---- create and free ----------------------------------------------------------------------------------------------
 
 enum ps_code nn_program_create(struct nn_tape *t, const struct nn_device *device, struct nn_context *context,
                                struct nn_program **program, struct ps_error *e)
@@ -174,6 +241,7 @@ enum ps_code nn_program_create(struct nn_tape *t, const struct nn_device *device
     program_find_lives(p);
     program_join_in_place(p);
     program_place(p);
+    program_mark_variables(p);
     enum ps_code code = program_pick_kernels(p, e);
     if (code == PS_OK)
         *program = p;
@@ -195,6 +263,8 @@ void nn_program_free(struct nn_program *p)
     free(p->instruction);
     free(p->life);
     free(p->memory);
+    free(p->need);
+    free(p->ready);
     free(p);
 }
 
@@ -245,19 +315,36 @@ static void program_take_columns(struct nn_program *p, const void *const *column
         program_point(p);
 }
 
-void nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step, nn_grad_ready ready,
-                    void *arg)
+static enum ps_code program_need(const struct nn_hooks *hooks, const int *variable, int n, struct ps_error *e)
 {
+    for (int i = 0; i < n; i++)
+        if (hooks->need(hooks->arg, (size_t)variable[i], e))
+            return e->code;
+    return PS_OK;
+}
+
+enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
+                            const struct nn_hooks *hooks, struct ps_error *e)
+{
+    const int *need = p->need, *ready = p->ready;
+    enum ps_code code = PS_OK;
     program_take_columns(p, column);
     p->device->enter(p->context);
     for (int k = 0; k < p->tape.n_ops; k++) {
         struct instruction *i = &p->instruction[k];
+        if (hooks)
+            code = program_need(hooks, need, i->need, e);
+        need += i->need;
+        if (code)
+            break;
         i->frame.step = step;
         i->kernel->run(&i->frame);
-        for (int r = 0; ready && r < i->n_ready; r++)
-            ready(arg, (size_t)i->ready[r]);
+        for (int r = 0; hooks && r < i->ready; r++)
+            hooks->ready(hooks->arg, (size_t)ready[r]);
+        ready += i->ready;
     }
     p->device->leave(p->context);
+    return code;
 }
 
 const void *nn_program_tensor(const struct nn_program *p, int tensor)

@@ -12,8 +12,16 @@
 
 struct nn_program;
 
-// Called as soon as the gradient of a variable is final, so that it may leave while the backward pass goes on.
-typedef void (*nn_grad_ready)(void *arg, size_t variable);
+// Told of each variable that a step works with, so that values may come and gradients leave while it runs.
+struct nn_hooks {
+    // Before the first operator that reads the variable's value or writes its gradient. Another code than PS_OK ends
+    // the step there.
+    enum ps_code (*need)(void *arg, size_t variable, struct ps_error *e);
+    // After the last one that reads the value or writes the gradient: the one may change, the other is final. Of
+    // variables that have a gradient, or a state's value in its place.
+    void (*ready)(void *arg, size_t variable);
+    void *arg;
+};
 
 // Takes over the tape, also when it fails. RESOURCE_EXHAUSTED: the device has no memory for it.
 enum ps_code nn_program_create(struct nn_tape *t, const struct nn_device *device, struct nn_context *context,
@@ -24,9 +32,11 @@ size_t nn_program_arena(const struct nn_program *p);  // bytes
 // Where its tensors are: an arena of at least that size, 64-byte aligned; the values and gradients of the variables, by
 // index. They outlive the program or are bound anew.
 void nn_program_bind(struct nn_program *p, char *arena, nn_real *const *weight, nn_real *const *gradient);
-// column[i]: the memory of the input with that number. ready may be NULL.
-void nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step, nn_grad_ready ready,
-                    void *arg);
+// column[i]: the memory of the input with that number. hooks may be NULL; without them it cannot fail.
+enum ps_code nn_program_run(struct nn_program *p, const void *const *column, const struct nn_step *step,
+                            const struct nn_hooks *hooks, struct ps_error *e);
+// The variables that become ready, in that order. The program's.
+size_t nn_program_order(const struct nn_program *p, const int **variable);
 // A tensor of the tape that is kept, after a run.
 const void *nn_program_tensor(const struct nn_program *p, int tensor);
 // Of its operators: what their kernels say of themselves, one line each. malloc'd.

@@ -32,8 +32,10 @@ struct nn_replica {
     int rows;
     uint64_t seed;
 
-    float *variables;       // values, then gradients: what param and grad point to
-    float **param, **grad;  // [the model's variables]
+    float *variables;        // values, then gradients: what param and grad point to
+    float **param, **grad;   // [the model's variables]
+    size_t *order;           // variables, as they become ready; then those that a step does not change
+    size_t n_used, n_ready;  // of these, that programs work with; that a step changes
     size_t gradient_bytes;
     char *arena;
     size_t arena_bytes;
@@ -54,6 +56,30 @@ static size_t replica_padded(uint64_t count)
     return (count + 15) & ~(size_t)15;  // 64 bytes
 }
 
+// The order in which this program makes variables ready; what a step changes and no program works with, such as the
+// weights of a layer that no output needs, comes after that.
+static void replica_find_order(struct nn_replica *r, const struct nn_program *p)
+{
+    const struct nn_model *m = r->model;
+    const int *ready;
+    bool *listed = ps_alloc((m->variables + 1) * sizeof *listed);
+    size_t n = 0;
+    r->order = ps_alloc((m->variables + 1) * sizeof *r->order);
+    r->n_used = nn_program_order(p, &ready);
+    for (size_t k = 0; k < r->n_used; k++) {
+        r->order[n++] = (size_t)ready[k];
+        listed[ready[k]] = true;
+    }
+    for (int changes = 1; changes >= 0; changes--) {
+        for (size_t i = 0; i < m->variables; i++)
+            if (!listed[i] && nn_param_changes(&m->variable[i].param) == changes)
+                r->order[n++] = i;
+        if (changes)
+            r->n_ready = n;
+    }
+    free(listed);
+}
+
 static enum ps_code replica_get_memory(struct nn_replica *r, struct ps_error *e)
 {
     const struct nn_model *m = r->model;
@@ -70,7 +96,8 @@ static enum ps_code replica_get_memory(struct nn_replica *r, struct ps_error *e)
         return ps_fail(e, PS_RESOURCE_EXHAUSTED, "no memory for a replica's variables: they take %zu bytes",
                        2 * r->gradient_bytes);
     memset(r->variables, 0, 2 * r->gradient_bytes);
-    for (size_t i = 0; i < m->variables; i++) {
+    for (size_t k = 0; k < m->variables; k++) {
+        size_t i = r->order[k];
         r->param[i] = r->variables + at;
         r->grad[i] = r->variables + n + at;
         at += replica_padded(m->variable[i].param.count);
@@ -114,6 +141,11 @@ static enum ps_code replica_compile(struct nn_replica *r, int rows, bool trainin
     nn_emit(r->model, r->device, r->loss, rows, training, &tape, &c->tensors);
     if (nn_program_create(&tape, r->device, r->context, &c->program, e))
         return e->code;
+    if (!r->variables) {
+        replica_find_order(r, c->program);
+        if (replica_get_memory(r, e))
+            return e->code;
+    }
     enum ps_code code = replica_fit_arena(r, c->program, e);
     if (code == PS_OK)
         replica_bind(r, c->program);
@@ -179,7 +211,7 @@ const struct nn_measures *nn_replica_measures(const struct nn_replica *r)
 static enum ps_code replica_prepare(struct nn_replica *r, int threads, struct ps_error *e)
 {
     struct compiled *c;
-    if (replica_get_memory(r, e) || nn_replica_measure(r, NULL, 0, e) || r->device->open(threads, &r->context, e))
+    if (nn_replica_measure(r, NULL, 0, e) || r->device->open(threads, &r->context, e))
         return e->code;
     return replica_program(r, r->rows, true, &c, e);
 }
@@ -214,6 +246,7 @@ void nn_replica_free(struct nn_replica *r)
     free(r->variables);
     free(r->param);
     free(r->grad);
+    free(r->order);
     free(r->weight);
     free(r->example);
     nn_measures_free(r->measures);
@@ -234,6 +267,17 @@ float *nn_replica_param(struct nn_replica *r, size_t i)
 float *nn_replica_grad(struct nn_replica *r, size_t i)
 {
     return r->grad[i];
+}
+
+size_t nn_replica_order(const struct nn_replica *r, const size_t **variable)
+{
+    *variable = r->order;
+    return r->n_ready;
+}
+
+size_t nn_replica_arena(const struct nn_replica *r)
+{
+    return r->arena_bytes;
 }
 
 const float *nn_replica_output(struct nn_replica *r, size_t k)
@@ -310,8 +354,23 @@ static enum ps_code replica_check_ids(const struct nn_replica *r, const struct n
     return PS_OK;
 }
 
+// Gradients that are 0: of variables from place `from` of the order on.
+static enum ps_code replica_clear_gradients(struct nn_replica *r, size_t from, const struct nn_hooks *hooks,
+                                            struct ps_error *e)
+{
+    for (size_t k = from; k < r->n_ready; k++) {
+        const size_t i = r->order[k];
+        if (hooks && hooks->need(hooks->arg, i, e))
+            return e->code;
+        memset(r->grad[i], 0, r->model->variable[i].param.count * sizeof(float));
+        if (hooks)
+            hooks->ready(hooks->arg, i);
+    }
+    return PS_OK;
+}
+
 static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, bool training, uint64_t step,
-                                nn_grad_ready ready, void *arg, struct nn_result *result, struct ps_error *e)
+                                const struct nn_hooks *hooks, struct nn_result *result, struct ps_error *e)
 {
     const struct nn_step now = {.seed = r->seed, .number = (uint32_t)step};
     const void *column[NN_COLUMNS];
@@ -322,23 +381,23 @@ static enum ps_code replica_run(struct nn_replica *r, const struct nn_batch *b, 
     for (int i = 0; i < b->rows; i++)
         r->weight[i] = (b->weight ? b->weight[i] : 1) / (float)b->rows;
     replica_put_columns(r, b, column);
-    nn_program_run(c->program, column, &now, ready, arg);
+    if (nn_program_run(c->program, column, &now, hooks, e))
+        return e->code;
     replica_take_result(r, c, b, result);
-    return PS_OK;
+    return training ? replica_clear_gradients(r, r->n_used, hooks, e) : PS_OK;
 }
 
-enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step, nn_grad_ready ready,
-                              void *arg, struct nn_result *result, struct ps_error *e)
+enum ps_code nn_replica_train(struct nn_replica *r, const struct nn_batch *b, uint64_t step,
+                              const struct nn_hooks *hooks, struct nn_result *result, struct ps_error *e)
 {
     if (b->rows > 0)
-        return replica_run(r, b, true, step, ready, arg, result, e);
+        return replica_run(r, b, true, step, hooks, result, e);
     replica_clear_result(r, result);
-    memset((char *)r->variables + r->gradient_bytes, 0, r->gradient_bytes);
-    return PS_OK;
+    return replica_clear_gradients(r, 0, hooks, e);
 }
 
 enum ps_code nn_replica_evaluate(struct nn_replica *r, const struct nn_batch *b, struct nn_result *result,
                                  struct ps_error *e)
 {
-    return replica_run(r, b, false, 0, NULL, NULL, result, e);
+    return replica_run(r, b, false, 0, NULL, result, e);
 }

@@ -124,18 +124,27 @@ bool nn_setting_is_keras2(const struct nn_json *at)
     return version && strncmp(version, "2.", 2) == 0;
 }
 
+// mixed_bfloat16 has variables of float32, and rounds what lies between: not to round is within its tolerance.
+static enum ps_code setting_policy(const struct nn_json *at, struct ps_error *e)
+{
+    const char *word = json_string_value(at->value);
+    if (!nn_json_given(at) || (word && (strcmp(word, "float32") == 0 || strcmp(word, "mixed_bfloat16") == 0)))
+        return PS_OK;
+    return nn_json_expected(at, e, "\"float32\" or \"mixed_bfloat16\"");
+}
+
 // A word, or Keras 3's DTypePolicy object (Policy in Keras 2) with the word in config.name.
 enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e)
 {
     struct nn_json at = nn_json_member(config, "dtype");
     if (!json_is_object(at.value))
-        return nn_setting_only_word(config, "dtype", "float32", e);
+        return setting_policy(&at, e);
     struct nn_json policy = nn_json_member(&at, "config"), name = nn_json_member(&policy, "name");
     if (nn_setting_class(&at, e) != PS_OK)
         return e->code;
     if (!nn_json_given(&name))
         return nn_json_expected(&name, e, "the name of a dtype policy");
-    return nn_setting_only_word(&policy, "name", "float32", e);
+    return setting_policy(&name, e);
 }
 
 enum ps_code nn_setting_input_dtype(const struct nn_json *config, enum nn_dtype *dtype, struct ps_error *e)

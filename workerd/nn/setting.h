@@ -33,7 +33,7 @@ enum ps_code nn_function_of_class(const struct nn_json *config, const char *clas
                                   struct ps_error *e);
 // Was the document written by Keras 2? Some names mean something else there.
 bool nn_setting_is_keras2(const struct nn_json *at);
-enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e);  // float32
+enum ps_code nn_setting_dtype(const struct nn_json *config, struct ps_error *e);  // a policy: float32
 // Of an input: floats, or whole numbers of any size.
 enum ps_code nn_setting_input_dtype(const struct nn_json *config, enum nn_dtype *dtype, struct ps_error *e);
 // Of a model or a layer: it becomes part of variable names, paths and log lines. *v is the document's.

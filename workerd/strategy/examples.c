@@ -5,6 +5,7 @@
 // async, ssp: a range of the epoch, a few batches long. The next one is asked for while the last is being trained, once
 // all before that has been pushed. sync: every n-th batch of what is left, where the k-th is trained in round
 // share.round + k + 1, as it is by everyone.
+#include "common/math/philox.h"
 #include "workerd/strategy/history.h"
 #include "workerd/strategy/parameter_server.h"
 
@@ -17,6 +18,22 @@ static uint64_t examples_per_lease(const struct ps_job *job)
     return (LEASE_BATCHES + together - 1) / together * together * (uint64_t)job->batch_size;
 }
 
+static uint64_t examples_first_epoch(void *state, bool *late)
+{
+    struct wk_parameter_server_state *s = state;
+    *late = psc_is_late(s->client);
+    return *late ? psc_data_epoch(s->client) : 0;
+}
+
+static uint64_t examples_seed(void *state)
+{
+    struct wk_parameter_server_state *s = state;
+    uint64_t resumptions = psc_resumptions(s->client), seed = s->env->job->seed;
+    uint32_t word[4];
+    ps_philox(seed, PS_RANDOM_RESUME, resumptions, 0, word);
+    return resumptions ? (uint64_t)word[1] << 32 | word[0] : seed;
+}
+
 // Asking says that all before has been trained, so that has to be true.
 static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epoch, struct ps_error *e)
 {
@@ -24,14 +41,8 @@ static enum ps_code next_share(struct wk_parameter_server_state *s, uint64_t epo
     bool sync = s->update == PSC_SYNC;
     uint64_t batch = (uint64_t)job->batch_size;
     psc_error error;
-    if (wk_flush(s, e) || wk_settle_push(s, e))
+    if (wk_home_settle(s, e))
         return e->code;
-    if (sync && s->pull) {
-        psc_result r;
-        if (wk_settle(&s->pull, &r, e))
-            return e->code;
-        s->closed = r.round;
-    }
     if (psc_lease(s->client, epoch, s->env->examples, sync ? batch : examples_per_lease(job), s->closed, &s->share,
                   &error))
         return wk_take_error(&error, e);
@@ -91,10 +102,10 @@ static enum ps_code end_share(struct wk_parameter_server_state *s, uint64_t epoc
 {
     if (s->update != PSC_SYNC && s->share.count)
         return next_share(s, epoch, e);
-    return wk_flush(s, e) || wk_settle_push(s, e) ? e->code : PS_OK;
+    return wk_home_settle(s, e);
 }
 
-enum wk_next wk_examples_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
+static enum wk_next examples_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
     // What is left of a sync share others take over, to the batch; a range that is handed back is trained again.
@@ -114,3 +125,9 @@ enum wk_next wk_examples_next(void *state, uint64_t epoch, bool idle, struct wk_
     examples_take_batch(s, work);
     return WK_BATCH;
 }
+
+const struct wk_sharder wk_psd_sharder = {
+    .first_epoch = examples_first_epoch,
+    .seed = examples_seed,
+    .next = examples_next,
+};

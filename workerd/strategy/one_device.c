@@ -118,10 +118,10 @@ static enum wk_next one_device_next(void *state, uint64_t epoch, bool idle, stru
     return WK_BATCH;
 }
 
-static enum ps_code one_device_begin_step(void *state, uint64_t step, struct ps_error *e)
+static enum ps_code one_device_begin(void *state, const struct wk_work *work, struct ps_error *e)
 {
     (void)state;
-    (void)step;
+    (void)work;
     (void)e;
     return PS_OK;
 }
@@ -172,11 +172,11 @@ static void one_device_follow(const struct one_device *s, size_t i, uint64_t ste
     ps_rule_apply(rule, &p->momentum, &a);
 }
 
-static enum ps_code one_device_end_step(void *state, uint64_t step, int rows, struct ps_error *e)
+static enum ps_code one_device_end(void *state, const struct wk_work *work, struct ps_error *e)
 {
     struct one_device *s = state;
-    size_t k_max = (size_t)s->n_slots;
-    (void)rows;
+    const size_t k_max = (size_t)s->n_slots;
+    const uint64_t step = work->step;
     if (s->env->job->refuse_nonfinite && one_device_check_finite(s, e))
         return e->code;
     if (s->env->job->schedule.kind != PS_SCHEDULE_NONE)
@@ -298,22 +298,34 @@ static void one_device_set_rate(void *state, double rate)
     s->hyper[PS_HYPER_LEARNING_RATE] = rate;
 }
 
-const struct wk_strategy wk_one_device = {
-    .name = "one_device",
-    .open = one_device_open,
+static const struct wk_sharder local_sharder = {
     .first_epoch = one_device_first_epoch,
     .seed = one_device_seed,
     .next = one_device_next,
-    .begin_step = one_device_begin_step,
-    .end_step = one_device_end_step,
+};
+
+static const struct wk_home local_home = {
+    .begin = one_device_begin,
+    .end = one_device_end,
     .refresh = one_device_refresh,
-    .finish = one_device_finish,
-    .elect = one_device_elect,
-    .is_chief = one_device_is_chief,
     .save = one_device_save,
     .load = one_device_load,
     .rate = one_device_rate,
     .set_rate = one_device_set_rate,
+};
+
+static const struct wk_group alone = {
+    .finish = one_device_finish,
+    .elect = one_device_elect,
+    .is_chief = one_device_is_chief,
     .report = one_device_report,
+};
+
+const struct wk_strategy wk_one_device = {
+    .name = "one_device",
+    .sharder = &local_sharder,
+    .home = &local_home,
+    .group = &alone,
+    .open = one_device_open,
     .close = one_device_close,
 };

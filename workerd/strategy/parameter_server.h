@@ -2,7 +2,8 @@
 //
 // What the files of the strategy parameter_server share.
 //
-//     parameter_server.c   joining, weights, steps, the end
+//     parameter_server.c   joining, what all have seen, the end
+//     psd_home.c           the variables: weights come, gradients leave
 //     examples.c           which examples this worker trains
 //     history.c            what all workers have seen together
 #ifndef WK_PARAMETER_SERVER_H
@@ -11,23 +12,36 @@
 #include "libclient/psclient.h"
 #include "workerd/strategy/strategy.h"
 
+// Variables that travel together: tensors [first, first + n).
+struct wk_bucket {
+    size_t first, n;
+    size_t missing;      // of the step at hand: not ready yet
+    psc_op *op;          // under way: a push, a pull, or both in one
+    bool pushes, pulls;  // of that
+};
+
 struct wk_parameter_server_state {
     const struct wk_env *env;
     psc_update update;
     psc_client *client;
-    size_t n;                // variables,
-    size_t n_learning;       // of which so many have a gradient,
-    size_t n_trained;        // and with those so many change in a step: states follow the batches
-    psc_tensor *weights;     // [n] the replica's, those that learn first, then the states
-    double *momentum;        // [n_trained] of a state
-    psc_tensor *gradients;   // [n_trained] in the same order; of a state what the batch has
-    psc_tensor *pushed;      // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
-    float *clip;             // [n_learning] async, ssp: what clipping by norm multiplies a gradient by
-    psc_op *push, *pull;     // under way
-    psc_result push_result;  // of the last push
-    uint64_t closed;         // sync: the last round known to be closed
-    uint64_t round;          // sync: the last push's
-    uint64_t version;        // the greatest met: how often weights were changed, their first values included
+    size_t n;               // variables,
+    size_t n_trained;       // of which so many change in a step: by gradients, or as states that follow the batches
+    psc_tensor *weights;    // [n] the replica's: those that change in the order in which they become ready, the others
+    bool *learns;           // [n_trained] has a gradient
+    double *momentum;       // [n_trained] of a state
+    psc_tensor *gradients;  // [n_trained] in the same order; of a state what the batch has
+    psc_tensor *pushed;     // [n_trained] what a push sends: the gradients, or where they are added up (n_push > 1)
+    float *clip;            // [n_trained] async, ssp: what clipping by norm multiplies a gradient by
+    size_t *tensor;         // [n] by the model's number of a variable: where it is in these arrays
+    struct wk_bucket *bucket;
+    size_t n_buckets;
+    size_t *bucket_of;                 // [n_trained]
+    size_t under_way;                  // buckets with a push
+    bool early;                        // gradients leave as they become ready, not at the end of the step
+    int rows;                          // of the step at hand
+    uint64_t closed;                   // sync: the last round known to be closed
+    uint64_t round;                    // sync: that of the step at hand
+    uint64_t version;                  // the greatest met: how often weights were changed, their first values included
     uint64_t summed, summed_examples;  // gradients in `pushed` that are not pushed yet, where n_push > 1
     bool has_weights;                  // the replica's are from the ps tasks
 
@@ -41,13 +55,15 @@ struct wk_parameter_server_state {
     bool nothing_ahead;  // async: there was nothing to give when it was asked for ahead
 };
 
-// Waits for one of the operations under way. A signal ends the waiting, not the operation: that ends with the client.
-enum ps_code wk_settle(psc_op **op, psc_result *result, struct ps_error *e);
-// Likewise for the push under way, if there is one.
-enum ps_code wk_settle_push(struct wk_parameter_server_state *s, struct ps_error *e);
-// Sends what has been added up and not pushed yet, and waits for it.
-enum ps_code wk_flush(struct wk_parameter_server_state *s, struct ps_error *e);
+extern const struct wk_home wk_psd_home;        // psd_home.c
+extern const struct wk_sharder wk_psd_sharder;  // examples.c
 
-enum wk_next wk_examples_next(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
+// What the home is made of, before there is a client; freed by wk_home_free once the client is closed.
+// RESOURCE_EXHAUSTED: no memory.
+enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e);
+void wk_home_free(struct wk_parameter_server_state *s);
+// Sends what has been added up and not pushed yet, and waits for all that is under way. A signal ends the waiting, not
+// the operations: those end with the client.
+enum ps_code wk_home_settle(struct wk_parameter_server_state *s, struct ps_error *e);
 
 #endif

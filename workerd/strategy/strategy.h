@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the variables live and how replicas agree on them: one table of functions per strategy. The step loop
-// (workerd/job/loop.c) does not know which one runs:
+// A strategy says how replicas train one model together. It is made of three parts:
 //
-//     open -> [ next -> begin_step -> (forward, backward) -> end_step ]* -> finish -> elect* -> close
+//     sharder   who trains what: which examples this worker takes next
+//     home      where the variables live: weights come from there before an operator needs them, gradients go there as
+//               soon as they are ready
+//     group     with whom: the chief, what all have seen, who writes the results
+//
+// The step loop (workerd/job/loop.c) does not know which strategy runs:
+//
+//     open -> [ sharder.next -> home.begin -> forward, backward (home.need, home.ready) -> home.end ]*
+//          -> group.finish -> group.elect* -> close
 //
 // A worker that is asked to leave (WK_DRAINED) goes from next to close, and so does one that came when nothing was
-// left.
+// left. The parts of a strategy share its state, which is the first argument of every function.
 //
 // Receives from: the step loop. Hands to: libclient, or the rules of common/. Threads: all functions are called by the
 // thread that owns the replica.
@@ -69,10 +76,8 @@ struct wk_history {
     uint32_t split_worker;
 };
 
-struct wk_strategy {
-    const char *name;
-    // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them).
-    enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
+// Who trains what.
+struct wk_sharder {
     // Where this worker begins: not at 0 where it is late, and comes to a job that has begun.
     uint64_t (*first_epoch)(void *state, bool *late);
     // What the order of examples and dropout are drawn from: the job's seed, or where the job goes on with old values
@@ -80,29 +85,50 @@ struct wk_strategy {
     uint64_t (*seed)(void *state);
     // Which examples this worker trains next. idle: all it was given before have been trained.
     enum wk_next (*next)(void *state, uint64_t epoch, bool idle, struct wk_work *work, struct ps_error *e);
-    // Weights for the step (wk_work.step) are in the replica when it returns.
-    enum ps_code (*begin_step)(void *state, uint64_t step, struct ps_error *e);
-    // The replica's gradients are the means over `rows` examples.
-    enum ps_code (*end_step)(void *state, uint64_t step, int rows, struct ps_error *e);
-    // The latest weights, for an evaluation between epochs.
+};
+
+// Where the variables live. A step calls begin; need and ready of each variable that it changes, as nn_hooks describe
+// them (workerd/nn/program.h); end. A step of no rows has gradients of 0.
+struct wk_home {
+    enum ps_code (*begin)(void *state, const struct wk_work *work, struct ps_error *e);
+    // The value is the one for this step, and nobody reads the gradient any more. Both NULL: values are always there,
+    // gradients are taken at the end.
+    enum ps_code (*need)(void *state, size_t variable, struct ps_error *e);
+    // The gradient is the mean over the batch's rows. It and the value are the home's until need.
+    void (*ready)(void *state, size_t variable);
+    enum ps_code (*end)(void *state, const struct wk_work *work, struct ps_error *e);
+    // The latest weights, all of them, for an evaluation between steps.
     enum ps_code (*refresh)(void *state, struct ps_error *e);
-    // After the last step: waits for everyone, then *history (this worker's, on entry) has the sums of all.
-    enum ps_code (*finish)(void *state, struct wk_history *history, struct ps_error *e);
-    // Who writes the results? Waits for everyone, those too who are writing them: whoever fails or dies at that is
-    // followed by another. written: this one has done so.
-    enum ps_code (*elect)(void *state, bool written, enum wk_writer *writer, struct ps_error *e);
-    bool (*is_chief)(void *state);  // as far as is known at the moment: for what is shown meanwhile
-    // A training that goes on from a checkpoint. NULL: the strategy has none of it. save: what the strategy keeps
-    // besides the replica's parameters, into arrays that live until the next step. load: the same from one, whose
-    // parameters are in the replica already; the next batch is that of the position `first` in this epoch, and its step
-    // is `step`. FAILED_PRECONDITION: it is of another job.
+    // A training that goes on from a checkpoint. NULL: the home has none of it. save: what the home keeps besides the
+    // replica's parameters, into arrays that live until the next step. load: the same from one, whose parameters are in
+    // the replica already; the next batch is that of the position `first` in this epoch, and its step is `step`.
+    // FAILED_PRECONDITION: it is of another job.
     void (*save)(void *state, struct wk_checkpoint *to);
     enum ps_code (*load)(void *state, const struct wk_checkpoint *from, uint64_t epoch, uint64_t first, uint64_t step,
                          struct ps_error *e);
     // The learning rate of the next step; NULL: it cannot be set. Where a schedule says it, setting it is of no use.
     double (*rate)(void *state);
     void (*set_rate)(void *state, double rate);
+};
+
+// With whom.
+struct wk_group {
+    // After the last step: waits for everyone, then *history (this worker's, on entry) has the sums of all.
+    enum ps_code (*finish)(void *state, struct wk_history *history, struct ps_error *e);
+    // Who writes the results? Waits for everyone, those too who are writing them: whoever fails or dies at that is
+    // followed by another. written: this one has done so.
+    enum ps_code (*elect)(void *state, bool written, enum wk_writer *writer, struct ps_error *e);
+    bool (*is_chief)(void *state);  // as far as is known at the moment: for what is shown meanwhile
     void (*report)(void *state, uint64_t step, double images_per_second, double loss);
+};
+
+struct wk_strategy {
+    const char *name;
+    const struct wk_sharder *sharder;
+    const struct wk_home *home;
+    const struct wk_group *group;
+    // Brings the weights into being: in the replica, or on the ps tasks (where the chief declares them).
+    enum ps_code (*open)(const struct wk_env *env, void **state, struct ps_error *e);
     // reason NULL: done; else why it fails.
     void (*close)(void *state, const char *reason);
 };

@@ -39,7 +39,7 @@ static void reduce_lr_reduce(struct reduce_lr *s, const struct wk_moment *m, dou
     if (rate <= s->min_rate)
         return;
     double reduced = fmax(rate * s->factor, s->min_rate);
-    m->run->strategy->set_rate(m->run->state, reduced);
+    m->run->strategy->home->set_rate(m->run->state, reduced);
     ps_info("epoch %" PRIu64 ": the learning rate is reduced to %.6g", m->epoch + 1, reduced);
     s->cooling = s->cooldown;
     s->wait = 0;
@@ -50,7 +50,7 @@ static enum ps_code reduce_lr_epoch_end(void *state, struct wk_moment *m, struct
 {
     struct reduce_lr *s = state;
     const double *value = wk_monitor_value(&s->monitor, m->run);
-    double rate = (double)(float)m->run->strategy->rate(m->run->state), now = value ? *value : 0;
+    double rate = (double)(float)m->run->strategy->home->rate(m->run->state), now = value ? *value : 0;
     (void)e;
     wk_figures_add(&m->run->figures, "", "learning_rate", rate);
     if (!value)

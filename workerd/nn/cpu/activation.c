@@ -112,16 +112,47 @@ static const struct {
     [NN_F_TANH_SHRINK] = LOOPS(tanh_shrink),
 };
 
+// Elements are shared by whole pieces, so that the same ones are in vectors whatever the number of threads.
+enum { PIECE = 64, WORTH = NN_CPU_SHARED / PIECE / 4 };
+
+static size_t activation_size(const struct nn_frame *f, size_t first, size_t last)
+{
+    const size_t n = nn_type_count(&f->op->out_type[0]);
+    return (last * PIECE < n ? last * PIECE : n) - first * PIECE;
+}
+
+static void activation_part(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    const struct nn_function *function = (const struct nn_function *)f->op->attr;
+    const size_t at = first * PIECE;
+    loops[function->kind].value(function, activation_size(f, first, last), (const float *)f->in[0] + at,
+                                (float *)f->out[0] + at);
+}
+
+static void activation_part_backward(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    const struct nn_function *function = (const struct nn_function *)f->op->attr;
+    const size_t at = first * PIECE;
+    loops[function->kind].slope(function, activation_size(f, first, last), (const float *)f->in[0] + at,
+                                (const float *)f->in[1] + at, (float *)f->out[0] + at);
+}
+
+static void activation_share(const struct nn_frame *f, nn_cpu_part *part)
+{
+    const size_t n = nn_type_count(&f->op->out_type[0]);
+    nn_cpu_share(f->context, (n + PIECE - 1) / PIECE, WORTH, part, (void *)f);
+}
+
 static void activation_run(const struct nn_frame *f)
 {
-    const struct nn_function *function = (const struct nn_function *)f->op->attr;
-    loops[function->kind].value(function, nn_type_count(&f->op->out_type[0]), f->in[0], f->out[0]);
+    activation_share(f, activation_part);
 }
 
 static void activation_run_backward(const struct nn_frame *f)
 {
-    const struct nn_function *function = (const struct nn_function *)f->op->attr;
-    loops[function->kind].slope(function, nn_type_count(&f->op->out_type[0]), f->in[0], f->in[1], f->out[0]);
+    activation_share(f, activation_part_backward);
 }
 
 const struct nn_kernel nn_cpu_activation = {.run = activation_run};

@@ -15,20 +15,28 @@
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/conv2d_pool.h"
 
-// Of one of the three operators.
+// What one thread needs for itself.
+struct pool_worker {
+    float *image;    // a copy of one image, and a vector of room behind it
+    float *scratch;  // of Winograd's tiles
+    struct conv2d_pool_gives gives;
+    float *sum;  // of weights_dense: the gradients of the kernel, then of the bias
+};
+
+// Of one of the three operators. Workers share its images; or, for the gradients of weights, where each channel has its
+// own list, the channels; where there are no lists, each worker has a group of images, whose sums are added in order.
+// There are as many as the context has threads, but of groups as many as the batch asks for: the bits follow from them.
 struct pool_plan {
     struct conv2d_pool shape;
     const struct conv2d_pool_isa *isa;
-    bool apart;      // images are copied
-    int h, w;        // of the tensor's image
-    int top, left;   // padding
-    float *image;    // a copy of one image, and a vector of room behind it
-    float *kernel;   // forward: packed; backward: (oc, kh, run_padded)
-    float *scratch;  // of Winograd's tiles; NULL: the sums are taken as they come
+    bool apart;     // images are copied
+    bool tiles;     // forward by Winograd's
+    int h, w;       // of the tensor's image
+    int top, left;  // padding
+    float *kernel;  // forward: packed; backward: (oc, kh, run_padded)
     int *taps;
-    // Of an image, and of each channel: the cells that have a gradient.
-    struct conv2d_pool_give *give;  // [oc][cells]
-    int *gives;                     // [oc]
+    struct pool_worker *worker;
+    int workers;
 };
 
 // ---- plans --------------------------------------------------------------------------------------------------------
@@ -78,9 +86,28 @@ static struct pool_plan *pool_plan_new(const struct nn_op *op, const struct nn_t
     s->run = s->kw * s->c;
     s->run_padded = pool_whole(s->run, p->isa->vector);
     p->apart = pad_w > 0 || pad_h > 0 || s->run != s->run_padded;
-    p->image = ps_alloc_aligned((s->image + (size_t)p->isa->vector) * sizeof(float));
-    memset(p->image, 0, (s->image + (size_t)p->isa->vector) * sizeof(float));
     return p;
+}
+
+// At most `most`, and each with so much to multiply that a thread is worth its start.
+static int pool_threads(const struct pool_plan *p, const struct nn_context *context, int most)
+{
+    const struct conv2d_pool *s = &p->shape;
+    const size_t products = (size_t)s->rows * s->cells * (size_t)(s->kh * s->run);
+    const size_t worth = products / 16 / NN_CPU_SHARED + 1;
+    most = context->threads < most ? context->threads : most;
+    return worth < (size_t)most ? (int)worth : most;
+}
+
+static void pool_plan_workers(struct pool_plan *p, int workers)
+{
+    const size_t image = p->shape.image + (size_t)p->isa->vector;
+    p->workers = workers > 0 ? workers : 1;
+    p->worker = ps_alloc((size_t)p->workers * sizeof *p->worker);
+    for (int i = 0; p->apart && i < p->workers; i++) {
+        p->worker[i].image = ps_alloc_aligned(image * sizeof(float));
+        memset(p->worker[i].image, 0, image * sizeof(float));
+    }
 }
 
 // The kernel's channels in whole blocks.
@@ -95,13 +122,25 @@ static void pool_plan_sums(struct pool_plan *p)
     p->kernel = ps_alloc_aligned((size_t)(s->kh * s->run) * pool_plan_channels(p) * sizeof(float));
 }
 
-// What the backward pass needs.
+// What lists need.
 static void pool_plan_gives(struct pool_plan *p)
 {
     const struct conv2d_pool *s = &p->shape;
+    const size_t step = s->cells / (size_t)s->oc + (size_t)p->isa->vector, n = (size_t)s->oc * step;
     p->kernel = ps_alloc_aligned((size_t)s->oc * (size_t)s->kh * (size_t)s->run_padded * sizeof(float));
-    p->give = ps_alloc(s->cells * sizeof *p->give);
-    p->gives = ps_alloc((size_t)s->oc * sizeof *p->gives);
+    for (int i = 0; i < p->workers; i++)
+        p->worker[i].gives = (struct conv2d_pool_gives){.at = ps_alloc_aligned(n * sizeof(int32_t)),
+                                                        .g = ps_alloc_aligned(n * sizeof(float)),
+                                                        .n = ps_alloc((size_t)s->oc * sizeof(int)),
+                                                        .step = step};
+}
+
+// What the gradients of the weights need where there are no lists.
+static void pool_plan_sums_dense(struct pool_plan *p)
+{
+    const struct conv2d_pool *s = &p->shape;
+    for (int i = 0; i < p->workers; i++)
+        p->worker[i].sum = ps_alloc_aligned((size_t)(s->kh * s->run + 1) * (size_t)s->oc * sizeof(float));
 }
 
 static void pool_plan_taps(struct pool_plan *p)
@@ -120,18 +159,20 @@ static void pool_plan_tiles(struct pool_plan *p)
     const struct conv2d_pool *s = &p->shape;
     const size_t wide = 2 * (size_t)p->isa->vector;
     p->kernel = ps_alloc_aligned(16 * (size_t)s->c * pool_plan_channels(p) * sizeof(float));
-    p->scratch = ps_alloc_aligned(16 * (size_t)p->isa->tiles * ((size_t)s->c + wide) * sizeof(float));
+    for (int i = 0; i < p->workers; i++)
+        p->worker[i].scratch = ps_alloc_aligned(16 * (size_t)p->isa->tiles * ((size_t)s->c + wide) * sizeof(float));
 }
 
 static enum ps_code pool_plan_forward(struct nn_context *context, const struct nn_op *op, void **plan,
                                       struct ps_error *e)
 {
-    (void)context;
     (void)e;
     struct pool_plan *p = pool_plan_new(op, &op->in_type[0], &op->out_type[0]);
     const struct conv2d_pool *s = &p->shape;
     // With few channels the transforms take longer than what they save.
-    if (s->kh == 3 && s->kw == 3 && s->c >= TILED_CHANNELS)
+    p->tiles = s->kh == 3 && s->kw == 3 && s->c >= TILED_CHANNELS;
+    pool_plan_workers(p, pool_threads(p, context, s->rows));
+    if (p->tiles)
         pool_plan_tiles(p);
     else
         pool_plan_sums(p);
@@ -139,23 +180,40 @@ static enum ps_code pool_plan_forward(struct nn_context *context, const struct n
     return PS_OK;
 }
 
+static bool pool_is_dense(const struct pool_plan *p)
+{
+    return p->shape.run < p->isa->vector;
+}
+
+static int pool_blocks(const struct pool_plan *p)
+{
+    return (p->shape.oc + p->isa->vector - 1) / p->isa->vector;
+}
+
+enum { GROUPS = 8 };
+
 static enum ps_code pool_plan_weights(struct nn_context *context, const struct nn_op *op, void **plan,
                                       struct ps_error *e)
 {
-    (void)context;
     (void)e;
     struct pool_plan *p = pool_plan_new(op, &op->in_type[0], &op->in_type[1]);
-    pool_plan_gives(p);
-    pool_plan_taps(p);
+    if (pool_is_dense(p)) {
+        pool_plan_workers(p, p->shape.rows < GROUPS ? p->shape.rows : GROUPS);
+        pool_plan_sums_dense(p);
+        pool_plan_taps(p);
+    } else {
+        pool_plan_workers(p, pool_threads(p, context, pool_blocks(p)));
+        pool_plan_gives(p);
+    }
     *plan = p;
     return PS_OK;
 }
 
 static enum ps_code pool_plan_data(struct nn_context *context, const struct nn_op *op, void **plan, struct ps_error *e)
 {
-    (void)context;
     (void)e;
     struct pool_plan *p = pool_plan_new(op, &op->out_type[0], &op->in_type[1]);
+    pool_plan_workers(p, pool_threads(p, context, p->shape.rows));
     pool_plan_gives(p);
     *plan = p;
     return PS_OK;
@@ -164,12 +222,17 @@ static enum ps_code pool_plan_data(struct nn_context *context, const struct nn_o
 static void pool_plan_free(void *plan)
 {
     struct pool_plan *p = plan;
-    free(p->image);
+    for (int i = 0; i < p->workers; i++) {
+        free(p->worker[i].image);
+        free(p->worker[i].scratch);
+        free(p->worker[i].gives.at);
+        free(p->worker[i].gives.g);
+        free(p->worker[i].gives.n);
+        free(p->worker[i].sum);
+    }
+    free(p->worker);
     free(p->kernel);
-    free(p->scratch);
     free(p->taps);
-    free(p->give);
-    free(p->gives);
     free(p);
 }
 
@@ -180,60 +243,69 @@ static size_t pool_pixels(const struct pool_plan *p)
     return (size_t)p->h * (size_t)p->w * (size_t)p->shape.c;
 }
 
-// Row y of the tensor's image in the copy.
-static float *pool_copy_row(const struct pool_plan *p, int y)
+// Row y of the tensor's image in a copy.
+static float *pool_copy_row(const struct pool_plan *p, float *image, int y)
 {
-    return p->image + (size_t)(p->top + y) * (size_t)p->shape.width + (size_t)(p->left * p->shape.c);
+    return image + (size_t)(p->top + y) * (size_t)p->shape.width + (size_t)(p->left * p->shape.c);
 }
 
-static const float *pool_image(const struct pool_plan *p, const float *x, int n)
+static const float *pool_image(const struct pool_plan *p, const struct pool_worker *worker, const float *x, int n)
 {
     const size_t row = (size_t)p->w * (size_t)p->shape.c;
     x += (size_t)n * pool_pixels(p);
     if (!p->apart)
         return x;
     for (int y = 0; y < p->h; y++)
-        memcpy(pool_copy_row(p, y), x + (size_t)y * row, row * sizeof *x);
-    return p->image;
+        memcpy(pool_copy_row(p, worker->image, y), x + (size_t)y * row, row * sizeof *x);
+    return worker->image;
 }
 
 // ---- runs ---------------------------------------------------------------------------------------------------------
 
-static void pool_run_forward(const struct nn_frame *f)
+// Worker i's part of n: images, channels.
+static int pool_first(const struct pool_plan *p, int n, size_t i)
 {
+    return (int)((int64_t)n * (int64_t)i / p->workers);
+}
+
+static void pool_share(const struct nn_frame *f, nn_cpu_part *part)
+{
+    const struct pool_plan *p = f->plan;
+    nn_cpu_share(f->context, (size_t)p->workers, 1, part, (void *)f);
+}
+
+static void pool_part_forward(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
     const struct pool_plan *p = f->plan;
     const struct conv2d_pool *s = &p->shape;
     const float *bias = f->op->n_in > 2 ? f->in[2] : NULL;
-    (p->scratch ? p->isa->pack_tiles : p->isa->pack)(s, f->in[1], p->kernel);
-    for (int n = 0; n < s->rows; n++) {
-        const float *x = pool_image(p, f->in[0], n);
+    const struct pool_worker *w = &p->worker[first];
+    for (int n = pool_first(p, s->rows, first); n < pool_first(p, s->rows, last); n++) {
+        const float *x = pool_image(p, w, f->in[0], n);
         float *y = (float *)f->out[0] + (size_t)n * s->cells;
         uint8_t *at = (uint8_t *)f->out[1] + (size_t)n * s->cells;
-        if (p->scratch)
-            p->isa->forward_tiles(s, x, p->kernel, bias, y, at, p->scratch);
+        if (p->tiles)
+            p->isa->forward_tiles(s, x, p->kernel, bias, y, at, w->scratch);
         else
             p->isa->forward(s, x, p->kernel, bias, y, at);
     }
 }
 
-// The cells of image n that have a gradient, by channels. in: (...), y, at, dy.
-static void pool_list_gives(const struct pool_plan *p, const struct nn_frame *f, int n)
+static void pool_run_forward(const struct nn_frame *f)
 {
-    const struct conv2d_pool *s = &p->shape;
-    const int32_t place[4] = {0, s->c, s->width, s->width + s->c};
-    const size_t cells = (size_t)(s->cells_y * s->cells_x), first = (size_t)n * s->cells;
-    const float *y = (const float *)f->in[1] + first, *dy = (const float *)f->in[3] + first;
-    const uint8_t *at = (const uint8_t *)f->in[2] + first;
-    memset(p->gives, 0, (size_t)s->oc * sizeof *p->gives);
-    for (int cy = 0; cy < s->cells_y; cy++)
-        for (int cx = 0; cx < s->cells_x; cx++, y += s->oc, at += s->oc, dy += s->oc) {
-            const int32_t cell = 2 * (cy * s->width + cx * s->c);
-            for (size_t c = 0; c < (size_t)s->oc; c++) {
-                const bool none = dy[c] == 0 || (s->relu && !(y[c] > 0));
-                p->give[c * cells + (size_t)p->gives[c]] = (struct conv2d_pool_give){cell + place[at[c]], dy[c]};
-                p->gives[c] += !none;
-            }
-        }
+    const struct pool_plan *p = f->plan;
+    (p->tiles ? p->isa->pack_tiles : p->isa->pack)(&p->shape, f->in[1], p->kernel);
+    pool_share(f, pool_part_forward);
+}
+
+// The lists of channels [from, to) of image n. in: (...), y, at, dy.
+static void pool_list_gives(const struct nn_frame *f, const struct pool_worker *w, int n, int from, int to, float *db)
+{
+    const struct pool_plan *p = f->plan;
+    const size_t first = (size_t)n * p->shape.cells;
+    p->isa->list(&p->shape, from, to, (const float *)f->in[1] + first, (const uint8_t *)f->in[2] + first,
+                 (const float *)f->in[3] + first, &w->gives, db);
 }
 
 // Sums in the order (oc, kh, run) to the kernel's (kh, run, oc).
@@ -253,49 +325,96 @@ static void pool_order(const struct conv2d_pool *s, const float *kernel, float *
                 rows[((size_t)c * (size_t)s->kh + (size_t)ky) * (size_t)s->run_padded + (size_t)t] = *kernel++;
 }
 
+// Channels of all images.
+static void pool_part_weights(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    const struct pool_plan *p = f->plan;
+    const struct conv2d_pool *s = &p->shape;
+    const struct pool_worker *w = &p->worker[first];
+    const size_t rows = (size_t)s->kh * (size_t)s->run_padded;
+    const int from = pool_first(p, pool_blocks(p), first) * p->isa->vector;
+    const int end = pool_first(p, pool_blocks(p), last) * p->isa->vector, to = end < s->oc ? end : s->oc;
+    float *db = f->op->n_out > 1 ? f->out[1] : NULL;
+    memset(p->kernel + (size_t)from * rows, 0, (size_t)(to - from) * rows * sizeof(float));
+    if (db)
+        memset(db + from, 0, (size_t)(to - from) * sizeof *db);
+    for (int n = 0; n < s->rows; n++) {
+        const float *x = pool_image(p, w, f->in[0], n);
+        pool_list_gives(f, w, n, from, to, db);
+        for (int c = from; c < to; c++)
+            p->isa->weights(s, x, &w->gives, c, p->kernel + (size_t)c * rows);
+    }
+}
+
+// A group's images.
+static void pool_part_weights_dense(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    const struct pool_plan *p = f->plan;
+    const struct conv2d_pool *s = &p->shape;
+    const size_t kernel = (size_t)(s->kh * s->run) * (size_t)s->oc;
+    for (size_t g = first; g < last; g++) {
+        float *sum = p->worker[g].sum, *db = f->op->n_out > 1 ? sum + kernel : NULL;
+        memset(sum, 0, (kernel + (size_t)s->oc) * sizeof *sum);
+        for (int n = pool_first(p, s->rows, g); n < pool_first(p, s->rows, g + 1); n++) {
+            const size_t at = (size_t)n * s->cells;
+            p->isa->weights_dense(s, pool_image(p, &p->worker[g], f->in[0], n), p->taps, (const float *)f->in[1] + at,
+                                  (const uint8_t *)f->in[2] + at, (const float *)f->in[3] + at, sum, db);
+        }
+    }
+}
+
+static void pool_add_groups(const struct pool_plan *p, size_t from, size_t n, float *to)
+{
+    memcpy(to, p->worker[0].sum + from, n * sizeof *to);
+    for (int g = 1; g < p->workers; g++)
+        for (size_t i = 0; i < n; i++)
+            to[i] += p->worker[g].sum[from + i];
+}
+
 static void pool_run_weights(const struct nn_frame *f)
 {
     const struct pool_plan *p = f->plan;
     const struct conv2d_pool *s = &p->shape;
-    const bool dense = s->run < p->isa->vector;
-    const size_t rows = (size_t)s->kh * (size_t)s->run_padded;
-    float *dkernel = f->out[0];
-    memset(dense ? dkernel : p->kernel, 0, (dense ? (size_t)(s->kh * s->run) : rows) * (size_t)s->oc * sizeof(float));
-    for (int n = 0; n < s->rows; n++) {
-        const size_t first = (size_t)n * s->cells, cells = (size_t)(s->cells_y * s->cells_x);
-        const float *x = pool_image(p, f->in[0], n);
-        if (dense) {
-            p->isa->weights_dense(s, x, p->taps, (const float *)f->in[1] + first, (const uint8_t *)f->in[2] + first,
-                                  (const float *)f->in[3] + first, dkernel);
-            continue;
-        }
-        pool_list_gives(p, f, n);
-        for (size_t c = 0; c < (size_t)s->oc; c++)
-            p->isa->weights(s, x, p->give + c * cells, p->gives[c], p->kernel + c * rows);
+    const size_t kernel = (size_t)(s->kh * s->run) * (size_t)s->oc;
+    if (!pool_is_dense(p)) {
+        pool_share(f, pool_part_weights);
+        pool_order_back(s, p->kernel, f->out[0]);
+        return;
     }
-    if (!dense)
-        pool_order_back(s, p->kernel, dkernel);
+    pool_share(f, pool_part_weights_dense);
+    pool_add_groups(p, 0, kernel, f->out[0]);
     if (f->op->n_out > 1)
-        p->isa->bias(s, f->in[1], f->in[3], f->out[1]);
+        pool_add_groups(p, kernel, (size_t)s->oc, f->out[1]);
+}
+
+static void pool_part_data(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    const struct pool_plan *p = f->plan;
+    const struct conv2d_pool *s = &p->shape;
+    const struct pool_worker *w = &p->worker[first];
+    const size_t rows = (size_t)s->kh * (size_t)s->run_padded, row = (size_t)p->w * (size_t)s->c;
+    for (int n = pool_first(p, s->rows, first); n < pool_first(p, s->rows, last); n++) {
+        float *out = (float *)f->out[0] + (size_t)n * pool_pixels(p), *dx = p->apart ? w->image : out;
+        memset(dx, 0, s->image * sizeof *dx);
+        pool_list_gives(f, w, n, 0, s->oc, NULL);
+        for (int c = 0; c < s->oc; c++)
+            p->isa->data(s, p->kernel + (size_t)c * rows, &w->gives, c, dx);
+        for (int y = 0; p->apart && y < p->h; y++)
+            memcpy(out + (size_t)y * row, pool_copy_row(p, w->image, y), row * sizeof *out);
+    }
 }
 
 static void pool_run_data(const struct nn_frame *f)
 {
     const struct pool_plan *p = f->plan;
     const struct conv2d_pool *s = &p->shape;
-    const size_t rows = (size_t)s->kh * (size_t)s->run_padded, row = (size_t)p->w * (size_t)s->c;
     if (s->run != s->run_padded)
-        memset(p->kernel, 0, rows * (size_t)s->oc * sizeof(float));
+        memset(p->kernel, 0, (size_t)(s->kh * s->run_padded) * (size_t)s->oc * sizeof(float));
     pool_order(s, f->in[0], p->kernel);
-    for (int n = 0; n < s->rows; n++) {
-        float *out = (float *)f->out[0] + (size_t)n * pool_pixels(p), *dx = p->apart ? p->image : out;
-        memset(dx, 0, s->image * sizeof *dx);
-        pool_list_gives(p, f, n);
-        for (size_t c = 0; c < (size_t)s->oc; c++)
-            p->isa->data(s, p->kernel + c * rows, p->give + c * (s->cells / (size_t)s->oc), p->gives[c], dx);
-        for (int y = 0; p->apart && y < p->h; y++)
-            memcpy(out + (size_t)y * row, pool_copy_row(p, y), row * sizeof *out);
-    }
+    pool_share(f, pool_part_data);
 }
 
 const struct nn_kernel nn_cpu_conv2d_pool = {pool_plan_forward, pool_run_forward, pool_plan_free, NULL};

@@ -20,10 +20,12 @@ struct conv2d_pool {
     bool relu;
 };
 
-// Which pixel of an image a gradient belongs to.
-struct conv2d_pool_give {
-    int32_t at;  // floats from the image's begin
-    float g;
+// The gradients of an image that are not 0, a list for each channel of some: which pixel each belongs to.
+struct conv2d_pool_gives {
+    int32_t *at;  // floats from the image's begin
+    float *g;
+    int *n;
+    size_t step;  // from one channel's list to the next: a vector longer than there are cells
 };
 
 struct conv2d_pool_isa {
@@ -38,17 +40,21 @@ struct conv2d_pool_isa {
     void (*pack_tiles)(const struct conv2d_pool *s, const float *kernel, float *packed);
     void (*forward_tiles)(const struct conv2d_pool *s, const float *x, const float *packed, const float *bias, float *y,
                           uint8_t *at, float *scratch);
-    // db: of each channel, the gradients of all cells of the batch.
-    void (*bias)(const struct conv2d_pool *s, const float *y, const float *dy, float *db);
-    // sum (oc's kernel rows, kh of run_padded) += g * x of each of n gives.
-    void (*weights)(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_give *give, int n,
+    // Of one image, the lists of channels [from, to), `from` the first of a vector's; db (oc), which may be NULL, +=
+    // the sums of them.
+    void (*list)(const struct conv2d_pool *s, int from, int to, const float *y, const uint8_t *at, const float *dy,
+                 const struct conv2d_pool_gives *gives, float *db);
+    // sum (oc's kernel rows, kh of run_padded) += g * x of each give of a channel.
+    void (*weights)(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_gives *gives, int channel,
                     float *sum);
-    // Where runs are shorter than vectors: dkernel (kh, kw, c, oc) += x * the gradient of each cell of an image. taps:
-    // where each element of the kernel's (kh, kw, c) lies in an image.
+    // Where runs are shorter than vectors: dkernel (kh, kw, c, oc) += x * the gradient of each cell of an image, and db
+    // (oc), which may be NULL, += those gradients. taps: where each element of the kernel's (kh, kw, c) lies in an
+    // image.
     void (*weights_dense)(const struct conv2d_pool *s, const float *x, const int *taps, const float *y,
-                          const uint8_t *at, const float *dy, float *dkernel);
-    // dx at each of n gives += g * oc's kernel rows.
-    void (*data)(const struct conv2d_pool *s, const float *rows, const struct conv2d_pool_give *give, int n, float *dx);
+                          const uint8_t *at, const float *dy, float *dkernel, float *db);
+    // dx at each give of a channel += g * oc's kernel rows.
+    void (*data)(const struct conv2d_pool *s, const float *rows, const struct conv2d_pool_gives *gives, int channel,
+                 float *dx);
 };
 
 enum { CONV2D_POOL_TAPS = 9 };  // weights_dense takes so many at a time: taps are a multiple of it

@@ -5,6 +5,10 @@
 #include <stdbool.h>
 #include <string.h>
 
+#if V == 16 && defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "workerd/nn/cpu/conv2d_pool.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -344,20 +348,103 @@ static void pool_forward_tiles(const struct conv2d_pool *s, const float *x, cons
     }
 }
 
-// ---- backward, the bias -------------------------------------------------------------------------------------------
+// ---- backward, the cells that have a gradient ---------------------------------------------------------------------
 
-static void pool_bias(const struct conv2d_pool *s, const float *y, const float *dy, float *db)
+static const int32_t pool_lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// V vectors of V: rows become columns, halves, then quarters and so on at a time.
+INLINE void pool_transpose(vector row[V])
 {
-    const size_t n = (size_t)s->rows * s->cells, step = (size_t)s->oc;
+    const mask lane = *(const mask *)pool_lanes;
+    UNROLL
+    for (int half = V / 2; half > 0; half /= 2) {
+        const mask upper = (lane & half) != 0;
+        const mask first = (upper & (V + lane - half)) | (~upper & lane);
+        const mask second = (upper & (V + lane)) | (~upper & (lane + half));
+        UNROLL
+        for (int i = 0; i < V; i++)
+            if (!(i & half)) {
+                const vector a = row[i], b = row[i + half];
+                row[i] = __builtin_shuffle(a, b, first);
+                row[i + half] = __builtin_shuffle(a, b, second);
+            }
+    }
+}
+
+// Which of four positions n channels of a cell have.
+INLINE mask pool_positions(const uint8_t *at, int n)
+{
+    bytes position = {0};
+    if (n >= V)
+        position = *(const bytes *)at;
+    else
+        memcpy(&position, at, (size_t)n);
+    return __builtin_convertvector(position, mask);
+}
+
+// Appends what is not 0; what is written behind the list's end does not matter.
+INLINE int pool_append(mask at, vector g, int32_t *to_at, float *to)
+{
+#if V == 16 && defined(__AVX512F__)
+    const __mmask16 has = _mm512_cmp_ps_mask((__m512)g, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    _mm512_storeu_si512(to_at, _mm512_maskz_compress_epi32(has, (__m512i)at));
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(has, (__m512)g));
+    return __builtin_popcount(has);
+#else
+    int n = 0;
+    for (int i = 0; i < V; i++) {
+        to_at[n] = at[i];
+        to[n] = g[i];
+        n += !(g[i] == 0);
+    }
+    return n;
+#endif
+}
+
+// n channels of V cells from `first` on, of which there may be fewer: all gradients, and where they belong.
+INLINE vector pool_read_gives(const struct conv2d_pool *s, int first, int n, const float *y, const uint8_t *at,
+                              const float *dy, vector g[V], vector to[V])
+{
+    const int all = s->cells_y * s->cells_x;
     const vector zero = {0};
-    for (int from = 0; from < s->oc; from += V) {
-        const int have = s->oc - from;
-        vector sum = zero;
-        for (size_t i = (size_t)from; i < n; i += step) {
-            const vector g = pool_load_some(dy + i, have);
-            sum += s->relu ? pool_select(pool_load_some(y + i, have) > zero, g, zero) : g;
+    vector sum = zero;
+    for (int k = 0; k < V; k++) {
+        g[k] = to[k] = zero;
+        if (first + k >= all)
+            continue;
+        const int cell = first + k;
+        const size_t i = (size_t)cell * (size_t)s->oc;
+        const mask which = pool_positions(at + i, n);
+        const int begin = 2 * (cell / s->cells_x * s->width + cell % s->cells_x * s->c);
+        g[k] = pool_load_some(dy + i, n);
+        if (s->relu)
+            g[k] = pool_select(pool_load_some(y + i, n) > zero, g[k], zero);
+        to[k] = (vector)(begin + (-(which & 1) & s->c) + (-(which >> 1) & s->width));
+        sum += g[k];
+    }
+    return sum;
+}
+
+static void pool_make_lists(const struct conv2d_pool *s, int from, int to, const float *y, const uint8_t *at,
+                            const float *dy, const struct conv2d_pool_gives *gives, float *db)
+{
+    for (int c = from; c < to; c += V) {
+        const int have = to - c < V ? to - c : V;
+        vector sum = {0};
+        for (int i = 0; i < have; i++)
+            gives->n[c + i] = 0;
+        for (int first = 0; first < s->cells_y * s->cells_x; first += V) {
+            vector g[V], place[V];
+            sum += pool_read_gives(s, first, have, y + c, at + c, dy + c, g, place);
+            pool_transpose(g);
+            pool_transpose(place);
+            for (int i = 0; i < have; i++) {
+                const size_t end = (size_t)(c + i) * gives->step + (size_t)gives->n[c + i];
+                gives->n[c + i] += pool_append((mask)place[i], g[i], gives->at + end, gives->g + end);
+            }
         }
-        pool_store_some(db + from, sum, have);
+        if (db)
+            pool_store_some(db + c, pool_load_some(db + c, have) + sum, have);
     }
 }
 
@@ -365,8 +452,12 @@ static void pool_bias(const struct conv2d_pool *s, const float *y, const float *
 
 // `height` rows of `wide` vectors, kept in registers while all gives are added.
 INLINE void pool_add_rows(int height, int wide, size_t width, size_t padded, const float *x,
-                          const struct conv2d_pool_give *give, int n, float *sum)
+                          const struct conv2d_pool_gives *gives, int channel, float *sum)
 {
+    const size_t begin = (size_t)channel * gives->step;
+    const int32_t *at = gives->at + begin;
+    const float *gradient = gives->g + begin;
+    const int n = gives->n[channel];
     vector v[3 * 6];
     UNROLL
     for (int r = 0; r < height; r++)
@@ -374,7 +465,7 @@ INLINE void pool_add_rows(int height, int wide, size_t width, size_t padded, con
     for (int i = 0; i < wide; i++)
         v[r * wide + i] = pool_load(sum + (size_t)r * padded + (size_t)(i * V));
     for (int k = 0; k < n; k++) {
-        const float *from = x + give[k].at, g = give[k].g;
+        const float *from = x + at[k], g = gradient[k];
         UNROLL
         for (int r = 0; r < height; r++)
             UNROLL
@@ -389,8 +480,12 @@ INLINE void pool_add_rows(int height, int wide, size_t width, size_t padded, con
 }
 
 INLINE void pool_give_rows(int height, int wide, size_t width, size_t padded, const float *rows,
-                           const struct conv2d_pool_give *give, int n, float *dx)
+                           const struct conv2d_pool_gives *gives, int channel, float *dx)
 {
+    const size_t begin = (size_t)channel * gives->step;
+    const int32_t *at = gives->at + begin;
+    const float *gradient = gives->g + begin;
+    const int n = gives->n[channel];
     vector v[3 * 6];
     UNROLL
     for (int r = 0; r < height; r++)
@@ -398,7 +493,8 @@ INLINE void pool_give_rows(int height, int wide, size_t width, size_t padded, co
     for (int i = 0; i < wide; i++)
         v[r * wide + i] = pool_load(rows + (size_t)r * padded + (size_t)(i * V));
     for (int k = 0; k < n; k++) {
-        float *to = dx + give[k].at, g = give[k].g;
+        const float g = gradient[k];
+        float *to = dx + at[k];
         UNROLL
         for (int r = 0; r < height; r++)
             UNROLL
@@ -409,89 +505,90 @@ INLINE void pool_give_rows(int height, int wide, size_t width, size_t padded, co
 
 // Both, in pieces that fit the registers: three rows of six vectors, which a 3x3 kernel of 32 channels has with vectors
 // of 16, else as many vectors of one row as are left, up to four.
-#define IN_PIECES(piece, width, padded, from, give, n, to)                               \
-    do {                                                                                 \
-        const int vectors = (int)(padded) / V;                                           \
-        if (s->kh == 3 && vectors == 6 && V == 16) {                                     \
-            piece(3, 6, width, padded, from, give, n, to);                               \
-            break;                                                                       \
-        }                                                                                \
-        for (int ky = 0; ky < s->kh; ky++)                                               \
-            for (int i = 0, wide; i < vectors; i += wide) {                              \
-                const size_t x_at = (size_t)ky * (width) + (size_t)(i * V);              \
-                const size_t row_at = (size_t)ky * (padded) + (size_t)(i * V);           \
-                wide = vectors - i >= 4 ? 4 : 1;                                         \
-                if (wide == 4)                                                           \
-                    piece(1, 4, width, padded, (from) + FROM_AT, give, n, (to) + TO_AT); \
-                else                                                                     \
-                    piece(1, 1, width, padded, (from) + FROM_AT, give, n, (to) + TO_AT); \
-            }                                                                            \
+#define IN_PIECES(piece, width, padded, from, gives, channel, to)                               \
+    do {                                                                                        \
+        const int vectors = (int)(padded) / V;                                                  \
+        if (s->kh == 3 && vectors == 6 && V == 16) {                                            \
+            piece(3, 6, width, padded, from, gives, channel, to);                               \
+            break;                                                                              \
+        }                                                                                       \
+        for (int ky = 0; ky < s->kh; ky++)                                                      \
+            for (int i = 0, wide; i < vectors; i += wide) {                                     \
+                const size_t x_at = (size_t)ky * (width) + (size_t)(i * V);                     \
+                const size_t row_at = (size_t)ky * (padded) + (size_t)(i * V);                  \
+                wide = vectors - i >= 4 ? 4 : 1;                                                \
+                if (wide == 4)                                                                  \
+                    piece(1, 4, width, padded, (from) + FROM_AT, gives, channel, (to) + TO_AT); \
+                else                                                                            \
+                    piece(1, 1, width, padded, (from) + FROM_AT, gives, channel, (to) + TO_AT); \
+            }                                                                                   \
     } while (0)
 
-static void pool_weights(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_give *give, int n,
-                         float *sum)
+static void pool_weights(const struct conv2d_pool *s, const float *x, const struct conv2d_pool_gives *gives,
+                         int channel, float *sum)
 {
 #define FROM_AT x_at
 #define TO_AT row_at
-    IN_PIECES(pool_add_rows, (size_t)s->width, (size_t)s->run_padded, x, give, n, sum);
+    IN_PIECES(pool_add_rows, (size_t)s->width, (size_t)s->run_padded, x, gives, channel, sum);
 #undef FROM_AT
 #undef TO_AT
 }
 
-static void pool_data(const struct conv2d_pool *s, const float *rows, const struct conv2d_pool_give *give, int n,
-                      float *dx)
+static void pool_data(const struct conv2d_pool *s, const float *rows, const struct conv2d_pool_gives *gives,
+                      int channel, float *dx)
 {
 #define FROM_AT row_at
 #define TO_AT x_at
-    IN_PIECES(pool_give_rows, (size_t)s->width, (size_t)s->run_padded, rows, give, n, dx);
+    IN_PIECES(pool_give_rows, (size_t)s->width, (size_t)s->run_padded, rows, gives, channel, dx);
 #undef FROM_AT
 #undef TO_AT
 }
 
 // ---- backward, shorter runs ---------------------------------------------------------------------------------------
 
-// The gradient of each of a cell's four positions: one of them has it.
-INLINE void pool_part(const struct conv2d_pool *s, const float *y, const uint8_t *at, const float *dy, int n,
-                      vector g[4])
+// The gradient of each of a cell's four positions: one of them has it. Returns it.
+INLINE vector pool_part(const struct conv2d_pool *s, const float *y, const uint8_t *at, const float *dy, int n,
+                        vector g[4])
 {
     const vector zero = {0};
-    bytes position = {0};
+    const mask which = pool_positions(at, n);
     vector all = pool_load_some(dy, n);
-    if (n >= V)
-        position = *(const bytes *)at;
-    else
-        memcpy(&position, at, (size_t)n);
-    const mask which = __builtin_convertvector(position, mask);
     if (s->relu)
         all = pool_select(pool_load_some(y, n) > zero, all, zero);
     for (int k = 0; k < 4; k++)
         g[k] = pool_select(which == k, all, zero);
+    return all;
 }
 
-INLINE void pool_dense_taps(const struct conv2d_pool *s, const float *x, const int *taps, const float *y,
-                            const uint8_t *at, const float *dy, int n, vector sum[CONV2D_POOL_TAPS])
+// Returns the sum of the gradients.
+INLINE vector pool_dense_taps(const struct conv2d_pool *s, const float *x, const int *taps, const float *y,
+                              const uint8_t *at, const float *dy, int n, vector sum[CONV2D_POOL_TAPS])
 {
+    vector all = {0};
     for (int cy = 0; cy < s->cells_y; cy++)
         for (int cx = 0; cx < s->cells_x; cx++, y += s->oc, at += s->oc, dy += s->oc) {
             const float *from = x + (size_t)(2 * cy) * (size_t)s->width + (size_t)(2 * cx) * (size_t)s->c;
             vector g[4];
-            pool_part(s, y, at, dy, n, g);
+            all += pool_part(s, y, at, dy, n, g);
             for (int t = 0; t < CONV2D_POOL_TAPS; t++) {
                 const float *tap = from + taps[t];
                 sum[t] += g[0] * tap[0] + g[1] * tap[s->c] + g[2] * tap[s->width] + g[3] * tap[s->width + s->c];
             }
         }
+    return all;
 }
 
 static void pool_weights_dense(const struct conv2d_pool *s, const float *x, const int *taps, const float *y,
-                               const uint8_t *at, const float *dy, float *dkernel)
+                               const uint8_t *at, const float *dy, float *dkernel, float *db)
 {
-    const int all = s->kh * s->run;
-    for (int first = 0; first < all; first += CONV2D_POOL_TAPS)
+    const int count = s->kh * s->run;
+    for (int first = 0; first < count; first += CONV2D_POOL_TAPS)
         for (int from = 0; from < s->oc; from += V) {
-            const int n = s->oc - from, have = all - first < CONV2D_POOL_TAPS ? all - first : CONV2D_POOL_TAPS;
+            const int n = s->oc - from, have = count - first < CONV2D_POOL_TAPS ? count - first : CONV2D_POOL_TAPS;
             vector sum[CONV2D_POOL_TAPS] = {{0}};
-            pool_dense_taps(s, x, taps + first, y + from, at + from, dy + from, n, sum);
+            const vector all = pool_dense_taps(s, x, taps + first, y + from, at + from, dy + from, n, sum);
+            if (db && first == 0)
+                pool_store_some(db + from, pool_load_some(db + from, n) + all, n);
             for (int t = 0; t < have; t++) {
                 float *to = dkernel + (size_t)(first + t) * (size_t)s->oc + from;
                 pool_store_some(to, pool_load_some(to, n) + sum[t], n);
@@ -505,7 +602,7 @@ const struct conv2d_pool_isa ISA = {.vector = V,
                                     .tiles = TILES,
                                     .pack_tiles = pool_pack_tiles,
                                     .forward_tiles = pool_forward_tiles,
-                                    .bias = pool_bias,
+                                    .list = pool_make_lists,
                                     .weights = pool_weights,
                                     .weights_dense = pool_weights_dense,
                                     .data = pool_data};

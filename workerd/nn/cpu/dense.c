@@ -11,7 +11,7 @@ static void dense_run(const struct nn_frame *f)
     const struct nn_type *w = &f->op->in_type[1];
     dnnl_dim_t n = (dnnl_dim_t)nn_type_rows(&f->op->in_type[0]), in = w->dim[0], out = w->dim[1];
     nn_cpu_must(dnnl_sgemm('N', 'N', n, out, in, 1, f->in[0], in, f->in[1], out, 0, f->out[0], out), "dense");
-    nn_cpu_bias_activation(a->act, (size_t)n, (size_t)out, a->bias ? f->in[2] : NULL, f->out[0]);
+    nn_cpu_bias_activation(f->context, a->act, (size_t)n, (size_t)out, a->bias ? f->in[2] : NULL, f->out[0]);
 }
 
 // dw = x^T dy
@@ -20,7 +20,7 @@ static void dense_run_weights(const struct nn_frame *f)
     const struct nn_type *dw = &f->op->out_type[0];
     dnnl_dim_t n = (dnnl_dim_t)nn_type_rows(&f->op->in_type[0]), in = dw->dim[0], out = dw->dim[1];
     if (f->op->n_out > 1)
-        nn_cpu_sum_rows((size_t)n, (size_t)out, f->in[1], f->out[1]);
+        nn_cpu_sum_rows(f->context, (size_t)n, (size_t)out, f->in[1], f->out[1]);
     nn_cpu_must(dnnl_sgemm('T', 'N', in, out, n, 1, f->in[0], in, f->in[1], out, 0, f->out[0], out),
                 "dense weight gradient");
 }

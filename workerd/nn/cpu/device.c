@@ -11,9 +11,12 @@
 #include "workerd/nn/ops/attention.h"
 #include "workerd/nn/ops/avgpool.h"
 #include "workerd/nn/ops/bias.h"
+#include "workerd/nn/ops/binary.h"
 #include "workerd/nn/ops/conv2d_pool.h"
+#include "workerd/nn/ops/embedding.h"
 #include "workerd/nn/ops/normalize.h"
 #include "workerd/nn/ops/pad2d.h"
+#include "workerd/nn/ops/penalty.h"
 #include "workerd/nn/ops/rnn.h"
 #include "workerd/nn/ops/upsample2d.h"
 
@@ -96,12 +99,18 @@ static const struct {
     {&nn_op_activation, &nn_cpu_activation},
     {&nn_op_activation_backward, &nn_cpu_activation_backward},
     {&nn_op_add, &nn_cpu_add},
+    {&nn_op_affine, &nn_cpu_affine},
     {&nn_op_attention_scores, &nn_cpu_attention_scores},
     {&nn_op_attention_sum, &nn_cpu_attention_sum},
+    {&nn_op_attention_softmax, &nn_cpu_attention_softmax},
+    {&nn_op_attention_softmax_backward, &nn_cpu_attention_softmax_backward},
     {&nn_op_avgpool, &nn_cpu_avgpool},
     {&nn_op_avgpool_backward, &nn_cpu_avgpool_backward},
+    {&nn_op_axis_function, &nn_cpu_axis_function},
+    {&nn_op_axis_function_backward, &nn_cpu_axis_function_backward},
     {&nn_op_bias, &nn_cpu_bias},
     {&nn_op_bias_backward, &nn_cpu_bias_backward},
+    {&nn_op_binary, &nn_cpu_binary},
     {&nn_op_conv2d, &nn_cpu_conv2d},
     {&nn_op_conv2d_backward_data, &nn_cpu_conv2d_backward_data},
     {&nn_op_conv2d_backward_weights, &nn_cpu_conv2d_backward_weights},
@@ -113,6 +122,8 @@ static const struct {
     {&nn_op_dense_backward_data, &nn_cpu_dense_backward_data},
     {&nn_op_dense_backward_weights, &nn_cpu_dense_backward_weights},
     {&nn_op_dropout, &nn_cpu_dropout},
+    {&nn_op_embedding, &nn_cpu_embedding},
+    {&nn_op_embedding_backward, &nn_cpu_embedding_backward},
     {&nn_op_maxpool, &nn_cpu_maxpool},
     {&nn_op_maxpool_backward, &nn_cpu_maxpool_backward},
     {&nn_op_normalize, &nn_cpu_normalize},
@@ -120,10 +131,15 @@ static const struct {
     {&nn_op_normalize_by, &nn_cpu_normalize_by},
     {&nn_op_normalize_by_backward, &nn_cpu_normalize_by_backward},
     {&nn_op_pad2d, &nn_cpu_pad2d},
+    {&nn_op_penalty, &nn_cpu_penalty},
+    {&nn_op_penalty_backward, &nn_cpu_penalty_backward},
+    {&nn_op_reduce, &nn_cpu_reduce},
     {&nn_op_relu, &nn_cpu_relu},
     {&nn_op_relu_backward, &nn_cpu_relu_backward},
     {&nn_op_rnn, &nn_cpu_rnn},
     {&nn_op_rnn_backward, &nn_cpu_rnn_backward},
+    {&nn_op_softmax, &nn_cpu_softmax},
+    {&nn_op_softmax_backward, &nn_cpu_softmax_backward},
     {&nn_op_softmax_xent, &nn_cpu_softmax_xent},
     {&nn_op_upsample2d, &nn_cpu_upsample2d},
     {&nn_op_upsample2d_backward, &nn_cpu_upsample2d_backward},

@@ -34,15 +34,22 @@ static void dropout_row(size_t per, uint64_t first, float rate, uint64_t seed, u
     }
 }
 
-static void dropout_run(const struct nn_frame *f)
+static void dropout_part(void *arg, size_t first, size_t last)
 {
+    const struct nn_frame *f = arg;
     const struct nn_dropout *a = (const struct nn_dropout *)f->op->attr;
     const uint64_t *example = f->in[1], stream = (uint64_t)a->layer << 32 | f->step->number;
     size_t rows = (size_t)f->op->in_type[0].dim[0], per = nn_type_count(&f->op->in_type[0]) / rows;
-    const float *x = f->in[0];
-    float *y = f->out[0];
-    for (size_t r = 0; r < rows; r++, x += per, y += per)
+    const float *x = (const float *)f->in[0] + first * per;
+    float *y = (float *)f->out[0] + first * per;
+    for (size_t r = first; r < last; r++, x += per, y += per)
         dropout_row(per, example[r] * per, a->rate, f->step->seed, stream, x, y);
+}
+
+static void dropout_run(const struct nn_frame *f)
+{
+    const size_t rows = (size_t)f->op->in_type[0].dim[0], per = nn_type_count(&f->op->in_type[0]) / rows;
+    nn_cpu_share(f->context, rows, nn_cpu_least(4 * per), dropout_part, (void *)f);
 }
 
 const struct nn_kernel nn_cpu_dropout = {.run = dropout_run};

@@ -23,6 +23,13 @@ PS_PER_CPU static void pixel_mix(size_t n, const float *const x[4], const float 
         y[i] = (part[0] * a[i] + part[1] * b[i]) + (part[2] * c[i] + part[3] * d[i]);
 }
 
+// Part works on images of this type, or of as many pixels.
+static void image_share(const struct nn_frame *f, const struct nn_type *images, nn_cpu_part *part)
+{
+    const size_t n = (size_t)images->dim[0];
+    nn_cpu_share(f->context, n, nn_cpu_least(nn_type_count(images) / n), part, (void *)f);
+}
+
 // ---- average-pooling ----------------------------------------------------------------------------------------------
 
 // All cells of a window: sums x's into y, or, backward, y's into each of x.
@@ -40,26 +47,43 @@ static void avgpool_window(const struct nn_pool2d *a, int oy, int ox, size_t cha
         }
 }
 
-static void avgpool_all(const struct nn_pool2d *a, const struct nn_type *small, float *x, float *y, bool backward)
+// Of the images [first, last) all windows. What they are added to is 0 before.
+static void avgpool_images(const struct nn_frame *f, const struct nn_type *small, float *x, float *y, size_t first,
+                           size_t last, bool backward)
 {
+    const struct nn_pool2d *a = (const struct nn_pool2d *)f->op->attr;
     const size_t channels = (size_t)small->dim[3], image = (size_t)a->image[0] * (size_t)a->image[1] * channels;
-    for (int64_t n = 0; n < small->dim[0]; n++, x += image)
+    const size_t cells = (size_t)a->out[0] * (size_t)a->out[1] * channels;
+    float *to = backward ? x : y;
+    const size_t each = backward ? image : cells;
+    memset(to + first * each, 0, (last - first) * each * sizeof *to);
+    y += first * cells;
+    for (size_t n = first; n < last; n++)
         for (int oy = 0; oy < a->out[0]; oy++)
             for (int ox = 0; ox < a->out[1]; ox++, y += channels)
-                avgpool_window(a, oy, ox, channels, x, y, backward);
+                avgpool_window(a, oy, ox, channels, x + n * image, y, backward);
+}
+
+static void avgpool_part(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    avgpool_images(f, &f->op->out_type[0], f->in[0], f->out[0], first, last, false);
+}
+
+static void avgpool_part_backward(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    avgpool_images(f, &f->op->in_type[0], f->out[0], f->in[0], first, last, true);
 }
 
 static void avgpool_run(const struct nn_frame *f)
 {
-    const struct nn_type *out = &f->op->out_type[0];
-    memset(f->out[0], 0, nn_type_bytes(out));
-    avgpool_all((const struct nn_pool2d *)f->op->attr, out, f->in[0], f->out[0], false);
+    image_share(f, &f->op->in_type[0], avgpool_part);
 }
 
 static void avgpool_run_backward(const struct nn_frame *f)
 {
-    memset(f->out[0], 0, nn_type_bytes(&f->op->out_type[0]));
-    avgpool_all((const struct nn_pool2d *)f->op->attr, &f->op->in_type[0], f->out[0], f->in[0], true);
+    image_share(f, &f->op->out_type[0], avgpool_part_backward);
 }
 
 // ---- frames -------------------------------------------------------------------------------------------------------
@@ -75,15 +99,20 @@ static void pad2d_row(const struct nn_pad2d *a, const int64_t in[4], int64_t row
                (size_t)((last - first) * channels) * sizeof *y);
 }
 
+static void pad2d_part(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    const struct nn_pad2d *a = (const struct nn_pad2d *)f->op->attr;
+    const int64_t *in = f->op->in_type[0].dim, row = a->out[1] * in[3];
+    for (size_t n = first; n < last; n++)
+        for (int64_t oy = 0; oy < a->out[0]; oy++)
+            pad2d_row(a, in, oy - a->begin[0], (const float *)f->in[0] + (int64_t)n * in[1] * in[2] * in[3],
+                      (float *)f->out[0] + ((int64_t)n * a->out[0] + oy) * row);
+}
+
 static void pad2d_run(const struct nn_frame *f)
 {
-    const struct nn_pad2d *a = (const struct nn_pad2d *)f->op->attr;
-    const int64_t *in = f->op->in_type[0].dim;
-    const float *x = f->in[0];
-    float *y = f->out[0];
-    for (int64_t n = 0; n < in[0]; n++, x += in[1] * in[2] * in[3])
-        for (int oy = 0; oy < a->out[0]; oy++, y += a->out[1] * in[3])
-            pad2d_row(a, in, (int64_t)oy - a->begin[0], x, y);
+    image_share(f, &f->op->out_type[0], pad2d_part);
 }
 
 // ---- larger images ------------------------------------------------------------------------------------------------
@@ -113,26 +142,34 @@ static void upsample_pixel(const struct nn_upsample2d *a, const int64_t small[4]
         pixel_mix((size_t)small[3], (const float *const[]){x + at[0], x + at[1], x + at[2], x + at[3]}, part, y);
 }
 
-static void upsample2d_run(const struct nn_frame *f)
+static void upsample2d_part(void *arg, size_t first, size_t last)
 {
+    const struct nn_frame *f = arg;
     const struct nn_upsample2d *a = (const struct nn_upsample2d *)f->op->attr;
     const int64_t *small = f->op->in_type[0].dim, *large = f->op->out_type[0].dim;
-    const float *x = f->in[0];
-    float *y = f->out[0];
-    for (int64_t n = 0; n < large[0]; n++, x += small[1] * small[2] * small[3])
+    const float *x = (const float *)f->in[0] + (int64_t)first * small[1] * small[2] * small[3];
+    float *y = (float *)f->out[0] + (int64_t)first * large[1] * large[2] * large[3];
+    for (size_t n = first; n < last; n++, x += small[1] * small[2] * small[3])
         for (int oy = 0; oy < large[1]; oy++)
             for (int ox = 0; ox < large[2]; ox++, y += large[3])
                 upsample_pixel(a, small, oy, ox, x, y);
 }
 
-static void upsample2d_run_backward(const struct nn_frame *f)
+static void upsample2d_run(const struct nn_frame *f)
 {
+    image_share(f, &f->op->out_type[0], upsample2d_part);
+}
+
+static void upsample2d_part_backward(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
     const struct nn_upsample2d *a = (const struct nn_upsample2d *)f->op->attr;
     const int64_t *small = f->op->out_type[0].dim, *large = f->op->in_type[0].dim;
-    const float *dy = f->in[0];
-    float *dx = f->out[0];
-    memset(dx, 0, nn_type_bytes(&f->op->out_type[0]));
-    for (int64_t n = 0; n < large[0]; n++, dx += small[1] * small[2] * small[3])
+    const size_t image = (size_t)(small[1] * small[2] * small[3]);
+    const float *dy = (const float *)f->in[0] + (int64_t)first * large[1] * large[2] * large[3];
+    float *dx = (float *)f->out[0] + first * image;
+    memset(dx, 0, (last - first) * image * sizeof *dx);
+    for (size_t n = first; n < last; n++, dx += image)
         for (int oy = 0; oy < large[1]; oy++)
             for (int ox = 0; ox < large[2]; ox++, dy += large[3]) {
                 int64_t at[4];
@@ -144,19 +181,26 @@ static void upsample2d_run_backward(const struct nn_frame *f)
             }
 }
 
+static void upsample2d_run_backward(const struct nn_frame *f)
+{
+    image_share(f, &f->op->in_type[0], upsample2d_part_backward);
+}
+
 // ---- biases -------------------------------------------------------------------------------------------------------
 
 static void bias_run(const struct nn_frame *f)
 {
     const struct nn_type *type = &f->op->out_type[0];
     if (f->out[0] != f->in[0])
-        memcpy(f->out[0], f->in[0], nn_type_bytes(type));
-    nn_cpu_bias_activation(NN_LINEAR, nn_type_rows(type), (size_t)f->op->in_type[1].dim[0], f->in[1], f->out[0]);
+        nn_cpu_copy.run(f);
+    nn_cpu_bias_activation(f->context, NN_LINEAR, nn_type_rows(type), (size_t)f->op->in_type[1].dim[0], f->in[1],
+                           f->out[0]);
 }
 
 static void bias_run_backward(const struct nn_frame *f)
 {
-    nn_cpu_sum_rows(nn_type_rows(&f->op->in_type[0]), (size_t)f->op->out_type[0].dim[0], f->in[0], f->out[0]);
+    nn_cpu_sum_rows(f->context, nn_type_rows(&f->op->in_type[0]), (size_t)f->op->out_type[0].dim[0], f->in[0],
+                    f->out[0]);
 }
 
 const struct nn_kernel nn_cpu_avgpool = {.run = avgpool_run};

@@ -68,23 +68,60 @@ static inline struct window window_at(const struct maxpool *s, int n, int oy, in
 #define POSITION int32_t
 #include "workerd/nn/cpu/maxpool_rows.h"
 
+static size_t maxpool_cells(const struct maxpool *s)
+{
+    return (size_t)s->oh * (size_t)s->ow * (size_t)s->c;
+}
+
+static size_t maxpool_pixels(const struct maxpool *s)
+{
+    return (size_t)s->h * (size_t)s->w * (size_t)s->c;
+}
+
+static void maxpool_part(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    struct maxpool s = maxpool_of(f, &f->op->in_type[0]);
+    const size_t to = first * maxpool_cells(&s);
+    const float *x = (const float *)f->in[0] + first * maxpool_pixels(&s);
+    float *y = (float *)f->out[0] + to;
+    s.n = (int)(last - first);
+    if (f->op->out_type[1].dtype == NN_UINT8)
+        pool_bytes(&s, x, y, (uint8_t *)f->out[1] + to);
+    else
+        pool_words(&s, x, y, (int32_t *)f->out[1] + to);
+}
+
+static void maxpool_part_backward(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    struct maxpool s = maxpool_of(f, &f->op->in_type[0]);
+    const size_t from = first * maxpool_cells(&s), image = maxpool_pixels(&s);
+    const float *dy = (const float *)f->in[0] + from;
+    float *dx = (float *)f->out[0] + first * image;
+    s.n = (int)(last - first);
+    memset(dx, 0, (last - first) * image * sizeof *dx);
+    if (f->op->in_type[1].dtype == NN_UINT8)
+        unpool_bytes(&s, dy, (const uint8_t *)f->in[1] + from, dx);
+    else
+        unpool_words(&s, dy, (const int32_t *)f->in[1] + from, dx);
+}
+
+// images: the type of those that are pooled.
+static void maxpool_share(const struct nn_frame *f, const struct nn_type *images, nn_cpu_part *part)
+{
+    const size_t n = (size_t)images->dim[0];
+    nn_cpu_share(f->context, n, nn_cpu_least(nn_type_count(images) / n), part, (void *)f);
+}
+
 static void maxpool_run(const struct nn_frame *f)
 {
-    const struct maxpool s = maxpool_of(f, &f->op->in_type[0]);
-    if (f->op->out_type[1].dtype == NN_UINT8)
-        pool_bytes(&s, f->in[0], f->out[0], f->out[1]);
-    else
-        pool_words(&s, f->in[0], f->out[0], f->out[1]);
+    maxpool_share(f, &f->op->in_type[0], maxpool_part);
 }
 
 static void maxpool_run_backward(const struct nn_frame *f)
 {
-    const struct maxpool s = maxpool_of(f, &f->op->in_type[0]);
-    memset(f->out[0], 0, nn_type_bytes(&f->op->out_type[0]));
-    if (f->op->in_type[1].dtype == NN_UINT8)
-        unpool_bytes(&s, f->in[0], f->in[1], f->out[0]);
-    else
-        unpool_words(&s, f->in[0], f->in[1], f->out[0]);
+    maxpool_share(f, &f->op->out_type[0], maxpool_part_backward);
 }
 
 const struct nn_kernel nn_cpu_maxpool = {.run = maxpool_run};

@@ -17,12 +17,11 @@
 #include "workerd/nn/cpu/cpu.h"
 
 enum {
-    LANES = 32,          // sums that are taken beside each other
-    TILE = 64,           // floats of a row, or of several narrow ones, at least
-    BLOCK = 8192,        // floats of a block, about
-    BLOCK_ROWS = 64,     // rows of one, at least
-    PARTS = 16,          // of the rows of a layer normalization, for the gradients of gamma and beta
-    SHARED = 16 * 1024,  // floats for which another thread is worth its start
+    LANES = 32,       // sums that are taken beside each other
+    TILE = 64,        // floats of a row, or of several narrow ones, at least
+    BLOCK = 8192,     // floats of a block, about
+    BLOCK_ROWS = 64,  // rows of one, at least
+    PARTS = 16,       // of the rows of a layer normalization, for the gradients of gamma and beta
 };
 
 struct norm_plan {
@@ -283,7 +282,7 @@ static void norm_columns_put_back(void *arg, size_t first, size_t last)
 
 static void norm_share_blocks(struct norm *n, nn_cpu_part *part)
 {
-    nn_cpu_share(n->context, n->p->blocks, SHARED / (n->p->block_rows * n->p->channels) + 1, part, n);
+    nn_cpu_share(n->context, n->p->blocks, nn_cpu_least(n->p->block_rows * n->p->channels), part, n);
 }
 
 // The first `kinds` rows of the factors, once for each row of a tile.
@@ -311,7 +310,7 @@ static void norm_columns_scale(struct norm *n)
 static void norm_columns_forward(struct norm *n)
 {
     norm_share_blocks(n, norm_columns_moments);
-    nn_cpu_share(n->context, n->p->channels, SHARED / n->p->blocks + 1, norm_columns_join, n);
+    nn_cpu_share(n->context, n->p->channels, nn_cpu_least(n->p->blocks), norm_columns_join, n);
     norm_columns_scale(n);
 }
 
@@ -553,7 +552,7 @@ static void norm_runs_gradients(void *arg, size_t first, size_t last)
 
 static void norm_share_statistics(struct norm *n, nn_cpu_part *part)
 {
-    nn_cpu_share(n->context, n->p->statistics, SHARED / (n->p->per * n->p->length) + 1, part, n);
+    nn_cpu_share(n->context, n->p->statistics, nn_cpu_least(n->p->per * n->p->length), part, n);
 }
 
 // ---- by runs: the operators ---------------------------------------------------------------------------------------
@@ -571,7 +570,7 @@ static void norm_runs_backward(struct norm *n)
     norm_share_statistics(n, norm_runs_put_back);
     if (!p->along || (!n->dgamma && !n->dbeta))
         return;
-    nn_cpu_share(n->context, PARTS, SHARED * PARTS / (p->statistics * p->per * p->length) + 1, norm_runs_gradients, n);
+    nn_cpu_share(n->context, PARTS, nn_cpu_least(p->statistics * p->per * p->length / PARTS), norm_runs_gradients, n);
     for (size_t i = 0; i < parameters; i++) {
         double dgamma = 0, dbeta = 0;
         for (size_t part = 0; part < PARTS; part++) {

@@ -24,10 +24,11 @@ PS_PER_CPU static void add_to_rows(size_t rows, size_t n, const float *restrict 
             y[i] += b[i];
 }
 
-PS_PER_CPU static void sum_rows(size_t rows, size_t n, const float *restrict y, float *restrict sum)
+// Of n columns of rows of `width`.
+PS_PER_CPU static void sum_rows(size_t rows, size_t width, size_t n, const float *restrict y, float *restrict sum)
 {
     memset(sum, 0, n * sizeof *sum);
-    for (size_t r = 0; r < rows; r++, y += n)
+    for (size_t r = 0; r < rows; r++, y += width)
         for (size_t i = 0; i < n; i++)
             sum[i] += y[i];
 }
@@ -39,37 +40,96 @@ PS_PER_CPU static void add_elements(size_t n, const float *a, const float *b, fl
         y[i] = a[i] + b[i];
 }
 
-void nn_cpu_bias_activation(enum nn_activation act, size_t rows, size_t n, const float *b, float *y)
+// A loop over elements, rows or columns.
+struct pointwise {
+    size_t rows, n;
+    const float *a, *b;
+    float *y;
+    enum nn_activation act;
+};
+
+static void bias_part(void *arg, size_t first, size_t last)
 {
-    if (b)
-        add_to_rows(rows, n, b, y);
-    if (act == NN_RELU)
-        positive_part(rows * n, y, y);
+    const struct pointwise *p = arg;
+    float *y = p->y + first * p->n;
+    if (p->b)
+        add_to_rows(last - first, p->n, p->b, y);
+    if (p->act == NN_RELU)
+        positive_part((last - first) * p->n, y, y);
 }
 
-void nn_cpu_sum_rows(size_t rows, size_t n, const float *x, float *sum)
+void nn_cpu_bias_activation(const struct nn_context *context, enum nn_activation act, size_t rows, size_t n,
+                            const float *b, float *y)
 {
-    sum_rows(rows, n, x, sum);
+    struct pointwise p = {.n = n, .b = b, .y = y, .act = act};
+    if (b || act == NN_RELU)
+        nn_cpu_share(context, rows, nn_cpu_least(n), bias_part, &p);
+}
+
+enum { COLUMNS = 16 };  // of a sum, that one thread has at least: a line of the cache
+
+static void sum_part(void *arg, size_t first, size_t last)
+{
+    const struct pointwise *p = arg;
+    const size_t from = first * COLUMNS, to = last * COLUMNS < p->n ? last * COLUMNS : p->n;
+    sum_rows(p->rows, p->n, to - from, p->a + from, p->y + from);
+}
+
+void nn_cpu_sum_rows(const struct nn_context *context, size_t rows, size_t n, const float *x, float *sum)
+{
+    struct pointwise p = {.rows = rows, .n = n, .a = x, .y = sum};
+    nn_cpu_share(context, (n + COLUMNS - 1) / COLUMNS, nn_cpu_least(COLUMNS * rows), sum_part, &p);
+}
+
+static void relu_part(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    positive_part(last - first, (const float *)f->in[0] + first, (float *)f->out[0] + first);
+}
+
+static void relu_part_backward(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    keep_where_positive(last - first, (const float *)f->in[0] + first, (const float *)f->in[1] + first,
+                        (float *)f->out[0] + first);
+}
+
+static void add_part(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    add_elements(last - first, (const float *)f->in[0] + first, (const float *)f->in[1] + first,
+                 (float *)f->out[0] + first);
+}
+
+static void copy_part(void *arg, size_t first, size_t last)
+{
+    const struct nn_frame *f = arg;
+    memcpy((char *)f->out[0] + first, (const char *)f->in[0] + first, last - first);
+}
+
+static void pointwise_share(const struct nn_frame *f, nn_cpu_part *part)
+{
+    nn_cpu_share(f->context, nn_type_count(&f->op->out_type[0]), NN_CPU_SHARED, part, (void *)f);
 }
 
 static void relu_run(const struct nn_frame *f)
 {
-    positive_part(nn_type_count(&f->op->out_type[0]), f->in[0], f->out[0]);
+    pointwise_share(f, relu_part);
 }
 
 static void relu_run_backward(const struct nn_frame *f)
 {
-    keep_where_positive(nn_type_count(&f->op->out_type[0]), f->in[0], f->in[1], f->out[0]);
+    pointwise_share(f, relu_part_backward);
 }
 
 static void add_run(const struct nn_frame *f)
 {
-    add_elements(nn_type_count(&f->op->out_type[0]), f->in[0], f->in[1], f->out[0]);
+    pointwise_share(f, add_part);
 }
 
 static void copy_run(const struct nn_frame *f)
 {
-    memcpy(f->out[0], f->in[0], nn_type_bytes(&f->op->out_type[0]));
+    nn_cpu_share(f->context, nn_type_bytes(&f->op->out_type[0]), sizeof(float) * NN_CPU_SHARED, copy_part, (void *)f);
 }
 
 const struct nn_kernel nn_cpu_copy = {.run = copy_run};

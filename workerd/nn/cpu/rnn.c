@@ -223,8 +223,7 @@ static void rnn_sgemm(bool ta, bool tb, size_t m, size_t n, size_t k, const floa
 
 static void rnn_rows(struct nn_context *context, size_t n, size_t each, nn_rnn_rows *part, void *arg)
 {
-    enum { SHARED = 8 * 1024 };  // elements for which another thread is worth its start
-    nn_cpu_share(context, n, SHARED / each + 1, part, arg);
+    nn_cpu_share(context, n, nn_cpu_least(2 * each), part, arg);
 }
 
 static const struct nn_rnn_parts rnn_fast = {.product = rnn_sgemm,

@@ -36,11 +36,6 @@ static void embedding_differentiate(struct nn_tape *t, const struct nn_op *op, c
                 1);
 }
 
-static size_t embedding_row(int32_t id, int64_t rows)
-{
-    return id < 0 ? 0 : (size_t)(id < rows ? id : rows - 1);
-}
-
 static void embedding_reference(const struct nn_frame *f)
 {
     const int64_t rows = f->op->in_type[0].dim[0];
@@ -49,7 +44,7 @@ static void embedding_reference(const struct nn_frame *f)
     const int32_t *id = f->in[1];
     nn_real *y = f->out[0];
     for (size_t i = 0; i < n; i++, y += width)
-        memcpy(y, table + embedding_row(id[i], rows) * width, width * sizeof *y);
+        memcpy(y, table + nn_embedding_row(id[i], rows) * width, width * sizeof *y);
 }
 
 static void embedding_reference_backward(const struct nn_frame *f)
@@ -62,7 +57,7 @@ static void embedding_reference_backward(const struct nn_frame *f)
     memset(table, 0, nn_type_bytes(&f->op->out_type[0]));
     for (size_t i = 0; i < n; i++, dy += width)
         for (size_t j = 0; j < width; j++)
-            table[embedding_row(id[i], rows) * width + j] += dy[j];
+            table[nn_embedding_row(id[i], rows) * width + j] += dy[j];
 }
 
 const struct nn_op_class nn_op_embedding = {.name = "embedding",

@@ -12,4 +12,10 @@ extern const struct nn_op_class nn_op_embedding_backward;  // ids, dy; attr: int
 extern const struct nn_op_class nn_op_truncate;            // x -> int32, towards 0
 extern const struct nn_op_class nn_op_spread;              // x (n) uint64; attr: int k -> (k n): k x, k x + 1, ...
 
+// The row that a number reads.
+static inline size_t nn_embedding_row(int32_t id, int64_t rows)
+{
+    return id < 0 ? 0 : (size_t)(id < rows ? id : rows - 1);
+}
+
 #endif

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The variables of a parameter_server job live on the ps tasks. Weights arrive before the operator that reads them, and
+// gradients leave while the backward pass goes on.
+//
+// What a step changes travels in buckets, cut in the order in which the backward pass makes gradients ready. A bucket
+// leaves with its last gradient; the forward pass waits for it where it needs the first of its weights. The other
+// variables are pulled once, and for evaluations.
+//
+//     async   push and pull of a bucket are one operation
+//     sync    likewise; its answer comes when the round has closed that the push is part of
+//     ssp     a bucket is pushed; all are pulled when the clock allows the next step, those first that are needed first
+//
+// All leave at the end of the step, where nobody but this worker has the whole gradient and it is clipped by its norm
+// (global_clipnorm in async and ssp), and with n_fetch and n_push.
+//
+// async with n_fetch and n_push (Dean et al., Large Scale Distributed Deep Networks, NIPS 2012, section 4.1 and its
+// appendix): weights are pulled every n_fetch steps and changed by plain SGD with the worker's own gradients between,
+// at the rate that the ps tasks apply by then; gradients are added up and pushed every n_push steps, and what there is
+// before an evaluation and at the end of an epoch.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/alloc.h"
+#include "common/base/clock.h"
+#include "common/math/philox.h"
+#include "workerd/strategy/history.h"
+#include "workerd/strategy/parameter_server.h"
+
+// A bucket costs a message in each direction; what is in one waits for its last gradient. No more of them than are
+// of use, and far fewer than a client may have open (256).
+enum { BUCKET_BYTES = 64 << 10, BUCKETS = 64 };
+
+static double home_hyper(const struct wk_parameter_server_state *s, const char *name)
+{
+    const struct ps_job *job = s->env->job;
+    for (size_t i = 0; i < job->n_hypers; i++)
+        if (strcmp(job->hypers[i].name, name) == 0)
+            return job->hypers[i].value;
+    return 0;
+}
+
+// ---- open ---------------------------------------------------------------------------------------------------------
+
+// Where gradients are added up before they are pushed.
+static enum ps_code home_make_sums(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    s->pushed = ps_alloc(s->n_trained * sizeof *s->pushed);
+    for (size_t i = 0; i < s->n_trained; i++) {
+        const psc_tensor *g = &s->gradients[i];
+        s->pushed[i] = (psc_tensor){g->name, ps_try_alloc_array(g->count, sizeof(float)), g->count, g->dtype};
+        if (!s->pushed[i].data)
+            return ps_fail(e, PS_RESOURCE_EXHAUSTED,
+                           "no memory for the sum of gradients of '%s', which takes %" PRIu64 " bytes", g->name,
+                           g->count * sizeof(float));
+    }
+    return PS_OK;
+}
+
+static void home_add_tensor(struct wk_parameter_server_state *s, size_t variable)
+{
+    const struct nn_param *p = nn_model_param(s->env->model, variable);
+    struct nn_replica *replica = s->env->replica;
+    s->tensor[variable] = s->n;
+    s->weights[s->n++] = (psc_tensor){p->name, nn_replica_param(replica, variable), p->count, PSC_FLOAT32};
+    if (!nn_param_changes(p))
+        return;
+    s->learns[s->n_trained] = p->trainable;
+    s->momentum[s->n_trained] = p->momentum;
+    s->gradients[s->n_trained++] = (psc_tensor){p->name, nn_replica_grad(replica, variable), p->count, PSC_FLOAT32};
+}
+
+static void home_add_tensors(struct wk_parameter_server_state *s)
+{
+    const size_t n = nn_model_params(s->env->model), *order;
+    const size_t n_ready = nn_replica_order(s->env->replica, &order);
+    s->weights = ps_alloc(n * sizeof *s->weights);
+    s->gradients = ps_alloc(n * sizeof *s->gradients);
+    s->learns = ps_alloc(n * sizeof *s->learns);
+    s->momentum = ps_alloc(n * sizeof *s->momentum);
+    s->clip = ps_alloc(n * sizeof *s->clip);
+    s->tensor = ps_alloc(n * sizeof *s->tensor);
+    for (size_t k = 0; k < n_ready; k++)
+        home_add_tensor(s, order[k]);
+    for (size_t i = 0; i < n; i++)
+        if (!nn_param_changes(nn_model_param(s->env->model, i)))
+            home_add_tensor(s, i);
+}
+
+static void home_cut_buckets(struct wk_parameter_server_state *s)
+{
+    uint64_t total = 0, bytes = 0;
+    for (size_t i = 0; i < s->n_trained; i++)
+        total += s->gradients[i].count * sizeof(float);
+    const uint64_t enough = total / BUCKETS > BUCKET_BYTES ? total / BUCKETS : BUCKET_BYTES;
+    s->bucket = ps_alloc((s->n_trained + 1) * sizeof *s->bucket);
+    s->bucket_of = ps_alloc((s->n_trained + 1) * sizeof *s->bucket_of);
+    for (size_t i = 0; i < s->n_trained; i++) {
+        if (i == 0 || bytes >= enough) {
+            s->bucket[s->n_buckets++] = (struct wk_bucket){.first = i};
+            bytes = 0;
+        }
+        bytes += s->gradients[i].count * sizeof(float);
+        s->bucket_of[i] = s->n_buckets - 1;
+        s->bucket[s->n_buckets - 1].n++;
+    }
+}
+
+enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    const struct ps_job *job = s->env->job;
+    home_add_tensors(s);
+    home_cut_buckets(s);
+    s->pushed = s->gradients;
+    s->early =
+        job->n_push <= 1 && job->n_fetch <= 1 && (s->update == PSC_SYNC || home_hyper(s, "global_clipnorm") == 0);
+    return job->n_push > 1 ? home_make_sums(s, e) : PS_OK;
+}
+
+void wk_home_free(struct wk_parameter_server_state *s)
+{
+    psc_error ignored;
+    // What was under way when the job failed has ended with the client; its handles are still ours.
+    for (size_t i = 0; i < s->n_buckets; i++)
+        if (s->bucket[i].op)
+            psc_wait(s->bucket[i].op, NULL, &ignored);
+    for (size_t i = 0; s->pushed != s->gradients && i < s->n_trained; i++)
+        free(s->pushed[i].data);
+    if (s->pushed != s->gradients)
+        free(s->pushed);
+    free(s->bucket);
+    free(s->bucket_of);
+    free(s->tensor);
+    free(s->clip);
+    free(s->momentum);
+    free(s->learns);
+    free(s->weights);
+    free(s->gradients);
+}
+
+// ---- operations under way -----------------------------------------------------------------------------------------
+
+static enum ps_code home_take(struct wk_parameter_server_state *s, psc_op *op, bool pushes, bool pulls,
+                              struct ps_error *e)
+{
+    psc_result r;
+    psc_error error;
+    if (psc_wait(op, &r, &error))
+        return wk_take_error(&error, e);
+    if (pulls && r.version == 0)
+        return ps_fail(e, PS_ABORTED, "the weights have no values: who opened the job ended before it had put them");
+    s->version = r.version > s->version ? r.version : s->version;
+    const uint64_t closed = pushes ? r.open_round - (r.open_round > 0) : r.round;
+    if (pulls && closed > s->closed)
+        s->closed = closed;
+    return PS_OK;
+}
+
+static enum ps_code home_settle_bucket(struct wk_parameter_server_state *s, struct wk_bucket *b, struct ps_error *e)
+{
+    psc_op *op = b->op;
+    if (!op)
+        return PS_OK;
+    b->op = NULL;
+    if (home_take(s, op, b->pushes, b->pulls, e))
+        return e->code;
+    if (b->pushes && --s->under_way == 0)
+        s->pushed_all = s->in_push;
+    return PS_OK;
+}
+
+static enum ps_code home_settle_buckets(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    for (size_t i = 0; i < s->n_buckets; i++)
+        if (home_settle_bucket(s, &s->bucket[i], e))
+            return e->code;
+    s->pushed_all = s->in_push;
+    return PS_OK;
+}
+
+static void home_push(struct wk_parameter_server_state *s, struct wk_bucket *b, uint64_t examples, bool pulls)
+{
+    const psc_push_options options = {
+        .round = s->round, .examples = examples, .refuse_nonfinite = s->env->job->refuse_nonfinite};
+    b->pushes = true;
+    b->pulls = pulls;
+    s->under_way++;
+    if (pulls)
+        psc_push_pull(s->client, s->pushed + b->first, s->weights + b->first, b->n, &options, NULL, NULL, &b->op);
+    else
+        psc_push(s->client, s->pushed + b->first, b->n, &options, NULL, NULL, &b->op);
+}
+
+// In the order in which the forward pass needs them.
+static void home_pull_buckets(struct wk_parameter_server_state *s)
+{
+    for (size_t i = s->n_buckets; i--;) {
+        struct wk_bucket *b = &s->bucket[i];
+        b->pushes = false;
+        b->pulls = true;
+        psc_pull(s->client, s->weights + b->first, b->n, 0, NULL, NULL, &b->op);
+    }
+}
+
+// Those too that no step changes.
+static enum ps_code home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e)
+{
+    psc_op *op;
+    psc_pull(s->client, s->weights, s->n, round, NULL, NULL, &op);
+    if (home_take(s, op, false, true, e))
+        return e->code;
+    s->has_weights = true;
+    return PS_OK;
+}
+
+static enum ps_code home_flush(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    if (!s->summed)
+        return PS_OK;
+    for (size_t i = 0; i < s->n_buckets; i++)
+        home_push(s, &s->bucket[i], s->summed_examples, false);
+    s->in_push = s->trained;
+    s->summed = s->summed_examples = 0;
+    return home_settle_buckets(s, e);
+}
+
+enum ps_code wk_home_settle(struct wk_parameter_server_state *s, struct ps_error *e)
+{
+    return home_flush(s, e) || home_settle_buckets(s, e) ? e->code : PS_OK;
+}
+
+// ---- a step: weights ----------------------------------------------------------------------------------------------
+
+// For tests and demonstrations: a worker that is late at random.
+static void home_delay(const struct wk_parameter_server_state *s, uint64_t step)
+{
+    uint32_t word[4];
+    if (s->env->job->delay_ms <= 0)
+        return;
+    ps_philox(s->env->job->seed, PS_RANDOM_DELAY, s->env->rank, step, word);
+    uint64_t ns = (uint64_t)(ps_uniform(word[0]) * (float)s->env->job->delay_ms * (float)PS_MS);
+    struct timespec t = {(time_t)(ns / PS_SECOND), (long)(ns % PS_SECOND)};
+    nanosleep(&t, NULL);
+}
+
+// ssp: the clock ticks with every step, and may have to be waited for before weights are pulled.
+static enum ps_code home_wait_for_clock(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
+{
+    psc_error error;
+    if (home_settle_buckets(s, e))
+        return e->code;
+    return psc_clock(s->client, step, true, NULL, NULL, &error) ? wk_take_error(&error, e) : PS_OK;
+}
+
+// The round of a step. Where a round closes without this worker (replicas_to_aggregate), the last one is known when all
+// weights have come.
+static enum ps_code home_find_round(struct wk_parameter_server_state *s, uint64_t step, struct ps_error *e)
+{
+    s->round = s->update == PSC_SYNC ? step + 1 : 0;
+    if (s->env->job->replicas_to_aggregate == 0)
+        return PS_OK;
+    if (home_settle_buckets(s, e))
+        return e->code;
+    s->round = s->closed + 1;
+    return PS_OK;
+}
+
+static enum ps_code home_begin(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    s->rows = work->rows;
+    for (size_t i = 0; i < s->n_buckets; i++)
+        s->bucket[i].missing = s->bucket[i].n;
+    if (s->update == PSC_SSP && home_wait_for_clock(s, work->step, e))
+        return e->code;
+    if (!s->has_weights) {
+        if (home_pull_all(s, s->update == PSC_SYNC ? s->share.round : 0, e))
+            return e->code;
+    } else if (s->update == PSC_SSP) {
+        home_pull_buckets(s);
+    }
+    home_delay(s, work->step);
+    return home_find_round(s, work->step, e);
+}
+
+static enum ps_code home_need(void *state, size_t variable, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    const size_t i = s->tensor[variable];
+    return i < s->n_trained ? home_settle_bucket(s, &s->bucket[s->bucket_of[i]], e) : PS_OK;
+}
+
+// ---- a step: gradients --------------------------------------------------------------------------------------------
+
+static void home_scale(psc_tensor *t, float by)
+{
+    float *g = t->data;
+    for (uint64_t k = 0; by != 1 && k < t->count; k++)
+        g[k] *= by;
+}
+
+// Without rounds nobody but the worker has its whole gradient: it clips by norm before it pushes. By each variable's
+// own,
+static void home_clip(struct wk_parameter_server_state *s, size_t i)
+{
+    const double own = home_hyper(s, "clipnorm");
+    psc_tensor *g = &s->gradients[i];
+    if (s->update != PSC_SYNC && own > 0 && s->learns[i])
+        home_scale(g, ps_clip_factor(ps_sum_squares(g->data, g->count), own));
+}
+
+// or by that of all together.
+static void home_clip_all(struct wk_parameter_server_state *s)
+{
+    const double global = home_hyper(s, "global_clipnorm");
+    double total = 0;
+    if (s->update == PSC_SYNC || global == 0)
+        return;
+    for (size_t i = 0; i < s->n_trained; i++)
+        total += s->learns[i] ? ps_sum_squares(s->gradients[i].data, s->gradients[i].count) : 0;
+    for (size_t i = 0; i < s->n_trained; i++)
+        if (s->learns[i])
+            home_scale(&s->gradients[i], ps_clip_factor(total, global));
+}
+
+static void home_ready(void *state, size_t variable)
+{
+    struct wk_parameter_server_state *s = state;
+    const size_t i = s->tensor[variable];
+    struct wk_bucket *b = &s->bucket[s->bucket_of[i]];
+    home_clip(s, i);
+    if (--b->missing == 0 && s->early)
+        home_push(s, b, (uint64_t)s->rows, s->update != PSC_SSP);
+}
+
+// The rate that the next gradient meets there, as far as is known here; psctl set-lr is not heard of.
+static float home_rate(const struct wk_parameter_server_state *s)
+{
+    const struct ps_schedule *schedule = &s->env->job->schedule;
+    const double accumulated = home_hyper(s, "gradient_accumulation_steps");
+    const double rate = schedule->kind == PS_SCHEDULE_NONE
+                            ? home_hyper(s, "learning_rate")
+                            : ps_schedule_rate(schedule, s->version ? s->version - 1 : 0);
+    return (float)(accumulated > 1 ? rate / accumulated : rate);
+}
+
+// The replica's own weights between two pulls.
+static void home_step_alone(struct wk_parameter_server_state *s)
+{
+    const float rate = home_rate(s);
+    for (size_t i = 0; i < s->n_trained; i++) {
+        float *w = s->weights[i].data, keep = (float)s->momentum[i];
+        const float *g = s->gradients[i].data;
+        for (uint64_t k = 0; k < s->weights[i].count; k++)
+            w[k] = s->learns[i] ? w[k] - rate * g[k] : keep * w[k] + (1 - keep) * g[k];
+    }
+}
+
+// Of a state the mean of the batches is pushed.
+static void home_add_up(struct wk_parameter_server_state *s)
+{
+    for (size_t i = 0; i < s->n_trained; i++) {
+        float *sum = s->pushed[i].data, n = (float)(s->summed + 1);
+        const float *g = s->gradients[i].data;
+        for (uint64_t k = 0; k < s->pushed[i].count; k++)
+            sum[k] = !s->summed ? g[k] : s->learns[i] ? sum[k] + g[k] : sum[k] + (g[k] - sum[k]) / n;
+    }
+    s->summed++;
+    s->summed_examples += (uint64_t)s->rows;
+}
+
+// Are weights pulled with this step, counted from 0?
+static bool home_fetches_at(const struct wk_parameter_server_state *s, uint64_t step)
+{
+    int every = s->env->job->n_fetch;
+    return s->update != PSC_SSP && (every <= 1 || (step + 1) % (uint64_t)every == 0);
+}
+
+static enum ps_code home_end_with_sums(struct wk_parameter_server_state *s, bool fetches, struct ps_error *e)
+{
+    home_add_up(s);
+    if (s->summed == (uint64_t)s->env->job->n_push && home_flush(s, e))
+        return e->code;
+    if (fetches)
+        home_pull_buckets(s);
+    return PS_OK;
+}
+
+static enum ps_code home_end(void *state, const struct wk_work *work, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    const bool fetches = home_fetches_at(s, work->step);
+    s->trained++;
+    if (s->env->job->n_push > 1) {
+        if (home_end_with_sums(s, fetches, e))
+            return e->code;
+    } else {
+        s->in_push = s->trained;
+        if (!s->early)
+            home_clip_all(s);
+        for (size_t i = 0; !s->early && i < s->n_buckets; i++)
+            home_push(s, &s->bucket[i], (uint64_t)s->rows, fetches);
+    }
+    if (!fetches && s->update == PSC_ASYNC)
+        home_step_alone(s);
+    return PS_OK;
+}
+
+static enum ps_code home_refresh(void *state, struct ps_error *e)
+{
+    struct wk_parameter_server_state *s = state;
+    return wk_home_settle(s, e) || home_pull_all(s, s->round, e) ? e->code : PS_OK;
+}
+
+const struct wk_home wk_psd_home = {
+    .begin = home_begin,
+    .need = home_need,
+    .ready = home_ready,
+    .end = home_end,
+    .refresh = home_refresh,
+};
