@@ -84,8 +84,9 @@ static enum match weights_match(const char *tensor, const char *param, const cha
         return MATCH_NO_MODEL;
     const char *slash = memchr(tensor, '/', n);
     size_t prefix = slash ? (size_t)(slash + 1 - tensor) : 0;
+    const bool in_group = strncmp(tensor, in_model, prefix) == 0;  // of the layer, as .h5 files have it
     if (prefix > 0 && (weights_is_same(tensor + prefix, n - prefix, in_model) ||
-                       weights_is_same(tensor + prefix, n - prefix, param)))  // in a layer's group
+                       (in_group && weights_is_same(tensor + prefix, n - prefix, param))))
         return MATCH_OTHER_MODEL;
     return weights_has_parts(tensor, n, in_model) || weights_has_parts(tensor, n, param) ? MATCH_PARTS : MATCH_NONE;
 }
