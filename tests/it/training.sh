@@ -42,6 +42,17 @@ ok "SIGINT: exit 130" test $? = 130
 ok "says where the weights are" grep -q 'stopped by signal 2 after step [0-9]*; the weights are in part.safetensors' begun.log
 ok "and they are" trains --evaluate --set weights=part.safetensors
 
+# What data are read from may be slow: a signal ends that at once. Who opens a pipe for writing waits for its reader.
+mkfifo pipe.csv
+"$workerd" --job job.yaml --set 'data={kind: csv, path: pipe.csv}' >read.log 2>&1 &
+pid=$!
+exec 4>pipe.csv
+kill -TERM $pid
+wait $pid
+code=$?
+ok "SIGTERM while data are read: exit 143, and nothing said" eval 'test $code = 143 && test ! -s read.log'
+exec 4>&-
+
 evaluates() { trains --evaluate --json --set output=whole.safetensors >e.json && at_least "$(value e.json accuracy)" 0.3; }
 ok "--evaluate --json" evaluates
 ok "has all examples" grep -q '"examples": 256' e.json
@@ -52,6 +63,18 @@ ok "--list-devices" eval '"$workerd" --list-devices | grep -q "^ref "'
 
 fits() { "$workerd" --help | awk 'length($0) > 80 { print; bad = 1 } END { if (NR > 24) { print NR; bad = 1 } exit bad }'; }
 ok "help fits a screen" fits
+# A model in a .keras file is one for checkpoints and for psd, too.
+if grep -q 'S\["HAVE_HDF5_TRUE"\]=""' "$top_builddir/config.status"; then
+    cp -r ck keep
+    ok "writes a .keras file" trains --set epochs=1 --set output=net.keras --set 'callbacks=[]'
+    ok "trains it, with checkpoints" trains --set model=net.keras --set output=again.keras
+    ok "goes on with it" trains --set model=net.keras --set output=again.keras --set epochs=11 --resume
+    ok "so do a psd and two workers" timeout 600 "$psctl" run --workers 2 --set strategy.name=parameter_server --set epochs=1 \
+        --set 'callbacks=[]' --set model=net.keras --set output=again.keras "${quick[@]:0:4}" job.yaml
+    rm -r ck
+    mv keep ck
+fi
+
 ok "--resume and --evaluate" fails_with 64 "--resume is of a training" trains --resume --evaluate
 ok "--json alone" fails_with 64 "--json goes with --evaluate alone" trains --json
 ok "--evaluate without weights" fails_with 66 "none.safetensors" trains --evaluate --set output=none.safetensors
