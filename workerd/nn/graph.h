@@ -81,6 +81,7 @@ struct nn_model {
     size_t layers, values, calls, variables, cap_values, cap_variables;
     int input[NN_MAX_PORTS], output[NN_MAX_PORTS];  // values
     int n_inputs, n_outputs;
+    bool keras2;     // as Keras 2 means it
     char *document;  // the JSON that it was read from
     char *metadata;  // of the .keras file that it was read from; NULL: another kind of file
 };
@@ -89,8 +90,15 @@ struct nn_model {
 char *nn_saved_name(const char *class_name);
 
 struct ps_zip;
-// nn_model_parse of so many bytes; archive: the .keras file that they are of, or NULL.
-enum ps_code nn_model_read(const char *text, size_t length, const char *name, const struct ps_zip *archive,
+
+// The .keras file that a document is of: its entries, and its metadata.json, of which the model gets a copy.
+struct nn_archive {
+    const struct ps_zip *zip;
+    const char *metadata;
+};
+
+// nn_model_parse of so many bytes; archive: NULL where they are of no .keras file.
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, const struct nn_archive *archive,
                            struct nn_model **model, struct ps_error *e);
 
 #endif

@@ -23,6 +23,7 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
     }
     struct keras_reader reader = {.model = ps_alloc(sizeof *reader.model), .archive = archive};
     struct nn_json at = nn_json_root(file, root);
+    reader.model->keras2 = nn_setting_is_keras2(&at);
     enum ps_code code = keras_read_model(&reader, &at, e);
     reader.model->document = json_dumps(root, JSON_COMPACT | JSON_ENCODE_ANY);
     json_decref(root);
@@ -33,12 +34,26 @@ static enum ps_code read_model(json_t *root, const json_error_t *error, const ch
     return code;
 }
 
-enum ps_code nn_model_read(const char *text, size_t length, const char *name, const struct ps_zip *archive,
+// In a .keras file it is the metadata that says which Keras has written the model.
+static void keras_take_version(json_t *root, const char *metadata)
+{
+    json_t *from = json_loads(metadata, 0, NULL), *version = json_object_get(from, "keras_version");
+    if (json_is_string(version) && strncmp(json_string_value(version), "2.", 2) == 0 && json_is_object(root))
+        json_object_set(root, "keras_version", version);
+    json_decref(from);
+}
+
+enum ps_code nn_model_read(const char *text, size_t length, const char *name, const struct nn_archive *archive,
                            struct nn_model **model, struct ps_error *e)
 {
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    return read_model(root, &error, name, archive, model, e);
+    if (root && archive)
+        keras_take_version(root, archive->metadata);
+    enum ps_code code = read_model(root, &error, name, archive ? archive->zip : NULL, model, e);
+    if (code == PS_OK && archive)
+        (*model)->metadata = ps_strdup(archive->metadata);
+    return code;
 }
 
 enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e)

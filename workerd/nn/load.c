@@ -79,19 +79,15 @@ enum ps_code keras_load_vocabulary(const struct ps_zip *archive, const char *sav
 static enum ps_code load_archive(const struct ps_zip *zip, const char *path, struct nn_model **model,
                                  struct ps_error *e)
 {
-    struct nn_model *m = NULL;
     size_t length = 0, ignored;
     char *config = load_entry(zip, "config.json", &length, e);
     char *metadata = config ? load_entry(zip, "metadata.json", &ignored, e) : NULL;
-    enum ps_code code = metadata ? nn_model_read(config, length, path, zip, &m, e) : ps_error_prefix(e, "%.200s", path);
+    const struct nn_archive archive = {zip, metadata};
+    enum ps_code code =
+        metadata ? nn_model_read(config, length, path, &archive, model, e) : ps_error_prefix(e, "%.200s", path);
     free(config);
-    if (code) {
-        free(metadata);
-        return code;
-    }
-    m->metadata = metadata;
-    *model = m;
-    return PS_OK;
+    free(metadata);
+    return code;
 }
 
 static enum ps_code load_zip(const char *path, struct nn_model **model, struct ps_error *e)
