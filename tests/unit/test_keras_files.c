@@ -369,8 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keras_files),        cmocka_unit_test(weights_files), cmocka_unit_test(same_bytes),
         cmocka_unit_test(counts_are_written), cmocka_unit_test(output_names),  cmocka_unit_test(refused_archives),
-        cmocka_unit_test(refused_weights),    cmocka_unit_test(damaged_hdf5),
-        cmocka_unit_test(vocabulary_of_archive),
+        cmocka_unit_test(refused_weights),    cmocka_unit_test(damaged_hdf5),  cmocka_unit_test(vocabulary_of_archive),
     };
     ps_log_init("test", PS_LOG_WARNING);
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -26,5 +26,5 @@ static int unit_normalization_emit(struct nn_emitter *m, const struct nn_call *c
 }
 
 const struct nn_layer_class nn_layer_unit_normalization = {
-    "UnitNormalization",     sizeof(struct unit_normalization), keys, unit_normalization_build,
-    unit_normalization_emit, .passes_mask = true};
+    "UnitNormalization",      sizeof(struct unit_normalization), keys,
+    unit_normalization_build, unit_normalization_emit,           .passes_mask = true};
