@@ -6,8 +6,8 @@
 //     open -> [load] -> begin -> [ step* -> epoch_end ]* -> end | stopped -> close
 //
 // Those that steer run on every worker, at each moment with the same figures and the same weights, so that whoever
-// takes over has all of their state; the others on the chief alone: a worker that becomes the chief later begins then. Those
-// that write checkpoints come last at each moment, so that the others' states are in them.
+// takes over has all of their state; the others on the chief alone: a worker that becomes the chief later begins then.
+// Those that write checkpoints come last at each moment, so that the others' states are in them.
 //
 // Threads: the loop's.
 #ifndef WK_CALLBACK_H
