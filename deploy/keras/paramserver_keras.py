@@ -173,16 +173,44 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
     return path
 
 
+def has_parts(name, parts):
+    """Are these parts of name, in their order, the last one as its last?"""
+    left = iter(name.split("/"))
+    return name.split("/")[-1] == parts[-1] and all(p in left for p in parts)
+
+
+def tensor_of(name, tensors, short, v):
+    """The name of a variable's tensor. A Keras that has built a layer from a document leaves out parts of the name:
+    lstm/kernel is lstm/lstm_cell/kernel."""
+    if name in tensors:
+        return name
+    parts = name.split("/")[1:]
+    if "/".join(parts) in short:
+        return short["/".join(parts)]
+    found = [n for n, full in short.items() if has_parts(n, parts) and tensors[full].shape == tuple(v.shape)]
+    return short[found[0]] if len(found) == 1 else None
+
+
+def finalize(model):
+    """Normalization goes by what its variables were when it was told so."""
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            finalize(layer)
+        elif hasattr(layer, "finalize_state") and type(layer).__name__ == "Normalization":
+            layer.finalize_state()
+
+
 def load(model, path):
     """Puts trained weights, a file of workerd's of any kind, into the model."""
     if not str(path).endswith(".safetensors"):
         model.load_weights(path)
         return
     tensors, wanted = read_safetensors(path), list(variables(model))
-    short = {name.split("/", 1)[-1]: value for name, value in tensors.items()}  # without the model's name
-    found = {name: tensors.get(f"{model.name}/{name}", short.get(name)) for name, _ in wanted}
-    missing = [name for name, v in wanted if found[name] is None or found[name].shape != tuple(v.shape)]
-    if missing:
-        raise ValueError(f"{path} has no tensors of the right shape for {', '.join(missing)}")
+    short = {name.split("/", 1)[-1]: name for name in tensors}  # without the model's name
+    taken = {name: tensor_of(f"{model.name}/{name}", tensors, short, v) for name, v in wanted}
+    missing = [name for name, v in wanted if taken[name] is None or tensors[taken[name]].shape != tuple(v.shape)]
+    if missing or len(set(taken.values())) < len(taken):
+        raise ValueError(f"{path} has no tensors of the right shape for {', '.join(missing) or 'each variable'}")
     for name, v in wanted:
-        v.assign(found[name])
+        v.assign(tensors[taken[name]])
+    finalize(model)

@@ -115,11 +115,9 @@ def round_trip(make):
         fresh.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
         wanted = fresh.predict(x, verbose=0)
     moved = difference(wanted, before)
-    # The fused kernel of Keras 2 follows n / (n - 1) of a batch's variance, Keras 3 and workerd the variance itself.
-    most = 5e-3 * moved if make is cnn_normalised and sys.argv[1] == "tf_keras" else 1e-3
     for name, predicted in results.items():
         far = difference(predicted, wanted)
-        point(far < most < 0.1 * moved, f"{make.__name__}, {name}: at most {far:.1e} from Keras, which moved {moved:.2f}")
+        point(far < 1e-3 < 0.1 * moved, f"{make.__name__}, {name}: at most {far:.1e} from Keras, which moved {moved:.2f}")
 
 
 def import_scripts():
