@@ -42,8 +42,8 @@ struct nn_port {
     int64_t ids;  // of an input that an Embedding reads: its numbers are in [0, ids); 0: they may be any
 };
 
-// A call of a layer: its name, "dense", or where it was called before "dense/call_2"; the layer's class; what it gives for an
-// example; the nodes whose outputs it reads.
+// A call of a layer: its name, "dense", or where it was called before "dense/call_2"; the layer's class; what it gives
+// for an example; the nodes whose outputs it reads.
 struct nn_node {
     char name[256];
     const char *kind;
