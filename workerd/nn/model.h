@@ -53,8 +53,8 @@ struct nn_port {
     int64_t n_only;
 };
 
-// A call of a layer: its name, "dense", or where it was called before "dense/call_2"; the layer's class; what it gives for an
-// example; the nodes whose outputs it reads.
+// A call of a layer: its name, "dense", or where it was called before "dense/call_2"; the layer's class; what it gives
+// for an example; the nodes whose outputs it reads.
 struct nn_node {
     char name[256];
     const char *kind;
