@@ -134,7 +134,7 @@ static void open_worker(struct worker *w, uint32_t rank)
     *w = (struct worker){.dies_at = NEVER, .decides = true, .end = {.epoch = 4}};
     must(nn_replica_create(model, "ref", BATCH, 1, 1, &loss, &w->run.env.replica, &e), &e);
     must(nn_replica_measure(w->run.env.replica, &accuracy, 1, &e), &e);
-    must(wk_data_open(&job->data, 0, &w->run.data, &e), &e);
+    must(wk_data_open(&job->data, model, 0, &w->run.data, &e), &e);
     must(wk_data_bind(w->run.data, model, &loss, &e), &e);
     for (size_t i = 0; i < nn_model_params(model); i++)
         nn_model_init_param(model, i, 1, nn_replica_param(w->run.env.replica, i));
