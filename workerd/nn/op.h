@@ -53,6 +53,9 @@ struct nn_op_class {
     // (dy[k]; -1: none). NULL: it has no gradient.
     void (*differentiate)(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx);
     void (*reference)(const struct nn_frame *f);
+    // Puts on the tape what computes out[0] once more from what the gradient reads anyway, so that it need not be kept
+    // for the backward pass: cheap. The tensor that is out[0] then; -1: keep it. NULL: always.
+    int (*again)(struct nn_tape *t, const struct nn_op *op);
     int in_place;  // 1 + the input in whose memory out[0] may lie; 0: in none
 };
 
