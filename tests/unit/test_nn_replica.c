@@ -534,7 +534,8 @@ struct order {
     size_t param[8], n;  // as they became ready
     size_t needed[8], n_needed;
     struct nn_replica *r;
-    size_t fails_at;  // the number of a need, from 1
+    const float *value;  // [variables] the first element of each, which comes when it is needed; NULL: they are there
+    size_t fails_at;     // the number of a need, from 1
 };
 
 static enum ps_code note_need(void *arg, size_t i, struct ps_error *e)
@@ -542,6 +543,8 @@ static enum ps_code note_need(void *arg, size_t i, struct ps_error *e)
     struct order *o = arg;
     assert_true(o->n_needed < 8);
     o->needed[o->n_needed++] = i;
+    if (o->value)
+        nn_replica_param(o->r, i)[0] = o->value[i];
     return o->n_needed == o->fails_at ? ps_fail(e, PS_UNAVAILABLE, "it has gone") : PS_OK;
 }
 
@@ -560,15 +563,18 @@ static void gradients_are_reported_when_final(void **state)
     struct golden g;
     open_golden(&g, "tiny_conv");
     struct nn_replica *r = replicate(g.model, "cpu", 5, &logits);
-    struct order o = {.r = r};
+    float grad[8], value[8];
+    struct order o = {.r = r, .value = value};
     const struct nn_hooks hooks = {note_need, note_ready, &o};
     struct nn_result result;
-    float grad[8];
     const size_t *order;
     set_golden_params(&g, r);
     train(r, &g.batch, 0, NULL, &result);
-    for (size_t i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++) {
         grad[i] = nn_replica_grad(r, i)[0];
+        value[i] = nn_replica_param(r, i)[0];
+        nn_replica_param(r, i)[0] = NAN;
+    }
     train(r, &g.batch, 0, &hooks, &result);
     assert_int_equal(o.n, 8);
     assert_int_equal(o.n_needed, 8);
@@ -618,7 +624,9 @@ static void every_variable_that_learns_is_reported_once(void **state)
         "{\"class_name\": \"InputLayer\", \"name\": \"in\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 3]},"
         " \"inbound_nodes\": []},"
         "{\"class_name\": \"Dense\", \"name\": \"twice\", \"config\": {\"name\": \"twice\", \"units\": 3},"
-        " \"inbound_nodes\": [[[\"in\", 0, 0, {}]], [[\"twice\", 0, 0, {}]]]}],"
+        " \"inbound_nodes\": [[[\"in\", 0, 0, {}]], [[\"twice\", 0, 0, {}]]]},"
+        "{\"class_name\": \"Dense\", \"name\": \"idle\", \"config\": {\"name\": \"idle\", \"units\": 1},"
+        " \"inbound_nodes\": [[[\"in\", 0, 0, {}]]]}],"
         "\"input_layers\": [[\"in\", 0, 0]], \"output_layers\": [[\"twice\", 1, 0]]}}";
     (void)state;
     struct ps_error e = {.code = PS_OK};
@@ -633,9 +641,9 @@ static void every_variable_that_learns_is_reported_once(void **state)
         const float x[3] = {1, 2, 3}, target[3] = {4, 5, 6};
         init_params(m, r);
         train(r, &(struct nn_batch){rows, {x}, {target}, NULL}, 0, &hooks, &result);
-        assert_int_equal(o.n_needed, 2);
-        assert_int_equal(o.n, 2);
-        assert_true(o.param[0] + o.param[1] == 1);
+        assert_int_equal(o.n_needed, rows ? 6 : 4);  // the idle layer is computed, and has no gradient
+        assert_int_equal(o.n, 4);
+        assert_true(o.param[0] + o.param[1] == 1 && o.param[2] == 2 && o.param[3] == 3);
         if (!rows)
             assert_true(nn_replica_grad(r, 0)[0] == 1000 && nn_replica_grad(r, 0)[1] == 0);
         nn_replica_free(r);
