@@ -63,10 +63,13 @@ struct options {
     struct wk_look look;  // instead of training
 };
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop, begun;
 
+// Until the training has begun there is nothing to leave in order.
 static void workerd_on_signal(int number)
 {
+    if (!begun)
+        _exit(128 + number);
     stop = number;
 }
 
@@ -352,7 +355,10 @@ static enum ps_code workerd_prepare(struct wk_run *run, struct nn_model **model,
     const struct ps_job *job = run->env.job;
     if (run->env.rank == 0 && (ps_job_check_files(job, run->summary, e) || wk_weights_check_output(job->output, e)))
         return e->code;
-    return workerd_build(run, model, e) ? e->code : run->strategy->open(&run->env, &run->state, e);
+    if (workerd_build(run, model, e))
+        return e->code;
+    begun = true;
+    return run->strategy->open(&run->env, &run->state, e);
 }
 
 static enum ps_code workerd_train(struct wk_run *run, const struct options *o, struct ps_job *job,
@@ -394,6 +400,7 @@ static enum ps_code workerd_look(struct wk_run *run, const struct wk_look *look,
     bool weights = look->evaluate || look->predict;
     if (weights ? workerd_build(run, model, e) : nn_model_load(run->env.job->model, model, e))
         return e->code;
+    begun = true;
     if (look->model)
         wk_look_at_model(run->env.job, *model);
     return weights ? wk_look_at_weights(run, look, e) : PS_OK;

@@ -97,7 +97,7 @@ static void setting_put(const struct ps_setting *s, void *to, double value)
 static enum ps_code setting_expected(const struct ps_setting *s, const char *path, const json_t *v, const char *what,
                                      struct ps_error *e)
 {
-    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
     ps_fail(e, PS_INVALID_ARGUMENT, "%s.%s must be %s, not %.60s", path, s->name, what, text ? text : "that");
     free(text);
     return e->code;

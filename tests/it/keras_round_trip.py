@@ -52,6 +52,14 @@ def cnn_normalised():
     return cnn(True)
 
 
+def normalized():
+    x = random.normal(3, 2, size=(N, 4)).astype("f4")
+    normalization = L.Normalization()
+    normalization.adapt(x)
+    model = keras.Sequential([keras.Input((4,)), normalization, L.Dense(8, activation="tanh"), L.Dense(1)])
+    return model, lambda: (keras.optimizers.SGD(0.05), "mse"), x, x[:, :1] * 0.2
+
+
 def lstm():
     x = random.normal(size=(N, 6, 3)).astype("f4")
     model = keras.Sequential([keras.Input((6, 3)), L.LSTM(5), L.Dense(1)])
@@ -164,7 +172,7 @@ def has_hdf5():
 HDF5 = has_hdf5()
 keras.utils.set_random_seed(1)
 only = sys.argv[3:]
-for make in (mlp, nested, cnn, cnn_normalised, lstm, attention):
+for make in (mlp, nested, cnn, cnn_normalised, normalized, lstm, attention):
     if not only or make.__name__ in only:
         try:
             round_trip(make)

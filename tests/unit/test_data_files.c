@@ -259,6 +259,21 @@ static const struct {
     {"a,a,c\n1,2,3\n", "fields 1 and 2 are both called \"a\""},
 };
 
+// Names are looked up, not compared with each other: 10^10 comparisons take minutes.
+static void csv_many_columns(void **state)
+{
+    enum { COLUMNS = 300000, WIDTH = 8 };
+    char *text = ps_alloc(COLUMNS * WIDTH + 1);
+    for (int i = 0; i < COLUMNS; i++)
+        sprintf(text + i * WIDTH, "c%06d,", i == COLUMNS - 1 ? 4 : i);
+    text[COLUMNS * WIDTH - 1] = '\n';
+    char *path = put(*state, "train.csv", text, COLUMNS * WIDTH);
+    open_bad(&(struct ps_job_data){.kind = PS_DATA_CSV, .path = path}, 10, path,
+             "line 1: fields 5 and 300000 are both called \"c000004\"");
+    free(path);
+    free(text);
+}
+
 static void csv_bad_files(void **state)
 {
     for (size_t i = 0; i < sizeof bad_csv / sizeof *bad_csv; i++) {
@@ -573,6 +588,7 @@ int main(void)
         WITH_FOLDER(csv_categories),
         WITH_FOLDER(csv_vocabulary),
         WITH_FOLDER(csv_bad_files),
+        WITH_FOLDER(csv_many_columns),
         WITH_FOLDER(csv_bad_settings),
         WITH_FOLDER(csv_field_longer_than_a_number),
         WITH_FOLDER(npy_bytes_and_labels_of_every_type),

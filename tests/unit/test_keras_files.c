@@ -187,6 +187,31 @@ static void same_bytes(void **state)
     free(bytes[1]);
 }
 
+// Keras expects a count behind the mean and the variance of a Normalization, of which it is the third variable.
+static void counts_are_written(void **state)
+{
+    (void)state;
+    skip_without_hdf5();
+    struct nn_model *model = NULL;
+    struct ps_error e = {0};
+    const char *json = "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+                       "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 2]}},"
+                       "{\"class_name\": \"Normalization\", \"config\": {\"name\": \"n\"}},"
+                       "{\"class_name\": \"Dense\", \"config\": {\"name\": \"d\", \"units\": 2}}]}}";
+    assert_int_equal(nn_model_parse(json, "net", &model, &e), PS_OK);
+    struct wk_env env = open_env(model);
+    write_env(&env, "counts.weights.h5");
+    struct ps_safetensors *file = read_weights("counts.weights.h5");
+    assert_int_equal(file->n, 5);
+    const struct ps_safetensor *count = ps_safetensors_find(file, "layers/normalization/vars/2");
+    assert_non_null(count);
+    assert_true(count->rank == 0 && count->data[0] == 0);
+    ps_safetensors_free(file);
+    nn_replica_free(env.replica);
+    nn_model_free(model);
+    remove("counts.weights.h5");
+}
+
 // ---- what is wrong ------------------------------------------------------------------------------------------------
 
 static void output_names(void **state)
@@ -303,9 +328,9 @@ static void damaged_hdf5(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keras_files),  cmocka_unit_test(weights_files),    cmocka_unit_test(same_bytes),
-        cmocka_unit_test(output_names), cmocka_unit_test(refused_archives), cmocka_unit_test(refused_weights),
-        cmocka_unit_test(damaged_hdf5),
+        cmocka_unit_test(keras_files),        cmocka_unit_test(weights_files), cmocka_unit_test(same_bytes),
+        cmocka_unit_test(counts_are_written), cmocka_unit_test(output_names),  cmocka_unit_test(refused_archives),
+        cmocka_unit_test(refused_weights),    cmocka_unit_test(damaged_hdf5),
     };
     ps_log_init("test", PS_LOG_WARNING);
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -198,7 +198,7 @@ static void defaults_and_details(void **state)
 
 // ---- what is refused ----------------------------------------------------------------------------------------------
 
-// says: the words after "test: ".
+// says: the words after "test: ", and after the layer's name where they begin with its place.
 static void check_refused(const char *json, const char *says)
 {
     struct ps_error e = {0};
@@ -207,7 +207,9 @@ static void check_refused(const char *json, const char *says)
     enum ps_code code = nn_model_parse(json, "test", &m, &e);
     if (code != PS_INVALID_ARGUMENT || m)
         fail_msg("was read, but expected: %s", expected);
-    if (strncmp(e.text, "test: ", 6) != 0 || strncmp(e.text + 6, expected, strlen(expected)) != 0)
+    bool placed = strncmp(says, "$.config.layers[", 16) == 0 && strncmp(e.text, "test: layer \"", 13) == 0;
+    const char *found = placed ? strchr(e.text + 13, '$') : e.text + 6;
+    if (strncmp(e.text, "test: ", 6) != 0 || !found || strncmp(found, expected, strlen(expected)) != 0)
         fail_msg("expected: %s\nfound:    %s", expected, e.text);
     free(expected);
 }
@@ -513,7 +515,8 @@ static const struct {
      "[1].config.stateful: expected null: this setting is not supported"},
     {INPUT("5, 5") ", " LAYER("LSTM", NAMED("'units': 2, 'return_state': true")),
      "[1].config.return_state: expected null: this setting is not supported"},
-    {INPUT("5, 5") ", " LAYER("GRU", NAMED("'units': 2, 'dropout': 0.5")), "[1].config.dropout: expected 0, not 0.5"},
+    {INPUT("5, 5") ", " LAYER("GRU", NAMED("'units': 2, 'dropout': 1")),
+     "[1].config.dropout: expected a number from 0 to below 1, not 1"},
     {INPUT("5, 5") ", " LAYER("GRU", NAMED("'units': 2, 'recurrent_dropout': 0.5")),
      "[1].config.recurrent_dropout: expected 0, not 0.5"},
     {INPUT("5, 5") ", " LAYER("GRU", NAMED("'units': 2, 'activation': 'gelu'")),
@@ -540,10 +543,22 @@ static const struct {
      "[1].config.layer: TimeDistributed of BatchNormalization, which has states, is not supported"},
     {INPUT("5, 5") ", " LAYER("MultiHeadAttention", NAMED("'num_heads': 2, 'key_dim': 2")),
      "[1]: MultiHeadAttention takes a query, a value and, if it is another, a key, not 1 inputs"},
-    {INPUT("5, 5") ", " LAYER("MultiHeadAttention", NAMED("'num_heads': 2, 'key_dim': 2, 'dropout': 0.1")),
-     "[1].config.dropout: expected 0, not 0.1"},
+    {INPUT("5, 5") ", " LAYER("MultiHeadAttention", NAMED("'num_heads': 2, 'key_dim': 2, 'dropout': 1")),
+     "[1].config.dropout: expected a number from 0 to below 1, not 1"},
     {INPUT("5, 5") ", " LAYER("Softmax", NAMED("'axis': 3")), "[1].config.axis: expected an axis of the input"},
 };
+
+// Whatever is wrong in a layer, the error names it, and of layers in one another the inner one.
+static void errors_name_the_layer(void **state)
+{
+    (void)state;
+    char *outer = document(INPUT("5") ", " DENSE("'units': 0"));
+    check_refused(outer, "layer 'd': $.config.layers[1].config.units: expected a whole number from 1");
+    char *inner = document(INPUT("5, 5") ", " WRAP(DENSE("'units': 0")));
+    check_refused(inner, "layer 'd': $.config.layers[1].config.layer.config.units: expected a whole number from 1");
+    free(outer);
+    free(inner);
+}
 
 static void bad_layer(void **state)
 {
@@ -662,6 +677,22 @@ static void long_texts_are_cut(void **state)
     free(json);
     free(file);
     free(word);
+}
+
+// Editors of Windows write one.
+static void byte_order_mark(void **state)
+{
+    (void)state;
+    char path[] = "bom.XXXXXX", *json = document(INPUT("5") ", " DENSE("'units': 2"));
+    struct nn_model *m = NULL;
+    struct ps_error e = {0};
+    FILE *f = fdopen(mkstemp(path), "w");
+    assert_true(fprintf(f, "\xef\xbb\xbf%s", json) > 0 && fclose(f) == 0);
+    if (nn_model_load(path, &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    remove(path);
+    nn_model_free(m);
+    free(json);
 }
 
 static void bad_files(void **state)
@@ -921,11 +952,13 @@ int main(void)
         cmocka_unit_test(defaults_and_details),
         cmocka_unit_test(bad_documents),
         cmocka_unit_test(bad_layer),
+        cmocka_unit_test(errors_name_the_layer),
         cmocka_unit_test(hostile_sizes),
         cmocka_unit_test(bad_graphs),
         cmocka_unit_test(bad_merges),
         cmocka_unit_test(long_texts_are_cut),
         cmocka_unit_test(bad_files),
+        cmocka_unit_test(byte_order_mark),
         cmocka_unit_test(losses),
         cmocka_unit_test(initializers),
         cmocka_unit_test(matrices),

@@ -529,6 +529,86 @@ static void dropout_repeats(void **state)
     nn_model_free(m);
 }
 
+static struct nn_model *parse_text(const char *json)
+{
+    struct nn_model *m = NULL;
+    struct ps_error e = {0};
+    if (nn_model_parse(json, "model.json", &m, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    return m;
+}
+
+// A recurrent layer's dropout takes the same features of its input at all steps, and other ones of another example.
+static void recurrent_dropout_is_of_all_steps(void **state)
+{
+    (void)state;
+    enum { ROWS = 16, STEPS = 3, FEATURES = 8 };
+    struct nn_model *m =
+        parse("3, 8", LAYER("SimpleRNN", "'name': 'x', 'units': 1, 'activation': 'linear', 'use_bias': "
+                                         "false, 'return_sequences': true, 'dropout': 0.5"));
+    struct nn_replica *r = replicate(m, "cpu", ROWS, &mse);
+    uint64_t example[ROWS];
+    float x[ROWS * STEPS * FEATURES], target[ROWS * STEPS] = {0};
+    struct nn_result result;
+    for (int i = 0; i < ROWS * STEPS * FEATURES; i++)
+        x[i] = 1;
+    for (int i = 0; i < ROWS; i++)
+        example[i] = (uint64_t)i;
+    for (int i = 0; i < FEATURES; i++)
+        nn_replica_param(r, 0)[i] = 1;
+    nn_replica_param(r, 1)[0] = 0;
+    evaluate(r, &(struct nn_batch){ROWS, {x}, {target}, example}, &result);
+    assert_true(nn_replica_output(r, 0)[0] == FEATURES);
+    train(r, &(struct nn_batch){ROWS, {x}, {target}, example}, 6, NULL, &result);
+    const float *y = nn_replica_output(r, 0);
+    int others = 0;
+    for (int i = 0; i < ROWS; i++) {
+        assert_true(y[i * STEPS] == y[i * STEPS + 1] && y[i * STEPS] == y[i * STEPS + 2]);
+        assert_true((int)y[i * STEPS] % 2 == 0);
+        others += y[i * STEPS] != y[0];
+    }
+    assert_true(others > 0);
+    nn_replica_free(r);
+    nn_model_free(m);
+}
+
+// An attention's dropout is of what its softmax gives, while it is trained.
+static void attention_drops(void **state)
+{
+    (void)state;
+    char *json = ps_printf(
+        "{%s, \"config\": {\"name\": \"net\", \"layers\": ["
+        "{%s, \"name\": \"x\", \"config\": {\"name\": \"x\", \"batch_input_shape\": [null, 4, 8]}, \"inbound_nodes\": "
+        "[]},"
+        "{%s, \"name\": \"a\", \"config\": {\"name\": \"a\", \"num_heads\": 2, \"key_dim\": 3, \"dropout\": 0.5},"
+        " \"inbound_nodes\": [[[\"x\", 0, 0, {\"value\": [\"x\", 0, 0]}]]]}],"
+        "\"input_layers\": [[\"x\", 0, 0]], \"output_layers\": [[\"a\", 0, 0]]}}",
+        "\"class_name\": \"Functional\"", "\"class_name\": \"InputLayer\"", "\"class_name\": \"MultiHeadAttention\"");
+    struct nn_model *m = parse_text(json);
+    struct nn_replica *r = replicate(m, "cpu", 1, &mse);
+    const uint64_t example[1] = {7};
+    float x[32], target[32] = {0}, first[32], whole[32];
+    struct nn_result result;
+    for (int i = 0; i < 32; i++)
+        x[i] = (float)(i % 5) - 2;
+    for (size_t i = 0; i < nn_model_params(m); i++)
+        for (uint64_t j = 0; j < nn_model_param(m, i)->count; j++)
+            nn_replica_param(r, i)[j] = (float)(j % 3) - 0.5f;
+    const struct nn_batch batch = {1, {x}, {target}, example};
+    evaluate(r, &batch, &result);
+    memcpy(whole, nn_replica_output(r, 0), sizeof whole);
+    train(r, &batch, 6, NULL, &result);
+    memcpy(first, nn_replica_output(r, 0), sizeof first);
+    assert_memory_not_equal(first, whole, sizeof whole);
+    train(r, &batch, 7, NULL, &result);
+    assert_memory_not_equal(first, nn_replica_output(r, 0), sizeof first);
+    train(r, &batch, 6, NULL, &result);
+    assert_memory_equal(first, nn_replica_output(r, 0), sizeof first);
+    nn_replica_free(r);
+    nn_model_free(m);
+    free(json);
+}
+
 // What a step told of variables. Whoever has a variable between ready and need may change it.
 struct order {
     size_t param[8], n;  // as they became ready
@@ -834,6 +914,8 @@ int main(void)
         cmocka_unit_test(empty_batch_changes_nothing),
         cmocka_unit_test(activations_are_computed_again),
         cmocka_unit_test(dropout_repeats),
+        cmocka_unit_test(recurrent_dropout_is_of_all_steps),
+        cmocka_unit_test(attention_drops),
         cmocka_unit_test(gradients_are_reported_when_final),
         cmocka_unit_test(a_step_ends_where_a_value_is_missing),
         cmocka_unit_test(every_variable_that_learns_is_reported_once),

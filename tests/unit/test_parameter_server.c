@@ -54,9 +54,9 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
     va_end(args);
 }
 
-char *wk_configuration(const struct wk_env *env, struct ps_error *e)
+char *wk_configuration(const struct wk_env *env)
 {
-    (void)env, (void)e;
+    (void)env;
     return calloc(1, 1);
 }
 

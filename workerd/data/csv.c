@@ -284,23 +284,34 @@ static enum ps_code csv_take_type(struct wk_csv_format *format, size_t i, struct
     return PS_OK;
 }
 
+static enum ps_code csv_add_name(struct wk_csv_format *format, char *name, struct wk_vocabulary *seen,
+                                 struct ps_error *e)
+{
+    size_t i = format->fields++;
+    format->name = ps_realloc(format->name, format->fields * sizeof *format->name);
+    format->name[i] = name;
+    size_t before = (size_t)wk_vocabulary_find(seen, name, strlen(name));
+    if (before < i)
+        return ps_fail(e, PS_INVALID_ARGUMENT, "line 1: fields %zu and %zu are both called \"%.60s\"", before + 1,
+                       i + 1, name);
+    return PS_OK;
+}
+
 // The first record's fields get their names, from it if it is the header.
 static enum ps_code csv_take_names(struct csv_reader *r, bool header, struct wk_csv_format *format, struct ps_error *e)
 {
     struct csv_field f = {0};
-    while (!f.last) {
-        if (csv_read_field(r, &f, e))
-            return e->code;
-        size_t i = format->fields++;
-        format->name = ps_realloc(format->name, format->fields * sizeof *format->name);
+    struct wk_vocabulary seen = {0};
+    enum ps_code code = PS_OK;
+    while (!f.last && code == PS_OK) {
+        code = csv_read_field(r, &f, e);
         bool named = header && f.size && !memchr(f.text, '\0', f.size);
-        format->name[i] = named ? wk_text_copy(f.text, f.size) : ps_printf("%zu", i + 1);
-        for (size_t k = 0; k < i; k++)
-            if (strcmp(format->name[k], format->name[i]) == 0)
-                return ps_fail(e, PS_INVALID_ARGUMENT, "line 1: fields %zu and %zu are both called \"%.60s\"", k + 1,
-                               i + 1, format->name[i]);
+        if (code == PS_OK)
+            code = csv_add_name(format, named ? wk_text_copy(f.text, f.size) : ps_printf("%zu", format->fields + 1),
+                                &seen, e);
     }
-    return PS_OK;
+    wk_vocabulary_fini(&seen);
+    return code;
 }
 
 static enum ps_code csv_check_said(const struct wk_csv_format *format, struct ps_error *e)

@@ -21,8 +21,8 @@ enum ps_code wk_resume_check(struct wk_run *run, struct ps_error *e)
     if (!run->strategy->home->save)
         return ps_fail(e, PS_FAILED_PRECONDITION, "strategy %s has no checkpoints", run->strategy->name);
     if (!run->configuration)
-        run->configuration = wk_configuration(&run->env, e);
-    return run->configuration ? PS_OK : e->code;
+        run->configuration = wk_configuration(&run->env);
+    return PS_OK;
 }
 
 // JSON has no NaN.
@@ -219,8 +219,8 @@ char *wk_resume_path(const char *folder, const char *job, const char *kind, uint
     return ps_printf("%s/%s%s-%010" PRIu64 "%s", folder, job, kind, step, resume_suffix);
 }
 
-// Is name one that wk_resume_path gives?
-static bool resume_step_of(const char *name, const char *job, const char *kind, uint64_t *step)
+// Is name one that wk_resume_path gives, with nothing or what common/file/output adds to it behind it?
+static bool resume_step_of(const char *name, const char *job, const char *kind, bool half, uint64_t *step)
 {
     size_t n = strlen(job), k = strlen(kind), digits;
     if (strncmp(name, job, n) != 0 || strncmp(name + n, kind, k) != 0 || name[n + k] != '-')
@@ -228,7 +228,13 @@ static bool resume_step_of(const char *name, const char *job, const char *kind, 
     name += n + k + 1;
     digits = strspn(name, "0123456789");
     *step = strtoull(name, NULL, 10);
-    return digits >= 10 && strcmp(name + digits, resume_suffix) == 0;
+    name += digits;
+    if (digits < 10 || strncmp(name, resume_suffix, sizeof resume_suffix - 1) != 0)
+        return false;
+    name += sizeof resume_suffix - 1;
+    if (!half)
+        return *name == '\0';
+    return *name == '.' && strspn(name + 1, "0123456789abcdef") == 16 && strcmp(name + 17, ".tmp") == 0;
 }
 
 static int resume_by_step(const void *a, const void *b)
@@ -244,7 +250,7 @@ static uint64_t *resume_list(const char *folder, const char *job, const char *ki
     DIR *dir = opendir(folder);
     *n = 0;
     for (struct dirent *d; dir && (d = readdir(dir));) {
-        if (!resume_step_of(d->d_name, job, kind, &step))
+        if (!resume_step_of(d->d_name, job, kind, false, &step))
             continue;
         steps = ps_realloc(steps, (*n + 1) * sizeof *steps);
         steps[(*n)++] = step;
@@ -254,6 +260,17 @@ static uint64_t *resume_list(const char *folder, const char *job, const char *ki
     if (steps)
         qsort(steps, *n, sizeof *steps, resume_by_step);
     return steps;
+}
+
+void wk_resume_clean(const char *folder, const char *job, const char *kind)
+{
+    uint64_t step;
+    DIR *dir = opendir(folder);
+    for (struct dirent *d; dir && (d = readdir(dir));)
+        if (resume_step_of(d->d_name, job, kind, true, &step))
+            unlinkat(dirfd(dir), d->d_name, 0);
+    if (dir)
+        closedir(dir);
 }
 
 void wk_resume_prune(const char *folder, const char *job, const char *kind, uint64_t keep)

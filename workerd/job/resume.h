@@ -21,6 +21,8 @@ char *wk_resume_find(const struct ps_job *job, bool backups, bool *writes);
 
 // A callback's file at a step; malloc'd. kind: "" or "-backup".
 char *wk_resume_path(const char *folder, const char *job, const char *kind, uint64_t step);
+// Removes those that a killed training has left half written.
+void wk_resume_clean(const char *folder, const char *job, const char *kind);
 // Removes all of a callback's files but the newest `keep`.
 void wk_resume_prune(const char *folder, const char *job, const char *kind, uint64_t keep);
 

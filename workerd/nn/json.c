@@ -50,19 +50,36 @@ static void value_text(const json_t *value, char *to, size_t size)
     } else if (json_is_array(value)) {
         snprintf(to, size, "an array of %zu", json_array_size(value));
     } else {
-        char *s = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT);
+        char *s = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT | JSON_REAL_PRECISION(15));
         snprintf(to, size, "%.*s%s", VALUE_SHOWN, s ? s : "", s && strlen(s) > VALUE_SHOWN ? "..." : "");
         free(s);
     }
 }
 
+// "layer "conv2d": ", of the layer of a model, or inside of another one, that the place belongs to; "": of none.
+static void layer_text(const struct nn_json *at, char *to, size_t size)
+{
+    char name[VALUE_SHOWN + 8];
+    to[0] = '\0';
+    for (; at->up; at = at->up) {
+        const json_t *own = json_object_get(json_object_get(at->value, "config"), "name");
+        bool is_layer = at->key ? strcmp(at->key, "layer") == 0 : at->up->key && strcmp(at->up->key, "layers") == 0;
+        if (is_layer && json_is_string(own)) {
+            value_text(own, name, sizeof name);
+            snprintf(to, size, "layer %s: ", name);
+            return;
+        }
+    }
+}
+
 static enum ps_code fail_at(const struct nn_json *at, const char *text, struct ps_error *e)
 {
-    char path[192];
+    char path[192], layer[VALUE_SHOWN + 24];
     size_t length = strlen(at->file);
     const char *file = length > FILE_SHOWN ? at->file + length - FILE_SHOWN : at->file;
     path_text(at, path, sizeof path);
-    return ps_fail(e, PS_INVALID_ARGUMENT, "%s%s: %s: %s", file == at->file ? "" : "...", file, path, text);
+    layer_text(at, layer, sizeof layer);
+    return ps_fail(e, PS_INVALID_ARGUMENT, "%s%s: %s%s: %s", file == at->file ? "" : "...", file, layer, path, text);
 }
 
 enum ps_code nn_json_fail(const struct nn_json *at, struct ps_error *e, const char *format, ...)

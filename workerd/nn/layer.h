@@ -84,6 +84,7 @@ struct nn_layer_class {
     // What is left out below is 0.
     bool passes_mask;                     // what it gives has the mask of its first input, unless build says otherwise
     bool integers;                        // it takes a value of integers; the others expect floats
+    bool counts;                          // Keras saves a whole number behind its variables, which nothing here needs
     bool constant;                        // a call has a number behind its input
     const struct nn_argument *arguments;  // ends with a name NULL; NULL: its input, and the mask of that
     // Puts the mask of what the call gives on the tape, where build has asked for a new one.

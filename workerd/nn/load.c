@@ -75,8 +75,9 @@ static enum ps_code load_text(FILE *f, size_t size, const char *path, struct nn_
     if (!text)
         return ps_no_memory(e, path);
     size_t got = fread(text, 1, size, f);
+    const size_t mark = got >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;  // a byte-order mark
     enum ps_code code = ferror(f) ? ps_fail(e, PS_UNAVAILABLE, "%s: reading: %s", path, strerror(errno))
-                                  : nn_model_read(text, got, path, model, e);
+                                  : nn_model_read(text + mark, got - mark, path, model, e);
     free(text);
     return code;
 }

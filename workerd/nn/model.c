@@ -138,26 +138,35 @@ static void batch_shape_text(const struct nn_type *type, char *to, size_t size)
         snprintf(to + n, size - n, ")");
 }
 
+static int summary_title(const struct nn_layer *l, char *to, size_t size)
+{
+    return snprintf(to, size, "%s (%s)", l->name, l->class->name);
+}
+
 char *nn_model_summary(const struct nn_model *m)
 {
-    char *text = NULL, number[32], shape[160];
+    char *text = NULL, number[32], shape[160], title[192];
     size_t size;
     uint64_t total = 0, trainable = 0;
+    int width = 36;
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return NULL;
-    fprintf(f, "Model: \"%s\"\n%-36s %-24s %12s\n", m->name, "Layer (type)", "Output shape", "Parameters");
     for (const struct nn_layer *l = m->layer; l < m->layer + m->layers; l++) {
-        char title[192];
+        int length = summary_title(l, title, sizeof title);
+        width = l->called && length > width ? length : width;
+    }
+    fprintf(f, "Model: \"%s\"\n%-*s %-24s %12s\n", m->name, width, "Layer (type)", "Output shape", "Parameters");
+    for (const struct nn_layer *l = m->layer; l < m->layer + m->layers; l++) {
         if (!l->called)
             continue;  // the InputLayer of a model that is a layer
-        snprintf(title, sizeof title, "%s (%s)", l->name, l->class->name);
+        summary_title(l, title, sizeof title);
         batch_shape_text(layer_output(m, l), shape, sizeof shape);
-        fprintf(f, "%-36s %-24s %12s\n", title, shape, model_grouped(layer_params(m, l), number));
+        fprintf(f, "%-*s %-24s %12s\n", width, title, shape, model_grouped(layer_params(m, l), number));
         total += layer_params(m, l);
     }
-    for (const struct nn_variable *v = m->variable; v < m->variable + m->variables; v++)
-        trainable += v->param.trainable ? v->param.count : 0;
+    for (size_t i = 0; i < m->variables; i++)
+        trainable += m->variable[i].param.trainable ? m->variable[i].param.count : 0;
     fprintf(f, "Total parameters: %s", model_grouped(total, number));
     fprintf(f, " (trainable: %s)\n", model_grouped(trainable, number));
     fclose(f);

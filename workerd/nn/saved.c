@@ -97,16 +97,20 @@ static char *saved_path(const struct nn_model *m, const struct nn_layer *layer, 
 
 char **nn_model_saved_paths(const struct nn_model *m)
 {
-    char **paths = ps_alloc((m->variables + 1) * sizeof *paths);
-    for (const struct nn_layer *l = m->layer; l < m->layer + m->layers; l++)
+    char **paths = ps_alloc((m->variables + m->layers + 1) * sizeof *paths);
+    size_t n = m->variables;
+    for (const struct nn_layer *l = m->layer; l < m->layer + m->layers; l++) {
         for (int k = 0; k < l->n_variables; k++)
             paths[l->variable[k]] = saved_path(m, l, k);
+        if (l->class->counts && l->n_variables > 0)
+            paths[n++] = ps_printf("%svars/%d", l->saved, l->n_variables);
+    }
     return paths;
 }
 
-void nn_model_free_saved_paths(const struct nn_model *m, char **paths)
+void nn_model_free_saved_paths(char **paths)
 {
-    for (size_t i = 0; i < m->variables; i++)
+    for (size_t i = 0; paths[i]; i++)
         free(paths[i]);
     free(paths);
 }

@@ -10,24 +10,19 @@
 #include "common/base/hash.h"
 
 // Of what the model is: white space, the order of keys and what Keras says beside it do not count.
-static enum ps_code configuration_hash_model(const char *path, uint64_t *hash, struct ps_error *e)
+static uint64_t configuration_hash_model(const struct nn_model *model)
 {
-    json_error_t error;
-    json_t *root = json_load_file(path, 0, &error);
+    json_t *root = json_loads(nn_model_document(model), JSON_DECODE_ANY, NULL);
     char *text = json_dumps(json_object_get(root, "config"), JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
     json_decref(root);
-    if (!text)
-        return ps_fail(e, PS_FAILED_PRECONDITION, "%s has changed since it was read", path);
-    *hash = ps_hash(PS_HASH_SEED, text, strlen(text));
+    uint64_t hash = ps_hash(PS_HASH_SEED, text, strlen(text));
     free(text);
-    return PS_OK;
+    return hash;
 }
 
-char *wk_configuration(const struct wk_env *env, struct ps_error *e)
+char *wk_configuration(const struct wk_env *env)
 {
-    uint64_t model;
-    if (configuration_hash_model(env->job->model, &model, e))
-        return NULL;
+    const uint64_t model = configuration_hash_model(env->model);
     char *job = ps_job_configuration(env->job);
     char *text = ps_printf("data.examples=%" PRIu64 "\nmodel=%016" PRIx64 "\n%s", env->examples, model, job);
     free(job);

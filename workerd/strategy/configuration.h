@@ -6,7 +6,7 @@
 
 #include "workerd/strategy/strategy.h"
 
-// Of the job file, and what the model and the data are; malloc'd. NULL: the model's file cannot be read any more.
-char *wk_configuration(const struct wk_env *env, struct ps_error *e);
+// Of the job file, and what the model and the data are; malloc'd.
+char *wk_configuration(const struct wk_env *env);
 
 #endif

@@ -38,13 +38,11 @@ static enum ps_code connect_cluster(struct wk_parameter_server_state *s, struct 
     };
     if (psc_cluster_create(s->env->ps, s->env->n_ps, &cluster, &error))
         return wk_take_error(&error, e);
-    char *configuration = wk_configuration(s->env, e);
+    char *configuration = wk_configuration(s->env);
     options.configuration = configuration;
-    psc_code code = configuration ? psc_connect(cluster, &options, &s->client, &error) : PSC_OK;
+    psc_code code = psc_connect(cluster, &options, &s->client, &error);
     psc_cluster_free(cluster);
     free(configuration);
-    if (!configuration)
-        return e->code;
     return code ? wk_take_error(&error, e) : PS_OK;
 }
 

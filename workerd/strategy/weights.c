@@ -169,7 +169,7 @@ static enum ps_code weights_take(const struct wk_env *env, const struct ps_safet
     for (size_t i = 0; code == PS_OK && i < n; i++)
         memcpy(nn_replica_param(env->replica, i), file->tensor[found[i]].data,
                nn_model_param(env->model, i)->count * sizeof(float));
-    nn_model_free_saved_paths(env->model, saved);
+    nn_model_free_saved_paths(saved);
     free(found);
     return code;
 }

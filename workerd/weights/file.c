@@ -108,17 +108,23 @@ enum ps_code wk_weights_check_output(const char *path, struct ps_error *e)
     return PS_OK;
 }
 
-// The model's tensors, by their own names or by those that Keras saves them under.
-static struct ps_safetensor *file_tensors(const struct nn_model *model, const float *const *value, char **names)
+// The model's tensors, by their own names or by those that Keras saves them under; then, of these, numbers of 0.
+static struct ps_safetensor *file_tensors(const struct nn_model *model, const float *const *value, char **names,
+                                          size_t *all)
 {
+    static const float zero = 0;
     size_t n = nn_model_params(model);
-    struct ps_safetensor *tensors = ps_alloc((n + 1) * sizeof *tensors);
+    for (*all = n; names && names[*all];)
+        ++*all;
+    struct ps_safetensor *tensors = ps_alloc((*all + 1) * sizeof *tensors);
     for (size_t i = 0; i < n; i++) {
         const struct nn_param *p = nn_model_param(model, i);
         tensors[i] = (struct ps_safetensor){.name = names ? names[i] : p->name, .rank = p->rank, .count = p->count};
         memcpy(tensors[i].shape, p->shape, sizeof p->shape);
         tensors[i].data = value[i];
     }
+    for (size_t i = n; i < *all; i++)
+        tensors[i] = (struct ps_safetensor){.name = names[i], .count = 1, .data = &zero};
     return tensors;
 }
 
@@ -126,10 +132,11 @@ static enum ps_code file_make_hdf5(const struct nn_model *model, const float *co
                                    size_t *size, struct ps_error *e)
 {
     char **names = nn_model_saved_paths(model);
-    struct ps_safetensor *tensors = file_tensors(model, value, names);
-    enum ps_code code = wk_hdf5_write(tensors, nn_model_params(model), bytes, size, e);
+    size_t n;
+    struct ps_safetensor *tensors = file_tensors(model, value, names, &n);
+    enum ps_code code = wk_hdf5_write(tensors, n, bytes, size, e);
     free(tensors);
-    nn_model_free_saved_paths(model, names);
+    nn_model_free_saved_paths(names);
     return code;
 }
 
@@ -177,8 +184,9 @@ enum ps_code wk_weights_write(const char *path, const struct nn_model *model, co
     enum kind kind = file_kind_of_name(path);
     if (kind != KIND_SAFETENSORS)
         return file_write_keras(path, model, value, kind == KIND_KERAS, e);
-    struct ps_safetensor *tensors = file_tensors(model, value, NULL);
-    enum ps_code code = ps_safetensors_write(path, tensors, nn_model_params(model), e);
+    size_t n;
+    struct ps_safetensor *tensors = file_tensors(model, value, NULL, &n);
+    enum ps_code code = ps_safetensors_write(path, tensors, n, e);
     free(tensors);
     return code;
 }

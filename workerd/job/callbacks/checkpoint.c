@@ -61,7 +61,10 @@ static enum ps_code checkpoint_begin(void *state, struct wk_run *run, struct ps_
 {
     struct checkpointing *c = state;
     c->saved = ps_now();
-    return wk_resume_check(run, e) ? e->code : wk_make_folder(c->folder, e);
+    if (wk_resume_check(run, e) || wk_make_folder(c->folder, e))
+        return e->code;
+    wk_resume_clean(c->folder, run->env.job->name, c->kind);
+    return PS_OK;
 }
 
 static enum ps_code checkpoint_save_now(struct checkpointing *c, struct wk_run *run, struct ps_error *e)

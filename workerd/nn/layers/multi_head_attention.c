@@ -10,6 +10,7 @@
 struct multi_head_attention {
     int heads, key_dim, value_dim;  // value_dim 0: as key_dim
     bool use_bias;
+    double dropout;  // of what softmax gives
 };
 
 #define AT(member) NN_AT(struct multi_head_attention, member)
@@ -18,7 +19,7 @@ static const struct nn_key keys[] = {
     {"key_dim", NN_KEY_SIZE, AT(key_dim), .required = true},
     {"value_dim", NN_KEY_SIZE, AT(value_dim)},
     {"use_bias", NN_KEY_BOOL, AT(use_bias), .fallback = 1},
-    {"dropout", NN_KEY_ONLY_NUMBER},
+    {"dropout", NN_KEY_REAL, AT(dropout), .min = 0, .max = 1},
     {"attention_axes", NN_KEY_BY_BUILD},
     {"seed", NN_KEY_NONE},
     {"query_shape", NN_KEY_NONE},
@@ -133,6 +134,16 @@ static int attention_softmax(struct nn_emitter *m, const struct nn_call *call, i
     return s;
 }
 
+static int attention_drop(struct nn_emitter *m, const struct nn_call *call, int s)
+{
+    const struct nn_layer *l = nn_emit_layer(m, call);
+    const struct nn_dropout attr = {.rate = (float)NN_CONFIG(struct multi_head_attention, l)->dropout,
+                                    .layer = l->number};
+    if (m->training && attr.rate > 0)
+        nn_tape_put(m->tape, &nn_op_dropout, &attr, sizeof attr, (int[]){s, nn_emit_examples(m)}, 2, &s, 1);
+    return s;
+}
+
 static int multi_head_attention_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct multi_head_attention *c = NN_CONFIG(struct multi_head_attention, nn_emit_layer(m, call));
@@ -144,7 +155,7 @@ static int multi_head_attention_emit(struct nn_emitter *m, const struct nn_call 
     const int value = attention_heads(m, call, 2, 1, value_dim);
     int s, y;
     nn_tape_put(m->tape, &nn_op_attention_scores, &scaled, sizeof scaled, (int[]){query, key}, 2, &s, 1);
-    s = attention_softmax(m, call, s);
+    s = attention_drop(m, call, attention_softmax(m, call, s));
     nn_tape_put(m->tape, &nn_op_attention_sum, &plain, sizeof plain, (int[]){s, value}, 2, &y, 1);
     y = nn_emit_view(m, y, &(struct nn_type){NN_FLOAT, 2, {steps, c->heads * value_dim}});
     return attention_project(m, call, 3, y, c->heads * value_dim, d);

@@ -168,4 +168,5 @@ static const struct nn_key standardization_keys[] = {{"axis", NN_KEY_BY_BUILD},
 
 const struct nn_layer_class nn_layer_normalization = {"Normalization",      sizeof(struct standardization),
                                                       standardization_keys, standardization_build,
-                                                      standardization_emit, .passes_mask = true};
+                                                      standardization_emit, .passes_mask = true,
+                                                      .counts = true};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workerd/nn/layers/rnn.h"
 
+#include "workerd/nn/ops/noise.h"
+
 #define AT(member) NN_AT(struct nn_recurrent, member)
 #define KEYS                                                                                                         \
     {"units", NN_KEY_SIZE, AT(units), .required = true}, {"activation", NN_KEY_FUNCTION, AT(act)},                   \
@@ -8,7 +10,7 @@
         {"go_backwards", NN_KEY_BOOL, AT(backwards)}, {"zero_output_for_mask", NN_KEY_BOOL, AT(zero_masked)},        \
         {"unroll", NN_KEY_NONE}, {"implementation", NN_KEY_NONE}, {"seed", NN_KEY_NONE}, {"use_cudnn", NN_KEY_NONE}, \
         {"return_state", NN_KEY_REFUSED}, {"stateful", NN_KEY_REFUSED}, {"time_major", NN_KEY_REFUSED},              \
-        {"dropout", NN_KEY_ONLY_NUMBER}, {"recurrent_dropout", NN_KEY_ONLY_NUMBER},                                  \
+        {"dropout", NN_KEY_REAL, AT(dropout), .min = 0, .max = 1}, {"recurrent_dropout", NN_KEY_ONLY_NUMBER},        \
         {"kernel_initializer", NN_KEY_INITIALIZER}, {"recurrent_initializer", NN_KEY_INITIALIZER},                   \
         {"bias_initializer", NN_KEY_INITIALIZER}, {"kernel_regularizer", NN_KEY_REFUSED},                            \
         {"recurrent_regularizer", NN_KEY_REFUSED}, {"bias_regularizer", NN_KEY_REFUSED},                             \
@@ -123,6 +125,20 @@ static enum ps_code rnn_build_gru(struct nn_building *b, struct ps_error *e)
 
 // ---- emit ---------------------------------------------------------------------------------------------------------
 
+// The input, of which dropout takes the same features at all steps.
+static int rnn_input(struct nn_emitter *m, const struct nn_call *call)
+{
+    const struct nn_layer *l = nn_emit_layer(m, call);
+    const struct nn_noise attr = {.kind = NN_NOISE_DROPS,
+                                  .amount = (float)NN_CONFIG(struct nn_recurrent, l)->dropout,
+                                  .layer = l->number,
+                                  .shared = {[1] = true}};
+    int x = nn_emit_tensor(m, call->in[0]);
+    if (m->training && attr.amount > 0)
+        nn_tape_put(m->tape, &nn_op_noise, &attr, sizeof attr, (int[]){x, nn_emit_examples(m)}, 2, &x, 1);
+    return x;
+}
+
 static int rnn_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
@@ -142,7 +158,7 @@ static int rnn_emit(struct nn_emitter *m, const struct nn_call *call)
     const struct nn_dense dense = {.bias = c->use_bias && !attr.bias};
     int bias = c->use_bias ? nn_emit_variable(m, call, 2) : -1, z, y[2], n = 0, in[4];
     nn_tape_put(m->tape, &nn_op_dense, &dense, sizeof dense,
-                (int[]){nn_emit_tensor(m, call->in[0]), nn_emit_variable(m, call, 0), bias}, 2 + dense.bias, &z, 1);
+                (int[]){rnn_input(m, call), nn_emit_variable(m, call, 0), bias}, 2 + dense.bias, &z, 1);
     in[n++] = z;
     in[n++] = nn_emit_variable(m, call, 1);
     if (attr.bias)

@@ -11,6 +11,7 @@ struct nn_recurrent {
     int units;
     struct nn_function act, gate;  // as the document has them
     enum nn_rnn_function rnn_act, rnn_gate;
+    double dropout;  // of the inputs
     bool use_bias, sequences, backwards, zero_masked, forget_bias, reset_after;
 };
 
