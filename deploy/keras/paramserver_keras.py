@@ -15,8 +15,25 @@ import struct
 import numpy as np
 
 # Settings of Keras's optimizers that mean nothing here, or are refused where they ask for something.
-OPTIMIZER_UNUSED = {"name", "is_legacy_optimizer", "jit_compile", "ema_momentum", "ema_overwrite_frequency"}
-OPTIMIZER_REFUSED = {"use_ema", "gradient_accumulation_steps", "loss_scale_factor", "decay"}
+OPTIMIZER_UNUSED = {"name", "is_legacy_optimizer", "jit_compile"}
+OPTIMIZER_OF_EMA = {"ema_momentum", "ema_overwrite_frequency"}
+OPTIMIZER_REFUSED = {"loss_scale_factor", "decay"}
+# Of each callback of Keras's that a job has: its name there, and the attributes that are its settings.
+CALLBACKS = {
+    "EarlyStopping": ("early_stopping", {"monitor": "monitor", "mode": "mode", "min_delta": "min_delta", "patience": "patience",
+                                         "baseline": "baseline", "restore_best_weights": "restore_best_weights",
+                                         "start_from_epoch": "start_from_epoch"}),
+    "ReduceLROnPlateau": ("reduce_lr_on_plateau", {"monitor": "monitor", "mode": "mode", "factor": "factor", "patience": "patience",
+                                                   "min_delta": "min_delta", "cooldown": "cooldown", "min_lr": "min_lr"}),
+    "CSVLogger": ("csv_log", {"filename": "path", "sep": "separator"}),
+    "TensorBoard": ("tensorboard", {"log_dir": "path", "histogram_freq": "histogram_freq"}),
+    "TerminateOnNaN": ("terminate_on_nan", {}),
+}
+# Arguments of fit that say how much is shown or how it runs, and change nothing.
+FIT_UNUSED = {"verbose", "workers", "use_multiprocessing", "max_queue_size"}
+# Those that a job has no counterpart of, and what they are where they ask for nothing.
+FIT_REFUSED = {"steps_per_epoch": None, "initial_epoch": 0, "validation_steps": None, "validation_batch_size": None,
+               "validation_freq": 1, "sample_weight": None}
 LOSS_UNUSED = {"name", "reduction", "dtype", "axis", "fn", "ignore_class"}
 SHORT_NAMES = {"mean_squared_error": "mse", "acc": "accuracy"}
 
@@ -75,6 +92,8 @@ def optimizer_settings(serialized):
     for key, value in config.items():
         if key in OPTIMIZER_UNUSED or value is None or value is False:
             continue
+        if key in OPTIMIZER_OF_EMA and not config.get("use_ema"):
+            continue
         if key in OPTIMIZER_REFUSED:
             raise ValueError(f"optimizer {name}: {key} = {value} has no counterpart in a job")
         if isinstance(value, dict):  # a schedule
@@ -109,10 +128,46 @@ def metric_names(serialized):
     return names
 
 
+def callback_settings(callback):
+    name = type(callback).__name__
+    if name not in CALLBACKS:
+        raise ValueError(f"callback {name} has no counterpart in a job: expected {', '.join(CALLBACKS)}")
+    if getattr(callback, "append", False):
+        raise ValueError(f"callback {name}: append = True has no counterpart in a job")
+    job_name, attributes = CALLBACKS[name]
+    settings = {"name": job_name}
+    for attribute, key in attributes.items():
+        value = getattr(callback, attribute, None)
+        if value is None:
+            continue
+        value = os.path.abspath(value) if key == "path" else value
+        settings[key] = abs(float(value)) if key == "min_delta" else value  # whose sign Keras turns by the mode
+    return settings
+
+
+def fit_settings(arguments):
+    """What model.fit takes besides what export names, as a job has it; the others stay."""
+    settings = {}
+    for key, value in arguments.items():
+        if key == "callbacks":
+            settings[key] = [callback_settings(c) for c in value or []]
+        elif key == "class_weight":
+            settings[key] = {int(k): float(v) for k, v in (value or {}).items()}
+        elif key in FIT_REFUSED:
+            if value is not None and (key == "sample_weight" or value != FIT_REFUSED[key]):
+                raise ValueError(f"{key} of fit has no counterpart in an exported job")
+        elif key not in FIT_UNUSED:
+            settings[key] = value
+    return settings
+
+
 def compiled(model):
     config = model.get_compile_config() if hasattr(model, "get_compile_config") else None
     if not config or config.get("optimizer") is None:
         raise ValueError("expected a compiled model: call model.compile(optimizer=..., loss=...) first")
+    for key in ("loss_weights", "weighted_metrics"):
+        if config.get(key):
+            raise ValueError(f"{key} of compile has no counterpart in an exported job")
     return config
 
 
@@ -140,10 +195,12 @@ def save_array(folder, name, value):
     return name
 
 
-def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, shuffle=True, strategy=None, **more):
-    """Writes model.json, weights.safetensors, the data and job.yaml. The arguments are model.fit's; strategy and what
-    else there is (steps, seed, threads, ...) go to the job file as they are. Returns the path of job.yaml."""
-    config = compiled(model)
+def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, shuffle=True, validation_split=0.0,
+           strategy=None, **more):
+    """Writes model.json, weights.safetensors, the data and job.yaml. The arguments are model.fit's, class_weight and
+    callbacks among them; what a job has no counterpart of is refused. strategy and what else there is (steps, seed,
+    threads, ...) go to the job file as they are. Returns the path of job.yaml."""
+    config, more = compiled(model), fit_settings(more)
     job = {
         "model": "model.json",
         "weights": "weights.safetensors",
@@ -156,6 +213,8 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
         "epochs": int(epochs),
         "output": "trained.safetensors",
     }
+    if validation_split and validation_data is None:  # as fit has it
+        job["data"]["validation_split"] = float(validation_split)
     job.update(more)
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "model.json"), "w") as f:
@@ -173,16 +232,44 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
     return path
 
 
+def has_parts(name, parts):
+    """Are these parts of name, in their order, the last one as its last?"""
+    left = iter(name.split("/"))
+    return name.split("/")[-1] == parts[-1] and all(p in left for p in parts)
+
+
+def tensor_of(name, tensors, short, v):
+    """The name of a variable's tensor. A Keras that has built a layer from a document leaves out parts of the name:
+    lstm/kernel is lstm/lstm_cell/kernel."""
+    if name in tensors:
+        return name
+    parts = name.split("/")[1:]
+    if "/".join(parts) in short:
+        return short["/".join(parts)]
+    found = [n for n, full in short.items() if has_parts(n, parts) and tensors[full].shape == tuple(v.shape)]
+    return short[found[0]] if len(found) == 1 else None
+
+
+def finalize(model):
+    """Normalization goes by what its variables were when it was told so."""
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            finalize(layer)
+        elif hasattr(layer, "finalize_state") and type(layer).__name__ == "Normalization":
+            layer.finalize_state()
+
+
 def load(model, path):
     """Puts trained weights, a file of workerd's of any kind, into the model."""
     if not str(path).endswith(".safetensors"):
         model.load_weights(path)
         return
     tensors, wanted = read_safetensors(path), list(variables(model))
-    short = {name.split("/", 1)[-1]: value for name, value in tensors.items()}  # without the model's name
-    found = {name: tensors.get(f"{model.name}/{name}", short.get(name)) for name, _ in wanted}
-    missing = [name for name, v in wanted if found[name] is None or found[name].shape != tuple(v.shape)]
-    if missing:
-        raise ValueError(f"{path} has no tensors of the right shape for {', '.join(missing)}")
+    short = {name.split("/", 1)[-1]: name for name in tensors}  # without the model's name
+    taken = {name: tensor_of(f"{model.name}/{name}", tensors, short, v) for name, v in wanted}
+    missing = [name for name, v in wanted if taken[name] is None or tensors[taken[name]].shape != tuple(v.shape)]
+    if missing or len(set(taken.values())) < len(taken):
+        raise ValueError(f"{path} has no tensors of the right shape for {', '.join(missing) or 'each variable'}")
     for name, v in wanted:
-        v.assign(found[name])
+        v.assign(tensors[taken[name]])
+    finalize(model)

@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct nn_model *m = NULL;
     struct ps_error e;
-    if (nn_model_read((const char *)data, size, "model.json", &m, &e) != PS_OK)
+    if (nn_model_read((const char *)data, size, NULL, "model.json", &m, &e) != PS_OK)
         return 0;
     ask(m);
     nn_model_free(m);

@@ -3,7 +3,7 @@
 # Makes what Keras saves, beside it in keras_files/:
 #
 #   pip install keras tensorflow-cpu tf_keras h5py
-#   TF_ENABLE_ONEDNN_OPTS=0 python tests/golden/make_keras_files.py
+#   TF_ENABLE_ONEDNN_OPTS=0 python tests/golden/make_keras_files.py [wrapped]
 #
 # mlp.keras               as Keras 3 writes it, byte for byte; not compiled
 # mlp.weights.h5          its weights alone
@@ -107,11 +107,28 @@ def attention(k):
     return k.Model(i, L.Dense(1)(x))
 
 
+# What Keras 2 saves elsewhere, or means otherwise, than Keras 3; and what lies in wrappers within each other.
+def wrapped(k):
+    L = k.layers
+    normal = L.Normalization()
+    normal.adapt(np.random.default_rng(3).normal(2, 3, (20, 4, 3)).astype("f4"))
+    i = k.Input((4, 3))
+    x = L.TimeDistributed(L.Dense(2))(normal(i))
+    x = L.Bidirectional(L.LSTM(2, return_sequences=True, recurrent_activation="hard_sigmoid"),
+                        backward_layer=L.GRU(2, return_sequences=True, go_backwards=True))(x)
+    x = L.MultiHeadAttention(1, 2)(x, x)
+    x = L.Reshape((2, 2, 4))(x)
+    x = L.TimeDistributed(L.Bidirectional(L.SimpleRNN(2)))(x)
+    return k.Model(i, L.Flatten()(x))
+
+
 def mlp(k):
     return k.Sequential([k.Input((3,)), k.layers.Dense(2, activation="tanh"), k.layers.Dense(1)])
 
 
 def main():
+    if sys.argv[1:] == ["wrapped"]:  # alone
+        return wrappers()
     os.makedirs(HERE, exist_ok=True)
     for k in (keras, tf_keras):
         k.utils.set_random_seed(1)
@@ -134,6 +151,14 @@ def main():
     save("text", text(keras), keras3)
     keras.backend.clear_session()
     save("attention", attention(keras), keras3)
+    wrappers()
+
+
+def wrappers():
+    for k, name in ((keras, "wrapped"), (tf_keras, "wrapped_keras2")):
+        k.utils.set_random_seed(1)
+        k.backend.clear_session()
+        save(name, wrapped(k), paramserver_keras.variables)
 
 
 main()

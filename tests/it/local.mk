@@ -7,7 +7,7 @@ check_PROGRAMS += tests/it/load
 tests_it_load_SOURCES = tests/it/load.c tests/it/call.h tests/messages.h
 tests_it_load_LDADD = libpsclient.la libpsrpc.la libcommon.la
 TESTS += tests/it/keras.sh
-EXTRA_DIST += tests/it/keras.sh tests/it/keras_round_trip.py
+EXTRA_DIST += tests/it/keras.sh tests/it/keras_models.py tests/it/keras_round_trip.py
 TESTS += tests/it/load.sh tests/it/bind.sh
 EXTRA_DIST += tests/it/load.sh tests/it/bind.sh
 

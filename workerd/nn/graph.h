@@ -73,6 +73,7 @@ struct nn_model {
     size_t layers, values, calls, variables, cap_values, cap_variables;
     int input[NN_MAX_PORTS], output[NN_MAX_PORTS];  // values
     int n_inputs, n_outputs;
+    bool keras2;     // as Keras 2 means it
     char *document;  // the JSON that it was read from
     char *metadata;  // of the .keras file that it was read from; NULL: another kind of file
 };
@@ -80,8 +81,9 @@ struct nn_model {
 // How Keras calls an object of a class where it saves it: "conv2d_transpose" of "Conv2DTranspose". The caller frees it.
 char *nn_saved_name(const char *class_name);
 
-// nn_model_parse of so many bytes.
-enum ps_code nn_model_read(const char *text, size_t length, const char *name, struct nn_model **model,
-                           struct ps_error *e);
+// nn_model_parse of so many bytes, and where it is not NULL of a .keras file's metadata.json, of which *model gets a
+// copy.
+enum ps_code nn_model_read(const char *text, size_t length, const char *metadata, const char *name,
+                           struct nn_model **model, struct ps_error *e);
 
 #endif

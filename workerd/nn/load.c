@@ -42,19 +42,14 @@ static char *load_entry(const struct ps_zip *zip, const char *name, size_t *leng
 static enum ps_code load_archive(const struct ps_zip *zip, const char *path, struct nn_model **model,
                                  struct ps_error *e)
 {
-    struct nn_model *m = NULL;
     size_t length = 0, ignored;
     char *config = load_entry(zip, "config.json", &length, e);
     char *metadata = config ? load_entry(zip, "metadata.json", &ignored, e) : NULL;
-    enum ps_code code = metadata ? nn_model_read(config, length, path, &m, e) : ps_error_prefix(e, "%.200s", path);
+    enum ps_code code =
+        metadata ? nn_model_read(config, length, metadata, path, model, e) : ps_error_prefix(e, "%.200s", path);
     free(config);
-    if (code) {
-        free(metadata);
-        return code;
-    }
-    m->metadata = metadata;
-    *model = m;
-    return PS_OK;
+    free(metadata);
+    return code;
 }
 
 static enum ps_code load_zip(const char *path, struct nn_model **model, struct ps_error *e)
@@ -77,7 +72,7 @@ static enum ps_code load_text(FILE *f, size_t size, const char *path, struct nn_
     size_t got = fread(text, 1, size, f);
     const size_t mark = got >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;  // a byte-order mark
     enum ps_code code = ferror(f) ? ps_fail(e, PS_UNAVAILABLE, "%s: reading: %s", path, strerror(errno))
-                                  : nn_model_read(text + mark, got - mark, path, model, e);
+                                  : nn_model_read(text + mark, got - mark, NULL, path, model, e);
     free(text);
     return code;
 }

@@ -104,12 +104,15 @@ enum ps_code nn_model_check_loss(const struct nn_model *model, const struct ps_l
 // Initial value of parameter i by its initializer (GlorotUniform, HeUniform, HeNormal, GlorotNormal, LecunUniform,
 // LecunNormal, RandomUniform, RandomNormal, TruncatedNormal, Zeros, Ones, Constant), drawn from (seed, i).
 void nn_model_init_param(const struct nn_model *model, size_t i, uint64_t seed, float *value);
-// Where Keras 3 saves each parameter in a .weights.h5: "layers/conv2d/vars/0". nn_model_params of them, then
-// those of the whole numbers that Keras expects there and that nothing here needs, then NULL.
+// Where the Keras that has written the model saves each parameter in a .weights.h5: "layers/conv2d/vars/0".
+// nn_model_params of them, then those of the whole numbers that Keras expects there and that nothing here needs, then
+// NULL.
 char **nn_model_saved_paths(const struct nn_model *model);
 void nn_model_free_saved_paths(char **paths);
-// The model's JSON, and where it comes from a .keras file, that file's metadata.json, else NULL. The model's.
+// The model's JSON, in which a .keras file of Keras 2 has got the keras_version of that file's metadata.json; and where
+// it comes from a .keras file, that metadata.json, else NULL. The model's.
 const char *nn_model_document(const struct nn_model *model);
+bool nn_model_is_keras2(const struct nn_model *model);
 const char *nn_model_metadata(const struct nn_model *model);
 // Applies parameter i's constraint to a value that a step has changed.
 void nn_model_constrain(const struct nn_model *model, size_t i, float *value);

@@ -30,69 +30,84 @@ char *nn_saved_name(const char *name)
     return word;
 }
 
-// What stands in a variable's name between its layer's and its own, part by part, and the attribute of the layer that
-// it stands for. Those that end in "_" have more behind that.
-static const struct {
-    const char *part, *attribute;
-} saved_parts[] = {
-    {"lstm_cell", "cell"},
-    {"gru_cell", "cell"},
-    {"simple_rnn_cell", "cell"},
-    {"forward_", "forward_layer"},
-    {"backward_", "backward_layer"},
-    {"query", "query_dense"},
-    {"key", "key_dense"},
-    {"value", "value_dense"},
-    {"attention_output", "output_dense"},
+// The attributes inside a layer, as far as they are known.
+struct saved_text {
+    char text[128];
 };
 
-static const char *saved_attribute(const struct nn_layer *layer, const char *part, size_t length)
+static void saved_add(struct saved_text *to, const char *part)
 {
-    if (strcmp(layer->class->name, "TimeDistributed") == 0)
-        return "layer";
-    for (size_t i = 0; i < sizeof saved_parts / sizeof *saved_parts; i++) {
-        const char *known = saved_parts[i].part;
-        size_t n = strlen(known);
-        bool open = known[n - 1] == '_';
-        if ((open ? length > n : length == n) && memcmp(part, known, n) == 0)
-            return saved_parts[i].attribute;
-    }
-    return NULL;
+    size_t n = strlen(to->text);
+    snprintf(to->text + n, sizeof to->text - n, "%s", part);
 }
 
-// "forward_lstm/lstm_cell/" of a variable's name; its length.
-static size_t saved_inner(const struct nn_model *m, const struct nn_layer *layer, size_t i, const char **inner)
+// Of a layer that is wrapped, how Keras's wrapper calls it.
+static const char *saved_child(const struct nn_layer *layer, int child)
 {
-    const char *name = m->variable[i].param.name + strlen(m->name) + 1 + strlen(layer->name) + 1;
+    if (strcmp(layer->class->name, "Bidirectional") == 0)
+        return child == 0 ? "forward_layer/" : "backward_layer/";
+    return "layer/";
+}
+
+// MultiHeadAttention's own layers, as they are named and as they are saved. Keras 2, and Keras 3 at first, put a "_" in
+// front.
+static const struct {
+    const char *name, *attribute;
+} saved_attention[] = {
+    {"query/", "query_dense/"},
+    {"key/", "key_dense/"},
+    {"value/", "value_dense/"},
+    {"attention_output/", "output_dense/"},
+};
+
+// What leads from a layer that wraps no other to the variable that it names so: "" for "kernel".
+static void saved_attribute(const struct nn_model *m, const char *name, struct saved_text *to)
+{
     const char *end = strrchr(name, '/');
-    *inner = name;
-    return end ? (size_t)(end + 1 - name) : 0;
+    for (size_t i = 0; i < sizeof saved_attention / sizeof *saved_attention; i++)
+        if (strncmp(name, saved_attention[i].name, strlen(saved_attention[i].name)) == 0) {
+            saved_add(to, m->keras2 ? "_" : "");
+            saved_add(to, saved_attention[i].attribute);
+            return;
+        }
+    saved_add(to, end ? "cell/" : "");  // "lstm_cell/kernel"
 }
 
-// How many of the layer's variables before its k-th one lie at the same place inside of it.
-static int saved_number(const struct nn_model *m, const struct nn_layer *layer, int k)
+static bool saved_has(const struct nn_layer *layer, int variable)
 {
-    const char *inner, *other;
-    size_t n = saved_inner(m, layer, (size_t)layer->variable[k], &inner);
-    int number = 0;
-    for (int i = 0; i < k; i++)
-        number += saved_inner(m, layer, (size_t)layer->variable[i], &other) == n && memcmp(inner, other, n) == 0;
-    return number;
+    for (int i = 0; i < layer->n_variables; i++)
+        if (layer->variable[i] == variable)
+            return true;
+    return false;
+}
+
+// The attributes that lead from a layer to a variable of its.
+static void saved_inner(const struct nn_model *m, const struct nn_layer *layer, int variable, struct saved_text *to)
+{
+    for (int i = 0; i < layer->n_children;) {
+        if (!saved_has(&layer->child[i], variable)) {
+            i++;
+            continue;
+        }
+        saved_add(to, saved_child(layer, i));
+        layer = &layer->child[i];
+        i = 0;
+    }
+    const char *path = layer->path ? layer->path : layer->name;
+    saved_attribute(m, m->variable[variable].param.name + strlen(m->name) + 1 + strlen(path) + 1, to);
 }
 
 static char *saved_path(const struct nn_model *m, const struct nn_layer *layer, int k)
 {
-    char inner[256] = "";
-    const char *at;
-    size_t n = saved_inner(m, layer, (size_t)layer->variable[k], &at), length = 0;
-    for (const char *end = at + n; at < end && length < sizeof inner;) {
-        size_t part = (size_t)((const char *)memchr(at, '/', (size_t)(end - at)) - at);
-        const char *attribute = saved_attribute(layer, at, part);
-        length += (size_t)snprintf(inner + length, sizeof inner - length, "%.*s/",
-                                   attribute ? (int)strlen(attribute) : (int)part, attribute ? attribute : at);
-        at += part + 1;
+    struct saved_text inner = {""};
+    int number = 0;
+    saved_inner(m, layer, layer->variable[k], &inner);
+    for (int i = 0; i < k; i++) {
+        struct saved_text other = {""};
+        saved_inner(m, layer, layer->variable[i], &other);
+        number += strcmp(inner.text, other.text) == 0;
     }
-    return ps_printf("%s%svars/%d", layer->saved, inner, saved_number(m, layer, k));
+    return ps_printf("%s%svars/%d", layer->saved, inner.text, number);
 }
 
 char **nn_model_saved_paths(const struct nn_model *m)
@@ -123,4 +138,9 @@ const char *nn_model_document(const struct nn_model *m)
 const char *nn_model_metadata(const struct nn_model *m)
 {
     return m->metadata;
+}
+
+bool nn_model_is_keras2(const struct nn_model *m)
+{
+    return m->keras2;
 }

@@ -2,7 +2,9 @@
 //
 // A weights file against the model's parameters. Each parameter takes the tensor whose name comes nearest to its own:
 // "net/dense/kernel" itself; "layers/dense/vars/0", where Keras 3 saves it; "dense/kernel", as Keras calls it in a
-// Functional model; that after another model's name, "sequential_1/dense/kernel". ":0" at the end is Keras 2's.
+// Functional model; that after another model's name, "sequential_1/dense/kernel"; what begins and ends like it and
+// leaves out parts of it, "lstm/kernel" of "net/lstm/lstm_cell/kernel", as Keras names what it builds from a document,
+// and in inner models' .h5 files. ":0" at the end is Keras 2's.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +16,58 @@
 #include "workerd/strategy/strategy.h"
 #include "workerd/weights/weights.h"
 
-enum match { MATCH_NONE, MATCH_OTHER_MODEL, MATCH_NO_MODEL, MATCH_SAVED, MATCH_EXACT };
+enum match { MATCH_NONE, MATCH_PARTS, MATCH_OTHER_MODEL, MATCH_NO_MODEL, MATCH_SAVED, MATCH_EXACT };
 
 static bool weights_is_same(const char *name, size_t length, const char *other)
 {
     return strlen(other) == length && memcmp(name, other, length) == 0;
+}
+
+// Does a tensor lie where Keras saves the parameter? Versions differ in a "_" before an attribute: "_query_dense".
+static bool weights_is_saved(const char *tensor, const char *saved)
+{
+    bool begins = false;
+    for (; *tensor && *saved; tensor++, saved++) {
+        tensor += begins && *tensor == '_';
+        saved += begins && *saved == '_';
+        if (*tensor != *saved)
+            return false;
+        begins = *tensor == '/';
+    }
+    return *tensor == *saved;
+}
+
+static size_t weights_part(const char *name, size_t length)
+{
+    const char *slash = memchr(name, '/', length);
+    return slash ? (size_t)(slash - name) : length;
+}
+
+// Are the parts of a name among those of another, in their order, the first and the last as its own? A part that
+// stands twice in a row is one.
+static bool weights_has_parts(const char *name, size_t length, const char *other)
+{
+    size_t n = weights_part(name, length), left = strlen(other), k = weights_part(other, left);
+    bool first = true;
+    for (; left > 0; first = false) {
+        bool same = n == k && memcmp(name, other, n) == 0;
+        if (first && !same)
+            return false;
+        size_t twice = n + 1 < length ? weights_part(name + n + 1, length - n - 1) : 0;
+        if (same && first && twice == n && memcmp(name + n + 1, name, n) == 0) {
+            name += n + 1;
+            length -= n + 1;
+        }
+        if (same && length == n)
+            return left == k;
+        name += same ? n + 1 : 0;
+        length -= same ? n + 1 : 0;
+        n = weights_part(name, length);
+        other += k < left ? k + 1 : k;
+        left -= k < left ? k + 1 : k;
+        k = weights_part(other, left);
+    }
+    return false;
 }
 
 static enum match weights_match(const char *tensor, const char *param, const char *saved)
@@ -28,14 +77,18 @@ static enum match weights_match(const char *tensor, const char *param, const cha
         n -= suffix;
     if (weights_is_same(tensor, n, param))
         return MATCH_EXACT;
-    if (strcmp(tensor, saved) == 0)
+    if (weights_is_saved(tensor, saved))
         return MATCH_SAVED;
     const char *in_model = strchr(param, '/') + 1;
     if (weights_is_same(tensor, n, in_model))
         return MATCH_NO_MODEL;
     const char *slash = memchr(tensor, '/', n);
     size_t prefix = slash ? (size_t)(slash + 1 - tensor) : 0;
-    return prefix > 0 && weights_is_same(tensor + prefix, n - prefix, in_model) ? MATCH_OTHER_MODEL : MATCH_NONE;
+    const bool in_group = strncmp(tensor, in_model, prefix) == 0;  // of the layer, as .h5 files have it
+    if (prefix > 0 && (weights_is_same(tensor + prefix, n - prefix, in_model) ||
+                       (in_group && weights_is_same(tensor + prefix, n - prefix, param))))
+        return MATCH_OTHER_MODEL;
+    return weights_has_parts(tensor, n, in_model) || weights_has_parts(tensor, n, param) ? MATCH_PARTS : MATCH_NONE;
 }
 
 // *found: the index of the parameter's tensor, n of the file where it has none.
@@ -59,6 +112,23 @@ static enum ps_code weights_find(const struct ps_safetensors *file, const struct
         return ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensors '%.100s' and '%.100s' could both be '%.100s'", path,
                        file->tensor[*found].name, rival, p->name);
     return PS_OK;
+}
+
+// A tensor that comes nearest to two parameters' names is that of neither.
+static enum ps_code weights_check_once(const struct nn_model *model, const struct ps_safetensors *file,
+                                       const size_t *found, const char *path, struct ps_error *e)
+{
+    size_t n = nn_model_params(model), *owner = ps_alloc((file->n + 1) * sizeof *owner);  // from 1
+    enum ps_code code = PS_OK;
+    for (size_t i = 0; i < n && code == PS_OK; i++) {
+        if (found[i] < file->n && owner[found[i]])
+            code = ps_fail(e, PS_INVALID_ARGUMENT, "%s: tensor '%.100s' could be both '%.100s' and '%.100s'", path,
+                           file->tensor[found[i]].name, nn_model_param(model, owner[found[i]] - 1)->name,
+                           nn_model_param(model, i)->name);
+        owner[found[i]] = i + 1;
+    }
+    free(owner);
+    return code;
 }
 
 // Things in one line, as many as fit; "..." for the others.
@@ -164,6 +234,8 @@ static enum ps_code weights_take(const struct wk_env *env, const struct ps_safet
     enum ps_code code = PS_OK;
     for (size_t i = 0; code == PS_OK && i < n; i++)
         code = weights_find(file, nn_model_param(env->model, i), saved[i], path, &found[i], e);
+    if (code == PS_OK)
+        code = weights_check_once(env->model, file, found, path, e);
     if (code == PS_OK)
         code = weights_check(env->model, file, found, path, e);
     for (size_t i = 0; code == PS_OK && i < n; i++)

@@ -108,11 +108,11 @@ enum ps_code wk_weights_check_output(const char *path, struct ps_error *e)
     return PS_OK;
 }
 
-// The model's tensors, by their own names or by those that Keras saves them under; then, of these, numbers of 0.
+// The model's tensors, by their own names or by those that Keras saves them under; then, of these, whole
+// numbers of 0, without data.
 static struct ps_safetensor *file_tensors(const struct nn_model *model, const float *const *value, char **names,
                                           size_t *all)
 {
-    static const float zero = 0;
     size_t n = nn_model_params(model);
     for (*all = n; names && names[*all];)
         ++*all;
@@ -124,7 +124,7 @@ static struct ps_safetensor *file_tensors(const struct nn_model *model, const fl
         tensors[i].data = value[i];
     }
     for (size_t i = n; i < *all; i++)
-        tensors[i] = (struct ps_safetensor){.name = names[i], .count = 1, .data = &zero};
+        tensors[i] = (struct ps_safetensor){.name = names[i]};
     return tensors;
 }
 
@@ -140,13 +140,19 @@ static enum ps_code file_make_hdf5(const struct nn_model *model, const float *co
     return code;
 }
 
+// What Keras 2 and Keras 3 take for their own.
+static const char *file_metadata(const struct nn_model *model)
+{
+    const char *own = nn_model_metadata(model);
+    return own ? own : nn_model_is_keras2(model) ? "{\"keras_version\": \"2.15.0\"}" : "{\"keras_version\": \"3.0.0\"}";
+}
+
 static enum ps_code file_put_archive(FILE *to, const struct nn_model *model, const uint8_t *bytes, size_t size,
                                      struct ps_error *e)
 {
-    const char *document = nn_model_document(model), *metadata = nn_model_metadata(model);
+    const char *document = nn_model_document(model), *metadata = file_metadata(model);
     struct ps_zip_writer w;
     struct ps_error end;
-    metadata = metadata ? metadata : "{\"keras_version\": \"3.0.0\"}";
     ps_zip_begin(&w, to);
     enum ps_code code = ps_zip_add(&w, "metadata.json", metadata, strlen(metadata), e);
     if (code == PS_OK)

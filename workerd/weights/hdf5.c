@@ -279,8 +279,11 @@ static bool hdf5_put_array(hid_t file, const struct ps_safetensor *t, hid_t link
     for (size_t i = 0; i < t->rank; i++)
         dim[i] = t->shape[i];
     hid_t space = H5Screate_simple((int)t->rank, dim, NULL);
-    hid_t array = H5Dcreate2(file, t->name, H5T_IEEE_F32LE, space, link, create, H5P_DEFAULT);
-    bool whole = array >= 0 && H5Dwrite(array, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, t->data) >= 0;
+    static const int none = 0;
+    hid_t stored = t->data ? H5T_IEEE_F32LE : H5T_STD_I32LE, own = t->data ? H5T_NATIVE_FLOAT : H5T_NATIVE_INT;
+    const void *data = t->data ? (const void *)t->data : &none;
+    hid_t array = H5Dcreate2(file, t->name, stored, space, link, create, H5P_DEFAULT);
+    bool whole = array >= 0 && H5Dwrite(array, own, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
     if (array >= 0)
         H5Dclose(array);
     if (space >= 0)

@@ -16,7 +16,8 @@ enum ps_code wk_hdf5_check(struct ps_error *e);
 // nothing but a safetensors file in memory comes back.
 enum ps_code wk_hdf5_read(const uint8_t *bytes, size_t size, struct ps_safetensors **file, struct ps_error *e);
 
-// A file with these tensors under their names, of which "a/b" is b in group a. *bytes is malloc'd.
+// A file with these tensors under their names, of which "a/b" is b in group a; one without data is the whole number 0.
+// *bytes is malloc'd.
 enum ps_code wk_hdf5_write(const struct ps_safetensor *tensor, size_t n, uint8_t **bytes, size_t *size,
                            struct ps_error *e);
 

@@ -22,13 +22,13 @@ def theirs(shape, *between):
     return lambda: stack(tf_keras.layers, tf_keras.Model, shape, *[make() for make in between])
 
 
-def image():
-    i = keras.Input((7, 6, 2), name="in")
+def image(k, api):
+    i = api.Input((7, 6, 2), name="in")
     x = k.Conv2D(5, 3, use_bias=False, name="c")(i)
     x = k.ReLU(name="r")(k.BatchNormalization(name="bn", momentum=0.9)(x))
     y = k.BatchNormalization(name="bn2", scale=False)(k.Conv2D(5, 3, padding="same", name="c2")(x))
     x = k.Flatten(name="f")(k.MaxPooling2D(name="p")(k.Add(name="sum")([x, y])))
-    return keras.Model(i, k.Dense(4, name="o")(x), name="resnet")
+    return api.Model(i, k.Dense(4, name="o")(x), name="resnet")
 
 
 def frozen():
@@ -49,7 +49,10 @@ train("bn", ours((5,), bn()), rows=13, steps=20)
 train("bn_keras2", theirs((5,), bn2()), rows=13, steps=20)
 train("bn_axis", ours((4, 3), bn(axis=1, center=False, momentum=0.5, epsilon=0.01)))
 train("bn_frozen", frozen, keep=("bn",))
-train("bn_image", image, xent, rows=12, steps=6)
+train("bn_image", lambda: image(k, keras), xent, rows=12, steps=6)
+# Whose moving variance follows n / (n - 1) of a batch's.
+train("bn_image_keras2", lambda: image(tf_keras.layers, tf_keras),
+      tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True), rows=12, steps=6)
 train("ln", ours((4, 3), ln()), steps=6)
 train("ln_keras2", theirs((4, 3), ln2()), steps=6)
 train("ln_axes", ours((4, 3), ln(axis=[1, 2], scale=False)))

@@ -4,13 +4,16 @@
 // frozen: by the moving ones.
 //
 // The moving variance follows the variance of all elements, divided by their number, as in Keras 3. Keras 2 divides by
-// one less where the input is an image.
+// one less where the input is an image, whose channels come first or last.
 #include "workerd/nn/layers/normalization.h"
+#include "workerd/nn/ops/binary.h"
+#include "workerd/nn/setting.h"
 
 struct batch_normalization {
     struct normalization n;
     int axis;
     double momentum;
+    bool one_less;
 };
 
 static const struct nn_key keys[] = {
@@ -28,7 +31,7 @@ static const struct nn_key keys[] = {
 
 static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_error *e)
 {
-    const struct batch_normalization *c = NN_CONFIG(struct batch_normalization, b->layer);
+    struct batch_normalization *c = b->layer->config;
     if (nn_build_inputs(b, 1, e))
         return e->code;
     if (!b->first && b->layer->trainable)
@@ -37,6 +40,7 @@ static enum ps_code batch_normalization_build(struct nn_building *b, struct ps_e
     const struct nn_type channels = {NN_FLOAT, 1, {b->out.dim[c->axis]}};
     if (!b->first)
         return PS_OK;
+    c->one_less = nn_setting_is_keras2(b->at) && b->out.rank == 3 && c->axis != 1;
     if (normalization_build_parameters(b, &c->n, &channels, e) ||
         nn_build_state(b, "moving_mean", "Zeros", &channels, c->momentum, e))
         return e->code;
@@ -68,6 +72,17 @@ static int batch_normalization_emit_fixed(struct nn_emitter *m, const struct nn_
     return out;
 }
 
+// The variance that the moving one follows.
+static int batch_normalization_variance(struct nn_emitter *m, const struct batch_normalization *c,
+                                        const struct nn_normalize *over, int variance)
+{
+    const int64_t n = over->dim[0] * over->dim[2];
+    const struct nn_affine attr = {(float)((double)n / (double)(n - 1)), 0};
+    if (c->one_less && n > 1)
+        nn_tape_put(m->tape, &nn_op_affine, &attr, sizeof attr, &variance, 1, &variance, 1);
+    return variance;
+}
+
 static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct nn_layer *l = nn_emit_layer(m, call);
@@ -79,7 +94,7 @@ static int batch_normalization_emit(struct nn_emitter *m, const struct nn_call *
         return batch_normalization_emit_fixed(m, call, c, &attr);
     int y = normalization_emit(m, call, &c->n, &attr, statistic);
     nn_emit_state(m, call, own, statistic[0]);
-    nn_emit_state(m, call, own + 1, statistic[1]);
+    nn_emit_state(m, call, own + 1, batch_normalization_variance(m, c, &attr, statistic[1]));
     return y;
 }
 

@@ -2,6 +2,7 @@
 //
 // Rescaling, Normalization, Identity: what makes features fit.
 #include <math.h>
+#include <string.h>
 
 #include "common/base/alloc.h"
 #include "workerd/nn/layer.h"
@@ -60,13 +61,14 @@ struct standardization {
 };
 
 // The last axes of the input: [-1], [2, 3]; or none, null or [].
-static enum ps_code standardization_read_axes(struct nn_building *b, int64_t *n, struct ps_error *e)
+static enum ps_code standardization_read_axes(struct nn_building *b, int64_t *n, int *rank, struct ps_error *e)
 {
     struct nn_json at = nn_json_member(b->config, "axis");
     const struct nn_type *in = &b->in[0]->type;
     const bool list = json_is_array(at.value);
     size_t axes = list ? json_array_size(at.value) : at.value && !nn_json_given(&at) ? 0 : 1;
     *n = 1;
+    *rank = (int)axes;
     for (size_t i = 0; i < axes; i++) {
         struct nn_json own = nn_json_element(&at, i);
         const struct nn_json *axis = list ? &own : &at;
@@ -114,9 +116,11 @@ static enum ps_code standardization_build_given(struct nn_building *b, struct ps
     return PS_OK;
 }
 
-static enum ps_code standardization_build_variables(struct nn_building *b, int64_t n, struct ps_error *e)
+static enum ps_code standardization_build_variables(struct nn_building *b, int rank, struct ps_error *e)
 {
-    const struct nn_type type = {NN_FLOAT, 1, {n}};
+    const struct nn_type *in = &b->in[0]->type;
+    struct nn_type type = {.dtype = NN_FLOAT, .rank = rank};
+    memcpy(type.dim, in->dim + in->rank - rank, (size_t)rank * sizeof *type.dim);
     if (nn_build_variable(b, "mean", "Zeros", &type, e) || nn_build_variable(b, "variance", "Ones", &type, e))
         return e->code;
     for (int i = 0; i < 2; i++)
@@ -129,14 +133,15 @@ static enum ps_code standardization_build(struct nn_building *b, struct ps_error
     struct standardization *c = b->layer->config;
     struct nn_json mean = nn_json_member(b->config, "mean"), variance = nn_json_member(b->config, "variance");
     int64_t n;
-    if (rescaling_build(b, e) || standardization_read_axes(b, &n, e))
+    int rank;
+    if (rescaling_build(b, e) || standardization_read_axes(b, &n, &rank, e))
         return e->code;
     if (!b->first)
         return n == c->n ? PS_OK : nn_json_fail(b->at, e, "Normalization is called on inputs of two shapes");
     c->n = n;
     if (nn_json_given(&mean) != nn_json_given(&variance))
         return nn_json_expected(nn_json_given(&mean) ? &variance : &mean, e, "mean and variance, or neither");
-    return nn_json_given(&mean) ? standardization_build_given(b, e) : standardization_build_variables(b, n, e);
+    return nn_json_given(&mean) ? standardization_build_given(b, e) : standardization_build_variables(b, rank, e);
 }
 
 static int standardization_constant(struct nn_emitter *m, const struct standardization *c, const float *value)

@@ -38,7 +38,8 @@ static enum ps_code bidirectional_build_way(struct nn_building *b, const struct 
     const struct nn_json backward = nn_json_member(b->config, "backward_layer");
     const bool given = way == 1 && nn_json_given(&backward);
     bidirectional_name(at, way == 0 ? "forward_" : "backward_", name, sizeof name);
-    if (nn_build_inner(b, way, at, given ? NULL : name, &b->in[0]->type, true, out, e))
+    const bool own = given && !nn_setting_is_keras2(b->at);  // Keras 2 renames both
+    if (nn_build_inner(b, way, at, own ? NULL : name, &b->in[0]->type, true, out, e))
         return e->code;
     if (!nn_layer_is_recurrent(&b->layer->child[way]))
         return nn_json_fail(at, e, "Bidirectional wraps SimpleRNN, LSTM or GRU");
