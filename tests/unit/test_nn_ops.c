@@ -50,6 +50,15 @@
             true, true, true                                                                                     \
         }                                                                                                        \
     }
+#define BATCH_NORM_RELU(name, rows, n)                                                                                 \
+    {                                                                                                                  \
+        name, &nn_op_normalize,                                                                                        \
+            ATTR((struct nn_normalize){{rows, n, 1, 1}, {0, 1, 0, 0}, {0, 1, 0, 0}, EPSILON, true, true, NN_RELU}), 3, \
+            3, {FLOATS(2, rows, n), FLOATS(1, n), FLOATS(1, n)},                                                       \
+        {                                                                                                              \
+            true, true, true                                                                                           \
+        }                                                                                                              \
+    }
 #define LAYER_NORM(name, rows, n)                                                                                \
     {                                                                                                            \
         name, &nn_op_normalize,                                                                                  \
@@ -140,6 +149,8 @@ static const struct op_case cases[] = {
     BATCH_NORM("batch, 63 channels", 1000, 63),
     BATCH_NORM("batch, 65 channels", 1000, 65),
     BATCH_NORM("batch, two rows", 2, 40),
+    BATCH_NORM_RELU("batch, relu, 16 channels", 4097, 16),
+    BATCH_NORM_RELU("batch, relu, 65 channels", 1000, 65),
     LAYER_NORM("layer, two elements", 7, 2),
     LAYER_NORM("layer, 33 elements", 2001, 33),
     LAYER_NORM("layer, a long row", 5, 20001),

@@ -875,6 +875,32 @@ static void ids_outside_the_table(void **state)
     }
 }
 
+// Of ten layers of convolution, batch normalization and relu, each of whose tensors takes 16 KiB, the step keeps what
+// the convolutions give alone: a relu's output is computed once more where the backward pass reads it.
+static void activations_are_computed_again(void **state)
+{
+    (void)state;
+    enum { LAYERS = 10, BYTES = 16 << 10, OTHERS = 4 };  // a gradient, what it is made from and into; what is small
+    char *layers = ps_printf("%s", DENSE("d", "'units': 4"));
+    struct nn_model *m;
+    for (int i = 0; i < LAYERS; i++) {
+        char *more = ps_printf("%s, {'class_name': 'Conv2D', 'config': {'name': 'c%d', 'filters': 4, 'kernel_size': 3, "
+                               "'padding': 'same', 'use_bias': false}}, {'class_name': 'BatchNormalization', 'config': "
+                               "{'name': 'n%d'}}, {'class_name': 'ReLU', 'config': {'name': 'r%d'}}",
+                               layers, i, i, i);
+        free(layers);
+        layers = more;
+    }
+    m = parse("8, 8, 1", layers);
+    for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+        struct nn_replica *r = replicate(m, devices[d], 16, &mse);
+        assert_in_range(nn_replica_arena(r), LAYERS * BYTES, (LAYERS + 1 + OTHERS) * BYTES);
+        nn_replica_free(r);
+    }
+    nn_model_free(m);
+    free(layers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -886,6 +912,7 @@ int main(void)
         cmocka_unit_test(what_is_read_twice_stays),
         cmocka_unit_test(smaller_batches_are_exact),
         cmocka_unit_test(empty_batch_changes_nothing),
+        cmocka_unit_test(activations_are_computed_again),
         cmocka_unit_test(dropout_repeats),
         cmocka_unit_test(recurrent_dropout_is_of_all_steps),
         cmocka_unit_test(attention_drops),

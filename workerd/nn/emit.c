@@ -11,6 +11,7 @@
 #include "workerd/nn/ops/embedding.h"
 #include "workerd/nn/ops/mask.h"
 #include "workerd/nn/ops/noise.h"
+#include "workerd/nn/ops/normalize.h"
 
 static void emitter_init(struct nn_emitter *m)
 {
@@ -198,6 +199,8 @@ static enum nn_activation *emit_free_activation(const struct nn_emitter *m, int 
         act = &((struct nn_conv2d *)op->attr)->act;
     else if (op && op->class == &nn_op_dense)
         act = &((struct nn_dense *)op->attr)->act;
+    else if (op && nn_normalize_takes_activation(op))
+        act = &((struct nn_normalize *)op->attr)->act;
     return act && *act == NN_LINEAR ? act : NULL;
 }
 

@@ -56,6 +56,9 @@ struct nn_op_class {
     // Of one run at these shapes: multiplications and additions of the products that it sums. NULL: it has none worth
     // counting, and is held up by memory.
     double (*flop)(const struct nn_op *op);
+    // Puts on the tape what computes out[0] once more from what the gradient reads anyway, so that it need not be kept
+    // for the backward pass: cheap. The tensor that is out[0] then; -1: keep it. NULL: always.
+    int (*again)(struct nn_tape *t, const struct nn_op *op);
     int in_place;  // 1 + the input in whose memory out[0] may lie; 0: in none
 };
 

@@ -185,6 +185,58 @@ static void backward_deliver(struct backward *b)
     }
 }
 
+// ---- what is computed again ---------------------------------------------------------------------------------------
+
+// The last operator goes to this place.
+static void tape_move_last(struct nn_tape *t, int to)
+{
+    const struct nn_op last = t->op[t->n_ops - 1];
+    memmove(&t->op[to + 1], &t->op[to], (size_t)(t->n_ops - 1 - to) * sizeof last);
+    t->op[to] = last;
+}
+
+// The first operator from `from` on that reads a tensor, or a view of it; n_ops: none.
+static int tape_first_reader(const struct nn_tape *t, int tensor, int from)
+{
+    for (int k = from; k < t->n_ops; k++)
+        for (int i = 0; i < t->op[k].n_in; i++)
+            if (tape_root(t, t->op[k].in[i]) == tensor)
+                return k;
+    return t->n_ops;
+}
+
+// Operators from `from` on read `other` instead.
+static void tape_replace(struct nn_tape *t, int tensor, int other, int from)
+{
+    for (int k = from; k < t->n_ops; k++)
+        for (int i = 0; i < t->op[k].n_in; i++) {
+            const int in = t->op[k].in[i];
+            if (tape_root(t, in) != tensor)
+                continue;
+            const struct nn_type type = t->tensor[in].type;
+            const int seen = in == tensor ? other : nn_tape_view(t, other, &type);
+            t->op[k].in[i] = seen;
+        }
+}
+
+// What the backward pass, which begins at operator `forward`, reads of the forward pass, and is cheap to compute where
+// that reads it, need not live until then.
+static void tape_compute_again(struct nn_tape *t, int forward)
+{
+    for (int k = 0; k < forward && !t->error.code; k++) {
+        const struct nn_op op = t->op[k];  // the array may move
+        const int reader = op.class->again ? tape_first_reader(t, op.out[0], forward) : t->n_ops;
+        if (reader == t->n_ops || t->tensor[op.out[0]].kept)
+            continue;
+        t->layer = op.layer;
+        const int y = op.class->again(t, &op);
+        if (y < 0)
+            continue;
+        tape_move_last(t, reader);
+        tape_replace(t, op.out[0], y, reader + 1);
+    }
+}
+
 void nn_tape_differentiate(struct nn_tape *t, const int *y, const int *dy, int n)
 {
     struct backward b = {.tape = t, .n = t->n_tensors};
@@ -199,5 +251,6 @@ void nn_tape_differentiate(struct nn_tape *t, const int *y, const int *dy, int n
     for (int i = n_ops; i-- && !t->error.code;)
         backward_op(&b, i);
     backward_deliver(&b);
+    tape_compute_again(t, n_ops);
     free(b.gradient);
 }

@@ -24,6 +24,9 @@ enum {
     PARTS = 16,       // of the rows of a layer normalization, for the gradients of gamma and beta
 };
 
+// Of a channel: what is taken from x, and multiplied, and added; what goes back to x.
+enum { MEAN, SCALE, OFFSET, LESS, SLOPE, FACTORS };
+
 struct norm_plan {
     const struct nn_normalize *attr;
     bool columns, runs;  // neither: the reference's
@@ -33,8 +36,8 @@ struct norm_plan {
     size_t statistics, per, length, inner, outer_step, run_step;
     bool along;      // a gamma for each element of a run; else one for each statistic
     float *partial;  // columns: [blocks][2][tile]; runs: [PARTS][2][parameters]
-    float *tiled;    // columns: [4][tile]
-    float *factor;   // columns: [4][channels], of which `tiled` is made
+    float *tiled;    // columns: [FACTORS][tile]
+    float *factor;   // columns: [FACTORS][channels], of which `tiled` is made
     float *zeros;    // a mean for each statistic
 };
 
@@ -85,8 +88,8 @@ static void norm_find_columns(struct norm_plan *p)
     p->block_rows = ((rows < BLOCK_ROWS ? BLOCK_ROWS : rows) + many - 1) / many * many;
     p->blocks = (p->rows + p->block_rows - 1) / p->block_rows;
     p->partial = ps_alloc_aligned(p->blocks * 2 * p->tile * sizeof(float));
-    p->tiled = ps_alloc_aligned(4 * p->tile * sizeof(float));
-    p->factor = ps_alloc_aligned(4 * p->channels * sizeof(float));
+    p->tiled = ps_alloc_aligned(FACTORS * p->tile * sizeof(float));
+    p->factor = ps_alloc_aligned(FACTORS * p->channels * sizeof(float));
 }
 
 static enum ps_code norm_plan(struct nn_context *context, const struct nn_op *op, void **plan, struct ps_error *e)
@@ -176,25 +179,43 @@ PS_PER_CPU static void norm_block_moments(size_t n, size_t tile, size_t channels
     norm_fold_tile(tile, channels, squares);
 }
 
-// to (2, tile): sums of dy, and of dy times x less its mean.
-PS_PER_CPU static void norm_block_products(size_t n, size_t tile, size_t channels, const float *restrict x,
-                                           const float *restrict dy, const float *restrict mean, float *restrict to)
+// The gradient by what is before an activation that is a relu or none; by: see FACTORS, [..][tile].
+static inline float norm_dy(bool relu, float x, float dy, const float *by, size_t tile, size_t i)
 {
-    float *restrict sum = to, *restrict product = to + tile;
-    memset(to, 0, 2 * tile * sizeof *to);
-    for (size_t at = 0; at < n; at += tile)
-        for (size_t i = 0, m = norm_left(n - at, tile); i < m; i++) {
-            sum[i] += dy[at + i];
-            product[i] += dy[at + i] * (x[at + i] - mean[i]);
-        }
-    norm_fold_tile(tile, channels, sum);
-    norm_fold_tile(tile, channels, product);
+    const float z = (x - by[MEAN * tile + i]) * by[SCALE * tile + i] + by[OFFSET * tile + i];
+    return !relu || z > 0 ? dy : 0;
 }
 
-// y = (x - mean) scale + offset; by: those three, each a tile.
+// to (2, tile): sums of dy, and of dy times x less its mean.
+static inline void norm_products(bool relu, size_t n, size_t tile, const float *restrict x, const float *restrict dy,
+                                 const float *restrict by, float *restrict to)
+{
+    float *restrict sum = to, *restrict product = to + tile;
+    for (size_t at = 0; at < n; at += tile)
+        for (size_t i = 0, m = norm_left(n - at, tile); i < m; i++) {
+            const float d = norm_dy(relu, x[at + i], dy[at + i], by, tile, i);
+            sum[i] += d;
+            product[i] += d * (x[at + i] - by[MEAN * tile + i]);
+        }
+}
+
+PS_PER_CPU static void norm_block_products(bool relu, size_t n, size_t tile, size_t channels, const float *restrict x,
+                                           const float *restrict dy, const float *restrict by, float *restrict to)
+{
+    memset(to, 0, 2 * tile * sizeof *to);
+    if (relu)
+        norm_products(true, n, tile, x, dy, by, to);
+    else
+        norm_products(false, n, tile, x, dy, by, to);
+    norm_fold_tile(tile, channels, to);
+    norm_fold_tile(tile, channels, to + tile);
+}
+
+// y = (x - mean) scale + offset.
 PS_PER_CPU static void norm_put_columns(size_t n, size_t tile, const float *x, const float *restrict by, float *y)
 {
-    const float *restrict mean = by, *restrict scale = by + tile, *restrict offset = by + 2 * tile;
+    const float *restrict mean = by + MEAN * tile, *restrict scale = by + SCALE * tile;
+    const float *restrict offset = by + OFFSET * tile;
     for (size_t at = 0; at < n; at += tile) {
         const size_t m = norm_left(n - at, tile);
         PS_ELEMENTWISE
@@ -203,15 +224,40 @@ PS_PER_CPU static void norm_put_columns(size_t n, size_t tile, const float *x, c
     }
 }
 
-// dx = scale dy - less - (x - mean) slope; by: mean, scale, less, slope.
-PS_PER_CPU static void norm_put_columns_back(size_t n, size_t tile, const float *restrict x, const float *restrict dy,
-                                             const float *restrict by, float *restrict dx)
+// And what of that is above 0; a NaN goes on.
+PS_PER_CPU static void norm_put_columns_relu(size_t n, size_t tile, const float *x, const float *restrict by, float *y)
 {
-    const float *restrict mean = by, *restrict scale = by + tile, *restrict less = by + 2 * tile;
-    const float *restrict slope = by + 3 * tile;
+    const float *restrict mean = by + MEAN * tile, *restrict scale = by + SCALE * tile;
+    const float *restrict offset = by + OFFSET * tile;
+    for (size_t at = 0; at < n; at += tile) {
+        const size_t m = norm_left(n - at, tile);
+        PS_ELEMENTWISE
+        for (size_t i = 0; i < m; i++) {
+            const float z = (x[at + i] - mean[i]) * scale[i] + offset[i];
+            y[at + i] = z < 0 ? 0 : z;
+        }
+    }
+}
+
+// dx = scale dy - less - (x - mean) slope.
+static inline void norm_put_back(bool relu, size_t n, size_t tile, const float *restrict x, const float *restrict dy,
+                                 const float *restrict by, float *restrict dx)
+{
     for (size_t at = 0; at < n; at += tile)
-        for (size_t i = 0, m = norm_left(n - at, tile); i < m; i++)
-            dx[at + i] = dy[at + i] * scale[i] - less[i] - (x[at + i] - mean[i]) * slope[i];
+        for (size_t i = 0, m = norm_left(n - at, tile); i < m; i++) {
+            const float d = norm_dy(relu, x[at + i], dy[at + i], by, tile, i);
+            dx[at + i] = d * by[SCALE * tile + i] - by[LESS * tile + i] -
+                         (x[at + i] - by[MEAN * tile + i]) * by[SLOPE * tile + i];
+        }
+}
+
+PS_PER_CPU static void norm_put_columns_back(bool relu, size_t n, size_t tile, const float *restrict x,
+                                             const float *restrict dy, const float *restrict by, float *restrict dx)
+{
+    if (relu)
+        norm_put_back(true, n, tile, x, dy, by, dx);
+    else
+        norm_put_back(false, n, tile, x, dy, by, dx);
 }
 
 // ---- by columns: parts --------------------------------------------------------------------------------------------
@@ -255,8 +301,8 @@ static void norm_columns_products(void *arg, size_t first, size_t last)
     const struct norm_plan *p = n->p;
     for (size_t b = first; b < last; b++) {
         const size_t at = b * p->block_rows * p->channels;
-        norm_block_products(norm_block_size(p, b), p->tile, p->channels, n->x + at, n->dy + at, p->tiled,
-                            p->partial + b * 2 * p->tile);
+        norm_block_products(p->attr->act == NN_RELU, norm_block_size(p, b), p->tile, p->channels, n->x + at, n->dy + at,
+                            p->tiled, p->partial + b * 2 * p->tile);
     }
 }
 
@@ -266,7 +312,8 @@ static void norm_columns_put(void *arg, size_t first, size_t last)
     const struct norm_plan *p = n->p;
     for (size_t b = first; b < last; b++) {
         const size_t at = b * p->block_rows * p->channels;
-        norm_put_columns(norm_block_size(p, b), p->tile, n->x + at, p->tiled, n->y + at);
+        (p->attr->act == NN_RELU ? norm_put_columns_relu : norm_put_columns)(norm_block_size(p, b), p->tile, n->x + at,
+                                                                             p->tiled, n->y + at);
     }
 }
 
@@ -276,7 +323,8 @@ static void norm_columns_put_back(void *arg, size_t first, size_t last)
     const struct norm_plan *p = n->p;
     for (size_t b = first; b < last; b++) {
         const size_t at = b * p->block_rows * p->channels;
-        norm_put_columns_back(norm_block_size(p, b), p->tile, n->x + at, n->dy + at, p->tiled, n->y + at);
+        norm_put_columns_back(p->attr->act == NN_RELU, norm_block_size(p, b), p->tile, n->x + at, n->dy + at, p->tiled,
+                              n->y + at);
     }
 }
 
@@ -293,15 +341,21 @@ static void norm_tile(const struct norm_plan *p, size_t kinds)
             memcpy(p->tiled + k * p->tile + i, p->factor + k * p->channels, p->channels * sizeof(float));
 }
 
-static void norm_columns_scale(struct norm *n)
+// What makes y of x.
+static void norm_columns_factors(const struct norm *n)
 {
     const struct norm_plan *p = n->p;
     for (size_t c = 0; c < p->channels; c++) {
-        p->factor[c] = n->mean[c];
-        p->factor[p->channels + c] = norm_inverse(n, c) * (n->gamma ? n->gamma[c] : 1);
-        p->factor[2 * p->channels + c] = n->beta ? n->beta[c] : 0;
+        p->factor[MEAN * p->channels + c] = n->mean[c];
+        p->factor[SCALE * p->channels + c] = norm_inverse(n, c) * (n->gamma ? n->gamma[c] : 1);
+        p->factor[OFFSET * p->channels + c] = n->beta ? n->beta[c] : 0;
     }
-    norm_tile(p, 3);
+    norm_tile(p, OFFSET + 1);
+}
+
+static void norm_columns_scale(struct norm *n)
+{
+    norm_columns_factors(n);
     norm_share_blocks(n, norm_columns_put);
 }
 
@@ -328,8 +382,7 @@ static void norm_columns_backward(struct norm *n)
 {
     const struct norm_plan *p = n->p;
     const size_t channels = p->channels;
-    memcpy(p->factor, n->mean, channels * sizeof(float));
-    norm_tile(p, 1);
+    norm_columns_factors(n);
     norm_share_blocks(n, norm_columns_products);
     for (size_t c = 0; c < channels; c++) {
         const double inverse = (double)norm_inverse(n, c), scale = inverse * (n->gamma ? (double)n->gamma[c] : 1);
@@ -340,11 +393,10 @@ static void norm_columns_backward(struct norm *n)
             n->dgamma[c] = (float)product;
         if (n->dbeta)
             n->dbeta[c] = (float)sum;
-        p->factor[channels + c] = (float)scale;
-        p->factor[2 * channels + c] = (float)(scale * sum / (double)p->rows);
-        p->factor[3 * channels + c] = (float)(scale * inverse * product / (double)p->rows);
+        p->factor[LESS * channels + c] = (float)(scale * sum / (double)p->rows);
+        p->factor[SLOPE * channels + c] = (float)(scale * inverse * product / (double)p->rows);
     }
-    norm_tile(p, 4);
+    norm_tile(p, FACTORS);
     norm_share_blocks(n, norm_columns_put_back);
 }
 
@@ -620,6 +672,7 @@ static void norm_run_backward(const struct nn_frame *f)
     n.variance = f->in[2];
     n.dy = f->in[3];
     n.gamma = a->scale ? f->in[4] : NULL;
+    n.beta = a->act == NN_RELU && a->center ? f->in[4 + a->scale] : NULL;
     n.dgamma = a->scale ? f->out[1] : NULL;
     n.dbeta = a->center ? f->out[1 + a->scale] : NULL;
     if (!norm_has_shape(&n))

@@ -25,6 +25,15 @@ int64_t nn_normalize_parameters(const struct nn_normalize *a)
     return normalize_count(a, a->parameter);
 }
 
+bool nn_normalize_takes_activation(const struct nn_op *op)
+{
+    const struct nn_normalize *a = (const struct nn_normalize *)op->attr;
+    bool columns = op->class == &nn_op_normalize && a->dim[2] * a->dim[3] == 1;
+    for (int i = 0; i < NN_NORMALIZE_AXES; i++)
+        columns = columns && a->statistic[i] == (i == 1) && a->parameter[i] == (i == 1);
+    return columns;
+}
+
 // ---- types --------------------------------------------------------------------------------------------------------
 
 static const struct nn_normalize *normalize_attr(const struct nn_op *op)
@@ -81,15 +90,28 @@ static void normalize_differentiate(struct nn_tape *t, const struct nn_op *op, c
                                     int *dx)
 {
     const struct nn_normalize *a = normalize_attr(op);
-    const int in[5] = {op->in[0], op->out[1], op->out[2], dy[0], op->in[1]};
-    int out[3];
+    const int in[6] = {op->in[0], op->out[1], op->out[2], dy[0], op->in[1], op->in[1 + a->scale]};
+    int out[3], n_in = 4 + a->scale;
     (void)wanted;
     if (dy[0] < 0)
         return;
-    nn_tape_put(t, &nn_op_normalize_backward, a, sizeof *a, in, 4 + a->scale, out, 1 + a->scale + a->center);
+    if (a->act == NN_RELU && a->center)
+        n_in++;
+    nn_tape_put(t, &nn_op_normalize_backward, a, sizeof *a, in, n_in, out, 1 + a->scale + a->center);
     dx[0] = out[0];
     for (int i = 1; i < op->n_in; i++)
         dx[i] = normalize_like(t, out[i], &op->in_type[i]);
+}
+
+// What came out, by the statistics there are: x is kept in any case. What the activation saves, this costs.
+static int normalize_again(struct nn_tape *t, const struct nn_op *op)
+{
+    const struct nn_normalize *a = normalize_attr(op);
+    const int in[5] = {op->in[0], op->out[1], op->out[2], op->in[1], op->in[2]};
+    int y = -1;
+    if (a->act != NN_LINEAR)
+        nn_tape_put(t, &nn_op_normalize_by, a, sizeof *a, in, 3 + a->scale + a->center, &y, 1);
+    return y;
 }
 
 static void normalize_differentiate_by(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted,
@@ -163,7 +185,8 @@ static void normalize_put(const struct nn_frame *f, const nn_real *mean, const n
         const struct place p = place_of(a, i);
         double v = ((double)x[i] - mean[p.statistic]) * normalize_inverse(a, variance[p.statistic]);
         v *= a->scale ? (double)((const nn_real *)f->in[gamma])[p.parameter] : 1;
-        y[i] = (nn_real)(v + (a->center ? (double)((const nn_real *)f->in[gamma + a->scale])[p.parameter] : 0));
+        v += a->center ? (double)((const nn_real *)f->in[gamma + a->scale])[p.parameter] : 0;
+        y[i] = a->act == NN_RELU && v < 0 ? 0 : (nn_real)v;
     }
 }
 
@@ -194,9 +217,22 @@ static double normalize_hat(const struct nn_frame *f, const struct place *p)
     return d * normalize_inverse(p->a, ((const nn_real *)f->in[2])[p->statistic]);
 }
 
+// The gradient by what is before the activation.
+static double normalize_dy(const struct nn_frame *f, const struct place *p)
+{
+    const struct nn_normalize *a = p->a;
+    const double dy = ((const nn_real *)f->in[3])[p->count];
+    double z = a->act == NN_RELU ? normalize_hat(f, p) : 1;
+    if (a->act == NN_RELU && a->scale)
+        z *= (double)((const nn_real *)f->in[4])[p->parameter];
+    if (a->act == NN_RELU && a->center)
+        z += (double)((const nn_real *)f->in[4 + a->scale])[p->parameter];
+    return z > 0 ? dy : 0;
+}
+
 static double normalize_slope(const struct nn_frame *f, const struct place *p)
 {
-    double dy = ((const nn_real *)f->in[3])[p->count];
+    double dy = normalize_dy(f, p);
     return p->a->scale ? dy * ((const nn_real *)f->in[4])[p->parameter] : dy;
 }
 
@@ -212,15 +248,15 @@ static void normalize_reference_backward(const struct nn_frame *f)
     const struct nn_normalize *a = normalize_attr(f->op);
     const struct nn_type *type = &f->op->in_type[0];
     const size_t parameters = (size_t)nn_normalize_parameters(a);
-    const nn_real *variance = f->in[2], *dy = f->in[3];
+    const nn_real *variance = f->in[2];
     double *g = normalize_sums(f, type, normalize_slope), *gh = normalize_sums(f, type, normalize_slope_hat);
     double *sum = ps_alloc(2 * parameters * sizeof *sum);
     nn_real *dx = f->out[0];
     for (size_t i = 0; i < nn_type_count(type); i++) {
         const struct place p = place_of(a, i);
         double h = normalize_hat(f, &p), v = normalize_slope(f, &p) - g[p.statistic] - h * gh[p.statistic];
-        sum[p.parameter] += (double)dy[i] * h;
-        sum[parameters + p.parameter] += (double)dy[i];
+        sum[p.parameter] += normalize_dy(f, &p) * h;
+        sum[parameters + p.parameter] += normalize_dy(f, &p);
         dx[i] = (nn_real)(v * normalize_inverse(a, variance[p.statistic]));
     }
     for (size_t i = 0; i < parameters; i++) {
@@ -249,6 +285,7 @@ static void normalize_reference_by_backward(const struct nn_frame *f)
 const struct nn_op_class nn_op_normalize = {.name = "normalize",
                                             .infer = normalize_infer,
                                             .differentiate = normalize_differentiate,
+                                            .again = normalize_again,
                                             .reference = normalize_reference};
 const struct nn_op_class nn_op_normalize_backward = {
     .name = "normalize_backward", .infer = normalize_infer_backward, .reference = normalize_reference_backward};

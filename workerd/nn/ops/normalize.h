@@ -21,14 +21,20 @@ struct nn_normalize {
     bool statistic[NN_NORMALIZE_AXES], parameter[NN_NORMALIZE_AXES];
     float epsilon;
     bool scale, center;  // are there gamma, beta?
+    // Behind it; the gradient asks x where it was below 0. Not of nn_op_normalize_by_backward.
+    enum nn_activation act;
 };
 
 extern const struct nn_op_class nn_op_normalize;           // x[, gamma][, beta] -> y, mean, variance
-extern const struct nn_op_class nn_op_normalize_backward;  // x, mean, variance, dy[, gamma] -> dx[, dgamma][, dbeta]
+extern const struct nn_op_class nn_op_normalize_backward;  // x, mean, variance, dy[, gamma][, beta], see below
+// nn_op_normalize_backward gives dx[, dgamma][, dbeta]; it reads beta only with an activation.
+//
 // With a mean and a variance that are given.
 extern const struct nn_op_class nn_op_normalize_by;           // x, mean, variance[, gamma][, beta] -> y
 extern const struct nn_op_class nn_op_normalize_by_backward;  // variance, dy[, gamma] -> dx
 
+// Can the operator compute an activation, too? That of a batch normalization with channels last can.
+bool nn_normalize_takes_activation(const struct nn_op *op);
 int64_t nn_normalize_statistics(const struct nn_normalize *a);  // how many means there are
 int64_t nn_normalize_parameters(const struct nn_normalize *a);  // how many gammas
 
