@@ -50,8 +50,8 @@ def log_ticks(low, high):
 class Panel:
     """One square with its axes: where a value lies, and what is drawn there."""
 
-    def __init__(self, left, width, epochs, curves, title):
-        self.left, self.width, self.epochs, self.curves, self.title = left, width, epochs, curves, title
+    def __init__(self, left, width, epochs, curves):
+        self.left, self.width, self.epochs, self.curves = left, width, epochs, curves
         values = [v for c in curves.values() for v in c if math.isfinite(v)] or [0, 1]
         low, high = min(values), max(values)
         self.log = low > 0 and high / low > 30
@@ -80,7 +80,6 @@ class Panel:
                 yield f'<text x="{self.x(tick):.1f}" y="{bottom + 16}" text-anchor="middle">{tick:.6g}</text>'
         yield f'<path d="M{self.left} {TOP}V{bottom}h{self.width}" stroke="#333" fill="none"/>'
         yield f'<text x="{self.left + self.width / 2}" y="{bottom + 33}" text-anchor="middle">epoch</text>'
-        yield f'<text x="{self.left}" y="{TOP - 10}" font-weight="bold">{escape(self.title)}</text>'
 
     def draw_curves(self):
         for name, values in self.curves.items():
@@ -95,9 +94,10 @@ class Panel:
         return list(dict.fromkeys(name.removeprefix("val_") for name in self.curves))
 
     def draw_legend(self):
-        names = "   ".join(f'<tspan fill="{COLOURS[i % len(COLOURS)]}">{escape(name)}</tspan>'
-                           for i, name in enumerate(self.bases()))
-        yield f'<text x="{self.left + self.width}" y="{TOP - 10}" text-anchor="end" xml:space="preserve">{names}</text>'
+        x = self.left
+        for i, name in enumerate(self.bases()):
+            yield f'<text x="{x}" y="{TOP - 10}" fill="{COLOURS[i % len(COLOURS)]}">{escape(name)}</text>'
+            x += 7 * len(name) + 16
 
 
 def draw(columns, title):
@@ -105,7 +105,7 @@ def draw(columns, title):
     columns = {k: v for k, v in columns.items() if k not in ("step", "learning_rate") and any(map(math.isfinite, v))}
     losses = {k: v for k, v in columns.items() if k.removeprefix("val_") == "loss"}
     others = {k: v for k, v in columns.items() if not k.endswith("loss")}
-    groups = [(name, curves) for name, curves in (("loss", losses), ("metrics", others)) if curves]
+    groups = [curves for curves in (losses, others) if curves]
     width = (WIDTH - LEFT - 14 - GAP * (len(groups) - 1)) / len(groups)
     validated = any(k.startswith("val_") for k in columns)
     key = "solid: test data, dashed: training" if validated else "training data"
@@ -114,8 +114,8 @@ def draw(columns, title):
     yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
     yield f'<text x="{LEFT}" y="22" font-size="15">{escape(title)}</text>'
     yield f'<text x="{WIDTH - 14}" y="22" text-anchor="end">{key}</text>'
-    for i, (name, curves) in enumerate(groups):
-        panel = Panel(LEFT + i * (width + GAP), width, epochs, curves, name)
+    for i, curves in enumerate(groups):
+        panel = Panel(LEFT + i * (width + GAP), width, epochs, curves)
         yield from panel.draw_axes()
         yield from panel.draw_curves()
         yield from panel.draw_legend()

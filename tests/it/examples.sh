@@ -32,7 +32,7 @@ keeps_frozen() { # MODEL LAYER
     done
 }
 goes_far() { ! same -a "$@" 1e-4; }
-greatest() { same -a "$1.safetensors" "$2.safetensors" inf | awk '$2 > most { most = $2 } END { print most }'; }
+greatest() { same -a "$1.safetensors" "$2.safetensors" inf | awk '$2 > most { most = $2 } END { print most + 0 }'; }
 in_step() { # LEARNING_RATE
     local sgd=(--set optimizer="{name: sgd, learning_rate: $1}")
     ok "$example: one device, batches of 64" trains one one_device "$steps" "${sgd[@]}" --set batch_size=64
