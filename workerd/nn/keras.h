@@ -36,7 +36,7 @@ enum ps_code keras_call(struct keras_reader *r, const struct nn_json *at, const 
                         struct nn_layer *layer, const struct keras_arguments *a, int *out, int *n_out,
                         struct ps_error *e);
 
-// ---- what a .keras file holds beside the document (load.c) -----------------------------------------------------------
+// ---- what a .keras file holds beside the document (load.c) ---------------------------------------------------------
 
 // The vocabulary of the layer that is saved there ("layers/string_lookup/"), if its config has none, into its config.
 enum ps_code keras_load_vocabulary(const struct ps_zip *archive, const char *saved, const struct nn_json *config,

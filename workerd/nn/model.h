@@ -84,8 +84,8 @@ static inline bool nn_param_changes(const struct nn_param *p)
 // What a batch is: columns of so many rows. input[k] is (rows, the shape of input k), row-major, of its dtype;
 // target[k] what the loss of output k compares with: float (rows, the output's shape), or where ps_loss_has_labels
 // int32 (rows, that without its last axis). weight[row] is how much an example counts in the loss. Numbers that an
-// Embedding looks up have to be in its table (nn_port.ids, nn_port.only): if one is not, INVALID_ARGUMENT names it, and nothing is
-// computed.
+// Embedding looks up have to be in its table (nn_port.ids, nn_port.only): if one is not, INVALID_ARGUMENT names it, and
+// nothing is computed.
 struct nn_batch {
     int rows;
     const void *input[NN_MAX_PORTS];

@@ -16,8 +16,8 @@ extern const struct nn_op_class nn_op_attention_scores;  // a, b -> s = scale a 
 // s, b (n, j, heads, d) -> (n, i, heads, d): scale times the sum over j of s b; across: s, a -> (n, j, heads, d)
 extern const struct nn_op_class nn_op_attention_sum;
 
-// The softmax of s over j, of what counts: masks by i (n, i) and by j (n, j), or by both (n, i, j), and, causal, j up to
-// i. Where nothing counts, everything counts alike, and has no gradient.
+// The softmax of s over j, of what counts: masks by i (n, i) and by j (n, j), or by both (n, i, j), and, causal, j up
+// to i. Where nothing counts, everything counts alike, and has no gradient.
 struct nn_attention_softmax {
     bool by_i, by_j, causal;
     bool by_both;  // not with by_j
