@@ -146,6 +146,23 @@ static bool control_include_all(struct psd_control *c, const struct ps_queue *wh
     return psd_view_is_known(c);
 }
 
+// Some wait in a collective, all others for a lease. Who is in the collective will not train what these wait for; after
+// that they are on the way to the next epoch, and do not come: as late workers are, and those whom late workers miss.
+static void control_part(struct psd_job *job, struct psd_call **ready)
+{
+    struct psd_control *c = job->control;
+    if (!c->data.over) {
+        psd_lease_end_epoch(c, ready);
+        return;
+    }
+    for (uint32_t rank = c->in_lease.first; rank != PS_NO_ITEM; rank = ps_queue_next(&c->in_lease, rank)) {
+        c->members[rank].newcomer = true;
+        psd_member_recount(c, &c->members[rank]);
+    }
+    if (control_include_all(c, &c->in_collective))
+        psd_collective_complete(job, ready);
+}
+
 void psd_control_advance(struct psd_job *job, struct psd_call **ready)
 {
     struct psd_control *c = job->control;
@@ -161,8 +178,8 @@ void psd_control_advance(struct psd_job *job, struct psd_call **ready)
     } else if (t->in_lease == t->live && c->update == PARAMSERVER__V1__UPDATE__SYNC) {
         if (control_include_all(c, &c->in_lease))
             psd_lease_assign(job, ready);
-    } else if (t->in_collective + t->in_lease == t->live && !c->data.over) {
-        psd_lease_end_epoch(c, ready);  // who is in the collective will not train what the others wait for
+    } else if (t->in_collective && t->in_collective + t->in_lease == t->live) {
+        control_part(job, ready);
     }
 }
 

@@ -83,7 +83,8 @@ struct psd_member {
     char reason[PSD_REASON_MAX];  // LEFT, DEAD
     bool draining;                // asked to leave
 
-    bool newcomer;            // sync: it joined a running job and has had no assignment yet: no collective waits for it
+    bool newcomer;            // it joined a running sync job, or waits for the next epoch when others are at the end of
+                              // this one: until its next assignment no collective waits for it
     bool excluded;            // sync: rounds do not wait for it
     uint64_t waits_since;     // ns, in a collective or for a lease; 0: it waits for neither
     uint64_t counted;         // sync: the last round in which its gradient counts somewhere

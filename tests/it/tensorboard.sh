@@ -10,7 +10,7 @@ fi
 cd "$scratch" || exit 1
 cp "$examples/softmax/model.json" .
 {
-    sed 's|^strategy:.*|strategy: {name: one_device}|; s|^optimizer:.*|optimizer: {name: adam}|' "$examples/softmax/job.yaml"
+    sed 's|^strategy:.*|strategy: {name: one_device}|; s|^optimizer:.*|optimizer: {name: adam}|' "$examples/softmax/async.yaml"
     echo 'callbacks: [{name: tensorboard, path: tb, histogram_freq: 1, update_steps: 5}]'
 } >job.yaml
 ok "a training" "$workerd" --job job.yaml "${quick[@]}" --set output=w.safetensors

@@ -13,7 +13,7 @@ trains() { # CALLBACKS KEY=VALUE ...
     shift
     for key; do sets+=(--set "$key"); done
     rm -rf ck log.csv
-    timeout 600 "$psctl" run --ps 2 --workers 2 --summary s.json "$examples/softmax/job.yaml" "${quick[@]}" \
+    timeout 600 "$psctl" run --ps 2 --workers 2 --summary s.json "$examples/softmax/async.yaml" "${quick[@]}" \
         --set strategy.name=parameter_server --set batch_size=32 --set output=o.safetensors "${sets[@]}" >said.log 2>&1 ||
         { cat said.log; return 1; }
 }
@@ -29,7 +29,7 @@ mean_loss() { # of 20 steps from FIRST on
 for epoch in 1 2 3; do
     ok "the log has everybody's loss of epoch $epoch" near "$(column $epoch 3)" "$(mean_loss $(((epoch - 1) * 20)))"
 done
-evaluates() { "$workerd" --evaluate --json --job "$examples/softmax/job.yaml" "${quick[@]}" --set strategy.name=one_device \
+evaluates() { "$workerd" --evaluate --json --job "$examples/softmax/async.yaml" "${quick[@]}" --set strategy.name=one_device \
     --set "weights=$1" >e.json && near "$(value e.json loss)" "$2"; }
 ok "what they evaluate by shares one finds alone" evaluates o.safetensors "$(column 3 5)"
 ok "a checkpoint has the weights" evaluates "$(find ck -name '*.safetensors')" "$(column 3 5)"
@@ -47,4 +47,4 @@ done
 # A worker that has done its steps waits for those who have not.
 ok "async: each worker's steps" trains "$callbacks" strategy.update=async epochs=50 steps=70
 ok "a strategy that does not go on from its checkpoints says so" fails_with 78 "does not go on from a checkpoint" "$workerd" \
-    --job "$examples/softmax/job.yaml" --resume --ps 127.0.0.1:1 --rank 0 --workers 1 --set "callbacks=[$callbacks]"
+    --job "$examples/softmax/async.yaml" --resume --ps 127.0.0.1:1 --rank 0 --workers 1 --set "callbacks=[$callbacks]"

@@ -125,8 +125,9 @@ static void epoch_take_figures(struct wk_run *run, struct wk_epoch *p, enum epoc
     const struct wk_meter meter = {nn_replica_measures(run->env.replica), epoch_trained(run, p)};
     run->figures.n = 0;
     wk_evaluate_forget(run);
-    p->follows = furthest > EPOCH_FIGURES;
-    p->decided = furthest == EPOCH_DECISION;
+    const bool gone = p->late && p->members == 1 && epoch_workers(run) > 1;
+    p->follows = furthest > EPOCH_FIGURES || gone;
+    p->decided = furthest == EPOCH_DECISION || gone;
     // Whether there is more to be done is what the others have found.
     p->steers = p->sums[EPOCH_STEERS] > (p->follows && p->steers ? 1 : 0);
     p->final = p->follows ? p->sums[EPOCH_FINAL] > 0 : p->stop || p->sums[EPOCH_FINISHED] >= (double)p->members;

@@ -24,11 +24,12 @@ struct wk_epoch {
     bool finished;                 // it trains no further one
     bool stop;                     // a callback of its own wants the training to end; afterwards one of anybody's
     bool steers;                   // it has callbacks that steer; afterwards anybody has
+    bool late;                     // it came to a job that had begun, and has trained nothing yet
 
     // Known after figures, and again after each later sum, because workers may be gone.
     uint64_t members, index;  // how many take part, and which of them this worker is, by rank
     uint64_t leader;          // the lowest rank of those who were there from the beginning
-    bool follows;             // it came when the others were further: it has measured nothing of this epoch
+    bool follows;             // it came when the others were further, or gone: it has measured nothing of this epoch
     bool decided;             // they were through with all
     bool final;               // all have finished, or the training is to stop
 

@@ -26,6 +26,7 @@ struct loop {
     uint64_t step;     // one past the last, as the strategy counts
     uint64_t cap;      // of the history
     bool epoch_over, drained;
+    bool late;                 // it came to a job that had begun
     struct nn_batch weighted;  // the feed's, with weights of classes
     float *class_weight;       // [batch_size]; NULL: none yet
     bool epoch_open;           // its figures are in nobody's yet
@@ -252,7 +253,8 @@ static enum ps_code loop_end_epoch(struct loop *l, uint64_t *epoch, bool finishe
                          .meter = l->epoch_open ? &run->meter : NULL,
                          .finished = finished,
                          .stop = l->stop || l->stop_later,
-                         .steers = wk_callbacks_steer(run->callbacks)};
+                         .steers = wk_callbacks_steer(run->callbacks),
+                         .late = l->late && l->trained == 0};
     if (wk_epoch_look(run, &p, e) == PS_OK && loop_close_epoch(l, &p, e) == PS_OK)
         wk_epoch_decide(run, &p, e);
     l->stop |= p.stop;
@@ -278,8 +280,8 @@ static void loop_begin_epoch(struct loop *l, uint64_t epoch)
 static enum ps_code train_all(struct loop *l, struct ps_error *e)
 {
     const struct ps_job *job = l->run->env.job;
-    bool late, final = false;
-    uint64_t epoch = l->run->strategy->sharder->first_epoch(l->run->state, &late);
+    bool final = false;
+    uint64_t epoch = l->run->strategy->sharder->first_epoch(l->run->state, &l->late);
     if (l->run->resume)
         epoch = l->run->position.epoch;
     for (; epoch < job->epochs && !is_enough(l) && !l->drained; epoch++) {
@@ -291,7 +293,7 @@ static enum ps_code train_all(struct loop *l, struct ps_error *e)
             return e->code;
     }
     // The others may be over the end already, where they do not wait for it any more.
-    l->drained |= late && l->trained == 0;
+    l->drained |= l->late && l->trained == 0;
     // Those who have steps left train further epochs.
     while (l->trained && !l->drained && !final)
         if (loop_end_epoch(l, &epoch, true, &final, e))
