@@ -790,6 +790,37 @@ static void test_late_share(void **state)
     psd_core_destroy(j.core);
 }
 
+// An epoch is over; one worker waits for the next one, another at the end of this one, which the first has left or never
+// comes to, as who joins late: the other goes on alone, and the two meet in the next epoch.
+static void test_the_end_of_an_epoch_is_not_waited_for_twice(void **state)
+{
+    struct job j;
+    struct answer a, b;
+    (void)state;
+    job_open(&j, SYNC, "sgd", 20, 1 << 20);
+    for (uint64_t sequence = 1; sequence <= 2; sequence++) {
+        lease(j.core, &a, 0, sequence, 0, 0);
+        lease(j.core, &b, 1, sequence, 0, 0);
+        assert_int_equal(share_of(&a).count != 0, sequence == 1);
+        assert_int_equal(share_of(&b).count != 0, sequence == 1);
+    }
+    lease(j.core, &a, 0, 3, 1, 0);
+    assert_false(a.answered);
+    enter(j.core, &b, 1, 1, "end");
+    assert_true(is_done(&b, PS_OK));
+    drop(&b);
+    assert_false(a.answered);
+    lease(j.core, &b, 1, 3, 1, 0);
+    assert_true(share_of(&a).count && share_of(&b).count);
+    enter(j.core, &b, 1, 2, "start");
+    assert_false(b.answered);
+    enter(j.core, &a, 0, 2, "start");
+    assert_true(is_done(&a, PS_OK) && is_done(&b, PS_OK));
+    drop(&a);
+    drop(&b);
+    psd_core_destroy(j.core);
+}
+
 // What a share has is known without a look at each of its batches.
 static void test_many_batches(void **state)
 {
@@ -1900,6 +1931,7 @@ int main(void)
         cmocka_unit_test(test_a_round_closed_in_part),
         cmocka_unit_test(test_collectives_without_who_came_late),
         cmocka_unit_test(test_late_share),
+        cmocka_unit_test(test_the_end_of_an_epoch_is_not_waited_for_twice),
         cmocka_unit_test(test_many_batches),
         cmocka_unit_test(test_one_batch_for_many),
         cmocka_unit_test(test_ahead),
