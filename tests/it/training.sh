@@ -96,6 +96,7 @@ ok "help fits a screen" fits
 if grep -q 'S\["HAVE_HDF5_TRUE"\]=""' "$top_builddir/config.status"; then
     cp -r ck keep
     ok "writes a .keras file" trains --set epochs=1 --set output=net.keras --set 'callbacks=[]'
+    ok "looks at it as it is" eval 'trains --set model=net.keras --set output=none.keras --evaluate | grep -q "^net.keras: "'
     ok "trains it, with checkpoints" trains --set model=net.keras --set output=again.keras
     ok "goes on with it" trains --set model=net.keras --set output=again.keras --set epochs=11 --resume
     ok "so do a psd and two workers" timeout 600 "$psctl" run --workers 2 --set strategy.name=parameter_server --set epochs=1 \

@@ -790,8 +790,8 @@ static void test_late_share(void **state)
     psd_core_destroy(j.core);
 }
 
-// An epoch is over; one worker waits for the next one, another at the end of this one, which the first has left or never
-// comes to, as who joins late: the other goes on alone, and the two meet in the next epoch.
+// An epoch is over; one worker waits for the next one, another at the end of this one, which the first has left or
+// never comes to, as who joins late: the other goes on alone, and the two meet in the next epoch.
 static void test_the_end_of_an_epoch_is_not_waited_for_twice(void **state)
 {
     const float mine[2] = {3, 4};

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "workerd/job/evaluate.h"
 #include "workerd/job/objectives.h"
@@ -77,10 +78,18 @@ static enum ps_code look_evaluate(struct wk_run *run, const struct wk_look *look
     return PS_OK;
 }
 
-enum ps_code wk_look_at_weights(struct wk_run *run, const struct wk_look *look, struct ps_error *e)
+// Before the job has written any, those that come with a .keras file.
+static const char *look_weights(const struct wk_run *run)
 {
     const struct ps_job *job = run->env.job;
-    const char *weights = job->weights ? job->weights : job->output;
+    if (job->weights)
+        return job->weights;
+    return nn_model_metadata(run->env.model) && access(job->output, F_OK) ? job->model : job->output;
+}
+
+enum ps_code wk_look_at_weights(struct wk_run *run, const struct wk_look *look, struct ps_error *e)
+{
+    const char *weights = look_weights(run);
     if (wk_load_weights(&run->env, weights, e))
         return e->code;
     if (look->evaluate && look_evaluate(run, look, weights, e))
