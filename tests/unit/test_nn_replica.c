@@ -861,11 +861,10 @@ static void ids_outside_the_table(void **state)
         struct nn_result result;
         struct ps_error e = {0};
         assert_int_equal(nn_replica_train(r, &b, 0, NULL, &result, &e), PS_INVALID_ARGUMENT);
-        assert_string_equal(e.text,
-                            i ? "input \"in\" of example 1 has -1, which an Embedding looks up: expected a whole "
-                                "number from 0 to 4"
-                              : "input \"in\" of example 1 has 5, which an Embedding looks up: expected a whole "
-                                "number from 0 to 4");
+        assert_string_equal(e.text, i ? "input \"in\" of example 1 has -1, which the model looks up: expected a whole "
+                                        "number from 0 to 4"
+                                      : "input \"in\" of example 1 has 5, which the model looks up: expected a whole "
+                                        "number from 0 to 4");
         if (i == 0) {
             b.input[0] = fit;
             evaluate(r, &b, &result);

@@ -498,6 +498,7 @@ static void test_coming_back(void **state)
     (void)state;
     open_job(&c, ASYNC, 2);
     Paramserver__V1__Caller before = c.callers[1];
+    c.task[0].core->table.newest->control->members[1].draining = true;  // else another process is for the next run
     leave(&c, 1);
     settle(&c, 100);
     c.callers[1].client.data = (uint8_t *)"its next process";
