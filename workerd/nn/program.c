@@ -329,12 +329,17 @@ static uint64_t times_start(const struct nn_times *times)
     return times ? ps_now() : 0;
 }
 
+// What a lap was for: these, or an operator by its number.
+enum { LAP_NEED = -1, LAP_READY = -2 };
+
 // Adds what has passed since *at.
-static void times_lap(const struct nn_times *times, uint64_t *sum, uint64_t *at)
+static inline void times_lap(struct nn_times *times, int what, uint64_t *at)
 {
     if (!times)
         return;
-    uint64_t now = ps_now();
+    uint64_t now = ps_now(), *sum = what == LAP_NEED    ? &times->need
+                                    : what == LAP_READY ? &times->ready
+                                                        : &times->op[what];
     *sum += now - *at;
     *at = now;
 }
@@ -356,14 +361,14 @@ program_run_ops(struct nn_program *p, const void *const *column, const struct nn
         need += i->need;
         if (code)
             break;
-        times_lap(times, &times->need, &at);
+        times_lap(times, LAP_NEED, &at);
         i->frame.step = step;
         i->kernel->run(&i->frame);
-        times_lap(times, &times->op[k], &at);
+        times_lap(times, k, &at);
         for (int r = 0; hooks && r < i->ready; r++)
             hooks->ready(hooks->arg, (size_t)ready[r]);
         ready += i->ready;
-        times_lap(times, &times->ready, &at);
+        times_lap(times, LAP_READY, &at);
     }
     p->device->leave(p->context);
     return code;
