@@ -417,6 +417,40 @@ static void test_flips(void **state)
     op_close(&r);
 }
 
+// Of 64 images 3 x 2 windows of 2 x 2 pixels are taken, each of the six at least once, and nothing else.
+static void test_windows(void **state)
+{
+    (void)state;
+    const struct op_case c = {"window",
+                              &nn_op_window,
+                              ATTR((struct nn_window){{4, 3}, {2, 2}, 3}),
+                              2,
+                              1,
+                              {FLOATS(4, 64, 4, 3, 1), {NN_UINT64, 1, {64}}},
+                              {0}};
+    struct op_run r;
+    int seen[3][2] = {{0}}, all = 0;
+    op_open(&r, &c, &nn_device_ref, 1);
+    for (uint64_t i = 0; i < 64; i++) {
+        for (int k = 0; k < 12; k++)
+            ((double *)r.in[0])[12 * i + (uint64_t)k] = k;
+        ((uint64_t *)r.in[1])[i] = i;
+    }
+    op_go(&r);
+    for (int i = 0; i < 64; i++)
+        for (int row = 0; row < 3; row++)
+            for (int column = 0; column < 2; column++) {
+                const double first = 3 * row + column, window[4] = {first, first + 1, first + 3, first + 4};
+                seen[row][column] += memcmp(op_out(&r, 0) + 4 * i, window, sizeof window) == 0;
+            }
+    for (int k = 0; k < 6; k++) {
+        assert_true(seen[k / 2][k % 2] > 0);
+        all += seen[k / 2][k % 2];
+    }
+    assert_int_equal(64, all);
+    op_close(&r);
+}
+
 // ---- tapes --------------------------------------------------------------------------------------------------------
 
 static void test_fan_out(void **state)
@@ -443,12 +477,19 @@ int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients_are_slopes), cmocka_unit_test(test_loss_gradients),
-        cmocka_unit_test(test_conv2d_values),        cmocka_unit_test(test_dense_values),
-        cmocka_unit_test(test_maxpool_values),       cmocka_unit_test(test_softmax_values),
-        cmocka_unit_test(test_loss_values),          cmocka_unit_test(test_fan_out),
-        cmocka_unit_test(test_one_gradient_of_two),  cmocka_unit_test(test_noise_spreads),
-        cmocka_unit_test(test_shared_noise),         cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_gradients_are_slopes),
+        cmocka_unit_test(test_loss_gradients),
+        cmocka_unit_test(test_conv2d_values),
+        cmocka_unit_test(test_dense_values),
+        cmocka_unit_test(test_maxpool_values),
+        cmocka_unit_test(test_softmax_values),
+        cmocka_unit_test(test_loss_values),
+        cmocka_unit_test(test_fan_out),
+        cmocka_unit_test(test_one_gradient_of_two),
+        cmocka_unit_test(test_noise_spreads),
+        cmocka_unit_test(test_shared_noise),
+        cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

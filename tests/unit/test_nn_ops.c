@@ -533,7 +533,7 @@ static void test_refused_shapes(void **state)
         {SPATIAL_TRANSPOSE("t", 1, 3, 4, 3, 3, 3, 1, 1, 1, 1, 0, 0, 0, 0, 6, 6, 2), "not as its attributes say"},
         {SPATIAL_POOL("a", &nn_op_avgpool, 1, 1, 6, 6, 1, 2, 2, 2, 2, 2, 0, 4, 3), "lies outside the image of 6"},
         {SPATIAL_PAD("f", 1, 3, 3, 1, -3, 0, 0, 3), "a frame of 1x1"},
-        {SPATIAL_UPSAMPLE("u", 1, 3, 3, 1, 0, 1, false), "factors of 1"},
+        {SPATIAL_RESIZE("u", 1, 3, 3, 1, 0, 3, false), "the size that it says"},
         {{"a", &nn_op_add, NULL, 0, 2, 1, {FLOATS(2, 4, 5), FLOATS(2, 5, 4)}, {0}}, "tensors of one shape"},
     };
     for (size_t i = 0; i < COUNT(bad); i++) {

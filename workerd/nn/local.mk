@@ -32,7 +32,7 @@ libnnops_la_SOURCES = \
 	workerd/nn/ops/relu.c \
 	workerd/nn/ops/softmax.c \
 	workerd/nn/ops/sparse_xent.c \
-	workerd/nn/ops/upsample2d.c workerd/nn/ops/upsample2d.h \
+	workerd/nn/ops/resize2d.c workerd/nn/ops/resize2d.h \
 	workerd/nn/ops/transpose.c workerd/nn/ops/transpose.h \
 	workerd/nn/tape.c workerd/nn/tape.h \
 	workerd/nn/tensor.h

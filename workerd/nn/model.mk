@@ -43,6 +43,7 @@ libnnmodel_la_SOURCES = \
 	workerd/nn/layers/pooling2d.c \
 	workerd/nn/layers/merge.c \
 	workerd/nn/layers/prelu.c \
+	workerd/nn/layers/random_crop.c \
 	workerd/nn/layers/random_flip.c \
 	workerd/nn/layers/rescaling.c \
 	workerd/nn/layers/reshape.c \

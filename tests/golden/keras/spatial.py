@@ -121,6 +121,12 @@ def unet(k, i):
     return k.Conv2D(1, 2, padding="same", name="o")(k.Add(name="sum")([skip, x]))
 
 
+# Images that are smaller than the window: nothing is drawn.
+def crop(k, i):
+    x = k.RandomCrop(7, 9, name="larger")(k.Conv2D(2, 2, name="c")(i))
+    return k.Conv2D(1, 3, name="o")(k.RandomCrop(8, 5, name="higher")(x))
+
+
 # The same kernels on two ways through the network.
 def shared(k, i):
     c, p = k.DepthwiseConv2D(2, padding="same", name="c"), k.AveragePooling2D(2, padding="same", name="p")
@@ -134,5 +140,7 @@ one_functional("words", (7, 2), words)
 one_functional("autoencoder", (6, 4, 1), autoencoder)
 both_functional("unet", (6, 4, 1), unet)
 both_functional("shared_depthwise", (5, 3, 2), shared)
+# Keras 3.15's does not do what it documents: it takes the whole image, or a window from its corner.
+train("crop_keras2", lambda: functional(tf_keras, (6, 7, 2), crop), "mse")
 # More cells than a byte counts.
 train("global_large", lambda: functional(keras, (18, 15, 1), global_heads), CE, rows=5, steps=2)

@@ -5,7 +5,7 @@
 #include "workerd/nn/ops/avgpool.h"
 #include "workerd/nn/ops/bias.h"
 #include "workerd/nn/ops/pad2d.h"
-#include "workerd/nn/ops/upsample2d.h"
+#include "workerd/nn/ops/resize2d.h"
 
 // x (n, h, w, c), kernel (kh, kw, c / groups, oc), strides, dilation, padding.
 #define SPATIAL_CONV(name, n, h, w, c, kh, kw, sh, sw, dh, dw, pt, pl, pb, pr, groups, oc, act, bias)              \
@@ -42,12 +42,12 @@
             true                                                                                           \
         }                                                                                                  \
     }
-#define SPATIAL_UPSAMPLE(name, n, h, w, c, fh, fw, bilinear)                                                      \
-    {                                                                                                             \
-        name, &nn_op_upsample2d, ATTR((struct nn_upsample2d){{fh, fw}, bilinear}), 1, 1, {FLOATS(4, n, h, w, c)}, \
-        {                                                                                                         \
-            true                                                                                                  \
-        }                                                                                                         \
+#define SPATIAL_RESIZE(name, n, h, w, c, oh, ow, bilinear)                                                            \
+    {                                                                                                                 \
+        name, &nn_op_resize2d, ATTR((struct nn_resize2d){{h, w}, {oh, ow}, bilinear}), 1, 1, {FLOATS(4, n, h, w, c)}, \
+        {                                                                                                             \
+            true                                                                                                      \
+        }                                                                                                             \
     }
 
 static const struct op_case spatial_cases[] = {
@@ -80,11 +80,14 @@ static const struct op_case spatial_cases[] = {
     SPATIAL_PAD("zeros before", 1, 2, 1, 5, 3, 0, 5, 1),
     SPATIAL_PAD("cropped", 2, 6, 5, 3, -1, -2, 3, 2),
     SPATIAL_PAD("cropped and filled", 1, 4, 4, 2, -1, 2, 2, 5),
-    SPATIAL_UPSAMPLE("nearest", 2, 3, 2, 3, 2, 3, false),
-    SPATIAL_UPSAMPLE("nearest, one pixel", 1, 1, 1, 5, 4, 1, false),
-    SPATIAL_UPSAMPLE("bilinear, twice", 2, 3, 4, 3, 2, 2, true),
-    SPATIAL_UPSAMPLE("bilinear, odd factors", 1, 3, 2, 2, 3, 5, true),
-    SPATIAL_UPSAMPLE("bilinear, one row", 1, 1, 4, 17, 3, 4, true),
+    SPATIAL_RESIZE("nearest", 2, 3, 2, 3, 6, 6, false),
+    SPATIAL_RESIZE("nearest, one pixel", 1, 1, 1, 5, 4, 1, false),
+    SPATIAL_RESIZE("bilinear, twice", 2, 3, 4, 3, 6, 8, true),
+    SPATIAL_RESIZE("bilinear, odd factors", 1, 3, 2, 2, 9, 10, true),
+    SPATIAL_RESIZE("bilinear, one row", 1, 1, 4, 17, 3, 16, true),
+    SPATIAL_RESIZE("bilinear, smaller", 2, 7, 5, 3, 4, 3, true),
+    SPATIAL_RESIZE("bilinear, higher and narrower", 1, 3, 7, 18, 5, 2, true),
+    SPATIAL_RESIZE("nearest, smaller", 2, 5, 7, 2, 2, 3, false),
     {"bias", &nn_op_bias, NULL, 0, 2, 1, {FLOATS(3, 2, 5, 7), FLOATS(1, 7)}, {true, true}},
 };
 

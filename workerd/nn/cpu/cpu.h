@@ -71,8 +71,8 @@ extern const struct nn_kernel nn_cpu_relu_backward;
 extern const struct nn_kernel nn_cpu_rnn, nn_cpu_rnn_backward;
 extern const struct nn_kernel nn_cpu_softmax, nn_cpu_softmax_backward;
 extern const struct nn_kernel nn_cpu_softmax_xent;
-extern const struct nn_kernel nn_cpu_upsample2d;
-extern const struct nn_kernel nn_cpu_upsample2d_backward;
+extern const struct nn_kernel nn_cpu_resize2d;
+extern const struct nn_kernel nn_cpu_resize2d_backward;
 
 // How many pieces of so many floats are worth a thread.
 static inline size_t nn_cpu_least(size_t floats)

@@ -18,8 +18,8 @@
 #include "workerd/nn/ops/normalize.h"
 #include "workerd/nn/ops/pad2d.h"
 #include "workerd/nn/ops/penalty.h"
+#include "workerd/nn/ops/resize2d.h"
 #include "workerd/nn/ops/rnn.h"
-#include "workerd/nn/ops/upsample2d.h"
 
 void nn_cpu_use_threads(const struct nn_context *context)
 {
@@ -143,8 +143,8 @@ static const struct {
     {&nn_op_softmax, &nn_cpu_softmax},
     {&nn_op_softmax_backward, &nn_cpu_softmax_backward},
     {&nn_op_softmax_xent, &nn_cpu_softmax_xent},
-    {&nn_op_upsample2d, &nn_cpu_upsample2d},
-    {&nn_op_upsample2d_backward, &nn_cpu_upsample2d_backward},
+    {&nn_op_resize2d, &nn_cpu_resize2d},
+    {&nn_op_resize2d_backward, &nn_cpu_resize2d_backward},
 };
 
 static const struct nn_kernel *cpu_pick(const struct nn_op *op)

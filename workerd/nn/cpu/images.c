@@ -6,7 +6,7 @@
 #include "workerd/nn/cpu/cpu.h"
 #include "workerd/nn/ops/avgpool.h"
 #include "workerd/nn/ops/pad2d.h"
-#include "workerd/nn/ops/upsample2d.h"
+#include "workerd/nn/ops/resize2d.h"
 
 // y (n) += by * x
 PS_PER_CPU static void pixel_add(size_t n, float by, const float *restrict x, float *restrict y)
@@ -115,75 +115,74 @@ static void pad2d_run(const struct nn_frame *f)
     image_share(f, &f->op->out_type[0], pad2d_part);
 }
 
-// ---- larger images ------------------------------------------------------------------------------------------------
+// ---- images of another size ----------------------------------------------------------------------------------------
 
 // The pixels of x (one image) that one of y comes from, and what each counts.
-static void upsample_sources(const struct nn_upsample2d *a, const int64_t small[4], int oy, int ox, int64_t at[4],
-                             float part[4])
+static void resize_sources(const struct nn_resize2d *a, const int64_t from[4], int oy, int ox, int64_t at[4],
+                           float part[4])
 {
-    const struct nn_upsample_tap v = nn_upsample_tap(a, 0, small[1], oy), h = nn_upsample_tap(a, 1, small[2], ox);
+    const struct nn_resize_tap v = nn_resize_tap(a, 0, oy), h = nn_resize_tap(a, 1, ox);
     const int64_t row[] = {v.at, v.at, v.next, v.next}, column[] = {h.at, h.next, h.at, h.next};
     const float down[] = {1 - v.part, v.part}, across[] = {1 - h.part, h.part};
     for (int i = 0; i < 4; i++) {
-        at[i] = (row[i] * small[2] + column[i]) * small[3];
+        at[i] = (row[i] * from[2] + column[i]) * from[3];
         part[i] = down[i / 2] * across[i % 2];
     }
 }
 
-static void upsample_pixel(const struct nn_upsample2d *a, const int64_t small[4], int oy, int ox, const float *x,
-                           float *y)
+static void resize_pixel(const struct nn_resize2d *a, const int64_t from[4], int oy, int ox, const float *x, float *y)
 {
     int64_t at[4];
     float part[4];
-    upsample_sources(a, small, oy, ox, at, part);
+    resize_sources(a, from, oy, ox, at, part);
     if (part[0] == 1)
-        memcpy(y, x + at[0], (size_t)small[3] * sizeof *y);
+        memcpy(y, x + at[0], (size_t)from[3] * sizeof *y);
     else
-        pixel_mix((size_t)small[3], (const float *const[]){x + at[0], x + at[1], x + at[2], x + at[3]}, part, y);
+        pixel_mix((size_t)from[3], (const float *const[]){x + at[0], x + at[1], x + at[2], x + at[3]}, part, y);
 }
 
-static void upsample2d_part(void *arg, size_t first, size_t last)
+static void resize2d_part(void *arg, size_t first, size_t last)
 {
     const struct nn_frame *f = arg;
-    const struct nn_upsample2d *a = (const struct nn_upsample2d *)f->op->attr;
-    const int64_t *small = f->op->in_type[0].dim, *large = f->op->out_type[0].dim;
-    const float *x = (const float *)f->in[0] + (int64_t)first * small[1] * small[2] * small[3];
-    float *y = (float *)f->out[0] + (int64_t)first * large[1] * large[2] * large[3];
-    for (size_t n = first; n < last; n++, x += small[1] * small[2] * small[3])
-        for (int oy = 0; oy < large[1]; oy++)
-            for (int ox = 0; ox < large[2]; ox++, y += large[3])
-                upsample_pixel(a, small, oy, ox, x, y);
+    const struct nn_resize2d *a = (const struct nn_resize2d *)f->op->attr;
+    const int64_t *from = f->op->in_type[0].dim, *to = f->op->out_type[0].dim;
+    const float *x = (const float *)f->in[0] + (int64_t)first * from[1] * from[2] * from[3];
+    float *y = (float *)f->out[0] + (int64_t)first * to[1] * to[2] * to[3];
+    for (size_t n = first; n < last; n++, x += from[1] * from[2] * from[3])
+        for (int oy = 0; oy < to[1]; oy++)
+            for (int ox = 0; ox < to[2]; ox++, y += to[3])
+                resize_pixel(a, from, oy, ox, x, y);
 }
 
-static void upsample2d_run(const struct nn_frame *f)
+static void resize2d_run(const struct nn_frame *f)
 {
-    image_share(f, &f->op->out_type[0], upsample2d_part);
+    image_share(f, &f->op->out_type[0], resize2d_part);
 }
 
-static void upsample2d_part_backward(void *arg, size_t first, size_t last)
+static void resize2d_part_backward(void *arg, size_t first, size_t last)
 {
     const struct nn_frame *f = arg;
-    const struct nn_upsample2d *a = (const struct nn_upsample2d *)f->op->attr;
-    const int64_t *small = f->op->out_type[0].dim, *large = f->op->in_type[0].dim;
-    const size_t image = (size_t)(small[1] * small[2] * small[3]);
-    const float *dy = (const float *)f->in[0] + (int64_t)first * large[1] * large[2] * large[3];
+    const struct nn_resize2d *a = (const struct nn_resize2d *)f->op->attr;
+    const int64_t *from = f->op->out_type[0].dim, *to = f->op->in_type[0].dim;
+    const size_t image = (size_t)(from[1] * from[2] * from[3]);
+    const float *dy = (const float *)f->in[0] + (int64_t)first * to[1] * to[2] * to[3];
     float *dx = (float *)f->out[0] + first * image;
     memset(dx, 0, (last - first) * image * sizeof *dx);
     for (size_t n = first; n < last; n++, dx += image)
-        for (int oy = 0; oy < large[1]; oy++)
-            for (int ox = 0; ox < large[2]; ox++, dy += large[3]) {
+        for (int oy = 0; oy < to[1]; oy++)
+            for (int ox = 0; ox < to[2]; ox++, dy += to[3]) {
                 int64_t at[4];
                 float part[4];
-                upsample_sources(a, small, oy, ox, at, part);
+                resize_sources(a, from, oy, ox, at, part);
                 for (int i = 0; i < 4; i++)
                     if (part[i] != 0)
-                        pixel_add((size_t)large[3], part[i], dy, dx + at[i]);
+                        pixel_add((size_t)to[3], part[i], dy, dx + at[i]);
             }
 }
 
-static void upsample2d_run_backward(const struct nn_frame *f)
+static void resize2d_run_backward(const struct nn_frame *f)
 {
-    image_share(f, &f->op->in_type[0], upsample2d_part_backward);
+    image_share(f, &f->op->in_type[0], resize2d_part_backward);
 }
 
 // ---- biases -------------------------------------------------------------------------------------------------------
@@ -208,5 +207,5 @@ const struct nn_kernel nn_cpu_avgpool_backward = {.run = avgpool_run_backward};
 const struct nn_kernel nn_cpu_bias = {.run = bias_run};
 const struct nn_kernel nn_cpu_bias_backward = {.run = bias_run_backward};
 const struct nn_kernel nn_cpu_pad2d = {.run = pad2d_run};
-const struct nn_kernel nn_cpu_upsample2d = {.run = upsample2d_run};
-const struct nn_kernel nn_cpu_upsample2d_backward = {.run = upsample2d_run_backward};
+const struct nn_kernel nn_cpu_resize2d = {.run = resize2d_run};
+const struct nn_kernel nn_cpu_resize2d_backward = {.run = resize2d_run_backward};

@@ -12,6 +12,7 @@ struct random_flip {
 
 static const struct nn_key keys[] = {{"mode", NN_KEY_BY_BUILD},
                                      {"seed", NN_KEY_NONE},
+                                     {"rng_type", NN_KEY_NONE},
                                      {"data_format", NN_KEY_ONLY_WORD, .word = "channels_last"},
                                      {NULL}};
 

@@ -48,6 +48,7 @@
     X(integer_lookup)           \
     X(string_lookup)            \
     X(activity_regularization)  \
+    X(random_crop)              \
     X(random_flip)              \
     X(identity)                 \
     X(relu)                     \

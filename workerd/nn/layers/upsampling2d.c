@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "workerd/nn/layers/images.h"
-#include "workerd/nn/ops/upsample2d.h"
+#include "workerd/nn/ops/resize2d.h"
 
 struct upsampling {
     int size[2];
@@ -49,9 +49,11 @@ static enum ps_code upsampling2d_build(struct nn_building *b, struct ps_error *e
 static int upsampling_emit(struct nn_emitter *m, const struct nn_call *call)
 {
     const struct upsampling *c = NN_CONFIG(struct upsampling, nn_emit_layer(m, call));
-    const struct nn_upsample2d attr = {{c->size[0], c->size[1]}, c->bilinear};
+    const struct nn_type image = nn_image_of(nn_emit_type(m, call->in[0]));
+    const int h = (int)image.dim[0], w = (int)image.dim[1];
+    const struct nn_resize2d attr = {{h, w}, {h * c->size[0], w * c->size[1]}, c->bilinear};
     int x = nn_image_input(m, call);
-    nn_tape_put(m->tape, &nn_op_upsample2d, &attr, sizeof attr, &x, 1, &x, 1);
+    nn_tape_put(m->tape, &nn_op_resize2d, &attr, sizeof attr, &x, 1, &x, 1);
     return nn_image_output(m, call, x);
 }
 

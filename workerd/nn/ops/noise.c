@@ -108,6 +108,76 @@ static void flip_reference(const struct nn_frame *f)
     }
 }
 
+// ---- windows ------------------------------------------------------------------------------------------------------
+
+static enum ps_code window_give(struct nn_op *op, const int in[2], const int out[2], struct ps_error *e)
+{
+    const struct nn_window *a = (const struct nn_window *)op->attr;
+    const struct nn_type *x = &op->in_type[0];
+    op->out_type[0] = (struct nn_type){NN_FLOAT, 4, {x->dim[0], out[0], out[1], x->dim[3]}};
+    if (x->rank != 4 || x->dim[1] != in[0] || x->dim[2] != in[1] || a->to[0] > a->from[0] || a->to[1] > a->from[1])
+        return nn_op_fail(op, e, "expected images, and a window that is not larger");
+    return PS_OK;
+}
+
+static enum ps_code window_infer(struct nn_op *op, struct ps_error *e)
+{
+    const struct nn_window *a = (const struct nn_window *)op->attr;
+    return window_give(op, a->from, a->to, e);
+}
+
+static enum ps_code window_infer_backward(struct nn_op *op, struct ps_error *e)
+{
+    const struct nn_window *a = (const struct nn_window *)op->attr;
+    return window_give(op, a->to, a->from, e);
+}
+
+static void window_differentiate(struct nn_tape *t, const struct nn_op *op, const int *dy, const bool *wanted, int *dx)
+{
+    (void)wanted;
+    nn_tape_put(t, &nn_op_window_backward, op->attr, sizeof(struct nn_window), (int[]){dy[0], op->in[1]}, 2, dx, 1);
+}
+
+// Copies between the window of image r and the whole of it.
+static void window_copy(const struct nn_frame *f, size_t r, nn_real *whole, nn_real *part, bool out_of_it)
+{
+    const struct nn_window *a = (const struct nn_window *)f->op->attr;
+    const uint64_t *example = f->in[1], stream = (uint64_t)a->layer << 32 | f->step->number;
+    const size_t channels = (size_t)f->op->in_type[0].dim[3], width = (size_t)a->to[1] * channels;
+    uint32_t word[4];
+    size_t at[2];
+    ps_philox(f->step->seed, PS_RANDOM_DROPOUT, stream, example[r], word);
+    for (int k = 0; k < 2; k++)
+        at[k] = (size_t)((uint64_t)word[k] * (uint64_t)(a->from[k] - a->to[k] + 1) >> 32);
+    for (size_t i = 0; i < (size_t)a->to[0]; i++) {
+        nn_real *row = whole + ((at[0] + i) * (size_t)a->from[1] + at[1]) * channels;
+        memcpy(out_of_it ? part + i * width : row, out_of_it ? row : part + i * width, width * sizeof *row);
+    }
+}
+
+static void window_run(const struct nn_frame *f, bool backward)
+{
+    const struct nn_window *a = (const struct nn_window *)f->op->attr;
+    const size_t rows = (size_t)f->op->in_type[0].dim[0], channels = (size_t)f->op->in_type[0].dim[3];
+    const size_t whole = (size_t)a->from[0] * (size_t)a->from[1] * channels;
+    const size_t part = (size_t)a->to[0] * (size_t)a->to[1] * channels;
+    nn_real *x = backward ? f->out[0] : (void *)f->in[0], *y = backward ? (void *)f->in[0] : f->out[0];
+    if (backward)
+        memset(x, 0, nn_type_bytes(&f->op->out_type[0]));
+    for (size_t r = 0; r < rows; r++)
+        window_copy(f, r, x + r * whole, y + r * part, !backward);
+}
+
+static void window_reference(const struct nn_frame *f)
+{
+    window_run(f, false);
+}
+
+static void window_reference_backward(const struct nn_frame *f)
+{
+    window_run(f, true);
+}
+
 // ---- constants ----------------------------------------------------------------------------------------------------
 
 static enum ps_code constant_infer(struct nn_op *op, struct ps_error *e)
@@ -132,5 +202,9 @@ const struct nn_op_class nn_op_noise = {.name = "noise",
                                         .in_place = 1 + 0};
 const struct nn_op_class nn_op_flip = {
     .name = "flip", .infer = flip_infer, .differentiate = flip_differentiate, .reference = flip_reference};
+const struct nn_op_class nn_op_window = {
+    .name = "window", .infer = window_infer, .differentiate = window_differentiate, .reference = window_reference};
+const struct nn_op_class nn_op_window_backward = {
+    .name = "window_backward", .infer = window_infer_backward, .reference = window_reference_backward};
 const struct nn_op_class nn_op_constant = {
     .name = "constant", .infer = constant_infer, .reference = constant_reference};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Noise and flips while a network is trained, and constants.
+// Noise, flips and windows while a network is trained, and constants.
 #ifndef NN_OPS_NOISE_H
 #define NN_OPS_NOISE_H
 
@@ -22,14 +22,23 @@ struct nn_flip {
     uint32_t layer;
 };
 
+// Of each image (rows, from[0], from[1], c) a window (rows, to[0], to[1], c), which is not larger, at a place that is
+// drawn for the example: word 0 says which row it begins with, word 1 which column.
+struct nn_window {
+    int from[2], to[2];
+    uint32_t layer;
+};
+
 // (n): those that the layer's config holds, which lives as long as the model.
 struct nn_constant {
     const float *value;
     int64_t n;
 };
 
-extern const struct nn_op_class nn_op_noise;     // x, example -> y
-extern const struct nn_op_class nn_op_flip;      // x, example -> y
-extern const struct nn_op_class nn_op_constant;  // -> y
+extern const struct nn_op_class nn_op_noise;            // x, example -> y
+extern const struct nn_op_class nn_op_flip;             // x, example -> y
+extern const struct nn_op_class nn_op_window;           // x, example -> y
+extern const struct nn_op_class nn_op_window_backward;  // dy, example -> dx
+extern const struct nn_op_class nn_op_constant;         // -> y
 
 #endif
