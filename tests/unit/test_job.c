@@ -833,9 +833,6 @@ static void optimizers_that_are_refused(void **ctx)
                     "clipvalue, global_clipnorm, gradient_accumulation_steps, use_ema, ema_momentum, "
                     "ema_overwrite_frequency, beta_1, beta_2");
     refuses_set(LEAST, "optimizer={name: adam, use_ema: 1}", SET "optimizer.use_ema must be true or false, not \"1\"");
-    refuses_set(LEAST, "optimizer={name: adam, use_ema: true}",
-                SET "optimizer.use_ema needs ema_overwrite_frequency with strategy.name parameter_server: the averages "
-                    "are on the ps tasks alone until the weights become them");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2.5}",
                 SET "optimizer adam: gradient_accumulation_steps of rule adam is 2.5; it must be a whole number");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2, clipnorm: 1}",
