@@ -510,9 +510,9 @@ static enum ps_code job_read_hyper(const struct ps_yaml *v, const char *path, co
     return PS_OK;
 }
 
-// Sets in hyper what the file says, by the names of rule.
+// Sets in hyper what the file says, by the names of rule. whole: who applies it has all of each variable.
 static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *name, const struct ps_rule *rule,
-                                double *hyper, struct ps_error *e)
+                                bool whole, double *hyper, struct ps_error *e)
 {
     struct ps_error why = {.code = PS_OK};
     ps_rule_defaults(rule, hyper);
@@ -532,7 +532,7 @@ static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *nam
         if (ps_rule_set(rule, hyper, v->key, value, &why) != PS_OK)
             return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
     }
-    if (ps_rule_check(rule, hyper, &why) != PS_OK)
+    if ((whole ? ps_rule_check : ps_rule_check_parts)(rule, hyper, &why) != PS_OK)
         return ps_yaml_fail(optimizer, e, "optimizer %s: %s", name, why.text);
     return PS_OK;
 }
@@ -572,7 +572,8 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     const char *name = ps_job_optimizers[job->optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, hyper, e) != PS_OK ||
+    const bool whole = job->strategy == PS_STRATEGY_ONE_DEVICE;
+    if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, whole, hyper, e) != PS_OK ||
         job_take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
     rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"),

@@ -33,7 +33,7 @@
 //       learning_rate: 0.001     # or lr; or a schedule, see below
 //       weight_decay: 0          # 0.004 with adamw
 //       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one
-//       gradient_accumulation_steps: 0  # 0: off; with clipvalue alone of these three
+//       gradient_accumulation_steps: 0  # 0: off; parameter_server: with clipvalue alone of these three
 //       use_ema: false           # the weights' average is kept, and is what a training ends with
 //       ema_momentum: 0.99
 //       ema_overwrite_frequency: 0  # every so many steps the weights become it
