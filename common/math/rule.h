@@ -90,8 +90,8 @@ void ps_rule_defaults(const struct ps_rule *rule, double *hyper);
 enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value, struct ps_error *e);
 // What no hyperparameter knows alone, when all are set: of the three ways to clip at most one may be on.
 enum ps_code ps_rule_check(const struct ps_rule *rule, const double *hyper, struct ps_error *e);
-// Likewise for whoever has variables in parts: with accumulation nothing is clipped by its norm there, as nobody has the
-// accumulated gradient of a variable whole.
+// Likewise for whoever has variables in parts: with accumulation nothing is clipped by its norm there, as nobody has
+// the accumulated gradient of a variable whole.
 enum ps_code ps_rule_check_parts(const struct ps_rule *rule, const double *hyper, struct ps_error *e);
 // How many slots there are with these hyperparameters, and Keras's name of the k-th.
 int ps_rule_slots(const struct ps_rule *rule, const double *hyper);
