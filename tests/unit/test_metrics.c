@@ -26,6 +26,12 @@ static void must(enum ps_code code, const struct ps_error *e)
         fail_msg("%s", e->text);
 }
 
+static void is_near(double expected, double got)
+{
+    if (!(fabs(expected - got) < 1e-6))
+        fail_msg("expected %.9g, got %.9g", expected, got);
+}
+
 // ---- Keras's numbers ----------------------------------------------------------------------------------------------
 
 // Rows of numbers, or numbers, one after the other.
@@ -149,6 +155,25 @@ static void counts_confusions(void **state)
     assert_memory_equal(expected_yes, yes, sizeof expected_yes);
 }
 
+// Keras's means over rows heed the output's mask, its precision does not.
+static void masks_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        int kind;
+        double value;
+    } of[] = {{PS_METRIC_ACCURACY, 0.5}, {PS_METRIC_MAE, 0.5}, {PS_METRIC_PRECISION, 0.75}};
+    const float y[] = {1, 1, 1, 1}, t[] = {1, 0, 1, 1}, counts[] = {0.5f, 2, 0, 0};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const struct ps_metric m = {.kind = of[i].kind, .class_id = -1, .threshold = -1};
+        double sums[2] = {0}, value;
+        nn_metric_update(&m, &(struct nn_scores){.rows = 4, .width = 1, .output = y, .target = t, .counts = counts},
+                         sums);
+        nn_metric_result(&m, 1, sums, &value);
+        is_near(of[i].value, value);
+    }
+}
+
 // ---- a model ------------------------------------------------------------------------------------------------------
 
 static struct nn_model *parse_model(const char *outputs)
@@ -191,12 +216,6 @@ static void take_figure(void *arg, const char *name, double value)
     size_t len = strlen(t->names);
     snprintf(t->names + len, sizeof t->names - len, "%s%s", len ? " " : "", name);
     t->value[t->n++] = value;
-}
-
-static void is_near(double expected, double got)
-{
-    if (!(fabs(expected - got) < 1e-6))
-        fail_msg("expected %.9g, got %.9g", expected, got);
 }
 
 #define OUTPUTS "[\"a\", 0, 0], [\"b\", 0, 0]"
@@ -244,6 +263,38 @@ static void means_are_of_examples(void **state)
     assert_true(classes == 2 && matrix[2] == 3);
     assert_false(nn_measures_matrix(nn_replica_measures(r), sums, 1, &name, &matrix, &classes));
     free(sums);
+    nn_replica_free(r);
+    nn_model_free(m);
+    ps_job_free(job);
+}
+
+// A tagger's padding, two of three steps: the one that counts is wrong, the others are right.
+static void masked_steps_are_not_measured(void **state)
+{
+    (void)state;
+    struct nn_model *m;
+    struct ps_job *job = parse_job("loss: {name: mse}\nmetrics: [mae, rmse]\n");
+    struct wk_objectives o;
+    struct ps_error e = {.code = PS_OK};
+    struct nn_replica *r;
+    struct nn_result result;
+    const float x[] = {1, 0, 0}, t[] = {3, 0, 0};
+    must(
+        nn_model_parse("{\"class_name\": \"Sequential\", \"config\": {\"name\": \"s\", \"layers\": ["
+                       "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"i\", \"batch_shape\": [null, 3, 1]}},"
+                       "{\"class_name\": \"Masking\", \"config\": {\"name\": \"k\", \"mask_value\": 0.0}}]}}",
+                       "test", &m, &e),
+        &e);
+    must(wk_objectives_bind(&o, job, m, &e), &e);
+    must(nn_replica_create(m, "cpu", 1, 1, 1, o.loss, &r, &e), &e);
+    must(nn_replica_measure(r, o.metric, o.n_metrics, &e), &e);
+    must(nn_replica_evaluate(r, &(struct nn_batch){.rows = 1, .input = {x}, .target = {t}}, &result, &e), &e);
+    struct listed f = {.n = 0};
+    nn_measures_tell(nn_replica_measures(r), result.sums, take_figure, &f);
+    assert_string_equal(f.names, "loss mae rmse");
+    is_near(4, f.value[0]);
+    is_near(2, f.value[1]);
+    is_near(sqrt(4.0 / 3), f.value[2]);  // as Keras has it
     nn_replica_free(r);
     nn_model_free(m);
     ps_job_free(job);
@@ -313,9 +364,14 @@ static void classes_weigh(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(measures_as_keras),         cmocka_unit_test(measures_nothing),
-        cmocka_unit_test(counts_confusions),         cmocka_unit_test(means_are_of_examples),
-        cmocka_unit_test(refuses_what_does_not_fit), cmocka_unit_test(classes_weigh),
+        cmocka_unit_test(measures_as_keras),
+        cmocka_unit_test(measures_nothing),
+        cmocka_unit_test(counts_confusions),
+        cmocka_unit_test(means_are_of_examples),
+        cmocka_unit_test(masks_rows),
+        cmocka_unit_test(masked_steps_are_not_measured),
+        cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(classes_weigh),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);

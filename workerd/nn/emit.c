@@ -302,6 +302,8 @@ static void emit_step(struct nn_emitter *m, const struct ps_loss *loss, struct n
         nn_emit_loss(m, &loss[k], k, to, &x[k], &dx[k]);
         if (!t->error.code)
             t->tensor[to->loss[k]].kept = t->tensor[to->output[k]].kept = t->tensor[to->weight[k]].kept = true;
+        if (!t->error.code && to->counts[k] >= 0)
+            t->tensor[to->counts[k]].kept = true;
     }
     n += emit_penalty(m, to, &x[n], &dx[n]);
     if (m->training && !t->error.code)

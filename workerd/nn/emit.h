@@ -25,7 +25,8 @@ struct nn_emitted {
     int output[NN_MAX_PORTS];  // (rows, the output's shape)
     // Of each row of the output, seen as a matrix of what is along its last axis; its weight in the mean.
     int loss[NN_MAX_PORTS], weight[NN_MAX_PORTS];
-    int penalty;  // (1): what the regularizers add to the mean loss; -1: there are none
+    int counts[NN_MAX_PORTS];  // of each row, above 0 where the output's mask says that it counts; -1: it has no mask
+    int penalty;               // (1): what the regularizers add to the mean loss; -1: there are none
 };
 
 // loss[k] is that of output k. device: for which operators are joined.

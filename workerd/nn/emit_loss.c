@@ -84,8 +84,8 @@ static int loss_expected(struct nn_emitter *m, const struct ps_loss *loss, int k
     return nn_tape_input(m->tape, NN_COLUMN_TARGET + k, ps_loss_has_labels(loss) ? &labels : &numbers);
 }
 
-// Of each row of the matrix in the mean.
-static int loss_weight(struct nn_emitter *m, const struct loss_shape *s, int value)
+// Of each row of the matrix in the mean; counts: of nn_emitted.
+static int loss_weight(struct nn_emitter *m, const struct loss_shape *s, int value, int *counts)
 {
     const struct nn_loss_weights attr = {s->steps};
     const int mask = nn_emit_mask_of(m, value);
@@ -93,6 +93,11 @@ static int loss_weight(struct nn_emitter *m, const struct loss_shape *s, int val
     const bool masked = mask >= 0 && nn_type_count(&m->tape->tensor[mask].type) == (size_t)m->rows * (size_t)s->steps;
     if (masked)
         in[1] = nn_tape_view(m->tape, mask, &(struct nn_type){NN_FLOAT, 2, {m->rows, s->steps}});
+    *counts = -1;
+    if (masked) {
+        const int alike[2] = {nn_emit_ones(m, weight), in[1]};
+        nn_tape_put(m->tape, &nn_op_loss_weights, &attr, sizeof attr, alike, 2, counts, 1);
+    }
     if (s->steps > 1 || masked)
         nn_tape_put(m->tape, &nn_op_loss_weights, &attr, sizeof attr, in, 1 + masked, &weight, 1);
     return weight;
@@ -136,7 +141,7 @@ void nn_emit_loss(struct nn_emitter *m, const struct ps_loss *loss, int k, struc
     seen.from_logits |= fused;
     if (loss->kind == PS_LOSS_FOCAL && loss->from_logits)
         nn_tape_put(m->tape, &nn_op_softmax, NULL, 0, x, 1, x, 1);
-    to->weight[k] = loss_weight(m, &s, value);
+    to->weight[k] = loss_weight(m, &s, value, &to->counts[k]);
     loss_put(m, &seen, fused, (int[]){*x, loss_expected(m, loss, k, &s), to->weight[k]}, out);
     to->loss[k] = out[0];
     to->output[k] = fused ? out[1] : output;

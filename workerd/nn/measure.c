@@ -115,7 +115,8 @@ void nn_measures_add(const struct nn_measures *m, struct nn_replica *r, const st
                                     .width = o->width,
                                     .output = nn_replica_output(r, k),
                                     .target = o->labels ? NULL : b->target[k],
-                                    .label = o->labels ? b->target[k] : NULL};
+                                    .label = o->labels ? b->target[k] : NULL,
+                                    .counts = nn_replica_counts(r, k)};
         nn_metric_update(&metric->of.metric, &s, sums + metric->first);
     }
 }

@@ -21,8 +21,8 @@ struct metric_class {
     size_t (*states)(const struct ps_metric *m, size_t width);
     void (*update)(const struct ps_metric *m, const struct metric_row *r, double *state);
     void (*result)(const struct ps_metric *m, size_t width, const double *state, double *value);
-    size_t (*values)(const struct ps_metric *m, size_t width);  // NULL: 1
-    enum { OF_NUMBERS = 1, OF_CLASSES = 2, OF_MANY = 4 } of;    // not of labels; of two or more columns
+    size_t (*values)(const struct ps_metric *m, size_t width);               // NULL: 1
+    enum { OF_NUMBERS = 1, OF_CLASSES = 2, OF_MANY = 4, OF_MASKED = 8 } of;  // not of labels; of two or more columns
 };
 
 static double metric_target(const struct metric_row *r, size_t i)
@@ -320,21 +320,21 @@ static void confusion_result(const struct ps_metric *m, size_t width, const doub
 // ---- the table -----------------------------------------------------------------------------------------------------
 
 static const struct metric_class metric_classes[PS_METRIC_KINDS] = {
-    [PS_METRIC_ACCURACY] = {mean_states, accuracy_update, mean_result, NULL, 0},
-    [PS_METRIC_BINARY_ACCURACY] = {mean_states, binary_accuracy_update, mean_result, NULL, 0},
-    [PS_METRIC_CATEGORICAL_ACCURACY] = {mean_states, class_accuracy_update, mean_result, NULL, 0},
-    [PS_METRIC_SPARSE_ACCURACY] = {mean_states, class_accuracy_update, mean_result, NULL, OF_CLASSES},
-    [PS_METRIC_TOP_K] = {mean_states, top_k_update, mean_result, NULL, OF_MANY},
+    [PS_METRIC_ACCURACY] = {mean_states, accuracy_update, mean_result, NULL, OF_MASKED},
+    [PS_METRIC_BINARY_ACCURACY] = {mean_states, binary_accuracy_update, mean_result, NULL, OF_MASKED},
+    [PS_METRIC_CATEGORICAL_ACCURACY] = {mean_states, class_accuracy_update, mean_result, NULL, OF_MASKED},
+    [PS_METRIC_SPARSE_ACCURACY] = {mean_states, class_accuracy_update, mean_result, NULL, OF_CLASSES | OF_MASKED},
+    [PS_METRIC_TOP_K] = {mean_states, top_k_update, mean_result, NULL, OF_MANY | OF_MASKED},
     [PS_METRIC_PRECISION] = {hits_states, hits_update, hits_result, NULL, 0},
     [PS_METRIC_RECALL] = {hits_states, hits_update, hits_result, NULL, 0},
     [PS_METRIC_AUC] = {auc_states, auc_update, auc_result, NULL, 0},
     [PS_METRIC_F1] = {f1_states, f1_update, f1_result, f1_values, 0},
-    [PS_METRIC_MSE] = {mean_states, error_update, mean_result, NULL, OF_NUMBERS},
+    [PS_METRIC_MSE] = {mean_states, error_update, mean_result, NULL, OF_NUMBERS | OF_MASKED},
     [PS_METRIC_RMSE] = {mean_states, error_update, mean_result, NULL, OF_NUMBERS},
-    [PS_METRIC_MAE] = {mean_states, error_update, mean_result, NULL, OF_NUMBERS},
-    [PS_METRIC_MAPE] = {mean_states, error_update, mean_result, NULL, OF_NUMBERS},
-    [PS_METRIC_COSINE] = {mean_states, cosine_update, mean_result, NULL, OF_NUMBERS},
-    [PS_METRIC_CONFUSION] = {confusion_states, confusion_update, confusion_result, confusion_states, 0},
+    [PS_METRIC_MAE] = {mean_states, error_update, mean_result, NULL, OF_NUMBERS | OF_MASKED},
+    [PS_METRIC_MAPE] = {mean_states, error_update, mean_result, NULL, OF_NUMBERS | OF_MASKED},
+    [PS_METRIC_COSINE] = {mean_states, cosine_update, mean_result, NULL, OF_NUMBERS | OF_MASKED},
+    [PS_METRIC_CONFUSION] = {confusion_states, confusion_update, confusion_result, confusion_states, OF_MASKED},
 };
 
 enum ps_code nn_metric_check(const struct ps_metric *m, const struct ps_loss *loss, const struct nn_port *output,
@@ -372,7 +372,10 @@ size_t nn_metric_states(const struct ps_metric *m, size_t width)
 void nn_metric_update(const struct ps_metric *m, const struct nn_scores *s, double *state)
 {
     struct metric_row r = {.width = s->width};
+    const float *counts = metric_classes[m->kind].of & OF_MASKED ? s->counts : NULL;
     for (size_t i = 0; i < s->rows; i++) {
+        if (counts && !(counts[i] > 0))
+            continue;
         r.y = s->output + i * s->width;
         r.t = s->target ? s->target + i * s->width : NULL;
         r.label = s->target ? 0 : s->label[i];

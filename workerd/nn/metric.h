@@ -21,6 +21,8 @@ struct nn_scores {
     const float *target;   // (rows, width); NULL:
     const int32_t *label;  // (rows)
     const float *weight;   // (rows), how much each counts; NULL: each 1
+    // (rows), above 0 where one counts for those metrics that heed masks: Keras's means over rows; NULL: all do.
+    const float *counts;
 };
 
 // FAILED_PRECONDITION: it cannot be computed of an output of this type with this loss.

@@ -181,9 +181,9 @@ void nn_replica_time(struct nn_replica *r, struct nn_times *times);
 double nn_replica_peak(struct nn_replica *r);
 // Bytes of what lies between the operators of the largest step so far: of the planned one, from the start.
 size_t nn_replica_arena(const struct nn_replica *r);
-// Of the last call: (rows, the shape of output k); and how much each row of that as a matrix, along its last axis,
-// weighs in the mean.
+// Of the last call: (rows, the shape of output k); and of each row of that as a matrix, along its last axis, a number
+// above 0 where the output's mask says that it counts, NULL: it has no mask.
 const float *nn_replica_output(struct nn_replica *r, size_t k);
-const float *nn_replica_weight(struct nn_replica *r, size_t k);
+const float *nn_replica_counts(struct nn_replica *r, size_t k);
 
 #endif

@@ -44,7 +44,7 @@ struct nn_replica {
 
     float *weight;      // (rows) of the examples in the mean
     uint64_t *example;  // (rows) zeros, where a batch does not number its examples
-    const float *output[NN_MAX_PORTS], *weighted[NN_MAX_PORTS];
+    const float *output[NN_MAX_PORTS], *counts[NN_MAX_PORTS];
     struct nn_measures *measures;
     double *sums;
     struct nn_times *times;  // where those of full batches go; NULL: nowhere
@@ -286,9 +286,9 @@ const float *nn_replica_output(struct nn_replica *r, size_t k)
     return r->output[k];
 }
 
-const float *nn_replica_weight(struct nn_replica *r, size_t k)
+const float *nn_replica_counts(struct nn_replica *r, size_t k)
 {
-    return r->weighted[k];
+    return r->counts[k];
 }
 
 void nn_replica_time(struct nn_replica *r, struct nn_times *times)
@@ -348,8 +348,8 @@ static void replica_take_result(struct nn_replica *r, const struct compiled *c, 
         const size_t width = type->rank ? (size_t)type->dim[type->rank - 1] : 1;
         const size_t rows = (size_t)c->rows * nn_type_count(type) / width;
         r->output[k] = nn_program_tensor(c->program, c->tensors.output[k]);
-        r->weighted[k] = nn_program_tensor(c->program, c->tensors.weight[k]);
-        result->output[k] = replica_output_loss(c, k, r->weighted[k], rows);
+        r->counts[k] = c->tensors.counts[k] < 0 ? NULL : nn_program_tensor(c->program, c->tensors.counts[k]);
+        result->output[k] = replica_output_loss(c, k, nn_program_tensor(c->program, c->tensors.weight[k]), rows);
         result->loss += r->loss[k].weight * result->output[k];
     }
     nn_measures_add(r->measures, r, b, result, r->sums);
