@@ -765,6 +765,9 @@ static void wrong_words(void **ctx)
 #undef NAMES
     refuses_set(LEAST, "optimizer=lamb",
                 "--set optimizer: optimizer Lamb is not supported: what it does to a weight depends on others");
+    refuses_set(
+        LEAST, "optimizer=schedulefreeadamw",
+        "--set optimizer: optimizer ScheduleFreeAdamW is not supported: no rule steps from the weights' average");
     refuses_set(LEAST, "optimizer=[adam]", "--set optimizer: optimizer must be a map, not a list");
     refuses_set(LEAST, "loss=mse_", "--set loss: loss \"mse_\" is not known; did you mean \"mse\"?");
     refuses_set(LEAST, "loss={name: hubber}", "--set loss: loss \"hubber\" is not known; did you mean \"huber\"?");
