@@ -571,6 +571,7 @@ static void op_init(struct psc_op *op, psc_client *c, const struct psc__op_spec 
     op->examples = spec->examples;
     op->atomic = spec->atomic;
     op->refuse_nonfinite = spec->refuse_nonfinite;
+    op->averages = spec->averages;
     op->callback = spec->callback;
     op->arg = spec->arg;
     op->ticket.mutates = !method_is_read(spec->method);
@@ -746,6 +747,15 @@ void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t 
 {
     struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PULL, tensors, n, callback, arg, op);
     spec.round = round;
+    op_begin(client, &spec);
+}
+
+void psc_pull_averages(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
+                       void *arg, psc_op **op)
+{
+    struct psc__op_spec spec = op_spec(PARAMSERVER__V1__METHOD__PULL, tensors, n, callback, arg, op);
+    spec.round = round;
+    spec.averages = true;
     op_begin(client, &spec);
 }
 

@@ -93,7 +93,7 @@ struct psc__op_spec {
     size_t n;
     psc_seen *seen;  // psc_get_newer
     uint64_t round, examples;
-    bool atomic, refuse_nonfinite;
+    bool atomic, refuse_nonfinite, averages;
     psc_callback callback;
     void *arg;
     psc_op **handle;
@@ -127,7 +127,7 @@ struct psc_op {
     struct psc__layout *layout;
     int method;
     uint64_t round, examples;
-    bool atomic, refuse_nonfinite;
+    bool atomic, refuse_nonfinite, averages;
     psc_seen *seen;
     uint32_t n_tensors;
     uint64_t started, deadline;  // deadline UINT64_MAX: waits for a round, as long as the job is healthy

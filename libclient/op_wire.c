@@ -15,7 +15,7 @@
 // Field numbers.
 enum { REQUEST_CALLER = 1, REQUEST_TENSORS = 2, REQUEST_ROUND = 3 };
 enum { UPDATE_EXAMPLES = 4, UPDATE_REFUSE_NONFINITE, UPDATE_ATOMIC_BYTES };
-enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7 };
+enum { READ_OFFSET = 4, READ_SNAPSHOT, READ_IF_NEWER = 7, READ_AVERAGES };
 
 // A range of a partition; of the whole partition, 0 and 0.
 static struct ps_tensor_head wire_tensor(const struct psc_op *op, const struct psc__op_request *r,
@@ -133,14 +133,16 @@ static bool wire_pack_update(struct psc_op *op, const struct psc__op_request *r,
 static bool wire_pack_read(const struct psc_op *op, const struct psc__op_request *r, struct ps_slice *s)
 {
     bool newer = op->seen != NULL;
-    size_t more = ps_uint_size(op->round) + ps_uint_size(r->offset) + ps_uint_size(r->snapshot) + ps_uint_size(newer);
+    size_t more = ps_uint_size(op->round) + ps_uint_size(r->offset) + ps_uint_size(r->snapshot) + ps_uint_size(newer) +
+                  ps_uint_size(op->averages);
     uint8_t *to = wire_begin(op, r, more, s);
     if (!to)
         return false;
     to = ps_put_uint(to, REQUEST_ROUND, op->round);
     to = ps_put_uint(to, READ_OFFSET, r->offset);
     to = ps_put_uint(to, READ_SNAPSHOT, r->snapshot);
-    ps_put_uint(to, READ_IF_NEWER, newer);
+    to = ps_put_uint(to, READ_IF_NEWER, newer);
+    ps_put_uint(to, READ_AVERAGES, op->averages);
     return true;
 }
 

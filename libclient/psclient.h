@@ -186,7 +186,7 @@ typedef struct psc_variable {
 
 // Names are Keras's: learning_rate, momentum, beta_1, beta_2, epsilon, weight_decay, clipnorm, ... With
 // gradient_accumulation_steps the ps tasks keep the sum of the gradients beside each value, and with use_ema (0 or 1)
-// the average of the weights, which is seen where they are overwritten by it (ema_overwrite_frequency).
+// the average of the weights: psc_pull_averages.
 typedef struct psc_hyper {
     const char *name;
     double value;
@@ -335,6 +335,11 @@ void psc_push_pull(psc_client *client, const psc_tensor *tensors, const psc_tens
 // Weights for a step. Sync: waits until `round` has closed (0 before the first step).
 void psc_pull(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback, void *arg,
               psc_op **op);
+
+// A pull that has, of variables whose weights' average is kept (use_ema), that in the place of the value, from the
+// first gradient on: what a training ends with, as Keras's does.
+void psc_pull_averages(psc_client *client, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
+                       void *arg, psc_op **op);
 
 // Waits for op, as long as its own deadline, and frees it. result may be NULL. op NULL: RESOURCE_EXHAUSTED, there was
 // no memory for the operation.

@@ -510,9 +510,9 @@ static enum ps_code job_read_hyper(const struct ps_yaml *v, const char *path, co
     return PS_OK;
 }
 
-// Sets in hyper what the file says, by the names of rule.
+// Sets in hyper what the file says, by the names of rule. whole: who applies it has all of each variable.
 static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *name, const struct ps_rule *rule,
-                                double *hyper, struct ps_error *e)
+                                bool whole, double *hyper, struct ps_error *e)
 {
     struct ps_error why = {.code = PS_OK};
     ps_rule_defaults(rule, hyper);
@@ -532,7 +532,7 @@ static enum ps_code read_hypers(const struct ps_yaml *optimizer, const char *nam
         if (ps_rule_set(rule, hyper, v->key, value, &why) != PS_OK)
             return ps_yaml_fail(v, e, "optimizer %s: %s", name, why.text);
     }
-    if (ps_rule_check(rule, hyper, &why) != PS_OK)
+    if ((whole ? ps_rule_check : ps_rule_check_parts)(rule, hyper, &why) != PS_OK)
         return ps_yaml_fail(optimizer, e, "optimizer %s: %s", name, why.text);
     return PS_OK;
 }
@@ -555,18 +555,6 @@ static enum ps_code check_rate(const struct ps_yaml *root, struct ps_error *e)
     return PS_OK;
 }
 
-// The averages of the weights stay with the ps tasks, which nobody asks for them.
-static enum ps_code job_check_ema(const struct ps_yaml *root, const struct ps_job *job, const double *hyper,
-                                  struct ps_error *e)
-{
-    if (job->strategy == PS_STRATEGY_ONE_DEVICE || !(hyper[PS_HYPER_USE_EMA] > 0) ||
-        hyper[PS_HYPER_EMA_OVERWRITE_FREQUENCY] > 0)
-        return PS_OK;
-    return ps_yaml_fail(ps_yaml_find(root, "optimizer.use_ema"), e,
-                        "optimizer.use_ema needs ema_overwrite_frequency with strategy.name parameter_server: the "
-                        "averages are on the ps tasks alone until the weights become them");
-}
-
 static enum ps_code job_take_schedule(const struct ps_yaml *root, struct ps_job *job, double *hyper, struct ps_error *e)
 {
     struct ps_error why = {.code = PS_OK};
@@ -584,8 +572,9 @@ static enum ps_code take_optimizer(const struct ps_yaml *root, struct ps_job *jo
     const char *name = ps_job_optimizers[job->optimizer];
     const struct ps_rule *widest = ps_rule_for_optimizer(name, 1, false), *rule;
     double hyper[PS_RULE_MAX_HYPERS];
-    if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, hyper, e) != PS_OK ||
-        job_check_ema(root, job, hyper, e) != PS_OK || job_take_schedule(root, job, hyper, e) != PS_OK)
+    const bool whole = job->strategy == PS_STRATEGY_ONE_DEVICE;
+    if (read_hypers(ps_yaml_find(root, "optimizer"), name, widest, whole, hyper, e) != PS_OK ||
+        job_take_schedule(root, job, hyper, e) != PS_OK)
         return PS_INVALID_ARGUMENT;
     rule = ps_rule_for_optimizer(name, value_of(widest, hyper, "momentum"),
                                  job->nesterov || job->centered || job->amsgrad);

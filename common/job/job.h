@@ -33,10 +33,10 @@
 //       learning_rate: 0.001     # or lr; or a schedule, see below
 //       weight_decay: 0          # 0.004 with adamw
 //       clipnorm: 0              # 0: off; of this, clipvalue and global_clipnorm at most one
-//       gradient_accumulation_steps: 0  # 0: off; with clipvalue alone of these three
-//       use_ema: false           # the weights' average is kept, and is what one_device ends with
+//       gradient_accumulation_steps: 0  # 0: off; parameter_server: with clipvalue alone of these three
+//       use_ema: false           # the weights' average is kept, and is what a training ends with
 //       ema_momentum: 0.99
-//       ema_overwrite_frequency: 0  # every so many steps the weights become it; parameter_server needs it
+//       ema_overwrite_frequency: 0  # every so many steps the weights become it
 //     strategy:
 //       name: parameter_server   # or one_device, for which of these there are update, which makes no difference with
 //                                #   one worker, and refuse_nonfinite

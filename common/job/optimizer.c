@@ -10,8 +10,15 @@
 const char *const ps_job_optimizers[] = {"sgd",   "adam",   "adamw", "rmsprop", "adagrad", "adadelta",
                                          "nadam", "adamax", "lion",  "ftrl",    NULL};
 
-// Those of Keras's that no rule over single elements can be.
-static const char *const optimizers_elsewhere[] = {"Adafactor", "Lamb", "Muon", "ScheduleFreeAdamW", NULL};
+// Those of Keras's that are not here, and why: a rule is over single elements.
+static const struct {
+    const char *name, *why;
+} optimizers_elsewhere[] = {
+    {"Adafactor", "what it does to a weight depends on others"},
+    {"Lamb", "what it does to a weight depends on others"},
+    {"Muon", "what it does to a weight depends on others"},
+    {"ScheduleFreeAdamW", "no rule steps from the weights' average"},
+};
 
 struct optimizer_word {
     const char *keras, *word;
@@ -97,10 +104,10 @@ static enum ps_code optimizer_spell_name(struct ps_yaml *name, struct ps_error *
 {
     if (!optimizer_is_word(name))
         return PS_OK;
-    for (int i = 0; optimizers_elsewhere[i]; i++)
-        if (strcasecmp(name->text, optimizers_elsewhere[i]) == 0)
-            return ps_yaml_fail(name, e, "optimizer %s is not supported: what it does to a weight depends on others",
-                                optimizers_elsewhere[i]);
+    for (size_t i = 0; i < sizeof optimizers_elsewhere / sizeof *optimizers_elsewhere; i++)
+        if (strcasecmp(name->text, optimizers_elsewhere[i].name) == 0)
+            return ps_yaml_fail(name, e, "optimizer %s is not supported: %s", optimizers_elsewhere[i].name,
+                                optimizers_elsewhere[i].why);
     for (int i = 0; ps_job_optimizers[i]; i++)
         if (strcasecmp(name->text, ps_job_optimizers[i]) == 0)
             optimizer_replace_text(&name->text, ps_job_optimizers[i]);

@@ -754,17 +754,24 @@ enum ps_code ps_rule_check(const struct ps_rule *rule, const double *hyper, stru
     int on = 0;
     for (size_t i = 0; rule->learns && i < sizeof ways / sizeof *ways; i++)
         on += hyper[ways[i]] > 0;
-    if (on > 0 && hyper[PS_HYPER_ACCUMULATION_STEPS] > 1 && !(hyper[PS_HYPER_CLIPVALUE] > 0))
-        return ps_fail(
-            e, PS_INVALID_ARGUMENT,
-            "gradient_accumulation_steps of rule %s does not go with clipnorm and global_clipnorm: nobody has "
-            "the accumulated gradient whole",
-            rule->name);
     if (on <= 1)
         return PS_OK;
     return ps_fail(e, PS_INVALID_ARGUMENT,
                    "only one of clipnorm (%g), clipvalue (%g) and global_clipnorm (%g) of rule %s may be set",
                    hyper[PS_HYPER_CLIPNORM], hyper[PS_HYPER_CLIPVALUE], hyper[PS_HYPER_GLOBAL_CLIPNORM], rule->name);
+}
+
+enum ps_code ps_rule_check_parts(const struct ps_rule *rule, const double *hyper, struct ps_error *e)
+{
+    if (ps_rule_check(rule, hyper, e))
+        return e->code;
+    if (!rule->learns || !(hyper[PS_HYPER_ACCUMULATION_STEPS] > 1) ||
+        !(hyper[PS_HYPER_CLIPNORM] > 0 || hyper[PS_HYPER_GLOBAL_CLIPNORM] > 0))
+        return PS_OK;
+    return ps_fail(e, PS_INVALID_ARGUMENT,
+                   "gradient_accumulation_steps of rule %s goes with clipnorm and global_clipnorm in one_device alone: "
+                   "nobody else has the accumulated gradient whole",
+                   rule->name);
 }
 
 // ---- slots --------------------------------------------------------------------------------------------------------

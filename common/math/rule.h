@@ -88,9 +88,11 @@ void ps_rule_names(char *names, size_t size);  // "assign_add, sgd, ..."
 void ps_rule_defaults(const struct ps_rule *rule, double *hyper);
 // Sets one by name. INVALID_ARGUMENT names the rule, the key (with the nearest known one) or the accepted range.
 enum ps_code ps_rule_set(const struct ps_rule *rule, double *hyper, const char *name, double value, struct ps_error *e);
-// What no hyperparameter knows alone, when all are set: of the three ways to clip at most one may be on, and with
-// accumulation none that goes by the norm, as nobody has the accumulated gradient of a variable whole.
+// What no hyperparameter knows alone, when all are set: of the three ways to clip at most one may be on.
 enum ps_code ps_rule_check(const struct ps_rule *rule, const double *hyper, struct ps_error *e);
+// Likewise for whoever has variables in parts: with accumulation nothing is clipped by its norm there, as nobody has
+// the accumulated gradient of a variable whole.
+enum ps_code ps_rule_check_parts(const struct ps_rule *rule, const double *hyper, struct ps_error *e);
 // How many slots there are with these hyperparameters, and Keras's name of the k-th.
 int ps_rule_slots(const struct ps_rule *rule, const double *hyper);
 const char *ps_rule_slot_name(const struct ps_rule *rule, const double *hyper, int k);

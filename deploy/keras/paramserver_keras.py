@@ -176,12 +176,13 @@ def compiled(model):
 
 def variables(model, prefix=""):
     """Name, as workerd has it but for the model's own, and variable: all weights and states, and no random numbers'
-    states. Keras's paths lack the names of inner models where these were built by themselves."""
+    states, nor what a vocabulary's terms weigh, which the document has. Keras's paths lack the names of inner models
+    where these were built by themselves."""
     for layer in model.layers:
         if hasattr(layer, "layers"):
             yield from variables(layer, f"{prefix}{layer.name}/")
             continue
-        for v in layer.weights:
+        for v in () if hasattr(layer, "get_vocabulary") else layer.weights:
             path = v.path if hasattr(v, "path") else v.name.split(":")[0]
             if "seed_generator" not in path and "float" in str(v.dtype):
                 yield f"{prefix}{layer.name}/{path.rpartition(layer.name + '/')[2]}", v

@@ -147,7 +147,7 @@ static enum ps_code take_rule(struct psd_job *job, const Paramserver__V1__Declar
     for (size_t i = 0; i < r->n_hypers; i++)
         if (ps_rule_set(job->rule, job->hyper, r->hypers[i]->name, r->hypers[i]->value, e))
             return ps_error_prefix(e, "declare");
-    if (ps_rule_check(job->rule, job->hyper, e))
+    if (ps_rule_check_parts(job->rule, job->hyper, e))
         return ps_error_prefix(e, "declare");
     return take_schedule(job, r->schedule, e);
 }
@@ -184,7 +184,7 @@ static enum ps_code take_own_rule(const struct psd_job *job, struct psd_variable
     v->blank.slots = ps_rule_slots(v->rule, v->hyper);
     for (int k = 0; k < v->blank.slots; k++)
         v->blank.start[k] = ps_rule_slot_init(v->rule, v->hyper, k);
-    return ps_rule_check(v->rule, v->hyper, e);
+    return ps_rule_check_parts(v->rule, v->hyper, e);
 }
 
 static enum ps_code take_variable(struct psd_job *job, const Paramserver__V1__Variable *from, struct ps_error *e)

@@ -193,6 +193,19 @@ struct psd_pinned psd_pin(const struct psd_extent *p)
     return pin_by(p, psd_block_pin);
 }
 
+struct psd_pinned psd_pin_average(const struct psd_extent *p)
+{
+    const struct psd_variable *v = p->variable;
+    const int slot = v->rule && v->trainable ? ps_rule_average_slot(v->rule, v->hyper) : -1;
+    struct psd_block *b = psd_extent_block(p);
+    pthread_mutex_lock(&b->lock);
+    struct psd_pinned out = {.page = psd_block_pin(b), .version = b->version, .round = b->round};
+    if (slot >= 0 && b->steps > 0)
+        out.from = psd_slot_offset(b->value_bytes, slot);
+    pthread_mutex_unlock(&b->lock);
+    return out;
+}
+
 uint32_t psd_strings_bytes(const struct psd_extent *p, const struct psd_page *page)
 {
     const uint32_t *lengths = (const uint32_t *)page->data + p->offset;

@@ -37,7 +37,7 @@ static enum ps_code set_hyper_check(struct psd_request *t, const Paramserver__V1
         hyper[i] = psd_hyper_of_job(job, i, UINT64_MAX);
     pthread_rwlock_unlock(&job->snapshot_lock);
     if (ps_rule_set(job->rule, hyper, r->name, r->value, &t->error) == PS_OK)
-        ps_rule_check(job->rule, hyper, &t->error);
+        ps_rule_check_parts(job->rule, hyper, &t->error);
     if (t->error.code == PS_OK && job->rule->hyper[psd_hyper_find(job->rule, r->name)].fixed)
         ps_fail(&t->error, PS_INVALID_ARGUMENT, "%s of rule %s cannot be changed: the variables' slots are made by it",
                 r->name, job->rule->name);

@@ -222,7 +222,7 @@ static int pull_from(struct psd_request *t, const Paramserver__V1__ReadRequest *
     struct part part = find_part(extents, from, r->offset);
     if (psd_reply_init(&builder, 0, extents->v + part.from, part.n, &t->error))
         return (int)t->error.code;
-    psd_reply_add_values(&builder, t->job, extents->v + part.from, part.n);
+    psd_reply_add_values(&builder, t->job, extents->v + part.from, part.n, r->averages);
     out.generation = t->core->generation;
     out.next_offset = part.next_offset;
     out.round = psd_sync_least_closed(extents);

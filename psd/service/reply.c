@@ -107,14 +107,14 @@ void psd_reply_add(struct psd_reply *d, const struct psd_extent *v, const struct
         return;
     }
     for (size_t i = 0; i < n; i++)
-        add_slice(d, pinned[i].page, v[i].offset * ps_dtype_size(v[i].variable->dtype), v[i].bytes);
+        add_slice(d, pinned[i].page, pinned[i].from + v[i].offset * ps_dtype_size(v[i].variable->dtype), v[i].bytes);
 }
 
-void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *v, size_t n)
+void psd_reply_add_values(struct psd_reply *d, struct psd_job *job, const struct psd_extent *v, size_t n, bool averages)
 {
     pthread_rwlock_rdlock(&job->snapshot_lock);
     for (size_t i = 0; i < n; i++) {
-        struct psd_pinned pinned = psd_pin(&v[i]);
+        struct psd_pinned pinned = averages ? psd_pin_average(&v[i]) : psd_pin(&v[i]);
         psd_reply_add(d, &v[i], &pinned, 1);
     }
     pthread_rwlock_unlock(&job->snapshot_lock);

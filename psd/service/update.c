@@ -572,7 +572,7 @@ static int push_pull_resume(struct psd_request *q)
     if (code != PS_OK)
         return code;
     out.round = psd_sync_least_closed(&w->extents);
-    psd_reply_add_values(&w->builder, q->job, w->extents.v, w->extents.n);
+    psd_reply_add_values(&w->builder, q->job, w->extents.v, w->extents.n, false);
     out.generation = q->core->generation;
     out.n_results = w->n_results;
     out.results = w->pointers;

@@ -13,11 +13,11 @@ static void ask(const struct nn_model *m)
 {
     struct nn_model *again = NULL;
     struct ps_error e;
-    char **paths = nn_model_saved_paths(m);
+    struct nn_saved *saved = nn_model_saved(m);
     for (size_t i = 0; i < nn_model_params(m); i++)
-        if (!paths[i] || nn_model_param(m, i)->count == 0)
+        if (!saved[i].path || nn_model_param(m, i)->count == 0)
             abort();
-    nn_model_free_saved_paths(paths);
+    nn_model_free_saved(saved);
     free(nn_model_summary(m));
     const char *document = nn_model_document(m);
     if (nn_model_parse(document, "again", &again, &e) != PS_OK || nn_model_params(again) != nn_model_params(m) ||

@@ -33,6 +33,7 @@ on_psd() { # OUTPUT MODEL ARGUMENT ...
     trains "$output" "$model" 32 --set strategy.name=parameter_server "$@"
 }
 same() { "$top_builddir/tests/it/max_diff" "$@"; } # A B LIMIT [PREFIX]
+differs() { ! same "$@"; }
 
 for model in middle top; do
     ok "$model: one_device" trains one "$model" 64 --set strategy.name=one_device
@@ -75,3 +76,15 @@ ok "states: sync of two workers" on_psd two true --set strategy.update=sync
 ok "frozen states: one_device" trains one false 64 --set strategy.name=one_device
 ok "frozen states: async" on_psd async false --set strategy.update=async
 ok "frozen states: they stay" same one.safetensors async.safetensors 0 net/middle/
+
+# A training ends with the averages of what is trained (use_ema), wherever they are kept.
+averaged() { # ARGUMENT ...
+    "$@" --set optimizer="{name: sgd, learning_rate: 0.05, use_ema: true, ema_momentum: 0.9}"
+}
+ok "averages: one_device" averaged trains one top 64 --set strategy.name=one_device
+ok "averages: and the last weights" trains last top 64 --set strategy.name=one_device --set optimizer="{name: sgd, learning_rate: 0.05}"
+ok "averages: are others" differs one.safetensors last.safetensors 1e-3
+for update in async sync; do
+    ok "averages: $update" averaged alone $update top --set strategy.update=$update
+    ok "averages: $update ends with those of one_device" same one.safetensors $update.safetensors 1e-5
+done

@@ -18,7 +18,7 @@ points() # SCRIPT ARGUMENT...
 
 for python in ${KERAS_PYTHON:-python3}; do
     for backend in tensorflow torch jax; do
-        "$python" -c "import $backend, keras" 2>/dev/null || continue
+        KERAS_BACKEND=$backend "$python" -c "import $backend, keras" 2>/dev/null || continue
         export KERAS_BACKEND=$backend
         points keras_round_trip.py keras
         ((models++)) || points keras_models.py keras

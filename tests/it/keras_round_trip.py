@@ -40,6 +40,15 @@ def mlp_averaged():
         "callbacks": lambda: [keras.callbacks.ReduceLROnPlateau(monitor="loss", factor=0.5, patience=0, min_delta=0.5)]}
 
 
+# What is clipped is the mean of what was accumulated.
+def mlp_accumulated():
+    x = random.normal(size=(N, 4)).astype("f4")
+    model = keras.Sequential([keras.Input((4,)), L.Dense(8, activation="tanh"), L.Dense(2)])
+    steps = {} if sys.argv[1] == "tf_keras" else {"gradient_accumulation_steps": 4}
+    return model, lambda: (keras.optimizers.SGD(0.5, global_clipnorm=0.3, **steps), "mse"), x, np.stack(
+        [x[:, 0] * x[:, 1], x.sum(1)], 1)
+
+
 def nested():
     x = random.normal(size=(N, 4)).astype("f4")
     i, j = keras.Input((4,)), keras.Input((4,))
@@ -188,7 +197,7 @@ def has_hdf5():
 HDF5 = has_hdf5()
 keras.utils.set_random_seed(1)
 only = sys.argv[3:]
-for make in (mlp, mlp_averaged, nested, cnn, cnn_normalised, normalized, lstm, attention):
+for make in (mlp, mlp_averaged, mlp_accumulated, nested, cnn, cnn_normalised, normalized, lstm, attention):
     if not only or make.__name__ in only:
         try:
             round_trip(make)

@@ -444,8 +444,8 @@ static inline struct pushed push(struct cluster *c, uint32_t rank, uint32_t part
     return out;
 }
 
-// Elements of a partition, from its first on.
-static inline void read_values(struct cluster *c, uint32_t partition, uint64_t count, float *to)
+// Elements of a partition, from its first on, by Get or by Pull; averages: of the weights, which a Pull has.
+static inline void read_by(struct cluster *c, uint32_t partition, uint64_t count, bool averages, float *to)
 {
     const Paramserver__V1__Partition *p = &c->p[partition];
     Paramserver__V1__ReadRequest r = PARAMSERVER__V1__READ_REQUEST__INIT;
@@ -456,16 +456,22 @@ static inline void read_values(struct cluster *c, uint32_t partition, uint64_t c
     r.caller = &caller;
     r.tensors = tensors;
     r.n_tensors = 1;
+    r.averages = averages;
     t.variable = c->v[p->variable].name;
     t.first = p->first;
     t.count = count;
-    struct answer a =
-        ask(c->task[p->task].core, M(GET), &r.base, NULL, &paramserver__v1__read_reply__descriptor, &reply, &bytes);
+    struct answer a = ask(c->task[p->task].core, averages ? M(PULL) : M(GET), &r.base, NULL,
+                          &paramserver__v1__read_reply__descriptor, &reply, &bytes);
     if (a.code || bytes.len != count * sizeof *to)
         fail_msg("get: %s, %zu bytes", a.text, bytes.len);
     ps_slices_copy_out(&bytes, 0, bytes.len, to);
     ps_slices_clear(&bytes);
     ps_msg_free(reply);
+}
+
+static inline void read_values(struct cluster *c, uint32_t partition, uint64_t count, float *to)
+{
+    read_by(c, partition, count, false, to);
 }
 
 static inline float read_first(struct cluster *c, uint32_t partition)

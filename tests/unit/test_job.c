@@ -765,6 +765,9 @@ static void wrong_words(void **ctx)
 #undef NAMES
     refuses_set(LEAST, "optimizer=lamb",
                 "--set optimizer: optimizer Lamb is not supported: what it does to a weight depends on others");
+    refuses_set(
+        LEAST, "optimizer=schedulefreeadamw",
+        "--set optimizer: optimizer ScheduleFreeAdamW is not supported: no rule steps from the weights' average");
     refuses_set(LEAST, "optimizer=[adam]", "--set optimizer: optimizer must be a map, not a list");
     refuses_set(LEAST, "loss=mse_", "--set loss: loss \"mse_\" is not known; did you mean \"mse\"?");
     refuses_set(LEAST, "loss={name: hubber}", "--set loss: loss \"hubber\" is not known; did you mean \"huber\"?");
@@ -833,14 +836,11 @@ static void optimizers_that_are_refused(void **ctx)
                     "clipvalue, global_clipnorm, gradient_accumulation_steps, use_ema, ema_momentum, "
                     "ema_overwrite_frequency, beta_1, beta_2");
     refuses_set(LEAST, "optimizer={name: adam, use_ema: 1}", SET "optimizer.use_ema must be true or false, not \"1\"");
-    refuses_set(LEAST, "optimizer={name: adam, use_ema: true}",
-                SET "optimizer.use_ema needs ema_overwrite_frequency with strategy.name parameter_server: the averages "
-                    "are on the ps tasks alone until the weights become them");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2.5}",
                 SET "optimizer adam: gradient_accumulation_steps of rule adam is 2.5; it must be a whole number");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_steps: 2, clipnorm: 1}",
-                SET "optimizer adam: gradient_accumulation_steps of rule adam does not go with clipnorm and "
-                    "global_clipnorm: nobody has the accumulated gradient whole");
+                SET "optimizer adam: gradient_accumulation_steps of rule adam goes with clipnorm and "
+                    "global_clipnorm in one_device alone: nobody else has the accumulated gradient whole");
     refuses_set(LEAST, "optimizer={name: adam, gradient_accumulation_step: 2}",
                 SET "optimizer adam: rule adam has no \"gradient_accumulation_step\"; did you mean "
                     "\"gradient_accumulation_steps\"?");

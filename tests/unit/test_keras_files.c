@@ -203,14 +203,43 @@ static void counts_are_written(void **state)
     write_env(&env, "counts.weights.h5");
     struct ps_safetensors *file = read_weights("counts.weights.h5");
     assert_int_equal(file->n, 4);  // a whole number is none of what is read
-    char **paths = nn_model_saved_paths(model);
-    assert_string_equal(paths[4], "layers/normalization/vars/2");
-    assert_null(paths[5]);
-    nn_model_free_saved_paths(paths);
+    struct nn_saved *saved = nn_model_saved(model);
+    assert_string_equal(saved[4].path, "layers/normalization/vars/2");
+    assert_null(saved[4].value);
+    assert_null(saved[5].path);
+    nn_model_free_saved(saved);
     ps_safetensors_free(file);
     nn_replica_free(env.replica);
     nn_model_free(model);
     remove("counts.weights.h5");
+}
+
+// The weights of a vocabulary's terms stand in the config; Keras looks for them in the file as well.
+static void idf_weights_are_written(void **state)
+{
+    (void)state;
+    struct nn_model *model = NULL;
+    struct ps_error e = {0};
+    const char *json = "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"net\", \"layers\": ["
+                       "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"in\", \"batch_shape\": [null, 2], "
+                       "\"dtype\": \"int32\"}},"
+                       "{\"class_name\": \"IntegerLookup\", \"config\": {\"name\": \"n\", \"vocabulary\": [7, 9], "
+                       "\"output_mode\": \"tf_idf\", \"idf_weights\": [0.5, 1.5]}},"
+                       "{\"class_name\": \"Dense\", \"config\": {\"name\": \"d\", \"units\": 2}}]}}";
+    if (nn_model_parse(json, "net", &model, &e) != PS_OK)
+        fail_msg("%s", e.text);
+    struct wk_env env = open_env(model);
+    write_env(&env, "idf.weights.h5");
+    struct ps_safetensors *file = read_weights("idf.weights.h5");
+    assert_int_equal(file->n, 3);
+    const struct ps_safetensor *t = ps_safetensors_find(file, "layers/integer_lookup/vars/idf_weights");
+    assert_non_null(t);
+    assert_true(t->rank == 1 && t->shape[0] == 3 && t->data[0] == 1 && t->data[1] == 0.5F && t->data[2] == 1.5F);
+    ps_safetensors_free(file);
+    assert_int_equal(wk_load_weights(&env, "idf.weights.h5", &e), PS_OK);
+    nn_replica_free(env.replica);
+    nn_model_free(model);
+    remove("idf.weights.h5");
 }
 
 // ---- what is wrong ------------------------------------------------------------------------------------------------
@@ -367,9 +396,16 @@ static void damaged_hdf5(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keras_files),        cmocka_unit_test(weights_files), cmocka_unit_test(same_bytes),
-        cmocka_unit_test(counts_are_written), cmocka_unit_test(output_names),  cmocka_unit_test(refused_archives),
-        cmocka_unit_test(refused_weights),    cmocka_unit_test(damaged_hdf5),  cmocka_unit_test(vocabulary_of_archive),
+        cmocka_unit_test(keras_files),
+        cmocka_unit_test(weights_files),
+        cmocka_unit_test(same_bytes),
+        cmocka_unit_test(counts_are_written),
+        cmocka_unit_test(idf_weights_are_written),
+        cmocka_unit_test(output_names),
+        cmocka_unit_test(refused_archives),
+        cmocka_unit_test(refused_weights),
+        cmocka_unit_test(damaged_hdf5),
+        cmocka_unit_test(vocabulary_of_archive),
     };
     ps_log_init("test", PS_LOG_WARNING);
     cmocka_set_message_output(CM_OUTPUT_TAP);

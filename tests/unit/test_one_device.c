@@ -172,6 +172,24 @@ static void accumulates(void **ctx)
     end(&t);
 }
 
+// What is clipped is the mean: (3, 4), whose norms are 3, 4 and 5.
+static void clips_what_is_accumulated(void **ctx)
+{
+    (void)ctx;
+    static const char *const how[] = {"clipnorm: 2", "global_clipnorm: 2.5"};
+    static const float kernel[] = {6, 6.5F}, bias[] = {6, 6};
+    for (int i = 0; i < 2; i++) {
+        struct training t;
+        char optimizer[128];
+        snprintf(optimizer, sizeof optimizer, "name: sgd, lr: 1, gradient_accumulation_steps: 2, %s", how[i]);
+        begin(&t, optimizer);
+        step(&t, 0, 7, -1, 8, 8);
+        step(&t, 1, -1, 9, kernel[i], bias[i]);
+        step(&t, 2, 0.5F, 0.5F, kernel[i], bias[i]);
+        end(&t);
+    }
+}
+
 static struct wk_work next_batch(struct training *t)
 {
     struct wk_work work;
@@ -256,6 +274,7 @@ int main(void)
         cmocka_unit_test(clips_by_value_and_decays),
         cmocka_unit_test(slots_start_where_the_rule_says),
         cmocka_unit_test(accumulates),
+        cmocka_unit_test(clips_what_is_accumulated),
         cmocka_unit_test(ends_with_the_average),
         cmocka_unit_test(refuses_what_is_not_finite),
         cmocka_unit_test(constrains_after_the_rule),

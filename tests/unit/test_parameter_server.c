@@ -158,6 +158,13 @@ void psc_pull(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round
     begin_op(0, (psc_result){.version = c->version, .round = round}, op);
 }
 
+void psc_pull_averages(psc_client *c, const psc_tensor *tensors, size_t n, uint64_t round, psc_callback callback,
+                       void *arg, psc_op **op)
+{
+    say("average ");
+    psc_pull(c, tensors, n, round, callback, arg, op);
+}
+
 void psc_push(psc_client *c, const psc_tensor *tensors, size_t n, const psc_push_options *options,
               psc_callback callback, void *arg, psc_op **op)
 {
@@ -562,6 +569,28 @@ static void no_memory_for_sums(void **state)
     end(&w);
 }
 
+// Where the averages of the weights are kept a training ends with them; while it lasts weights are themselves.
+static void ends_with_averages(void **state)
+{
+    static const char *const optimizers[] = {"use_ema: true", "learning_rate: 1"};
+    static const char *const expected[] = {"pull 4 wait average pull 4 wait ", "pull 4 wait pull 4 wait "};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct worker w;
+        struct ps_error e = {.code = PS_OK};
+        struct wk_history history = {0};
+        begin(&w, optimizers[k], "update: async");
+        must(wk_parameter_server.home->refresh(w.state, &e), &e);
+        must(wk_parameter_server.group->finish(w.state, &history, &e), &e);
+        assert_int_equal(history.averaged, k == 0);
+        must(wk_parameter_server.home->refresh(w.state, &e), &e);
+        assert_string_equal(client.log, expected[k]);
+        free(history.loss);
+        free(history.examples);
+        end(&w);
+    }
+}
+
 // psd applies no constraints: no job begins.
 static void constraints_are_refused(void **state)
 {
@@ -589,6 +618,7 @@ int main(void)
         cmocka_unit_test_setup(resumed_runs_draw_anew, begin_world),
         cmocka_unit_test_setup(no_memory_for_sums, begin_world),
         cmocka_unit_test_setup(constraints_are_refused, begin_world),
+        cmocka_unit_test_setup(ends_with_averages, begin_world),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

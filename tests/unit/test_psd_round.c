@@ -901,7 +901,7 @@ static void test_accumulation(void **state)
                                "are made by it"));
         a = set_hyper_now(&c, "clipnorm", 1, 0);
         assert_int_equal(a.code, PS_INVALID_ARGUMENT);
-        assert_non_null(strstr(a.text, "does not go with clipnorm"));
+        assert_non_null(strstr(a.text, "goes with clipnorm and global_clipnorm in one_device alone"));
         cluster_close(&c);
     }
 }
@@ -922,6 +922,31 @@ static void test_average(void **state)
     for (uint64_t round = 1; round <= 4; round++) {
         assert_int_equal(push(&c, 0, 0, round, 1).code, PS_OK);
         assert_true(read_first(&c, 0) == after[round - 1]);
+    }
+    cluster_close(&c);
+}
+
+// What a training ends with: the averages, of the value where there was no gradient yet, or none is kept.
+static void test_averages_are_read(void **state)
+{
+    static const float after[] = {0, -1, -1.5F, -2.25F};
+    const struct variable v[] = {{"kept", 4, 1}, {"plain", 4, 1, true, "sgd", {{"learning_rate", 1}}}};
+    struct cluster c;
+    float found[3];
+    (void)state;
+    cluster_open(&c, 1, 1, MEMORY, v, 2);
+    job_hyper(&c, "learning_rate", 1);
+    job_hyper(&c, "use_ema", 1);
+    job_hyper(&c, "ema_momentum", 0.5);
+    cluster_start(&c);
+    for (uint64_t round = 0; round <= 3; round++) {
+        for (uint32_t k = 0; round && k < 2; k++)
+            assert_int_equal(push(&c, 0, k, round, 1).code, PS_OK);
+        read_by(&c, 0, 3, true, found);
+        assert_true(found[0] == after[round] && found[2] == after[round]);
+        assert_true(read_first(&c, 0) == -(float)round);
+        read_by(&c, 1, 3, true, found);
+        assert_true(found[0] == -(float)round);
     }
     cluster_close(&c);
 }
@@ -1963,6 +1988,7 @@ int main(void)
         cmocka_unit_test(test_schedule_async),
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_average),
+        cmocka_unit_test(test_averages_are_read),
         cmocka_unit_test(test_clipnorm),
         cmocka_unit_test(test_global_clipnorm),
         cmocka_unit_test(test_clipvalue),

@@ -43,10 +43,9 @@ static const struct {
     const char *what;
     const char *(*name)(size_t i);  // NULL: there are no more
 } supported[] = {
-    {"layers", nn_layer_name},           {"activations", nn_function_name},
-    {"losses", supported_loss},          {"metrics", supported_metric},
-    {"optimizers", supported_optimizer}, {"schedules", supported_schedule},
-    {"callbacks", ps_callback_known},    {"data", supported_data},
+    {"layers", nn_layer_name},         {"activations", nn_function_name}, {"initializers", nn_initializer_name},
+    {"losses", supported_loss},        {"metrics", supported_metric},     {"optimizers", supported_optimizer},
+    {"schedules", supported_schedule}, {"callbacks", ps_callback_known},  {"data", supported_data},
 };
 
 // "layers       InputLayer, Dense, ...", in lines of at most WIDTH columns.

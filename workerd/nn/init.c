@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/math/philox.h"
+#include "workerd/nn/model.h"
 #include "workerd/nn/setting.h"
 
 enum fan { FAN_NONE, FAN_IN, FAN_OUT, FAN_AVG };
@@ -36,6 +37,11 @@ static const struct init_class {
     {"Orthogonal", "orthogonal", NN_INIT_ORTHOGONAL, FAN_NONE, 0, {"gain"}, {1}},
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
+
+const char *nn_initializer_name(size_t i)
+{
+    return i < CLASSES ? classes[i].name : NULL;
+}
 
 static const struct init_class *init_find_class(const char *name)
 {

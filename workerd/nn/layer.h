@@ -83,12 +83,14 @@ struct nn_layer_class {
     // nn_emit_more says.
     int (*emit)(struct nn_emitter *m, const struct nn_call *call);
     // What is left out below is 0.
-    bool passes_mask;                     // what it gives has the mask of its first input, unless build says otherwise
-    bool integers;                        // it takes a value of integers; the others expect floats
-    bool strings;                         // it takes an input of strings; no other does
-    bool vocabulary;                      // its config has one, which a .keras file may hold beside the config
-    bool any_dtype;                       // its config's dtype says nothing: of what it gives build decides
-    bool counts;                          // Keras saves a whole number behind its variables, which nothing here needs
+    bool passes_mask;  // what it gives has the mask of its first input, unless build says otherwise
+    bool integers;     // it takes a value of integers; the others expect floats
+    bool strings;      // it takes an input of strings; no other does
+    bool vocabulary;   // its config has one, which a .keras file may hold beside the config
+    bool any_dtype;    // its config's dtype says nothing: of what it gives build decides
+    bool counts;       // Keras saves a whole number behind its variables, which nothing here needs
+    // What Keras saves by a name, although it stands in the config: *count numbers; NULL: nothing.
+    const float *(*saves)(const void *config, const char **name, uint64_t *count);
     bool constant;                        // a call has a number behind its input
     const struct nn_argument *arguments;  // ends with a name NULL; NULL: its input, and the mask of that
     // Puts the mask of what the call gives on the tape, where build has asked for a new one.

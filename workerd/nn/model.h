@@ -109,9 +109,10 @@ enum ps_code nn_model_load(const char *path, struct nn_model **model, struct ps_
 enum ps_code nn_model_parse(const char *json, const char *name, struct nn_model **model, struct ps_error *e);
 void nn_model_free(struct nn_model *model);
 
-// The names of the layers and of the activations that there are; NULL from the last on.
+// The names of the layers, activations and initializers that there are; NULL from the last on.
 const char *nn_layer_name(size_t i);
 const char *nn_function_name(size_t i);
+const char *nn_initializer_name(size_t i);
 
 size_t nn_model_params(const struct nn_model *model);
 const struct nn_param *nn_model_param(const struct nn_model *model, size_t i);
@@ -125,10 +126,15 @@ enum ps_code nn_model_check_loss(const struct nn_model *model, const struct ps_l
 // LecunNormal, RandomUniform, RandomNormal, TruncatedNormal, Zeros, Ones, Constant), drawn from (seed, i).
 void nn_model_init_param(const struct nn_model *model, size_t i, uint64_t seed, float *value);
 // Where the Keras that has written the model saves each parameter in a .weights.h5: "layers/conv2d/vars/0".
-// nn_model_params of them, then those of the whole numbers that Keras expects there and that nothing here needs, then
-// NULL.
-char **nn_model_saved_paths(const struct nn_model *model);
-void nn_model_free_saved_paths(char **paths);
+// nn_model_params of them, then what Keras expects there besides: what stands in the model's JSON, too, which is
+// `value` (the model's); or whole numbers that nothing here needs. Ends with path NULL.
+struct nn_saved {
+    char *path;
+    const float *value;  // count numbers; NULL: it is a parameter's, or a whole number of 0
+    uint64_t count;
+};
+struct nn_saved *nn_model_saved(const struct nn_model *model);
+void nn_model_free_saved(struct nn_saved *saved);
 // The model's JSON, in which a .keras file of Keras 2 has got the keras_version of that file's metadata.json; and where
 // it comes from a .keras file, that metadata.json, else NULL. The model's.
 const char *nn_model_document(const struct nn_model *model);

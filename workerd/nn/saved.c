@@ -110,24 +110,30 @@ static char *saved_path(const struct nn_model *m, const struct nn_layer *layer, 
     return ps_printf("%s%svars/%d", layer->saved, inner.text, number);
 }
 
-char **nn_model_saved_paths(const struct nn_model *m)
+struct nn_saved *nn_model_saved(const struct nn_model *m)
 {
-    char **paths = ps_alloc((m->variables + m->layers + 1) * sizeof *paths);
+    struct nn_saved *saved = ps_alloc((m->variables + m->layers + 1) * sizeof *saved);
     size_t n = m->variables;
     for (const struct nn_layer *l = m->layer; l < m->layer + m->layers; l++) {
         for (int k = 0; k < l->n_variables; k++)
-            paths[l->variable[k]] = saved_path(m, l, k);
+            saved[l->variable[k]].path = saved_path(m, l, k);
         if (l->class->counts && l->n_variables > 0)
-            paths[n++] = ps_printf("%svars/%d", l->saved, l->n_variables);
+            saved[n++].path = ps_printf("%svars/%d", l->saved, l->n_variables);
+        const char *name;
+        struct nn_saved more = {NULL};
+        if (l->class->saves && (more.value = l->class->saves(l->config, &name, &more.count))) {
+            more.path = ps_printf("%svars/%s", l->saved, name);
+            saved[n++] = more;
+        }
     }
-    return paths;
+    return saved;
 }
 
-void nn_model_free_saved_paths(char **paths)
+void nn_model_free_saved(struct nn_saved *saved)
 {
-    for (size_t i = 0; paths[i]; i++)
-        free(paths[i]);
-    free(paths);
+    for (size_t i = 0; saved[i].path; i++)
+        free(saved[i].path);
+    free(saved);
 }
 
 const char *nn_model_document(const struct nn_model *m)

@@ -10,6 +10,8 @@
 #include "common/math/rule.h"
 #include "workerd/strategy/strategy.h"
 
+enum { RUN = 2048 };  // elements of a mean that is made to be measured
+
 struct one_device {
     const struct wk_env *env;
     const struct ps_rule *rule;
@@ -126,9 +128,30 @@ static enum ps_code one_device_begin(void *state, const struct wk_work *work, st
     return PS_OK;
 }
 
-// By each parameter's own norm (clipnorm), or by that of all together (global_clipnorm).
+// Of the gradient that the rule will see: of the mean of those that have been accumulated, where they are.
+static double one_device_squares(const struct one_device *s, size_t i, float steps)
+{
+    const uint64_t n = nn_model_param(s->env->model, i)->count;
+    const float *g = nn_replica_grad(s->env->replica, i);
+    float mean[RUN];
+    if (!(steps > 1))
+        return ps_sum_squares(g, n);
+    const float *sum = s->slots[i * (size_t)s->n_slots + (size_t)s->rule->own_slots];
+    double squares = 0;
+    for (uint64_t at = 0; at < n; at += RUN) {
+        const size_t run = n - at < RUN ? (size_t)(n - at) : RUN;
+        for (size_t k = 0; k < run; k++)
+            mean[k] = (g[at + k] + sum[at + k]) / steps;
+        squares += ps_sum_squares(mean, run);
+    }
+    return squares;
+}
+
+// By each parameter's own norm (clipnorm), or by that of all together (global_clipnorm). A step that accumulates only
+// clips nothing.
 static void one_device_clip_by_norm(struct one_device *s)
 {
+    const float steps = (float)s->hyper[PS_HYPER_ACCUMULATION_STEPS];
     double own = s->hyper[PS_HYPER_CLIPNORM], global = s->hyper[PS_HYPER_GLOBAL_CLIPNORM], total = 0;
     size_t n = nn_model_params(s->env->model);
     for (size_t i = 0; i < n; i++) {
@@ -136,7 +159,7 @@ static void one_device_clip_by_norm(struct one_device *s)
         s->factor[i] = 1;
         if (!p->trainable || (own == 0 && global == 0))
             continue;
-        double squares = ps_sum_squares(nn_replica_grad(s->env->replica, i), p->count);
+        double squares = one_device_squares(s, i, steps);
         s->factor[i] = ps_clip_factor(squares, own);
         total += squares;
     }

@@ -185,12 +185,14 @@ static enum ps_code parameter_server_sum(void *state, double *values, uint64_t n
     return wk_home_settle(s, e) ? e->code : wk_history_add_up(s->client, "the end of an epoch", values, n, e);
 }
 
+// As Keras's fit does, takes the weights' averages, if they are kept, for the weights from now on.
 static enum ps_code parameter_server_finish(void *state, struct wk_history *history, struct ps_error *e)
 {
     struct wk_parameter_server_state *s = state;
     bool in_step = s->update == PSC_SYNC && s->env->job->replicas_to_aggregate == 0;
     if (wk_home_settle(s, e) || wk_history_join(s->client, in_step, history, e))
         return e->code;
+    s->averages = history->averaged = wk_home_averages(s);
     return s->update == PSC_SYNC ? strategy_count_splits(s, history, e) : PS_OK;
 }
 

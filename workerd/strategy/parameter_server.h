@@ -46,6 +46,7 @@ struct wk_parameter_server_state {
     bool rate_changed;                 // and perhaps not told to the ps tasks
     uint64_t summed, summed_examples;  // gradients in `pushed` that are not pushed yet, where n_push > 1
     bool has_weights;                  // the replica's are from the ps tasks
+    bool averages;                     // the training has ended, with the averages of the weights (use_ema)
 
     // Steps of this worker, counted.
     uint64_t handed_out, trained;  // as next gave them; those whose gradients there are
@@ -64,6 +65,8 @@ extern const struct wk_sharder wk_psd_sharder;  // examples.c
 // RESOURCE_EXHAUSTED: no memory.
 enum ps_code wk_home_open(struct wk_parameter_server_state *s, struct ps_error *e);
 void wk_home_free(struct wk_parameter_server_state *s);
+// Is the average of the weights kept?
+bool wk_home_averages(const struct wk_parameter_server_state *s);
 // Sends what has been added up and not pushed yet, and waits for all that is under way. A signal ends the waiting, not
 // the operations: those end with the client.
 enum ps_code wk_home_settle(struct wk_parameter_server_state *s, struct ps_error *e);

@@ -154,6 +154,11 @@ void wk_home_free(struct wk_parameter_server_state *s)
     free(s->gradients);
 }
 
+bool wk_home_averages(const struct wk_parameter_server_state *s)
+{
+    return home_hyper(s, "use_ema") > 0;
+}
+
 // ---- operations under way -----------------------------------------------------------------------------------------
 
 static enum ps_code home_take(struct wk_parameter_server_state *s, psc_op *op, bool pushes, bool pulls,
@@ -222,7 +227,10 @@ static void home_pull_buckets(struct wk_parameter_server_state *s)
 static enum ps_code home_pull_all(struct wk_parameter_server_state *s, uint64_t round, struct ps_error *e)
 {
     psc_op *op;
-    psc_pull(s->client, s->weights, s->n, round, NULL, NULL, &op);
+    if (s->averages)
+        psc_pull_averages(s->client, s->weights, s->n, round, NULL, NULL, &op);
+    else
+        psc_pull(s->client, s->weights, s->n, round, NULL, NULL, &op);
     if (home_take(s, op, false, true, e))
         return e->code;
     s->has_weights = true;

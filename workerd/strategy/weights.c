@@ -169,10 +169,11 @@ static void mismatch_look(struct mismatch *m, const struct nn_param *p, const st
 }
 
 // The state of random numbers has no use here: they are drawn from the job's seed. Nor has Normalization's count of
-// what it has seen, which is no float.
+// what it has seen, which is no float, nor what a layer's config has, too.
 static bool weights_is_other_state(const struct ps_safetensor *t)
 {
-    return !t->data || strstr(t->name, "seed_generator");
+    const char *end = strrchr(t->name, '/');
+    return !t->data || strstr(t->name, "seed_generator") || (end && strcmp(end, "/idf_weights") == 0);
 }
 
 // Every tensor that is not among the n of taken.
@@ -230,10 +231,10 @@ static enum ps_code weights_take(const struct wk_env *env, const struct ps_safet
                                  struct ps_error *e)
 {
     size_t n = nn_model_params(env->model), *found = ps_alloc(n * sizeof *found);
-    char **saved = nn_model_saved_paths(env->model);
+    struct nn_saved *saved = nn_model_saved(env->model);
     enum ps_code code = PS_OK;
     for (size_t i = 0; code == PS_OK && i < n; i++)
-        code = weights_find(file, nn_model_param(env->model, i), saved[i], path, &found[i], e);
+        code = weights_find(file, nn_model_param(env->model, i), saved[i].path, path, &found[i], e);
     if (code == PS_OK)
         code = weights_check_once(env->model, file, found, path, e);
     if (code == PS_OK)
@@ -241,7 +242,7 @@ static enum ps_code weights_take(const struct wk_env *env, const struct ps_safet
     for (size_t i = 0; code == PS_OK && i < n; i++)
         memcpy(nn_replica_param(env->replica, i), file->tensor[found[i]].data,
                nn_model_param(env->model, i)->count * sizeof(float));
-    nn_model_free_saved_paths(saved);
+    nn_model_free_saved(saved);
     free(found);
     return code;
 }

@@ -108,35 +108,40 @@ enum ps_code wk_weights_check_output(const char *path, struct ps_error *e)
     return PS_OK;
 }
 
-// The model's tensors, by their own names or by those that Keras saves them under; then, of these, whole
-// numbers of 0, without data.
-static struct ps_safetensor *file_tensors(const struct nn_model *model, const float *const *value, char **names,
-                                          size_t *all)
+// The model's tensors, by their own names or by those that Keras saves them under; then, of these, what it
+// saves besides: whole numbers of 0 are without data.
+static struct ps_safetensor *file_tensors(const struct nn_model *model, const float *const *value,
+                                          const struct nn_saved *saved, size_t *all)
 {
     size_t n = nn_model_params(model);
-    for (*all = n; names && names[*all];)
+    for (*all = n; saved && saved[*all].path;)
         ++*all;
     struct ps_safetensor *tensors = ps_alloc((*all + 1) * sizeof *tensors);
     for (size_t i = 0; i < n; i++) {
         const struct nn_param *p = nn_model_param(model, i);
-        tensors[i] = (struct ps_safetensor){.name = names ? names[i] : p->name, .rank = p->rank, .count = p->count};
+        tensors[i] =
+            (struct ps_safetensor){.name = saved ? saved[i].path : p->name, .rank = p->rank, .count = p->count};
         memcpy(tensors[i].shape, p->shape, sizeof p->shape);
         tensors[i].data = value[i];
     }
     for (size_t i = n; i < *all; i++)
-        tensors[i] = (struct ps_safetensor){.name = names[i]};
+        tensors[i] = (struct ps_safetensor){.name = saved[i].path,
+                                            .rank = saved[i].value != NULL,
+                                            .shape = {saved[i].count},
+                                            .count = saved[i].count,
+                                            .data = saved[i].value};
     return tensors;
 }
 
 static enum ps_code file_make_hdf5(const struct nn_model *model, const float *const *value, uint8_t **bytes,
                                    size_t *size, struct ps_error *e)
 {
-    char **names = nn_model_saved_paths(model);
+    struct nn_saved *saved = nn_model_saved(model);
     size_t n;
-    struct ps_safetensor *tensors = file_tensors(model, value, names, &n);
+    struct ps_safetensor *tensors = file_tensors(model, value, saved, &n);
     enum ps_code code = wk_hdf5_write(tensors, n, bytes, size, e);
     free(tensors);
-    nn_model_free_saved_paths(names);
+    nn_model_free_saved(saved);
     return code;
 }
 

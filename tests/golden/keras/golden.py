@@ -8,7 +8,7 @@
 #
 # NAME.json         {"model": what model.to_json() gives, "loss": ..., "batch": rows of a batch}; where 1e-4 of the
 #                   greatest number of a tensor is not to be expected, "tolerance"; where more is, "each": of every
-#                   number, or of 1 where it is less
+#                   number, or of 1 where it is less; "words" whose places inputs of strings have, -1 for any other
 # NAME.safetensors  the weights at first, by variable.path; x, or x/INPUT of each of several; y, or y/OUTPUT likewise;
 #                   sample_weight, where examples count differently;
 #                   losses, of each step of sgd with rate 0.1 over the rows in order, whose last batch may be shorter;
@@ -65,9 +65,10 @@ def named(what, names, values):
 # output, or a list of one for each. x: (rng) -> the list of inputs, where they are not uniform in [-1, 1). y: likewise.
 # words: those of the inputs of strings; the golden has their places in this list, -1 for others. seed: of all that is
 # drawn. scale: of the weights, which are drawn too; those named in keep stay as Keras makes them;
-# bias is added to biases. loss_weights: of each output. sample_weight: (rng) -> of each example.
+# bias is added to biases. loss_weights: of each output. sample_weight: (rng) -> of each example. says: pairs of
+# activations, of which the model's JSON has the second for the first.
 def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, keep=(), seed=11, bias=0, loss_weights=None,
-          sample_weight=None, words=(), tolerance=None, each=None):
+          sample_weight=None, words=(), tolerance=None, each=None, says=()):
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
     keras.backend.clear_session()
@@ -122,8 +123,11 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     tensors.update(named("output", names(model), out if isinstance(out, list) else [out]))
     evaluated = model.evaluate(pack(xs), pack(ys), batch_size=BATCH, verbose=0, sample_weight=weight)
     tensors["evaluated"] = np.array([evaluated[0] if isinstance(evaluated, list) else evaluated])
-    document = {"model": json.loads(model.to_json()), "loss": pack([loss_config(v, w) for v, w in zip(losses, loss_weights or [1] * 9)]), "batch": BATCH}
-    document.update({key: v for key, v in (("tolerance", tolerance), ("each", each)) if v})
+    text = model.to_json()
+    for word, other in says:
+        text = text.replace(f'"activation": "{word}"', f'"activation": "{other}"')
+    document = {"model": json.loads(text), "loss": pack([loss_config(v, w) for v, w in zip(losses, loss_weights or [1] * 9)]), "batch": BATCH}
+    document.update({key: v for key, v in (("tolerance", tolerance), ("each", each), ("words", list(words))) if v})
     with open(os.path.join(HERE, name + ".json"), "w") as f:
         json.dump(document, f, separators=(",", ":"))
         f.write("\n")

@@ -28,6 +28,8 @@ wide = dict(scale=1.2, steps=3, rows=7)
 train("activations_smooth", lambda: activations(k, keras.Model, smooth), **{**wide, "scale": 0.6})
 train("activations_bent", lambda: activations(k, keras.Model, bent), **wide)
 train("activations_rest", lambda: activations(k, keras.Model, rest), **wide)
+train("activations_other_names", lambda: activations(k, keras.Model, ["hard_silu", "silu"]),
+      says=[("hard_silu", "hard_swish"), ("silu", "swish")], **wide)
 in2 = "sigmoid tanh softplus softsign elu selu gelu swish mish relu leaky_relu hard_sigmoid softmax".split()
 train("activations_keras2", lambda: activations(k2, tf_keras.Model, in2), **wide)
 

@@ -160,6 +160,14 @@ def merged(L):
 
 train("merged_masks", lambda: merged(K), x=inputs((6, 9), (6, 9)))
 train("merged_masks_keras2", lambda: merged(T), x=inputs((6, 9), (6, 9)))
+# A mask that the model makes by itself.
+def own_mask():
+    i, j = keras.Input((6,), dtype="int32", name="i"), keras.Input((6,), dtype="int32", name="j")
+    mask = keras.ops.logical_and(keras.ops.not_equal(i, 0), keras.ops.not_equal(j, 3))
+    return keras.Model([i, j], K.LSTM(3, name="r")(K.Embedding(9, 4, name="e")(i), mask=mask), name="net")
+
+
+train("own_mask", own_mask, x=inputs((6, 9), (6, 9)))
 train("pooled_mask", lambda: over_ids(K, K.GlobalAveragePooling1D(name="p")), x=a)
 train("pooled_mask_keras2", lambda: over_ids(T, T.GlobalAveragePooling1D(name="p")), x=a)
 

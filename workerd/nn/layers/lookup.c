@@ -310,10 +310,19 @@ static int lookup_emit(struct nn_emitter *m, const struct nn_call *call)
     return c->mode == NN_AS_TF_IDF ? lookup_times_idf(m, c, x) : x;
 }
 
+static const float *lookup_saves(const void *config, const char **name, uint64_t *count)
+{
+    const struct lookup *c = config;
+    *name = "idf_weights";
+    *count = (uint64_t)c->depth;
+    return c->mode == NN_AS_TF_IDF ? c->idf : NULL;
+}
+
 #define CLASS(word, which, ...)                                                                                   \
     {                                                                                                             \
         .name = word, .config_bytes = sizeof(struct lookup), .keys = which##_keys, .build = which##_lookup_build, \
-        .emit = lookup_emit, .integers = true, .any_dtype = true, .vocabulary = true, __VA_ARGS__                 \
+        .emit = lookup_emit, .integers = true, .any_dtype = true, .vocabulary = true, .saves = lookup_saves,      \
+        __VA_ARGS__                                                                                               \
     }
 const struct nn_layer_class nn_layer_integer_lookup = CLASS("IntegerLookup", integer);
 const struct nn_layer_class nn_layer_string_lookup = CLASS("StringLookup", string, .strings = true);
