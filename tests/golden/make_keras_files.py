@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes what Keras saves, beside it in keras_files/:
+# Makes what Keras saves, in keras_files/:
 #
 #   pip install keras tensorflow-cpu tf_keras h5py
-#   TF_ENABLE_ONEDNN_OPTS=0 python tests/golden/make_keras_files.py [wrapped]
+#   TF_ENABLE_ONEDNN_OPTS=0 python tests/golden/make_keras_files.py [wrapped|dialects]
 #
 # mlp.keras               as Keras 3 writes it, byte for byte; not compiled
 # mlp.weights.h5          its weights alone
@@ -11,6 +11,9 @@
 # mlp_half.weights.h5     and in bfloat16 and float16
 # NAME.keras              other models, a step of Adam after their making, packed again (deflated) to be small
 # NAME.safetensors        of each .keras the weights, by Keras's variable.path
+#
+# and beside it cnn_keras3.json, cnn_keras2.json, one network as Keras 3 and Keras 2 (tf_keras) write it.
+import json
 import os
 import struct
 import sys
@@ -126,9 +129,24 @@ def mlp(k):
     return k.Sequential([k.Input((3,)), k.layers.Dense(2, activation="tanh"), k.layers.Dense(1)])
 
 
+# MNIST's.
+def dialects():
+    def layers(L, **first):
+        return [L.Conv2D(32, 3, activation="relu", **first), L.MaxPooling2D(), L.Conv2D(64, 3, activation="relu"),
+                L.MaxPooling2D(), L.Flatten(), L.Dense(64, activation="relu"), L.Dense(10)]
+
+    keras.backend.clear_session()
+    models = {"cnn_keras3": keras.Sequential([keras.Input((28, 28, 1)), *layers(keras.layers)]),
+              "cnn_keras2": tf_keras.Sequential(layers(tf_keras.layers, input_shape=(28, 28, 1)))}
+    for name, model in models.items():
+        with open(path(f"../{name}.json"), "w") as f:
+            json.dump(json.loads(model.to_json()), f, indent=1)
+            f.write("\n")
+
+
 def main():
-    if sys.argv[1:] == ["wrapped"]:  # alone
-        return wrappers()
+    if sys.argv[1:]:  # alone
+        return {"wrapped": wrappers, "dialects": dialects}[sys.argv[1]]()
     os.makedirs(HERE, exist_ok=True)
     for k in (keras, tf_keras):
         k.utils.set_random_seed(1)
@@ -152,6 +170,7 @@ def main():
     keras.backend.clear_session()
     save("attention", attention(keras), keras3)
     wrappers()
+    dialects()
 
 
 def wrappers():

@@ -1,7 +1,7 @@
 check_PROGRAMS += tests/unit/test_nn_replica
 TESTS += tests/unit/test_nn_replica
 tests_unit_test_nn_replica_SOURCES = tests/unit/nn_files.h tests/unit/test_nn_replica.c
-tests_unit_test_nn_replica_LDADD = libnnreplica.la libcommon.la $(CMOCKA_LIBS)
+tests_unit_test_nn_replica_LDADD = libnnreplica.la libcommon.la $(JANSSON_LIBS) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_keras
 TESTS += tests/unit/test_keras
 tests_unit_test_keras_SOURCES = tests/unit/nn_files.h tests/unit/test_keras.c

@@ -36,6 +36,7 @@ struct golden {
     struct column input[NN_MAX_PORTS], target[NN_MAX_PORTS];
     int rows, batch;
     double tolerance;  // of the greatest number of a tensor
+    double each;       // of every number, or of 1 where it is less; infinite where nothing is said
 };
 
 // ---- a golden's files ---------------------------------------------------------------------------------------------
@@ -88,6 +89,12 @@ static void read_loss(const json_t *from, struct ps_loss *loss)
         fail_msg("%s", e.text);
 }
 
+static double bound_of(const json_t *document, const char *key, double otherwise)
+{
+    const json_t *bound = json_object_get(document, key);
+    return bound ? json_number_value(bound) : otherwise;
+}
+
 static void read_document(struct golden *g, const char *path)
 {
     struct ps_error e = {0};
@@ -99,8 +106,8 @@ static void read_document(struct golden *g, const char *path)
     for (size_t k = 0; k < nn_model_outputs(g->model); k++)
         read_loss(json_is_array(loss) ? json_array_get(loss, k) : loss, &g->loss[k]);
     g->batch = (int)json_integer_value(json_object_get(document, "batch"));
-    g->tolerance =
-        json_object_get(document, "tolerance") ? json_number_value(json_object_get(document, "tolerance")) : 1e-4;
+    g->tolerance = bound_of(document, "tolerance", 1e-4);
+    g->each = bound_of(document, "each", INFINITY);
     free(text);
     json_decref(document);
 }
@@ -154,10 +161,12 @@ static void check_close(const struct golden *g, const char *what, const float *f
     double scale = 0.01;  // what should be nothing is rounding
     for (size_t i = 0; i < n; i++)
         scale = fmax(scale, fabs((double)expected[i]));
-    for (size_t i = 0; i < n; i++)
-        if (!(fabs((double)found[i] - (double)expected[i]) <= g->tolerance * scale))
+    for (size_t i = 0; i < n; i++) {
+        double bound = fmin(g->tolerance * scale, g->each * fmax(1, fabs((double)expected[i])));
+        if (!(fabs((double)found[i] - (double)expected[i]) <= bound))
             fail_msg("%s: %s[%zu] is %.9g, Keras has %.9g (the greatest is %g)", g->name, what, i, (double)found[i],
                      (double)expected[i], scale);
+    }
 }
 
 static void set_weights(const struct golden *g, struct nn_replica *r)

@@ -319,6 +319,52 @@ static void a_narrow_screen_shows_what_matters(void **state)
         "at least 1 remain\n");
 }
 
+static void expect_within(int columns, const char *want)
+{
+    static const struct table_column some[] = {{"name", "job", TABLE_TEXT},
+                                               {"version", "version", TABLE_TEXT, .detail = true},
+                                               {"epoch", "epoch", TABLE_INDEX},
+                                               {"requests", "requests", TABLE_COUNT, .detail = true},
+                                               {"reason", "reason", TABLE_SENTENCE}};
+    struct table t;
+    table_init(&t, some, 5);
+    table_row(&t);
+    table_cell(&t, table_text("mnist"));
+    table_cell(&t, table_text("0.1.0"));
+    table_cell(&t, table_count(2));
+    table_cell(&t, table_count(1234567));
+    table_cell(&t, table_text("worker 1 sent no heartbeat for 5.0 s"));
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    table_print_within(&t, columns, file);
+    fclose(file);
+    assert_string_equal(text, want);
+    free(text);
+    table_fini(&t);
+}
+
+// Those on the right first, and no more than have to; what is no detail stays, though the line breaks.
+static void a_narrow_terminal_lacks_details(void **state)
+{
+    (void)state;
+    const char *all = "job    version  epoch  requests  reason\n"
+                      "mnist  0.1.0        3   1234567  worker 1 sent no heartbeat for 5.0 s\n";
+    expect_within(0, all);
+    expect_within(80, all);
+    expect_within(50, "job    version  epoch  requests  reason\n"
+                      "mnist  0.1.0        3   1234567  worker 1 sent ...\n");
+    expect_within(48, "job    version  epoch  reason\n"
+                      "mnist  0.1.0        3  worker 1 sent no heart...\n"
+                      "(1 more column in a wider window, or with --json)\n");
+    expect_within(32, "job    epoch  reason\n"
+                      "mnist      3  worker 1 sent n...\n"
+                      "(2 more columns in a wider window, or with --json)\n");
+    expect_within(20, "job    epoch  reason\n"
+                      "mnist      3  worker 1 sent no heartbeat for 5.0 s\n"
+                      "(2 more columns in a wider window, or with --json)\n");
+}
+
 static void a_low_screen_is_shared(void **state)
 {
     (void)state;
@@ -374,6 +420,7 @@ int main(void)
         cmocka_unit_test(findings_end_with_the_worst),
         cmocka_unit_test(a_screen_shows_what_fits),
         cmocka_unit_test(a_narrow_screen_shows_what_matters),
+        cmocka_unit_test(a_narrow_terminal_lacks_details),
         cmocka_unit_test(a_low_screen_is_shared),
         cmocka_unit_test(text_from_the_wire_does_not_steer_the_terminal),
         cmocka_unit_test(a_long_list_is_cut_not_overrun),

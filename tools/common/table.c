@@ -260,28 +260,61 @@ static void print_rows(const struct table *t, const int *wide, size_t rows, cons
     }
 }
 
-// On a terminal a sentence is cut where the line ends, unless hardly anything would be left of it.
-static void table_fit_sentence(const struct table *t, int *wide, FILE *to)
+static int table_least(int a, int b)
 {
-    struct winsize size = {0};
-    size_t last = t->n_columns - 1;
-    int used = 0;
-    if (!isatty(fileno(to)) || ioctl(fileno(to), TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return;
-    if (t->columns[last].type != TABLE_SENTENCE || !wide[last])
-        return;
-    for (size_t c = 0; c < last; c++)
+    return a < b ? a : b;
+}
+
+// Leaves columns out from the right until the rest fits, but the first and the sentence. Returns how many.
+static size_t table_leave_out(const struct table *t, int *wide, int *used, int columns, bool details)
+{
+    size_t left_out = 0;
+    for (size_t c = t->n_columns; c-- > 1 && *used > columns;) {
+        if (!wide[c] || t->columns[c].type == TABLE_SENTENCE || (details && !t->columns[c].detail))
+            continue;
+        *used -= wide[c] + 2;
+        wide[c] = 0;
+        left_out++;
+    }
+    return left_out;
+}
+
+// Columns of a sentence at least, where it has as many.
+enum { SENTENCE_LEAST = 16 };
+
+// Details are left out first; then a sentence is cut where the line ends, unless hardly anything would be left of it.
+static size_t table_fit_terminal(const struct table *t, int *wide, int columns)
+{
+    const size_t last = t->n_columns - 1;
+    const bool says = wide[last] && t->columns[last].type == TABLE_SENTENCE;
+    const int whole = says ? wide[last] : 0;
+    int used = -2;
+    if (says)
+        wide[last] = table_least(whole, SENTENCE_LEAST);
+    for (size_t c = 0; c < t->n_columns; c++)
         used += wide[c] ? wide[c] + 2 : 0;
-    int room = size.ws_col - used;
-    wide[last] = wide[last] > room && room >= 16 ? room : wide[last];
+    size_t left_out = table_leave_out(t, wide, &used, columns, true);
+    if (says)
+        wide[last] = used > columns ? whole : table_least(whole, wide[last] + columns - used);
+    return left_out;
+}
+
+void table_print_within(const struct table *t, int columns, FILE *to)
+{
+    int *wide = table_layout(t);
+    size_t left_out = columns ? table_fit_terminal(t, wide, columns) : 0;
+    print_rows(t, wide, json_array_size(t->rows), "...", to);
+    if (left_out)
+        fprintf(to, "(%zu more column%s in a wider window, or with --json)\n", left_out, left_out == 1 ? "" : "s");
+    free(wide);
 }
 
 void table_print(const struct table *t, FILE *to)
 {
-    int *wide = table_layout(t);
-    table_fit_sentence(t, wide, to);
-    print_rows(t, wide, json_array_size(t->rows), "...", to);
-    free(wide);
+    struct winsize size = {0};
+    if (!isatty(fileno(to)) || ioctl(fileno(to), TIOCGWINSZ, &size) != 0)
+        size.ws_col = 0;
+    table_print_within(t, size.ws_col, to);
 }
 
 void table_print_record(const struct table *t, FILE *to)
@@ -359,16 +392,11 @@ void table_show(const struct table_part *parts, size_t n, bool json, FILE *to)
 // Columns: of a name at most; of a sentence at least, where it has as many.
 enum { NAME_COLUMNS = 24, SENTENCE_COLUMNS = 32 };
 
-static int table_least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-// Makes the columns fit: texts become shorter, then columns are left out from the right, but for the first and the
-// sentences, which get what room there is in the end. Returns how many are left out.
+// Makes the columns fit: texts become shorter, then columns are left out, details first. The sentence gets what room
+// there is in the end. Returns how many are left out.
 static size_t table_fit(const struct table *t, int *wide, int columns)
 {
-    size_t left_out = 0, sentence = t->n_columns;
+    size_t sentence = t->n_columns;
     int used = -2, whole = 0;
     for (size_t c = 0; c < t->n_columns; c++) {
         if (wide[c] && t->columns[c].type == TABLE_SENTENCE) {
@@ -380,13 +408,8 @@ static size_t table_fit(const struct table *t, int *wide, int columns)
         }
         used += wide[c] ? wide[c] + 2 : 0;
     }
-    for (size_t c = t->n_columns; c-- > 1 && used > columns;) {
-        if (!wide[c] || c == sentence)
-            continue;
-        used -= wide[c] + 2;
-        wide[c] = 0;
-        left_out++;
-    }
+    size_t left_out = table_leave_out(t, wide, &used, columns, true);
+    left_out += table_leave_out(t, wide, &used, columns, false);
     if (sentence < t->n_columns && used < columns)
         wide[sentence] = table_least(whole, wide[sentence] + columns - used);
     return left_out;

@@ -29,6 +29,7 @@ struct table_column {
     const char *title;  // for people
     enum table_type type;
     bool always;  // is shown where no row knows it, too
+    bool detail;  // is left out first where the screen is too narrow
 };
 
 struct table {
@@ -52,8 +53,10 @@ json_t *table_count(uint64_t n);
 json_t *table_real(double x);  // "nan", "inf" or "-inf" where JSON has no number for it
 
 // Aligned text. Numbers stand to the right; a column that no row knows is left out, unless it is always shown. On a
-// terminal a sentence in the last column is cut where the line ends.
+// terminal that is too narrow details are left out, which is said below, and a sentence in the last column is cut where
+// the line ends.
 void table_print(const struct table *t, FILE *to);
+void table_print_within(const struct table *t, int columns, FILE *to);  // of a terminal; 0: it is none
 // The first row as "title  value" lines.
 void table_print_record(const struct table *t, FILE *to);
 
@@ -73,7 +76,8 @@ struct table_screen {
 };
 
 // Writes what fits a screen of the tables, as many rows of one as of the other. Long texts end in an ellipsis; columns
-// that do not fit are left out, the last ones first; how many rows and columns are not shown is said on the last line.
+// that do not fit are left out, details and the last ones first; the last line says how many rows and columns are not
+// shown.
 void table_show_screen(const struct table_part *parts, size_t n, const struct table_screen *screen, FILE *to);
 
 #endif

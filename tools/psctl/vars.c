@@ -13,9 +13,15 @@
 typedef Paramserver__V1__DescribeReply Description;
 
 static const struct table_column columns[] = {
-    {"name", "variable", TABLE_TEXT},          {"dtype", "dtype", TABLE_TEXT},  {"shape", "shape", TABLE_SHAPE},
-    {"trainable", "trainable", TABLE_FLAG},    {"rule", "rule", TABLE_TEXT},    {"tasks", "ps", TABLE_LIST},
-    {"partitions", "partitions", TABLE_COUNT}, {"bytes", "bytes", TABLE_BYTES}, {"version", "version", TABLE_COUNT},
+    {"name", "variable", TABLE_TEXT},
+    {"dtype", "dtype", TABLE_TEXT, .detail = true},
+    {"shape", "shape", TABLE_SHAPE},
+    {"trainable", "trainable", TABLE_FLAG, .detail = true},
+    {"rule", "rule", TABLE_TEXT, .detail = true},
+    {"tasks", "ps", TABLE_LIST},
+    {"partitions", "partitions", TABLE_COUNT, .detail = true},
+    {"bytes", "bytes", TABLE_BYTES},
+    {"version", "version", TABLE_COUNT},
     {"round", "round", TABLE_COUNT},
 };
 

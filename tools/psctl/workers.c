@@ -17,9 +17,9 @@ static const struct table_column columns[] = {
     {"silent_ms", "silent", TABLE_MS},
     {"excluded", "excluded", TABLE_FLAG},
     {"draining", "draining", TABLE_FLAG},
-    {"clock", "clock", TABLE_COUNT},
+    {"clock", "clock", TABLE_COUNT, .detail = true},
     {"lead", "lead", TABLE_COUNT},
-    {"process", "process", TABLE_TEXT},
+    {"process", "process", TABLE_TEXT, .detail = true},
     {"reason", "reason", TABLE_SENTENCE},
 };
 

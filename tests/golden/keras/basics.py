@@ -54,6 +54,10 @@ def conv_pool():
     return keras.Model(i, k.Dense(3, name="o")(x), name="net")
 
 
+def sequential(layers, shape):
+    return lambda: keras.Sequential([keras.Input(shape)] + layers())
+
+
 logits = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 train("two_ends", two_ends, ["mse", "sparse_categorical_crossentropy"], rows=12)
 train("residual", lambda: tower(k, keras.Model, (6, 5, 2)), logits)
@@ -63,3 +67,18 @@ train("nested", nested)
 train("nested_sequential", nested_sequential)
 train("nested_keras2", nested_keras2)
 train("conv_pool", conv_pool, logits, rows=7)
+
+# Close to Keras in every number. wrong: some labels have a probability far below 1e-7, where Keras clips what it does
+# not know to be a softmax; logits are up to 50, whose last bit 1e-5 is.
+tiny = lambda: [k.Conv2D(3, 3, padding="same", strides=2), k.ReLU(), k.MaxPooling2D(2, strides=1, padding="same"),
+                k.Conv2D(4, (2, 3), activation="relu"), k.Flatten(), k.Dense(6, activation="relu"), k.Dense(3)]
+strided = lambda: [k.Conv2D(4, (4, 3), strides=(3, 2), padding="same", activation="relu"),
+                   k.MaxPooling2D((3, 2), strides=(2, 3), padding="same"), k.Conv2D(3, 2, strides=2, padding="same"),
+                   k.Flatten(), k.Dense(3)]
+wrong = {"loss": "sparse_categorical_crossentropy", "rows": 12, "steps": 7, "each": 1e-5}
+train("tiny_conv", sequential(tiny, (9, 8, 2)), logits, rows=5, seed=7, each=2e-6)
+train("softmax", sequential(lambda: [k.Dense(5, activation="softmax")], (6,)), scale=12, **wrong)
+train("softmax_layer", sequential(lambda: [k.Dense(8, activation="relu"), k.Dense(5), k.Softmax()], (6,)), scale=3, **wrong)
+train("softmax_flatten", sequential(lambda: [k.Dense(5, activation="softmax"), k.Flatten()], (6,)), scale=12, **wrong)
+train("softmax_mse", sequential(lambda: [k.Dense(6, activation="relu"), k.Dense(4, activation="softmax")], (7,)), steps=6, each=2e-6)
+train("strided", sequential(strided, (11, 9, 2)), rows=7, steps=6, each=2e-6)

@@ -7,7 +7,8 @@
 #   TF_ENABLE_ONEDNN_OPTS=0 python tests/golden/keras/FAMILY.py [NAME]...
 #
 # NAME.json         {"model": what model.to_json() gives, "loss": ..., "batch": rows of a batch}; where 1e-4 of the
-#                   greatest number of a tensor is not to be expected, "tolerance"
+#                   greatest number of a tensor is not to be expected, "tolerance"; where more is, "each": of every
+#                   number, or of 1 where it is less
 # NAME.safetensors  the weights at first, by variable.path; x, or x/INPUT of each of several; y, or y/OUTPUT likewise;
 #                   sample_weight, where examples count differently;
 #                   losses, of each step of sgd with rate 0.1 over the rows in order, whose last batch may be shorter;
@@ -66,7 +67,7 @@ def named(what, names, values):
 # drawn. scale: of the weights, which are drawn too; those named in keep stay as Keras makes them;
 # bias is added to biases. loss_weights: of each output. sample_weight: (rng) -> of each example.
 def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, keep=(), seed=11, bias=0, loss_weights=None,
-          sample_weight=None, words=(), tolerance=None):
+          sample_weight=None, words=(), tolerance=None, each=None):
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
     keras.backend.clear_session()
@@ -122,8 +123,7 @@ def train(name, build, loss="mse", rows=8, steps=5, x=None, y=None, scale=0.4, k
     evaluated = model.evaluate(pack(xs), pack(ys), batch_size=BATCH, verbose=0, sample_weight=weight)
     tensors["evaluated"] = np.array([evaluated[0] if isinstance(evaluated, list) else evaluated])
     document = {"model": json.loads(model.to_json()), "loss": pack([loss_config(v, w) for v, w in zip(losses, loss_weights or [1] * 9)]), "batch": BATCH}
-    if tolerance:
-        document["tolerance"] = tolerance
+    document.update({key: v for key, v in (("tolerance", tolerance), ("each", each)) if v})
     with open(os.path.join(HERE, name + ".json"), "w") as f:
         json.dump(document, f, separators=(",", ":"))
         f.write("\n")
