@@ -352,6 +352,7 @@ def export(model, folder, x, y, batch_size=32, epochs=1, validation_data=None, s
     are. Returns the path of job.yaml."""
     config, more = compiled(model), fit_settings(more)
     job = {
+        "name": re.sub(r"[^A-Za-z0-9_.-]", "_", model.name).lstrip(".")[:128],
         "model": "model.json",
         "weights": "weights.safetensors",
         "data": {},

@@ -59,8 +59,9 @@ static void look_print_json(const struct wk_run *run, const char *weights)
 static void look_print(const struct wk_run *run, const char *weights)
 {
     printf("%s: %" PRIu64 " examples", weights, wk_data_test(run->data)->examples);
+    char text[WK_FIGURE_TEXT];
     for (size_t i = 0; i < run->figures.n; i++)
-        printf(" - %s: %.4f", look_name(&run->figures.v[i]), run->figures.v[i].value);
+        printf(" - %s: %s", look_name(&run->figures.v[i]), wk_figure_text(run->figures.v[i].value, text));
     putchar('\n');
 }
 
