@@ -260,7 +260,9 @@ def document(model):
 
 def column(value):
     """An array as workerd reads it."""
-    value = np.asarray(value)
+    kind, value = type(value).__name__, np.asarray(value)
+    if value.ndim == 0:
+        raise ValueError(f"expected an array whose first dimension is the examples', not a {kind}")
     if value.dtype.kind in "OU":
         return value.astype(str)
     if value.ndim == 2 and value.shape[1] == 1 and value.dtype.kind in "iu":

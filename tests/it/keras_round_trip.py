@@ -214,7 +214,7 @@ def settings():
         expect_refusal(word, model, x, y)
     model, how, x, y = branches()
     compile(model, how)
-    for word, wrong in (("flat", x[0]), ("price", {"flat": x[0]}), ("rows", [x[0], x[1][1:]])):
+    for word, wrong in (("generator", (0 for _ in x)), ("flat", x[0]), ("price", {"flat": x[0]}), ("rows", [x[0], x[1][1:]])):
         expect_refusal({"price": "keys", "rows": "differ"}.get(word, word), model, wrong, y)
 
 
